@@ -1,0 +1,1 @@
+"""From traces and timings to tables: reads run folders, needs neither torch nor a GPU."""

@@ -1,0 +1,125 @@
+"""The answer of a run as one frozen value: what every report, plot, event file and ``--json`` shows.
+
+Ratios are fractions, times integer nanoseconds (medians rounded down), NaN where a number cannot be computed.
+"""
+
+from typing import Literal
+
+from dtbench.plan import Plan
+from dtbench.record import Record
+from dtbench.scenario.schema import Scenario
+from dtbench.store.records import CorrectnessResult, Memory, Receipt, RunStatus, WarmupEnd
+from dtbench.vocabulary import Purpose
+
+
+class Interval(Record):
+    """A median with the middle half of the data and a 95 % bootstrap confidence interval of the median."""
+
+    median: float
+    low: float
+    high: float
+    quartile1: float
+    quartile3: float
+    count: int
+
+
+class PurposeSummary(Record):
+    """One purpose, per step: counts and bytes of rank 0 (equal on all ranks, else ``differs`` says so), times are medians
+    over ranks of medians over steps.
+
+    Attributes:
+        planned_count: the plan's formula; None where it makes no statement (purpose ``other``).
+        matches_plan: None where there is no formula.
+        wait_ns: time a consumer stood still: gradient wait for grad_reduce, unshard wait for unshard.
+        overlap_possible: None where nobody could tell.
+        overlap_reason: why not, or by what mechanism.
+    """
+
+    purpose: Purpose
+    count: int
+    size_bytes: int
+    planned_count: int | None
+    planned_size_bytes: int | None
+    matches_plan: bool | None
+    comm_ns: int
+    hidden_ns: int
+    exposed_ns: int
+    wait_ns: int
+    hidden_fraction: float
+    overlap_possible: bool | None
+    overlap_reason: str
+
+
+class RankBreakdown(Record):
+    """Where one rank's profiled steps went: medians over steps, ns; the parts are of the median step, so they add up."""
+
+    rank: int
+    step: int
+    step_ns: int
+    compute_ns: int
+    comm_ns: int
+    hidden_comm_ns: int
+    exposed_comm_ns: int
+    exposed_copy_ns: int
+    idle_ns: int
+
+
+class CellSummary(Record):
+    """One cell of a run.
+
+    Attributes:
+        step_time: MEASURED steps, slowest rank per step, ns; over launches pooled for display only.
+        launch_medians_ns: median step time of each launch: the unit of statistics.
+        profiler_cost: PROFILED over MEASURED median step time, a ratio (1.0: free).
+        model_flops_utilization: NaN where the device's peak is unknown.
+        hidden_fraction: of communication, NaN when there is none.
+        exposed_step_fraction: exposed communication over step, PROFILED.
+        cpu_ns_per_step: CPU time of a rank's process per MEASURED step, median.
+        losses: mean over data-parallel ranks, as recorded.
+        unread_events: events of the traces that could not be read, summed.
+        unknown_names: (name, count) of device events that no rule knows.
+    """
+
+    name: str
+    status: RunStatus
+    reason: str | None
+    scenario: Scenario
+    plan: Plan
+    launches: tuple[int, ...]
+    step_time: Interval
+    launch_medians_ns: tuple[float, ...]
+    profiler_cost: Interval
+    time_to_first_step_ns: float
+    tokens_per_second: float
+    model_flops_utilization: float
+    memory: Memory | None
+    cpu_ns_per_step: float
+    hidden_fraction: float
+    exposed_step_fraction: float
+    purposes: tuple[PurposeSummary, ...]
+    ranks: tuple[RankBreakdown, ...]
+    receipts: tuple[Receipt, ...]
+    warmup: WarmupEnd | None
+    correctness: CorrectnessResult | None
+    losses: tuple[float, ...]
+    unread_events: int
+    unknown_names: tuple[tuple[str, int], ...]
+    trace_paths: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+class RunSummary(Record):
+    """A whole run, ready to be shown."""
+
+    format_version: Literal[1] = 1
+    name: str
+    run_id: str
+    question: str
+    path: str
+    status: RunStatus
+    reason: str | None
+    overrides: tuple[str, ...]
+    torch: str
+    host: str
+    device: str
+    cells: tuple[CellSummary, ...]

@@ -1,0 +1,63 @@
+"""Every way dtbench refuses or fails, as a sentence, with the exit code that a script can rely on.
+
+::
+
+    DtbenchError (1)
+    ├── ScenarioError (2)   the file is wrong: line, key, what was meant
+    ├── PlanError (3)       the file is right, this machine cannot run it
+    ├── LaunchError (4)     a rank raised, died or hung; names it, with its last log lines
+    ├── TraceError (5)      a trace cannot be read
+    ├── StoreError (6)      a run folder is missing, unfinished or of another version
+    ├── MissingError (7)    a package or program that the command needs is not installed
+    └── CheckError (8)      the run finished, but its numbers must not be trusted: results or receipts are wrong
+
+Exit code 130 means that the user pressed Ctrl-C.
+"""
+
+
+class DtbenchError(Exception):
+    """Base of all errors that dtbench raises on purpose; its text is a full sentence for a person."""
+
+    exit_code = 1
+
+
+class ScenarioError(DtbenchError):
+    """A scenario file or an override is wrong."""
+
+    exit_code = 2
+
+
+class PlanError(DtbenchError):
+    """The scenario is well formed but cannot run on this machine or with these sizes."""
+
+    exit_code = 3
+
+
+class LaunchError(DtbenchError):
+    """A rank raised, was killed or hung; everything measured before is kept in the run folder."""
+
+    exit_code = 4
+
+
+class TraceError(DtbenchError):
+    """A trace cannot be read."""
+
+    exit_code = 5
+
+
+class StoreError(DtbenchError):
+    """A run folder is missing, incomplete or written by another version."""
+
+    exit_code = 6
+
+
+class MissingError(DtbenchError):
+    """A package or program that this command needs is not installed."""
+
+    exit_code = 7
+
+
+class CheckError(DtbenchError):
+    """The run finished but failed its own checks: results differ from the reference, or a knob was not applied."""
+
+    exit_code = 8

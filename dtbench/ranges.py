@@ -1,0 +1,89 @@
+"""The grammar of the ranges that dtbench's worker puts into a trace, and that its analyser reads back.
+
+::
+
+    ProfilerStep#12                                                              one training step (torch's own name)
+      dtbench::region backward                                                   what the training loop is doing
+        dtbench::collective group=3 seq=41 op=all_reduce bytes=4096 axis=tensor async=1 owner=...
+        dtbench::wait group=3 seq=41                                             a consumer stands still for it
+
+``group`` is torch's process-group name, ``seq`` counts the collectives issued on that group by this process, ``bytes``
+follows nccl-tests (all-gather: whole output; reduce-scatter: whole input). ``axis`` is empty when the group is no mesh
+axis, ``owner`` comes last because a name may contain anything; it is empty where only the trace can tell.
+"""
+
+import re
+from typing import Final
+
+from dtbench.record import Record
+from dtbench.vocabulary import Axis, Operation, Region
+
+REGION_PREFIX: Final = "dtbench::region "
+COLLECTIVE_PREFIX: Final = "dtbench::collective "
+WAIT_PREFIX: Final = "dtbench::wait "
+STEP_PREFIX: Final = "ProfilerStep#"
+
+_COLLECTIVE = re.compile(
+    r"dtbench::collective group=(\S*) seq=(\d+) op=(\w+) bytes=(\d+) axis=(\w*) async=([01]) owner=(.*)", re.DOTALL
+)
+_WAIT = re.compile(r"dtbench::wait group=(\S*) seq=(\d+)")
+
+
+class CollectiveLabel(Record):
+    """What the worker knows about a collective when it is issued."""
+
+    group: str
+    seq: int
+    operation: Operation
+    size_bytes: int
+    axis: Axis | None
+    is_async: bool
+    owner: str
+
+
+class WaitLabel(Record):
+    """The collective that a consumer waits for."""
+
+    group: str
+    seq: int
+
+
+def collective_range(label: CollectiveLabel) -> str:
+    """Write the name of the range around an issue."""
+    return (
+        f"{COLLECTIVE_PREFIX}group={label.group} seq={label.seq} op={label.operation} bytes={label.size_bytes} "
+        f"axis={label.axis or ''} async={int(label.is_async)} owner={label.owner}"
+    )
+
+
+def parse_collective_range(name: str) -> CollectiveLabel | None:
+    """Read it back; None for any other name."""
+    match = _COLLECTIVE.fullmatch(name)
+    if match is None:
+        return None
+    group, seq, operation, size_bytes, axis, is_async, owner = match.groups()
+    return CollectiveLabel(
+        group=group,
+        seq=int(seq),
+        operation=Operation(operation),
+        size_bytes=int(size_bytes),
+        axis=Axis(axis) if axis else None,
+        is_async=is_async == "1",
+        owner=owner,
+    )
+
+
+def wait_range(label: WaitLabel) -> str:
+    """Write the name of the range around a wait."""
+    return f"{WAIT_PREFIX}group={label.group} seq={label.seq}"
+
+
+def parse_wait_range(name: str) -> WaitLabel | None:
+    """Read it back; None for any other name."""
+    match = _WAIT.fullmatch(name)
+    return None if match is None else WaitLabel(group=match[1], seq=int(match[2]))
+
+
+def region_range(region: Region) -> str:
+    """Write the name of the range around a region of the training loop."""
+    return f"{REGION_PREFIX}{region}"

@@ -1,0 +1,207 @@
+"""What a scenario file may say: one frozen record per section, torch's own names and defaults for torch's own knobs.
+
+A scenario file holds these sections once, and optionally ``cells``: named variations that each override some fields.
+``dtbench.scenario.sweep`` merges the two; this module describes one cell after the merge.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Discriminator, Field, PositiveFloat, PositiveInt, model_validator
+
+from dtbench.record import Record
+
+SCHEMA_VERSION = 1
+
+DtypeName = Literal["float32", "bfloat16", "float16"]
+NonNegativeInt = Annotated[int, Field(ge=0)]
+NonNegativeFloat = Annotated[float, Field(ge=0)]
+
+
+class Transformer(Record):
+    """A decoder-only transformer: RMSNorm, rotary grouped-query attention, SwiGLU."""
+
+    kind: Literal["transformer"]
+    layers: PositiveInt
+    """Number of blocks."""
+    dim: PositiveInt
+    """Width of the residual stream."""
+    heads: PositiveInt
+    """Query heads; ``dim / heads`` is the head size and must be even (rotary pairs)."""
+    kv_heads: PositiveInt | None = None
+    """Key and value heads (grouped-query attention); left out: as many as ``heads``."""
+    ffn_dim: PositiveInt
+    """Hidden width of the SwiGLU feed-forward."""
+    vocab_size: PositiveInt
+    tied_head: bool = False
+    """Use the embedding's weight as the output head."""
+    rope_theta: PositiveFloat = 10_000.0
+    """Base of the rotary frequencies (RoFormer, arXiv:2104.09864)."""
+    norm_eps: PositiveFloat = 1e-5
+
+
+class Data(Record):
+    """Random tokens from a fixed seed: the same global batch whatever the number of ranks."""
+
+    global_batch: PositiveInt
+    """Rows of one step over all data-parallel ranks; each takes its own share."""
+    sequence_length: PositiveInt
+    """Tokens of a row that are predicted."""
+
+
+class Precision(Record):
+    """Parameter dtype and autocast. (FSDP2's mixed precision is a knob of ``parallel``.)"""
+
+    dtype: DtypeName = "float32"
+    """Dtype of parameters, gradients and optimizer state."""
+    autocast: Literal["bfloat16", "float16"] | None = None
+    """Run forward under ``torch.autocast`` with this dtype."""
+
+
+class AdamW(Record):
+    """``torch.optim.AdamW``, with torch's defaults."""
+
+    kind: Literal["adamw"]
+    lr: NonNegativeFloat = 1e-3
+    betas: tuple[NonNegativeFloat, NonNegativeFloat] = (0.9, 0.999)
+    eps: NonNegativeFloat = 1e-8
+    weight_decay: NonNegativeFloat = 1e-2
+    foreach: bool | None = None
+    """One multi-tensor kernel per operation; left out: torch decides by device."""
+    fused: bool | None = None
+    """One kernel for the whole update; left out: torch decides."""
+
+
+class Sgd(Record):
+    """``torch.optim.SGD``, with torch's defaults."""
+
+    kind: Literal["sgd"]
+    lr: NonNegativeFloat = 1e-3
+    momentum: NonNegativeFloat = 0.0
+    weight_decay: NonNegativeFloat = 0.0
+    foreach: bool | None = None
+    """One multi-tensor kernel per operation; left out: torch decides by device."""
+    fused: bool | None = None
+    """One kernel for the whole update; left out: torch decides."""
+
+
+Optimizer = Annotated[AdamW | Sgd, Discriminator("kind")]
+
+
+class Ddp(Record):
+    """``DistributedDataParallel``: every rank holds the model; gradients are all-reduced in buckets during backward."""
+
+    kind: Literal["ddp"]
+    replicas: PositiveInt
+    """Ranks, each with a full copy of the model."""
+    bucket_cap_mb: PositiveFloat | None = None
+    """Bucket capacity in MiB. Left out: 25 MiB after a first bucket of 1 MiB; written, it holds for the first bucket too."""
+    gradient_as_bucket_view: bool = False
+    """Gradients are views into the buckets: saves one copy of the gradients and the copy out after the all-reduce."""
+    static_graph: bool = False
+    """The graph never changes: DDP learns once which parameters are used and buckets are rebuilt after step 2."""
+    find_unused_parameters: bool = False
+    """Walk the graph each forward and mark unused parameters ready; buckets are not rebuilt; adds one all-reduce of the map."""
+    broadcast_buffers: bool = True
+    """Broadcast rank 0's buffers before forward (no effect for a model without buffers)."""
+    init_sync: bool = True
+    """Verify shapes and broadcast rank 0's parameters when wrapping."""
+
+
+class MixedPrecision(Record):
+    """``MixedPrecisionPolicy`` of FSDP2: dtypes on the wire and in compute."""
+
+    param_dtype: DtypeName | None = None
+    """Dtype of the all-gathered parameters and of compute; left out: the parameter's own."""
+    reduce_dtype: DtypeName | None = None
+    """Dtype of the reduce-scatter; left out: as the gradient."""
+    output_dtype: DtypeName | None = None
+    """Cast the outputs of each unit; left out: no cast."""
+    cast_forward_inputs: bool = True
+    """Cast floating-point inputs of each unit to ``param_dtype``."""
+
+
+class Fsdp2(Record):
+    """``fully_shard`` on each block and on the root: all-gather before use, reduce-scatter after; DTensor underneath."""
+
+    kind: Literal["fsdp2"]
+    shards: PositiveInt
+    """Ranks along the ``shard`` axis."""
+    tensor: PositiveInt = 1
+    """Ranks along the ``tensor`` axis: column- and row-wise parallel linears inside each block."""
+    sequence_parallel: bool = False
+    """With ``tensor`` > 1: keep activations between blocks sharded on the sequence (all-gather + reduce-scatter for all-reduce)."""
+    reshard_after_forward: bool | None = None
+    """Free parameters after forward and gather them again in backward; left out: torch's rule (blocks yes, root no)."""
+    reshard_after_backward: bool = True
+    """Free parameters after backward; ``false`` saves the next forward's all-gather and keeps the memory."""
+    mixed_precision: MixedPrecision = MixedPrecision()
+    cpu_offload: bool = False
+    """Keep sharded parameters, gradients and optimizer state in host memory (``CPUOffloadPolicy``)."""
+    unshard_async_op: bool = False
+    """Issue all-gathers with ``async_op=True`` (``_set_unshard_async_op``): what lets gloo overlap them at all."""
+    forward_prefetch: NonNegativeInt = 0
+    """Blocks whose all-gather is issued ahead of use in forward (``set_modules_to_forward_prefetch``); 0: torch's default."""
+    backward_prefetch: NonNegativeInt | None = None
+    """The same in backward (``set_modules_to_backward_prefetch``); left out: torch's implicit prefetch of one."""
+
+
+Parallel = Annotated[Ddp | Fsdp2, Discriminator("kind")]
+
+
+class Warmup(Record):
+    """Warm-up ends when communication and step time are seen to be stable, not after a fixed count."""
+
+    min_steps: Annotated[int, Field(ge=6)] = 8
+    """At least this many; the first steps are also the ones that are checked against a single process."""
+    max_steps: PositiveInt = 60
+    """Give up waiting for a stable step time, and say so in the report."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "Warmup":
+        if self.max_steps < self.min_steps:
+            raise ValueError(f"max_steps ({self.max_steps}) is below min_steps ({self.min_steps})")
+        return self
+
+
+class Measure(Record):
+    """How many steps of each phase, and how to watch them."""
+
+    warmup: Warmup = Warmup()
+    measured_steps: Annotated[int, Field(ge=4)] = 20
+    """Steps without profiler; throughput comes only from these."""
+    profiled_steps: PositiveInt = 5
+    """Steps under the profiler; overlap comes only from these."""
+    stall_timeout_s: PositiveFloat = 120.0
+    """A rank that shows no progress for this long is declared hung and the launch ends."""
+
+
+class Correctness(Record):
+    """The first steps are compared with one process that sees the whole batch."""
+
+    enabled: bool = True
+    """Switch off for a model that one device cannot hold; the report then says *not checked*."""
+    loss_tolerance: PositiveFloat | None = None
+    """Largest relative difference of the losses of steps 2 to 5; left out: 1e-5 for float32, 2e-2 below."""
+    gradient_tolerance: PositiveFloat | None = None
+    """Largest relative difference (2-norm, per parameter) of the gradients of step 1; left out: 1e-5 for float32, 5e-2 below."""
+
+
+class Scenario(Record):
+    """One cell: everything that decides what is measured. Nothing here depends on the machine, except ``device``."""
+
+    schema_version: Literal[1]
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """``auto``: CUDA where there is any, else CPU."""
+    model: Transformer
+    data: Data
+    precision: Precision = Precision()
+    optimizer: Optimizer = AdamW(kind="adamw")
+    gradient_clip_norm: PositiveFloat | None = None
+    """Clip the total 2-norm of the gradients (``clip_grad_norm_``); left out: no clipping."""
+    seed: NonNegativeInt = 0
+    """Of the initial weights and of the tokens."""
+    parallel: Parallel
+    measure: Measure = Measure()
+    correctness: Correctness = Correctness()
+    repeat: PositiveInt = 1
+    """Launches of each cell; each starts all ranks anew."""

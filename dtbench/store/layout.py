@@ -1,0 +1,140 @@
+"""The one place where a file name of a run is spelled.
+
+::
+
+    results/<scenario>/<utc>-<short id>/
+      run.json  scenario.yaml  env.json  tb/  step_breakdown.png
+      cells/<cell>/reference/ref.json, reference.pt
+      cells/<cell>/launch<k>/
+        order.json                       what the worker was told: written by launch, read by the worker
+        launch.json  steps.parquet       raw, written last
+        overlap.parquet  purposes.parquet  collectives.parquet      derived: can be deleted and remade
+        ranks/rank<r>.json               what rank r found out: receipts, losses, memory
+        traces/rank<r>.<ns>.pt.trace.json.gz
+        logs/rank<r>.log
+        events/rank<r>.jsonl  rank<r>.journal
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+TRACE_SUFFIXES = (".pt.trace.json.gz", ".pt.trace.json")
+
+
+@dataclass(frozen=True)
+class LaunchFolder:
+    """Paths of one launch of one cell."""
+
+    path: Path
+
+    @property
+    def order(self) -> Path:
+        """What the worker was told to do."""
+        return self.path / "order.json"
+
+    @property
+    def launch(self) -> Path:
+        """Status and summary of the launch."""
+        return self.path / "launch.json"
+
+    @property
+    def steps(self) -> Path:
+        """Timings of every step of every rank."""
+        return self.path / "steps.parquet"
+
+    @property
+    def overlap(self) -> Path:
+        """Derived: where each profiled step's time went."""
+        return self.path / "overlap.parquet"
+
+    @property
+    def purposes(self) -> Path:
+        """Derived: the same by purpose of the communication."""
+        return self.path / "purposes.parquet"
+
+    @property
+    def collectives(self) -> Path:
+        """Derived: one row per collective, step and rank."""
+        return self.path / "collectives.parquet"
+
+    @property
+    def traces(self) -> Path:
+        """Folder of the traces, in the layout that TensorBoard's profiler plugin also reads."""
+        return self.path / "traces"
+
+    @property
+    def logs(self) -> Path:
+        """Folder of the ranks' standard output and error."""
+        return self.path / "logs"
+
+    @property
+    def derived(self) -> tuple[Path, ...]:
+        """Every file that ``dtbench analyze`` can make again."""
+        return (self.overlap, self.purposes, self.collectives)
+
+    def rank_record(self, rank: int) -> Path:
+        """What one rank found out."""
+        return self.path / "ranks" / f"rank{rank}.json"
+
+    def trace(self, rank: int, unix_ns: int) -> Path:
+        """A new trace of one rank."""
+        return self.traces / f"rank{rank}.{unix_ns}{TRACE_SUFFIXES[0]}"
+
+    def find_traces(self) -> dict[int, Path]:
+        """Trace of each rank that has one; the newest where there are several."""
+        found: dict[int, Path] = {}
+        for path in sorted(self.traces.glob("rank*.pt.trace.json*")):
+            found[int(path.name.split(".")[0].removeprefix("rank"))] = path
+        return dict(sorted(found.items()))
+
+    def log(self, rank: int) -> Path:
+        """Standard output and error of one rank."""
+        return self.logs / f"rank{rank}.log"
+
+    def events(self, rank: int) -> Path:
+        """Sparse milestones of one rank, one JSON object a line."""
+        return self.path / "events" / f"rank{rank}.jsonl"
+
+    def journal(self, rank: int) -> Path:
+        """Memory-mapped step timings of one rank; outlives the rank."""
+        return self.path / "events" / f"rank{rank}.journal"
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Paths of one run."""
+
+    path: Path
+
+    @property
+    def run(self) -> Path:
+        """Status, scenario, plan and the list of cells and launches."""
+        return self.path / "run.json"
+
+    @property
+    def scenario(self) -> Path:
+        """The scenario file's words as written."""
+        return self.path / "scenario.yaml"
+
+    @property
+    def environment(self) -> Path:
+        """Versions, devices, variables."""
+        return self.path / "env.json"
+
+    @property
+    def tensorboard(self) -> Path:
+        """TensorBoard event files."""
+        return self.path / "tb"
+
+    @property
+    def breakdown_plot(self) -> Path:
+        """Step breakdown per rank."""
+        return self.path / "step_breakdown.png"
+
+    def reference(self, cell: str) -> LaunchFolder:
+        """Launch of the single process that a cell is checked against."""
+        return LaunchFolder(self.path / "cells" / cell / "reference")
+
+    def launch(self, cell: str, index: int) -> LaunchFolder:
+        """Launch ``index`` of a cell."""
+        return LaunchFolder(self.path / "cells" / cell / f"launch{index}")

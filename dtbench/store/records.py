@@ -1,0 +1,252 @@
+"""What the files of a run say. Every record that is a file of its own carries ``format_version``."""
+
+from enum import StrEnum
+from typing import Literal
+
+from dtbench.plan import Plan
+from dtbench.record import Record
+from dtbench.scenario.schema import Scenario
+from dtbench.vocabulary import Axis, Operation, Purpose
+
+FORMAT_VERSION = 1
+
+
+class RunStatus(StrEnum):
+    """How far a run or a launch came."""
+
+    RUNNING = "running"
+    COMPLETE = "complete"
+    FAILED = "failed"
+
+
+class ReceiptOutcome(StrEnum):
+    """What became of a knob."""
+
+    AGREES = "agrees"
+    DISAGREES = "disagrees"
+    NO_EFFECT = "no effect here"
+
+
+class Receipt(Record):
+    """One knob: what was asked, what torch says it got.
+
+    Attributes:
+        knob: dotted path in the scenario, for example ``parallel.static_graph``.
+        asked: as the scenario says it, as text.
+        got: read back from torch, as text.
+        note: why it has no effect, or what was expected instead; empty when there is nothing to add.
+    """
+
+    knob: str
+    asked: str
+    got: str
+    outcome: ReceiptOutcome
+    note: str = ""
+
+
+class Traffic(Record):
+    """Collectives that one rank issued in one step, summed over equal (purpose, axis, operation).
+
+    ``size_bytes`` is the sum of nccl-tests' sizes: whole output of an all-gather, whole input of a reduce-scatter, the
+    tensor of an all-reduce or broadcast. ``count_async`` of them were issued with ``async_op=True``.
+    """
+
+    purpose: Purpose
+    axis: Axis | None
+    operation: Operation
+    count: int
+    size_bytes: int
+    count_async: int
+
+
+class OverlapPossible(Record):
+    """Whether collectives of a purpose can run beside compute on this backend with these knobs, and why not."""
+
+    purpose: Purpose
+    possible: bool
+    reason: str
+
+
+class ProcessGroupInfo(Record):
+    """One process group of a rank, by the name that traces carry."""
+
+    name: str
+    axis: Axis | None
+    backend: str
+    ranks: tuple[int, ...]
+
+
+class Memory(Record):
+    """Peaks in bytes: of host memory always, of the device's allocator on CUDA (None on CPU)."""
+
+    rss_peak_bytes: int
+    allocated_peak_bytes: int | None
+    reserved_peak_bytes: int | None
+
+
+class WarmupEnd(Record):
+    """How warm-up ended: ``settled`` False means that ``max_steps`` ran out first."""
+
+    steps: int
+    settled: bool
+    reason: str
+
+
+class CorrectnessResult(Record):
+    """Largest relative differences from the single process on the whole batch.
+
+    ``loss_error`` over steps 2 to 5; ``gradient_error`` over parameters, of step 1 (2-norm of the difference over the
+    2-norm of the reference); ``worst_parameter`` is its FQN.
+    """
+
+    passed: bool
+    loss_error: float
+    loss_tolerance: float
+    gradient_error: float
+    gradient_tolerance: float
+    worst_parameter: str
+
+
+class RankRecord(Record):
+    """What one rank found out; written by the worker before it shuts down.
+
+    Attributes:
+        losses: this rank's loss of each step of the warm-up's first five, then of MEASURED, then of PROFILED steps.
+        traffic: one step's collectives, as recorded in the last MEASURED step (empty where the backend is not wrapped).
+        traffic_is_stable: every MEASURED step issued exactly these.
+        bucket_bytes_per_step: DDP's bucket sizes in order of issue, for each WARMUP step and the last MEASURED one.
+        fsdp_units: FQNs in the order in which forward first unsharded them; ``""`` is the root.
+    """
+
+    format_version: Literal[1] = 1
+    rank: int
+    host: str
+    pid: int
+    time_to_first_step_ns: int
+    memory: Memory
+    warmup: WarmupEnd
+    correctness: CorrectnessResult | None
+    losses: tuple[float, ...]
+    receipts: tuple[Receipt, ...]
+    traffic: tuple[Traffic, ...]
+    traffic_is_stable: bool
+    overlap_possible: tuple[OverlapPossible, ...]
+    process_groups: tuple[ProcessGroupInfo, ...]
+    bucket_bytes_per_step: tuple[tuple[int, ...], ...]
+    fsdp_units: tuple[str, ...]
+
+
+class RankFailure(Record):
+    """Where a rank was last seen, and what it said.
+
+    ``what`` is ``raised``, ``killed by SIGSEGV``, ``hung``, ``ended by its peers' failure``; ``last_lines`` are the end of its log.
+    """
+
+    rank: int
+    what: str
+    last_step: int | None
+    last_phase: str | None
+    last_region: str | None
+    last_lines: tuple[str, ...]
+
+
+class LaunchRecord(Record):
+    """One launch: written last, so its absence means that the launch did not end."""
+
+    format_version: Literal[1] = 1
+    cell: str
+    index: int
+    status: RunStatus
+    started_unix_ns: int
+    duration_ns: int
+    reason: str | None
+    failures: tuple[RankFailure, ...]
+
+
+class CellRecord(Record):
+    """One cell of a run: scenario and plan as run, and its launches by index."""
+
+    name: str
+    scenario: Scenario
+    plan: Plan
+    launches: tuple[int, ...]
+
+
+class RunRecord(Record):
+    """One run.
+
+    Attributes:
+        name: the scenario's name.
+        question: line 1 of the scenario file, without ``#``.
+        overrides: each ``--set`` as typed.
+        reason: why it failed; None unless ``status`` is failed.
+    """
+
+    format_version: Literal[1] = 1
+    dtbench_version: str
+    name: str
+    run_id: str
+    question: str
+    overrides: tuple[str, ...]
+    status: RunStatus
+    reason: str | None
+    started_unix_ns: int
+    ended_unix_ns: int | None
+    cells: tuple[CellRecord, ...]
+
+
+class Device(Record):
+    """One accelerator."""
+
+    name: str
+    memory_bytes: int
+    capability: str
+
+
+class Environment(Record):
+    """The machine and the software of a run; secrets in ``variables`` are redacted."""
+
+    format_version: Literal[1] = 1
+    host: str
+    system: str
+    processor: str
+    cores: int
+    memory_bytes: int
+    python: str
+    torch: str
+    cuda: str | None
+    nccl: str | None
+    packages: dict[str, str]
+    devices: tuple[Device, ...]
+    variables: dict[str, str]
+    notes: tuple[str, ...]
+
+
+class WorkerOrder(Record):
+    """What the launcher tells every rank of a launch.
+
+    Attributes:
+        folder: absolute path of the launch folder.
+        reference: path of the single process's results to compare with; None: do not compare.
+        is_reference: run as that single process and write them.
+    """
+
+    format_version: Literal[1] = 1
+    cell: str
+    index: int
+    scenario: Scenario
+    plan: Plan
+    folder: str
+    reference: str | None
+    is_reference: bool
+    launched_unix_ns: int
+
+
+class EventLine(Record):
+    """One milestone of a rank."""
+
+    unix_ns: int
+    event: str
+    detail: str = ""
+
+

@@ -1,0 +1,81 @@
+"""Conversions for people. Inside dtbench all times are int nanoseconds and all sizes int bytes."""
+
+import math
+
+NS_PER_S = 1_000_000_000
+NS_PER_MS = 1_000_000
+NS_PER_US = 1_000
+MIB = 1024 * 1024
+
+
+def format_ns(duration_ns: float) -> str:
+    """Give three significant digits in the largest unit that keeps the value at or above one.
+
+    >>> format_ns(1_234_567)
+    '1.23 ms'
+    >>> format_ns(0)
+    '0 ns'
+    >>> format_ns(float("nan"))
+    'n/a'
+    """
+    if math.isnan(duration_ns):
+        return "n/a"
+    for unit_ns, unit in ((NS_PER_S, "s"), (NS_PER_MS, "ms"), (NS_PER_US, "us")):
+        if abs(duration_ns) >= unit_ns * 0.9995:
+            return f"{three_digits(duration_ns / unit_ns)} {unit}"
+    return f"{three_digits(duration_ns)} ns"
+
+
+def format_bytes(size_bytes: float) -> str:
+    """Give three significant digits in binary units.
+
+    >>> format_bytes(3 * 1024 * 1024)
+    '3.00 MiB'
+    >>> format_bytes(17)
+    '17 B'
+    """
+    if math.isnan(size_bytes):
+        return "n/a"
+    size = float(size_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(size) < 1023.5:
+            return f"{size:.0f} B" if unit == "B" else f"{three_digits(size)} {unit}"
+        size /= 1024
+    return f"{three_digits(size)} TiB"
+
+
+def format_fraction(fraction: float) -> str:
+    """Give a fraction as a percentage with one decimal.
+
+    >>> format_fraction(0.1234)
+    '12.3 %'
+    """
+    return "n/a" if math.isnan(fraction) else f"{100 * fraction:.1f} %"
+
+
+def format_count(value: float) -> str:
+    """Give a large count with a metric suffix.
+
+    >>> format_count(5_243_136)
+    '5.24 M'
+    """
+    if math.isnan(value):
+        return "n/a"
+    for size, suffix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{three_digits(value / size)} {suffix}"
+    return f"{value:g}"
+
+
+def three_digits(value: float) -> str:
+    """Give three significant digits without an exponent; zero stays ``0``.
+
+    >>> three_digits(99.96)
+    '100'
+    """
+    if value == 0:
+        return "0"
+    digits_before_point = math.floor(math.log10(abs(value))) + 1
+    rounded = round(value, 3 - digits_before_point)
+    digits_before_point = math.floor(math.log10(abs(rounded))) + 1
+    return f"{rounded:.{max(0, min(9, 3 - digits_before_point))}f}"

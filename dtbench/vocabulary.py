@@ -1,0 +1,93 @@
+"""The words both wings share: phases, regions, kinds, purposes, mesh axes; and who a collective belongs to."""
+
+from enum import StrEnum
+
+
+class DeviceKind(StrEnum):
+    """Where the ranks compute: ``cpu`` talks over gloo, ``cuda`` over NCCL."""
+
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
+class Phase(StrEnum):
+    """What a step is for; the three never mix."""
+
+    WARMUP = "WARMUP"
+    MEASURED = "MEASURED"
+    PROFILED = "PROFILED"
+
+
+class Region(StrEnum):
+    """The part of a step that the training loop is in; gradient clipping belongs to ``optimizer``."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    OPTIMIZER = "optimizer"
+    STATE_DICT = "state_dict"
+
+
+class Kind(StrEnum):
+    """What a span of a trace does."""
+
+    COMPUTE = "compute"
+    COMM = "comm"
+    COPY = "copy"
+
+
+class Purpose(StrEnum):
+    """Why a collective was issued."""
+
+    UNSHARD = "unshard"
+    GRAD_REDUCE = "grad_reduce"
+    TENSOR = "tensor"
+    PIPELINE = "pipeline"
+    STATE = "state"
+    OTHER = "other"
+
+
+class Axis(StrEnum):
+    """The axes of a device mesh, outermost first."""
+
+    REPLICATE = "replicate"
+    SHARD = "shard"
+    TENSOR = "tensor"
+
+
+class Operation(StrEnum):
+    """Collectives by their standard names, whatever the backend's method is called."""
+
+    ALL_REDUCE = "all_reduce"
+    ALL_GATHER = "all_gather"
+    REDUCE_SCATTER = "reduce_scatter"
+    BROADCAST = "broadcast"
+    REDUCE = "reduce"
+    ALL_TO_ALL = "all_to_all"
+    GATHER = "gather"
+    SCATTER = "scatter"
+    SEND = "send"
+    RECV = "recv"
+    BARRIER = "barrier"
+
+
+def purpose_of(axis: Axis | None, operation: Operation, region: Region | None) -> Purpose:
+    """Give the purpose of a collective from the mesh axis that carries it and the region that issued it.
+
+    ``tensor`` is every collective on the tensor axis inside forward and backward, also the all-reduce that completes
+    the gradient of a replicated (norm) weight there. ``other`` is what no parameter or gradient needs: the norm for
+    gradient clipping, buffer broadcasts, barriers.
+    """
+    if region is Region.STATE_DICT:
+        return Purpose.STATE
+    if operation in (Operation.SEND, Operation.RECV):
+        return Purpose.PIPELINE
+    if region not in (Region.FORWARD, Region.BACKWARD):
+        return Purpose.OTHER
+    if axis is Axis.TENSOR:
+        return Purpose.TENSOR
+    if axis is Axis.SHARD and operation is Operation.ALL_GATHER:
+        return Purpose.UNSHARD
+    reduces = operation in (Operation.REDUCE_SCATTER, Operation.ALL_REDUCE)
+    if axis in (Axis.SHARD, Axis.REPLICATE) and reduces and region is Region.BACKWARD:
+        return Purpose.GRAD_REDUCE
+    return Purpose.OTHER
