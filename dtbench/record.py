@@ -1,15 +1,25 @@
 """The base of everything that crosses a room or a file: frozen, strict, no unknown fields."""
 
-from pydantic import BaseModel, ConfigDict
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 
 class Record(BaseModel):
     """A value that cannot change and refuses fields it does not know.
 
-    Strict: ``"2"`` is not an int. NaN and infinity survive JSON as the strings ``NaN`` and ``Infinity``, so that a
-    number that could not be computed never turns into a zero or a null on disk.
+    Strict: ``"2"`` is not an int. NaN and infinity are written as the strings ``"NaN"`` and ``"Infinity"``, which every
+    JSON reader accepts, so that a number that could not be computed never turns into a zero or a null on disk.
     """
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, ser_json_inf_nan="strings", use_attribute_docstrings=True
     )
+
+
+def _read_special_number(value: object) -> object:
+    return float(value) if value in ("NaN", "Infinity", "-Infinity") and isinstance(value, str) else value
+
+
+FloatOrNan = Annotated[float, BeforeValidator(_read_special_number)]
+"""A float that may be NaN ("cannot be computed") and survives the way through JSON."""

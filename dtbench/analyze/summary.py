@@ -6,7 +6,7 @@ Ratios are fractions, times integer nanoseconds (medians rounded down), NaN wher
 from typing import Literal
 
 from dtbench.plan import Plan
-from dtbench.record import Record
+from dtbench.record import FloatOrNan, Record
 from dtbench.scenario.schema import Scenario
 from dtbench.store.records import CorrectnessResult, Memory, Receipt, RunStatus, WarmupEnd
 from dtbench.vocabulary import Purpose
@@ -15,11 +15,11 @@ from dtbench.vocabulary import Purpose
 class Interval(Record):
     """A median with the middle half of the data and a 95 % bootstrap confidence interval of the median."""
 
-    median: float
-    low: float
-    high: float
-    quartile1: float
-    quartile3: float
+    median: FloatOrNan
+    low: FloatOrNan
+    high: FloatOrNan
+    quartile1: FloatOrNan
+    quartile3: FloatOrNan
     count: int
 
 
@@ -45,7 +45,7 @@ class PurposeSummary(Record):
     hidden_ns: int
     exposed_ns: int
     wait_ns: int
-    hidden_fraction: float
+    hidden_fraction: FloatOrNan
     overlap_possible: bool | None
     overlap_reason: str
 
@@ -87,21 +87,21 @@ class CellSummary(Record):
     plan: Plan
     launches: tuple[int, ...]
     step_time: Interval
-    launch_medians_ns: tuple[float, ...]
+    launch_medians_ns: tuple[FloatOrNan, ...]
     profiler_cost: Interval
-    time_to_first_step_ns: float
-    tokens_per_second: float
-    model_flops_utilization: float
+    time_to_first_step_ns: FloatOrNan
+    tokens_per_second: FloatOrNan
+    model_flops_utilization: FloatOrNan
     memory: Memory | None
-    cpu_ns_per_step: float
-    hidden_fraction: float
-    exposed_step_fraction: float
+    cpu_ns_per_step: FloatOrNan
+    hidden_fraction: FloatOrNan
+    exposed_step_fraction: FloatOrNan
     purposes: tuple[PurposeSummary, ...]
     ranks: tuple[RankBreakdown, ...]
     receipts: tuple[Receipt, ...]
     warmup: WarmupEnd | None
     correctness: CorrectnessResult | None
-    losses: tuple[float, ...]
+    losses: tuple[FloatOrNan, ...]
     unread_events: int
     unknown_names: tuple[tuple[str, int], ...]
     trace_paths: tuple[str, ...]

@@ -4,7 +4,7 @@ from enum import StrEnum
 from typing import Literal
 
 from dtbench.plan import Plan
-from dtbench.record import Record
+from dtbench.record import FloatOrNan, Record
 from dtbench.scenario.schema import Scenario
 from dtbench.vocabulary import Axis, Operation, Purpose
 
@@ -100,10 +100,10 @@ class CorrectnessResult(Record):
     """
 
     passed: bool
-    loss_error: float
-    loss_tolerance: float
-    gradient_error: float
-    gradient_tolerance: float
+    loss_error: FloatOrNan
+    loss_tolerance: FloatOrNan
+    gradient_error: FloatOrNan
+    gradient_tolerance: FloatOrNan
     worst_parameter: str
 
 
@@ -126,7 +126,7 @@ class RankRecord(Record):
     memory: Memory
     warmup: WarmupEnd
     correctness: CorrectnessResult | None
-    losses: tuple[float, ...]
+    losses: tuple[FloatOrNan, ...]
     receipts: tuple[Receipt, ...]
     traffic: tuple[Traffic, ...]
     traffic_is_stable: bool
