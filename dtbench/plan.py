@@ -1,11 +1,26 @@
 """From a scenario and a machine to a plan: ranks, mesh, phases, and what must cross the wire in every step.
 
 Pure arithmetic: no torch, nothing optional left. ``make_plan`` refuses what cannot run, with a sentence that says what
-would. The expected traffic is the formula that a run's receipts are held against.
+would. The expected traffic (``dtbench.traffic``) is the formula that a run's receipts are held against.
 """
 
+import json
+from collections.abc import Iterator
+from math import prod
+
+from dtbench.errors import PlanError
 from dtbench.record import Record
-from dtbench.vocabulary import Axis, DeviceKind, Operation, Purpose
+from dtbench.scenario.schema import Ddp, Fsdp2, Scenario, Transformer
+from dtbench.traffic import PlannedTraffic, list_parameters, plan_traffic
+from dtbench.units import NS_PER_S
+from dtbench.vocabulary import Axis, DeviceKind
+
+
+class Machine(Record):
+    """What a plan needs to know about where it will run."""
+
+    cpu_cores: int
+    cuda_devices: int
 
 
 class MeshAxis(Record):
@@ -15,26 +30,15 @@ class MeshAxis(Record):
     size: int
 
 
-class PlannedTraffic(Record):
-    """Collectives per rank and step, summed over equal (purpose, axis, operation); sizes as in nccl-tests."""
-
-    purpose: Purpose
-    axis: Axis
-    operation: Operation
-    count: int
-    size_bytes: int
-
-
 class Plan(Record):
     """What will run, with nothing left to decide.
 
     Attributes:
-        mesh: outermost axis first; empty for the single-process reference.
+        mesh: outermost axis first; axes of size 1 included where the strategy builds them.
         data_ranks: groups of ranks that see different rows.
         rows_per_rank: rows of the global batch that one rank computes.
         parameters: of the whole model, tied weights once.
-        flops_per_step: floating-point operations of forward and backward over the global batch, by the formula of
-            ``dtbench.plan.flops``.
+        flops_per_step: floating-point operations of forward and backward over the global batch, see ``count_flops``.
         tokens_per_step: over the global batch.
         traffic: expected per rank in a step after warm-up.
         notes: what a reader of the numbers must know about this machine.
@@ -57,3 +61,162 @@ class Plan(Record):
     tokens_per_step: int
     traffic: tuple[PlannedTraffic, ...]
     notes: tuple[str, ...]
+
+
+def make_plan(scenario: Scenario, machine: Machine) -> Plan:
+    """Resolve a scenario on a machine.
+
+    Raises:
+        PlanError: sizes do not divide, options exclude each other, or there are too few GPUs; names all reasons at once.
+    """
+    device = _choose_device(scenario, machine)
+    mesh = plan_mesh(scenario)
+    ranks = prod(axis.size for axis in mesh)
+    problems = list(_find_problems(scenario))
+    if device is DeviceKind.CUDA and ranks > machine.cuda_devices:
+        problems.append(_too_few_gpus(scenario, ranks, machine.cuda_devices))
+    if problems:
+        raise PlanError("\n".join(problems))
+    data_ranks = prod(axis.size for axis in mesh if axis.name is not Axis.TENSOR)
+    measure, data = scenario.measure, scenario.data
+    return Plan(
+        device=device,
+        backend="nccl" if device is DeviceKind.CUDA else "gloo",
+        mesh=mesh,
+        ranks=ranks,
+        data_ranks=data_ranks,
+        rows_per_rank=data.global_batch // data_ranks,
+        min_warmup_steps=measure.warmup.min_steps,
+        max_warmup_steps=measure.warmup.max_steps,
+        measured_steps=measure.measured_steps,
+        profiled_steps=measure.profiled_steps,
+        stall_timeout_ns=round(measure.stall_timeout_s * NS_PER_S),
+        threads_per_rank=max(1, machine.cpu_cores // ranks),
+        parameters=sum(parameter.numel for parameter in list_parameters(scenario.model)),
+        flops_per_step=count_flops(scenario),
+        tokens_per_step=data.global_batch * data.sequence_length,
+        traffic=plan_traffic(scenario) if ranks > 1 else (),
+        notes=tuple(_find_notes(device, ranks, machine)),
+    )
+
+
+def plan_for_check(scenario: Scenario) -> Plan:
+    """Plan for the machine that the scenario asks for, whatever this one is: enough GPUs if it says ``cuda``, else CPU.
+
+    Raises:
+        PlanError: the scenario could not run anywhere.
+    """
+    ranks = prod(axis.size for axis in plan_mesh(scenario))
+    return make_plan(scenario, Machine(cpu_cores=ranks, cuda_devices=ranks if scenario.device == "cuda" else 0))
+
+
+def plan_reference(scenario: Scenario, plan: Plan) -> tuple[Scenario, Plan]:
+    """Give scenario and plan of the single process that sees the whole batch, in float32 without autocast."""
+    fields = {**scenario.model_dump(mode="json"), "parallel": {"kind": "ddp", "replicas": 1}, "precision": {"dtype": "float32"}}
+    single = Scenario.model_validate_json(json.dumps(fields))
+    cores = plan.threads_per_rank * plan.ranks
+    return single, make_plan(single, Machine(cpu_cores=cores, cuda_devices=1 if plan.device is DeviceKind.CUDA else 0))
+
+
+def plan_mesh(scenario: Scenario) -> tuple[MeshAxis, ...]:
+    """Give the mesh that a strategy builds, outermost axis first."""
+    match scenario.parallel:
+        case Ddp(replicas=replicas):
+            return (MeshAxis(name=Axis.REPLICATE, size=replicas),)
+        case Fsdp2(shards=shards, tensor=tensor):
+            shard_axis = MeshAxis(name=Axis.SHARD, size=shards)
+            return (shard_axis, MeshAxis(name=Axis.TENSOR, size=tensor)) if tensor > 1 else (shard_axis,)
+
+
+def count_flops(scenario: Scenario) -> int:
+    """Count forward and backward of one step: 6 per parameter of a matrix product and token, plus attention.
+
+    ``6 N + 12 L H Q T`` per token (PaLM, arXiv:2204.02311, appendix B), with N without the embedding's lookup and with the
+    head's product, L layers, H heads of size Q, T the sequence length; causality is not credited, as is usual.
+    """
+    model, data = scenario.model, scenario.data
+    matrices = sum(p.numel for p in list_parameters(model) if not p.is_norm and not p.name.startswith("embedding"))
+    if model.tied_head:
+        matrices += model.vocab_size * model.dim
+    per_token = 6 * matrices + 12 * model.layers * model.dim * data.sequence_length
+    return per_token * data.global_batch * data.sequence_length
+
+
+def _choose_device(scenario: Scenario, machine: Machine) -> DeviceKind:
+    match scenario.device:
+        case "cpu":
+            return DeviceKind.CPU
+        case "cuda":
+            return DeviceKind.CUDA
+        case "auto":
+            return DeviceKind.CUDA if machine.cuda_devices else DeviceKind.CPU
+
+
+def _find_problems(scenario: Scenario) -> Iterator[str]:
+    """Name every reason why these sizes and options cannot run anywhere."""
+    model, data = scenario.model, scenario.data
+    data_ranks = prod(axis.size for axis in plan_mesh(scenario) if axis.name is not Axis.TENSOR)
+    yield from _check_model(model)
+    if data.global_batch % data_ranks:
+        near = max(data_ranks, data.global_batch // data_ranks * data_ranks)
+        yield (
+            f"data.global_batch={data.global_batch} cannot be shared equally by {data_ranks} data-parallel ranks; "
+            f"{near} or {near + data_ranks} can"
+        )
+    optimizer = scenario.optimizer
+    if optimizer.foreach and optimizer.fused:
+        yield "optimizer.foreach and optimizer.fused exclude each other; set one of them"
+    match scenario.parallel:
+        case Ddp():
+            pass
+        case Fsdp2():
+            yield from _check_tensor_parallel(scenario, scenario.parallel)
+
+
+def _check_model(model: Transformer) -> Iterator[str]:
+    if model.dim % model.heads:
+        yield f"model.dim={model.dim} is not a multiple of model.heads={model.heads}"
+    elif model.dim // model.heads % 2:
+        yield f"model.dim / model.heads = {model.dim // model.heads} is odd, but rotary embedding turns pairs; use an even head size"
+    if model.kv_heads and model.heads % model.kv_heads:
+        yield f"model.heads={model.heads} is not a multiple of model.kv_heads={model.kv_heads}"
+
+
+def _check_tensor_parallel(scenario: Scenario, parallel: Fsdp2) -> Iterator[str]:
+    model, tensor = scenario.model, parallel.tensor
+    sizes = {
+        "model.heads": model.heads,
+        "model.kv_heads": model.kv_heads or model.heads,
+        "model.ffn_dim": model.ffn_dim,
+        "model.vocab_size": model.vocab_size,
+    }
+    if parallel.sequence_parallel:
+        if tensor == 1:
+            yield "parallel.sequence_parallel needs parallel.tensor above 1: it shards activations on the tensor axis"
+        sizes["data.sequence_length"] = scenario.data.sequence_length
+    for name, size in sizes.items():
+        if size % tensor:
+            yield f"{name}={size} is not a multiple of parallel.tensor={tensor}"
+    if tensor > 1 and scenario.precision.autocast:
+        yield (
+            "precision.autocast does not reach DTensor's redistributions; with parallel.tensor above 1 use "
+            f"parallel.mixed_precision.param_dtype={scenario.precision.autocast} instead"
+        )
+    if tensor > 1 and model.tied_head:
+        yield "model.tied_head cannot be tensor-parallel here: embedding and head would shard one weight twice; use tied_head=false or tensor=1"
+
+
+def _too_few_gpus(scenario: Scenario, ranks: int, cuda_devices: int) -> str:
+    found = "no CUDA device" if not cuda_devices else f"{cuda_devices} CUDA device{'s' if cuda_devices > 1 else ''}"
+    instead = "`--set device=cpu` runs the same ranks over gloo on this machine's cores"
+    if cuda_devices:
+        field = "parallel.replicas" if isinstance(scenario.parallel, Ddp) else "parallel.shards"
+        instead += f"; or let it fit with a smaller `--set {field}=...` ({found} here)"
+    return f"this scenario needs {ranks} CUDA device{'s' if ranks > 1 else ''}, one for each rank, and this machine has {found}; {instead}"
+
+
+def _find_notes(device: DeviceKind, ranks: int, machine: Machine) -> Iterator[str]:
+    if device is DeviceKind.CPU and ranks > 1:
+        yield "loopback communication takes cores from compute; trust the step time, not the ratio"
+    if device is DeviceKind.CPU and ranks > machine.cpu_cores:
+        yield f"{ranks} ranks share {machine.cpu_cores} cores: ranks wait for each other's turns, and that shows as communication"

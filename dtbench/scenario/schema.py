@@ -132,8 +132,6 @@ class Fsdp2(Record):
     """With ``tensor`` > 1: keep activations between blocks sharded on the sequence (all-gather + reduce-scatter for all-reduce)."""
     reshard_after_forward: bool | None = None
     """Free parameters after forward and gather them again in backward; left out: torch's rule (blocks yes, root no)."""
-    reshard_after_backward: bool = True
-    """Free parameters after backward; ``false`` saves the next forward's all-gather and keeps the memory."""
     mixed_precision: MixedPrecision = MixedPrecision()
     cpu_offload: bool = False
     """Keep sharded parameters, gradients and optimizer state in host memory (``CPUOffloadPolicy``)."""

@@ -1,0 +1,57 @@
+"""Write records and tables so that a reader sees the old file or the new one, never half of either."""
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dtbench.errors import StoreError
+from dtbench.record import Record
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def write_record(path: Path, record: Record) -> None:
+    """Write a record as indented JSON, atomically; makes missing folders.
+
+    Raises:
+        StoreError: the disk is full or the folder cannot be written.
+    """
+    write_text(path, record.model_dump_json(indent=1) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write text as UTF-8, atomically; makes missing folders.
+
+    Raises:
+        StoreError: the disk is full or the folder cannot be written.
+    """
+    replace_file(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+def write_table(path: Path, frame: "pd.DataFrame") -> None:
+    """Write a table as Parquet without its index, atomically; makes missing folders.
+
+    Raises:
+        StoreError: the disk is full or the folder cannot be written.
+    """
+    replace_file(path, lambda temporary: frame.to_parquet(temporary, index=False))
+
+
+def replace_file(path: Path, write: Callable[[Path], object]) -> None:
+    """Let ``write`` fill a temporary file beside ``path`` and move it over ``path`` in one step.
+
+    Raises:
+        StoreError: the disk is full or the folder cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(temporary)
+        temporary.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise StoreError(f"{path}: cannot be written ({error.strerror or error}); free some space or choose another --results") from error

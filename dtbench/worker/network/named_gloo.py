@@ -1,0 +1,165 @@
+"""A gloo process group that tells the recorder about every collective and gives each a named range in the trace.
+
+torch calls it like any backend: from Python (``torch.distributed``), from C++ (DDP's reducer, functional collectives). It
+forwards each call unchanged to a real ``ProcessGroup`` over gloo and returns gloo's own ``Work``, so waiting, errors
+and results are gloo's. See [Note: why gloo is wrapped and NCCL is not] in ``dtbench.worker.recorder``.
+"""
+
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.profiler import record_function
+
+from dtbench.ranges import WaitLabel, collective_range, wait_range
+from dtbench.vocabulary import Operation
+from dtbench.worker.recorder import Recorder
+
+BACKEND_NAME = "dtbench_gloo"
+
+# Backend methods under the names of torch 2.11 to 2.13, with the argument whose bytes nccl-tests calls the size.
+_OUTPUT, _INPUT = 0, 1
+_METHODS: dict[str, tuple[Operation, int]] = {
+    "allreduce": (Operation.ALL_REDUCE, _OUTPUT),
+    "allreduce_coalesced": (Operation.ALL_REDUCE, _OUTPUT),
+    "broadcast": (Operation.BROADCAST, _OUTPUT),
+    "reduce": (Operation.REDUCE, _OUTPUT),
+    "allgather": (Operation.ALL_GATHER, _OUTPUT),
+    "allgather_coalesced": (Operation.ALL_GATHER, _OUTPUT),
+    "_allgather_base": (Operation.ALL_GATHER, _OUTPUT),
+    "allgather_into_tensor_coalesced": (Operation.ALL_GATHER, _OUTPUT),
+    "all_gather_single": (Operation.ALL_GATHER, _OUTPUT),
+    "all_gather_single_coalesced": (Operation.ALL_GATHER, _OUTPUT),
+    "reduce_scatter": (Operation.REDUCE_SCATTER, _INPUT),
+    "_reduce_scatter_base": (Operation.REDUCE_SCATTER, _INPUT),
+    "reduce_scatter_tensor_coalesced": (Operation.REDUCE_SCATTER, _INPUT),
+    "reduce_scatter_single": (Operation.REDUCE_SCATTER, _INPUT),
+    "reduce_scatter_single_coalesced": (Operation.REDUCE_SCATTER, _INPUT),
+    "alltoall": (Operation.ALL_TO_ALL, _OUTPUT),
+    "alltoall_base": (Operation.ALL_TO_ALL, _OUTPUT),
+    "gather": (Operation.GATHER, _OUTPUT),
+    "scatter": (Operation.SCATTER, _INPUT),
+    "send": (Operation.SEND, _OUTPUT),
+    "recv": (Operation.RECV, _OUTPUT),
+    "recv_anysource": (Operation.RECV, _OUTPUT),
+    "barrier": (Operation.BARRIER, _OUTPUT),
+    "monitored_barrier": (Operation.BARRIER, _OUTPUT),
+}
+
+
+def register_named_gloo(recorder: Recorder) -> str:
+    """Make the backend known to ``torch.distributed`` and give its name for ``init_process_group``."""
+    waits: weakref.WeakKeyDictionary[Any, WaitLabel] = weakref.WeakKeyDictionary()
+    group_class = _make_group_class(recorder, waits)
+
+    def create(store: dist.Store, rank: int, size: int, timeout: timedelta) -> dist.ProcessGroup:
+        gloo = dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
+        inner = dist.ProcessGroup(store, rank, size)
+        inner._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
+        inner._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, gloo)
+        return group_class(inner, rank, size)
+
+    dist.Backend.register_backend(BACKEND_NAME, create, devices=["cpu"])
+    _name_waits(recorder, waits)
+    return BACKEND_NAME
+
+
+def _make_group_class(recorder: Recorder, waits: "weakref.WeakKeyDictionary[Any, WaitLabel]") -> type:
+    class NamedGloo(dist.ProcessGroup):
+        """Real gloo behind one Python frame per collective."""
+
+        def __init__(self, inner: dist.ProcessGroup, rank: int, size: int) -> None:
+            super().__init__(rank, size)
+            self._inner = inner
+            self._size = size
+            self._name = ""
+            self._description = ""
+
+        def size(self) -> int:
+            return self._size
+
+        def getBackendName(self) -> str:  # noqa: N802 - torch's name
+            return BACKEND_NAME
+
+        def pg_name(self) -> str:
+            return self._name
+
+        @property
+        def group_name(self) -> str:
+            return self._name
+
+        @property
+        def group_desc(self) -> str:
+            return self._description
+
+        def _set_group_name(self, name: str) -> None:
+            self._name = name
+            self._inner._set_group_name(name)
+
+        def _set_group_desc(self, description: str) -> None:
+            self._description = description
+            self._inner._set_group_desc(description)
+
+        def _get_backend(self, device: torch.device) -> Any:
+            return self._inner._get_backend(device)
+
+    for method, (operation, payload) in _METHODS.items():
+        if hasattr(dist.ProcessGroup, method):
+            setattr(NamedGloo, method, _forward(method, operation, payload, recorder, waits))
+    return NamedGloo
+
+
+def _forward(
+    method: str, operation: Operation, payload: int, recorder: Recorder, waits: "weakref.WeakKeyDictionary[Any, WaitLabel]"
+) -> Callable[..., Any]:
+    def call(group: Any, *args: Any, **kwargs: Any) -> Any:
+        tensors = tuple(_tensors(args[payload])) if len(args) > payload else ()
+        label = recorder.issue(
+            group._name,
+            operation,
+            sum(tensor.nbytes for tensor in tensors),
+            is_async=_is_async(args, kwargs),
+            is_integer=bool(tensors) and not tensors[0].is_floating_point(),
+        )
+        with _range(collective_range(label)) if recorder.is_naming else nullcontext():
+            work = getattr(group._inner, method)(*args, **kwargs)
+        if recorder.is_naming and work is not None:
+            waits[work] = WaitLabel(group=label.group, seq=label.seq)
+        return work
+
+    return call
+
+
+def _name_waits(recorder: Recorder, waits: "weakref.WeakKeyDictionary[Any, WaitLabel]") -> None:
+    """Put a named range around every ``Work.wait`` that Python makes in PROFILED steps; C++ waits are seen in the trace otherwise."""
+    wait = dist.Work.wait
+
+    def named_wait(work: Any, *args: Any, **kwargs: Any) -> Any:
+        label = waits.get(work) if recorder.is_naming else None
+        with _range(wait_range(label)) if label is not None else nullcontext():
+            return wait(work, *args, **kwargs)
+
+    dist.Work.wait = named_wait
+
+
+def _range(name: str) -> AbstractContextManager[Any]:
+    return record_function(name)
+
+
+def _tensors(argument: Any) -> Iterator[torch.Tensor]:
+    """Walk a tensor, a list of them, or a list of lists."""
+    if isinstance(argument, torch.Tensor):
+        yield argument
+    elif isinstance(argument, (list, tuple)):
+        for item in argument:
+            yield from _tensors(item)
+
+
+def _is_async(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Read ``asyncOp`` from the options that torch passes last; a call without options (send, recv) is asynchronous."""
+    options = kwargs.get("opts", args[-1] if args else None)
+    return bool(getattr(options, "asyncOp", True))

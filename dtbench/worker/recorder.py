@@ -1,0 +1,92 @@
+"""What this rank issued: every collective with its group, order, size and mesh axis, step by step.
+
+[Note: why gloo is wrapped and NCCL is not] A gloo trace says neither group nor sequence number nor who asked, so on
+CPU a Python process group stands before gloo and tells the recorder about every collective (``network/named_gloo.py``). NCCL's
+kernels carry all of that in the trace, and a Python frame before each would cost what is being measured.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from dtbench.ranges import CollectiveLabel
+from dtbench.store.records import Traffic
+from dtbench.vocabulary import Axis, Operation, Purpose, Region, purpose_of
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """One collective as the backend received it."""
+
+    purpose: Purpose
+    axis: Axis | None
+    operation: Operation
+    size_bytes: int
+    is_async: bool
+    owner: str
+
+
+@dataclass(slots=True)
+class Recorder:
+    """Collects the collectives of the current step; one per process, passed to whoever issues or reads.
+
+    Attributes:
+        axes: mesh axis of each process group, by torch's name of the group.
+        is_naming: put a named range around every collective and wait (PROFILED steps only: a range costs microseconds).
+        on_region: told about every region that the step enters (the journal's heartbeat).
+    """
+
+    axes: dict[str, Axis] = field(default_factory=dict)
+    region: Region | None = None
+    is_naming: bool = False
+    on_region: Callable[[Region | None], None] = lambda _region: None
+    _step: list[Issue] = field(default_factory=list)
+    _sequence: Counter[str] = field(default_factory=Counter)
+    _buckets: int = 0
+
+    def begin_step(self) -> None:
+        """Forget the previous step."""
+        self._step = []
+
+    def enter(self, region: Region | None) -> None:
+        """Say which region of the step runs from now on; None: outside."""
+        self.region = region
+        self._buckets = 0
+        self.on_region(region)
+
+    def issue(self, group: str, operation: Operation, size_bytes: int, *, is_async: bool, is_integer: bool) -> CollectiveLabel:
+        """Record one collective and give its label; ``is_integer``: its payload is no gradient or weight."""
+        axis = self.axes.get(group)
+        purpose = purpose_of(axis, operation, self.region)
+        owner = ""
+        if purpose is Purpose.GRAD_REDUCE and axis is Axis.REPLICATE and self.region is Region.BACKWARD:
+            owner = "unused-parameter map" if is_integer else f"bucket {self._buckets}"
+            self._buckets += not is_integer
+        self._sequence[group] += 1
+        self._step.append(Issue(purpose, axis, operation, size_bytes, is_async, owner))
+        return CollectiveLabel(
+            group=group,
+            seq=self._sequence[group],
+            operation=operation,
+            size_bytes=size_bytes,
+            axis=axis,
+            is_async=is_async,
+            owner=owner,
+        )
+
+    def step_issues(self) -> tuple[Issue, ...]:
+        """Give the current step's collectives in order of issue: the signature of what was communicated."""
+        return tuple(self._step)
+
+
+def summarize_issues(issues: tuple[Issue, ...]) -> tuple[Traffic, ...]:
+    """Sum collectives over equal (purpose, axis, operation), in order of first appearance."""
+    sums: dict[tuple[Purpose, Axis | None, Operation], tuple[int, int, int]] = {}
+    for issue in issues:
+        key = (issue.purpose, issue.axis, issue.operation)
+        count, size_bytes, count_async = sums.get(key, (0, 0, 0))
+        sums[key] = (count + 1, size_bytes + issue.size_bytes, count_async + issue.is_async)
+    return tuple(
+        Traffic(purpose=p, axis=a, operation=o, count=count, size_bytes=size_bytes, count_async=count_async)
+        for (p, a, o), (count, size_bytes, count_async) in sums.items()
+    )
