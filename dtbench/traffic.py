@@ -87,13 +87,15 @@ def list_parameters(model: Transformer) -> tuple[Parameter, ...]:
 
 
 def plan_traffic(scenario: Scenario) -> tuple[PlannedTraffic, ...]:
-    """Give what one rank issues in one step after warm-up, without the norm for gradient clipping (purpose ``other``)."""
+    """Give what one rank issues in one step after warm-up."""
     parameters = list_parameters(scenario.model)
     match scenario.parallel:
         case Ddp():
             traffic = _ddp_traffic(scenario, scenario.parallel, parameters)
         case Fsdp2():
-            traffic = (*_fsdp2_traffic(scenario, scenario.parallel, parameters), *_tensor_traffic(scenario, scenario.parallel, parameters))
+            sharded = _fsdp2_traffic(scenario, scenario.parallel, parameters)
+            cut = _tensor_traffic(scenario, scenario.parallel, parameters)
+            traffic = (*sharded, *cut, *_clip_traffic(scenario, scenario.parallel, parameters))
     return _sum_traffic(traffic)
 
 
@@ -180,6 +182,16 @@ def _tensor_traffic(scenario: Scenario, parallel: Fsdp2, parameters: tuple[Param
     yield _traffic(Purpose.TENSOR, Axis.TENSOR, Operation.REDUCE_SCATTER, 2 * crossings, 2 * crossings * activation)
     norms = [parameter.numel * element_bytes for parameter in parameters if parameter.is_norm]
     yield _traffic(Purpose.TENSOR, Axis.TENSOR, Operation.ALL_REDUCE, len(norms), sum(norms))
+
+
+def _clip_traffic(scenario: Scenario, parallel: Fsdp2, parameters: tuple[Parameter, ...]) -> Iterable[PlannedTraffic]:
+    """Complete the vector of the parameters' gradient norms along each axis; DDP's gradients are whole and need nothing."""
+    if scenario.gradient_clip_norm is None:
+        return
+    size_bytes = len(parameters) * DTYPE_BYTES[scenario.precision.dtype]
+    for axis, size in ((Axis.SHARD, parallel.shards), (Axis.TENSOR, parallel.tensor)):
+        if size > 1:
+            yield _traffic(Purpose.OTHER, axis, Operation.ALL_REDUCE, 1, size_bytes)
 
 
 def _traffic(purpose: Purpose, axis: Axis, operation: Operation, count: int, size_bytes: int) -> PlannedTraffic:

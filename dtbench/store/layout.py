@@ -4,7 +4,7 @@
 
     results/<scenario>/<utc>-<short id>/
       run.json  scenario.yaml  env.json  tb/  step_breakdown.png
-      cells/<cell>/reference/ref.json, reference.pt
+      cells/<cell>/reference/reference.pt     losses and gradients of the single process, and a launch folder's other files
       cells/<cell>/launch<k>/
         order.json                       what the worker was told: written by launch, read by the worker
         launch.json  steps.parquet       raw, written last
@@ -71,6 +71,16 @@ class LaunchFolder:
     def derived(self) -> tuple[Path, ...]:
         """Every file that ``dtbench analyze`` can make again."""
         return (self.overlap, self.purposes, self.collectives)
+
+    @property
+    def reference_data(self) -> Path:
+        """Losses and gradients of the single process; only in a reference's folder."""
+        return self.path / "reference.pt"
+
+    @property
+    def environment(self) -> Path:
+        """Environment as rank 0 saw it; copied to the run's ``env.json`` after the first launch."""
+        return self.path / "ranks" / "env.json"
 
     def rank_record(self, rank: int) -> Path:
         """What one rank found out."""

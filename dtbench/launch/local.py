@@ -1,0 +1,214 @@
+"""Start all ranks of a launch on this machine with torch elastic, and say how each ended.
+
+Every launch gets fresh processes, a fresh rendezvous and a fresh process group: that is what makes launches
+independent samples.
+"""
+
+import logging
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dtbench.errors import LaunchError, MissingError
+from dtbench.launch.watch import Watch, look
+from dtbench.store.finish import finish_launch
+from dtbench.store.journal import JournalView
+from dtbench.store.layout import LaunchFolder
+from dtbench.store.records import LaunchRecord, RankFailure, RunStatus, WorkerOrder
+from dtbench.store.write import write_record
+from dtbench.vocabulary import DeviceKind
+
+WORKER = (sys.executable, "-m", "dtbench.worker")
+_LAST_LINES = 12
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How one rank's process ended, as elastic saw it: an exit code (negative: the signal that killed it)."""
+
+    rank: int
+    exit_code: int
+
+
+def launch_ranks(
+    order: WorkerOrder,
+    folder: LaunchFolder,
+    *,
+    on_look: Callable[[tuple[JournalView | None, ...]], None],
+    worker: Sequence[str] = WORKER,
+) -> None:
+    """Run one launch to its end; on failure everything measured before is gathered and a failed record is written.
+
+    Raises:
+        LaunchError: a rank raised, was killed or hung; names it, with its last step and log lines.
+        KeyboardInterrupt: the user stopped it.
+        MissingError: torch is not installed.
+    """
+    write_record(folder.order, order)
+    with Watch(folder, ranks=order.plan.ranks, stall_timeout_ns=_timeout_ns(order), on_look=on_look) as watch:
+        try:
+            ended = _run_elastic(order, folder, worker)
+        except KeyboardInterrupt:
+            _fail(order, folder, (), "stopped by the user (Ctrl-C)")
+            raise
+    if ended:
+        failures = describe_failures(folder, ended, hung=watch.hung, ranks=order.plan.ranks)
+        reason = _summarize(failures)
+        _fail(order, folder, failures, reason)
+        raise LaunchError(reason)
+
+
+def _timeout_ns(order: WorkerOrder) -> int:
+    return order.plan.stall_timeout_ns
+
+
+def _run_elastic(order: WorkerOrder, folder: LaunchFolder, worker: Sequence[str]) -> tuple[Ended, ...]:
+    """Run the worker once per rank; gives the processes that failed, first failure first, empty when all went well."""
+    try:
+        from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
+        from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+        from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+    except ModuleNotFoundError as error:
+        raise MissingError("running a scenario needs torch: install it as your cluster says, or `pip install 'dtbench[run]'`") from error
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    with tempfile.TemporaryDirectory(prefix="dtbench-logs-") as logs, _environment(order), _forwarded_signals():
+        config = LaunchConfig(
+            min_nodes=1,
+            max_nodes=1,
+            nproc_per_node=order.plan.ranks,
+            run_id=f"dtbench-{os.getpid()}-{time.time_ns()}",
+            rdzv_backend="c10d",
+            rdzv_endpoint="127.0.0.1:0",
+            max_restarts=0,
+            monitor_interval=0.1,
+            logs_specs=DefaultLogsSpecs(log_dir=logs, redirects=Std.ALL),
+        )
+        command, *arguments = worker
+        try:
+            elastic_launch(config, command)(*arguments, "--order", str(folder.order))
+        except ChildFailedError as error:
+            return tuple(Ended(rank, failure.exitcode) for rank, failure in _by_time(error.failures))
+        except SignalException as error:
+            raise KeyboardInterrupt from error
+        finally:
+            _collect_logs(Path(logs), folder, order.plan.ranks)
+    return ()
+
+
+def _by_time(failures: dict[int, Any]) -> list[tuple[int, Any]]:
+    return sorted(failures.items(), key=lambda item: item[1].timestamp)
+
+
+class _environment:  # noqa: N801 - reads as a context, is private
+    """Variables of the ranks: threads per rank, and loopback as gloo's interface, since all ranks are on this machine."""
+
+    def __init__(self, order: WorkerOrder) -> None:
+        self._added = {"PYTHONUNBUFFERED": "1", "TORCH_CPP_LOG_LEVEL": "ERROR", "OMP_NUM_THREADS": str(order.plan.threads_per_rank)}
+        if order.plan.device is DeviceKind.CPU and sys.platform in ("linux", "darwin"):
+            self._added["GLOO_SOCKET_IFNAME"] = "lo" if sys.platform == "linux" else "lo0"
+
+    def __enter__(self) -> None:
+        self._before = {name: os.environ.get(name) for name in self._added}
+        for name, value in self._added.items():
+            os.environ.setdefault(name, value)
+
+    def __exit__(self, *_error: object) -> None:
+        for name, value in self._before.items():
+            if value is None:
+                os.environ.pop(name, None)
+
+
+class _forwarded_signals:  # noqa: N801 - reads as a context, is private
+    """Give the signal handlers back that elastic replaces while it runs."""
+
+    def __enter__(self) -> None:
+        self._before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def __exit__(self, *_error: object) -> None:
+        for number, handler in self._before.items():
+            with suppress(ValueError, TypeError):
+                signal.signal(number, handler)
+
+
+def _collect_logs(logs: Path, folder: LaunchFolder, ranks: int) -> None:
+    """Put each rank's output and error into one file of the run folder."""
+    for rank in range(ranks):
+        parts = [path for name in ("stdout.log", "stderr.log") for path in logs.glob(f"*/attempt_0/{rank}/{name}")]
+        with suppress(OSError):
+            folder.logs.mkdir(parents=True, exist_ok=True)
+            with folder.log(rank).open("wb") as target:
+                for part in parts:
+                    with part.open("rb") as source:
+                        shutil.copyfileobj(source, target)
+
+
+def describe_failures(folder: LaunchFolder, ended: tuple[Ended, ...], *, hung: tuple[int, ...], ranks: int) -> tuple[RankFailure, ...]:
+    """Say of each failed rank what happened, where it was and what it said last; culprits first, victims of the clean-up after."""
+    views = look(folder, ranks)
+    failures = [_describe(folder, item, views[item.rank], hung=hung) for item in ended]
+    return tuple(sorted(failures, key=lambda failure: failure.what == _VICTIM))
+
+
+_VICTIM = "ended because another rank failed"
+
+
+def _describe(folder: LaunchFolder, ended: Ended, view: JournalView | None, *, hung: tuple[int, ...]) -> RankFailure:
+    if ended.rank in hung:
+        what = "hung"
+    elif ended.exit_code == -signal.SIGTERM:
+        what = _VICTIM
+    elif ended.exit_code < 0:
+        what = f"killed by {signal.Signals(-ended.exit_code).name}"
+    else:
+        what = "raised"
+    return RankFailure(
+        rank=ended.rank,
+        what=what,
+        last_step=view.step if view else None,
+        last_phase=str(view.phase) if view and view.phase else None,
+        last_region=str(view.region) if view and view.region else None,
+        last_lines=read_last_lines(folder.log(ended.rank)),
+    )
+
+
+def read_last_lines(path: Path) -> tuple[str, ...]:
+    """Give the end of a log, without blank lines; empty when there is none."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ()
+    return tuple(line for line in text.splitlines() if line.strip())[-_LAST_LINES:]
+
+
+def _summarize(failures: tuple[RankFailure, ...]) -> str:
+    """Make the sentence of the error from the first culprit."""
+    first = failures[0]
+    where = "before its first step" if first.last_step is None else f"in step {first.last_step} ({first.last_phase}"
+    if first.last_step is not None:
+        where += f", {first.last_region})" if first.last_region else ")"
+    others = f"; {len(failures) - 1} more ended with it" if len(failures) > 1 else ""
+    lines = "".join(f"\n  | {line}" for line in first.last_lines)
+    return f"rank {first.rank} {first.what}, last seen {where}{others}" + (f"; the end of its log:{lines}" if lines else "; its log is empty")
+
+
+def _fail(order: WorkerOrder, folder: LaunchFolder, failures: tuple[RankFailure, ...], reason: str) -> None:
+    record = LaunchRecord(
+        cell=order.cell,
+        index=order.index,
+        status=RunStatus.FAILED,
+        started_unix_ns=order.launched_unix_ns,
+        duration_ns=time.time_ns() - order.launched_unix_ns,
+        reason=reason,
+        failures=failures,
+    )
+    finish_launch(folder, record, ranks=order.plan.ranks)
+
+

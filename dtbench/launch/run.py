@@ -1,0 +1,218 @@
+"""One invocation of ``dtbench run``: a run folder, its cells planned, a reference where one is wanted, launches interleaved.
+
+::
+
+    plan all cells  ->  reference of each model  ->  launch 0 of every cell  ->  launch 1 of every cell  -> ...
+
+A failed launch ends its cell, never the run: the other cells go on, and the run ends as failed.
+"""
+
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from dtbench import __version__
+from dtbench.errors import LaunchError, PlanError, StoreError
+from dtbench.launch.local import WORKER, launch_ranks
+from dtbench.launch.watch import Progress
+from dtbench.plan import Machine, Plan, make_plan, plan_reference
+from dtbench.scenario.load import ScenarioFile
+from dtbench.scenario.schema import Scenario
+from dtbench.store.layout import LaunchFolder, RunFolder
+from dtbench.store.records import CellRecord, RunRecord, RunStatus, WorkerOrder
+from dtbench.store.write import write_record, write_text
+
+
+@dataclass(frozen=True)
+class Observer:
+    """Whom a run tells what it does; every part may be left out.
+
+    Attributes:
+        on_folder: the run folder exists.
+        on_launch: a launch of a cell begins; index None: the single-process reference.
+        on_progress: the ranks were looked at.
+        on_failure: a cell's launch failed, with its sentence; the run goes on.
+    """
+
+    on_folder: Callable[[Path], None] = lambda _path: None
+    on_launch: Callable[[str, int | None, Plan], None] = lambda _cell, _index, _plan: None
+    on_progress: Callable[[Progress], None] = lambda _progress: None
+    on_failure: Callable[[str, str], None] = lambda _cell, _reason: None
+
+
+@dataclass
+class _Run:
+    """A run in the making."""
+
+    file: ScenarioFile
+    folder: RunFolder
+    cells: tuple[CellRecord, ...]
+    observer: Observer
+    worker: tuple[str, ...]
+    started_unix_ns: int
+    references: dict[str, Path] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+
+
+def plan_cells(file: ScenarioFile, machine: Machine) -> tuple[CellRecord, ...]:
+    """Plan every cell of a scenario on a machine.
+
+    Raises:
+        PlanError: names every cell that cannot run here, and why.
+    """
+    cells, problems = [], []
+    for name, scenario in file.cells:
+        try:
+            plan = make_plan(scenario, machine)
+        except PlanError as error:
+            problems += [f"{file.name}, cell {name}: {line}" for line in str(error).splitlines()]
+            continue
+        cells.append(CellRecord(name=name, scenario=scenario, plan=plan, launches=tuple(range(scenario.repeat))))
+    if problems:
+        raise PlanError("\n".join(problems))
+    return tuple(cells)
+
+
+def run_scenario(
+    file: ScenarioFile, cells: tuple[CellRecord, ...], results: Path, *, observer: Observer, worker: tuple[str, ...] = WORKER
+) -> RunFolder:
+    """Run every launch of every planned cell; gives the finished run folder.
+
+    Raises:
+        LaunchError: at least one cell failed; the message names each, and everything measured is kept.
+        KeyboardInterrupt: the user stopped it; the run says so and keeps what is there.
+    """
+    run = prepare_run(file, cells, results, observer=observer, worker=worker)
+    try:
+        for cell, index in _interleave(cells):
+            if cell.name not in run.failures:
+                _run_launch(run, cell, index)
+    except BaseException as error:
+        reason = "stopped by the user (Ctrl-C)" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__}: {error}"
+        _write_run(run, RunStatus.FAILED, reason)
+        raise
+    if run.failures:
+        reason = "\n".join(f"cell {name}: {why}" for name, why in run.failures.items())
+        _write_run(run, RunStatus.FAILED, reason)
+        raise LaunchError(f"{reason}\nwhat was measured before is in {run.folder.path}")
+    _write_run(run, RunStatus.COMPLETE, None)
+    return run.folder
+
+
+def prepare_run(
+    file: ScenarioFile, cells: tuple[CellRecord, ...], results: Path, *, observer: Observer, worker: tuple[str, ...] = WORKER
+) -> _Run:
+    """Make the run folder with what is known before anything runs."""
+    now = datetime.now(UTC)
+    folder = RunFolder((results / file.name / f"{now:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}").resolve())
+    run = _Run(file, folder, cells, observer, tuple(worker), time.time_ns())
+    write_text(folder.scenario, file.text)
+    _write_run(run, RunStatus.RUNNING, None)
+    observer.on_folder(folder.path)
+    return run
+
+
+def write_orders(file: ScenarioFile, cells: tuple[CellRecord, ...], results: Path, *, observer: Observer) -> tuple[RunFolder, tuple[LaunchFolder, ...]]:
+    """Prepare a run whose ranks someone else starts (torchrun, Slurm): orders for every reference and launch, in running order."""
+    run = prepare_run(file, cells, results, observer=observer)
+    folders = []
+    for cell, index in _interleave(cells):
+        if index == 0 and cell.scenario.correctness.enabled:
+            reference = run.folder.reference(cell.name)
+            write_record(reference.order, _reference_order(cell, reference))
+            folders.append(reference)
+        launch = run.folder.launch(cell.name, index)
+        data = run.folder.reference(cell.name).reference_data if cell.scenario.correctness.enabled else None
+        write_record(launch.order, _order(cell, index, launch, data))
+        folders.append(launch)
+    return run.folder, tuple(folders)
+
+
+def _interleave(cells: tuple[CellRecord, ...]) -> Iterator[tuple[CellRecord, int]]:
+    """Give launches round by round, every second round backwards (ABBA), so that a drift of the machine hits all cells alike."""
+    rounds = max(len(cell.launches) for cell in cells)
+    for index in range(rounds):
+        for cell in cells if index % 2 == 0 else reversed(cells):
+            if index in cell.launches:
+                yield cell, index
+
+
+def _run_launch(run: _Run, cell: CellRecord, index: int) -> None:
+    """Run one launch, with its reference before if there is none yet; a failure is kept, not raised."""
+    try:
+        reference = _run_reference(run, cell) if cell.scenario.correctness.enabled else None
+        folder = run.folder.launch(cell.name, index)
+        run.observer.on_launch(cell.name, index, cell.plan)
+        _start(run, folder, _order(cell, index, folder, reference))
+    except LaunchError as error:
+        run.failures[cell.name] = str(error)
+        run.observer.on_failure(cell.name, str(error))
+        return
+    if not run.folder.environment.exists():
+        write_text(run.folder.environment, folder.environment.read_text(encoding="utf-8"))
+
+
+def _run_reference(run: _Run, cell: CellRecord) -> Path:
+    """Give the single process's results for this cell, running it only once for cells that share model, data and optimizer."""
+    folder = run.folder.reference(cell.name)
+    order = _reference_order(cell, folder)
+    key = _reference_key(order.scenario)
+    if key not in run.references:
+        run.observer.on_launch(cell.name, None, order.plan)
+        _start(run, folder, order)
+        if not folder.reference_data.exists():
+            raise LaunchError(f"the single process that cell {cell.name} is checked against left no result in {folder.path}")
+        run.references[key] = folder.reference_data
+    return run.references[key]
+
+
+def _reference_key(scenario: Scenario) -> str:
+    return scenario.model_copy(update={"measure": None, "correctness": None, "repeat": 1}).model_dump_json(warnings=False)
+
+
+def _start(run: _Run, folder: LaunchFolder, order: WorkerOrder) -> None:
+    def on_look(ranks: tuple[object, ...]) -> None:
+        run.observer.on_progress(Progress(order.cell, order.index, ranks))  # type: ignore[arg-type]
+
+    try:
+        launch_ranks(order, folder, on_look=on_look, worker=run.worker)
+    except StoreError as error:
+        raise LaunchError(str(error)) from error
+
+
+def _order(cell: CellRecord, index: int, folder: LaunchFolder, reference: Path | None) -> WorkerOrder:
+    return WorkerOrder(
+        cell=cell.name,
+        index=index,
+        scenario=cell.scenario,
+        plan=cell.plan,
+        folder=str(folder.path),
+        reference=None if reference is None else str(reference),
+        is_reference=False,
+        launched_unix_ns=time.time_ns(),
+    )
+
+
+def _reference_order(cell: CellRecord, folder: LaunchFolder) -> WorkerOrder:
+    scenario, plan = plan_reference(cell.scenario, cell.plan)
+    order = _order(cell, 0, folder, None)
+    return order.model_copy(update={"scenario": scenario, "plan": plan, "is_reference": True})
+
+
+def _write_run(run: _Run, status: RunStatus, reason: str | None) -> None:
+    record = RunRecord(
+        dtbench_version=__version__,
+        name=run.file.name,
+        run_id=run.folder.path.name,
+        question=run.file.question,
+        overrides=run.file.overrides,
+        status=status,
+        reason=reason,
+        started_unix_ns=run.started_unix_ns,
+        ended_unix_ns=None if status is RunStatus.RUNNING else time.time_ns(),
+        cells=run.cells,
+    )
+    write_record(run.folder.run, record)

@@ -1,0 +1,97 @@
+"""Watch the ranks of a launch through their journals: progress for people, and a hang for the launcher.
+
+A rank that waits in a collective for a hung peer is as silent as that peer. The one that hangs is the one that came
+least far; the others are its victims.
+"""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from dtbench.store.journal import JournalView, RankState, read_journal
+from dtbench.store.layout import LaunchFolder
+from dtbench.vocabulary import Region
+
+POLL_S = 0.25
+_STACK_DUMP_S = 1.0
+_REGIONS = (None, *Region)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """One look at all ranks; a rank that has not begun to write is None."""
+
+    cell: str
+    index: int
+    ranks: tuple[JournalView | None, ...]
+
+
+class Watch:
+    """A thread that looks at the journals until told to stop; kills the ranks that hold up the others past the timeout."""
+
+    def __init__(self, folder: LaunchFolder, *, ranks: int, stall_timeout_ns: int, on_look: Callable[[tuple[JournalView | None, ...]], None]) -> None:
+        self._folder, self._ranks, self._timeout_ns, self._on_look = folder, ranks, stall_timeout_ns, on_look
+        self._started_ns = time.time_ns()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="dtbench-watch", daemon=True)
+        self.hung: tuple[int, ...] = ()
+
+    def __enter__(self) -> "Watch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(POLL_S):
+            views = look(self._folder, self._ranks)
+            self._on_look(views)
+            if not self.hung:
+                self.hung = find_hung(views, now_ns=time.time_ns(), started_ns=self._started_ns, timeout_ns=self._timeout_ns)
+                if self.hung:
+                    self._end(views)
+        self._on_look(look(self._folder, self._ranks))
+
+    def _end(self, views: tuple[JournalView | None, ...]) -> None:
+        """Have every rank print its stacks into its log, then kill the hung ones; elastic ends the rest."""
+        living = [view for view in views if view is not None and view.state is not RankState.DONE]
+        if hasattr(signal, "SIGUSR1"):
+            for view in living:
+                send(view.pid, signal.SIGUSR1)
+            time.sleep(_STACK_DUMP_S)
+        for view in living:
+            if view.rank in self.hung:
+                send(view.pid, getattr(signal, "SIGKILL", signal.SIGTERM))
+
+
+def look(folder: LaunchFolder, ranks: int) -> tuple[JournalView | None, ...]:
+    """Read every rank's journal."""
+    return tuple(read_journal(folder.journal(rank)) for rank in range(ranks))
+
+
+def find_hung(views: tuple[JournalView | None, ...], *, now_ns: int, started_ns: int, timeout_ns: int) -> tuple[int, ...]:
+    """Give the ranks that came least far when no rank has shown life within the timeout; empty while any has.
+
+    A rank that is done does not count; one that has not begun counts as silent since the start.
+    """
+    silent = {
+        rank: (view.step or 0 if view else -1, _REGIONS.index(view.region if view else None), view.beat_unix_ns if view else started_ns)
+        for rank, view in enumerate(views)
+        if view is None or view.state is not RankState.DONE
+    }
+    if not silent or any(now_ns - max(beat, started_ns) <= timeout_ns for _, _, beat in silent.values()):
+        return ()
+    least = min((step, region) for step, region, _ in silent.values())
+    return tuple(rank for rank, (step, region, _) in silent.items() if (step, region) == least)
+
+
+def send(pid: int, number: signal.Signals) -> None:
+    """Signal a process that may have gone already."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)

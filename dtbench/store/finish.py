@@ -1,0 +1,31 @@
+"""Close a launch: gather the journals of all ranks into ``steps.parquet`` and say how it ended."""
+
+from typing import TYPE_CHECKING
+
+from dtbench.store.journal import JournalView, read_journal
+from dtbench.store.layout import LaunchFolder
+from dtbench.store.records import LaunchRecord
+from dtbench.store.write import write_record, write_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def finish_launch(folder: LaunchFolder, record: LaunchRecord, *, ranks: int) -> None:
+    """Write the step table, whatever there is of it, then the launch's record, which marks the launch as ended."""
+    write_table(folder.steps, gather_steps(folder, ranks=ranks))
+    write_record(folder.launch, record)
+
+
+def gather_steps(folder: LaunchFolder, *, ranks: int) -> "pd.DataFrame":
+    """Give the finished steps of all ranks, columns as ``STEPS`` in ``dtbench.analyze.tables``."""
+    import pandas as pd
+
+    journals = [view for rank in range(ranks) if (view := read_journal(folder.journal(rank))) is not None]
+    rows = [row for view in journals for row in _rows(view)]
+    types = {"rank": "int64", "step": "int64", "phase": "string", "start_ns": "int64", "duration_ns": "int64", "cpu_ns": "int64"}
+    return pd.DataFrame(rows, columns=list(types)).astype(types)
+
+
+def _rows(view: JournalView) -> list[tuple[int, int, str, int, int, int]]:
+    return [(view.rank, t.step, str(t.phase), t.start_ns, t.duration_ns, t.cpu_ns) for t in view.timings]

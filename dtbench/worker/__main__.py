@@ -1,0 +1,114 @@
+"""One rank: ``python -m dtbench.worker --order FILE``, started by dtbench, by torchrun, by Slurm or by hand.
+
+The order says everything that is measured; ``RANK``, ``WORLD_SIZE`` and the rendezvous come from the environment, as torchrun
+sets them. Results go to the launch folder that the order names.
+"""
+
+import argparse
+import faulthandler
+import os
+import signal
+import sys
+import time
+import traceback
+import warnings
+from pathlib import Path
+
+from torch.distributed.elastic.multiprocessing.errors import record
+
+from dtbench.store.finish import finish_launch
+from dtbench.store.journal import JournalWriter, RankState
+from dtbench.store.layout import LaunchFolder
+from dtbench.store.records import EventLine, LaunchRecord, RunStatus, WorkerOrder
+from dtbench.store.write import write_record
+from dtbench.vocabulary import Region
+from dtbench.worker.correctness import write_reference
+from dtbench.worker.environment import die_with_parent, read_environment
+from dtbench.worker.recorder import Recorder
+from dtbench.worker.session import Rank, Session, process_group, run_reference
+
+
+@record
+def main() -> None:
+    """Run one rank of a launch."""
+    parser = argparse.ArgumentParser(prog="python -m dtbench.worker", description=__doc__)
+    parser.add_argument("--order", type=Path, required=True, help="order.json of a launch folder")
+    order = WorkerOrder.model_validate_json(parser.parse_args().order.read_bytes())
+    rank = Rank.from_environment()
+    prepare_process()
+    capacity = order.plan.max_warmup_steps + order.plan.measured_steps + order.plan.profiled_steps + 1
+    folder = LaunchFolder(Path(order.folder))
+    with JournalWriter(folder.journal(rank.rank), rank=rank.rank, pid=os.getpid(), capacity=capacity) as journal:
+        events = Events(folder.events(rank.rank), journal)
+        try:
+            run(order, rank, journal, events)
+        except BaseException as error:
+            events.say("failed", "".join(traceback.format_exception_only(error)).strip())
+            raise
+
+
+def prepare_process() -> None:
+    """Die with the launcher, print stacks on a fault and when the launcher asks (SIGUSR1), stay quiet about torch's own hints."""
+    die_with_parent()
+    faulthandler.enable()
+    if hasattr(signal, "SIGUSR1"):
+        faulthandler.register(signal.SIGUSR1, all_threads=True)
+    warnings.filterwarnings("ignore", message=".*returned a view tensor.*")  # FSDP2 on any module that ends in a view
+
+
+class Events:
+    """Milestones of this rank as JSON lines; each is a sign of life too."""
+
+    def __init__(self, path: Path, journal: JournalWriter) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path, self._journal, self._region = path, journal, None
+
+    def say(self, event: str, detail: str = "") -> None:
+        """Append one line; called between steps only."""
+        now = time.time_ns()
+        self._journal.beat(None, now)
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(EventLine(unix_ns=now, event=event, detail=detail).model_dump_json() + "\n")
+
+
+def run(order: WorkerOrder, rank: Rank, journal: JournalWriter, events: Events) -> None:
+    """Do what the order says and put the results on disk before the process group goes."""
+
+    def beat(region: Region | None) -> None:
+        journal.beat(region, time.time_ns())
+
+    recorder = Recorder(on_region=beat)
+    journal.set_state(RankState.STARTING, time.time_ns())
+    events.say("started", f"pid {os.getpid()}")
+    folder = LaunchFolder(Path(order.folder))
+    if order.is_reference:
+        write_reference(folder.reference_data, *run_reference(order, recorder, journal))
+        journal.set_state(RankState.DONE, time.time_ns())
+        return
+    with process_group(order.plan, recorder, rank):
+        found = Session(order, rank, recorder, journal, events.say).run()
+        journal.set_state(RankState.FINISHING, time.time_ns())
+        write_record(folder.rank_record(rank.rank), found)
+        if rank.rank == 0:
+            write_record(folder.environment, read_environment())
+        events.say("results written")
+    journal.set_state(RankState.DONE, time.time_ns())
+    if rank.rank == 0:
+        finish_launch(folder, _complete(order), ranks=order.plan.ranks)
+
+
+def _complete(order: WorkerOrder) -> LaunchRecord:
+    return LaunchRecord(
+        cell=order.cell,
+        index=order.index,
+        status=RunStatus.COMPLETE,
+        started_unix_ns=order.launched_unix_ns,
+        duration_ns=time.time_ns() - order.launched_unix_ns,
+        reason=None,
+        failures=(),
+    )
+
+
+if __name__ == "__main__":
+    main()
+    sys.stdout.flush()

@@ -1,0 +1,33 @@
+"""The global batch of each step, the same whatever the number of ranks, and each rank's rows of it."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dtbench.scenario.schema import Scenario
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Tokens and the tokens that follow them, both (rows, tokens), int64."""
+
+    inputs: Tensor
+    targets: Tensor
+
+
+class Batches:
+    """Random tokens by step number; kept on the device ahead of the steps, so that loading is never timed."""
+
+    def __init__(self, scenario: Scenario, device: torch.device, *, rows: slice) -> None:
+        self._scenario = scenario
+        self._device = device
+        self._rows = rows
+
+    def make(self, step: int) -> Batch:
+        """Draw the global batch of a step and give this rank's rows; the same step always gives the same rows."""
+        data = self._scenario.data
+        generator = torch.Generator().manual_seed(self._scenario.seed * 1_000_003 + step)
+        shape = (data.global_batch, data.sequence_length + 1)
+        tokens = torch.randint(self._scenario.model.vocab_size, shape, generator=generator)[self._rows].to(self._device)
+        return Batch(inputs=tokens[:, :-1].contiguous(), targets=tokens[:, 1:].contiguous())

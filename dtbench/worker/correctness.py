@@ -1,0 +1,90 @@
+"""Correct beside fast: the first steps against one process that sees the whole batch.
+
+Losses of steps 2 to 5 and the gradients of step 1, before clipping; the reference runs in float32. Each data-parallel
+rank sees its own rows, so a lost all-reduce shows; the weights are updated in between, so a lost all-gather shows too.
+"""
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from dtbench.scenario.schema import Correctness, Scenario
+from dtbench.store.records import CorrectnessResult
+from dtbench.store.write import replace_file
+
+CHECKED_STEPS = 5
+
+
+@dataclass
+class GradientProbe:
+    """Collects whole gradients by FQN; ``keep`` False takes part in the gathering and keeps nothing."""
+
+    model: nn.Module
+    prefix: str
+    keep: bool
+    gradients: dict[str, Tensor] = field(default_factory=dict)
+
+    def collect(self) -> None:
+        """Gather every gradient (collective), to host memory in float32."""
+        for name, parameter in self.model.named_parameters():
+            gradient = parameter.grad
+            if isinstance(gradient, DTensor):
+                gradient = gradient.full_tensor()
+            if gradient is not None and self.keep:
+                self.gradients[name.removeprefix(self.prefix)] = gradient.detach().to("cpu", torch.float32, copy=True)
+
+
+def write_reference(path: Path, losses: list[float], gradients: dict[str, Tensor]) -> None:
+    """Keep what the single process saw."""
+    replace_file(path, lambda temporary: torch.save({"losses": losses, "gradients": gradients}, temporary))
+
+
+def mean_over_ranks(losses: list[Tensor], device: torch.device) -> list[float]:
+    """Give the mean loss of each step (collective); tensor-parallel peers share a loss, so a mean over all ranks is one over rows."""
+    total = torch.stack([loss.to(device, torch.float64) for loss in losses])
+    dist.all_reduce(total)
+    return [float(value) / dist.get_world_size() for value in total]
+
+
+def compare_with_reference(path: Path, losses: list[float], gradients: dict[str, Tensor], scenario: Scenario) -> CorrectnessResult:
+    """Compare on the rank that kept the gradients; NaN anywhere is a failure, never a pass."""
+    reference: dict[str, Any] = torch.load(path, weights_only=True)
+    loss_tolerance, gradient_tolerance = _tolerances(scenario)
+    loss_error = max(_relative(a, b) for a, b in zip(losses[1:], reference["losses"][1:], strict=True))
+    errors = {name: _distance(gradients.get(name), expected) for name, expected in reference["gradients"].items()}
+    worst = max(errors, key=lambda name: math.inf if math.isnan(errors[name]) else errors[name])
+    return CorrectnessResult(
+        passed=loss_error <= loss_tolerance and errors[worst] <= gradient_tolerance,
+        loss_error=loss_error,
+        loss_tolerance=loss_tolerance,
+        gradient_error=errors[worst],
+        gradient_tolerance=gradient_tolerance,
+        worst_parameter=worst,
+    )
+
+
+def _tolerances(scenario: Scenario) -> tuple[float, float]:
+    """Give the bounds: 1e-5 in float32; below, what rounding to 8 bits allows against a float32 reference."""
+    settings: Correctness = scenario.correctness
+    policy = getattr(scenario.parallel, "mixed_precision", None)
+    reduced = [scenario.precision.autocast, getattr(policy, "param_dtype", None), getattr(policy, "reduce_dtype", None)]
+    exact = scenario.precision.dtype == "float32" and all(dtype in (None, "float32") for dtype in reduced)
+    loss, gradient = (1e-5, 1e-5) if exact else (2e-2, 5e-2)
+    return settings.loss_tolerance or loss, settings.gradient_tolerance or gradient
+
+
+def _relative(value: float, expected: float) -> float:
+    return abs(value - expected) / max(abs(expected), 1e-30)
+
+
+def _distance(gradient: Tensor | None, expected: Tensor) -> float:
+    """Give the 2-norm of the difference over the 2-norm of the expected; NaN when there is no gradient or another shape."""
+    if gradient is None or gradient.shape != expected.shape:
+        return math.nan
+    return float(torch.linalg.vector_norm(gradient - expected) / torch.linalg.vector_norm(expected).clamp_min(1e-30))

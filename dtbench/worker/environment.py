@@ -1,0 +1,84 @@
+"""The machine and the software of a run, with secrets left out; and what keeps a rank from outliving its launcher."""
+
+import ctypes
+import os
+import platform
+import re
+import signal
+import sys
+from importlib import metadata
+
+import psutil
+import torch
+import torch.distributed as dist
+
+from dtbench.store.records import Device, Environment
+
+TESTED_TORCH = ("2.11", "2.12", "2.13")
+_PREFIXES = ("NCCL_", "GLOO_", "TORCH_", "PYTORCH_", "CUDA_", "OMP_", "MKL_", "KINETO_", "TP_", "UCX_", "FI_")
+_SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|ACCESS_?KEY|AUTH", re.IGNORECASE)
+_PACKAGES = ("dtbench", "torch", "numpy", "triton", "transformers")
+_PR_SET_PDEATHSIG = 1
+
+
+def read_environment() -> Environment:
+    """Describe where this process runs."""
+    cuda = torch.cuda.is_available()
+    return Environment(
+        host=platform.node(),
+        system=platform.platform(),
+        processor=_processor(),
+        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        memory_bytes=psutil.virtual_memory().total,
+        python=sys.version.split()[0],
+        torch=torch.__version__,
+        cuda=torch.version.cuda,
+        nccl=".".join(map(str, torch.cuda.nccl.version())) if cuda and dist.is_nccl_available() else None,
+        packages=_packages(),
+        devices=tuple(_device(index) for index in range(torch.cuda.device_count())) if cuda else (),
+        variables=redact({key: value for key, value in os.environ.items() if key.startswith(_PREFIXES)}),
+        notes=tuple(_notes()),
+    )
+
+
+def redact(variables: dict[str, str]) -> dict[str, str]:
+    """Hide the values of variables whose name sounds like a secret."""
+    return {key: "(redacted)" if _SECRET.search(key) else value for key, value in sorted(variables.items())}
+
+
+def die_with_parent() -> None:
+    """Ask Linux to kill this process when its launcher dies, so that a killed launcher leaves no rank behind."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _notes() -> list[str]:
+    version = ".".join(torch.__version__.split(".")[:2])
+    if version in TESTED_TORCH:
+        return []
+    return [f"torch {torch.__version__} is outside the tested range {TESTED_TORCH[0]} to {TESTED_TORCH[-1]}: private functions may have moved"]
+
+
+def _packages() -> dict[str, str]:
+    found = {}
+    for name in _PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _device(index: int) -> Device:
+    properties = torch.cuda.get_device_properties(index)
+    return Device(name=properties.name, memory_bytes=properties.total_memory, capability=f"{properties.major}.{properties.minor}")
+
+
+def _processor() -> str:
+    """Name the processor; ``platform.processor`` is empty on most Linux systems."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:  # noqa: PTH123 - not a path of ours
+            names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    except OSError:
+        names = []
+    return names[0] if names else platform.processor() or platform.machine()

@@ -1,0 +1,23 @@
+"""The device mesh of a plan, and which process group carries which axis."""
+
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from dtbench.plan import Plan
+from dtbench.store.records import ProcessGroupInfo
+from dtbench.vocabulary import Axis
+
+
+def build_mesh(plan: Plan) -> DeviceMesh:
+    """Build the mesh over all ranks, outermost axis first, axes named as in the plan."""
+    shape = tuple(axis.size for axis in plan.mesh)
+    return init_device_mesh(plan.device, shape, mesh_dim_names=tuple(str(axis.name) for axis in plan.mesh))
+
+
+def describe_groups(mesh: DeviceMesh, backend: str) -> tuple[ProcessGroupInfo, ...]:
+    """Give name, axis and ranks of the group of each axis that this rank belongs to."""
+    groups = {Axis(name): mesh.get_group(name) for name in mesh.mesh_dim_names or ()}
+    return tuple(
+        ProcessGroupInfo(name=group.group_name, axis=axis, backend=backend, ranks=tuple(dist.get_process_group_ranks(group)))
+        for axis, group in groups.items()
+    )

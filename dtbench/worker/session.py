@@ -1,0 +1,219 @@
+"""One rank from model to results: builds the stack, runs the phases, collects what they left behind."""
+
+import os
+import resource
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from dtbench.plan import Plan
+from dtbench.scenario.schema import Scenario
+from dtbench.store.layout import LaunchFolder
+from dtbench.store.records import CorrectnessResult, Memory, ProcessGroupInfo, RankRecord, WarmupEnd, WorkerOrder
+from dtbench.vocabulary import DeviceKind, Phase, Purpose
+from dtbench.worker.batches import Batch, Batches
+from dtbench.worker.capture import capture
+from dtbench.worker.clock import CudaClock, HostClock, StepClock
+from dtbench.worker.correctness import CHECKED_STEPS, GradientProbe, compare_with_reference, mean_over_ranks
+from dtbench.worker.mesh import build_mesh, describe_groups
+from dtbench.worker.models.transformer import Transformer
+from dtbench.worker.network.named_gloo import register_named_gloo
+from dtbench.worker.parallelize.strategy import Parallelized, parallelize
+from dtbench.worker.recorder import Issue, Recorder, summarize_issues
+from dtbench.worker.steps import PhaseResult, Phases, StepLoop
+from dtbench.worker.train import Observed, TrainStep, make_optimizer, read_training_receipts
+from dtbench.worker.warmup import WarmupJudge
+
+
+@dataclass(frozen=True)
+class Rank:
+    """Which rank this process is, as torchrun's variables say."""
+
+    rank: int
+    local_rank: int
+    world_size: int
+
+    @classmethod
+    def from_environment(cls) -> "Rank":
+        """Read ``RANK``, ``LOCAL_RANK`` and ``WORLD_SIZE``; alone when they are missing."""
+        rank = int(os.environ.get("RANK", "0"))
+        return cls(rank, int(os.environ.get("LOCAL_RANK", str(rank))), int(os.environ.get("WORLD_SIZE", "1")))
+
+
+@contextmanager
+def process_group(plan: Plan, recorder: Recorder, rank: Rank) -> Iterator[None]:
+    """Join all ranks; leave the group only when nothing is in flight and results are on disk.
+
+    Time-outs are twice the launcher's own, so that the launcher, who knows every rank, speaks first.
+    """
+    backend = register_named_gloo(recorder) if plan.device is DeviceKind.CPU else "nccl"
+    if plan.device is DeviceKind.CUDA:
+        torch.cuda.set_device(rank.local_rank)
+    dist.init_process_group(backend, timeout=timedelta(microseconds=2 * plan.stall_timeout_ns // 1000))
+    yield
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def make_device(plan: Plan, rank: Rank) -> torch.device:
+    """Give this rank's device."""
+    return torch.device("cpu") if plan.device is DeviceKind.CPU else torch.device("cuda", rank.local_rank)
+
+
+def make_model(scenario: Scenario, device: torch.device) -> Transformer:
+    """Build the whole model from the seed, equal on every rank, before any sharding."""
+    torch.manual_seed(scenario.seed)
+    model = Transformer(scenario.model)
+    return model.to(device, getattr(torch, scenario.precision.dtype))
+
+
+def make_train_step(scenario: Scenario, model: Any, recorder: Recorder) -> TrainStep:
+    """Put optimizer, autocast and clipping around a model, parallel or not."""
+    autocast = scenario.precision.autocast
+    return TrainStep(
+        model=model,
+        optimizer=make_optimizer(scenario.optimizer, model),
+        recorder=recorder,
+        autocast=None if autocast is None else getattr(torch, autocast),
+        clip_norm=scenario.gradient_clip_norm,
+        observed=Observed(),
+    )
+
+
+class Session:
+    """A rank at work on an order; ``run`` does everything between joining the group and leaving it."""
+
+    def __init__(self, order: WorkerOrder, rank: Rank, recorder: Recorder, journal: Any, say: Callable[[str, str], None]) -> None:
+        self._order, self._rank, self._recorder, self._journal, self._say = order, rank, recorder, journal, say
+        self._scenario, self._plan = order.scenario, order.plan
+        self._folder = LaunchFolder(Path(order.folder))
+        self._device = make_device(order.plan, rank)
+        self._batches: dict[int, Batch] = {}
+        self._first_step_unix_ns = 0
+
+    def run(self) -> RankRecord:
+        """Build, warm up, measure, profile; gives what this rank found out."""
+        mesh = build_mesh(self._plan)
+        groups = describe_groups(mesh, self._plan.backend)
+        self._recorder.axes.update({group.name: group.axis for group in groups if group.axis is not None})
+        parallel = parallelize(make_model(self._scenario, self._device), mesh, self._scenario, self._plan)
+        step = make_train_step(self._scenario, parallel.model, self._recorder)
+        coordinate = mesh.get_coordinate() or [0]
+        data_rank = coordinate[0]
+        rows = slice(data_rank * self._plan.rows_per_rank, (data_rank + 1) * self._plan.rows_per_rank)
+        self._say("model ready", f"{self._plan.parameters} parameters")
+        probe = GradientProbe(parallel.model, parallel.prefix, keep=self._rank.rank == 0)
+        phases = self._make_phases(step, Batches(self._scenario, self._device, rows=rows), probe, parallel)
+        warmup, measured, profiled = PhaseResult(), PhaseResult(), PhaseResult()
+        end = phases.warm_up(0, warmup)
+        if self._plan.device is DeviceKind.CUDA:
+            torch.cuda.reset_peak_memory_stats(self._device)
+        phases.measure(end.steps, measured)
+        phases.profile(end.steps + self._plan.measured_steps, profiled)
+        return self._conclude(step, parallel, probe, (warmup, measured, profiled), groups, end)
+
+    def _make_phases(self, step: TrainStep, batches: Batches, probe: GradientProbe, parallel: Parallelized) -> Phases:
+        def prepare(steps: range) -> None:
+            self._batches = {number: batches.make(number) for number in steps}
+
+        def train(number: int) -> Tensor:
+            collect = probe.collect if number == 0 and self._order.reference else None
+            loss = step.run(self._batches[number], collect)
+            if number == 0:
+                self._first_step_unix_ns = time.time_ns()
+            return loss
+
+        store = dist.PrefixStore(f"dtbench/{self._order.cell}/{self._order.index}", dist.distributed_c10d._get_default_store())
+        judge = WarmupJudge(self._plan, self._rank.rank, store)
+        trace = self._folder.trace(self._rank.rank, time.time_ns())
+        return Phases(
+            plan=self._plan,
+            loop=StepLoop(self._recorder, self._journal, self._make_clock(), prepare, train),
+            judge=lambda duration_ns, issues: judge.judge(duration_ns, (issues, parallel.bucket_bytes())),
+            say=self._say,
+            capture=lambda: capture(self._plan.device, self._recorder, trace),
+        )
+
+    def _make_clock(self) -> StepClock:
+        if self._plan.device is DeviceKind.CPU:
+            return HostClock()
+        return CudaClock(torch.cuda, capacity=max(self._plan.measured_steps, self._plan.profiled_steps, 1))
+
+    def _conclude(
+        self,
+        step: TrainStep,
+        parallel: Parallelized,
+        probe: GradientProbe,
+        results: tuple[PhaseResult, PhaseResult, PhaseResult],
+        groups: tuple[ProcessGroupInfo, ...],
+        end: WarmupEnd,
+    ) -> RankRecord:
+        warmup, measured, profiled = results
+        traffic = summarize_issues(measured.issues[-1])
+        losses = [*warmup.losses[:CHECKED_STEPS], *measured.losses, *profiled.losses]
+        return RankRecord(
+            rank=self._rank.rank,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            time_to_first_step_ns=self._first_step_unix_ns - self._order.launched_unix_ns,
+            memory=read_memory(self._device),
+            warmup=end,
+            correctness=self._check(warmup.losses, probe),
+            losses=tuple(float(loss) for loss in losses),
+            receipts=(*parallel.read_receipts(), *read_training_receipts(step, self._scenario)),
+            traffic=traffic,
+            traffic_is_stable=len(set(measured.issues)) == 1,
+            overlap_possible=parallel.read_overlap(traffic) if self._plan.ranks > 1 else (),
+            process_groups=groups,
+            bucket_bytes_per_step=tuple(bucket_bytes(issues) for issues in (*warmup.issues, measured.issues[-1])),
+            fsdp_units=parallel.units,
+        )
+
+    def _check(self, losses: list[Tensor], probe: GradientProbe) -> CorrectnessResult | None:
+        """Compare with the reference; collective, answered on rank 0 only."""
+        if self._order.reference is None:
+            return None
+        means = mean_over_ranks(losses[:CHECKED_STEPS], self._device)
+        if self._rank.rank != 0:
+            return None
+        return compare_with_reference(Path(self._order.reference), means, probe.gradients, self._scenario)
+
+
+def run_reference(order: WorkerOrder, recorder: Recorder, journal: Any) -> tuple[list[float], dict[str, Tensor]]:
+    """Train the plain model on the whole batch for the checked steps; gives losses and the first step's gradients."""
+    device = make_device(order.plan, Rank(0, 0, 1))
+    model = make_model(order.scenario, device)
+    step = make_train_step(order.scenario, model, recorder)
+    batches = Batches(order.scenario, device, rows=slice(None))
+    probe = GradientProbe(model, "", keep=True)
+    losses = []
+    for number in range(CHECKED_STEPS):
+        journal.enter_step(Phase.WARMUP, number, time.time_ns())
+        losses.append(float(step.run(batches.make(number), probe.collect if number == 0 else None)))
+    return losses, probe.gradients
+
+
+def bucket_bytes(issues: tuple[Issue, ...]) -> tuple[int, ...]:
+    """Give the bytes of each gradient collective of a step in order of issue: DDP's buckets, FSDP2's units."""
+    return tuple(issue.size_bytes for issue in issues if issue.purpose is Purpose.GRAD_REDUCE)
+
+
+def read_memory(device: torch.device) -> Memory:
+    """Read the peaks: of the process, and on CUDA of the allocator since the end of warm-up."""
+    unit_bytes = 1 if sys.platform == "darwin" else 1024  # getrusage(2): bytes on macOS, KiB on Linux
+    cuda = device.type == "cuda"
+    return Memory(
+        rss_peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit_bytes,
+        allocated_peak_bytes=torch.cuda.max_memory_allocated(device) if cuda else None,
+        reserved_peak_bytes=torch.cuda.max_memory_reserved(device) if cuda else None,
+    )

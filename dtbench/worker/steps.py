@@ -1,0 +1,115 @@
+"""The loop over phases: WARMUP until it has settled, MEASURED without profiler, PROFILED apart; they never mix.
+
+::
+
+    WARMUP                              MEASURED            PROFILED
+    0 1 2 3 4 5 ... until settled       n steps, clock only (1 unrecorded) n steps under the profiler
+    |-------| checked against a single process
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from torch import Tensor
+from torch.profiler import record_function
+
+from dtbench.plan import Plan
+from dtbench.ranges import STEP_PREFIX
+from dtbench.store.journal import JournalWriter, StepTiming
+from dtbench.store.records import WarmupEnd
+from dtbench.vocabulary import Phase
+from dtbench.worker.clock import Reading, StepClock
+from dtbench.worker.recorder import Issue, Recorder
+
+
+@dataclass
+class PhaseResult:
+    """What the steps of one phase left behind; losses are unread tensors."""
+
+    losses: list[Tensor] = field(default_factory=list)
+    issues: list[tuple[Issue, ...]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class StepLoop:
+    """Runs steps and keeps their timings; what a step does is a parameter.
+
+    Attributes:
+        train: runs one step by number and gives its loss.
+        prepare: makes the batches of these steps ahead of time, so that nothing is loaded or allocated while they run.
+    """
+
+    recorder: Recorder
+    journal: JournalWriter
+    clock: StepClock
+    prepare: Callable[[range], None]
+    train: Callable[[int], Tensor]
+
+    def run(self, phase: Phase, steps: range, result: PhaseResult) -> Reading | None:
+        """Run these steps; gives the last one's reading."""
+        self.prepare(steps)
+        reading = None
+        for step in steps:
+            self.journal.enter_step(phase, step, time.time_ns())
+            self.recorder.begin_step()
+            self.clock.start()
+            loss = self.train(step)
+            reading = self.clock.stop()
+            self.journal.finish_step(StepTiming(step, phase, reading.start_ns, reading.duration_ns, reading.cpu_ns))
+            result.losses.append(loss)
+            result.issues.append(self.recorder.step_issues())
+        device_times = self.clock.settle()
+        if device_times is not None:
+            self.journal.replace_durations(device_times)
+            if reading is not None:
+                reading = Reading(reading.start_ns, device_times[-1], reading.cpu_ns)
+        return reading
+
+
+@dataclass
+class Phases:
+    """The three phases of a launch, in order.
+
+    Attributes:
+        judge: told duration and collectives of each warm-up step, gives the end of warm-up.
+        say: told of each milestone and its detail.
+        capture: a context that profiles.
+    """
+
+    plan: Plan
+    loop: StepLoop
+    judge: Callable[[int, tuple[Issue, ...]], WarmupEnd | None]
+    say: Callable[[str, str], None]
+    capture: Callable[[], AbstractContextManager[Any]]
+
+    def warm_up(self, first: int, result: PhaseResult) -> WarmupEnd:
+        """Step until the judge has seen enough; always ends, since the judge gives up at ``max_warmup_steps``."""
+        for step in range(first, self.plan.max_warmup_steps + 1):
+            reading = self.loop.run(Phase.WARMUP, range(step, step + 1), result)
+            end = self.judge(reading.duration_ns if reading else 0, result.issues[-1])
+            if end is not None:
+                self.say("warm-up ended", end.reason)
+                return end
+        raise AssertionError("the judge ends warm-up at max_warmup_steps")
+
+    def measure(self, first: int, result: PhaseResult) -> None:
+        """Run MEASURED steps: the clock and nothing else."""
+        self.say("measuring", f"{self.plan.measured_steps} steps")
+        self.loop.run(Phase.MEASURED, range(first, first + self.plan.measured_steps), result)
+
+    def profile(self, first: int, result: PhaseResult) -> None:
+        """Run PROFILED steps; one unrecorded step first pays for the profiler's own start."""
+        self.say("profiling", f"{self.plan.profiled_steps} steps")
+        steps = range(first, first + self.plan.profiled_steps)
+        named = replace(self.loop, train=self._train_named)
+        with self.capture():
+            self.loop.prepare(range(first, first + 1))
+            self.loop.train(first)
+            named.run(Phase.PROFILED, steps, result)
+
+    def _train_named(self, step: int) -> Tensor:
+        with record_function(f"{STEP_PREFIX}{step}"):
+            return self.loop.train(step)

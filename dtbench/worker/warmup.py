@@ -1,0 +1,84 @@
+"""When warm-up is over: communication repeats itself and the step time shows no change point, on every rank.
+
+With default DDP the first step is unbucketed, with ``static_graph`` the first two, FSDP2 builds its state lazily,
+allocators and caches fill: a fixed count is right for none of them.
+"""
+
+import json
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, Protocol
+
+from dtbench.plan import Plan
+from dtbench.store.records import WarmupEnd
+
+STABLE_STEPS = 3
+_HALF = 4
+_TOLERANCE = 0.10
+
+
+class Store(Protocol):
+    """The part of ``torch.distributed.Store`` that is needed."""
+
+    def set(self, key: str, value: str) -> Any:  # noqa: A003 - torch's name
+        """Put a value."""
+
+    def get(self, key: str) -> bytes:
+        """Wait for a value."""
+
+
+def find_change(durations_ns: Sequence[int]) -> float | None:
+    """Give by how much the last four steps differ from the four before (of medians, relative), or None if by noise only.
+
+    Noise is the larger of 10 % and three standard errors of a median of four, estimated from the median absolute
+    deviation of the eight (1.4826 MAD is a normal's standard deviation; its median has 1.2533 / sqrt(n) times that).
+    """
+    last, before = durations_ns[-_HALF:], durations_ns[-2 * _HALF : -_HALF]
+    middle = median([*last, *before])
+    change = (median(last) - median(before)) / middle
+    deviations = [abs(d - median(half)) for half in (last, before) for d in half]
+    standard_error = 1.4826 * median(deviations) / middle * 1.2533 / _HALF**0.5
+    return change if abs(change) > max(_TOLERANCE, 3 * standard_error * 2**0.5) else None
+
+
+@dataclass
+class WarmupJudge:
+    """Collects what each warm-up step showed and decides with all ranks, through the store, when to stop."""
+
+    plan: Plan
+    rank: int
+    store: Store
+    _signatures: list[Hashable] = field(default_factory=list)
+    _slowest_ns: list[int] = field(default_factory=list)
+
+    def judge(self, duration_ns: int, signature: Hashable) -> WarmupEnd | None:
+        """Say what this rank saw in the step just ended; gives the common end of warm-up, or None to go on.
+
+        Collective over all ranks. ``signature`` is anything that equals itself when communication repeats.
+        """
+        step = len(self._signatures)
+        self._signatures.append(signature)
+        repeats = len(set(self._signatures[-STABLE_STEPS:])) == 1 and step + 1 >= STABLE_STEPS
+        self.store.set(f"warmup/{step}/{self.rank}", json.dumps([duration_ns, repeats]))
+        key = f"warmup/{step}/end"
+        if self.rank == 0:
+            seen = [json.loads(self.store.get(f"warmup/{step}/{rank}")) for rank in range(self.plan.ranks)]
+            self._slowest_ns.append(max(duration for duration, _ in seen))
+            end = self._decide(all_repeat=all(repeat for _, repeat in seen))
+            self.store.set(key, end.model_dump_json() if end else "")
+        text = self.store.get(key)
+        return WarmupEnd.model_validate_json(text) if text else None
+
+    def _decide(self, *, all_repeat: bool) -> WarmupEnd | None:
+        steps = len(self._slowest_ns)
+        if steps < max(self.plan.min_warmup_steps, 2 * _HALF):
+            return None
+        change = find_change(self._slowest_ns)
+        if all_repeat and change is None:
+            reason = f"communication repeated {STABLE_STEPS} times and step time shows no change point"
+            return WarmupEnd(steps=steps, settled=True, reason=reason)
+        if steps < self.plan.max_warmup_steps:
+            return None
+        problem = "communication still changes from step to step" if not all_repeat else f"step time still moves by {change or 0:+.0%}"
+        return WarmupEnd(steps=steps, settled=False, reason=f"{problem} after {steps} steps (measure.warmup.max_steps)")
