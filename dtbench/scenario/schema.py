@@ -139,7 +139,7 @@ class Fsdp2(Record):
     """Issue all-gathers with ``async_op=True`` (``_set_unshard_async_op``): what lets gloo overlap them at all."""
     forward_prefetch: NonNegativeInt = 0
     """Blocks whose all-gather is issued ahead of use in forward (``set_modules_to_forward_prefetch``); 0: torch's default."""
-    backward_prefetch: NonNegativeInt | None = None
+    backward_prefetch: PositiveInt | None = None
     """The same in backward (``set_modules_to_backward_prefetch``); left out: torch's implicit prefetch of one."""
 
 

@@ -1,0 +1,1 @@
+"""The command line: one module per verb, heavy imports inside the functions, and the only room that prints."""

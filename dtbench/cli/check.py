@@ -1,0 +1,130 @@
+"""``dtbench check``: what a scenario would do, without doing it."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dtbench.cli.console import Column, print_json, print_line, print_table
+
+if TYPE_CHECKING:
+    from dtbench.plan import Plan
+    from dtbench.scenario.load import ScenarioFile
+
+
+def check(
+    scenario: Annotated[str, typer.Argument(help="A name from `dtbench list`, or a file.")],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="PATH=VALUE", help="Change a field, as in `--set model.layers=2`; can be repeated."
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")] = False,
+) -> None:
+    """Check a scenario without running it, and show the plan of each of its cells.
+
+    Plans need no GPU: a scenario for eight of them can be checked on a laptop.
+    """
+    from dtbench.scenario.catalog import open_scenario
+
+    file = open_scenario(scenario, overrides or [])
+    plans = _plan_cells(file)
+    if as_json:
+        print_json(_to_document(file, plans))
+    else:
+        _print_plans(file, plans)
+
+
+def _plan_cells(file: "ScenarioFile") -> "dict[str, Plan]":
+    """Give the plan of every cell, or one error that tells what is wrong with each."""
+    from dtbench.errors import PlanError
+    from dtbench.plan import plan_for_check
+
+    plans: dict[str, Plan] = {}
+    refusals: list[str] = []
+    for cell in file.cells:
+        try:
+            plans[cell.name] = plan_for_check(cell.scenario)
+        except PlanError as refusal:
+            refusals.append(f"Cell `{cell.name}` of {file.name}: {refusal}")
+    if refusals:
+        raise PlanError("\n".join(refusals))
+    return plans
+
+
+def _to_document(file: "ScenarioFile", plans: "dict[str, Plan]") -> object:
+    cells = [
+        {
+            "name": cell.name,
+            "scenario": cell.scenario.model_dump(mode="json"),
+            "plan": plans[cell.name].model_dump(mode="json"),
+        }
+        for cell in file.cells
+    ]
+    return {"name": file.name, "question": file.question, "overrides": list(file.overrides), "cells": cells}
+
+
+def _print_plans(file: "ScenarioFile", plans: "dict[str, Plan]") -> None:
+    from dtbench.units import format_count
+
+    print_line(file.question, style="bold")
+    print_table(
+        [
+            Column("cell"),
+            Column("device"),
+            Column("ranks", is_number=True),
+            Column("mesh"),
+            Column("parameters", is_number=True),
+            Column("tokens per step", is_number=True),
+        ],
+        [
+            (
+                name,
+                f"{plan.device.value} ({plan.backend})",
+                str(plan.ranks),
+                _describe_mesh(plan),
+                format_count(plan.parameters),
+                format_count(plan.tokens_per_step),
+            )
+            for name, plan in plans.items()
+        ],
+    )
+    _print_traffic(plans)
+    for note in dict.fromkeys(note for plan in plans.values() for note in plan.notes):
+        print_line(f"Note: {note}")
+
+
+def _print_traffic(plans: "dict[str, Plan]") -> None:
+    from dtbench.units import format_bytes
+
+    if not any(plan.traffic for plan in plans.values()):
+        print_line("Nothing has to cross a wire: every cell is a single rank.")
+        return
+    print_table(
+        [
+            Column("cell"),
+            Column("purpose"),
+            Column("collective"),
+            Column("axis"),
+            Column("count", is_number=True),
+            Column("bytes", is_number=True),
+        ],
+        [
+            (
+                name,
+                part.purpose.value,
+                part.operation.value,
+                part.axis.value,
+                str(part.count),
+                format_bytes(part.size_bytes),
+            )
+            for name, plan in plans.items()
+            for part in plan.traffic
+        ],
+        title="Planned traffic per rank and step",
+    )
+
+
+def _describe_mesh(plan: "Plan") -> str:
+    """Give the axes as ``shard 2 x tensor 2``."""
+    return " x ".join(f"{axis.name.value} {axis.size}" for axis in plan.mesh) or "none"

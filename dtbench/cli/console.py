@@ -1,0 +1,52 @@
+"""How the commands print: tables and notes for people on a terminal, one JSON document for programs."""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table; ``is_number`` aligns it to the right."""
+
+    title: str
+    is_number: bool = False
+
+
+def print_json(document: object) -> None:
+    """Print one JSON document, and nothing else, on standard output."""
+    sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
+
+
+def print_line(text: str = "", *, style: str = "") -> None:
+    """Print a line as it is: no markup, no wrapping, colour only on a terminal."""
+    from rich.console import Console
+    from rich.text import Text
+
+    Console(soft_wrap=True, highlight=False).print(Text(text, style=style))
+
+
+def print_error(text: str) -> None:
+    """Print a refusal on standard error, in red; indented lines (source excerpts) keep their plain colour."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    for line in text.splitlines():
+        console.print(Text(line, style="" if line.startswith(" ") else "red"))
+
+
+def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, title: str | None = None) -> None:
+    """Print a table; cells are plain text."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left", title_style="bold")
+    for column in columns:
+        table.add_column(column.title, justify="right" if column.is_number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    Console(highlight=False).print(table)

@@ -1,0 +1,50 @@
+"""``dtbench list``: the scenarios that a name can find."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dtbench.cli.console import Column, print_json, print_line, print_table
+
+if TYPE_CHECKING:
+    from dtbench.scenario.catalog import ListedScenario
+
+
+def list_scenarios(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a table.")] = False,
+) -> None:
+    """List the scenarios: yours in ./scenarios, and those that come with dtbench."""
+    from dtbench.scenario import catalog
+
+    listed = catalog.list_scenarios()
+    if as_json:
+        print_json([_to_document(scenario) for scenario in listed])
+        return
+    rows = [(scenario.entry.name, _describe(scenario), scenario.entry.origin.value) for scenario in listed]
+    print_table([Column("scenario"), Column("question"), Column("from")], rows)
+    for scenario in listed:
+        if scenario.error is not None:
+            print_line(f"{scenario.entry.name} cannot run:", style="red")
+            print_line(scenario.error)
+    print_line("`dtbench check <scenario>` shows what it would do.")
+
+
+def _describe(scenario: "ListedScenario") -> str:
+    question = scenario.question or "(no question on line 1)"
+    if scenario.error is not None:
+        return f"{question} (broken, see below)"
+    if scenario.entry.hidden_by is not None:
+        return f"{question} (hidden by {scenario.entry.hidden_by}, which has the same name)"
+    return question
+
+
+def _to_document(scenario: "ListedScenario") -> dict[str, str | None]:
+    hidden_by = scenario.entry.hidden_by
+    return {
+        "name": scenario.entry.name,
+        "question": scenario.question,
+        "origin": scenario.entry.origin.value,
+        "path": str(scenario.entry.path),
+        "hidden_by": None if hidden_by is None else str(hidden_by),
+        "error": scenario.error,
+    }

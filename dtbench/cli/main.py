@@ -1,0 +1,121 @@
+"""The entry point: finds the verb, and turns every error into a sentence and an exit code."""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+from typer.core import TyperGroup
+
+from dtbench import __version__
+from dtbench.cli.check import check
+from dtbench.cli.console import print_error
+from dtbench.cli.doctor import doctor
+from dtbench.cli.list_scenarios import list_scenarios
+from dtbench.cli.report import report
+from dtbench.cli.run import run
+from dtbench.cli.tensorboard import tensorboard
+from dtbench.errors import DtbenchError
+
+_VERBS: tuple[tuple[str, Callable[..., None]], ...] = (
+    ("list", list_scenarios),
+    ("check", check),
+    ("run", run),
+    ("report", report),
+    ("tensorboard", tensorboard),
+    ("doctor", doctor),
+)
+"""In the order of ``dtbench --help``. The modules import only typer at their top: ``--help`` imports them all."""
+
+_EXIT_STOPPED = 130  # 128 + SIGINT, as shells have it
+
+
+class _StoppedError(Exception):
+    """Ctrl-C, on its way through typer, which would otherwise make its own exit code of it."""
+
+
+class _Verbs(TyperGroup):
+    def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as stop:
+            raise _StoppedError from stop
+
+
+@dataclass
+class _GlobalOptions:
+    """What stands before the verb; filled in by the callback, read when something fails."""
+
+    debug: bool = False
+
+
+def make_app(verbs: Sequence[tuple[str, Callable[..., None]]]) -> typer.Typer:
+    """Give the command line with these verbs; each function's docstring is its help."""
+    app = typer.Typer(
+        cls=_Verbs,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_read_global_options)
+    for name, function in verbs:
+        app.command(name)(function)
+    return app
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command and exit with its code (see ``dtbench.errors``); without arguments, those of the process."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's threads would take cores from the ranks
+    run_app(make_app(_VERBS), sys.argv[1:] if arguments is None else arguments)
+
+
+def run_app(app: typer.Typer, arguments: Sequence[str]) -> None:
+    """Run a command line and exit: errors become sentences on standard error, tracebacks only with ``--debug``."""
+    options = _GlobalOptions()
+    try:
+        app(args=list(arguments), prog_name="dtbench", obj=options)
+    except (_StoppedError, KeyboardInterrupt):
+        print_error("stopped")
+        sys.exit(_EXIT_STOPPED)
+    except DtbenchError as error:
+        if options.debug:
+            _print_traceback(error)
+        print_error(str(error))
+        sys.exit(error.exit_code)
+    except Exception as error:  # noqa: BLE001  the last place that can tell a person what happened
+        if options.debug:
+            _print_traceback(error)
+        what = f"{type(error).__name__}: {error}".rstrip(": ")
+        print_error(f"This is a bug in dtbench ({what}); run again with `dtbench --debug ...` for the traceback.")
+        sys.exit(1)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(__version__)
+        raise typer.Exit
+
+
+def _read_global_options(
+    context: typer.Context,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """Which communication is not hidden behind compute, who owns it, and why: PyTorch's DTensor, FSDP and DDP."""
+    del version  # its callback has printed it
+    context.obj.debug = debug
+
+
+def _print_traceback(error: BaseException) -> None:
+    import traceback
+
+    traceback.print_exception(error, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

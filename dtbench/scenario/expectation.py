@@ -1,0 +1,115 @@
+"""What a field of the schema accepts, in words: "a whole number above 0", "`ddp` or `fsdp2`"."""
+
+from collections.abc import Iterable
+from types import NoneType, UnionType
+from typing import Annotated, Literal, Union, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+
+from dtbench.record import Record
+from dtbench.scenario.mistakes import join_words
+
+_BOUNDS = (("gt", "above {}"), ("ge", "of at least {}"), ("lt", "below {}"), ("le", "of at most {}"))
+_NOUNS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+
+
+def kinds_of(annotation: object) -> dict[str, type[Record]]:
+    """Give the records that a section may be, by their ``kind`` (by their name where they have none)."""
+    records = [option for option in _options_of(annotation) if isinstance(option, type) and issubclass(option, Record)]
+    return {_kind_of(record): record for record in records}
+
+
+def item_annotation(annotation: object, index: int) -> object:
+    """Give what a list accepts at a position; None where it accepts nothing."""
+    args = get_args(_options_of(annotation)[0])
+    if len(args) == 2 and args[1] is Ellipsis:
+        return args[0]
+    return args[index] if index < len(args) else None
+
+
+def describe_field(field: FieldInfo) -> str:
+    """Say what a field accepts."""
+    return describe(field.annotation, field.metadata)
+
+
+def describe(annotation: object, metadata: Iterable[object] = ()) -> str:
+    """Say what an annotation accepts."""
+    base, constraints = _unwrap(annotation)
+    constraints = (*metadata, *constraints)
+    if get_origin(base) in (Union, UnionType) and NoneType in get_args(base):
+        return f"{' or '.join(describe(option, constraints) for option in _options_of(base))} (or left out)"
+    kinds = kinds_of(base)
+    if kinds:
+        return "a mapping" if len(kinds) == 1 else f"a mapping with a `kind`, {quote_words(kinds)}"
+    if get_origin(base) is Literal:
+        return quote_words(str(value) for value in get_args(base))
+    if get_origin(base) is tuple:
+        return _describe_list(get_args(base))
+    noun = _NOUNS.get(base, "another value") if isinstance(base, type) else "another value"
+    return " ".join([noun, " and ".join(_bounds_of(constraints))]).rstrip()
+
+
+def quote_words(words: Iterable[str]) -> str:
+    """Give alternatives as a sentence does.
+
+    >>> quote_words(["ddp", "fsdp2"])
+    '`ddp` or `fsdp2`'
+    """
+    return join_words([f"`{word}`" for word in words])
+
+
+def literals_of(annotation: object) -> tuple[str, ...]:
+    """Give the words that an annotation accepts; empty where it accepts other things."""
+    options = [option for option in _options_of(annotation) if get_origin(option) is Literal]
+    return tuple(value for option in options for value in get_args(option) if isinstance(value, str))
+
+
+def doc_of(field: FieldInfo) -> str | None:
+    """Give the first line of a field's docstring as part of a sentence: no capital, no period."""
+    if not field.description:
+        return None
+    line = field.description.strip().splitlines()[0].replace("``", "`").rstrip(".")
+    return line if line[:2].isupper() else line[:1].lower() + line[1:]
+
+
+def _kind_of(record: type[Record]) -> str:
+    field = record.model_fields.get("kind")
+    values = get_args(field.annotation) if field else ()
+    return str(values[0]) if values else record.__name__
+
+
+def _options_of(annotation: object) -> list[object]:
+    """Give the alternatives of a union without None, or the annotation itself; outer ``Annotated`` taken off."""
+    base, _ = _unwrap(annotation)
+    if get_origin(base) not in (Union, UnionType):
+        return [base]
+    return [option for option in get_args(base) if option is not NoneType]
+
+
+def _unwrap(annotation: object) -> tuple[object, tuple[object, ...]]:
+    """Take ``Annotated`` off: the type below, and its constraints (those inside ``Field`` too)."""
+    constraints: list[object] = []
+    while get_origin(annotation) is Annotated:
+        annotation, *metadata = get_args(annotation)
+        for constraint in metadata:
+            constraints.extend(constraint.metadata if isinstance(constraint, FieldInfo) else [constraint])
+    return annotation, tuple(constraints)
+
+
+def _describe_list(items: tuple[object, ...]) -> str:
+    if len(items) == 2 and items[1] is Ellipsis:
+        return f"a list, each item {describe(items[0])}"
+    described = [describe(item) for item in items]
+    if len(set(described)) == 1:
+        return f"a list of {len(items)}, each {described[0]}"
+    return f"a list of {len(items)}: {', '.join(described)}"
+
+
+def _bounds_of(constraints: Iterable[object]) -> list[str]:
+    bounds = []
+    for constraint in constraints:
+        for name, words in _BOUNDS:
+            limit = getattr(constraint, name, None)
+            if limit is not None:
+                bounds.append(words.format(limit))
+    return bounds

@@ -1,0 +1,248 @@
+"""What pydantic refuses, in sentences for a person who never heard of pydantic.
+
+Pydantic says where (a path of keys, list positions and, inside a union, the ``kind``) and roughly what; the sentence is
+made here from the schema itself, so it always says what *would* be right.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from dtbench.record import Record
+from dtbench.scenario.document import Items, Leaf, Node, Section
+from dtbench.scenario.expectation import (
+    describe,
+    describe_field,
+    doc_of,
+    item_annotation,
+    kinds_of,
+    literals_of,
+    quote_words,
+)
+from dtbench.scenario.mistakes import Mistake, OverridePlace, Place, find_nearest, shorten
+from dtbench.scenario.scalars import show_scalar
+from dtbench.scenario.schema import Scenario
+
+_OTHER_NAMES = {
+    "gpu": "cuda",
+    "bf16": "bfloat16",
+    "fp16": "float16",
+    "half": "float16",
+    "fp32": "float32",
+    "fsdp": "fsdp2",
+}
+"""What people call things elsewhere; by spelling alone ``gpu`` would look like ``cpu``."""
+
+
+@dataclass(frozen=True)
+class _Spot:
+    """Where an error is, in the file and in the schema.
+
+    Attributes:
+        path: keys from the root, without the kinds of unions.
+        node: what is written there; None for what is missing.
+        key_place: of its key, or of the section that lacks it.
+        annotation: what the schema accepts there; None for an unknown field.
+        record: the alternative that pydantic chose by ``kind``, once inside a section.
+        owner: the spot of the section around it.
+        item: position from 1 in the list at ``path``; None outside lists.
+    """
+
+    path: tuple[str, ...]
+    node: Node | None
+    key_place: Place
+    annotation: object
+    field: FieldInfo | None
+    record: type[Record] | None
+    owner: "_Spot | None"
+    item: int | None = None
+
+    @property
+    def name(self) -> str:
+        path = shorten(".".join(self.path))
+        return f"`{path}`" if self.item is None else f"item {self.item} of `{path}`"
+
+
+def explain_errors(error: ValidationError, root: Section) -> list[Mistake]:
+    """Give one mistake per error of a cell, except fields that are only missing because they are misspelt."""
+    found = [(details, _find_spot(details["loc"], root)) for details in error.errors(include_url=False)]
+    misspelt = {(*spot.path[:-1], _nearest_field(spot)) for details, spot in found if _is_unknown(details)}
+    return [
+        _explain(details, spot) for details, spot in found if not (_is_missing(details, spot) and spot.path in misspelt)
+    ]
+
+
+def _is_unknown(details: ErrorDetails) -> bool:
+    return details["type"] == "extra_forbidden"
+
+
+def _is_missing(details: ErrorDetails, spot: _Spot) -> bool:
+    return details["type"] == "missing" and spot.node is None
+
+
+def _find_spot(loc: tuple[int | str, ...], root: Section) -> _Spot:
+    """Follow pydantic's location through the tree and the schema at once, as far as both go."""
+    spot = _Spot((), root, root.place, Scenario, None, Scenario, None)
+    for part in loc:
+        kinds = kinds_of(spot.annotation)
+        if len(kinds) > 1 and spot.record is None:
+            spot = replace(spot, record=kinds.get(str(part)))
+        elif isinstance(part, int):
+            if not (isinstance(spot.node, Items) and part < len(spot.node.values)):
+                return spot  # a list that is too short is a mistake of the list
+            spot = _step_into_item(spot, spot.node.values[part], part)
+        else:
+            spot = _step_into_field(spot, part)
+    return spot
+
+
+def _step_into_item(spot: _Spot, item: Node, index: int) -> _Spot:
+    annotation = item_annotation(spot.annotation, index)
+    return _Spot(spot.path, item, item.place, annotation, None, None, spot, item=index + 1)
+
+
+def _step_into_field(spot: _Spot, key: str) -> _Spot:
+    entry = spot.node.entries.get(key) if isinstance(spot.node, Section) else None
+    field = spot.record.model_fields.get(key) if spot.record else None
+    kinds = list(kinds_of(field.annotation).values()) if field else []
+    return _Spot(
+        path=(*spot.path, key),
+        node=entry.node if entry else None,
+        key_place=entry.key_place if entry else spot.key_place,
+        annotation=field.annotation if field else None,
+        field=field,
+        record=kinds[0] if len(kinds) == 1 else None,
+        owner=spot,
+    )
+
+
+def _explain(details: ErrorDetails, spot: _Spot) -> Mistake:
+    if _is_missing(details, spot):
+        return _explain_missing(spot)
+    match details["type"]:
+        case "extra_forbidden":
+            return _explain_unknown(spot)
+        case "union_tag_not_found" | "union_tag_invalid":
+            return _explain_kind(spot)
+        case "value_error":
+            return Mistake(
+                spot.key_place, f"{spot.name}: {details['ctx']['error']}" if spot.path else str(details["ctx"]["error"])
+            )
+        case _:
+            return _explain_value(spot)
+
+
+def _explain_missing(spot: _Spot) -> Mistake:
+    if spot.field is None:
+        return Mistake(spot.key_place, f"{spot.name} is missing")
+    doc = doc_of(spot.field)
+    purpose = f" ({doc})" if doc else ""
+    return Mistake(spot.key_place, f"{spot.name} is missing: {describe_field(spot.field)}{purpose}")
+
+
+def _explain_kind(spot: _Spot) -> Mistake:
+    """Explain a section whose ``kind`` is missing or unknown."""
+    kinds = kinds_of(spot.annotation)
+    entry = spot.node.entries.get("kind") if isinstance(spot.node, Section) else None
+    if entry is None:
+        return Mistake(spot.key_place, f"{_kind_name(spot)} is missing: {quote_words(kinds)}")
+    sentence = f"{_kind_name(spot)} must be {quote_words(kinds)}{_but_is(entry.node)}"
+    return Mistake(entry.node.place, sentence, _nearest_word(entry.node, tuple(kinds)))
+
+
+def _explain_value(spot: _Spot) -> Mistake:
+    assert spot.node is not None  # pydantic judges only values that are there
+    expected = describe_field(spot.field) if spot.field else describe(spot.annotation)
+    sentence = f"{spot.name} must be {expected}{_but_is(spot.node)}"
+    place = spot.key_place if isinstance(spot.node, Section) else spot.node.place
+    return Mistake(place, sentence, _nearest_word(spot.node, literals_of(spot.annotation)))
+
+
+def _nearest_word(node: Node, words: tuple[str, ...]) -> str | None:
+    match node:
+        case Leaf(value=str() as written):
+            other_name = _OTHER_NAMES.get(written.lower())
+            return other_name if other_name in words else find_nearest(written, words)
+        case _:
+            return None
+
+
+def _but_is(node: Node) -> str:
+    match node:
+        case Leaf(value=None):
+            return ", but it is empty or null"
+        case Leaf(value=value):
+            return f", not {show_scalar(value)}"
+        case Items(values=values):
+            return f", not a list of {len(values)}"
+        case Section():
+            return ", not a mapping"
+
+
+def _kind_name(spot: _Spot) -> str:
+    return f"`{shorten('.'.join((*spot.path, 'kind')))}`"
+
+
+def _explain_unknown(spot: _Spot) -> Mistake:
+    """Explain a field that its section does not have, and where it could have been meant."""
+    key = shorten(spot.path[-1])
+    owner = spot.owner
+    if owner is None or not owner.path:
+        sentence = f"`{key}` is not a section of a scenario"
+    else:
+        kind = f" of kind `{_kind_at(owner)}`" if len(kinds_of(owner.annotation)) > 1 else ""
+        sentence = f"`{key}` is not a field of {owner.name}{kind}"
+    elsewhere = _find_elsewhere(spot)
+    nearest = None if elsewhere else _nearest_field(spot)
+    if nearest is not None:
+        return Mistake(spot.key_place, sentence, _as_typed(spot, nearest), is_unknown_field=True)
+    hint = elsewhere or f"it has {', '.join(_field_names(owner))}"
+    return Mistake(spot.key_place, f"{sentence}; {hint}", is_unknown_field=True)
+
+
+def _kind_at(spot: _Spot) -> str:
+    kinds = kinds_of(spot.annotation)
+    return next((kind for kind, record in kinds.items() if record is spot.record), "")
+
+
+def _field_names(section: _Spot | None) -> list[str]:
+    names = list(section.record.model_fields) if section and section.record else []
+    return [*names, "cells"] if section and not section.path else names
+
+
+def _nearest_field(spot: _Spot) -> str | None:
+    return find_nearest(spot.path[-1], _field_names(spot.owner))
+
+
+def _find_elsewhere(spot: _Spot) -> str | None:
+    """Say where a field of exactly this name exists: in another kind of the section, or in another section."""
+    key = spot.path[-1]
+    if spot.owner is None:
+        return None
+    for kind, record in kinds_of(spot.owner.annotation).items():
+        if key in record.model_fields:
+            return f"it is a field of kind `{kind}`"
+    sections = [path for path, record in _sections(Scenario, ()) if key in record.model_fields and key != "kind"]
+    return f"it belongs to {quote_words(dict.fromkeys(sections))}" if sections else None
+
+
+def _sections(record: type[Record], path: tuple[str, ...]) -> Iterator[tuple[str, type[Record]]]:
+    """Walk all sections of the schema, all kinds of each, by their path."""
+    for name, field in record.model_fields.items():
+        for section in kinds_of(field.annotation).values():
+            yield ".".join((*path, name)), section
+            yield from _sections(section, (*path, name))
+
+
+def _as_typed(spot: _Spot, nearest: str) -> str:
+    """Give the right word as it has to be typed: in an override, the whole path."""
+    if not isinstance(spot.key_place, OverridePlace):
+        return nearest
+    parts = spot.key_place.path.split(".")
+    if spot.path[-1] not in parts:
+        return nearest
+    position = len(parts) - 1 - parts[::-1].index(spot.path[-1])
+    return ".".join([*parts[:position], nearest, *parts[position + 1 :]])

@@ -1,0 +1,199 @@
+"""A scenario file to frozen records, or to one error that names every mistake in it at once."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import ValidationError
+
+from dtbench.errors import ScenarioError
+from dtbench.scenario.document import Leaf, Section, locate_in, read_document, to_plain
+from dtbench.scenario.explain import explain_errors
+from dtbench.scenario.mistakes import (
+    FilePlace,
+    Mistake,
+    OverridePlace,
+    Place,
+    as_error,
+    join_words,
+    shorten,
+    split_lines,
+    to_printable,
+)
+from dtbench.scenario.override import read_overrides
+from dtbench.scenario.schema import SCHEMA_VERSION, Scenario
+from dtbench.scenario.sweep import Sweep, expand_cells
+
+MAX_FILE_BYTES = 1024 * 1024
+
+_VERSION_LINE = f"schema_version: {SCHEMA_VERSION}"
+
+
+class Cell(NamedTuple):
+    """One point of a sweep; the name is also its folder's."""
+
+    name: str
+    scenario: Scenario
+
+
+@dataclass(frozen=True)
+class ScenarioFile:
+    """A scenario as a person wrote it and as dtbench understood it.
+
+    Attributes:
+        name: the file's name without its ending; the folder of its runs.
+        question: line 1 without ``#``.
+        text: the words as written.
+        overrides: each ``--set`` as typed.
+        cells: in the order of the file, at least one.
+    """
+
+    name: str
+    question: str
+    text: str
+    overrides: tuple[str, ...]
+    cells: tuple[Cell, ...]
+
+
+def load_scenario_file(path: Path, overrides: Sequence[str] = ()) -> ScenarioFile:
+    """Read the file at ``path``; like ``load_scenario``.
+
+    Raises:
+        ScenarioError: also when the file cannot be opened, is no text, or is larger than ``MAX_FILE_BYTES``.
+    """
+    return load_scenario(read_text(path), str(path), overrides)
+
+
+def load_scenario(text: str, source_name: str, overrides: Sequence[str] = ()) -> ScenarioFile:
+    """Read a scenario from its text; ``source_name`` is what mistakes call the file.
+
+    Raises:
+        ScenarioError: with every mistake of the text and of the overrides.
+    """
+    document = read_document(text, locate_in(text, source_name))
+    mistakes = [*_find_question_mistakes(text, source_name), *document.mistakes]
+    if document.root is None and not document.mistakes:
+        mistakes = [
+            Mistake(_line_1(text, source_name), "the file has no content; `dtbench list` shows scenarios to start from")
+        ]
+    if not isinstance(document.root, Section):
+        if document.root is not None:
+            mistakes.append(Mistake(document.root.place, "a scenario is a mapping: lines of `name: value`"))
+        raise as_error(mistakes)
+    mistakes += _find_version_mistakes(document.root, _line_1(text, source_name))
+    typed = read_overrides(overrides)
+    sweep = expand_cells(document.root, typed.overrides)
+    mistakes += [*typed.mistakes, *sweep.mistakes]
+    cells = _validate(sweep, mistakes)
+    if mistakes:
+        raise as_error(mistakes)
+    return ScenarioFile(Path(source_name).stem, question_of(text), text, tuple(overrides), cells)
+
+
+def read_text(path: Path) -> str:
+    """Give the words of a file without a byte order mark.
+
+    Raises:
+        ScenarioError: when it cannot be opened, is not UTF-8, or is larger than ``MAX_FILE_BYTES``.
+    """
+    shown = to_printable(str(path))
+    try:
+        if path.is_dir():
+            raise ScenarioError(f"{shown}: this is a folder; give the file inside that you mean")
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+    except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise ScenarioError(f"{shown}: cannot be read: {reason}") from error
+    if len(content) > MAX_FILE_BYTES:
+        raise ScenarioError(f"{shown}: larger than 1 MiB; is this a scenario?")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        column = error.start - content.rfind(b"\n", 0, error.start)
+        what = f"byte 0x{content[error.start]:02x} is not UTF-8 text; save the file as UTF-8"
+        raise ScenarioError(f"{shown}:{line}:{column}: {what}") from error
+
+
+def question_of(text: str) -> str:
+    """Give line 1 without ``#``; empty where it is no comment."""
+    first = split_lines(text)[0].strip()
+    return first.removeprefix("#").strip() if first.startswith("#") else ""
+
+
+def _line_1(text: str, source_name: str) -> FilePlace:
+    first = split_lines(text)[0]
+    return FilePlace(source_name, 1, 1, len(first), first)
+
+
+def _find_question_mistakes(text: str, source_name: str) -> list[Mistake]:
+    if question_of(text).endswith("?"):
+        return []
+    example = "# Does FSDP2 hide its all-gathers behind compute?"
+    return [
+        Mistake(_line_1(text, source_name), f"line 1 must be the scenario's question as a comment, such as `{example}`")
+    ]
+
+
+def _find_version_mistakes(root: Section, line_1: FilePlace) -> list[Mistake]:
+    """Give what is wrong with ``schema_version``.
+
+    Raises:
+        ScenarioError: with nothing else when the file is newer than this dtbench: what looks wrong may be right there.
+    """
+    if "schema_version" not in root.entries:
+        return [Mistake(line_1, f"`schema_version` is missing; write `{_VERSION_LINE}` under the question")]
+    node = root.entries["schema_version"].node
+    version = node.value if isinstance(node, Leaf) else None
+    if type(version) is not int:  # True is an int, too
+        return [Mistake(node.place, f"`schema_version` must be a whole number; write `{_VERSION_LINE}`")]
+    if version > SCHEMA_VERSION:
+        reads = f"this dtbench reads {SCHEMA_VERSION}; upgrade dtbench to run it"
+        raise as_error([Mistake(node.place, f"this file is written for schema version {version}, {reads}")])
+    if version < SCHEMA_VERSION:
+        return [Mistake(node.place, f"there is no schema version {version}; write `{_VERSION_LINE}`")]
+    return []
+
+
+def _validate(sweep: Sweep, mistakes: list[Mistake]) -> tuple[Cell, ...]:
+    """Give the cells that are right; what is wrong joins ``mistakes``, once however many cells share it."""
+    known_places = {mistake.place for mistake in mistakes}
+    cells: list[Cell] = []
+    found: dict[Mistake, list[str]] = {}
+    for name, section in sweep.cells.items():
+        # JSON, because there strict pydantic takes lists as tuples and whole numbers as floats.
+        # The version has been checked apart, with its own sentences.
+        content = json.dumps({**_plain_entries(section), "schema_version": SCHEMA_VERSION})
+        try:
+            cells.append(Cell(name, Scenario.model_validate_json(content)))
+        except ValidationError as error:
+            for mistake in explain_errors(error, section):
+                if mistake.place not in known_places:
+                    found.setdefault(mistake, []).append(name)
+    wrong_at: dict[Place, set[str]] = {}
+    for mistake, wrong in found.items():
+        wrong_at.setdefault(mistake.place, set()).update(wrong)
+    for mistake, wrong in found.items():
+        right = [name for name in sweep.cells if name not in wrong_at[mistake.place]]
+        mistakes.append(_name_cells(mistake, wrong, right))
+    return tuple(cells)
+
+
+def _plain_entries(section: Section) -> Mapping[str, object]:
+    return {key: to_plain(entry.node) for key, entry in section.entries.items()}
+
+
+def _name_cells(mistake: Mistake, wrong: Sequence[str], right: Sequence[str]) -> Mistake:
+    """Say which cells have a mistake, unless all have it, and where an override would have fitted."""
+    if not right:
+        return mistake
+    where = f"{mistake.sentence} (cell {join_words([f'`{shorten(name)}`' for name in wrong], last='and')})"
+    match mistake.place:
+        case OverridePlace(typed=typed, is_for_one_cell=False) if mistake.is_unknown_field:
+            fitting = join_words([f"`--set cells.{name}.{to_printable(typed)}`" for name in right], last="and")
+            return replace(mistake, sentence=f"{where}; to set it only where it fits: {fitting}", meant=None)
+        case _:
+            return replace(mistake, sentence=where)

@@ -1,0 +1,65 @@
+"""``dtbench check``."""
+
+import json
+
+import pytest
+
+from dtbench.cli.main import main
+from dtbench.errors import PlanError, ScenarioError
+
+
+def run(*arguments: str) -> int | str | None:
+    with pytest.raises(SystemExit) as caught:
+        main(["check", *arguments])
+    return caught.value.code
+
+
+def test_the_plan_of_every_cell_is_shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    assert run("quickstart") == 0
+    printed = capsys.readouterr().out
+    for words in (
+        "How much communication",
+        "fsdp2_tp",
+        "cpu (gloo)",
+        "shard 2 x tensor 2",
+        "5.05 M",
+        "grad_reduce",
+        "all_reduce",
+    ):
+        assert words in printed
+
+
+def test_a_scenario_for_eight_gpus_is_checked_without_any(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("eight_gpus", "--json") == 0
+    cells = json.loads(capsys.readouterr().out)["cells"]
+    assert [(cell["plan"]["device"], cell["plan"]["ranks"]) for cell in cells] == [("cuda", 8)] * 3
+
+
+def test_json_has_scenario_and_plan_of_each_cell_and_the_overrides(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("quickstart", "--set", "model.layers=2", "--set", "cells.ddp.seed=5", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["name"] == "quickstart"
+    assert document["overrides"] == ["model.layers=2", "cells.ddp.seed=5"]
+    assert [cell["scenario"]["model"]["layers"] for cell in document["cells"]] == [2, 2]
+    assert [cell["scenario"]["seed"] for cell in document["cells"]] == [5, 0]
+    assert document["cells"][0]["plan"]["traffic"]
+
+
+def test_a_single_rank_says_that_nothing_crosses_a_wire(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("one_gpu") == 0
+    assert "Nothing has to cross a wire" in capsys.readouterr().out
+
+
+def test_mistakes_go_to_standard_error_and_nothing_else_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("quickstart", "--set", "model.layer=2", "--json") == ScenarioError.exit_code
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err == "--set model.layer=2: `layer` is not a field of `model`; did you mean `model.layers`?\n"
+
+
+def test_a_plan_that_cannot_be_names_every_cell_it_concerns(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("quickstart", "--set", "data.global_batch=3") == PlanError.exit_code
+    printed = capsys.readouterr().err
+    assert "Cell `ddp` of quickstart: " in printed
+    assert "Cell `fsdp2_tp` of quickstart: " in printed

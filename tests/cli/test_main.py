@@ -1,0 +1,104 @@
+"""What every command shares: help, version, and how errors become sentences and exit codes."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from dtbench import __version__
+from dtbench.cli.main import main, make_app, run_app
+from dtbench.errors import LaunchError
+
+
+def fails() -> None:
+    """Refuse."""
+    raise LaunchError("Rank 3 [died] in step 17.")
+
+
+def breaks() -> None:
+    """Fall over."""
+    raise KeyError("layers")
+
+
+def stops() -> None:
+    """Be interrupted."""
+    raise KeyboardInterrupt
+
+
+def works() -> None:
+    """Do nothing."""
+
+
+def exit_code(*arguments: str) -> int | str | None:
+    app = make_app([("fails", fails), ("breaks", breaks), ("stops", stops), ("works", works)])
+    with pytest.raises(SystemExit) as caught:
+        run_app(app, arguments)
+    return caught.value.code
+
+
+def test_a_command_that_works_exits_with_zero() -> None:
+    assert exit_code("works") == 0
+
+
+def test_a_refusal_is_its_sentence_and_its_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code("fails") == LaunchError.exit_code
+    printed = capsys.readouterr()
+    assert printed.err == "Rank 3 [died] in step 17.\n"
+    assert printed.out == ""
+
+
+def test_a_bug_is_one_sentence_that_says_how_to_see_more(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code("breaks") == 1
+    assert capsys.readouterr().err == (
+        "This is a bug in dtbench (KeyError: 'layers'); run again with `dtbench --debug ...` for the traceback.\n"
+    )
+
+
+@pytest.mark.parametrize(("verb", "raised"), [("fails", "LaunchError: Rank 3"), ("breaks", "KeyError: 'layers'")])
+def test_debug_shows_the_traceback(verb: str, raised: str, capsys: pytest.CaptureFixture[str]) -> None:
+    exit_code("--debug", verb)
+    printed = capsys.readouterr().err
+    assert "Traceback (most recent call last)" in printed
+    assert raised in printed
+
+
+def test_control_c_is_said_and_exits_with_130(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code("stops") == 130
+    assert capsys.readouterr().err == "stopped\n"
+
+
+def test_an_unknown_verb_exits_with_two_and_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code("work") == 2
+    assert "'work'" in capsys.readouterr().err
+
+
+def test_the_version_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"{__version__}\n"
+
+
+def test_help_lists_the_verbs_with_their_first_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    printed = capsys.readouterr().out
+    assert "check" in printed
+    assert "List the scenarios" in printed
+
+
+def test_numpy_gets_one_thread_unless_the_person_said_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    for expected in ("1", "3"):
+        with pytest.raises(SystemExit):
+            main(["--version"])
+        assert os.environ["OPENBLAS_NUM_THREADS"] == expected
+        monkeypatch.setenv("OPENBLAS_NUM_THREADS", "3")
+
+
+def test_a_pipe_that_is_closed_early_is_no_bug() -> None:
+    command = f"{sys.executable} -m dtbench.cli.main check quickstart --json | head -c 1"
+    finished = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, timeout=60, check=True)
+    assert finished.stdout == "{"
+    assert "bug" not in finished.stderr
