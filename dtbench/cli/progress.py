@@ -1,0 +1,127 @@
+"""Progress of a run: one line per rank, redrawn on a terminal, plain and sparse elsewhere.
+
+Both shapes are fed by the same observer; the launcher's watch calls it four times a second from its own thread.
+"""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from dtbench.launch.run import Observer
+    from dtbench.launch.watch import Progress
+    from dtbench.plan import Plan
+    from dtbench.store.journal import JournalView
+
+PLAIN_INTERVAL_S = 10.0
+
+
+class Screen(Protocol):
+    """What an observer draws on."""
+
+    def say(self, text: str) -> None:
+        """Show a lasting line."""
+
+    def update(self, progress: "Progress") -> None:
+        """Show where the ranks are."""
+
+
+@contextmanager
+def observe() -> "Iterator[Observer]":
+    """Give an observer that shows progress on standard error for as long as the context lasts."""
+    from rich.console import Console
+
+    from dtbench.launch.run import Observer
+
+    console = Console(stderr=True, highlight=False)
+    with _open_screen(console) as screen:
+
+        def on_launch(cell: str, index: int | None, plan: "Plan") -> None:
+            what = "single process for the check" if index is None else f"launch {index}"
+            screen.say(f"{cell}: {what}, {plan.ranks} rank{'s' if plan.ranks > 1 else ''} over {plan.backend}")
+
+        yield Observer(
+            on_folder=lambda path: screen.say(f"run folder {_short(path)}"),
+            on_launch=on_launch,
+            on_progress=screen.update,
+            on_failure=lambda cell, reason: screen.say(f"{cell} FAILED: {reason}"),
+        )
+
+
+@contextmanager
+def _open_screen(console: "Console") -> Iterator[Screen]:
+    if not console.is_terminal:
+        yield PlainScreen()
+        return
+    from rich.live import Live
+
+    with Live(console=console, refresh_per_second=4, transient=True) as live:
+        yield LiveScreen(live.console, live.update)
+
+
+class PlainScreen:
+    """A line when a rank changes phase, and one per rank every ten seconds."""
+
+    def __init__(self) -> None:
+        self._phases: dict[tuple[str, int, int], str] = {}
+        self._last_s = time.monotonic()
+
+    def say(self, text: str) -> None:
+        """Print to standard error."""
+        print(text, file=sys.stderr, flush=True)
+
+    def update(self, progress: "Progress") -> None:
+        """Print the ranks whose phase is new, or all of them when the last lines are old."""
+        is_due = time.monotonic() - self._last_s > PLAIN_INTERVAL_S
+        for rank, view in enumerate(progress.ranks):
+            key = (progress.cell, progress.index, rank)
+            phase = str(view.phase or view.state.name) if view else "starting"
+            if view is not None and (is_due or self._phases.get(key, phase) != phase):
+                self.say(f"  {progress.cell} {rank_line(rank, view)}")
+            self._phases[key] = phase
+        if is_due:
+            self._last_s = time.monotonic()
+
+
+class LiveScreen:
+    """One line per rank, redrawn."""
+
+    def __init__(self, console: "Console", redraw: object) -> None:
+        self._console, self._redraw = console, redraw
+
+    def say(self, text: str) -> None:
+        """Print above the redrawn lines."""
+        from rich.text import Text
+
+        self._console.print(Text(text))
+
+    def update(self, progress: "Progress") -> None:
+        """Redraw all ranks."""
+        from rich.text import Text
+
+        lines = [rank_line(rank, view) for rank, view in enumerate(progress.ranks)]
+        if callable(self._redraw):
+            self._redraw(Text("\n".join(lines), style="dim"))
+
+
+def rank_line(rank: int, view: "JournalView | None") -> str:
+    """Say where a rank is: phase, step, region and its last step time."""
+    from dtbench.units import format_ns
+
+    if view is None or view.step is None:
+        return f"rank {rank}  starting"
+    if view.state.name in ("FINISHING", "DONE"):
+        return f"rank {rank}  {view.state.name.lower()}, {len(view.timings)} steps"
+    last = f"  last {format_ns(view.timings[-1].duration_ns)}" if view.timings else ""
+    return f"rank {rank}  {view.phase}  step {view.step}{last}"
+
+
+def _short(path: Path) -> str:
+    """Give a path below the current folder without what everybody knows."""
+    current = Path.cwd()
+    return str(path.relative_to(current)) if path.is_relative_to(current) else str(path)

@@ -1,0 +1,50 @@
+"""``dtbench report``: what a run found."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dtbench.cli.console import print_json
+
+if TYPE_CHECKING:
+    from dtbench.analyze.summary import RunSummary
+
+
+def report(
+    run: Annotated[
+        str | None, typer.Argument(help="A run's folder or id, or a scenario for its latest run; left out: the latest.")
+    ] = None,
+    results: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("results"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print every number as one JSON document.")] = False,
+) -> None:
+    """Show which communication a run did not hide behind compute, and what the run knows about it.
+
+    In JSON times are integer nanoseconds, ratios fractions, and a number that could not be computed is "NaN".
+    """
+    from dtbench.analyze.run import summarize_run
+    from dtbench.cli.find_run import find_run
+
+    summary = summarize_run(find_run(run, results))
+    if as_json:
+        print_json(to_document(summary))
+    else:
+        print_report(summary)
+
+
+def to_document(summary: "RunSummary") -> object:
+    """Give a summary as a JSON document in which NaN is a string."""
+    import json
+
+    document: object = json.loads(summary.model_dump_json())
+    return document
+
+
+def print_report(summary: "RunSummary") -> None:
+    """Print the report of a run, and unbroken lines that say where things are."""
+    from rich.console import Console
+
+    from dtbench.report.text import render_places, render_run
+
+    Console(highlight=False).print(render_run(summary))
+    Console(highlight=False, soft_wrap=True).print(render_places(summary))

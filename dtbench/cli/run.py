@@ -1,0 +1,103 @@
+"""``dtbench run``: train a scenario on real ranks, then show what was found."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dtbench.cli.console import print_json, print_line
+from dtbench.cli.report import print_report, to_document
+
+if TYPE_CHECKING:
+    from dtbench.analyze.summary import RunSummary
+    from dtbench.errors import LaunchError
+    from dtbench.scenario.load import ScenarioFile
+
+
+def run(
+    scenario: Annotated[str, typer.Argument(help="Name of a scenario (see `dtbench list`) or path of a file.")],
+    sets: Annotated[
+        list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Override one field, e.g. model.layers=2; recorded.")
+    ] = None,
+    results: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("results"),
+    prepare: Annotated[bool, typer.Option("--prepare", help="Only write the orders, and print the torchrun commands that run them.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print every number as one JSON document.")] = False,
+) -> None:
+    """Train a scenario on real ranks, and show where each step went and which communication was not hidden.
+
+    Makes a run folder with traces, tables, a plot and TensorBoard files. Exit code 4: a rank failed; 8: the run finished,
+    but its results, its traffic or its knobs are not what they should be.
+    """
+    from dtbench.scenario.catalog import open_scenario
+
+    file = open_scenario(scenario, sets or ())
+    if prepare:
+        _prepare(file, results)
+        return
+    from dtbench.errors import LaunchError
+
+    try:
+        folder = _run(file, results)
+    except LaunchError as error:
+        _show_what_there_is(error)
+        raise
+    summary = _conclude(folder)
+    if as_json:
+        print_json(to_document(summary))
+    else:
+        print_report(summary)
+    _check(summary)
+
+
+def _run(file: "ScenarioFile", results: Path) -> Path:
+    from dtbench.cli.progress import observe
+    from dtbench.launch.machine import read_machine
+    from dtbench.launch.run import plan_cells, run_scenario
+
+    cells = plan_cells(file, read_machine())
+    with observe() as observer:
+        return run_scenario(file, cells, results, observer=observer).path
+
+
+def _conclude(folder: Path) -> "RunSummary":
+    """Analyse a run and write everything that is derived from it."""
+    from dtbench.analyze.run import summarize_run
+    from dtbench.report.publish import publish
+
+    summary = summarize_run(folder)
+    publish(summary)
+    return summary
+
+
+def _show_what_there_is(error: "LaunchError") -> None:
+    """Report what a failed run did measure; the failure itself is told by the error."""
+    if error.folder is not None:
+        print_report(_conclude(error.folder))
+
+
+def _check(summary: "RunSummary") -> None:
+    """Refuse to end well when a cell's numbers must not be trusted.
+
+    Raises:
+        CheckError: names each such cell and why.
+    """
+    from dtbench.errors import CheckError
+    from dtbench.report.sentences import check_word, is_trusted
+
+    wrong = [f"cell {cell.name}: {check_word(cell)}, see above" for cell in summary.cells if not is_trusted(cell)]
+    if wrong:
+        raise CheckError("the run finished, but do not trust its numbers:\n" + "\n".join(wrong))
+
+
+def _prepare(file: "ScenarioFile", results: Path) -> None:
+    import shlex
+
+    from dtbench.launch.machine import read_machine
+    from dtbench.launch.run import Observer, plan_cells, write_orders
+    from dtbench.store.records import WorkerOrder
+
+    folder, launches = write_orders(file, plan_cells(file, read_machine()), results, observer=Observer())
+    print_line(f"# run these one after another, then: dtbench report {shlex.quote(str(folder.path))}")
+    for launch in launches:
+        ranks = WorkerOrder.model_validate_json(launch.order.read_bytes()).plan.ranks
+        print_line(f"torchrun --standalone --nproc-per-node {ranks} -m dtbench.worker --order {shlex.quote(str(launch.order))}")

@@ -1,0 +1,119 @@
+"""``dtbench tensorboard``: look at runs in TensorBoard."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dtbench.cli.console import print_line
+
+_PORTS_TRIED = 50
+
+
+def tensorboard(
+    run: Annotated[
+        str | None, typer.Argument(help="A run, a scenario for all its runs, or a folder of runs; left out: all runs.")
+    ] = None,
+    results: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("results"),
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 serves other machines, too.")] = "localhost",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 6006,
+) -> None:
+    """Start TensorBoard on a run, or on all runs to compare them; Ctrl-C ends it."""
+    from dtbench.report.server import tensorboard_command
+
+    folder = find_folder(run, results)
+    refuse_taken_port(host, port)
+    print_line(f"TensorBoard reads {folder}")
+    print_line(f"http://{host}:{port}/  (in a few seconds; Ctrl-C ends it)", style="bold")
+    serve(tensorboard_command(folder, host=host, port=port))
+
+
+def find_folder(named: str | None, results: Path) -> Path:
+    """Give the folder that TensorBoard shall read.
+
+    Raises:
+        StoreError: there is no such folder, or no event file in it.
+    """
+    from dtbench.cli.find_run import find_run, is_run
+    from dtbench.errors import StoreError
+    from dtbench.report.server import has_event_files
+    from dtbench.store.layout import RunFolder
+
+    folder = results if named is None else Path(named) if Path(named).is_dir() else results / named
+    if not folder.is_dir():
+        folder = find_run(named, results)
+    if is_run(folder):
+        folder = RunFolder(folder).tensorboard
+    if not has_event_files(folder):
+        raise StoreError(
+            f"There are no TensorBoard event files in {folder}: `dtbench run <scenario>` writes them, "
+            "and `dtbench analyze <run>` makes those of an older run again."
+        )
+    return folder
+
+
+def refuse_taken_port(host: str, port: int) -> None:
+    """Raise a ``DtbenchError`` that names a free port when this one is taken."""
+    from dtbench.errors import DtbenchError
+
+    if _is_free(host, port):
+        return
+    candidates = range(port + 1, min(port + _PORTS_TRIED, 65535) + 1)
+    free = next((candidate for candidate in candidates if _is_free(host, candidate)), None)
+    what_next = "end what uses it" if free is None else f"use `--port {free}`, which is free"
+    raise DtbenchError(
+        f"Cannot listen on {host}:{port}: the port is taken, or the address is not this machine's; {what_next}."
+    )
+
+
+def _is_free(host: str, port: int) -> bool:
+    """Try to listen, on the addresses of both families that a name may stand for."""
+    import socket
+
+    try:
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except socket.gaierror:
+        return False
+    return all(_can_listen(family, address) for family, _, _, _, address in addresses)
+
+
+def _can_listen(family: int, address: tuple[object, ...]) -> bool:
+    import errno
+    import socket
+
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        # a machine without IPv6 still resolves localhost to ::1; TensorBoard then uses the other family
+        return error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT) and family == socket.AF_INET6
+    return True
+
+
+def serve(command: list[str]) -> None:
+    """Run a server until it ends or Ctrl-C ends it; it never outlives this process.
+
+    Raises:
+        DtbenchError: the server ended on its own with an error.
+    """
+    from dtbench.errors import DtbenchError
+
+    signal.signal(signal.SIGTERM, _exit_on_signal)
+    with subprocess.Popen(command) as server:
+        try:
+            code = server.wait()
+        except KeyboardInterrupt:  # the terminal has told the server, too
+            code = 0
+        finally:
+            server.terminate()
+    if code:
+        raise DtbenchError(f"TensorBoard ended with code {code}; its own message stands above.")
+
+
+def _exit_on_signal(number: int, _: object) -> None:
+    """Leave through ``finally``, where the default action would leave the server behind."""
+    sys.exit(128 + number)

@@ -1,0 +1,1 @@
+"""What people see: terminal text, Markdown, plots and TensorBoard event files, made from finished summaries."""

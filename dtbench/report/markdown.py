@@ -1,0 +1,104 @@
+"""The report as Markdown, for TensorBoard's text page and for pasting into a pull request."""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from dtbench.analyze.summary import CellSummary, RunSummary
+from dtbench.report import sentences
+from dtbench.store.records import Environment
+from dtbench.units import format_bytes, format_fraction, format_ns
+from dtbench.vocabulary import Purpose
+
+_OVERVIEW_HEADERS: Final = (
+    "cell",
+    "ranks",
+    "step time",
+    "tokens/s",
+    "gradient wait",
+    "unshard wait",
+    "hidden of comm",
+    "exposed of step",
+    "check",
+)
+_SPECIAL: Final = re.compile(r"([\\`*_{}\[\]|#>])")
+
+
+def summary_markdown(summary: RunSummary) -> str:
+    """Give the overview of a run: its question, one row per cell, and the two waits of each."""
+    blocks = [f"# {escape_markdown(summary.name)} {escape_markdown(summary.run_id)}", escape_markdown(summary.question)]
+    how_it_ended = sentences.status_sentence("This run", summary.status, summary.reason)
+    if how_it_ended is not None:
+        blocks.append(f"**{escape_markdown(how_it_ended)}**")
+    blocks.append(markdown_table(_OVERVIEW_HEADERS, (_overview_row(cell) for cell in summary.cells)))
+    blocks += [_cell_block(cell) for cell in summary.cells]
+    blocks.append(escape_markdown(f"{summary.device} on {summary.host}, torch {summary.torch}"))
+    return "\n\n".join(blocks) + "\n"
+
+
+def _overview_row(cell: CellSummary) -> tuple[str, ...]:
+    return (
+        cell.name,
+        str(cell.plan.ranks),
+        format_ns(cell.step_time.median),
+        sentences.throughput_words(cell).removesuffix(" tokens/s"),
+        sentences.wait_word(cell, Purpose.GRAD_REDUCE),
+        sentences.wait_word(cell, Purpose.UNSHARD),
+        format_fraction(cell.hidden_fraction),
+        format_fraction(cell.exposed_step_fraction),
+        sentences.check_word(cell),
+    )
+
+
+def _cell_block(cell: CellSummary) -> str:
+    lines = [
+        f"gradient wait: {sentences.wait_sentence(cell, Purpose.GRAD_REDUCE)}",
+        f"unshard wait: {sentences.wait_sentence(cell, Purpose.UNSHARD)}",
+        f"step time: {sentences.step_time_words(cell.step_time)}",
+        f"results: {sentences.correctness_words(cell.correctness)}",
+        *(f"note: {note}" for note in sentences.cell_notes(cell)),
+    ]
+    how_it_ended = sentences.status_sentence("this cell", cell.status, cell.reason)
+    if how_it_ended is not None:
+        lines.insert(0, how_it_ended)
+    return f"## {escape_markdown(cell.name)}\n\n" + "\n".join(f"- {escape_markdown(line)}" for line in lines)
+
+
+def receipts_markdown(cell: CellSummary) -> str:
+    """Give every knob of a cell: asked, got, outcome."""
+    rows = ((knob.knob, knob.asked, knob.got, knob.outcome.value, knob.note) for knob in cell.receipts)
+    return markdown_table(("knob", "asked", "got", "outcome", "note"), rows)
+
+
+def environment_markdown(environment: Environment) -> str:
+    """Give the machine and the software of a run."""
+    rows = [
+        ("host", environment.host),
+        ("system", environment.system),
+        ("processor", f"{environment.processor}, {environment.cores} cores, {format_bytes(environment.memory_bytes)}"),
+        ("python", environment.python),
+        ("torch", environment.torch),
+        ("CUDA", environment.cuda or "none"),
+        ("NCCL", environment.nccl or "none"),
+        *(("device", f"{device.name}, {format_bytes(device.memory_bytes)}") for device in environment.devices),
+        *environment.packages.items(),
+        *environment.variables.items(),
+        *(("note", note) for note in environment.notes),
+    ]
+    return markdown_table(("what", "value"), rows)
+
+
+def markdown_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Give a table whose cells read as written, whatever characters they hold."""
+    lines = [headers, ["---"] * len(headers), *([escape_markdown(cell) for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def escape_markdown(words: str) -> str:
+    r"""Give words that Markdown shows as they are, on one line.
+
+    >>> escape_markdown("a|b [c]")
+    'a\\|b \\[c\\]'
+    """
+    one_line = " ".join(words.split()).replace("&", "&amp;")
+    return _SPECIAL.sub(r"\\\1", one_line).replace("<", "&lt;")

@@ -1,0 +1,45 @@
+"""Put everything that is derived for people into a run's folder: the plot and TensorBoard's event files."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+
+from dtbench.analyze.launch_tables import read_tables
+from dtbench.analyze.summary import RunSummary
+from dtbench.report.plots import plot_step_breakdown, save_figure
+from dtbench.report.tensorboard import write_tensorboard
+from dtbench.store.layout import LaunchFolder, RunFolder
+from dtbench.store.read import read_environment, read_steps
+
+
+def publish(summary: RunSummary) -> None:
+    """Write plot and event files of a summarized run anew, replacing older ones; a run without steps gets none.
+
+    Raises:
+        StoreError: a table is broken, or the disk is full.
+    """
+    folder = RunFolder(Path(summary.path))
+    steps = _gather(summary, folder, lambda launch: read_steps(launch) if launch.steps.exists() else None)
+    if steps is None:
+        return
+    purposes = _gather(summary, folder, lambda launch: read_tables(launch).purposes)
+    save_figure(plot_step_breakdown(summary), folder.breakdown_plot)
+    write_tensorboard(
+        summary,
+        folder.tensorboard,
+        steps=steps,
+        purposes=pd.DataFrame(columns=["cell", "launch"]) if purposes is None else purposes,
+        environment=read_environment(folder.path) if folder.environment.exists() else None,
+    )
+
+
+def _gather(summary: RunSummary, folder: RunFolder, read: Callable[[LaunchFolder], pd.DataFrame | None]) -> pd.DataFrame | None:
+    """Put one table of every launch below each other, with the columns ``cell`` and ``launch``."""
+    parts = []
+    for cell in summary.cells:
+        for index in cell.launches:
+            table = read(folder.launch(cell.name, index))
+            if table is not None:
+                parts.append(table.assign(cell=cell.name, launch=index))
+    return pd.concat(parts, ignore_index=True) if parts else None

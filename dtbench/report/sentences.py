@@ -1,0 +1,237 @@
+"""The words of a report, as plain strings: one wording for terminal, Markdown, plots and TensorBoard.
+
+A number that could not be computed reads ``n/a``, never 0.
+"""
+
+import math
+from collections.abc import Iterable
+from statistics import median
+
+from dtbench.analyze.summary import CellSummary, Interval, PurposeSummary
+from dtbench.scenario.schema import Ddp, Fsdp2
+from dtbench.store.records import CorrectnessResult, Memory, Receipt, ReceiptOutcome, RunStatus
+from dtbench.units import NS_PER_MS, format_bytes, format_count, format_fraction, format_ns
+from dtbench.vocabulary import DeviceKind, Purpose
+
+NAN = float("nan")
+
+
+def fraction_of(part: float, whole: float) -> float:
+    """Give ``part / whole``; NaN when the whole is 0 or unknown."""
+    return part / whole if whole > 0 else NAN
+
+
+def idle_word(cell: CellSummary) -> str:
+    """Name what is neither compute, communication nor copy: on CPU it holds Python and dispatch."""
+    return "host" if cell.plan.device is DeviceKind.CPU else "idle"
+
+
+def find_purpose(cell: CellSummary, purpose: Purpose) -> PurposeSummary | None:
+    """Give the summary of one purpose; None when the run issued no collective for it."""
+    found = [row for row in cell.purposes if row.purpose is purpose and row.count > 0]
+    return found[0] if found else None
+
+
+def profiled_step_ns(cell: CellSummary) -> float:
+    """Give the median over ranks of a profiled step; NaN when no step was profiled."""
+    return median(row.step_ns for row in cell.ranks) if cell.ranks else NAN
+
+
+def wait_ns(cell: CellSummary, purpose: Purpose) -> float:
+    """Give the wait of one purpose per step; NaN when no step was profiled or the purpose does not occur."""
+    row = find_purpose(cell, purpose)
+    return NAN if row is None or not cell.ranks else row.wait_ns
+
+
+def wait_word(cell: CellSummary, purpose: Purpose) -> str:
+    """Give the wait of one purpose per step, ``none`` where the plan has no such collectives, ``n/a`` where unknown."""
+    if cell.ranks and find_purpose(cell, purpose) is None and not _count_planned(cell, purpose):
+        return "none"
+    return format_ns(wait_ns(cell, purpose))
+
+
+def wait_sentence(cell: CellSummary, purpose: Purpose) -> str:
+    """Say how long a step stood still for one purpose, or why it never did."""
+    if not cell.ranks:
+        return "n/a: no step was profiled"
+    row = find_purpose(cell, purpose)
+    if row is None:
+        return _why_absent(cell, purpose)
+    share = fraction_of(row.wait_ns, profiled_step_ns(cell))
+    return f"{format_ns(row.wait_ns)} per step ({format_fraction(share)} of a profiled step)"
+
+
+def _why_absent(cell: CellSummary, purpose: Purpose) -> str:
+    planned = _count_planned(cell, purpose)
+    if planned:
+        return f"n/a: the plan expects {planned} collectives per step, none was seen"
+    if purpose is Purpose.GRAD_REDUCE:
+        return "none, there are no gradient reductions: one rank sees the whole batch"
+    match cell.scenario.parallel:
+        case Ddp():
+            return "none, there are no parameter all-gathers: DDP keeps full parameters"
+        case Fsdp2(shards=1):
+            return "none, there are no parameter all-gathers: the only shard is the whole parameter"
+        case Fsdp2():
+            return "none, there are no parameter all-gathers: parameters stay gathered between steps"
+
+
+def _count_planned(cell: CellSummary, purpose: Purpose) -> int:
+    return sum(traffic.count for traffic in cell.plan.traffic if traffic.purpose is purpose)
+
+
+def parallel_words(cell: CellSummary) -> str:
+    """Say how the model is spread, for example ``4 ranks: fsdp2, shard 2 x tensor 2``."""
+    axes = " x ".join(f"{axis.name} {axis.size}" for axis in cell.plan.mesh)
+    words = f"{cell.plan.ranks} {'rank' if cell.plan.ranks == 1 else 'ranks'}: {cell.scenario.parallel.kind}"
+    return f"{words}, {axes}" if axes else words
+
+
+def step_time_words(interval: Interval) -> str:
+    """Say a time in ns with its interval and spread."""
+    if math.isnan(interval.median):
+        return "n/a: no step was measured"
+    return (
+        f"{format_ns(interval.median)} median of {interval.count} steps, "
+        f"95 % interval {range_words(interval.low, interval.high)}, "
+        f"IQR {range_words(interval.quartile1, interval.quartile3)}"
+    )
+
+
+def range_words(low_ns: float, high_ns: float) -> str:
+    """Give both ends of a range of times; ``n/a`` when an end is unknown."""
+    if math.isnan(low_ns) or math.isnan(high_ns):
+        return "n/a"
+    return f"{format_ns(low_ns)} to {format_ns(high_ns)}"
+
+
+def profiler_cost_words(ratio: Interval) -> str:
+    """Say how much longer a step takes under the profiler."""
+    if math.isnan(ratio.median):
+        return "n/a"
+    words = f"a profiled step takes {ratio.median:.3f} x a measured one"
+    if math.isnan(ratio.low) or math.isnan(ratio.high):
+        return words
+    return f"{words}, 95 % interval {ratio.low:.3f} to {ratio.high:.3f}"
+
+
+def utilization_words(cell: CellSummary) -> str:
+    """Give the model FLOPs utilization, or say that nobody knows the device's peak."""
+    if math.isnan(cell.model_flops_utilization):
+        return "n/a (peak unknown)"
+    return format_fraction(cell.model_flops_utilization)
+
+
+def throughput_words(cell: CellSummary) -> str:
+    """Give tokens per second of the whole job."""
+    return f"{format_count(cell.tokens_per_second)} tokens/s"
+
+
+def memory_words(memory: Memory | None) -> str:
+    """Give the memory peaks of a rank."""
+    if memory is None:
+        return "n/a"
+    words = f"{format_bytes(memory.rss_peak_bytes)} host"
+    if memory.allocated_peak_bytes is not None:
+        words += f", {format_bytes(memory.allocated_peak_bytes)} allocated on the device"
+    if memory.reserved_peak_bytes is not None:
+        words += f", {format_bytes(memory.reserved_peak_bytes)} reserved"
+    return words
+
+
+def plan_word(row: PurposeSummary) -> str:
+    """Say whether a purpose's collectives equal the plan's formula; a dash where there is no formula."""
+    if row.matches_plan is None:
+        return "-"
+    if row.matches_plan:
+        return "= plan"
+    planned_bytes = NAN if row.planned_size_bytes is None else row.planned_size_bytes
+    return f"plan: {row.planned_count} with {format_bytes(planned_bytes)}"
+
+
+def overlap_word(row: PurposeSummary) -> str:
+    """Say whether a purpose's collectives can run beside compute here."""
+    if row.overlap_possible is None:
+        return "unknown"
+    return "yes" if row.overlap_possible else "no"
+
+
+def overlap_sentence(row: PurposeSummary) -> str:
+    """Say by what mechanism a purpose's collectives can be hidden here, or why not."""
+    if row.overlap_possible is None:
+        return f"nobody can tell whether it can overlap: {row.overlap_reason}"
+    return f"{'can overlap' if row.overlap_possible else 'cannot overlap'}: {row.overlap_reason}"
+
+
+def correctness_words(result: CorrectnessResult | None) -> str:
+    """Say how far the run is from a single process that sees the whole batch."""
+    if result is None:
+        return "not checked against a single process"
+    errors = (
+        f"loss error {_exponent(result.loss_error)} (tolerance {_exponent(result.loss_tolerance)}), "
+        f"gradient error {_exponent(result.gradient_error)} (tolerance {_exponent(result.gradient_tolerance)})"
+    )
+    if result.passed:
+        return f"passed against a single process: {errors}"
+    return f"FAILED, differs from a single process: {errors}, worst parameter {result.worst_parameter}"
+
+
+def _exponent(value: float) -> str:
+    return "n/a" if math.isnan(value) else f"{value:.1e}"
+
+
+def receipt_words(receipt: Receipt) -> str:
+    """Say what was asked and what torch says it got."""
+    note = f"; {receipt.note}" if receipt.note else ""
+    return f"{receipt.knob}: asked {receipt.asked}, got {receipt.got}{note}"
+
+
+def count_agreeing(receipts: Iterable[Receipt]) -> int:
+    """Count the knobs that did what was asked."""
+    return sum(receipt.outcome is ReceiptOutcome.AGREES for receipt in receipts)
+
+
+def check_word(cell: CellSummary) -> str:
+    """Say in a word or two whether a cell's numbers may be trusted."""
+    if cell.status is not RunStatus.COMPLETE:
+        return "run failed" if cell.status is RunStatus.FAILED else "incomplete"
+    if cell.correctness is not None and not cell.correctness.passed:
+        return "results differ"
+    if any(row.matches_plan is False for row in cell.purposes):
+        return "traffic differs"
+    if any(receipt.outcome is ReceiptOutcome.DISAGREES for receipt in cell.receipts):
+        return "knob differs"
+    return "not checked" if cell.correctness is None else "passed"
+
+
+def status_sentence(what: str, status: RunStatus, reason: str | None) -> str | None:
+    """Say how a run or cell ended and why; None for one that is complete."""
+    match status:
+        case RunStatus.COMPLETE:
+            return None
+        case RunStatus.FAILED:
+            return f"{what} FAILED: {reason or 'no reason was recorded'}"
+        case RunStatus.RUNNING:
+            why = (reason or "it still runs, or it was killed").removeprefix("incomplete: ")
+            return f"{what} is not finished: {why}"
+
+
+def is_trusted(cell: CellSummary) -> bool:
+    """Tell whether nothing speaks against a cell's numbers."""
+    return check_word(cell) in ("passed", "not checked")
+
+
+def cell_notes(cell: CellSummary) -> tuple[str, ...]:
+    """Give what a reader of the numbers must know, the plan's notes first, each once."""
+    return tuple(dict.fromkeys((*cell.plan.notes, *cell.notes)))
+
+
+def decimals_for(times_ns: Iterable[float]) -> int:
+    """Give the decimals that a column of milliseconds needs: three below 10 ms, two below 100 ms, else one."""
+    largest_ms = max((abs(time) for time in times_ns if not math.isnan(time)), default=0.0) / NS_PER_MS
+    return 3 if largest_ms < 10 else 2 if largest_ms < 100 else 1
+
+
+def format_ms(time_ns: float, decimals: int) -> str:
+    """Give milliseconds without their unit, for a column whose header says it."""
+    return "n/a" if math.isnan(time_ns) else f"{time_ns / NS_PER_MS:.{decimals}f}"

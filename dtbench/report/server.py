@@ -1,0 +1,14 @@
+"""How to start TensorBoard on event files that are already there; nothing heavy is imported."""
+
+import sys
+from pathlib import Path
+
+
+def tensorboard_command(folder: Path, *, host: str, port: int) -> list[str]:
+    """Give the command that serves every event file below a folder, with the TensorBoard of this interpreter."""
+    return [sys.executable, "-m", "tensorboard.main", "--logdir", str(folder), "--host", host, "--port", str(port)]
+
+
+def has_event_files(folder: Path) -> bool:
+    """Tell whether TensorBoard would find anything below a folder."""
+    return next(folder.rglob("*tfevents*"), None) is not None

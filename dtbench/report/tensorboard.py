@@ -1,0 +1,174 @@
+"""TensorBoard event files of a run, written without torch and without TensorFlow.
+
+::
+
+    tb/                          text: summary, environment; image: step_breakdown
+      <cell>/                    scalars: summary/...; text: receipts
+      <cell>/  or, with several launches, <cell>/launch<k>/
+                                 scalars: step_ms/<phase>, tokens_per_second, hidden_ms/<purpose>, exposed_ms/<purpose>,
+                                 wait_ms/<purpose>; image: step_times
+
+Scalars are named by their unit; a number that could not be computed is left out. Only TensorBoard's protobufs and its
+record framing are used: its ``summary`` functions need TensorFlow, and its event writer imports it where there is one.
+"""
+
+import math
+import shutil
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import DATA_CLASS_TENSOR, Summary, SummaryMetadata
+from tensorboard.compat.proto.tensor_pb2 import TensorProto
+from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
+from tensorboard.compat.proto.types_pb2 import DT_STRING
+from tensorboard.summary.writer.record_writer import RecordWriter
+
+from dtbench.analyze.summary import CellSummary, RunSummary
+from dtbench.report import sentences
+from dtbench.report.markdown import environment_markdown, receipts_markdown, summary_markdown
+from dtbench.report.plots import figure_png, plot_step_breakdown, plot_step_times
+from dtbench.store.records import Environment
+from dtbench.units import NS_PER_MS, NS_PER_S
+from dtbench.vocabulary import Phase, Purpose
+
+_RGBA = 4
+
+
+def write_tensorboard(
+    summary: RunSummary,
+    folder: Path,
+    *,
+    steps: pd.DataFrame,
+    purposes: pd.DataFrame,
+    environment: Environment | None,
+) -> None:
+    """Make the event files of a run anew; what was in ``folder`` is replaced as a whole, never half.
+
+    Args:
+        summary: the run.
+        folder: ``tb`` of the run folder.
+        steps: columns ``cell``, ``launch`` and those of ``dtbench.analyze.tables.STEPS``.
+        purposes: columns ``cell``, ``launch`` and those of ``dtbench.analyze.tables.PURPOSES``.
+        environment: of the run; None where it was not recorded.
+    """
+    unfinished, replaced = folder.with_name(f".{folder.name}.new"), folder.with_name(f".{folder.name}.old")
+    for leftover in (unfinished, replaced):  # of a process that was killed
+        shutil.rmtree(leftover, ignore_errors=True)
+    try:
+        _write_events(unfinished, _run_values(summary, environment))
+        for cell in summary.cells:
+            _write_cell(cell, unfinished / cell.name, _rows_of(steps, cell), _rows_of(purposes, cell))
+        if folder.exists():
+            folder.rename(replaced)
+        unfinished.rename(folder)
+    finally:
+        for leftover in (unfinished, replaced):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _rows_of(table: pd.DataFrame, cell: CellSummary) -> pd.DataFrame:
+    return table[table["cell"] == cell.name]
+
+
+def _write_cell(cell: CellSummary, folder: Path, steps: pd.DataFrame, purposes: pd.DataFrame) -> None:
+    of_cell = list(_cell_values(cell))
+    launches = sorted(steps["launch"].unique())
+    if len(launches) <= 1:
+        _write_events(folder, [*of_cell, *_launch_values(cell, steps, purposes)])
+        return
+    _write_events(folder, of_cell)
+    for launch in launches:
+        values = _launch_values(cell, steps[steps["launch"] == launch], purposes[purposes["launch"] == launch])
+        _write_events(folder / f"launch{launch}", list(values))
+
+
+def _run_values(summary: RunSummary, environment: Environment | None) -> list[tuple[int, Summary.Value]]:
+    values = [
+        (0, _text("summary", summary_markdown(summary))),
+        (0, _image("step_breakdown", figure_png(plot_step_breakdown(summary)))),
+    ]
+    if environment is not None:
+        values.append((0, _text("environment", environment_markdown(environment))))
+    return values
+
+
+def _cell_values(cell: CellSummary) -> Iterator[tuple[int, Summary.Value]]:
+    """Give the numbers of the report, to compare cells and runs in one chart."""
+    numbers = {
+        "summary/step_ms": cell.step_time.median / NS_PER_MS,
+        "summary/tokens_per_second": cell.tokens_per_second,
+        "summary/gradient_wait_ms": sentences.wait_ns(cell, Purpose.GRAD_REDUCE) / NS_PER_MS,
+        "summary/unshard_wait_ms": sentences.wait_ns(cell, Purpose.UNSHARD) / NS_PER_MS,
+        "summary/hidden_fraction": cell.hidden_fraction,
+        "summary/exposed_step_fraction": cell.exposed_step_fraction,
+        "summary/profiler_cost": cell.profiler_cost.median,
+    }
+    for tag, number in numbers.items():
+        if not math.isnan(number):
+            yield 0, _scalar(tag, number)
+    yield 0, _text("receipts", receipts_markdown(cell))
+
+
+def _launch_values(
+    cell: CellSummary, steps: pd.DataFrame, purposes: pd.DataFrame
+) -> Iterator[tuple[int, Summary.Value]]:
+    yield from _step_values(steps, cell.plan.tokens_per_step)
+    yield from _purpose_values(purposes)
+    if not steps.empty:
+        yield 0, _image("step_times", figure_png(plot_step_times(steps)))
+
+
+def _step_values(steps: pd.DataFrame, tokens_per_step: int) -> Iterator[tuple[int, Summary.Value]]:
+    """Give the slowest rank's time of every step; tokens per second of MEASURED steps only."""
+    for phase in Phase:
+        slowest = steps[steps["phase"] == phase.value].groupby("step", as_index=False)["duration_ns"].max()
+        for step, duration_ns in zip(slowest["step"], slowest["duration_ns"], strict=True):
+            yield int(step), _scalar(f"step_ms/{phase.value}", duration_ns / NS_PER_MS)
+            if phase is Phase.MEASURED:
+                yield int(step), _scalar("tokens_per_second", tokens_per_step * NS_PER_S / duration_ns)
+
+
+def _purpose_values(purposes: pd.DataFrame) -> Iterator[tuple[int, Summary.Value]]:
+    """Give hidden, exposed and wait of every profiled step: the median over ranks."""
+    for column, tag in (("hidden_ns", "hidden_ms"), ("exposed_ns", "exposed_ms"), ("wait_ns", "wait_ms")):
+        medians = purposes.groupby(["purpose", "step"], as_index=False)[column].median()
+        for purpose, step, time_ns in zip(medians["purpose"], medians["step"], medians[column], strict=True):
+            yield int(step), _scalar(f"{tag}/{purpose}", time_ns / NS_PER_MS)
+
+
+def _scalar(tag: str, number: float) -> Summary.Value:
+    return Summary.Value(tag=tag, simple_value=number)
+
+
+def _image(tag: str, png: bytes) -> Summary.Value:
+    """Wrap a PNG; its size stands in the first chunk, width and height at bytes 16 to 24 (PNG, RFC 2083, 11.2.1)."""
+    width, height = struct.unpack(">II", png[16:24])
+    image = Summary.Image(height=height, width=width, colorspace=_RGBA, encoded_image_string=png)
+    return Summary.Value(tag=tag, image=image)
+
+
+def _text(tag: str, markdown: str) -> Summary.Value:
+    """Wrap Markdown as a string tensor of rank 0; of rank 1 TensorBoard would draw a table around it."""
+    metadata = SummaryMetadata(
+        plugin_data=SummaryMetadata.PluginData(plugin_name="text"),
+        data_class=DATA_CLASS_TENSOR,
+    )
+    tensor = TensorProto(dtype=DT_STRING, tensor_shape=TensorShapeProto(), string_val=[markdown.encode()])
+    return Summary.Value(tag=tag, metadata=metadata, tensor=tensor)
+
+
+def _write_events(folder: Path, values: list[tuple[int, Summary.Value]]) -> None:
+    """Write one event file; its name carries the time, so that a running TensorBoard notices a rewrite."""
+    folder.mkdir(parents=True, exist_ok=True)
+    unix_ns = time.time_ns()
+    wall_time = unix_ns / NS_PER_S
+    with (folder / f"events.out.tfevents.{unix_ns}.dtbench").open("wb") as file:
+        records = RecordWriter(file)
+        records.write(Event(wall_time=wall_time, file_version="brain.Event:2").SerializeToString())
+        for step, value in values:
+            event = Event(wall_time=wall_time, step=step, summary=Summary(value=[value]))
+            records.write(event.SerializeToString())

@@ -1,0 +1,312 @@
+"""The terminal report: a finished summary as rich renderables.
+
+Every name from outside (cells, knobs, kernels, paths) travels as ``Text``, so ``[bold]`` in a name stays ``[bold]`` on
+the screen. The functions return what can be printed; they never print. Laid out for 80 columns, and better with more.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from dtbench.analyze.summary import CellSummary, PurposeSummary, RunSummary
+from dtbench.report import sentences
+from dtbench.store.layout import RunFolder
+from dtbench.store.records import ReceiptOutcome
+from dtbench.units import format_bytes, format_fraction, format_ns
+from dtbench.vocabulary import Purpose
+
+MOST_RANKS = 16
+"""Rows of a per-rank table; ``--json`` has all."""
+
+MOST_NAMES = 10
+"""Unknown event names that are listed."""
+
+SHARES_EXPLAINED = (
+    "hidden share: how much of the communication ran beside compute; "
+    "exposed share: how much of the step communication took alone"
+)
+
+
+def render_run(summary: RunSummary) -> RenderableType:
+    """Give the whole report: head, overview of the cells where there are several, each cell."""
+    parts: list[RenderableType] = [render_head(summary)]
+    if len(summary.cells) > 1:
+        parts += [render_overview(summary), Text()]
+    parts.extend(render_cell(cell) for cell in summary.cells)
+    return Group(*parts)
+
+
+def render_head(summary: RunSummary) -> RenderableType:
+    """Give which run this is, the question that it asks, and where it ran."""
+    lines = [
+        Text.assemble((summary.name, "bold"), f" {summary.run_id}"),
+        Text(summary.question, style="italic"),
+        Text(f"{summary.device} on {summary.host}, torch {summary.torch}", style="dim"),
+    ]
+    lines += [Text(f"--set {override}", style="dim") for override in summary.overrides]
+    how_it_ended = sentences.status_sentence("This run", summary.status, summary.reason)
+    if how_it_ended is not None:
+        lines.append(Text(how_it_ended, style="bold red"))
+    return Group(*lines, Text())
+
+
+def render_overview(summary: RunSummary) -> Table:
+    """Give one row per cell; all times are per step."""
+    table = _table(
+        "All cells, per step",
+        (
+            "cell",
+            "ranks",
+            "step\ntime",
+            "tokens\nper s",
+            "gradient\nwait",
+            "unshard\nwait",
+            "hidden\nof comm",
+            "exposed\nof step",
+            "check",
+        ),
+    )
+    for cell in summary.cells:
+        table.add_row(
+            Text(cell.name, style="bold"),
+            str(cell.plan.ranks),
+            format_ns(cell.step_time.median),
+            sentences.throughput_words(cell).removesuffix(" tokens/s"),
+            sentences.wait_word(cell, Purpose.GRAD_REDUCE),
+            sentences.wait_word(cell, Purpose.UNSHARD),
+            format_fraction(cell.hidden_fraction),
+            format_fraction(cell.exposed_step_fraction),
+            Text(sentences.check_word(cell), style="" if sentences.is_trusted(cell) else "bold red"),
+        )
+    table.columns[-1].justify = "left"
+    return table
+
+
+def render_cell(cell: CellSummary) -> RenderableType:
+    """Give one cell: the two waits first, then the step, where it went, the purposes, and what speaks against them."""
+    title = Text.assemble((cell.name, "bold"), f"  {sentences.parallel_words(cell)} on {cell.plan.backend}")
+    parts: list[RenderableType] = [
+        Rule(title, align="left", style="dim"),
+        *_status_lines(cell),
+        render_waits(cell),
+        Text(),
+    ]
+    parts.append(render_step(cell))
+    if cell.ranks:
+        parts += [Text(), render_breakdown(cell)]
+    if cell.purposes:
+        parts += [Text(), render_purposes(cell)]
+    parts += [Text(), render_checks(cell), Text()]
+    return Group(*parts)
+
+
+def _status_lines(cell: CellSummary) -> Iterator[Text]:
+    how_it_ended = sentences.status_sentence("This cell", cell.status, cell.reason)
+    if how_it_ended is not None:
+        yield Text(how_it_ended, style="bold red")
+
+
+def render_waits(cell: CellSummary) -> RenderableType:
+    """Give the two lines that lead every report."""
+    grid = _grid()
+    for label, purpose in (("gradient wait", Purpose.GRAD_REDUCE), ("unshard wait", Purpose.UNSHARD)):
+        grid.add_row(Text(label, style="bold"), Text(sentences.wait_sentence(cell, purpose), style="bold"))
+    return grid
+
+
+def render_step(cell: CellSummary) -> RenderableType:
+    """Give what a step costs: time, throughput, profiler, start, memory."""
+    rows = [
+        ("step time", sentences.step_time_words(cell.step_time)),
+        ("throughput", f"{sentences.throughput_words(cell)}, MFU {sentences.utilization_words(cell)}"),
+        ("profiler", sentences.profiler_cost_words(cell.profiler_cost)),
+        ("first step", f"{format_ns(cell.time_to_first_step_ns)} after the launch"),
+        ("memory peak", sentences.memory_words(cell.memory)),
+        ("CPU time", f"{format_ns(cell.cpu_ns_per_step)} per step and rank"),
+    ]
+    if len(cell.launches) > 1:
+        rows.insert(1, ("launches", ", ".join(format_ns(median) for median in cell.launch_medians_ns) + " (medians)"))
+    grid = _grid()
+    for label, words in rows:
+        grid.add_row(label, Text(words))
+    return grid
+
+
+def render_breakdown(cell: CellSummary) -> RenderableType:
+    """Give where each rank's profiled step went; the four parts add up to the step."""
+    idle = sentences.idle_word(cell)
+    table = _table(
+        "Where a profiled step went, ms",
+        (
+            "rank",
+            "step",
+            "compute",
+            "exposed\ncomm",
+            "exposed\ncopy",
+            idle,
+            "hidden share\nof comm",
+            "exposed share\nof step",
+        ),
+    )
+    decimals = sentences.decimals_for(row.step_ns for row in cell.ranks)
+    for row in cell.ranks[:MOST_RANKS]:
+        parts_ns = (row.step_ns, row.compute_ns, row.exposed_comm_ns, row.exposed_copy_ns, row.idle_ns)
+        table.add_row(
+            str(row.rank),
+            *(sentences.format_ms(part_ns, decimals) for part_ns in parts_ns),
+            format_fraction(sentences.fraction_of(row.hidden_comm_ns, row.comm_ns)),
+            format_fraction(sentences.fraction_of(row.exposed_comm_ns, row.step_ns)),
+        )
+    parts: list[RenderableType] = [table]
+    if len(cell.ranks) > MOST_RANKS:
+        parts.append(Text(f"and {len(cell.ranks) - MOST_RANKS} more ranks: see --json", style="dim"))
+    parts.append(Text(f"step = compute + exposed comm + exposed copy + {idle}; {SHARES_EXPLAINED}", style="dim"))
+    return Group(*parts)
+
+
+def render_purposes(cell: CellSummary) -> RenderableType:
+    """Give what each purpose communicated, against the plan, and whether it could have been hidden here."""
+    table = _table(
+        "Communication by purpose, per step and rank; times in ms",
+        (
+            "purpose",
+            "count",
+            "size",
+            "plan",
+            "comm",
+            "hidden",
+            "exposed",
+            "wait",
+            "hidden\nshare",
+            "overlap\npossible\nhere",
+        ),
+    )
+    decimals = sentences.decimals_for(row.comm_ns for row in cell.purposes)
+    for row in cell.purposes:
+        times_ns = (row.comm_ns, row.hidden_ns, row.exposed_ns, row.wait_ns)
+        table.add_row(
+            Text(row.purpose.value),
+            str(row.count),
+            format_bytes(row.size_bytes),
+            Text("DIFFERS", style="bold red") if row.matches_plan is False else sentences.plan_word(row),
+            *(sentences.format_ms(time_ns, decimals) for time_ns in times_ns),
+            format_fraction(row.hidden_fraction),
+            sentences.overlap_word(row),
+        )
+    return Group(table, *_plan_lines(cell.purposes), *_overlap_lines(cell.purposes))
+
+
+def _plan_lines(purposes: tuple[PurposeSummary, ...]) -> Iterator[Text]:
+    for row in purposes:
+        if row.matches_plan is False:
+            got = f"got {row.count} with {format_bytes(row.size_bytes)}"
+            yield Text(f"{row.purpose.value}: {sentences.plan_word(row)}, {got}", style="bold red")
+
+
+def _overlap_lines(purposes: tuple[PurposeSummary, ...]) -> Iterator[Text]:
+    """List purposes with an equal reason together, so that each reason is read once."""
+    by_reason: dict[str, list[str]] = {}
+    for row in purposes:
+        if row.overlap_reason:
+            by_reason.setdefault(sentences.overlap_sentence(row), []).append(row.purpose.value)
+    for reason, names in by_reason.items():
+        yield Text(f"{', '.join(names)} {reason}")
+
+
+def render_checks(cell: CellSummary) -> RenderableType:
+    """Give what was verified and what a reader must know: results, receipts, warm-up, notes, what could not be read."""
+    grid = _grid()
+    for rows in (_correctness_rows, _receipt_rows, _warmup_rows, _unread_rows, _note_rows):
+        for label, words in rows(cell):
+            grid.add_row(label, words)
+    return grid
+
+
+def _correctness_rows(cell: CellSummary) -> Iterator[tuple[str, Text]]:
+    style = "yellow" if cell.correctness is None else "green" if cell.correctness.passed else "bold red"
+    yield "correctness", Text(sentences.correctness_words(cell.correctness), style=style)
+
+
+def _receipt_rows(cell: CellSummary) -> Iterator[tuple[str, Text]]:
+    agreeing = sentences.count_agreeing(cell.receipts)
+    yield "receipts", Text(f"{agreeing} {'knob agrees' if agreeing == 1 else 'knobs agree'}")
+    for receipt in cell.receipts:
+        if receipt.outcome is ReceiptOutcome.DISAGREES:
+            yield "", Text(f"DISAGREES  {sentences.receipt_words(receipt)}", style="bold red")
+        elif receipt.outcome is ReceiptOutcome.NO_EFFECT:
+            yield "", Text(f"no effect here  {sentences.receipt_words(receipt)}", style="yellow")
+
+
+def _warmup_rows(cell: CellSummary) -> Iterator[tuple[str, Text]]:
+    if cell.warmup is None:
+        yield "warm-up", Text("n/a: it did not end")
+    elif cell.warmup.settled:
+        yield "warm-up", Text(f"settled after {cell.warmup.steps} steps: {cell.warmup.reason}")
+    else:
+        yield "warm-up", Text(f"NOT settled after {cell.warmup.steps} steps: {cell.warmup.reason}", style="yellow")
+
+
+def _unread_rows(cell: CellSummary) -> Iterator[tuple[str, Text]]:
+    if cell.unread_events:
+        yield (
+            "unread",
+            Text(f"{cell.unread_events} trace events could not be read; no number counts them", style="yellow"),
+        )
+    if cell.unknown_names:
+        named = ", ".join(f"{name} ({count})" for name, count in cell.unknown_names[:MOST_NAMES])
+        rest = len(cell.unknown_names) - MOST_NAMES
+        more = f" and {rest} more names" if rest > 0 else ""
+        yield "unknown", Text(f"device events that no rule knows: {named}{more}", style="yellow")
+
+
+def _note_rows(cell: CellSummary) -> Iterator[tuple[str, Text]]:
+    for note in sentences.cell_notes(cell):
+        yield "note", Text(note)
+
+
+def render_places(summary: RunSummary) -> Text:
+    """Give where the traces and the plot lie, and the commands that show more.
+
+    Print it with ``soft_wrap=True``: a path that is broken or cropped cannot be copied.
+    """
+    folder = RunFolder(Path(summary.path))
+    lines = [Text("Look further", style="bold"), Text(f"  run folder   {folder.path}")]
+    for cell in summary.cells:
+        if cell.trace_paths:
+            where = _inside(folder.path, os.path.commonpath([str(Path(path).parent) for path in cell.trace_paths]))
+            lines.append(Text(f"  traces       {where} ({len(cell.trace_paths)})"))
+    if folder.breakdown_plot.exists():
+        lines.append(Text(f"  plot         {folder.breakdown_plot.name}"))
+    lines += [
+        Text.assemble("  TensorBoard  ", (f"dtbench tensorboard {summary.path}", "cyan")),
+        Text.assemble("  all numbers  ", (f"dtbench report {summary.path} --json", "cyan")),
+    ]
+    return Text("\n").join(lines)
+
+
+def _inside(folder: Path, path: str) -> str:
+    """Give a path relative to the run folder where it lies inside."""
+    return str(Path(path).relative_to(folder)) if Path(path).is_relative_to(folder) else path
+
+
+def _table(title: str, headers: tuple[str, ...]) -> Table:
+    """Give a table that fits ten columns into 80: the first column left, the numbers right, headers broken by hand."""
+    table = Table(
+        title=title, title_justify="left", title_style="bold", box=None, padding=(0, 1, 0, 0), header_style="dim"
+    )
+    for index, header in enumerate(headers):
+        table.add_column(header, justify="left" if index == 0 else "right", overflow="fold", vertical="bottom")
+    return table
+
+
+def _grid() -> Table:
+    """Give an empty grid of labels and words, aligned alike in every part of the report."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True, style="dim", min_width=len("gradient wait"))
+    grid.add_column(overflow="fold")
+    return grid

@@ -1,0 +1,102 @@
+"""``dtbench tensorboard``."""
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dtbench.cli.tensorboard import find_folder, refuse_taken_port, serve
+from dtbench.errors import DtbenchError, StoreError
+from dtbench.report.server import tensorboard_command
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """Two runs of one scenario; only the later has event files."""
+    for run_id in ("20260101T120000Z-aaaa", "20260102T120000Z-bbbb"):
+        run = tmp_path / "results" / "small" / run_id
+        run.mkdir(parents=True)
+        (run / "run.json").write_text("{}")
+    events = tmp_path / "results" / "small" / "20260102T120000Z-bbbb" / "tb" / "ddp"
+    events.mkdir(parents=True)
+    (events / "events.out.tfevents.1.dtbench").touch()
+    return tmp_path / "results"
+
+
+def test_without_a_name_all_runs_are_served(results: Path) -> None:
+    assert find_folder(None, results) == results
+
+
+def test_a_scenarios_name_serves_all_its_runs(results: Path) -> None:
+    assert find_folder("small", results) == results / "small"
+
+
+def test_a_run_is_served_by_its_event_files_alone(results: Path) -> None:
+    run = results / "small" / "20260102T120000Z-bbbb"
+    assert find_folder(str(run), results) == run / "tb"
+    assert find_folder(run.name, results) == run / "tb"
+
+
+def test_a_run_without_event_files_says_how_to_get_them(results: Path) -> None:
+    with pytest.raises(StoreError, match=r"no TensorBoard event files in .*aaaa/tb: `dtbench run"):
+        find_folder("20260101T120000Z-aaaa", results)
+
+
+def test_an_unknown_name_is_refused_with_the_latest_run(results: Path) -> None:
+    with pytest.raises(StoreError, match=r"No run is called `smal` in .*the latest is .*bbbb"):
+        find_folder("smal", results)
+
+
+def test_an_empty_results_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="no runs here"):
+        find_folder(None, tmp_path / "results")
+
+
+def test_a_taken_port_is_refused_with_one_that_is_free() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(DtbenchError, match=r"the port is taken.*use `--port \d+`, which is free"):
+            refuse_taken_port("127.0.0.1", taken.getsockname()[1])
+
+
+def test_a_free_port_is_accepted() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    refuse_taken_port("127.0.0.1", port)
+
+
+def test_the_server_is_the_one_of_this_interpreter(tmp_path: Path) -> None:
+    command = tensorboard_command(tmp_path, host="localhost", port=7000)
+    assert command[:3] == [sys.executable, "-m", "tensorboard.main"]
+    assert command[3:] == ["--logdir", str(tmp_path), "--host", "localhost", "--port", "7000"]
+
+
+def test_a_server_that_fails_is_an_error_with_its_code() -> None:
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(DtbenchError, match="ended with code 3"):
+            serve([sys.executable, "-c", "raise SystemExit(3)"])
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 128 + signal.SIGTERM)])
+def test_a_signal_ends_the_server_too_and_quietly(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    alive = tmp_path / "alive"
+    child = f"import pathlib, time; pathlib.Path({str(alive)!r}).touch(); time.sleep(60)"
+    program = f"from dtbench.cli.tensorboard import serve; import sys; serve([sys.executable, '-c', {child!r}])"
+    started = time.monotonic()
+    with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) as process:
+        while not alive.exists():
+            assert time.monotonic() - started < 30
+            time.sleep(0.02)
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=30)  # the server holds the pipe: this would hang if it lived on
+    assert process.returncode == code
+    assert stderr == ""

@@ -1,0 +1,140 @@
+"""The figures, by their artists."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from dtbench.analyze.summary import CellSummary, RunSummary
+from dtbench.report.plots import MOST_RANKS, figure_png, plot_step_breakdown, plot_step_times, save_figure
+
+PARTS = ("compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
+
+
+def bars_of(figure: Figure, field: str) -> list[Rectangle]:
+    return [bar for bar in figure.axes[0].patches if isinstance(bar, Rectangle) and bar.get_gid() == field]
+
+
+def words_of(figure: Figure) -> str:
+    axes = figure.axes[0]
+    return "\n".join([axes.get_title(loc="left"), *(text.get_text() for text in axes.texts)])
+
+
+def test_each_bar_is_as_wide_as_the_tables_number(make_run: Callable[..., RunSummary]) -> None:
+    summary = make_run()
+    figure = plot_step_breakdown(summary)
+    rows = [row for cell in summary.cells for row in cell.ranks]
+    for field in (*PARTS, "hidden_comm_ns"):
+        widths_ns = [bar.get_width() * 1e6 for bar in bars_of(figure, field)]
+        assert widths_ns == pytest.approx([getattr(row, field) for row in rows])
+
+
+def test_the_parts_of_a_rank_follow_each_other_and_end_with_the_step(
+    make_run: Callable[..., RunSummary], make_ddp: Callable[..., CellSummary]
+) -> None:
+    summary = make_run(make_ddp())
+    figure = plot_step_breakdown(summary)
+    for index, row in enumerate(summary.cells[0].ranks):
+        parts = [bars_of(figure, field)[index] for field in PARTS]
+        for before, after in pairwise(parts):
+            assert before.get_x() + before.get_width() == pytest.approx(after.get_x())
+        assert parts[-1].get_x() + parts[-1].get_width() == pytest.approx(row.step_ns / 1e6)
+
+
+def test_hidden_communication_lies_apart_from_the_stack(
+    make_run: Callable[..., RunSummary], make_ddp: Callable[..., CellSummary]
+) -> None:
+    figure = plot_step_breakdown(make_run(make_ddp()))
+    stacked, hidden = bars_of(figure, "compute_ns")[0], bars_of(figure, "hidden_comm_ns")[0]
+    assert hidden.get_y() >= stacked.get_y() + stacked.get_height() - 1e-9
+
+
+def test_the_title_states_the_finding(
+    make_run: Callable[..., RunSummary], make_ddp: Callable[..., CellSummary]
+) -> None:
+    assert "35.7 % of the step in fsdp2_tp, 7.9 % in ddp" in words_of(plot_step_breakdown(make_run()))
+    assert "Exposed communication takes 7.9 % of the step in ddp" in words_of(plot_step_breakdown(make_run(make_ddp())))
+
+
+def test_both_shares_stand_beside_each_rank(
+    make_run: Callable[..., RunSummary], make_ddp: Callable[..., CellSummary]
+) -> None:
+    assert "exposed 7.9 % of step\nhidden 60.0 % of comm" in words_of(plot_step_breakdown(make_run(make_ddp())))
+
+
+def test_a_run_without_profiled_steps_says_so_instead_of_drawing_nothing(
+    make_run: Callable[..., RunSummary], make_ddp: Callable[..., CellSummary]
+) -> None:
+    figure = plot_step_breakdown(make_run(make_ddp(update={"ranks": ()})))
+    assert "No step was profiled" in words_of(figure)
+
+
+def test_a_cell_without_communication_has_no_share_instead_of_zero(
+    make_run: Callable[..., RunSummary], make_ddp: Callable[..., CellSummary]
+) -> None:
+    row = make_ddp().ranks[0].model_copy(update={"comm_ns": 0, "hidden_comm_ns": 0})
+    nan = float("nan")
+    cell = make_ddp(update={"ranks": (row,), "hidden_fraction": nan, "exposed_step_fraction": nan})
+    assert "hidden n/a of comm" in words_of(plot_step_breakdown(make_run(cell)))
+
+
+def test_more_ranks_than_fit_are_cut_and_said(
+    make_run: Callable[..., RunSummary], make_ddp: Callable[..., CellSummary]
+) -> None:
+    row = make_ddp().ranks[0]
+    cell = make_ddp(update={"ranks": tuple(row.model_copy(update={"rank": rank}) for rank in range(64))})
+    figure = plot_step_breakdown(make_run(cell))
+    assert len(bars_of(figure, "compute_ns")) == MOST_RANKS
+    assert "ranks 0 to 15 of 64" in words_of(figure)
+
+
+def test_a_name_with_dollar_signs_is_no_mathematics(
+    make_run: Callable[..., RunSummary], make_ddp: Callable[..., CellSummary]
+) -> None:
+    assert figure_png(plot_step_breakdown(make_run(make_ddp(update={"name": "a$x_{$b"})))).startswith(b"\x89PNG")
+
+
+def test_step_times_are_one_line_per_rank_in_ms(steps: pd.DataFrame) -> None:
+    axes = plot_step_times(steps).axes[0]
+    assert [line.get_label() for line in axes.lines] == ["rank 0", "rank 1"]
+    assert np.asarray(axes.lines[1].get_ydata()) == pytest.approx(np.array([900, 111, 112, 113]))
+
+
+def test_phases_are_shaded_from_their_first_to_their_last_step(steps: pd.DataFrame) -> None:
+    axes = plot_step_times(steps).axes[0]
+    spans = [(patch.get_x(), patch.get_width()) for patch in axes.patches if isinstance(patch, Rectangle)]
+    assert spans == [(-0.5, 1.0), (0.5, 2.0), (2.5, 1.0)]
+    assert [text.get_text().split()[0] for text in axes.texts] == ["WARMUP", "MEASURED", "PROFILED"]
+
+
+def test_slow_first_steps_do_not_flatten_the_measured_ones(steps: pd.DataFrame) -> None:
+    figure = plot_step_times(steps)
+    assert figure.axes[0].get_ylim()[1] < 200
+    assert "A measured step takes 112 ms (median, slowest rank), the first 900 ms" in words_of(figure)
+
+
+def test_a_launch_that_died_in_warm_up_still_has_a_picture(steps: pd.DataFrame) -> None:
+    assert "No step was measured" in words_of(plot_step_times(steps[steps["phase"] == "WARMUP"]))
+    assert "No step was recorded" in words_of(plot_step_times(steps.head(0)))
+
+
+def test_a_saved_figure_replaces_the_old_one_and_leaves_nothing_else(
+    make_run: Callable[..., RunSummary], tmp_path: Path
+) -> None:
+    path = tmp_path / "new" / "plot.png"
+    for _ in range(2):
+        save_figure(plot_step_breakdown(make_run()), path)
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_plots_never_load_pyplot() -> None:
+    code = "import sys, dtbench.report.plots; sys.exit('matplotlib.pyplot' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

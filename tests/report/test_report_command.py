@@ -1,0 +1,55 @@
+"""``dtbench report`` on finished summaries; which run is meant is tested with the command line."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dtbench.analyze.summary import RunSummary
+from dtbench.cli.report import print_report, report
+
+RUN = "20260101T120000Z-ab12"
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    (tmp_path / "small" / RUN).mkdir(parents=True)
+    (tmp_path / "small" / RUN / "run.json").touch()
+    return tmp_path
+
+
+def test_json_is_the_whole_summary_and_a_number_that_is_unknown_stays_so(
+    make_run: Callable[..., RunSummary],
+    results: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("dtbench.analyze.run.summarize_run", lambda folder: make_run(path=str(folder)))
+    report("small", results, as_json=True)
+    printed = capsys.readouterr().out
+    assert json.loads(printed)["cells"][0]["model_flops_utilization"] == "NaN"
+    again = RunSummary.model_validate_json(printed)
+    assert again.path == str(results / "small" / RUN)
+    assert again.cells[1].purposes == make_run().cells[1].purposes
+
+
+def test_the_report_of_the_latest_run_is_the_default(
+    make_run: Callable[..., RunSummary],
+    results: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("dtbench.analyze.run.summarize_run", lambda folder: make_run(path=str(folder)))
+    report(None, results, as_json=False)
+    printed = capsys.readouterr().out
+    assert "gradient wait  12.3 ms per step" in printed
+    assert f"dtbench report {results / 'small' / RUN} --json" in printed
+
+
+def test_paths_and_commands_are_never_broken_however_narrow_the_terminal(
+    make_run: Callable[..., RunSummary], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    print_report(make_run())
+    assert "dtbench report results/small/20260101T120000Z-ab12 --json" in capsys.readouterr().out

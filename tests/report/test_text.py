@@ -1,0 +1,226 @@
+"""What the terminal report says."""
+
+from collections.abc import Callable
+
+import pytest
+from rich.console import Console, RenderableType
+
+from dtbench.analyze.summary import CellSummary, RunSummary
+from dtbench.report.sentences import decimals_for, format_ms
+from dtbench.report.text import render_cell, render_overview, render_places, render_run
+from dtbench.store.records import CorrectnessResult, Receipt, ReceiptOutcome, RunStatus
+from dtbench.vocabulary import DeviceKind, Purpose
+
+NAN = float("nan")
+
+
+def shown(renderable: RenderableType, width: int = 120) -> str:
+    console = Console(width=width, color_system=None, legacy_windows=False)
+    with console.capture() as capture:
+        console.print(renderable)
+    return capture.get()
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_the_two_waits_lead_each_cell(make_fsdp2_tp: Callable[..., CellSummary]) -> None:
+    lines = shown(render_cell(make_fsdp2_tp())).splitlines()
+    assert lines[1].split(maxsplit=2) == ["gradient", "wait", "31.4 ms per step (12.2 % of a profiled step)"]
+    assert lines[2].split(maxsplit=2)[:2] == ["unshard", "wait"]
+    assert "24.5 ms per step (9.5 % of a profiled step)" in lines[2]
+
+
+def test_a_purpose_that_cannot_occur_is_explained(make_ddp: Callable[..., CellSummary]) -> None:
+    assert "no parameter all-gathers: DDP keeps full parameters" in shown(render_cell(make_ddp()))
+
+
+def test_a_purpose_that_the_plan_expects_and_nobody_saw_is_not_called_absent(
+    make_fsdp2_tp: Callable[..., CellSummary],
+) -> None:
+    cell = make_fsdp2_tp()
+    without = make_fsdp2_tp(
+        update={"purposes": tuple(row for row in cell.purposes if row.purpose is not Purpose.UNSHARD)}
+    )
+    assert "n/a: the plan expects 9 collectives per step, none was seen" in shown(render_cell(without))
+
+
+def test_hidden_and_exposed_shares_stand_side_by_side(make_ddp: Callable[..., CellSummary]) -> None:
+    row = next(line for line in shown(render_cell(make_ddp())).splitlines() if line.startswith("0 "))
+    assert row.split() == ["0", "152.0", "110.0", "12.0", "1.0", "29.0", "60.0", "%", "7.9", "%"]
+
+
+def test_idle_is_called_host_on_a_cpu_and_idle_on_a_gpu(make_ddp: Callable[..., CellSummary]) -> None:
+    assert "exposed copy + host" in shown(render_cell(make_ddp()))
+    on_gpu = make_ddp(update={"plan": make_ddp().plan.model_copy(update={"device": DeviceKind.CUDA})})
+    assert "exposed copy + idle" in shown(render_cell(on_gpu))
+
+
+def test_traffic_that_differs_from_the_plan_names_both_numbers(make_ddp: Callable[..., CellSummary]) -> None:
+    row = make_ddp().purposes[0].model_copy(update={"matches_plan": False, "planned_count": 3})
+    text = shown(render_cell(make_ddp(update={"purposes": (row,)})))
+    assert "DIFFERS" in text
+    assert "grad_reduce: plan: 3 with 20.0 MiB, got 2 with 20.0 MiB" in text
+
+
+def test_why_nothing_can_overlap_is_said_once_for_all_purposes_with_that_reason(
+    make_fsdp2_tp: Callable[..., CellSummary],
+) -> None:
+    text = shown(render_cell(make_fsdp2_tp()))
+    assert text.count("gloo issues FSDP2's collectives synchronously") == 1
+    assert "unshard, grad_reduce cannot overlap: gloo issues FSDP2's collectives synchronously" in text
+
+
+def test_only_knobs_that_need_attention_are_listed_the_rest_is_counted(
+    make_fsdp2_tp: Callable[..., CellSummary],
+) -> None:
+    text = one_line(shown(render_cell(make_fsdp2_tp())))
+    assert "3 knobs agree" in text
+    assert "parallel.static_graph" not in text
+    assert "DISAGREES optimizer.fused: asked true, got False; torch fell back to foreach" in text
+    assert "no effect here parallel.forward_prefetch: asked 1, got 1" in text
+
+
+def test_names_with_markup_characters_appear_as_they_are(
+    make_ddp: Callable[..., CellSummary], make_run: Callable[..., RunSummary]
+) -> None:
+    receipt = Receipt(knob="[red]knob", asked="[a]", got="[/]", outcome=ReceiptOutcome.DISAGREES, note="[link]x[/link]")
+    cell = make_ddp(
+        update={
+            "name": "[bold]cell",
+            "receipts": (receipt,),
+            "unknown_names": (("kernel[/bold]<:smile:>", 2),),
+            "notes": ("[blink]note",),
+            "status": RunStatus.FAILED,
+            "reason": "[b]reason",
+        }
+    )
+    run = make_run(cell, make_ddp(), question="[i]why", overrides=("a=[x]",), status=RunStatus.FAILED, reason="[u]r")
+    text = shown(render_run(run), 160)
+    for name in (
+        "[bold]cell",
+        "[red]knob: asked [a], got [/]; [link]x[/link]",
+        "kernel[/bold]<:smile:> (2)",
+        "[blink]note",
+        "FAILED: [b]reason",
+        "[i]why",
+        "--set a=[x]",
+        "[u]r",
+    ):
+        assert name in text
+
+
+def test_a_number_that_could_not_be_computed_reads_na_and_never_zero(make_ddp: Callable[..., CellSummary]) -> None:
+    cell = make_ddp()
+    unknown = cell.step_time.model_copy(
+        update=dict.fromkeys(("median", "low", "high", "quartile1", "quartile3"), NAN) | {"count": 0}
+    )
+    empty = make_ddp(
+        update={
+            "status": RunStatus.FAILED,
+            "reason": "rank 1 was killed",
+            "step_time": unknown,
+            "profiler_cost": unknown,
+            "time_to_first_step_ns": NAN,
+            "tokens_per_second": NAN,
+            "cpu_ns_per_step": NAN,
+            "hidden_fraction": NAN,
+            "exposed_step_fraction": NAN,
+            "memory": None,
+            "purposes": (),
+            "ranks": (),
+            "receipts": (),
+            "warmup": None,
+            "correctness": None,
+        }
+    )
+    text = shown(render_cell(empty))
+    assert "This cell FAILED: rank 1 was killed" in text
+    assert "gradient wait  n/a: no step was profiled" in text
+    assert "step time      n/a: no step was measured" in text
+    assert "n/a tokens/s, MFU n/a (peak unknown)" in text
+    assert "0 knobs agree" in text
+    assert "0 ns" not in text
+    assert "nan" not in text.lower().replace("n/a", "")
+
+
+def test_a_cell_that_did_not_finish_says_so_and_shows_what_it_has(make_ddp: Callable[..., CellSummary]) -> None:
+    text = shown(render_cell(make_ddp(update={"status": RunStatus.RUNNING})))
+    assert "This cell is not finished" in text
+    assert "142 ms median of 20 steps" in text
+
+
+def test_results_that_differ_from_the_single_process_are_shown_as_failed(make_ddp: Callable[..., CellSummary]) -> None:
+    result = CorrectnessResult(
+        passed=False,
+        loss_error=0.3,
+        loss_tolerance=1e-5,
+        gradient_error=NAN,
+        gradient_tolerance=1e-5,
+        worst_parameter="head.weight",
+    )
+    text = one_line(shown(render_cell(make_ddp(update={"correctness": result}))))
+    assert "FAILED, differs from a single process: loss error 3.0e-01 (tolerance 1.0e-05), gradient error n/a" in text
+    assert "worst parameter head.weight" in text
+
+
+def test_warm_up_that_never_settled_and_unread_events_are_said(make_fsdp2_tp: Callable[..., CellSummary]) -> None:
+    text = one_line(shown(render_cell(make_fsdp2_tp())))
+    assert "NOT settled after 60 steps: the step time still drifted by 6.2 %" in text
+    assert "3 trace events could not be read" in text
+    assert "device events that no rule knows: void mystery_kernel<4>[float] (12)" in text
+
+
+def test_the_plans_notes_and_the_cells_notes_appear_once(make_fsdp2_tp: Callable[..., CellSummary]) -> None:
+    note = make_fsdp2_tp().plan.notes[0]
+    text = one_line(shown(render_cell(make_fsdp2_tp(update={"notes": (note, "4 ranks share 2 cores")}))))
+    assert text.count(note) == 1
+    assert "4 ranks share 2 cores" in text
+
+
+def test_one_cell_needs_no_overview_and_two_get_one(
+    make_run: Callable[..., RunSummary], make_ddp: Callable[..., CellSummary]
+) -> None:
+    assert "All cells" not in shown(render_run(make_run(make_ddp())))
+    assert "All cells" in shown(render_run(make_run()))
+
+
+def test_the_overview_has_a_row_per_cell(make_run: Callable[..., RunSummary]) -> None:
+    rows = shown(render_overview(make_run())).splitlines()[-2:]
+    assert rows[0].split()[:4] == ["ddp", "2", "142", "ms"]
+    assert " none " in rows[0]
+    assert rows[1].rstrip().endswith("knob differs")
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_no_name_of_a_purpose_or_cell_is_broken_at_usual_widths(
+    make_run: Callable[..., RunSummary], width: int
+) -> None:
+    text = shown(render_run(make_run()), width)
+    assert "\ngrad_reduce  " in text
+    assert "\nfsdp2_tp " in text
+    assert max(len(line) for line in text.splitlines()) <= width
+
+
+def test_many_ranks_are_cut_and_the_rest_is_announced(make_ddp: Callable[..., CellSummary]) -> None:
+    row = make_ddp().ranks[0]
+    ranks = tuple(row.model_copy(update={"rank": rank}) for rank in range(64))
+    assert "and 48 more ranks: see --json" in shown(render_cell(make_ddp(update={"ranks": ranks})))
+
+
+def test_the_report_ends_with_where_things_are(make_run: Callable[..., RunSummary]) -> None:
+    text = render_places(make_run()).plain
+    assert "dtbench tensorboard results/small/20260101T120000Z-ab12" in text
+    assert "dtbench report results/small/20260101T120000Z-ab12 --json" in text
+    assert "cells/ddp/launch0/traces (2)" in text
+    assert "cells/fsdp2_tp (8)" in text
+
+
+def test_a_column_of_times_has_as_many_decimals_as_its_largest_needs() -> None:
+    assert decimals_for([9_000_000]) == 3
+    assert decimals_for([50_000_000, NAN]) == 2
+    assert decimals_for([]) == 3
+    assert decimals_for([100_000_000]) == 1
+    assert format_ms(1_500_000, 2) == "1.50"
+    assert format_ms(NAN, 2) == "n/a"
