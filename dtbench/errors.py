@@ -14,6 +14,8 @@
 Exit code 130 means that the user pressed Ctrl-C.
 """
 
+from pathlib import Path
+
 
 class DtbenchError(Exception):
     """Base of all errors that dtbench raises on purpose; its text is a full sentence for a person."""
@@ -34,9 +36,17 @@ class PlanError(DtbenchError):
 
 
 class LaunchError(DtbenchError):
-    """A rank raised, was killed or hung; everything measured before is kept in the run folder."""
+    """A rank raised, was killed or hung; everything measured before is kept in the run folder.
+
+    Attributes:
+        folder: the run's folder once the whole run has ended; None while one launch of it failed.
+    """
 
     exit_code = 4
+
+    def __init__(self, message: str, *, folder: Path | None = None) -> None:
+        super().__init__(message)
+        self.folder = folder
 
 
 class TraceError(DtbenchError):

@@ -22,7 +22,7 @@ from dtbench.launch.watch import Watch, look
 from dtbench.store.finish import finish_launch
 from dtbench.store.journal import JournalView
 from dtbench.store.layout import LaunchFolder
-from dtbench.store.records import LaunchRecord, RankFailure, RunStatus, WorkerOrder
+from dtbench.store.records import EventLine, LaunchRecord, RankFailure, RunStatus, WorkerOrder
 from dtbench.store.write import write_record
 from dtbench.vocabulary import DeviceKind
 
@@ -151,12 +151,30 @@ def _collect_logs(logs: Path, folder: LaunchFolder, ranks: int) -> None:
 
 
 def describe_failures(folder: LaunchFolder, ended: tuple[Ended, ...], *, hung: tuple[int, ...], ranks: int) -> tuple[RankFailure, ...]:
-    """Say of each failed rank what happened, where it was and what it said last; culprits first, victims of the clean-up after."""
+    """Say of each failed rank what happened, where it was and what it said last; the culprit first.
+
+    A rank that hung or died of a signal comes before those that raised, since losing a peer raises in the others; of
+    those that raised, the first to say so comes first; those that were ended by the clean-up come last.
+    """
     views = look(folder, ranks)
     failures = [_describe(folder, item, views[item.rank], hung=hung) for item in ended]
-    return tuple(sorted(failures, key=lambda failure: failure.what == _VICTIM))
+
+    def blame(failure: RankFailure) -> tuple[bool, bool, int]:
+        return failure.what == _VICTIM, failure.what == _RAISED, _failed_unix_ns(folder, failure.rank)
+
+    return tuple(sorted(failures, key=blame))
 
 
+def _failed_unix_ns(folder: LaunchFolder, rank: int) -> int:
+    """When a rank said that it failed; far in the future if it never did."""
+    with suppress(OSError, ValueError):
+        lines = folder.events(rank).read_text(encoding="utf-8").splitlines()
+        said = (EventLine.model_validate_json(line) for line in lines)
+        return min((event.unix_ns for event in said if event.event == "failed"), default=sys.maxsize)
+    return sys.maxsize
+
+
+_RAISED = "raised"
 _VICTIM = "ended because another rank failed"
 
 
@@ -168,7 +186,7 @@ def _describe(folder: LaunchFolder, ended: Ended, view: JournalView | None, *, h
     elif ended.exit_code < 0:
         what = f"killed by {signal.Signals(-ended.exit_code).name}"
     else:
-        what = "raised"
+        what = _RAISED
     return RankFailure(
         rank=ended.rank,
         what=what,
@@ -180,12 +198,24 @@ def _describe(folder: LaunchFolder, ended: Ended, view: JournalView | None, *, h
 
 
 def read_last_lines(path: Path) -> tuple[str, ...]:
-    """Give the end of a log, without blank lines; empty when there is none."""
+    """Give what a log says of the end, without blank lines: the innermost frames of a stack dump, else its last lines.
+
+    Empty when there is no log.
+    """
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ()
-    return tuple(line for line in text.splitlines() if line.strip())[-_LAST_LINES:]
+    lines = [line for line in text.splitlines() if line.strip()]
+    dumps = [number for number, line in enumerate(lines) if line.startswith(_CURRENT_THREAD)]
+    if not dumps:
+        return tuple(lines[-_LAST_LINES:])
+    fatal = [line for line in lines if line.startswith(_FATAL)][-1:]
+    return tuple([*fatal, *lines[dumps[-1] :]][:_LAST_LINES])
+
+
+_FATAL, _CURRENT_THREAD = "Fatal Python error", "Current thread 0x"
+"""How ``faulthandler`` begins a dump, and the part of it that matters."""
 
 
 def _summarize(failures: tuple[RankFailure, ...]) -> str:

@@ -97,7 +97,9 @@ def run_scenario(
     if run.failures:
         reason = "\n".join(f"cell {name}: {why}" for name, why in run.failures.items())
         _write_run(run, RunStatus.FAILED, reason)
-        raise LaunchError(f"{reason}\nwhat was measured before is in {run.folder.path}")
+        raise LaunchError(f"{reason}\nwhat was measured before is in {run.folder.path}", folder=run.folder.path)
+    for reference in run.references.values():
+        reference.unlink(missing_ok=True)  # as large as the model, and of no use once everything is compared
     _write_run(run, RunStatus.COMPLETE, None)
     return run.folder
 

@@ -78,17 +78,21 @@ def look(folder: LaunchFolder, ranks: int) -> tuple[JournalView | None, ...]:
 def find_hung(views: tuple[JournalView | None, ...], *, now_ns: int, started_ns: int, timeout_ns: int) -> tuple[int, ...]:
     """Give the ranks that came least far when no rank has shown life within the timeout; empty while any has.
 
-    A rank that is done does not count; one that has not begun counts as silent since the start.
+    Least far: the lowest step, then the fewest collectives issued, then the earliest region. A rank that is done does
+    not count; one that has not begun counts as silent since the start.
     """
-    silent = {
-        rank: (view.step or 0 if view else -1, _REGIONS.index(view.region if view else None), view.beat_unix_ns if view else started_ns)
-        for rank, view in enumerate(views)
-        if view is None or view.state is not RankState.DONE
-    }
-    if not silent or any(now_ns - max(beat, started_ns) <= timeout_ns for _, _, beat in silent.values()):
+    waiting = {rank: view for rank, view in enumerate(views) if view is None or view.state is not RankState.DONE}
+    beats = [max(view.beat_unix_ns, started_ns) if view else started_ns for view in waiting.values()]
+    if not waiting or any(now_ns - beat <= timeout_ns for beat in beats):
         return ()
-    least = min((step, region) for step, region, _ in silent.values())
-    return tuple(rank for rank, (step, region, _) in silent.items() if (step, region) == least)
+    least = min(_how_far(view) for view in waiting.values())
+    return tuple(rank for rank, view in waiting.items() if _how_far(view) == least)
+
+
+def _how_far(view: JournalView | None) -> tuple[int, int, int]:
+    if view is None:
+        return (-1, 0, 0)
+    return (view.step or 0, view.issued, _REGIONS.index(view.region))
 
 
 def send(pid: int, number: signal.Signals) -> None:

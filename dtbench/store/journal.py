@@ -3,7 +3,7 @@
 A store into the map is a plain memory write: no system call, no allocation, no synchronisation, so it may happen inside
 a timed step. The kernel keeps the page when the process is killed. ::
 
-    offset 0    header: magic, rank, pid, phase, step, region, beat (unix ns), number of finished steps, state
+    offset 0    header: magic, rank, pid, phase, step, region, beat (unix ns), collectives issued, state
     offset 128  one record per finished step: step, phase, start, duration, CPU time (int64, ns)
 """
 
@@ -24,6 +24,8 @@ _HEADER_BYTES = 128
 _STEP = struct.Struct("<5q")
 _BEAT = struct.Struct("<2q")
 _REGION_OFFSET = 5 * 8
+_ISSUED = struct.Struct("<q")
+_ISSUED_OFFSET = 7 * 8
 _PHASES = tuple(Phase)
 _REGIONS = tuple(Region)
 
@@ -54,6 +56,7 @@ class JournalView:
 
     Attributes:
         beat_unix_ns: last sign of life.
+        issued: collectives since the process began, where the worker sees them (gloo); else 0.
         phase, step, region: where the rank is or was; None before the first step, and region None between steps.
     """
 
@@ -64,6 +67,7 @@ class JournalView:
     step: int | None
     region: Region | None
     beat_unix_ns: int
+    issued: int
     timings: tuple[StepTiming, ...]
 
 
@@ -78,12 +82,21 @@ class JournalWriter:
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), size)
         self._rank, self._pid, self._capacity, self._count = rank, pid, capacity, 0
-        self._phase, self._step = -1, -1
+        self._phase, self._step, self._issued = -1, -1, 0
         self._state = RankState.STARTING
 
     def beat(self, region: Region | None, unix_ns: int) -> None:
         """Say that the rank lives and which region it is in."""
         _BEAT.pack_into(self._map, _REGION_OFFSET, -1 if region is None else _REGIONS.index(region), unix_ns)
+
+    def touch(self, unix_ns: int) -> None:
+        """Say that the rank lives, wherever it is."""
+        _ISSUED.pack_into(self._map, _REGION_OFFSET + 8, unix_ns)
+
+    def count_issue(self) -> None:
+        """Say that one more collective was issued; the rank that issued fewest is the one the others wait for."""
+        self._issued += 1
+        _ISSUED.pack_into(self._map, _ISSUED_OFFSET, self._issued)
 
     def enter_step(self, phase: Phase, step: int, unix_ns: int) -> None:
         """Say which step begins."""
@@ -109,7 +122,7 @@ class JournalWriter:
         self._write_header(unix_ns)
 
     def _write_header(self, unix_ns: int) -> None:
-        values = (self._rank, self._pid, self._phase, self._step, -1, unix_ns, self._count, self._state)
+        values = (self._rank, self._pid, self._phase, self._step, -1, unix_ns, self._issued, self._state)
         _HEADER.pack_into(self._map, 0, _MAGIC, *values)
 
     def close(self) -> None:
@@ -135,7 +148,7 @@ def read_journal(path: Path) -> JournalView | None:
         return None
     if len(data) < _HEADER_BYTES or not any(data[: _HEADER.size]):
         return None
-    magic, rank, pid, phase, step, region, beat, _count, state = _HEADER.unpack_from(data)
+    magic, rank, pid, phase, step, region, beat, issued, state = _HEADER.unpack_from(data)
     if magic != _MAGIC:
         raise StoreError(f"{path}: is not a dtbench journal")
     return JournalView(
@@ -146,12 +159,13 @@ def read_journal(path: Path) -> JournalView | None:
         step=None if step < 0 else step,
         region=None if region < 0 else _REGIONS[region],
         beat_unix_ns=beat,
+        issued=issued,
         timings=tuple(_read_timings(data)),
     )
 
 
 def _read_timings(data: bytes) -> list[StepTiming]:
-    """Read step records up to the first that was never written: the header's count lags by the step in flight."""
+    """Read step records up to the first that was never written."""
     timings = []
     usable = (len(data) - _HEADER_BYTES) // _STEP.size * _STEP.size
     for step, phase, start, duration, cpu in _STEP.iter_unpack(data[_HEADER_BYTES : _HEADER_BYTES + usable]):

@@ -61,12 +61,12 @@ class Events:
 
     def __init__(self, path: Path, journal: JournalWriter) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._path, self._journal, self._region = path, journal, None
+        self._path, self._journal = path, journal
 
     def say(self, event: str, detail: str = "") -> None:
         """Append one line; called between steps only."""
         now = time.time_ns()
-        self._journal.beat(None, now)
+        self._journal.touch(now)
         with self._path.open("a", encoding="utf-8") as file:
             file.write(EventLine(unix_ns=now, event=event, detail=detail).model_dump_json() + "\n")
 
@@ -77,7 +77,7 @@ def run(order: WorkerOrder, rank: Rank, journal: JournalWriter, events: Events) 
     def beat(region: Region | None) -> None:
         journal.beat(region, time.time_ns())
 
-    recorder = Recorder(on_region=beat)
+    recorder = Recorder(on_region=beat, on_issue=journal.count_issue)
     journal.set_state(RankState.STARTING, time.time_ns())
     events.say("started", f"pid {os.getpid()}")
     folder = LaunchFolder(Path(order.folder))

@@ -33,13 +33,14 @@ class Recorder:
     Attributes:
         axes: mesh axis of each process group, by torch's name of the group.
         is_naming: put a named range around every collective and wait (PROFILED steps only: a range costs microseconds).
-        on_region: told about every region that the step enters (the journal's heartbeat).
+        on_region, on_issue: told about every region that the step enters and every collective (the journal's heartbeat).
     """
 
     axes: dict[str, Axis] = field(default_factory=dict)
     region: Region | None = None
     is_naming: bool = False
     on_region: Callable[[Region | None], None] = lambda _region: None
+    on_issue: Callable[[], None] = lambda: None
     _step: list[Issue] = field(default_factory=list)
     _sequence: Counter[str] = field(default_factory=Counter)
     _buckets: int = 0
@@ -56,6 +57,7 @@ class Recorder:
 
     def issue(self, group: str, operation: Operation, size_bytes: int, *, is_async: bool, is_integer: bool) -> CollectiveLabel:
         """Record one collective and give its label; ``is_integer``: its payload is no gradient or weight."""
+        self.on_issue()
         axis = self.axes.get(group)
         purpose = purpose_of(axis, operation, self.region)
         owner = ""

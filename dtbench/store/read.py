@@ -1,0 +1,155 @@
+"""Read what a run wrote. Every refusal is a ``StoreError`` that says which file and what to do.
+
+A run that is not finished is still readable: its records say ``running``, its launches may lack ``launch.json`` and
+``steps.parquet``, and the steps that its ranks finished are then read from their journals.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+from pydantic import ValidationError
+
+from dtbench.errors import StoreError
+from dtbench.record import Record
+from dtbench.store.finish import gather_steps
+from dtbench.store.layout import LaunchFolder, RunFolder
+from dtbench.store.records import FORMAT_VERSION, Environment, LaunchRecord, RankRecord, RunRecord, RunStatus
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_R = TypeVar("_R", bound=Record)
+
+
+class _Versioned(msgspec.Struct):
+    format_version: int
+
+
+def read_run(path: Path) -> RunRecord:
+    """Read ``run.json`` of a run folder.
+
+    Raises:
+        StoreError: there is none, it is broken, or another version wrote it.
+    """
+    folder = RunFolder(path)
+    if not folder.run.exists() and folder.scenario.exists():
+        raise StoreError(
+            f"{path}: the run is incomplete, it ended before it wrote {folder.run.name}; run the scenario again"
+        )
+    return _read_record(folder.run, RunRecord)
+
+
+def is_incomplete(run: RunRecord) -> bool:
+    """Tell whether a run never said how it ended: it still runs, or its writer is gone."""
+    return run.status is RunStatus.RUNNING
+
+
+def read_environment(path: Path) -> Environment:
+    """Read ``env.json`` of a run folder.
+
+    Raises:
+        StoreError: there is none, it is broken, or another version wrote it.
+    """
+    return _read_record(RunFolder(path).environment, Environment)
+
+
+def read_launch(folder: LaunchFolder) -> LaunchRecord:
+    """Read ``launch.json``; its absence means that the launch did not end.
+
+    Raises:
+        StoreError: there is none, it is broken, or another version wrote it.
+    """
+    if folder.path.exists() and not folder.launch.exists():
+        raise StoreError(
+            f"{folder.path}: the launch is incomplete, it wrote no {folder.launch.name}; its logs are in {folder.logs}"
+        )
+    return _read_record(folder.launch, LaunchRecord)
+
+
+def read_rank_records(folder: LaunchFolder) -> tuple[RankRecord, ...]:
+    """Read what the ranks of a launch found out, in order of rank; only those that came so far.
+
+    Raises:
+        StoreError: one of them is broken, or another version wrote it.
+    """
+    paths = folder.rank_record(0).parent.glob("rank*.json")
+    records = [_read_record(path, RankRecord) for path in paths]
+    return tuple(sorted(records, key=lambda record: record.rank))
+
+
+def read_steps(folder: LaunchFolder) -> "pd.DataFrame":
+    """Read the timings of every step of every rank, from the journals where the launch did not end.
+
+    Raises:
+        StoreError: the table is broken, or there is neither table nor journal.
+    """
+    if folder.steps.exists():
+        return read_table(folder.steps)
+    ranks = len(list(folder.journal(0).parent.glob("rank*.journal")))
+    if not ranks:
+        raise StoreError(f"{folder.path}: no rank finished a step, there is neither {folder.steps.name} nor a journal")
+    return gather_steps(folder, ranks=ranks)
+
+
+def read_table(path: Path) -> "pd.DataFrame":
+    """Read a table.
+
+    Raises:
+        StoreError: it is missing or broken.
+    """
+    import pandas as pd
+    import pyarrow as pa
+
+    try:
+        return pd.read_parquet(path)
+    except FileNotFoundError as error:
+        raise StoreError(f"{path}: missing; `dtbench analyze` makes derived tables again") from error
+    except (OSError, pa.ArrowException) as error:
+        raise StoreError(
+            f"{path}: not a readable table ({error}); delete it, `dtbench analyze` makes derived tables again"
+        ) from error
+
+
+def find_runs(results: Path) -> list[Path]:
+    """Give the folders of all runs, oldest first: their names begin with the time."""
+    folders = [RunFolder(path) for path in results.glob("*/*") if path.is_dir()]
+    found = [folder.path for folder in folders if folder.run.exists() or folder.scenario.exists()]
+    return sorted(found, key=lambda path: (path.name, str(path)))
+
+
+def latest_run(results: Path) -> Path:
+    """Give the folder of the latest run.
+
+    Raises:
+        StoreError: there is none.
+    """
+    runs = find_runs(results)
+    if not runs:
+        raise StoreError(
+            f"{results}: no runs here; start one with `dtbench run <scenario>`, or name another folder with --results"
+        )
+    return runs[-1]
+
+
+def _read_record(path: Path, record: type[_R]) -> _R:
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError as error:
+        raise StoreError(f"{path}: missing; is this the folder of a run?") from error
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read ({error.strerror})") from error
+    try:
+        version = msgspec.json.decode(content, type=_Versioned).format_version
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise StoreError(f"{path}: broken ({error}); was it edited or cut short?") from error
+    if version != FORMAT_VERSION:
+        raise StoreError(
+            f"{path}: written in format {version}, this dtbench reads {FORMAT_VERSION}; use the dtbench that wrote it"
+        )
+    try:
+        return record.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise StoreError(f"{path}: does not hold what it should, {where}: {first['msg']}; was it edited?") from error

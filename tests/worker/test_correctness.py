@@ -1,0 +1,41 @@
+"""The check against a single process passes on every strategy and fails on each planted fault."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
+pytestmark = pytest.mark.ranks
+
+DDP = {"kind": "ddp", "replicas": 2}
+FSDP2 = {"kind": "fsdp2", "shards": 2}
+TENSOR = {"kind": "fsdp2", "shards": 1, "tensor": 2}
+ASYNC = {**FSDP2, "unshard_async_op": True, "forward_prefetch": 1}
+
+
+@pytest.mark.parametrize("parallel", [DDP, FSDP2, TENSOR, ASYNC, {**TENSOR, "shards": 2, "sequence_parallel": True}], ids=str)
+def test_an_honest_run_equals_the_single_process(launch: Callable[..., Any], scenario: Callable[..., Any], parallel: dict[str, Any]) -> None:
+    result = launch(scenario(parallel=parallel, gradient_clip_norm=1.0)).correctness
+    assert result.passed
+    assert 0 < result.gradient_error < 1e-5
+    assert result.loss_error < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("parallel", "fault"),
+    [(DDP, "drop all-reduce"), (FSDP2, "drop all-gather"), (TENSOR, "drop tensor all-reduce"), (ASYNC, "late gathers, one wait skipped")],
+)
+def test_a_planted_fault_breaks_the_check(launch: Callable[..., Any], scenario: Callable[..., Any], parallel: dict[str, Any], fault: str) -> None:
+    assert not launch(scenario(parallel=parallel), fault).correctness.passed
+
+
+def test_late_gathers_alone_do_not_break_the_check(launch: Callable[..., Any], scenario: Callable[..., Any]) -> None:
+    assert launch(scenario(parallel=ASYNC), "late gathers").correctness.passed
+
+
+def test_bfloat16_stays_within_its_stated_bound(launch: Callable[..., Any], scenario: Callable[..., Any]) -> None:
+    parallel = {**FSDP2, "mixed_precision": {"param_dtype": "bfloat16", "reduce_dtype": "float32"}}
+    result = launch(scenario(parallel=parallel)).correctness
+    assert result.passed
+    assert 1e-4 < result.gradient_error < 5e-2
