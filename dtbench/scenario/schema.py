@@ -115,7 +115,7 @@ class MixedPrecision(Record):
     reduce_dtype: DtypeName | None = None
     """Dtype of the reduce-scatter; left out: as the gradient."""
     output_dtype: DtypeName | None = None
-    """Cast the outputs of each unit; left out: no cast."""
+    """Dtype of the root's output, the logits; left out: no cast."""
     cast_forward_inputs: bool = True
     """Cast floating-point inputs of each unit to ``param_dtype``."""
 

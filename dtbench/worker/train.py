@@ -103,7 +103,7 @@ def read_training_receipts(step: TrainStep, scenario: Scenario) -> tuple[Receipt
     clipped = scenario.gradient_clip_norm if step.observed.gradient_norm is not None else None
     return (
         compare("optimizer.kind", optimizer.kind, type(step.optimizer).__name__.lower()),
-        *(compare(f"optimizer.{name}", getattr(optimizer, name), group[name]) for name in names),
+        *(compare(f"optimizer.{name}", getattr(optimizer, name), group.get(name)) for name in names),
         compare("precision.dtype", scenario.precision.dtype, ", ".join(dtypes)),
         _autocast_receipt(step, scenario),
         compare("gradient_clip_norm", scenario.gradient_clip_norm, clipped),

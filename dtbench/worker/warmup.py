@@ -7,6 +7,7 @@ allocators and caches fill: a fixed count is right for none of them.
 import json
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from statistics import median
 from typing import Any, Protocol
 
@@ -31,15 +32,17 @@ class Store(Protocol):
 def find_change(durations_ns: Sequence[int]) -> float | None:
     """Give by how much the last four steps differ from the four before (of medians, relative), or None if by noise only.
 
-    Noise is the larger of 10 % and three standard errors of a median of four, estimated from the median absolute
-    deviation of the eight (1.4826 MAD is a normal's standard deviation; its median has 1.2533 / sqrt(n) times that).
+    Noise is the larger of 10 % and three standard errors of a difference of two medians of four. The noise of one step is
+    estimated from successive differences, which a change point hardly touches: 1.4826 times their median absolute value
+    over sqrt(2) is a normal's standard deviation, and a median of n has 1.2533 / sqrt(n) times that.
     """
-    last, before = durations_ns[-_HALF:], durations_ns[-2 * _HALF : -_HALF]
-    middle = median([*last, *before])
+    window = durations_ns[-2 * _HALF :]
+    before, last = window[:_HALF], window[_HALF:]
+    middle = median(window)
     change = (median(last) - median(before)) / middle
-    deviations = [abs(d - median(half)) for half in (last, before) for d in half]
-    standard_error = 1.4826 * median(deviations) / middle * 1.2533 / _HALF**0.5
-    return change if abs(change) > max(_TOLERANCE, 3 * standard_error * 2**0.5) else None
+    one_step = 1.4826 * median(abs(b - a) for a, b in pairwise(window)) / 2**0.5 / middle
+    standard_error = one_step * 1.2533 / _HALF**0.5 * 2**0.5
+    return change if abs(change) > max(_TOLERANCE, 3 * standard_error) else None
 
 
 @dataclass

@@ -1,5 +1,6 @@
 """``DistributedDataParallel``: wrap, and read its buckets and knobs back."""
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,7 +36,9 @@ def wrap_ddp(model: nn.Module, mesh: DeviceMesh, parallel: Ddp, plan: Plan) -> W
     knobs = {name: getattr(parallel, name) for name in _KNOBS if getattr(parallel, name) != Ddp.model_fields[name].default}
     if plan.device is DeviceKind.CUDA:
         knobs["device_ids"] = [next(model.parameters()).device.index]
-    with _count_initial_syncs() as syncs:
+    with _count_initial_syncs() as syncs, warnings.catch_warnings():
+        # 2.13 prefers forward_sync_buffers, which 2.11 does not have; who sets the knob means the one with this name
+        warnings.filterwarnings("ignore", message=".*broadcast_buffers.*", category=FutureWarning)
         wrapped = DistributedDataParallel(model, process_group=mesh.get_group(Axis.REPLICATE.value), **knobs)
     return WrappedDdp(model=wrapped, initial_syncs=len(syncs))
 

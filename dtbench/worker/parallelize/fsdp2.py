@@ -4,7 +4,7 @@ The root unit holds what no block owns: embedding, final norm and head. torch ne
 told to, since backward needs it at once.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -39,12 +39,12 @@ def wrap_fsdp2(model: Any, mesh: DeviceMesh, parallel: Fsdp2) -> ShardedModel:
     settings: dict[str, Any] = {
         "mesh": mesh[Axis.SHARD.value],
         "reshard_after_forward": parallel.reshard_after_forward,
-        "mp_policy": _mixed_precision_policy(parallel.mixed_precision),
-        "offload_policy": CPUOffloadPolicy() if parallel.cpu_offload else OffloadPolicy(),
+        "offload_policy": CPUOffloadPolicy(pin_memory=torch.cuda.is_available()) if parallel.cpu_offload else OffloadPolicy(),
     }
+    policy = _mixed_precision_policy(parallel.mixed_precision)
     for layer in model.layers:
-        fully_shard(layer, **settings)
-    fully_shard(model, **settings)
+        fully_shard(layer, mp_policy=replace(policy, output_dtype=None), **settings)
+    fully_shard(model, mp_policy=policy, **settings)
     if parallel.unshard_async_op:
         model._set_unshard_async_op(True)
     _set_prefetch(model, parallel)
@@ -111,7 +111,7 @@ def read_fsdp2_receipts(sharded: ShardedModel, parallel: Fsdp2, plan: Plan) -> t
         compare("parallel.tensor", parallel.tensor, _tensor_size(groups[0].fsdp_params)),
         compare("parallel.sequence_parallel", parallel.sequence_parallel, sequence),
         compare("parallel.reshard_after_forward", parallel.reshard_after_forward, reshards, expected=wanted, note="blocks, root"),
-        *_mixed_precision_receipts(parallel.mixed_precision, groups[0].mp_policy),
+        *_mixed_precision_receipts(parallel.mixed_precision, root.mp_policy),
         offload,
         compare("parallel.unshard_async_op", parallel.unshard_async_op, all(group.unshard_async_op for group in (*groups, root))),
         *_prefetch_receipts(model, parallel, plan),
@@ -169,6 +169,8 @@ def read_fsdp2_overlap(parallel: Fsdp2, plan: Plan, traffic: tuple[Traffic, ...]
     if parallel.tensor > 1:
         reason = "the next operator consumes its result at once"
         notes.append(OverlapPossible(purpose=Purpose.TENSOR, possible=False, reason=reason))
+    reason = "gradient clipping needs the norm before it can go on"
+    notes.append(OverlapPossible(purpose=Purpose.OTHER, possible=False, reason=reason))
     return tuple(notes)
 
 

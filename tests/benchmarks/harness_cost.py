@@ -1,0 +1,76 @@
+"""What dtbench itself costs in a MEASURED step: CPU time of its loop around an empty train step.
+
+``python tests/benchmarks/harness_cost.py [STEP_MS]`` prints microseconds per step, and the share of a step of STEP_MS
+(the quickstart's, if left out, from its latest run in ./results). A benchmark, not a test: identical loops differ by 9 %.
+"""
+
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+from dtbench.store.journal import JournalWriter
+from dtbench.vocabulary import Phase, Region
+from dtbench.worker.clock import HostClock
+from dtbench.worker.recorder import Recorder
+from dtbench.worker.steps import PhaseResult, StepLoop
+
+STEPS, ROUNDS = 5_000, 9
+LIMIT_US = 50
+
+
+def measure_loop(folder: Path) -> float:
+    """Give CPU ns per step of the whole loop: clock, journal, recorder, region marks, keeping the loss."""
+    loss = torch.zeros(())
+    with JournalWriter(folder / "journal", rank=0, pid=0, capacity=STEPS) as journal:
+        recorder = Recorder(on_region=lambda region: journal.beat(region, time.time_ns()), on_issue=journal.count_issue)
+
+        def train(_step: int) -> torch.Tensor:
+            for region in (Region.FORWARD, Region.BACKWARD, Region.OPTIMIZER, None):
+                recorder.enter(region)
+            return loss
+
+        loop = StepLoop(recorder, journal, HostClock(), lambda _steps: None, train)
+        start_ns = time.process_time_ns()
+        loop.run(Phase.MEASURED, range(STEPS), PhaseResult())
+        return (time.process_time_ns() - start_ns) / STEPS
+
+
+def measure_bare() -> float:
+    """Give CPU ns per iteration of a loop that does nothing."""
+    start_ns = time.process_time_ns()
+    for _ in range(STEPS):
+        pass
+    return (time.process_time_ns() - start_ns) / STEPS
+
+
+def read_quickstart_step_ms() -> float | None:
+    """Give the median step of the latest quickstart run in ./results; None where there is none."""
+    import pandas as pd
+
+    tables = sorted(Path("results/quickstart").glob("*/cells/ddp/launch0/steps.parquet"))
+    if not tables:
+        return None
+    steps = pd.read_parquet(tables[-1])
+    return float(steps[steps["phase"] == "MEASURED"]["duration_ns"].median()) / 1e6
+
+
+def main() -> None:
+    """Interleave both loops and print the difference of medians."""
+    with tempfile.TemporaryDirectory() as folder:
+        pairs = [(measure_loop(Path(folder)), measure_bare()) for _ in range(ROUNDS)]
+    cost_us = statistics.median(loop - bare for loop, bare in pairs) / 1e3
+    print(f"harness: {cost_us:.1f} us of CPU per MEASURED step (limit {LIMIT_US} us)")
+    step_ms = float(sys.argv[1]) if len(sys.argv) > 1 else read_quickstart_step_ms()
+    if step_ms is None:
+        print("no quickstart run in ./results to compare with; give a step time in ms")
+    else:
+        print(f"share of a step of {step_ms:.0f} ms: {cost_us / (10 * step_ms):.4f} %")
+    sys.exit(cost_us > LIMIT_US)
+
+
+if __name__ == "__main__":
+    main()

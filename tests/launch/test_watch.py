@@ -1,0 +1,30 @@
+"""Who is blamed for a hang."""
+
+import pytest
+
+from dtbench.launch.watch import find_hung
+from dtbench.store.journal import JournalView, RankState
+from dtbench.vocabulary import Phase, Region
+
+LATE = 100
+
+
+def view(rank: int, step: int, region: Region | None, *, issued: int = 0, beat: int = 0, state: RankState = RankState.STEPPING) -> JournalView:
+    return JournalView(rank, 1, state, Phase.MEASURED, step, region, beat, issued, ())
+
+
+@pytest.mark.parametrize(
+    ("views", "hung"),
+    [
+        ((view(0, 5, Region.BACKWARD), view(1, 4, Region.OPTIMIZER)), (1,)),
+        ((view(0, 5, Region.BACKWARD, issued=9), view(1, 5, Region.BACKWARD, issued=8)), (1,)),
+        ((view(0, 5, Region.FORWARD), view(1, 5, Region.BACKWARD)), (0,)),
+        ((view(0, 5, Region.FORWARD), view(1, 5, Region.FORWARD)), (0, 1)),
+        ((view(0, 5, Region.FORWARD), None), (1,)),
+        ((view(0, 5, Region.FORWARD), view(1, 2, None, state=RankState.DONE)), (0,)),
+        ((view(0, 5, Region.FORWARD, beat=LATE), view(1, 2, None)), ()),
+        ((view(0, 9, None, state=RankState.DONE),), ()),
+    ],
+)
+def test_the_rank_that_came_least_far_is_the_one_that_hangs(views: tuple[JournalView | None, ...], hung: tuple[int, ...]) -> None:
+    assert find_hung(views, now_ns=LATE, started_ns=0, timeout_ns=50) == hung

@@ -1,0 +1,118 @@
+"""Reading runs back, and every refusal."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dtbench.errors import StoreError
+from dtbench.store.layout import LaunchFolder, RunFolder
+from dtbench.store.read import (
+    find_runs,
+    is_incomplete,
+    latest_run,
+    read_environment,
+    read_launch,
+    read_rank_records,
+    read_run,
+    read_steps,
+    read_table,
+)
+from dtbench.store.records import RunRecord, RunStatus
+from dtbench.store.write import write_record
+
+
+@pytest.fixture
+def make_run(tmp_path: Path) -> Callable[..., Path]:
+    def make(name: str = "20260101T000000-aaaa", status: RunStatus = RunStatus.COMPLETE) -> Path:
+        path = tmp_path / "results" / "small" / name
+        record = RunRecord(
+            dtbench_version="0",
+            name="small",
+            run_id=name,
+            question="Why?",
+            overrides=(),
+            status=status,
+            reason=None,
+            started_unix_ns=0,
+            ended_unix_ns=None,
+            cells=(),
+        )
+        write_record(RunFolder(path).run, record)
+        return path
+
+    return make
+
+
+def test_a_run_is_read_back(make_run: Callable[..., Path]) -> None:
+    run = read_run(make_run())
+    assert (run.name, is_incomplete(run)) == ("small", False)
+    assert is_incomplete(read_run(make_run(status=RunStatus.RUNNING)))
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="missing; is this the folder of a run"):
+        read_run(tmp_path)
+
+
+def test_a_run_without_its_record_is_incomplete(tmp_path: Path) -> None:
+    RunFolder(tmp_path).scenario.write_text("# Why?\n")
+    with pytest.raises(StoreError, match="incomplete"):
+        read_run(tmp_path)
+
+
+def test_another_version_is_refused(make_run: Callable[..., Path]) -> None:
+    path = make_run()
+    content = json.loads(RunFolder(path).run.read_text())
+    RunFolder(path).run.write_text(json.dumps({**content, "format_version": 9}))
+    with pytest.raises(StoreError, match="format 9, this dtbench reads 1"):
+        read_run(path)
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"format_version": "x"}', "[]"])
+def test_a_broken_record_is_refused(make_run: Callable[..., Path], content: str) -> None:
+    path = make_run()
+    RunFolder(path).run.write_text(content)
+    with pytest.raises(StoreError, match=r"run\.json: broken"):
+        read_run(path)
+
+
+def test_a_record_with_a_wrong_field_names_the_field(make_run: Callable[..., Path]) -> None:
+    path = make_run()
+    content = json.loads(RunFolder(path).run.read_text())
+    RunFolder(path).run.write_text(json.dumps({**content, "status": "happy"}))
+    with pytest.raises(StoreError, match="does not hold what it should, status"):
+        read_run(path)
+
+
+def test_what_a_launch_lacks_is_said(tmp_path: Path) -> None:
+    folder = LaunchFolder(tmp_path / "launch0")
+    with pytest.raises(StoreError, match="missing"):
+        read_launch(folder)
+    folder.path.mkdir()
+    with pytest.raises(StoreError, match="the launch is incomplete"):
+        read_launch(folder)
+    with pytest.raises(StoreError, match="no rank finished a step"):
+        read_steps(folder)
+    with pytest.raises(StoreError, match="missing"):
+        read_environment(tmp_path)
+    assert read_rank_records(folder) == ()
+
+
+def test_a_table_that_is_missing_or_broken_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "overlap.parquet"
+    with pytest.raises(StoreError, match="missing"):
+        read_table(path)
+    path.write_bytes(b"PAR1 not really")
+    with pytest.raises(StoreError, match="not a readable table"):
+        read_table(path)
+
+
+def test_runs_are_found_in_order_of_time(make_run: Callable[..., Path], tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    with pytest.raises(StoreError, match="no runs here"):
+        latest_run(results)
+    late, early = make_run("20260102T000000-aaaa"), make_run("20260101T000000-bbbb")
+    assert find_runs(results) == [early, late]
+    assert latest_run(results) == late

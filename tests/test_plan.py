@@ -1,0 +1,124 @@
+"""Plans: sizes, refusals that say what would work, and formulas checked by hand."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dtbench.errors import PlanError
+from dtbench.plan import Machine, make_plan, plan_for_check, plan_reference
+from dtbench.scenario.schema import Scenario
+from dtbench.traffic import ddp_bucket_bytes, list_parameters
+from dtbench.units import MIB
+from dtbench.vocabulary import Axis, DeviceKind, Operation, Purpose
+
+Make = Callable[..., Scenario]
+LAPTOP = Machine(cpu_cores=2, cuda_devices=0)
+
+
+def test_the_mesh_has_the_outermost_axis_first(scenario: Make) -> None:
+    plan = make_plan(scenario(parallel={"kind": "fsdp2", "shards": 2, "tensor": 2}), LAPTOP)
+    assert [(axis.name, axis.size) for axis in plan.mesh] == [(Axis.SHARD, 2), (Axis.TENSOR, 2)]
+    assert (plan.ranks, plan.data_ranks, plan.rows_per_rank) == (4, 2, 4)
+
+
+def test_a_cpu_plan_says_that_loopback_takes_cores(scenario: Make) -> None:
+    notes = make_plan(scenario(), LAPTOP).notes
+    assert "loopback communication takes cores from compute; trust the step time, not the ratio" in notes
+
+
+@pytest.mark.parametrize(
+    ("sections", "sentence"),
+    [
+        ({"data": {"global_batch": 7, "sequence_length": 8}}, "data.global_batch=7 cannot be shared equally by 2 data-parallel ranks; 6 or 8 can"),
+        ({"model": {"heads": 5}}, "model.dim=64 is not a multiple of model.heads=5"),
+        ({"model": {"kv_heads": 3}}, "model.heads=4 is not a multiple of model.kv_heads=3"),
+        ({"model": {"heads": 64, "kv_heads": 64}}, "head size"),
+        ({"parallel": {"kind": "fsdp2", "shards": 1, "tensor": 3}}, "model.heads=4 is not a multiple of parallel.tensor=3"),
+        ({"parallel": {"kind": "fsdp2", "shards": 2, "sequence_parallel": True}}, "needs parallel.tensor above 1"),
+        (
+            {"parallel": {"kind": "fsdp2", "shards": 1, "tensor": 2}, "precision": {"autocast": "bfloat16"}},
+            "parallel.mixed_precision.param_dtype=bfloat16",
+        ),
+        ({"parallel": {"kind": "fsdp2", "shards": 1, "tensor": 2}, "model": {"tied_head": True}}, "use tied_head=false or tensor=1"),
+        ({"optimizer": {"kind": "adamw", "foreach": True, "fused": True}}, "exclude each other"),
+    ],
+)
+def test_what_cannot_run_is_refused_with_what_would(scenario: Make, sections: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(PlanError) as error:
+        make_plan(scenario(**sections), LAPTOP)
+    assert sentence in str(error.value)
+
+
+def test_all_reasons_are_named_at_once(scenario: Make) -> None:
+    with pytest.raises(PlanError) as error:
+        make_plan(scenario(model={"heads": 5}, data={"global_batch": 7}), LAPTOP)
+    assert len(str(error.value).splitlines()) == 3, "dim and heads, heads and kv_heads, batch and ranks"
+
+
+@pytest.mark.parametrize(("gpus", "found"), [(0, "no CUDA device"), (1, "1 CUDA device")])
+def test_too_few_gpus_are_refused_with_what_is_needed_and_what_would_run(scenario: Make, gpus: int, found: str) -> None:
+    with pytest.raises(PlanError) as error:
+        make_plan(scenario(device="cuda"), Machine(cpu_cores=8, cuda_devices=gpus))
+    text = str(error.value)
+    assert "needs 2 CUDA devices" in text
+    assert found in text
+    assert "--set device=cpu" in text
+
+
+def test_auto_takes_gpus_where_there_are_any(scenario: Make) -> None:
+    assert make_plan(scenario(device="auto"), Machine(cpu_cores=8, cuda_devices=2)).backend == "nccl"
+    assert make_plan(scenario(device="auto"), LAPTOP).device is DeviceKind.CPU
+
+
+def test_a_check_plans_for_gpus_that_are_not_there(scenario: Make) -> None:
+    plan = plan_for_check(scenario(device="cuda", parallel={"kind": "fsdp2", "shards": 8}))
+    assert (plan.backend, plan.ranks) == ("nccl", 8)
+
+
+def test_the_reference_is_one_float32_process_on_the_whole_batch(scenario: Make) -> None:
+    wanted = scenario(precision={"autocast": "bfloat16"}, optimizer={"kind": "sgd", "momentum": 0.5})
+    reference, plan = plan_reference(wanted, make_plan(wanted, LAPTOP))
+    assert (plan.ranks, plan.rows_per_rank, plan.traffic) == (1, 8, ())
+    assert reference.precision.autocast is None
+    assert reference.optimizer == wanted.optimizer
+
+
+def test_parameters_and_flops_by_hand(scenario: Make) -> None:
+    plan = make_plan(scenario(), LAPTOP)
+    block = 2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 96  # q and o, k and v, w1 w2 w3
+    matrices = 2 * block + 250 * 64
+    assert plan.parameters == matrices + 250 * 64 + 5 * 64
+    assert plan.tokens_per_step == 8 * 32
+    assert plan.flops_per_step == (6 * matrices + 12 * 2 * 64 * 32) * 8 * 32
+
+
+def test_ddp_cuts_buckets_in_the_order_of_backward(scenario: Make) -> None:
+    model = {"dim": 1024, "heads": 8, "kv_heads": 8, "ffn_dim": 1024, "layers": 1, "vocab_size": 1024}
+    written = scenario(model=model, parallel={"kind": "ddp", "replicas": 2, "bucket_cap_mb": 8})
+    left_out = scenario(model=model)
+    assert isinstance(written.parallel, type(left_out.parallel))
+    # nine matrices of 4 MiB, three norms of 4 KiB; head, norm, then the block from its end, then the embedding
+    norm = 4096
+    assert ddp_bucket_bytes(written, written.parallel) == (8 * MIB + norm, 8 * MIB, 8 * MIB + norm, 8 * MIB, 4 * MIB + norm)  # type: ignore[arg-type]
+    assert ddp_bucket_bytes(left_out, left_out.parallel)[0] == 4 * MIB  # type: ignore[arg-type]
+
+
+def test_fsdp2_by_hand(scenario: Make) -> None:
+    plan = make_plan(scenario(parallel={"kind": "fsdp2", "shards": 2}), LAPTOP)
+    traffic = {(t.purpose, t.operation): (t.count, t.size_bytes) for t in plan.traffic}
+    block = 4 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 96 + 2 * 64)
+    root = 4 * (2 * 250 * 64 + 64)
+    assert traffic[Purpose.UNSHARD, Operation.ALL_GATHER] == (5, 2 * 2 * block + root)
+    assert traffic[Purpose.GRAD_REDUCE, Operation.REDUCE_SCATTER] == (3, 2 * block + root)
+
+
+def test_parameters_are_listed_as_the_module_has_them(scenario: Make) -> None:
+    pytest.importorskip("torch", reason="compares with the torch module")
+    from dtbench.worker.models.transformer import Transformer
+
+    for tied in (False, True):
+        settings = scenario(model={"tied_head": tied}).model
+        found = {name: tuple(parameter.shape) for name, parameter in Transformer(settings).named_parameters()}
+        assert found == {parameter.name: parameter.shape for parameter in list_parameters(settings)}
+        assert list(found) == [parameter.name for parameter in list_parameters(settings)]

@@ -1,0 +1,101 @@
+"""The loop over phases, with a fake clock and a log in place of training."""
+
+from collections.abc import Callable
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the worker room imports torch")
+
+from dtbench.plan import Machine, make_plan
+from dtbench.scenario.schema import Scenario
+from dtbench.store.journal import JournalWriter, read_journal
+from dtbench.store.records import WarmupEnd
+from dtbench.vocabulary import Axis, Operation, Phase, Region
+from dtbench.worker.clock import Reading
+from dtbench.worker.recorder import Recorder, summarize_issues
+from dtbench.worker.steps import PhaseResult, Phases, StepLoop
+
+
+class FakeClock:
+    """Step n takes n + 1 ns on the host, and twice that on the device if there is one."""
+
+    def __init__(self, has_device: bool) -> None:
+        self._has_device, self._steps, self._pending = has_device, 0, 0
+
+    def start(self) -> None:
+        self._steps += 1
+        self._pending += 1
+
+    def stop(self) -> Reading:
+        return Reading(start_ns=1000 * self._steps, duration_ns=self._steps, cpu_ns=7)
+
+    def settle(self) -> list[int] | None:
+        first, self._pending = self._steps - self._pending + 1, 0
+        return [2 * step for step in range(first, self._steps + 1)] if self._has_device else None
+
+
+@pytest.mark.parametrize("has_device", [False, True])
+def test_phases_run_in_order_and_never_mix(tmp_path: Path, scenario: Callable[..., Scenario], has_device: bool) -> None:
+    plan = make_plan(scenario(measure={"measured_steps": 5, "profiled_steps": 2}), Machine(cpu_cores=2, cuda_devices=0))
+    log: list[Any] = []
+
+    @contextmanager
+    def capture() -> Any:
+        log.append("profiler on")
+        yield
+        log.append("profiler off")
+
+    def train(step: int) -> Any:
+        log.append(step)
+        return torch.tensor(float(step))
+
+    path = tmp_path / "journal"
+    with JournalWriter(path, rank=0, pid=1, capacity=20) as journal:
+        loop = StepLoop(Recorder(), journal, FakeClock(has_device), lambda _steps: None, train)
+        end = WarmupEnd(steps=3, settled=True, reason="")
+        phases = Phases(plan, loop, lambda _ns, issues: end if len(log) == 3 else None, lambda *_: None, capture)
+        results = PhaseResult(), PhaseResult(), PhaseResult()
+        assert phases.warm_up(0, results[0]) == end
+        phases.measure(3, results[1])
+        phases.profile(8, results[2])
+        view = read_journal(path)
+    assert log == [0, 1, 2, 3, 4, 5, 6, 7, "profiler on", 8, 8, 9, "profiler off"]
+    assert view is not None
+    assert [(t.step, t.phase) for t in view.timings] == (
+        [(s, Phase.WARMUP) for s in (0, 1, 2)] + [(s, Phase.MEASURED) for s in range(3, 8)] + [(8, Phase.PROFILED), (9, Phase.PROFILED)]
+    )
+    times = [t.duration_ns for t in view.timings]
+    assert times == [(2 if has_device else 1) * step for step in range(1, 11)], "the unrecorded step is not timed"
+
+
+def test_buckets_are_counted_anew_in_every_backward() -> None:
+    recorder = Recorder(axes={"0": Axis.REPLICATE})
+    owners = []
+    for _ in range(2):
+        recorder.begin_step()
+        recorder.enter(Region.BACKWARD)
+        for integer in (False, True, False):
+            owners.append(recorder.issue("0", Operation.ALL_REDUCE, 8, is_async=True, is_integer=integer).owner)
+    assert owners == ["bucket 0", "unused-parameter map", "bucket 1"] * 2
+    (row,) = summarize_issues(recorder.step_issues())
+    assert (row.count, row.size_bytes, row.count_async) == (3, 24, 3)
+
+
+def test_a_journal_outlives_its_writer_and_says_where_the_rank_was(tmp_path: Path) -> None:
+    path = tmp_path / "rank0.journal"
+    writer = JournalWriter(path, rank=3, pid=42, capacity=4)
+    assert read_journal(path) is None
+    writer.enter_step(Phase.MEASURED, 17, 1000)
+    writer.beat(Region.BACKWARD, 2000)
+    writer.count_issue()
+    view = read_journal(path)
+    assert view is not None
+    assert (view.rank, view.pid, view.step, view.phase, view.region) == (3, 42, 17, Phase.MEASURED, Region.BACKWARD)
+    assert (view.beat_unix_ns, view.issued, view.timings) == (2000, 1, ())
+
+
+def test_a_missing_journal_is_a_rank_that_has_not_begun(tmp_path: Path) -> None:
+    assert read_journal(tmp_path / "none") is None

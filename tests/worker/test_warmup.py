@@ -1,0 +1,103 @@
+"""Warm-up ends by evidence, on all ranks at once, or says why it gave up."""
+
+import random
+import threading
+from collections.abc import Callable
+
+import pytest
+
+pytest.importorskip("torch", reason="the worker room imports torch")
+
+from dtbench.plan import Machine, Plan, make_plan
+from dtbench.scenario.schema import Scenario
+from dtbench.store.records import WarmupEnd
+from dtbench.worker.warmup import WarmupJudge, find_change
+
+
+class DictStore:
+    """A store for threads."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, str] = {}
+        self._changed = threading.Condition()
+
+    def set(self, key: str, value: str) -> None:
+        with self._changed:
+            self._values[key] = value
+            self._changed.notify_all()
+
+    def get(self, key: str) -> bytes:
+        with self._changed:
+            assert self._changed.wait_for(lambda: key in self._values, timeout=10)
+            return self._values[key].encode()
+
+
+@pytest.fixture
+def plan(scenario: Callable[..., Scenario]) -> Plan:
+    measure = {"warmup": {"min_steps": 8, "max_steps": 20}, "measured_steps": 4}
+    return make_plan(scenario(parallel={"kind": "ddp", "replicas": 1}, measure=measure), Machine(cpu_cores=1, cuda_devices=0))
+
+
+def end_of(plan: Plan, durations: list[int], signatures: list[object]) -> WarmupEnd:
+    judge = WarmupJudge(plan, 0, DictStore())
+    for duration, signature in zip(durations, signatures, strict=True):
+        end = judge.judge(duration, signature)
+        if end is not None:
+            return end
+    raise AssertionError("warm-up never ended")
+
+
+def test_a_steady_step_ends_warm_up_at_the_least_number_of_steps(plan: Plan) -> None:
+    end = end_of(plan, [900, *[100] * 19], ["a"] * 20)
+    assert (end.steps, end.settled) == (8, True)
+
+
+def test_changing_communication_holds_warm_up_open(plan: Plan) -> None:
+    end = end_of(plan, [100] * 20, ["a"] * 10 + ["b"] * 10)
+    assert (end.steps, end.settled) == (8, True)
+    end = end_of(plan, [100] * 20, ["a"] * 7 + ["b"] * 13)
+    assert (end.steps, end.settled) == (10, True)
+
+
+def test_a_step_that_is_still_getting_faster_holds_warm_up_open(plan: Plan) -> None:
+    end = end_of(plan, [200] * 6 + [100] * 14, ["a"] * 20)
+    assert end.settled
+    assert end.steps > 8
+
+
+def test_warm_up_that_never_settles_ends_with_a_reason(plan: Plan) -> None:
+    end = end_of(plan, [100] * 20, list(range(20)))
+    assert (end.steps, end.settled) == (20, False)
+    assert "communication still changes" in end.reason
+    assert "max_steps" in end.reason
+
+
+def test_noise_is_no_change_point() -> None:
+    generator = random.Random(0)
+    alarms = sum(find_change([round(generator.gauss(100_000, 8_000)) for _ in range(8)]) is not None for _ in range(500))
+    assert alarms < 25
+
+
+def test_a_step_up_is_a_change_point() -> None:
+    assert find_change([100, 101, 99, 100, 150, 151, 149, 150]) == pytest.approx(0.4, abs=0.01)
+
+
+def test_all_ranks_end_at_the_same_step_by_the_slowest(scenario: Callable[..., Scenario]) -> None:
+    measure = {"warmup": {"min_steps": 8, "max_steps": 20}, "measured_steps": 4}
+    plan = make_plan(scenario(measure=measure), Machine(cpu_cores=2, cuda_devices=0))
+    store, ends = DictStore(), dict[int, int]()
+
+    def rank(number: int, slow_until: int) -> None:
+        judge = WarmupJudge(plan, number, store)
+        for step in range(20):
+            end = judge.judge(300 if step < slow_until else 100, "same")
+            if end is not None:
+                ends[number] = end.steps
+                return
+
+    threads = [threading.Thread(target=rank, args=arguments) for arguments in ((0, 0), (1, 7))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert ends[0] == ends[1] > 8
