@@ -1,0 +1,59 @@
+"""A window cut into pieces inside which the set of running kinds is constant: the one place where time is measured.
+
+::
+
+    compute   ████░░░░████
+    comm      ░░██████░░░░
+    pieces    |1|2|3 |4  |      a question is a mask over the pieces; the parts add up by construction
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from dtbench.analyze.intervals import Bools, Intervals, Ints, clip
+from dtbench.vocabulary import Kind
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """A window cut into pieces inside which the set of running kinds is constant.
+
+    Attributes:
+        length_ns: shape ``(num_pieces,)``, int64, all > 0; sums to the window.
+        running: for each kind, shape ``(num_pieces,)``, bool.
+    """
+
+    length_ns: Ints
+    running: Mapping[Kind, Bools]
+
+    def time_ns(self, mask: Bools) -> int:
+        """Time of the pieces that the mask selects."""
+        return int(self.length_ns[mask].sum())
+
+
+@dataclass(frozen=True)
+class Window:
+    """Half-open ``[start, end)``."""
+
+    start_ns: int
+    end_ns: int
+
+    @property
+    def length_ns(self) -> int:
+        """Its length; never negative."""
+        return self.end_ns - self.start_ns
+
+
+def cover(window: Window, kinds: Mapping[Kind, Intervals]) -> Coverage:
+    """Cut a window wherever any kind starts or ends; spans that cross its borders are clipped."""
+    inside = {kind: clip(intervals, window.start_ns, window.end_ns) for kind, intervals in kinds.items()}
+    edges = [np.asarray([window.start_ns, window.end_ns], dtype=np.int64)]
+    for intervals in inside.values():
+        edges += [intervals.starts_ns, intervals.ends_ns]
+    cuts = np.unique(np.concatenate(edges))
+    return Coverage(
+        length_ns=np.diff(cuts),
+        running={kind: intervals.covers(cuts[:-1]) for kind, intervals in inside.items()},
+    )

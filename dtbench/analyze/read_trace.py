@@ -1,0 +1,307 @@
+"""A Kineto trace file as columns of exact integer nanoseconds: the one reader that every analysis starts from.
+
+Plain or gzipped is told by content, not by name. Only complete events (``ph: X``) are kept. Kineto writes microseconds
+with three decimals; a float64 below 2**43 us still knows them, but ``round(ts * 1000)`` does not, see [Note: exact
+times].
+"""
+
+import gzip
+import math
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from dtbench.analyze.intervals import Ints
+from dtbench.errors import TraceError
+
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+_EXACT_BELOW_US: Final = float(2**43)  # above it neighbouring float64 are more than 0.001 us apart
+_SPANNING: Final = frozenset({"Trace", "Spans"})  # rows of Kineto's own that span everything
+
+
+@dataclass(frozen=True)
+class Details:
+    """What few events say about their communication; None where the trace does not say.
+
+    ``shapes`` and ``dtypes`` are one per argument of the operator, as ``record_shapes`` writes them; a shape may be a
+    list of shapes.
+    """
+
+    collective: str | None
+    group: str | None
+    group_description: str | None
+    group_size: int | None
+    dtype: str | None
+    in_elements: int | None
+    out_elements: int | None
+    seq: int | None
+    shapes: tuple[object, ...]
+    dtypes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The complete events of one rank, in file order, as parallel columns.
+
+    Attributes:
+        path: for messages.
+        rank: as the trace says; None where it does not.
+        names: distinct names.
+        categories: distinct categories.
+        lanes: distinct (process, thread); for device events (device, stream).
+        name: shape ``(n,)``, index into ``names``.
+        category: shape ``(n,)``, index into ``categories``.
+        lane: shape ``(n,)``, index into ``lanes``.
+        start_ns: shape ``(n,)``, int64, the trace's own clock.
+        end_ns: shape ``(n,)``, int64.
+        correlation: shape ``(n,)``, int64; ties a device event to the call that launched it; 0: none.
+        details: by event, only for those that say something about communication.
+        group_descriptions: description of each process group by name.
+        unread: events that could not be read and are in no column.
+    """
+
+    path: str
+    rank: int | None
+    names: tuple[str, ...]
+    categories: tuple[str, ...]
+    lanes: tuple[tuple[str, str], ...]
+    name: NDArray[np.int32]
+    category: NDArray[np.int32]
+    lane: NDArray[np.int32]
+    start_ns: Ints
+    end_ns: Ints
+    correlation: Ints
+    details: Mapping[int, Details]
+    group_descriptions: Mapping[str, str]
+    unread: int
+
+    def name_of(self, event: int) -> str:
+        """Name of one event."""
+        return self.names[int(self.name[event])]
+
+    def category_of(self, event: int) -> str:
+        """Category of one event."""
+        return self.categories[int(self.category[event])]
+
+
+class _Args(msgspec.Struct, gc=False):
+    correlation: int | None = None
+    collective: str | None = msgspec.field(default=None, name="Collective name")
+    group: str | int | None = msgspec.field(default=None, name="Process Group Name")
+    group_description: str | None = msgspec.field(default=None, name="Process Group Description")
+    group_size: int | None = msgspec.field(default=None, name="Group size")
+    dtype: str | None = None
+    in_elements: int | None = msgspec.field(default=None, name="In msg nelems")
+    out_elements: int | None = msgspec.field(default=None, name="Out msg nelems")
+    seq: int | None = msgspec.field(default=None, name="Seq")
+    shapes: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"[]"), name="Input Dims")
+    dtypes: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"[]"), name="Input type")
+
+
+class _Row(msgspec.Struct, gc=False, kw_only=True):
+    ph: str = ""
+    name: str = ""
+    cat: str | None = None
+    pid: int | str | None = None
+    tid: int | str | None = None
+    args: _Args | None = None
+
+
+class _Event(_Row, gc=False, kw_only=True):
+    ts: float = math.nan
+    dur: float = math.nan
+
+
+class _ExactEvent(_Row, gc=False, kw_only=True):
+    ts: Decimal | None = None
+    dur: Decimal | None = None
+
+
+class _Group(msgspec.Struct):
+    pg_name: str = ""
+    pg_desc: str = ""
+
+
+class _Distributed(msgspec.Struct):
+    rank: int | None = None
+    pg_config: list[_Group] = []
+
+
+class _File(msgspec.Struct):
+    traceEvents: list[_Event]  # noqa: N815 - Kineto's key
+    distributedInfo: msgspec.Raw = msgspec.Raw(b"{}")  # noqa: N815 - Kineto's key
+
+
+class _LooseFile(msgspec.Struct):
+    traceEvents: list[msgspec.Raw]  # noqa: N815 - Kineto's key
+    distributedInfo: msgspec.Raw = msgspec.Raw(b"{}")  # noqa: N815 - Kineto's key
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Complete events with their times, before they become columns."""
+
+    rows: Sequence[_Row]
+    start_ns: Ints
+    duration_ns: Ints
+    unread: int
+    distributed: msgspec.Raw
+
+
+def read_trace(path: Path) -> Trace:
+    """Read one trace.
+
+    Raises:
+        TraceError: the file is missing, empty, cut short or no trace; names the file and what to do.
+    """
+    content = _read_content(path)
+    rows = _decode(content, path)
+    return _build_trace(path, rows)
+
+
+def _read_content(path: Path) -> bytes:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be opened ({error.strerror}); check the name") from error
+    if content.startswith(_GZIP_MAGIC):
+        try:
+            content = gzip.decompress(content)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise TraceError(f"{path}: cut short ({error}); did the rank die while writing?") from error
+    content = content.removeprefix(b"\xef\xbb\xbf").strip()
+    if not content:
+        raise TraceError(f"{path}: empty; did the rank die before it wrote its trace?")
+    return content
+
+
+def _decode(content: bytes, path: Path) -> _Rows:
+    if content.startswith(b"["):
+        content = b'{"traceEvents":' + content + b"}"
+    try:
+        file = msgspec.json.decode(content, type=_File)
+    except msgspec.ValidationError:
+        return _decode_loosely(content, path)  # some event is not as it should be: lose that one, not the file
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _refusal(path, error) from error
+    events = [event for event in file.traceEvents if event.ph == "X" and event.cat not in _SPANNING]
+    start_us = np.array([event.ts for event in events], dtype=np.float64)
+    duration_us = np.array([event.dur for event in events], dtype=np.float64)
+    readable = np.isfinite(start_us) & np.isfinite(duration_us) & (duration_us >= 0)
+    is_large = np.any(np.abs(start_us[readable]) >= _EXACT_BELOW_US)
+    if is_large and (np.any(start_us[readable] % 1 != 0) or np.any(duration_us[readable] % 1 != 0)):
+        return _decode_loosely(content, path)
+    return _Rows(
+        rows=[event for event, kept in zip(events, readable, strict=True) if kept],
+        start_ns=_to_ns(start_us[readable]),
+        duration_ns=_to_ns(duration_us[readable]),
+        unread=int((~readable).sum()),
+        distributed=file.distributedInfo,
+    )
+
+
+def _to_ns(microseconds: NDArray[np.float64]) -> Ints:
+    """[Note: exact times] Whole and fraction apart: the subtraction is exact, and a small product rounds right."""
+    whole = np.floor(microseconds)
+    return whole.astype(np.int64) * 1000 + np.rint((microseconds - whole) * 1000).astype(np.int64)
+
+
+def _decode_loosely(content: bytes, path: Path) -> _Rows:
+    """Decode event by event, times from their decimal text; slower, loses and counts only what cannot be read."""
+    try:
+        file = msgspec.json.decode(content, type=_LooseFile)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _refusal(path, error) from error
+    decoder = msgspec.json.Decoder(_ExactEvent)
+    rows: list[_Row] = []
+    times: list[tuple[int, int]] = []
+    unread = 0
+    for raw in file.traceEvents:
+        try:
+            event = decoder.decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            unread += 1
+            continue
+        if event.ph != "X" or event.cat in _SPANNING:
+            continue
+        if event.ts is None or event.dur is None or not event.ts.is_finite() or not event.dur >= 0:
+            unread += 1
+            continue
+        rows.append(event)
+        times.append((round(event.ts * 1000), round(event.dur * 1000)))
+    columns = np.array(times, dtype=np.int64).reshape(-1, 2)
+    return _Rows(rows, columns[:, 0], columns[:, 1], unread, file.distributedInfo)
+
+
+def _refusal(path: Path, error: Exception) -> TraceError:
+    if "truncated" in str(error):
+        return TraceError(f"{path}: cut short ({error}); did the rank die while writing?")
+    if isinstance(error, msgspec.ValidationError):
+        return TraceError(f"{path}: not a trace ({error}); give a Kineto trace, as torch.profiler writes it")
+    return TraceError(f"{path}: not readable as JSON ({error}); was it edited, or is it another kind of file?")
+
+
+def _build_trace(path: Path, rows: _Rows) -> Trace:
+    names: dict[str, int] = {}
+    categories: dict[str, int] = {}
+    lanes: dict[tuple[str, str], int] = {}
+    name = [names.setdefault(row.name, len(names)) for row in rows.rows]
+    category = [categories.setdefault(row.cat or "", len(categories)) for row in rows.rows]
+    lane = [lanes.setdefault((str(row.pid), str(row.tid)), len(lanes)) for row in rows.rows]
+    distributed = _read_distributed(rows.distributed)
+    return Trace(
+        path=str(path),
+        rank=distributed.rank,
+        names=tuple(names),
+        categories=tuple(categories),
+        lanes=tuple(lanes),
+        name=np.array(name, dtype=np.int32),
+        category=np.array(category, dtype=np.int32),
+        lane=np.array(lane, dtype=np.int32),
+        start_ns=rows.start_ns,
+        end_ns=rows.start_ns + rows.duration_ns,
+        correlation=np.array([row.args.correlation or 0 if row.args else 0 for row in rows.rows], dtype=np.int64),
+        details={event: _details(row.args) for event, row in enumerate(rows.rows) if row.args and _communicates(row)},
+        group_descriptions={group.pg_name: group.pg_desc for group in distributed.pg_config},
+        unread=rows.unread,
+    )
+
+
+def _communicates(row: _Row) -> bool:
+    if row.args is not None and (row.args.collective is not None or row.args.group is not None):
+        return True
+    return row.name.startswith(("gloo:", "nccl:", "c10d::", "_c10d_functional::"))
+
+
+def _details(args: _Args) -> Details:
+    try:
+        shapes = tuple(msgspec.json.decode(args.shapes, type=list[object]))
+        dtypes = tuple(msgspec.json.decode(args.dtypes, type=list[str]))
+    except msgspec.DecodeError:
+        shapes, dtypes = (), ()
+    return Details(
+        collective=args.collective,
+        group=None if args.group is None else str(args.group),
+        group_description=args.group_description,
+        group_size=args.group_size,
+        dtype=args.dtype,
+        in_elements=args.in_elements,
+        out_elements=args.out_elements,
+        seq=args.seq,
+        shapes=shapes,
+        dtypes=dtypes,
+    )
+
+
+def _read_distributed(raw: msgspec.Raw) -> _Distributed:
+    try:
+        return msgspec.json.decode(raw, type=_Distributed)
+    except msgspec.DecodeError:
+        return _Distributed()

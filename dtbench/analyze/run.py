@@ -1,0 +1,102 @@
+"""From a run folder to its answer: tables of every launch, one summary of everything."""
+
+from pathlib import Path
+
+import pandas as pd
+
+from dtbench.analyze.launch_tables import LaunchTables, analyze_launch, read_tables
+from dtbench.analyze.summarize_cell import CellData, LaunchData, summarize_cell
+from dtbench.analyze.summary import RunSummary
+from dtbench.analyze.tables import STEPS
+from dtbench.errors import StoreError
+from dtbench.store.layout import LaunchFolder, RunFolder
+from dtbench.store.read import is_incomplete, read_environment, read_launch, read_rank_records, read_run, read_steps
+from dtbench.store.records import CellRecord, Environment, RunRecord
+
+INCOMPLETE = "incomplete: it still runs, or it was killed before it could say how it ended"
+
+
+def summarize_run(path: Path) -> RunSummary:
+    """Give the answer of a run from whatever it has written; numbers that it has not are NaN.
+
+    Derived tables are read where they are, else made from the traces.
+
+    Raises:
+        StoreError: this is no run, or a file of it is broken or of another version.
+    """
+    run = read_run(path)
+    environment = _read_environment(path)
+    device = _name_device(environment, run)
+    return RunSummary(
+        name=run.name,
+        run_id=run.run_id,
+        question=run.question,
+        path=str(path),
+        status=run.status,
+        reason=INCOMPLETE if is_incomplete(run) else run.reason,
+        overrides=run.overrides,
+        torch=environment.torch if environment else "unknown",
+        host=environment.host if environment else "unknown",
+        device=device,
+        cells=tuple(summarize_cell(_read_cell(path, run, cell), device) for cell in run.cells),
+    )
+
+
+def analyze_run(path: Path) -> dict[tuple[str, int], LaunchTables]:
+    """Delete the derived tables of every launch of a run and make them again; by cell and launch.
+
+    Raises:
+        StoreError: this is no run, or its folder cannot be written.
+    """
+    made = {}
+    for cell in read_run(path).cells:
+        for index in cell.launches:
+            folder = RunFolder(path).launch(cell.name, index)
+            for table in folder.derived:
+                table.unlink(missing_ok=True)
+            made[cell.name, index] = analyze_launch(folder)
+    return made
+
+
+def _read_environment(path: Path) -> Environment | None:
+    try:
+        return read_environment(path)
+    except StoreError:
+        if RunFolder(path).environment.exists():
+            raise
+        return None  # a run that failed before its first launch ended has none
+
+
+def _name_device(environment: Environment | None, run: RunRecord) -> str:
+    if environment is None:
+        return "unknown"
+    if environment.devices and any(cell.plan.device == "cuda" for cell in run.cells):
+        return f"{len(environment.devices)} x {environment.devices[0].name}"
+    return f"{environment.processor}, {environment.cores} cores"
+
+
+def _read_cell(path: Path, run: RunRecord, cell: CellRecord) -> CellData:
+    return CellData(
+        cell=cell,
+        run_is_incomplete=is_incomplete(run),
+        launches=tuple(_read_launch_data(RunFolder(path).launch(cell.name, index)) for index in cell.launches),
+    )
+
+
+def _read_launch_data(folder: LaunchFolder) -> LaunchData:
+    return LaunchData(
+        folder=folder,
+        record=read_launch(folder) if folder.launch.exists() else None,
+        ranks=read_rank_records(folder),
+        steps=_read_steps(folder),
+        tables=read_tables(folder),
+    )
+
+
+def _read_steps(folder: LaunchFolder) -> pd.DataFrame:
+    try:
+        return read_steps(folder)
+    except StoreError:
+        if folder.steps.exists():
+            raise
+        return pd.DataFrame(columns=list(STEPS)).astype(STEPS)

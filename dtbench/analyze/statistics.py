@@ -1,0 +1,49 @@
+"""Medians with their spread and uncertainty; a statistic of too few values is NaN, never a guess."""
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dtbench.analyze.summary import Interval
+
+_RESAMPLES: Final = 2000
+_SEED: Final = 20261  # the same data give the same interval, always
+_CONFIDENCE: Final = (2.5, 97.5)  # percent
+
+
+def summarize(values: Sequence[float]) -> Interval:
+    """Give median, quartiles and a 95 % percentile-bootstrap interval of the median; NaN bounds below two values.
+
+    Source: Efron and Tibshirani, An Introduction to the Bootstrap, chapter 13 (percentile interval).
+    """
+    data = np.asarray(values, dtype=np.float64)
+    if not len(data):
+        return Interval(median=math.nan, low=math.nan, high=math.nan, quartile1=math.nan, quartile3=math.nan, count=0)
+    low, high = _bounds(_resample_medians(data, np.random.default_rng(_SEED)))
+    quartile1, median, quartile3 = (float(value) for value in np.percentile(data, (25, 50, 75)))
+    return Interval(median=median, low=low, high=high, quartile1=quartile1, quartile3=quartile3, count=len(data))
+
+
+def summarize_ratio(values: Sequence[float], baseline: Sequence[float]) -> Interval:
+    """Give the ratio of two medians with its 95 % bootstrap interval; quartiles: of ``values / median(baseline)``."""
+    over, under = np.asarray(values, dtype=np.float64), np.asarray(baseline, dtype=np.float64)
+    if not len(over) or not len(under):
+        return Interval(median=math.nan, low=math.nan, high=math.nan, quartile1=math.nan, quartile3=math.nan, count=0)
+    rng = np.random.default_rng(_SEED)
+    low, high = _bounds(_resample_medians(over, rng) / _resample_medians(under, rng))
+    quartile1, median, quartile3 = (float(value) for value in np.percentile(over, (25, 50, 75)) / np.median(under))
+    return Interval(median=median, low=low, high=high, quartile1=quartile1, quartile3=quartile3, count=len(over))
+
+
+def _resample_medians(data: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+    if len(data) < 2:
+        return np.full(_RESAMPLES, math.nan)
+    return np.asarray(np.median(rng.choice(data, size=(_RESAMPLES, len(data))), axis=1), dtype=np.float64)
+
+
+def _bounds(medians: NDArray[np.float64]) -> tuple[float, float]:
+    low, high = np.percentile(medians, _CONFIDENCE)
+    return float(low), float(high)

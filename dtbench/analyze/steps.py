@@ -1,0 +1,86 @@
+"""The steps of a trace and their windows: half-open, each running to the next, so that steps tile the trace."""
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from dtbench.analyze.classify import DEVICE_CATEGORIES
+from dtbench.analyze.coverage import Window
+from dtbench.analyze.nesting import Nesting
+from dtbench.analyze.read_trace import Trace
+from dtbench.ranges import STEP_PREFIX
+
+
+@dataclass(frozen=True)
+class Step:
+    """One training step.
+
+    Attributes:
+        number: as in ``ProfilerStep#12``.
+        host: from its host range's start to the next step's, the last one to its range's end: what is issued here is
+            the step's.
+        window: what its account covers.
+    """
+
+    number: int
+    host: Window
+    window: Window
+
+
+def find_host_ranges(trace: Trace) -> list[tuple[int, Window]]:
+    """Find number and host range of every step, in order of time; a number that comes twice keeps its first range."""
+    found: dict[int, Window] = {}
+    for event in np.flatnonzero(_is_step(trace)[trace.name]).tolist() if len(trace.name) else []:
+        if trace.category_of(event) == "gpu_user_annotation":  # the same name, spanning the step's kernels
+            continue
+        number = int(trace.name_of(event).removeprefix(STEP_PREFIX))
+        window = Window(int(trace.start_ns[event]), int(trace.end_ns[event]))
+        found[number] = min(found.get(number, window), window, key=lambda one: one.start_ns)
+    return sorted(found.items(), key=lambda item: item[1].start_ns)
+
+
+def _is_step(trace: Trace) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+    return np.array([re.fullmatch(rf"{STEP_PREFIX}\d+", name) is not None for name in trace.names], dtype=np.bool_)
+
+
+def cpu_steps(ranges: list[tuple[int, Window]], last_end_ns: int) -> list[Step]:
+    """Tile a CPU trace from host range's start to the next one's.
+
+    The last step ends with the later of its host range and ``last_end_ns``.
+
+    Args:
+        ranges: as from ``find_host_ranges``.
+        last_end_ns: end of the last collective that the last step issued.
+    """
+    hosts = _tile(ranges)
+    ends = [host.end_ns for host in hosts[:-1]] + [max(hosts[-1].end_ns, last_end_ns)] if hosts else []
+    return [
+        Step(number, host, Window(host.start_ns, end))
+        for (number, _), host, end in zip(ranges, hosts, ends, strict=True)
+    ]
+
+
+def device_steps(trace: Trace, nesting: Nesting, ranges: list[tuple[int, Window]], end_ns: int) -> list[Step]:
+    """Tile a device trace: a boundary is the first start of the device events launched inside a step's host range.
+
+    The last step ends with the trace. A step that launched nothing gets an empty window at the next boundary.
+    """
+    launched = np.flatnonzero(np.isin(np.array(trace.categories, dtype=object)[trace.category], DEVICE_CATEGORIES))
+    launched = launched[nesting.launch[launched] != launched]
+    launched_at = trace.start_ns[nesting.launch[launched]]
+    boundaries: list[int] = []
+    for _, host in reversed(ranges):
+        inside = (launched_at >= host.start_ns) & (launched_at < host.end_ns)
+        following = boundaries[-1] if boundaries else end_ns
+        boundaries.append(min(int(trace.start_ns[launched[inside]].min()) if inside.any() else following, following))
+    starts = boundaries[::-1]
+    windows = [Window(start, end) for start, end in zip(starts, [*starts[1:], end_ns], strict=True)] if starts else []
+    return [
+        Step(number, host, window) for (number, _), host, window in zip(ranges, _tile(ranges), windows, strict=True)
+    ]
+
+
+def _tile(ranges: list[tuple[int, Window]]) -> list[Window]:
+    ends = [window.start_ns for _, window in ranges[1:]] + [window.end_ns for _, window in ranges[-1:]]
+    return [Window(window.start_ns, end) for (_, window), end in zip(ranges, ends, strict=True)]

@@ -1,0 +1,199 @@
+"""One cell of a run as numbers: step time, profiler cost, throughput, and where the communication went.
+
+Throughput comes only from MEASURED steps, overlap only from PROFILED ones.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from dtbench.analyze.launch_tables import LaunchTables, sum_counts
+from dtbench.analyze.peaks import peak_flops
+from dtbench.analyze.statistics import summarize, summarize_ratio
+from dtbench.analyze.summarize_overlap import fraction, summarize_purposes, summarize_ranks
+from dtbench.analyze.summary import CellSummary
+from dtbench.scenario.schema import Fsdp2, Scenario
+from dtbench.store.layout import LaunchFolder
+from dtbench.store.records import CellRecord, CorrectnessResult, LaunchRecord, Memory, RankRecord, Receipt, RunStatus
+from dtbench.units import NS_PER_S
+from dtbench.vocabulary import Phase
+
+
+@dataclass(frozen=True)
+class LaunchData:
+    """Everything that one launch wrote; ``record`` is None for a launch that did not end."""
+
+    folder: LaunchFolder
+    record: LaunchRecord | None
+    ranks: tuple[RankRecord, ...]
+    steps: pd.DataFrame
+    tables: LaunchTables
+
+
+@dataclass(frozen=True)
+class CellData:
+    """Everything that one cell wrote; the run is incomplete when it never said how it ended."""
+
+    cell: CellRecord
+    run_is_incomplete: bool
+    launches: tuple[LaunchData, ...]
+
+
+def summarize_cell(data: CellData, device: str) -> CellSummary:
+    """Give the numbers of a cell.
+
+    Args:
+        data: what it wrote.
+        device: name of its accelerator, for the peak.
+    """
+    cell, launches = data.cell, data.launches
+    measured = [_job_step_times(launch.steps, Phase.MEASURED) for launch in launches]
+    profiled = [_job_step_times(launch.steps, Phase.PROFILED) for launch in launches]
+    step_time = summarize(_pool(measured))
+    overlap = _stack([launch.tables.overlap for launch in launches])
+    purposes = _stack([launch.tables.purposes for launch in launches])
+    ranks = [record for launch in launches for record in launch.ranks]
+    first = next((launch.ranks for launch in launches if launch.ranks), ())
+    tokens_per_second = cell.plan.tokens_per_step * NS_PER_S / step_time.median if step_time.median else math.nan
+    purpose_summaries, purpose_notes = summarize_purposes(purposes, overlap, cell.plan, first)
+    status, reason = _status(data)
+    return CellSummary(
+        name=cell.name,
+        status=status,
+        reason=reason,
+        scenario=cell.scenario,
+        plan=cell.plan,
+        launches=cell.launches,
+        step_time=step_time,
+        launch_medians_ns=tuple(summarize(times).median for times in measured),
+        profiler_cost=summarize_ratio(_pool(profiled), _pool(measured)),
+        time_to_first_step_ns=_median_over_launches(launches),
+        tokens_per_second=tokens_per_second,
+        model_flops_utilization=_utilization(cell, step_time.median, device),
+        memory=_peak_memory(ranks),
+        cpu_ns_per_step=_cpu_time(launches),
+        hidden_fraction=fraction(overlap, "hidden_comm_ns", "comm_ns"),
+        exposed_step_fraction=fraction(overlap, "exposed_comm_ns", "step_ns"),
+        purposes=purpose_summaries,
+        ranks=summarize_ranks(overlap),
+        receipts=first[0].receipts if first else (),
+        warmup=first[0].warmup if first else None,
+        correctness=_worst_correctness(ranks),
+        losses=_mean_losses(first),
+        unread_events=sum(launch.tables.unread_events for launch in launches),
+        unknown_names=sum_counts(launch.tables.unknown_names for launch in launches),
+        trace_paths=tuple(str(path) for launch in launches for path in launch.folder.find_traces().values()),
+        notes=(*_launch_notes(launches), *purpose_notes, *_receipt_notes(first)),
+    )
+
+
+def _stack(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Put the launches' tables below each other, with a column ``launch``."""
+    return pd.concat([table.assign(launch=place) for place, table in enumerate(tables)], ignore_index=True)
+
+
+def _pool(launches: Sequence[Sequence[float]]) -> list[float]:
+    return [value for values in launches for value in values]
+
+
+def _job_step_times(steps: pd.DataFrame, phase: Phase) -> list[float]:
+    """Give the slowest rank's time of each step of a phase, ns; a step that some rank did not finish is left out."""
+    chosen = steps[steps["phase"] == phase]
+    if not len(chosen):
+        return []
+    by_step = chosen.groupby("step")["duration_ns"].agg(["max", "count"])
+    return [float(time_ns) for time_ns in by_step["max"][by_step["count"] == steps["rank"].nunique()]]
+
+
+def _median_over_launches(launches: Sequence[LaunchData]) -> float:
+    """Give the time from launch to the end of the first step, of the slowest rank."""
+    slowest = [max(record.time_to_first_step_ns for record in launch.ranks) for launch in launches if launch.ranks]
+    return summarize(slowest).median
+
+
+def _cpu_time(launches: Sequence[LaunchData]) -> float:
+    tables = [launch.steps["cpu_ns"][launch.steps["phase"] == Phase.MEASURED] for launch in launches]
+    return summarize([float(value) for table in tables for value in table]).median
+
+
+def _utilization(cell: CellRecord, step_ns: float, device: str) -> float:
+    """Give the model's FLOP/s over the peak of all ranks (PaLM, arXiv:2204.02311, appendix B: no recomputation)."""
+    peak = peak_flops(device, _compute_dtype(cell.scenario))
+    return cell.plan.flops_per_step * NS_PER_S / (step_ns * cell.plan.ranks * peak) if step_ns else math.nan
+
+
+def _compute_dtype(scenario: Scenario) -> str:
+    if scenario.precision.autocast is not None:
+        return scenario.precision.autocast
+    match scenario.parallel:
+        case Fsdp2(mixed_precision=mixed) if mixed.param_dtype is not None:
+            return mixed.param_dtype
+        case _:
+            return scenario.precision.dtype
+
+
+def _peak_memory(ranks: Sequence[RankRecord]) -> Memory | None:
+    """Give the largest peak of any rank, each figure for itself."""
+    if not ranks:
+        return None
+    memories = [record.memory for record in ranks]
+    return Memory(
+        rss_peak_bytes=max(memory.rss_peak_bytes for memory in memories),
+        allocated_peak_bytes=_max_known([memory.allocated_peak_bytes for memory in memories]),
+        reserved_peak_bytes=_max_known([memory.reserved_peak_bytes for memory in memories]),
+    )
+
+
+def _max_known(values: Sequence[int | None]) -> int | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _worst_correctness(ranks: Sequence[RankRecord]) -> CorrectnessResult | None:
+    """Give a result that failed, if any rank of any launch has one, else the one with the largest gradient error."""
+    results = [record.correctness for record in ranks if record.correctness is not None]
+    return max(
+        results,
+        key=lambda result: (not result.passed, np.nan_to_num(result.gradient_error, nan=math.inf)),
+        default=None,
+    )
+
+
+def _mean_losses(ranks: Sequence[RankRecord]) -> tuple[float, ...]:
+    """Give the mean over ranks: as tensor-parallel peers have equal losses, the mean over data-parallel ranks."""
+    return tuple(float(np.mean(losses)) for losses in zip(*(record.losses for record in ranks), strict=False))
+
+
+def _status(data: CellData) -> tuple[RunStatus, str | None]:
+    """Give the worst status of any launch and why; a launch without a record is running or was lost with its run."""
+    failed = [launch.record for launch in data.launches if launch.record and launch.record.status is RunStatus.FAILED]
+    if failed:
+        return RunStatus.FAILED, failed[0].reason
+    unfinished = [launch for launch in data.launches if launch.record is None]
+    if unfinished and data.run_is_incomplete:
+        return RunStatus.RUNNING, f"launch {unfinished[0].folder.path.name} has not ended"
+    if unfinished:
+        return RunStatus.FAILED, f"launch {unfinished[0].folder.path.name} never ended"
+    return RunStatus.COMPLETE, None
+
+
+def _launch_notes(launches: Sequence[LaunchData]) -> list[str]:
+    notes = [
+        f"{launch.folder.path.name}: {note}" if len(launches) > 1 else note
+        for launch in launches
+        for note in launch.tables.notes
+    ]
+    if not any(len(launch.tables.overlap) for launch in launches):
+        notes.append("no PROFILED step was traced: overlap is not known")
+    return notes
+
+
+def _receipt_notes(ranks: Sequence[RankRecord]) -> list[str]:
+    different = [record.rank for record in ranks if _facts(record.receipts) != _facts(ranks[0].receipts)]
+    return [f"receipts of rank {rank} differ from rank {ranks[0].rank}'s" for rank in different]
+
+
+def _facts(receipts: Sequence[Receipt]) -> list[tuple[str, str]]:
+    return [(receipt.knob, str(receipt.outcome)) for receipt in receipts]

@@ -1,0 +1,175 @@
+"""CPU traces: who computes, which span belongs to which issue, and what for."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dtbench.analyze.overlap import Overlap
+from dtbench.analyze.read_trace import read_trace
+from dtbench.analyze.trace_analysis import TraceAnalysis, analyze_trace, tabulate_collectives, tabulate_purposes
+
+STEPS = (10, 11, 12)
+LABEL = "dtbench::collective group={group} seq={seq} op={op} bytes={size} axis={axis} async=1 owner={owner}"
+
+
+def analyze(path: Path) -> TraceAnalysis:
+    return analyze_trace(read_trace(path))
+
+
+def by_purpose(one: TraceAnalysis) -> dict[int, dict[str, tuple[int, int]]]:
+    return {step.step: {str(p.purpose): (p.count, p.size_bytes) for p in step.purposes} for step in one.steps}
+
+
+def test_the_innermost_open_span_of_a_model_thread_decides_what_computes(draw: Callable[..., Path]) -> None:
+    one = analyze(
+        draw("""
+        step ProfilerStep#1                             @1 |====================|
+        range FSDP::pre_forward (0)                     @1 |  ========          |
+        op autograd::engine::evaluate_function: Mm      @1 |          ==========|
+        op MmBackward0                                  @1 |           =======  |
+        op aten::mm                                     @1 |            ====    |
+        op aten::resolve_conj                           @1 |             =      |
+        op aten::copy_                                  @1 |    ==              |
+        op _c10d_functional::wait_tensor                @1 |              =     |
+        op aten::mul                                    @9 |====================|
+        """)
+    )
+    assert one.steps[0].overlap == Overlap(20000, 2000 + 3000, 0, 0, 0, 0, 15000)
+
+
+def test_operators_on_glooes_threads_do_not_compute(draw: Callable[..., Path]) -> None:
+    one = analyze(
+        draw("""
+        step ProfilerStep#1           @1 |==========|
+        op aten::mm                   @1 |===       |
+        op c10d::_reduce_scatter_base_ @1 |   =      | {"Input Dims": [[2], [4]], "Input type": ["float", "float"]}
+        range gloo:all_reduce         @2 |    ====  | {"Input Dims": [[4]], "Input type": ["float"]}
+        op aten::copy_                @2 |     ==   |
+        """)
+    )
+    assert one.steps[0].overlap == Overlap(10000, 3000, 4000, 0, 4000, 0, 3000)
+    assert one.collectives[0].size_bytes == 16
+    assert str(one.collectives[0].operation) == "reduce_scatter"
+
+
+def test_the_last_step_ends_with_the_collectives_that_it_issued(draw: Callable[..., Path]) -> None:
+    one = analyze(
+        draw("""
+        step ProfilerStep#1           @1 |=====         |
+        op aten::mm                   @1 |===           |
+        op c10d::allreduce_           @1 |   =          |
+        range gloo:all_reduce         @2 |    ======    |
+        """)
+    )
+    assert one.steps[0].overlap.step_ns == 10000
+
+
+def test_threads_are_learnt_to_belong_to_groups_where_size_does_not_tell(draw: Callable[..., Path]) -> None:
+    def label(group: int, seq: int, size: int) -> str:
+        return LABEL.format(group=group, seq=seq, op="all_reduce", size=size, axis="", owner="")
+
+    one = analyze(
+        draw(f"""
+        step ProfilerStep#1          @1  |====================|
+        op aten::mm                  @1  |                 == |
+        range {label(1, 1, 40)}      @1  |=                   |
+        range {label(3, 1, 80)}      @1  | =                  |
+        range {label(3, 2, 8)}       @1  |      =             |
+        range {label(1, 2, 8)}       @1  |       =            |
+        range gloo:all_reduce        @21 |   ==               | {{"Input Dims": [[10]], "Input type": ["float"]}}
+        range gloo:all_reduce        @23 |   ==               | {{"Input Dims": [[20]], "Input type": ["float"]}}
+        range gloo:all_reduce        @21 |          ==        | {{"Input Dims": [[2]], "Input type": ["float"]}}
+        range gloo:all_reduce        @23 |            ==      | {{"Input Dims": [[2]], "Input type": ["float"]}}
+        """)
+    )
+    rows = tabulate_collectives([one])[["group", "seq", "start_ns"]].itertuples(index=False)
+    assert sorted(tuple(row) for row in rows) == [("1", 1, 3000), ("1", 2, 10000), ("3", 1, 3000), ("3", 2, 12000)]
+
+
+def test_an_issue_without_a_span_is_counted_and_said(draw: Callable[..., Path]) -> None:
+    label = LABEL.format(group=0, seq=1, op="all_reduce", size=8, axis="replicate", owner="bucket 0")
+    one = analyze(
+        draw(f"""
+        step ProfilerStep#1            @1 |==========|
+        range dtbench::region backward @1 |==========|
+        op aten::mm                    @1 |===       |
+        range {label} @1 |   =      |
+        """)
+    )
+    assert one.unmatched == 1
+    assert by_purpose(one) == {1: {"grad_reduce": (1, 8)}}
+
+
+def test_a_span_that_nobody_issued_in_the_trace_is_other_and_still_exposed(draw: Callable[..., Path]) -> None:
+    one = analyze(
+        draw("""
+        step ProfilerStep#1    @1 |==========|
+        op aten::mm            @1 |===       |
+        range gloo:broadcast   @2 | ====     |
+        """)
+    )
+    (other,) = one.steps[0].purposes
+    assert (str(other.purpose), other.count, other.exposed_ns, other.hidden_ns) == ("other", 0, 2000, 2000)
+    assert len(tabulate_collectives([one])) == 0
+
+
+def test_counts_and_bytes_of_a_recorded_ddp_run_are_exact(recorded: Path) -> None:
+    one = analyze(recorded / "ddp_2ranks_rank0.json.gz")
+    # three pairs of 512 x 1024 float32 weights, one bucket of 4 MiB each
+    assert by_purpose(one) == {step: {"grad_reduce": (3, 3 * 4_194_304)} for step in STEPS}
+    assert set(tabulate_collectives([one])["owner"]) == {"bucket 0", "bucket 1", "bucket 2"}
+    assert one.unmatched == 0
+
+
+def test_counts_and_bytes_of_a_recorded_fsdp_and_tensor_parallel_run_are_exact(recorded: Path) -> None:
+    one = analyze(recorded / "fsdp2_tp_2x2_rank0.json.gz")
+    # a unit's half of 2 x 512 x 1024 float32 weights is 2 MiB: gathered in forward and in backward, reduced once
+    assert by_purpose(one) == {
+        step: {
+            "unshard": (6, 6 * 2_097_152),
+            "grad_reduce": (3, 3 * 2_097_152),
+            "tensor": (5, 5 * 131_072),
+            "other": (2, 2 * 24),  # the gradients' norm, over shard and over tensor
+        }
+        for step in STEPS
+    }
+    table = tabulate_collectives([one])
+    units = table[table["purpose"].isin(["unshard", "grad_reduce"])]
+    assert units.groupby(["owner", "purpose"]).size().to_dict() == {
+        (unit, purpose): count for unit in "012" for purpose, count in (("unshard", 6), ("grad_reduce", 3))
+    }
+    assert set(units["axis"]) == {"shard"}
+    assert one.unmatched == 0
+
+
+@pytest.mark.parametrize("name", ["ddp_2ranks_rank0", "fsdp2_tp_2x2_rank0"])
+def test_every_step_of_a_recorded_run_adds_up(recorded: Path, name: str) -> None:
+    one = analyze(recorded / f"{name}.json.gz")
+    assert [step.step for step in one.steps] == list(STEPS)
+    for step in one.steps:
+        overlap = step.overlap
+        assert (
+            overlap.compute_ns + overlap.exposed_comm_ns + overlap.exposed_copy_ns + overlap.idle_ns == overlap.step_ns
+        )
+        assert sum(purpose.exposed_ns for purpose in step.purposes) == overlap.exposed_comm_ns > 0
+        assert sum(purpose.comm_ns for purpose in step.purposes) == overlap.comm_ns
+    assert tabulate_purposes([one])["wait_ns"].min() > 0
+
+
+def test_without_our_ranges_the_same_run_is_understood_from_torchs_own(recorded: Path, tmp_path: Path) -> None:
+    import gzip
+    import json
+
+    content = json.loads(gzip.decompress((recorded / "fsdp2_tp_2x2_rank0.json.gz").read_bytes()))
+    content["traceEvents"] = [event for event in content["traceEvents"] if not event["name"].startswith("dtbench::")]
+    path = tmp_path / "foreign.json"
+    path.write_text(json.dumps(content))
+    one = analyze(path)
+    # the norm's functional all-reduce cannot be told from DTensor's without knowing the region
+    assert by_purpose(one) == {
+        step: {"unshard": (6, 6 * 2_097_152), "grad_reduce": (3, 3 * 2_097_152), "tensor": (7, 5 * 131_072 + 2 * 24)}
+        for step in STEPS
+    }
+    own = analyze(recorded / "fsdp2_tp_2x2_rank0.json.gz")
+    assert [step.overlap for step in one.steps] == [step.overlap for step in own.steps]

@@ -1,0 +1,128 @@
+"""Reading: exact times, by content, and no silent loss."""
+
+import gzip
+import json
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dtbench.analyze.read_trace import read_trace
+from dtbench.errors import TraceError
+
+EVENT = '{"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": %s, "dur": %s}'
+
+
+def write(path: Path, *events: str) -> Path:
+    path.write_text('{"traceEvents": [' + ", ".join(events) + "]}")
+    return path
+
+
+def test_gzip_is_told_by_content_not_by_name(tmp_path: Path, draw: Callable[..., Path]) -> None:
+    plain = draw("kernel gemm @7 |..==..|")
+    zipped = tmp_path / "zipped.json"
+    zipped.write_bytes(gzip.compress(plain.read_bytes()))
+    assert read_trace(zipped).start_ns.tolist() == read_trace(plain).start_ns.tolist() == [2000]
+    assert read_trace(zipped).end_ns.tolist() == [4000]
+
+
+def test_a_bare_array_is_a_trace(tmp_path: Path) -> None:
+    path = tmp_path / "bare.json"
+    path.write_text("\ufeff [" + EVENT % (1, 2) + "]")
+    trace = read_trace(path)
+    assert trace.names == ("gemm",)
+    assert trace.rank is None
+
+
+@given(ns=st.integers(min_value=0, max_value=2**43 * 1000 - 1), dur=st.integers(min_value=0, max_value=10**10))
+def test_microseconds_with_three_decimals_are_read_exactly(
+    tmp_path_factory: pytest.TempPathFactory, ns: int, dur: int
+) -> None:
+    path = write(
+        tmp_path_factory.mktemp("exact") / "trace.json",
+        EVENT % (f"{ns // 1000}.{ns % 1000:03}", f"{dur // 1000}.{dur % 1000:03}"),
+    )
+    trace = read_trace(path)
+    assert trace.start_ns.tolist() == [ns]
+    assert (trace.end_ns - trace.start_ns).tolist() == [dur]
+
+
+def test_a_time_that_float_arithmetic_gets_wrong_is_right(tmp_path: Path) -> None:
+    text = "3743411222894.405"
+    trace = read_trace(write(tmp_path / "trace.json", EVENT % (text, 1)))
+    assert trace.start_ns.tolist() == [int(Decimal(text) * 1000)] == [3743411222894405]
+
+
+def test_absolute_times_that_no_float_holds_are_read_from_their_text(tmp_path: Path) -> None:
+    trace = read_trace(write(tmp_path / "trace.json", EVENT % ("1711111111111111.123", "0.456")))
+    assert trace.start_ns.tolist() == [1711111111111111123]
+    assert trace.end_ns.tolist() == [1711111111111111579]
+
+
+def test_a_time_written_as_text_is_read(tmp_path: Path) -> None:
+    trace = read_trace(write(tmp_path / "trace.json", EVENT % ('"12.345"', '"1"')))
+    assert (trace.start_ns.tolist(), trace.unread) == ([12345], 0)
+
+
+@pytest.mark.parametrize(
+    "broken", [EVENT % (1, -2), EVENT % ("null", 2), EVENT % ('"soon"', 2), '{"ph": "X", "ts": []}', "17"]
+)
+def test_an_event_that_cannot_be_read_is_counted_and_the_others_are_kept(tmp_path: Path, broken: str) -> None:
+    trace = read_trace(write(tmp_path / "trace.json", EVENT % (1, 2), broken, EVENT % (5, 1)))
+    assert (trace.start_ns.tolist(), trace.unread) == ([1000, 5000], 1)
+
+
+def test_rows_that_span_everything_and_other_phases_are_left_out(tmp_path: Path) -> None:
+    span = '{"ph": "X", "cat": "Trace", "name": "PyTorch Profiler (0)", "ts": 0, "dur": 99}'
+    trace = read_trace(write(tmp_path / "trace.json", span, '{"ph": "M", "name": "thread_name"}', EVENT % (1, 2)))
+    assert (trace.names, trace.unread) == (("gemm",), 0)
+
+
+def test_rank_and_groups_are_read(draw: Callable[..., Path]) -> None:
+    info = {"rank": 3, "pg_config": [{"pg_name": "1", "pg_desc": "mesh_shard"}]}
+    trace = read_trace(draw("kernel gemm @7 |=|", distributedInfo=info))
+    assert (trace.rank, dict(trace.group_descriptions)) == (3, {"1": "mesh_shard"})
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_a_trace_cut_anywhere_is_refused(tmp_path: Path, recorded: Path, zipped: bool) -> None:
+    content = (recorded / "ddp_2ranks_rank0.json.gz").read_bytes()
+    content = content if zipped else gzip.decompress(content)
+    path = tmp_path / "cut.json"
+    for part in range(1, 20):
+        path.write_bytes(content[: len(content) * part // 20])
+        with pytest.raises(TraceError, match=r"cut\.json: cut short .* did the rank die while writing\?"):
+            read_trace(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("", "empty"),
+        ("  \n", "empty"),
+        ('{"cells": []}', "not a trace"),
+        ("17", "not a trace"),
+        ("hello", "not readable as JSON"),
+    ],
+)
+def test_what_is_no_trace_is_refused_with_a_sentence(tmp_path: Path, content: str, sentence: str) -> None:
+    path = tmp_path / "other.json"
+    path.write_text(content)
+    with pytest.raises(TraceError, match=sentence):
+        read_trace(path)
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="cannot be opened"):
+        read_trace(tmp_path / "none.json")
+
+
+def test_kept_events_of_a_recorded_trace_are_all_its_complete_events(recorded: Path) -> None:
+    path = recorded / "fsdp2_tp_2x2_rank0.json.gz"
+    events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+    expected = sum(event["ph"] == "X" and event["cat"] != "Trace" for event in events)
+    trace = read_trace(path)
+    assert (len(trace.name), trace.unread) == (expected, 0)

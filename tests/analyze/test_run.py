@@ -1,0 +1,230 @@
+"""From a run folder to its summary, whatever is in it."""
+
+import math
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from dtbench.analyze.foreign import analyze_traces
+from dtbench.analyze.run import analyze_run, summarize_run
+from dtbench.analyze.tables import COLLECTIVES, OVERLAP, PURPOSES, STEPS
+from dtbench.errors import TraceError
+from dtbench.plan import Machine, make_plan
+from dtbench.scenario.schema import Scenario
+from dtbench.store.layout import LaunchFolder, RunFolder
+from dtbench.store.read import read_table
+from dtbench.store.records import (
+    CellRecord,
+    LaunchRecord,
+    Memory,
+    OverlapPossible,
+    RankRecord,
+    RunRecord,
+    RunStatus,
+    WarmupEnd,
+)
+from dtbench.store.write import write_record, write_table
+from dtbench.traffic import PlannedTraffic
+from dtbench.vocabulary import Axis, Operation, Purpose
+
+MS = 1_000_000
+
+
+@dataclass(frozen=True)
+class MadeRun:
+    folder: RunFolder
+
+    @property
+    def launch(self) -> LaunchFolder:
+        return self.folder.launch("ddp", 0)
+
+
+def rank_record(rank: int, losses: tuple[float, ...]) -> RankRecord:
+    return RankRecord(
+        rank=rank,
+        host="here",
+        pid=1,
+        time_to_first_step_ns=(rank + 1) * MS,
+        memory=Memory(rss_peak_bytes=100 + rank, allocated_peak_bytes=None, reserved_peak_bytes=None),
+        warmup=WarmupEnd(steps=8, settled=True, reason="stable"),
+        correctness=None,
+        losses=losses,
+        receipts=(),
+        traffic=(),
+        traffic_is_stable=True,
+        overlap_possible=(OverlapPossible(purpose=Purpose.GRAD_REDUCE, possible=True, reason="buckets"),),
+        process_groups=(),
+        bucket_bytes_per_step=(),
+        fsdp_units=(),
+    )
+
+
+def make_run(path: Path, scenario: Scenario, *, planned_bytes: int, status: RunStatus = RunStatus.COMPLETE) -> MadeRun:
+    traffic = PlannedTraffic(
+        purpose=Purpose.GRAD_REDUCE,
+        axis=Axis.REPLICATE,
+        operation=Operation.ALL_REDUCE,
+        count=3,
+        size_bytes=planned_bytes,
+    )
+    plan = make_plan(scenario, Machine(cpu_cores=2, cuda_devices=0)).model_copy(
+        update={"traffic": (traffic,), "tokens_per_step": 1000}
+    )
+    run = RunRecord(
+        dtbench_version="0",
+        name="small",
+        run_id="20260101T000000-abcd",
+        question="Why?",
+        overrides=(),
+        status=status,
+        reason=None,
+        started_unix_ns=0,
+        ended_unix_ns=None,
+        cells=(CellRecord(name="ddp", scenario=scenario, plan=plan, launches=(0,)),),
+    )
+    write_record(RunFolder(path).run, run)
+    return MadeRun(RunFolder(path))
+
+
+def fill_launch(folder: LaunchFolder, recorded: Path) -> None:
+    rows = [
+        (rank, step, phase, 0, duration_ms * MS + rank, 5 * MS)
+        for rank in (0, 1)
+        for step, phase, duration_ms in [
+            (0, "WARMUP", 900),
+            (1, "MEASURED", 10),
+            (2, "MEASURED", 20),
+            (3, "MEASURED", 30),
+            (4, "PROFILED", 40),
+        ]
+    ]
+    write_table(folder.steps, pd.DataFrame(rows, columns=list(STEPS)).astype(STEPS))
+    for rank in (0, 1):
+        write_record(folder.rank_record(rank), rank_record(rank, (1.0 + rank, 0.5)))
+    folder.traces.mkdir(parents=True)
+    shutil.copy(recorded / "ddp_2ranks_rank0.json.gz", folder.trace(0, 1))
+    record = LaunchRecord(
+        cell="ddp",
+        index=0,
+        status=RunStatus.COMPLETE,
+        started_unix_ns=0,
+        duration_ns=1,
+        reason=None,
+        failures=(),
+    )
+    write_record(folder.launch, record)
+
+
+@pytest.fixture
+def made(tmp_path: Path, scenario: Callable[..., Scenario], recorded: Path) -> MadeRun:
+    run = make_run(tmp_path / "run", scenario(), planned_bytes=3 * 4_194_304)
+    fill_launch(run.launch, recorded)
+    return run
+
+
+def test_throughput_comes_from_measured_steps_of_the_slowest_rank(made: MadeRun) -> None:
+    (cell,) = summarize_run(made.folder.path).cells
+    assert (cell.step_time.median, cell.step_time.count) == (20 * MS + 1, 3)
+    assert cell.launch_medians_ns == (20 * MS + 1,)
+    assert cell.tokens_per_second == pytest.approx(1000 / 0.020, rel=1e-6)
+    assert cell.profiler_cost.median == pytest.approx(2.0, rel=1e-6)
+    assert (cell.time_to_first_step_ns, cell.cpu_ns_per_step) == (2 * MS, 5 * MS)
+    assert math.isnan(cell.model_flops_utilization)
+    assert cell.memory is not None
+    assert cell.memory.rss_peak_bytes == 101
+    assert cell.losses == (1.5, 0.5)
+    assert cell.status is RunStatus.COMPLETE
+
+
+def test_communication_comes_from_the_trace_and_is_held_against_the_plan(made: MadeRun) -> None:
+    (cell,) = summarize_run(made.folder.path).cells
+    (purpose,) = cell.purposes
+    assert (purpose.count, purpose.size_bytes, purpose.matches_plan) == (3, 3 * 4_194_304, True)
+    assert (purpose.overlap_possible, purpose.overlap_reason) == (True, "buckets")
+    assert purpose.hidden_fraction == pytest.approx(cell.hidden_fraction)
+    (rank,) = cell.ranks
+    assert rank.compute_ns + rank.exposed_comm_ns + rank.exposed_copy_ns + rank.idle_ns == rank.step_ns == 116_373_249
+
+
+def test_another_plan_does_not_match(tmp_path: Path, scenario: Callable[..., Scenario], recorded: Path) -> None:
+    run = make_run(tmp_path / "run", scenario(), planned_bytes=17)
+    fill_launch(run.launch, recorded)
+    (purpose,) = summarize_run(run.folder.path).cells[0].purposes
+    assert (purpose.planned_count, purpose.planned_size_bytes, purpose.matches_plan) == (3, 17, False)
+
+
+def test_derived_tables_are_made_once_read_back_and_can_be_made_again(made: MadeRun) -> None:
+    first = summarize_run(made.folder.path)
+    assert all(path.exists() for path in made.launch.derived)
+    trace = made.launch.find_traces()[0]
+    content = trace.read_bytes()
+    trace.unlink()
+    trace.write_bytes(b"")  # nobody reads it a second time
+    assert summarize_run(made.folder.path).model_dump_json() == first.model_dump_json()
+    trace.write_bytes(content)
+    made.launch.overlap.unlink()
+    assert list(analyze_run(made.folder.path)) == [("ddp", 0)]
+    assert summarize_run(made.folder.path).model_dump_json() == first.model_dump_json()
+
+
+def test_tables_on_disk_have_the_columns_and_types_that_are_written_down(made: MadeRun) -> None:
+    analyze_run(made.folder.path)
+    for path, dtypes in ((made.launch.overlap, OVERLAP), (made.launch.purposes, PURPOSES)):
+        assert {name: str(dtype) for name, dtype in read_table(path).dtypes.items()} == dtypes
+    table = read_table(made.launch.collectives)
+    assert list(table.columns) == list(COLLECTIVES)
+    assert table["seq"].notna().all()
+
+
+def test_a_damaged_trace_of_one_rank_is_left_out_and_said(made: MadeRun) -> None:
+    content = made.launch.find_traces()[0].read_bytes()
+    made.launch.trace(1, 1).write_bytes(content[:5000])
+    (cell,) = summarize_run(made.folder.path).cells
+    assert [rank.rank for rank in cell.ranks] == [0]
+    assert any("rank 1 is left out" in note and "did the rank die" in note for note in cell.notes)
+    (again,) = summarize_run(made.folder.path).cells  # the note outlives the analysis
+    assert again.notes == cell.notes
+
+
+def test_a_run_that_never_ended_is_summarised_with_what_is_there(
+    tmp_path: Path, scenario: Callable[..., Scenario]
+) -> None:
+    run = make_run(tmp_path / "run", scenario(), planned_bytes=17, status=RunStatus.RUNNING)
+    run.launch.path.mkdir(parents=True)
+    summary = summarize_run(run.folder.path)
+    (cell,) = summary.cells
+    assert summary.reason is not None
+    assert summary.reason.startswith("incomplete")
+    assert (summary.torch, cell.status, cell.purposes, cell.ranks, cell.memory) == (
+        "unknown",
+        RunStatus.RUNNING,
+        (),
+        (),
+        None,
+    )
+    for number in (cell.step_time.median, cell.tokens_per_second, cell.hidden_fraction, cell.exposed_step_fraction):
+        assert math.isnan(number)
+    assert "no PROFILED step was traced: overlap is not known" in cell.notes
+
+
+def test_a_failed_launch_says_why(made: MadeRun) -> None:
+    record = LaunchRecord.model_validate_json(made.launch.launch.read_bytes())
+    failed = record.model_copy(update={"status": RunStatus.FAILED, "reason": "rank 1 hung"})
+    write_record(made.launch.launch, failed)
+    (cell,) = summarize_run(made.folder.path).cells
+    assert (cell.status, cell.reason) == (RunStatus.FAILED, "rank 1 hung")
+
+
+def test_foreign_traces_are_read_from_files_and_folders(recorded: Path, tmp_path: Path) -> None:
+    traces = analyze_traces([recorded / "ddp_2ranks_rank0.json.gz"])
+    assert [one.rank for one in traces.analyses] == [0]
+    assert len(traces.overlap) == 3
+    both = analyze_traces([recorded])  # two jobs' rank 0: numbered by name
+    assert [one.rank for one in both.analyses] == [0, 1]
+    assert both.notes
+    with pytest.raises(TraceError, match="holds no trace"):
+        analyze_traces([tmp_path])

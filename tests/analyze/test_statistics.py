@@ -1,0 +1,54 @@
+"""Medians, intervals, ratios, peaks."""
+
+import math
+
+import numpy as np
+import pytest
+
+from dtbench.analyze.peaks import peak_flops
+from dtbench.analyze.statistics import summarize, summarize_ratio
+
+
+def test_median_and_quartiles_are_of_the_data() -> None:
+    interval = summarize([1.0, 2.0, 3.0, 4.0, 5.0])
+    assert (interval.quartile1, interval.median, interval.quartile3, interval.count) == (2.0, 3.0, 4.0, 5)
+    assert 1.0 <= interval.low <= 3.0 <= interval.high <= 5.0
+
+
+def test_the_same_data_give_the_same_interval() -> None:
+    data = np.random.default_rng(0).normal(size=20).tolist()
+    assert summarize(data) == summarize(data)
+
+
+def test_the_interval_covers_the_true_median_about_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(1)
+    hits = 0
+    for _ in range(200):
+        interval = summarize(rng.exponential(size=20).tolist())
+        hits += interval.low <= math.log(2) <= interval.high
+    assert hits >= 175
+
+
+@pytest.mark.parametrize("values", [[], [7.0]])
+def test_too_few_values_give_no_interval(values: list[float]) -> None:
+    interval = summarize(values)
+    assert math.isnan(interval.low)
+    assert math.isnan(interval.high)
+    assert interval.median == 7.0 if values else math.isnan(interval.median)
+
+
+def test_a_ratio_of_medians() -> None:
+    ratio = summarize_ratio([11.0, 12.0, 13.0], [10.0, 10.0, 10.0])
+    assert ratio.median == pytest.approx(1.2)
+    assert ratio.quartile1 == pytest.approx(1.15)
+    assert ratio.quartile3 == pytest.approx(1.25)
+    assert 1.1 <= ratio.low <= ratio.high <= 1.3
+    assert math.isnan(summarize_ratio([], [1.0]).median)
+
+
+def test_peaks_are_known_for_named_devices_only() -> None:
+    assert peak_flops("8 x NVIDIA H100 80GB HBM3", "bfloat16") == 989e12
+    assert peak_flops("NVIDIA H100 PCIe", "bfloat16") == 756e12
+    assert peak_flops("NVIDIA A100-SXM4-40GB", "float32") == 19.5e12
+    assert math.isnan(peak_flops("Tesla V100-SXM2-32GB", "bfloat16"))
+    assert math.isnan(peak_flops("AMD EPYC, 2 cores", "float32"))

@@ -1,0 +1,118 @@
+"""Waits: time a consumer stood still, less what computed meanwhile."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from dtbench.analyze.read_trace import read_trace
+from dtbench.analyze.trace_analysis import analyze_trace
+
+BUCKET = "dtbench::collective group=0 seq={seq} op=all_reduce bytes=8 axis=replicate async=1 owner=bucket {bucket}"
+GATHER = "dtbench::collective group=1 seq=1 op=all_gather bytes=8 axis=shard async=0 owner="
+NODE = "autograd::engine::evaluate_function: MmBackward0"
+
+
+def waits(path: Path) -> dict[str, int]:
+    (step,) = analyze_trace(read_trace(path)).steps
+    return {str(purpose.purpose): purpose.wait_ns for purpose in step.purposes}
+
+
+def test_a_labelled_wait_belongs_to_the_purpose_of_its_collective(draw: Callable[..., Path]) -> None:
+    path = draw(f"""
+        step ProfilerStep#1           @1 |==============|
+        range dtbench::region forward @1 |==============|
+        range FSDP::all_gather (0)    @1 |==========    |
+        range {GATHER}                @1 | ==           |
+        range dtbench::wait group=1 seq=1 @1 |    ======    |
+        op aten::copy_                @1 |      =       |
+        op aten::mm                   @1 |          === |
+        range gloo:all_gather         @2 |  =======     |
+        """)
+    assert waits(path) == {"unshard": 5000}
+
+
+def test_a_functional_wait_belongs_to_the_latest_functional_collective(draw: Callable[..., Path]) -> None:
+    path = draw("""
+        step ProfilerStep#1               @1 |====================|
+        range dtbench::region forward     @1 |==========          |
+        range dtbench::region optimizer   @1 |          ==========|
+        op aten::mm                       @1 |=                  =|
+        op _c10d_functional::all_reduce   @1 | ==        ==       |
+        op c10d::allreduce_               @1 | =         =        |
+        op _c10d_functional::wait_tensor  @1 |    ===        =    |
+        range gloo:all_reduce             @2 |  =====     ====    |
+        """)
+    assert waits(path) == {"tensor": 3000, "other": 1000}
+
+
+def test_ddps_wait_without_an_event_runs_from_the_last_node_to_the_end_of_each_bucket(
+    draw: Callable[..., Path],
+) -> None:
+    path = draw(f"""
+        step ProfilerStep#1            @1 |==========================|
+        range dtbench::region backward @1 |====================      |
+        op {NODE}                      @1 |=== ====                  |
+        op aten::mm                    @1 | ==  ==                   |
+        range {BUCKET.format(seq=1, bucket=0)} @1 |  =                       |
+        range {BUCKET.format(seq=2, bucket=1)} @1 |      =                   |
+        range gloo:all_reduce          @2 |   =========              |
+        range gloo:all_reduce          @3 |       ===========        |
+        op aten::copy_                 @1 |            ==     ==     |
+        """)
+    # from 8 (end of the last node) to 12 (bucket 0) and, after its copy out, from 14 to 18 (bucket 1)
+    assert waits(path) == {"grad_reduce": 8000}
+
+
+def test_ddps_wait_ends_with_backward_even_where_gloos_span_is_closed_later(draw: Callable[..., Path]) -> None:
+    path = draw(f"""
+        step ProfilerStep#1            @1 |====================|
+        range dtbench::region backward @1 |==========          |
+        op {NODE}                      @1 |=====               |
+        op aten::mm                    @1 |===                 |
+        range {BUCKET.format(seq=1, bucket=0)} @1 |    =               |
+        range gloo:all_reduce          @2 |     ==========     |
+        """)
+    assert waits(path) == {"grad_reduce": 5000}
+
+
+def test_fsdps_synchronous_wait_is_seen_in_a_trace_without_our_ranges(draw: Callable[..., Path]) -> None:
+    path = draw("""
+        step ProfilerStep#1           @1 |==============|
+        range FSDP::all_gather (0)    @1 |=========     |
+        op c10d::_allgather_base_     @1 | ==           | {"Input Dims": [[4], [2]], "Input type": ["float", "float"]}
+        op aten::mm                   @1 |          === |
+        range gloo:all_gather         @2 |  ======      | {"Input Dims": [[2]], "Input type": ["float"]}
+        """)
+    assert waits(path) == {"unshard": 5000}
+
+
+def test_on_a_device_the_gap_that_a_collective_closes_is_a_wait(draw: Callable[..., Path]) -> None:
+    path = draw("""
+        step ProfilerStep#1               @1   |====================|
+        range FSDP::all_gather (0)        @1   |  =                 |
+        call cudaLaunchKernel             @1   |a.b.c               |
+        kernel gemm                       @s7  |   aaa      ccc     |
+        kernel ncclDevKernel_AllGather    @s20 |    bbbbbbb         |
+        """)
+    assert waits(path) == {"unshard": 5000}  # from 6, where the compute stream ran dry, to 11
+
+
+def test_a_gap_before_a_kernel_that_was_launched_late_is_the_hosts_not_a_wait(draw: Callable[..., Path]) -> None:
+    path = draw("""
+        step ProfilerStep#1               @1   |====================|
+        range FSDP::all_gather (0)        @1   |  =                 |
+        call cudaLaunchKernel             @1   |a.b........c        |
+        kernel gemm                       @s7  |   aaa      ccc     |
+        kernel ncclDevKernel_AllGather    @s20 |    bbbbbbb         |
+        """)
+    assert waits(path) == {"unshard": 0}
+
+
+def test_a_wait_begins_no_earlier_than_the_launch_of_the_kernel_that_waits(draw: Callable[..., Path]) -> None:
+    path = draw("""
+        step ProfilerStep#1               @1   |====================|
+        range FSDP::all_gather (0)        @1   |  =                 |
+        call cudaLaunchKernel             @1   |a.b......c          |
+        kernel gemm                       @s7  |   aaa      ccc     |
+        kernel ncclDevKernel_AllGather    @s20 |    bbbbbbb         |
+        """)
+    assert waits(path) == {"unshard": 2000}
