@@ -67,7 +67,8 @@ def make_plan(scenario: Scenario, machine: Machine) -> Plan:
     """Resolve a scenario on a machine.
 
     Raises:
-        PlanError: sizes do not divide, options exclude each other, or there are too few GPUs; names all reasons at once.
+        PlanError: sizes do not divide, options exclude each other, or there are too few GPUs; names all reasons at
+        once.
     """
     device = _choose_device(scenario, machine)
     mesh = plan_mesh(scenario)
@@ -112,7 +113,11 @@ def plan_for_check(scenario: Scenario) -> Plan:
 
 def plan_reference(scenario: Scenario, plan: Plan) -> tuple[Scenario, Plan]:
     """Give scenario and plan of the single process that sees the whole batch, in float32 without autocast."""
-    fields = {**scenario.model_dump(mode="json"), "parallel": {"kind": "ddp", "replicas": 1}, "precision": {"dtype": "float32"}}
+    fields = {
+        **scenario.model_dump(mode="json"),
+        "parallel": {"kind": "ddp", "replicas": 1},
+        "precision": {"dtype": "float32"},
+    }
     single = Scenario.model_validate_json(json.dumps(fields))
     cores = plan.threads_per_rank * plan.ranks
     return single, make_plan(single, Machine(cpu_cores=cores, cuda_devices=1 if plan.device is DeviceKind.CUDA else 0))
@@ -131,8 +136,8 @@ def plan_mesh(scenario: Scenario) -> tuple[MeshAxis, ...]:
 def count_flops(scenario: Scenario) -> int:
     """Count forward and backward of one step: 6 per parameter of a matrix product and token, plus attention.
 
-    ``6 N + 12 L H Q T`` per token (PaLM, arXiv:2204.02311, appendix B), with N without the embedding's lookup and with the
-    head's product, L layers, H heads of size Q, T the sequence length; causality is not credited, as is usual.
+    ``6 N + 12 L H Q T`` per token (PaLM, arXiv:2204.02311, appendix B), with N without the embedding's lookup and with
+    the head's product, L layers, H heads of size Q, T the sequence length; causality is not credited, as is usual.
     """
     model, data = scenario.model, scenario.data
     matrices = sum(p.numel for p in list_parameters(model) if not p.is_norm and not p.name.startswith("embedding"))
@@ -177,7 +182,8 @@ def _check_model(model: Transformer) -> Iterator[str]:
     if model.dim % model.heads:
         yield f"model.dim={model.dim} is not a multiple of model.heads={model.heads}"
     elif model.dim // model.heads % 2:
-        yield f"model.dim / model.heads = {model.dim // model.heads} is odd, but rotary embedding turns pairs; use an even head size"
+        head_size = f"model.dim / model.heads = {model.dim // model.heads}"
+        yield f"{head_size} is odd, but rotary embedding turns pairs; use an even head size"
     if model.kv_heads and model.heads % model.kv_heads:
         yield f"model.heads={model.heads} is not a multiple of model.kv_heads={model.kv_heads}"
 
@@ -203,7 +209,10 @@ def _check_tensor_parallel(scenario: Scenario, parallel: Fsdp2) -> Iterator[str]
             f"parallel.mixed_precision.param_dtype={scenario.precision.autocast} instead"
         )
     if tensor > 1 and model.tied_head:
-        yield "model.tied_head cannot be tensor-parallel here: embedding and head would shard one weight twice; use tied_head=false or tensor=1"
+        yield (
+            "model.tied_head cannot be tensor-parallel here: embedding and head would shard one weight twice; "
+            "use tied_head=false or tensor=1"
+        )
 
 
 def _too_few_gpus(scenario: Scenario, ranks: int, cuda_devices: int) -> str:
@@ -212,11 +221,13 @@ def _too_few_gpus(scenario: Scenario, ranks: int, cuda_devices: int) -> str:
     if cuda_devices:
         field = "parallel.replicas" if isinstance(scenario.parallel, Ddp) else "parallel.shards"
         instead += f"; or let it fit with a smaller `--set {field}=...` ({found} here)"
-    return f"this scenario needs {ranks} CUDA device{'s' if ranks > 1 else ''}, one for each rank, and this machine has {found}; {instead}"
+    needed = f"{ranks} CUDA device{'s' if ranks > 1 else ''}"
+    return f"this scenario needs {needed}, one for each rank, and this machine has {found}; {instead}"
 
 
 def _find_notes(device: DeviceKind, ranks: int, machine: Machine) -> Iterator[str]:
     if device is DeviceKind.CPU and ranks > 1:
         yield "loopback communication takes cores from compute; trust the step time, not the ratio"
     if device is DeviceKind.CPU and ranks > machine.cpu_cores:
-        yield f"{ranks} ranks share {machine.cpu_cores} cores: ranks wait for each other's turns, and that shows as communication"
+        shared = f"{ranks} ranks share {machine.cpu_cores} cores"
+        yield f"{shared}: ranks wait for each other's turns, and that shows as communication"

@@ -59,7 +59,7 @@ class Parameter:
 
 
 def list_parameters(model: Transformer) -> tuple[Parameter, ...]:
-    """Give the parameters in the order in which ``named_parameters`` does, which is also the order of use in forward."""
+    """Give the parameters in the order of ``named_parameters``, which is also the order of use in forward."""
     dim, hidden = model.dim, model.ffn_dim
     kv_dim = dim // model.heads * (model.kv_heads or model.heads)
     parameters = [Parameter("embedding.weight", (model.vocab_size, dim), "", 0)]
@@ -119,7 +119,8 @@ def ddp_bucket_bytes(scenario: Scenario, parallel: Ddp) -> tuple[int, ...]:
 
 def _cut_into_buckets(sizes: list[int], first_cap: int, cap: int) -> list[int]:
     """Close a bucket as soon as it holds at least its cap (``compute_bucket_assignment_by_size``)."""
-    buckets, filled = [], 0
+    buckets: list[int] = []
+    filled = 0
     for size in sizes:
         filled += size
         if filled >= (cap if buckets else first_cap):
@@ -140,7 +141,9 @@ def _fsdp2_traffic(scenario: Scenario, parallel: Fsdp2, parameters: tuple[Parame
     if parallel.shards == 1:
         return
     gathered_bytes = DTYPE_BYTES[parallel.mixed_precision.param_dtype or scenario.precision.dtype]
-    reduced_bytes = DTYPE_BYTES[parallel.mixed_precision.reduce_dtype or parallel.mixed_precision.param_dtype or scenario.precision.dtype]
+    reduced_bytes = DTYPE_BYTES[
+        parallel.mixed_precision.reduce_dtype or parallel.mixed_precision.param_dtype or scenario.precision.dtype
+    ]
     elements = padded_unit_elements(parameters, parallel)
     for unit, count in elements.items():
         reshards = parallel.reshard_after_forward if parallel.reshard_after_forward is not None else unit != ""
@@ -163,8 +166,8 @@ def _tensor_traffic(scenario: Scenario, parallel: Fsdp2, parameters: tuple[Param
 
     Each block has two parallel regions (attention, feed-forward), each entered and left once in forward and once in
     backward. Embedding and head add one exit and one entry. The head's output is gathered whole, so that the loss is
-    computed on every rank. Under sequence parallelism the weight of each norm sees its part of the sequence only, so its
-    gradient is completed by one all-reduce.
+    computed on every rank. Under sequence parallelism the weight of each norm sees its part of the sequence only, so
+    its gradient is completed by one all-reduce.
     """
     if parallel.tensor == 1:
         return
@@ -185,7 +188,7 @@ def _tensor_traffic(scenario: Scenario, parallel: Fsdp2, parameters: tuple[Param
 
 
 def _clip_traffic(scenario: Scenario, parallel: Fsdp2, parameters: tuple[Parameter, ...]) -> Iterable[PlannedTraffic]:
-    """Complete the vector of the parameters' gradient norms along each axis; DDP's gradients are whole and need nothing."""
+    """Complete the vector of the gradients' norms along each axis; DDP's gradients are whole and need nothing."""
     if scenario.gradient_clip_norm is None:
         return
     size_bytes = len(parameters) * DTYPE_BYTES[scenario.precision.dtype]

@@ -81,13 +81,13 @@ def purpose_of(axis: Axis | None, operation: Operation, region: Region | None) -
         return Purpose.STATE
     if operation in (Operation.SEND, Operation.RECV):
         return Purpose.PIPELINE
-    if region not in (Region.FORWARD, Region.BACKWARD):
+    if region not in (Region.FORWARD, Region.BACKWARD) or axis is None:
         return Purpose.OTHER
-    if axis is Axis.TENSOR:
-        return Purpose.TENSOR
+    return Purpose.TENSOR if axis is Axis.TENSOR else _data_parallel_purpose(axis, operation, region)
+
+
+def _data_parallel_purpose(axis: Axis, operation: Operation, region: Region) -> Purpose:
     if axis is Axis.SHARD and operation is Operation.ALL_GATHER:
         return Purpose.UNSHARD
     reduces = operation in (Operation.REDUCE_SCATTER, Operation.ALL_REDUCE)
-    if axis in (Axis.SHARD, Axis.REPLICATE) and reduces and region is Region.BACKWARD:
-        return Purpose.GRAD_REDUCE
-    return Purpose.OTHER
+    return Purpose.GRAD_REDUCE if reduces and region is Region.BACKWARD else Purpose.OTHER

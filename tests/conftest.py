@@ -18,15 +18,28 @@ from dtbench.store.records import CorrectnessResult, LaunchRecord, RankRecord, W
 SMALL: dict[str, Any] = {
     "schema_version": 1,
     "device": "cpu",
-    "model": {"kind": "transformer", "layers": 2, "dim": 64, "heads": 4, "kv_heads": 2, "ffn_dim": 96, "vocab_size": 250},
+    "model": {
+        "kind": "transformer",
+        "layers": 2,
+        "dim": 64,
+        "heads": 4,
+        "kv_heads": 2,
+        "ffn_dim": 96,
+        "vocab_size": 250,
+    },
     "data": {"global_batch": 8, "sequence_length": 32},
     "parallel": {"kind": "ddp", "replicas": 2},
-    "measure": {"warmup": {"min_steps": 8, "max_steps": 8}, "measured_steps": 4, "profiled_steps": 1, "stall_timeout_s": 60},
+    "measure": {
+        "warmup": {"min_steps": 8, "max_steps": 8},
+        "measured_steps": 4,
+        "profiled_steps": 1,
+        "stall_timeout_s": 60,
+    },
 }
 
 
 def make_scenario(**sections: Any) -> Scenario:
-    """Give the small scenario with some top-level sections replaced, or merged where both are mappings without a kind."""
+    """Give the small scenario with sections replaced, or merged where both are mappings without a kind."""
     fields = dict(SMALL)
     for name, section in sections.items():
         before = fields.get(name)
@@ -86,7 +99,12 @@ def launch(tmp_path: Path) -> Callable[..., Launched]:
             launched_unix_ns=time.time_ns(),
         )
         if scenario.correctness.enabled:
-            changes = {"scenario": reference_scenario, "plan": reference_plan, "folder": str(reference.path), "reference": None}
+            changes = {
+                "scenario": reference_scenario,
+                "plan": reference_plan,
+                "folder": str(reference.path),
+                "reference": None,
+            }
             single = order.model_copy(update={**changes, "is_reference": True})
             launch_ranks(single, reference, on_look=lambda _ranks: None)
         worker: Sequence[str] = WORKER

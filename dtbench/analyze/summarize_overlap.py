@@ -7,15 +7,14 @@ from typing import Final
 import pandas as pd
 
 from dtbench.analyze.summary import PurposeSummary, RankBreakdown
+from dtbench.analyze.tables import OVERLAP
 from dtbench.plan import Plan
 from dtbench.store.records import OverlapPossible, RankRecord
 from dtbench.vocabulary import Purpose
 
-_PLANNED: Final = (
-    Purpose.UNSHARD,
-    Purpose.GRAD_REDUCE,
-    Purpose.TENSOR,
-)  # purposes about which a plan makes a statement
+_ALWAYS_PLANNED: Final = (Purpose.UNSHARD, Purpose.GRAD_REDUCE, Purpose.TENSOR)
+"""Purposes of which a plan says "none" by leaving them out; of the others it then says nothing."""
+
 _TIMES: Final = ["comm_ns", "hidden_ns", "exposed_ns", "wait_ns"]
 _STEP: Final = ["launch", "rank", "step"]
 
@@ -27,13 +26,13 @@ def fraction(table: pd.DataFrame, part: str, whole: str) -> float:
 
 
 def summarize_ranks(overlap: pd.DataFrame) -> tuple[RankBreakdown, ...]:
-    """Give the median step of each rank (the shorter of the middle two): the parts of one step add up."""
+    """Give the mean profiled step of each rank; what rounding loses is put to ``idle_ns``, so the parts add up."""
     rows = []
     for rank, steps in overlap.groupby("rank"):
-        ordered = steps.sort_values(["step_ns", "launch", "step"])
-        median = ordered.iloc[(len(ordered) - 1) // 2]
-        names = [name for name in RankBreakdown.model_fields if name != "rank"]
-        rows.append(RankBreakdown(rank=int(str(rank)), **{name: int(median[name]) for name in names}))
+        mean = {name: int(steps[name].sum()) // len(steps) for name in OVERLAP if name.endswith("_ns")}
+        mean["comm_ns"] = mean["hidden_comm_ns"] + mean["exposed_comm_ns"]
+        mean["idle_ns"] = mean["step_ns"] - mean["compute_ns"] - mean["exposed_comm_ns"] - mean["exposed_copy_ns"]
+        rows.append(RankBreakdown(rank=int(str(rank)), steps=len(steps), **mean))
     return tuple(rows)
 
 
@@ -58,7 +57,7 @@ def summarize_purposes(
         is_planned = any(traffic.purpose is purpose for traffic in plan.traffic)
         if not len(mine) and not is_planned:
             continue
-        # A step in which a purpose did not occur has no row: it counts as zero, so that medians are over all steps.
+        # A step in which a purpose did not occur has no row: it counts as zero, so that means are over all steps.
         table = mine.set_index(_STEP)[["count", "size_bytes", *_TIMES]].reindex(steps, fill_value=0)
         rows.append(_summarize(purpose, table, plan, possible.get(purpose)))
         issued = table[["count", "size_bytes"]].drop_duplicates()
@@ -74,11 +73,10 @@ def _spell(issued: pd.DataFrame) -> str:
 def _summarize(purpose: Purpose, table: pd.DataFrame, plan: Plan, possible: OverlapPossible | None) -> PurposeSummary:
     first_rank = table.xs(min(table.index.get_level_values("rank")), level="rank")[["count", "size_bytes"]]
     count, size_bytes = (int(value) for value in first_rank.value_counts().index[0])  # of most steps
-    medians = table[_TIMES].groupby(level="rank").median().median()
+    means = {name: int(table[name].sum()) // len(table) for name in _TIMES}
     traffic = [one for one in plan.traffic if one.purpose is purpose]
-    planned = (
-        (sum(one.count for one in traffic), sum(one.size_bytes for one in traffic)) if purpose in _PLANNED else None
-    )
+    is_planned = bool(traffic) or purpose in _ALWAYS_PLANNED
+    planned = (sum(one.count for one in traffic), sum(one.size_bytes for one in traffic)) if is_planned else None
     return PurposeSummary(
         purpose=purpose,
         count=count,
@@ -86,10 +84,10 @@ def _summarize(purpose: Purpose, table: pd.DataFrame, plan: Plan, possible: Over
         planned_count=planned[0] if planned else None,
         planned_size_bytes=planned[1] if planned else None,
         matches_plan=(count, size_bytes) == planned if planned else None,
-        comm_ns=int(medians["comm_ns"]),
-        hidden_ns=int(medians["hidden_ns"]),
-        exposed_ns=int(medians["exposed_ns"]),
-        wait_ns=int(medians["wait_ns"]),
+        comm_ns=means["hidden_ns"] + means["exposed_ns"],
+        hidden_ns=means["hidden_ns"],
+        exposed_ns=means["exposed_ns"],
+        wait_ns=means["wait_ns"],
         hidden_fraction=fraction(table, "hidden_ns", "comm_ns"),
         overlap_possible=possible.possible if possible else None,
         overlap_reason=possible.reason if possible else "",

@@ -24,11 +24,12 @@ class Interval(Record):
 
 
 class PurposeSummary(Record):
-    """One purpose, per step: counts and bytes of rank 0 (equal on all ranks, else ``differs`` says so), times are medians
-    over ranks of medians over steps.
+    """One purpose, per step: counts and bytes of the first rank, times means over all ranks and PROFILED steps.
+
+    Means, so that what is exposed sums over purposes to what is exposed in ``RankBreakdown`` on average.
 
     Attributes:
-        planned_count: the plan's formula; None where it makes no statement (purpose ``other``).
+        planned_count: the plan's formula; None where it makes no statement.
         matches_plan: None where there is no formula.
         wait_ns: time a consumer stood still: gradient wait for grad_reduce, unshard wait for unshard.
         overlap_possible: None where nobody could tell.
@@ -51,10 +52,10 @@ class PurposeSummary(Record):
 
 
 class RankBreakdown(Record):
-    """Where one rank's profiled steps went: medians over steps, ns; the parts are of the median step, so they add up."""
+    """Where one rank's mean PROFILED step went, ns; ``steps`` were averaged, the parts add up to ``step_ns``."""
 
     rank: int
-    step: int
+    steps: int
     step_ns: int
     compute_ns: int
     comm_ns: int
@@ -68,7 +69,7 @@ class CellSummary(Record):
     """One cell of a run.
 
     Attributes:
-        step_time: MEASURED steps, slowest rank per step, ns; over launches pooled for display only.
+        step_time: MEASURED steps, slowest rank per step, ns; launches are pooled for display only.
         launch_medians_ns: median step time of each launch: the unit of statistics.
         profiler_cost: PROFILED over MEASURED median step time, a ratio (1.0: free).
         model_flops_utilization: NaN where the device's peak is unknown.

@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from dtbench import __version__
+from dtbench.cli.analyze import analyze
 from dtbench.cli.check import check
 from dtbench.cli.console import print_error
 from dtbench.cli.doctor import doctor
@@ -24,6 +25,7 @@ _VERBS: tuple[tuple[str, Callable[..., None]], ...] = (
     ("check", check),
     ("run", run),
     ("report", report),
+    ("analyze", analyze),
     ("tensorboard", tensorboard),
     ("doctor", doctor),
 )

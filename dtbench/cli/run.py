@@ -17,16 +17,19 @@ if TYPE_CHECKING:
 def run(
     scenario: Annotated[str, typer.Argument(help="Name of a scenario (see `dtbench list`) or path of a file.")],
     sets: Annotated[
-        list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Override one field, e.g. model.layers=2; recorded.")
+        list[str] | None,
+        typer.Option("--set", metavar="PATH=VALUE", help="Override one field, e.g. model.layers=2; recorded."),
     ] = None,
     results: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("results"),
-    prepare: Annotated[bool, typer.Option("--prepare", help="Only write the orders, and print the torchrun commands that run them.")] = False,
+    prepare: Annotated[
+        bool, typer.Option("--prepare", help="Only write the orders, and print the torchrun commands that run them.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print every number as one JSON document.")] = False,
 ) -> None:
     """Train a scenario on real ranks, and show where each step went and which communication was not hidden.
 
-    Makes a run folder with traces, tables, a plot and TensorBoard files. Exit code 4: a rank failed; 8: the run finished,
-    but its results, its traffic or its knobs are not what they should be.
+    Makes a run folder with traces, tables, a plot and TensorBoard files. Exit code 4: a rank failed; 8: the run
+    finished, but its results, its traffic or its knobs are not what they should be.
     """
     from dtbench.scenario.catalog import open_scenario
 
@@ -100,4 +103,6 @@ def _prepare(file: "ScenarioFile", results: Path) -> None:
     print_line(f"# run these one after another, then: dtbench report {shlex.quote(str(folder.path))}")
     for launch in launches:
         ranks = WorkerOrder.model_validate_json(launch.order.read_bytes()).plan.ranks
-        print_line(f"torchrun --standalone --nproc-per-node {ranks} -m dtbench.worker --order {shlex.quote(str(launch.order))}")
+        print_line(
+            f"torchrun --standalone --nproc-per-node {ranks} -m dtbench.worker --order {shlex.quote(str(launch.order))}"
+        )

@@ -11,8 +11,8 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,9 +77,11 @@ def _run_elastic(order: WorkerOrder, folder: LaunchFolder, worker: Sequence[str]
         from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
         from torch.distributed.launcher.api import LaunchConfig, elastic_launch
     except ModuleNotFoundError as error:
-        raise MissingError("running a scenario needs torch: install it as your cluster says, or `pip install 'dtbench[run]'`") from error
+        raise MissingError(
+            "running a scenario needs torch: install it as your cluster says, or `pip install 'dtbench[run]'`"
+        ) from error
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
-    with tempfile.TemporaryDirectory(prefix="dtbench-logs-") as logs, _environment(order), _forwarded_signals():
+    with tempfile.TemporaryDirectory(prefix="dtbench-logs-") as logs, _environment(order), _restored_signals():
         config = LaunchConfig(
             min_nodes=1,
             max_nodes=1,
@@ -107,34 +109,35 @@ def _by_time(failures: dict[int, Any]) -> list[tuple[int, Any]]:
     return sorted(failures.items(), key=lambda item: item[1].timestamp)
 
 
-class _environment:  # noqa: N801 - reads as a context, is private
-    """Variables of the ranks: threads per rank, and loopback as gloo's interface, since all ranks are on this machine."""
+@contextmanager
+def _environment(order: WorkerOrder) -> Iterator[None]:
+    """Set what the ranks inherit: threads per rank, and loopback for gloo, since all ranks are on this machine.
 
-    def __init__(self, order: WorkerOrder) -> None:
-        self._added = {"PYTHONUNBUFFERED": "1", "TORCH_CPP_LOG_LEVEL": "ERROR", "OMP_NUM_THREADS": str(order.plan.threads_per_rank)}
-        if order.plan.device is DeviceKind.CPU and sys.platform in ("linux", "darwin"):
-            self._added["GLOO_SOCKET_IFNAME"] = "lo" if sys.platform == "linux" else "lo0"
+    What the user has set stays, except the BLAS limit that dtbench gives itself.
+    """
+    threads = str(order.plan.threads_per_rank)
+    added = {"PYTHONUNBUFFERED": "1", "TORCH_CPP_LOG_LEVEL": "ERROR", "OMP_NUM_THREADS": threads}
+    if order.plan.device is DeviceKind.CPU and sys.platform in ("linux", "darwin"):
+        added["GLOO_SOCKET_IFNAME"] = "lo" if sys.platform == "linux" else "lo0"
+    before = dict(os.environ)
+    os.environ.update({name: before.get(name, value) for name, value in added.items()})
+    os.environ["OPENBLAS_NUM_THREADS"] = threads
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
-    def __enter__(self) -> None:
-        self._before = {name: os.environ.get(name) for name in self._added}
-        for name, value in self._added.items():
-            os.environ.setdefault(name, value)
 
-    def __exit__(self, *_error: object) -> None:
-        for name, value in self._before.items():
-            if value is None:
-                os.environ.pop(name, None)
-
-
-class _forwarded_signals:  # noqa: N801 - reads as a context, is private
+@contextmanager
+def _restored_signals() -> Iterator[None]:
     """Give the signal handlers back that elastic replaces while it runs."""
-
-    def __enter__(self) -> None:
-        self._before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def __exit__(self, *_error: object) -> None:
-        for number, handler in self._before.items():
-            with suppress(ValueError, TypeError):
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            with suppress(ValueError, TypeError):  # not in the main thread, or set from C
                 signal.signal(number, handler)
 
 
@@ -150,7 +153,9 @@ def _collect_logs(logs: Path, folder: LaunchFolder, ranks: int) -> None:
                         shutil.copyfileobj(source, target)
 
 
-def describe_failures(folder: LaunchFolder, ended: tuple[Ended, ...], *, hung: tuple[int, ...], ranks: int) -> tuple[RankFailure, ...]:
+def describe_failures(
+    folder: LaunchFolder, ended: tuple[Ended, ...], *, hung: tuple[int, ...], ranks: int
+) -> tuple[RankFailure, ...]:
     """Say of each failed rank what happened, where it was and what it said last; the culprit first.
 
     A rank that hung or died of a signal comes before those that raised, since losing a peer raises in the others; of
@@ -226,7 +231,9 @@ def _summarize(failures: tuple[RankFailure, ...]) -> str:
         where += f", {first.last_region})" if first.last_region else ")"
     others = f"; {len(failures) - 1} more ended with it" if len(failures) > 1 else ""
     lines = "".join(f"\n  | {line}" for line in first.last_lines)
-    return f"rank {first.rank} {first.what}, last seen {where}{others}" + (f"; the end of its log:{lines}" if lines else "; its log is empty")
+    return f"rank {first.rank} {first.what}, last seen {where}{others}" + (
+        f"; the end of its log:{lines}" if lines else "; its log is empty"
+    )
 
 
 def _fail(order: WorkerOrder, folder: LaunchFolder, failures: tuple[RankFailure, ...], reason: str) -> None:
@@ -240,5 +247,3 @@ def _fail(order: WorkerOrder, folder: LaunchFolder, failures: tuple[RankFailure,
         failures=failures,
     )
     finish_launch(folder, record, ranks=order.plan.ranks)
-
-

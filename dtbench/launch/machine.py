@@ -15,6 +15,8 @@ def read_machine() -> Machine:
     try:
         import torch
     except ModuleNotFoundError as error:
-        raise MissingError("running a scenario needs torch: install it as your cluster says, or `pip install 'dtbench[run]'`") from error
+        raise MissingError(
+            "running a scenario needs torch: install it as your cluster says, or `pip install 'dtbench[run]'`"
+        ) from error
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return Machine(cpu_cores=cores, cuda_devices=torch.cuda.device_count())

@@ -1,4 +1,4 @@
-"""One invocation of ``dtbench run``: a run folder, its cells planned, a reference where one is wanted, launches interleaved.
+"""One invocation of ``dtbench run``: a run folder, a reference where one is wanted, launches interleaved.
 
 ::
 
@@ -77,7 +77,12 @@ def plan_cells(file: ScenarioFile, machine: Machine) -> tuple[CellRecord, ...]:
 
 
 def run_scenario(
-    file: ScenarioFile, cells: tuple[CellRecord, ...], results: Path, *, observer: Observer, worker: tuple[str, ...] = WORKER
+    file: ScenarioFile,
+    cells: tuple[CellRecord, ...],
+    results: Path,
+    *,
+    observer: Observer,
+    worker: tuple[str, ...] = WORKER,
 ) -> RunFolder:
     """Run every launch of every planned cell; gives the finished run folder.
 
@@ -91,7 +96,11 @@ def run_scenario(
             if cell.name not in run.failures:
                 _run_launch(run, cell, index)
     except BaseException as error:
-        reason = "stopped by the user (Ctrl-C)" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__}: {error}"
+        reason = (
+            "stopped by the user (Ctrl-C)"
+            if isinstance(error, KeyboardInterrupt)
+            else f"{type(error).__name__}: {error}"
+        )
         _write_run(run, RunStatus.FAILED, reason)
         raise
     if run.failures:
@@ -105,7 +114,12 @@ def run_scenario(
 
 
 def prepare_run(
-    file: ScenarioFile, cells: tuple[CellRecord, ...], results: Path, *, observer: Observer, worker: tuple[str, ...] = WORKER
+    file: ScenarioFile,
+    cells: tuple[CellRecord, ...],
+    results: Path,
+    *,
+    observer: Observer,
+    worker: tuple[str, ...] = WORKER,
 ) -> _Run:
     """Make the run folder with what is known before anything runs."""
     now = datetime.now(UTC)
@@ -117,8 +131,10 @@ def prepare_run(
     return run
 
 
-def write_orders(file: ScenarioFile, cells: tuple[CellRecord, ...], results: Path, *, observer: Observer) -> tuple[RunFolder, tuple[LaunchFolder, ...]]:
-    """Prepare a run whose ranks someone else starts (torchrun, Slurm): orders for every reference and launch, in running order."""
+def write_orders(
+    file: ScenarioFile, cells: tuple[CellRecord, ...], results: Path, *, observer: Observer
+) -> tuple[RunFolder, tuple[LaunchFolder, ...]]:
+    """Prepare a run whose ranks someone else starts (torchrun, Slurm): its orders, first to run first."""
     run = prepare_run(file, cells, results, observer=observer)
     folders = []
     for cell, index in _interleave(cells):
@@ -134,7 +150,7 @@ def write_orders(file: ScenarioFile, cells: tuple[CellRecord, ...], results: Pat
 
 
 def _interleave(cells: tuple[CellRecord, ...]) -> Iterator[tuple[CellRecord, int]]:
-    """Give launches round by round, every second round backwards (ABBA), so that a drift of the machine hits all cells alike."""
+    """Give launches round by round, every second one backwards (ABBA): a drift of the machine hits all cells alike."""
     rounds = max(len(cell.launches) for cell in cells)
     for index in range(rounds):
         for cell in cells if index % 2 == 0 else reversed(cells):
@@ -158,7 +174,7 @@ def _run_launch(run: _Run, cell: CellRecord, index: int) -> None:
 
 
 def _run_reference(run: _Run, cell: CellRecord) -> Path:
-    """Give the single process's results for this cell, running it only once for cells that share model, data and optimizer."""
+    """Give the single process's results for this cell; cells that share model, data and optimizer share it."""
     folder = run.folder.reference(cell.name)
     order = _reference_order(cell, folder)
     key = _reference_key(order.scenario)
@@ -166,13 +182,17 @@ def _run_reference(run: _Run, cell: CellRecord) -> Path:
         run.observer.on_launch(cell.name, None, order.plan)
         _start(run, folder, order)
         if not folder.reference_data.exists():
-            raise LaunchError(f"the single process that cell {cell.name} is checked against left no result in {folder.path}")
+            raise LaunchError(
+                f"the single process that cell {cell.name} is checked against left no result in {folder.path}"
+            )
         run.references[key] = folder.reference_data
     return run.references[key]
 
 
 def _reference_key(scenario: Scenario) -> str:
-    return scenario.model_copy(update={"measure": None, "correctness": None, "repeat": 1}).model_dump_json(warnings=False)
+    return scenario.model_copy(update={"measure": None, "correctness": None, "repeat": 1}).model_dump_json(
+        warnings=False
+    )
 
 
 def _start(run: _Run, folder: LaunchFolder, order: WorkerOrder) -> None:

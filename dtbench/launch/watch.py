@@ -31,9 +31,16 @@ class Progress:
 
 
 class Watch:
-    """A thread that looks at the journals until told to stop; kills the ranks that hold up the others past the timeout."""
+    """A thread that looks at the journals until told to stop; kills ranks that hold up the others past the timeout."""
 
-    def __init__(self, folder: LaunchFolder, *, ranks: int, stall_timeout_ns: int, on_look: Callable[[tuple[JournalView | None, ...]], None]) -> None:
+    def __init__(
+        self,
+        folder: LaunchFolder,
+        *,
+        ranks: int,
+        stall_timeout_ns: int,
+        on_look: Callable[[tuple[JournalView | None, ...]], None],
+    ) -> None:
         self._folder, self._ranks, self._timeout_ns, self._on_look = folder, ranks, stall_timeout_ns, on_look
         self._started_ns = time.time_ns()
         self._stop = threading.Event()
@@ -53,7 +60,9 @@ class Watch:
             views = look(self._folder, self._ranks)
             self._on_look(views)
             if not self.hung:
-                self.hung = find_hung(views, now_ns=time.time_ns(), started_ns=self._started_ns, timeout_ns=self._timeout_ns)
+                self.hung = find_hung(
+                    views, now_ns=time.time_ns(), started_ns=self._started_ns, timeout_ns=self._timeout_ns
+                )
                 if self.hung:
                     self._end(views)
         self._on_look(look(self._folder, self._ranks))
@@ -75,7 +84,9 @@ def look(folder: LaunchFolder, ranks: int) -> tuple[JournalView | None, ...]:
     return tuple(read_journal(folder.journal(rank)) for rank in range(ranks))
 
 
-def find_hung(views: tuple[JournalView | None, ...], *, now_ns: int, started_ns: int, timeout_ns: int) -> tuple[int, ...]:
+def find_hung(
+    views: tuple[JournalView | None, ...], *, now_ns: int, started_ns: int, timeout_ns: int
+) -> tuple[int, ...]:
     """Give the ranks that came least far when no rank has shown life within the timeout; empty while any has.
 
     Least far: the lowest step, then the fewest collectives issued, then the earliest region. A rank that is done does

@@ -131,7 +131,7 @@ def _finish_breakdown(axes: Axes, ticks: list[tuple[float, str]], longest_ns: in
     axes.set_ylim(ticks[-1][0] + 0.6, -0.2)
     axes.set_xlim(0, 1.2 * longest_ns / NS_PER_MS)
     axes.spines["left"].set_visible(False)
-    axes.set_xlabel("ms of a profiled step (median step of each rank)")
+    axes.set_xlabel("ms of a profiled step (mean of each rank)")
     axes.set_title(_breakdown_finding(cells), loc="left", fontweight="bold", wrap=True)
 
 

@@ -34,7 +34,9 @@ def publish(summary: RunSummary) -> None:
     )
 
 
-def _gather(summary: RunSummary, folder: RunFolder, read: Callable[[LaunchFolder], pd.DataFrame | None]) -> pd.DataFrame | None:
+def _gather(
+    summary: RunSummary, folder: RunFolder, read: Callable[[LaunchFolder], pd.DataFrame | None]
+) -> pd.DataFrame | None:
     """Put one table of every launch below each other, with the columns ``cell`` and ``launch``."""
     parts = []
     for cell in summary.cells:

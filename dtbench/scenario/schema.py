@@ -94,13 +94,13 @@ class Ddp(Record):
     replicas: PositiveInt
     """Ranks, each with a full copy of the model."""
     bucket_cap_mb: PositiveFloat | None = None
-    """Bucket capacity in MiB. Left out: 25 MiB after a first bucket of 1 MiB; written, it holds for the first bucket too."""
+    """Bucket capacity in MiB; left out: 25 after a first bucket of 1; written, it holds for the first bucket too."""
     gradient_as_bucket_view: bool = False
     """Gradients are views into the buckets: saves one copy of the gradients and the copy out after the all-reduce."""
     static_graph: bool = False
     """The graph never changes: DDP learns once which parameters are used and buckets are rebuilt after step 2."""
     find_unused_parameters: bool = False
-    """Walk the graph each forward and mark unused parameters ready; buckets are not rebuilt; adds one all-reduce of the map."""
+    """Walk the graph and mark unused parameters ready; buckets are not rebuilt; adds one all-reduce of the map."""
     broadcast_buffers: bool = True
     """Broadcast rank 0's buffers before forward (no effect for a model without buffers)."""
     init_sync: bool = True
@@ -121,7 +121,7 @@ class MixedPrecision(Record):
 
 
 class Fsdp2(Record):
-    """``fully_shard`` on each block and on the root: all-gather before use, reduce-scatter after; DTensor underneath."""
+    """``fully_shard`` on each block and the root: all-gather before use, reduce-scatter after; DTensor underneath."""
 
     kind: Literal["fsdp2"]
     shards: PositiveInt
@@ -129,7 +129,7 @@ class Fsdp2(Record):
     tensor: PositiveInt = 1
     """Ranks along the ``tensor`` axis: column- and row-wise parallel linears inside each block."""
     sequence_parallel: bool = False
-    """With ``tensor`` > 1: keep activations between blocks sharded on the sequence (all-gather + reduce-scatter for all-reduce)."""
+    """Keep activations between blocks sharded on the sequence: all-gather and reduce-scatter in place of all-reduce."""
     reshard_after_forward: bool | None = None
     """Free parameters after forward and gather them again in backward; left out: torch's rule (blocks yes, root no)."""
     mixed_precision: MixedPrecision = MixedPrecision()
@@ -138,7 +138,7 @@ class Fsdp2(Record):
     unshard_async_op: bool = False
     """Issue all-gathers with ``async_op=True`` (``_set_unshard_async_op``): what lets gloo overlap them at all."""
     forward_prefetch: NonNegativeInt = 0
-    """Blocks whose all-gather is issued ahead of use in forward (``set_modules_to_forward_prefetch``); 0: torch's default."""
+    """Blocks gathered ahead of use in forward (``set_modules_to_forward_prefetch``); 0: torch's default."""
     backward_prefetch: PositiveInt | None = None
     """The same in backward (``set_modules_to_backward_prefetch``); left out: torch's implicit prefetch of one."""
 
@@ -181,7 +181,7 @@ class Correctness(Record):
     loss_tolerance: PositiveFloat | None = None
     """Largest relative difference of the losses of steps 2 to 5; left out: 1e-5 for float32, 2e-2 below."""
     gradient_tolerance: PositiveFloat | None = None
-    """Largest relative difference (2-norm, per parameter) of the gradients of step 1; left out: 1e-5 for float32, 5e-2 below."""
+    """Largest relative difference of step 1's gradients (2-norm, per parameter); left out: 1e-5, 5e-2 below float32."""
 
 
 class Scenario(Record):

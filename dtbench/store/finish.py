@@ -23,7 +23,14 @@ def gather_steps(folder: LaunchFolder, *, ranks: int) -> "pd.DataFrame":
 
     journals = [view for rank in range(ranks) if (view := read_journal(folder.journal(rank))) is not None]
     rows = [row for view in journals for row in _rows(view)]
-    types = {"rank": "int64", "step": "int64", "phase": "string", "start_ns": "int64", "duration_ns": "int64", "cpu_ns": "int64"}
+    types = {
+        "rank": "int64",
+        "step": "int64",
+        "phase": "string",
+        "start_ns": "int64",
+        "duration_ns": "int64",
+        "cpu_ns": "int64",
+    }
     return pd.DataFrame(rows, columns=list(types)).astype(types)
 
 

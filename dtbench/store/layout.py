@@ -4,8 +4,8 @@
 
     results/<scenario>/<utc>-<short id>/
       run.json  scenario.yaml  env.json  tb/  step_breakdown.png
-      cells/<cell>/reference/reference.pt     losses and gradients of the single process, and a launch folder's other files
-      cells/<cell>/launch<k>/
+      cells/<cell>/reference/reference.pt     losses and gradients of the single process, and a launch folder's other
+      files cells/<cell>/launch<k>/
         order.json                       what the worker was told: written by launch, read by the worker
         launch.json  steps.parquet       raw, written last
         overlap.parquet  purposes.parquet  collectives.parquet      derived: can be deleted and remade

@@ -139,7 +139,8 @@ class RankRecord(Record):
 class RankFailure(Record):
     """Where a rank was last seen, and what it said.
 
-    ``what`` is ``raised``, ``killed by SIGSEGV``, ``hung``, ``ended by its peers' failure``; ``last_lines`` are the end of its log.
+    ``what`` is ``raised``, ``killed by SIGSEGV``, ``hung``, ``ended by its peers' failure``; ``last_lines`` are the
+    end of its log.
     """
 
     rank: int
@@ -248,5 +249,3 @@ class EventLine(Record):
     unix_ns: int
     event: str
     detail: str = ""
-
-

@@ -54,4 +54,6 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
     except OSError as error:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
-        raise StoreError(f"{path}: cannot be written ({error.strerror or error}); free some space or choose another --results") from error
+        raise StoreError(
+            f"{path}: cannot be written ({error.strerror or error}); free some space or choose another --results"
+        ) from error

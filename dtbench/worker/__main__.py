@@ -1,7 +1,7 @@
 """One rank: ``python -m dtbench.worker --order FILE``, started by dtbench, by torchrun, by Slurm or by hand.
 
-The order says everything that is measured; ``RANK``, ``WORLD_SIZE`` and the rendezvous come from the environment, as torchrun
-sets them. Results go to the launch folder that the order names.
+The order says everything that is measured; ``RANK``, ``WORLD_SIZE`` and the rendezvous come from the environment, as
+torchrun sets them. Results go to the launch folder that the order names.
 """
 
 import argparse
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def prepare_process() -> None:
-    """Die with the launcher, print stacks on a fault and when the launcher asks (SIGUSR1), stay quiet about torch's own hints."""
+    """Die with the launcher, print stacks on a fault or when asked (SIGUSR1), stay quiet about torch's own hints."""
     die_with_parent()
     faulthandler.enable()
     if hasattr(signal, "SIGUSR1"):

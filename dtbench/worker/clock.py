@@ -24,7 +24,7 @@ class StepClock(Protocol):
         """It ended: what the host saw."""
 
     def settle(self) -> list[int] | None:
-        """Wait for the device and give each step's device time since the last call, ns; None where the host's time is exact."""
+        """Wait for the device and give each step's device time since the last call, ns; None: the host's is exact."""
 
 
 class HostClock:
@@ -50,7 +50,7 @@ class HostClock:
 
 
 class CudaClock:
-    """CUDA ranks: an event before and after each step, on the current stream, made before the phase and read after it."""
+    """CUDA ranks: an event before and after each step on the current stream, made before the phase, read after it."""
 
     def __init__(self, torch_cuda: Any, *, capacity: int) -> None:
         self._cuda = torch_cuda

@@ -46,13 +46,15 @@ def write_reference(path: Path, losses: list[float], gradients: dict[str, Tensor
 
 
 def mean_over_ranks(losses: list[Tensor], device: torch.device) -> list[float]:
-    """Give the mean loss of each step (collective); tensor-parallel peers share a loss, so a mean over all ranks is one over rows."""
+    """Give the mean loss of each step (collective); tensor-parallel peers share a loss, so ranks weigh alike."""
     total = torch.stack([loss.to(device, torch.float64) for loss in losses])
     dist.all_reduce(total)
     return [float(value) / dist.get_world_size() for value in total]
 
 
-def compare_with_reference(path: Path, losses: list[float], gradients: dict[str, Tensor], scenario: Scenario) -> CorrectnessResult:
+def compare_with_reference(
+    path: Path, losses: list[float], gradients: dict[str, Tensor], scenario: Scenario
+) -> CorrectnessResult:
     """Compare on the rank that kept the gradients; NaN anywhere is a failure, never a pass."""
     reference: dict[str, Any] = torch.load(path, weights_only=True)
     loss_tolerance, gradient_tolerance = _tolerances(scenario)
@@ -84,7 +86,7 @@ def _relative(value: float, expected: float) -> float:
 
 
 def _distance(gradient: Tensor | None, expected: Tensor) -> float:
-    """Give the 2-norm of the difference over the 2-norm of the expected; NaN when there is no gradient or another shape."""
+    """Give the difference's 2-norm over the expected's; NaN when there is no gradient or another shape."""
     if gradient is None or gradient.shape != expected.shape:
         return math.nan
     return float(torch.linalg.vector_norm(gradient - expected) / torch.linalg.vector_norm(expected).clamp_min(1e-30))

@@ -56,7 +56,8 @@ def _notes() -> list[str]:
     version = ".".join(torch.__version__.split(".")[:2])
     if version in TESTED_TORCH:
         return []
-    return [f"torch {torch.__version__} is outside the tested range {TESTED_TORCH[0]} to {TESTED_TORCH[-1]}: private functions may have moved"]
+    tested = f"{TESTED_TORCH[0]} to {TESTED_TORCH[-1]}"
+    return [f"torch {torch.__version__} is outside the tested range {tested}: private functions may have moved"]
 
 
 def _packages() -> dict[str, str]:
@@ -71,7 +72,9 @@ def _packages() -> dict[str, str]:
 
 def _device(index: int) -> Device:
     properties = torch.cuda.get_device_properties(index)
-    return Device(name=properties.name, memory_bytes=properties.total_memory, capability=f"{properties.major}.{properties.minor}")
+    return Device(
+        name=properties.name, memory_bytes=properties.total_memory, capability=f"{properties.major}.{properties.minor}"
+    )
 
 
 def _processor() -> str:

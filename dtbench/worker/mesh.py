@@ -18,6 +18,8 @@ def describe_groups(mesh: DeviceMesh, backend: str) -> tuple[ProcessGroupInfo, .
     """Give name, axis and ranks of the group of each axis that this rank belongs to."""
     groups = {Axis(name): mesh.get_group(name) for name in mesh.mesh_dim_names or ()}
     return tuple(
-        ProcessGroupInfo(name=group.group_name, axis=axis, backend=backend, ranks=tuple(dist.get_process_group_ranks(group)))
+        ProcessGroupInfo(
+            name=group.group_name, axis=axis, backend=backend, ranks=tuple(dist.get_process_group_ranks(group))
+        )
         for axis, group in groups.items()
     )

@@ -4,10 +4,12 @@ from dtbench.store.records import Receipt, ReceiptOutcome
 
 
 def compare(knob: str, asked: object, got: object, *, expected: object = None, note: str = "") -> Receipt:
-    """Make a receipt: ``got`` agrees when it equals ``expected``, or ``asked`` where torch keeps a knob as it was given.
+    """Make a receipt: ``got`` agrees when it equals ``expected``, or ``asked`` where torch keeps what it was given.
 
     Args:
         knob: dotted path in the scenario.
+        asked: as the scenario says it.
+        got: as torch says it.
         expected: what ``got`` must be when the scenario's word and torch's differ (``None`` asked, 25 MiB expected).
         note: said whatever the outcome.
     """

@@ -1,7 +1,8 @@
 """What this rank issued: every collective with its group, order, size and mesh axis, step by step.
 
 [Note: why gloo is wrapped and NCCL is not] A gloo trace says neither group nor sequence number nor who asked, so on
-CPU a Python process group stands before gloo and tells the recorder about every collective (``network/named_gloo.py``). NCCL's
+CPU a Python process group stands before gloo and tells the recorder about every collective
+(``network/named_gloo.py``). NCCL's
 kernels carry all of that in the trace, and a Python frame before each would cost what is being measured.
 """
 
@@ -33,7 +34,8 @@ class Recorder:
     Attributes:
         axes: mesh axis of each process group, by torch's name of the group.
         is_naming: put a named range around every collective and wait (PROFILED steps only: a range costs microseconds).
-        on_region, on_issue: told about every region that the step enters and every collective (the journal's heartbeat).
+        on_region, on_issue: told about every region that the step enters and every collective (the journal's
+            heartbeat).
     """
 
     axes: dict[str, Axis] = field(default_factory=dict)
@@ -55,7 +57,9 @@ class Recorder:
         self._buckets = 0
         self.on_region(region)
 
-    def issue(self, group: str, operation: Operation, size_bytes: int, *, is_async: bool, is_integer: bool) -> CollectiveLabel:
+    def issue(
+        self, group: str, operation: Operation, size_bytes: int, *, is_async: bool, is_integer: bool
+    ) -> CollectiveLabel:
         """Record one collective and give its label; ``is_integer``: its payload is no gradient or weight."""
         self.on_issue()
         axis = self.axes.get(group)

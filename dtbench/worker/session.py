@@ -93,7 +93,9 @@ def make_train_step(scenario: Scenario, model: Any, recorder: Recorder) -> Train
 class Session:
     """A rank at work on an order; ``run`` does everything between joining the group and leaving it."""
 
-    def __init__(self, order: WorkerOrder, rank: Rank, recorder: Recorder, journal: Any, say: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, order: WorkerOrder, rank: Rank, recorder: Recorder, journal: Any, say: Callable[[str, str], None]
+    ) -> None:
         self._order, self._rank, self._recorder, self._journal, self._say = order, rank, recorder, journal, say
         self._scenario, self._plan = order.scenario, order.plan
         self._folder = LaunchFolder(Path(order.folder))
@@ -133,7 +135,9 @@ class Session:
                 self._first_step_unix_ns = time.time_ns()
             return loss
 
-        store = dist.PrefixStore(f"dtbench/{self._order.cell}/{self._order.index}", dist.distributed_c10d._get_default_store())
+        store = dist.PrefixStore(
+            f"dtbench/{self._order.cell}/{self._order.index}", dist.distributed_c10d._get_default_store()
+        )
         judge = WarmupJudge(self._plan, self._rank.rank, store)
         trace = self._folder.trace(self._rank.rank, time.time_ns())
         return Phases(

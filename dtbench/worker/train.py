@@ -42,6 +42,7 @@ class TrainStep:
         """Train on one batch and give the detached loss, unread: reading it would wait for the device.
 
         Args:
+            batch: this rank's rows.
             after_backward: called with whole gradients in place, before clipping; only the correctness check uses it.
         """
         with self._region(Region.FORWARD):

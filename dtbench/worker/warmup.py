@@ -22,7 +22,7 @@ _TOLERANCE = 0.10
 class Store(Protocol):
     """The part of ``torch.distributed.Store`` that is needed."""
 
-    def set(self, key: str, value: str) -> Any:  # noqa: A003 - torch's name
+    def set(self, key: str, value: str) -> Any:
         """Put a value."""
 
     def get(self, key: str) -> bytes:
@@ -30,9 +30,10 @@ class Store(Protocol):
 
 
 def find_change(durations_ns: Sequence[int]) -> float | None:
-    """Give by how much the last four steps differ from the four before (of medians, relative), or None if by noise only.
+    """Give by how much the last four steps differ from the four before (medians, relative), or None if by noise only.
 
-    Noise is the larger of 10 % and three standard errors of a difference of two medians of four. The noise of one step is
+    Noise is the larger of 10 % and three standard errors of a difference of two medians of four. The noise of one step
+    is
     estimated from successive differences, which a change point hardly touches: 1.4826 times their median absolute value
     over sqrt(2) is a normal's standard deviation, and a median of n has 1.2533 / sqrt(n) times that.
     """
@@ -83,5 +84,9 @@ class WarmupJudge:
             return WarmupEnd(steps=steps, settled=True, reason=reason)
         if steps < self.plan.max_warmup_steps:
             return None
-        problem = "communication still changes from step to step" if not all_repeat else f"step time still moves by {change or 0:+.0%}"
+        problem = (
+            "communication still changes from step to step"
+            if not all_repeat
+            else f"step time still moves by {change or 0:+.0%}"
+        )
         return WarmupEnd(steps=steps, settled=False, reason=f"{problem} after {steps} steps (measure.warmup.max_steps)")

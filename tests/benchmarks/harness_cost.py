@@ -1,7 +1,8 @@
 """What dtbench itself costs in a MEASURED step: CPU time of its loop around an empty train step.
 
 ``python tests/benchmarks/harness_cost.py [STEP_MS]`` prints microseconds per step, and the share of a step of STEP_MS
-(the quickstart's, if left out, from its latest run in ./results). A benchmark, not a test: identical loops differ by 9 %.
+(the quickstart's, if left out, from its latest run in ./results). A benchmark, not a test: identical loops differ by 9
+%.
 """
 
 import statistics

@@ -1,4 +1,4 @@
-"""A rank that raises, dies or hangs ends the launch as failed, with its last step and words, and keeps what was measured."""
+"""A rank that raises, dies or hangs ends the launch as failed: its last step and words are named, results kept."""
 
 import os
 import subprocess
@@ -31,7 +31,12 @@ pytestmark = pytest.mark.ranks
 def test_a_broken_rank_is_named_with_its_step_and_last_words(
     launch: Callable[..., Any], scenario: Callable[..., Any], tmp_path: Path, fault: str, what: str, word: str
 ) -> None:
-    measure = {"warmup": {"min_steps": 8, "max_steps": 8}, "measured_steps": 8, "profiled_steps": 1, "stall_timeout_s": 4}
+    measure = {
+        "warmup": {"min_steps": 8, "max_steps": 8},
+        "measured_steps": 8,
+        "profiled_steps": 1,
+        "stall_timeout_s": 4,
+    }
     if fault == "hang":
         word = "faulty_worker.py"
     with pytest.raises(LaunchError, match=f"rank 1 {what}, last seen in step 10 \\(MEASURED, backward\\)"):
@@ -40,14 +45,30 @@ def test_a_broken_rank_is_named_with_its_step_and_last_words(
     record = LaunchRecord.model_validate_json(folder.launch.read_bytes())
     assert record.status is RunStatus.FAILED
     first = record.failures[0]
-    assert (first.rank, first.what, first.last_step, first.last_phase, first.last_region) == (1, what, 10, "MEASURED", "backward")
+    assert (first.rank, first.what, first.last_step, first.last_phase, first.last_region) == (
+        1,
+        what,
+        10,
+        "MEASURED",
+        "backward",
+    )
     assert word in "\n".join(first.last_lines)
     steps = pd.read_parquet(folder.steps)
     assert steps[steps["rank"] == 1]["step"].tolist() == list(range(10)), "everything measured before is kept"
 
 
 def test_ctrl_c_ends_all_ranks_and_leaves_a_readable_failed_run(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "dtbench.cli.main", "run", "quickstart", "--results", str(tmp_path), "--set", "measure.measured_steps=500"]
+    command = [
+        sys.executable,
+        "-m",
+        "dtbench.cli.main",
+        "run",
+        "quickstart",
+        "--results",
+        str(tmp_path),
+        "--set",
+        "measure.measured_steps=500",
+    ]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "COLUMNS": "200"})
     journals: list[Path] = []
     deadline = time.monotonic() + 120
@@ -70,7 +91,17 @@ def test_ctrl_c_ends_all_ranks_and_leaves_a_readable_failed_run(tmp_path: Path) 
 def test_ranks_die_with_a_killed_launcher(tmp_path: Path) -> None:
     if sys.platform != "linux":
         pytest.skip("only Linux can bind a process to its parent's life")
-    command = [sys.executable, "-m", "dtbench.cli.main", "run", "quickstart", "--results", str(tmp_path), "--set", "measure.measured_steps=500"]
+    command = [
+        sys.executable,
+        "-m",
+        "dtbench.cli.main",
+        "run",
+        "quickstart",
+        "--results",
+        str(tmp_path),
+        "--set",
+        "measure.measured_steps=500",
+    ]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
     while not list(tmp_path.glob("quickstart/*/cells/ddp/launch0/events/*.journal")) and time.monotonic() < deadline:

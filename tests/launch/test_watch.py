@@ -9,7 +9,15 @@ from dtbench.vocabulary import Phase, Region
 LATE = 100
 
 
-def view(rank: int, step: int, region: Region | None, *, issued: int = 0, beat: int = 0, state: RankState = RankState.STEPPING) -> JournalView:
+def view(
+    rank: int,
+    step: int,
+    region: Region | None,
+    *,
+    issued: int = 0,
+    beat: int = 0,
+    state: RankState = RankState.STEPPING,
+) -> JournalView:
     return JournalView(rank, 1, state, Phase.MEASURED, step, region, beat, issued, ())
 
 
@@ -26,5 +34,7 @@ def view(rank: int, step: int, region: Region | None, *, issued: int = 0, beat: 
         ((view(0, 9, None, state=RankState.DONE),), ()),
     ],
 )
-def test_the_rank_that_came_least_far_is_the_one_that_hangs(views: tuple[JournalView | None, ...], hung: tuple[int, ...]) -> None:
+def test_the_rank_that_came_least_far_is_the_one_that_hangs(
+    views: tuple[JournalView | None, ...], hung: tuple[int, ...]
+) -> None:
     assert find_hung(views, now_ns=LATE, started_ns=0, timeout_ns=50) == hung

@@ -71,7 +71,7 @@ def _interval(median: float, spread: float) -> Interval:
 def _rank(rank: int, compute_ms: int, hidden_ms: int, exposed_ms: int, copy_ms: int, idle_ms: int) -> RankBreakdown:
     return RankBreakdown(
         rank=rank,
-        step=31,
+        steps=5,
         step_ns=(compute_ms + exposed_ms + copy_ms + idle_ms) * MS,
         compute_ns=compute_ms * MS,
         comm_ns=(hidden_ms + exposed_ms) * MS,

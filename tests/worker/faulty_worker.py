@@ -1,4 +1,4 @@
-"""The real worker with one planted fault: ``python faulty_worker.py FAULT --order FILE``. The product knows nothing of it."""
+"""The real worker with one planted fault: ``python faulty_worker.py FAULT --order FILE``; unknown to the product."""
 
 import os
 import signal
@@ -45,7 +45,7 @@ def drop(axis: Axis, operation: Operation) -> None:
     named_gloo._forward = forward  # type: ignore[assignment]
 
 
-def delay_gathers(*, skip_one_wait: bool) -> None:
+def delay_gathers(*, skip_one_wait: bool) -> None:  # noqa: C901 - one closure in another, as the patched code is
     """Let all-gathers fill their output 30 ms late, poisoned until then; optionally skip the third wait for one."""
 
     def forward(method: str, of: Operation, payload: int, recorder: Any, waits: Any) -> Callable[..., Any]:

@@ -14,8 +14,12 @@ TENSOR = {"kind": "fsdp2", "shards": 1, "tensor": 2}
 ASYNC = {**FSDP2, "unshard_async_op": True, "forward_prefetch": 1}
 
 
-@pytest.mark.parametrize("parallel", [DDP, FSDP2, TENSOR, ASYNC, {**TENSOR, "shards": 2, "sequence_parallel": True}], ids=str)
-def test_an_honest_run_equals_the_single_process(launch: Callable[..., Any], scenario: Callable[..., Any], parallel: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "parallel", [DDP, FSDP2, TENSOR, ASYNC, {**TENSOR, "shards": 2, "sequence_parallel": True}], ids=str
+)
+def test_an_honest_run_equals_the_single_process(
+    launch: Callable[..., Any], scenario: Callable[..., Any], parallel: dict[str, Any]
+) -> None:
     result = launch(scenario(parallel=parallel, gradient_clip_norm=1.0)).correctness
     assert result.passed
     assert 0 < result.gradient_error < 1e-5
@@ -24,9 +28,16 @@ def test_an_honest_run_equals_the_single_process(launch: Callable[..., Any], sce
 
 @pytest.mark.parametrize(
     ("parallel", "fault"),
-    [(DDP, "drop all-reduce"), (FSDP2, "drop all-gather"), (TENSOR, "drop tensor all-reduce"), (ASYNC, "late gathers, one wait skipped")],
+    [
+        (DDP, "drop all-reduce"),
+        (FSDP2, "drop all-gather"),
+        (TENSOR, "drop tensor all-reduce"),
+        (ASYNC, "late gathers, one wait skipped"),
+    ],
 )
-def test_a_planted_fault_breaks_the_check(launch: Callable[..., Any], scenario: Callable[..., Any], parallel: dict[str, Any], fault: str) -> None:
+def test_a_planted_fault_breaks_the_check(
+    launch: Callable[..., Any], scenario: Callable[..., Any], parallel: dict[str, Any], fault: str
+) -> None:
     assert not launch(scenario(parallel=parallel), fault).correctness.passed
 
 

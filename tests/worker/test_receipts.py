@@ -3,7 +3,6 @@
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,18 +22,39 @@ BASE: dict[str, dict[str, Any]] = {
 ASKED: dict[str, tuple[str, dict[str, Any]]] = {
     "parallel.replicas": ("ddp", {"parallel": {"kind": "ddp", "replicas": 2}}),
     "parallel.bucket_cap_mb": ("ddp", {"parallel": {"kind": "ddp", "replicas": 1, "bucket_cap_mb": 3}}),
-    "parallel.gradient_as_bucket_view": ("ddp", {"parallel": {"kind": "ddp", "replicas": 1, "gradient_as_bucket_view": True}}),
+    "parallel.gradient_as_bucket_view": (
+        "ddp",
+        {"parallel": {"kind": "ddp", "replicas": 1, "gradient_as_bucket_view": True}},
+    ),
     "parallel.static_graph": ("ddp", {"parallel": {"kind": "ddp", "replicas": 1, "static_graph": True}}),
-    "parallel.find_unused_parameters": ("ddp", {"parallel": {"kind": "ddp", "replicas": 1, "find_unused_parameters": True}}),
+    "parallel.find_unused_parameters": (
+        "ddp",
+        {"parallel": {"kind": "ddp", "replicas": 1, "find_unused_parameters": True}},
+    ),
     "parallel.broadcast_buffers": ("ddp", {"parallel": {"kind": "ddp", "replicas": 1, "broadcast_buffers": False}}),
     "parallel.init_sync": ("ddp", {"parallel": {"kind": "ddp", "replicas": 1, "init_sync": False}}),
     "parallel.shards": ("fsdp2", {"parallel": {"kind": "fsdp2", "shards": 2}}),
     "parallel.tensor": ("fsdp2", {"parallel": {"kind": "fsdp2", "shards": 1, "tensor": 2}}),
-    "parallel.sequence_parallel": ("fsdp2", {"parallel": {"kind": "fsdp2", "shards": 1, "tensor": 2, "sequence_parallel": True}}),
-    "parallel.reshard_after_forward": ("fsdp2", {"parallel": {"kind": "fsdp2", "shards": 1, "reshard_after_forward": False}}),
-    "parallel.mixed_precision.param_dtype": ("fsdp2", {"parallel": {"kind": "fsdp2", "shards": 1, "mixed_precision": {"param_dtype": "bfloat16"}}}),
-    "parallel.mixed_precision.reduce_dtype": ("fsdp2", {"parallel": {"kind": "fsdp2", "shards": 1, "mixed_precision": {"reduce_dtype": "bfloat16"}}}),
-    "parallel.mixed_precision.output_dtype": ("fsdp2", {"parallel": {"kind": "fsdp2", "shards": 1, "mixed_precision": {"output_dtype": "bfloat16"}}}),
+    "parallel.sequence_parallel": (
+        "fsdp2",
+        {"parallel": {"kind": "fsdp2", "shards": 1, "tensor": 2, "sequence_parallel": True}},
+    ),
+    "parallel.reshard_after_forward": (
+        "fsdp2",
+        {"parallel": {"kind": "fsdp2", "shards": 1, "reshard_after_forward": False}},
+    ),
+    "parallel.mixed_precision.param_dtype": (
+        "fsdp2",
+        {"parallel": {"kind": "fsdp2", "shards": 1, "mixed_precision": {"param_dtype": "bfloat16"}}},
+    ),
+    "parallel.mixed_precision.reduce_dtype": (
+        "fsdp2",
+        {"parallel": {"kind": "fsdp2", "shards": 1, "mixed_precision": {"reduce_dtype": "bfloat16"}}},
+    ),
+    "parallel.mixed_precision.output_dtype": (
+        "fsdp2",
+        {"parallel": {"kind": "fsdp2", "shards": 1, "mixed_precision": {"output_dtype": "bfloat16"}}},
+    ),
     "parallel.mixed_precision.cast_forward_inputs": (
         "fsdp2",
         {"parallel": {"kind": "fsdp2", "shards": 1, "mixed_precision": {"cast_forward_inputs": False}}},
@@ -81,7 +101,11 @@ def read_receipts(built: Scenario, asked: Scenario) -> dict[str, Receipt]:
 
     plan = make_plan(built, Machine(cpu_cores=1, cuda_devices=0))
     mesh, model = build_mesh(plan), make_model(built, torch.device("cpu"))
-    wrapped: Any = wrap_ddp(model, mesh, built.parallel, plan) if isinstance(built.parallel, Ddp) else wrap_fsdp2(model, mesh, built.parallel)
+    wrapped: Any = (
+        wrap_ddp(model, mesh, built.parallel, plan)
+        if isinstance(built.parallel, Ddp)
+        else wrap_fsdp2(model, mesh, built.parallel)
+    )
     step = make_train_step(built, wrapped.model, Recorder())
     batches = Batches(built, torch.device("cpu"), rows=slice(None))
     for number in range(2):
@@ -128,18 +152,20 @@ def test_every_knob_of_the_schema_has_a_receipt() -> None:
     def knobs(record: Any, prefix: str) -> set[str]:
         return {f"{prefix}.{name}" for name in record.model_fields if name != "kind" and name != "mixed_precision"}
 
-    wanted = {"optimizer.kind", "gradient_clip_norm", *knobs(Precision, "precision"), *knobs(MixedPrecision, "parallel.mixed_precision")}
-    for record in (Ddp, Fsdp2):
-        wanted |= knobs(record, "parallel")
-    for record in (AdamW, Sgd):
-        wanted |= knobs(record, "optimizer")
+    wanted = {
+        "optimizer.kind",
+        "gradient_clip_norm",
+        *knobs(Precision, "precision"),
+        *knobs(MixedPrecision, "parallel.mixed_precision"),
+    }
+    wanted |= knobs(Ddp, "parallel") | knobs(Fsdp2, "parallel") | knobs(AdamW, "optimizer") | knobs(Sgd, "optimizer")
     assert wanted == set(ASKED)
 
 
-def test_prefetch_without_async_unshard_is_said_to_have_no_effect_on_gloo(scenario: Callable[..., Scenario], lone_group: None) -> None:
+def test_prefetch_without_async_unshard_is_said_to_have_no_effect_on_gloo(
+    scenario: Callable[..., Scenario], lone_group: None
+) -> None:
     sections = ASKED["parallel.forward_prefetch"][1]
     receipt = read_receipts(scenario(**sections), scenario(**sections))["parallel.forward_prefetch"]
     assert receipt.outcome is ReceiptOutcome.NO_EFFECT
     assert "unshard_async_op" in receipt.note
-
-

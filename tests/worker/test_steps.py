@@ -65,7 +65,9 @@ def test_phases_run_in_order_and_never_mix(tmp_path: Path, scenario: Callable[..
     assert log == [0, 1, 2, 3, 4, 5, 6, 7, "profiler on", 8, 8, 9, "profiler off"]
     assert view is not None
     assert [(t.step, t.phase) for t in view.timings] == (
-        [(s, Phase.WARMUP) for s in (0, 1, 2)] + [(s, Phase.MEASURED) for s in range(3, 8)] + [(8, Phase.PROFILED), (9, Phase.PROFILED)]
+        [(s, Phase.WARMUP) for s in (0, 1, 2)]
+        + [(s, Phase.MEASURED) for s in range(3, 8)]
+        + [(8, Phase.PROFILED), (9, Phase.PROFILED)]
     )
     times = [t.duration_ns for t in view.timings]
     assert times == [(2 if has_device else 1) * step for step in range(1, 11)], "the unrecorded step is not timed"

@@ -11,7 +11,7 @@ from dtbench.scenario.schema import Transformer as TransformerSettings
 
 
 class Attention(nn.Module):
-    """Causal grouped-query attention; the number of heads is read off the projections, so that a shard of them works too."""
+    """Causal grouped-query attention; the number of heads is read off the projections: a shard of them works too."""
 
     def __init__(self, settings: TransformerSettings) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """A gloo process group that tells the recorder about every collective and gives each a named range in the trace.
 
-torch calls it like any backend: from Python (``torch.distributed``), from C++ (DDP's reducer, functional collectives). It
-forwards each call unchanged to a real ``ProcessGroup`` over gloo and returns gloo's own ``Work``, so waiting, errors
+torch calls it like any backend: from Python (``torch.distributed``), from C++ (DDP's reducer, functional collectives).
+It forwards each call unchanged to a real ``ProcessGroup`` over gloo and returns gloo's own ``Work``, so waiting, errors
 and results are gloo's. See [Note: why gloo is wrapped and NCCL is not] in ``dtbench.worker.recorder``.
 """
 
@@ -68,53 +68,61 @@ def register_named_gloo(recorder: Recorder) -> str:
     return BACKEND_NAME
 
 
-def _make_group_class(recorder: Recorder, waits: "weakref.WeakKeyDictionary[Any, WaitLabel]") -> type:
-    class NamedGloo(dist.ProcessGroup):
-        """Real gloo behind one Python frame per collective."""
+class _Group(dist.ProcessGroup):
+    """What torch asks of a group beside collectives, answered for a real group inside."""
 
-        def __init__(self, inner: dist.ProcessGroup, rank: int, size: int) -> None:
-            super().__init__(rank, size)
-            self._inner = inner
-            self._size = size
-            self._name = ""
-            self._description = ""
+    def __init__(self, inner: dist.ProcessGroup, rank: int, size: int) -> None:
+        super().__init__(rank, size)
+        self._inner = inner
+        self._size = size
+        self._name = ""
+        self._description = ""
 
-        def size(self) -> int:
-            return self._size
+    def size(self) -> int:
+        return self._size
 
-        def getBackendName(self) -> str:  # noqa: N802 - torch's name
-            return BACKEND_NAME
+    def getBackendName(self) -> str:  # noqa: N802 - torch's name
+        return BACKEND_NAME
 
-        def pg_name(self) -> str:
-            return self._name
+    def pg_name(self) -> str:
+        return self._name
 
-        @property
-        def group_name(self) -> str:
-            return self._name
+    @property
+    def group_name(self) -> str:
+        return self._name
 
-        @property
-        def group_desc(self) -> str:
-            return self._description
+    @property
+    def group_desc(self) -> str:
+        return self._description
 
-        def _set_group_name(self, name: str) -> None:
-            self._name = name
-            self._inner._set_group_name(name)
+    def _set_group_name(self, name: str) -> None:
+        self._name = name
+        self._inner._set_group_name(name)
 
-        def _set_group_desc(self, description: str) -> None:
-            self._description = description
-            self._inner._set_group_desc(description)
+    def _set_group_desc(self, description: str) -> None:
+        self._description = description
+        self._inner._set_group_desc(description)
 
-        def _get_backend(self, device: torch.device) -> Any:
-            return self._inner._get_backend(device)
+    def _get_backend(self, device: torch.device) -> Any:
+        return self._inner._get_backend(device)
 
-    for method, (operation, payload) in _METHODS.items():
-        if hasattr(dist.ProcessGroup, method):
-            setattr(NamedGloo, method, _forward(method, operation, payload, recorder, waits))
-    return NamedGloo
+
+def _make_group_class(recorder: Recorder, waits: "weakref.WeakKeyDictionary[Any, WaitLabel]") -> Callable[..., Any]:
+    """Give the group's class: one forwarding method for each collective that this torch has."""
+    forwards = {
+        method: _forward(method, operation, payload, recorder, waits)
+        for method, (operation, payload) in _METHODS.items()
+        if hasattr(dist.ProcessGroup, method)
+    }
+    return type("NamedGloo", (_Group,), forwards)
 
 
 def _forward(
-    method: str, operation: Operation, payload: int, recorder: Recorder, waits: "weakref.WeakKeyDictionary[Any, WaitLabel]"
+    method: str,
+    operation: Operation,
+    payload: int,
+    recorder: Recorder,
+    waits: "weakref.WeakKeyDictionary[Any, WaitLabel]",
 ) -> Callable[..., Any]:
     def call(group: Any, *args: Any, **kwargs: Any) -> Any:
         tensors = tuple(_tensors(args[payload])) if len(args) > payload else ()
@@ -135,7 +143,7 @@ def _forward(
 
 
 def _name_waits(recorder: Recorder, waits: "weakref.WeakKeyDictionary[Any, WaitLabel]") -> None:
-    """Put a named range around every ``Work.wait`` that Python makes in PROFILED steps; C++ waits are seen in the trace otherwise."""
+    """Put a named range around every ``Work.wait`` that Python makes in PROFILED steps; waits in C++ have none."""
     wait = dist.Work.wait
 
     def named_wait(work: Any, *args: Any, **kwargs: Any) -> Any:

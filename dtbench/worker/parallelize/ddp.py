@@ -19,7 +19,6 @@ from dtbench.units import MIB
 from dtbench.vocabulary import Axis, DeviceKind, Purpose
 from dtbench.worker.receipts import compare, without_effect
 
-
 _KNOBS = tuple(name for name in Ddp.model_fields if name not in ("kind", "replicas"))
 
 
@@ -32,8 +31,10 @@ class WrappedDdp:
 
 
 def wrap_ddp(model: nn.Module, mesh: DeviceMesh, parallel: Ddp, plan: Plan) -> WrappedDdp:
-    """Wrap a model; a knob at torch's default is not passed, so that a renamed or deprecated one only matters to who sets it."""
-    knobs = {name: getattr(parallel, name) for name in _KNOBS if getattr(parallel, name) != Ddp.model_fields[name].default}
+    """Wrap a model; a knob at torch's default is not passed: a renamed one only matters to who sets it."""
+    knobs = {
+        name: getattr(parallel, name) for name in _KNOBS if getattr(parallel, name) != Ddp.model_fields[name].default
+    }
     if plan.device is DeviceKind.CUDA:
         knobs["device_ids"] = [next(model.parameters()).device.index]
     with _count_initial_syncs() as syncs, warnings.catch_warnings():
@@ -78,13 +79,21 @@ def read_ddp_receipts(wrapped: WrappedDdp, parallel: Ddp) -> tuple[Receipt, ...]
     broadcast = compare("parallel.broadcast_buffers", parallel.broadcast_buffers, bool(data["broadcast_buffers"]))
     if not any(True for _ in model.module.buffers()):
         broadcast = without_effect(broadcast, "the model has no buffers")
-    unused = compare("parallel.find_unused_parameters", parallel.find_unused_parameters, bool(data["find_unused_parameters"]))
+    unused = compare(
+        "parallel.find_unused_parameters", parallel.find_unused_parameters, bool(data["find_unused_parameters"])
+    )
     if parallel.static_graph and parallel.find_unused_parameters:
         unused = without_effect(unused, "static_graph already knows the unused parameters")
     views = bool(data["gradient_as_bucket_view"])
     return (
         compare("parallel.replicas", parallel.replicas, int(data["world_size"])),
-        compare("parallel.bucket_cap_mb", parallel.bucket_cap_mb, int(data["bucket_cap_bytes"]), expected=cap_bytes, note="in bytes"),
+        compare(
+            "parallel.bucket_cap_mb",
+            parallel.bucket_cap_mb,
+            int(data["bucket_cap_bytes"]),
+            expected=cap_bytes,
+            note="in bytes",
+        ),
         compare("parallel.gradient_as_bucket_view", parallel.gradient_as_bucket_view, views),
         compare("parallel.static_graph", parallel.static_graph, bool(model.static_graph)),
         unused,
@@ -94,10 +103,16 @@ def read_ddp_receipts(wrapped: WrappedDdp, parallel: Ddp) -> tuple[Receipt, ...]
 
 
 def read_ddp_overlap(bucket_bytes: tuple[int, ...], traffic: tuple[Traffic, ...]) -> tuple[OverlapPossible, ...]:
-    """Say that buckets overlap backward, unless they are issued blocking or there is only one, ready when backward is over."""
+    """Say that buckets overlap backward, unless they are issued blocking or there is only one, ready at its end."""
     reduces = [item for item in traffic if item.purpose is Purpose.GRAD_REDUCE]
     if any(item.count_async < item.count for item in reduces):
-        return (OverlapPossible(purpose=Purpose.GRAD_REDUCE, possible=False, reason="all-reduces are issued synchronously"),)
+        return (
+            OverlapPossible(purpose=Purpose.GRAD_REDUCE, possible=False, reason="all-reduces are issued synchronously"),
+        )
     several = len(bucket_bytes) > 1
-    reason = f"{len(bucket_bytes)} buckets, each all-reduced while backward goes on" if several else "one bucket: ready when backward is over"
+    reason = (
+        f"{len(bucket_bytes)} buckets, each all-reduced while backward goes on"
+        if several
+        else "one bucket: ready when backward is over"
+    )
     return (OverlapPossible(purpose=Purpose.GRAD_REDUCE, possible=several, reason=reason),)

@@ -39,20 +39,22 @@ def wrap_fsdp2(model: Any, mesh: DeviceMesh, parallel: Fsdp2) -> ShardedModel:
     settings: dict[str, Any] = {
         "mesh": mesh[Axis.SHARD.value],
         "reshard_after_forward": parallel.reshard_after_forward,
-        "offload_policy": CPUOffloadPolicy(pin_memory=torch.cuda.is_available()) if parallel.cpu_offload else OffloadPolicy(),
+        "offload_policy": CPUOffloadPolicy(pin_memory=torch.cuda.is_available())
+        if parallel.cpu_offload
+        else OffloadPolicy(),
     }
     policy = _mixed_precision_policy(parallel.mixed_precision)
     for layer in model.layers:
         fully_shard(layer, mp_policy=replace(policy, output_dtype=None), **settings)
     fully_shard(model, mp_policy=policy, **settings)
     if parallel.unshard_async_op:
-        model._set_unshard_async_op(True)
+        model._set_unshard_async_op(async_op=True)
     _set_prefetch(model, parallel)
     return ShardedModel(model=model, norm_placements=placements)
 
 
 def _set_prefetch(model: Any, parallel: Fsdp2) -> None:
-    """Name for each unit the next ones in forward and the previous ones in backward; the root runs before and after all."""
+    """Name for each unit the next in forward and the previous in backward; the root runs before and after all."""
     blocks = list(model.layers)
     units = [model, *blocks]
     if parallel.forward_prefetch:
@@ -110,10 +112,20 @@ def read_fsdp2_receipts(sharded: ShardedModel, parallel: Fsdp2, plan: Plan) -> t
         compare("parallel.shards", parallel.shards, root._all_gather_process_group.size()),
         compare("parallel.tensor", parallel.tensor, _tensor_size(groups[0].fsdp_params)),
         compare("parallel.sequence_parallel", parallel.sequence_parallel, sequence),
-        compare("parallel.reshard_after_forward", parallel.reshard_after_forward, reshards, expected=wanted, note="blocks, root"),
+        compare(
+            "parallel.reshard_after_forward",
+            parallel.reshard_after_forward,
+            reshards,
+            expected=wanted,
+            note="blocks, root",
+        ),
         *_mixed_precision_receipts(parallel.mixed_precision, root.mp_policy),
         offload,
-        compare("parallel.unshard_async_op", parallel.unshard_async_op, all(group.unshard_async_op for group in (*groups, root))),
+        compare(
+            "parallel.unshard_async_op",
+            parallel.unshard_async_op,
+            all(group.unshard_async_op for group in (*groups, root)),
+        ),
         *_prefetch_receipts(model, parallel, plan),
     )
 
@@ -128,8 +140,16 @@ def _tensor_size(parameters: list[Any]) -> int:
 
 def _mixed_precision_receipts(asked: MixedPrecision, policy: MixedPrecisionPolicy) -> tuple[Receipt, ...]:
     fields = ("param_dtype", "reduce_dtype", "output_dtype")
-    casts = compare("parallel.mixed_precision.cast_forward_inputs", asked.cast_forward_inputs, policy.cast_forward_inputs)
-    return (*(compare(f"parallel.mixed_precision.{name}", getattr(asked, name), _name(getattr(policy, name))) for name in fields), casts)
+    casts = compare(
+        "parallel.mixed_precision.cast_forward_inputs", asked.cast_forward_inputs, policy.cast_forward_inputs
+    )
+    return (
+        *(
+            compare(f"parallel.mixed_precision.{name}", getattr(asked, name), _name(getattr(policy, name)))
+            for name in fields
+        ),
+        casts,
+    )
 
 
 def _name(dtype: torch.dtype | None) -> str | None:
@@ -162,7 +182,7 @@ def _prefetch_receipts(model: Any, parallel: Fsdp2, plan: Plan) -> tuple[Receipt
 
 
 def read_fsdp2_overlap(parallel: Fsdp2, plan: Plan, traffic: tuple[Traffic, ...]) -> tuple[OverlapPossible, ...]:
-    """Say for each purpose that occurs whether it can run beside compute: from the async flags as issued where they are known."""
+    """Say for each purpose whether it can run beside compute, from the async flags as issued where they are known."""
     notes = []
     if parallel.shards > 1:
         notes += [_unshard_overlap(parallel, plan, traffic), _reduce_overlap(plan, traffic)]
@@ -186,7 +206,9 @@ def _unshard_overlap(parallel: Fsdp2, plan: Plan, traffic: tuple[Traffic, ...]) 
 
 def _reduce_overlap(plan: Plan, traffic: tuple[Traffic, ...]) -> OverlapPossible:
     if plan.device is DeviceKind.CUDA:
-        return OverlapPossible(purpose=Purpose.GRAD_REDUCE, possible=True, reason="own stream, beside the rest of backward")
+        return OverlapPossible(
+            purpose=Purpose.GRAD_REDUCE, possible=True, reason="own stream, beside the rest of backward"
+        )
     is_async = all(item.count_async == item.count for item in traffic if item.purpose is Purpose.GRAD_REDUCE)
     reason = "async_op=True" if is_async else "gloo issues FSDP2's collectives synchronously"
     return OverlapPossible(purpose=Purpose.GRAD_REDUCE, possible=is_async, reason=reason)

@@ -1,7 +1,7 @@
 """What every strategy gives back, and the one place that picks a strategy for a scenario.
 
-To add a strategy: a record in ``scenario/schema.py``, its mesh in ``plan.py`` and traffic in ``traffic.py``, a file here that
-returns a ``Parallelized``, and a case in ``parallelize``. mypy names every ``match`` that lacks it.
+To add a strategy: a record in ``scenario/schema.py``, its mesh in ``plan.py`` and traffic in ``traffic.py``, a file
+here that returns a ``Parallelized``, and a case in ``parallelize``. mypy names every ``match`` that lacks it.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,8 @@ class Parallelized:
         units: FQNs of the FSDP units, the root as ``""``; empty for DDP.
         bucket_bytes: DDP's current bucket sizes in order of issue; empty for others.
         read_receipts: ask torch what became of every knob; call it after MEASURED steps.
-        read_overlap: say for each purpose whether it can run beside compute here, given a step's traffic as issued (empty on NCCL).
+        read_overlap: say for each purpose whether it can run beside compute here, given a step's traffic as issued
+            (empty on NCCL).
     """
 
     model: nn.Module

@@ -1,0 +1,59 @@
+"""The same scenarios on CUDA with NCCL; needs at least one device."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dtbench.analyze.run import summarize_run
+from dtbench.launch.machine import read_machine
+from dtbench.launch.run import Observer, plan_cells, run_scenario
+from dtbench.scenario.catalog import open_scenario
+from dtbench.store.records import ReceiptOutcome, RunStatus
+
+torch = pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.ranks,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine"),
+]
+
+
+def run(name: str, results: Path, *overrides: str) -> Any:
+    file = open_scenario(name, overrides)
+    return summarize_run(run_scenario(file, plan_cells(file, read_machine()), results, observer=Observer()).path)
+
+
+def test_the_one_gpu_preset_runs_and_adds_up(tmp_path: Path) -> None:
+    summary = run("one_gpu", tmp_path, "model.layers=2")
+    assert summary.status is RunStatus.COMPLETE
+    for cell in summary.cells:
+        assert cell.correctness is not None
+        assert cell.correctness.passed
+        assert [r for r in cell.receipts if r.outcome is ReceiptOutcome.DISAGREES] == []
+        (rank,) = cell.ranks
+        assert rank.compute_ns > 0
+        assert rank.compute_ns + rank.exposed_comm_ns + rank.exposed_copy_ns + rank.idle_ns == rank.step_ns
+        assert cell.memory is not None
+        assert cell.memory.allocated_peak_bytes
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+@pytest.mark.parametrize("name", ["ddp", "fsdp2"])
+def test_collectives_over_nccl_equal_the_plan(tmp_path: Path, name: str) -> None:
+    for cell in run(name, tmp_path, "device=cuda").cells:
+        assert cell.correctness is not None
+        assert cell.correctness.passed
+        assert {row.purpose: row.matches_plan for row in cell.purposes if row.matches_plan is False} == {}
+
+
+def test_a_scenario_of_more_ranks_than_devices_is_refused(scenario: Callable[..., Any]) -> None:
+    from dtbench.errors import PlanError
+    from dtbench.plan import make_plan
+
+    machine = read_machine()
+    wanted = {"kind": "ddp", "replicas": 2 * machine.cuda_devices}
+    data = {"global_batch": 2 * machine.cuda_devices, "sequence_length": 8}
+    with pytest.raises(PlanError, match="CUDA devices, one for each rank"):
+        make_plan(scenario(device="cuda", parallel=wanted, data=data), machine)
