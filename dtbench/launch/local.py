@@ -20,8 +20,8 @@ from typing import Any
 from dtbench.errors import LaunchError, MissingError
 from dtbench.launch.watch import Watch, look
 from dtbench.store.finish import finish_launch
-from dtbench.store.journal import JournalView
-from dtbench.store.layout import LaunchFolder
+from dtbench.store.journal import JournalView, RankState
+from dtbench.store.layout import LAUNCHER_VARIABLE, LaunchFolder
 from dtbench.store.records import EventLine, LaunchRecord, RankFailure, RunStatus, WorkerOrder
 from dtbench.store.write import write_record
 from dtbench.vocabulary import DeviceKind
@@ -59,11 +59,16 @@ def launch_ranks(
         except KeyboardInterrupt:
             _fail(order, folder, (), "stopped by the user (Ctrl-C)")
             raise
-    if ended:
-        failures = describe_failures(folder, ended, hung=watch.hung, ranks=order.plan.ranks)
-        reason = _summarize(failures)
-        _fail(order, folder, failures, reason)
-        raise LaunchError(reason)
+    failures = describe_failures(folder, ended, hung=watch.hung, ranks=order.plan.ranks)
+    if not failures:
+        return
+    reason = _summarize(failures)
+    if not order.is_reference and all(folder.rank_record(rank).exists() for rank in range(order.plan.ranks)):
+        # every result was on disk: only leaving the process group went wrong, as gloo's sometimes does
+        finish_launch(folder, _end(order, RunStatus.COMPLETE, reason, failures), ranks=order.plan.ranks)
+        return
+    _fail(order, folder, failures, reason)
+    raise LaunchError(reason)
 
 
 def _timeout_ns(order: WorkerOrder) -> int:
@@ -117,6 +122,7 @@ def _environment(order: WorkerOrder) -> Iterator[None]:
     """
     threads = str(order.plan.threads_per_rank)
     added = {"PYTHONUNBUFFERED": "1", "TORCH_CPP_LOG_LEVEL": "ERROR", "OMP_NUM_THREADS": threads}
+    added[LAUNCHER_VARIABLE] = str(os.getpid())
     if order.plan.device is DeviceKind.CPU and sys.platform in ("linux", "darwin"):
         added["GLOO_SOCKET_IFNAME"] = "lo" if sys.platform == "linux" else "lo0"
     before = dict(os.environ)
@@ -156,16 +162,23 @@ def _collect_logs(logs: Path, folder: LaunchFolder, ranks: int) -> None:
 def describe_failures(
     folder: LaunchFolder, ended: tuple[Ended, ...], *, hung: tuple[int, ...], ranks: int
 ) -> tuple[RankFailure, ...]:
-    """Say of each failed rank what happened, where it was and what it said last; the culprit first.
+    """Say of each failed rank what happened, where it was and what it said last; empty when all went well.
 
-    A rank that hung or died of a signal comes before those that raised, since losing a peer raises in the others; of
-    those that raised, the first to say so comes first; those that were ended by the clean-up come last.
+    The culprit comes first: a rank that left without an error before its work was done; then those that hung or died
+    of a signal, since losing a peer raises in the others; then those that raised, the first to say so first; last those
+    that the clean-up ended.
     """
     views = look(folder, ranks)
-    failures = [_describe(folder, item, views[item.rank], hung=hung) for item in ended]
+    failed = {item.rank for item in ended}
+    early = [
+        rank for rank, view in enumerate(views) if rank not in failed and (not view or view.state is not RankState.DONE)
+    ]
+    everyone = (*ended, *(Ended(rank, 0) for rank in early))
+    failures = [_describe(folder, item, views[item.rank], hung=hung) for item in everyone]
 
-    def blame(failure: RankFailure) -> tuple[bool, bool, int]:
-        return failure.what == _VICTIM, failure.what == _RAISED, _failed_unix_ns(folder, failure.rank)
+    def blame(failure: RankFailure) -> tuple[bool, bool, bool, int]:
+        is_late = failure.what in (_RAISED, _VICTIM)
+        return failure.what != _LEFT, failure.what == _VICTIM, is_late, _failed_unix_ns(folder, failure.rank)
 
     return tuple(sorted(failures, key=blame))
 
@@ -180,18 +193,20 @@ def _failed_unix_ns(folder: LaunchFolder, rank: int) -> int:
 
 
 _RAISED = "raised"
+_LEFT = "left without an error before its work was done"
 _VICTIM = "ended because another rank failed"
 
 
 def _describe(folder: LaunchFolder, ended: Ended, view: JournalView | None, *, hung: tuple[int, ...]) -> RankFailure:
+    raised = _failed_unix_ns(folder, ended.rank) < sys.maxsize
     if ended.rank in hung:
         what = "hung"
     elif ended.exit_code == -signal.SIGTERM:
         what = _VICTIM
-    elif ended.exit_code < 0:
+    elif ended.exit_code < 0 and not raised:  # gloo may abort a process that leaves because of an exception
         what = f"killed by {signal.Signals(-ended.exit_code).name}"
     else:
-        what = _RAISED
+        what = _RAISED if ended.exit_code else _LEFT
     return RankFailure(
         rank=ended.rank,
         what=what,
@@ -237,13 +252,16 @@ def _summarize(failures: tuple[RankFailure, ...]) -> str:
 
 
 def _fail(order: WorkerOrder, folder: LaunchFolder, failures: tuple[RankFailure, ...], reason: str) -> None:
-    record = LaunchRecord(
+    finish_launch(folder, _end(order, RunStatus.FAILED, reason, failures), ranks=order.plan.ranks)
+
+
+def _end(order: WorkerOrder, status: RunStatus, reason: str, failures: tuple[RankFailure, ...]) -> LaunchRecord:
+    return LaunchRecord(
         cell=order.cell,
         index=order.index,
-        status=RunStatus.FAILED,
+        status=status,
         started_unix_ns=order.launched_unix_ns,
         duration_ns=time.time_ns() - order.launched_unix_ns,
         reason=reason,
         failures=failures,
     )
-    finish_launch(folder, record, ranks=order.plan.ranks)

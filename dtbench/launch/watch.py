@@ -14,9 +14,11 @@ from dataclasses import dataclass
 
 from dtbench.store.journal import JournalView, RankState, read_journal
 from dtbench.store.layout import LaunchFolder
+from dtbench.units import NS_PER_S
 from dtbench.vocabulary import Region
 
 POLL_S = 0.25
+START_TIMEOUT_NS = 300 * NS_PER_S
 _STACK_DUMP_S = 1.0
 _REGIONS = (None, *Region)
 
@@ -90,10 +92,13 @@ def find_hung(
     """Give the ranks that came least far when no rank has shown life within the timeout; empty while any has.
 
     Least far: the lowest step, then the fewest collectives issued, then the earliest region. A rank that is done does
-    not count; one that has not begun counts as silent since the start.
+    not count; one that has not begun counts as silent since the start. Until all have begun to step, the timeout is at
+    least ``START_TIMEOUT_NS``: imports from a cold disk and large models take their time.
     """
     waiting = {rank: view for rank, view in enumerate(views) if view is None or view.state is not RankState.DONE}
     beats = [max(view.beat_unix_ns, started_ns) if view else started_ns for view in waiting.values()]
+    if any(view is None or view.state is RankState.STARTING for view in waiting.values()):
+        timeout_ns = max(timeout_ns, START_TIMEOUT_NS)
     if not waiting or any(now_ns - beat <= timeout_ns for beat in beats):
         return ()
     least = min(_how_far(view) for view in waiting.values())

@@ -157,10 +157,8 @@ def overlap_word(row: PurposeSummary) -> str:
 
 
 def overlap_sentence(row: PurposeSummary) -> str:
-    """Say by what mechanism a purpose's collectives can be hidden here, or why not."""
-    if row.overlap_possible is None:
-        return f"nobody can tell whether it can overlap: {row.overlap_reason}"
-    return f"{'can overlap' if row.overlap_possible else 'cannot overlap'}: {row.overlap_reason}"
+    """Say whether a purpose's collectives can be hidden here, and by what mechanism or why not."""
+    return f"{overlap_word(row)}: {row.overlap_reason}"
 
 
 def correctness_words(result: CorrectnessResult | None) -> str:

@@ -214,8 +214,10 @@ def _overlap_lines(purposes: tuple[PurposeSummary, ...]) -> Iterator[Text]:
     for row in purposes:
         if row.overlap_reason:
             by_reason.setdefault(sentences.overlap_sentence(row), []).append(row.purpose.value)
+    if by_reason:
+        yield Text("overlap possible here?", style="dim")
     for reason, names in by_reason.items():
-        yield Text(f"{', '.join(names)} {reason}")
+        yield Text.assemble(("  " + ", ".join(names), "bold"), f"  {reason}")
 
 
 def render_checks(cell: CellSummary) -> RenderableType:

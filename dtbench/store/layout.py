@@ -18,6 +18,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+LAUNCHER_VARIABLE = "DTBENCH_LAUNCHER_PID"
+"""Environment variable that tells a rank which process started it; absent under torchrun."""
+
 TRACE_SUFFIXES = (".pt.trace.json.gz", ".pt.trace.json")
 
 

@@ -114,7 +114,8 @@ class RankRecord(Record):
         losses: this rank's loss of each step of the warm-up's first five, then of MEASURED, then of PROFILED steps.
         traffic: one step's collectives, as recorded in the last MEASURED step (empty where the backend is not wrapped).
         traffic_is_stable: every MEASURED step issued exactly these.
-        bucket_bytes_per_step: DDP's bucket sizes in order of issue, for each WARMUP step and the last MEASURED one.
+        bucket_bytes_per_step: sizes of the gradient collectives in order of issue (DDP's buckets, FSDP2's units where
+            gloo shows them), for each WARMUP step and the last MEASURED one.
         fsdp_units: FQNs in the order in which forward first unsharded them; ``""`` is the root.
     """
 

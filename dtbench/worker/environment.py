@@ -12,6 +12,7 @@ import psutil
 import torch
 import torch.distributed as dist
 
+from dtbench.store.layout import LAUNCHER_VARIABLE
 from dtbench.store.records import Device, Environment
 
 TESTED_TORCH = ("2.11", "2.12", "2.13")
@@ -48,8 +49,12 @@ def redact(variables: dict[str, str]) -> dict[str, str]:
 
 def die_with_parent() -> None:
     """Ask Linux to kill this process when its launcher dies, so that a killed launcher leaves no rank behind."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if sys.platform != "linux":
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    launcher = os.environ.get(LAUNCHER_VARIABLE)
+    if launcher is not None and int(launcher) != os.getppid():
+        raise SystemExit("the launcher was gone before this rank had started")
 
 
 def _notes() -> list[str]:

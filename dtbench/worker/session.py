@@ -102,6 +102,7 @@ class Session:
         self._device = make_device(order.plan, rank)
         self._batches: dict[int, Batch] = {}
         self._first_step_unix_ns = 0
+        self._buckets: list[tuple[int, ...]] = []
 
     def run(self) -> RankRecord:
         """Build, warm up, measure, profile; gives what this rank found out."""
@@ -139,11 +140,16 @@ class Session:
             f"dtbench/{self._order.cell}/{self._order.index}", dist.distributed_c10d._get_default_store()
         )
         judge = WarmupJudge(self._plan, self._rank.rank, store)
+
+        def see(duration_ns: int, issues: tuple[Issue, ...]) -> WarmupEnd | None:
+            self._buckets.append(bucket_bytes(issues) or parallel.bucket_bytes())
+            return judge.judge(duration_ns, (issues, parallel.bucket_bytes()))
+
         trace = self._folder.trace(self._rank.rank, time.time_ns())
         return Phases(
             plan=self._plan,
             loop=StepLoop(self._recorder, self._journal, self._make_clock(), prepare, train),
-            judge=lambda duration_ns, issues: judge.judge(duration_ns, (issues, parallel.bucket_bytes())),
+            judge=see,
             say=self._say,
             capture=lambda: capture(self._plan.device, self._recorder, trace),
         )
@@ -179,7 +185,7 @@ class Session:
             traffic_is_stable=len(set(measured.issues)) == 1,
             overlap_possible=parallel.read_overlap(traffic) if self._plan.ranks > 1 else (),
             process_groups=groups,
-            bucket_bytes_per_step=tuple(bucket_bytes(issues) for issues in (*warmup.issues, measured.issues[-1])),
+            bucket_bytes_per_step=(*self._buckets, bucket_bytes(measured.issues[-1]) or parallel.bucket_bytes()),
             fsdp_units=parallel.units,
         )
 

@@ -25,7 +25,8 @@ pytestmark = pytest.mark.ranks
         ("raise", "raised", "planted: the data loader lost its file"),
         ("segfault", "killed by SIGSEGV", "Segmentation fault"),
         ("kill", "killed by SIGKILL", ""),
-        ("hang", "hung", "time.sleep"),
+        ("hang", "hung", "faulty_worker.py"),
+        ("exit", "left without an error before its work was done", ""),
     ],
 )
 def test_a_broken_rank_is_named_with_its_step_and_last_words(
@@ -37,8 +38,6 @@ def test_a_broken_rank_is_named_with_its_step_and_last_words(
         "profiled_steps": 1,
         "stall_timeout_s": 4,
     }
-    if fault == "hang":
-        word = "faulty_worker.py"
     with pytest.raises(LaunchError, match=f"rank 1 {what}, last seen in step 10 \\(MEASURED, backward\\)"):
         launch(scenario(correctness={"enabled": False}, measure=measure), fault)
     folder = LaunchFolder(tmp_path / "launch0")

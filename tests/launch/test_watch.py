@@ -2,7 +2,7 @@
 
 import pytest
 
-from dtbench.launch.watch import find_hung
+from dtbench.launch.watch import START_TIMEOUT_NS, find_hung
 from dtbench.store.journal import JournalView, RankState
 from dtbench.vocabulary import Phase, Region
 
@@ -28,7 +28,7 @@ def view(
         ((view(0, 5, Region.BACKWARD, issued=9), view(1, 5, Region.BACKWARD, issued=8)), (1,)),
         ((view(0, 5, Region.FORWARD), view(1, 5, Region.BACKWARD)), (0,)),
         ((view(0, 5, Region.FORWARD), view(1, 5, Region.FORWARD)), (0, 1)),
-        ((view(0, 5, Region.FORWARD), None), (1,)),
+        ((view(0, 5, Region.FORWARD), None), ()),
         ((view(0, 5, Region.FORWARD), view(1, 2, None, state=RankState.DONE)), (0,)),
         ((view(0, 5, Region.FORWARD, beat=LATE), view(1, 2, None)), ()),
         ((view(0, 9, None, state=RankState.DONE),), ()),
@@ -38,3 +38,9 @@ def test_the_rank_that_came_least_far_is_the_one_that_hangs(
     views: tuple[JournalView | None, ...], hung: tuple[int, ...]
 ) -> None:
     assert find_hung(views, now_ns=LATE, started_ns=0, timeout_ns=50) == hung
+
+
+def test_a_rank_that_never_begins_is_given_longer_and_then_blamed() -> None:
+    views = (view(0, 0, None, state=RankState.STARTING, beat=50), None)
+    assert find_hung(views, now_ns=START_TIMEOUT_NS, started_ns=0, timeout_ns=50) == ()
+    assert find_hung(views, now_ns=START_TIMEOUT_NS + 51, started_ns=0, timeout_ns=50) == (1,)
