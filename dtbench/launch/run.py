@@ -169,7 +169,7 @@ def _run_launch(run: _Run, cell: CellRecord, index: int) -> None:
         run.failures[cell.name] = str(error)
         run.observer.on_failure(cell.name, str(error))
         return
-    if not run.folder.environment.exists():
+    if folder.environment.exists() and not run.folder.environment.exists():
         write_text(run.folder.environment, folder.environment.read_text(encoding="utf-8"))
 
 

@@ -149,7 +149,7 @@ Parallel = Annotated[Ddp | Fsdp2, Discriminator("kind")]
 class Warmup(Record):
     """Warm-up ends when communication and step time are seen to be stable, not after a fixed count."""
 
-    min_steps: Annotated[int, Field(ge=6)] = 8
+    min_steps: Annotated[int, Field(ge=8)] = 8
     """At least this many; the first steps are also the ones that are checked against a single process."""
     max_steps: PositiveInt = 60
     """Give up waiting for a stable step time, and say so in the report."""
