@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -37,3 +38,15 @@ def test_looking_at_scenarios_loads_nothing_heavy(arguments: list[str]) -> None:
 def test_reading_and_planning_scenarios_needs_no_console() -> None:
     loaded = loaded_by("import dtbench.scenario.catalog, dtbench.plan")
     assert not loaded & (_HEAVY | {"typer", "rich"})
+
+
+def test_the_tested_torch_is_the_one_that_the_extra_asks_for() -> None:
+    import tomllib
+
+    from dtbench.store.records import TESTED_TORCH, is_tested_torch
+
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    first, last = (".".join(map(str, version)) for version in TESTED_TORCH)
+    assert project["optional-dependencies"]["run"] == [f"torch>={first},<{last}"]
+    assert is_tested_torch("2.13.0+cpu")
+    assert not is_tested_torch("2.14.0")

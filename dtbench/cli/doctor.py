@@ -71,10 +71,11 @@ def check_software(torch: "Torch | NoTorch") -> list[Finding]:
 
 
 def _check_torch(torch: "Torch") -> list[Finding]:
-    from dtbench.cli.torch_probe import TESTED_BELOW, TESTED_FROM
+    from dtbench.store.records import TESTED_TORCH
     from dtbench.units import format_bytes
 
-    tested = f"torch >={TESTED_FROM[0]}.{TESTED_FROM[1]},<{TESTED_BELOW[0]}.{TESTED_BELOW[1]}"
+    first, last = (".".join(map(str, version)) for version in TESTED_TORCH)
+    tested = f"torch >={first},<{last}"
     untested = f"dtbench was tested with {tested}; others may work, and each run records a warning"
     no_gloo = "CPU runs need a torch that was built with gloo"
     devices = [

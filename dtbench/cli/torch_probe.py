@@ -7,9 +7,6 @@ from dataclasses import asdict, dataclass
 
 TIMEOUT_S = 60.0
 
-TESTED_FROM, TESTED_BELOW = (2, 11), (2, 14)
-"""As the extra ``run`` in pyproject.toml: dtbench wraps private functions, which move between versions."""
-
 _QUESTION = """
 import json, torch
 import torch.distributed as dist
@@ -52,8 +49,9 @@ class Torch:
     @property
     def is_tested(self) -> bool:
         """Tell whether dtbench was tested with this version."""
-        major, minor = self.version.split(".")[:2]
-        return TESTED_FROM <= (int(major), int(minor)) < TESTED_BELOW
+        from dtbench.store.records import is_tested_torch
+
+        return is_tested_torch(self.version)
 
     def to_document(self) -> dict[str, object]:
         """Give what there is as plain values for JSON."""

@@ -10,6 +10,18 @@ from dtbench.vocabulary import Axis, Operation, Purpose
 
 FORMAT_VERSION = 1
 
+TESTED_TORCH = ((2, 11), (2, 14))
+"""Versions of torch that dtbench was tested with, first included, last excluded; as the extra ``run`` asks for.
+
+Closed, because private functions are wrapped, and these move between versions.
+"""
+
+
+def is_tested_torch(version: str) -> bool:
+    """Tell whether a version such as ``2.13.0+cpu`` is in the tested range."""
+    major, minor = version.split(".")[:2]
+    return TESTED_TORCH[0] <= (int(major), int(minor)) < TESTED_TORCH[1]
+
 
 class RunStatus(StrEnum):
     """How far a run or a launch came."""

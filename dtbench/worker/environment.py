@@ -13,9 +13,8 @@ import torch
 import torch.distributed as dist
 
 from dtbench.store.layout import LAUNCHER_VARIABLE
-from dtbench.store.records import Device, Environment
+from dtbench.store.records import TESTED_TORCH, Device, Environment, is_tested_torch
 
-TESTED_TORCH = ("2.11", "2.12", "2.13")
 _PREFIXES = ("NCCL_", "GLOO_", "TORCH_", "PYTORCH_", "CUDA_", "OMP_", "MKL_", "KINETO_", "TP_", "UCX_", "FI_")
 _SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|ACCESS_?KEY|AUTH", re.IGNORECASE)
 _PACKAGES = ("dtbench", "torch", "numpy", "triton", "transformers")
@@ -58,11 +57,12 @@ def die_with_parent() -> None:
 
 
 def _notes() -> list[str]:
-    version = ".".join(torch.__version__.split(".")[:2])
-    if version in TESTED_TORCH:
+    if is_tested_torch(torch.__version__):
         return []
-    tested = f"{TESTED_TORCH[0]} to {TESTED_TORCH[-1]}"
-    return [f"torch {torch.__version__} is outside the tested range {tested}: private functions may have moved"]
+    first, last = (".".join(map(str, version)) for version in TESTED_TORCH)
+    return [
+        f"torch {torch.__version__} is outside the tested range >={first},<{last}: private functions may have moved"
+    ]
 
 
 def _packages() -> dict[str, str]:

@@ -73,26 +73,13 @@ class TrainStep:
 
 def make_optimizer(settings: Optimizer, model: nn.Module) -> torch.optim.Optimizer:
     """Build the optimizer over the parameters as the strategy left them."""
+    kind: type[torch.optim.Optimizer]
     match settings:
         case AdamW():
-            return torch.optim.AdamW(
-                model.parameters(),
-                lr=settings.lr,
-                betas=settings.betas,
-                eps=settings.eps,
-                weight_decay=settings.weight_decay,
-                foreach=settings.foreach,
-                fused=settings.fused,
-            )
+            kind = torch.optim.AdamW
         case Sgd():
-            return torch.optim.SGD(
-                model.parameters(),
-                lr=settings.lr,
-                momentum=settings.momentum,
-                weight_decay=settings.weight_decay,
-                foreach=settings.foreach,
-                fused=settings.fused,
-            )
+            kind = torch.optim.SGD
+    return kind(model.parameters(), **settings.model_dump(exclude={"kind"}))
 
 
 def read_training_receipts(step: TrainStep, scenario: Scenario) -> tuple[Receipt, ...]:
