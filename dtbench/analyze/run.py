@@ -6,12 +6,12 @@ import pandas as pd
 
 from dtbench.analyze.launch_tables import LaunchTables, analyze_launch, read_tables
 from dtbench.analyze.summarize_cell import CellData, LaunchData, summarize_cell
-from dtbench.analyze.summary import RunSummary
+from dtbench.analyze.summary import CellSummary, RunSummary
 from dtbench.analyze.tables import STEPS
 from dtbench.errors import StoreError
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.read import is_incomplete, read_environment, read_launch, read_rank_records, read_run, read_steps
-from dtbench.store.records import CellRecord, Environment, RunRecord
+from dtbench.store.records import CellRecord, Environment, RunRecord, RunStatus
 
 INCOMPLETE = "incomplete: it still runs, or it was killed before it could say how it ended"
 
@@ -27,19 +27,30 @@ def summarize_run(path: Path) -> RunSummary:
     run = read_run(path)
     environment = _read_environment(path)
     device = _name_device(environment, run)
+    cells = tuple(summarize_cell(_read_cell(path, run, cell), device) for cell in run.cells)
+    status, reason = _status(run, cells)
     return RunSummary(
         name=run.name,
         run_id=run.run_id,
         question=run.question,
         path=str(path),
-        status=run.status,
-        reason=INCOMPLETE if is_incomplete(run) else run.reason,
+        status=status,
+        reason=reason,
         overrides=run.overrides,
         torch=environment.torch if environment else "unknown",
         host=environment.host if environment else "unknown",
         device=device,
-        cells=tuple(summarize_cell(_read_cell(path, run, cell), device) for cell in run.cells),
+        cells=cells,
     )
+
+
+def _status(run: RunRecord, cells: tuple[CellSummary, ...]) -> tuple[RunStatus, str | None]:
+    """Give how a run ended; one that never said so is complete all the same when every launch is (torchrun ran them)."""
+    if not is_incomplete(run):
+        return run.status, run.reason
+    if cells and all(cell.status is RunStatus.COMPLETE for cell in cells):
+        return RunStatus.COMPLETE, None
+    return run.status, INCOMPLETE
 
 
 def analyze_run(path: Path) -> dict[tuple[str, int], LaunchTables]:

@@ -91,7 +91,9 @@ def test_the_same_worker_runs_under_plain_torchrun(folder: Path) -> None:
         subprocess.run(launcher, check=True, capture_output=True, timeout=120, cwd=folder)
     report = dtbench(folder, "report", comment.split("dtbench report ")[1], "--json")
     assert report.returncode == 0, report.stderr
-    cells = json.loads(report.stdout)["cells"]
+    summary = json.loads(report.stdout)
+    assert summary["status"] == "complete", "every launch is, though no launcher of ours said so"
+    cells = summary["cells"]
     assert [cell["correctness"]["passed"] for cell in cells] == [True, True]
     assert all(cell["step_time"]["count"] == 4 for cell in cells)
 
