@@ -45,7 +45,7 @@ def summarize_run(path: Path) -> RunSummary:
 
 
 def _status(run: RunRecord, cells: tuple[CellSummary, ...]) -> tuple[RunStatus, str | None]:
-    """Give how a run ended; one that never said so is complete all the same when every launch is (torchrun ran them)."""
+    """Give how a run ended; one that never said so is complete when every launch is (torchrun ran them)."""
     if not is_incomplete(run):
         return run.status, run.reason
     if cells and all(cell.status is RunStatus.COMPLETE for cell in cells):
