@@ -7,20 +7,22 @@ would. The expected traffic (``dtbench.traffic``) is the formula that a run's re
 import json
 from collections.abc import Iterator
 from math import prod
+from typing import assert_never
 
 from dtbench.errors import PlanError
 from dtbench.record import Record
-from dtbench.scenario.schema import Ddp, Fsdp2, Scenario, Transformer
-from dtbench.traffic import PlannedTraffic, list_parameters, plan_traffic
-from dtbench.units import NS_PER_S
+from dtbench.scenario.schema import AdamW, Ddp, Fsdp2, Scenario, Sgd, Transformer
+from dtbench.traffic import DTYPE_BYTES, PlannedTraffic, list_parameters, plan_traffic
+from dtbench.units import NS_PER_S, format_bytes
 from dtbench.vocabulary import Axis, DeviceKind
 
 
 class Machine(Record):
-    """What a plan needs to know about where it will run."""
+    """What a plan needs to know about where it will run; ``memory_bytes`` of the host, None: not asked."""
 
     cpu_cores: int
     cuda_devices: int
+    memory_bytes: int | None = None
 
 
 class MeshAxis(Record):
@@ -75,7 +77,9 @@ def make_plan(scenario: Scenario, machine: Machine) -> Plan:
     ranks = prod(axis.size for axis in mesh)
     problems = list(_find_problems(scenario))
     if device is DeviceKind.CUDA and ranks > machine.cuda_devices:
-        problems.append(_too_few_gpus(scenario, ranks, machine.cuda_devices))
+        problems.append(_too_few_gpus(scenario, ranks, machine))
+    if device is DeviceKind.CPU and machine.memory_bytes is not None:
+        problems += _check_host_memory(scenario, ranks, machine.memory_bytes)
     if problems:
         raise PlanError("\n".join(problems))
     data_ranks = prod(axis.size for axis in mesh if axis.name is not Axis.TENSOR)
@@ -119,7 +123,7 @@ def plan_reference(scenario: Scenario, plan: Plan) -> tuple[Scenario, Plan]:
         "precision": {"dtype": "float32"},
     }
     single = Scenario.model_validate_json(json.dumps(fields))
-    cores = plan.threads_per_rank * plan.ranks
+    cores = plan.threads_per_rank * plan.ranks  # memory is not asked again: the ranks themselves need more
     return single, make_plan(single, Machine(cpu_cores=cores, cuda_devices=1 if plan.device is DeviceKind.CUDA else 0))
 
 
@@ -145,6 +149,34 @@ def count_flops(scenario: Scenario) -> int:
         matrices += model.vocab_size * model.dim
     per_token = 6 * matrices + 12 * model.layers * model.dim * data.sequence_length
     return per_token * data.global_batch * data.sequence_length
+
+
+def estimate_state_bytes(scenario: Scenario) -> int:
+    """Give the least that one rank must hold: the whole model while it is built, or all its training state.
+
+    Activations, buckets and gathered parameters come on top.
+    """
+    numel = sum(parameter.numel for parameter in list_parameters(scenario.model))
+    match scenario.optimizer:
+        case AdamW():
+            copies = 4
+        case Sgd(momentum=momentum):
+            copies = 3 if momentum else 2
+    match scenario.parallel:
+        case Ddp():
+            shards = 1
+        case Fsdp2(shards=along, tensor=tensor):
+            shards = along * tensor
+    return max(numel * DTYPE_BYTES["float32"], copies * numel * DTYPE_BYTES[scenario.precision.dtype] // shards)
+
+
+def _check_host_memory(scenario: Scenario, ranks: int, memory_bytes: int) -> Iterator[str]:
+    needed = ranks * estimate_state_bytes(scenario)
+    if needed > memory_bytes:
+        yield (
+            f"{ranks} ranks need at least {format_bytes(needed)} for weights, gradients and optimizer state, and this "
+            f"machine has {format_bytes(memory_bytes)}; make the model smaller, for example with --set model.layers=..."
+        )
 
 
 def _choose_device(scenario: Scenario, machine: Machine) -> DeviceKind:
@@ -176,6 +208,8 @@ def _find_problems(scenario: Scenario) -> Iterator[str]:
             pass
         case Fsdp2():
             yield from _check_tensor_parallel(scenario, scenario.parallel)
+        case _:
+            assert_never(scenario.parallel)
 
 
 def _check_model(model: Transformer) -> Iterator[str]:
@@ -215,9 +249,12 @@ def _check_tensor_parallel(scenario: Scenario, parallel: Fsdp2) -> Iterator[str]
         )
 
 
-def _too_few_gpus(scenario: Scenario, ranks: int, cuda_devices: int) -> str:
+def _too_few_gpus(scenario: Scenario, ranks: int, machine: Machine) -> str:
+    cuda_devices = machine.cuda_devices
     found = "no CUDA device" if not cuda_devices else f"{cuda_devices} CUDA device{'s' if cuda_devices > 1 else ''}"
     instead = "`--set device=cpu` runs the same ranks over gloo on this machine's cores"
+    if machine.memory_bytes is not None and any(_check_host_memory(scenario, ranks, machine.memory_bytes)):
+        instead = "its ranks do not fit into this machine's memory either; `dtbench list` names smaller ones"
     if cuda_devices:
         field = "parallel.replicas" if isinstance(scenario.parallel, Ddp) else "parallel.shards"
         instead += f"; or let it fit with a smaller `--set {field}=...` ({found} here)"

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil, prod
-from typing import Final
+from typing import Final, assert_never
 
 from dtbench.record import Record
 from dtbench.scenario.schema import Ddp, Fsdp2, Scenario, Transformer
@@ -96,6 +96,8 @@ def plan_traffic(scenario: Scenario) -> tuple[PlannedTraffic, ...]:
             sharded = _fsdp2_traffic(scenario, scenario.parallel, parameters)
             cut = _tensor_traffic(scenario, scenario.parallel, parameters)
             traffic = (*sharded, *cut, *_clip_traffic(scenario, scenario.parallel, parameters))
+        case _:
+            assert_never(scenario.parallel)
     return _sum_traffic(traffic)
 
 

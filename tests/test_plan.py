@@ -138,3 +138,19 @@ def test_parameters_are_listed_as_the_module_has_them(scenario: Make) -> None:
         found = {name: tuple(parameter.shape) for name, parameter in Transformer(settings).named_parameters()}
         assert found == {parameter.name: parameter.shape for parameter in list_parameters(settings)}
         assert list(found) == [parameter.name for parameter in list_parameters(settings)]
+
+
+def test_a_model_that_cannot_fit_is_refused_before_it_is_built(scenario: Make) -> None:
+    huge = scenario(model={"dim": 2**20, "heads": 8, "ffn_dim": 2**20})
+    machine = Machine(cpu_cores=2, cuda_devices=0, memory_bytes=2**34)
+    with pytest.raises(PlanError, match=r"2 ranks need at least .* TiB .* this machine has 16.0 GiB"):
+        make_plan(huge, machine)
+    assert make_plan(scenario(), machine).ranks == 2
+
+
+def test_a_gpu_scenario_that_fits_nowhere_here_gets_no_false_advice(scenario: Make) -> None:
+    huge = scenario(device="cuda", model={"dim": 2**20, "heads": 8, "ffn_dim": 2**20})
+    with pytest.raises(PlanError) as error:
+        make_plan(huge, Machine(cpu_cores=2, cuda_devices=0, memory_bytes=2**34))
+    assert "device=cpu" not in str(error.value)
+    assert "do not fit" in str(error.value)

@@ -69,12 +69,12 @@ def analyze_launch(
 
 
 def read_tables(folder: LaunchFolder) -> LaunchTables:
-    """Read the derived tables of a launch, or make them where one is missing.
+    """Read the derived tables of a launch, or make them where one is missing or older than a trace.
 
     A folder that cannot be written is no reason not to answer: the tables are then made and not kept, and a note says
     so.
     """
-    if not all(path.exists() for path in folder.derived):
+    if not _are_current(folder):
         try:
             return analyze_launch(folder)
         except StoreError as error:
@@ -91,14 +91,23 @@ def read_tables(folder: LaunchFolder) -> LaunchTables:
     )
 
 
+def _are_current(folder: LaunchFolder) -> bool:
+    if not all(path.exists() for path in folder.derived):
+        return False
+    made = min(path.stat().st_mtime_ns for path in folder.derived)
+    return all(path.stat().st_mtime_ns <= made for path in folder.find_traces().values() if path.stat().st_size)
+
+
 def derive_tables(
     folder: LaunchFolder, process_groups: Mapping[int, Mapping[str, Axis | None]] | None = None
 ) -> LaunchTables:
     """Make the tables without writing them; a trace that cannot be read is left out, and a note says so."""
     groups = _recorded_groups(folder) if process_groups is None else process_groups
     analyses: list[TraceAnalysis] = []
-    notes: list[str] = []
-    for rank, path in folder.find_traces().items():
+    traces = folder.find_traces()
+    absent = sorted({record.rank for record in read_rank_records(folder)} - set(traces))
+    notes = [f"rank {rank} is left out: it has no trace" for rank in absent]
+    for rank, path in traces.items():
         try:
             analyses.append(analyze_trace(read_trace(path), rank=rank, process_groups=groups.get(rank)))
         except TraceError as error:

@@ -8,9 +8,17 @@ from dtbench.analyze.launch_tables import LaunchTables, analyze_launch, read_tab
 from dtbench.analyze.summarize_cell import CellData, LaunchData, summarize_cell
 from dtbench.analyze.summary import CellSummary, RunSummary
 from dtbench.analyze.tables import STEPS
-from dtbench.errors import StoreError
+from dtbench.errors import StoreError, TraceError
 from dtbench.store.layout import LaunchFolder, RunFolder
-from dtbench.store.read import is_incomplete, read_environment, read_launch, read_rank_records, read_run, read_steps
+from dtbench.store.read import (
+    is_incomplete,
+    read_environment,
+    read_launch,
+    read_launch_environment,
+    read_rank_records,
+    read_run,
+    read_steps,
+)
 from dtbench.store.records import CellRecord, Environment, RunRecord, RunStatus
 
 INCOMPLETE = "incomplete: it still runs, or it was killed before it could say how it ended"
@@ -54,18 +62,25 @@ def _status(run: RunRecord, cells: tuple[CellSummary, ...]) -> tuple[RunStatus, 
 
 
 def analyze_run(path: Path) -> dict[tuple[str, int], LaunchTables]:
-    """Delete the derived tables of every launch of a run and make them again; by cell and launch.
+    """Make the derived tables of every launch of a run again and replace the old ones; by cell and launch.
+
+    A launch without traces keeps the tables that it has.
 
     Raises:
         StoreError: this is no run, or its folder cannot be written.
+        TraceError: the run has no traces at all, or none of them can be read; its tables stay as they were.
     """
-    made = {}
-    for cell in read_run(path).cells:
-        for index in cell.launches:
-            folder = RunFolder(path).launch(cell.name, index)
-            for table in folder.derived:
-                table.unlink(missing_ok=True)
-            made[cell.name, index] = analyze_launch(folder)
+    launches = {
+        (cell.name, index): RunFolder(path).launch(cell.name, index)
+        for cell in read_run(path).cells
+        for index in cell.launches
+    }
+    made = {key: analyze_launch(folder) for key, folder in launches.items() if folder.find_traces()}
+    if not made:
+        raise TraceError(f"{path}: there are no traces to make tables from; the tables stay as they are")
+    if not any(len(tables.overlap) for tables in made.values()):
+        notes = "; ".join(note for tables in made.values() for note in tables.notes)
+        raise TraceError(f"{path}: no trace of this run can be used, its tables stay as they are: {notes}")
     return made
 
 
@@ -75,7 +90,8 @@ def _read_environment(path: Path) -> Environment | None:
     except StoreError:
         if RunFolder(path).environment.exists():
             raise
-        return None  # a run that failed before its first launch ended has none
+    written = sorted(path.glob("cells/*/launch*/ranks/env.json"))  # torchrun ran it: nobody has copied it yet
+    return read_launch_environment(written[0]) if written else None
 
 
 def _name_device(environment: Environment | None, run: RunRecord) -> str:

@@ -12,9 +12,9 @@ import pandas as pd
 
 from dtbench.analyze.launch_tables import LaunchTables, sum_counts
 from dtbench.analyze.peaks import peak_flops
-from dtbench.analyze.statistics import summarize, summarize_ratio
+from dtbench.analyze.statistics import summarize, summarize_launches, summarize_ratio
 from dtbench.analyze.summarize_overlap import fraction, summarize_purposes, summarize_ranks
-from dtbench.analyze.summary import CellSummary
+from dtbench.analyze.summary import CellSummary, Interval
 from dtbench.scenario.schema import Fsdp2, Scenario
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.records import CellRecord, CorrectnessResult, LaunchRecord, Memory, RankRecord, Receipt, RunStatus
@@ -52,7 +52,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
     cell, launches = data.cell, data.launches
     measured = [_job_step_times(launch.steps, Phase.MEASURED) for launch in launches]
     profiled = [_job_step_times(launch.steps, Phase.PROFILED) for launch in launches]
-    step_time = summarize(_pool(measured))
+    step_time = summarize_launches(measured)
     overlap = _stack([launch.tables.overlap for launch in launches])
     purposes = _stack([launch.tables.purposes for launch in launches])
     ranks = [record for launch in launches for record in launch.ranks]
@@ -60,6 +60,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
     tokens_per_second = cell.plan.tokens_per_step * NS_PER_S / step_time.median if step_time.median else math.nan
     purpose_summaries, purpose_notes = summarize_purposes(purposes, overlap, cell.plan, first)
     status, reason = _status(data)
+    profiler_cost = summarize_ratio(_pool(profiled), _pool(measured))
     return CellSummary(
         name=cell.name,
         status=status,
@@ -69,7 +70,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         launches=cell.launches,
         step_time=step_time,
         launch_medians_ns=tuple(summarize(times).median for times in measured),
-        profiler_cost=summarize_ratio(_pool(profiled), _pool(measured)),
+        profiler_cost=profiler_cost,
         time_to_first_step_ns=_median_over_launches(launches),
         tokens_per_second=tokens_per_second,
         model_flops_utilization=_utilization(cell, step_time.median, device),
@@ -86,7 +87,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         unread_events=sum(launch.tables.unread_events for launch in launches),
         unknown_names=sum_counts(launch.tables.unknown_names for launch in launches),
         trace_paths=tuple(str(path) for launch in launches for path in launch.folder.find_traces().values()),
-        notes=(*_launch_notes(launches), *purpose_notes, *_receipt_notes(first)),
+        notes=(*_launch_notes(launches), *purpose_notes, *_receipt_notes(first), *_load_notes(profiler_cost)),
     )
 
 
@@ -188,6 +189,13 @@ def _launch_notes(launches: Sequence[LaunchData]) -> list[str]:
     if not any(len(launch.tables.overlap) for launch in launches):
         notes.append("no PROFILED step was traced: overlap is not known")
     return notes
+
+
+def _load_notes(profiler_cost: Interval) -> list[str]:
+    """Say when the machine changed between phases: a profiler never makes steps faster."""
+    if not profiler_cost.high < 1:
+        return []
+    return ["PROFILED steps were faster than MEASURED ones: the machine's load changed between the phases"]
 
 
 def _receipt_notes(ranks: Sequence[RankRecord]) -> list[str]:

@@ -69,7 +69,7 @@ class CellSummary(Record):
     """One cell of a run.
 
     Attributes:
-        step_time: MEASURED steps, slowest rank per step, ns; launches are pooled for display only.
+        step_time: MEASURED steps, slowest rank per step, ns; median of launch medians, count of all steps.
         launch_medians_ns: median step time of each launch: the unit of statistics.
         profiler_cost: PROFILED over MEASURED median step time, a ratio (1.0: free).
         model_flops_utilization: NaN where the device's peak is unknown.

@@ -36,12 +36,14 @@ def analyze(
 ) -> None:
     """Account for every nanosecond of profiled steps: compute, exposed communication, exposed copies, idle.
 
-    Of a run, the derived tables are deleted and made again from its traces. Any Kineto trace works without a run, too.
+    Of a run, the tables, the plot and TensorBoard's files are made again from its traces. Any Kineto trace works
+    without a run, too.
     In JSON times are integer nanoseconds, ratios fractions, and a number that could not be computed is "NaN".
     """
     from dtbench.analyze.foreign import analyze_traces
-    from dtbench.analyze.run import analyze_run
+    from dtbench.analyze.run import analyze_run, summarize_run
     from dtbench.cli.find_run import find_run
+    from dtbench.report.publish import publish
 
     named = targets or ["latest"]
     if all(_is_traces(Path(target)) for target in named):
@@ -52,6 +54,7 @@ def analyze(
         raise typer.BadParameter("give one run, or only traces")
     run = find_run(None if named == ["latest"] else named[0], results)
     made = analyze_run(run)
+    publish(summarize_run(run))
     print_json(_run_document(run, made)) if as_json else _print_run(run, made)
 
 
@@ -139,11 +142,11 @@ def _print_traces(traces: "TraceSet") -> None:
         for one in traces.analyses
         for name, overlap in [*((str(step.step), step.overlap) for step in one.steps), ("whole", one.whole)]
     ]
-    titles = ("time", "compute", "comm", "copies", "idle", "hidden\nshare", "exposed\nshare")
+    titles = ("time", "compute", "exposed\ncomm", "exposed\ncopies", "idle", "hidden\nshare", "exposed\nshare")
     print_table(
         [Column("rank"), Column("step"), *(Column(title, is_number=True) for title in titles)],
         accounts,
-        title="Where the time went (comm and copies: what is exposed of them)",
+        title="Where the time went",
     )
     purposes = [
         (

@@ -39,13 +39,16 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Say what this machine can run, what is missing, and how to get it."""
+    import psutil
+
     from dtbench.cli.torch_probe import Torch, probe_torch
     from dtbench.plan import Machine
     from dtbench.scenario.catalog import list_scenarios
 
     torch = probe_torch()
     devices = len(torch.devices) if isinstance(torch, Torch) else 0
-    machine = Machine(cpu_cores=count_cores(), cuda_devices=devices)
+    memory_bytes = psutil.virtual_memory().total
+    machine = Machine(cpu_cores=count_cores(), cuda_devices=devices, memory_bytes=memory_bytes)
     findings = [*check_software(torch), *check_machine(machine, results)]
     abilities = [judge_scenario(listed, torch, machine) for listed in list_scenarios() if not listed.entry.hidden_by]
     if as_json:

@@ -34,7 +34,7 @@ def _describe(scenario: "ListedScenario") -> str:
     if scenario.error is not None:
         return f"{question} (broken, see below)"
     if scenario.entry.hidden_by is not None:
-        return f"{question} (hidden by {scenario.entry.hidden_by}, which has the same name)"
+        return f"{question} (overridden by {scenario.entry.hidden_by}, which has the same name)"
     return question
 
 

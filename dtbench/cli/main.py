@@ -32,6 +32,7 @@ _VERBS: tuple[tuple[str, Callable[..., None]], ...] = (
 """In the order of ``dtbench --help``. The modules import only typer at their top: ``--help`` imports them all."""
 
 _EXIT_STOPPED = 130  # 128 + SIGINT, as shells have it
+_EXIT_PIPE = 141  # 128 + SIGPIPE
 
 
 class _StoppedError(Exception):
@@ -70,7 +71,9 @@ def make_app(verbs: Sequence[tuple[str, Callable[..., None]]]) -> typer.Typer:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit with its code (see ``dtbench.errors``); without arguments, those of the process."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's threads would take cores from the ranks
-    run_app(make_app(_VERBS), sys.argv[1:] if arguments is None else arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    before = [argument for argument in given if argument == "--debug"]  # wherever a person typed it
+    run_app(make_app(_VERBS), [*before[:1], *(argument for argument in given if argument != "--debug")])
 
 
 def run_app(app: typer.Typer, arguments: Sequence[str]) -> None:
@@ -78,6 +81,9 @@ def run_app(app: typer.Typer, arguments: Sequence[str]) -> None:
     options = _GlobalOptions()
     try:
         app(args=list(arguments), prog_name="dtbench", obj=options)
+    except BrokenPipeError:  # `dtbench report | head`: the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(_EXIT_PIPE)
     except (_StoppedError, KeyboardInterrupt):
         print_error("stopped")
         sys.exit(_EXIT_STOPPED)

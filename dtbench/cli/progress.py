@@ -5,7 +5,7 @@ Both shapes are fed by the same observer; the launcher's watch calls it four tim
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -32,8 +32,12 @@ class Screen(Protocol):
 
 
 @contextmanager
-def observe() -> "Iterator[Observer]":
-    """Give an observer that shows progress on standard error for as long as the context lasts."""
+def observe(on_folder: "Callable[[Path], None]") -> "Iterator[Observer]":
+    """Give an observer that shows progress on standard error for as long as the context lasts.
+
+    Args:
+        on_folder: told the run's folder, too, when it exists.
+    """
     from rich.console import Console
 
     from dtbench.launch.run import Observer
@@ -45,8 +49,13 @@ def observe() -> "Iterator[Observer]":
             what = "single process for the check" if index is None else f"launch {index}"
             screen.say(f"{cell}: {what}, {plan.ranks} rank{'s' if plan.ranks > 1 else ''} over {plan.backend}")
 
+        def on_path(path: Path) -> None:
+            on_folder(path)
+            screen.say(f"run folder {_short(path)}")
+
         yield Observer(
-            on_folder=lambda path: screen.say(f"run folder {_short(path)}"),
+            on_folder=on_path,
+            on_stop=screen.say,
             on_launch=on_launch,
             on_progress=screen.update,
             on_failure=lambda cell, reason: screen.say(f"{cell} FAILED: {reason}"),
@@ -82,7 +91,7 @@ class PlainScreen:
             key = (progress.cell, progress.index, rank)
             phase = str(view.phase or view.state.name) if view else "starting"
             if view is not None and (is_due or self._phases.get(key, phase) != phase):
-                self.say(f"  {progress.cell} {rank_line(rank, view)}")
+                self.say(f"  {progress.cell} {rank_line(rank, view, progress.plan)}")
             self._phases[key] = phase
         if is_due:
             self._last_s = time.monotonic()
@@ -104,13 +113,13 @@ class LiveScreen:
         """Redraw all ranks."""
         from rich.text import Text
 
-        lines = [rank_line(rank, view) for rank, view in enumerate(progress.ranks)]
+        lines = [rank_line(rank, view, progress.plan) for rank, view in enumerate(progress.ranks)]
         if callable(self._redraw):
             self._redraw(Text("\n".join(lines), style="dim"))
 
 
-def rank_line(rank: int, view: "JournalView | None") -> str:
-    """Say where a rank is: phase, step, region and its last step time."""
+def rank_line(rank: int, view: "JournalView | None", plan: "Plan") -> str:
+    """Say where a rank is: phase, how many of its steps are done, and the last step time."""
     from dtbench.units import format_ns
 
     if view is None or view.step is None:
@@ -118,7 +127,10 @@ def rank_line(rank: int, view: "JournalView | None") -> str:
     if view.state.name in ("FINISHING", "DONE"):
         return f"rank {rank}  {view.state.name.lower()}, {len(view.timings)} steps"
     last = f"  last {format_ns(view.timings[-1].duration_ns)}" if view.timings else ""
-    return f"rank {rank}  {view.phase}  step {view.step}{last}"
+    done = sum(timing.phase is view.phase for timing in view.timings)
+    steps = {"MEASURED": f"{plan.measured_steps}", "PROFILED": f"{plan.profiled_steps}"}
+    of = steps.get(str(view.phase), f"at most {plan.max_warmup_steps}")
+    return f"rank {rank}  {view.phase}  {done} of {of} steps{last}"
 
 
 def _short(path: Path) -> str:

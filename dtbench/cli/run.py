@@ -35,7 +35,7 @@ def run(
 
     file = open_scenario(scenario, sets or ())
     if prepare:
-        _prepare(file, results)
+        _prepare(file, results, as_json=as_json)
         return
     from dtbench.errors import LaunchError
 
@@ -58,8 +58,13 @@ def _run(file: "ScenarioFile", results: Path) -> Path:
     from dtbench.launch.run import plan_cells, run_scenario
 
     cells = plan_cells(file, read_machine())
-    with observe() as observer:
-        return run_scenario(file, cells, results, observer=observer).path
+    folders: list[Path] = []
+    with observe(folders.append) as observer:
+        try:
+            return run_scenario(file, cells, results, observer=observer).path
+        except KeyboardInterrupt:
+            observer.on_stop(f"what was measured before is in {folders[-1]}" if folders else "nothing was measured")
+            raise
 
 
 def _conclude(folder: Path) -> "RunSummary":
@@ -92,17 +97,22 @@ def _check(summary: "RunSummary") -> None:
         raise CheckError("the run finished, but do not trust its numbers:\n" + "\n".join(wrong))
 
 
-def _prepare(file: "ScenarioFile", results: Path) -> None:
+def _prepare(file: "ScenarioFile", results: Path, *, as_json: bool) -> None:
     import shlex
 
     from dtbench.launch.machine import read_machine
-    from dtbench.launch.run import Observer, plan_cells, write_orders
+    from dtbench.launch.run import Observer, plan_elsewhere, write_orders
     from dtbench.store.records import WorkerOrder
 
-    folder, launches = write_orders(file, plan_cells(file, read_machine()), results, observer=Observer())
-    print_line(f"# run these one after another, then: dtbench report {shlex.quote(str(folder.path))}")
+    folder, launches = write_orders(file, plan_elsewhere(file, read_machine()), results, observer=Observer())
+    commands = []
     for launch in launches:
         ranks = WorkerOrder.model_validate_json(launch.order.read_bytes()).plan.ranks
-        print_line(
-            f"torchrun --standalone --nproc-per-node {ranks} -m dtbench.worker --order {shlex.quote(str(launch.order))}"
-        )
+        order = shlex.quote(str(launch.order))
+        commands.append(f"torchrun --standalone --nproc-per-node {ranks} -m dtbench.worker --order {order}")
+    if as_json:
+        print_json({"format_version": 1, "run": str(folder.path), "commands": commands})
+        return
+    print_line(f"# run these one after another, then: dtbench analyze {shlex.quote(str(folder.path))}")
+    for command in commands:
+        print_line(command)

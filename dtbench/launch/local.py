@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from dtbench.errors import LaunchError, MissingError
+from dtbench.launch.machine import NO_TORCH
 from dtbench.launch.watch import Watch, look
 from dtbench.store.finish import finish_launch
 from dtbench.store.journal import JournalView, RankState
@@ -82,11 +83,13 @@ def _run_elastic(order: WorkerOrder, folder: LaunchFolder, worker: Sequence[str]
         from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
         from torch.distributed.launcher.api import LaunchConfig, elastic_launch
     except ModuleNotFoundError as error:
-        raise MissingError(
-            "running a scenario needs torch: install it as your cluster says, or `pip install 'dtbench[run]'`"
-        ) from error
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
-    with tempfile.TemporaryDirectory(prefix="dtbench-logs-") as logs, _environment(order), _restored_signals():
+        raise MissingError(NO_TORCH) from error
+    with (
+        _quiet_logging(),
+        tempfile.TemporaryDirectory(prefix="dtbench-logs-") as logs,
+        _environment(order),
+        _restored_signals(),
+    ):
         config = LaunchConfig(
             min_nodes=1,
             max_nodes=1,
@@ -133,6 +136,17 @@ def _environment(order: WorkerOrder) -> Iterator[None]:
     finally:
         os.environ.clear()
         os.environ.update(before)
+
+
+@contextmanager
+def _quiet_logging() -> Iterator[None]:
+    """Keep elastic's own log lines off the screen: what they tell is told by our errors, with rank and step."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 @contextmanager
@@ -260,8 +274,8 @@ def _end(order: WorkerOrder, status: RunStatus, reason: str, failures: tuple[Ran
         cell=order.cell,
         index=order.index,
         status=status,
-        started_unix_ns=order.launched_unix_ns,
-        duration_ns=time.time_ns() - order.launched_unix_ns,
+        started_unix_ns=order.launched_unix_ns or 0,
+        duration_ns=time.time_ns() - (order.launched_unix_ns or time.time_ns()),
         reason=reason,
         failures=failures,
     )

@@ -2,8 +2,15 @@
 
 import os
 
+import psutil
+
 from dtbench.errors import MissingError
 from dtbench.plan import Machine
+
+NO_TORCH = (
+    "running a scenario needs torch: install torch 2.11 to 2.13 as your cluster says, "
+    "or `pip install '.[run]'` in dtbench's folder"
+)
 
 
 def read_machine() -> Machine:
@@ -15,8 +22,7 @@ def read_machine() -> Machine:
     try:
         import torch
     except ModuleNotFoundError as error:
-        raise MissingError(
-            "running a scenario needs torch: install it as your cluster says, or `pip install 'dtbench[run]'`"
-        ) from error
+        raise MissingError(NO_TORCH) from error
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return Machine(cpu_cores=cores, cuda_devices=torch.cuda.device_count())
+    memory_bytes = psutil.virtual_memory().total
+    return Machine(cpu_cores=cores, cuda_devices=torch.cuda.device_count(), memory_bytes=memory_bytes)

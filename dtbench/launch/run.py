@@ -12,13 +12,14 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from math import prod
 from pathlib import Path
 
 from dtbench import __version__
 from dtbench.errors import LaunchError, PlanError, StoreError
 from dtbench.launch.local import WORKER, launch_ranks
 from dtbench.launch.watch import Progress
-from dtbench.plan import Machine, Plan, make_plan, plan_reference
+from dtbench.plan import Machine, Plan, make_plan, plan_mesh, plan_reference
 from dtbench.scenario.load import ScenarioFile
 from dtbench.scenario.schema import Scenario
 from dtbench.store.layout import LaunchFolder, RunFolder
@@ -35,12 +36,14 @@ class Observer:
         on_launch: a launch of a cell begins; index None: the single-process reference.
         on_progress: the ranks were looked at.
         on_failure: a cell's launch failed, with its sentence; the run goes on.
+        on_stop: the user stopped the run; a sentence about what is left.
     """
 
     on_folder: Callable[[Path], None] = lambda _path: None
     on_launch: Callable[[str, int | None, Plan], None] = lambda _cell, _index, _plan: None
     on_progress: Callable[[Progress], None] = lambda _progress: None
     on_failure: Callable[[str, str], None] = lambda _cell, _reason: None
+    on_stop: Callable[[str], None] = lambda _sentence: None
 
 
 @dataclass
@@ -74,6 +77,17 @@ def plan_cells(file: ScenarioFile, machine: Machine) -> tuple[CellRecord, ...]:
     if problems:
         raise PlanError("\n".join(problems))
     return tuple(cells)
+
+
+def plan_elsewhere(file: ScenarioFile, machine: Machine) -> tuple[CellRecord, ...]:
+    """Plan every cell for ranks that someone else will start: GPUs that a scenario asks for will be there.
+
+    Raises:
+        PlanError: names every cell that could not run anywhere, and why.
+    """
+    wanted = [scenario for _, scenario in file.cells if scenario.device == "cuda"]
+    enough = max((prod(axis.size for axis in plan_mesh(scenario)) for scenario in wanted), default=0)
+    return plan_cells(file, machine.model_copy(update={"cuda_devices": max(enough, machine.cuda_devices)}))
 
 
 def run_scenario(
@@ -140,13 +154,17 @@ def write_orders(
     for cell, index in _interleave(cells):
         if index == 0 and cell.scenario.correctness.enabled:
             reference = run.folder.reference(cell.name)
-            write_record(reference.order, _reference_order(cell, reference))
+            write_record(reference.order, _unlaunched(_reference_order(cell, reference)))
             folders.append(reference)
         launch = run.folder.launch(cell.name, index)
         data = run.folder.reference(cell.name).reference_data if cell.scenario.correctness.enabled else None
-        write_record(launch.order, _order(cell, index, launch, data))
+        write_record(launch.order, _unlaunched(_order(cell, index, launch, data)))
         folders.append(launch)
     return run.folder, tuple(folders)
+
+
+def _unlaunched(order: WorkerOrder) -> WorkerOrder:
+    return order.model_copy(update={"launched_unix_ns": None})
 
 
 def _interleave(cells: tuple[CellRecord, ...]) -> Iterator[tuple[CellRecord, int]]:
@@ -197,7 +215,7 @@ def _reference_key(scenario: Scenario) -> str:
 
 def _start(run: _Run, folder: LaunchFolder, order: WorkerOrder) -> None:
     def on_look(ranks: tuple[object, ...]) -> None:
-        run.observer.on_progress(Progress(order.cell, order.index, ranks))  # type: ignore[arg-type]
+        run.observer.on_progress(Progress(order.cell, order.index, order.plan, ranks))  # type: ignore[arg-type]
 
     try:
         launch_ranks(order, folder, on_look=on_look, worker=run.worker)

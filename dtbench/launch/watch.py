@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
+from dtbench.plan import Plan
 from dtbench.store.journal import JournalView, RankState, read_journal
 from dtbench.store.layout import LaunchFolder
 from dtbench.units import NS_PER_S
@@ -29,6 +30,7 @@ class Progress:
 
     cell: str
     index: int
+    plan: Plan
     ranks: tuple[JournalView | None, ...]
 
 

@@ -54,7 +54,7 @@ def _cell_block(cell: CellSummary) -> str:
     lines = [
         f"gradient wait: {sentences.wait_sentence(cell, Purpose.GRAD_REDUCE)}",
         f"unshard wait: {sentences.wait_sentence(cell, Purpose.UNSHARD)}",
-        f"step time: {sentences.step_time_words(cell.step_time)}",
+        f"step time: {sentences.step_time_words(cell.step_time, launches=len(cell.launches))}",
         f"results: {sentences.correctness_words(cell.correctness)}",
         *(f"note: {note}" for note in sentences.cell_notes(cell)),
     ]

@@ -53,7 +53,7 @@ def wait_word(cell: CellSummary, purpose: Purpose) -> str:
 def wait_sentence(cell: CellSummary, purpose: Purpose) -> str:
     """Say how long a step stood still for one purpose, or why it never did."""
     if not cell.ranks:
-        return "n/a: no step was profiled"
+        return "n/a: no step was profiled" if math.isnan(cell.profiler_cost.median) else "n/a: no trace was written"
     row = find_purpose(cell, purpose)
     if row is None:
         return _why_absent(cell, purpose)
@@ -87,13 +87,14 @@ def parallel_words(cell: CellSummary) -> str:
     return f"{words}, {axes}" if axes else words
 
 
-def step_time_words(interval: Interval) -> str:
-    """Say a time in ns with its interval and spread."""
+def step_time_words(interval: Interval, *, launches: int) -> str:
+    """Say a time in ns with its interval and spread, and over what the interval holds."""
     if math.isnan(interval.median):
         return "n/a: no step was measured"
+    scope = f"over {launches} launches" if launches > 1 else "within this launch"
     return (
         f"{format_ns(interval.median)} median of {interval.count} steps, "
-        f"95 % interval {range_words(interval.low, interval.high)}, "
+        f"95 % interval {range_words(interval.low, interval.high)} {scope}, "
         f"IQR {range_words(interval.quartile1, interval.quartile3)}"
     )
 
@@ -115,6 +116,13 @@ def profiler_cost_words(ratio: Interval) -> str:
     return f"{words}, 95 % interval {ratio.low:.3f} to {ratio.high:.3f}"
 
 
+def first_step_words(cell: CellSummary) -> str:
+    """Say how long it took from the launch to the end of the first step."""
+    if math.isnan(cell.time_to_first_step_ns):
+        return "n/a: no rank has reported"
+    return f"{format_ns(cell.time_to_first_step_ns)} after the launch"
+
+
 def utilization_words(cell: CellSummary) -> str:
     """Give the model FLOPs utilization, or say that nobody knows the device's peak."""
     if math.isnan(cell.model_flops_utilization):
@@ -124,6 +132,8 @@ def utilization_words(cell: CellSummary) -> str:
 
 def throughput_words(cell: CellSummary) -> str:
     """Give tokens per second of the whole job."""
+    if math.isnan(cell.tokens_per_second):
+        return "n/a"
     return f"{format_count(cell.tokens_per_second)} tokens/s"
 
 

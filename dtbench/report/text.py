@@ -122,10 +122,10 @@ def render_waits(cell: CellSummary) -> RenderableType:
 def render_step(cell: CellSummary) -> RenderableType:
     """Give what a step costs: time, throughput, profiler, start, memory."""
     rows = [
-        ("step time", sentences.step_time_words(cell.step_time)),
+        ("step time", sentences.step_time_words(cell.step_time, launches=len(cell.launches))),
         ("throughput", f"{sentences.throughput_words(cell)}, MFU {sentences.utilization_words(cell)}"),
         ("profiler", sentences.profiler_cost_words(cell.profiler_cost)),
-        ("first step", f"{format_ns(cell.time_to_first_step_ns)} after the launch"),
+        ("first step", sentences.first_step_words(cell)),
         ("memory peak", sentences.memory_words(cell.memory)),
         ("CPU time", f"{format_ns(cell.cpu_ns_per_step)} per step and rank"),
     ]
@@ -284,8 +284,9 @@ def render_places(summary: RunSummary) -> Text:
             lines.append(Text(f"  traces       {where} ({len(cell.trace_paths)})"))
     if folder.breakdown_plot.exists():
         lines.append(Text(f"  plot         {folder.breakdown_plot.name}"))
+    if folder.tensorboard.exists():
+        lines.append(Text.assemble("  TensorBoard  ", (f"dtbench tensorboard {summary.path}", "cyan")))
     lines += [
-        Text.assemble("  TensorBoard  ", (f"dtbench tensorboard {summary.path}", "cyan")),
         Text.assemble("  all numbers  ", (f"dtbench report {summary.path} --json", "cyan")),
     ]
     return Text("\n").join(lines)

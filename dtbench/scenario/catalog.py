@@ -100,8 +100,17 @@ def read_catalog() -> list[CatalogEntry]:
             CatalogEntry(path.stem, Origin.SHIPPED, path, own_by_name.get(path.stem))
             for path in shipped
             if path.resolve() not in own_files  # in a checkout the two folders are one
+            and not _is_copy(path, own_by_name.get(path.stem))
         ),
     ]
+
+
+def _is_copy(path: Path, own: Path | None) -> bool:
+    """Tell whether a person's file is the shipped one unchanged: then there is nothing to say about the two."""
+    try:
+        return own is not None and own.read_bytes() == path.read_bytes()
+    except OSError:
+        return False
 
 
 def _read_entry(entry: CatalogEntry) -> ListedScenario:

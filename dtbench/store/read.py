@@ -54,6 +54,15 @@ def read_environment(path: Path) -> Environment:
     return _read_record(RunFolder(path).environment, Environment)
 
 
+def read_launch_environment(path: Path) -> Environment:
+    """Read the environment that one launch's rank 0 has written.
+
+    Raises:
+        StoreError: it is broken, or another version wrote it.
+    """
+    return _read_record(path, Environment)
+
+
 def read_launch(folder: LaunchFolder) -> LaunchRecord:
     """Read ``launch.json``; its absence means that the launch did not end.
 

@@ -243,6 +243,7 @@ class WorkerOrder(Record):
         folder: absolute path of the launch folder.
         reference: path of the single process's results to compare with; None: do not compare.
         is_reference: run as that single process and write them.
+        launched_unix_ns: when the launcher started the ranks; None: someone else does, count from the process's start.
     """
 
     format_version: Literal[1] = 1
@@ -253,7 +254,7 @@ class WorkerOrder(Record):
     folder: str
     reference: str | None
     is_reference: bool
-    launched_unix_ns: int
+    launched_unix_ns: int | None
 
 
 class EventLine(Record):

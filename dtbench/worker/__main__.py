@@ -14,6 +14,7 @@ import traceback
 import warnings
 from pathlib import Path
 
+import torch
 from torch.distributed.elastic.multiprocessing.errors import record
 
 from dtbench.store.finish import finish_launch
@@ -21,11 +22,11 @@ from dtbench.store.journal import JournalWriter, RankState
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.records import EventLine, LaunchRecord, RunStatus, WorkerOrder
 from dtbench.store.write import write_record
-from dtbench.vocabulary import Region
+from dtbench.vocabulary import DeviceKind, Region
 from dtbench.worker.correctness import write_reference
 from dtbench.worker.environment import die_with_parent, read_environment
 from dtbench.worker.recorder import Recorder
-from dtbench.worker.session import Rank, Session, process_group, run_reference
+from dtbench.worker.session import Rank, Session, process_group, process_start_unix_ns, run_reference
 
 
 @record
@@ -77,6 +78,8 @@ def run(order: WorkerOrder, rank: Rank, journal: JournalWriter, events: Events) 
     def beat(region: Region | None) -> None:
         journal.beat(region, time.time_ns())
 
+    if order.plan.device is DeviceKind.CPU:
+        torch.set_num_threads(order.plan.threads_per_rank)  # torchrun and dtbench set OMP_NUM_THREADS differently
     recorder = Recorder(on_region=beat, on_issue=journal.count_issue)
     journal.set_state(RankState.STARTING, time.time_ns())
     events.say("started", f"pid {os.getpid()}")
@@ -102,8 +105,8 @@ def _complete(order: WorkerOrder) -> LaunchRecord:
         cell=order.cell,
         index=order.index,
         status=RunStatus.COMPLETE,
-        started_unix_ns=order.launched_unix_ns,
-        duration_ns=time.time_ns() - order.launched_unix_ns,
+        started_unix_ns=order.launched_unix_ns or process_start_unix_ns(),
+        duration_ns=time.time_ns() - (order.launched_unix_ns or process_start_unix_ns()),
         reason=None,
         failures=(),
     )

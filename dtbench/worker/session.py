@@ -12,15 +12,18 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
 
 from dtbench.plan import Plan
 from dtbench.scenario.schema import Scenario
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.records import CorrectnessResult, Memory, ProcessGroupInfo, RankRecord, WarmupEnd, WorkerOrder
-from dtbench.vocabulary import DeviceKind, Phase, Purpose
+from dtbench.units import NS_PER_S
+from dtbench.vocabulary import Axis, DeviceKind, Phase, Purpose
 from dtbench.worker.batches import Batch, Batches
 from dtbench.worker.capture import capture
 from dtbench.worker.clock import CudaClock, HostClock, StepClock
@@ -70,6 +73,15 @@ def make_device(plan: Plan, rank: Rank) -> torch.device:
     return torch.device("cpu") if plan.device is DeviceKind.CPU else torch.device("cuda", rank.local_rank)
 
 
+def find_data_rank(plan: Plan, mesh: DeviceMesh) -> int:
+    """Give which share of the rows is this rank's: its place along all axes but ``tensor``, outermost first."""
+    place = 0
+    for axis in plan.mesh:
+        if axis.name is not Axis.TENSOR:
+            place = place * axis.size + mesh.get_local_rank(axis.name.value)
+    return place
+
+
 def make_model(scenario: Scenario, device: torch.device) -> Transformer:
     """Build the whole model from the seed, equal on every rank, before any sharding."""
     torch.manual_seed(scenario.seed)
@@ -111,8 +123,7 @@ class Session:
         self._recorder.axes.update({group.name: group.axis for group in groups if group.axis is not None})
         parallel = parallelize(make_model(self._scenario, self._device), mesh, self._scenario, self._plan)
         step = make_train_step(self._scenario, parallel.model, self._recorder)
-        coordinate = mesh.get_coordinate() or [0]
-        data_rank = coordinate[0]
+        data_rank = find_data_rank(self._plan, mesh)
         rows = slice(data_rank * self._plan.rows_per_rank, (data_rank + 1) * self._plan.rows_per_rank)
         self._say("model ready", f"{self._plan.parameters} parameters")
         probe = GradientProbe(parallel.model, parallel.prefix, keep=self._rank.rank == 0)
@@ -175,7 +186,7 @@ class Session:
             rank=self._rank.rank,
             host=socket.gethostname(),
             pid=os.getpid(),
-            time_to_first_step_ns=self._first_step_unix_ns - self._order.launched_unix_ns,
+            time_to_first_step_ns=self._first_step_unix_ns - (self._order.launched_unix_ns or process_start_unix_ns()),
             memory=read_memory(self._device),
             warmup=end,
             correctness=self._check(warmup.losses, probe),
@@ -216,6 +227,11 @@ def run_reference(order: WorkerOrder, recorder: Recorder, journal: Any) -> tuple
 def bucket_bytes(issues: tuple[Issue, ...]) -> tuple[int, ...]:
     """Give the bytes of each gradient collective of a step in order of issue: DDP's buckets, FSDP2's units."""
     return tuple(issue.size_bytes for issue in issues if issue.purpose is Purpose.GRAD_REDUCE)
+
+
+def process_start_unix_ns() -> int:
+    """When this process began, to the precision of the system's clock ticks (10 ms on Linux)."""
+    return round(psutil.Process().create_time() * NS_PER_S)
 
 
 def read_memory(device: torch.device) -> Memory:

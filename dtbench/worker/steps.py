@@ -101,13 +101,13 @@ class Phases:
         self.loop.run(Phase.MEASURED, range(first, first + self.plan.measured_steps), result)
 
     def profile(self, first: int, result: PhaseResult) -> None:
-        """Run PROFILED steps; one unrecorded step first pays for the profiler's own start."""
+        """Run PROFILED steps; one untimed step first, with a batch of its own, pays for the profiler's start."""
         self.say("profiling", f"{self.plan.profiled_steps} steps")
         steps = range(first, first + self.plan.profiled_steps)
         named = replace(self.loop, train=self._train_named)
         with self.capture():
-            self.loop.prepare(range(first, first + 1))
-            self.loop.train(first)
+            self.loop.prepare(range(steps.stop, steps.stop + 1))
+            self.loop.train(steps.stop)
             named.run(Phase.PROFILED, steps, result)
 
     def _train_named(self, step: int) -> Tensor:

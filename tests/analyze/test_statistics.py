@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dtbench.analyze.peaks import peak_flops
-from dtbench.analyze.statistics import summarize, summarize_ratio
+from dtbench.analyze.statistics import summarize, summarize_launches, summarize_ratio
 
 
 def test_median_and_quartiles_are_of_the_data() -> None:
@@ -52,3 +52,24 @@ def test_peaks_are_known_for_named_devices_only() -> None:
     assert peak_flops("NVIDIA A100-SXM4-40GB", "float32") == 19.5e12
     assert math.isnan(peak_flops("Tesla V100-SXM2-32GB", "bfloat16"))
     assert math.isnan(peak_flops("AMD EPYC, 2 cores", "float32"))
+
+
+def test_an_interval_over_launches_covers_the_spread_between_them() -> None:
+    launches = [[200.0, 201.0, 199.0], [100.0, 101.0, 99.0], [150.0, 151.0, 149.0]]
+    interval = summarize_launches(launches)
+    assert (interval.median, interval.count) == (150.0, 9)
+    assert interval.low < 110
+    assert interval.high > 190
+    assert summarize_launches(launches[:1]) == summarize(launches[0])
+
+
+def test_intervals_over_launches_cover_the_truth_far_better_than_pooled_steps() -> None:
+    rng = np.random.default_rng(1)
+    covered = {"pooled": 0, "launches": 0}
+    for _ in range(60):
+        launches = [list(rng.normal(100 * (1 + rng.normal(0, 0.03)), 2, 20)) for _ in range(6)]
+        pooled, over = summarize([step for steps in launches for step in steps]), summarize_launches(launches)
+        covered["pooled"] += pooled.low <= 100 <= pooled.high
+        covered["launches"] += over.low <= 100 <= over.high
+    assert covered["pooled"] < 40
+    assert covered["launches"] > 45

@@ -1,6 +1,7 @@
 """What the terminal report says."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from rich.console import Console, RenderableType
@@ -139,7 +140,7 @@ def test_a_number_that_could_not_be_computed_reads_na_and_never_zero(make_ddp: C
     assert "This cell FAILED: rank 1 was killed" in text
     assert "gradient wait  n/a: no step was profiled" in text
     assert "step time      n/a: no step was measured" in text
-    assert "n/a tokens/s, MFU n/a (peak unknown)" in text
+    assert "n/a, MFU n/a (peak unknown)" in text
     assert "0 knobs agree" in text
     assert "0 ns" not in text
     assert "nan" not in text.lower().replace("n/a", "")
@@ -209,12 +210,14 @@ def test_many_ranks_are_cut_and_the_rest_is_announced(make_ddp: Callable[..., Ce
     assert "and 48 more ranks: see --json" in shown(render_cell(make_ddp(update={"ranks": ranks})))
 
 
-def test_the_report_ends_with_where_things_are(make_run: Callable[..., RunSummary]) -> None:
+def test_the_report_ends_with_where_things_are(make_run: Callable[..., RunSummary], tmp_path: Path) -> None:
     text = render_places(make_run()).plain
-    assert "dtbench tensorboard results/small/20260101T120000Z-ab12" in text
+    assert "dtbench tensorboard" not in text, "there are no event files"
     assert "dtbench report results/small/20260101T120000Z-ab12 --json" in text
     assert "cells/ddp/launch0/traces (2)" in text
     assert "cells/fsdp2_tp (8)" in text
+    (tmp_path / "tb").mkdir()
+    assert f"dtbench tensorboard {tmp_path}" in render_places(make_run(path=str(tmp_path))).plain
 
 
 def test_a_column_of_times_has_as_many_decimals_as_its_largest_needs() -> None:

@@ -62,7 +62,7 @@ def test_phases_run_in_order_and_never_mix(tmp_path: Path, scenario: Callable[..
         phases.measure(3, results[1])
         phases.profile(8, results[2])
         view = read_journal(path)
-    assert log == [0, 1, 2, 3, 4, 5, 6, 7, "profiler on", 8, 8, 9, "profiler off"]
+    assert log == [0, 1, 2, 3, 4, 5, 6, 7, "profiler on", 10, 8, 9, "profiler off"]
     assert view is not None
     assert [(t.step, t.phase) for t in view.timings] == (
         [(s, Phase.WARMUP) for s in (0, 1, 2)]
@@ -70,7 +70,7 @@ def test_phases_run_in_order_and_never_mix(tmp_path: Path, scenario: Callable[..
         + [(8, Phase.PROFILED), (9, Phase.PROFILED)]
     )
     times = [t.duration_ns for t in view.timings]
-    assert times == [(2 if has_device else 1) * step for step in range(1, 11)], "the unrecorded step is not timed"
+    assert times == [(2 if has_device else 1) * step for step in range(1, 11)], "the profiler's start is not timed"
 
 
 def test_buckets_are_counted_anew_in_every_backward() -> None:

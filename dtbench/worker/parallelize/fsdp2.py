@@ -185,7 +185,7 @@ def read_fsdp2_overlap(parallel: Fsdp2, plan: Plan, traffic: tuple[Traffic, ...]
     """Say for each purpose whether it can run beside compute, from the async flags as issued where they are known."""
     notes = []
     if parallel.shards > 1:
-        notes += [_unshard_overlap(parallel, plan, traffic), _reduce_overlap(plan, traffic)]
+        notes += [_unshard_overlap(parallel, plan, traffic), _reduce_overlap(parallel, plan, traffic)]
     if parallel.tensor > 1:
         reason = "the next operator consumes its result at once"
         notes.append(OverlapPossible(purpose=Purpose.TENSOR, possible=False, reason=reason))
@@ -204,11 +204,12 @@ def _unshard_overlap(parallel: Fsdp2, plan: Plan, traffic: tuple[Traffic, ...]) 
     return OverlapPossible(purpose=Purpose.UNSHARD, possible=True, reason=f"async_op=True, prefetched in {where}")
 
 
-def _reduce_overlap(plan: Plan, traffic: tuple[Traffic, ...]) -> OverlapPossible:
+def _reduce_overlap(parallel: Fsdp2, plan: Plan, traffic: tuple[Traffic, ...]) -> OverlapPossible:
     if plan.device is DeviceKind.CUDA:
         return OverlapPossible(
             purpose=Purpose.GRAD_REDUCE, possible=True, reason="own stream, beside the rest of backward"
         )
     is_async = all(item.count_async == item.count for item in traffic if item.purpose is Purpose.GRAD_REDUCE)
-    reason = "async_op=True" if is_async else "gloo issues FSDP2's collectives synchronously"
+    what = "reduce-scatters" if parallel.unshard_async_op else "collectives"
+    reason = "async_op=True" if is_async else f"gloo issues FSDP2's {what} synchronously"
     return OverlapPossible(purpose=Purpose.GRAD_REDUCE, possible=is_async, reason=reason)
