@@ -166,6 +166,9 @@ def read_trace(path: Path) -> Trace:
     return _build_trace(path, rows)
 
 
+_TAR_MAGIC_AT = 257  # POSIX.1-1988, ustar header
+
+
 def _read_content(path: Path) -> bytes:
     try:
         content = path.read_bytes()
@@ -176,6 +179,8 @@ def _read_content(path: Path) -> bytes:
             content = gzip.decompress(content)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise TraceError(f"{path}: cut short ({error}); did the rank die while writing?") from error
+    if content[_TAR_MAGIC_AT : _TAR_MAGIC_AT + 5] == b"ustar":
+        raise TraceError(f"{path}: a tar archive; unpack it and give its folder")
     content = content.removeprefix(b"\xef\xbb\xbf").strip()
     if not content:
         raise TraceError(f"{path}: empty; did the rank die before it wrote its trace?")

@@ -127,4 +127,4 @@ def _print_traffic(plans: "dict[str, Plan]") -> None:
 
 def _describe_mesh(plan: "Plan") -> str:
     """Give the axes as ``shard 2 x tensor 2``."""
-    return " x ".join(f"{axis.name.value} {axis.size}" for axis in plan.mesh) or "none"
+    return " x ".join(f"{axis.name.value} {axis.size}" for axis in plan.mesh)

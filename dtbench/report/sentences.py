@@ -84,7 +84,21 @@ def parallel_words(cell: CellSummary) -> str:
     """Say how the model is spread, for example ``4 ranks: fsdp2, shard 2 x tensor 2``."""
     axes = " x ".join(f"{axis.name} {axis.size}" for axis in cell.plan.mesh)
     words = f"{cell.plan.ranks} {'rank' if cell.plan.ranks == 1 else 'ranks'}: {cell.scenario.parallel.kind}"
-    return f"{words}, {axes}" if axes else words
+    return ", ".join([words, *([axes] if axes else []), *_knob_words(cell)])
+
+
+_SHAPE = {"kind", "replicas", "shards", "tensor"}
+"""Fields of a strategy that its mesh has told already."""
+
+
+def _knob_words(cell: CellSummary) -> list[str]:
+    """Name the knobs of the strategy that are not at torch's default: what tells one cell from the next."""
+    parallel = cell.scenario.parallel.model_dump(exclude_defaults=True, exclude=_SHAPE)
+        exclude_defaults=True, exclude={"kind", "replicas", "shards", "tensor"}
+    )
+    nested = parallel.pop("mixed_precision", {})
+    knobs = {**parallel, **{f"mixed_precision.{name}": value for name, value in nested.items()}}
+    return [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in knobs.items()]
 
 
 def step_time_words(interval: Interval, *, launches: int) -> str:

@@ -32,6 +32,12 @@ SHARES_EXPLAINED = (
 )
 
 
+WAIT_EXPLAINED = (
+    "wait: how long a rank stood still for it; more than comm where waking up takes long, less than exposed where the "
+    "rank had other host work to do"
+)
+
+
 def render_run(summary: RunSummary) -> RenderableType:
     """Give the whole report: head, overview of the cells where there are several, each cell."""
     parts: list[RenderableType] = [render_head(summary)]
@@ -198,7 +204,7 @@ def render_purposes(cell: CellSummary) -> RenderableType:
             format_fraction(row.hidden_fraction),
             sentences.overlap_word(row),
         )
-    return Group(table, *_plan_lines(cell.purposes), *_overlap_lines(cell.purposes))
+    return Group(table, *_plan_lines(cell.purposes), *_overlap_lines(cell.purposes), Text(WAIT_EXPLAINED, style="dim"))
 
 
 def _plan_lines(purposes: tuple[PurposeSummary, ...]) -> Iterator[Text]:
