@@ -94,8 +94,6 @@ _SHAPE = {"kind", "replicas", "shards", "tensor"}
 def _knob_words(cell: CellSummary) -> list[str]:
     """Name the knobs of the strategy that are not at torch's default: what tells one cell from the next."""
     parallel = cell.scenario.parallel.model_dump(exclude_defaults=True, exclude=_SHAPE)
-        exclude_defaults=True, exclude={"kind", "replicas", "shards", "tensor"}
-    )
     nested = parallel.pop("mixed_precision", {})
     knobs = {**parallel, **{f"mixed_precision.{name}": value for name, value in nested.items()}}
     return [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in knobs.items()]

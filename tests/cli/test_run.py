@@ -67,7 +67,7 @@ def test_a_run_ends_with_numbers_that_agree_everywhere(folder: Path) -> None:
     unshard = next(row for row in gathered["purposes"] if row["purpose"] == "unshard")
     assert unshard["overlap_possible"] is True
     shown = dtbench(folder, "report", str(run))
-    for words in ("gradient wait", "unshard wait", "= plan", "no: gloo issues FSDP2's collectives synchronously"):
+    for words in ("gradient wait", "unshard wait", "= plan", "no: gloo issues FSDP2's reduce-scatters synchronously"):
         assert words in shown.stdout
     assert "trust the step time, not the ratio" in shown.stdout
 
@@ -89,7 +89,11 @@ def test_the_same_worker_runs_under_plain_torchrun(folder: Path) -> None:
         assert program == "torchrun"
         launcher = [sys.executable, "-m", "torch.distributed.run", *arguments]
         subprocess.run(launcher, check=True, capture_output=True, timeout=120, cwd=folder)
-    report = dtbench(folder, "report", comment.split("dtbench report ")[1], "--json")
+    run = comment.split("dtbench analyze ")[1]
+    analyzed = dtbench(folder, "analyze", run)
+    assert analyzed.returncode == 0, analyzed.stderr
+    assert (Path(run) / "step_breakdown.png").exists()
+    report = dtbench(folder, "report", run, "--json")
     assert report.returncode == 0, report.stderr
     summary = json.loads(report.stdout)
     assert summary["status"] == "complete", "every launch is, though no launcher of ours said so"
