@@ -96,7 +96,18 @@ def _knob_words(cell: CellSummary) -> list[str]:
     parallel = cell.scenario.parallel.model_dump(exclude_defaults=True, exclude=_SHAPE)
     nested = parallel.pop("mixed_precision", {})
     knobs = {**parallel, **{f"mixed_precision.{name}": value for name, value in nested.items()}}
-    return [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in knobs.items()]
+    return [f"{name}={_value_word(value)}" for name, value in knobs.items()]
+
+
+def _value_word(value: object) -> str:
+    """Spell a knob's value as a person would in the scenario."""
+    match value:
+        case bool():
+            return str(value).lower()
+        case float():
+            return f"{value:g}"
+        case _:
+            return str(value)
 
 
 def step_time_words(interval: Interval, *, launches: int) -> str:
