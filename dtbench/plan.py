@@ -65,6 +65,9 @@ class Plan(Record):
     notes: tuple[str, ...]
 
 
+MOST_LAYERS = 10_000
+
+
 def make_plan(scenario: Scenario, machine: Machine) -> Plan:
     """Resolve a scenario on a machine.
 
@@ -72,6 +75,8 @@ def make_plan(scenario: Scenario, machine: Machine) -> Plan:
         PlanError: sizes do not divide, options exclude each other, or there are too few GPUs; names all reasons at
         once.
     """
+    if scenario.model.layers > MOST_LAYERS:
+        raise PlanError(f"model.layers={scenario.model.layers} is more than {MOST_LAYERS}; no plan is made for that")
     device = _choose_device(scenario, machine)
     mesh = plan_mesh(scenario)
     ranks = prod(axis.size for axis in mesh)

@@ -19,7 +19,7 @@ from dtbench.analyze.trace_analysis import (
 )
 from dtbench.errors import StoreError, TraceError
 from dtbench.store.layout import LaunchFolder
-from dtbench.store.read import read_rank_records, read_table
+from dtbench.store.read import read_order, read_rank_records, read_table
 from dtbench.store.write import write_table
 from dtbench.vocabulary import Axis
 
@@ -105,7 +105,7 @@ def derive_tables(
     groups = _recorded_groups(folder) if process_groups is None else process_groups
     analyses: list[TraceAnalysis] = []
     traces = folder.find_traces()
-    absent = sorted({record.rank for record in read_rank_records(folder)} - set(traces))
+    absent = sorted(_expected_ranks(folder) - set(traces))
     notes = [f"rank {rank} is left out: it has no trace" for rank in absent]
     for rank, path in traces.items():
         try:
@@ -142,6 +142,13 @@ def describe_gaps(analyses: Sequence[TraceAnalysis]) -> list[str]:
         for one in analyses
         if not one.steps
     ]
+
+
+def _expected_ranks(folder: LaunchFolder) -> set[int]:
+    """Give the ranks that a launch had: as its order says, else as their records do."""
+    if folder.order.exists():
+        return set(range(read_order(folder).plan.ranks))
+    return {record.rank for record in read_rank_records(folder)}
 
 
 def _recorded_groups(folder: LaunchFolder) -> dict[int, dict[str, Axis | None]]:

@@ -166,6 +166,7 @@ def read_trace(path: Path) -> Trace:
     return _build_trace(path, rows)
 
 
+_LARGEST_US = 2**52  # 142 years; in ns, a start and a duration below it add up within int64
 _TAR_MAGIC_AT = 257  # POSIX.1-1988, ustar header
 
 
@@ -199,7 +200,8 @@ def _decode(content: bytes, path: Path) -> _Rows:
     events = [event for event in file.traceEvents if event.ph == "X" and event.cat not in _SPANNING]
     start_us = np.array([event.ts for event in events], dtype=np.float64)
     duration_us = np.array([event.dur for event in events], dtype=np.float64)
-    readable = np.isfinite(start_us) & np.isfinite(duration_us) & (duration_us >= 0)
+    in_range = (np.abs(start_us) < _LARGEST_US) & (duration_us < _LARGEST_US)
+    readable = in_range & (duration_us >= 0)  # NaN compares false
     is_large = np.any(np.abs(start_us[readable]) >= _EXACT_BELOW_US)
     if is_large and (np.any(start_us[readable] % 1 != 0) or np.any(duration_us[readable] % 1 != 0)):
         return _decode_loosely(content, path)
@@ -216,6 +218,15 @@ def _to_ns(microseconds: NDArray[np.float64]) -> Ints:
     """[Note: exact times] Whole and fraction apart: the subtraction is exact, and a small product rounds right."""
     whole = np.floor(microseconds)
     return whole.astype(np.int64) * 1000 + np.rint((microseconds - whole) * 1000).astype(np.int64)
+
+
+def _is_in_range(start_us: Decimal, duration_us: Decimal) -> bool:
+    return (
+        start_us.is_finite()
+        and duration_us.is_finite()
+        and abs(start_us) < _LARGEST_US
+        and 0 <= duration_us < _LARGEST_US
+    )
 
 
 def _decode_loosely(content: bytes, path: Path) -> _Rows:
@@ -236,7 +247,7 @@ def _decode_loosely(content: bytes, path: Path) -> _Rows:
             continue
         if event.ph != "X" or event.cat in _SPANNING:
             continue
-        if event.ts is None or event.dur is None or not event.ts.is_finite() or not event.dur >= 0:
+        if event.ts is None or event.dur is None or not _is_in_range(event.ts, event.dur):
             unread += 1
             continue
         rows.append(event)

@@ -17,7 +17,17 @@ from dtbench.analyze.summarize_overlap import fraction, summarize_purposes, summ
 from dtbench.analyze.summary import CellSummary, Interval
 from dtbench.scenario.schema import Fsdp2, Scenario
 from dtbench.store.layout import LaunchFolder
-from dtbench.store.records import CellRecord, CorrectnessResult, LaunchRecord, Memory, RankRecord, Receipt, RunStatus
+from dtbench.store.records import (
+    CellRecord,
+    CorrectnessResult,
+    LaunchRecord,
+    Memory,
+    RankRecord,
+    Receipt,
+    ReceiptOutcome,
+    RunStatus,
+    WarmupEnd,
+)
 from dtbench.units import NS_PER_S
 from dtbench.vocabulary import Phase
 
@@ -50,8 +60,9 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         device: name of its accelerator, for the peak.
     """
     cell, launches = data.cell, data.launches
-    measured = [_job_step_times(launch.steps, Phase.MEASURED) for launch in launches]
-    profiled = [_job_step_times(launch.steps, Phase.PROFILED) for launch in launches]
+    ranks_planned = cell.plan.ranks
+    measured = [_job_step_times(launch.steps, Phase.MEASURED, ranks_planned) for launch in launches]
+    profiled = [_job_step_times(launch.steps, Phase.PROFILED, ranks_planned) for launch in launches]
     step_time = summarize_launches(measured)
     overlap = _stack([launch.tables.overlap for launch in launches])
     purposes = _stack([launch.tables.purposes for launch in launches])
@@ -80,14 +91,14 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         exposed_step_fraction=fraction(overlap, "exposed_comm_ns", "step_ns"),
         purposes=purpose_summaries,
         ranks=summarize_ranks(overlap),
-        receipts=first[0].receipts if first else (),
-        warmup=first[0].warmup if first else None,
+        receipts=_worst_receipts(ranks),
+        warmup=_worst_warmup(ranks),
         correctness=_worst_correctness(ranks),
         losses=_mean_losses(first),
         unread_events=sum(launch.tables.unread_events for launch in launches),
         unknown_names=sum_counts(launch.tables.unknown_names for launch in launches),
         trace_paths=tuple(str(path) for launch in launches for path in launch.folder.find_traces().values()),
-        notes=(*_launch_notes(launches), *purpose_notes, *_receipt_notes(first), *_load_notes(profiler_cost)),
+        notes=(*_launch_notes(launches), *purpose_notes, *_record_notes(data), *_load_notes(profiler_cost)),
     )
 
 
@@ -100,13 +111,13 @@ def _pool(launches: Sequence[Sequence[float]]) -> list[float]:
     return [value for values in launches for value in values]
 
 
-def _job_step_times(steps: pd.DataFrame, phase: Phase) -> list[float]:
+def _job_step_times(steps: pd.DataFrame, phase: Phase, ranks: int) -> list[float]:
     """Give the slowest rank's time of each step of a phase, ns; a step that some rank did not finish is left out."""
     chosen = steps[steps["phase"] == phase]
     if not len(chosen):
         return []
     by_step = chosen.groupby("step")["duration_ns"].agg(["max", "count"])
-    return [float(time_ns) for time_ns in by_step["max"][by_step["count"] == steps["rank"].nunique()]]
+    return [float(time_ns) for time_ns in by_step["max"][by_step["count"] == ranks]]
 
 
 def _median_over_launches(launches: Sequence[LaunchData]) -> float:
@@ -198,10 +209,32 @@ def _load_notes(profiler_cost: Interval) -> list[str]:
     return ["PROFILED steps were faster than MEASURED ones: the machine's load changed between the phases"]
 
 
-def _receipt_notes(ranks: Sequence[RankRecord]) -> list[str]:
-    different = [record.rank for record in ranks if _facts(record.receipts) != _facts(ranks[0].receipts)]
-    return [f"receipts of rank {rank} differ from rank {ranks[0].rank}'s" for rank in different]
+def _worst_receipts(ranks: Sequence[RankRecord]) -> tuple[Receipt, ...]:
+    """Give each knob's receipt, one that disagrees if any rank of any launch has one."""
+    worst: dict[str, Receipt] = {}
+    for receipt in (receipt for record in ranks for receipt in record.receipts):
+        if receipt.knob not in worst or receipt.outcome is ReceiptOutcome.DISAGREES:
+            worst[receipt.knob] = receipt
+    return tuple(worst.values())
 
 
-def _facts(receipts: Sequence[Receipt]) -> list[tuple[str, str]]:
-    return [(receipt.knob, str(receipt.outcome)) for receipt in receipts]
+def _worst_warmup(ranks: Sequence[RankRecord]) -> WarmupEnd | None:
+    """Give a warm-up that did not settle, if any launch has one, else the longest."""
+    return max((record.warmup for record in ranks), key=lambda end: (not end.settled, end.steps), default=None)
+
+
+def _record_notes(data: CellData) -> list[str]:
+    """Say what the ranks' records lack or disagree about, and what a launch that completed had to say."""
+    notes = []
+    for launch in data.launches:
+        name = launch.folder.path.name
+        if launch.record is not None and launch.record.status is RunStatus.COMPLETE:
+            absent = sorted(set(range(data.cell.plan.ranks)) - {record.rank for record in launch.ranks})
+            notes += [f"{name}: the record of rank {rank} is missing, its checks are lost" for rank in absent]
+            if launch.record.reason is not None:
+                notes.append(f"{name}: every result was written, but {launch.record.reason.splitlines()[0]}")
+        unstable = [record.rank for record in launch.ranks if not record.traffic_is_stable]
+        notes += [f"{name}: rank {rank} issued different collectives in different MEASURED steps" for rank in unstable]
+        lost = [record.rank for record in launch.ranks if any(math.isnan(loss) for loss in record.losses)]
+        notes += [f"{name}: the loss of rank {rank} became NaN: the model does not train" for rank in lost]
+    return notes

@@ -73,6 +73,7 @@ def _spell(issued: pd.DataFrame) -> str:
 def _summarize(purpose: Purpose, table: pd.DataFrame, plan: Plan, possible: OverlapPossible | None) -> PurposeSummary:
     first_rank = table.xs(min(table.index.get_level_values("rank")), level="rank")[["count", "size_bytes"]]
     count, size_bytes = (int(value) for value in first_rank.value_counts().index[0])  # of most steps
+    is_alike = len(table[["count", "size_bytes"]].drop_duplicates()) == 1  # every rank, every step
     means = {name: int(table[name].sum()) // len(table) for name in _TIMES}
     traffic = [one for one in plan.traffic if one.purpose is purpose]
     is_planned = bool(traffic) or purpose in _ALWAYS_PLANNED
@@ -83,7 +84,7 @@ def _summarize(purpose: Purpose, table: pd.DataFrame, plan: Plan, possible: Over
         size_bytes=size_bytes,
         planned_count=planned[0] if planned else None,
         planned_size_bytes=planned[1] if planned else None,
-        matches_plan=(count, size_bytes) == planned if planned else None,
+        matches_plan=(count, size_bytes) == planned and is_alike if planned else None,
         comm_ns=means["hidden_ns"] + means["exposed_ns"],
         hidden_ns=means["hidden_ns"],
         exposed_ns=means["exposed_ns"],

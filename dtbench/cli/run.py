@@ -1,5 +1,6 @@
 """``dtbench run``: train a scenario on real ranks, then show what was found."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -44,12 +45,7 @@ def run(
     except LaunchError as error:
         _show_what_there_is(error)
         raise
-    summary = _conclude(folder)
-    if as_json:
-        print_json(to_document(summary))
-    else:
-        print_report(summary)
-    _check(summary)
+    _report(folder, as_json=as_json)
 
 
 def _run(file: "ScenarioFile", results: Path) -> Path:
@@ -67,20 +63,31 @@ def _run(file: "ScenarioFile", results: Path) -> Path:
             raise
 
 
-def _conclude(folder: Path) -> "RunSummary":
-    """Analyse a run and write everything that is derived from it."""
+def _report(folder: Path, *, as_json: bool) -> None:
+    """Analyse a run, write what is derived from it, and show it; also when there is no room left to write."""
     from dtbench.analyze.run import summarize_run
+    from dtbench.errors import StoreError
     from dtbench.report.publish import publish
 
     summary = summarize_run(folder)
-    publish(summary)
-    return summary
+    unpublished: StoreError | None = None
+    try:
+        publish(summary)
+    except StoreError as error:
+        unpublished = error
+    print_json(to_document(summary)) if as_json else print_report(summary)
+    _check(summary)
+    if unpublished is not None:
+        raise unpublished
 
 
 def _show_what_there_is(error: "LaunchError") -> None:
     """Report what a failed run did measure; the failure itself is told by the error."""
+    from dtbench.errors import CheckError
+
     if error.folder is not None:
-        print_report(_conclude(error.folder))
+        with suppress(CheckError):  # the failure itself is the news
+            _report(error.folder, as_json=False)
 
 
 def _check(summary: "RunSummary") -> None:
@@ -109,7 +116,9 @@ def _prepare(file: "ScenarioFile", results: Path, *, as_json: bool) -> None:
     for launch in launches:
         ranks = WorkerOrder.model_validate_json(launch.order.read_bytes()).plan.ranks
         order = shlex.quote(str(launch.order))
-        commands.append(f"torchrun --standalone --nproc-per-node {ranks} -m dtbench.worker --order {order}")
+        commands.append(
+            f"PYTHONSAFEPATH=1 torchrun --standalone --nproc-per-node {ranks} -m dtbench.worker --order {order}"
+        )
     if as_json:
         print_json({"format_version": 1, "run": str(folder.path), "commands": commands})
         return

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dtbench.errors import LaunchError, MissingError
+from dtbench.errors import LaunchError, MissingError, StoreError
 from dtbench.launch.machine import NO_TORCH
 from dtbench.launch.watch import Watch, look
 from dtbench.store.finish import finish_launch
@@ -27,7 +27,8 @@ from dtbench.store.records import EventLine, LaunchRecord, RankFailure, RunStatu
 from dtbench.store.write import write_record
 from dtbench.vocabulary import DeviceKind
 
-WORKER = (sys.executable, "-m", "dtbench.worker")
+WORKER = (sys.executable, "-P", "-m", "dtbench.worker")
+"""``-P``: the same dtbench as here, and no module of the current folder in place of a library's."""
 _LAST_LINES = 12
 
 
@@ -57,8 +58,8 @@ def launch_ranks(
     with Watch(folder, ranks=order.plan.ranks, stall_timeout_ns=_timeout_ns(order), on_look=on_look) as watch:
         try:
             ended = _run_elastic(order, folder, worker)
-        except KeyboardInterrupt:
-            _fail(order, folder, (), "stopped by the user (Ctrl-C)")
+        except KeyboardInterrupt as stop:
+            _fail(order, folder, (), describe_stop(stop))
             raise
     failures = describe_failures(folder, ended, hung=watch.hung, ranks=order.plan.ranks)
     if not failures:
@@ -68,8 +69,18 @@ def launch_ranks(
         # every result was on disk: only leaving the process group went wrong, as gloo's sometimes does
         finish_launch(folder, _end(order, RunStatus.COMPLETE, reason, failures), ranks=order.plan.ranks)
         return
-    _fail(order, folder, failures, reason)
+    with suppress(StoreError):  # a full disk must not hide why the rank failed
+        _fail(order, folder, failures, reason)
     raise LaunchError(reason)
+
+
+_STOPPED_BY = "stopped by {}"
+
+
+def describe_stop(stop: KeyboardInterrupt) -> str:
+    """Say what stopped the run: Ctrl-C, or the signal that a scheduler sent."""
+    said = str(stop)
+    return said if said and said != _STOPPED_BY.format("SIGINT") else "stopped by the user (Ctrl-C)"
 
 
 def _timeout_ns(order: WorkerOrder) -> int:
@@ -107,7 +118,7 @@ def _run_elastic(order: WorkerOrder, folder: LaunchFolder, worker: Sequence[str]
         except ChildFailedError as error:
             return tuple(Ended(rank, failure.exitcode) for rank, failure in _by_time(error.failures))
         except SignalException as error:
-            raise KeyboardInterrupt from error
+            raise KeyboardInterrupt(_STOPPED_BY.format(error.sigval.name)) from error
         finally:
             _collect_logs(Path(logs), folder, order.plan.ranks)
     return ()
@@ -194,7 +205,12 @@ def describe_failures(
         is_late = failure.what in (_RAISED, _VICTIM)
         return failure.what != _LEFT, failure.what == _VICTIM, is_late, _failed_unix_ns(folder, failure.rank)
 
-    return tuple(sorted(failures, key=blame))
+    ordered = sorted(failures, key=blame)
+    if ended and all(failure.what == _VICTIM for failure in ordered):  # elastic's first failure has no other cause
+        first = next(failure for failure in ordered if failure.rank == ended[0].rank)
+        outside = first.model_copy(update={"what": "ended by SIGTERM from outside"})
+        ordered = [outside, *(failure for failure in ordered if failure.rank != first.rank)]
+    return tuple(ordered)
 
 
 def _failed_unix_ns(folder: LaunchFolder, rank: int) -> int:

@@ -7,6 +7,7 @@
 A failed launch ends its cell, never the run: the other cells go on, and the run ends as failed.
 """
 
+import re
 import secrets
 import time
 from collections.abc import Callable, Iterator
@@ -16,8 +17,8 @@ from math import prod
 from pathlib import Path
 
 from dtbench import __version__
-from dtbench.errors import LaunchError, PlanError, StoreError
-from dtbench.launch.local import WORKER, launch_ranks
+from dtbench.errors import LaunchError, PlanError, ScenarioError, StoreError
+from dtbench.launch.local import WORKER, describe_stop, launch_ranks
 from dtbench.launch.watch import Progress
 from dtbench.plan import Machine, Plan, make_plan, plan_mesh, plan_reference
 from dtbench.scenario.load import ScenarioFile
@@ -110,11 +111,9 @@ def run_scenario(
             if cell.name not in run.failures:
                 _run_launch(run, cell, index)
     except BaseException as error:
-        reason = (
-            "stopped by the user (Ctrl-C)"
-            if isinstance(error, KeyboardInterrupt)
-            else f"{type(error).__name__}: {error}"
-        )
+        reason = f"{type(error).__name__}: {error}"
+        if isinstance(error, KeyboardInterrupt):
+            reason = describe_stop(error)
         _write_run(run, RunStatus.FAILED, reason)
         raise
     if run.failures:
@@ -127,6 +126,9 @@ def run_scenario(
     return run.folder
 
 
+_FOLDER_NAME = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
+
+
 def prepare_run(
     file: ScenarioFile,
     cells: tuple[CellRecord, ...],
@@ -136,6 +138,8 @@ def prepare_run(
     worker: tuple[str, ...] = WORKER,
 ) -> _Run:
     """Make the run folder with what is known before anything runs."""
+    if not _FOLDER_NAME.fullmatch(file.name):
+        raise ScenarioError(f"{file.name!r} cannot name a folder of results; rename the scenario's file")
     now = datetime.now(UTC)
     folder = RunFolder((results / file.name / f"{now:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}").resolve())
     run = _Run(file, folder, cells, observer, tuple(worker), time.time_ns())
@@ -198,7 +202,10 @@ def _run_reference(run: _Run, cell: CellRecord) -> Path:
     key = _reference_key(order.scenario)
     if key not in run.references:
         run.observer.on_launch(cell.name, None, order.plan)
-        _start(run, folder, order)
+        try:
+            _start(run, folder, order)
+        except LaunchError as error:
+            raise LaunchError(f"the single process that this cell is checked against failed: {error}") from error
         if not folder.reference_data.exists():
             raise LaunchError(
                 f"the single process that cell {cell.name} is checked against left no result in {folder.path}"

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
+from dtbench.errors import StoreError
 from dtbench.plan import Plan
 from dtbench.store.journal import JournalView, RankState, read_journal
 from dtbench.store.layout import LaunchFolder
@@ -19,7 +20,7 @@ from dtbench.units import NS_PER_S
 from dtbench.vocabulary import Region
 
 POLL_S = 0.25
-START_TIMEOUT_NS = 300 * NS_PER_S
+PATIENT_TIMEOUT_NS = 300 * NS_PER_S
 _STACK_DUMP_S = 1.0
 _REGIONS = (None, *Region)
 
@@ -60,16 +61,28 @@ class Watch:
         self._thread.join()
 
     def _run(self) -> None:
+        suspects: tuple[int, ...] = ()
         while not self._stop.wait(POLL_S):
+            views = self._look()
+            if views is None or self.hung:
+                continue
+            clock = {"now_ns": time.time_ns(), "started_ns": self._started_ns, "timeout_ns": self._timeout_ns}
+            found = find_hung(views, **clock)
+            if found and found == suspects:  # seen twice: one look may be unlucky
+                self.hung = found
+                self._end(views)
+            suspects = found
+        self._look()
+
+    def _look(self) -> tuple[JournalView | None, ...] | None:
+        """Look once and show it; neither a journal that cannot be read nor a screen that is gone may end the watch."""
+        try:
             views = look(self._folder, self._ranks)
+        except (OSError, StoreError):
+            return None
+        with suppress(OSError, ValueError):
             self._on_look(views)
-            if not self.hung:
-                self.hung = find_hung(
-                    views, now_ns=time.time_ns(), started_ns=self._started_ns, timeout_ns=self._timeout_ns
-                )
-                if self.hung:
-                    self._end(views)
-        self._on_look(look(self._folder, self._ranks))
+        return views
 
     def _end(self, views: tuple[JournalView | None, ...]) -> None:
         """Have every rank print its stacks into its log, then kill the hung ones; elastic ends the rest."""
@@ -93,14 +106,14 @@ def find_hung(
 ) -> tuple[int, ...]:
     """Give the ranks that came least far when no rank has shown life within the timeout; empty while any has.
 
-    Least far: the lowest step, then the fewest collectives issued, then the earliest region. A rank that is done does
-    not count; one that has not begun counts as silent since the start. Until all have begun to step, the timeout is at
-    least ``START_TIMEOUT_NS``: imports from a cold disk and large models take their time.
+    Least far: the lowest step, then the fewest collectives issued, then the earliest region. One that has not begun
+    counts as silent since the start. While any rank starts or finishes, the timeout is at least ``PATIENT_TIMEOUT_NS``:
+    imports from a cold disk, large models, large traces and leaving the group take their time.
     """
-    waiting = {rank: view for rank, view in enumerate(views) if view is None or view.state is not RankState.DONE}
+    waiting = dict(enumerate(views))
     beats = [max(view.beat_unix_ns, started_ns) if view else started_ns for view in waiting.values()]
-    if any(view is None or view.state is RankState.STARTING for view in waiting.values()):
-        timeout_ns = max(timeout_ns, START_TIMEOUT_NS)
+    if any(view is None or view.state is not RankState.STEPPING for view in waiting.values()):
+        timeout_ns = max(timeout_ns, PATIENT_TIMEOUT_NS)
     if not waiting or any(now_ns - beat <= timeout_ns for beat in beats):
         return ()
     least = min(_how_far(view) for view in waiting.values())
@@ -110,7 +123,7 @@ def find_hung(
 def _how_far(view: JournalView | None) -> tuple[int, int, int]:
     if view is None:
         return (-1, 0, 0)
-    return (view.step or 0, view.issued, _REGIONS.index(view.region))
+    return (view.step or 0, view.issued + (view.state is RankState.DONE), _REGIONS.index(view.region))
 
 
 def send(pid: int, number: signal.Signals) -> None:

@@ -7,6 +7,7 @@ import pandas as pd
 
 from dtbench.analyze.launch_tables import read_tables
 from dtbench.analyze.summary import RunSummary
+from dtbench.errors import StoreError
 from dtbench.report.plots import plot_step_breakdown, save_figure
 from dtbench.report.tensorboard import write_tensorboard
 from dtbench.store.layout import LaunchFolder, RunFolder
@@ -24,14 +25,17 @@ def publish(summary: RunSummary) -> None:
     if steps is None:
         return
     purposes = _gather(summary, folder, lambda launch: read_tables(launch).purposes)
-    save_figure(plot_step_breakdown(summary), folder.breakdown_plot)
-    write_tensorboard(
-        summary,
-        folder.tensorboard,
-        steps=steps,
-        purposes=pd.DataFrame(columns=["cell", "launch"]) if purposes is None else purposes,
-        environment=read_environment(folder.path) if folder.environment.exists() else None,
-    )
+    try:
+        save_figure(plot_step_breakdown(summary), folder.breakdown_plot)
+        write_tensorboard(
+            summary,
+            folder.tensorboard,
+            steps=steps,
+            purposes=pd.DataFrame(columns=["cell", "launch"]) if purposes is None else purposes,
+            environment=read_environment(folder.path) if folder.environment.exists() else None,
+        )
+    except OSError as error:
+        raise StoreError(f"{folder.path}: plot and TensorBoard files cannot be written ({error.strerror})") from error
 
 
 def _gather(

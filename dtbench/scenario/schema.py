@@ -151,7 +151,7 @@ class Warmup(Record):
 
     min_steps: Annotated[int, Field(ge=8)] = 8
     """At least this many; the first steps are also the ones that are checked against a single process."""
-    max_steps: PositiveInt = 60
+    max_steps: Annotated[int, Field(gt=0, le=100_000)] = 60
     """Give up waiting for a stable step time, and say so in the report."""
 
     @model_validator(mode="after")
@@ -165,11 +165,11 @@ class Measure(Record):
     """How many steps of each phase, and how to watch them."""
 
     warmup: Warmup = Warmup()
-    measured_steps: Annotated[int, Field(ge=4)] = 20
+    measured_steps: Annotated[int, Field(ge=4, le=100_000)] = 20
     """Steps without profiler; throughput comes only from these."""
-    profiled_steps: PositiveInt = 5
+    profiled_steps: Annotated[int, Field(gt=0, le=1_000)] = 5
     """Steps under the profiler; overlap comes only from these."""
-    stall_timeout_s: PositiveFloat = 120.0
+    stall_timeout_s: Annotated[float, Field(gt=0, le=1_000_000)] = 120.0
     """A rank that shows no progress for this long is declared hung and the launch ends."""
 
 
@@ -196,7 +196,7 @@ class Scenario(Record):
     optimizer: Optimizer = AdamW(kind="adamw")
     gradient_clip_norm: PositiveFloat | None = None
     """Clip the total 2-norm of the gradients (``clip_grad_norm_``); left out: no clipping."""
-    seed: NonNegativeInt = 0
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """Of the initial weights and of the tokens."""
     parallel: Parallel
     measure: Measure = Measure()

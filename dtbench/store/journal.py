@@ -12,7 +12,6 @@ import struct
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from dtbench.errors import StoreError
@@ -22,10 +21,9 @@ _MAGIC = int.from_bytes(b"dtbjrnl1", "little")
 _HEADER = struct.Struct("<9q")
 _HEADER_BYTES = 128
 _STEP = struct.Struct("<5q")
-_BEAT = struct.Struct("<2q")
-_REGION_OFFSET = 5 * 8
-_ISSUED = struct.Struct("<q")
-_ISSUED_OFFSET = 7 * 8
+_MAGIC_AT, _RANK, _PID, _PHASE, _AT_STEP, _REGION, _BEAT, _ISSUED, _STATE = range(9)
+"""Words of the header."""
+
 _PHASES = tuple(Phase)
 _REGIONS = tuple(Region)
 
@@ -72,7 +70,7 @@ class JournalView:
 
 
 class JournalWriter:
-    """One rank's side. Every method is a few memory stores."""
+    """One rank's side. Every method is a few stores of one aligned word each: no reader sees half of one."""
 
     def __init__(self, path: Path, *, rank: int, pid: int, capacity: int) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -81,60 +79,67 @@ class JournalWriter:
             file.write(b"\0" * size)  # real bytes, not a hole: a full disk is an error here, not a SIGBUS later
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), size)
-        self._rank, self._pid, self._capacity, self._count = rank, pid, capacity, 0
-        self._phase, self._step, self._issued = -1, -1, 0
-        self._state = RankState.STARTING
+        self._words = memoryview(self._map).cast("q")
+        self._capacity, self._count, self._issued = capacity, 0, 0
+        self._rank, self._pid = rank, pid
+
+    def begin(self, unix_ns: int) -> None:
+        """Say that the rank has begun; nothing can be read before."""
+        words = self._words
+        words[_RANK], words[_PID], words[_PHASE], words[_AT_STEP], words[_REGION] = self._rank, self._pid, -1, -1, -1
+        words[_BEAT], words[_STATE] = unix_ns, RankState.STARTING
+        words[_MAGIC_AT] = _MAGIC
 
     def beat(self, region: Region | None, unix_ns: int) -> None:
         """Say that the rank lives and which region it is in."""
-        _BEAT.pack_into(self._map, _REGION_OFFSET, -1 if region is None else _REGIONS.index(region), unix_ns)
+        self._words[_REGION] = -1 if region is None else _REGIONS.index(region)
+        self._words[_BEAT] = unix_ns
 
     def touch(self, unix_ns: int) -> None:
         """Say that the rank lives, wherever it is."""
-        _ISSUED.pack_into(self._map, _REGION_OFFSET + 8, unix_ns)
+        self._words[_BEAT] = unix_ns
 
     def count_issue(self) -> None:
         """Say that one more collective was issued; the rank that issued fewest is the one the others wait for."""
         self._issued += 1
-        _ISSUED.pack_into(self._map, _ISSUED_OFFSET, self._issued)
+        self._words[_ISSUED] = self._issued
 
     def enter_step(self, phase: Phase, step: int, unix_ns: int) -> None:
         """Say which step begins."""
-        self._phase, self._step, self._state = _PHASES.index(phase), step, RankState.STEPPING
-        self._write_header(unix_ns)
+        words = self._words
+        words[_PHASE], words[_AT_STEP], words[_REGION] = _PHASES.index(phase), step, -1
+        words[_STATE] = RankState.STEPPING
+        words[_BEAT] = unix_ns
 
     def finish_step(self, timing: StepTiming) -> None:
-        """Keep the timing of a step that has ended."""
+        """Keep the timing of a step that has ended; its duration, which says that it is there, is stored last."""
         if self._count < self._capacity:
-            offset = _HEADER_BYTES + self._count * _STEP.size
-            values = (timing.step, _PHASES.index(timing.phase), timing.start_ns, timing.duration_ns, timing.cpu_ns)
-            _STEP.pack_into(self._map, offset, *values)
+            at = (_HEADER_BYTES + self._count * _STEP.size) // 8
+            words = self._words
+            words[at], words[at + 1], words[at + 2] = timing.step, _PHASES.index(timing.phase), timing.start_ns
+            words[at + 4] = timing.cpu_ns
+            words[at + 3] = timing.duration_ns
             self._count += 1
 
     def replace_durations(self, durations_ns: list[int]) -> None:
         """Put the device's times in place of the host's for the last ``len(durations_ns)`` steps."""
         for index, duration_ns in enumerate(durations_ns, start=self._count - len(durations_ns)):
-            struct.pack_into("<q", self._map, _HEADER_BYTES + index * _STEP.size + 3 * 8, max(1, duration_ns))
+            self._words[(_HEADER_BYTES + index * _STEP.size) // 8 + 3] = max(1, duration_ns)
 
     def set_state(self, state: RankState, unix_ns: int) -> None:
         """Say how far the rank has come; also a sign of life."""
-        self._state = state
-        self._write_header(unix_ns)
-
-    def _write_header(self, unix_ns: int) -> None:
-        values = (self._rank, self._pid, self._phase, self._step, -1, unix_ns, self._issued, self._state)
-        _HEADER.pack_into(self._map, 0, _MAGIC, *values)
+        self._words[_BEAT] = unix_ns
+        self._words[_STATE] = state
 
     def close(self) -> None:
         """Unmap; the file stays."""
+        self._words.release()
         self._map.close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
 
@@ -142,28 +147,31 @@ def read_journal(path: Path) -> JournalView | None:
     """Read what is there now; None when the rank has not begun to write.
 
     Raises:
-        StoreError: the file is no journal.
+        StoreError: the file is no journal, or damaged.
     """
     try:
         data = path.read_bytes()
     except FileNotFoundError:
         return None
-    if len(data) < _HEADER_BYTES or not any(data[: _HEADER.size]):
+    if len(data) < _HEADER_BYTES or not any(data[:8]):
         return None
-    magic, rank, pid, phase, step, region, beat, issued, state = _HEADER.unpack_from(data)
-    if magic != _MAGIC:
+    words = _HEADER.unpack_from(data)
+    if words[_MAGIC_AT] != _MAGIC:
         raise StoreError(f"{path}: is not a dtbench journal")
-    return JournalView(
-        rank=rank,
-        pid=pid,
-        state=RankState(state),
-        phase=None if phase < 0 else _PHASES[phase],
-        step=None if step < 0 else step,
-        region=None if region < 0 else _REGIONS[region],
-        beat_unix_ns=beat,
-        issued=issued,
-        timings=tuple(_read_timings(data)),
-    )
+    try:
+        return JournalView(
+            rank=words[_RANK],
+            pid=words[_PID],
+            state=RankState(words[_STATE]),
+            phase=None if words[_PHASE] < 0 else _PHASES[words[_PHASE]],
+            step=None if words[_AT_STEP] < 0 else words[_AT_STEP],
+            region=None if words[_REGION] < 0 else _REGIONS[words[_REGION]],
+            beat_unix_ns=words[_BEAT],
+            issued=words[_ISSUED],
+            timings=tuple(_read_timings(data)),
+        )
+    except (ValueError, IndexError) as error:
+        raise StoreError(f"{path}: is a damaged journal ({error})") from error
 
 
 def _read_timings(data: bytes) -> list[StepTiming]:

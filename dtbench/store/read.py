@@ -14,7 +14,15 @@ from dtbench.errors import StoreError
 from dtbench.record import Record
 from dtbench.store.finish import gather_steps
 from dtbench.store.layout import LaunchFolder, RunFolder
-from dtbench.store.records import FORMAT_VERSION, Environment, LaunchRecord, RankRecord, RunRecord, RunStatus
+from dtbench.store.records import (
+    FORMAT_VERSION,
+    Environment,
+    LaunchRecord,
+    RankRecord,
+    RunRecord,
+    RunStatus,
+    WorkerOrder,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,6 +60,15 @@ def read_environment(path: Path) -> Environment:
         StoreError: there is none, it is broken, or another version wrote it.
     """
     return _read_record(RunFolder(path).environment, Environment)
+
+
+def read_order(folder: LaunchFolder) -> WorkerOrder:
+    """Read what the ranks of a launch were told.
+
+    Raises:
+        StoreError: there is none, it is broken, or another version wrote it.
+    """
+    return _read_record(folder.order, WorkerOrder)
 
 
 def read_launch_environment(path: Path) -> Environment:

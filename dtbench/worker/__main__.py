@@ -81,7 +81,7 @@ def run(order: WorkerOrder, rank: Rank, journal: JournalWriter, events: Events) 
     if order.plan.device is DeviceKind.CPU:
         torch.set_num_threads(order.plan.threads_per_rank)  # torchrun and dtbench set OMP_NUM_THREADS differently
     recorder = Recorder(on_region=beat, on_issue=journal.count_issue)
-    journal.set_state(RankState.STARTING, time.time_ns())
+    journal.begin(time.time_ns())
     events.say("started", f"pid {os.getpid()}")
     folder = LaunchFolder(Path(order.folder))
     if order.is_reference:

@@ -40,5 +40,8 @@ def capture(device: DeviceKind, recorder: Recorder, trace: Path) -> Iterator[Non
 
 def _export(profiler: profile, temporary: Path) -> None:
     compressed = temporary.with_name(temporary.name + ".gz")
-    profiler.export_chrome_trace(str(compressed))
-    compressed.replace(temporary)
+    try:
+        profiler.export_chrome_trace(str(compressed))
+        compressed.replace(temporary)
+    finally:
+        compressed.unlink(missing_ok=True)

@@ -58,7 +58,8 @@ def compare_with_reference(
     """Compare on the rank that kept the gradients; NaN anywhere is a failure, never a pass."""
     reference: dict[str, Any] = torch.load(path, weights_only=True)
     loss_tolerance, gradient_tolerance = _tolerances(scenario)
-    loss_error = max(_relative(a, b) for a, b in zip(losses[1:], reference["losses"][1:], strict=True))
+    loss_errors = [_relative(a, b) for a, b in zip(losses[1:], reference["losses"][1:], strict=True)]
+    loss_error = math.nan if any(math.isnan(error) for error in loss_errors) else max(loss_errors)
     errors = {name: _distance(gradients.get(name), expected) for name, expected in reference["gradients"].items()}
     worst = max(errors, key=lambda name: math.inf if math.isnan(errors[name]) else errors[name])
     return CorrectnessResult(

@@ -18,7 +18,7 @@ from torch.profiler import record_function
 
 from dtbench.plan import Plan
 from dtbench.ranges import STEP_PREFIX
-from dtbench.store.journal import JournalWriter, StepTiming
+from dtbench.store.journal import JournalWriter, RankState, StepTiming
 from dtbench.store.records import WarmupEnd
 from dtbench.vocabulary import Phase
 from dtbench.worker.clock import Reading, StepClock
@@ -109,6 +109,7 @@ class Phases:
             self.loop.prepare(range(steps.stop, steps.stop + 1))
             self.loop.train(steps.stop)
             named.run(Phase.PROFILED, steps, result)
+            self.loop.journal.set_state(RankState.FINISHING, time.time_ns())  # writing a large trace may take long
 
     def _train_named(self, step: int) -> Tensor:
         with record_function(f"{STEP_PREFIX}{step}"):

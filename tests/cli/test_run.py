@@ -85,8 +85,8 @@ def test_the_same_worker_runs_under_plain_torchrun(folder: Path) -> None:
     comment, *commands = prepared.stdout.strip().splitlines()
     assert len(commands) == 4, "a reference and a launch for each cell"
     for command in commands:
-        program, *arguments = shlex.split(command)
-        assert program == "torchrun"
+        safe, program, *arguments = shlex.split(command)
+        assert (safe, program) == ("PYTHONSAFEPATH=1", "torchrun")
         launcher = [sys.executable, "-m", "torch.distributed.run", *arguments]
         subprocess.run(launcher, check=True, capture_output=True, timeout=120, cwd=folder)
     run = comment.split("dtbench analyze ")[1]

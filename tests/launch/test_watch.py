@@ -2,7 +2,7 @@
 
 import pytest
 
-from dtbench.launch.watch import START_TIMEOUT_NS, find_hung
+from dtbench.launch.watch import PATIENT_TIMEOUT_NS, find_hung
 from dtbench.store.journal import JournalView, RankState
 from dtbench.vocabulary import Phase, Region
 
@@ -29,7 +29,7 @@ def view(
         ((view(0, 5, Region.FORWARD), view(1, 5, Region.BACKWARD)), (0,)),
         ((view(0, 5, Region.FORWARD), view(1, 5, Region.FORWARD)), (0, 1)),
         ((view(0, 5, Region.FORWARD), None), ()),
-        ((view(0, 5, Region.FORWARD), view(1, 2, None, state=RankState.DONE)), (0,)),
+        ((view(0, 5, Region.FORWARD), view(1, 5, None, state=RankState.DONE)), ()),
         ((view(0, 5, Region.FORWARD, beat=LATE), view(1, 2, None)), ()),
         ((view(0, 9, None, state=RankState.DONE),), ()),
     ],
@@ -42,5 +42,11 @@ def test_the_rank_that_came_least_far_is_the_one_that_hangs(
 
 def test_a_rank_that_never_begins_is_given_longer_and_then_blamed() -> None:
     views = (view(0, 0, None, state=RankState.STARTING, beat=50), None)
-    assert find_hung(views, now_ns=START_TIMEOUT_NS, started_ns=0, timeout_ns=50) == ()
-    assert find_hung(views, now_ns=START_TIMEOUT_NS + 51, started_ns=0, timeout_ns=50) == (1,)
+    assert find_hung(views, now_ns=PATIENT_TIMEOUT_NS, started_ns=0, timeout_ns=50) == ()
+    assert find_hung(views, now_ns=PATIENT_TIMEOUT_NS + 51, started_ns=0, timeout_ns=50) == (1,)
+
+
+def test_a_rank_that_hangs_when_all_is_done_is_ended_after_the_longer_time() -> None:
+    views = (view(0, 9, None, state=RankState.FINISHING), view(1, 9, None, state=RankState.DONE))
+    assert find_hung(views, now_ns=PATIENT_TIMEOUT_NS, started_ns=0, timeout_ns=50) == ()
+    assert find_hung(views, now_ns=PATIENT_TIMEOUT_NS + 1, started_ns=0, timeout_ns=50) == (0,)

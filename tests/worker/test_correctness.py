@@ -50,3 +50,17 @@ def test_bfloat16_stays_within_its_stated_bound(launch: Callable[..., Any], scen
     result = launch(scenario(parallel=parallel)).correctness
     assert result.passed
     assert 1e-4 < result.gradient_error < 5e-2
+
+
+@pytest.mark.parametrize("place", [1, 2, 4])
+def test_a_loss_that_is_no_number_never_passes(tmp_path: Any, scenario: Callable[..., Any], place: int) -> None:
+    import torch
+
+    from dtbench.worker.correctness import compare_with_reference, write_reference
+
+    gradients = {"w": torch.ones(2)}
+    write_reference(tmp_path / "reference.pt", [1.0] * 5, gradients)
+    losses = [1.0] * 5
+    assert compare_with_reference(tmp_path / "reference.pt", losses, gradients, scenario()).passed
+    losses[place] = float("nan")
+    assert not compare_with_reference(tmp_path / "reference.pt", losses, gradients, scenario()).passed

@@ -1,5 +1,6 @@
 """The loop over phases, with a fake clock and a log in place of training."""
 
+import threading
 from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,6 +55,7 @@ def test_phases_run_in_order_and_never_mix(tmp_path: Path, scenario: Callable[..
 
     path = tmp_path / "journal"
     with JournalWriter(path, rank=0, pid=1, capacity=20) as journal:
+        journal.begin(1)
         loop = StepLoop(Recorder(), journal, FakeClock(has_device), lambda _steps: None, train)
         end = WarmupEnd(steps=3, settled=True, reason="")
         phases = Phases(plan, loop, lambda _ns, issues: end if len(log) == 3 else None, lambda *_: None, capture)
@@ -90,6 +92,7 @@ def test_a_journal_outlives_its_writer_and_says_where_the_rank_was(tmp_path: Pat
     path = tmp_path / "rank0.journal"
     writer = JournalWriter(path, rank=3, pid=42, capacity=4)
     assert read_journal(path) is None
+    writer.begin(500)
     writer.enter_step(Phase.MEASURED, 17, 1000)
     writer.beat(Region.BACKWARD, 2000)
     writer.count_issue()
@@ -101,3 +104,23 @@ def test_a_journal_outlives_its_writer_and_says_where_the_rank_was(tmp_path: Pat
 
 def test_a_missing_journal_is_a_rank_that_has_not_begun(tmp_path: Path) -> None:
     assert read_journal(tmp_path / "none") is None
+
+
+def test_a_reader_never_sees_half_a_word(tmp_path: Path) -> None:
+    path, stop = tmp_path / "journal", threading.Event()
+    with JournalWriter(path, rank=0, pid=1, capacity=1) as journal:
+        journal.begin(10**18)
+
+        def write() -> None:
+            step = 0
+            while not stop.is_set():
+                step += 1
+                journal.enter_step(Phase.MEASURED, step, 10**18 + step)
+                journal.beat(Region.FORWARD, 10**18 + step)
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        views = [read_journal(path) for _ in range(5_000)]
+        stop.set()
+        writer.join()
+    assert all(view is not None and view.beat_unix_ns >= 10**18 for view in views)
