@@ -120,7 +120,7 @@ def test_a_reader_never_sees_half_a_word(tmp_path: Path) -> None:
 
         writer = threading.Thread(target=write)
         writer.start()
-        views = [read_journal(path) for _ in range(5_000)]
+        views = [read_journal(path) for _ in range(500)]
         stop.set()
         writer.join()
     assert all(view is not None and view.beat_unix_ns >= 10**18 for view in views)
