@@ -1,6 +1,7 @@
 """The loop over phases, with a fake clock and a log in place of training."""
 
-import threading
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
@@ -106,21 +107,25 @@ def test_a_missing_journal_is_a_rank_that_has_not_begun(tmp_path: Path) -> None:
     assert read_journal(tmp_path / "none") is None
 
 
+_WRITER = """
+import itertools, pathlib, sys
+from dtbench.store.journal import JournalWriter
+from dtbench.vocabulary import Phase, Region
+journal = JournalWriter(pathlib.Path(sys.argv[1]), rank=0, pid=1, capacity=1)
+journal.begin(10**18)
+print("begun", flush=True)
+for step in itertools.count(1):
+    journal.enter_step(Phase.MEASURED, step, 10**18 + step)
+    journal.beat(Region.FORWARD, 10**18 + step)
+"""
+
+
 def test_a_reader_never_sees_half_a_word(tmp_path: Path) -> None:
-    path, stop = tmp_path / "journal", threading.Event()
-    with JournalWriter(path, rank=0, pid=1, capacity=1) as journal:
-        journal.begin(10**18)
-
-        def write() -> None:
-            step = 0
-            while not stop.is_set():
-                step += 1
-                journal.enter_step(Phase.MEASURED, step, 10**18 + step)
-                journal.beat(Region.FORWARD, 10**18 + step)
-
-        writer = threading.Thread(target=write)
-        writer.start()
-        views = [read_journal(path) for _ in range(500)]
-        stop.set()
-        writer.join()
+    # struct.pack_into clears its target first: written with it, one read in five saw a beat of 0
+    path = tmp_path / "journal"
+    with subprocess.Popen([sys.executable, "-c", _WRITER, str(path)], stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        views = [read_journal(path) for _ in range(20_000)]
+        writer.kill()
     assert all(view is not None and view.beat_unix_ns >= 10**18 for view in views)
