@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -26,6 +27,7 @@ from dtbench.store.records import (
     RunRecord,
     RunStatus,
     WarmupEnd,
+    WorkerOrder,
 )
 from dtbench.store.write import write_record, write_table
 from dtbench.traffic import PlannedTraffic
@@ -231,3 +233,34 @@ def test_foreign_traces_are_read_from_files_and_folders(recorded: Path, tmp_path
     assert both.notes
     with pytest.raises(TraceError, match="holds no trace"):
         analyze_traces([tmp_path])
+
+
+def test_analyzing_a_run_whose_traces_are_gone_keeps_its_tables(made: MadeRun) -> None:
+    before = summarize_run(made.folder.path)
+    for trace in made.launch.find_traces().values():
+        trace.unlink()
+    with pytest.raises(TraceError, match="the tables stay as they are"):
+        analyze_run(made.folder.path)
+    assert all(path.exists() for path in made.launch.derived)
+    assert summarize_run(made.folder.path).model_dump_json(exclude=_TRACES) == before.model_dump_json(exclude=_TRACES)
+
+
+_TRACES: Any = {"cells": {"__all__": {"trace_paths"}}}
+
+
+def test_a_rank_without_a_trace_is_said_and_not_dropped(made: MadeRun, scenario: Callable[..., Scenario]) -> None:
+    wanted = scenario()
+    order = WorkerOrder(
+        cell="ddp",
+        index=0,
+        scenario=wanted,
+        plan=make_plan(wanted, Machine(cpu_cores=2, cuda_devices=0)),
+        folder=str(made.launch.path),
+        reference=None,
+        is_reference=False,
+        launched_unix_ns=None,
+    )
+    write_record(made.launch.order, order)
+    analyze_run(made.folder.path)
+    notes = summarize_run(made.folder.path).cells[0].notes
+    assert "rank 1 is left out: it has no trace" in notes
