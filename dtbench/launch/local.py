@@ -55,7 +55,8 @@ def launch_ranks(
         MissingError: torch is not installed.
     """
     write_record(folder.order, order)
-    with Watch(folder, ranks=order.plan.ranks, stall_timeout_ns=_timeout_ns(order), on_look=on_look) as watch:
+    plan = order.plan
+    with Watch(folder, ranks=plan.ranks, stall_timeout_ns=plan.stall_timeout_ns, on_look=on_look) as watch:
         try:
             ended = _run_elastic(order, folder, worker)
         except KeyboardInterrupt as stop:
@@ -81,10 +82,6 @@ def describe_stop(stop: KeyboardInterrupt) -> str:
     """Say what stopped the run: Ctrl-C, or the signal that a scheduler sent."""
     said = str(stop)
     return said if said and said != _STOPPED_BY.format("SIGINT") else "stopped by the user (Ctrl-C)"
-
-
-def _timeout_ns(order: WorkerOrder) -> int:
-    return order.plan.stall_timeout_ns
 
 
 def _run_elastic(order: WorkerOrder, folder: LaunchFolder, worker: Sequence[str]) -> tuple[Ended, ...]:

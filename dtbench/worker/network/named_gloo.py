@@ -7,7 +7,7 @@ and results are gloo's. See [Note: why gloo is wrapped and NCCL is not] in ``dtb
 
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -133,7 +133,7 @@ def _forward(
             is_async=_is_async(args, kwargs),
             is_integer=bool(tensors) and not tensors[0].is_floating_point(),
         )
-        with _range(collective_range(label)) if recorder.is_naming else nullcontext():
+        with record_function(collective_range(label)) if recorder.is_naming else nullcontext():
             work = getattr(group._inner, method)(*args, **kwargs)
         if recorder.is_naming and work is not None:
             waits[work] = WaitLabel(group=label.group, seq=label.seq)
@@ -148,14 +148,10 @@ def _name_waits(recorder: Recorder, waits: "weakref.WeakKeyDictionary[Any, WaitL
 
     def named_wait(work: Any, *args: Any, **kwargs: Any) -> Any:
         label = waits.get(work) if recorder.is_naming else None
-        with _range(wait_range(label)) if label is not None else nullcontext():
+        with record_function(wait_range(label)) if label is not None else nullcontext():
             return wait(work, *args, **kwargs)
 
     dist.Work.wait = named_wait
-
-
-def _range(name: str) -> AbstractContextManager[Any]:
-    return record_function(name)
 
 
 def _tensors(argument: Any) -> Iterator[torch.Tensor]:
