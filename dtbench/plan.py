@@ -7,12 +7,14 @@ would. The expected traffic (``dtbench.traffic``) is the formula that a run's re
 import json
 from collections.abc import Iterator
 from math import prod
-from typing import assert_never
 
 from dtbench.errors import PlanError
 from dtbench.record import Record
-from dtbench.scenario.schema import AdamW, Ddp, Fsdp2, Scenario, Sgd, Transformer
-from dtbench.traffic import DTYPE_BYTES, PlannedTraffic, list_parameters, plan_traffic
+from dtbench.scenario.schema import AdamW, Cut, Ddp, Fsdp1, Fsdp2, Scenario, Sgd, Transformer
+from dtbench.traffic.formula import plan_traffic
+from dtbench.traffic.parameters import list_parameters
+from dtbench.traffic.planned import DTYPE_BYTES, PlannedTraffic
+from dtbench.traffic.tensor import count_data_ranks
 from dtbench.units import NS_PER_S, format_bytes
 from dtbench.vocabulary import Axis, DeviceKind
 
@@ -87,7 +89,7 @@ def make_plan(scenario: Scenario, machine: Machine) -> Plan:
         problems += _check_host_memory(scenario, ranks, machine.memory_bytes)
     if problems:
         raise PlanError("\n".join(problems))
-    data_ranks = prod(axis.size for axis in mesh if axis.name is not Axis.TENSOR)
+    data_ranks = count_data_ranks(scenario.parallel)
     measure, data = scenario.measure, scenario.data
     return Plan(
         device=device,
@@ -126,6 +128,7 @@ def plan_reference(scenario: Scenario, plan: Plan) -> tuple[Scenario, Plan]:
         **scenario.model_dump(mode="json"),
         "parallel": {"kind": "ddp", "replicas": 1},
         "precision": {"dtype": "float32"},
+        "accumulation": {"micro_batches": 1},
     }
     single = Scenario.model_validate_json(json.dumps(fields))
     cores = plan.threads_per_rank * plan.ranks  # memory is not asked again: the ranks themselves need more
@@ -134,12 +137,15 @@ def plan_reference(scenario: Scenario, plan: Plan) -> tuple[Scenario, Plan]:
 
 def plan_mesh(scenario: Scenario) -> tuple[MeshAxis, ...]:
     """Give the mesh that a strategy builds, outermost axis first."""
-    match scenario.parallel:
+    parallel = scenario.parallel
+    match parallel:
         case Ddp(replicas=replicas):
-            return (MeshAxis(name=Axis.REPLICATE, size=replicas),)
-        case Fsdp2(shards=shards, tensor=tensor):
-            shard_axis = MeshAxis(name=Axis.SHARD, size=shards)
-            return (shard_axis, MeshAxis(name=Axis.TENSOR, size=tensor)) if tensor > 1 else (shard_axis,)
+            sizes = [(Axis.REPLICATE, replicas)]
+        case Fsdp1(replicas=replicas, shards=shards) | Fsdp2(replicas=replicas, shards=shards):
+            sizes = [(Axis.REPLICATE, replicas), (Axis.SHARD, shards)] if replicas > 1 else [(Axis.SHARD, shards)]
+    if parallel.tensor > 1:
+        sizes.append((Axis.TENSOR, parallel.tensor))
+    return tuple(MeshAxis(name=name, size=size) for name, size in sizes)
 
 
 def count_flops(scenario: Scenario) -> int:
@@ -168,10 +174,11 @@ def estimate_state_bytes(scenario: Scenario) -> int:
         case Sgd(momentum=momentum):
             copies = 3 if momentum else 2
     match scenario.parallel:
-        case Ddp():
+        case Ddp() | Fsdp1(sharding_strategy="NO_SHARD"):
             shards = 1
-        case Fsdp2(shards=along, tensor=tensor):
-            shards = along * tensor
+        case Fsdp1(shards=along) | Fsdp2(shards=along):
+            shards = along
+    shards *= scenario.parallel.tensor
     return max(numel * DTYPE_BYTES["float32"], copies * numel * DTYPE_BYTES[scenario.precision.dtype] // shards)
 
 
@@ -197,24 +204,19 @@ def _choose_device(scenario: Scenario, machine: Machine) -> DeviceKind:
 def _find_problems(scenario: Scenario) -> Iterator[str]:
     """Name every reason why these sizes and options cannot run anywhere."""
     model, data = scenario.model, scenario.data
-    data_ranks = prod(axis.size for axis in plan_mesh(scenario) if axis.name is not Axis.TENSOR)
+    data_ranks = count_data_ranks(scenario.parallel)
     yield from _check_model(model)
-    if data.global_batch % data_ranks:
-        near = max(data_ranks, data.global_batch // data_ranks * data_ranks)
-        yield (
-            f"data.global_batch={data.global_batch} cannot be shared equally by {data_ranks} data-parallel ranks; "
-            f"{near} or {near + data_ranks} can"
-        )
+    parts = data_ranks * scenario.accumulation.micro_batches
+    if data.global_batch % parts:
+        near = max(parts, data.global_batch // parts * parts)
+        who = f"{data_ranks} data-parallel ranks"
+        if parts > data_ranks:
+            who += f" with {scenario.accumulation.micro_batches} micro-batches each"
+        yield f"data.global_batch={data.global_batch} cannot be shared equally by {who}; {near} or {near + parts} can"
     optimizer = scenario.optimizer
     if optimizer.foreach and optimizer.fused:
         yield "optimizer.foreach and optimizer.fused exclude each other; set one of them"
-    match scenario.parallel:
-        case Ddp():
-            pass
-        case Fsdp2():
-            yield from _check_tensor_parallel(scenario, scenario.parallel)
-        case _:
-            assert_never(scenario.parallel)
+    yield from _check_tensor_parallel(scenario, scenario.parallel)
 
 
 def _check_model(model: Transformer) -> Iterator[str]:
@@ -227,7 +229,7 @@ def _check_model(model: Transformer) -> Iterator[str]:
         yield f"model.heads={model.heads} is not a multiple of model.kv_heads={model.kv_heads}"
 
 
-def _check_tensor_parallel(scenario: Scenario, parallel: Fsdp2) -> Iterator[str]:
+def _check_tensor_parallel(scenario: Scenario, parallel: Cut) -> Iterator[str]:
     model, tensor = scenario.model, parallel.tensor
     sizes = {
         "model.heads": model.heads,

@@ -8,7 +8,8 @@ import pytest
 from dtbench.errors import PlanError
 from dtbench.plan import Machine, make_plan, plan_for_check, plan_reference
 from dtbench.scenario.schema import Ddp, Scenario
-from dtbench.traffic import ddp_bucket_bytes, list_parameters
+from dtbench.traffic.ddp import ddp_bucket_bytes
+from dtbench.traffic.parameters import list_parameters
 from dtbench.units import MIB
 from dtbench.vocabulary import Axis, DeviceKind, Operation, Purpose
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from statistics import median
 
 from dtbench.analyze.summary import CellSummary, Interval, PurposeSummary
-from dtbench.scenario.schema import Ddp, Fsdp2
+from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2
 from dtbench.store.records import CorrectnessResult, Memory, Receipt, ReceiptOutcome, RunStatus
 from dtbench.units import NS_PER_MS, format_bytes, format_count, format_fraction, format_ns
 from dtbench.vocabulary import DeviceKind, Purpose
@@ -70,9 +70,11 @@ def _why_absent(cell: CellSummary, purpose: Purpose) -> str:
     match cell.scenario.parallel:
         case Ddp():
             return "none, there are no parameter all-gathers: DDP keeps full parameters"
-        case Fsdp2(shards=1):
+        case Fsdp1(sharding_strategy="NO_SHARD"):
+            return "none, there are no parameter all-gathers: NO_SHARD keeps full parameters"
+        case Fsdp1(shards=1) | Fsdp2(shards=1):
             return "none, there are no parameter all-gathers: the only shard is the whole parameter"
-        case Fsdp2():
+        case Fsdp1() | Fsdp2():
             return "none, there are no parameter all-gathers: parameters stay gathered between steps"
 
 

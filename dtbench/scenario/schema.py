@@ -87,27 +87,165 @@ class Sgd(Record):
 Optimizer = Annotated[AdamW | Sgd, Discriminator("kind")]
 
 
-class Ddp(Record):
-    """``DistributedDataParallel``: every rank holds the model; gradients are all-reduced in buckets during backward."""
+class Accumulation(Record):
+    """Gradient accumulation: several forwards and backwards, one update."""
+
+    micro_batches: PositiveInt = 1
+    """Parts of each rank's rows; each gets its own forward and backward."""
+    sync: Literal["last", "every", "reduce_scatter"] = "last"
+    """When gradients are reduced: ``last`` micro-batch only (``no_sync``, ``set_requires_gradient_sync``), after
+    ``every`` one, or, with FSDP2 over replicas, ``reduce_scatter`` after every one and all-reduce after the last
+    (``set_requires_all_reduce``)."""
+
+
+class Cut(Record):
+    """The tensor axis, the same for every strategy."""
+
+    tensor: PositiveInt = 1
+    """Ranks along the ``tensor`` axis: column- and row-wise parallel linears inside each block."""
+    sequence_parallel: bool = False
+    """Keep activations between blocks sharded on the sequence: all-gather and reduce-scatter in place of all-reduce."""
+    loss_parallel: bool = False
+    """Keep the logits sharded on the vocabulary (``loss_parallel``): three small all-reduces in place of gathering
+    them."""
+
+
+class Fp16Compress(Record):
+    """``fp16_compress_hook``: gradients cross the wire as float16, half the bytes of float32."""
+
+    kind: Literal["fp16_compress"]
+
+
+class Bf16Compress(Record):
+    """``bf16_compress_hook``: gradients cross the wire as bfloat16; needs NCCL."""
+
+    kind: Literal["bf16_compress"]
+
+
+class PlainAllReduce(Record):
+    """``allreduce_hook``: what DDP does anyway, through a hook: the price of having one."""
+
+    kind: Literal["allreduce"]
+
+
+class PowerSgd(Record):
+    """``powerSGD_hook`` (arXiv:1905.13727): two small factors of each matrix cross the wire, with error feedback."""
+
+    kind: Literal["powersgd"]
+    matrix_approximation_rank: PositiveInt = 1
+    """Columns of each factor."""
+    start_powersgd_iter: Annotated[int, Field(ge=2, le=6)] = 2
+    """Steps with plain all-reduce first; torch's own default is 1000, longer than any warm-up here."""
+    min_compression_rate: PositiveFloat = 2.0
+    """Compress a matrix only if its factors are this many times smaller."""
+    use_error_feedback: bool = True
+    """Add what compression lost to the next step's gradients."""
+    warm_start: bool = True
+    """Start from the previous step's factors; False: from random ones."""
+
+
+CommHook = Annotated[PlainAllReduce | Fp16Compress | Bf16Compress | PowerSgd, Discriminator("kind")]
+
+
+class DdpMixedPrecision(Record):
+    """``_MixedPrecision`` of DDP: forward and backward on low-precision copies of the parameters; CUDA only."""
+
+    param_dtype: DtypeName | None = None
+    """Dtype of the copies; left out: no copies."""
+    reduce_dtype: DtypeName | None = None
+    """Dtype of the all-reduce; left out: that of the gradients."""
+    buffer_dtype: DtypeName | None = None
+    """Dtype that buffers are cast to; left out: no cast."""
+
+
+class Ddp(Cut):
+    """``DistributedDataParallel``: every rank holds the model; gradients are all-reduced in buckets during backward.
+
+    With a tensor axis the cut model goes through ``_pre_dp_module_transform``, as torch's own composition does.
+    """
 
     kind: Literal["ddp"]
     replicas: PositiveInt
-    """Ranks, each with a full copy of the model."""
+    """Ranks along the ``replicate`` axis, each with a full copy of the model (of its tensor part)."""
     bucket_cap_mb: PositiveFloat | None = None
     """Bucket capacity in MiB; left out: 25 after a first bucket of 1; written, it holds for the first bucket too."""
+    bucket_cap_mb_list: tuple[PositiveFloat, ...] | None = None
+    """Capacity of each bucket in MiB, in order of issue; the last holds for all further ones (torch 2.13)."""
     gradient_as_bucket_view: bool = False
     """Gradients are views into the buckets: saves one copy of the gradients and the copy out after the all-reduce."""
     static_graph: bool = False
     """The graph never changes: DDP learns once which parameters are used and buckets are rebuilt after step 2."""
     find_unused_parameters: bool = False
     """Walk the graph and mark unused parameters ready; buckets are not rebuilt; adds one all-reduce of the map."""
+    skip_all_reduce_unused_params: bool = False
+    """Do not reduce buckets of unused parameters, which must be the same on all ranks (with
+    ``find_unused_parameters``)."""
     broadcast_buffers: bool = True
     """Broadcast rank 0's buffers before forward (no effect for a model without buffers)."""
     init_sync: bool = True
     """Verify shapes and broadcast rank 0's parameters when wrapping."""
+    batched_grad_copy: bool = False
+    """Copy gradients into a bucket at once when it is full: two kernels for each bucket (torch 2.13)."""
+    comm_hook: CommHook | None = None
+    """What is done to each bucket in place of a plain all-reduce (``register_comm_hook``)."""
+    delay_all_reduce: tuple[str, ...] = ()
+    """FQN prefixes of parameters that leave the buckets and are reduced all at once, when the first parameter's
+    gradient is ready (``delay_all_reduce_named_params``)."""
+    optimizer_in_backward: bool = False
+    """Update each bucket's parameters as soon as it is reduced (``_register_fused_optim``)."""
+    mixed_precision: DdpMixedPrecision = DdpMixedPrecision()
 
 
-class MixedPrecision(Record):
+class Fsdp1MixedPrecision(Record):
+    """``MixedPrecision`` of FSDP1: dtypes on the wire and in compute."""
+
+    param_dtype: DtypeName | None = None
+    """Dtype of the all-gathered parameters and of compute; left out: the parameter's own."""
+    reduce_dtype: DtypeName | None = None
+    """Dtype of the reduction; left out: as ``param_dtype``."""
+    buffer_dtype: DtypeName | None = None
+    """Dtype that buffers are cast to; left out: no cast."""
+    keep_low_precision_grads: bool = False
+    """Leave gradients in ``reduce_dtype`` for the optimizer."""
+    cast_forward_inputs: bool = False
+    """Cast floating-point inputs of each unit to ``param_dtype``."""
+    cast_root_forward_inputs: bool = True
+    """The same for the root's inputs; overrides ``cast_forward_inputs`` there."""
+
+
+class Fsdp1(Cut):
+    """``FullyShardedDataParallel``: each block's parameters as one flat, sharded tensor.
+
+    With a tensor axis torch's ``DTensorExtensions`` take the cut parameters in and out of the flat ones.
+    """
+
+    kind: Literal["fsdp1"]
+    shards: PositiveInt
+    """Ranks along the ``shard`` axis (with ``NO_SHARD``: that hold equal copies)."""
+    replicas: PositiveInt = 1
+    """Ranks along the ``replicate`` axis, for the ``HYBRID`` strategies."""
+    sharding_strategy: Literal["FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"] = (
+        "FULL_SHARD"
+    )
+    """What is sharded: parameters freed after forward and gathered again (``FULL_SHARD``), kept until backward
+    (``SHARD_GRAD_OP``), nothing (``NO_SHARD``: all-reduce); ``HYBRID``: within ``shards``, and all-reduced over
+    ``replicas``."""
+    use_orig_params: bool = False
+    """Keep the original parameters as views: each starts at a multiple of 16 bytes, so a few bytes more on the wire."""
+    backward_prefetch: Literal["BACKWARD_PRE", "BACKWARD_POST"] | None = "BACKWARD_PRE"
+    """Gather the next unit before this one's gradients are computed, after them, or not ahead (``null``)."""
+    forward_prefetch: bool = False
+    """Gather the next unit before this one's forward."""
+    limit_all_gathers: bool = True
+    """Let the CPU wait so that at most two units are gathered ahead (CUDA)."""
+    mixed_precision: Fsdp1MixedPrecision = Fsdp1MixedPrecision()
+    cpu_offload: bool = False
+    """Keep sharded parameters, gradients and optimizer state in host memory."""
+    sync_module_states: bool = False
+    """Broadcast rank 0's weights when wrapping."""
+
+
+class Fsdp2MixedPrecision(Record):
     """``MixedPrecisionPolicy`` of FSDP2: dtypes on the wire and in compute."""
 
     param_dtype: DtypeName | None = None
@@ -120,19 +258,20 @@ class MixedPrecision(Record):
     """Cast floating-point inputs of each unit to ``param_dtype``."""
 
 
-class Fsdp2(Record):
+class Fsdp2(Cut):
     """``fully_shard`` on each block and the root: all-gather before use, reduce-scatter after; DTensor underneath."""
 
     kind: Literal["fsdp2"]
     shards: PositiveInt
     """Ranks along the ``shard`` axis."""
-    tensor: PositiveInt = 1
-    """Ranks along the ``tensor`` axis: column- and row-wise parallel linears inside each block."""
-    sequence_parallel: bool = False
-    """Keep activations between blocks sharded on the sequence: all-gather and reduce-scatter in place of all-reduce."""
-    reshard_after_forward: bool | None = None
-    """Free parameters after forward and gather them again in backward; left out: torch's rule (blocks yes, root no)."""
-    mixed_precision: MixedPrecision = MixedPrecision()
+    replicas: PositiveInt = 1
+    """Ranks along the ``replicate`` axis; above 1 it is HSDP: sharded gradients are all-reduced over the replicas."""
+    reshard_after_forward: bool | PositiveInt | None = None
+    """Free parameters after forward and gather them again in backward; a number: keep them sharded over that many ranks
+    only; left out: torch's rule (blocks yes, root no)."""
+    reshard_after_backward: bool = True
+    """Free parameters after each backward; False: only after the last micro-batch's (needs ``accumulation``)."""
+    mixed_precision: Fsdp2MixedPrecision = Fsdp2MixedPrecision()
     cpu_offload: bool = False
     """Keep sharded parameters, gradients and optimizer state in host memory (``CPUOffloadPolicy``)."""
     unshard_async_op: bool = False
@@ -141,9 +280,15 @@ class Fsdp2(Record):
     """Blocks gathered ahead of use in forward (``set_modules_to_forward_prefetch``); 0: torch's default."""
     backward_prefetch: PositiveInt | None = None
     """The same in backward (``set_modules_to_backward_prefetch``); left out: torch's implicit prefetch of one."""
+    separate_reduce_scatter_group: bool = False
+    """Reduce-scatter on a process group of its own, so that it need not queue behind all-gathers (torch 2.13)."""
+    reduce_scatter_max_input_buffers: PositiveInt = 1
+    """Reduce-scatter inputs in flight; 1: backward's compute waits for the previous one (torch 2.13)."""
+    force_sum_reduction: bool = False
+    """Reduce with sums only and scale apart (``set_force_sum_reduction_for_comms``)."""
 
 
-Parallel = Annotated[Ddp | Fsdp2, Discriminator("kind")]
+Parallel = Annotated[Ddp | Fsdp1 | Fsdp2, Discriminator("kind")]
 
 
 class Warmup(Record):
@@ -196,6 +341,7 @@ class Scenario(Record):
     optimizer: Optimizer = AdamW(kind="adamw")
     gradient_clip_norm: PositiveFloat | None = None
     """Clip the total 2-norm of the gradients (``clip_grad_norm_``); left out: no clipping."""
+    accumulation: Accumulation = Accumulation()
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """Of the initial weights and of the tokens."""
     parallel: Parallel

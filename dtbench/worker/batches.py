@@ -15,6 +15,18 @@ class Batch:
     inputs: Tensor
     targets: Tensor
 
+    @property
+    def device_type(self) -> str:
+        """``cpu`` or ``cuda``."""
+        return self.inputs.device.type
+
+    def split(self, parts: int) -> tuple["Batch", ...]:
+        """Cut into micro-batches of equal rows, as views."""
+        if parts == 1:
+            return (self,)
+        pairs = zip(self.inputs.chunk(parts), self.targets.chunk(parts), strict=True)
+        return tuple(Batch(inputs, targets) for inputs, targets in pairs)
+
 
 class Batches:
     """Random tokens by step number; kept on the device ahead of the steps, so that loading is never timed."""

@@ -5,14 +5,14 @@ rank sees its own rows, so a lost all-reduce shows; the weights are updated in b
 """
 
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
+from torch import Tensor
 
 from dtbench.scenario.schema import Correctness, Scenario
 from dtbench.store.records import CorrectnessResult
@@ -25,19 +25,15 @@ CHECKED_STEPS = 5
 class GradientProbe:
     """Collects whole gradients by FQN; ``keep`` False takes part in the gathering and keeps nothing."""
 
-    model: nn.Module
-    prefix: str
+    gather: Callable[[], Iterator[tuple[str, Tensor]]]
     keep: bool
     gradients: dict[str, Tensor] = field(default_factory=dict)
 
     def collect(self) -> None:
         """Gather every gradient (collective), to host memory in float32."""
-        for name, parameter in self.model.named_parameters():
-            gradient = parameter.grad
-            if isinstance(gradient, DTensor):
-                gradient = gradient.full_tensor()
-            if gradient is not None and self.keep:
-                self.gradients[name.removeprefix(self.prefix)] = gradient.detach().to("cpu", torch.float32, copy=True)
+        for name, gradient in self.gather():
+            if self.keep:
+                self.gradients[name] = gradient.detach().to("cpu", torch.float32, copy=True)
 
 
 def write_reference(path: Path, losses: list[float], gradients: dict[str, Tensor]) -> None:

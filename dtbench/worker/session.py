@@ -29,12 +29,15 @@ from dtbench.worker.capture import capture
 from dtbench.worker.clock import CudaClock, HostClock, StepClock
 from dtbench.worker.correctness import CHECKED_STEPS, GradientProbe, compare_with_reference, mean_over_ranks
 from dtbench.worker.mesh import build_mesh, describe_groups
-from dtbench.worker.models.transformer import Transformer
+from dtbench.worker.models.built import BuiltModel
+from dtbench.worker.models.transformer import build_transformer
 from dtbench.worker.network.named_gloo import register_named_gloo
-from dtbench.worker.parallelize.strategy import Parallelized, parallelize
+from dtbench.worker.optimizer import make_optimizer
+from dtbench.worker.parallelize.parallelized import Parallelized, leave_alone
+from dtbench.worker.parallelize.strategy import parallelize
 from dtbench.worker.recorder import Issue, Recorder, summarize_issues
 from dtbench.worker.steps import PhaseResult, Phases, StepLoop
-from dtbench.worker.train import Observed, TrainStep, make_optimizer, read_training_receipts
+from dtbench.worker.train import Observed, TrainStep, read_training_receipts
 from dtbench.worker.warmup import WarmupJudge
 
 
@@ -82,22 +85,25 @@ def find_data_rank(plan: Plan, mesh: DeviceMesh) -> int:
     return place
 
 
-def make_model(scenario: Scenario, device: torch.device) -> Transformer:
+def make_model(scenario: Scenario, device: torch.device) -> BuiltModel:
     """Build the whole model from the seed, equal on every rank, before any sharding."""
     torch.manual_seed(scenario.seed)
-    model = Transformer(scenario.model)
-    return model.to(device, getattr(torch, scenario.precision.dtype))
+    built = build_transformer(scenario.model)
+    built.module.to(device, getattr(torch, scenario.precision.dtype))
+    return built
 
 
-def make_train_step(scenario: Scenario, model: Any, recorder: Recorder) -> TrainStep:
+def make_train_step(scenario: Scenario, parallel: Parallelized, built: BuiltModel, recorder: Recorder) -> TrainStep:
     """Put optimizer, autocast and clipping around a model, parallel or not."""
     autocast = scenario.precision.autocast
     return TrainStep(
-        model=model,
-        optimizer=make_optimizer(scenario.optimizer, model),
+        parallel=parallel,
+        built=built,
+        optimizer=None if parallel.updates_in_backward else make_optimizer(scenario.optimizer, parallel.parameters),
         recorder=recorder,
         autocast=None if autocast is None else getattr(torch, autocast),
         clip_norm=scenario.gradient_clip_norm,
+        micro_batches=scenario.accumulation.micro_batches,
         observed=Observed(),
     )
 
@@ -121,12 +127,13 @@ class Session:
         mesh = build_mesh(self._plan)
         groups = describe_groups(mesh, self._plan.backend)
         self._recorder.axes.update({group.name: group.axis for group in groups if group.axis is not None})
-        parallel = parallelize(make_model(self._scenario, self._device), mesh, self._scenario, self._plan)
-        step = make_train_step(self._scenario, parallel.model, self._recorder)
+        built = make_model(self._scenario, self._device)
+        parallel = parallelize(built, mesh, self._scenario, self._plan)
+        step = make_train_step(self._scenario, parallel, built, self._recorder)
         data_rank = find_data_rank(self._plan, mesh)
         rows = slice(data_rank * self._plan.rows_per_rank, (data_rank + 1) * self._plan.rows_per_rank)
         self._say("model ready", f"{self._plan.parameters} parameters")
-        probe = GradientProbe(parallel.model, parallel.prefix, keep=self._rank.rank == 0)
+        probe = GradientProbe(parallel.gather_gradients, keep=self._rank.rank == 0)
         phases = self._make_phases(step, Batches(self._scenario, self._device, rows=rows), probe, parallel)
         warmup, measured, profiled = PhaseResult(), PhaseResult(), PhaseResult()
         end = phases.warm_up(0, warmup)
@@ -191,7 +198,7 @@ class Session:
             warmup=end,
             correctness=self._check(warmup.losses, probe),
             losses=tuple(float(loss) for loss in losses),
-            receipts=(*parallel.read_receipts(), *read_training_receipts(step, self._scenario)),
+            receipts=(*parallel.read_receipts(self._scenario.parallel), *read_training_receipts(step, self._scenario)),
             traffic=traffic,
             traffic_is_stable=len(set(measured.issues)) == 1,
             overlap_possible=parallel.read_overlap(traffic) if self._plan.ranks > 1 else (),
@@ -213,10 +220,11 @@ class Session:
 def run_reference(order: WorkerOrder, recorder: Recorder, journal: Any) -> tuple[list[float], dict[str, Tensor]]:
     """Train the plain model on the whole batch for the checked steps; gives losses and the first step's gradients."""
     device = make_device(order.plan, Rank(0, 0, 1))
-    model = make_model(order.scenario, device)
-    step = make_train_step(order.scenario, model, recorder)
+    built = make_model(order.scenario, device)
+    parallel = leave_alone(built.module)
+    step = make_train_step(order.scenario, parallel, built, recorder)
     batches = Batches(order.scenario, device, rows=slice(None))
-    probe = GradientProbe(model, "", keep=True)
+    probe = GradientProbe(parallel.gather_gradients, keep=True)
     losses = []
     for number in range(CHECKED_STEPS):
         journal.enter_step(Phase.WARMUP, number, time.time_ns())

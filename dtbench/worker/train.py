@@ -1,21 +1,24 @@
 """One training step: forward, backward, clip, update; each region said to the recorder, nothing synchronised."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - torch's usual name
-from torch import Tensor, nn
+from torch import Tensor
+from torch.distributed.tensor import DTensor, Shard
 from torch.profiler import record_function
 
 from dtbench.ranges import region_range
-from dtbench.scenario.schema import AdamW, Optimizer, Scenario, Sgd
-from dtbench.store.records import Receipt
+from dtbench.scenario.schema import Optimizer, Scenario
+from dtbench.store.records import Receipt, ReceiptOutcome
 from dtbench.vocabulary import Region
 from dtbench.worker.batches import Batch
-from dtbench.worker.receipts import compare
+from dtbench.worker.dtypes import dtype_name
+from dtbench.worker.models.built import BuiltModel
+from dtbench.worker.parallelize.parallelized import Parallelized, Sync
+from dtbench.worker.receipts import compare, without_effect
 from dtbench.worker.recorder import Recorder
 
 
@@ -23,19 +26,34 @@ from dtbench.worker.recorder import Recorder
 class Observed:
     """What a step really did, kept for the receipts: references only, nothing is read while steps run."""
 
-    logits_dtype: torch.dtype | None = None
+    output_dtype: torch.dtype | None = None
+    output_placements: tuple[object, ...] = ()
     gradient_norm: Tensor | None = None
+    syncs: list[Sync] = field(default_factory=list)
+
+    def note_output(self, output: Any) -> None:
+        """Keep dtype and placements of a model's output that is a tensor."""
+        if isinstance(output, Tensor):
+            self.output_dtype = output.dtype
+            self.output_placements = tuple(output.placements) if isinstance(output, DTensor) else ()
 
 
 @dataclass(frozen=True)
 class TrainStep:
-    """Everything that one step needs; ``run`` is what is timed."""
+    """Everything that one step needs; ``run`` is what is timed.
 
-    model: nn.Module
-    optimizer: torch.optim.Optimizer
+    Attributes:
+        optimizer: None when DDP updates the parameters inside backward.
+        micro_batches: parts of a rank's rows, one forward and backward each, one update for all.
+    """
+
+    parallel: Parallelized
+    built: BuiltModel
+    optimizer: torch.optim.Optimizer | None
     recorder: Recorder
     autocast: torch.dtype | None
     clip_norm: float | None
+    micro_batches: int
     observed: Observed
 
     def run(self, batch: Batch, after_backward: Callable[[], None] | None = None) -> Tensor:
@@ -45,23 +63,39 @@ class TrainStep:
             batch: this rank's rows.
             after_backward: called with whole gradients in place, before clipping; only the correctness check uses it.
         """
-        with self._region(Region.FORWARD):
-            with self._autocast(batch.inputs.device.type):
-                logits = self.model(batch.inputs)
-            self.observed.logits_dtype = logits.dtype
-            loss = F.cross_entropy(logits.flatten(0, 1).float(), batch.targets.flatten())
-        with self._region(Region.BACKWARD):
-            loss.backward()
+        self.observed.syncs.clear()
+        losses = [
+            self._accumulate(part, is_last=number == self.micro_batches - 1)
+            for number, part in enumerate(batch.split(self.micro_batches))
+        ]
         if after_backward is not None:
             self.recorder.enter(None)
             after_backward()
         with self._region(Region.OPTIMIZER):
             if self.clip_norm is not None:
-                self.observed.gradient_norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.clip_norm)
-            self.optimizer.step()
-            self.optimizer.zero_grad()
+                self.observed.gradient_norm = self.parallel.clip(self.clip_norm)
+            if self.optimizer is not None:
+                self.optimizer.step()
+                self.optimizer.zero_grad()
+            else:
+                self.parallel.model.zero_grad()
         self.recorder.enter(None)
-        return loss.detach()
+        return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
+
+    def _accumulate(self, part: Batch, *, is_last: bool) -> Tensor:
+        """Run forward and backward of one micro-batch; gives its share of the step's mean loss."""
+        with self.parallel.accumulate(is_last), self.parallel.loss_context():
+            with self._region(Region.FORWARD):
+                with self._autocast(part.device_type):
+                    output = self.built.compute_output(self.parallel.model, part)
+                self.observed.note_output(output)
+                loss = self.built.compute_loss(output, part)
+                if self.micro_batches > 1:
+                    loss = loss / self.micro_batches
+                    self.observed.syncs.append(self.parallel.read_sync())
+            with self._region(Region.BACKWARD):
+                loss.backward()
+        return loss.detach().to_local() if isinstance(loss, DTensor) else loss.detach()
 
     def _region(self, region: Region) -> AbstractContextManager[Any]:
         self.recorder.enter(region)
@@ -71,41 +105,53 @@ class TrainStep:
         return nullcontext() if self.autocast is None else torch.autocast(device_type, dtype=self.autocast)
 
 
-def make_optimizer(settings: Optimizer, model: nn.Module) -> torch.optim.Optimizer:
-    """Build the optimizer over the parameters as the strategy left them."""
-    kind: type[torch.optim.Optimizer]
-    match settings:
-        case AdamW():
-            kind = torch.optim.AdamW
-        case Sgd():
-            kind = torch.optim.SGD
-    return kind(model.parameters(), **settings.model_dump(exclude={"kind"}))
-
-
 def read_training_receipts(step: TrainStep, scenario: Scenario) -> tuple[Receipt, ...]:
-    """Read optimizer, dtype, autocast and clipping back from the live objects and from what the last step did."""
-    group = step.optimizer.param_groups[0]
-    optimizer = scenario.optimizer
-    names = [name for name in type(optimizer).model_fields if name != "kind"]
-    dtypes = sorted({_name(parameter.dtype) for parameter in step.model.parameters()})
+    """Read optimizer, dtype, autocast, clipping and accumulation back from the live objects and the last step."""
+    dtypes = sorted({str(dtype_name(parameter.dtype)) for parameter in step.parallel.parameters})
     clipped = scenario.gradient_clip_norm if step.observed.gradient_norm is not None else None
+    options = scenario.parallel
+    is_cut = any(isinstance(placement, Shard) for placement in step.observed.output_placements)
     return (
-        compare("optimizer.kind", optimizer.kind, type(step.optimizer).__name__.lower()),
-        *(compare(f"optimizer.{name}", getattr(optimizer, name), group.get(name)) for name in names),
+        *_optimizer_receipts(step, scenario.optimizer),
         compare("precision.dtype", scenario.precision.dtype, ", ".join(dtypes)),
         _autocast_receipt(step, scenario),
         compare("gradient_clip_norm", scenario.gradient_clip_norm, clipped),
+        compare("parallel.loss_parallel", options.loss_parallel, is_cut),
+        *_accumulation_receipts(step, scenario),
     )
+
+
+def _optimizer_receipts(step: TrainStep, asked: Optimizer) -> Iterator[Receipt]:
+    """Compare with the live optimizer; one that DDP runs inside backward takes torch's functional form."""
+    names = [name for name in type(asked).model_fields if name != "kind"]
+    if step.optimizer is None:
+        for name in ("kind", *names):
+            receipt = compare(f"optimizer.{name}", getattr(asked, name), getattr(asked, name))
+            yield receipt.model_copy(update={"note": "handed to DDP, which updates inside backward"})
+        return
+    group = step.optimizer.param_groups[0]
+    yield compare("optimizer.kind", asked.kind, type(step.optimizer).__name__.lower())
+    for name in names:
+        yield compare(f"optimizer.{name}", getattr(asked, name), group.get(name))
+
+
+def _accumulation_receipts(step: TrainStep, scenario: Scenario) -> Iterator[Receipt]:
+    """Compare with the micro-batches that the last step ran, and what each let happen to its gradients."""
+    asked, syncs = scenario.accumulation, step.observed.syncs
+    yield compare("accumulation.micro_batches", asked.micro_batches, max(1, len(syncs)))
+    if len(syncs) < 2:
+        receipt = compare("accumulation.sync", asked.sync, "last")
+        alone = receipt.model_copy(update={"got": asked.sync, "outcome": ReceiptOutcome.AGREES, "note": ""})
+        yield receipt if asked.sync == "last" else without_effect(alone, "there is one micro-batch")
+        return
+    words = {Sync.HOLD: "last", Sync.REDUCE: "every", Sync.REDUCE_SCATTER: "reduce_scatter"}
+    yield compare("accumulation.sync", asked.sync, words[syncs[0]] if syncs[-1] is Sync.REDUCE else "never")
 
 
 def _autocast_receipt(step: TrainStep, scenario: Scenario) -> Receipt:
     """Compare with the dtype of the logits: autocast shows in what the head put out."""
-    logits = None if step.observed.logits_dtype is None else _name(step.observed.logits_dtype)
+    logits = dtype_name(step.observed.output_dtype)
     asked = scenario.precision.autocast
     if asked is None:
         return compare("precision.autocast", None, "autocast is on" if torch.is_autocast_enabled("cpu") else None)
     return compare("precision.autocast", asked, logits, note="dtype of the logits")
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

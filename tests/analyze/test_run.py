@@ -30,7 +30,7 @@ from dtbench.store.records import (
     WorkerOrder,
 )
 from dtbench.store.write import write_record, write_table
-from dtbench.traffic import PlannedTraffic
+from dtbench.traffic.planned import PlannedTraffic
 from dtbench.vocabulary import Axis, Operation, Purpose
 
 MS = 1_000_000

@@ -16,7 +16,7 @@ from dtbench.store.records import (
     RunStatus,
     WarmupEnd,
 )
-from dtbench.traffic import PlannedTraffic
+from dtbench.traffic.planned import PlannedTraffic
 from dtbench.vocabulary import Axis, DeviceKind, Operation, Purpose
 
 MS = 1_000_000

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dtbench.plan import Machine, make_plan
-from dtbench.scenario.schema import AdamW, Ddp, Fsdp2, MixedPrecision, Precision, Scenario, Sgd
+from dtbench.scenario.schema import AdamW, Ddp, Fsdp2, Fsdp2MixedPrecision, Precision, Scenario, Sgd
 from dtbench.store.records import Receipt, ReceiptOutcome
 
 torch = pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
@@ -93,28 +93,20 @@ def read_receipts(built: Scenario, asked: Scenario) -> dict[str, Receipt]:
     """Train two steps as ``built`` says, then compare with what ``asked`` wanted."""
     from dtbench.worker.batches import Batches
     from dtbench.worker.mesh import build_mesh
-    from dtbench.worker.parallelize.ddp import read_ddp_receipts, wrap_ddp
-    from dtbench.worker.parallelize.fsdp2 import read_fsdp2_receipts, wrap_fsdp2
+    from dtbench.worker.parallelize.strategy import parallelize
     from dtbench.worker.recorder import Recorder
     from dtbench.worker.session import make_model, make_train_step
     from dtbench.worker.train import read_training_receipts
 
     plan = make_plan(built, Machine(cpu_cores=1, cuda_devices=0))
-    mesh, model = build_mesh(plan), make_model(built, torch.device("cpu"))
-    wrapped: Any = (
-        wrap_ddp(model, mesh, built.parallel, plan)
-        if isinstance(built.parallel, Ddp)
-        else wrap_fsdp2(model, mesh, built.parallel)
-    )
-    step = make_train_step(built, wrapped.model, Recorder())
+    model = make_model(built, torch.device("cpu"))
+    parallel = parallelize(model, build_mesh(plan), built, plan)
+    step = make_train_step(built, parallel, model, Recorder())
     batches = Batches(built, torch.device("cpu"), rows=slice(None))
     for number in range(2):
         step.run(batches.make(number))
-    if isinstance(asked.parallel, Ddp):
-        strategy = read_ddp_receipts(wrapped, asked.parallel)
-    else:
-        strategy = read_fsdp2_receipts(wrapped, asked.parallel, plan)
-    return {receipt.knob: receipt for receipt in (*strategy, *read_training_receipts(step, asked))}
+    receipts = (*parallel.read_receipts(asked.parallel), *read_training_receipts(step, asked))
+    return {receipt.knob: receipt for receipt in receipts}
 
 
 @pytest.mark.usefixtures("lone_group")
@@ -156,7 +148,7 @@ def test_every_knob_of_the_schema_has_a_receipt() -> None:
         "optimizer.kind",
         "gradient_clip_norm",
         *knobs(Precision, "precision"),
-        *knobs(MixedPrecision, "parallel.mixed_precision"),
+        *knobs(Fsdp2MixedPrecision, "parallel.mixed_precision"),
     }
     wanted |= knobs(Ddp, "parallel") | knobs(Fsdp2, "parallel") | knobs(AdamW, "optimizer") | knobs(Sgd, "optimizer")
     assert wanted == set(ASKED)

@@ -80,7 +80,7 @@ def test_traffic_equals_the_formula(launch: Callable[..., Any], scenario: Callab
 def test_ddp_issues_the_buckets_that_the_plan_names_in_order(
     launch: Callable[..., Any], scenario: Callable[..., Any]
 ) -> None:
-    from dtbench.traffic import ddp_bucket_bytes
+    from dtbench.traffic.ddp import ddp_bucket_bytes
 
     wanted = scenario(
         model=BIG, parallel={"kind": "ddp", "replicas": 2, "bucket_cap_mb": 1}, correctness={"enabled": False}

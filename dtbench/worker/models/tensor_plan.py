@@ -16,8 +16,9 @@ from torch.distributed.tensor.parallel import (
     PrepareModuleInput,
     RowwiseParallel,
     SequenceParallel,
-    parallelize_module,
 )
+
+from dtbench.worker.models.built import TensorOptions
 
 
 class ReplicatedNorm(ParallelStyle):
@@ -27,18 +28,21 @@ class ReplicatedNorm(ParallelStyle):
         return distribute_module(module, device_mesh, None, _wrap_replicated, _unwrap)
 
 
-def apply_tensor_parallel(model: nn.Module, mesh: DeviceMesh, *, layers: int, sequence_parallel: bool) -> None:
-    """Cut the model's linears, embedding and head along the 1-D ``mesh``."""
-    between = Shard(1) if sequence_parallel else Replicate()
-    norm: ParallelStyle = SequenceParallel() if sequence_parallel else ReplicatedNorm()
+def transformer_styles(layers: int, options: TensorOptions) -> dict[str, ParallelStyle]:
+    """Give the style of each cut module by FQN; under loss parallelism the logits stay cut along the vocabulary."""
+    between = Shard(1) if options.sequence_parallel else Replicate()
+    norm: ParallelStyle = SequenceParallel() if options.sequence_parallel else ReplicatedNorm()
+    logits = Shard(-1) if options.loss_parallel else Replicate()
     styles: dict[str, ParallelStyle] = {
         "embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=between),
         "norm": norm,
-        "head": ColwiseParallel(input_layouts=between, output_layouts=Replicate()),
+        "head": ColwiseParallel(
+            input_layouts=between, output_layouts=logits, use_local_output=not options.loss_parallel
+        ),
     }
     for index in range(layers):
         styles |= {f"layers.{index}.{name}": style for name, style in _block_styles(between, norm).items()}
-    parallelize_module(model, mesh, styles)
+    return styles
 
 
 def _block_styles(between: Any, norm: ParallelStyle) -> dict[str, ParallelStyle]:

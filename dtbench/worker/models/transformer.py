@@ -8,6 +8,9 @@ import torch.nn.functional as F  # noqa: N812 - torch's usual name
 from torch import Tensor, nn
 
 from dtbench.scenario.schema import Transformer as TransformerSettings
+from dtbench.worker.batches import Batch
+from dtbench.worker.models.built import BuiltModel
+from dtbench.worker.models.tensor_plan import transformer_styles
 
 
 class Attention(nn.Module):
@@ -91,6 +94,23 @@ class Transformer(nn.Module):
         for layer in self.layers:
             x = layer(x, rotation)
         return self.head(self.norm(x))
+
+
+def build_transformer(settings: TransformerSettings) -> BuiltModel:
+    """Build the model with weights from torch's current seed, and say how it may be cut."""
+    return BuiltModel(
+        module=Transformer(settings),
+        blocks=tuple(f"layers.{index}" for index in range(settings.layers)),
+        compute_output=lambda module, batch: module(batch.inputs),
+        compute_loss=next_token_loss,
+        tensor_styles=lambda options: transformer_styles(settings.layers, options),
+        sequence_witness="layers.0.attention_norm",
+    )
+
+
+def next_token_loss(logits: Tensor, batch: Batch) -> Tensor:
+    """Give the mean cross-entropy, in float32, of (rows, tokens, vocab) against the batch's targets."""
+    return F.cross_entropy(logits.flatten(0, 1).float(), batch.targets.flatten())
 
 
 def make_rotation(settings: TransformerSettings, tokens: int, device: torch.device) -> Tensor:

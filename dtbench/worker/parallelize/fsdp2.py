@@ -1,61 +1,150 @@
 """``fully_shard`` on each block and on the root, over DTensor's tensor parallelism; and its knobs read back.
 
-The root unit holds what no block owns: embedding, final norm and head. torch never reshards it after forward unless
-told to, since backward needs it at once.
+The root unit holds what no block owns, for a transformer embedding, final norm and head. torch never reshards it after
+forward unless told to, since backward needs it at once. On a mesh with a ``replicate`` axis it is HSDP.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
-from torch.distributed.tensor import DTensor, Shard
+from torch.distributed.tensor import DTensor
 
 from dtbench.plan import Plan
-from dtbench.scenario.schema import DtypeName, Fsdp2, MixedPrecision
+from dtbench.scenario.schema import Fsdp2, Fsdp2MixedPrecision
 from dtbench.store.records import OverlapPossible, Receipt, Traffic
 from dtbench.vocabulary import Axis, DeviceKind, Purpose
-from dtbench.worker.models.tensor_plan import apply_tensor_parallel
+from dtbench.worker.dtypes import dtype_name, to_dtype
+from dtbench.worker.models.built import BuiltModel
+from dtbench.worker.parallelize.knobs import require_methods
+from dtbench.worker.parallelize.parallelized import Sync, whole_gradients
+from dtbench.worker.parallelize.tensor import TensorEvidence, cut_model, read_tensor_receipts
 from dtbench.worker.receipts import compare, without_effect
 
 
 @dataclass(frozen=True)
 class ShardedModel:
-    """A model under ``fully_shard``, and the placement that its first norm's output had when forward first ran."""
+    """A model under ``fully_shard``.
+
+    Attributes:
+        model: the root unit.
+        blocks: the other units, in the order of use in forward.
+        tensor: what tensor parallelism was seen to do.
+        keeps_unsharded: no reshard after the backward of any micro-batch but the last.
+    """
 
     model: Any
-    norm_placements: list[tuple[object, ...]]
+    blocks: tuple[Any, ...]
+    tensor: TensorEvidence
+    keeps_unsharded: bool
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        """FQNs of the FSDP units, root first as ``""``, in the order of ``named_modules``."""
+        return tuple(name for name, module in self.model.named_modules() if isinstance(module, FSDPModule))
+
+    @property
+    def groups(self) -> dict[str, Axis]:
+        """Process groups that FSDP2 made beside the mesh's: of a second sharding after forward, of reduce-scatters."""
+        found = {}
+        for group in self.param_groups():
+            meshes = (group.mesh_info, group.post_forward_mesh_info)
+            candidates = [getattr(info, "shard_process_group", None) for info in meshes]
+            candidates.append(getattr(group, "_reduce_scatter_process_group", None))
+            found.update({item.group_name: Axis.SHARD for item in candidates if item is not None})
+        return found
+
+    def param_groups(self) -> list[Any]:
+        """Give torch's parameter group of each unit that has one, root first."""
+        states = [unit._get_fsdp_state() for unit in (self.model, *self.blocks)]
+        return [state._fsdp_param_group for state in states if state._fsdp_param_group is not None]
+
+    def gather_gradients(self) -> Iterator[tuple[str, Tensor]]:
+        """Give FQN and whole gradient of every parameter; collective over all axes."""
+        for name, gradient in whole_gradients(self.model):
+            yield name, gradient.full_tensor() if isinstance(gradient, DTensor) else gradient
+
+    def prepare_micro_batch(self, sync: str, *, is_last: bool) -> None:
+        """Say what the coming backward is to do with gradients and gathered parameters."""
+        self.model.set_is_last_backward(is_last)
+        if self.keeps_unsharded:
+            self.model.set_reshard_after_backward(is_last)
+        if sync == "last":
+            self.model.set_requires_gradient_sync(is_last)
+        elif sync == "reduce_scatter":
+            self.model.set_requires_all_reduce(is_last)
+
+    def read_sync(self) -> Sync:
+        """Ask torch what the coming backward will do to the gradients."""
+        group = self.param_groups()[0]
+        if not group.reduce_grads:
+            return Sync.HOLD
+        return Sync.REDUCE if group.all_reduce_grads else Sync.REDUCE_SCATTER
 
 
-def wrap_fsdp2(model: Any, mesh: DeviceMesh, parallel: Fsdp2) -> ShardedModel:
-    """Cut along ``tensor``, then shard each block and the root along ``shard``; sets every knob of ``parallel``."""
-    if parallel.tensor > 1:
-        apply_tensor_parallel(
-            model, mesh[Axis.TENSOR.value], layers=len(model.layers), sequence_parallel=parallel.sequence_parallel
-        )
-    placements = _watch_norm(model.layers[0].attention_norm)
+def wrap_fsdp2(built: BuiltModel, mesh: DeviceMesh, parallel: Fsdp2) -> ShardedModel:
+    """Cut along ``tensor``, then shard each block and the root along ``shard``; sets every knob of ``parallel``.
+
+    Raises:
+        MissingError: the installed torch lacks a knob that is asked for.
+    """
+    _require_knobs(parallel)
+    evidence = cut_model(built, mesh, parallel)
+    model: Any = built.module
+    blocks = tuple(model.get_submodule(name) for name in built.blocks)
+    axes = (Axis.REPLICATE.value, Axis.SHARD.value) if parallel.replicas > 1 else (Axis.SHARD.value,)
     settings: dict[str, Any] = {
-        "mesh": mesh[Axis.SHARD.value],
+        "mesh": mesh[axes],
         "reshard_after_forward": parallel.reshard_after_forward,
         "offload_policy": CPUOffloadPolicy(pin_memory=torch.cuda.is_available())
         if parallel.cpu_offload
         else OffloadPolicy(),
     }
     policy = _mixed_precision_policy(parallel.mixed_precision)
-    for layer in model.layers:
-        fully_shard(layer, mp_policy=replace(policy, output_dtype=None), **settings)
+    for block in blocks:
+        fully_shard(block, mp_policy=replace(policy, output_dtype=None), **settings)
     fully_shard(model, mp_policy=policy, **settings)
+    sharded = ShardedModel(model, blocks, evidence, keeps_unsharded=not parallel.reshard_after_backward)
+    _set_switches(sharded, parallel)
+    _set_prefetch(sharded, parallel)
+    return sharded
+
+
+_METHODS = (
+    ("separate_reduce_scatter_group", "set_separate_reduce_scatter_group"),
+    ("reduce_scatter_max_input_buffers", "set_reduce_scatter_max_input_buffers"),
+    ("force_sum_reduction", "set_force_sum_reduction_for_comms"),
+    ("unshard_async_op", "_set_unshard_async_op"),
+)
+
+
+def _require_knobs(parallel: Fsdp2) -> None:
+    default = Fsdp2.model_fields
+    asked = [pair for pair in _METHODS if getattr(parallel, pair[0]) != default[pair[0]].default]
+    require_methods(FSDPModule, asked, "parallel")
+
+
+def _set_switches(sharded: ShardedModel, parallel: Fsdp2) -> None:
+    """Set what is switched on after wrapping."""
+    model = sharded.model
     if parallel.unshard_async_op:
         model._set_unshard_async_op(async_op=True)
-    _set_prefetch(model, parallel)
-    return ShardedModel(model=model, norm_placements=placements)
+    if parallel.separate_reduce_scatter_group:
+        model.set_separate_reduce_scatter_group()
+    if parallel.reduce_scatter_max_input_buffers > 1:
+        model.set_reduce_scatter_max_input_buffers(parallel.reduce_scatter_max_input_buffers)
+    if parallel.force_sum_reduction:
+        for unit in (model, *sharded.blocks):
+            unit.set_force_sum_reduction_for_comms(enable=True)
 
 
-def _set_prefetch(model: Any, parallel: Fsdp2) -> None:
+def _set_prefetch(sharded: ShardedModel, parallel: Fsdp2) -> None:
     """Name for each unit the next in forward and the previous in backward; the root runs before and after all."""
-    blocks = list(model.layers)
+    model, blocks = sharded.model, list(sharded.blocks)
     units = [model, *blocks]
     if parallel.forward_prefetch:
         for position, unit in enumerate(units[:-1]):
@@ -66,111 +155,88 @@ def _set_prefetch(model: Any, parallel: Fsdp2) -> None:
             unit.set_modules_to_backward_prefetch(backward[position + 1 : position + 1 + parallel.backward_prefetch])
 
 
-def _mixed_precision_policy(settings: MixedPrecision) -> MixedPrecisionPolicy:
+def _mixed_precision_policy(settings: Fsdp2MixedPrecision) -> MixedPrecisionPolicy:
     return MixedPrecisionPolicy(
-        param_dtype=_dtype(settings.param_dtype),
-        reduce_dtype=_dtype(settings.reduce_dtype),
-        output_dtype=_dtype(settings.output_dtype),
+        param_dtype=to_dtype(settings.param_dtype),
+        reduce_dtype=to_dtype(settings.reduce_dtype),
+        output_dtype=to_dtype(settings.output_dtype),
         cast_forward_inputs=settings.cast_forward_inputs,
     )
 
 
-def _dtype(name: DtypeName | None) -> torch.dtype | None:
-    return None if name is None else getattr(torch, name)
-
-
-def _watch_norm(norm: nn.Module) -> list[tuple[object, ...]]:
-    """Note the placements of the norm's first output, then look away: the evidence of sequence parallelism."""
-    seen: list[tuple[object, ...]] = []
-
-    def note(_module: nn.Module, _inputs: object, output: object) -> None:
-        seen.append(tuple(output.placements) if isinstance(output, DTensor) else ())
-        handle.remove()
-
-    handle = norm.register_forward_hook(note)
-    return seen
-
-
-def list_units(model: nn.Module) -> tuple[str, ...]:
-    """Give the FQNs of the FSDP units, root first as ``""``, in the order of ``named_modules``."""
-    return tuple(name for name, module in model.named_modules() if isinstance(module, FSDPModule))
-
-
 def read_fsdp2_receipts(sharded: ShardedModel, parallel: Fsdp2, plan: Plan) -> tuple[Receipt, ...]:
     """Read every knob back from the units' live state."""
-    model = sharded.model
-    blocks = [layer._get_fsdp_state() for layer in model.layers]
-    groups = [state._fsdp_param_group for state in blocks]
-    root = model._get_fsdp_state()._fsdp_param_group
-    reshards = (groups[0]._reshard_after_forward, root._reshard_after_forward)
-    wanted = (True, False) if parallel.reshard_after_forward is None else (parallel.reshard_after_forward,) * 2
+    root, *others = sharded.param_groups()
     offload = compare("parallel.cpu_offload", parallel.cpu_offload, isinstance(root.offload_policy, CPUOffloadPolicy))
     if plan.device is DeviceKind.CPU and parallel.cpu_offload:
         offload = without_effect(offload, "parameters are in host memory already")
-    sequence = any(isinstance(placement, Shard) for placements in sharded.norm_placements for placement in placements)
+    replicas = getattr(root.mesh_info, "replicate_mesh_size", 1)
     return (
-        compare("parallel.shards", parallel.shards, root._all_gather_process_group.size()),
-        compare("parallel.tensor", parallel.tensor, _tensor_size(groups[0].fsdp_params)),
-        compare("parallel.sequence_parallel", parallel.sequence_parallel, sequence),
-        compare(
-            "parallel.reshard_after_forward",
-            parallel.reshard_after_forward,
-            reshards,
-            expected=wanted,
-            note="blocks, root",
-        ),
+        compare("parallel.shards", parallel.shards, root.mesh_info.shard_mesh_size),
+        compare("parallel.replicas", parallel.replicas, replicas),
+        *read_tensor_receipts(sharded.tensor, parallel),
+        *_reshard_receipts(sharded, parallel),
         *_mixed_precision_receipts(parallel.mixed_precision, root.mp_policy),
         offload,
         compare(
             "parallel.unshard_async_op",
             parallel.unshard_async_op,
-            all(group.unshard_async_op for group in (*groups, root)),
+            all(group.unshard_async_op for group in (*others, root)),
         ),
-        *_prefetch_receipts(model, parallel, plan),
+        *_prefetch_receipts(sharded, parallel, plan),
+        *_reduce_scatter_receipts(root, parallel, plan),
     )
 
 
-def _tensor_size(parameters: list[Any]) -> int:
-    """Size of the tensor axis: what the first sharded matrix is cut by beyond FSDP."""
-    matrix = next(parameter for parameter in parameters if parameter.sharded_param.ndim == 2)
-    mesh = matrix.sharded_param.device_mesh
-    names = mesh.mesh_dim_names or ()
-    return mesh.size(names.index(Axis.TENSOR.value)) if Axis.TENSOR.value in names else 1
+def _reshard_receipts(sharded: ShardedModel, parallel: Fsdp2) -> Iterator[Receipt]:
+    """Compare what units do after forward and between micro-batches; a number shows as the size of a second group."""
+    root, *others = sharded.param_groups()
+    reshards = tuple(_reshard_word(group) for group in (*others[:1], root))
+    asked = parallel.reshard_after_forward
+    wanted = (True, False) if asked is None else (asked, asked)
+    yield compare(
+        "parallel.reshard_after_forward", asked, reshards, expected=wanted[-len(reshards) :], note="blocks, root"
+    )
+    keeps = any(not group.reshard_after_backward for group in (root, *others)) or sharded.keeps_unsharded
+    yield compare("parallel.reshard_after_backward", parallel.reshard_after_backward, not keeps)
 
 
-def _mixed_precision_receipts(asked: MixedPrecision, policy: MixedPrecisionPolicy) -> tuple[Receipt, ...]:
+def _reshard_word(group: Any) -> bool | int:
+    second = group.post_forward_mesh_info
+    if not group._reshard_after_forward:
+        return False
+    return second.shard_mesh_size if group._use_post_forward_mesh else True
+
+
+def _mixed_precision_receipts(asked: Fsdp2MixedPrecision, policy: MixedPrecisionPolicy) -> tuple[Receipt, ...]:
     fields = ("param_dtype", "reduce_dtype", "output_dtype")
     casts = compare(
         "parallel.mixed_precision.cast_forward_inputs", asked.cast_forward_inputs, policy.cast_forward_inputs
     )
     return (
         *(
-            compare(f"parallel.mixed_precision.{name}", getattr(asked, name), _name(getattr(policy, name)))
+            compare(f"parallel.mixed_precision.{name}", getattr(asked, name), dtype_name(getattr(policy, name)))
             for name in fields
         ),
         casts,
     )
 
 
-def _name(dtype: torch.dtype | None) -> str | None:
-    return None if dtype is None else str(dtype).removeprefix("torch.")
-
-
-def _prefetch_receipts(model: Any, parallel: Fsdp2, plan: Plan) -> tuple[Receipt, ...]:
+def _prefetch_receipts(sharded: ShardedModel, parallel: Fsdp2, plan: Plan) -> tuple[Receipt, ...]:
     """Compare the root's prefetch lists; on gloo a prefetch without async unshard only moves a blocking call."""
-    layers = len(model.layers)
-    root = model._get_fsdp_state()
+    blocks = len(sharded.blocks)
+    root = sharded.model._get_fsdp_state()
     forward = compare(
         "parallel.forward_prefetch",
         parallel.forward_prefetch,
         len(root._states_to_forward_prefetch),
-        expected=min(parallel.forward_prefetch, layers),
+        expected=min(parallel.forward_prefetch, blocks),
     )
     backward = compare(
         "parallel.backward_prefetch",
         parallel.backward_prefetch,
         len(root._states_to_backward_prefetch),
-        expected=min(parallel.backward_prefetch or 0, layers),
+        expected=min(parallel.backward_prefetch or 0, blocks),
     )
     if plan.device is DeviceKind.CUDA or parallel.unshard_async_op:
         return forward, backward
@@ -178,6 +244,28 @@ def _prefetch_receipts(model: Any, parallel: Fsdp2, plan: Plan) -> tuple[Receipt
     return (
         without_effect(forward, reason) if parallel.forward_prefetch else forward,
         without_effect(backward, reason) if parallel.backward_prefetch else backward,
+    )
+
+
+def _reduce_scatter_receipts(root: Any, parallel: Fsdp2, plan: Plan) -> Iterator[Receipt]:
+    """Compare how gradients are reduced; group and buffers can only matter where it runs beside something."""
+    gathers, reduces = root._all_gather_process_group, root._reduce_scatter_process_group
+    apart = compare(
+        "parallel.separate_reduce_scatter_group", parallel.separate_reduce_scatter_group, gathers != reduces
+    )
+    buffers = compare(
+        "parallel.reduce_scatter_max_input_buffers",
+        parallel.reduce_scatter_max_input_buffers,
+        getattr(root, "reduce_scatter_max_input_buffers", 1),
+    )
+    if plan.device is DeviceKind.CPU:
+        reason = "gloo issues FSDP2's reduce-scatters synchronously: there is nothing beside them"
+        apart = without_effect(apart, reason) if parallel.separate_reduce_scatter_group else apart
+        buffers = without_effect(buffers, reason) if parallel.reduce_scatter_max_input_buffers > 1 else buffers
+    yield apart
+    yield buffers
+    yield compare(
+        "parallel.force_sum_reduction", parallel.force_sum_reduction, bool(root.force_sum_reduction_for_comms)
     )
 
 

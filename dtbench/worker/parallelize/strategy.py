@@ -1,66 +1,116 @@
-"""What every strategy gives back, and the one place that picks a strategy for a scenario.
+"""The one place that picks a strategy for a scenario.
 
 To add a strategy: a record in ``scenario/schema.py``, its mesh in ``plan.py`` and traffic in ``traffic.py``, a file
-here that returns a ``Parallelized``, and a case in ``parallelize``. mypy names every ``match`` that lacks it.
+here that wraps a model, and a case in ``parallelize`` that gives its ``Parallelized``. mypy names every ``match`` that
+lacks it.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TypeVar
 
-from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor.parallel import loss_parallel
 
 from dtbench.plan import Plan
-from dtbench.scenario.schema import Ddp, Fsdp2, Scenario
-from dtbench.store.records import OverlapPossible, Receipt, Traffic
+from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Parallel, Scenario
+from dtbench.worker.models.built import BuiltModel
 from dtbench.worker.parallelize.ddp import BucketLog, read_ddp_overlap, read_ddp_receipts, wrap_ddp
-from dtbench.worker.parallelize.fsdp2 import list_units, read_fsdp2_overlap, read_fsdp2_receipts, wrap_fsdp2
+from dtbench.worker.parallelize.fsdp1 import read_fsdp1_overlap, read_fsdp1_receipts, wrap_fsdp1
+from dtbench.worker.parallelize.fsdp2 import read_fsdp2_overlap, read_fsdp2_receipts, wrap_fsdp2
+from dtbench.worker.parallelize.parallelized import Parallelized, clip_gradients
+
+_Kind = TypeVar("_Kind", Ddp, Fsdp1, Fsdp2)
 
 
-@dataclass(frozen=True)
-class Parallelized:
-    """A model on its mesh.
+def parallelize(built: BuiltModel, mesh: DeviceMesh, scenario: Scenario, plan: Plan) -> Parallelized:
+    """Apply the scenario's strategy to a plain, fully initialised model.
 
-    Attributes:
-        model: what forward is called on.
-        prefix: what the strategy puts before a parameter's FQN.
-        units: FQNs of the FSDP units, the root as ``""``; empty for DDP.
-        bucket_bytes: DDP's current bucket sizes in order of issue; empty for others.
-        read_receipts: ask torch what became of every knob; call it after MEASURED steps.
-        read_overlap: say for each purpose whether it can run beside compute here, given a step's traffic as issued
-            (empty on NCCL).
+    Raises:
+        MissingError: the installed torch lacks a knob that is asked for.
     """
-
-    model: nn.Module
-    prefix: str
-    units: tuple[str, ...]
-    bucket_bytes: Callable[[], tuple[int, ...]]
-    read_receipts: Callable[[], tuple[Receipt, ...]]
-    read_overlap: Callable[[tuple[Traffic, ...]], tuple[OverlapPossible, ...]]
-
-
-def parallelize(model: nn.Module, mesh: DeviceMesh, scenario: Scenario, plan: Plan) -> Parallelized:
-    """Apply the scenario's strategy to a plain, fully initialised model."""
-    parallel = scenario.parallel
-    match parallel:
+    match scenario.parallel:
         case Ddp():
-            wrapped = wrap_ddp(model, mesh, parallel, plan)
-            buckets = BucketLog(wrapped.model)
-            return Parallelized(
-                model=wrapped.model,
-                prefix="module.",
-                units=(),
-                bucket_bytes=buckets.read,
-                read_receipts=lambda: read_ddp_receipts(wrapped, parallel),
-                read_overlap=lambda traffic: read_ddp_overlap(buckets.read(), traffic),
-            )
+            return _parallelize_ddp(built, mesh, scenario, plan)
+        case Fsdp1():
+            return _parallelize_fsdp1(built, mesh, scenario, plan)
         case Fsdp2():
-            sharded = wrap_fsdp2(model, mesh, parallel)
-            return Parallelized(
-                model=sharded.model,
-                prefix="",
-                units=list_units(sharded.model),
-                bucket_bytes=tuple,
-                read_receipts=lambda: read_fsdp2_receipts(sharded, parallel, plan),
-                read_overlap=lambda traffic: read_fsdp2_overlap(parallel, plan, traffic),
-            )
+            return _parallelize_fsdp2(built, mesh, scenario, plan)
+
+
+def _parallelize_ddp(built: BuiltModel, mesh: DeviceMesh, scenario: Scenario, plan: Plan) -> Parallelized:
+    parallel = narrow(scenario.parallel, Ddp)
+    wrapped = wrap_ddp(built, mesh, scenario, plan)
+    buckets = BucketLog(wrapped.model)
+    return Parallelized(
+        model=wrapped.model,
+        parameters=wrapped.local_parameters,
+        gather_gradients=wrapped.gather_gradients,
+        clip=wrapped.clip,
+        accumulate=_hold_back_until_last(scenario, wrapped.hold_back),
+        read_sync=wrapped.read_sync,
+        loss_context=_loss_context(scenario),
+        bucket_bytes=buckets.read,
+        updates_in_backward=parallel.optimizer_in_backward,
+        read_receipts=lambda asked: read_ddp_receipts(wrapped, narrow(asked, Ddp)),
+        read_overlap=lambda traffic: read_ddp_overlap(buckets.read(), traffic),
+    )
+
+
+def _parallelize_fsdp1(built: BuiltModel, mesh: DeviceMesh, scenario: Scenario, plan: Plan) -> Parallelized:
+    parallel = narrow(scenario.parallel, Fsdp1)
+    flat = wrap_fsdp1(built, mesh, parallel, plan)
+    return Parallelized(
+        model=flat.model,
+        parameters=tuple(flat.model.parameters()),
+        gather_gradients=flat.gather_gradients,
+        clip=flat.model.clip_grad_norm_,
+        accumulate=_hold_back_until_last(scenario, flat.model.no_sync),
+        read_sync=flat.read_sync,
+        loss_context=_loss_context(scenario),
+        units=flat.units,
+        read_receipts=lambda asked: read_fsdp1_receipts(flat, narrow(asked, Fsdp1), plan),
+        read_overlap=lambda traffic: read_fsdp1_overlap(parallel, plan, traffic),
+    )
+
+
+def _parallelize_fsdp2(built: BuiltModel, mesh: DeviceMesh, scenario: Scenario, plan: Plan) -> Parallelized:
+    parallel = narrow(scenario.parallel, Fsdp2)
+    sharded = wrap_fsdp2(built, mesh, parallel)
+    parameters = tuple(sharded.model.parameters())
+
+    def accumulate(is_last: bool) -> AbstractContextManager[Any]:  # noqa: FBT001 - a fact, not a mode
+        sharded.prepare_micro_batch(scenario.accumulation.sync, is_last=is_last)
+        return nullcontext()
+
+    return Parallelized(
+        model=sharded.model,
+        parameters=parameters,
+        gather_gradients=sharded.gather_gradients,
+        clip=lambda max_norm: clip_gradients(parameters, max_norm),
+        accumulate=accumulate if scenario.accumulation.micro_batches > 1 else lambda _is_last: nullcontext(),
+        read_sync=sharded.read_sync,
+        loss_context=_loss_context(scenario),
+        units=sharded.units,
+        read_receipts=lambda asked: read_fsdp2_receipts(sharded, narrow(asked, Fsdp2), plan),
+        read_overlap=lambda traffic: read_fsdp2_overlap(parallel, plan, traffic),
+    )
+
+
+def narrow(asked: Parallel, kind: type[_Kind]) -> _Kind:
+    """Give a section as the strategy's own; receipts of one strategy cannot answer for another."""
+    assert isinstance(asked, kind)
+    return asked
+
+
+def _hold_back_until_last(
+    scenario: Scenario, hold_back: Callable[[], AbstractContextManager[Any]]
+) -> Callable[[bool], AbstractContextManager[Any]]:
+    """Keep gradients local in all micro-batches but the last, if the scenario says so."""
+    if scenario.accumulation.sync == "last":
+        return lambda is_last: nullcontext() if is_last else hold_back()
+    return lambda _is_last: nullcontext()
+
+
+def _loss_context(scenario: Scenario) -> Callable[[], AbstractContextManager[Any]]:
+    return loss_parallel if scenario.parallel.loss_parallel else nullcontext

@@ -1,0 +1,49 @@
+"""The one place that puts a scenario's traffic together."""
+
+from collections.abc import Iterable
+from typing import assert_never
+
+from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Scenario
+from dtbench.traffic.ddp import ddp_traffic
+from dtbench.traffic.fsdp1 import fsdp1_traffic
+from dtbench.traffic.fsdp2 import fsdp2_traffic
+from dtbench.traffic.parameters import Parameter, list_parameters
+from dtbench.traffic.planned import DTYPE_BYTES, PlannedTraffic, make_traffic, sum_traffic
+from dtbench.traffic.tensor import tensor_traffic
+from dtbench.vocabulary import Axis, Operation, Purpose
+
+
+def plan_traffic(scenario: Scenario) -> tuple[PlannedTraffic, ...]:
+    """Give what one rank issues in one step after warm-up."""
+    parameters = list_parameters(scenario.model)
+    parallel = scenario.parallel
+    match parallel:
+        case Ddp():
+            reduced = ddp_traffic(scenario, parallel, parameters)
+        case Fsdp1():
+            reduced = fsdp1_traffic(scenario, parallel, parameters)
+        case Fsdp2():
+            reduced = fsdp2_traffic(scenario, parallel, parameters)
+        case _:
+            assert_never(parallel)
+    cut = tensor_traffic(scenario, parameters)
+    return sum_traffic((*reduced, *cut, *_clip_traffic(scenario, parameters)))
+
+
+def _clip_traffic(scenario: Scenario, parameters: tuple[Parameter, ...]) -> Iterable[PlannedTraffic]:
+    """Complete the gradients' norms along each axis that shards them.
+
+    DTensors (FSDP2, and DDP's over a tensor axis) reduce the vector of all parameters' norms; FSDP1 one number.
+    """
+    parallel = scenario.parallel
+    if scenario.gradient_clip_norm is None:
+        return
+    if isinstance(parallel, Fsdp1):
+        if parallel.shards > 1 and parallel.sharding_strategy != "NO_SHARD":
+            yield make_traffic(Purpose.OTHER, Axis.SHARD, Operation.ALL_REDUCE, 1, DTYPE_BYTES["float32"])
+        return
+    size_bytes = len(parameters) * DTYPE_BYTES[scenario.precision.dtype]
+    shards = parallel.shards if isinstance(parallel, Fsdp2) else 1
+    for axis, size in ((Axis.SHARD, shards), (Axis.TENSOR, parallel.tensor)):
+        if size > 1:
+            yield make_traffic(Purpose.OTHER, axis, Operation.ALL_REDUCE, 1, size_bytes)

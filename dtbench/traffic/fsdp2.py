@@ -1,0 +1,46 @@
+"""What FSDP2 gathers and reduces: parameters sharded one by one on dim 0, with its padding; HSDP's second tier."""
+
+from collections import Counter
+from collections.abc import Iterable
+from math import ceil, prod
+
+from dtbench.scenario.schema import Accumulation, Fsdp2, Scenario
+from dtbench.traffic.parameters import Parameter
+from dtbench.traffic.planned import DTYPE_BYTES, PlannedTraffic, count_syncs, make_traffic, reduce_gradients
+from dtbench.vocabulary import Axis, Operation, Purpose
+
+
+def fsdp2_traffic(scenario: Scenario, parallel: Fsdp2, parameters: tuple[Parameter, ...]) -> Iterable[PlannedTraffic]:
+    """Gather each unit, reduce-scatter its gradients, and all-reduce the shards over the replicas."""
+    policy = parallel.mixed_precision
+    gathered_bytes = DTYPE_BYTES[policy.param_dtype or scenario.precision.dtype]
+    reduced_bytes = DTYPE_BYTES[policy.reduce_dtype or policy.param_dtype or scenario.precision.dtype]
+    accumulation = scenario.accumulation
+    syncs = count_syncs(accumulation)
+    for unit, count in padded_unit_elements(parameters, parallel).items():
+        if parallel.shards > 1:
+            gathers = _fsdp2_gathers(accumulation, parallel, is_root=unit == "")
+            size_bytes = gathers * count * gathered_bytes
+            yield make_traffic(Purpose.UNSHARD, Axis.SHARD, Operation.ALL_GATHER, gathers, size_bytes)
+            yield reduce_gradients(Axis.SHARD, Operation.REDUCE_SCATTER, syncs, syncs * count * reduced_bytes)
+        if parallel.replicas > 1:
+            reduces = 1 if accumulation.sync == "reduce_scatter" else syncs
+            shard_bytes = count // parallel.shards * reduced_bytes
+            yield reduce_gradients(Axis.REPLICATE, Operation.ALL_REDUCE, reduces, reduces * shard_bytes)
+
+
+def _fsdp2_gathers(accumulation: Accumulation, parallel: Fsdp2, *, is_root: bool) -> int:
+    """Count a unit's all-gathers in a step: before forward and backward, where it is not whole still."""
+    asked = parallel.reshard_after_forward
+    reshards = not is_root if asked is None else bool(asked)
+    forwards = accumulation.micro_batches if parallel.reshard_after_backward else 1
+    return forwards + (accumulation.micro_batches if reshards else 0)
+
+
+def padded_unit_elements(parameters: tuple[Parameter, ...], parallel: Fsdp2) -> Counter[str]:
+    """Give the elements that one all-gather of each unit puts out: dim 0 is padded up to a multiple of the shards."""
+    elements: Counter[str] = Counter()
+    for parameter in parameters:
+        rows, *rest = parameter.local_shape(parallel.tensor)
+        elements[parameter.unit] += ceil(rows / parallel.shards) * parallel.shards * prod(rest)
+    return elements

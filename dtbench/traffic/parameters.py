@@ -1,0 +1,60 @@
+"""The parameters of a model as far as a plan needs them: names, shapes, FSDP units, and how they are cut."""
+
+from dataclasses import dataclass
+from math import prod
+
+from dtbench.scenario.schema import Transformer
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of the model.
+
+    Attributes:
+        unit: FSDP unit that it belongs to: ``layers.<i>`` or ``""`` for the root.
+        tensor_dim: dimension that tensor parallelism shards; None: replicated.
+        is_norm: weight of an RMSNorm, whose gradient is partial under sequence parallelism.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    unit: str
+    tensor_dim: int | None
+    is_norm: bool = False
+
+    @property
+    def numel(self) -> int:
+        """Number of elements before any sharding."""
+        return prod(self.shape)
+
+    def local_shape(self, tensor: int) -> tuple[int, ...]:
+        """Shape on one rank of the tensor axis; plans refuse sizes that do not divide."""
+        return tuple(size // tensor if dim == self.tensor_dim else size for dim, size in enumerate(self.shape))
+
+
+def list_parameters(model: Transformer) -> tuple[Parameter, ...]:
+    """Give the parameters in the order of ``named_parameters``, which is also the order of use in forward."""
+    dim, hidden = model.dim, model.ffn_dim
+    kv_dim = dim // model.heads * (model.kv_heads or model.heads)
+    parameters = [Parameter("embedding.weight", (model.vocab_size, dim), "", 0)]
+    for index in range(model.layers):
+        unit = f"layers.{index}"
+        shapes: tuple[tuple[str, tuple[int, ...], int | None], ...] = (
+            ("attention_norm", (dim,), None),
+            ("attention.wq", (dim, dim), 0),
+            ("attention.wk", (kv_dim, dim), 0),
+            ("attention.wv", (kv_dim, dim), 0),
+            ("attention.wo", (dim, dim), 1),
+            ("ffn_norm", (dim,), None),
+            ("ffn.w1", (hidden, dim), 0),
+            ("ffn.w3", (hidden, dim), 0),
+            ("ffn.w2", (dim, hidden), 1),
+        )
+        parameters += [
+            Parameter(f"{unit}.{name}.weight", shape, unit, tensor_dim, is_norm=tensor_dim is None)
+            for name, shape, tensor_dim in shapes
+        ]
+    parameters.append(Parameter("norm.weight", (dim,), "", None, is_norm=True))
+    if not model.tied_head:
+        parameters.append(Parameter("head.weight", (model.vocab_size, dim), "", 0))
+    return tuple(parameters)

@@ -1,0 +1,101 @@
+"""What every strategy gives back: the model on its mesh, and how to train, look into and question it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dtbench.scenario.schema import Parallel
+from dtbench.store.records import OverlapPossible, Receipt, Traffic
+
+
+class Sync(Enum):
+    """What one backward lets happen to its gradients: kept local, reduced, or reduce-scattered without replicas."""
+
+    HOLD = auto()
+    REDUCE = auto()
+    REDUCE_SCATTER = auto()
+
+
+def _always_reduced() -> Sync:
+    return Sync.REDUCE
+
+
+def _no_receipts(_asked: Parallel) -> tuple[Receipt, ...]:
+    return ()
+
+
+def _no_overlap(_traffic: tuple[Traffic, ...]) -> tuple[OverlapPossible, ...]:
+    return ()
+
+
+def _nothing_to_hold_back(_is_last: bool) -> AbstractContextManager[Any]:  # noqa: FBT001 - a fact, not a mode
+    return nullcontext()
+
+
+@dataclass(frozen=True)
+class Parallelized:
+    """A model on its mesh.
+
+    Attributes:
+        model: what forward is called on.
+        parameters: what the optimizer updates. Kept, since DDP over tensor parallelism takes them off the module.
+        gather_gradients: give FQN and whole gradient of every parameter (collective), after backward.
+        clip: scale the gradients to a total 2-norm and give the norm before.
+        accumulate: a context for forward and backward of one micro-batch, told whether it is the step's last.
+        read_sync: ask torch, inside such a context, what the coming backward will do to the gradients.
+        loss_context: a context for forward and backward in which the loss may be computed on sharded logits.
+        units: FQNs of the FSDP units, the root as ``""``; empty for DDP.
+        bucket_bytes: DDP's current bucket sizes in order of issue; empty for others.
+        updates_in_backward: DDP updates the parameters itself; no optimizer is needed.
+        read_receipts: ask torch what became of every knob of a section; call it after MEASURED steps.
+        read_overlap: say for each purpose whether it can run beside compute here, given a step's traffic as issued
+            (empty on NCCL).
+    """
+
+    model: nn.Module
+    parameters: tuple[nn.Parameter, ...]
+    gather_gradients: Callable[[], Iterator[tuple[str, Tensor]]]
+    clip: Callable[[float], Tensor]
+    accumulate: Callable[[bool], AbstractContextManager[Any]] = _nothing_to_hold_back
+    read_sync: Callable[[], Sync] = _always_reduced
+    loss_context: Callable[[], AbstractContextManager[Any]] = nullcontext
+    units: tuple[str, ...] = ()
+    bucket_bytes: Callable[[], tuple[int, ...]] = tuple
+    updates_in_backward: bool = False
+    read_receipts: Callable[[Parallel], tuple[Receipt, ...]] = _no_receipts
+    read_overlap: Callable[[tuple[Traffic, ...]], tuple[OverlapPossible, ...]] = _no_overlap
+
+
+def whole_gradients(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+    """Give FQN and gradient of every parameter that has one; ``prefix`` is what a wrapper puts before each FQN."""
+    for name, parameter in module.named_parameters():
+        if parameter.grad is not None:
+            yield plain_fqn(name.removeprefix(prefix)), parameter.grad
+
+
+def plain_fqn(name: str) -> str:
+    """Give an FQN without what wrappers put into it: activation checkpointing, ``torch.compile``, FSDP1."""
+    for inserted in ("_checkpoint_wrapped_module.", "_orig_mod.", "_fsdp_wrapped_module."):
+        name = name.replace(inserted, "")
+    return name
+
+
+def clip_gradients(parameters: tuple[nn.Parameter, ...], max_norm: float) -> Tensor:
+    """Scale gradients in place to a total 2-norm of at most ``max_norm``; gives the norm before."""
+    return torch.nn.utils.clip_grad_norm_(parameters, max_norm)
+
+
+def leave_alone(module: nn.Module) -> Parallelized:
+    """Give the plain module of a single process the same face."""
+    parameters = tuple(module.parameters())
+    return Parallelized(
+        model=module,
+        parameters=parameters,
+        gather_gradients=lambda: whole_gradients(module),
+        clip=lambda max_norm: clip_gradients(parameters, max_norm),
+    )
