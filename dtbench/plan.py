@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from math import prod
 
 from dtbench.errors import PlanError
+from dtbench.problems import find_problems
 from dtbench.record import Record
-from dtbench.scenario.schema import AdamW, Cut, Ddp, Fsdp1, Fsdp2, Scenario, Sgd, Transformer
+from dtbench.refusals import find_refusals
+from dtbench.scenario.schema import AdamW, Ddp, Fsdp1, Fsdp2, Scenario, Sgd
 from dtbench.traffic.formula import plan_traffic
 from dtbench.traffic.parameters import list_parameters
 from dtbench.traffic.planned import DTYPE_BYTES, PlannedTraffic
@@ -82,7 +84,7 @@ def make_plan(scenario: Scenario, machine: Machine) -> Plan:
     device = _choose_device(scenario, machine)
     mesh = plan_mesh(scenario)
     ranks = prod(axis.size for axis in mesh)
-    problems = list(_find_problems(scenario))
+    problems = [*find_problems(scenario), *find_refusals(scenario, device)]
     if device is DeviceKind.CUDA and ranks > machine.cuda_devices:
         problems.append(_too_few_gpus(scenario, ranks, machine))
     if device is DeviceKind.CPU and machine.memory_bytes is not None:
@@ -199,61 +201,6 @@ def _choose_device(scenario: Scenario, machine: Machine) -> DeviceKind:
             return DeviceKind.CUDA
         case "auto":
             return DeviceKind.CUDA if machine.cuda_devices else DeviceKind.CPU
-
-
-def _find_problems(scenario: Scenario) -> Iterator[str]:
-    """Name every reason why these sizes and options cannot run anywhere."""
-    model, data = scenario.model, scenario.data
-    data_ranks = count_data_ranks(scenario.parallel)
-    yield from _check_model(model)
-    parts = data_ranks * scenario.accumulation.micro_batches
-    if data.global_batch % parts:
-        near = max(parts, data.global_batch // parts * parts)
-        who = f"{data_ranks} data-parallel ranks"
-        if parts > data_ranks:
-            who += f" with {scenario.accumulation.micro_batches} micro-batches each"
-        yield f"data.global_batch={data.global_batch} cannot be shared equally by {who}; {near} or {near + parts} can"
-    optimizer = scenario.optimizer
-    if optimizer.foreach and optimizer.fused:
-        yield "optimizer.foreach and optimizer.fused exclude each other; set one of them"
-    yield from _check_tensor_parallel(scenario, scenario.parallel)
-
-
-def _check_model(model: Transformer) -> Iterator[str]:
-    if model.dim % model.heads:
-        yield f"model.dim={model.dim} is not a multiple of model.heads={model.heads}"
-    elif model.dim // model.heads % 2:
-        head_size = f"model.dim / model.heads = {model.dim // model.heads}"
-        yield f"{head_size} is odd, but rotary embedding turns pairs; use an even head size"
-    if model.kv_heads and model.heads % model.kv_heads:
-        yield f"model.heads={model.heads} is not a multiple of model.kv_heads={model.kv_heads}"
-
-
-def _check_tensor_parallel(scenario: Scenario, parallel: Cut) -> Iterator[str]:
-    model, tensor = scenario.model, parallel.tensor
-    sizes = {
-        "model.heads": model.heads,
-        "model.kv_heads": model.kv_heads or model.heads,
-        "model.ffn_dim": model.ffn_dim,
-        "model.vocab_size": model.vocab_size,
-    }
-    if parallel.sequence_parallel:
-        if tensor == 1:
-            yield "parallel.sequence_parallel needs parallel.tensor above 1: it shards activations on the tensor axis"
-        sizes["data.sequence_length"] = scenario.data.sequence_length
-    for name, size in sizes.items():
-        if size % tensor:
-            yield f"{name}={size} is not a multiple of parallel.tensor={tensor}"
-    if tensor > 1 and scenario.precision.autocast:
-        yield (
-            "precision.autocast does not reach DTensor's redistributions; with parallel.tensor above 1 use "
-            f"parallel.mixed_precision.param_dtype={scenario.precision.autocast} instead"
-        )
-    if tensor > 1 and model.tied_head:
-        yield (
-            "model.tied_head cannot be tensor-parallel here: embedding and head would shard one weight twice; "
-            "use tied_head=false or tensor=1"
-        )
 
 
 def _too_few_gpus(scenario: Scenario, ranks: int, machine: Machine) -> str:

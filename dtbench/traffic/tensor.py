@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from dtbench.scenario.schema import Ddp, DtypeName, Fsdp1, Fsdp2, Parallel, Scenario
 from dtbench.traffic.parameters import Parameter
-from dtbench.traffic.planned import DTYPE_BYTES, PlannedTraffic, make_traffic
+from dtbench.traffic.planned import DTYPE_BYTES, PlannedTraffic, count_syncs, make_traffic
 from dtbench.vocabulary import Axis, Operation, Purpose
 
 
@@ -23,8 +23,8 @@ def tensor_traffic(scenario: Scenario, parameters: tuple[Parameter, ...]) -> Ite
     Each block has two parallel regions (attention, feed-forward), each entered and left once in forward and once in
     backward. Embedding and head add one exit and one entry. The head's output is gathered whole, so that the loss is
     computed on every rank, or stays cut (loss parallelism). Under sequence parallelism the weight of each norm sees its
-    part of the sequence only, so its gradient is completed by one all-reduce. Micro-batches issue more and smaller
-    ones.
+    part of the sequence only, so its gradient is completed by one all-reduce: in every backward, but under FSDP2 only
+    in those that reduce gradients, since it accumulates partial DTensors. Micro-batches issue more and smaller ones.
     """
     parallel = scenario.parallel
     if parallel.tensor == 1:
@@ -41,7 +41,8 @@ def tensor_traffic(scenario: Scenario, parameters: tuple[Parameter, ...]) -> Ite
     yield _cut(Operation.ALL_GATHER, 2 * crossings * times, 2 * crossings * activation)
     yield _cut(Operation.REDUCE_SCATTER, 2 * crossings * times, 2 * crossings * activation)
     norms = [parameter.numel * element_bytes for parameter in parameters if parameter.is_norm]
-    yield _cut(Operation.ALL_REDUCE, len(norms) * times, sum(norms) * times)
+    completions = count_syncs(scenario.accumulation) if isinstance(parallel, Fsdp2) else times
+    yield _cut(Operation.ALL_REDUCE, len(norms) * completions, sum(norms) * completions)
 
 
 def _logits_traffic(scenario: Scenario, tokens: int, element_bytes: int) -> Iterable[PlannedTraffic]:

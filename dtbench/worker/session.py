@@ -129,6 +129,7 @@ class Session:
         self._recorder.axes.update({group.name: group.axis for group in groups if group.axis is not None})
         built = make_model(self._scenario, self._device)
         parallel = parallelize(built, mesh, self._scenario, self._plan)
+        self._recorder.axes.update(parallel.groups)
         step = make_train_step(self._scenario, parallel, built, self._recorder)
         data_rank = find_data_rank(self._plan, mesh)
         rows = slice(data_rank * self._plan.rows_per_rank, (data_rank + 1) * self._plan.rows_per_rank)
@@ -152,6 +153,7 @@ class Session:
             loss = step.run(self._batches[number], collect)
             if number == 0:
                 self._first_step_unix_ns = time.time_ns()
+                probe.note_norm(step.observed.gradient_norm)
             return loss
 
         store = dist.PrefixStore(
@@ -218,7 +220,10 @@ class Session:
 
 
 def run_reference(order: WorkerOrder, recorder: Recorder, journal: Any) -> tuple[list[float], dict[str, Tensor]]:
-    """Train the plain model on the whole batch for the checked steps; gives losses and the first step's gradients."""
+    """Train the plain model on the whole batch for the checked steps.
+
+    Gives losses and the first step's gradients, with the norm that clipping found among them.
+    """
     device = make_device(order.plan, Rank(0, 0, 1))
     built = make_model(order.scenario, device)
     parallel = leave_alone(built.module)
@@ -229,6 +234,8 @@ def run_reference(order: WorkerOrder, recorder: Recorder, journal: Any) -> tuple
     for number in range(CHECKED_STEPS):
         journal.enter_step(Phase.WARMUP, number, time.time_ns())
         losses.append(float(step.run(batches.make(number), probe.collect if number == 0 else None)))
+        if number == 0:
+            probe.note_norm(step.observed.gradient_norm)
     return losses, probe.gradients
 
 

@@ -95,6 +95,8 @@ class TrainStep:
                     self.observed.syncs.append(self.parallel.read_sync())
             with self._region(Region.BACKWARD):
                 loss.backward()
+                if is_last:
+                    self.parallel.finish_backward()
         return loss.detach().to_local() if isinstance(loss, DTensor) else loss.detach()
 
     def _region(self, region: Region) -> AbstractContextManager[Any]:

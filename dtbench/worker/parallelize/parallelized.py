@@ -1,8 +1,8 @@
 """What every strategy gives back: the model on its mesh, and how to train, look into and question it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from dtbench.scenario.schema import Parallel
 from dtbench.store.records import OverlapPossible, Receipt, Traffic
+from dtbench.vocabulary import Axis
 
 
 class Sync(Enum):
@@ -19,6 +20,10 @@ class Sync(Enum):
     HOLD = auto()
     REDUCE = auto()
     REDUCE_SCATTER = auto()
+
+
+def _nothing_left() -> None:
+    pass
 
 
 def _always_reduced() -> Sync:
@@ -49,6 +54,8 @@ class Parallelized:
         accumulate: a context for forward and backward of one micro-batch, told whether it is the step's last.
         read_sync: ask torch, inside such a context, what the coming backward will do to the gradients.
         loss_context: a context for forward and backward in which the loss may be computed on sharded logits.
+        finish_backward: wait for what the strategy left in flight when the step's last backward returned.
+        groups: mesh axis of each process group that the strategy made beside the mesh's own, by torch's name.
         units: FQNs of the FSDP units, the root as ``""``; empty for DDP.
         bucket_bytes: DDP's current bucket sizes in order of issue; empty for others.
         updates_in_backward: DDP updates the parameters itself; no optimizer is needed.
@@ -64,6 +71,8 @@ class Parallelized:
     accumulate: Callable[[bool], AbstractContextManager[Any]] = _nothing_to_hold_back
     read_sync: Callable[[], Sync] = _always_reduced
     loss_context: Callable[[], AbstractContextManager[Any]] = nullcontext
+    finish_backward: Callable[[], None] = _nothing_left
+    groups: Mapping[str, Axis] = field(default_factory=dict)
     units: tuple[str, ...] = ()
     bucket_bytes: Callable[[], tuple[int, ...]] = tuple
     updates_in_backward: bool = False

@@ -1,0 +1,134 @@
+"""Sizes that do not divide and options that do not go together, each as a sentence that says what would work.
+
+What torch itself gets wrong is in ``dtbench.refusals``.
+"""
+
+from collections.abc import Iterator
+
+from dtbench.scenario.schema import Cut, Ddp, Fsdp1, Fsdp2, Scenario, Transformer
+from dtbench.traffic.parameters import list_parameters
+from dtbench.traffic.tensor import count_data_ranks
+
+
+def find_problems(scenario: Scenario) -> Iterator[str]:
+    """Name every reason why these sizes and options cannot run anywhere."""
+    model, data = scenario.model, scenario.data
+    data_ranks = count_data_ranks(scenario.parallel)
+    yield from _check_model(model)
+    parts = data_ranks * scenario.accumulation.micro_batches
+    if data.global_batch % parts:
+        near = max(parts, data.global_batch // parts * parts)
+        who = f"{data_ranks} data-parallel ranks"
+        if parts > data_ranks:
+            who += f" with {scenario.accumulation.micro_batches} micro-batches each"
+        yield f"data.global_batch={data.global_batch} cannot be shared equally by {who}; {near} or {near + parts} can"
+    optimizer = scenario.optimizer
+    if optimizer.foreach and optimizer.fused:
+        yield "optimizer.foreach and optimizer.fused exclude each other; set one of them"
+    yield from _check_strategy(scenario)
+    yield from _check_tensor_parallel(scenario, scenario.parallel)
+
+
+def _check_model(model: Transformer) -> Iterator[str]:
+    if model.dim % model.heads:
+        yield f"model.dim={model.dim} is not a multiple of model.heads={model.heads}"
+    elif model.dim // model.heads % 2:
+        head_size = f"model.dim / model.heads = {model.dim // model.heads}"
+        yield f"{head_size} is odd, but rotary embedding turns pairs; use an even head size"
+    if model.kv_heads and model.heads % model.kv_heads:
+        yield f"model.heads={model.heads} is not a multiple of model.kv_heads={model.kv_heads}"
+
+
+def _check_strategy(scenario: Scenario) -> Iterator[str]:
+    """Name what does not go together in the ``parallel`` section and ``accumulation``."""
+    parallel, accumulation = scenario.parallel, scenario.accumulation
+    if accumulation.sync == "reduce_scatter" and not (isinstance(parallel, Fsdp2) and parallel.replicas > 1):
+        yield "accumulation.sync=reduce_scatter needs FSDP2 with parallel.replicas above 1; use last or every"
+    match parallel:
+        case Ddp():
+            yield from _check_ddp(scenario, parallel)
+        case Fsdp1():
+            yield from _check_fsdp1(parallel)
+        case Fsdp2():
+            yield from _check_fsdp2(scenario, parallel)
+
+
+def _check_ddp(scenario: Scenario, parallel: Ddp) -> Iterator[str]:
+    if parallel.bucket_cap_mb is not None and parallel.bucket_cap_mb_list is not None:
+        yield "parallel.bucket_cap_mb and parallel.bucket_cap_mb_list exclude each other; set one of them"
+    if parallel.bucket_cap_mb_list == ():
+        yield "parallel.bucket_cap_mb_list is empty; name at least one capacity, or leave it out"
+    if parallel.skip_all_reduce_unused_params and not parallel.find_unused_parameters:
+        yield "parallel.skip_all_reduce_unused_params needs parallel.find_unused_parameters=true"
+    if parallel.optimizer_in_backward and scenario.gradient_clip_norm is not None:
+        yield "parallel.optimizer_in_backward updates before all gradients are known; leave gradient_clip_norm out"
+    names = [parameter.name for parameter in list_parameters(scenario.model)]
+    for prefix in parallel.delay_all_reduce:
+        if not any(name.startswith(prefix) for name in names):
+            yield f"parallel.delay_all_reduce: no parameter's name starts with `{prefix}`; `{names[1]}` is one"
+    if parallel.delay_all_reduce and names[0].startswith(parallel.delay_all_reduce):
+        yield f"parallel.delay_all_reduce must leave out `{names[0]}`, whose gradient starts the delayed all-reduce"
+
+
+def _check_fsdp1(parallel: Fsdp1) -> Iterator[str]:
+    is_hybrid = "HYBRID" in parallel.sharding_strategy
+    if is_hybrid and parallel.replicas == 1:
+        asked = f"parallel.sharding_strategy={parallel.sharding_strategy}"
+        yield f"{asked} needs parallel.replicas above 1; or use FULL_SHARD"
+    if not is_hybrid and parallel.replicas > 1:
+        yield (
+            f"parallel.replicas={parallel.replicas} needs parallel.sharding_strategy=HYBRID_SHARD, or "
+            "_HYBRID_SHARD_ZERO2; the others know one axis"
+        )
+
+
+def _check_fsdp2(scenario: Scenario, parallel: Fsdp2) -> Iterator[str]:
+    if not parallel.reshard_after_backward and scenario.accumulation.micro_batches == 1:
+        yield (
+            "parallel.reshard_after_backward=false needs accumulation.micro_batches above 1: without, the next step "
+            "would train on the weights from before the update"
+        )
+    second = parallel.reshard_after_forward
+    if not isinstance(second, bool) and second is not None and (parallel.shards % second or second == parallel.shards):
+        yield (
+            f"parallel.reshard_after_forward={second} must divide parallel.shards={parallel.shards} and be less; "
+            "true or false are the other choices"
+        )
+
+
+def _check_tensor_parallel(scenario: Scenario, parallel: Cut) -> Iterator[str]:
+    if parallel.tensor > 1:
+        yield from _check_tensor_sizes(scenario, parallel)
+        yield from _check_tensor_company(scenario, parallel)
+        return
+    for name in ("sequence_parallel", "loss_parallel"):
+        if getattr(parallel, name):
+            yield f"parallel.{name} needs parallel.tensor above 1: it shards on the tensor axis"
+
+
+def _check_tensor_sizes(scenario: Scenario, parallel: Cut) -> Iterator[str]:
+    model = scenario.model
+    sizes = {
+        "model.heads": model.heads,
+        "model.kv_heads": model.kv_heads or model.heads,
+        "model.ffn_dim": model.ffn_dim,
+        "model.vocab_size": model.vocab_size,
+    }
+    if parallel.sequence_parallel:
+        sizes["data.sequence_length"] = scenario.data.sequence_length
+    for name, size in sizes.items():
+        if size % parallel.tensor:
+            yield f"{name}={size} is not a multiple of parallel.tensor={parallel.tensor}"
+
+
+def _check_tensor_company(scenario: Scenario, parallel: Cut) -> Iterator[str]:
+    if scenario.precision.autocast:
+        instead = "leave precision.autocast out"
+        if not isinstance(parallel, Ddp):
+            instead = f"use parallel.mixed_precision.param_dtype={scenario.precision.autocast} instead"
+        yield f"precision.autocast does not reach DTensor's redistributions; with parallel.tensor above 1 {instead}"
+    if scenario.model.tied_head:
+        yield (
+            "model.tied_head cannot be tensor-parallel here: embedding and head would shard one weight twice; "
+            "use tied_head=false or tensor=1"
+        )

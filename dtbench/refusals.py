@@ -1,0 +1,192 @@
+"""Combinations that torch itself refuses, or carries out wrongly: each with what happens and what works instead.
+
+``tests/worker/test_refusals.py`` runs every row on real ranks against the installed torch: the combination must fail,
+the alternative must train correctly. A row that torch has mended turns that test red and can go.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from dtbench.scenario.schema import (
+    AdamW,
+    Bf16Compress,
+    Ddp,
+    DdpMixedPrecision,
+    Fsdp1,
+    PowerSgd,
+    Scenario,
+)
+from dtbench.traffic.ddp import ddp_bucket_bytes
+from dtbench.vocabulary import DeviceKind
+
+EVERYWHERE = frozenset(DeviceKind)
+ON_CPU = frozenset({DeviceKind.CPU})
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """One combination.
+
+    Attributes:
+        name: for the test that holds it.
+        devices: where it fails.
+        applies: whether a scenario asks for it.
+        sentence: what torch does, without a full stop.
+        instead: fields, dotted, that make the scenario work.
+    """
+
+    name: str
+    devices: frozenset[DeviceKind]
+    applies: Callable[[Scenario], bool]
+    sentence: str
+    instead: Mapping[str, str]
+
+
+def find_refusals(scenario: Scenario, device: DeviceKind) -> Iterator[str]:
+    """Give a sentence for every combination of the scenario that torch cannot carry out on this device."""
+    for refusal in REFUSALS:
+        if device in refusal.devices and refusal.applies(scenario):
+            fields = " and ".join(f"{path}={value}" for path, value in refusal.instead.items())
+            yield f"{refusal.sentence}; {fields} works"
+
+
+def _ddp(scenario: Scenario) -> Ddp | None:
+    return scenario.parallel if isinstance(scenario.parallel, Ddp) else None
+
+
+def _fsdp1(scenario: Scenario) -> Fsdp1 | None:
+    return scenario.parallel if isinstance(scenario.parallel, Fsdp1) else None
+
+
+def _moves_original_shapes(scenario: Scenario) -> bool:
+    parallel = _fsdp1(scenario)
+    if parallel is None or parallel.tensor == 1 or not parallel.use_orig_params:
+        return False
+    return parallel.sharding_strategy == "NO_SHARD" or parallel.shards == 1
+
+
+def _accumulates(scenario: Scenario) -> bool:
+    return scenario.accumulation.micro_batches > 1
+
+
+def _holds_back(scenario: Scenario) -> bool:
+    return _accumulates(scenario) and scenario.accumulation.sync == "last"
+
+
+def _powersgd_in_several_buckets(scenario: Scenario) -> bool:
+    parallel = _ddp(scenario)
+    return (
+        parallel is not None
+        and isinstance(parallel.comm_hook, PowerSgd)
+        and len(ddp_bucket_bytes(scenario, parallel)) > 1
+    )
+
+
+REFUSALS: tuple[Refusal, ...] = (
+    Refusal(
+        "fsdp1 over tensor parallelism with original parameters that are not sharded",
+        EVERYWHERE,
+        _moves_original_shapes,
+        "FSDP1 over a tensor axis with parallel.use_orig_params and nothing sharded raises `Cannot writeback when the "
+        "parameter shape changes`",
+        {"parallel.use_orig_params": "false"},
+    ),
+    Refusal(
+        "fsdp1 clips over tensor parallelism",
+        EVERYWHERE,
+        lambda s: bool((parallel := _fsdp1(s)) and parallel.tensor > 1 and s.gradient_clip_norm is not None),
+        "FSDP1's clip_grad_norm_ leaves the tensor axis out of the norm, so tensor-parallel ranks scale differently",
+        {"gradient_clip_norm": "null"},
+    ),
+    Refusal(
+        "fsdp1 hybrid over one shard",
+        EVERYWHERE,
+        lambda s: bool((parallel := _fsdp1(s)) and "HYBRID" in parallel.sharding_strategy and parallel.shards == 1),
+        "FSDP1 takes NO_SHARD for one rank along shard and then reduces over no replicas",
+        {"parallel.shards": "2"},
+    ),
+    Refusal(
+        "fsdp1 offloads on cpu",
+        ON_CPU,
+        lambda s: bool((parallel := _fsdp1(s)) and parallel.cpu_offload),
+        "FSDP1's cpu_offload pins memory, which needs an accelerator",
+        {"parallel.cpu_offload": "false"},
+    ),
+    Refusal(
+        "fsdp1 synchronizes module states on cpu",
+        ON_CPU,
+        lambda s: bool((parallel := _fsdp1(s)) and parallel.sync_module_states),
+        "FSDP1's sync_module_states wants the module on an accelerator",
+        {"parallel.sync_module_states": "false"},
+    ),
+    Refusal(
+        "fsdp1 keeps low precision gradients for adamw",
+        EVERYWHERE,
+        lambda s: bool(
+            (parallel := _fsdp1(s))
+            and parallel.mixed_precision.keep_low_precision_grads
+            and (parallel.mixed_precision.reduce_dtype or parallel.mixed_precision.param_dtype or s.precision.dtype)
+            != s.precision.dtype
+            and isinstance(s.optimizer, AdamW)
+        ),
+        "torch.optim.AdamW cannot mix gradients of keep_low_precision_grads with parameters of another dtype",
+        {"parallel.mixed_precision.keep_low_precision_grads": "false"},
+    ),
+    Refusal(
+        "ddp compresses to bfloat16 over gloo",
+        ON_CPU,
+        lambda s: bool((parallel := _ddp(s)) and isinstance(parallel.comm_hook, Bf16Compress)),
+        "bf16_compress needs NCCL",
+        {"parallel.comm_hook": "{kind: fp16_compress}"},
+    ),
+    Refusal(
+        "ddp mixed precision on cpu",
+        ON_CPU,
+        lambda s: bool((parallel := _ddp(s)) and parallel.mixed_precision != DdpMixedPrecision()),
+        "DDP's mixed precision copies parameters on CUDA streams",
+        {"parallel.mixed_precision": "{}", "precision.autocast": "bfloat16"},
+    ),
+    Refusal(
+        "powersgd in several buckets over gloo",
+        ON_CPU,
+        _powersgd_in_several_buckets,
+        "PowerSGD chains three all-reduces for each bucket on gloo's threads, and with several buckets the ranks issue "
+        "them in different orders",
+        {"parallel.bucket_cap_mb": "4096"},
+    ),
+    Refusal(
+        "ddp static graph accumulates",
+        EVERYWHERE,
+        lambda s: bool((parallel := _ddp(s)) and parallel.static_graph and _holds_back(s)),
+        "DDP's static_graph fails in a first backward under no_sync",
+        {"parallel.static_graph": "false"},
+    ),
+    Refusal(
+        "ddp delayed all-reduce accumulates",
+        EVERYWHERE,
+        lambda s: bool((parallel := _ddp(s)) and parallel.delay_all_reduce and _accumulates(s)),
+        "DDP's delayed all-reduce runs in every backward, also under no_sync, and scales what it has reduced before",
+        {"accumulation.micro_batches": "1"},
+    ),
+    Refusal(
+        "ddp optimizer in backward over tensor parallelism",
+        EVERYWHERE,
+        lambda s: bool((parallel := _ddp(s)) and parallel.optimizer_in_backward and parallel.tensor > 1),
+        "_register_fused_optim reduces over all ranks, tensor-parallel peers included",
+        {"parallel.optimizer_in_backward": "false"},
+    ),
+    Refusal(
+        "ddp optimizer in backward with a hook",
+        EVERYWHERE,
+        lambda s: bool((parallel := _ddp(s)) and parallel.optimizer_in_backward and parallel.comm_hook is not None),
+        "DDP takes one communication hook, and optimizer_in_backward is one",
+        {"parallel.comm_hook": "null"},
+    ),
+    Refusal(
+        "ddp optimizer in backward accumulates",
+        EVERYWHERE,
+        lambda s: bool((parallel := _ddp(s)) and parallel.optimizer_in_backward and _accumulates(s)),
+        "optimizer_in_backward does not support no_sync, and updates after every backward",
+        {"accumulation.micro_batches": "1"},
+    ),
+)
