@@ -54,14 +54,24 @@ def _check_strategy(scenario: Scenario) -> Iterator[str]:
 
 
 def _check_ddp(scenario: Scenario, parallel: Ddp) -> Iterator[str]:
-    if parallel.bucket_cap_mb is not None and parallel.bucket_cap_mb_list is not None:
-        yield "parallel.bucket_cap_mb and parallel.bucket_cap_mb_list exclude each other; set one of them"
-    if parallel.bucket_cap_mb_list == ():
-        yield "parallel.bucket_cap_mb_list is empty; name at least one capacity, or leave it out"
+    yield from _check_buckets(parallel)
+    yield from _check_delayed(scenario, parallel)
     if parallel.skip_all_reduce_unused_params and not parallel.find_unused_parameters:
         yield "parallel.skip_all_reduce_unused_params needs parallel.find_unused_parameters=true"
     if parallel.optimizer_in_backward and scenario.gradient_clip_norm is not None:
         yield "parallel.optimizer_in_backward updates before all gradients are known; leave gradient_clip_norm out"
+    if parallel.optimizer_in_backward and parallel.comm_hook is not None:
+        yield "parallel.optimizer_in_backward is a communication hook itself; leave parallel.comm_hook out"
+
+
+def _check_buckets(parallel: Ddp) -> Iterator[str]:
+    if parallel.bucket_cap_mb is not None and parallel.bucket_cap_mb_list is not None:
+        yield "parallel.bucket_cap_mb and parallel.bucket_cap_mb_list exclude each other; set one of them"
+    if parallel.bucket_cap_mb_list == ():
+        yield "parallel.bucket_cap_mb_list is empty; name at least one capacity, or leave it out"
+
+
+def _check_delayed(scenario: Scenario, parallel: Ddp) -> Iterator[str]:
     names = [parameter.name for parameter in list_parameters(scenario.model)]
     for prefix in parallel.delay_all_reduce:
         if not any(name.startswith(prefix) for name in names):

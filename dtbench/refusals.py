@@ -176,17 +176,12 @@ REFUSALS: tuple[Refusal, ...] = (
         {"parallel.optimizer_in_backward": "false"},
     ),
     Refusal(
-        "ddp optimizer in backward with a hook",
+        "ddp optimizer in backward reduces every micro-batch",
         EVERYWHERE,
-        lambda s: bool((parallel := _ddp(s)) and parallel.optimizer_in_backward and parallel.comm_hook is not None),
-        "DDP takes one communication hook, and optimizer_in_backward is one",
-        {"parallel.comm_hook": "null"},
-    ),
-    Refusal(
-        "ddp optimizer in backward accumulates",
-        EVERYWHERE,
-        lambda s: bool((parallel := _ddp(s)) and parallel.optimizer_in_backward and _accumulates(s)),
-        "optimizer_in_backward does not support no_sync, and updates after every backward",
-        {"accumulation.micro_batches": "1"},
+        lambda s: bool(
+            (parallel := _ddp(s)) and parallel.optimizer_in_backward and _accumulates(s) and not _holds_back(s)
+        ),
+        "optimizer_in_backward updates whenever gradients are reduced, here after every micro-batch",
+        {"accumulation.sync": "last"},
     ),
 )

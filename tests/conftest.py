@@ -1,5 +1,6 @@
 """Small scenarios and real launches for tests that need them."""
 
+import hashlib
 import json
 import sys
 import time
@@ -78,8 +79,14 @@ class Launched:
         return {(str(t.purpose), str(t.axis), str(t.operation)): (t.count, t.size_bytes) for t in rows}
 
 
+@pytest.fixture(scope="session")
+def references(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give the folder of single-process results; scenarios that train the same share one."""
+    return tmp_path_factory.mktemp("references")
+
+
 @pytest.fixture
-def launch(tmp_path: Path) -> Callable[..., Launched]:
+def launch(tmp_path: Path, references: Path) -> Callable[..., Launched]:
     """Run a scenario's reference and one launch with real ranks; ``fault`` runs the faulty worker instead."""
 
     def run(scenario: Scenario, fault: str | None = None) -> Launched:
@@ -87,7 +94,8 @@ def launch(tmp_path: Path) -> Callable[..., Launched]:
 
         plan = make_plan(scenario, Machine(cpu_cores=2, cuda_devices=0))
         reference_scenario, reference_plan = plan_reference(scenario, plan)
-        reference, folder = LaunchFolder(tmp_path / "reference"), LaunchFolder(tmp_path / "launch0")
+        key = hashlib.sha256(reference_scenario.model_dump_json(exclude={"measure"}).encode()).hexdigest()[:16]
+        reference, folder = LaunchFolder(references / key), LaunchFolder(tmp_path / "launch0")
         order = WorkerOrder(
             cell="cell",
             index=0,
@@ -98,7 +106,7 @@ def launch(tmp_path: Path) -> Callable[..., Launched]:
             is_reference=False,
             launched_unix_ns=time.time_ns(),
         )
-        if scenario.correctness.enabled:
+        if scenario.correctness.enabled and not reference.reference_data.exists():
             changes = {
                 "scenario": reference_scenario,
                 "plan": reference_plan,

@@ -121,6 +121,7 @@ FAULTS: dict[str, Callable[[], None]] = {
     "none": lambda: None,
     "drop all-reduce": lambda: drop(Axis.REPLICATE, Operation.ALL_REDUCE),
     "drop all-gather": lambda: drop(Axis.SHARD, Operation.ALL_GATHER),
+    "drop reduce-scatter": lambda: drop(Axis.SHARD, Operation.REDUCE_SCATTER),
     "drop tensor all-reduce": lambda: drop(Axis.TENSOR, Operation.ALL_REDUCE),
     "late gathers": lambda: delay_gathers(skip_one_wait=False),
     "late gathers, one wait skipped": lambda: delay_gathers(skip_one_wait=True),

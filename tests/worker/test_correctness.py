@@ -10,6 +10,7 @@ pytestmark = pytest.mark.ranks
 
 DDP = {"kind": "ddp", "replicas": 2}
 FSDP2 = {"kind": "fsdp2", "shards": 2}
+FSDP1 = {"kind": "fsdp1", "shards": 2}
 TENSOR = {"kind": "fsdp2", "shards": 1, "tensor": 2}
 ASYNC = {**FSDP2, "unshard_async_op": True, "forward_prefetch": 1}
 
@@ -33,6 +34,14 @@ def test_an_honest_run_equals_the_single_process(
         (FSDP2, "drop all-gather"),
         (TENSOR, "drop tensor all-reduce"),
         (ASYNC, "late gathers, one wait skipped"),
+        ({**DDP, "tensor": 2}, "drop all-reduce"),
+        ({**DDP, "tensor": 2}, "drop tensor all-reduce"),
+        (FSDP1, "drop all-gather"),
+        (FSDP1, "drop reduce-scatter"),
+        ({**FSDP1, "tensor": 2}, "drop tensor all-reduce"),
+        ({**FSDP1, "replicas": 2, "sharding_strategy": "HYBRID_SHARD"}, "drop all-reduce"),
+        ({**FSDP2, "replicas": 2}, "drop all-reduce"),
+        ({**FSDP2, "replicas": 2, "tensor": 2}, "drop reduce-scatter"),
     ],
 )
 def test_a_planted_fault_breaks_the_check(
@@ -50,6 +59,16 @@ def test_bfloat16_stays_within_its_stated_bound(launch: Callable[..., Any], scen
     result = launch(scenario(parallel=parallel)).correctness
     assert result.passed
     assert 1e-4 < result.gradient_error < 5e-2
+
+
+def test_a_norm_that_lacks_an_axis_breaks_the_check_even_under_adam(
+    launch: Callable[..., Any], scenario: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dtbench.plan.find_refusals", lambda _scenario, _device: ())
+    parallel = {**FSDP1, "tensor": 2}  # torch's own clip_grad_norm_ leaves the tensor axis out there
+    result = launch(scenario(parallel=parallel, gradient_clip_norm=0.1)).correctness
+    assert not result.passed
+    assert "norm" in result.worst_parameter
 
 
 @pytest.mark.parametrize("place", [1, 2, 4])

@@ -1,0 +1,105 @@
+"""Every refused combination fails in the installed torch, and what the refusal names instead trains correctly."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+
+from dtbench.errors import LaunchError, PlanError
+from dtbench.plan import Machine, make_plan
+from dtbench.refusals import REFUSALS, Refusal
+from dtbench.scenario.schema import Scenario
+
+MACHINE = Machine(cpu_cores=2, cuda_devices=0)
+
+
+def _ddp(**knobs: Any) -> dict[str, Any]:
+    return {"parallel": {"kind": "ddp", "replicas": 2, **knobs}}
+
+
+def _fsdp1(**knobs: Any) -> dict[str, Any]:
+    return {"parallel": {"kind": "fsdp1", "shards": 2, **knobs}}
+
+
+EXAMPLES: dict[str, dict[str, Any]] = {
+    "fsdp1 over tensor parallelism with original parameters that are not sharded": _fsdp1(
+        tensor=2, use_orig_params=True, sharding_strategy="NO_SHARD"
+    ),
+    "fsdp1 clips over tensor parallelism": {**_fsdp1(tensor=2), "gradient_clip_norm": 0.1},
+    "fsdp1 hybrid over one shard": _fsdp1(shards=1, replicas=2, sharding_strategy="HYBRID_SHARD"),
+    "fsdp1 offloads on cpu": _fsdp1(cpu_offload=True),
+    "fsdp1 synchronizes module states on cpu": _fsdp1(sync_module_states=True),
+    "fsdp1 keeps low precision gradients for adamw": _fsdp1(
+        mixed_precision={"param_dtype": "bfloat16", "keep_low_precision_grads": True}
+    ),
+    "ddp compresses to bfloat16 over gloo": _ddp(comm_hook={"kind": "bf16_compress"}),
+    "ddp mixed precision on cpu": _ddp(mixed_precision={"param_dtype": "bfloat16"}),
+    "powersgd in several buckets over gloo": _ddp(bucket_cap_mb=0.1, comm_hook={"kind": "powersgd"}),
+    "ddp static graph accumulates": {**_ddp(static_graph=True), "accumulation": {"micro_batches": 2}},
+    "ddp delayed all-reduce accumulates": {
+        **_ddp(delay_all_reduce=["layers.1"]),
+        "accumulation": {"micro_batches": 2},
+    },
+    "ddp optimizer in backward over tensor parallelism": _ddp(tensor=2, optimizer_in_backward=True),
+    "ddp optimizer in backward reduces every micro-batch": {
+        **_ddp(optimizer_in_backward=True),
+        "accumulation": {"micro_batches": 2, "sync": "every"},
+    },
+}
+
+
+def test_every_refusal_has_an_example() -> None:
+    assert {refusal.name for refusal in REFUSALS} == set(EXAMPLES)
+
+
+def apply_instead(sections: dict[str, Any], refusal: Refusal) -> dict[str, Any]:
+    """Give the sections with the fields set that the refusal names."""
+    changed = copy.deepcopy(sections)
+    for path, value in refusal.instead.items():
+        *parents, field = path.split(".")
+        section = changed
+        for parent in parents:
+            section = section.setdefault(parent, {})
+        section[field] = yaml.safe_load(value)
+    return changed
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.name)
+def test_the_plan_refuses_with_an_alternative_that_it_plans(
+    scenario: Callable[..., Scenario], refusal: Refusal
+) -> None:
+    sections = EXAMPLES[refusal.name]
+    with pytest.raises(PlanError) as refused:
+        make_plan(scenario(**sections), MACHINE)
+    assert refusal.sentence in str(refused.value)
+    assert all(path in str(refused.value) for path in refusal.instead)
+    assert make_plan(scenario(**apply_instead(sections, refusal)), MACHINE).ranks >= 2
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.name)
+def test_torch_still_fails_on_what_is_refused(
+    launch: Callable[..., Any],
+    scenario: Callable[..., Scenario],
+    refusal: Refusal,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
+    monkeypatch.setattr("dtbench.plan.find_refusals", lambda _scenario, _device: ())
+    wanted = scenario(**{**EXAMPLES[refusal.name], "measure": {"stall_timeout_s": 8}})
+    try:
+        launched = launch(wanted)
+    except LaunchError:
+        return  # torch raised, died or hung
+    assert not launched.correctness.passed
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.name)
+def test_what_a_refusal_names_instead_trains_correctly(
+    launch: Callable[..., Any], scenario: Callable[..., Scenario], refusal: Refusal
+) -> None:
+    pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
+    assert launch(scenario(**apply_instead(EXAMPLES[refusal.name], refusal))).correctness.passed
