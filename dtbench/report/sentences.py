@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from statistics import median
 
 from dtbench.analyze.summary import CellSummary, Interval, PurposeSummary
+from dtbench.plan import Plan
 from dtbench.scenario.schema import Ddp, Fsdp2
-from dtbench.store.records import CorrectnessResult, Memory, Receipt, ReceiptOutcome, RunStatus
+from dtbench.store.records import Memory, OwnLoop, Receipt, ReceiptOutcome, RunStatus
 from dtbench.units import NS_PER_MS, format_bytes, format_count, format_fraction, format_ns
 from dtbench.vocabulary import DeviceKind, Purpose
 
@@ -65,6 +66,8 @@ def _why_absent(cell: CellSummary, purpose: Purpose) -> str:
     planned = _count_planned(cell, purpose)
     if planned:
         return f"n/a: the plan expects {planned} collectives per step, none was seen"
+    if cell.scenario is None:
+        return "none, no such collective was issued"
     if purpose is Purpose.GRAD_REDUCE:
         return "none, there are no gradient reductions: one rank sees the whole batch"
     match cell.scenario.parallel:
@@ -77,14 +80,22 @@ def _why_absent(cell: CellSummary, purpose: Purpose) -> str:
 
 
 def _count_planned(cell: CellSummary, purpose: Purpose) -> int:
+    if not isinstance(cell.plan, Plan):
+        return 0
     return sum(traffic.count for traffic in cell.plan.traffic if traffic.purpose is purpose)
 
 
 def parallel_words(cell: CellSummary) -> str:
     """Say how the model is spread, for example ``4 ranks: fsdp2, shard 2 x tensor 2``."""
     axes = " x ".join(f"{axis.name} {axis.size}" for axis in cell.plan.mesh)
-    words = f"{cell.plan.ranks} {'rank' if cell.plan.ranks == 1 else 'ranks'}: {cell.scenario.parallel.kind}"
+    kind = "your own loop" if cell.scenario is None else cell.scenario.parallel.kind
+    words = f"{cell.plan.ranks} {'rank' if cell.plan.ranks == 1 else 'ranks'}: {kind}"
     return ", ".join([words, *([axes] if axes else []), *_knob_words(cell)])
+
+
+def backend_words(cell: CellSummary) -> str:
+    """Say what the ranks talk over."""
+    return "without a process group" if cell.plan.backend is None else f"on {cell.plan.backend}"
 
 
 _SHAPE = {"kind", "replicas", "shards", "tensor"}
@@ -93,6 +104,8 @@ _SHAPE = {"kind", "replicas", "shards", "tensor"}
 
 def _knob_words(cell: CellSummary) -> list[str]:
     """Name the knobs of the strategy that are not at torch's default: what tells one cell from the next."""
+    if cell.scenario is None:
+        return []
     parallel = cell.scenario.parallel.model_dump(exclude_defaults=True, exclude=_SHAPE)
     nested = parallel.pop("mixed_precision", {})
     knobs = {**parallel, **{f"mixed_precision.{name}": value for name, value in nested.items()}}
@@ -149,15 +162,20 @@ def first_step_words(cell: CellSummary) -> str:
 def utilization_words(cell: CellSummary) -> str:
     """Give the model FLOPs utilization, or say that nobody knows the device's peak."""
     if math.isnan(cell.model_flops_utilization):
-        return "n/a (peak unknown)"
+        return "n/a (your own model)" if cell.scenario is None else "n/a (peak unknown)"
     return format_fraction(cell.model_flops_utilization)
 
 
 def throughput_words(cell: CellSummary) -> str:
     """Give tokens per second of the whole job."""
-    if math.isnan(cell.tokens_per_second):
-        return "n/a"
-    return f"{format_count(cell.tokens_per_second)} tokens/s"
+    if not math.isnan(cell.tokens_per_second):
+        return f"{format_count(cell.tokens_per_second)} tokens/s"
+    return "n/a (say tokens_per_step)" if cell.plan.tokens_per_step is None else "n/a"
+
+
+def throughput_word(cell: CellSummary) -> str:
+    """Give the number alone, for a column whose header says its unit."""
+    return "n/a" if math.isnan(cell.tokens_per_second) else format_count(cell.tokens_per_second)
 
 
 def memory_words(memory: Memory | None) -> str:
@@ -194,10 +212,16 @@ def overlap_sentence(row: PurposeSummary) -> str:
     return f"{overlap_word(row)}: {row.overlap_reason}"
 
 
-def correctness_words(result: CorrectnessResult | None) -> str:
+def plan_words(cell: CellSummary) -> str | None:
+    """Say that nothing was planned; None for a run with a plan."""
+    return f"none: your own loop in {cell.plan.script}" if isinstance(cell.plan, OwnLoop) else None
+
+
+def correctness_words(cell: CellSummary) -> str:
     """Say how far the run is from a single process that sees the whole batch."""
+    result = cell.correctness
     if result is None:
-        return "not checked against a single process"
+        return "not checked: your own loop" if cell.scenario is None else "not checked against a single process"
     errors = (
         f"loss error {_exponent(result.loss_error)} (tolerance {_exponent(result.loss_tolerance)}), "
         f"gradient error {_exponent(result.gradient_error)} (tolerance {_exponent(result.gradient_tolerance)})"

@@ -161,6 +161,29 @@ class Warmup(Record):
         return self
 
 
+class Profiler(Record):
+    """Options of ``torch.profiler`` for PROFILED steps, under torch's names; what each adds to a trace and costs."""
+
+    record_shapes: bool | None = None
+    """Shapes and dtypes of operators' inputs; left out: on CPU only, where gloo says its sizes in no other way."""
+    with_stack: bool = False
+    """Every Python call and ``nn.Module`` call as an event of its own, to see which line a wait comes from."""
+    profile_memory: bool = False
+    """Every allocation as a ``[memory]`` event (CUDA only: torch notes none while it profiles all threads)."""
+    record_python_gc_info: bool = False
+    """Python's garbage collections, which hold one rank back while the others wait; needs ``with_stack``."""
+    capture_overload_names: bool = False
+    """Operators with their overload: ``aten::add_.Tensor``."""
+    enable_cuda_sync_events: bool = False
+    """Device, stream and event synchronisations as events: what the host waited for (CUDA only)."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Profiler":
+        if self.record_python_gc_info and not self.with_stack:
+            raise ValueError("record_python_gc_info records nothing without with_stack; set both")
+        return self
+
+
 class Measure(Record):
     """How many steps of each phase, and how to watch them."""
 
@@ -169,6 +192,8 @@ class Measure(Record):
     """Steps without profiler; throughput comes only from these."""
     profiled_steps: Annotated[int, Field(gt=0, le=1_000)] = 5
     """Steps under the profiler; overlap comes only from these."""
+    profiler: Profiler = Profiler()
+    """What the profiler records in PROFILED steps."""
     stall_timeout_s: Annotated[float, Field(gt=0, le=1_000_000)] = 120.0
     """A rank that shows no progress for this long is declared hung and the launch ends."""
 
