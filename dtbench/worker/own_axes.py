@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from torch.distributed.device_mesh import DeviceMesh
+
 from dtbench.errors import CaptureError
 from dtbench.store.records import OverlapPossible, OwnAxis, Traffic
 from dtbench.vocabulary import Axis, Operation, Purpose, Region, axis_named
@@ -14,12 +16,14 @@ def read_axes(mesh: Any) -> dict[str, str]:
     """Give the name of the mesh axis of each group, by torch's name of the group, as a person gave them.
 
     Raises:
-        CaptureError: the mesh has no names.
+        CaptureError: it is no mesh, or one without names.
     """
     if mesh is None:
         return {}
     if isinstance(mesh, Mapping):
         return {group.group_name: str(name) for name, group in mesh.items()}
+    if not isinstance(mesh, DeviceMesh):
+        raise CaptureError("dtbench.capture: mesh must be a DeviceMesh or a mapping of names to process groups")
     names = mesh.mesh_dim_names
     if not names:
         raise CaptureError(

@@ -15,7 +15,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -282,16 +282,16 @@ class OwnSteps:
             return
         reason = self._why_short()
         self._stop(reason)
-        warnings.warn(f"dtbench.capture: {reason}; what was measured is kept in {self.folder}", stacklevel=5)
         if self._peers.rank == 0:
             self._close(reason)
+            warnings.warn(f"dtbench.capture: {reason}; what was measured is kept in {self.folder}", stacklevel=4)
 
     def fail(self, error: BaseException) -> None:
         """The person's loop raised: record where and what; never hides the error itself."""
         if self.is_done:
             return
         said = "".join(traceback.format_exception_only(error)).strip()
-        reason = f"rank {self._peers.rank} raised in step {self._number} ({self._phase}): {said}"
+        reason = f"raised in step {self._number} ({self._phase}): {said}"
         failure = RankFailure(
             rank=self._peers.rank,
             what="raised",
@@ -302,7 +302,7 @@ class OwnSteps:
         )
         with suppress(Exception):  # whatever fails now is an effect of the error that is on its way
             self._stop(reason)
-            self._record_end(reason, (failure,))
+            self._record_end(f"rank {self._peers.rank} {reason}", (failure,))
 
     def _stop(self, reason: str) -> None:
         """Take the hooks out, keep what was found out, tell the others."""
@@ -319,21 +319,19 @@ class OwnSteps:
     def _why_short(self) -> str:
         loop = self._run.loop
         return (
-            f"rank {self._peers.rank} left the loop after {self._number} steps, in {self._phase}; dtbench needs "
+            f"the loop ended after {self._number} steps, in {self._phase}; dtbench needs "
             f"{loop.min_warmup_steps} to {loop.max_warmup_steps} to warm up, {loop.measured_steps} MEASURED, "
             f"one untimed and {loop.profiled_steps} PROFILED"
         )
 
     def _close(self, reason: str | None) -> None:
         """Wait for what the other ranks say, then say how the run ended; on rank 0 only."""
-        reasons = [] if reason is None else [reason]
+        reasons = [reason or ""]
         for rank in range(1, self._peers.size):
             said = self._peers.hear_left(rank, PATIENCE)
-            if said is None:
-                reasons.append(f"rank {rank} said nothing for {PATIENCE.seconds} s; it was last in {self._place(rank)}")
-            elif said:
-                reasons.append(said)
-        self._record_end("\n".join(reasons) if reasons else None, ())
+            silent = f"said nothing for {PATIENCE.seconds} s; it was last in {self._place(rank)}"
+            reasons.append(silent if said is None else said)
+        self._record_end(join_reasons(reasons), ())
 
     def _place(self, rank: int) -> str:
         with suppress(StoreError):
@@ -380,6 +378,25 @@ class OwnSteps:
         lacking = (f"this torch has no {name}: the region is not known there" for name in self._lacking)
         is_mute = self._peers.backend == "gloo" and self._peers.recorder is None and self._peers.size > 1
         return (*self._run.loop.notes, *lacking, *([NAME_YOUR_GLOO] if is_mute else []))
+
+
+def join_reasons(reasons: Sequence[str]) -> str | None:
+    """Put what the ranks say into one text, equal words once; None: every rank saw all its steps.
+
+    >>> join_reasons(["", "the loop ended"])
+    'rank 1: the loop ended'
+    """
+    ranks: dict[str, list[int]] = {}
+    for rank, reason in enumerate(reasons):
+        if reason:
+            ranks.setdefault(reason, []).append(rank)
+    if any(len(saying) == len(reasons) for saying in ranks.values()):
+        return reasons[0]
+    lines = [
+        f"rank{'s' if len(saying) > 1 else ''} {', '.join(map(str, saying))}: {reason}"
+        for reason, saying in ranks.items()
+    ]
+    return "\n".join(lines) or None
 
 
 def _silence(recorder: Recorder) -> None:

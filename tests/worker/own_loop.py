@@ -1,6 +1,7 @@
 """A training loop that knows nothing of scenarios: DDP on random tokens, started by torchrun or alone.
 
-``torchrun --nproc-per-node 2 own_loop.py RESULTS HOW [STEPS]`` with HOW: ``named``, ``plain``, ``raise`` or ``fsdp``.
+``torchrun --nproc-per-node 2 own_loop.py RESULTS HOW [STEPS]`` with HOW: ``named``, ``plain``, ``fsdp``, ``raise``
+(rank 1, in step 10) or ``disagree`` (ranks that do not talk, and rank 1 alone ends after STEPS).
 """
 
 import os
@@ -21,7 +22,8 @@ STEPS = int(sys.argv[3]) if len(sys.argv) > 3 else 200
 
 def load() -> Iterator[torch.Tensor]:
     generator = torch.Generator().manual_seed(int(os.environ.get("RANK", "0")))
-    for _ in range(STEPS):
+    steps = 200 if HOW == "disagree" and os.environ["RANK"] == "0" else STEPS
+    for _ in range(steps):
         yield torch.randn(16, 128, generator=generator)
 
 
@@ -31,7 +33,10 @@ model: nn.Module = nn.Sequential(*(layer for _ in range(4) for layer in (nn.Line
 is_alone = "RANK" not in os.environ
 if not is_alone:
     dist.init_process_group("gloo" if HOW == "plain" else dtbench.named_gloo())
-    model = fully_shard(model) if HOW == "fsdp" else DistributedDataParallel(model, bucket_cap_mb=0.1)
+    if HOW == "fsdp":
+        model = fully_shard(model)
+    elif HOW != "disagree":
+        model = DistributedDataParallel(model, bucket_cap_mb=0.1)
 optimizer = torch.optim.AdamW(model.parameters())
 
 with dtbench.capture(RESULTS, tokens_per_step=32, measured_steps=4, profiled_steps=2, max_warmup_steps=12) as step:
