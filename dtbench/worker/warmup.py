@@ -103,12 +103,13 @@ class WarmupJudge:
             return WarmupEnd(steps=steps, settled=True, reason=reason)
         if steps < self.plan.max_warmup_steps:
             return None
+        setting = "max_warmup_steps" if isinstance(self.plan, OwnLoop) else "measure.warmup.max_steps"
         problem = (
             "communication still changes from step to step"
             if not all_repeat
             else f"step time still moves by {change or 0:+.0%}"
         )
-        return WarmupEnd(steps=steps, settled=False, reason=f"{problem} after {steps} steps (measure.warmup.max_steps)")
+        return WarmupEnd(steps=steps, settled=False, reason=f"{problem} after {steps} steps ({setting})")
 
 
 def _left(steps: int, ranks: Sequence[int]) -> WarmupEnd:
