@@ -116,7 +116,10 @@ def test_a_rank_that_leaves_ends_warm_up_for_all(scenario: Callable[..., Scenari
         judge = WarmupJudge(plan, number, store)
         for _ in range(3):
             assert judge.judge(100, "same") is None
-        ends[number] = judge.leave() if number == leaver else judge.judge(100, "same")
+        if number == leaver:
+            judge.leave()
+        else:
+            ends[number] = judge.judge(100, "same")
 
     threads = [threading.Thread(target=rank, args=(number,)) for number in range(2)]
     for thread in threads:
