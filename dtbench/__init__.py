@@ -46,7 +46,7 @@ def capture(  # noqa: PLR0913 - each is one thing that a person may want to say 
         results: folder of all runs, which every rank must see.
         name: of the run; left out: the script's.
         mesh: your ``DeviceMesh`` with its names, or process groups by name (``{"replicate": group}``); left out: as
-            device meshes name their groups, else inferred from what is issued.
+            the device meshes and wrapped models of this process say.
         tokens_per_step: over all ranks, for a throughput.
         max_warmup_steps: give up waiting for a stable step time after so many; at least 8.
         measured_steps: steps without profiler; at least 4.

@@ -202,7 +202,7 @@ class OwnLoop(Record):
     Attributes:
         script: the program that was running.
         backend: None: a single process without a process group.
-        mesh: as given, else as the device mesh's groups are named, else as inferred from what was issued.
+        mesh: as given, else as live device meshes and wrapped models say.
         tokens_per_step: over all ranks; None: not told.
     """
 

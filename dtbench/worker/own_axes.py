@@ -1,15 +1,19 @@
-"""What the process groups of a person's own loop carry: mesh axes as named, or as inferred from what was issued."""
+"""What the process groups of a person's own loop carry: mesh axes as given, or as meshes and models tell."""
 
+import gc
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from contextlib import suppress
+from typing import Any, Final
 
+import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+from torch.nn.parallel import DistributedDataParallel
 
 from dtbench.errors import CaptureError
 from dtbench.store.records import OverlapPossible, OwnAxis, Traffic
-from dtbench.vocabulary import Axis, Operation, Purpose, Region, axis_named
+from dtbench.vocabulary import Axis, Purpose, axis_named
 from dtbench.worker.own_peers import list_groups
-from dtbench.worker.recorder import Issue, Recorder
 
 
 def read_axes(mesh: Any) -> dict[str, str]:
@@ -33,31 +37,64 @@ def read_axes(mesh: Any) -> dict[str, str]:
     return {mesh.get_group(name).group_name: name for name in names}
 
 
-def known_axes(given: Mapping[str, str]) -> dict[str, Axis]:
-    """Give the axes that names tell: those given, and those of every device mesh whose groups this rank is in."""
-    names = {group.group_name: name for name, group in list_groups()} | dict(given)
+def find_names(given: Mapping[str, str]) -> dict[str, str]:
+    """Give the name of the mesh axis of each group that has one: as given, else as a mesh or a wrapped model says.
+
+    These are looked for among all live objects (a tenth of a second): whoever made them need not pass them on. A name
+    that dtbench knows goes before one that it does not, a mesh before a model.
+    """
+    names = {group.group_name: name for name, group in list_groups() if axis_named(name) is not None}
+    live = [thing for thing in gc.get_objects() if issubclass(type(thing), _TELLING)]
+    for kind in _TELLING:
+        for thing in live:
+            if issubclass(type(thing), kind):
+                for name, group in _say(thing):
+                    if axis_named(names.get(group.group_name, "")) is None:
+                        names[group.group_name] = name
+    return {**names, **given}
+
+
+_TELLING: Final = (DeviceMesh, FSDPModule, FullyShardedDataParallel, DistributedDataParallel)
+
+
+def _say(thing: Any) -> Iterator[tuple[str, dist.ProcessGroup]]:
+    """Give the axes that a mesh or a model tells, and the group of each."""
+    match thing:
+        case DeviceMesh():
+            with suppress(RuntimeError):  # a mesh without process groups
+                yield from [(name, thing.get_group(name)) for name in thing.mesh_dim_names or ()]
+        case FSDPModule():
+            state = thing._get_fsdp_state()
+            for parameters in getattr(state, "_fsdp_param_groups", None) or [state._fsdp_param_group]:  # 2.13, before
+                info = getattr(parameters, "mesh_info", None)
+                yield from _present(info, shard="shard_process_group", replicate="replicate_process_group")
+        case FullyShardedDataParallel():
+            yield from _present(thing, shard="process_group", replicate="_inter_node_pg")
+        case DistributedDataParallel():
+            yield from _present(thing, replicate="process_group")
+
+
+def _present(thing: Any, **attributes: str) -> Iterator[tuple[str, dist.ProcessGroup]]:
+    for axis, attribute in attributes.items():
+        group = getattr(thing, attribute, None)
+        if group is not None:
+            yield axis, group
+
+
+def known_axes(names: Mapping[str, str]) -> dict[str, Axis]:
+    """Give the axis of each group whose name tells one."""
     return {group: axis for group, name in names.items() if (axis := axis_named(name)) is not None}
 
 
-def name_mesh(given: Mapping[str, str], recorder: Recorder) -> tuple[OwnAxis, ...]:
-    """Name the axes of this rank's groups: as given, else as the device mesh's groups are, else as inferred."""
-    found: dict[str, OwnAxis] = {}
-    for mesh_name, group in list_groups():
-        name = given.get(group.group_name, "" if given else mesh_name)
-        axis = axis_named(name) or recorder.axes.get(group.group_name)
-        named = str(axis) if name in ("", "default") and axis else name
-        if named and named != "default":
-            found[named] = OwnAxis(name=named, axis=axis, size=group.size())
+def name_mesh(names: Mapping[str, str]) -> tuple[OwnAxis, ...]:
+    """Give the axes of this rank's groups."""
+    sizes = {group.group_name: group.size() for _, group in list_groups()}
+    found = {
+        name: OwnAxis(name=name, axis=axis_named(name), size=sizes[group])
+        for group, name in names.items()
+        if group in sizes
+    }
     return tuple(found.values())
-
-
-def infer_axis(issues: Iterable[Issue]) -> Axis | None:
-    """Give the mesh axis that a group without a name must be: sharded parameters gather and scatter, DDP reduces."""
-    seen = {(issue.operation, issue.region) for issue in issues}
-    in_step = {operation for operation, region in seen if region in (Region.FORWARD, Region.BACKWARD)}
-    if in_step & {Operation.ALL_GATHER, Operation.REDUCE_SCATTER}:
-        return Axis.SHARD
-    return Axis.REPLICATE if (Operation.ALL_REDUCE, Region.BACKWARD) in seen else None
 
 
 def read_overlap(traffic: Iterable[Traffic]) -> Iterator[OverlapPossible]:

@@ -37,7 +37,7 @@ from dtbench.worker.capture import capture, read_profiler_receipts
 from dtbench.worker.clock import CudaClock, HostClock, Reading
 from dtbench.worker.events import Events
 from dtbench.worker.network.named_gloo import BACKEND_NAME, is_registered, register_named_gloo
-from dtbench.worker.own_axes import infer_axis, known_axes, name_mesh, read_axes, read_overlap
+from dtbench.worker.own_axes import find_names, known_axes, name_mesh, read_axes, read_overlap
 from dtbench.worker.own_peers import Peers, describe_groups, find_peers
 from dtbench.worker.own_regions import RegionMarks, are_watched, watch_regions
 from dtbench.worker.own_run import OwnRun, begin_run
@@ -85,11 +85,11 @@ def capture_loop(wanted: Wanted) -> Iterator["OwnSteps"]:
     peers = find_peers()
     if are_watched():
         raise CaptureError("dtbench.capture is open already; leave the first, or let it see all its steps")
-    axes = read_axes(wanted.mesh)
+    names = read_axes(wanted.mesh)
     run = begin_run(wanted.results, wanted.name, _describe(wanted, peers), peers)
     capacity = wanted.max_warmup_steps + wanted.measured_steps + wanted.profiled_steps + 1
     with _open_journal(run, peers, capacity) as journal:
-        steps = OwnSteps(run, peers, journal, axes, settings)
+        steps = OwnSteps(run, peers, journal, names, settings)
         try:
             yield steps
         except BaseException as error:
@@ -116,14 +116,13 @@ class OwnSteps:
     """The steps of a person's loop: ``with step(): ...`` around each, until ``step.is_done``."""
 
     def __init__(
-        self, run: OwnRun, peers: Peers, journal: JournalWriter, axes: dict[str, str], settings: Profiler
+        self, run: OwnRun, peers: Peers, journal: JournalWriter, names: dict[str, str], settings: Profiler
     ) -> None:
-        self._run, self._peers, self._journal, self._axes, self._settings = run, peers, journal, axes, settings
+        self._run, self._peers, self._journal, self._names, self._settings = run, peers, journal, names, settings
         self._recorder = peers.recorder or Recorder()
         self._recorder.is_recording = True
         self._recorder.on_region = lambda region: journal.beat(region, time.time_ns())
         self._recorder.on_issue = journal.count_issue
-        self._recorder.axes.update(known_axes(axes))
         self._events = Events(run.launch.events(peers.rank), journal)
         self._marks = RegionMarks(self._recorder)
         self._hooks = ExitStack()
@@ -249,17 +248,11 @@ class OwnSteps:
             issues = self._recorder.step_issues()
             if self._number == 1:
                 self._time_to_first_step_ns = time.time_ns() - process_start_unix_ns()
-            self._infer_axes(issues)
+                self._names = find_names(self._names)  # now every model is wrapped that a step needs
+                self._recorder.axes.update(known_axes(self._names))
             self._buckets.append(bucket_bytes(issues))
             self._warmup = self._judge.judge(reading.duration_ns if reading else 0, issues)
         self._events.say("warm-up ended", self._warmup.reason)
-
-    def _infer_axes(self, issues: tuple[Issue, ...]) -> None:
-        """Learn what a group without a known axis carries, from what the step issued on it."""
-        for group in {issue.group for issue in issues} - set(self._recorder.axes):
-            axis = infer_axis(issue for issue in issues if issue.group == group)
-            if axis is not None:
-                self._recorder.axes[group] = axis
 
     def _make_clock(self) -> HostClock | CudaClock:
         loop = self._run.loop
@@ -342,7 +335,7 @@ class OwnSteps:
 
     def _record_end(self, reason: str | None, failures: tuple[RankFailure, ...]) -> None:
         if self._peers.is_first("closed"):
-            mesh = name_mesh(self._axes, self._recorder)
+            mesh = name_mesh(self._names)
             loop = self._run.loop.model_copy(update={"mesh": mesh, "notes": self._notes()})
             self._run.with_loop(loop).close(reason, failures)
 
@@ -369,7 +362,7 @@ class OwnSteps:
             traffic=traffic,
             traffic_is_stable=len(set(self._issues)) <= 1,
             overlap_possible=tuple(read_overlap(traffic)),
-            process_groups=describe_groups(self._axes, self._recorder),
+            process_groups=describe_groups(self._names),
             bucket_bytes_per_step=(*self._buckets, bucket_bytes(issues)),
             fsdp_units=(),
         )

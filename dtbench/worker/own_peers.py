@@ -5,7 +5,7 @@ does not come.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -129,19 +129,18 @@ def list_groups() -> Iterator[tuple[str, dist.ProcessGroup]]:
         yield description.removeprefix(MESH_PREFIX) if description.startswith(MESH_PREFIX) else "", group
 
 
-def describe_groups(names: dict[str, str], recorder: Recorder) -> tuple[ProcessGroupInfo, ...]:
+def describe_groups(names: Mapping[str, str]) -> tuple[ProcessGroupInfo, ...]:
     """Describe every process group of this rank.
 
     Args:
-        names: name of the mesh axis by torch's name of the group, as a person gave it.
-        recorder: knows the axes that were inferred.
+        names: name of the mesh axis by torch's name of the group, where there is one.
     """
     return tuple(
         ProcessGroupInfo(
             name=group.group_name,
-            axis=recorder.axes.get(group.group_name) or axis_named(names.get(group.group_name, name)),
+            axis=axis_named(names.get(group.group_name, "")),
             backend=str(dist.get_backend(group)).replace(BACKEND_NAME, "gloo"),
             ranks=tuple(dist.get_process_group_ranks(group)),
         )
-        for name, group in list_groups()
+        for _, group in list_groups()
     )

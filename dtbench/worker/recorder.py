@@ -17,16 +17,14 @@ from dtbench.vocabulary import Axis, Operation, Purpose, Region, purpose_of
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """One collective as the backend received it; ``group`` is torch's name of the process group."""
+    """One collective as the backend received it."""
 
-    group: str
     purpose: Purpose
     axis: Axis | None
     operation: Operation
     size_bytes: int
     is_async: bool
     owner: str
-    region: Region | None
 
 
 @dataclass(slots=True)
@@ -74,7 +72,7 @@ class Recorder:
             self._buckets += not is_integer
         self._sequence[group] += 1
         if self.is_recording:
-            self._step.append(Issue(group, purpose, axis, operation, size_bytes, is_async, owner, self.region))
+            self._step.append(Issue(purpose, axis, operation, size_bytes, is_async, owner))
         return CollectiveLabel(
             group=group,
             seq=self._sequence[group],

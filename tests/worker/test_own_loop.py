@@ -1,5 +1,6 @@
 """A person's own loop: the same run folder as ``dtbench run``, whatever the loop does; no hook stays behind."""
 
+import gc
 import math
 import subprocess
 import sys
@@ -24,11 +25,11 @@ from dtbench.store.read import read_launch, read_rank_records, read_run, read_st
 from dtbench.store.records import OwnLoop, RunStatus, Traffic
 from dtbench.vocabulary import Axis, DeviceKind, Operation, Phase, Purpose, Region
 from dtbench.worker import own_run
-from dtbench.worker.own_axes import infer_axis, read_overlap
+from dtbench.worker.own_axes import find_names, known_axes, name_mesh, read_overlap
 from dtbench.worker.own_loop import join_reasons
 from dtbench.worker.own_peers import Peers
 from dtbench.worker.own_regions import RegionMarks, watch_regions
-from dtbench.worker.recorder import Issue, Recorder
+from dtbench.worker.recorder import Recorder
 
 SCRIPT = Path(__file__).parent / "own_loop.py"
 FEW: dict[str, Any] = {"name": "mine", "max_warmup_steps": 8, "measured_steps": 4, "profiled_steps": 2}
@@ -348,22 +349,34 @@ def test_an_unknown_region_is_refused(tmp_path: Path) -> None:
         pass
 
 
-def issue(operation: Operation, region: Region | None) -> Issue:
-    return Issue("0", Purpose.OTHER, None, operation, 8, True, "", region)
+@pytest.fixture
+def lone_group(tmp_path: Path) -> Iterator[None]:
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
 
 
-@pytest.mark.parametrize(
-    ("issues", "axis"),
-    [
-        ([(Operation.ALL_REDUCE, Region.BACKWARD), (Operation.ALL_REDUCE, Region.FORWARD)], Axis.REPLICATE),
-        ([(Operation.ALL_GATHER, Region.FORWARD), (Operation.ALL_REDUCE, Region.BACKWARD)], Axis.SHARD),
-        ([(Operation.REDUCE_SCATTER, Region.BACKWARD)], Axis.SHARD),
-        ([(Operation.ALL_REDUCE, Region.FORWARD), (Operation.BARRIER, Region.FORWARD)], None),
-        ([(Operation.ALL_GATHER, Region.OPTIMIZER)], None),
-    ],
-)
-def test_a_group_without_a_name_is_known_by_what_it_carries(issues: list[Any], axis: Axis | None) -> None:
-    assert infer_axis(issue(*one) for one in issues) is axis
+@pytest.mark.usefixtures("lone_group")
+def test_axes_are_found_on_live_meshes_and_models() -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.nn.parallel import DistributedDataParallel
+
+    world = torch.distributed.group.WORLD.group_name
+    assert known_axes(find_names({})) == {}
+    model = fully_shard(torch.nn.Linear(2, 2))
+    assert known_axes(find_names({})) == {world: Axis.SHARD}
+    assert [(one.name, one.size) for one in name_mesh(find_names({}))] == [("shard", 1)]
+    assert known_axes(find_names({world: "dp_replicate"})) == {world: Axis.REPLICATE}, "the person knows best"
+    mesh = init_device_mesh("cpu", (1,), mesh_dim_names=("tp",))
+    assert known_axes(find_names({})) == {world: Axis.TENSOR}, "a mesh goes before a model"
+    del model, mesh
+    gc.collect()
+    model = DistributedDataParallel(torch.nn.Linear(2, 2))
+    assert known_axes(find_names({})) == {world: Axis.REPLICATE}
+    del model
 
 
 def test_overlap_is_only_promised_where_nobody_waits_at_once() -> None:
@@ -394,11 +407,11 @@ def torchrun(results: Path, *arguments: str) -> subprocess.CompletedProcess[str]
     [
         ("named", {Purpose.GRAD_REDUCE: 2}, Axis.REPLICATE),
         ("fsdp", {Purpose.UNSHARD: 1, Purpose.GRAD_REDUCE: 1, Purpose.OTHER: 1}, Axis.SHARD),
-        ("plain", {Purpose.GRAD_REDUCE: 2}, None),
+        ("plain", {Purpose.GRAD_REDUCE: 2}, Axis.REPLICATE),
     ],
 )
 def test_two_ranks_under_torchrun_give_a_full_report(
-    tmp_path: Path, how: str, purposes: dict[Purpose, int], axis: Axis | None
+    tmp_path: Path, how: str, purposes: dict[Purpose, int], axis: Axis
 ) -> None:
     finished = torchrun(tmp_path, how)
     assert finished.returncode == 0, finished.stderr
@@ -409,7 +422,7 @@ def test_two_ranks_under_torchrun_give_a_full_report(
     assert all(row.planned_count is None and row.size_bytes > 0 for row in cell.purposes)
     assert all(row.exposed_comm_ns > 0 and row.compute_ns > 0 for row in cell.ranks)
     assert isinstance(cell.plan, OwnLoop)
-    assert [one.axis for one in cell.plan.mesh] == ([] if axis is None else [axis])
+    assert [one.axis for one in cell.plan.mesh] == [axis]
     assert any("named_gloo" in note for note in cell.plan.notes) == (how == "plain")
     (first, _) = read_rank_records(RunFolder(the_run(tmp_path)).launch("own_loop", 0))
     assert {row.purpose: row.count for row in first.traffic} == ({} if how == "plain" else purposes)
