@@ -6,6 +6,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -302,6 +304,15 @@ def test_ranks_that_were_asked_for_different_numbers_of_steps_are_refused(tmp_pa
     first, second = begin_on_two_ranks(tmp_path, measured=(4, 5))
     assert first == second
     assert "rank 0: (8, 4, 2); rank 1: (8, 5, 2)" in first
+
+
+def test_a_rank_that_says_nothing_is_not_waited_for_for_ever() -> None:
+    store = torch.distributed.HashStore()
+    peers = Peers(rank=0, size=3, store=store, device=DeviceKind.CPU, backend="gloo", recorder=None)
+    replace(peers, rank=1).say_left("")
+    assert peers.hear_left(1, timedelta(seconds=20)) == ""
+    assert peers.hear_left(2, timedelta(milliseconds=50)) is None
+    assert [peers.is_first("closed"), replace(peers, rank=1).is_first("closed")] == [True, False]
 
 
 def test_equal_reasons_are_said_once() -> None:
