@@ -305,6 +305,10 @@ def render_places(summary: RunSummary) -> Text:
         lines.append(Text(f"  plot         {folder.breakdown_plot.name}"))
     if folder.tensorboard.exists():
         lines.append(Text.assemble("  TensorBoard  ", (f"dtbench tensorboard {summary.path}", "cyan")))
+    elif any(cell.scenario is None and cell.trace_paths for cell in summary.cells):  # its ranks cannot draw
+        lines.append(
+            Text.assemble("  TensorBoard  ", (f"dtbench analyze {summary.path}", "cyan"), " makes it, and the plot")
+        )
     lines += [
         Text.assemble("  all numbers  ", (f"dtbench report {summary.path} --json", "cyan")),
     ]

@@ -55,7 +55,20 @@ class Peers:
     def meet(self, mine: Said) -> tuple[Said, ...]:
         """Say something and hear what every rank says there, in order of rank."""
         self.store.set(f"said/{self.rank}", mine.model_dump_json())
-        return tuple(Said.model_validate_json(self.store.get(f"said/{rank}")) for rank in range(self.size))
+        return tuple(Said.model_validate_json(self.hear(f"said/{rank}", rank)) for rank in range(self.size))
+
+    def hear(self, key: str, rank: int) -> str:
+        """Wait, as long as the process group would, for what a rank says as it enters.
+
+        Raises:
+            CaptureError: it never came.
+        """
+        try:
+            return bytes(self.store.get(key)).decode()
+        except dist.DistStoreError as error:
+            raise CaptureError(
+                f"rank {rank} did not enter dtbench.capture; every rank must, and with the same options"
+            ) from error
 
     def say_left(self, reason: str) -> None:
         """Say that this rank steps no more; ``reason`` is empty when it saw every step."""

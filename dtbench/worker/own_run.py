@@ -97,7 +97,7 @@ def begin_run(results: Path, name: str | None, loop: OwnLoop, peers: Peers) -> O
         run = OwnRun(chosen, new_run_folder(results, chosen), time.time_ns(), loop)
         problem = _try_to_write(run)
         peers.store.set("folder", f"{run.started_unix_ns} {run.folder.path}")
-    started, path = bytes(peers.store.get("folder")).decode().split(" ", 1)
+    started, path = peers.hear("folder", 0).split(" ", 1)
     run = OwnRun(chosen, RunFolder(Path(path)), int(started), loop)
     if peers.rank != 0:
         problem = _find_problem(run)

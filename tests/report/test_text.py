@@ -268,3 +268,11 @@ def test_a_persons_own_loop_claims_no_plan_no_check_and_no_knob(make_ddp: Callab
 
 def test_a_single_process_has_no_backend(make_ddp: Callable[..., CellSummary]) -> None:
     assert "without a process group" in shown(render_cell(make_own(make_ddp, backend=None)))
+
+
+def test_a_persons_own_loop_is_told_what_draws_its_plot(
+    make_ddp: Callable[..., CellSummary], make_run: Callable[..., RunSummary]
+) -> None:
+    places = render_places(make_run(make_own(make_ddp))).plain
+    assert "dtbench analyze results/small/20260101T120000Z-ab12 makes it, and the plot" in places
+    assert "dtbench analyze" not in render_places(make_run()).plain

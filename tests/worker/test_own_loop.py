@@ -29,7 +29,7 @@ from dtbench.vocabulary import Axis, DeviceKind, Operation, Phase, Purpose, Regi
 from dtbench.worker import own_run
 from dtbench.worker.own_axes import find_names, known_axes, name_mesh, read_overlap
 from dtbench.worker.own_loop import join_reasons
-from dtbench.worker.own_peers import Peers
+from dtbench.worker.own_peers import Peers, Said
 from dtbench.worker.own_regions import RegionMarks, watch_regions
 from dtbench.worker.recorder import Recorder
 
@@ -313,6 +313,14 @@ def test_a_rank_that_says_nothing_is_not_waited_for_for_ever() -> None:
     assert peers.hear_left(1, timedelta(seconds=20)) == ""
     assert peers.hear_left(2, timedelta(milliseconds=50)) is None
     assert [peers.is_first("closed"), replace(peers, rank=1).is_first("closed")] == [True, False]
+
+
+def test_a_rank_that_never_enters_is_named() -> None:
+    store = torch.distributed.HashStore()
+    store.set_timeout(timedelta(milliseconds=50))
+    peers = Peers(rank=0, size=2, store=store, device=DeviceKind.CPU, backend="gloo", recorder=None)
+    with pytest.raises(CaptureError, match=r"rank 1 did not enter dtbench\.capture"):
+        peers.meet(Said(host="here", wants=(8, 4, 2), problem=None))
 
 
 def test_equal_reasons_are_said_once() -> None:
