@@ -9,6 +9,7 @@
     ├── TraceError (5)      a trace cannot be read
     ├── StoreError (6)      a run folder is missing, unfinished or of another version
     ├── MissingError (7)    a package or program that the command needs is not installed
+    ├── CaptureError (1)    a person's own loop cannot be measured as it is written
     └── CheckError (8)      the run finished, but its numbers must not be trusted: results or receipts are wrong
 
 Exit code 130 means that the user pressed Ctrl-C.
@@ -71,3 +72,7 @@ class CheckError(DtbenchError):
     """The run finished but failed its own checks: results differ from the reference, or a knob was not applied."""
 
     exit_code = 8
+
+
+class CaptureError(DtbenchError):
+    """``dtbench.capture`` was used in a way that cannot be measured; raised in the person's own program."""

@@ -54,6 +54,22 @@ class Axis(StrEnum):
     TENSOR = "tensor"
 
 
+MESH_PREFIX = "mesh_"
+"""torch's DeviceMesh describes its groups as ``mesh_<axis>``."""
+
+_AXIS_NAMES = {
+    Axis.REPLICATE: ("replicate", "dp_replicate", "ddp"),
+    Axis.SHARD: ("shard", "dp_shard", "dp_shard_cp", "fsdp"),
+    Axis.TENSOR: ("tensor", "tp"),
+}
+"""What people call the axes of their device meshes; the longer ones are torchtitan's."""
+
+
+def axis_named(name: str) -> Axis | None:
+    """Give the axis that people mean by a name; None for any other, also for ``dp``, which says not which."""
+    return next((axis for axis, names in _AXIS_NAMES.items() if name in names), None)
+
+
 class Operation(StrEnum):
     """Collectives by their standard names, whatever the backend's method is called."""
 

@@ -6,7 +6,6 @@ together. CPU traces are read by ``gloo.py``, which ends in the same ``Collectiv
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 import numpy as np
 
@@ -18,9 +17,7 @@ from dtbench.analyze.payload import largest_argument_bytes, metadata_bytes
 from dtbench.analyze.purposes import find_purpose, find_unit
 from dtbench.analyze.read_trace import Details, Trace
 from dtbench.ranges import REGION_PREFIX
-from dtbench.vocabulary import Axis, Operation, Purpose, Region
-
-_MESH_PREFIX: Final = "mesh_"  # torch's DeviceMesh describes its groups as mesh_<axis>
+from dtbench.vocabulary import MESH_PREFIX, Axis, Operation, Purpose, Region, axis_named
 
 
 @dataclass(frozen=True)
@@ -94,8 +91,7 @@ def find_axis(group: str, description: str | None, process_groups: Mapping[str, 
     """Give the mesh axis of a process group: as told, else as DeviceMesh describes it."""
     if process_groups.get(group) is not None:
         return process_groups[group]
-    name = (description or "").removeprefix(_MESH_PREFIX)
-    return Axis(name) if name in tuple(Axis) else None
+    return axis_named((description or "").removeprefix(MESH_PREFIX))
 
 
 def find_device_collectives(

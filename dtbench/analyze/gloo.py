@@ -22,7 +22,7 @@ from dtbench.analyze.payload import item_bytes, span_bytes, tensor_elements
 from dtbench.analyze.purposes import find_purpose, find_unit
 from dtbench.analyze.read_trace import Trace
 from dtbench.ranges import CollectiveLabel, parse_collective_range
-from dtbench.vocabulary import Operation, Purpose, Region, purpose_of
+from dtbench.vocabulary import Operation, Purpose, Region
 
 # gloo runs a reduce-scatter as an all-reduce; all others under their own name.
 _RUNS_AS: Final = {Operation.REDUCE_SCATTER: (Operation.REDUCE_SCATTER, Operation.ALL_REDUCE)}
@@ -182,7 +182,7 @@ def _describe(trace: Trace, nesting: Nesting, issue: _Issue, span: _Span | None,
     above = tuple(trace.name_of(event) for event in nesting.enclosing(issue.event))
     label = issue.label
     axis = label.axis if label else None
-    purpose = purpose_of(axis, issue.operation, region) if label else find_purpose(None, issue.operation, region, above)
+    purpose = find_purpose(axis, issue.operation, region, above)
     owner = label.owner if label else ""
     if not owner and purpose in (Purpose.UNSHARD, Purpose.GRAD_REDUCE):
         owner = find_unit(above)

@@ -19,7 +19,7 @@ from dtbench.store.read import (
     read_run,
     read_steps,
 )
-from dtbench.store.records import CellRecord, Environment, RunRecord, RunStatus
+from dtbench.store.records import CellRecord, Environment, OwnLoopCell, RunRecord, RunStatus
 
 INCOMPLETE = "incomplete: it still runs, or it was killed before it could say how it ended"
 
@@ -102,7 +102,7 @@ def _name_device(environment: Environment | None, run: RunRecord) -> str:
     return f"{environment.processor}, {environment.cores} cores"
 
 
-def _read_cell(path: Path, run: RunRecord, cell: CellRecord) -> CellData:
+def _read_cell(path: Path, run: RunRecord, cell: CellRecord | OwnLoopCell) -> CellData:
     return CellData(
         cell=cell,
         run_is_incomplete=is_incomplete(run),

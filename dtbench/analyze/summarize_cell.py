@@ -22,6 +22,7 @@ from dtbench.store.records import (
     CorrectnessResult,
     LaunchRecord,
     Memory,
+    OwnLoopCell,
     RankRecord,
     Receipt,
     ReceiptOutcome,
@@ -47,7 +48,7 @@ class LaunchData:
 class CellData:
     """Everything that one cell wrote; the run is incomplete when it never said how it ended."""
 
-    cell: CellRecord
+    cell: CellRecord | OwnLoopCell
     run_is_incomplete: bool
     launches: tuple[LaunchData, ...]
 
@@ -68,7 +69,8 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
     purposes = _stack([launch.tables.purposes for launch in launches])
     ranks = [record for launch in launches for record in launch.ranks]
     first = next((launch.ranks for launch in launches if launch.ranks), ())
-    tokens_per_second = cell.plan.tokens_per_step * NS_PER_S / step_time.median if step_time.median else math.nan
+    tokens_per_step = math.nan if cell.plan.tokens_per_step is None else cell.plan.tokens_per_step
+    tokens_per_second = tokens_per_step * NS_PER_S / step_time.median if step_time.median else math.nan
     purpose_summaries, purpose_notes = summarize_purposes(purposes, overlap, cell.plan, first)
     status, reason = _status(data)
     profiler_cost = summarize_ratio(_pool(profiled), _pool(measured))
@@ -131,8 +133,10 @@ def _cpu_time(launches: Sequence[LaunchData]) -> float:
     return summarize([float(value) for table in tables for value in table]).median
 
 
-def _utilization(cell: CellRecord, step_ns: float, device: str) -> float:
+def _utilization(cell: CellRecord | OwnLoopCell, step_ns: float, device: str) -> float:
     """Give the model's FLOP/s over the peak of all ranks (PaLM, arXiv:2204.02311, appendix B: no recomputation)."""
+    if isinstance(cell, OwnLoopCell):
+        return math.nan  # nobody knows its model
     peak = peak_flops(device, _compute_dtype(cell.scenario))
     return cell.plan.flops_per_step * NS_PER_S / (step_ns * cell.plan.ranks * peak) if step_ns else math.nan
 

@@ -9,7 +9,7 @@ import pandas as pd
 from dtbench.analyze.summary import PurposeSummary, RankBreakdown
 from dtbench.analyze.tables import OVERLAP
 from dtbench.plan import Plan
-from dtbench.store.records import OverlapPossible, RankRecord
+from dtbench.store.records import OverlapPossible, OwnLoop, RankRecord
 from dtbench.vocabulary import Purpose
 
 _ALWAYS_PLANNED: Final = (Purpose.UNSHARD, Purpose.GRAD_REDUCE, Purpose.TENSOR)
@@ -37,14 +37,14 @@ def summarize_ranks(overlap: pd.DataFrame) -> tuple[RankBreakdown, ...]:
 
 
 def summarize_purposes(
-    purposes: pd.DataFrame, overlap: pd.DataFrame, plan: Plan, ranks: Sequence[RankRecord]
+    purposes: pd.DataFrame, overlap: pd.DataFrame, plan: Plan | OwnLoop, ranks: Sequence[RankRecord]
 ) -> tuple[tuple[PurposeSummary, ...], list[str]]:
     """Give one row per purpose that occurs or is planned, and notes on what differs between ranks or steps.
 
     Args:
         purposes: ``tables.PURPOSES`` of all launches, with a column ``launch``.
         overlap: ``tables.OVERLAP`` likewise; says which steps there are.
-        plan: what is expected.
+        plan: what is expected; a person's own loop expects nothing.
         ranks: records of the ranks; say whether overlap is possible.
     """
     if not len(overlap):
@@ -54,7 +54,7 @@ def summarize_purposes(
     rows, notes = [], []
     for purpose in Purpose:
         mine = purposes[purposes["purpose"] == purpose]
-        is_planned = any(traffic.purpose is purpose for traffic in plan.traffic)
+        is_planned = isinstance(plan, Plan) and any(traffic.purpose is purpose for traffic in plan.traffic)
         if not len(mine) and not is_planned:
             continue
         # A step in which a purpose did not occur has no row: it counts as zero, so that means are over all steps.
@@ -70,14 +70,14 @@ def _spell(issued: pd.DataFrame) -> str:
     return ", ".join(f"{count} of {size_bytes} bytes" for count, size_bytes in issued.itertuples(index=False))
 
 
-def _summarize(purpose: Purpose, table: pd.DataFrame, plan: Plan, possible: OverlapPossible | None) -> PurposeSummary:
+def _summarize(
+    purpose: Purpose, table: pd.DataFrame, plan: Plan | OwnLoop, possible: OverlapPossible | None
+) -> PurposeSummary:
     first_rank = table.xs(min(table.index.get_level_values("rank")), level="rank")[["count", "size_bytes"]]
     count, size_bytes = (int(value) for value in first_rank.value_counts().index[0])  # of most steps
     is_alike = len(table[["count", "size_bytes"]].drop_duplicates()) == 1  # every rank, every step
     means = {name: int(table[name].sum()) // len(table) for name in _TIMES}
-    traffic = [one for one in plan.traffic if one.purpose is purpose]
-    is_planned = bool(traffic) or purpose in _ALWAYS_PLANNED
-    planned = (sum(one.count for one in traffic), sum(one.size_bytes for one in traffic)) if is_planned else None
+    planned = _planned(purpose, plan) if isinstance(plan, Plan) else None
     return PurposeSummary(
         purpose=purpose,
         count=count,
@@ -93,3 +93,11 @@ def _summarize(purpose: Purpose, table: pd.DataFrame, plan: Plan, possible: Over
         overlap_possible=possible.possible if possible else None,
         overlap_reason=possible.reason if possible else "",
     )
+
+
+def _planned(purpose: Purpose, plan: Plan) -> tuple[int, int] | None:
+    """Give count and bytes that a plan expects of a purpose; None where it makes no statement."""
+    traffic = [one for one in plan.traffic if one.purpose is purpose]
+    if not traffic and purpose not in _ALWAYS_PLANNED:
+        return None
+    return sum(one.count for one in traffic), sum(one.size_bytes for one in traffic)

@@ -8,7 +8,7 @@ from typing import Literal
 from dtbench.plan import Plan
 from dtbench.record import FloatOrNan, Record
 from dtbench.scenario.schema import Scenario
-from dtbench.store.records import CorrectnessResult, Memory, Receipt, RunStatus, WarmupEnd
+from dtbench.store.records import CorrectnessResult, Memory, OwnLoop, Receipt, RunStatus, WarmupEnd
 from dtbench.vocabulary import Purpose
 
 
@@ -69,6 +69,8 @@ class CellSummary(Record):
     """One cell of a run.
 
     Attributes:
+        scenario: None for a person's own loop, measured with ``dtbench.capture``.
+        plan: for such a loop what it says of itself.
         step_time: MEASURED steps, slowest rank per step, ns; median of launch medians, count of all steps.
         launch_medians_ns: median step time of each launch: the unit of statistics.
         profiler_cost: PROFILED over MEASURED median step time, a ratio (1.0: free).
@@ -84,8 +86,8 @@ class CellSummary(Record):
     name: str
     status: RunStatus
     reason: str | None
-    scenario: Scenario
-    plan: Plan
+    scenario: Scenario | None
+    plan: Plan | OwnLoop
     launches: tuple[int, ...]
     step_time: Interval
     launch_medians_ns: tuple[FloatOrNan, ...]

@@ -7,12 +7,9 @@
 A failed launch ends its cell, never the run: the other cells go on, and the run ends as failed.
 """
 
-import re
-import secrets
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from math import prod
 from pathlib import Path
 
@@ -23,7 +20,7 @@ from dtbench.launch.watch import Progress
 from dtbench.plan import Machine, Plan, make_plan, plan_mesh, plan_reference
 from dtbench.scenario.load import ScenarioFile
 from dtbench.scenario.schema import Scenario
-from dtbench.store.layout import LaunchFolder, RunFolder
+from dtbench.store.layout import LaunchFolder, RunFolder, can_name_runs, new_run_folder
 from dtbench.store.records import CellRecord, RunRecord, RunStatus, WorkerOrder
 from dtbench.store.write import write_record, write_text
 
@@ -126,9 +123,6 @@ def run_scenario(
     return run.folder
 
 
-_FOLDER_NAME = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
-
-
 def prepare_run(
     file: ScenarioFile,
     cells: tuple[CellRecord, ...],
@@ -138,10 +132,9 @@ def prepare_run(
     worker: tuple[str, ...] = WORKER,
 ) -> _Run:
     """Make the run folder with what is known before anything runs."""
-    if not _FOLDER_NAME.fullmatch(file.name):
+    if not can_name_runs(file.name):
         raise ScenarioError(f"{file.name!r} cannot name a folder of results; rename the scenario's file")
-    now = datetime.now(UTC)
-    folder = RunFolder((results / file.name / f"{now:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}").resolve())
+    folder = new_run_folder(results, file.name)
     run = _Run(file, folder, cells, observer, tuple(worker), time.time_ns())
     write_text(folder.scenario, file.text)
     _write_run(run, RunStatus.RUNNING, None)

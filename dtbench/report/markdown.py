@@ -41,7 +41,7 @@ def _overview_row(cell: CellSummary) -> tuple[str, ...]:
         cell.name,
         str(cell.plan.ranks),
         format_ns(cell.step_time.median),
-        sentences.throughput_words(cell).removesuffix(" tokens/s"),
+        sentences.throughput_word(cell),
         sentences.wait_word(cell, Purpose.GRAD_REDUCE),
         sentences.wait_word(cell, Purpose.UNSHARD),
         format_fraction(cell.hidden_fraction),
@@ -55,7 +55,8 @@ def _cell_block(cell: CellSummary) -> str:
         f"gradient wait: {sentences.wait_sentence(cell, Purpose.GRAD_REDUCE)}",
         f"unshard wait: {sentences.wait_sentence(cell, Purpose.UNSHARD)}",
         f"step time: {sentences.step_time_words(cell.step_time, launches=len(cell.launches))}",
-        f"results: {sentences.correctness_words(cell.correctness)}",
+        f"results: {sentences.correctness_words(cell)}",
+        *(f"plan: {words}" for words in (sentences.plan_words(cell),) if words is not None),
         *(f"note: {note}" for note in sentences.cell_notes(cell)),
     ]
     how_it_ended = sentences.status_sentence("this cell", cell.status, cell.reason)

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from statistics import median
 
 from dtbench.analyze.summary import CellSummary, Interval, PurposeSummary
-from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2
-from dtbench.store.records import CorrectnessResult, Memory, Receipt, ReceiptOutcome, RunStatus
+from dtbench.plan import Plan
+from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Parallel
+from dtbench.store.records import Memory, OwnLoop, Receipt, ReceiptOutcome, RunStatus
 from dtbench.units import NS_PER_MS, format_bytes, format_count, format_fraction, format_ns
 from dtbench.vocabulary import DeviceKind, Purpose
 
@@ -65,28 +66,42 @@ def _why_absent(cell: CellSummary, purpose: Purpose) -> str:
     planned = _count_planned(cell, purpose)
     if planned:
         return f"n/a: the plan expects {planned} collectives per step, none was seen"
+    if cell.scenario is None:
+        return "none, no such collective was issued"
     if purpose is Purpose.GRAD_REDUCE:
         return "none, there are no gradient reductions: one rank sees the whole batch"
-    match cell.scenario.parallel:
+    return f"none, there are no parameter all-gathers: {_why_never_gathered(cell.scenario.parallel)}"
+
+
+def _why_never_gathered(parallel: Parallel) -> str:
+    match parallel:
         case Ddp():
-            return "none, there are no parameter all-gathers: DDP keeps full parameters"
+            return "DDP keeps full parameters"
         case Fsdp1(sharding_strategy="NO_SHARD"):
-            return "none, there are no parameter all-gathers: NO_SHARD keeps full parameters"
+            return "NO_SHARD keeps full parameters"
         case Fsdp1(shards=1) | Fsdp2(shards=1):
-            return "none, there are no parameter all-gathers: the only shard is the whole parameter"
+            return "the only shard is the whole parameter"
         case Fsdp1() | Fsdp2():
-            return "none, there are no parameter all-gathers: parameters stay gathered between steps"
+            return "parameters stay gathered between steps"
 
 
 def _count_planned(cell: CellSummary, purpose: Purpose) -> int:
+    if not isinstance(cell.plan, Plan):
+        return 0
     return sum(traffic.count for traffic in cell.plan.traffic if traffic.purpose is purpose)
 
 
 def parallel_words(cell: CellSummary) -> str:
     """Say how the model is spread, for example ``4 ranks: fsdp2, shard 2 x tensor 2``."""
     axes = " x ".join(f"{axis.name} {axis.size}" for axis in cell.plan.mesh)
-    words = f"{cell.plan.ranks} {'rank' if cell.plan.ranks == 1 else 'ranks'}: {cell.scenario.parallel.kind}"
+    kind = "your own loop" if cell.scenario is None else cell.scenario.parallel.kind
+    words = f"{cell.plan.ranks} {'rank' if cell.plan.ranks == 1 else 'ranks'}: {kind}"
     return ", ".join([words, *([axes] if axes else []), *_knob_words(cell)])
+
+
+def backend_words(cell: CellSummary) -> str:
+    """Say what the ranks talk over."""
+    return "without a process group" if cell.plan.backend is None else f"on {cell.plan.backend}"
 
 
 _SHAPE = {"kind", "replicas", "shards", "tensor"}
@@ -95,10 +110,18 @@ _SHAPE = {"kind", "replicas", "shards", "tensor"}
 
 def _knob_words(cell: CellSummary) -> list[str]:
     """Name the knobs of the strategy that are not at torch's default: what tells one cell from the next."""
-    parallel = cell.scenario.parallel.model_dump(exclude_defaults=True, exclude=_SHAPE)
-    nested = parallel.pop("mixed_precision", {})
-    knobs = {**parallel, **{f"mixed_precision.{name}": value for name, value in nested.items()}}
-    return [f"{name}={_value_word(value)}" for name, value in knobs.items()]
+    if cell.scenario is None:
+        return []
+    sections = {
+        "": cell.scenario.parallel.model_dump(exclude_defaults=True, exclude=_SHAPE),
+        "accumulation.": cell.scenario.accumulation.model_dump(exclude_defaults=True),
+    }
+    knobs: dict[str, object] = {}
+    for prefix, section in sections.items():
+        for name, value in section.items():
+            inner = value.items() if isinstance(value, dict) else [("", value)]
+            knobs.update({f"{prefix}{name}.{field}" if field else f"{prefix}{name}": one for field, one in inner})
+    return [f"{name.removesuffix('.kind')}={_value_word(value)}" for name, value in knobs.items()]
 
 
 def _value_word(value: object) -> str:
@@ -108,6 +131,8 @@ def _value_word(value: object) -> str:
             return str(value).lower()
         case float():
             return f"{value:g}"
+        case tuple() | list():
+            return "[" + ", ".join(_value_word(item) for item in value) + "]"
         case _:
             return str(value)
 
@@ -151,15 +176,20 @@ def first_step_words(cell: CellSummary) -> str:
 def utilization_words(cell: CellSummary) -> str:
     """Give the model FLOPs utilization, or say that nobody knows the device's peak."""
     if math.isnan(cell.model_flops_utilization):
-        return "n/a (peak unknown)"
+        return "n/a (your own model)" if cell.scenario is None else "n/a (peak unknown)"
     return format_fraction(cell.model_flops_utilization)
 
 
 def throughput_words(cell: CellSummary) -> str:
     """Give tokens per second of the whole job."""
-    if math.isnan(cell.tokens_per_second):
-        return "n/a"
-    return f"{format_count(cell.tokens_per_second)} tokens/s"
+    if not math.isnan(cell.tokens_per_second):
+        return f"{format_count(cell.tokens_per_second)} tokens/s"
+    return "n/a (say tokens_per_step)" if cell.plan.tokens_per_step is None else "n/a"
+
+
+def throughput_word(cell: CellSummary) -> str:
+    """Give the number alone, for a column whose header says its unit."""
+    return "n/a" if math.isnan(cell.tokens_per_second) else format_count(cell.tokens_per_second)
 
 
 def memory_words(memory: Memory | None) -> str:
@@ -196,10 +226,16 @@ def overlap_sentence(row: PurposeSummary) -> str:
     return f"{overlap_word(row)}: {row.overlap_reason}"
 
 
-def correctness_words(result: CorrectnessResult | None) -> str:
+def plan_words(cell: CellSummary) -> str | None:
+    """Say that nothing was planned; None for a run with a plan."""
+    return f"none: your own loop in {cell.plan.script}" if isinstance(cell.plan, OwnLoop) else None
+
+
+def correctness_words(cell: CellSummary) -> str:
     """Say how far the run is from a single process that sees the whole batch."""
+    result = cell.correctness
     if result is None:
-        return "not checked against a single process"
+        return "not checked: your own loop" if cell.scenario is None else "not checked against a single process"
     errors = (
         f"loss error {_exponent(result.loss_error)} (tolerance {_exponent(result.loss_tolerance)}), "
         f"gradient error {_exponent(result.gradient_error)} (tolerance {_exponent(result.gradient_tolerance)})"

@@ -122,13 +122,13 @@ def _launch_values(
         yield 0, _image("step_times", figure_png(plot_step_times(steps)))
 
 
-def _step_values(steps: pd.DataFrame, tokens_per_step: int) -> Iterator[tuple[int, Summary.Value]]:
+def _step_values(steps: pd.DataFrame, tokens_per_step: int | None) -> Iterator[tuple[int, Summary.Value]]:
     """Give the slowest rank's time of every step; tokens per second of MEASURED steps only."""
     for phase in Phase:
         slowest = steps[steps["phase"] == phase.value].groupby("step", as_index=False)["duration_ns"].max()
         for step, duration_ns in zip(slowest["step"], slowest["duration_ns"], strict=True):
             yield int(step), _scalar(f"step_ms/{phase.value}", duration_ns / NS_PER_MS)
-            if phase is Phase.MEASURED:
+            if phase is Phase.MEASURED and tokens_per_step is not None:
                 yield int(step), _scalar("tokens_per_second", tokens_per_step * NS_PER_S / duration_ns)
 
 

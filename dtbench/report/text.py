@@ -82,7 +82,7 @@ def render_overview(summary: RunSummary) -> Table:
             Text(cell.name, style="bold"),
             str(cell.plan.ranks),
             format_ns(cell.step_time.median),
-            sentences.throughput_words(cell).removesuffix(" tokens/s"),
+            sentences.throughput_word(cell),
             sentences.wait_word(cell, Purpose.GRAD_REDUCE),
             sentences.wait_word(cell, Purpose.UNSHARD),
             format_fraction(cell.hidden_fraction),
@@ -95,7 +95,7 @@ def render_overview(summary: RunSummary) -> Table:
 
 def render_cell(cell: CellSummary) -> RenderableType:
     """Give one cell: the two waits first, then the step, where it went, the purposes, and what speaks against them."""
-    title = Text.assemble((cell.name, "bold"), f"  {sentences.parallel_words(cell)} on {cell.plan.backend}")
+    title = Text.assemble((cell.name, "bold"), f"  {sentences.parallel_words(cell)} {sentences.backend_words(cell)}")
     parts: list[RenderableType] = [
         Rule(title, align="left", style="dim"),
         *_status_lines(cell),
@@ -176,14 +176,15 @@ def render_breakdown(cell: CellSummary) -> RenderableType:
 
 
 def render_purposes(cell: CellSummary) -> RenderableType:
-    """Give what each purpose communicated, against the plan, and whether it could have been hidden here."""
+    """Give what each purpose communicated, against the plan if any, and whether it could have been hidden here."""
+    has_plan = sentences.plan_words(cell) is None
     table = _table(
         "Communication by purpose, per step and rank; times in ms",
         (
             "purpose",
             "count",
             "size",
-            "plan",
+            *(["plan"] if has_plan else []),
             "comm",
             "hidden",
             "exposed",
@@ -199,12 +200,16 @@ def render_purposes(cell: CellSummary) -> RenderableType:
             Text(row.purpose.value),
             str(row.count),
             format_bytes(row.size_bytes),
-            Text("DIFFERS", style="bold red") if row.matches_plan is False else sentences.plan_word(row),
+            *([_plan_cell(row)] if has_plan else []),
             *(sentences.format_ms(time_ns, decimals) for time_ns in times_ns),
             format_fraction(row.hidden_fraction),
             sentences.overlap_word(row),
         )
     return Group(table, *_plan_lines(cell.purposes), *_overlap_lines(cell.purposes), Text(WAIT_EXPLAINED, style="dim"))
+
+
+def _plan_cell(row: PurposeSummary) -> Text:
+    return Text("DIFFERS", style="bold red") if row.matches_plan is False else Text(sentences.plan_word(row))
 
 
 def _plan_lines(purposes: tuple[PurposeSummary, ...]) -> Iterator[Text]:
@@ -229,18 +234,26 @@ def _overlap_lines(purposes: tuple[PurposeSummary, ...]) -> Iterator[Text]:
 def render_checks(cell: CellSummary) -> RenderableType:
     """Give what was verified and what a reader must know: results, receipts, warm-up, notes, what could not be read."""
     grid = _grid()
-    for rows in (_correctness_rows, _receipt_rows, _warmup_rows, _unread_rows, _note_rows):
+    for rows in (_plan_rows, _correctness_rows, _receipt_rows, _warmup_rows, _unread_rows, _note_rows):
         for label, words in rows(cell):
             grid.add_row(label, words)
     return grid
 
 
+def _plan_rows(cell: CellSummary) -> Iterator[tuple[str, Text]]:
+    words = sentences.plan_words(cell)
+    if words is not None:
+        yield "plan", Text(words)
+
+
 def _correctness_rows(cell: CellSummary) -> Iterator[tuple[str, Text]]:
     style = "yellow" if cell.correctness is None else "green" if cell.correctness.passed else "bold red"
-    yield "correctness", Text(sentences.correctness_words(cell.correctness), style=style)
+    yield "correctness", Text(sentences.correctness_words(cell), style=style)
 
 
 def _receipt_rows(cell: CellSummary) -> Iterator[tuple[str, Text]]:
+    if cell.scenario is None and not cell.receipts:
+        return
     agreeing = sentences.count_agreeing(cell.receipts)
     yield "receipts", Text(f"{agreeing} {'knob agrees' if agreeing == 1 else 'knobs agree'}")
     for receipt in cell.receipts:
@@ -292,6 +305,10 @@ def render_places(summary: RunSummary) -> Text:
         lines.append(Text(f"  plot         {folder.breakdown_plot.name}"))
     if folder.tensorboard.exists():
         lines.append(Text.assemble("  TensorBoard  ", (f"dtbench tensorboard {summary.path}", "cyan")))
+    elif any(cell.scenario is None and cell.trace_paths for cell in summary.cells):  # its ranks cannot draw
+        lines.append(
+            Text.assemble("  TensorBoard  ", (f"dtbench analyze {summary.path}", "cyan"), " makes it, and the plot")
+        )
     lines += [
         Text.assemble("  all numbers  ", (f"dtbench report {summary.path} --json", "cyan")),
     ]

@@ -22,7 +22,7 @@ from dtbench.scenario.expectation import (
     literals_of,
     quote_words,
 )
-from dtbench.scenario.mistakes import Mistake, OverridePlace, Place, find_nearest, shorten
+from dtbench.scenario.mistakes import Mistake, OverridePlace, Place, find_nearest, join_words, shorten
 from dtbench.scenario.scalars import show_scalar
 from dtbench.scenario.schema import Scenario
 
@@ -222,9 +222,9 @@ def _find_elsewhere(spot: _Spot) -> str | None:
     key = spot.path[-1]
     if spot.owner is None:
         return None
-    for kind, record in kinds_of(spot.owner.annotation).items():
-        if key in record.model_fields:
-            return f"it is a field of kind `{kind}`"
+    kinds = [f"`{kind}`" for kind, record in kinds_of(spot.owner.annotation).items() if key in record.model_fields]
+    if kinds:
+        return f"it is a field of {'kind' if len(kinds) == 1 else 'kinds'} {join_words(kinds, last='and')}"
     sections = [path for path, record in _sections(Scenario, ()) if key in record.model_fields and key != "kind"]
     return f"it belongs to {quote_words(dict.fromkeys(sections))}" if sections else None
 

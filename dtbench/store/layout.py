@@ -15,13 +15,29 @@
         events/rank<r>.jsonl  rank<r>.journal
 """
 
+import re
+import secrets
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 LAUNCHER_VARIABLE = "DTBENCH_LAUNCHER_PID"
 """Environment variable that tells a rank which process started it; absent under torchrun."""
 
 TRACE_SUFFIXES = (".pt.trace.json.gz", ".pt.trace.json")
+
+
+_FOLDER_NAME = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
+
+
+def can_name_runs(name: str) -> bool:
+    """Tell whether a name can be that of a folder of runs."""
+    return _FOLDER_NAME.fullmatch(name) is not None
+
+
+def new_run_folder(results: Path, name: str) -> "RunFolder":
+    """Give the absolute path of a run that begins now; makes nothing."""
+    return RunFolder((results / name / f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(2)}").resolve())
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Literal
 from dtbench.plan import Plan
 from dtbench.record import FloatOrNan, Record
 from dtbench.scenario.schema import Scenario
-from dtbench.vocabulary import Axis, Operation, Purpose
+from dtbench.vocabulary import Axis, DeviceKind, Operation, Purpose
 
 FORMAT_VERSION = 1
 
@@ -186,6 +186,49 @@ class CellRecord(Record):
     launches: tuple[int, ...]
 
 
+class OwnAxis(Record):
+    """One mesh axis of a person's own loop; ``axis`` is None where its name is none that dtbench knows."""
+
+    name: str
+    axis: Axis | None
+    size: int
+
+
+class OwnLoop(Record):
+    """What a person's own training loop, measured with ``dtbench.capture``, says of itself: it has no plan.
+
+    Fields that a ``Plan`` has too carry its names and mean the same.
+
+    Attributes:
+        script: the program that was running.
+        backend: None: a single process without a process group.
+        mesh: as given, else as live device meshes and wrapped models say.
+        tokens_per_step: over all ranks; None: not told.
+    """
+
+    kind: Literal["own_loop"] = "own_loop"
+    script: str
+    device: DeviceKind
+    backend: str | None
+    mesh: tuple[OwnAxis, ...]
+    ranks: int
+    min_warmup_steps: int
+    max_warmup_steps: int
+    measured_steps: int
+    profiled_steps: int
+    tokens_per_step: int | None
+    notes: tuple[str, ...]
+
+
+class OwnLoopCell(Record):
+    """The one cell of a run that ``dtbench.capture`` made: neither scenario nor plan, ``plan`` says what is known."""
+
+    name: str
+    scenario: None = None
+    plan: OwnLoop
+    launches: tuple[int, ...]
+
+
 class RunRecord(Record):
     """One run.
 
@@ -206,7 +249,7 @@ class RunRecord(Record):
     reason: str | None
     started_unix_ns: int
     ended_unix_ns: int | None
-    cells: tuple[CellRecord, ...]
+    cells: tuple[CellRecord | OwnLoopCell, ...]
 
 
 class Device(Record):

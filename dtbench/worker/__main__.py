@@ -20,11 +20,12 @@ from torch.distributed.elastic.multiprocessing.errors import record
 from dtbench.store.finish import finish_launch
 from dtbench.store.journal import JournalWriter, RankState
 from dtbench.store.layout import LaunchFolder
-from dtbench.store.records import EventLine, LaunchRecord, RunStatus, WorkerOrder
+from dtbench.store.records import LaunchRecord, RunStatus, WorkerOrder
 from dtbench.store.write import write_record
 from dtbench.vocabulary import DeviceKind, Region
 from dtbench.worker.correctness import write_reference
 from dtbench.worker.environment import die_with_parent, read_environment
+from dtbench.worker.events import Events
 from dtbench.worker.recorder import Recorder
 from dtbench.worker.session import Rank, Session, process_group, process_start_unix_ns, run_reference
 
@@ -55,21 +56,6 @@ def prepare_process() -> None:
     if hasattr(signal, "SIGUSR1"):
         faulthandler.register(signal.SIGUSR1, all_threads=True)
     warnings.filterwarnings("ignore", message=".*returned a view tensor.*")  # FSDP2 on any module that ends in a view
-
-
-class Events:
-    """Milestones of this rank as JSON lines; each is a sign of life too."""
-
-    def __init__(self, path: Path, journal: JournalWriter) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._path, self._journal = path, journal
-
-    def say(self, event: str, detail: str = "") -> None:
-        """Append one line; called between steps only."""
-        now = time.time_ns()
-        self._journal.touch(now)
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(EventLine(unix_ns=now, event=event, detail=detail).model_dump_json() + "\n")
 
 
 def run(order: WorkerOrder, rank: Rank, journal: JournalWriter, events: Events) -> None:

@@ -33,6 +33,7 @@ class Recorder:
 
     Attributes:
         axes: mesh axis of each process group, by torch's name of the group.
+        is_recording: keep what is issued until the next step begins; switched off, nothing piles up outside steps.
         is_naming: put a named range around every collective and wait (PROFILED steps only: a range costs microseconds).
         on_region, on_issue: told about every region that the step enters and every collective (the journal's
             heartbeat).
@@ -40,6 +41,7 @@ class Recorder:
 
     axes: dict[str, Axis] = field(default_factory=dict)
     region: Region | None = None
+    is_recording: bool = True
     is_naming: bool = False
     on_region: Callable[[Region | None], None] = lambda _region: None
     on_issue: Callable[[], None] = lambda: None
@@ -69,7 +71,8 @@ class Recorder:
             owner = "unused-parameter map" if is_integer else f"bucket {self._buckets}"
             self._buckets += not is_integer
         self._sequence[group] += 1
-        self._step.append(Issue(purpose, axis, operation, size_bytes, is_async, owner))
+        if self.is_recording:
+            self._step.append(Issue(purpose, axis, operation, size_bytes, is_async, owner))
         return CollectiveLabel(
             group=group,
             seq=self._sequence[group],

@@ -25,7 +25,7 @@ from dtbench.store.records import CorrectnessResult, Memory, ProcessGroupInfo, R
 from dtbench.units import NS_PER_S
 from dtbench.vocabulary import Axis, DeviceKind, Phase, Purpose
 from dtbench.worker.batches import Batch, Batches
-from dtbench.worker.capture import capture
+from dtbench.worker.capture import capture, read_profiler_receipts
 from dtbench.worker.clock import CudaClock, HostClock, StepClock
 from dtbench.worker.correctness import CHECKED_STEPS, GradientProbe, compare_with_reference, mean_over_ranks
 from dtbench.worker.mesh import build_mesh, describe_groups
@@ -121,6 +121,7 @@ class Session:
         self._batches: dict[int, Batch] = {}
         self._first_step_unix_ns = 0
         self._buckets: list[tuple[int, ...]] = []
+        self._trace = self._folder.trace(rank.rank, time.time_ns())
 
     def run(self) -> RankRecord:
         """Build, warm up, measure, profile; gives what this rank found out."""
@@ -165,13 +166,12 @@ class Session:
             self._buckets.append(bucket_bytes(issues) or parallel.bucket_bytes())
             return judge.judge(duration_ns, (issues, parallel.bucket_bytes()))
 
-        trace = self._folder.trace(self._rank.rank, time.time_ns())
         return Phases(
             plan=self._plan,
             loop=StepLoop(self._recorder, self._journal, self._make_clock(), prepare, train),
             judge=see,
             say=self._say,
-            capture=lambda: capture(self._plan.device, self._recorder, trace),
+            capture=lambda: capture(self._plan.device, self._recorder, self._trace, self._scenario.measure.profiler),
         )
 
     def _make_clock(self) -> StepClock:
@@ -200,7 +200,11 @@ class Session:
             warmup=end,
             correctness=self._check(warmup.losses, probe),
             losses=tuple(float(loss) for loss in losses),
-            receipts=(*parallel.read_receipts(self._scenario.parallel), *read_training_receipts(step, self._scenario)),
+            receipts=(
+                *parallel.read_receipts(self._scenario.parallel),
+                *read_training_receipts(step, self._scenario),
+                *read_profiler_receipts(self._trace, self._plan.device, self._scenario.measure.profiler),
+            ),
             traffic=traffic,
             traffic_is_stable=len(set(measured.issues)) == 1,
             overlap_possible=parallel.read_overlap(traffic) if self._plan.ranks > 1 else (),

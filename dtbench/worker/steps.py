@@ -34,7 +34,36 @@ class PhaseResult:
 
 
 @dataclass(frozen=True)
-class StepLoop:
+class StepTimer:
+    """Times steps and keeps what they leave, whoever runs them: dtbench's loop or a person's own."""
+
+    recorder: Recorder
+    journal: JournalWriter
+    clock: StepClock
+
+    def begin(self, phase: Phase, step: int) -> None:
+        """A step begins; the last thing done is to start its clock."""
+        self.journal.enter_step(phase, step, time.time_ns())
+        self.recorder.begin_step()
+        self.clock.start()
+
+    def end(self, phase: Phase, step: int) -> Reading:
+        """It has ended; the first thing done is to stop its clock."""
+        reading = self.clock.stop()
+        self.journal.finish_step(StepTiming(step, phase, reading.start_ns, reading.duration_ns, reading.cpu_ns))
+        return reading
+
+    def settle(self, reading: Reading | None) -> Reading | None:
+        """Put the device's times in place of the host's, where there is a device; gives the last reading likewise."""
+        device_times = self.clock.settle()
+        if device_times is None:
+            return reading
+        self.journal.replace_durations(device_times)
+        return None if reading is None else Reading(reading.start_ns, device_times[-1], reading.cpu_ns)
+
+
+@dataclass(frozen=True)
+class StepLoop(StepTimer):
     """Runs steps and keeps their timings; what a step does is a parameter.
 
     Attributes:
@@ -42,9 +71,6 @@ class StepLoop:
         prepare: makes the batches of these steps ahead of time, so that nothing is loaded or allocated while they run.
     """
 
-    recorder: Recorder
-    journal: JournalWriter
-    clock: StepClock
     prepare: Callable[[range], None]
     train: Callable[[int], Tensor]
 
@@ -53,20 +79,12 @@ class StepLoop:
         self.prepare(steps)
         reading = None
         for step in steps:
-            self.journal.enter_step(phase, step, time.time_ns())
-            self.recorder.begin_step()
-            self.clock.start()
+            self.begin(phase, step)
             loss = self.train(step)
-            reading = self.clock.stop()
-            self.journal.finish_step(StepTiming(step, phase, reading.start_ns, reading.duration_ns, reading.cpu_ns))
+            reading = self.end(phase, step)
             result.losses.append(loss)
             result.issues.append(self.recorder.step_issues())
-        device_times = self.clock.settle()
-        if device_times is not None:
-            self.journal.replace_durations(device_times)
-            if reading is not None:
-                reading = Reading(reading.start_ns, device_times[-1], reading.cpu_ns)
-        return reading
+        return self.settle(reading)
 
 
 @dataclass

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any, Protocol
 
 from dtbench.plan import Plan
-from dtbench.store.records import WarmupEnd
+from dtbench.store.records import OwnLoop, WarmupEnd
 
 STABLE_STEPS = 3
 _HALF = 4
@@ -48,11 +48,16 @@ def find_change(durations_ns: Sequence[int]) -> float | None:
 
 @dataclass
 class WarmupJudge:
-    """Collects what each warm-up step showed and decides with all ranks, through the store, when to stop."""
+    """Collects what each warm-up step showed and decides with all ranks, through the store, when to stop.
 
-    plan: Plan
+    Attributes:
+        sees_communication: the signatures hold it; False: only the step time can speak.
+    """
+
+    plan: Plan | OwnLoop
     rank: int
     store: Store
+    sees_communication: bool = True
     _signatures: list[Hashable] = field(default_factory=list)
     _slowest_ns: list[int] = field(default_factory=list)
 
@@ -67,26 +72,48 @@ class WarmupJudge:
         self.store.set(f"warmup/{step}/{self.rank}", json.dumps([duration_ns, repeats]))
         key = f"warmup/{step}/end"
         if self.rank == 0:
-            seen = [json.loads(self.store.get(f"warmup/{step}/{rank}")) for rank in range(self.plan.ranks)]
-            self._slowest_ns.append(max(duration for duration, _ in seen))
-            end = self._decide(all_repeat=all(repeat for _, repeat in seen))
+            end = self._decide([json.loads(self.store.get(f"warmup/{step}/{rank}")) for rank in range(self.plan.ranks)])
             self.store.set(key, end.model_dump_json() if end else "")
         text = self.store.get(key)
         return WarmupEnd.model_validate_json(text) if text else None
 
-    def _decide(self, *, all_repeat: bool) -> WarmupEnd | None:
+    def leave(self) -> None:
+        """Say that this rank makes no further warm-up step, so that no other waits for what it saw there."""
+        step = len(self._signatures)
+        self.store.set(f"warmup/{step}/{self.rank}", "null")
+        if self.rank == 0:
+            self.store.set(f"warmup/{step}/end", _left(step, [0]).model_dump_json())
+
+    def _decide(self, seen: Sequence[tuple[int, bool] | None]) -> WarmupEnd | None:
+        gone = [rank for rank, said in enumerate(seen) if said is None]
+        if gone:
+            return _left(len(self._slowest_ns), gone)
+        stayed = [said for said in seen if said is not None]
+        self._slowest_ns.append(max(duration for duration, _ in stayed))
+        return self._find_end(all_repeat=all(repeat for _, repeat in stayed))
+
+    def _find_end(self, *, all_repeat: bool) -> WarmupEnd | None:
         steps = len(self._slowest_ns)
         if steps < max(self.plan.min_warmup_steps, 2 * _HALF):
             return None
         change = find_change(self._slowest_ns)
         if all_repeat and change is None:
-            reason = f"communication repeated {STABLE_STEPS} times and step time shows no change point"
+            repeats = f"communication repeated {STABLE_STEPS} times and " if self.sees_communication else ""
+            reason = f"{repeats}step time shows no change point"
             return WarmupEnd(steps=steps, settled=True, reason=reason)
         if steps < self.plan.max_warmup_steps:
             return None
+        setting = "max_warmup_steps" if isinstance(self.plan, OwnLoop) else "measure.warmup.max_steps"
         problem = (
             "communication still changes from step to step"
             if not all_repeat
             else f"step time still moves by {change or 0:+.0%}"
         )
-        return WarmupEnd(steps=steps, settled=False, reason=f"{problem} after {steps} steps (measure.warmup.max_steps)")
+        return WarmupEnd(steps=steps, settled=False, reason=f"{problem} after {steps} steps ({setting})")
+
+
+def _left(steps: int, ranks: Sequence[int]) -> WarmupEnd:
+    names = ", ".join(map(str, ranks))
+    return WarmupEnd(
+        steps=steps, settled=False, reason=f"rank {names} left the loop after {steps} steps, before warm-up had ended"
+    )

@@ -173,3 +173,22 @@ def test_without_our_ranges_the_same_run_is_understood_from_torchs_own(recorded:
     }
     own = analyze(recorded / "fsdp2_tp_2x2_rank0.json.gz")
     assert [step.overlap for step in one.steps] == [step.overlap for step in own.steps]
+
+
+@pytest.mark.parametrize(
+    ("around", "purpose"),
+    [("FSDP::all_gather (a)", "unshard"), ("_c10d_functional::all_gather_into_tensor", "tensor"), ("mine", "other")],
+)
+def test_a_labelled_collective_without_an_axis_is_known_by_what_lies_around_it(
+    draw: Callable[..., Path], around: str, purpose: str
+) -> None:
+    one = analyze(
+        draw(f"""
+        step ProfilerStep#1                     @1 |==========|
+        range dtbench::region forward           @1 |==========|
+        op {around}                             @1 | =====    |
+        range {LABEL.format(group=0, seq=1, op="all_gather", size=8, axis="", owner="")} @1 |  ===     |
+        range gloo:all_gather                   @2 |   ====   |
+        """)
+    )
+    assert [str(collective.purpose) for collective in one.collectives] == [purpose]

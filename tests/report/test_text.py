@@ -9,8 +9,8 @@ from rich.console import Console, RenderableType
 from dtbench.analyze.summary import CellSummary, RunSummary
 from dtbench.report.sentences import decimals_for, format_ms
 from dtbench.report.text import render_cell, render_overview, render_places, render_run
-from dtbench.store.records import CorrectnessResult, Receipt, ReceiptOutcome, RunStatus
-from dtbench.vocabulary import DeviceKind, Purpose
+from dtbench.store.records import CorrectnessResult, OwnAxis, OwnLoop, Receipt, ReceiptOutcome, RunStatus
+from dtbench.vocabulary import Axis, DeviceKind, Purpose
 
 NAN = float("nan")
 
@@ -227,3 +227,52 @@ def test_a_column_of_times_has_as_many_decimals_as_its_largest_needs() -> None:
     assert decimals_for([100_000_000]) == 1
     assert format_ms(1_500_000, 2) == "1.50"
     assert format_ms(NAN, 2) == "n/a"
+
+
+def make_own(make_ddp: Callable[..., CellSummary], backend: str | None = "gloo") -> CellSummary:
+    plan = OwnLoop(
+        script="train.py",
+        device=DeviceKind.CPU,
+        backend=backend,
+        mesh=(OwnAxis(name="dp", axis=Axis.REPLICATE, size=2),),
+        ranks=2,
+        min_warmup_steps=8,
+        max_warmup_steps=60,
+        measured_steps=20,
+        profiled_steps=5,
+        tokens_per_step=None,
+        notes=("said by the loop",),
+    )
+    row = (
+        make_ddp()
+        .purposes[0]
+        .model_copy(update={"matches_plan": None, "planned_count": None, "planned_size_bytes": None})
+    )
+    fields = {"purposes": (row,), "receipts": (), "correctness": None, "tokens_per_second": NAN}
+    return make_ddp(update={"scenario": None, "plan": plan, **fields})
+
+
+def test_a_persons_own_loop_claims_no_plan_no_check_and_no_knob(make_ddp: Callable[..., CellSummary]) -> None:
+    text = shown(render_cell(make_own(make_ddp)))
+    assert "2 ranks: your own loop, dp 2 on gloo" in text
+    assert "plan           none: your own loop in train.py" in text
+    assert "not checked: your own loop" in text
+    assert "n/a (say tokens_per_step), MFU n/a (your own model)" in text
+    assert "unshard wait   none, no such collective was issued" in text
+    assert "said by the loop" in text
+    assert "= plan" not in text
+    assert "knobs" not in text
+    header = next(line for line in text.splitlines() if line.startswith("purpose"))
+    assert header.split()[:4] == ["purpose", "count", "size", "comm"]
+
+
+def test_a_single_process_has_no_backend(make_ddp: Callable[..., CellSummary]) -> None:
+    assert "without a process group" in shown(render_cell(make_own(make_ddp, backend=None)))
+
+
+def test_a_persons_own_loop_is_told_what_draws_its_plot(
+    make_ddp: Callable[..., CellSummary], make_run: Callable[..., RunSummary]
+) -> None:
+    places = render_places(make_run(make_own(make_ddp))).plain
+    assert "dtbench analyze results/small/20260101T120000Z-ab12 makes it, and the plot" in places
+    assert "dtbench analyze" not in render_places(make_run()).plain

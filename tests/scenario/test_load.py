@@ -85,12 +85,12 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(small: str) -> N
             "kind: adam",
             "my.yaml:15:9: `optimizer.kind` must be `adamw` or `sgd`, not 'adam'; did you mean `adamw`?",
         ),
-        ("  kind: ddp\n", "", "my.yaml:17:1: `parallel.kind` is missing: `ddp` or `fsdp2`"),
-        ("kind: ddp", "kind: 3", "`parallel.kind` must be `ddp` or `fsdp2`, not 3"),
+        ("  kind: ddp\n", "", "my.yaml:17:1: `parallel.kind` is missing: `ddp`, `fsdp1` or `fsdp2`"),
+        ("kind: ddp", "kind: 3", "`parallel.kind` must be `ddp`, `fsdp1` or `fsdp2`, not 3"),
         (
             "replicas: 2",
             "replicas: 2\n  shards: 2",
-            "`shards` is not a field of `parallel` of kind `ddp`; it is a field of kind `fsdp2`",
+            "`shards` is not a field of `parallel` of kind `ddp`; it is a field of kinds `fsdp1` and `fsdp2`",
         ),
         ("device: cpu", "layers: 3", "my.yaml:3:1: `layers` is not a section of a scenario; it belongs to `model`"),
         (

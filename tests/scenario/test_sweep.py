@@ -80,7 +80,10 @@ def test_other_cell_names_are_fine(small: str, name: str) -> None:
         ("cells:\n  a: {schema_version: 1}\n", "`schema_version` belongs to the file, not into a cell (`a`)"),
         ("cells:\n  a: {cells: {}}\n", "`cells` belongs to the file, not into a cell (`a`)"),
         ("cells:\n  a: {}\n  a: {}\n", "`a` is written twice"),
-        ("cells:\n  a: {parallel: ddp}\n", "`parallel` must be a mapping with a `kind`, `ddp` or `fsdp2`, not 'ddp'"),
+        (
+            "cells:\n  a: {parallel: ddp}\n",
+            "`parallel` must be a mapping with a `kind`, `ddp`, `fsdp1` or `fsdp2`, not 'ddp'",
+        ),
     ],
 )
 def test_wrong_cells_are_refused(small: str, cells: str, told: str) -> None:
@@ -124,9 +127,10 @@ def test_null_leaves_an_optional_field_out(small: str) -> None:
 
 
 def test_an_override_that_fits_only_some_cells_says_how_to_write_it(two_cells: str) -> None:
-    assert refusal(two_cells, "parallel.replicas=4") == (
-        "--set parallel.replicas=4: `replicas` is not a field of `parallel` of kind `fsdp2`; "
-        "it is a field of kind `ddp` (cell `fsdp`); to set it only where it fits: `--set cells.ddp.parallel.replicas=4`"
+    assert refusal(two_cells, "parallel.bucket_cap_mb=4") == (
+        "--set parallel.bucket_cap_mb=4: `bucket_cap_mb` is not a field of `parallel` of kind `fsdp2`; "
+        "it is a field of kind `ddp` (cell `fsdp`); to set it only where it fits: "
+        "`--set cells.ddp.parallel.bucket_cap_mb=4`"
     )
 
 

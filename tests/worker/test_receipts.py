@@ -1,81 +1,152 @@
 """Every knob has a receipt; a knob that was silenced disagrees with what was asked, one that was set agrees."""
 
+import copy
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from dtbench.errors import MissingError
 from dtbench.plan import Machine, make_plan
-from dtbench.scenario.schema import AdamW, Ddp, Fsdp2, Fsdp2MixedPrecision, Precision, Scenario, Sgd
+from dtbench.scenario.schema import (
+    Accumulation,
+    AdamW,
+    Ddp,
+    DdpMixedPrecision,
+    Fsdp1,
+    Fsdp1MixedPrecision,
+    Fsdp2,
+    Fsdp2MixedPrecision,
+    PowerSgd,
+    Precision,
+    Scenario,
+    Sgd,
+)
 from dtbench.store.records import Receipt, ReceiptOutcome
 
 torch = pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 
 BASE: dict[str, dict[str, Any]] = {
     "ddp": {"parallel": {"kind": "ddp", "replicas": 1}},
+    "fsdp1": {"parallel": {"kind": "fsdp1", "shards": 1}},
     "fsdp2": {"parallel": {"kind": "fsdp2", "shards": 1}},
 }
 
-# knob: the sections that ask for it, beside the base of its strategy
+
+def _set(strategy: str, **knobs: Any) -> tuple[str, dict[str, Any]]:
+    """Ask for knobs of a strategy on one rank, or on those that the knobs name."""
+    return strategy, {"parallel": {**BASE[strategy]["parallel"], **knobs}}
+
+
+def _mixed(strategy: str, **knobs: Any) -> tuple[str, dict[str, Any]]:
+    return _set(strategy, mixed_precision=knobs)
+
+
+POWERSGD = {"kind": "powersgd"}
+ACCUMULATION = {"micro_batches": 2}
+
+# strategy and knob: the sections that ask for it, beside the base of its strategy
 ASKED: dict[str, tuple[str, dict[str, Any]]] = {
-    "parallel.replicas": ("ddp", {"parallel": {"kind": "ddp", "replicas": 2}}),
-    "parallel.bucket_cap_mb": ("ddp", {"parallel": {"kind": "ddp", "replicas": 1, "bucket_cap_mb": 3}}),
-    "parallel.gradient_as_bucket_view": (
-        "ddp",
-        {"parallel": {"kind": "ddp", "replicas": 1, "gradient_as_bucket_view": True}},
+    "ddp parallel.replicas": _set("ddp", replicas=2),
+    "ddp parallel.tensor": _set("ddp", tensor=2),
+    "ddp parallel.sequence_parallel": _set("ddp", tensor=2, sequence_parallel=True),
+    "ddp parallel.loss_parallel": _set("ddp", tensor=2, loss_parallel=True),
+    "ddp parallel.bucket_cap_mb": _set("ddp", bucket_cap_mb=3),
+    "ddp parallel.bucket_cap_mb_list": _set("ddp", bucket_cap_mb_list=[3, 4]),
+    "ddp parallel.gradient_as_bucket_view": _set("ddp", gradient_as_bucket_view=True),
+    "ddp parallel.static_graph": _set("ddp", static_graph=True),
+    "ddp parallel.find_unused_parameters": _set("ddp", find_unused_parameters=True),
+    "ddp parallel.skip_all_reduce_unused_params": _set(
+        "ddp", find_unused_parameters=True, skip_all_reduce_unused_params=True
     ),
-    "parallel.static_graph": ("ddp", {"parallel": {"kind": "ddp", "replicas": 1, "static_graph": True}}),
-    "parallel.find_unused_parameters": (
-        "ddp",
-        {"parallel": {"kind": "ddp", "replicas": 1, "find_unused_parameters": True}},
+    "ddp parallel.broadcast_buffers": _set("ddp", broadcast_buffers=False),
+    "ddp parallel.init_sync": _set("ddp", init_sync=False),
+    "ddp parallel.batched_grad_copy": _set("ddp", batched_grad_copy=True),
+    "ddp parallel.comm_hook.kind": _set("ddp", comm_hook={"kind": "fp16_compress"}),
+    "ddp parallel.comm_hook.matrix_approximation_rank": _set(
+        "ddp", comm_hook={**POWERSGD, "matrix_approximation_rank": 4}
     ),
-    "parallel.broadcast_buffers": ("ddp", {"parallel": {"kind": "ddp", "replicas": 1, "broadcast_buffers": False}}),
-    "parallel.init_sync": ("ddp", {"parallel": {"kind": "ddp", "replicas": 1, "init_sync": False}}),
-    "parallel.shards": ("fsdp2", {"parallel": {"kind": "fsdp2", "shards": 2}}),
-    "parallel.tensor": ("fsdp2", {"parallel": {"kind": "fsdp2", "shards": 1, "tensor": 2}}),
-    "parallel.sequence_parallel": (
+    "ddp parallel.comm_hook.start_powersgd_iter": _set("ddp", comm_hook={**POWERSGD, "start_powersgd_iter": 3}),
+    "ddp parallel.comm_hook.min_compression_rate": _set("ddp", comm_hook={**POWERSGD, "min_compression_rate": 3.0}),
+    "ddp parallel.comm_hook.use_error_feedback": _set("ddp", comm_hook={**POWERSGD, "use_error_feedback": False}),
+    "ddp parallel.comm_hook.warm_start": _set("ddp", comm_hook={**POWERSGD, "warm_start": False}),
+    "ddp parallel.delay_all_reduce": _set("ddp", delay_all_reduce=["layers.1"]),
+    "ddp parallel.optimizer_in_backward": _set("ddp", optimizer_in_backward=True),
+    "ddp parallel.mixed_precision.param_dtype": _mixed("ddp", param_dtype="bfloat16"),
+    "ddp parallel.mixed_precision.reduce_dtype": _mixed("ddp", reduce_dtype="bfloat16"),
+    "ddp parallel.mixed_precision.buffer_dtype": _mixed("ddp", buffer_dtype="bfloat16"),
+    "fsdp1 parallel.shards": _set("fsdp1", shards=2),
+    "fsdp1 parallel.replicas": _set("fsdp1", shards=2, replicas=2, sharding_strategy="HYBRID_SHARD"),
+    "fsdp1 parallel.tensor": _set("fsdp1", tensor=2),
+    "fsdp1 parallel.sequence_parallel": _set("fsdp1", tensor=2, sequence_parallel=True),
+    "fsdp1 parallel.loss_parallel": _set("fsdp1", tensor=2, loss_parallel=True),
+    "fsdp1 parallel.sharding_strategy": _set("fsdp1", shards=2, sharding_strategy="SHARD_GRAD_OP"),
+    "fsdp1 parallel.use_orig_params": _set("fsdp1", use_orig_params=True),
+    "fsdp1 parallel.backward_prefetch": _set("fsdp1", backward_prefetch="BACKWARD_POST"),
+    "fsdp1 parallel.forward_prefetch": _set("fsdp1", forward_prefetch=True),
+    "fsdp1 parallel.limit_all_gathers": _set("fsdp1", limit_all_gathers=False),
+    "fsdp1 parallel.mixed_precision.param_dtype": _mixed("fsdp1", param_dtype="bfloat16"),
+    "fsdp1 parallel.mixed_precision.reduce_dtype": _mixed("fsdp1", reduce_dtype="bfloat16"),
+    "fsdp1 parallel.mixed_precision.buffer_dtype": _mixed("fsdp1", buffer_dtype="bfloat16"),
+    "fsdp1 parallel.mixed_precision.keep_low_precision_grads": _mixed("fsdp1", keep_low_precision_grads=True),
+    "fsdp1 parallel.mixed_precision.cast_forward_inputs": _mixed("fsdp1", cast_forward_inputs=True),
+    "fsdp1 parallel.mixed_precision.cast_root_forward_inputs": _mixed("fsdp1", cast_root_forward_inputs=False),
+    "fsdp1 parallel.cpu_offload": _set("fsdp1", cpu_offload=True),
+    "fsdp1 parallel.sync_module_states": _set("fsdp1", sync_module_states=True),
+    "fsdp2 parallel.shards": _set("fsdp2", shards=2),
+    "fsdp2 parallel.replicas": _set("fsdp2", replicas=2),
+    "fsdp2 parallel.tensor": _set("fsdp2", tensor=2),
+    "fsdp2 parallel.sequence_parallel": _set("fsdp2", tensor=2, sequence_parallel=True),
+    "fsdp2 parallel.loss_parallel": _set("fsdp2", tensor=2, loss_parallel=True),
+    "fsdp2 parallel.reshard_after_forward": _set("fsdp2", reshard_after_forward=False),
+    "fsdp2 parallel.reshard_after_backward": (
         "fsdp2",
-        {"parallel": {"kind": "fsdp2", "shards": 1, "tensor": 2, "sequence_parallel": True}},
+        {**_set("fsdp2", reshard_after_backward=False)[1], "accumulation": ACCUMULATION},
     ),
-    "parallel.reshard_after_forward": (
-        "fsdp2",
-        {"parallel": {"kind": "fsdp2", "shards": 1, "reshard_after_forward": False}},
-    ),
-    "parallel.mixed_precision.param_dtype": (
-        "fsdp2",
-        {"parallel": {"kind": "fsdp2", "shards": 1, "mixed_precision": {"param_dtype": "bfloat16"}}},
-    ),
-    "parallel.mixed_precision.reduce_dtype": (
-        "fsdp2",
-        {"parallel": {"kind": "fsdp2", "shards": 1, "mixed_precision": {"reduce_dtype": "bfloat16"}}},
-    ),
-    "parallel.mixed_precision.output_dtype": (
-        "fsdp2",
-        {"parallel": {"kind": "fsdp2", "shards": 1, "mixed_precision": {"output_dtype": "bfloat16"}}},
-    ),
-    "parallel.mixed_precision.cast_forward_inputs": (
-        "fsdp2",
-        {"parallel": {"kind": "fsdp2", "shards": 1, "mixed_precision": {"cast_forward_inputs": False}}},
-    ),
-    "parallel.cpu_offload": ("fsdp2", {"parallel": {"kind": "fsdp2", "shards": 1, "cpu_offload": True}}),
-    "parallel.unshard_async_op": ("fsdp2", {"parallel": {"kind": "fsdp2", "shards": 1, "unshard_async_op": True}}),
-    "parallel.forward_prefetch": ("fsdp2", {"parallel": {"kind": "fsdp2", "shards": 1, "forward_prefetch": 1}}),
-    "parallel.backward_prefetch": ("fsdp2", {"parallel": {"kind": "fsdp2", "shards": 1, "backward_prefetch": 2}}),
-    "optimizer.kind": ("ddp", {"optimizer": {"kind": "sgd"}}),
-    "optimizer.lr": ("ddp", {"optimizer": {"kind": "adamw", "lr": 0.5}}),
-    "optimizer.betas": ("ddp", {"optimizer": {"kind": "adamw", "betas": [0.5, 0.6]}}),
-    "optimizer.eps": ("ddp", {"optimizer": {"kind": "adamw", "eps": 0.1}}),
-    "optimizer.weight_decay": ("ddp", {"optimizer": {"kind": "adamw", "weight_decay": 0.3}}),
-    "optimizer.foreach": ("ddp", {"optimizer": {"kind": "adamw", "foreach": True}}),
-    "optimizer.fused": ("ddp", {"optimizer": {"kind": "adamw", "fused": True}}),
-    "optimizer.momentum": ("ddp", {"optimizer": {"kind": "sgd", "momentum": 0.9}}),
-    "precision.dtype": ("ddp", {"precision": {"dtype": "bfloat16"}}),
-    "precision.autocast": ("ddp", {"precision": {"autocast": "bfloat16"}}),
-    "gradient_clip_norm": ("ddp", {"gradient_clip_norm": 1.0}),
+    "fsdp2 parallel.mixed_precision.param_dtype": _mixed("fsdp2", param_dtype="bfloat16"),
+    "fsdp2 parallel.mixed_precision.reduce_dtype": _mixed("fsdp2", reduce_dtype="bfloat16"),
+    "fsdp2 parallel.mixed_precision.output_dtype": _mixed("fsdp2", output_dtype="bfloat16"),
+    "fsdp2 parallel.mixed_precision.cast_forward_inputs": _mixed("fsdp2", cast_forward_inputs=False),
+    "fsdp2 parallel.cpu_offload": _set("fsdp2", cpu_offload=True),
+    "fsdp2 parallel.unshard_async_op": _set("fsdp2", unshard_async_op=True),
+    "fsdp2 parallel.forward_prefetch": _set("fsdp2", forward_prefetch=1),
+    "fsdp2 parallel.backward_prefetch": _set("fsdp2", backward_prefetch=2),
+    "fsdp2 parallel.separate_reduce_scatter_group": _set("fsdp2", separate_reduce_scatter_group=True),
+    "fsdp2 parallel.reduce_scatter_max_input_buffers": _set("fsdp2", reduce_scatter_max_input_buffers=2),
+    "fsdp2 parallel.force_sum_reduction": _set("fsdp2", force_sum_reduction=True),
+    "ddp optimizer.kind": ("ddp", {"optimizer": {"kind": "sgd"}}),
+    "ddp optimizer.lr": ("ddp", {"optimizer": {"kind": "adamw", "lr": 0.5}}),
+    "ddp optimizer.betas": ("ddp", {"optimizer": {"kind": "adamw", "betas": [0.5, 0.6]}}),
+    "ddp optimizer.eps": ("ddp", {"optimizer": {"kind": "adamw", "eps": 0.1}}),
+    "ddp optimizer.weight_decay": ("ddp", {"optimizer": {"kind": "adamw", "weight_decay": 0.3}}),
+    "ddp optimizer.foreach": ("ddp", {"optimizer": {"kind": "adamw", "foreach": True}}),
+    "ddp optimizer.fused": ("ddp", {"optimizer": {"kind": "adamw", "fused": True}}),
+    "ddp optimizer.momentum": ("ddp", {"optimizer": {"kind": "sgd", "momentum": 0.9}}),
+    "ddp precision.dtype": ("ddp", {"precision": {"dtype": "bfloat16"}}),
+    "ddp precision.autocast": ("ddp", {"precision": {"autocast": "bfloat16"}}),
+    "ddp gradient_clip_norm": ("ddp", {"gradient_clip_norm": 1.0}),
+    "ddp accumulation.micro_batches": ("ddp", {"accumulation": ACCUMULATION}),
+    "ddp accumulation.sync": ("ddp", {"accumulation": {**ACCUMULATION, "sync": "every"}}),
+    "fsdp1 accumulation.sync": ("fsdp1", {"accumulation": {**ACCUMULATION, "sync": "every"}}),
+    "fsdp2 accumulation.sync": ("fsdp2", {"accumulation": {**ACCUMULATION, "sync": "every"}}),
 }
-NEEDS_TWO_RANKS = {"parallel.replicas", "parallel.shards", "parallel.tensor", "parallel.sequence_parallel"}
+NEEDS_CUDA = {
+    "ddp parallel.mixed_precision.param_dtype": "copies parameters on CUDA streams",
+    "ddp parallel.mixed_precision.reduce_dtype": "copies parameters on CUDA streams",
+    "ddp parallel.mixed_precision.buffer_dtype": "copies parameters on CUDA streams",
+    "fsdp1 parallel.cpu_offload": "pins memory",
+    "fsdp1 parallel.sync_module_states": "wants the module on an accelerator",
+}
+"""Knobs that the plan refuses on CPU (``dtbench.refusals``): set only where there is a device."""
+
+
+def needs_ranks(knob: str) -> bool:
+    """Tell whether a knob can only be set on more than one rank: ``test_traffic`` sets those."""
+    parallel = ASKED[knob][1].get("parallel", {})
+    return any(parallel.get(axis, 1) > 1 for axis in ("replicas", "shards", "tensor"))
 
 
 @pytest.fixture(scope="module")
@@ -98,38 +169,67 @@ def read_receipts(built: Scenario, asked: Scenario) -> dict[str, Receipt]:
     from dtbench.worker.session import make_model, make_train_step
     from dtbench.worker.train import read_training_receipts
 
-    plan = make_plan(built, Machine(cpu_cores=1, cuda_devices=0))
-    model = make_model(built, torch.device("cpu"))
+    device = torch.device("cuda" if built.device == "cuda" else "cpu")
+    plan = make_plan(built, Machine(cpu_cores=1, cuda_devices=1))
+    model = make_model(built, device)
     parallel = parallelize(model, build_mesh(plan), built, plan)
     step = make_train_step(built, parallel, model, Recorder())
-    batches = Batches(built, torch.device("cpu"), rows=slice(None))
+    batches = Batches(built, device, rows=slice(None))
     for number in range(2):
         step.run(batches.make(number))
     receipts = (*parallel.read_receipts(asked.parallel), *read_training_receipts(step, asked))
     return {receipt.knob: receipt for receipt in receipts}
 
 
+def silence(knob: str) -> dict[str, Any]:
+    """Give the sections that ask for everything but the knob."""
+    strategy, sections = ASKED[knob]
+    path = knob.split(" ")[1].split(".")
+    quiet = copy.deepcopy({**BASE[strategy], **sections})
+    if knob == "ddp optimizer.kind":
+        return {**quiet, "optimizer": {"kind": "adamw"}}
+    section: Any = quiet
+    for name in path[:-1]:
+        section = section[name]
+    if path[-1] == "kind":
+        return BASE[strategy]
+    section.pop(path[-1])
+    return BASE[strategy] if needs_ranks(knob) or path[-1] == "reshard_after_backward" else quiet
+
+
 @pytest.mark.usefixtures("lone_group")
 @pytest.mark.parametrize("knob", ASKED)
 def test_a_silenced_knob_disagrees(scenario: Callable[..., Scenario], knob: str) -> None:
-    strategy, sections = ASKED[knob]
-    if knob.startswith("optimizer.") and sections["optimizer"]["kind"] == "sgd" and knob != "optimizer.kind":
-        silenced = scenario(**{**BASE[strategy], "optimizer": {"kind": "sgd"}})
+    if knob in ("ddp parallel.skip_all_reduce_unused_params", "ddp accumulation.micro_batches"):
+        silenced = scenario(**BASE["ddp"])
     else:
-        silenced = scenario(**BASE[strategy])
-    receipt = read_receipts(silenced, scenario(**{**BASE[strategy], **sections}))[knob]
+        silenced = scenario(**silence(knob))
+    strategy, sections = ASKED[knob]
+    receipt = read_receipts(silenced, scenario(**{**BASE[strategy], **sections}))[knob.split(" ")[1]]
     assert receipt.outcome is ReceiptOutcome.DISAGREES, receipt
     assert receipt.asked != receipt.got
 
 
 @pytest.mark.usefixtures("lone_group")
-@pytest.mark.parametrize("knob", [knob for knob in ASKED if knob not in NEEDS_TWO_RANKS])
+@pytest.mark.parametrize("knob", [knob for knob in ASKED if not needs_ranks(knob) and knob not in NEEDS_CUDA])
 def test_a_knob_that_was_set_agrees_or_says_why_it_has_no_effect(scenario: Callable[..., Scenario], knob: str) -> None:
     strategy, sections = ASKED[knob]
+    sections = {**sections, "optimizer": {"kind": "sgd"}} if "keep_low_precision" in knob else sections
     wanted = scenario(**{**BASE[strategy], **sections})
-    receipt = read_receipts(wanted, wanted)[knob]
+    receipt = read_receipts(wanted, wanted)[knob.split(" ")[1]]
     assert receipt.outcome is not ReceiptOutcome.DISAGREES, receipt
     assert receipt.outcome is ReceiptOutcome.AGREES or receipt.note
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("lone_group")
+@pytest.mark.parametrize("knob", NEEDS_CUDA)
+def test_a_knob_that_cpus_refuse_agrees_on_a_device(scenario: Callable[..., Scenario], knob: str) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip(f"needs a CUDA device: torch {NEEDS_CUDA[knob]}")
+    strategy, sections = ASKED[knob]
+    wanted = scenario(**{**BASE[strategy], **sections, "device": "cuda"})
+    assert read_receipts(wanted, wanted)[knob.split(" ")[1]].outcome is ReceiptOutcome.AGREES
 
 
 @pytest.mark.usefixtures("lone_group")
@@ -142,22 +242,43 @@ def test_defaults_agree_with_torchs_own(scenario: Callable[..., Scenario]) -> No
 
 def test_every_knob_of_the_schema_has_a_receipt() -> None:
     def knobs(record: Any, prefix: str) -> set[str]:
-        return {f"{prefix}.{name}" for name in record.model_fields if name != "kind" and name != "mixed_precision"}
+        nested = {"mixed_precision", "comm_hook"}
+        return {f"{prefix}.{name}" for name in record.model_fields if name != "kind" and name not in nested}
 
-    wanted = {
-        "optimizer.kind",
-        "gradient_clip_norm",
-        *knobs(Precision, "precision"),
-        *knobs(Fsdp2MixedPrecision, "parallel.mixed_precision"),
-    }
-    wanted |= knobs(Ddp, "parallel") | knobs(Fsdp2, "parallel") | knobs(AdamW, "optimizer") | knobs(Sgd, "optimizer")
-    assert wanted == set(ASKED)
+    wanted = {"ddp optimizer.kind", "ddp gradient_clip_norm", "ddp parallel.comm_hook.kind"}
+    for record, prefix in (
+        (Ddp, "ddp parallel"),
+        (DdpMixedPrecision, "ddp parallel.mixed_precision"),
+        (PowerSgd, "ddp parallel.comm_hook"),
+        (Fsdp1, "fsdp1 parallel"),
+        (Fsdp1MixedPrecision, "fsdp1 parallel.mixed_precision"),
+        (Fsdp2, "fsdp2 parallel"),
+        (Fsdp2MixedPrecision, "fsdp2 parallel.mixed_precision"),
+        (AdamW, "ddp optimizer"),
+        (Sgd, "ddp optimizer"),
+        (Precision, "ddp precision"),
+        (Accumulation, "ddp accumulation"),
+    ):
+        wanted |= knobs(record, prefix)
+    assert wanted <= set(ASKED)
+    assert {knob for knob in ASKED if knob not in wanted} == {"fsdp1 accumulation.sync", "fsdp2 accumulation.sync"}
 
 
 def test_prefetch_without_async_unshard_is_said_to_have_no_effect_on_gloo(
     scenario: Callable[..., Scenario], lone_group: None
 ) -> None:
-    sections = ASKED["parallel.forward_prefetch"][1]
+    sections = ASKED["fsdp2 parallel.forward_prefetch"][1]
     receipt = read_receipts(scenario(**sections), scenario(**sections))["parallel.forward_prefetch"]
     assert receipt.outcome is ReceiptOutcome.NO_EFFECT
     assert "unshard_async_op" in receipt.note
+
+
+def test_a_knob_that_torch_lacks_is_refused_by_name_and_version() -> None:
+    from dtbench.worker.parallelize.knobs import require_arguments, require_methods
+
+    def older(bucket_cap_mb: float) -> None: ...
+
+    with pytest.raises(MissingError, match=rf"torch {re.escape(torch.__version__)} .*parallel.batched_grad_copy"):
+        require_arguments(older, ["bucket_cap_mb", "batched_grad_copy"], "parallel")
+    with pytest.raises(MissingError, match=r"parallel\.separate_reduce_scatter_group"):
+        require_methods(object, [("separate_reduce_scatter_group", "set_separate_reduce_scatter_group")], "parallel")

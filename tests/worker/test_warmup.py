@@ -105,3 +105,35 @@ def test_all_ranks_end_at_the_same_step_by_the_slowest(scenario: Callable[..., S
     for thread in threads:
         thread.join(20)
     assert ends[0] == ends[1] > 8
+
+
+@pytest.mark.parametrize("leaver", [0, 1])
+def test_a_rank_that_leaves_ends_warm_up_for_all(scenario: Callable[..., Scenario], leaver: int) -> None:
+    plan = make_plan(scenario(), Machine(cpu_cores=2, cuda_devices=0))
+    store, ends = DictStore(), dict[int, WarmupEnd | None]()
+
+    def rank(number: int) -> None:
+        judge = WarmupJudge(plan, number, store)
+        for _ in range(3):
+            assert judge.judge(100, "same") is None
+        if number == leaver:
+            judge.leave()
+        else:
+            ends[number] = judge.judge(100, "same")
+
+    threads = [threading.Thread(target=rank, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    stayed = ends[1 - leaver]
+    assert stayed is not None
+    assert not stayed.settled
+    assert stayed.reason == f"rank {leaver} left the loop after 3 steps, before warm-up had ended"
+
+
+def test_a_reason_claims_no_communication_that_nobody_saw(plan: Plan) -> None:
+    judge = WarmupJudge(plan, 0, DictStore(), sees_communication=False)
+    ends = [judge.judge(100, ()) for _ in range(8)]
+    assert ends[-1] is not None
+    assert ends[-1].reason == "step time shows no change point"

@@ -61,18 +61,29 @@ def register_named_gloo(recorder: Recorder) -> str:
         inner = dist.ProcessGroup(store, rank, size)
         inner._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
         inner._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, gloo)
-        return group_class(inner, rank, size)
+        return group_class(inner, recorder, rank, size)
 
     dist.Backend.register_backend(BACKEND_NAME, create, devices=["cpu"])
     _name_waits(recorder, waits)
     return BACKEND_NAME
 
 
+def is_registered() -> bool:
+    """Tell whether ``torch.distributed`` knows the backend already."""
+    return BACKEND_NAME in dist.Backend.backend_list
+
+
+def find_recorder(group: dist.ProcessGroup) -> Recorder | None:
+    """Give the recorder that a group tells about its collectives; None for a group of any other backend."""
+    return group.recorder if isinstance(group, _Group) else None
+
+
 class _Group(dist.ProcessGroup):
     """What torch asks of a group beside collectives, answered for a real group inside."""
 
-    def __init__(self, inner: dist.ProcessGroup, rank: int, size: int) -> None:
+    def __init__(self, inner: dist.ProcessGroup, recorder: Recorder, rank: int, size: int) -> None:
         super().__init__(rank, size)
+        self.recorder = recorder
         self._inner = inner
         self._size = size
         self._name = ""

@@ -1,0 +1,22 @@
+"""The milestones of a rank, beside its journal: what it did when, in words."""
+
+import time
+from pathlib import Path
+
+from dtbench.store.journal import JournalWriter
+from dtbench.store.records import EventLine
+
+
+class Events:
+    """Milestones of this rank as JSON lines; each is a sign of life too."""
+
+    def __init__(self, path: Path, journal: JournalWriter) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path, self._journal = path, journal
+
+    def say(self, event: str, detail: str = "") -> None:
+        """Append one line; called between steps only."""
+        now = time.time_ns()
+        self._journal.touch(now)
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(EventLine(unix_ns=now, event=event, detail=detail).model_dump_json() + "\n")

@@ -1,0 +1,115 @@
+"""What the process groups of a person's own loop carry: mesh axes as given, or as meshes and models tell."""
+
+import gc
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+from torch.nn.parallel import DistributedDataParallel
+
+from dtbench.errors import CaptureError
+from dtbench.store.records import OverlapPossible, OwnAxis, Traffic
+from dtbench.vocabulary import Axis, Purpose, axis_named
+from dtbench.worker.own_peers import list_groups
+
+
+def read_axes(mesh: Any) -> dict[str, str]:
+    """Give the name of the mesh axis of each group, by torch's name of the group, as a person gave them.
+
+    Raises:
+        CaptureError: it is no mesh, or one without names.
+    """
+    if mesh is None:
+        return {}
+    if isinstance(mesh, Mapping):
+        return {group.group_name: str(name) for name, group in mesh.items()}
+    if not isinstance(mesh, DeviceMesh):
+        raise CaptureError("dtbench.capture: mesh must be a DeviceMesh or a mapping of names to process groups")
+    names = mesh.mesh_dim_names
+    if not names:
+        raise CaptureError(
+            "dtbench.capture: the mesh has no names; "
+            "make it with init_device_mesh(..., mesh_dim_names=('replicate', ...))"
+        )
+    return {mesh.get_group(name).group_name: name for name in names}
+
+
+def find_names(given: Mapping[str, str]) -> dict[str, str]:
+    """Give the name of the mesh axis of each group that has one: as given, else as a mesh or a wrapped model says.
+
+    These are looked for among all live objects (a tenth of a second): whoever made them need not pass them on. A name
+    that dtbench knows goes before one that it does not, a mesh before a model.
+    """
+    names = {group.group_name: name for name, group in list_groups() if axis_named(name) is not None}
+    live = [thing for thing in gc.get_objects() if issubclass(type(thing), _TELLING)]
+    for kind in _TELLING:
+        for thing in live:
+            if issubclass(type(thing), kind):
+                for name, group in _say(thing):
+                    if axis_named(names.get(group.group_name, "")) is None:
+                        names[group.group_name] = name
+    return {**names, **given}
+
+
+_TELLING: Final = (DeviceMesh, FSDPModule, FullyShardedDataParallel, DistributedDataParallel)
+
+
+def _say(thing: Any) -> Iterator[tuple[str, dist.ProcessGroup]]:
+    """Give the axes that a mesh or a model tells, and the group of each."""
+    match thing:
+        case DeviceMesh():
+            with suppress(RuntimeError):  # a mesh without process groups
+                yield from [(name, thing.get_group(name)) for name in thing.mesh_dim_names or ()]
+        case FSDPModule():
+            state = thing._get_fsdp_state()
+            for parameters in getattr(state, "_fsdp_param_groups", None) or [state._fsdp_param_group]:  # 2.13, before
+                info = getattr(parameters, "mesh_info", None)
+                yield from _present(info, shard="shard_process_group", replicate="replicate_process_group")
+        case FullyShardedDataParallel():
+            yield from _present(thing, shard="process_group", replicate="_inter_node_pg")
+        case DistributedDataParallel():
+            yield from _present(thing, replicate="process_group")
+
+
+def _present(thing: Any, **attributes: str) -> Iterator[tuple[str, dist.ProcessGroup]]:
+    for axis, attribute in attributes.items():
+        group = getattr(thing, attribute, None)
+        if group is not None:
+            yield axis, group
+
+
+def known_axes(names: Mapping[str, str]) -> dict[str, Axis]:
+    """Give the axis of each group whose name tells one."""
+    return {group: axis for group, name in names.items() if (axis := axis_named(name)) is not None}
+
+
+def name_mesh(names: Mapping[str, str]) -> tuple[OwnAxis, ...]:
+    """Give the axes of this rank's groups."""
+    sizes = {group.group_name: group.size() for _, group in list_groups()}
+    found = {
+        name: OwnAxis(name=name, axis=axis_named(name), size=sizes[group])
+        for group, name in names.items()
+        if group in sizes
+    }
+    return tuple(found.values())
+
+
+def read_overlap(traffic: Iterable[Traffic]) -> Iterator[OverlapPossible]:
+    """Say for each purpose whether it was issued so that it can run beside compute, where that can be told.
+
+    What is issued synchronously cannot. What is not can only where nobody needs it at once: gradients and parameters.
+    """
+    by_purpose: dict[Purpose, list[Traffic]] = {}
+    for item in traffic:
+        by_purpose.setdefault(item.purpose, []).append(item)
+    for purpose, items in by_purpose.items():
+        count, asynchronous = sum(item.count for item in items), sum(item.count_async for item in items)
+        if asynchronous == 0:
+            reason = "issued synchronously, the rank stands still until it is over"
+            yield OverlapPossible(purpose=purpose, possible=False, reason=reason)
+        elif purpose in (Purpose.GRAD_REDUCE, Purpose.UNSHARD):
+            reason = f"{asynchronous} of {count} issued asynchronously"
+            yield OverlapPossible(purpose=purpose, possible=True, reason=reason)

@@ -1,0 +1,434 @@
+"""A person's own training loop, measured like dtbench's: same phases, same files, no scenario and no plan.
+
+::
+
+    with capture(...) as step:        step()   step() ...            step() ...    step()    step() ...    more steps
+                                      |-- WARMUP until settled --|-- MEASURED --|-untimed-|-- PROFILED --|  untouched
+
+The loop belongs to the person; ``OwnSteps`` is a coroutine beside it that is resumed when a step begins and when it
+ends. After the last PROFILED step everything is on disk, the hooks are gone, and training may go on.
+"""
+
+import os
+import socket
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import torch
+from pydantic import ValidationError
+from torch.profiler import record_function
+
+from dtbench.errors import CaptureError, StoreError
+from dtbench.ranges import STEP_PREFIX
+from dtbench.scenario.schema import Profiler
+from dtbench.store.journal import JournalWriter, RankState, read_journal
+from dtbench.store.records import OwnLoop, RankFailure, RankRecord, WarmupEnd
+from dtbench.store.write import write_record
+from dtbench.vocabulary import DeviceKind, Phase, Region
+from dtbench.worker.capture import capture, read_profiler_receipts
+from dtbench.worker.clock import CudaClock, HostClock, Reading
+from dtbench.worker.events import Events
+from dtbench.worker.network.named_gloo import BACKEND_NAME, is_registered, register_named_gloo
+from dtbench.worker.own_axes import find_names, known_axes, name_mesh, read_axes, read_overlap
+from dtbench.worker.own_peers import Peers, describe_groups, find_peers
+from dtbench.worker.own_regions import RegionMarks, are_watched, watch_regions
+from dtbench.worker.own_run import OwnRun, begin_run
+from dtbench.worker.recorder import Issue, Recorder, summarize_issues
+from dtbench.worker.session import bucket_bytes, process_start_unix_ns, read_memory
+from dtbench.worker.steps import StepTimer
+from dtbench.worker.warmup import WarmupJudge
+
+_Batch = TypeVar("_Batch")
+
+MIN_WARMUP_STEPS: Final = 8
+PATIENCE: Final = timedelta(minutes=5)
+"""How long rank 0 waits, at the end, for a rank that shows nothing."""
+
+NAME_YOUR_GLOO: Final = (
+    "collectives are recognised by where they were issued: gloo tells neither their group nor what waits for them; "
+    "dist.init_process_group(dtbench.named_gloo()) in your script lets dtbench name them"
+)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a person asked for, see ``dtbench.capture``."""
+
+    results: Path
+    name: str | None
+    mesh: Any
+    tokens_per_step: int | None
+    max_warmup_steps: int
+    measured_steps: int
+    profiled_steps: int
+    profiler: Mapping[str, bool] | None
+
+
+@contextmanager
+def capture_loop(wanted: Wanted) -> Iterator["OwnSteps"]:
+    """Measure the steps of the loop inside; see ``dtbench.capture``.
+
+    Raises:
+        CaptureError: this program cannot be measured as it is written.
+        StoreError: a rank cannot write its results.
+    """
+    _check(wanted)
+    settings = _read_profiler(wanted)
+    peers = find_peers()
+    if are_watched():
+        raise CaptureError("dtbench.capture is open already; leave the first, or let it see all its steps")
+    names = read_axes(wanted.mesh)
+    run = begin_run(wanted.results, wanted.name, _describe(wanted, peers), peers)
+    capacity = wanted.max_warmup_steps + wanted.measured_steps + wanted.profiled_steps + 1
+    with _open_journal(run, peers, capacity) as journal:
+        steps = OwnSteps(run, peers, journal, names, settings)
+        try:
+            yield steps
+        except BaseException as error:
+            steps.fail(error)
+            raise
+        else:
+            steps.leave()
+
+
+def _open_journal(run: OwnRun, peers: Peers, capacity: int) -> JournalWriter:
+    path = run.launch.journal(peers.rank)
+    try:
+        return JournalWriter(path, rank=peers.rank, pid=os.getpid(), capacity=capacity)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be written ({error.strerror}); free some space") from error
+
+
+def name_gloo() -> str:
+    """Make the named gloo known, once in a process; see ``dtbench.named_gloo``."""
+    return BACKEND_NAME if is_registered() else register_named_gloo(Recorder(is_recording=False))
+
+
+class OwnSteps:
+    """The steps of a person's loop: ``with step(): ...`` around each, until ``step.is_done``."""
+
+    def __init__(
+        self, run: OwnRun, peers: Peers, journal: JournalWriter, names: dict[str, str], settings: Profiler
+    ) -> None:
+        self._run, self._peers, self._journal, self._names, self._settings = run, peers, journal, names, settings
+        self._recorder = peers.recorder or Recorder()
+        self._recorder.is_recording = True
+        self._recorder.on_region = lambda region: journal.beat(region, time.time_ns())
+        self._recorder.on_issue = journal.count_issue
+        self._events = Events(run.launch.events(peers.rank), journal)
+        self._marks = RegionMarks(self._recorder)
+        self._hooks = ExitStack()
+        self._hooks.callback(_silence, self._recorder)
+        self._lacking = self._hooks.enter_context(watch_regions(self._marks))
+        self._timer = StepTimer(self._recorder, journal, self._make_clock())
+        self._judge = WarmupJudge(run.loop, peers.rank, peers.store, sees_communication=peers.recorder is not None)
+        self._trace = run.launch.trace(peers.rank, time.time_ns())
+        self._phase, self._number = Phase.WARMUP, 0
+        self._time_to_first_step_ns = 0
+        self._warmup: WarmupEnd | None = None
+        self._issues: list[tuple[Issue, ...]] = []
+        self._buckets: list[tuple[int, ...]] = []
+        self._is_open = self._is_broken = self._is_left = False
+        self.is_done = False
+        """Every step was seen and everything is on disk; further steps run as if dtbench were not there."""
+        journal.begin(time.time_ns())
+        self._events.say("started", f"pid {os.getpid()}")
+        self._script = self._phases()
+        next(self._script)
+
+    @property
+    def folder(self) -> Path:
+        """The run folder."""
+        return self._run.folder.path
+
+    def __call__(self) -> AbstractContextManager[None]:
+        """Put ``with step():`` around everything that is one training step, and nothing else."""
+        return self._step()
+
+    def batches(self, loader: Iterable[_Batch]) -> Iterator[_Batch]:
+        """Give the loader's batches, the body of the loop being one step each, until every step was seen.
+
+        Fetching a batch lies between steps and is in no number.
+        """
+        for batch in loader:
+            self._begin()
+            yield batch
+            self._end()
+            if self.is_done:
+                return
+
+    def region(self, region: str) -> AbstractContextManager[None]:
+        """Say that what is inside is ``forward``, ``backward`` or ``optimizer``, where dtbench cannot see it.
+
+        Raises:
+            CaptureError: there is no such region.
+        """
+        if region not in tuple(Region):
+            raise CaptureError(f"there is no region {region!r}; a step has {', '.join(Region)}")
+        return self._marks.inside(Region(region))
+
+    @contextmanager
+    def _step(self) -> Iterator[None]:
+        self._begin()
+        try:
+            yield
+        except BaseException:
+            self._is_broken = True
+            raise
+        self._end()
+
+    def _begin(self) -> None:
+        if self.is_done:
+            return
+        if self._is_broken:
+            raise CaptureError(f"step {self._number} raised; what comes after it cannot be measured")
+        if self._is_open:
+            raise CaptureError(f"step {self._number} has not ended, and another begins; leave `with step():` first")
+        if self._is_left:
+            raise CaptureError("this dtbench.capture has ended; its steps can only be used inside it")
+        self._is_open = True
+        next(self._script)
+
+    def _end(self) -> None:
+        if not self._is_open:
+            return
+        try:
+            next(self._script)
+        except StopIteration:
+            self.is_done = True
+        self._is_open = False
+
+    def _phases(self) -> Generator[None, None, None]:
+        """Run beside the person's loop: it yields while that prepares a step, and again while it runs one."""
+        loop = self._run.loop
+        yield from self._warm_up()
+        if loop.device is DeviceKind.CUDA:
+            torch.cuda.reset_peak_memory_stats()
+        self._events.say("measuring", f"{loop.measured_steps} steps")
+        reading = None
+        for _ in range(loop.measured_steps):
+            reading = yield from self._one(Phase.MEASURED)
+            self._issues.append(self._recorder.step_issues())
+        self._timer.settle(reading)
+        self._events.say("profiling", f"{loop.profiled_steps} steps")
+        with capture(loop.device, self._recorder, self._trace, self._settings):
+            yield from self._one(None)  # pays for the profiler's start
+            for _ in range(loop.profiled_steps):
+                reading = yield from self._one(Phase.PROFILED)
+            self._timer.settle(reading)
+            self._journal.set_state(RankState.FINISHING, time.time_ns())
+        self._conclude()
+
+    def _one(self, phase: Phase | None) -> Generator[None, None, Reading | None]:
+        """Let the person run one step; ``None``: an untimed one, which gets no number."""
+        yield
+        named = record_function(f"{STEP_PREFIX}{self._number}") if phase is Phase.PROFILED else nullcontext()
+        with named:
+            if phase is not None:
+                self._phase = phase
+                self._timer.begin(phase, self._number)
+            self._marks.begin_step()
+            yield
+            reading = None if phase is None else self._timer.end(phase, self._number)
+            self._marks.end_step()
+        self._number += phase is not None
+        return reading
+
+    def _warm_up(self) -> Generator[None, None, None]:
+        while self._warmup is None:
+            reading = self._timer.settle((yield from self._one(Phase.WARMUP)))
+            issues = self._recorder.step_issues()
+            if self._number == 1:
+                self._time_to_first_step_ns = time.time_ns() - process_start_unix_ns()
+                self._names = find_names(self._names)  # now every model is wrapped that a step needs
+                self._recorder.axes.update(known_axes(self._names))
+            self._buckets.append(bucket_bytes(issues))
+            self._warmup = self._judge.judge(reading.duration_ns if reading else 0, issues)
+        self._events.say("warm-up ended", self._warmup.reason)
+
+    def _make_clock(self) -> HostClock | CudaClock:
+        loop = self._run.loop
+        if loop.device is DeviceKind.CPU:
+            return HostClock()
+        return CudaClock(torch.cuda, capacity=max(loop.measured_steps, loop.profiled_steps, 1))
+
+    def _conclude(self) -> None:
+        """Every step was seen: put everything on disk, and let training go on undisturbed."""
+        self._hooks.close()
+        receipts = read_profiler_receipts(self._trace, self._run.loop.device, self._settings)
+        self._write_record(self._make_record().model_copy(update={"receipts": receipts}))
+        self._peers.say_left("")
+        if self._peers.rank == 0:
+            self._close(None)
+
+    def leave(self) -> None:
+        """The person's loop has ended; where that is too early, keep what there is and say so."""
+        if self.is_done:
+            return
+        reason = self._why_short()
+        self._stop(reason)
+        if self._peers.rank == 0:
+            self._close(reason)
+            warnings.warn(f"dtbench.capture: {reason}; what was measured is kept in {self.folder}", stacklevel=4)
+
+    def fail(self, error: BaseException) -> None:
+        """The person's loop raised: record where and what; never hides the error itself."""
+        if self.is_done:
+            return
+        said = "".join(traceback.format_exception_only(error)).strip()
+        reason = f"raised in step {self._number} ({self._phase}): {said}"
+        failure = RankFailure(
+            rank=self._peers.rank,
+            what="raised",
+            last_step=self._number,
+            last_phase=str(self._phase),
+            last_region=None if self._recorder.region is None else str(self._recorder.region),
+            last_lines=tuple("".join(traceback.format_exception(error)).splitlines()[-20:]),
+        )
+        with suppress(Exception):  # whatever fails now is an effect of the error that is on its way
+            self._stop(reason)
+            self._record_end(f"rank {self._peers.rank} {reason}", (failure,))
+
+    def _stop(self, reason: str) -> None:
+        """Take the hooks out, keep what was found out, tell the others."""
+        self._is_left = True
+        self._script.close()
+        self._hooks.close()
+        self._events.say("failed", reason)
+        if self._warmup is None:
+            self._judge.leave()
+        if self._time_to_first_step_ns:
+            self._write_record(self._make_record())
+        self._peers.say_left(reason)
+
+    def _why_short(self) -> str:
+        loop = self._run.loop
+        return (
+            f"the loop ended after {self._number} steps, in {self._phase}; dtbench needs "
+            f"{loop.min_warmup_steps} to {loop.max_warmup_steps} to warm up, {loop.measured_steps} MEASURED, "
+            f"one untimed and {loop.profiled_steps} PROFILED"
+        )
+
+    def _close(self, reason: str | None) -> None:
+        """Wait for what the other ranks say, then say how the run ended; on rank 0 only."""
+        reasons = [reason or ""]
+        for rank in range(1, self._peers.size):
+            said = self._peers.hear_left(rank, PATIENCE)
+            silent = f"said nothing for {PATIENCE.seconds} s; it was last in {self._place(rank)}"
+            reasons.append(silent if said is None else said)
+        self._record_end(join_reasons(reasons), ())
+
+    def _place(self, rank: int) -> str:
+        with suppress(StoreError):
+            view = read_journal(self._run.launch.journal(rank))
+            if view is not None and view.step is not None:
+                return f"step {view.step} ({view.phase}, {view.region or 'between regions'})"
+        return "no step"
+
+    def _record_end(self, reason: str | None, failures: tuple[RankFailure, ...]) -> None:
+        if self._peers.is_first("closed"):
+            mesh = name_mesh(self._names)
+            loop = self._run.loop.model_copy(update={"mesh": mesh, "notes": self._notes()})
+            self._run.with_loop(loop).close(reason, failures)
+
+    def _write_record(self, record: RankRecord) -> None:
+        write_record(self._run.launch.rank_record(self._peers.rank), record)
+        self._journal.set_state(RankState.DONE, time.time_ns())
+        self._events.say("results written")
+
+    def _make_record(self) -> RankRecord:
+        issues = self._issues[-1] if self._issues else ()
+        traffic = summarize_issues(issues)
+        unsettled = WarmupEnd(steps=self._number, settled=False, reason="the loop ended before warm-up did")
+        device = torch.device("cuda" if self._run.loop.device is DeviceKind.CUDA else "cpu")
+        return RankRecord(
+            rank=self._peers.rank,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            time_to_first_step_ns=self._time_to_first_step_ns,
+            memory=read_memory(device),
+            warmup=self._warmup or unsettled,
+            correctness=None,
+            losses=(),
+            receipts=(),
+            traffic=traffic,
+            traffic_is_stable=len(set(self._issues)) <= 1,
+            overlap_possible=tuple(read_overlap(traffic)),
+            process_groups=describe_groups(self._names),
+            bucket_bytes_per_step=(*self._buckets, bucket_bytes(issues)),
+            fsdp_units=(),
+        )
+
+    def _notes(self) -> tuple[str, ...]:
+        lacking = (f"this torch has no {name}: the region is not known there" for name in self._lacking)
+        is_mute = self._peers.backend == "gloo" and self._peers.recorder is None and self._peers.size > 1
+        return (*self._run.loop.notes, *lacking, *([NAME_YOUR_GLOO] if is_mute else []))
+
+
+def join_reasons(reasons: Sequence[str]) -> str | None:
+    """Put what the ranks say into one text, equal words once; None: every rank saw all its steps.
+
+    >>> join_reasons(["", "the loop ended"])
+    'rank 1: the loop ended'
+    """
+    ranks: dict[str, list[int]] = {}
+    for rank, reason in enumerate(reasons):
+        if reason:
+            ranks.setdefault(reason, []).append(rank)
+    if any(len(saying) == len(reasons) for saying in ranks.values()):
+        return reasons[0]
+    lines = [
+        f"rank{'s' if len(saying) > 1 else ''} {', '.join(map(str, saying))}: {reason}"
+        for reason, saying in ranks.items()
+    ]
+    return "\n".join(lines) or None
+
+
+def _silence(recorder: Recorder) -> None:
+    """Let the named backend's recorder, which lives as long as the process group, keep nothing more."""
+    recorder.begin_step()
+    recorder.enter(None)
+    recorder.is_recording = False
+    recorder.on_region, recorder.on_issue = Recorder().on_region, Recorder().on_issue
+
+
+def _describe(wanted: Wanted, peers: Peers) -> OwnLoop:
+    return OwnLoop(
+        script=Path(sys.argv[0]).name or "python",
+        device=peers.device,
+        backend=peers.backend,
+        mesh=(),
+        ranks=peers.size,
+        min_warmup_steps=MIN_WARMUP_STEPS,
+        max_warmup_steps=wanted.max_warmup_steps,
+        measured_steps=wanted.measured_steps,
+        profiled_steps=wanted.profiled_steps,
+        tokens_per_step=wanted.tokens_per_step,
+        notes=(),
+    )
+
+
+def _check(wanted: Wanted) -> None:
+    least = {"max_warmup_steps": MIN_WARMUP_STEPS, "measured_steps": 4, "profiled_steps": 1, "tokens_per_step": 1}
+    for name, minimum in least.items():
+        value = getattr(wanted, name)
+        if value is not None and (not isinstance(value, int) or value < minimum):
+            raise CaptureError(f"dtbench.capture: {name}={value!r} must be a whole number of at least {minimum}")
+
+
+def _read_profiler(wanted: Wanted) -> Profiler:
+    try:
+        return Profiler.model_validate(dict(wanted.profiler or {}))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "its options"
+        known = ", ".join(Profiler.model_fields)
+        raise CaptureError(f"dtbench.capture: profiler, {where}: {first['msg']}; it knows {known}") from error

@@ -1,0 +1,472 @@
+"""A person's own loop: the same run folder as ``dtbench run``, whatever the loop does; no hook stays behind."""
+
+import gc
+import math
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
+
+import dtbench
+from dtbench.analyze.run import analyze_run, summarize_run
+from dtbench.analyze.summary import CellSummary, RunSummary
+from dtbench.errors import CaptureError, StoreError
+from dtbench.report.publish import publish
+from dtbench.report.server import has_event_files
+from dtbench.report.text import render_run
+from dtbench.store.layout import RunFolder
+from dtbench.store.read import read_launch, read_rank_records, read_run, read_steps
+from dtbench.store.records import OwnLoop, RunStatus, Traffic
+from dtbench.vocabulary import Axis, DeviceKind, Operation, Phase, Purpose, Region
+from dtbench.worker import own_run
+from dtbench.worker.own_axes import find_names, known_axes, name_mesh, read_overlap
+from dtbench.worker.own_loop import join_reasons
+from dtbench.worker.own_peers import Peers, Said
+from dtbench.worker.own_regions import RegionMarks, watch_regions
+from dtbench.worker.recorder import Recorder
+
+SCRIPT = Path(__file__).parent / "own_loop.py"
+FEW: dict[str, Any] = {"name": "mine", "max_warmup_steps": 8, "measured_steps": 4, "profiled_steps": 2}
+ALL_STEPS = 8 + 4 + 1 + 2
+
+
+def the_run(results: Path) -> Path:
+    (folder,) = results.glob("*/*")
+    return folder
+
+
+def summarize(results: Path) -> tuple[RunSummary, CellSummary]:
+    summary = summarize_run(the_run(results))
+    (cell,) = summary.cells
+    return summary, cell
+
+
+def say(summary: RunSummary) -> str:
+    from rich.console import Console
+
+    console = Console(width=200)
+    with console.capture() as captured:
+        console.print(render_run(summary))
+    return captured.get()
+
+
+@pytest.fixture
+def train() -> Callable[[], None]:
+    model = torch.nn.Linear(32, 32)
+    optimizer = torch.optim.SGD(model.parameters())
+
+    def run() -> None:
+        model(torch.ones(4, 32)).sum().backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return run
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind() -> Iterator[None]:
+    before = torch.autograd._engine_run_backward
+    yield
+    assert torch.autograd._engine_run_backward is before
+
+
+def test_a_single_process_gives_a_complete_run_with_a_full_report(tmp_path: Path, train: Callable[[], None]) -> None:
+    seen = 0
+    with dtbench.capture(tmp_path, tokens_per_step=1000, **FEW) as step:
+        while not step.is_done:
+            with step():
+                train()
+            seen += 1
+        assert step.folder == the_run(tmp_path)
+    assert seen == ALL_STEPS
+    summary, cell = summarize(tmp_path)
+    assert (summary.status, cell.step_time.count, len(cell.ranks)) == (RunStatus.COMPLETE, 4, 1)
+    assert cell.tokens_per_second == pytest.approx(1000e9 / cell.step_time.median)
+    assert cell.ranks[0].compute_ns > 0
+    assert cell.ranks[0].steps == 2
+    phases = read_steps(RunFolder(summary_path(summary)).launch("mine", 0))["phase"].tolist()
+    assert phases == ["WARMUP"] * 8 + ["MEASURED"] * 4 + ["PROFILED"] * 2
+    assert isinstance(cell.plan, OwnLoop)
+    words = say(summary)
+    assert "none: your own loop" in words
+    assert "not checked: your own loop" in words
+    assert "= plan" not in words
+    publish(summary)
+    assert has_event_files(RunFolder(summary_path(summary)).tensorboard)
+    assert RunSummary.model_validate_json(summary.model_dump_json()).cells[0].scenario is None
+
+
+def summary_path(summary: RunSummary) -> Path:
+    return Path(summary.path)
+
+
+def test_the_loop_over_batches_ends_by_itself(tmp_path: Path, train: Callable[[], None]) -> None:
+    with dtbench.capture(tmp_path, **FEW) as step:
+        batches = []
+        for batch in step.batches(range(1000)):
+            train()
+            batches.append(batch)
+    assert batches == list(range(ALL_STEPS))
+    assert summarize(tmp_path)[0].status is RunStatus.COMPLETE
+
+
+def test_steps_after_the_last_run_as_if_dtbench_were_not_there(tmp_path: Path, train: Callable[[], None]) -> None:
+    ordinary = torch.autograd._engine_run_backward
+    with dtbench.capture(tmp_path, **FEW) as step:
+        for number in range(ALL_STEPS + 3):
+            with step():
+                train()
+            if step.is_done:
+                assert torch.autograd._engine_run_backward is ordinary
+                assert read_run(the_run(tmp_path)).status is RunStatus.COMPLETE, f"on disk at once, step {number}"
+    with step():
+        train()
+    assert len(read_steps(RunFolder(the_run(tmp_path)).launch("mine", 0))) == ALL_STEPS - 1
+
+
+def test_an_error_after_the_last_step_leaves_the_run_complete(tmp_path: Path, train: Callable[[], None]) -> None:
+    def fail_late() -> None:
+        with dtbench.capture(tmp_path, **FEW) as step:
+            for _ in step.batches(range(1000)):
+                train()
+            raise RuntimeError("later")
+
+    with pytest.raises(RuntimeError, match="later"):
+        fail_late()
+    assert read_run(the_run(tmp_path)).status is RunStatus.COMPLETE
+
+
+def test_a_loop_that_raises_is_recorded_with_step_and_reason(tmp_path: Path, train: Callable[[], None]) -> None:
+    def fail_in_step_9() -> None:
+        with dtbench.capture(tmp_path, **FEW) as step:
+            for number in step.batches(range(1000)):
+                train()
+                if number == 9:
+                    raise RuntimeError("planted")
+
+    with pytest.raises(RuntimeError, match="planted"):
+        fail_in_step_9()
+    summary, cell = summarize(tmp_path)
+    assert summary.status is RunStatus.FAILED
+    assert summary.reason == "rank 0 raised in step 9 (MEASURED): RuntimeError: planted"
+    assert cell.step_time.count == 1, "what was measured is kept"
+    (failure,) = read_launch(RunFolder(the_run(tmp_path)).launch("mine", 0)).failures
+    assert (failure.rank, failure.last_step, failure.last_region) == (0, 9, "forward")
+    assert any("fail_in_step_9" in line for line in failure.last_lines)
+
+
+@pytest.mark.parametrize(("steps", "phase"), [(0, "WARMUP"), (3, "WARMUP"), (10, "MEASURED"), (14, "PROFILED")])
+def test_a_loop_that_is_too_short_warns_and_keeps_what_there_is(
+    tmp_path: Path, train: Callable[[], None], steps: int, phase: str
+) -> None:
+    def run_short() -> None:
+        with dtbench.capture(tmp_path, **FEW) as step:
+            for _ in step.batches(range(steps)):
+                train()
+
+    finished = min(steps, steps - (steps > 12))  # the untimed one is no step of a phase
+    with pytest.warns(UserWarning, match=rf"the loop ended after {finished} steps, in {phase}; dtbench needs 8 to 8"):
+        run_short()
+    summary, cell = summarize(tmp_path)
+    assert summary.status is RunStatus.FAILED
+    assert cell.step_time.count == max(0, min(4, steps - 8))
+    assert math.isnan(cell.hidden_fraction)
+    assert "This run FAILED: the loop ended" in say(summary)
+
+
+def test_a_step_inside_a_step_is_refused(tmp_path: Path, train: Callable[[], None]) -> None:
+    with (
+        pytest.raises(CaptureError, match="step 0 has not ended, and another begins"),
+        dtbench.capture(tmp_path, **FEW) as step,
+        step(),
+        step(),
+    ):
+        pass
+    assert read_run(the_run(tmp_path)).status is RunStatus.FAILED
+
+
+def test_a_step_that_raised_cannot_be_swallowed(tmp_path: Path) -> None:
+    def swallow() -> None:
+        with dtbench.capture(tmp_path, **FEW) as step:
+            for _ in range(2):
+                try:
+                    with step():
+                        list[int]().pop()
+                except IndexError:
+                    pass
+
+    with pytest.raises(CaptureError, match="step 0 raised"):
+        swallow()
+
+
+def test_a_step_after_a_capture_that_ended_early_is_refused(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="the loop ended"), dtbench.capture(tmp_path, **FEW) as step:
+        pass
+    with pytest.raises(CaptureError, match="has ended"), step():
+        pass
+
+
+def test_a_capture_inside_a_capture_is_refused(tmp_path: Path) -> None:
+    with (
+        pytest.raises(CaptureError, match="open already"),
+        dtbench.capture(tmp_path, **FEW),
+        dtbench.capture(tmp_path, **FEW),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"measured_steps": 3}, "measured_steps=3 must be a whole number of at least 4"),
+        ({"profiled_steps": 0}, "profiled_steps=0"),
+        ({"max_warmup_steps": 7}, "max_warmup_steps=7"),
+        ({"tokens_per_step": 0.5}, "tokens_per_step=0.5"),
+        ({"name": "a/b"}, "name='a/b' cannot name a folder"),
+        ({"profiler": {"with_stacks": True}}, "with_stacks.*it knows record_shapes, with_stack"),
+        ({"mesh": ("replicate",)}, "mesh must be a DeviceMesh or a mapping of names to process groups"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused_in_words(tmp_path: Path, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(CaptureError, match=words), dtbench.capture(tmp_path, **{**FEW, **options}):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_ranks_without_a_process_group_are_told_to_make_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(CaptureError, match=r"2 ranks were started.*init_process_group"), dtbench.capture(tmp_path):
+        pass
+
+
+def test_results_that_cannot_be_written_are_refused_before_any_step(tmp_path: Path) -> None:
+    (tmp_path / "results").write_text("a file")
+    with pytest.raises(StoreError, match="cannot be written"), dtbench.capture(tmp_path / "results", **FEW):
+        pass
+
+
+def own_loop(measured_steps: int = 4) -> OwnLoop:
+    return OwnLoop(
+        script="train.py",
+        device=DeviceKind.CPU,
+        backend="gloo",
+        mesh=(),
+        ranks=2,
+        min_warmup_steps=8,
+        max_warmup_steps=8,
+        measured_steps=measured_steps,
+        profiled_steps=2,
+        tokens_per_step=None,
+        notes=(),
+    )
+
+
+def begin_on_two_ranks(results: Path, measured: tuple[int, int] = (4, 4)) -> list[str]:
+    """Give each rank's refusal."""
+    store, refusals = torch.distributed.HashStore(), ["", ""]
+
+    def begin(rank: int) -> None:
+        peers = Peers(rank=rank, size=2, store=store, device=DeviceKind.CPU, backend="gloo", recorder=None)
+        try:
+            own_run.begin_run(results, "mine", own_loop(measured[rank]), peers)
+        except StoreError as error:
+            refusals[rank] = str(error)
+
+    threads = [threading.Thread(target=begin, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    return refusals
+
+
+def test_a_rank_that_cannot_write_stops_all_ranks_with_the_same_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_run, "_try_to_write", lambda run: run.write(RunStatus.RUNNING, None))
+    monkeypatch.setattr(own_run, "_find_problem", lambda _run: "cannot write to /results on host7")
+    first, second = begin_on_two_ranks(tmp_path)
+    assert first == second
+    assert "rank 1: cannot write to /results on host7" in first
+    assert read_run(the_run(tmp_path)).status is RunStatus.FAILED
+
+
+def test_ranks_that_were_asked_for_different_numbers_of_steps_are_refused(tmp_path: Path) -> None:
+    first, second = begin_on_two_ranks(tmp_path, measured=(4, 5))
+    assert first == second
+    assert "rank 0: (8, 4, 2); rank 1: (8, 5, 2)" in first
+
+
+def test_a_rank_that_says_nothing_is_not_waited_for_for_ever() -> None:
+    store = torch.distributed.HashStore()
+    peers = Peers(rank=0, size=3, store=store, device=DeviceKind.CPU, backend="gloo", recorder=None)
+    replace(peers, rank=1).say_left("")
+    assert peers.hear_left(1, timedelta(seconds=20)) == ""
+    assert peers.hear_left(2, timedelta(milliseconds=50)) is None
+    assert [peers.is_first("closed"), replace(peers, rank=1).is_first("closed")] == [True, False]
+
+
+def test_a_rank_that_never_enters_is_named() -> None:
+    store = torch.distributed.HashStore()
+    store.set_timeout(timedelta(milliseconds=50))
+    peers = Peers(rank=0, size=2, store=store, device=DeviceKind.CPU, backend="gloo", recorder=None)
+    with pytest.raises(CaptureError, match=r"rank 1 did not enter dtbench\.capture"):
+        peers.meet(Said(host="here", wants=(8, 4, 2), problem=None))
+
+
+def test_equal_reasons_are_said_once() -> None:
+    assert join_reasons(["", ""]) is None
+    assert join_reasons(["short", "short"]) == "short"
+    assert join_reasons(["", "lost", "lost"]) == "ranks 1, 2: lost"
+
+
+def test_regions_are_seen_from_outside(train: Callable[[], None]) -> None:
+    seen: list[Region | None] = []
+    marks = RegionMarks(Recorder(on_region=seen.append))
+    with watch_regions(marks):
+        train()
+        assert seen == [], "between steps nothing is said"
+        marks.begin_step()
+        train()
+        marks.end_step()
+    forward, backward, optimizer = Region.FORWARD, Region.BACKWARD, Region.OPTIMIZER
+    clip, update = [optimizer, forward, optimizer, forward], [optimizer, forward]
+    assert seen == [forward, backward, forward, *clip, *update, None]
+    train()
+    assert len(seen) == 10, "the hooks are gone"
+
+
+def test_regions_never_overlap_in_the_trace(tmp_path: Path, train: Callable[[], None]) -> None:
+    from dtbench.analyze.collectives import find_regions
+    from dtbench.analyze.read_trace import read_trace
+
+    with dtbench.capture(tmp_path, **FEW) as step:
+        for _ in step.batches(range(1000)):
+            with step.region("optimizer"):
+                train()
+    (trace,) = RunFolder(the_run(tmp_path)).launch("mine", 0).find_traces().values()
+    found = find_regions(read_trace(trace))
+    assert (found.ends_ns[:-1] <= found.starts_ns[1:]).all()
+    assert set(found.regions) == {Region.FORWARD, Region.BACKWARD, Region.OPTIMIZER}
+
+
+def test_an_unknown_region_is_refused(tmp_path: Path) -> None:
+    with (
+        pytest.raises(CaptureError, match=r"no region 'loss'; a step has forward, backward, optimizer"),
+        dtbench.capture(tmp_path, **FEW) as step,
+        step.region("loss"),
+    ):
+        pass
+
+
+@pytest.fixture
+def lone_group(tmp_path: Path) -> Iterator[None]:
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("lone_group")
+def test_axes_are_found_on_live_meshes_and_models() -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.nn.parallel import DistributedDataParallel
+
+    world = torch.distributed.group.WORLD.group_name
+    assert known_axes(find_names({})) == {}
+    model = fully_shard(torch.nn.Linear(2, 2))
+    assert known_axes(find_names({})) == {world: Axis.SHARD}
+    assert [(one.name, one.size) for one in name_mesh(find_names({}))] == [("shard", 1)]
+    assert known_axes(find_names({world: "dp_replicate"})) == {world: Axis.REPLICATE}, "the person knows best"
+    mesh = init_device_mesh("cpu", (1,), mesh_dim_names=("tp",))
+    assert known_axes(find_names({})) == {world: Axis.TENSOR}, "a mesh goes before a model"
+    del model, mesh
+    gc.collect()
+    model = DistributedDataParallel(torch.nn.Linear(2, 2))
+    assert known_axes(find_names({})) == {world: Axis.REPLICATE}
+    del model
+
+
+def test_overlap_is_only_promised_where_nobody_waits_at_once() -> None:
+    def traffic(purpose: Purpose, count_async: int) -> Traffic:
+        return Traffic(
+            purpose=purpose, axis=None, operation=Operation.ALL_REDUCE, count=2, size_bytes=8, count_async=count_async
+        )
+
+    found = {
+        one.purpose: one.possible
+        for one in read_overlap(
+            [traffic(Purpose.GRAD_REDUCE, 2), traffic(Purpose.UNSHARD, 0), traffic(Purpose.TENSOR, 2)]
+        )
+    }
+    assert found == {Purpose.GRAD_REDUCE: True, Purpose.UNSHARD: False}
+
+
+def torchrun(results: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(SCRIPT)]
+    return subprocess.run(
+        [*command, str(results), *arguments], capture_output=True, text=True, timeout=180, check=False
+    )
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize(
+    ("how", "purposes", "axis"),
+    [
+        ("named", {Purpose.GRAD_REDUCE: 2}, Axis.REPLICATE),
+        ("fsdp", {Purpose.UNSHARD: 1, Purpose.GRAD_REDUCE: 1, Purpose.OTHER: 1}, Axis.SHARD),
+        ("plain", {Purpose.GRAD_REDUCE: 2}, Axis.REPLICATE),
+    ],
+)
+def test_two_ranks_under_torchrun_give_a_full_report(
+    tmp_path: Path, how: str, purposes: dict[Purpose, int], axis: Axis
+) -> None:
+    finished = torchrun(tmp_path, how)
+    assert finished.returncode == 0, finished.stderr
+    analyze_run(the_run(tmp_path))
+    summary, cell = summarize(tmp_path)
+    assert (summary.status, cell.plan.ranks, cell.step_time.count) == (RunStatus.COMPLETE, 2, 4)
+    assert {row.purpose: row.count for row in cell.purposes} == purposes
+    assert all(row.planned_count is None and row.size_bytes > 0 for row in cell.purposes)
+    assert all(row.exposed_comm_ns > 0 and row.compute_ns > 0 for row in cell.ranks)
+    assert isinstance(cell.plan, OwnLoop)
+    assert [one.axis for one in cell.plan.mesh] == [axis]
+    assert any("named_gloo" in note for note in cell.plan.notes) == (how == "plain")
+    (first, _) = read_rank_records(RunFolder(the_run(tmp_path)).launch("own_loop", 0))
+    assert {row.purpose: row.count for row in first.traffic} == ({} if how == "plain" else purposes)
+    assert first.traffic_is_stable
+
+
+@pytest.mark.ranks
+def test_a_rank_that_raises_is_named_and_the_run_is_kept(tmp_path: Path) -> None:
+    finished = torchrun(tmp_path, "raise")
+    assert finished.returncode != 0
+    assert "planted: the data loader lost its file" in finished.stderr
+    summary, _ = summarize(tmp_path)
+    assert summary.status is RunStatus.FAILED
+    assert summary.reason == "rank 1 raised in step 10 (MEASURED): RuntimeError: planted: the data loader lost its file"
+    steps = read_steps(RunFolder(the_run(tmp_path)).launch("own_loop", 0))
+    assert steps[steps["rank"] == 1]["step"].tolist() == list(range(10))
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize(("steps", "phase"), [(3, Phase.WARMUP), (10, Phase.MEASURED)])
+def test_ranks_that_disagree_about_the_number_of_steps_do_not_hang(tmp_path: Path, steps: int, phase: Phase) -> None:
+    finished = torchrun(tmp_path, "disagree", str(steps))
+    assert finished.returncode == 0, finished.stderr
+    summary, cell = summarize(tmp_path)
+    assert summary.status is RunStatus.FAILED
+    assert (summary.reason or "").startswith(f"rank 1: the loop ended after {steps} steps, in {phase}")
+    assert cell.warmup is not None
+    assert cell.warmup.settled == (steps > 8)
