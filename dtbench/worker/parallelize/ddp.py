@@ -199,7 +199,7 @@ def _register_hook(model: DistributedDataParallel, parallel: Ddp, optimizer: Opt
     if parallel.optimizer_in_backward:
         settings = optimizer.model_dump(exclude={"kind"}, exclude_none=True)
         with warnings.catch_warnings():  # torch scripts its functional optimizers when they are imported
-            warnings.filterwarnings("ignore", message=".*torch.jit.script.*", category=DeprecationWarning)
+            warnings.filterwarnings("ignore", message=".*torch.jit.*", category=DeprecationWarning)
             model._register_fused_optim(optimizer_class(optimizer), **settings)
     elif parallel.comm_hook is not None:
         model.register_comm_hook(*_make_hook(model, parallel.comm_hook))
