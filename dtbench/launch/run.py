@@ -68,13 +68,21 @@ def plan_cells(file: ScenarioFile, machine: Machine) -> tuple[CellRecord, ...]:
         PlanError: names every cell that cannot run here, and why.
     """
     cells, problems = [], []
-    for name, scenario in file.cells:
+    for cell in file.cells:
         try:
-            plan = make_plan(scenario, machine)
+            plan = make_plan(cell.scenario, machine)
         except PlanError as error:
-            problems += [f"{file.name}, cell {name}: {line}" for line in str(error).splitlines()]
+            problems += [f"{file.name}, cell {cell.name}: {line}" for line in str(error).splitlines()]
             continue
-        cells.append(CellRecord(name=name, scenario=scenario, plan=plan, launches=tuple(range(scenario.repeat))))
+        cells.append(
+            CellRecord(
+                name=cell.name,
+                scenario=cell.scenario,
+                plan=plan,
+                launches=tuple(range(cell.scenario.repeat)),
+                coordinates=dict(cell.coordinates),
+            )
+        )
     if problems:
         raise PlanError("\n".join(problems))
     return tuple(cells)
@@ -86,7 +94,7 @@ def plan_elsewhere(file: ScenarioFile, machine: Machine) -> tuple[CellRecord, ..
     Raises:
         PlanError: names every cell that could not run anywhere, and why.
     """
-    wanted = [scenario for _, scenario in file.cells if scenario.device == "cuda"]
+    wanted = [cell.scenario for cell in file.cells if cell.scenario.device == "cuda"]
     enough = max((prod(axis.size for axis in plan_mesh(scenario)) for scenario in wanted), default=0)
     return plan_cells(file, machine.model_copy(update={"cuda_devices": max(enough, machine.cuda_devices)}))
 

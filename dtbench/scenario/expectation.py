@@ -27,6 +27,11 @@ def item_annotation(annotation: object, index: int) -> object:
     return args[index] if index < len(args) else None
 
 
+def is_mapping_of_texts(annotation: object) -> bool:
+    """Whether a field holds names with a text each, such as environment variables."""
+    return get_origin(_unwrap(annotation)[0]) is dict
+
+
 def describe_field(field: FieldInfo) -> str:
     """Say what a field accepts."""
     return describe(field.annotation, field.metadata)

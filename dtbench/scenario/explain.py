@@ -210,7 +210,7 @@ def _kind_at(spot: _Spot) -> str:
 
 def _field_names(section: _Spot | None) -> list[str]:
     names = list(section.record.model_fields) if section and section.record else []
-    return [*names, "cells"] if section and not section.path else names
+    return [*names, "cells", "matrix"] if section and not section.path else names
 
 
 def _nearest_field(spot: _Spot) -> str | None:

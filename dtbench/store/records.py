@@ -178,12 +178,13 @@ class LaunchRecord(Record):
 
 
 class CellRecord(Record):
-    """One cell of a run: scenario and plan as run, and its launches by index."""
+    """One cell of a run: scenario and plan as run, its launches by index, and its value on each axis of a matrix."""
 
     name: str
     scenario: Scenario
     plan: Plan
     launches: tuple[int, ...]
+    coordinates: dict[str, str] = {}
 
 
 class RunRecord(Record):
