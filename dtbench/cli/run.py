@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dtbench.analyze.summary import RunSummary
     from dtbench.errors import LaunchError
     from dtbench.scenario.load import ScenarioFile
+    from dtbench.store.records import WorkerOrder
 
 
 def run(
@@ -112,16 +113,22 @@ def _prepare(file: "ScenarioFile", results: Path, *, as_json: bool) -> None:
     from dtbench.store.records import WorkerOrder
 
     folder, launches = write_orders(file, plan_elsewhere(file, read_machine()), results, observer=Observer())
-    commands = []
-    for launch in launches:
-        ranks = WorkerOrder.model_validate_json(launch.order.read_bytes()).plan.ranks
-        order = shlex.quote(str(launch.order))
-        commands.append(
-            f"PYTHONSAFEPATH=1 torchrun --standalone --nproc-per-node {ranks} -m dtbench.worker --order {order}"
-        )
+    commands = [_torchrun(WorkerOrder.model_validate_json(one.order.read_bytes()), one.order) for one in launches]
     if as_json:
         print_json({"format_version": 1, "run": str(folder.path), "commands": commands})
         return
     print_line(f"# run these one after another, then: dtbench analyze {shlex.quote(str(folder.path))}")
     for command in commands:
         print_line(command)
+
+
+def _torchrun(order: "WorkerOrder", path: Path) -> str:
+    """Give the command that starts the ranks of one order, with the scenario's variables and interpreter."""
+    import shlex
+
+    variables = [f"{name}={shlex.quote(value)}" for name, value in order.scenario.env.items()]
+    python = order.scenario.python
+    torchrun = "torchrun" if python is None else f"{shlex.quote(python)} -m torch.distributed.run"
+    ranks = f"--standalone --nproc-per-node {order.plan.ranks}"
+    worker = f"-m dtbench.worker --order {shlex.quote(str(path))}"
+    return " ".join(["PYTHONSAFEPATH=1", *variables, torchrun, ranks, worker])

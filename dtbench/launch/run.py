@@ -18,6 +18,7 @@ from pathlib import Path
 
 from dtbench import __version__
 from dtbench.errors import LaunchError, PlanError, ScenarioError, StoreError
+from dtbench.launch.interpreter import probe_interpreters
 from dtbench.launch.local import WORKER, describe_stop, launch_ranks
 from dtbench.launch.watch import Progress
 from dtbench.plan import Machine, Plan, make_plan, plan_mesh, plan_reference
@@ -110,9 +111,11 @@ def run_scenario(
     """Run every launch of every planned cell; gives the finished run folder.
 
     Raises:
+        MissingError: an interpreter that a cell names cannot run it; nothing has run.
         LaunchError: at least one cell failed; the message names each, and everything measured is kept.
         KeyboardInterrupt: the user stopped it; the run says so and keeps what is there.
     """
+    probe_interpreters(cells)
     run = prepare_run(file, cells, results, observer=observer, worker=worker)
     try:
         for cell, index in _interleave(cells):
@@ -204,7 +207,10 @@ def _run_launch(run: _Run, cell: CellRecord, index: int) -> None:
 
 
 def _run_reference(run: _Run, cell: CellRecord) -> Path:
-    """Give the single process's results for this cell; cells that share model, data and optimizer share it."""
+    """Give the single process's results for this cell.
+
+    Cells share it that share model, data, optimizer, variables and interpreter.
+    """
     folder = run.folder.reference(cell.name)
     order = _reference_order(cell, folder)
     key = _reference_key(order.scenario)

@@ -15,7 +15,7 @@ from dtbench.record import Record
 from dtbench.scenario.document import Entry, Items, Leaf, Node, Section, to_plain
 from dtbench.scenario.expectation import is_mapping_of_texts, kinds_of
 from dtbench.scenario.mistakes import Mistake, find_nearest, join_words, shorten
-from dtbench.scenario.scalars import show_scalar
+from dtbench.scenario.scalars import show_scalar, text_of_scalar
 from dtbench.scenario.schema import Scenario
 from dtbench.scenario.variations import read_variations
 
@@ -132,12 +132,8 @@ def text_of(node: Node) -> str:
     match node:
         case Leaf(value=None):
             return UNSET
-        case Leaf(value=bool(value)):
-            return str(value).lower()
-        case Leaf(value=float(value)):
-            return f"{value:g}"
         case Leaf(value=value):
-            return str(value)
+            return text_of_scalar(value)
         case Items(values=values):
             return f"[{', '.join(text_of(value) for value in values)}]"
         case Section():
@@ -218,6 +214,8 @@ def _find_field(name: str, fields: Mapping[str, object]) -> tuple[str, ...] | No
 
 def _refuse_unknown(name: str, entry: Entry, fields: Mapping[str, object]) -> Mistake:
     """Say that no field has this name, and which was probably meant."""
+    if is_mapping_of_texts(fields.get(name)):
+        return Mistake(entry.key_place, f"an axis sets one variable: `{name}.<NAME>: [...]`")
     if any(field.startswith(f"{name}.") for field in fields):
         sentence = f"`{name}` is a section; an axis is one field of it, or a mapping of named variations"
         return Mistake(entry.key_place, sentence)
@@ -226,8 +224,6 @@ def _refuse_unknown(name: str, entry: Entry, fields: Mapping[str, object]) -> Mi
     sentence = f"`{shorten(name)}` is not a field of a scenario"
     if near is not None:
         return Mistake(entry.key_place, sentence, near)
-    if is_mapping_of_texts(fields.get(name)):
-        return Mistake(entry.key_place, f"an axis sets one variable: `{name}.<NAME>: [...]`")
     hint = f"named variations are a mapping: `{shorten(name)}: {{<name>: {{<section>: ...}}}}`"
     return Mistake(entry.key_place, f"{sentence}; {hint}")
 

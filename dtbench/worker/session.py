@@ -28,6 +28,7 @@ from dtbench.worker.batches import Batch, Batches
 from dtbench.worker.capture import capture
 from dtbench.worker.clock import CudaClock, HostClock, StepClock
 from dtbench.worker.correctness import CHECKED_STEPS, GradientProbe, compare_with_reference, mean_over_ranks
+from dtbench.worker.environment import read_environment_receipts
 from dtbench.worker.mesh import build_mesh, describe_groups
 from dtbench.worker.models.transformer import Transformer
 from dtbench.worker.network.named_gloo import register_named_gloo
@@ -191,7 +192,11 @@ class Session:
             warmup=end,
             correctness=self._check(warmup.losses, probe),
             losses=tuple(float(loss) for loss in losses),
-            receipts=(*parallel.read_receipts(), *read_training_receipts(step, self._scenario)),
+            receipts=(
+                *parallel.read_receipts(),
+                *read_training_receipts(step, self._scenario),
+                *read_environment_receipts(self._scenario),
+            ),
             traffic=traffic,
             traffic_is_stable=len(set(measured.issues)) == 1,
             overlap_possible=parallel.read_overlap(traffic) if self._plan.ranks > 1 else (),

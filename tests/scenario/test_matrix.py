@@ -230,3 +230,50 @@ def test_more_cells_than_anybody_waits_for_are_refused_before_they_are_made(smal
 
 def test_the_matrix_cannot_be_overridden(small: str) -> None:
     assert "`matrix` says which cells there are" in refusal(small, "matrix.seed=[1]")
+
+
+def test_variables_and_interpreters_are_axes(small: str) -> None:
+    text = (
+        f'{small}env: {{NCCL_ALGO: "Tree", OMP_NUM_THREADS: "1"}}\nmatrix:\n  env.NCCL_ALGO: [null, "Ring"]\n'
+        "  python: [null, /opt/torch-2.11/bin/python, /opt/torch-2.13/bin/python]\n"
+    )
+    cells = cells_of(text)
+    assert list(cells)[:3] == [
+        "nccl_algo-unset.python-unset",
+        "nccl_algo-unset.python-torch-2.11",
+        "nccl_algo-unset.python-torch-2.13",
+    ]
+    assert [cell.scenario.env for cell in cells.values()][2:4] == [
+        {"OMP_NUM_THREADS": "1"},
+        {"NCCL_ALGO": "Ring", "OMP_NUM_THREADS": "1"},
+    ]
+    assert [cell.scenario.python for cell in cells.values()][:2] == [None, "/opt/torch-2.11/bin/python"]
+
+
+@pytest.mark.parametrize(
+    ("env", "told"),
+    [
+        ("{NCCL_ALGO: 1}", '`env.NCCL_ALGO` must be a text, not 1; write "1", in quotes'),
+        ("{NCCL_ALGO: true}", 'not true; write "true", in quotes'),
+        ("{NCCL_ALGO: null}", "`env.NCCL_ALGO` must be a text, but it is empty or null"),
+        ("{RANK: '0'}", "`env.RANK`: it is set by torch elastic: the sizes come from `parallel`"),
+        ("{MASTER_PORT: '0'}", "`env.MASTER_PORT`: it is set by torch elastic"),
+        ("{TORCHELASTIC_RUN_ID: a}", "`env.TORCHELASTIC_RUN_ID`: it is set by torch elastic"),
+        ("{CUDA_VISIBLE_DEVICES: '0'}", "set it where you start dtbench"),
+        ("{PATH: /bin}", "`env.PATH`: a scenario sets only variables of torch and what it is built on (NCCL_"),
+        ("[a]", "`env` must be a mapping from names to texts, not a list of 1"),
+    ],
+)
+def test_a_wrong_variable_points_to_its_line(small: str, env: str, told: str) -> None:
+    refused = refusal(f"{small}env: {env}\n")
+    assert told in refused
+    assert refused.startswith("my.yaml:20:")
+
+
+def test_a_wrong_variable_on_an_axis_points_to_its_value(small: str) -> None:
+    told = refusal(f'{small}matrix:\n  env.NCCL_ALGO: ["Ring", 1]\n')
+    assert told.startswith('my.yaml:21:27: `env.NCCL_ALGO` must be a text, not 1; write "1", in quotes (cell')
+
+
+def test_all_variables_at_once_are_no_axis(small: str) -> None:
+    assert "an axis sets one variable: `env.<NAME>: [...]`" in refusal(f"{small}matrix:\n  env: ['1']\n")
