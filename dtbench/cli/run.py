@@ -1,6 +1,7 @@
 """``dtbench run``: train a scenario on real ranks, then show what was found."""
 
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,6 +28,13 @@ def run(
         bool, typer.Option("--prepare", help="Only write the orders, and print the torchrun commands that run them.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print every number as one JSON document.")] = False,
+    unfinished: Annotated[
+        str | None,
+        typer.Argument(metavar="[RUN]", help="With --resume, a run's folder or id; left out: the newest unfinished."),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with a run that was stopped or failed: only what is missing runs.")
+    ] = False,
 ) -> None:
     """Train a scenario on real ranks, and show where each step went and which communication was not hidden.
 
@@ -35,6 +43,10 @@ def run(
     """
     from dtbench.scenario.catalog import open_scenario
 
+    if prepare and resume:
+        raise typer.BadParameter("--prepare begins a run and --resume goes on with one; choose one of them")
+    if unfinished is not None and not resume:
+        raise typer.BadParameter(f"`{unfinished}` is one argument too many; a run is named only with --resume")
     file = open_scenario(scenario, sets or ())
     if prepare:
         _prepare(file, results, as_json=as_json)
@@ -42,26 +54,86 @@ def run(
     from dtbench.errors import LaunchError
 
     try:
-        folder = _run(file, results)
+        folder = _run(_Wish(file, scenario, results, unfinished, resume=resume))
     except LaunchError as error:
         _show_what_there_is(error)
         raise
     _report(folder, as_json=as_json)
 
 
-def _run(file: "ScenarioFile", results: Path) -> Path:
+@dataclass(frozen=True)
+class _Wish:
+    """What a person typed: the scenario read and as named, and which unfinished run is meant; None: the newest."""
+
+    file: "ScenarioFile"
+    named: str
+    results: Path
+    unfinished: str | None
+    resume: bool
+
+    @property
+    def command(self) -> str:
+        """What goes on with this run."""
+        import shlex
+
+        sets = [word for override in self.file.overrides for word in ("--set", override)]
+        results = [] if self.results == Path("results") else ["--results", str(self.results)]
+        return shlex.join(["dtbench", "run", self.named, *sets, *results, "--resume"])
+
+
+def _run(wish: _Wish) -> Path:
+    """Run a scenario, or what an unfinished run of it lacks; gives the folder."""
     from dtbench.cli.progress import observe
     from dtbench.launch.machine import read_machine
-    from dtbench.launch.run import plan_cells, run_scenario
+    from dtbench.launch.run import plan_cells, resume_scenario, run_scenario
 
-    cells = plan_cells(file, read_machine())
+    cells = plan_cells(wish.file, read_machine())
+    before = _find_unfinished(wish) if wish.resume else _hint_at_unfinished(wish)
     folders: list[Path] = []
     with observe(folders.append) as observer:
         try:
-            return run_scenario(file, cells, results, observer=observer).path
+            if before is not None:
+                return resume_scenario(wish.file, cells, before, observer=observer).path
+            return run_scenario(wish.file, cells, wish.results, observer=observer).path
         except KeyboardInterrupt:
-            observer.on_stop(f"what was measured before is in {folders[-1]}" if folders else "nothing was measured")
+            kept = f"what was measured before is in {folders[-1]}; `{wish.command}` goes on" if folders else ""
+            observer.on_stop(kept or "nothing was measured")
             raise
+
+
+def _find_unfinished(wish: _Wish) -> Path:
+    """Give the run to go on with.
+
+    Raises:
+        StoreError: there is none.
+    """
+    from dtbench.cli.find_run import find_run
+    from dtbench.errors import StoreError
+    from dtbench.launch.resume import find_unfinished
+
+    if wish.unfinished is not None:
+        return find_run(wish.unfinished, wish.results)
+    found = find_unfinished(wish.results, wish.file.name)
+    if found is None:
+        raise StoreError(
+            f"{wish.results}: no unfinished run of `{wish.file.name}` is here; without --resume a new one starts"
+        )
+    return found
+
+
+def _hint_at_unfinished(wish: _Wish) -> None:
+    """Say how to go on with an unfinished run of the same words, where there is one that nobody is writing."""
+    import sys
+
+    from dtbench.launch.resume import find_unfinished, is_same_experiment
+    from dtbench.store.layout import RunFolder
+    from dtbench.store.lock import is_held
+
+    found = find_unfinished(wish.results, wish.file.name)
+    if found is not None and is_same_experiment(found, wish.file) and not is_held(RunFolder(found)):
+        print(
+            f"an unfinished run is in {found}; `{wish.command}` goes on with it, this one starts anew", file=sys.stderr
+        )
 
 
 def _report(folder: Path, *, as_json: bool) -> None:

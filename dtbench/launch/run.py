@@ -4,7 +4,8 @@
 
     plan all cells  ->  reference of each model  ->  launch 0 of every cell  ->  launch 1 of every cell  -> ...
 
-A failed launch ends its cell, never the run: the other cells go on, and the run ends as failed.
+A failed launch ends its cell, never the run: the other cells go on, and the run ends as failed. A run that did not end
+well can be gone on with: see ``dtbench.launch.resume``.
 """
 
 import re
@@ -20,11 +21,15 @@ from dtbench import __version__
 from dtbench.errors import LaunchError, PlanError, ScenarioError, StoreError
 from dtbench.launch.interpreter import probe_interpreters
 from dtbench.launch.local import WORKER, describe_stop, launch_ranks
+from dtbench.launch.machine import read_torch_version
+from dtbench.launch.resume import keep_finished, refuse_other
 from dtbench.launch.watch import Progress
 from dtbench.plan import Machine, Plan, make_plan, plan_mesh, plan_reference
 from dtbench.scenario.load import ScenarioFile
 from dtbench.scenario.schema import Scenario
 from dtbench.store.layout import LaunchFolder, RunFolder
+from dtbench.store.lock import hold_run
+from dtbench.store.read import read_run
 from dtbench.store.records import CellRecord, RunRecord, RunStatus, WorkerOrder
 from dtbench.store.write import write_record, write_text
 
@@ -50,7 +55,7 @@ class Observer:
 
 @dataclass
 class _Run:
-    """A run in the making."""
+    """A run in the making; ``finished`` launches, by cell and index, are there already."""
 
     file: ScenarioFile
     folder: RunFolder
@@ -58,8 +63,10 @@ class _Run:
     observer: Observer
     worker: tuple[str, ...]
     started_unix_ns: int
+    finished: frozenset[tuple[str, int]] = frozenset()
     references: dict[str, Path] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
+    prepared: bool = False
 
 
 def plan_cells(file: ScenarioFile, machine: Machine) -> tuple[CellRecord, ...]:
@@ -117,9 +124,55 @@ def run_scenario(
     """
     probe_interpreters(cells)
     run = prepare_run(file, cells, results, observer=observer, worker=worker)
+    with hold_run(run.folder):
+        return _run_all(run)
+
+
+def resume_scenario(
+    file: ScenarioFile,
+    cells: tuple[CellRecord, ...],
+    path: Path,
+    *,
+    observer: Observer,
+    worker: tuple[str, ...] = WORKER,
+) -> RunFolder:
+    """Go on with the run in ``path``: launches that ended well stay, all others are run anew, in the usual order.
+
+    Raises:
+        StoreError: the run is complete, another process writes it, or it is not this experiment; nothing is changed.
+        LaunchError, MissingError, KeyboardInterrupt: as ``run_scenario``.
+    """
+    others = {python: found.torch for python, found in probe_interpreters(cells).items()}
+    folder = RunFolder(path.resolve())
+    with hold_run(folder):
+        refuse_other(folder.path, file, cells, {None: read_torch_version(), **others})
+        started_unix_ns = read_run(folder.path).started_unix_ns
+        finished = keep_finished(folder, cells)
+        run = _Run(
+            file, folder, cells, observer, tuple(worker), started_unix_ns, finished, _find_references(folder, cells)
+        )
+        for cell, index in sorted(finished):
+            _keep_environment(run, folder.launch(cell, index))
+        _write_run(run, RunStatus.RUNNING, None)
+        observer.on_folder(folder.path)
+        return _run_all(run)
+
+
+def _find_references(folder: RunFolder, cells: tuple[CellRecord, ...]) -> dict[str, Path]:
+    """Give the single processes' results that are there already, by what they are results of."""
+    found = {}
+    for cell in cells:
+        reference = folder.reference(cell.name)
+        if reference.reference_data.exists():
+            found[_reference_key(_reference_order(cell, reference).scenario)] = reference.reference_data
+    return found
+
+
+def _run_all(run: _Run) -> RunFolder:
+    """Run every launch that is not finished yet."""
     try:
-        for cell, index in _interleave(cells):
-            if cell.name not in run.failures:
+        for cell, index in _interleave(run.cells):
+            if cell.name not in run.failures and (cell.name, index) not in run.finished:
                 _run_launch(run, cell, index)
     except BaseException as error:
         reason = f"{type(error).__name__}: {error}"
@@ -147,13 +200,14 @@ def prepare_run(
     *,
     observer: Observer,
     worker: tuple[str, ...] = WORKER,
+    prepared: bool = False,
 ) -> _Run:
-    """Make the run folder with what is known before anything runs."""
+    """Make the run folder with what is known before anything runs; ``prepared``: someone else starts the ranks."""
     if not _FOLDER_NAME.fullmatch(file.name):
         raise ScenarioError(f"{file.name!r} cannot name a folder of results; rename the scenario's file")
     now = datetime.now(UTC)
     folder = RunFolder((results / file.name / f"{now:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}").resolve())
-    run = _Run(file, folder, cells, observer, tuple(worker), time.time_ns())
+    run = _Run(file, folder, cells, observer, tuple(worker), time.time_ns(), prepared=prepared)
     write_text(folder.scenario, file.text)
     _write_run(run, RunStatus.RUNNING, None)
     observer.on_folder(folder.path)
@@ -164,7 +218,7 @@ def write_orders(
     file: ScenarioFile, cells: tuple[CellRecord, ...], results: Path, *, observer: Observer
 ) -> tuple[RunFolder, tuple[LaunchFolder, ...]]:
     """Prepare a run whose ranks someone else starts (torchrun, Slurm): its orders, first to run first."""
-    run = prepare_run(file, cells, results, observer=observer)
+    run = prepare_run(file, cells, results, observer=observer, prepared=True)
     folders = []
     for cell, index in _interleave(cells):
         if index == 0 and cell.scenario.correctness.enabled:
@@ -202,8 +256,13 @@ def _run_launch(run: _Run, cell: CellRecord, index: int) -> None:
         run.failures[cell.name] = str(error)
         run.observer.on_failure(cell.name, str(error))
         return
-    if folder.environment.exists() and not run.folder.environment.exists():
-        write_text(run.folder.environment, folder.environment.read_text(encoding="utf-8"))
+    _keep_environment(run, folder)
+
+
+def _keep_environment(run: _Run, launch: LaunchFolder) -> None:
+    """Let the run have the environment of its first launch."""
+    if launch.environment.exists() and not run.folder.environment.exists():
+        write_text(run.folder.environment, launch.environment.read_text(encoding="utf-8"))
 
 
 def _run_reference(run: _Run, cell: CellRecord) -> Path:
@@ -275,5 +334,6 @@ def _write_run(run: _Run, status: RunStatus, reason: str | None) -> None:
         started_unix_ns=run.started_unix_ns,
         ended_unix_ns=None if status is RunStatus.RUNNING else time.time_ns(),
         cells=run.cells,
+        prepared=run.prepared,
     )
     write_record(run.folder.run, record)

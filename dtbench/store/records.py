@@ -195,6 +195,7 @@ class RunRecord(Record):
         question: line 1 of the scenario file, without ``#``.
         overrides: each ``--set`` as typed.
         reason: why it failed; None unless ``status`` is failed.
+        prepared: only orders were written; someone else starts the ranks.
     """
 
     format_version: Literal[1] = 1
@@ -208,6 +209,7 @@ class RunRecord(Record):
     started_unix_ns: int
     ended_unix_ns: int | None
     cells: tuple[CellRecord, ...]
+    prepared: bool = False
 
 
 class Device(Record):
