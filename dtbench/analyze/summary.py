@@ -69,6 +69,7 @@ class CellSummary(Record):
     """One cell of a run.
 
     Attributes:
+        coordinates: its value on each axis of a matrix, as text.
         step_time: MEASURED steps, slowest rank per step, ns; median of launch medians, count of all steps.
         launch_medians_ns: median step time of each launch: the unit of statistics.
         profiler_cost: PROFILED over MEASURED median step time, a ratio (1.0: free).
@@ -107,6 +108,7 @@ class CellSummary(Record):
     unknown_names: tuple[tuple[str, int], ...]
     trace_paths: tuple[str, ...]
     notes: tuple[str, ...]
+    coordinates: dict[str, str] = {}
 
 
 class RunSummary(Record):

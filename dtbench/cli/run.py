@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from dtbench.store.records import WorkerOrder
 
 
+_MOST_NAMED = 10
+"""Cells that an error names."""
+
+
 def run(
     scenario: Annotated[str, typer.Argument(help="Name of a scenario (see `dtbench list`) or path of a file.")],
     sets: Annotated[
@@ -88,7 +92,9 @@ def _run(wish: _Wish) -> Path:
     from dtbench.launch.run import plan_cells, resume_scenario, run_scenario
 
     cells = plan_cells(wish.file, read_machine())
-    before = _find_unfinished(wish) if wish.resume else _hint_at_unfinished(wish)
+    before = _find_unfinished(wish) if wish.resume else None
+    if before is None:
+        _hint_at_unfinished(wish)
     folders: list[Path] = []
     with observe(folders.append) as observer:
         try:
@@ -174,7 +180,9 @@ def _check(summary: "RunSummary") -> None:
 
     wrong = [f"cell {cell.name}: {check_word(cell)}, see above" for cell in summary.cells if not is_trusted(cell)]
     if wrong:
-        raise CheckError("the run finished, but do not trust its numbers:\n" + "\n".join(wrong))
+        more = [f"and {len(wrong) - _MOST_NAMED} more cells"] if len(wrong) > _MOST_NAMED else []
+        told = "\n".join([*wrong[:_MOST_NAMED], *more])
+        raise CheckError(f"the run finished, but do not trust its numbers:\n{told}")
 
 
 def _prepare(file: "ScenarioFile", results: Path, *, as_json: bool) -> None:

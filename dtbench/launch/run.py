@@ -142,10 +142,11 @@ def resume_scenario(
         StoreError: the run is complete, another process writes it, or it is not this experiment; nothing is changed.
         LaunchError, MissingError, KeyboardInterrupt: as ``run_scenario``.
     """
-    others = {python: found.torch for python, found in probe_interpreters(cells).items()}
+    torch_versions: dict[str | None, str] = {None: read_torch_version()}
+    torch_versions.update((python, found.torch) for python, found in probe_interpreters(cells).items())
     folder = RunFolder(path.resolve())
     with hold_run(folder):
-        refuse_other(folder.path, file, cells, {None: read_torch_version(), **others})
+        refuse_other(folder.path, file, cells, torch_versions)
         started_unix_ns = read_run(folder.path).started_unix_ns
         finished = keep_finished(folder, cells)
         run = _Run(

@@ -5,16 +5,20 @@ the screen. The functions return what can be printed; they never print. Laid out
 """
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
 from dtbench.analyze.summary import CellSummary, PurposeSummary, RunSummary
-from dtbench.report import sentences
+from dtbench.report import sentences, sweep
 from dtbench.store.layout import RunFolder
 from dtbench.store.records import ReceiptOutcome
 from dtbench.units import format_bytes, format_fraction, format_ns
@@ -39,11 +43,11 @@ WAIT_EXPLAINED = (
 
 
 def render_run(summary: RunSummary) -> RenderableType:
-    """Give the whole report: head, overview of the cells where there are several, each cell."""
+    """Give the whole report: head, the cells against each other, each cell where they are few."""
     parts: list[RenderableType] = [render_head(summary)]
     if len(summary.cells) > 1:
-        parts += [render_overview(summary), Text()]
-    parts.extend(render_cell(cell) for cell in summary.cells)
+        parts.append(render_sweep(summary))
+    parts.extend(_render_cells(summary))
     return Group(*parts)
 
 
@@ -61,36 +65,76 @@ def render_head(summary: RunSummary) -> RenderableType:
     return Group(*lines, Text())
 
 
-def render_overview(summary: RunSummary) -> Table:
-    """Give one row per cell; all times are per step."""
-    table = _table(
-        "All cells, per step",
-        (
-            "cell",
-            "ranks",
-            "step\ntime",
-            "tokens\nper s",
-            "gradient\nwait",
-            "unshard\nwait",
-            "hidden\nof comm",
-            "exposed\nof step",
-            "check",
-        ),
-    )
-    for cell in summary.cells:
-        table.add_row(
-            Text(cell.name, style="bold"),
-            str(cell.plan.ranks),
-            format_ns(cell.step_time.median),
-            sentences.throughput_words(cell).removesuffix(" tokens/s"),
-            sentences.wait_word(cell, Purpose.GRAD_REDUCE),
-            sentences.wait_word(cell, Purpose.UNSHARD),
-            format_fraction(cell.hidden_fraction),
-            format_fraction(cell.exposed_step_fraction),
-            Text(sentences.check_word(cell), style="" if sentences.is_trusted(cell) else "bold red"),
-        )
-    table.columns[-1].justify = "left"
-    return table
+@dataclass(frozen=True)
+class SweepTable:
+    """One row per cell; where the console is too narrow for all columns, a second table takes the communication."""
+
+    summary: RunSummary
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Give one table or two."""
+        columns = sweep.sweep_columns(self.summary)
+        whole = self._table("All cells, per step; times in ms", columns)
+        if Measurement.get(console, options, whole).maximum <= options.max_width:
+            yield whole
+            return
+        of_comm = [column for column in columns if column.header in _OF_COMM]
+        yield self._table("All cells, per step; times in ms", [column for column in columns if column not in of_comm])
+        yield Text()
+        yield self._table("Their communication", of_comm)
+
+    def _table(self, title: str, columns: Sequence[sweep.Column]) -> Table:
+        axes = sweep.find_axes(self.summary)
+        table = _table(title, tuple(_break(axis.name) for axis in axes))
+        for column in table.columns[1:]:
+            column.justify = "left"
+        for column in columns:
+            justify: Literal["left", "right"] = "left" if column.header == "check" else "right"
+            header = column.header.replace(" ", "\n", 1) if "%" not in column.header else "95 %\ninterval"
+            table.add_column(header, justify=justify, no_wrap=True, vertical="bottom")
+        for place, cell in enumerate(self.summary.cells):
+            style = "" if sentences.is_trusted(cell) else "bold red"
+            table.add_row(
+                *(Text(sweep.shorten_value(axis.values[place]), style="bold") for axis in axes),
+                *(Text(column.words[place], style=style if column.header == "check" else "") for column in columns),
+            )
+        return table
+
+
+_OF_COMM = ("gradient wait", "unshard wait", "exposed comm", "hidden share")
+
+
+def _break(name: str) -> str:
+    """Break a long name at its underscores and dots, into lines of about ten letters."""
+    lines = [""]
+    for part in re.findall(r"[^_.]+[_.]*|[_.]+", name):
+        if lines[-1] and len(lines[-1]) + len(part) > 14:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(lines)
+
+
+def render_sweep(summary: RunSummary) -> RenderableType:
+    """Give the cells against each other: the table, what it shows, and over what its intervals hold."""
+    parts: list[RenderableType] = [SweepTable(summary), Text(sweep.finding(summary), style="bold")]
+    constant = sweep.constant_words(summary)
+    if constant:
+        parts.append(Text(f"in all cells: {constant}", style="dim"))
+    return Group(*parts, Text(f"{sweep.scope_words(summary)}; {WAIT_EXPLAINED}", style="dim"), Text())
+
+
+def _render_cells(summary: RunSummary) -> Iterator[RenderableType]:
+    """Give every cell in full where they are few, else those that must not be trusted, and how to see one."""
+    if len(summary.cells) <= sweep.MOST_CELLS:
+        yield from (render_cell(cell) for cell in summary.cells)
+        return
+    doubtful = [cell for cell in summary.cells if not sentences.is_trusted(cell)]
+    yield from (render_cell(cell) for cell in doubtful[: sweep.MOST_CELLS])
+    rest = len(doubtful) - sweep.MOST_CELLS
+    if rest > 0:
+        yield Text(f"and {rest} more cells that must not be trusted: see the column check", style="bold red")
+    names = ", ".join(cell.name for cell in summary.cells[: sweep.MOST_CELLS])
+    yield Text(f"{len(summary.cells)} cells; add --cell NAME to see one in full: {names}, ...", style="dim")
 
 
 def render_cell(cell: CellSummary) -> RenderableType:
@@ -284,12 +328,16 @@ def render_places(summary: RunSummary) -> Text:
     """
     folder = RunFolder(Path(summary.path))
     lines = [Text("Look further", style="bold"), Text(f"  run folder   {folder.path}")]
-    for cell in summary.cells:
+    if len(summary.cells) > sweep.MOST_CELLS:
+        count = sum(len(cell.trace_paths) for cell in summary.cells)
+        lines.append(Text(f"  traces       cells/<cell>/launch<k>/traces ({count})"))
+    for cell in summary.cells if len(summary.cells) <= sweep.MOST_CELLS else ():
         if cell.trace_paths:
             where = _inside(folder.path, os.path.commonpath([str(Path(path).parent) for path in cell.trace_paths]))
             lines.append(Text(f"  traces       {where} ({len(cell.trace_paths)})"))
-    if folder.breakdown_plot.exists():
-        lines.append(Text(f"  plot         {folder.breakdown_plot.name}"))
+    plots = [plot.name for plot in (folder.sweep_plot, folder.breakdown_plot) if plot.exists()]
+    if plots:
+        lines.append(Text(f"  {'plots' if len(plots) > 1 else 'plot '}        {', '.join(plots)}"))
     if folder.tensorboard.exists():
         lines.append(Text.assemble("  TensorBoard  ", (f"dtbench tensorboard {summary.path}", "cyan")))
     lines += [

@@ -117,8 +117,7 @@ def test_too_few_gpus_are_refused_with_exit_code_3(folder: Path) -> None:
 
 def test_a_sweep_whose_launcher_is_killed_goes_on_where_it_was(folder: Path) -> None:
     text = TINY.partition("cells:")[0] + (
-        "parallel: {kind: ddp, replicas: 2}\n"
-        "matrix: {parallel.bucket_cap_mb: [null, 1], env.TORCH_SHOW_CPP_STACKTRACES: [null, '1']}\n"
+        "parallel: {kind: ddp, replicas: 2}\nmatrix: {parallel.bucket_cap_mb: [null, 1, 2]}\n"
     )
     (folder / "tiny.yaml").write_text(text, encoding="utf-8")
     command = [sys.executable, "-m", "dtbench.cli.main", "run", "./tiny.yaml"]
@@ -131,12 +130,10 @@ def test_a_sweep_whose_launcher_is_killed_goes_on_where_it_was(folder: Path) -> 
     launcher.wait()
     (run,) = (folder / "results" / "tiny").iterdir()
     kept = {path: path.stat().st_mtime_ns for path in run.glob("cells/*/launch0/launch.json")}
-    assert 0 < len(kept) < 4
+    assert 0 < len(kept) < 3
     resumed = dtbench(folder, "run", "./tiny.yaml", "--resume", "--json")
     assert resumed.returncode == 0, resumed.stderr
     summary = json.loads(resumed.stdout)
     assert (summary["path"], summary["status"]) == (str(run), "complete")
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
-    assert [cell["correctness"]["passed"] for cell in summary["cells"]] == [True] * 4
-    receipts = [{one["knob"]: one["got"] for one in cell["receipts"]} for cell in summary["cells"]]
-    assert [one.get("env.TORCH_SHOW_CPP_STACKTRACES") for one in receipts] == [None, "1", None, "1"]
+    assert [cell["correctness"]["passed"] for cell in summary["cells"]] == [True] * 3
