@@ -38,7 +38,7 @@ def summary_markdown(summary: RunSummary) -> str:
 def sweep_markdown(summary: RunSummary) -> str:
     """Give the cells against each other, one row each; times in ms."""
     axes, columns = sweep.find_axes(summary), sweep.sweep_columns(summary)
-    headers = [*(axis.name for axis in axes), *(_with_unit(column.header) for column in columns)]
+    headers = [*(escape_markdown(axis.name) for axis in axes), *(_with_unit(column.header) for column in columns)]
     rows = (
         [*(axis.values[place] for axis in axes), *(column.words[place] for column in columns)]
         for place in range(len(summary.cells))

@@ -162,9 +162,9 @@ def _breakdown_finding(cells: list[CellSummary]) -> str:
     worst = max(known, key=lambda cell: cell.exposed_step_fraction)
     best = min(known, key=lambda cell: cell.exposed_step_fraction)
     worst_words = f"{format_fraction(worst.exposed_step_fraction)} of the step in {worst.name}"
-    if worst is best:
-        return literal(f"Exposed communication takes {worst_words}")
     more = f"; the first {MOST_CELLS} of {len(cells)} cells" if len(cells) > MOST_CELLS else ""
+    if worst is best:
+        return literal(f"Exposed communication takes {worst_words}{more}")
     best_words = f"{format_fraction(best.exposed_step_fraction)} in {best.name}"
     return literal(f"Exposed communication takes {worst_words}, {best_words}{more}")
 

@@ -11,6 +11,7 @@ from statistics import fmean
 from dtbench.analyze.summary import CellSummary, RunSummary
 from dtbench.report import sentences
 from dtbench.report.sentences import NAN
+from dtbench.scenario.axes import cut_common_folders
 from dtbench.units import NS_PER_MS, format_fraction, format_ns
 from dtbench.vocabulary import Purpose
 
@@ -48,7 +49,10 @@ def find_axes(summary: RunSummary) -> tuple[SweepAxis, ...]:
     """Give the axes along which the cells differ; their names where there are no others."""
     names = list(dict.fromkeys(name for cell in summary.cells for name in cell.coordinates))
     axes = [
-        SweepAxis(_short_name(name, names), tuple(cell.coordinates.get(name, NOT_ON_AXIS) for cell in summary.cells))
+        SweepAxis(
+            _short_name(name, names),
+            tuple(cut_common_folders([cell.coordinates.get(name, NOT_ON_AXIS) for cell in summary.cells])),
+        )
         for name in names
     ]
     differing = tuple(axis for axis in axes if not axis.is_constant)
@@ -110,7 +114,9 @@ def finding(summary: RunSummary) -> str:
     if not fast.high < slow.low:
         return f"No difference in step time can be told: all intervals reach {format_ns(fast.median)}"
     words = f"{format_ns(fast.median)} against {format_ns(slow.median)} ({slow.median / fast.median:.2f} x)"
-    return f"Fastest is {place_words(summary, fastest)}, slowest {place_words(summary, slowest)}: {words}"
+    alike = sum(cell.step_time.low <= fast.high for cell in known if cell is not fastest)
+    more = f"; {alike} more cannot be told from the fastest" if alike else ""
+    return f"Fastest is {place_words(summary, fastest)}, slowest {place_words(summary, slowest)}: {words}{more}"
 
 
 def scope_words(summary: RunSummary) -> str:

@@ -6,7 +6,7 @@ Both start at zero: a sweep whose cells hardly differ has to look so.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -141,10 +141,14 @@ def _plot_lines(summary: RunSummary, numeric: SweepAxis, others: Sequence[SweepA
         names = literal(", ".join(axis.name for axis in others))
         handles, labels = left.get_legend_handles_labels()
         figure.legend(
-            handles, labels, loc="outside right upper", frameon=False, fontsize=8, title=names, title_fontsize=8
+            handles, labels, loc="outside right center", frameon=False, fontsize=8, title=names, title_fontsize=8
         )
     figure.supxlabel(_footnote(summary), x=0.01, ha="left", fontsize=7, color="#444444")
     return figure
+
+
+def _set_title(figure: Figure, words: str) -> None:
+    figure.suptitle(literal(words), x=0.01, ha="left", fontweight="bold", fontsize=11, wrap=True)
 
 
 def _draw_step_times(axes: Axes, line: Line) -> None:
@@ -165,7 +169,7 @@ def _length_ms(length_ns: float) -> float:
 def _draw_line(axes: Axes, line: Line, heights: Sequence[float]) -> None:
     """Join the numbers by a line; what is unset is a point of its own."""
     first = 1 if line.begins_unset else 0
-    look = {"color": line.colour, "marker": line.marker, "markersize": 5, "linewidth": 1.4}
+    look: dict[str, Any] = {"color": line.colour, "marker": line.marker, "markersize": 5, "linewidth": 1.4}
     (drawn,) = axes.plot(
         line.positions[first:], heights[first:], linestyle=line.style, label=literal(line.label), **look
     )
@@ -238,7 +242,10 @@ def _plot_bars(summary: RunSummary, known: Sequence[CellSummary]) -> Figure:
             time.median / NS_PER_MS, position, xerr=arms, fmt="D", markersize=4, color=colour, capsize=3
         )
         point.lines[0].set_gid("measured")
-    names = [sweep.place_words(summary, cell) for cell in cells]
+    places = [summary.cells.index(cell) for cell in cells]
+    found = sweep.find_axes(summary)
+    names = [", ".join(sweep.shorten_value(axis.values[place]) for axis in found) for place in places]
+    axes.set_title(literal(", ".join(axis.name for axis in found)), loc="left", fontsize=9)
     doubtful = ["" if sentences.is_trusted(cell) else f" ({sentences.check_word(cell)})" for cell in cells]
     labels = [literal(name + doubt) for name, doubt in zip(names, doubtful, strict=True)]
     axes.set_yticks(range(len(cells)), labels, fontsize=8)
@@ -248,7 +255,7 @@ def _plot_bars(summary: RunSummary, known: Sequence[CellSummary]) -> Figure:
     axes.set_xlim(0, None)
     axes.set_xlabel("ms per step; bars: PROFILED, mean over ranks; points: MEASURED, median with interval", fontsize=8)
     more = f"; the first {MOST_BARS} of {len(known)} cells" if len(known) > MOST_BARS else ""
-    axes.set_title(literal(sweep.finding(summary) + more), loc="left", fontweight="bold", fontsize=10, wrap=True)
+    _set_title(figure, sweep.finding(summary) + more)
     patches = [
         Patch(facecolor=part.colour, hatch=part.hatch, edgecolor="#333333", linewidth=0.5, label=part.name)
         for part in dict.fromkeys(used)

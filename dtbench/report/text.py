@@ -75,7 +75,7 @@ class SweepTable:
         """Give one table or two."""
         columns = sweep.sweep_columns(self.summary)
         whole = self._table("All cells, per step; times in ms", columns)
-        if Measurement.get(console, options, whole).maximum <= options.max_width:
+        if Measurement.get(console, options.update(width=_ANY_WIDTH), whole).maximum <= options.max_width:
             yield whole
             return
         of_comm = [column for column in columns if column.header in _OF_COMM]
@@ -86,8 +86,8 @@ class SweepTable:
     def _table(self, title: str, columns: Sequence[sweep.Column]) -> Table:
         axes = sweep.find_axes(self.summary)
         table = _table(title, tuple(_break(axis.name) for axis in axes))
-        for column in table.columns[1:]:
-            column.justify = "left"
+        for of_axis in table.columns[1:]:
+            of_axis.justify = "left"
         for column in columns:
             justify: Literal["left", "right"] = "left" if column.header == "check" else "right"
             header = column.header.replace(" ", "\n", 1) if "%" not in column.header else "95 %\ninterval"
@@ -101,6 +101,7 @@ class SweepTable:
         return table
 
 
+_ANY_WIDTH = 10_000
 _OF_COMM = ("gradient wait", "unshard wait", "exposed comm", "hidden share")
 
 

@@ -8,7 +8,7 @@
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dtbench.record import Record
@@ -241,7 +241,10 @@ def _with_short_labels(axes: list[Axis]) -> tuple[Axis, ...]:
             for count in range(1, len(axis.path) + 1)
             if count == len(axis.path) or sum(path[-count:] == axis.path[-count:] for path in paths) == 1
         )
-        values = _distinct([_labelled(_short_name(axis.path, parts), value) for value in _without_common_folders(axis)])
+        short_name = _short_name(axis.path, parts)
+        labels = cut_common_folders([value.label for value in axis.values])
+        pairs = zip(axis.values, labels, strict=True)
+        values = _distinct([_labelled(short_name, replace(value, label=label)) for value, label in pairs])
         shortened.append(replace(axis, values=values))
     return tuple(shortened)
 
@@ -250,20 +253,19 @@ def _short_name(path: tuple[str, ...], parts: int) -> str:
     return "_".join(path[-parts:])
 
 
-def _without_common_folders(axis: Axis) -> list[Value]:
-    """Cut from paths the folders that all of an axis's paths share at either end."""
-    paths = [value.label.strip("/").split("/") for value in axis.values if "/" in value.label]
-    if not paths:
-        return list(axis.values)
+def cut_common_folders(texts: Sequence[str]) -> list[str]:
+    """Cut from paths the folders that all of them share at either end; other texts stay.
+
+    >>> cut_common_folders(["unset", "/opt/torch-2.11/bin/python", "/opt/torch-2.13/bin/python"])
+    ['unset', 'torch-2.11', 'torch-2.13']
+    """
+    paths = [text.split("/") for text in dict.fromkeys(texts) if "/" in text]
+    if len(paths) < 2:
+        return list(texts)
     first = next((place for place, parts in enumerate(zip(*paths, strict=False)) if len(set(parts)) > 1), 0)
-    reverse = [path[first:][::-1] for path in paths]
-    last = next((place for place, parts in enumerate(zip(*reverse, strict=False)) if len(set(parts)) > 1), 0)
-    return [
-        replace(value, label="-".join(parts[first : len(parts) - last]))
-        if (parts := value.label.strip("/").split("/")) in paths
-        else value
-        for value in axis.values
-    ]
+    backwards = zip(*(path[first:][::-1] for path in paths), strict=False)
+    last = next((place for place, parts in enumerate(backwards) if len(set(parts)) > 1), 0)
+    return ["/".join(path[first : len(path) - last]) if (path := text.split("/")) in paths else text for text in texts]
 
 
 def _labelled(short_name: str, value: Value) -> Value:
@@ -272,7 +274,9 @@ def _labelled(short_name: str, value: Value) -> Value:
 
 def _to_name(text: str) -> str:
     """Give a text in the letters that names of cells have."""
-    return re.sub(r"[^a-z0-9_-]*\.[^a-z0-9_-]*", ".", re.sub(r"[^a-z0-9_.-]+", "_", text.lower())).strip("._")
+    return re.sub(
+        r"[^a-z0-9_-]*\.[^a-z0-9_-]*", ".", re.sub(r"[^a-z0-9_.-]+", "_", text.lower().replace("/", "-"))
+    ).strip("._")
 
 
 def _distinct(values: list[Value]) -> tuple[Value, ...]:

@@ -147,7 +147,7 @@ class Fake:
 
 
 def run_there(fake: Fake, wishes: tuple[str, ...], overrides: tuple[str, ...]) -> None:
-    run.launch_ranks = launch_nothing  # type: ignore[attr-defined]
+    run.launch_ranks = launch_nothing  # type: ignore[attr-defined, assignment]
     fake.run(*wishes, overrides=overrides)
 
 
