@@ -8,13 +8,13 @@ from dtbench.scenario.mistakes import Mistake, shorten
 CELL_NAME_RULE = "small letters, digits, `_`, `-` and `.`, starting with a letter or digit, at most 64"
 MOST_NAME_LENGTH = 64
 
-_CELL_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*(\.[a-z0-9_-]+)*")
+CELL_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*(\.[a-z0-9_-]+)*")
 _NOT_IN_CELLS = ("schema_version", "cells", "matrix")
 
 
 def is_cell_name(name: str) -> bool:
     """Whether a name can be a folder on every system; ``..`` and a dot at the end cannot."""
-    return len(name) <= MOST_NAME_LENGTH and _CELL_NAME.fullmatch(name) is not None
+    return len(name) <= MOST_NAME_LENGTH and CELL_NAME.fullmatch(name) is not None
 
 
 def read_variations(entry: Entry, noun: str, mistakes: list[Mistake]) -> dict[str, Section]:
