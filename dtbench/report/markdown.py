@@ -29,6 +29,8 @@ def summary_markdown(summary: RunSummary) -> str:
         ]
         blocks += [escape_markdown(sentence) for sentence in words]
     is_short = len(summary.cells) <= sweep.MOST_CELLS
+    if not is_short:
+        blocks += [f"- {escape_markdown(note)}" for note in sweep.note_sentences(summary)]
     told = [cell for cell in summary.cells if is_short or not sentences.is_trusted(cell)]
     blocks += [_cell_block(cell) for cell in told[: sweep.MOST_CELLS]]
     blocks.append(escape_markdown(f"{summary.device} on {summary.host}, torch {summary.torch}"))

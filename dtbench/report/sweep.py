@@ -22,6 +22,7 @@ NOT_ON_AXIS = "-"
 """The value of a cell on an axis that it leaves out."""
 
 _MOST_VALUE_LENGTH = 18
+_MOST_NOTES = 6
 
 
 @dataclass(frozen=True)
@@ -116,14 +117,38 @@ def finding(summary: RunSummary) -> str:
     words = f"{format_ns(fast.median)} against {format_ns(slow.median)} ({slow.median / fast.median:.2f} x)"
     alike = sum(cell.step_time.low <= fast.high for cell in known if cell is not fastest)
     more = f"; {alike} more cannot be told from the fastest" if alike else ""
-    return f"Fastest is {place_words(summary, fastest)}, slowest {place_words(summary, slowest)}: {words}{more}"
+    places = f"{place_words(summary, fastest)}, slowest {place_words(summary, slowest)}"
+    begin = "Fastest is" if _is_repeated(summary) else "In one launch each, fastest is"
+    return f"{begin} {places}: {words}{more}"
 
 
 def scope_words(summary: RunSummary) -> str:
     """Say over what the intervals hold."""
-    if all(len(cell.launches) > 1 for cell in summary.cells):
+    if _is_repeated(summary):
         return "intervals over launches"
     return "intervals within one launch: `--set repeat=3` says whether cells differ from launch to launch"
+
+
+def note_sentences(summary: RunSummary) -> tuple[str, ...]:
+    """Give what was noted about cells that are not told in full, each once, with the cells that it is about."""
+    found: dict[str, list[str]] = {}
+    for cell in summary.cells:
+        for note in sentences.cell_notes(cell):
+            found.setdefault(note, []).append(cell.name)
+    everywhere = [note for note, names in found.items() if len(names) == len(summary.cells)]
+    some = [f"{_name_first(names)}: {note}" for note, names in found.items() if len(names) < len(summary.cells)]
+    shown = [*everywhere, *some][:_MOST_NOTES]
+    rest = len(found) - len(shown)
+    return (*shown, *([f"and {rest} more notes: see --json"] if rest else []))
+
+
+def _name_first(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+
+def _is_repeated(summary: RunSummary) -> bool:
+    """Tell whether every cell was launched more than once, so that intervals hold for more than one launch."""
+    return all(len(cell.launches) > 1 for cell in summary.cells)
 
 
 def shorten_value(text: str) -> str:

@@ -129,13 +129,14 @@ def _render_cells(summary: RunSummary) -> Iterator[RenderableType]:
     if len(summary.cells) <= sweep.MOST_CELLS:
         yield from (render_cell(cell) for cell in summary.cells)
         return
+    for note in sweep.note_sentences(summary):
+        yield Text(f"note: {note}")
     doubtful = [cell for cell in summary.cells if not sentences.is_trusted(cell)]
     yield from (render_cell(cell) for cell in doubtful[: sweep.MOST_CELLS])
     rest = len(doubtful) - sweep.MOST_CELLS
     if rest > 0:
         yield Text(f"and {rest} more cells that must not be trusted: see the column check", style="bold red")
-    names = ", ".join(cell.name for cell in summary.cells[: sweep.MOST_CELLS])
-    yield Text(f"{len(summary.cells)} cells; add --cell NAME to see one in full: {names}, ...", style="dim")
+    yield Text(f"{len(summary.cells)} cells; to see one in full: --cell {summary.cells[0].name}", style="dim")
 
 
 def render_cell(cell: CellSummary) -> RenderableType:

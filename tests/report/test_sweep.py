@@ -101,7 +101,9 @@ def test_the_fastest_cell_is_named_with_those_that_cannot_be_told_from_it(
     make_sweep: Sweep, make_run: Callable[..., RunSummary]
 ) -> None:
     summary = make_sweep(CAPS)
-    words = "Fastest is bucket_cap_mb unset, slowest bucket_cap_mb 64: 100 ms against 130 ms (1.30 x)"
+    words = "astest is bucket_cap_mb unset, slowest bucket_cap_mb 64: 100 ms against 130 ms (1.30 x)"
+    assert sweep.finding(make_sweep(CAPS, launches=(0, 1))) == f"F{words}"
+    words = f"In one launch each, f{words}"
     assert sweep.finding(summary) == words
     close = summary.cells[1].step_time.model_copy(update={"low": 101.5 * MS})
     alike = summary.cells[1].model_copy(update={"step_time": close})
@@ -116,7 +118,7 @@ def test_a_cell_that_must_not_be_trusted_is_never_the_fastest(
 ) -> None:
     failed, *others = make_sweep(CAPS).cells
     summary = make_run(failed.model_copy(update={"status": RunStatus.FAILED}), *others)
-    assert sweep.finding(summary).startswith("Fastest is bucket_cap_mb 1, ")
+    assert "fastest is bucket_cap_mb 1, " in sweep.finding(summary)
     assert sweep.finding(make_run(failed)) == "Fewer than two cells can be compared"
 
 
@@ -132,12 +134,25 @@ def test_of_many_cells_only_those_are_told_in_full_that_must_not_be_trusted(
     hundred = make_sweep(grid(strategy=list("abcdefghij"), seed=[str(seed) for seed in range(10)]))
     lines = shown(hundred, 120, whole=True)
     assert len(lines) < 120
-    assert any("100 cells; add --cell NAME to see one in full: a.0, a.1, a.2, a.3, ..." in line for line in lines)
+    assert "100 cells; to see one in full: --cell a.0" in lines
     failed = [cell.model_copy(update={"status": RunStatus.FAILED, "reason": "planted"}) for cell in hundred.cells]
     lines = shown(make_run(*failed[:7], *hundred.cells[7:]), 120, whole=True)
     assert sum("This cell FAILED: planted" in line for line in lines) == 4
     assert "and 3 more cells that must not be trusted: see the column check" in lines
     assert render_places(hundred).plain.count("traces") == 2
+
+
+def test_notes_of_cells_that_are_not_told_in_full_are_told_once(
+    make_sweep: Sweep, make_run: Callable[..., RunSummary]
+) -> None:
+    first, second, *others = make_sweep(grid(seed=["1", "2", "3", "4", "5"])).cells
+    odd = [cell.model_copy(update={"notes": ("odd",)}) for cell in (first, second)]
+    summary = make_run(*odd, *others)
+    assert sweep.note_sentences(summary) == (first.plan.notes[0], "1 and 1 more: odd")
+    assert "note: 1 and 1 more: odd" in shown(summary, 120, whole=True)
+    assert "- 1 and 1 more: odd" in summary_markdown(summary)
+    noisy = [first.model_copy(update={"notes": tuple(f"note {number}" for number in range(20))}), second, *others]
+    assert sweep.note_sentences(make_run(*noisy))[-1] == "and 15 more notes: see --json"
 
 
 def test_markdown_has_the_same_table(make_sweep: Sweep) -> None:
