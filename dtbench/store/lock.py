@@ -12,8 +12,8 @@ from dtbench.store.layout import RunFolder
 def hold_run(folder: RunFolder) -> Iterator[None]:
     """Be the only process that writes a run, for as long as the context lasts.
 
-    The lock is ``flock``'s: the kernel ends it with its process, however that ends. Where there is none (Windows),
-    nobody is kept out.
+    The lock is ``flock``'s: the kernel ends it with its process, however that ends. Where there is none (Windows,
+    some network file systems), nobody is kept out.
 
     Raises:
         StoreError: another process is writing this run.
@@ -37,6 +37,9 @@ def hold_run(folder: RunFolder) -> Iterator[None]:
             raise StoreError(
                 f"{folder.path}: another process (pid {who}) is still writing this run; wait for it, or stop it"
             ) from error
+        except OSError:  # a file system without locks: nobody is kept out there either
+            yield
+            return
         file.truncate(0)
         file.write(f"{os.getpid()}\n")
         file.flush()
