@@ -51,6 +51,7 @@ def summarize_run(path: Path) -> RunSummary:
         host=environment.host if environment else "unknown",
         device=device,
         cells=cells,
+        resumed_unix_ns=run.resumed_unix_ns,
     )
 
 

@@ -112,7 +112,7 @@ class CellSummary(Record):
 
 
 class RunSummary(Record):
-    """A whole run, ready to be shown."""
+    """A whole run, ready to be shown; ``resumed_unix_ns``: when it was gone on with after it had ended early."""
 
     format_version: Literal[1] = 1
     name: str
@@ -126,3 +126,4 @@ class RunSummary(Record):
     host: str
     device: str
     cells: tuple[CellSummary, ...]
+    resumed_unix_ns: tuple[int, ...] = ()

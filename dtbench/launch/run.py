@@ -67,6 +67,7 @@ class _Run:
     references: dict[str, Path] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     prepared: bool = False
+    resumed_unix_ns: tuple[int, ...] = ()
 
 
 def plan_cells(file: ScenarioFile, machine: Machine) -> tuple[CellRecord, ...]:
@@ -147,11 +148,11 @@ def resume_scenario(
     folder = RunFolder(path.resolve())
     with hold_run(folder):
         refuse_other(folder.path, file, cells, torch_versions)
-        started_unix_ns = read_run(folder.path).started_unix_ns
+        before = read_run(folder.path)
         finished = keep_finished(folder, cells)
-        run = _Run(
-            file, folder, cells, observer, tuple(worker), started_unix_ns, finished, _find_references(folder, cells)
-        )
+        run = _Run(file, folder, cells, observer, tuple(worker), before.started_unix_ns, finished)
+        run.references = _find_references(folder, cells)
+        run.resumed_unix_ns = (*before.resumed_unix_ns, time.time_ns())
         for cell, index in sorted(finished):
             _keep_environment(run, folder.launch(cell, index))
         _write_run(run, RunStatus.RUNNING, None)
@@ -336,5 +337,6 @@ def _write_run(run: _Run, status: RunStatus, reason: str | None) -> None:
         ended_unix_ns=None if status is RunStatus.RUNNING else time.time_ns(),
         cells=run.cells,
         prepared=run.prepared,
+        resumed_unix_ns=run.resumed_unix_ns,
     )
     write_record(run.folder.run, record)

@@ -19,6 +19,9 @@ def summary_markdown(summary: RunSummary) -> str:
     how_it_ended = sentences.status_sentence("This run", summary.status, summary.reason)
     if how_it_ended is not None:
         blocks.append(f"**{escape_markdown(how_it_ended)}**")
+    resumed = sentences.resumed_sentence(len(summary.resumed_unix_ns))
+    if resumed is not None:
+        blocks.append(resumed)
     blocks.append(sweep_markdown(summary))
     if len(summary.cells) > 1:
         constant = sweep.constant_words(summary)

@@ -59,6 +59,9 @@ def render_head(summary: RunSummary) -> RenderableType:
         Text(f"{summary.device} on {summary.host}, torch {summary.torch}", style="dim"),
     ]
     lines += [Text(f"--set {override}", style="dim") for override in summary.overrides]
+    resumed = sentences.resumed_sentence(len(summary.resumed_unix_ns))
+    if resumed is not None:
+        lines.append(Text(resumed, style="yellow"))
     how_it_ended = sentences.status_sentence("This run", summary.status, summary.reason)
     if how_it_ended is not None:
         lines.append(Text(how_it_ended, style="bold red"))
@@ -136,7 +139,6 @@ def _render_cells(summary: RunSummary) -> Iterator[RenderableType]:
     rest = len(doubtful) - sweep.MOST_CELLS
     if rest > 0:
         yield Text(f"and {rest} more cells that must not be trusted: see the column check", style="bold red")
-    yield Text(f"{len(summary.cells)} cells; to see one in full: --cell {summary.cells[0].name}", style="dim")
 
 
 def render_cell(cell: CellSummary) -> RenderableType:
@@ -333,6 +335,8 @@ def render_places(summary: RunSummary) -> Text:
     if len(summary.cells) > sweep.MOST_CELLS:
         count = sum(len(cell.trace_paths) for cell in summary.cells)
         lines.append(Text(f"  traces       cells/<cell>/launch<k>/traces ({count})"))
+        command = f"dtbench report {summary.path} --cell {summary.cells[0].name}"
+        lines.append(Text.assemble("  one cell     ", (command, "cyan")))
     for cell in summary.cells if len(summary.cells) <= sweep.MOST_CELLS else ():
         if cell.trace_paths:
             where = _inside(folder.path, os.path.commonpath([str(Path(path).parent) for path in cell.trace_paths]))

@@ -196,6 +196,7 @@ class RunRecord(Record):
         overrides: each ``--set`` as typed.
         reason: why it failed; None unless ``status`` is failed.
         prepared: only orders were written; someone else starts the ranks.
+        resumed_unix_ns: when it was gone on with after it had ended early.
     """
 
     format_version: Literal[1] = 1
@@ -210,6 +211,7 @@ class RunRecord(Record):
     ended_unix_ns: int | None
     cells: tuple[CellRecord, ...]
     prepared: bool = False
+    resumed_unix_ns: tuple[int, ...] = ()
 
 
 class Device(Record):

@@ -176,6 +176,8 @@ def test_a_sweep_whose_launcher_was_killed_ends_complete_and_runs_nothing_twice(
     folder = fake.resume(overrides=overrides)
     record = read_run(folder.path)
     assert (folder.path, record.status, len(record.cells)) == (interrupted, RunStatus.COMPLETE, 12)
+    assert len(record.resumed_unix_ns) == 1
+    assert record.started_unix_ns < record.resumed_unix_ns[0]
     launched = fake.launches
     unfinished = launched[4]
     assert sorted(launched) == sorted(

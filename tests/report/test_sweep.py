@@ -134,12 +134,14 @@ def test_of_many_cells_only_those_are_told_in_full_that_must_not_be_trusted(
     hundred = make_sweep(grid(strategy=list("abcdefghij"), seed=[str(seed) for seed in range(10)]))
     lines = shown(hundred, 120, whole=True)
     assert len(lines) < 120
-    assert "100 cells; to see one in full: --cell a.0" in lines
+    assert (
+        "  one cell     dtbench report results/small/20260101T120000Z-ab12 --cell a.0" in render_places(hundred).plain
+    )
     failed = [cell.model_copy(update={"status": RunStatus.FAILED, "reason": "planted"}) for cell in hundred.cells]
     lines = shown(make_run(*failed[:7], *hundred.cells[7:]), 120, whole=True)
     assert sum("This cell FAILED: planted" in line for line in lines) == 4
     assert "and 3 more cells that must not be trusted: see the column check" in lines
-    assert render_places(hundred).plain.count("traces") == 2
+    assert render_places(hundred).plain.count("traces") == 2, "one line"
 
 
 def test_notes_of_cells_that_are_not_told_in_full_are_told_once(
@@ -153,6 +155,15 @@ def test_notes_of_cells_that_are_not_told_in_full_are_told_once(
     assert "- 1 and 1 more: odd" in summary_markdown(summary)
     noisy = [first.model_copy(update={"notes": tuple(f"note {number}" for number in range(20))}), second, *others]
     assert sweep.note_sentences(make_run(*noisy))[-1] == "and 15 more notes: see --json"
+
+
+def test_a_run_that_was_resumed_says_so(make_run: Callable[..., RunSummary]) -> None:
+    once = make_run(resumed_unix_ns=(1,))
+    words = "stopped and resumed once: launches before and after are not interleaved with each other"
+    assert words in shown(once, 120, whole=True)
+    assert words in summary_markdown(once)
+    assert "resumed 2 times" in summary_markdown(make_run(resumed_unix_ns=(1, 2)))
+    assert "resumed" not in summary_markdown(make_run())
 
 
 def test_markdown_has_the_same_table(make_sweep: Sweep) -> None:
