@@ -21,8 +21,9 @@ from dtbench.report import sweep
 from dtbench.report.markdown import summary_markdown
 from dtbench.report.plots import MOST_CELLS, plot_step_breakdown
 from dtbench.report.sweep_plot import MOST_BARS, find_numeric_axis, make_scale, plot_sweep
+from dtbench.report.sweep_table import render_sweep
 from dtbench.report.tensorboard import write_tensorboard
-from dtbench.report.text import render_places, render_run, render_sweep
+from dtbench.report.text import render_places, render_run
 from dtbench.store.records import RunStatus
 
 MS = 1_000_000

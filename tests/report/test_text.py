@@ -8,7 +8,8 @@ from rich.console import Console, RenderableType
 
 from dtbench.analyze.summary import CellSummary, RunSummary
 from dtbench.report.sentences import decimals_for, format_ms
-from dtbench.report.text import render_cell, render_places, render_run, render_sweep
+from dtbench.report.sweep_table import render_sweep
+from dtbench.report.text import render_cell, render_places, render_run
 from dtbench.store.records import CorrectnessResult, Receipt, ReceiptOutcome, RunStatus
 from dtbench.vocabulary import DeviceKind, Purpose
 
