@@ -75,7 +75,9 @@ def render_sweep(summary: RunSummary) -> RenderableType:
     constant = sweep.constant_words(summary)
     if constant:
         parts.append(Text(f"in all cells: {constant}", style="dim"))
-    return Group(*parts, Text(f"{sweep.scope_words(summary)}; {WAIT_EXPLAINED}", style="dim"), Text())
+    is_all = len(summary.cells) > sweep.MOST_CELLS  # else each cell explains its own waits
+    told = f"{sweep.scope_words(summary)}; {WAIT_EXPLAINED}" if is_all else sweep.scope_words(summary)
+    return Group(*parts, Text(told, style="dim"), Text())
 
 
 def headed_table(title: str, headers: tuple[str, ...]) -> Table:
