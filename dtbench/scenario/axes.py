@@ -254,18 +254,25 @@ def _short_name(path: tuple[str, ...], parts: int) -> str:
 
 
 def cut_common_folders(texts: Sequence[str]) -> list[str]:
-    """Cut from paths the folders that all of them share at either end; other texts stay.
+    """Cut from paths the folders that all of them share at either end, from a lone one all but one; other texts stay.
 
     >>> cut_common_folders(["unset", "/opt/torch-2.11/bin/python", "/opt/torch-2.13/bin/python"])
     ['unset', 'torch-2.11', 'torch-2.13']
     """
     paths = [text.split("/") for text in dict.fromkeys(texts) if "/" in text]
     if len(paths) < 2:
-        return list(texts)
+        return [_name_of_environment(text) if "/" in text else text for text in texts]
     first = next((place for place, parts in enumerate(zip(*paths, strict=False)) if len(set(parts)) > 1), 0)
     backwards = zip(*(path[first:][::-1] for path in paths), strict=False)
     last = next((place for place, parts in enumerate(backwards) if len(set(parts)) > 1), 0)
     return ["/".join(path[first : len(path) - last]) if (path := text.split("/")) in paths else text for text in texts]
+
+
+def _name_of_environment(path: str) -> str:
+    """Give the part of a path that a person has named: of an interpreter, the folder of its environment."""
+    parts = [part for part in path.split("/") if part]
+    named = [part for part in parts if part != "bin" and not part.startswith("python")]
+    return (named or parts or [path])[-1]
 
 
 def _labelled(short_name: str, value: Value) -> Value:

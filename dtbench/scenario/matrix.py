@@ -4,8 +4,8 @@ Named variations are laid over a cell first, then kinds, then other fields, what
 ``parallel`` must not be lost because the strategy that has it comes later.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
@@ -167,11 +167,9 @@ def _refuse_axis(name: str, entry: Entry, names: Sequence[str]) -> Mistake:
     return Mistake(entry.key_place, f"`{shorten(name)}` is not an axis of this matrix{hint}", near)
 
 
-def _make_points(axes: Sequence[Axis], points: Iterable[_Coordinates]) -> Iterator[Point]:
-    taken: set[str] = set()
-    for number, point in enumerate(points):
-        name = _name(point.values(), number, taken)
-        taken.add(name)
+def _make_points(axes: Sequence[Axis], points: Sequence[_Coordinates]) -> Iterator[Point]:
+    names = _name_points(axes, points)
+    for name, point in zip(names, points, strict=True):
         chosen = [(axis, point[axis.name]) for axis in axes if axis.name in point]
         ordered = sorted(chosen, key=lambda pair: _order(pair[0]))
         yield Point(
@@ -189,10 +187,35 @@ def _order(axis: Axis) -> int:
     return 1 if axis.path[-1] == "kind" else 2
 
 
-def _name(values: Iterable[Value], number: int, taken: set[str]) -> str:
-    """Join the labels; a name that is too long or taken is cut and ends with the number of its point."""
-    name = ".".join(value.label for value in values)
-    if len(name) <= MOST_NAME_LENGTH and name not in taken:
-        return name
-    ending = f"_{number}"
-    return name[: MOST_NAME_LENGTH - len(ending)].rstrip("._-") + ending
+def _name_points(axes: Sequence[Axis], points: Sequence[_Coordinates]) -> list[str]:
+    """Join the labels of each point, those left out that all points share; of long names, fields by their initials.
+
+    A name that is still too long, or taken, is cut and ends with the number of its point.
+    """
+    keys = {axis.name: {point[axis.name].key if axis.name in point else None for point in points} for axis in axes}
+    telling = [axis for axis in axes if len(keys[axis.name]) > 1] or axes
+    names = [_join(telling, point, [value.label for value in point.values()]) for point in points]
+    if any(len(name) > MOST_NAME_LENGTH for name in names):
+        short = [
+            {axis.name: _abbreviate(axis, point[axis.name]) for axis in axes if axis.name in point} for point in points
+        ]
+        names = [_join(telling, point, [value.label for value in point.values()]) for point in short]
+    taken: set[str] = set()
+    for number, name in enumerate(names):
+        ending = f"_{number}"
+        cut = name[: MOST_NAME_LENGTH - len(ending)].rstrip("._-") + ending
+        names[number] = name if len(name) <= MOST_NAME_LENGTH and name not in taken else cut
+        taken.add(names[number])
+    return names
+
+
+def _join(axes: Sequence[Axis], point: _Coordinates, otherwise: Sequence[str]) -> str:
+    return ".".join([point[axis.name].label for axis in axes if axis.name in point] or otherwise)
+
+
+def _abbreviate(axis: Axis, value: Value) -> Value:
+    """Give a value of a field with the initials of the field's words in its label."""
+    if axis.path is None:
+        return value
+    field, _, text = value.label.partition("-")
+    return replace(value, label=f"{''.join(word[:1] for word in field.split('_'))}-{text}")

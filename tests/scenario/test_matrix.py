@@ -101,12 +101,24 @@ def test_everything_can_be_excluded_where_points_are_included(small: str) -> Non
 def test_fields_of_the_same_name_are_told_apart_by_their_section(small: str) -> None:
     cells = cells_of(f"{small}matrix:\n  optimizer.kind: [adamw]\n  parallel.kind: [ddp]\n  model.dim: [64]\n")
     assert list(cells) == ["optimizer_kind-adamw.parallel_kind-ddp.dim-64"]
+    text = f"{small}matrix:\n  optimizer.kind: [adamw, sgd]\n  parallel.kind: [ddp]\n"
+    assert list(cells_of(text)) == ["optimizer_kind-adamw", "optimizer_kind-sgd"], "an axis of one value tells nothing"
 
 
 def test_lists_are_values_too(small: str) -> None:
     cells = cells_of(f"{small}matrix:\n  optimizer.betas: [[0.9, 0.99], [0.9, 0.95]]\n")
     assert list(cells) == ["betas-0.9_0.99", "betas-0.9_0.95"]
     assert dict(cells["betas-0.9_0.95"].coordinates) == {"optimizer.betas": "[0.9, 0.95]"}
+
+
+def test_long_names_have_the_initials_of_their_fields(bare: str) -> None:
+    text = (
+        f"{bare}matrix:\n  parallel.bucket_cap_mb: [null, 4]\n  env.TORCH_SHOW_CPP_STACKTRACES: ['0', '1']\n"
+        "  python: [null, /opt/mine/bin/python3.12]\n"
+        "  way:\n    ddp: {parallel: {kind: ddp, replicas: 2}}\n    twice: {parallel: {kind: ddp, replicas: 2}, repeat: 2}\n"
+    )
+    names = list(cells_of(text))
+    assert (names[0], names[-1]) == ("bcm-unset.tscs-0.p-unset.ddp", "bcm-4.tscs-1.p-mine.twice")
 
 
 def test_names_that_are_too_long_are_cut_and_stay_different_folders(small: str) -> None:
