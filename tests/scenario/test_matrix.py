@@ -115,7 +115,8 @@ def test_long_names_have_the_initials_of_their_fields(bare: str) -> None:
     text = (
         f"{bare}matrix:\n  parallel.bucket_cap_mb: [null, 4]\n  env.TORCH_SHOW_CPP_STACKTRACES: ['0', '1']\n"
         "  python: [null, /opt/mine/bin/python3.12]\n"
-        "  way:\n    ddp: {parallel: {kind: ddp, replicas: 2}}\n    twice: {parallel: {kind: ddp, replicas: 2}, repeat: 2}\n"
+        "  way:\n    ddp: {parallel: {kind: ddp, replicas: 2}}\n"
+        "    twice: {parallel: {kind: ddp, replicas: 2}, repeat: 2}\n"
     )
     names = list(cells_of(text))
     assert (names[0], names[-1]) == ("bcm-unset.tscs-0.p-unset.ddp", "bcm-4.tscs-1.p-mine.twice")
