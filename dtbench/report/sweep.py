@@ -108,7 +108,7 @@ def finding(summary: RunSummary) -> str:
     """Say which cell is fastest and by how much, or that the intervals do not tell; cells to be trusted only."""
     known = [cell for cell in summary.cells if sentences.is_trusted(cell) and not math.isnan(cell.step_time.median)]
     if len(known) < 2:
-        return "Fewer than two cells can be compared"
+        return "Nothing is compared: fewer than two cells have numbers that can be trusted"
     fastest = min(known, key=lambda cell: cell.step_time.median)
     slowest = max(known, key=lambda cell: cell.step_time.median)
     fast, slow = fastest.step_time, slowest.step_time

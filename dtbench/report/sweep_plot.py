@@ -199,7 +199,8 @@ def _find_lines(summary: RunSummary, numeric: SweepAxis, others: Sequence[SweepA
     lines = []
     for number, (key, places) in enumerate(groups.items()):
         ordered = sorted(places, key=lambda place: scale(numeric.values[place]))
-        colour, style = colours.index(key[:1]), styles.index(key[1:])
+        colour = colours.index(key[:1])
+        style = styles.index(key[1:]) + colour // len(LINE_COLOURS)  # colours that come again have another style
         line = Line(
             label=", ".join(sweep.shorten_value(value) for value in key),
             colour=LINE_COLOURS[colour % len(LINE_COLOURS)],

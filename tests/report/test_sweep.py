@@ -120,7 +120,9 @@ def test_a_cell_that_must_not_be_trusted_is_never_the_fastest(
     failed, *others = make_sweep(CAPS).cells
     summary = make_run(failed.model_copy(update={"status": RunStatus.FAILED}), *others)
     assert "fastest is bucket_cap_mb 1, " in sweep.finding(summary)
-    assert sweep.finding(make_run(failed)) == "Fewer than two cells can be compared"
+    assert (
+        sweep.finding(make_run(failed)) == "Nothing is compared: fewer than two cells have numbers that can be trusted"
+    )
 
 
 def test_intervals_within_one_launch_are_not_sold_as_more(make_sweep: Sweep) -> None:
@@ -212,6 +214,12 @@ def test_other_axes_become_colours_and_styles(make_sweep: Sweep) -> None:
     assert drawn["line ddp, a"].get_color() == drawn["line ddp, b"].get_color()
     assert drawn["line ddp, a"].get_linestyle() == drawn["line fsdp2, a"].get_linestyle()
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["ddp, a", "ddp, b", "fsdp2, a", "fsdp2, b"]
+
+
+def test_more_lines_than_colours_still_differ(make_sweep: Sweep) -> None:
+    figure = plot_sweep(make_sweep(grid(strategy=list("abcdefghij"), seed=["1", "2"])))
+    drawn = [line for line in figure.axes[0].lines if str(line.get_gid()).startswith("line ")]
+    assert len({(line.get_color(), line.get_linestyle()) for line in drawn}) == 10
 
 
 def test_cells_that_must_not_be_trusted_are_crossed(make_sweep: Sweep, make_run: Callable[..., RunSummary]) -> None:
