@@ -138,7 +138,7 @@ def _plot_lines(summary: RunSummary, numeric: SweepAxis, others: Sequence[SweepA
         literal(sweep.finding(summary) + hidden), x=0.01, ha="left", fontweight="bold", fontsize=11, wrap=True
     )
     if others:
-        names = literal(", ".join(axis.name for axis in others))
+        names = literal(",\n".join(axis.name for axis in others))
         handles, labels = left.get_legend_handles_labels()
         figure.legend(
             handles, labels, loc="outside right center", frameon=False, fontsize=8, title=names, title_fontsize=8
@@ -205,7 +205,7 @@ def _find_lines(summary: RunSummary, numeric: SweepAxis, others: Sequence[SweepA
             label=", ".join(sweep.shorten_value(value) for value in key),
             colour=LINE_COLOURS[colour % len(LINE_COLOURS)],
             style=LINE_STYLES[style % len(LINE_STYLES)],
-            marker=_MARKERS[colour % len(_MARKERS)],
+            marker=_MARKERS[number % len(_MARKERS)],
             cells=tuple(summary.cells[place] for place in ordered),
             positions=tuple(_dodge(scale, number, len(groups)) + scale(numeric.values[place]) for place in ordered),
             begins_unset=numeric.values[ordered[0]] == UNSET,

@@ -211,6 +211,7 @@ def test_other_axes_become_colours_and_styles(make_sweep: Sweep) -> None:
     drawn = {str(line.get_gid()): line for line in figure.axes[0].lines if str(line.get_gid()).startswith("line ")}
     assert list(drawn) == ["line ddp, a", "line ddp, b", "line fsdp2, a", "line fsdp2, b"]
     assert len({(line.get_color(), line.get_linestyle()) for line in drawn.values()}) == 4
+    assert len({line.get_marker() for line in drawn.values()}) == 4, "points that no line joins differ, too"
     assert drawn["line ddp, a"].get_color() == drawn["line ddp, b"].get_color()
     assert drawn["line ddp, a"].get_linestyle() == drawn["line fsdp2, a"].get_linestyle()
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["ddp, a", "ddp, b", "fsdp2, a", "fsdp2, b"]
