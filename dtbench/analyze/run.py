@@ -35,7 +35,9 @@ def summarize_run(path: Path) -> RunSummary:
     run = read_run(path)
     environment = _read_environment(path)
     device = _name_device(environment, run)
-    cells = tuple(summarize_cell(_read_cell(path, run, cell), device) for cell in run.cells)
+    cells = tuple(
+        _with_own_torch(summarize_cell(_read_cell(path, run, cell), device), path, environment) for cell in run.cells
+    )
     status, reason = _status(run, cells)
     return RunSummary(
         name=run.name,
@@ -49,7 +51,18 @@ def summarize_run(path: Path) -> RunSummary:
         host=environment.host if environment else "unknown",
         device=device,
         cells=cells,
+        resumed_unix_ns=run.resumed_unix_ns,
     )
+
+
+def _with_own_torch(cell: CellSummary, path: Path, environment: Environment | None) -> CellSummary:
+    """Say in a cell's notes when its ranks had another torch than the run says, as ``python:`` in a scenario asks."""
+    written = [RunFolder(path).launch(cell.name, index).environment for index in cell.launches]
+    versions = {read_launch_environment(file).torch for file in written if file.exists()}
+    others = sorted(versions - {environment.torch if environment else ""})
+    if not others:
+        return cell
+    return cell.model_copy(update={"notes": (*cell.notes, f"the ranks of this cell ran torch {', '.join(others)}")})
 
 
 def _status(run: RunRecord, cells: tuple[CellSummary, ...]) -> tuple[RunStatus, str | None]:

@@ -76,6 +76,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
     profiler_cost = summarize_ratio(_pool(profiled), _pool(measured))
     return CellSummary(
         name=cell.name,
+        coordinates=cell.coordinates,
         status=status,
         reason=reason,
         scenario=cell.scenario,

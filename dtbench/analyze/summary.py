@@ -71,6 +71,7 @@ class CellSummary(Record):
     Attributes:
         scenario: None for a person's own loop, measured with ``dtbench.capture``.
         plan: for such a loop what it says of itself.
+        coordinates: its value on each axis of a matrix, as text.
         step_time: MEASURED steps, slowest rank per step, ns; median of launch medians, count of all steps.
         launch_medians_ns: median step time of each launch: the unit of statistics.
         profiler_cost: PROFILED over MEASURED median step time, a ratio (1.0: free).
@@ -109,10 +110,11 @@ class CellSummary(Record):
     unknown_names: tuple[tuple[str, int], ...]
     trace_paths: tuple[str, ...]
     notes: tuple[str, ...]
+    coordinates: dict[str, str] = {}
 
 
 class RunSummary(Record):
-    """A whole run, ready to be shown."""
+    """A whole run, ready to be shown; ``resumed_unix_ns``: when it was gone on with after it had ended early."""
 
     format_version: Literal[1] = 1
     name: str
@@ -126,3 +128,4 @@ class RunSummary(Record):
     host: str
     device: str
     cells: tuple[CellSummary, ...]
+    resumed_unix_ns: tuple[int, ...] = ()

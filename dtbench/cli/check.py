@@ -56,6 +56,7 @@ def _to_document(file: "ScenarioFile", plans: "dict[str, Plan]") -> object:
     cells = [
         {
             "name": cell.name,
+            "coordinates": dict(cell.coordinates),
             "scenario": cell.scenario.model_dump(mode="json"),
             "plan": plans[cell.name].model_dump(mode="json"),
         }

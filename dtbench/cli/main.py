@@ -17,6 +17,7 @@ from dtbench.cli.doctor import doctor
 from dtbench.cli.list_scenarios import list_scenarios
 from dtbench.cli.report import report
 from dtbench.cli.run import run
+from dtbench.cli.schema import schema
 from dtbench.cli.tensorboard import tensorboard
 from dtbench.errors import DtbenchError
 
@@ -28,6 +29,7 @@ _VERBS: tuple[tuple[str, Callable[..., None]], ...] = (
     ("analyze", analyze),
     ("tensorboard", tensorboard),
     ("doctor", doctor),
+    ("schema", schema),
 )
 """In the order of ``dtbench --help``. The modules import only typer at their top: ``--help`` imports them all."""
 

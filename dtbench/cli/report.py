@@ -17,6 +17,7 @@ def report(
     ] = None,
     results: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("results"),
     as_json: Annotated[bool, typer.Option("--json", help="Print every number as one JSON document.")] = False,
+    cell: Annotated[str | None, typer.Option(help="Show only this cell, in full.")] = None,
 ) -> None:
     """Show which communication a run did not hide behind compute, and what the run knows about it.
 
@@ -26,10 +27,30 @@ def report(
     from dtbench.cli.find_run import find_run
 
     summary = summarize_run(find_run(run, results))
+    if cell is not None:
+        summary = choose_cell(summary, cell)
     if as_json:
         print_json(to_document(summary))
     else:
         print_report(summary)
+
+
+def choose_cell(summary: "RunSummary", name: str) -> "RunSummary":
+    """Give a run with one of its cells only.
+
+    Raises:
+        BadParameter: it has no such cell.
+    """
+    from dtbench.scenario.mistakes import find_nearest
+    from dtbench.scenario.sweep import name_some
+
+    chosen = tuple(cell for cell in summary.cells if cell.name == name)
+    if chosen:
+        return summary.model_copy(update={"cells": chosen})
+    names = [cell.name for cell in summary.cells]
+    near = find_nearest(name, names)
+    meant = f"did you mean `{near}`?" if near else f"it has {name_some(names)}"
+    raise typer.BadParameter(f"the run has no cell `{name}`; {meant}")
 
 
 def to_document(summary: "RunSummary") -> object:

@@ -1,6 +1,7 @@
 """``dtbench run``: train a scenario on real ranks, then show what was found."""
 
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,11 @@ if TYPE_CHECKING:
     from dtbench.analyze.summary import RunSummary
     from dtbench.errors import LaunchError
     from dtbench.scenario.load import ScenarioFile
+    from dtbench.store.records import WorkerOrder
+
+
+_MOST_NAMED = 10
+"""Cells that an error names."""
 
 
 def run(
@@ -26,6 +32,13 @@ def run(
         bool, typer.Option("--prepare", help="Only write the orders, and print the torchrun commands that run them.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print every number as one JSON document.")] = False,
+    unfinished: Annotated[
+        str | None,
+        typer.Argument(metavar="[RUN]", help="With --resume, a run's folder or id; left out: the newest unfinished."),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with a run that was stopped or failed: only what is missing runs.")
+    ] = False,
 ) -> None:
     """Train a scenario on real ranks, and show where each step went and which communication was not hidden.
 
@@ -34,6 +47,10 @@ def run(
     """
     from dtbench.scenario.catalog import open_scenario
 
+    if prepare and resume:
+        raise typer.BadParameter("--prepare begins a run and --resume goes on with one; choose one of them")
+    if unfinished is not None and not resume:
+        raise typer.BadParameter(f"`{unfinished}` is one argument too many; a run is named only with --resume")
     file = open_scenario(scenario, sets or ())
     if prepare:
         _prepare(file, results, as_json=as_json)
@@ -41,26 +58,88 @@ def run(
     from dtbench.errors import LaunchError
 
     try:
-        folder = _run(file, results)
+        folder = _run(_Wish(file, scenario, results, unfinished, resume=resume))
     except LaunchError as error:
         _show_what_there_is(error)
         raise
     _report(folder, as_json=as_json)
 
 
-def _run(file: "ScenarioFile", results: Path) -> Path:
+@dataclass(frozen=True)
+class _Wish:
+    """What a person typed: the scenario read and as named, and which unfinished run is meant; None: the newest."""
+
+    file: "ScenarioFile"
+    named: str
+    results: Path
+    unfinished: str | None
+    resume: bool
+
+    @property
+    def command(self) -> str:
+        """What goes on with this run."""
+        import shlex
+
+        sets = [word for override in self.file.overrides for word in ("--set", override)]
+        results = [] if self.results == Path("results") else ["--results", str(self.results)]
+        return shlex.join(["dtbench", "run", self.named, *sets, *results, "--resume"])
+
+
+def _run(wish: _Wish) -> Path:
+    """Run a scenario, or what an unfinished run of it lacks; gives the folder."""
     from dtbench.cli.progress import observe
     from dtbench.launch.machine import read_machine
-    from dtbench.launch.run import plan_cells, run_scenario
+    from dtbench.launch.run import plan_cells, resume_scenario, run_scenario
 
-    cells = plan_cells(file, read_machine())
+    cells = plan_cells(wish.file, read_machine())
+    before = _find_unfinished(wish) if wish.resume else None
+    if before is None:
+        _hint_at_unfinished(wish)
     folders: list[Path] = []
     with observe(folders.append) as observer:
         try:
-            return run_scenario(file, cells, results, observer=observer).path
+            if before is not None:
+                return resume_scenario(wish.file, cells, before, observer=observer).path
+            return run_scenario(wish.file, cells, wish.results, observer=observer).path
         except KeyboardInterrupt:
-            observer.on_stop(f"what was measured before is in {folders[-1]}" if folders else "nothing was measured")
+            kept = f"what was measured before is in {folders[-1]}; `{wish.command}` goes on" if folders else ""
+            observer.on_stop(kept or "nothing was measured")
             raise
+
+
+def _find_unfinished(wish: _Wish) -> Path:
+    """Give the run to go on with.
+
+    Raises:
+        StoreError: there is none.
+    """
+    from dtbench.cli.find_run import find_run
+    from dtbench.errors import StoreError
+    from dtbench.launch.resume import find_unfinished
+
+    if wish.unfinished is not None:
+        return find_run(wish.unfinished, wish.results)
+    found = find_unfinished(wish.results, wish.file.name)
+    if found is None:
+        raise StoreError(
+            f"{wish.results}: no unfinished run of `{wish.file.name}` is here; without --resume a new one starts"
+        )
+    return found
+
+
+def _hint_at_unfinished(wish: _Wish) -> None:
+    """Say how to go on with an unfinished run of the same words, where there is one that nobody is writing."""
+    import sys
+
+    from dtbench.launch.resume import find_unfinished, is_same_experiment
+    from dtbench.store.layout import RunFolder
+    from dtbench.store.lock import is_held
+
+    found = find_unfinished(wish.results, wish.file.name)
+    if found is not None and is_same_experiment(found, wish.file) and not is_held(RunFolder(found)):
+        print(
+            f"an unfinished run is in {found}; `{wish.command}` goes on with it, this one starts anew", file=sys.stderr
+        )
 
 
 def _report(folder: Path, *, as_json: bool) -> None:
@@ -101,7 +180,9 @@ def _check(summary: "RunSummary") -> None:
 
     wrong = [f"cell {cell.name}: {check_word(cell)}, see above" for cell in summary.cells if not is_trusted(cell)]
     if wrong:
-        raise CheckError("the run finished, but do not trust its numbers:\n" + "\n".join(wrong))
+        more = [f"and {len(wrong) - _MOST_NAMED} more cells"] if len(wrong) > _MOST_NAMED else []
+        told = "\n".join([*wrong[:_MOST_NAMED], *more])
+        raise CheckError(f"the run finished, but do not trust its numbers:\n{told}")
 
 
 def _prepare(file: "ScenarioFile", results: Path, *, as_json: bool) -> None:
@@ -112,16 +193,22 @@ def _prepare(file: "ScenarioFile", results: Path, *, as_json: bool) -> None:
     from dtbench.store.records import WorkerOrder
 
     folder, launches = write_orders(file, plan_elsewhere(file, read_machine()), results, observer=Observer())
-    commands = []
-    for launch in launches:
-        ranks = WorkerOrder.model_validate_json(launch.order.read_bytes()).plan.ranks
-        order = shlex.quote(str(launch.order))
-        commands.append(
-            f"PYTHONSAFEPATH=1 torchrun --standalone --nproc-per-node {ranks} -m dtbench.worker --order {order}"
-        )
+    commands = [_torchrun(WorkerOrder.model_validate_json(one.order.read_bytes()), one.order) for one in launches]
     if as_json:
         print_json({"format_version": 1, "run": str(folder.path), "commands": commands})
         return
     print_line(f"# run these one after another, then: dtbench analyze {shlex.quote(str(folder.path))}")
     for command in commands:
         print_line(command)
+
+
+def _torchrun(order: "WorkerOrder", path: Path) -> str:
+    """Give the command that starts the ranks of one order, with the scenario's variables and interpreter."""
+    import shlex
+
+    variables = [f"{name}={shlex.quote(value)}" for name, value in order.scenario.env.items()]
+    python = order.scenario.python
+    torchrun = "torchrun" if python is None else f"{shlex.quote(python)} -m torch.distributed.run"
+    ranks = f"--standalone --nproc-per-node {order.plan.ranks}"
+    worker = f"-m dtbench.worker --order {shlex.quote(str(path))}"
+    return " ".join(["PYTHONSAFEPATH=1", *variables, torchrun, ranks, worker])

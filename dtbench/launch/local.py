@@ -110,6 +110,7 @@ def _run_elastic(order: WorkerOrder, folder: LaunchFolder, worker: Sequence[str]
             logs_specs=DefaultLogsSpecs(log_dir=logs, redirects=Std.ALL),
         )
         command, *arguments = worker
+        command = order.scenario.python or command
         try:
             elastic_launch(config, command)(*arguments, "--order", str(folder.order))
         except ChildFailedError as error:
@@ -129,7 +130,7 @@ def _by_time(failures: dict[int, Any]) -> list[tuple[int, Any]]:
 def _environment(order: WorkerOrder) -> Iterator[None]:
     """Set what the ranks inherit: threads per rank, and loopback for gloo, since all ranks are on this machine.
 
-    What the user has set stays, except the BLAS limit that dtbench gives itself.
+    What the user has set stays, except the BLAS limit that dtbench gives itself; the scenario's ``env`` wins over both.
     """
     threads = str(order.plan.threads_per_rank)
     added = {"PYTHONUNBUFFERED": "1", "TORCH_CPP_LOG_LEVEL": "ERROR", "OMP_NUM_THREADS": threads}
@@ -139,6 +140,7 @@ def _environment(order: WorkerOrder) -> Iterator[None]:
     before = dict(os.environ)
     os.environ.update({name: before.get(name, value) for name, value in added.items()})
     os.environ["OPENBLAS_NUM_THREADS"] = threads
+    os.environ.update(order.scenario.env)
     try:
         yield
     finally:

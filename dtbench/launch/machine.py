@@ -26,3 +26,16 @@ def read_machine() -> Machine:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     memory_bytes = psutil.virtual_memory().total
     return Machine(cpu_cores=cores, cuda_devices=torch.cuda.device_count(), memory_bytes=memory_bytes)
+
+
+def read_torch_version() -> str:
+    """Give the version of this interpreter's torch.
+
+    Raises:
+        MissingError: torch is not installed.
+    """
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        raise MissingError(NO_TORCH) from error
+    return str(torch.__version__)

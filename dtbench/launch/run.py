@@ -4,7 +4,8 @@
 
     plan all cells  ->  reference of each model  ->  launch 0 of every cell  ->  launch 1 of every cell  -> ...
 
-A failed launch ends its cell, never the run: the other cells go on, and the run ends as failed.
+A failed launch ends its cell, never the run: the other cells go on, and the run ends as failed. A run that did not end
+well can be gone on with: see ``dtbench.launch.resume``.
 """
 
 import time
@@ -15,12 +16,17 @@ from pathlib import Path
 
 from dtbench import __version__
 from dtbench.errors import LaunchError, PlanError, ScenarioError, StoreError
+from dtbench.launch.interpreter import probe_interpreters
 from dtbench.launch.local import WORKER, describe_stop, launch_ranks
+from dtbench.launch.machine import read_torch_version
+from dtbench.launch.resume import keep_finished, refuse_other
 from dtbench.launch.watch import Progress
 from dtbench.plan import Machine, Plan, make_plan, plan_mesh, plan_reference
 from dtbench.scenario.load import ScenarioFile
 from dtbench.scenario.schema import Scenario
 from dtbench.store.layout import LaunchFolder, RunFolder, can_name_runs, new_run_folder
+from dtbench.store.lock import hold_run
+from dtbench.store.read import read_run
 from dtbench.store.records import CellRecord, RunRecord, RunStatus, WorkerOrder
 from dtbench.store.write import write_record, write_text
 
@@ -46,7 +52,7 @@ class Observer:
 
 @dataclass
 class _Run:
-    """A run in the making."""
+    """A run in the making; ``finished`` launches, by cell and index, are there already."""
 
     file: ScenarioFile
     folder: RunFolder
@@ -54,8 +60,11 @@ class _Run:
     observer: Observer
     worker: tuple[str, ...]
     started_unix_ns: int
+    finished: frozenset[tuple[str, int]] = frozenset()
     references: dict[str, Path] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
+    prepared: bool = False
+    resumed_unix_ns: tuple[int, ...] = ()
 
 
 def plan_cells(file: ScenarioFile, machine: Machine) -> tuple[CellRecord, ...]:
@@ -65,13 +74,21 @@ def plan_cells(file: ScenarioFile, machine: Machine) -> tuple[CellRecord, ...]:
         PlanError: names every cell that cannot run here, and why.
     """
     cells, problems = [], []
-    for name, scenario in file.cells:
+    for cell in file.cells:
         try:
-            plan = make_plan(scenario, machine)
+            plan = make_plan(cell.scenario, machine)
         except PlanError as error:
-            problems += [f"{file.name}, cell {name}: {line}" for line in str(error).splitlines()]
+            problems += [f"{file.name}, cell {cell.name}: {line}" for line in str(error).splitlines()]
             continue
-        cells.append(CellRecord(name=name, scenario=scenario, plan=plan, launches=tuple(range(scenario.repeat))))
+        cells.append(
+            CellRecord(
+                name=cell.name,
+                scenario=cell.scenario,
+                plan=plan,
+                launches=tuple(range(cell.scenario.repeat)),
+                coordinates=dict(cell.coordinates),
+            )
+        )
     if problems:
         raise PlanError("\n".join(problems))
     return tuple(cells)
@@ -83,7 +100,7 @@ def plan_elsewhere(file: ScenarioFile, machine: Machine) -> tuple[CellRecord, ..
     Raises:
         PlanError: names every cell that could not run anywhere, and why.
     """
-    wanted = [scenario for _, scenario in file.cells if scenario.device == "cuda"]
+    wanted = [cell.scenario for cell in file.cells if cell.scenario.device == "cuda"]
     enough = max((prod(axis.size for axis in plan_mesh(scenario)) for scenario in wanted), default=0)
     return plan_cells(file, machine.model_copy(update={"cuda_devices": max(enough, machine.cuda_devices)}))
 
@@ -99,13 +116,62 @@ def run_scenario(
     """Run every launch of every planned cell; gives the finished run folder.
 
     Raises:
+        MissingError: an interpreter that a cell names cannot run it; nothing has run.
         LaunchError: at least one cell failed; the message names each, and everything measured is kept.
         KeyboardInterrupt: the user stopped it; the run says so and keeps what is there.
     """
+    probe_interpreters(cells)
     run = prepare_run(file, cells, results, observer=observer, worker=worker)
+    with hold_run(run.folder):
+        return _run_all(run)
+
+
+def resume_scenario(
+    file: ScenarioFile,
+    cells: tuple[CellRecord, ...],
+    path: Path,
+    *,
+    observer: Observer,
+    worker: tuple[str, ...] = WORKER,
+) -> RunFolder:
+    """Go on with the run in ``path``: launches that ended well stay, all others are run anew, in the usual order.
+
+    Raises:
+        StoreError: the run is complete, another process writes it, or it is not this experiment; nothing is changed.
+        LaunchError, MissingError, KeyboardInterrupt: as ``run_scenario``.
+    """
+    torch_versions: dict[str | None, str] = {None: read_torch_version()}
+    torch_versions.update((python, found.torch) for python, found in probe_interpreters(cells).items())
+    folder = RunFolder(path.resolve())
+    with hold_run(folder):
+        refuse_other(folder.path, file, cells, torch_versions)
+        before = read_run(folder.path)
+        finished = keep_finished(folder, cells)
+        run = _Run(file, folder, cells, observer, tuple(worker), before.started_unix_ns, finished)
+        run.references = _find_references(folder, cells)
+        run.resumed_unix_ns = (*before.resumed_unix_ns, time.time_ns())
+        for cell, index in sorted(finished):
+            _keep_environment(run, folder.launch(cell, index))
+        _write_run(run, RunStatus.RUNNING, None)
+        observer.on_folder(folder.path)
+        return _run_all(run)
+
+
+def _find_references(folder: RunFolder, cells: tuple[CellRecord, ...]) -> dict[str, Path]:
+    """Give the single processes' results that are there already, by what they are results of."""
+    found = {}
+    for cell in cells:
+        reference = folder.reference(cell.name)
+        if reference.reference_data.exists():
+            found[_reference_key(_reference_order(cell, reference).scenario)] = reference.reference_data
+    return found
+
+
+def _run_all(run: _Run) -> RunFolder:
+    """Run every launch that is not finished yet."""
     try:
-        for cell, index in _interleave(cells):
-            if cell.name not in run.failures:
+        for cell, index in _interleave(run.cells):
+            if cell.name not in run.failures and (cell.name, index) not in run.finished:
                 _run_launch(run, cell, index)
     except BaseException as error:
         reason = f"{type(error).__name__}: {error}"
@@ -130,12 +196,13 @@ def prepare_run(
     *,
     observer: Observer,
     worker: tuple[str, ...] = WORKER,
+    prepared: bool = False,
 ) -> _Run:
-    """Make the run folder with what is known before anything runs."""
+    """Make the run folder with what is known before anything runs; ``prepared``: someone else starts the ranks."""
     if not can_name_runs(file.name):
         raise ScenarioError(f"{file.name!r} cannot name a folder of results; rename the scenario's file")
     folder = new_run_folder(results, file.name)
-    run = _Run(file, folder, cells, observer, tuple(worker), time.time_ns())
+    run = _Run(file, folder, cells, observer, tuple(worker), time.time_ns(), prepared=prepared)
     write_text(folder.scenario, file.text)
     _write_run(run, RunStatus.RUNNING, None)
     observer.on_folder(folder.path)
@@ -146,7 +213,7 @@ def write_orders(
     file: ScenarioFile, cells: tuple[CellRecord, ...], results: Path, *, observer: Observer
 ) -> tuple[RunFolder, tuple[LaunchFolder, ...]]:
     """Prepare a run whose ranks someone else starts (torchrun, Slurm): its orders, first to run first."""
-    run = prepare_run(file, cells, results, observer=observer)
+    run = prepare_run(file, cells, results, observer=observer, prepared=True)
     folders = []
     for cell, index in _interleave(cells):
         if index == 0 and cell.scenario.correctness.enabled:
@@ -184,12 +251,20 @@ def _run_launch(run: _Run, cell: CellRecord, index: int) -> None:
         run.failures[cell.name] = str(error)
         run.observer.on_failure(cell.name, str(error))
         return
-    if folder.environment.exists() and not run.folder.environment.exists():
-        write_text(run.folder.environment, folder.environment.read_text(encoding="utf-8"))
+    _keep_environment(run, folder)
+
+
+def _keep_environment(run: _Run, launch: LaunchFolder) -> None:
+    """Let the run have the environment of its first launch."""
+    if launch.environment.exists() and not run.folder.environment.exists():
+        write_text(run.folder.environment, launch.environment.read_text(encoding="utf-8"))
 
 
 def _run_reference(run: _Run, cell: CellRecord) -> Path:
-    """Give the single process's results for this cell; cells that share model, data and optimizer share it."""
+    """Give the single process's results for this cell.
+
+    Cells share it that share model, data, optimizer, variables and interpreter.
+    """
     folder = run.folder.reference(cell.name)
     order = _reference_order(cell, folder)
     key = _reference_key(order.scenario)
@@ -254,5 +329,7 @@ def _write_run(run: _Run, status: RunStatus, reason: str | None) -> None:
         started_unix_ns=run.started_unix_ns,
         ended_unix_ns=None if status is RunStatus.RUNNING else time.time_ns(),
         cells=run.cells,
+        prepared=run.prepared,
+        resumed_unix_ns=run.resumed_unix_ns,
     )
     write_record(run.folder.run, record)

@@ -5,49 +5,55 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from dtbench.analyze.summary import CellSummary, RunSummary
-from dtbench.report import sentences
+from dtbench.report import sentences, sweep
 from dtbench.store.records import Environment
-from dtbench.units import format_bytes, format_fraction, format_ns
+from dtbench.units import format_bytes
 from dtbench.vocabulary import Purpose
 
-_OVERVIEW_HEADERS: Final = (
-    "cell",
-    "ranks",
-    "step time",
-    "tokens/s",
-    "gradient wait",
-    "unshard wait",
-    "hidden of comm",
-    "exposed of step",
-    "check",
-)
 _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]|#>])")
 
 
 def summary_markdown(summary: RunSummary) -> str:
-    """Give the overview of a run: its question, one row per cell, and the two waits of each."""
+    """Give a run in short: its question, one row per cell, and the two waits of each where they are few."""
     blocks = [f"# {escape_markdown(summary.name)} {escape_markdown(summary.run_id)}", escape_markdown(summary.question)]
     how_it_ended = sentences.status_sentence("This run", summary.status, summary.reason)
     if how_it_ended is not None:
         blocks.append(f"**{escape_markdown(how_it_ended)}**")
-    blocks.append(markdown_table(_OVERVIEW_HEADERS, (_overview_row(cell) for cell in summary.cells)))
-    blocks += [_cell_block(cell) for cell in summary.cells]
+    resumed = sentences.resumed_sentence(len(summary.resumed_unix_ns))
+    if resumed is not None:
+        blocks.append(resumed)
+    blocks.append(sweep_markdown(summary))
+    if len(summary.cells) > 1:
+        constant = sweep.constant_words(summary)
+        words = [
+            sweep.finding(summary),
+            *([f"in all cells: {constant}"] if constant else []),
+            sweep.scope_words(summary),
+        ]
+        blocks += [escape_markdown(sentence) for sentence in words]
+    is_short = len(summary.cells) <= sweep.MOST_CELLS
+    if not is_short:
+        blocks += [f"- {escape_markdown(note)}" for note in sweep.note_sentences(summary)]
+    told = [cell for cell in summary.cells if is_short or not sentences.is_trusted(cell)]
+    blocks += [_cell_block(cell) for cell in told[: sweep.MOST_CELLS]]
     blocks.append(escape_markdown(f"{summary.device} on {summary.host}, torch {summary.torch}"))
     return "\n\n".join(blocks) + "\n"
 
 
-def _overview_row(cell: CellSummary) -> tuple[str, ...]:
-    return (
-        cell.name,
-        str(cell.plan.ranks),
-        format_ns(cell.step_time.median),
-        sentences.throughput_word(cell),
-        sentences.wait_word(cell, Purpose.GRAD_REDUCE),
-        sentences.wait_word(cell, Purpose.UNSHARD),
-        format_fraction(cell.hidden_fraction),
-        format_fraction(cell.exposed_step_fraction),
-        sentences.check_word(cell),
+def sweep_markdown(summary: RunSummary) -> str:
+    """Give the cells against each other, one row each; times in ms."""
+    axes, columns = sweep.find_axes(summary), sweep.sweep_columns(summary)
+    headers = [*(escape_markdown(axis.name) for axis in axes), *(_with_unit(column.header) for column in columns)]
+    rows = (
+        [*(axis.values[place] for axis in axes), *(column.words[place] for column in columns)]
+        for place in range(len(summary.cells))
     )
+    return markdown_table(headers, rows)
+
+
+def _with_unit(header: str) -> str:
+    is_time = header in ("step time", "95 % interval", "gradient wait", "unshard wait", "exposed comm")
+    return f"{header}, ms" if is_time else header
 
 
 def _cell_block(cell: CellSummary) -> str:

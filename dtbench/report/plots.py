@@ -22,10 +22,13 @@ from dtbench.report import sentences
 from dtbench.units import NS_PER_MS, format_fraction, format_ns
 from dtbench.vocabulary import Phase
 
+MOST_CELLS = 12
+"""Cells of one figure; a picture of a hundred would be as high as a house."""
+
 MOST_RANKS = 16
 """Bars of one cell; more would be too thin to read."""
 
-_DOTS_PER_INCH = 150
+DOTS_PER_INCH = 150
 _WIDTH_IN = 9.0
 _BAR_IN = 0.42
 _LABEL_FITS = 0.07
@@ -58,12 +61,13 @@ PHASE_COLOURS: Final = {Phase.WARMUP: "#EEEEEE", Phase.MEASURED: "#D6EAF5", Phas
 
 def plot_step_breakdown(summary: RunSummary) -> Figure:
     """Stack where each rank's profiled step went: a bar per rank, grouped by cell, hidden communication below it."""
-    cells = [cell for cell in summary.cells if cell.ranks]
+    profiled = [cell for cell in summary.cells if cell.ranks]
+    cells = profiled[:MOST_CELLS]
     bars = sum(min(len(cell.ranks), MOST_RANKS) + 1 for cell in cells)
-    figure = Figure(figsize=(_WIDTH_IN, 1.7 + _BAR_IN * max(2, bars)), dpi=_DOTS_PER_INCH, layout="constrained")
-    axes = _add_axes(figure)
+    figure = Figure(figsize=(_WIDTH_IN, 1.7 + _BAR_IN * max(2, bars)), dpi=DOTS_PER_INCH, layout="constrained")
+    axes = add_axes(figure)
     if not cells:
-        return _say(figure, axes, "No step was profiled in this run.")
+        return say(figure, axes, "No step was profiled in this run.")
     longest_ns = max(row.step_ns for cell in cells for row in cell.ranks)
     ticks: list[tuple[float, str]] = []
     position = 0.0
@@ -74,7 +78,7 @@ def plot_step_breakdown(summary: RunSummary) -> Figure:
             _draw_rank(axes, row, position, longest_ns)
             ticks.append((position, f"rank {row.rank}"))
         position += 1.1
-    _finish_breakdown(axes, ticks, longest_ns, cells)
+    _finish_breakdown(axes, ticks, longest_ns, profiled)
     _draw_legend(figure, cells)
     return figure
 
@@ -158,11 +162,11 @@ def _breakdown_finding(cells: list[CellSummary]) -> str:
     worst = max(known, key=lambda cell: cell.exposed_step_fraction)
     best = min(known, key=lambda cell: cell.exposed_step_fraction)
     worst_words = f"{format_fraction(worst.exposed_step_fraction)} of the step in {worst.name}"
+    more = f"; the first {MOST_CELLS} of {len(cells)} cells" if len(cells) > MOST_CELLS else ""
     if worst is best:
-        return literal(f"Exposed communication takes {worst_words}")
-    return literal(
-        f"Exposed communication takes {worst_words}, {format_fraction(best.exposed_step_fraction)} in {best.name}"
-    )
+        return literal(f"Exposed communication takes {worst_words}{more}")
+    best_words = f"{format_fraction(best.exposed_step_fraction)} in {best.name}"
+    return literal(f"Exposed communication takes {worst_words}, {best_words}{more}")
 
 
 def plot_step_times(steps: pd.DataFrame) -> Figure:
@@ -173,10 +177,10 @@ def plot_step_times(steps: pd.DataFrame) -> Figure:
     Args:
         steps: columns as in ``dtbench.analyze.tables.STEPS``, of one launch.
     """
-    figure = Figure(figsize=(_WIDTH_IN, 3.4), dpi=_DOTS_PER_INCH, layout="constrained")
-    axes = _add_axes(figure)
+    figure = Figure(figsize=(_WIDTH_IN, 3.4), dpi=DOTS_PER_INCH, layout="constrained")
+    axes = add_axes(figure)
     if steps.empty:
-        return _say(figure, axes, "No step was recorded.")
+        return say(figure, axes, "No step was recorded.")
     for phase, first, last in _phase_spans(steps):
         axes.axvspan(first - 0.5, last + 0.5, color=PHASE_COLOURS[phase], linewidth=0, zorder=0)
         words = f"{phase.value}\n{format_ns(_slowest_rank_ns(steps, phase))}"
@@ -226,14 +230,16 @@ def _phase_spans(steps: pd.DataFrame) -> Iterator[tuple[Phase, int, int]]:
             yield phase, int(found.min()), int(found.max())
 
 
-def _add_axes(figure: Figure) -> Axes:
+def add_axes(figure: Figure) -> Axes:
+    """Give the only axes of a figure, without a frame."""
     axes = figure.add_subplot()
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     return axes
 
 
-def _say(figure: Figure, axes: Axes, words: str) -> Figure:
+def say(figure: Figure, axes: Axes, words: str) -> Figure:
+    """Give a figure that says why there is nothing to draw."""
     axes.set_axis_off()
     axes.text(0.5, 0.5, words, transform=axes.transAxes, ha="center", va="center")
     return figure

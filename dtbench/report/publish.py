@@ -1,4 +1,4 @@
-"""Put everything that is derived for people into a run's folder: the plot and TensorBoard's event files."""
+"""Put everything that is derived for people into a run's folder: the plots and TensorBoard's event files."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +9,7 @@ from dtbench.analyze.launch_tables import read_tables
 from dtbench.analyze.summary import RunSummary
 from dtbench.errors import StoreError
 from dtbench.report.plots import plot_step_breakdown, save_figure
+from dtbench.report.sweep_plot import plot_sweep
 from dtbench.report.tensorboard import write_tensorboard
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.read import read_environment, read_steps
@@ -27,6 +28,8 @@ def publish(summary: RunSummary) -> None:
     purposes = _gather(summary, folder, lambda launch: read_tables(launch).purposes)
     try:
         save_figure(plot_step_breakdown(summary), folder.breakdown_plot)
+        if len(summary.cells) > 1:
+            save_figure(plot_sweep(summary), folder.sweep_plot)
         write_tensorboard(
             summary,
             folder.tensorboard,

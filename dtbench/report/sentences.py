@@ -285,6 +285,14 @@ def status_sentence(what: str, status: RunStatus, reason: str | None) -> str | N
             return f"{what} is not finished: {why}"
 
 
+def resumed_sentence(times: int) -> str | None:
+    """Say that launches of a run lie apart; None for a run that went through at once."""
+    if not times:
+        return None
+    how_often = "once" if times == 1 else f"{times} times"
+    return f"stopped and resumed {how_often}: launches before and after are not interleaved with each other"
+
+
 def is_trusted(cell: CellSummary) -> bool:
     """Tell whether nothing speaks against a cell's numbers."""
     return check_word(cell) in ("passed", "not checked")

@@ -2,8 +2,8 @@
 
 ::
 
-    tb/                          text: summary, environment; image: step_breakdown
-      <cell>/                    scalars: summary/...; text: receipts
+    tb/                          text: summary, environment; images: step_breakdown, sweep; HParams: the experiment
+      <cell>/                    scalars: summary/...; text: receipts; HParams: a session
       <cell>/  or, with several launches, <cell>/launch<k>/
                                  scalars: step_ms/<phase>, tokens_per_second, hidden_ms/<purpose>, exposed_ms/<purpose>,
                                  wait_ms/<purpose>; image: step_times
@@ -16,7 +16,7 @@ import math
 import shutil
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -28,14 +28,18 @@ from tensorboard.compat.proto.types_pb2 import DT_STRING
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from dtbench.analyze.summary import CellSummary, RunSummary
-from dtbench.report import sentences
+from dtbench.report import sentences, sweep
+from dtbench.report.hparams import experiment, find_settings, session
 from dtbench.report.markdown import environment_markdown, receipts_markdown, summary_markdown
-from dtbench.report.plots import figure_png, plot_step_breakdown, plot_step_times
+from dtbench.report.plots import MOST_CELLS, figure_png, plot_step_breakdown, plot_step_times
+from dtbench.report.sweep_plot import plot_sweep
 from dtbench.store.records import Environment
 from dtbench.units import NS_PER_MS, NS_PER_S
 from dtbench.vocabulary import Phase, Purpose
 
 _RGBA = 4
+_Tagged = tuple[int, Summary.Value]
+"""A step and what is said of it."""
 
 
 def write_tensorboard(
@@ -60,8 +64,12 @@ def write_tensorboard(
         shutil.rmtree(leftover, ignore_errors=True)
     try:
         _write_events(unfinished, _run_values(summary, environment))
+        settings = find_settings(summary) if len(summary.cells) > 1 else {}
+        draw = _step_image if len(summary.cells) <= MOST_CELLS else _no_image
         for cell in summary.cells:
-            _write_cell(cell, unfinished / cell.name, _rows_of(steps, cell), _rows_of(purposes, cell))
+            of_cell = [*_cell_values(cell), *(_session_values(cell, settings) if settings else ())]
+            of_launches = _split_launches(cell, _rows_of(steps, cell), _rows_of(purposes, cell), draw)
+            _write_cell(unfinished / cell.name, of_cell, of_launches)
         if folder.exists():
             folder.rename(replaced)
         unfinished.rename(folder)
@@ -74,35 +82,52 @@ def _rows_of(table: pd.DataFrame, cell: CellSummary) -> pd.DataFrame:
     return table[table["cell"] == cell.name]
 
 
-def _write_cell(cell: CellSummary, folder: Path, steps: pd.DataFrame, purposes: pd.DataFrame) -> None:
-    of_cell = list(_cell_values(cell))
-    launches = sorted(steps["launch"].unique())
-    if len(launches) <= 1:
-        _write_events(folder, [*of_cell, *_launch_values(cell, steps, purposes)])
+def _write_cell(folder: Path, of_cell: list[_Tagged], of_launches: Mapping[int, list[_Tagged]]) -> None:
+    if len(of_launches) <= 1:
+        _write_events(folder, [*of_cell, *(value for values in of_launches.values() for value in values)])
         return
     _write_events(folder, of_cell)
-    for launch in launches:
-        values = _launch_values(cell, steps[steps["launch"] == launch], purposes[purposes["launch"] == launch])
-        _write_events(folder / f"launch{launch}", list(values))
+    for launch, values in of_launches.items():
+        _write_events(folder / f"launch{launch}", values)
 
 
-def _run_values(summary: RunSummary, environment: Environment | None) -> list[tuple[int, Summary.Value]]:
+def _split_launches(
+    cell: CellSummary, steps: pd.DataFrame, purposes: pd.DataFrame, draw: Callable[[pd.DataFrame], Iterator[_Tagged]]
+) -> dict[int, list[_Tagged]]:
+    """Give what each launch of a cell measured, by its index."""
+    values = {}
+    for launch in sorted(steps["launch"].unique()):
+        own = steps[steps["launch"] == launch]
+        values[int(launch)] = [*_launch_values(cell, own, purposes[purposes["launch"] == launch]), *draw(own)]
+    return values
+
+
+def _session_values(cell: CellSummary, settings: Mapping[str, Mapping[str, str]]) -> Iterator[_Tagged]:
+    for value in session(cell, settings):
+        yield 0, value
+
+
+def _run_values(summary: RunSummary, environment: Environment | None) -> list[_Tagged]:
     values = [
         (0, _text("summary", summary_markdown(summary))),
         (0, _image("step_breakdown", figure_png(plot_step_breakdown(summary)))),
     ]
+    if len(summary.cells) > 1:
+        values.append((0, _image("sweep", figure_png(plot_sweep(summary)))))
+        values.append((0, experiment(find_settings(summary))))
     if environment is not None:
         values.append((0, _text("environment", environment_markdown(environment))))
     return values
 
 
-def _cell_values(cell: CellSummary) -> Iterator[tuple[int, Summary.Value]]:
+def _cell_values(cell: CellSummary) -> Iterator[_Tagged]:
     """Give the numbers of the report, to compare cells and runs in one chart."""
     numbers = {
         "summary/step_ms": cell.step_time.median / NS_PER_MS,
         "summary/tokens_per_second": cell.tokens_per_second,
         "summary/gradient_wait_ms": sentences.wait_ns(cell, Purpose.GRAD_REDUCE) / NS_PER_MS,
         "summary/unshard_wait_ms": sentences.wait_ns(cell, Purpose.UNSHARD) / NS_PER_MS,
+        "summary/exposed_ms": sweep.exposed_ns(cell) / NS_PER_MS,
         "summary/hidden_fraction": cell.hidden_fraction,
         "summary/exposed_step_fraction": cell.exposed_step_fraction,
         "summary/profiler_cost": cell.profiler_cost.median,
@@ -113,16 +138,22 @@ def _cell_values(cell: CellSummary) -> Iterator[tuple[int, Summary.Value]]:
     yield 0, _text("receipts", receipts_markdown(cell))
 
 
-def _launch_values(
-    cell: CellSummary, steps: pd.DataFrame, purposes: pd.DataFrame
-) -> Iterator[tuple[int, Summary.Value]]:
+def _launch_values(cell: CellSummary, steps: pd.DataFrame, purposes: pd.DataFrame) -> Iterator[_Tagged]:
     yield from _step_values(steps, cell.plan.tokens_per_step)
     yield from _purpose_values(purposes)
+
+
+def _step_image(steps: pd.DataFrame) -> Iterator[_Tagged]:
     if not steps.empty:
         yield 0, _image("step_times", figure_png(plot_step_times(steps)))
 
 
-def _step_values(steps: pd.DataFrame, tokens_per_step: int | None) -> Iterator[tuple[int, Summary.Value]]:
+def _no_image(_steps: pd.DataFrame) -> Iterator[_Tagged]:
+    """Draw nothing: of a hundred cells nobody looks at each, and drawing takes longer than all the rest."""
+    yield from ()
+
+
+def _step_values(steps: pd.DataFrame, tokens_per_step: int | None) -> Iterator[_Tagged]:
     """Give the slowest rank's time of every step; tokens per second of MEASURED steps only."""
     for phase in Phase:
         slowest = steps[steps["phase"] == phase.value].groupby("step", as_index=False)["duration_ns"].max()
@@ -132,7 +163,7 @@ def _step_values(steps: pd.DataFrame, tokens_per_step: int | None) -> Iterator[t
                 yield int(step), _scalar("tokens_per_second", tokens_per_step * NS_PER_S / duration_ns)
 
 
-def _purpose_values(purposes: pd.DataFrame) -> Iterator[tuple[int, Summary.Value]]:
+def _purpose_values(purposes: pd.DataFrame) -> Iterator[_Tagged]:
     """Give hidden, exposed and wait of every profiled step: the median over ranks."""
     for column, tag in (("hidden_ns", "hidden_ms"), ("exposed_ns", "exposed_ms"), ("wait_ns", "wait_ms")):
         medians = purposes.groupby(["purpose", "step"], as_index=False)[column].median()
@@ -161,7 +192,7 @@ def _text(tag: str, markdown: str) -> Summary.Value:
     return Summary.Value(tag=tag, metadata=metadata, tensor=tensor)
 
 
-def _write_events(folder: Path, values: list[tuple[int, Summary.Value]]) -> None:
+def _write_events(folder: Path, values: list[_Tagged]) -> None:
     """Write one event file; its name carries the time, so that a running TensorBoard notices a rewrite."""
     folder.mkdir(parents=True, exist_ok=True)
     unix_ns = time.time_ns()

@@ -14,7 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from dtbench.analyze.summary import CellSummary, PurposeSummary, RunSummary
-from dtbench.report import sentences
+from dtbench.report import sentences, sweep
+from dtbench.report.sweep_table import WAIT_EXPLAINED, headed_table, render_sweep
 from dtbench.store.layout import RunFolder
 from dtbench.store.records import ReceiptOutcome
 from dtbench.units import format_bytes, format_fraction, format_ns
@@ -32,18 +33,12 @@ SHARES_EXPLAINED = (
 )
 
 
-WAIT_EXPLAINED = (
-    "wait: how long a rank stood still for it; more than comm where waking up takes long, less than exposed where the "
-    "rank had other host work to do"
-)
-
-
 def render_run(summary: RunSummary) -> RenderableType:
-    """Give the whole report: head, overview of the cells where there are several, each cell."""
+    """Give the whole report: head, the cells against each other, each cell where they are few."""
     parts: list[RenderableType] = [render_head(summary)]
     if len(summary.cells) > 1:
-        parts += [render_overview(summary), Text()]
-    parts.extend(render_cell(cell) for cell in summary.cells)
+        parts.append(render_sweep(summary))
+    parts.extend(_render_cells(summary))
     return Group(*parts)
 
 
@@ -55,42 +50,27 @@ def render_head(summary: RunSummary) -> RenderableType:
         Text(f"{summary.device} on {summary.host}, torch {summary.torch}", style="dim"),
     ]
     lines += [Text(f"--set {override}", style="dim") for override in summary.overrides]
+    resumed = sentences.resumed_sentence(len(summary.resumed_unix_ns))
+    if resumed is not None:
+        lines.append(Text(resumed, style="yellow"))
     how_it_ended = sentences.status_sentence("This run", summary.status, summary.reason)
     if how_it_ended is not None:
         lines.append(Text(how_it_ended, style="bold red"))
     return Group(*lines, Text())
 
 
-def render_overview(summary: RunSummary) -> Table:
-    """Give one row per cell; all times are per step."""
-    table = _table(
-        "All cells, per step",
-        (
-            "cell",
-            "ranks",
-            "step\ntime",
-            "tokens\nper s",
-            "gradient\nwait",
-            "unshard\nwait",
-            "hidden\nof comm",
-            "exposed\nof step",
-            "check",
-        ),
-    )
-    for cell in summary.cells:
-        table.add_row(
-            Text(cell.name, style="bold"),
-            str(cell.plan.ranks),
-            format_ns(cell.step_time.median),
-            sentences.throughput_word(cell),
-            sentences.wait_word(cell, Purpose.GRAD_REDUCE),
-            sentences.wait_word(cell, Purpose.UNSHARD),
-            format_fraction(cell.hidden_fraction),
-            format_fraction(cell.exposed_step_fraction),
-            Text(sentences.check_word(cell), style="" if sentences.is_trusted(cell) else "bold red"),
-        )
-    table.columns[-1].justify = "left"
-    return table
+def _render_cells(summary: RunSummary) -> Iterator[RenderableType]:
+    """Give every cell in full where they are few, else those that must not be trusted, and how to see one."""
+    if len(summary.cells) <= sweep.MOST_CELLS:
+        yield from (render_cell(cell) for cell in summary.cells)
+        return
+    for note in sweep.note_sentences(summary):
+        yield Text(f"note: {note}")
+    doubtful = [cell for cell in summary.cells if not sentences.is_trusted(cell)]
+    yield from (render_cell(cell) for cell in doubtful[: sweep.MOST_CELLS])
+    rest = len(doubtful) - sweep.MOST_CELLS
+    if rest > 0:
+        yield Text(f"and {rest} more cells that must not be trusted: see the column check", style="bold red")
 
 
 def render_cell(cell: CellSummary) -> RenderableType:
@@ -146,7 +126,7 @@ def render_step(cell: CellSummary) -> RenderableType:
 def render_breakdown(cell: CellSummary) -> RenderableType:
     """Give where each rank's profiled step went; the four parts add up to the step."""
     idle = sentences.idle_word(cell)
-    table = _table(
+    table = headed_table(
         "Where a profiled step went, ms",
         (
             "rank",
@@ -178,7 +158,7 @@ def render_breakdown(cell: CellSummary) -> RenderableType:
 def render_purposes(cell: CellSummary) -> RenderableType:
     """Give what each purpose communicated, against the plan if any, and whether it could have been hidden here."""
     has_plan = sentences.plan_words(cell) is None
-    table = _table(
+    table = headed_table(
         "Communication by purpose, per step and rank; times in ms",
         (
             "purpose",
@@ -297,12 +277,18 @@ def render_places(summary: RunSummary) -> Text:
     """
     folder = RunFolder(Path(summary.path))
     lines = [Text("Look further", style="bold"), Text(f"  run folder   {folder.path}")]
-    for cell in summary.cells:
+    if len(summary.cells) > sweep.MOST_CELLS:
+        count = sum(len(cell.trace_paths) for cell in summary.cells)
+        lines.append(Text(f"  traces       cells/<cell>/launch<k>/traces ({count})"))
+        command = f"dtbench report {summary.path} --cell {summary.cells[0].name}"
+        lines.append(Text.assemble("  one cell     ", (command, "cyan")))
+    for cell in summary.cells if len(summary.cells) <= sweep.MOST_CELLS else ():
         if cell.trace_paths:
             where = _inside(folder.path, os.path.commonpath([str(Path(path).parent) for path in cell.trace_paths]))
             lines.append(Text(f"  traces       {where} ({len(cell.trace_paths)})"))
-    if folder.breakdown_plot.exists():
-        lines.append(Text(f"  plot         {folder.breakdown_plot.name}"))
+    plots = [plot.name for plot in (folder.sweep_plot, folder.breakdown_plot) if plot.exists()]
+    if plots:
+        lines.append(Text(f"  {'plots' if len(plots) > 1 else 'plot '}        {', '.join(plots)}"))
     if folder.tensorboard.exists():
         lines.append(Text.assemble("  TensorBoard  ", (f"dtbench tensorboard {summary.path}", "cyan")))
     elif any(cell.scenario is None and cell.trace_paths for cell in summary.cells):  # its ranks cannot draw
@@ -318,16 +304,6 @@ def render_places(summary: RunSummary) -> Text:
 def _inside(folder: Path, path: str) -> str:
     """Give a path relative to the run folder where it lies inside."""
     return str(Path(path).relative_to(folder)) if Path(path).is_relative_to(folder) else path
-
-
-def _table(title: str, headers: tuple[str, ...]) -> Table:
-    """Give a table that fits ten columns into 80: the first column left, the numbers right, headers broken by hand."""
-    table = Table(
-        title=title, title_justify="left", title_style="bold", box=None, padding=(0, 1, 0, 0), header_style="dim"
-    )
-    for index, header in enumerate(headers):
-        table.add_column(header, justify="left" if index == 0 else "right", overflow="fold", vertical="bottom")
-    return table
 
 
 def _grid() -> Table:

@@ -9,7 +9,13 @@ from pydantic.fields import FieldInfo
 from dtbench.record import Record
 from dtbench.scenario.mistakes import join_words
 
-_BOUNDS = (("gt", "above {}"), ("ge", "of at least {}"), ("lt", "below {}"), ("le", "of at most {}"))
+_BOUNDS = (
+    ("min_length", "of at least {} character"),
+    ("gt", "above {}"),
+    ("ge", "of at least {}"),
+    ("lt", "below {}"),
+    ("le", "of at most {}"),
+)
 _NOUNS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 
 
@@ -27,6 +33,11 @@ def item_annotation(annotation: object, index: int) -> object:
     return args[index] if index < len(args) else None
 
 
+def is_mapping_of_texts(annotation: object) -> bool:
+    """Whether a field holds names with a text each, such as environment variables."""
+    return get_origin(_unwrap(annotation)[0]) is dict
+
+
 def describe_field(field: FieldInfo) -> str:
     """Say what a field accepts."""
     return describe(field.annotation, field.metadata)
@@ -41,6 +52,8 @@ def describe(annotation: object, metadata: Iterable[object] = ()) -> str:
     kinds = kinds_of(base)
     if kinds:
         return "a mapping" if len(kinds) == 1 else f"a mapping with a `kind`, {quote_words(kinds)}"
+    if is_mapping_of_texts(base):
+        return "a mapping from names to texts"
     if get_origin(base) is Literal:
         return quote_words(str(value) for value in get_args(base))
     if get_origin(base) is tuple:

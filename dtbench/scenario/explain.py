@@ -17,13 +17,14 @@ from dtbench.scenario.expectation import (
     describe,
     describe_field,
     doc_of,
+    is_mapping_of_texts,
     item_annotation,
     kinds_of,
     literals_of,
     quote_words,
 )
 from dtbench.scenario.mistakes import Mistake, OverridePlace, Place, find_nearest, join_words, shorten
-from dtbench.scenario.scalars import show_scalar
+from dtbench.scenario.scalars import show_scalar, text_of_scalar
 from dtbench.scenario.schema import Scenario
 
 _OTHER_NAMES = {
@@ -35,6 +36,10 @@ _OTHER_NAMES = {
     "fsdp": "fsdp2",
 }
 """What people call things elsewhere; by spelling alone ``gpu`` would look like ``cpu``."""
+
+
+_OF_KEY = "[key]"
+"""How pydantic ends the place of a mistake in a name of a mapping."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +92,8 @@ def _find_spot(loc: tuple[int | str, ...], root: Section) -> _Spot:
     """Follow pydantic's location through the tree and the schema at once, as far as both go."""
     spot = _Spot((), root, root.place, Scenario, None, Scenario, None)
     for part in loc:
+        if part == _OF_KEY:
+            return spot
         kinds = kinds_of(spot.annotation)
         if len(kinds) > 1 and spot.record is None:
             spot = replace(spot, record=kinds.get(str(part)))
@@ -112,7 +119,7 @@ def _step_into_field(spot: _Spot, key: str) -> _Spot:
         path=(*spot.path, key),
         node=entry.node if entry else None,
         key_place=entry.key_place if entry else spot.key_place,
-        annotation=field.annotation if field else None,
+        annotation=field.annotation if field else str if is_mapping_of_texts(spot.annotation) else None,
         field=field,
         record=kinds[0] if len(kinds) == 1 else None,
         owner=spot,
@@ -156,9 +163,16 @@ def _explain_kind(spot: _Spot) -> Mistake:
 def _explain_value(spot: _Spot) -> Mistake:
     assert spot.node is not None  # pydantic judges only values that are there
     expected = describe_field(spot.field) if spot.field else describe(spot.annotation)
-    sentence = f"{spot.name} must be {expected}{_but_is(spot.node)}"
+    sentence = f"{spot.name} must be {expected}{_but_is(spot.node)}{_in_quotes(spot)}"
     place = spot.key_place if isinstance(spot.node, Section) else spot.node.place
     return Mistake(place, sentence, _nearest_word(spot.node, literals_of(spot.annotation)))
+
+
+def _in_quotes(spot: _Spot) -> str:
+    """Say how a number or a truth value becomes the text that is wanted."""
+    if spot.annotation is str and isinstance(spot.node, Leaf) and spot.node.value is not None:
+        return f'; write "{text_of_scalar(spot.node.value)}", in quotes'
+    return ""
 
 
 def _nearest_word(node: Node, words: tuple[str, ...]) -> str | None:
@@ -210,7 +224,7 @@ def _kind_at(spot: _Spot) -> str:
 
 def _field_names(section: _Spot | None) -> list[str]:
     names = list(section.record.model_fields) if section and section.record else []
-    return [*names, "cells"] if section and not section.path else names
+    return [*names, "cells", "matrix"] if section and not section.path else names
 
 
 def _nearest_field(spot: _Spot) -> str | None:

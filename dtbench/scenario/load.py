@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from pydantic import ValidationError
@@ -18,24 +19,30 @@ from dtbench.scenario.mistakes import (
     Place,
     as_error,
     join_words,
-    shorten,
     split_lines,
     to_printable,
 )
 from dtbench.scenario.override import read_overrides
 from dtbench.scenario.schema import SCHEMA_VERSION, Scenario
-from dtbench.scenario.sweep import Sweep, expand_cells
+from dtbench.scenario.sweep import Sweep, expand_cells, name_some
 
 MAX_FILE_BYTES = 1024 * 1024
+
+_MOST_FITTING = 4
+"""Ways to write an override that a sentence lists."""
 
 _VERSION_LINE = f"schema_version: {SCHEMA_VERSION}"
 
 
+_NOWHERE: Mapping[str, str] = MappingProxyType({})
+
+
 class Cell(NamedTuple):
-    """One point of a sweep; the name is also its folder's."""
+    """One point of a sweep; the name is also its folder's, ``coordinates`` are its value on each axis of a matrix."""
 
     name: str
     scenario: Scenario
+    coordinates: Mapping[str, str] = _NOWHERE
 
 
 @dataclass(frozen=True)
@@ -168,7 +175,8 @@ def _validate(sweep: Sweep, mistakes: list[Mistake]) -> tuple[Cell, ...]:
         # The version has been checked apart, with its own sentences.
         content = json.dumps({**_plain_entries(section), "schema_version": SCHEMA_VERSION})
         try:
-            cells.append(Cell(name, Scenario.model_validate_json(content)))
+            scenario = Scenario.model_validate_json(content)
+            cells.append(Cell(name, scenario, sweep.coordinates.get(name, _NOWHERE)))
         except ValidationError as error:
             for mistake in explain_errors(error, section):
                 if mistake.place not in known_places:
@@ -178,7 +186,8 @@ def _validate(sweep: Sweep, mistakes: list[Mistake]) -> tuple[Cell, ...]:
         wrong_at.setdefault(mistake.place, set()).update(wrong)
     for mistake, wrong in found.items():
         right = [name for name in sweep.cells if name not in wrong_at[mistake.place]]
-        mistakes.append(_name_cells(mistake, wrong, right))
+        named = _name_cells(mistake, wrong, right)
+        mistakes.append(_suggest_exclude(named) if right and mistake.place in sweep.axis_places else named)
     return tuple(cells)
 
 
@@ -190,10 +199,18 @@ def _name_cells(mistake: Mistake, wrong: Sequence[str], right: Sequence[str]) ->
     """Say which cells have a mistake, unless all have it, and where an override would have fitted."""
     if not right:
         return mistake
-    where = f"{mistake.sentence} (cell {join_words([f'`{shorten(name)}`' for name in wrong], last='and')})"
+    where = f"{mistake.sentence} (cell {name_some(wrong)})"
     match mistake.place:
         case OverridePlace(typed=typed, is_for_one_cell=False) if mistake.is_unknown_field:
-            fitting = join_words([f"`--set cells.{name}.{to_printable(typed)}`" for name in right], last="and")
+            fits = [f"`--set cells.{name}.{to_printable(typed)}`" for name in right]
+            fitting = join_words(fits, last="and") if len(fits) <= _MOST_FITTING else f"{fits[0]} and so on"
             return replace(mistake, sentence=f"{where}; to set it only where it fits: {fitting}", meant=None)
         case _:
             return replace(mistake, sentence=where)
+
+
+def _suggest_exclude(mistake: Mistake) -> Mistake:
+    """Say how to go on without the points of a matrix at which an axis has no such field."""
+    if not mistake.is_unknown_field:
+        return mistake
+    return replace(mistake, sentence=f"{mistake.sentence}; `exclude:` drops such points", meant=None)

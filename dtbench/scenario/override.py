@@ -46,6 +46,8 @@ def _read_override(place: OverridePlace, mistakes: list[Mistake]) -> Override | 
         )
     elif parts[0] == "schema_version":
         mistakes.append(Mistake(place, "`schema_version` says how the file is written and cannot be overridden"))
+    elif parts[0] == "matrix":
+        mistakes.append(Mistake(place, "`matrix` says which cells there are; change it in the file"))
     elif parts == ("cells",):
         mistakes.append(Mistake(place, "name a field of a cell: `cells.<name>.<section>.<field>=...`"))
     else:

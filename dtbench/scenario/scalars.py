@@ -56,6 +56,19 @@ def show_scalar(value: Scalar) -> str:
             return str(value)
 
 
+def text_of_scalar(value: Scalar) -> str:
+    """Give a value as a file would write it, bare."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return str(value).lower()
+        case float():
+            return f"{value:g}"
+        case _:
+            return str(value)
+
+
 def _looks_like_number(text: str) -> bool:
     return re.fullmatch(r"\s*[-+]?[0-9][0-9_.,eE+-]*\s*", text) is not None
 

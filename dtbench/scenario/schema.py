@@ -6,7 +6,7 @@ A scenario file holds these sections once, and optionally ``cells``: named varia
 
 from typing import Annotated, Literal
 
-from pydantic import Discriminator, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import AfterValidator, Discriminator, Field, PositiveFloat, PositiveInt, model_validator
 
 from dtbench.record import Record
 
@@ -378,6 +378,41 @@ class Correctness(Record):
     """Largest relative difference of step 1's gradients (2-norm, per parameter); left out: 1e-5, 5e-2 below float32."""
 
 
+VARIABLE_PREFIXES = (
+    *("NCCL_", "GLOO_", "UCX_", "FI_"),
+    *("TORCH_", "PYTORCH_", "TORCHINDUCTOR_", "TRITON_"),
+    *("CUDA_", "CUBLAS_", "CUDNN_", "KINETO_"),
+    *("OMP_", "GOMP_", "KMP_", "MKL_", "DNNL_", "ONEDNN_", "OPENBLAS_", "MALLOC_", "TP_"),
+)
+"""Environment variables that tune what is measured: communication, torch, CUDA, threads and memory."""
+
+_NOT_FOR_SCENARIOS = {
+    "CUDA_VISIBLE_DEVICES": "it decides which GPUs there are; set it where you start dtbench",
+    "TORCH_ELASTIC_": "it is set by torch elastic, which starts the ranks",
+    "TORCHELASTIC_": "it is set by torch elastic, which starts the ranks",
+    "MASTER_": "it is set by torch elastic, which brings the ranks together",
+    "DTBENCH_": "it is set by dtbench itself",
+    **dict.fromkeys(
+        ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_"),
+        "it is set by torch elastic: the sizes come from `parallel`",
+    ),
+}
+"""Why variables that begin like this cannot be set by a scenario."""
+
+
+def _check_variable(name: str) -> str:
+    for beginning, reason in _NOT_FOR_SCENARIOS.items():
+        if name.startswith(beginning):
+            raise ValueError(reason)
+    if not name.startswith(VARIABLE_PREFIXES):
+        some = ", ".join(VARIABLE_PREFIXES[::4])
+        raise ValueError(f"a scenario sets only variables of torch and what it is built on ({some} and the like)")
+    return name
+
+
+Variable = Annotated[str, AfterValidator(_check_variable)]
+
+
 class Scenario(Record):
     """One cell: everything that decides what is measured. Nothing here depends on the machine, except ``device``."""
 
@@ -398,3 +433,7 @@ class Scenario(Record):
     correctness: Correctness = Correctness()
     repeat: PositiveInt = 1
     """Launches of each cell; each starts all ranks anew."""
+    env: dict[Variable, str] = {}
+    """Environment variables of the ranks, such as ``NCCL_ALGO``; each value a text in quotes."""
+    python: Annotated[str, Field(min_length=1)] | None = None
+    """Interpreter of the ranks, so that cells can compare torch builds; it needs dtbench, too. Left out: this one."""

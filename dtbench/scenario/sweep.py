@@ -5,48 +5,103 @@ replaces the earlier. Anything else replaces. Places travel with the values, so 
 the line that a person wrote.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from dtbench.scenario.document import Entry, Leaf, Node, Section, to_plain
-from dtbench.scenario.mistakes import Mistake, find_nearest, join_words, shorten
+from dtbench.scenario.axes import nest
+from dtbench.scenario.document import Entry, Leaf, Section, to_plain
+from dtbench.scenario.matrix import Matrix, expand_matrix
+from dtbench.scenario.mistakes import Mistake, Place, find_nearest, join_words, shorten
 from dtbench.scenario.override import Override
+from dtbench.scenario.variations import is_cell_name, read_variations
 
-CELL_NAME_RULE = "small letters, digits, `_`, `-` and `.`, starting with a letter or digit, at most 64"
-
-_CELL_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*(\.[a-z0-9_-]+)*")
-_MAX_CELL_NAME_LENGTH = 64
-_NOT_IN_CELLS = ("schema_version", "cells")
+_MOST_NAMES = 8
+"""Cells that a sentence names."""
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """The cells of a file by name, not validated yet."""
+    """The cells of a file by name, not validated yet.
+
+    Attributes:
+        coordinates: of the cells of a matrix by name: axis to value, as text.
+        axis_places: where the axes of a matrix stand.
+    """
 
     cells: Mapping[str, Section]
     mistakes: tuple[Mistake, ...]
+    coordinates: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    axis_places: frozenset[Place] = frozenset()
 
 
 def expand_cells(root: Section, overrides: Sequence[Override]) -> Sweep:
-    """Give every cell of a file with the overrides applied; a file without ``cells`` is one cell named by its kind.
+    """Give every cell of a file with the overrides applied.
 
-    A second way to write many cells (``matrix:``, the product of lists) would become a mapping of names to variations
-    beside ``_read_variations`` and join the rest here.
+    The cells are those named under ``cells``, the points of ``matrix``, or each point for each named cell; a file with
+    neither is one cell, called by its kind.
     """
     mistakes: list[Mistake] = []
-    shared = Section({key: entry for key, entry in root.entries.items() if key != "cells"}, root.place)
+    shared = Section({key: entry for key, entry in root.entries.items() if key not in ("cells", "matrix")}, root.place)
     for_all = [override for override in overrides if not override.place.is_for_one_cell]
-    for_one = [override for override in overrides if override.place.is_for_one_cell]
-    if "cells" in root.entries:
-        variations = _read_variations(root.entries["cells"], mistakes)
-        cells = {name: merge(shared, variation) for name, variation in variations.items()}
+    named = _read_cells(root, mistakes)
+    matrix = expand_matrix(root.entries["matrix"], named, mistakes) if "matrix" in root.entries else None
+    if matrix is not None:
+        cells = {point.name: _lay(shared, point.changes, point.unset) for point in matrix.points}
+    elif named is not None:
+        cells = {name: merge(shared, variation) for name, variation in named.items()}
     else:
         cells = {_name_by_kind(_apply(shared, for_all)): shared}
     changes = {name: list(for_all) for name in cells}
-    for override in for_one:
-        _assign(override, changes, mistakes)
-    return Sweep({name: _apply(cell, changes[name]) for name, cell in cells.items()}, tuple(mistakes))
+    groups = _group(cells, matrix)
+    for override in overrides:
+        if override.place.is_for_one_cell:
+            _assign(override, changes, groups, mistakes)
+    return Sweep(
+        {name: _apply(cell, changes[name]) for name, cell in cells.items()},
+        tuple(mistakes),
+        {} if matrix is None else {point.name: point.coordinates for point in matrix.points},
+        frozenset() if matrix is None else matrix.places,
+    )
+
+
+def _read_cells(root: Section, mistakes: list[Mistake]) -> dict[str, Section] | None:
+    """Give the variations under ``cells``; None in a file without."""
+    entry = root.entries.get("cells")
+    if entry is None:
+        return None
+    if not isinstance(entry.node, Section) or not entry.node.entries:
+        sentence = "`cells` must be a mapping from names to what each cell changes, with at least one name"
+        mistakes.append(Mistake(entry.key_place, sentence))
+    return read_variations(entry, "cell", mistakes)
+
+
+def _group(cells: Iterable[str], matrix: Matrix | None) -> dict[str, list[str]]:
+    """Give which cells an override can name at once: each by itself, and all points of a cell of the file."""
+    groups: dict[str, list[str]] = {}
+    for point in matrix.points if matrix is not None else ():
+        if point.cell is not None:
+            groups.setdefault(point.cell, []).append(point.name)
+    return {**groups, **{name: [name] for name in cells}}
+
+
+def _lay(cell: Section, changes: Iterable[Section], unset: Iterable[tuple[str, ...]]) -> Section:
+    for change in changes:
+        cell = merge(cell, change)
+    for path in unset:
+        cell = _without(cell, path)
+    return cell
+
+
+def _without(section: Section, path: tuple[str, ...]) -> Section:
+    """Leave a field out; nothing changes where it is not there."""
+    name, *rest = path
+    entry = section.entries.get(name)
+    entries = dict(section.entries)
+    if entry is not None and not rest:
+        del entries[name]
+    elif entry is not None and isinstance(entry.node, Section):
+        entries[name] = Entry(entry.key_place, _without(entry.node, tuple(rest)))
+    return Section(entries, section.place)
 
 
 def merge(earlier: Section, later: Section) -> Section:
@@ -72,48 +127,6 @@ def _kinds_differ(earlier: Section, later: Section) -> bool:
     return len(kinds) == 2 and kinds[0] != kinds[1]
 
 
-def _read_variations(entry: Entry, mistakes: list[Mistake]) -> dict[str, Section]:
-    """Give what each cell changes; cells that cannot be used are told in ``mistakes`` and left out."""
-    if not isinstance(entry.node, Section) or not entry.node.entries:
-        mistakes.append(
-            Mistake(
-                entry.key_place,
-                "`cells` must be a mapping from names to what each cell changes, with at least one name",
-            )
-        )
-        return {}
-    variations: dict[str, Section] = {}
-    for name, cell in entry.node.entries.items():
-        if not is_cell_name(name):
-            mistakes.append(
-                Mistake(cell.key_place, f"a cell becomes a folder, so its name is made of {CELL_NAME_RULE}")
-            )
-        if isinstance(cell.node, Section):
-            variations[name] = _without_forbidden(name, cell.node, mistakes)
-        else:
-            mistakes.append(
-                Mistake(
-                    cell.key_place,
-                    f"cell `{shorten(name)}` must be a mapping of what it changes; `{{}}` changes nothing",
-                )
-            )
-    return variations
-
-
-def _without_forbidden(name: str, variation: Section, mistakes: list[Mistake]) -> Section:
-    for key in _NOT_IN_CELLS:
-        if key in variation.entries:
-            place = variation.entries[key].key_place
-            mistakes.append(Mistake(place, f"`{key}` belongs to the file, not into a cell (`{shorten(name)}`)"))
-    entries = {key: entry for key, entry in variation.entries.items() if key not in _NOT_IN_CELLS}
-    return Section(entries, variation.place)
-
-
-def is_cell_name(name: str) -> bool:
-    """Whether a name can be a folder on every system; ``..`` and a dot at the end cannot."""
-    return len(name) <= _MAX_CELL_NAME_LENGTH and _CELL_NAME.fullmatch(name) is not None
-
-
 def _name_by_kind(cell: Section) -> str:
     """Give ``parallel.kind``; ``only`` where there is none, which validation will refuse."""
     parallel = cell.entries.get("parallel")
@@ -125,37 +138,41 @@ def _name_by_kind(cell: Section) -> str:
             return "only"
 
 
-def _assign(override: Override, changes: dict[str, list[Override]], mistakes: list[Mistake]) -> None:
-    """Give an override for one cell to that cell."""
+def _assign(
+    override: Override,
+    changes: dict[str, list[Override]],
+    groups: Mapping[str, Sequence[str]],
+    mistakes: list[Mistake],
+) -> None:
+    """Give an override for one cell, or for one cell of the file and all its points, to those cells."""
     path = ".".join(override.path[1:])
-    name = max((name for name in changes if path.startswith(f"{name}.")), key=len, default=None)
-    if name is not None:
-        rest = tuple(path.removeprefix(f"{name}.").split("."))
-        changes[name].append(Override(rest, override.node, override.place))
+    group = max((name for name in groups if path.startswith(f"{name}.")), key=len, default=None)
+    if group is not None:
+        rest = tuple(path.removeprefix(f"{group}.").split("."))
+        for name in groups[group]:
+            changes[name].append(Override(rest, override.node, override.place))
     elif not changes:
         return  # what is wrong with the cells is told already
-    elif path in changes:
+    elif path in groups:
         mistakes.append(Mistake(override.place, f"name a field of the cell: `cells.{path}.<section>.<field>=...`"))
     else:
         word = override.path[1] if len(override.path) > 1 else ""
-        near = find_nearest(word, changes)
-        known = join_words([f"`{name}`" for name in changes], last="and")
+        near = find_nearest(word, groups)
+        known = name_some(list(groups))
         meant = None if near is None else ".".join(("cells", near, *override.path[2:]))
         mistakes.append(Mistake(override.place, f"no cell is called `{shorten(word)}`; the cells are {known}", meant))
+
+
+def name_some(cells: Sequence[str]) -> str:
+    """Name cells as a sentence does, the first few where there are many."""
+    shown = [f"`{shorten(name)}`" for name in cells[:_MOST_NAMES]]
+    rest = len(cells) - len(shown)
+    return join_words([*shown, *([f"{rest} more"] if rest else [])], last="and")
 
 
 def _apply(cell: Section, overrides: Iterable[Override]) -> Section:
     """Lay all overrides over a cell at once, so that ``parallel.kind`` and its fields can come in any order."""
     changes = Section({}, cell.place)
     for override in overrides:
-        changes = merge(changes, _nest(override))
+        changes = merge(changes, nest(override.path, Entry(override.place, override.node)))
     return merge(cell, changes)
-
-
-def _nest(override: Override) -> Section:
-    """Turn ``a.b=1`` into ``{a: {b: 1}}``."""
-    node: Node = override.node
-    for key in reversed(override.path):
-        node = Section({key: Entry(override.place, node)}, override.place)
-    assert isinstance(node, Section)  # a path has at least one part
-    return node

@@ -3,7 +3,7 @@
 ::
 
     results/<scenario>/<utc>-<short id>/
-      run.json  scenario.yaml  env.json  tb/  step_breakdown.png
+      run.json  scenario.yaml  env.json  tb/  step_breakdown.png  sweep.png  .lock
       cells/<cell>/reference/reference.pt     losses and gradients of the single process, and a launch folder's other
       files cells/<cell>/launch<k>/
         order.json                       what the worker was told: written by launch, read by the worker
@@ -149,6 +149,16 @@ class RunFolder:
     def environment(self) -> Path:
         """Versions, devices, variables."""
         return self.path / "env.json"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the process that starts this run's ranks."""
+        return self.path / ".lock"
+
+    @property
+    def sweep_plot(self) -> Path:
+        """The cells of a sweep against each other."""
+        return self.path / "sweep.png"
 
     @property
     def tensorboard(self) -> Path:

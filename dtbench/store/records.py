@@ -178,12 +178,13 @@ class LaunchRecord(Record):
 
 
 class CellRecord(Record):
-    """One cell of a run: scenario and plan as run, and its launches by index."""
+    """One cell of a run: scenario and plan as run, its launches by index, and its value on each axis of a matrix."""
 
     name: str
     scenario: Scenario
     plan: Plan
     launches: tuple[int, ...]
+    coordinates: dict[str, str] = {}
 
 
 class OwnAxis(Record):
@@ -227,6 +228,7 @@ class OwnLoopCell(Record):
     scenario: None = None
     plan: OwnLoop
     launches: tuple[int, ...]
+    coordinates: dict[str, str] = {}
 
 
 class RunRecord(Record):
@@ -237,6 +239,8 @@ class RunRecord(Record):
         question: line 1 of the scenario file, without ``#``.
         overrides: each ``--set`` as typed.
         reason: why it failed; None unless ``status`` is failed.
+        prepared: only orders were written; someone else starts the ranks.
+        resumed_unix_ns: when it was gone on with after it had ended early.
     """
 
     format_version: Literal[1] = 1
@@ -250,6 +254,8 @@ class RunRecord(Record):
     started_unix_ns: int
     ended_unix_ns: int | None
     cells: tuple[CellRecord | OwnLoopCell, ...]
+    prepared: bool = False
+    resumed_unix_ns: tuple[int, ...] = ()
 
 
 class Device(Record):

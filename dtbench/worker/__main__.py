@@ -29,6 +29,9 @@ from dtbench.worker.events import Events
 from dtbench.worker.recorder import Recorder
 from dtbench.worker.session import Rank, Session, process_group, process_start_unix_ns, run_reference
 
+_THREAD_VARIABLES = {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}
+"""Read by torch when it is imported; a scenario that sets one wants to see what it does."""
+
 
 @record
 def main() -> None:
@@ -64,7 +67,8 @@ def run(order: WorkerOrder, rank: Rank, journal: JournalWriter, events: Events) 
     def beat(region: Region | None) -> None:
         journal.beat(region, time.time_ns())
 
-    if order.plan.device is DeviceKind.CPU:
+    chooses_threads = not _THREAD_VARIABLES.isdisjoint(order.scenario.env)
+    if order.plan.device is DeviceKind.CPU and not chooses_threads:
         torch.set_num_threads(order.plan.threads_per_rank)  # torchrun and dtbench set OMP_NUM_THREADS differently
     recorder = Recorder(on_region=beat, on_issue=journal.count_issue)
     journal.begin(time.time_ns())

@@ -4,18 +4,21 @@ import ctypes
 import os
 import platform
 import re
+import shutil
 import signal
 import sys
 from importlib import metadata
+from pathlib import Path
 
 import psutil
 import torch
 import torch.distributed as dist
 
+from dtbench.scenario.schema import VARIABLE_PREFIXES, Scenario
 from dtbench.store.layout import LAUNCHER_VARIABLE
-from dtbench.store.records import TESTED_TORCH, Device, Environment, is_tested_torch
+from dtbench.store.records import TESTED_TORCH, Device, Environment, Receipt, is_tested_torch
+from dtbench.worker.receipts import compare
 
-_PREFIXES = ("NCCL_", "GLOO_", "TORCH_", "PYTORCH_", "CUDA_", "OMP_", "MKL_", "KINETO_", "TP_", "UCX_", "FI_")
 _SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|ACCESS_?KEY|AUTH", re.IGNORECASE)
 _PACKAGES = ("dtbench", "torch", "numpy", "triton", "transformers")
 _PR_SET_PDEATHSIG = 1
@@ -36,9 +39,18 @@ def read_environment() -> Environment:
         nccl=".".join(map(str, torch.cuda.nccl.version())) if cuda and dist.is_nccl_available() else None,
         packages=_packages(),
         devices=tuple(_device(index) for index in range(torch.cuda.device_count())) if cuda else (),
-        variables=redact({key: value for key, value in os.environ.items() if key.startswith(_PREFIXES)}),
+        variables=redact({key: value for key, value in os.environ.items() if key.startswith(VARIABLE_PREFIXES)}),
         notes=tuple(_notes()),
     )
+
+
+def read_environment_receipts(scenario: Scenario) -> tuple[Receipt, ...]:
+    """Say whether this process has the variables and the interpreter that the scenario asks for."""
+    variables = [compare(f"env.{name}", value, os.environ.get(name)) for name, value in scenario.env.items()]
+    if scenario.python is None:
+        return tuple(variables)
+    asked = Path(shutil.which(scenario.python) or scenario.python).absolute()  # not resolved: a venv's is a link
+    return (*variables, compare("python", scenario.python, sys.executable, expected=str(asked)))
 
 
 def redact(variables: dict[str, str]) -> dict[str, str]:

@@ -28,6 +28,7 @@ from dtbench.worker.batches import Batch, Batches
 from dtbench.worker.capture import capture, read_profiler_receipts
 from dtbench.worker.clock import CudaClock, HostClock, StepClock
 from dtbench.worker.correctness import CHECKED_STEPS, GradientProbe, compare_with_reference, mean_over_ranks
+from dtbench.worker.environment import read_environment_receipts
 from dtbench.worker.mesh import build_mesh, describe_groups
 from dtbench.worker.models.built import BuiltModel
 from dtbench.worker.models.transformer import build_transformer
@@ -204,6 +205,7 @@ class Session:
                 *parallel.read_receipts(self._scenario.parallel),
                 *read_training_receipts(step, self._scenario),
                 *read_profiler_receipts(self._trace, self._plan.device, self._scenario.measure.profiler),
+                *read_environment_receipts(self._scenario),
             ),
             traffic=traffic,
             traffic_is_stable=len(set(measured.issues)) == 1,

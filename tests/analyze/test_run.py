@@ -17,9 +17,10 @@ from dtbench.errors import TraceError
 from dtbench.plan import Machine, make_plan
 from dtbench.scenario.schema import Scenario
 from dtbench.store.layout import LaunchFolder, RunFolder
-from dtbench.store.read import read_table
+from dtbench.store.read import read_run, read_table
 from dtbench.store.records import (
     CellRecord,
+    Environment,
     LaunchRecord,
     Memory,
     OverlapPossible,
@@ -264,3 +265,35 @@ def test_a_rank_without_a_trace_is_said_and_not_dropped(made: MadeRun, scenario:
     analyze_run(made.folder.path)
     notes = summarize_run(made.folder.path).cells[0].notes
     assert "rank 1 is left out: it has no trace" in notes
+
+
+def test_a_cell_whose_ranks_had_another_torch_says_so(made: MadeRun) -> None:
+    environment = Environment(
+        host="here",
+        system="test",
+        processor="test",
+        cores=2,
+        memory_bytes=1,
+        python="3.12",
+        torch="2.13.0",
+        cuda=None,
+        nccl=None,
+        packages={},
+        devices=(),
+        variables={},
+        notes=(),
+    )
+    write_record(made.folder.environment, environment)
+    write_record(made.launch.environment, environment)
+    assert not any("ran torch" in note for note in summarize_run(made.folder.path).cells[0].notes)
+    write_record(made.launch.environment, environment.model_copy(update={"torch": "2.11.0"}))
+    assert "the ranks of this cell ran torch 2.11.0" in summarize_run(made.folder.path).cells[0].notes
+
+
+def test_a_cell_keeps_its_place_on_the_axes(made: MadeRun) -> None:
+    run = read_run(made.folder.path)
+    placed = run.cells[0].model_copy(update={"coordinates": {"seed": "3"}})
+    write_record(made.folder.run, run.model_copy(update={"cells": (placed,), "resumed_unix_ns": (5,)}))
+    summary = summarize_run(made.folder.path)
+    assert summary.cells[0].coordinates == {"seed": "3"}
+    assert summary.resumed_unix_ns == (5,)

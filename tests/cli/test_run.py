@@ -5,6 +5,7 @@ import os
 import shlex
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -112,3 +113,27 @@ def test_too_few_gpus_are_refused_with_exit_code_3(folder: Path) -> None:
     assert "needs 2 CUDA devices" in ran.stderr
     assert "--set device=cpu" in ran.stderr
     assert not (folder / "results").exists()
+
+
+def test_a_sweep_whose_launcher_is_killed_goes_on_where_it_was(folder: Path) -> None:
+    text = TINY.partition("cells:")[0] + (
+        "parallel: {kind: ddp, replicas: 2}\nmatrix: {parallel.bucket_cap_mb: [null, 1, 2]}\n"
+    )
+    (folder / "tiny.yaml").write_text(text, encoding="utf-8")
+    command = [sys.executable, "-m", "dtbench.cli.main", "run", "./tiny.yaml"]
+    launcher = subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not list(folder.glob("results/tiny/*/cells/*/launch0/launch.json")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(1)  # into the next launch
+    launcher.kill()
+    launcher.wait()
+    (run,) = (folder / "results" / "tiny").iterdir()
+    kept = {path: path.stat().st_mtime_ns for path in run.glob("cells/*/launch0/launch.json")}
+    assert 0 < len(kept) < 3
+    resumed = dtbench(folder, "run", "./tiny.yaml", "--resume", "--json")
+    assert resumed.returncode == 0, resumed.stderr
+    summary = json.loads(resumed.stdout)
+    assert (summary["path"], summary["status"]) == (str(run), "complete")
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    assert [cell["correctness"]["passed"] for cell in summary["cells"]] == [True] * 3

@@ -40,6 +40,7 @@ def test_the_reports_numbers_come_back_in_ms(
             "summary/tokens_per_second": 4433.0,
             "summary/gradient_wait_ms": 31.4,
             "summary/unshard_wait_ms": 24.5,
+            "summary/exposed_ms": 91.25,
             "summary/hidden_fraction": 4 / 96,
             "summary/exposed_step_fraction": 92 / 258,
             "summary/profiler_cost": 1.12,
@@ -91,7 +92,7 @@ def test_figures_come_back_as_png_and_texts_as_markdown(
     assert image.encoded_image_string.startswith(b"\x89PNG")
     assert image.width > image.height > 0
     assert read_back(tmp_path / "tb" / "ddp").Images("step_times")
-    assert "| ddp | 2 | 142 ms |" in text_of(tmp_path / "tb", "summary")
+    assert "| ddp | 2 | 142.0 |" in text_of(tmp_path / "tb", "summary")
     assert "optimizer.fused" in text_of(tmp_path / "tb" / "fsdp2_tp", "receipts")
 
 

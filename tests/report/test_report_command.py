@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import typer
 
 from dtbench.analyze.summary import RunSummary
 from dtbench.cli.report import print_report, report
@@ -53,3 +54,22 @@ def test_paths_and_commands_are_never_broken_however_narrow_the_terminal(
     monkeypatch.setenv("COLUMNS", "40")
     print_report(make_run())
     assert "dtbench report results/small/20260101T120000Z-ab12 --json" in capsys.readouterr().out
+
+
+def test_one_cell_can_be_asked_for(
+    make_run: Callable[..., RunSummary],
+    results: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("dtbench.analyze.run.summarize_run", lambda folder: make_run(path=str(folder)))
+    report("small", results, as_json=True, cell="fsdp2_tp")
+    assert [cell["name"] for cell in json.loads(capsys.readouterr().out)["cells"]] == ["fsdp2_tp"]
+    report("small", results, as_json=False, cell="ddp")
+    printed = capsys.readouterr().out
+    assert "All cells" not in printed
+    assert "gradient wait  12.3 ms per step" in printed
+    with pytest.raises(typer.BadParameter, match=r"the run has no cell `fsdp2_pt`; did you mean `fsdp2_tp`?"):
+        report("small", results, as_json=False, cell="fsdp2_pt")
+    with pytest.raises(typer.BadParameter, match="it has `ddp` and `fsdp2_tp`"):
+        report("small", results, as_json=False, cell="zzz")

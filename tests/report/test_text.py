@@ -8,7 +8,8 @@ from rich.console import Console, RenderableType
 
 from dtbench.analyze.summary import CellSummary, RunSummary
 from dtbench.report.sentences import decimals_for, format_ms
-from dtbench.report.text import render_cell, render_overview, render_places, render_run
+from dtbench.report.sweep_table import render_sweep
+from dtbench.report.text import render_cell, render_places, render_run
 from dtbench.store.records import CorrectnessResult, OwnAxis, OwnLoop, Receipt, ReceiptOutcome, RunStatus
 from dtbench.vocabulary import Axis, DeviceKind, Purpose
 
@@ -180,18 +181,19 @@ def test_the_plans_notes_and_the_cells_notes_appear_once(make_fsdp2_tp: Callable
     assert "4 ranks share 2 cores" in text
 
 
-def test_one_cell_needs_no_overview_and_two_get_one(
+def test_one_cell_needs_no_table_of_cells_and_two_get_one(
     make_run: Callable[..., RunSummary], make_ddp: Callable[..., CellSummary]
 ) -> None:
     assert "All cells" not in shown(render_run(make_run(make_ddp())))
     assert "All cells" in shown(render_run(make_run()))
 
 
-def test_the_overview_has_a_row_per_cell(make_run: Callable[..., RunSummary]) -> None:
-    rows = shown(render_overview(make_run())).splitlines()[-2:]
-    assert rows[0].split()[:4] == ["ddp", "2", "142", "ms"]
-    assert " none " in rows[0]
-    assert rows[1].rstrip().endswith("knob differs")
+def test_cells_without_axes_are_told_apart_by_their_names(make_run: Callable[..., RunSummary]) -> None:
+    rows = [
+        line.split() for line in shown(render_sweep(make_run())).splitlines() if line.startswith(("ddp", "fsdp2_tp"))
+    ]
+    assert rows[0] == ["ddp", "2", "142.0", "140.5-143.5", "7.21", "k", "12.3", "none", "11.5", "60.0", "%", "passed"]
+    assert rows[1][-2:] == ["knob", "differs"]
 
 
 @pytest.mark.parametrize("width", [80, 120])

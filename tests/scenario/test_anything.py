@@ -18,6 +18,11 @@ cells:
       replicas: 2
   fsdp:
     parallel: {kind: fsdp2, shards: 2, mixed_precision: {param_dtype: bfloat16}}
+matrix:
+  seed: [1, 2]
+  way: {a: {}, b: {repeat: 2}}
+  exclude: [{seed: 1, way: b}]
+  include: [{cell: ddp, seed: 3}]
 """
 _LINES = _BASE.splitlines(keepends=True)
 _PIECES = st.one_of(

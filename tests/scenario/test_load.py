@@ -18,7 +18,7 @@ def refusal(text: str, *overrides: str) -> str:
 def test_a_file_without_cells_is_one_cell_named_by_its_kind(small: str) -> None:
     file = load_scenario(small, "folder/my.yaml")
     assert (file.name, file.question, file.text) == ("my", "Does it work?", small)
-    assert [name for name, _ in file.cells] == ["ddp"]
+    assert [cell.name for cell in file.cells] == ["ddp"]
     assert file.cells[0].scenario.parallel == Ddp(kind="ddp", replicas=2)
 
 

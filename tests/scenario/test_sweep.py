@@ -8,7 +8,7 @@ from dtbench.scenario.schema import Ddp, Fsdp2, Scenario
 
 
 def cells_of(text: str, *overrides: str) -> dict[str, Scenario]:
-    return dict(load_scenario(text, "my.yaml", overrides).cells)
+    return {cell.name: cell.scenario for cell in load_scenario(text, "my.yaml", overrides).cells}
 
 
 def refusal(text: str, *overrides: str) -> str:

@@ -1,0 +1,154 @@
+"""Go on with a run that did not end: which run, whether it is still the same experiment, and what of it can stay.
+
+A finished launch stays as it is, also as a sample of its own time: launches are independent, so it does not matter that
+hours lie between them. What differs in words, plan or versions would make them samples of two experiments.
+"""
+
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from dtbench import __version__
+from dtbench.errors import StoreError
+from dtbench.scenario.load import ScenarioFile
+from dtbench.scenario.mistakes import split_lines
+from dtbench.store.layout import LaunchFolder, RunFolder
+from dtbench.store.read import find_runs, read_launch, read_launch_environment, read_run
+from dtbench.store.records import CellRecord, RunRecord, RunStatus
+
+_MOST_DIFFERENCES = 3
+
+
+def find_unfinished(results: Path, name: str) -> Path | None:
+    """Give the newest run of a scenario that dtbench began and did not complete; None when there is none."""
+    for path in reversed(find_runs(results)):
+        if path.parent.name != name:
+            continue
+        with suppress(StoreError):  # a run that cannot be read cannot be gone on with
+            run = read_run(path)
+            if run.status is not RunStatus.COMPLETE and not run.prepared:
+                return path
+    return None
+
+
+def is_same_experiment(path: Path, file: ScenarioFile) -> bool:
+    """Tell whether a run has the words and overrides of a scenario."""
+    with suppress(StoreError, OSError, UnicodeDecodeError):
+        return not list(_compare_words(path, read_run(path), file))
+    return False
+
+
+def refuse_other(
+    path: Path, file: ScenarioFile, cells: tuple[CellRecord, ...], torch_versions: Mapping[str | None, str]
+) -> None:
+    """Refuse to go on with a run that is complete, or that would become two experiments in one folder.
+
+    Args:
+        path: folder of the run.
+        file: the scenario as it is now.
+        cells: the scenario as planned on this machine now.
+        torch_versions: of each interpreter that cells name; None: of this one.
+
+    Raises:
+        StoreError: says what differs, or why nothing is left to do.
+    """
+    run = read_run(path)
+    if run.name != file.name:
+        raise StoreError(f"{path}: is a run of `{run.name}`, not of `{file.name}`")
+    if run.status is RunStatus.COMPLETE:
+        raise StoreError(f"{path}: this run is complete, nothing is left to do; `dtbench report {path}` shows it")
+    if run.prepared:
+        raise StoreError(
+            f"{path}: this run was prepared for ranks that someone else starts; run the orders that are left, "
+            f"then `dtbench analyze {path}`"
+        )
+    planned = tuple(cell for cell in run.cells if isinstance(cell, CellRecord))
+    if len(planned) < len(run.cells):
+        raise StoreError(f"{path}: is a run of your own training loop; start the loop again, it makes a new run")
+    differences = [*_compare_words(path, run, file), *_compare_versions(path, run, torch_versions)]
+    differences = differences or list(_compare_cells(planned, cells))
+    if differences:
+        told = "; ".join(differences[:_MOST_DIFFERENCES])
+        more = len(differences) - _MOST_DIFFERENCES
+        told += f"; and {more} more differences" if more > 0 else ""
+        raise StoreError(f"{path}: this run cannot go on: {told}; start a new one without --resume")
+
+
+def _compare_words(path: Path, run: RunRecord, file: ScenarioFile) -> Iterator[str]:
+    before = split_lines(RunFolder(path).scenario.read_text(encoding="utf-8"))
+    now = split_lines(file.text)
+    if before != now:
+        pairs = enumerate(zip(before, now, strict=False), start=1)
+        line = next((number for number, (old, new) in pairs if old != new), min(len(before), len(now)) + 1)
+        yield f"the words of the scenario changed (first in line {line})"
+    if run.overrides != file.overrides:
+        yield f"it ran with {_show_overrides(run.overrides)}, and now there is {_show_overrides(file.overrides)}"
+
+
+def _show_overrides(overrides: tuple[str, ...]) -> str:
+    return " ".join(f"--set {override}" for override in overrides) or "no --set"
+
+
+def _compare_versions(path: Path, run: RunRecord, torch_versions: Mapping[str | None, str]) -> Iterator[str]:
+    if run.dtbench_version != __version__:
+        yield f"dtbench {run.dtbench_version} began it, and this is {__version__}"
+    seen: dict[str, str] = {}
+    for cell in run.cells:
+        now = torch_versions.get(cell.scenario.python if cell.scenario else None)
+        for index in cell.launches:
+            launch = RunFolder(path).launch(cell.name, index)
+            before = read_launch_environment(launch.environment).torch if is_finished(launch) else None
+            if now is not None and before is not None and before != now:
+                seen.setdefault(before, now)
+    for before, now in seen.items():
+        yield f"it ran with torch {before}, and now there is {now}"
+
+
+def _compare_cells(before: tuple[CellRecord, ...], now: tuple[CellRecord, ...]) -> Iterator[str]:
+    """Say where the same words give another plan: the machine has changed."""
+    for old, new in zip(before, now, strict=False):
+        if old == new:
+            continue
+        fields = [name for name in type(old.plan).model_fields if getattr(old.plan, name) != getattr(new.plan, name)]
+        what = ", ".join(
+            f"{name} was {getattr(old.plan, name)} and is {getattr(new.plan, name)}" for name in fields[:2]
+        )
+        yield f"this machine gives another plan for cell {old.name}: {what or 'its scenario differs'}"
+        return
+    if len(before) != len(now):
+        yield f"it has {len(before)} cells, and now there are {len(now)}"
+
+
+def is_finished(launch: LaunchFolder) -> bool:
+    """Tell whether a launch ended well."""
+    with suppress(StoreError):
+        return launch.launch.exists() and read_launch(launch).status is RunStatus.COMPLETE
+    return False
+
+
+def keep_finished(folder: RunFolder, cells: tuple[CellRecord, ...]) -> frozenset[tuple[str, int]]:
+    """Give the launches that ended well, by cell and index; what the others and broken references left is removed.
+
+    Raises:
+        StoreError: it cannot be removed.
+    """
+    finished = set()
+    for cell in cells:
+        for index in cell.launches:
+            launch = folder.launch(cell.name, index)
+            if is_finished(launch):
+                finished.add((cell.name, index))
+            else:
+                _remove(launch)
+        if not folder.reference(cell.name).reference_data.exists():
+            _remove(folder.reference(cell.name))
+    return frozenset(finished)
+
+
+def _remove(launch: LaunchFolder) -> None:
+    try:
+        if launch.path.exists():
+            shutil.rmtree(launch.path)
+    except OSError as error:
+        raise StoreError(f"{launch.path}: cannot be removed ({error.strerror}), and it must be run anew") from error

@@ -1,0 +1,101 @@
+"""What TensorBoard's HParams page needs to compare cells: which settings differ, and which scalars are results.
+
+Only the plugin's protobufs are used: its ``summary`` functions need TensorFlow.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from google.protobuf.struct_pb2 import ListValue, Value
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.plugins.hparams import api_pb2, metadata
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionEndInfo, SessionStartInfo
+
+from dtbench.analyze.summary import CellSummary, RunSummary
+from dtbench.scenario.axes import UNSET
+from dtbench.store.records import RunStatus
+
+METRICS: Final = (
+    ("summary/step_ms", "step_ms"),
+    ("summary/tokens_per_second", "tokens_per_second"),
+    ("summary/exposed_ms", "exposed_ms"),
+    ("summary/gradient_wait_ms", "gradient_wait_ms"),
+    ("summary/unshard_wait_ms", "unshard_wait_ms"),
+    ("summary/hidden_fraction", "hidden_fraction"),
+)
+"""Scalars of a cell that are results, and how the page calls them."""
+
+_STATUS: Final = {
+    RunStatus.COMPLETE: api_pb2.STATUS_SUCCESS,
+    RunStatus.FAILED: api_pb2.STATUS_FAILURE,
+    RunStatus.RUNNING: api_pb2.STATUS_RUNNING,
+}
+
+
+def find_settings(summary: RunSummary) -> dict[str, dict[str, str]]:
+    """Give what tells the cells apart, by cell: their places on the axes, else every field that differs, as text."""
+    placed = {cell.name: dict(cell.coordinates) for cell in summary.cells}
+    if not any(placed.values()):
+        dumped = {cell.name: cell.scenario.model_dump(mode="json") if cell.scenario else {} for cell in summary.cells}
+        placed = {name: _flatten(fields) for name, fields in dumped.items()}
+    names = list(dict.fromkeys(name for settings in placed.values() for name in settings))
+    found = {cell: {name: settings.get(name, UNSET) for name in names} for cell, settings in placed.items()}
+    differing = [name for name in names if len({settings[name] for settings in found.values()}) > 1]
+    return {cell: {name: settings[name] for name in differing} for cell, settings in found.items()}
+
+
+def experiment(settings: Mapping[str, Mapping[str, str]]) -> Summary.Value:
+    """Give the event that declares settings and results; it stands beside the cells' folders.
+
+    A setting is a number where it is one in every cell, and then the page can draw it as an axis.
+    """
+    names = list(dict.fromkeys(name for of_cell in settings.values() for name in of_cell))
+    infos = []
+    for name in names:
+        values = sorted({of_cell[name] for of_cell in settings.values()})
+        domain = ListValue(values=[_value(text, is_number=_is_number(name, settings)) for text in values])
+        kind = api_pb2.DATA_TYPE_FLOAT64 if _is_number(name, settings) else api_pb2.DATA_TYPE_STRING
+        infos.append(api_pb2.HParamInfo(name=name, type=kind, domain_discrete=domain))
+    metrics = [
+        api_pb2.MetricInfo(name=api_pb2.MetricName(tag=tag), display_name=display_name) for tag, display_name in METRICS
+    ]
+    data = HParamsPluginData(experiment=api_pb2.Experiment(hparam_infos=infos, metric_infos=metrics))
+    return _summary(metadata.EXPERIMENT_TAG, data)
+
+
+def session(cell: CellSummary, settings: Mapping[str, Mapping[str, str]]) -> tuple[Summary.Value, Summary.Value]:
+    """Give the two events that make a cell's folder a row of the page: its settings, and how it ended."""
+    start = SessionStartInfo(group_name=cell.name)
+    for name, text in settings[cell.name].items():
+        start.hparams[name].CopyFrom(_value(text, is_number=_is_number(name, settings)))
+    end = SessionEndInfo(status=_STATUS[cell.status])
+    return (
+        _summary(metadata.SESSION_START_INFO_TAG, HParamsPluginData(session_start_info=start)),
+        _summary(metadata.SESSION_END_INFO_TAG, HParamsPluginData(session_end_info=end)),
+    )
+
+
+def _summary(tag: str, data: HParamsPluginData) -> Summary.Value:
+    return Summary.Value(tag=tag, metadata=metadata.create_summary_metadata(data), tensor=metadata.NULL_TENSOR)
+
+
+def _is_number(name: str, settings: Mapping[str, Mapping[str, str]]) -> bool:
+    try:
+        return all(isinstance(float(of_cell[name]), float) for of_cell in settings.values())
+    except ValueError:
+        return False
+
+
+def _value(text: str, *, is_number: bool) -> Value:
+    return Value(number_value=float(text)) if is_number else Value(string_value=text)
+
+
+def _flatten(fields: Mapping[str, object], prefix: str = "") -> dict[str, str]:
+    """Give the fields of a scenario by their dotted paths, as text; what is None is left out."""
+    flat: dict[str, str] = {}
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            flat.update(_flatten(value, f"{prefix}{name}."))
+        elif value is not None:
+            flat[f"{prefix}{name}"] = f"{value:g}" if isinstance(value, float) else str(value)
+    return flat

@@ -1,0 +1,174 @@
+"""The cells of a run against each other: one row each, by their place on the axes that the scenario crosses.
+
+One wording for the terminal, Markdown, the plot and TensorBoard.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import fmean
+
+from dtbench.analyze.summary import CellSummary, RunSummary
+from dtbench.report import sentences
+from dtbench.report.sentences import NAN
+from dtbench.scenario.axes import cut_common_folders
+from dtbench.units import NS_PER_MS, format_fraction, format_ns
+from dtbench.vocabulary import Purpose
+
+MOST_CELLS = 4
+"""Cells that are told in full; of more, only those that must not be trusted are."""
+
+NOT_ON_AXIS = "-"
+"""The value of a cell on an axis that it leaves out."""
+
+_MOST_VALUE_LENGTH = 18
+_MOST_NOTES = 6
+
+
+@dataclass(frozen=True)
+class SweepAxis:
+    """One axis with the value of every cell as text, in the order of the cells."""
+
+    name: str
+    values: tuple[str, ...]
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether all cells have the same value."""
+        return len(set(self.values)) == 1
+
+
+@dataclass(frozen=True)
+class Column:
+    """One quantity: its header, and the words of every cell."""
+
+    header: str
+    words: tuple[str, ...]
+
+
+def find_axes(summary: RunSummary) -> tuple[SweepAxis, ...]:
+    """Give the axes along which the cells differ; their names where there are no others."""
+    names = list(dict.fromkeys(name for cell in summary.cells for name in cell.coordinates))
+    axes = [
+        SweepAxis(
+            _short_name(name, names),
+            tuple(cut_common_folders([cell.coordinates.get(name, NOT_ON_AXIS) for cell in summary.cells])),
+        )
+        for name in names
+    ]
+    differing = tuple(axis for axis in axes if not axis.is_constant)
+    return differing or (SweepAxis("cell", tuple(cell.name for cell in summary.cells)),)
+
+
+def constant_words(summary: RunSummary) -> str:
+    """Name the axes on which all cells are at the same place; empty when there are none."""
+    names = list(dict.fromkeys(name for cell in summary.cells for name in cell.coordinates))
+    values = {name: {cell.coordinates.get(name, NOT_ON_AXIS) for cell in summary.cells} for name in names}
+    return ", ".join(f"{_short_name(name, names)} {only.pop()}" for name, only in values.items() if len(only) == 1)
+
+
+def sweep_columns(summary: RunSummary) -> tuple[Column, ...]:
+    """Give what the table of a sweep says of each cell, the axes left out; times in ms."""
+    cells = summary.cells
+    decimals = sentences.decimals_for(cell.step_time.median for cell in cells)
+
+    def ms(times_ns: Iterable[float]) -> tuple[str, ...]:
+        return tuple(sentences.format_ms(time_ns, decimals) for time_ns in times_ns)
+
+    ranks = tuple(str(cell.plan.ranks) for cell in cells)
+    return (
+        *([Column("ranks", ranks)] if len(set(ranks)) > 1 else []),
+        Column("step time", ms(cell.step_time.median for cell in cells)),
+        Column("95 % interval", tuple(_interval_words(cell, decimals) for cell in cells)),
+        Column("tokens per s", tuple(sentences.throughput_words(cell).removesuffix(" tokens/s") for cell in cells)),
+        Column("gradient wait", tuple(_wait_words(cell, Purpose.GRAD_REDUCE, decimals) for cell in cells)),
+        Column("unshard wait", tuple(_wait_words(cell, Purpose.UNSHARD, decimals) for cell in cells)),
+        Column("exposed comm", ms(exposed_ns(cell) for cell in cells)),
+        Column("hidden share", tuple(format_fraction(cell.hidden_fraction) for cell in cells)),
+        Column("check", tuple(sentences.check_word(cell) for cell in cells)),
+    )
+
+
+def exposed_ns(cell: CellSummary) -> float:
+    """Give the exposed communication of a PROFILED step, mean over ranks; NaN when none was profiled."""
+    return fmean(row.exposed_comm_ns for row in cell.ranks) if cell.ranks else NAN
+
+
+def place_words(summary: RunSummary, cell: CellSummary) -> str:
+    """Name a cell by its place on the axes, for example ``strategy ddp, bucket_cap_mb 4``."""
+    at = summary.cells.index(cell)
+    axes = find_axes(summary)
+    if [axis.name for axis in axes] == ["cell"]:
+        return cell.name
+    placed = [f"{axis.name} {shorten_value(axis.values[at])}" for axis in axes if axis.values[at] != NOT_ON_AXIS]
+    return ", ".join(placed) or cell.name
+
+
+def finding(summary: RunSummary) -> str:
+    """Say which cell is fastest and by how much, or that the intervals do not tell; cells to be trusted only."""
+    known = [cell for cell in summary.cells if sentences.is_trusted(cell) and not math.isnan(cell.step_time.median)]
+    if len(known) < 2:
+        return "Nothing is compared: fewer than two cells have numbers that can be trusted"
+    fastest = min(known, key=lambda cell: cell.step_time.median)
+    slowest = max(known, key=lambda cell: cell.step_time.median)
+    fast, slow = fastest.step_time, slowest.step_time
+    if not fast.high < slow.low:
+        return f"No difference in step time can be told: all intervals reach {format_ns(fast.median)}"
+    words = f"{format_ns(fast.median)} against {format_ns(slow.median)} ({slow.median / fast.median:.2f} x)"
+    alike = sum(cell.step_time.low <= fast.high for cell in known if cell is not fastest)
+    more = f"; {alike} more cannot be told from the fastest" if alike else ""
+    places = f"{place_words(summary, fastest)}, slowest {place_words(summary, slowest)}"
+    begin = "Fastest is" if _is_repeated(summary) else "In one launch each, fastest is"
+    return f"{begin} {places}: {words}{more}"
+
+
+def scope_words(summary: RunSummary) -> str:
+    """Say over what the intervals hold."""
+    if _is_repeated(summary):
+        return "intervals over launches"
+    return "intervals within one launch: `--set repeat=3` says whether cells differ from launch to launch"
+
+
+def note_sentences(summary: RunSummary) -> tuple[str, ...]:
+    """Give what was noted about cells that are not told in full, each once, with the cells that it is about."""
+    found: dict[str, list[str]] = {}
+    for cell in summary.cells:
+        for note in sentences.cell_notes(cell):
+            found.setdefault(note, []).append(cell.name)
+    everywhere = [note for note, names in found.items() if len(names) == len(summary.cells)]
+    some = [f"{_name_first(names)}: {note}" for note, names in found.items() if len(names) < len(summary.cells)]
+    shown = [*everywhere, *some][:_MOST_NOTES]
+    rest = len(found) - len(shown)
+    return (*shown, *([f"and {rest} more notes: see --json"] if rest else []))
+
+
+def _name_first(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+
+def _is_repeated(summary: RunSummary) -> bool:
+    """Tell whether every cell was launched more than once, so that intervals hold for more than one launch."""
+    return all(len(cell.launches) > 1 for cell in summary.cells)
+
+
+def shorten_value(text: str) -> str:
+    """Cut a long value at its beginning: the end of a path tells paths apart."""
+    return text if len(text) <= _MOST_VALUE_LENGTH else f"...{text[3 - _MOST_VALUE_LENGTH :]}"
+
+
+def _short_name(name: str, names: Iterable[str]) -> str:
+    """Give the last part of a dotted name, or the whole where another axis ends alike."""
+    last = name.rpartition(".")[2]
+    return last if sum(other.rpartition(".")[2] == last for other in names) == 1 else name
+
+
+def _interval_words(cell: CellSummary, decimals: int) -> str:
+    low, high = cell.step_time.low, cell.step_time.high
+    if math.isnan(low) or math.isnan(high):
+        return "n/a"
+    return f"{low / NS_PER_MS:.{decimals}f}-{high / NS_PER_MS:.{decimals}f}"
+
+
+def _wait_words(cell: CellSummary, purpose: Purpose, decimals: int) -> str:
+    words = sentences.wait_word(cell, purpose)
+    return words if words in ("none", "n/a") else sentences.format_ms(sentences.wait_ns(cell, purpose), decimals)

@@ -1,0 +1,340 @@
+"""Cells against each other: the table, the plot and TensorBoard's HParams, from coordinates that say where each is."""
+
+import itertools
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
+from rich.console import Console
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams import metadata
+
+from dtbench.analyze.summary import CellSummary, RunSummary
+from dtbench.report import sweep
+from dtbench.report.markdown import summary_markdown
+from dtbench.report.plots import MOST_CELLS, plot_step_breakdown
+from dtbench.report.sweep_plot import MOST_BARS, find_numeric_axis, make_scale, plot_sweep
+from dtbench.report.sweep_table import render_sweep
+from dtbench.report.tensorboard import write_tensorboard
+from dtbench.report.text import render_places, render_run
+from dtbench.store.records import RunStatus
+
+MS = 1_000_000
+
+Sweep = Callable[..., RunSummary]
+
+
+@pytest.fixture
+def make_sweep(make_run: Callable[..., RunSummary], make_ddp: Callable[..., CellSummary]) -> Sweep:
+    """Build a run of one cell for each point; the k-th takes 100 + 10 k ms, with an interval of 2 ms to both sides."""
+
+    def make(points: Iterable[Mapping[str, str]], **changes: object) -> RunSummary:
+        cells = []
+        for place, point in enumerate(points):
+            median = (100.0 + 10 * place) * MS
+            interval = {"median": median, "low": median - 2 * MS, "high": median + 2 * MS}
+            step_time = make_ddp().step_time.model_copy(update=interval)
+            name = ".".join(re.sub(r"[^a-z0-9-]", "_", value.lower()) for value in point.values())
+            own = {"name": name, "coordinates": dict(point), "step_time": step_time}
+            cells.append(make_ddp(update={**own, **changes}))
+        return make_run(*cells)
+
+    return make
+
+
+def grid(**axes: list[str]) -> list[dict[str, str]]:
+    names = [name.replace("__", ".") for name in axes]
+    return [dict(zip(names, values, strict=True)) for values in itertools.product(*axes.values())]
+
+
+def shown(summary: RunSummary, width: int, *, whole: bool = False) -> list[str]:
+    console = Console(width=width, color_system=None, legacy_windows=False)
+    with console.capture() as capture:
+        console.print(render_run(summary) if whole else render_sweep(summary))
+    return capture.get().splitlines()
+
+
+CAPS = grid(parallel__bucket_cap_mb=["unset", "1", "4", "64"])
+BOTH = grid(strategy=["ddp", "fsdp2"], parallel__bucket_cap_mb=["unset", "1", "4"])
+
+
+def test_the_axes_come_first_and_then_what_was_measured(make_sweep: Sweep) -> None:
+    lines = shown(make_sweep(BOTH), 120)
+    row = next(line for line in lines if line.startswith("ddp") and " 4 " in line)
+    assert row.split() == [
+        *["ddp", "4", "120.0", "118.0-122.0", "7.21", "k", "12.3", "none", "11.5", "60.0", "%", "passed"]
+    ]
+    assert len([line for line in lines if line.startswith(("ddp", "fsdp2"))]) == 6
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_no_value_is_broken_and_no_line_is_too_long(make_sweep: Sweep, width: int) -> None:
+    variable = "env__TORCH_SHOW_CPP_STACKTRACES"
+    pythons = ["/opt/torch-2.11/bin/python", "/opt/torch-2.13/bin/python"]
+    lines = shown(make_sweep(grid(strategy=["ddp", "fsdp2"], **{variable: ["0", "1"]}, python=pythons)), width)
+    assert max(len(line) for line in lines) <= width
+    rows = [line for line in lines if line.startswith(("ddp", "fsdp2"))]
+    assert len(rows) == (16 if width == 80 else 8)
+    assert all(re.match(r"(ddp|fsdp2) +[01] +torch-2\.1[13] +", row) for row in rows)
+    assert sum("98.0-102.0" in row for row in rows) == 1
+    assert sum("60.0 %" in row for row in rows) == 8
+
+
+def test_an_axis_on_which_nothing_differs_is_said_once(make_sweep: Sweep) -> None:
+    lines = shown(make_sweep(grid(seed=["3"], parallel__bucket_cap_mb=["1", "4"])), 120)
+    assert "in all cells: seed 3" in lines
+    assert not any(line.split()[:1] == ["seed"] for line in lines)
+
+
+def test_a_cell_that_leaves_an_axis_out_has_a_dash_there(make_sweep: Sweep) -> None:
+    lines = shown(make_sweep([*BOTH, {"strategy": "ddp"}]), 120)
+    assert any(line.split()[:2] == ["ddp", "-"] for line in lines)
+
+
+def test_the_fastest_cell_is_named_with_those_that_cannot_be_told_from_it(
+    make_sweep: Sweep, make_run: Callable[..., RunSummary]
+) -> None:
+    summary = make_sweep(CAPS)
+    words = "astest is bucket_cap_mb unset, slowest bucket_cap_mb 64: 100 ms against 130 ms (1.30 x)"
+    assert sweep.finding(make_sweep(CAPS, launches=(0, 1))) == f"F{words}"
+    words = f"In one launch each, f{words}"
+    assert sweep.finding(summary) == words
+    close = summary.cells[1].step_time.model_copy(update={"low": 101.5 * MS})
+    alike = summary.cells[1].model_copy(update={"step_time": close})
+    assert sweep.finding(make_run(summary.cells[0], alike, *summary.cells[2:])) == (
+        f"{words}; 1 more cannot be told from the fastest"
+    )
+    assert sweep.finding(make_run(summary.cells[0], alike)).startswith("No difference in step time can be told")
+
+
+def test_a_cell_that_must_not_be_trusted_is_never_the_fastest(
+    make_sweep: Sweep, make_run: Callable[..., RunSummary]
+) -> None:
+    failed, *others = make_sweep(CAPS).cells
+    summary = make_run(failed.model_copy(update={"status": RunStatus.FAILED}), *others)
+    assert "fastest is bucket_cap_mb 1, " in sweep.finding(summary)
+    assert (
+        sweep.finding(make_run(failed)) == "Nothing is compared: fewer than two cells have numbers that can be trusted"
+    )
+
+
+def test_intervals_within_one_launch_are_not_sold_as_more(make_sweep: Sweep) -> None:
+    assert "--set repeat=3" in sweep.scope_words(make_sweep(CAPS))
+    assert sweep.scope_words(make_sweep(CAPS, launches=(0, 1))) == "intervals over launches"
+
+
+def test_of_many_cells_only_those_are_told_in_full_that_must_not_be_trusted(
+    make_sweep: Sweep, make_run: Callable[..., RunSummary]
+) -> None:
+    assert sum("gradient wait  " in line for line in shown(make_sweep(CAPS), 120, whole=True)) == 4
+    hundred = make_sweep(grid(strategy=list("abcdefghij"), seed=[str(seed) for seed in range(10)]))
+    lines = shown(hundred, 120, whole=True)
+    assert len(lines) < 120
+    assert (
+        "  one cell     dtbench report results/small/20260101T120000Z-ab12 --cell a.0" in render_places(hundred).plain
+    )
+    failed = [cell.model_copy(update={"status": RunStatus.FAILED, "reason": "planted"}) for cell in hundred.cells]
+    lines = shown(make_run(*failed[:7], *hundred.cells[7:]), 120, whole=True)
+    assert sum("This cell FAILED: planted" in line for line in lines) == 4
+    assert "and 3 more cells that must not be trusted: see the column check" in lines
+    assert render_places(hundred).plain.count("traces") == 2, "one line"
+
+
+def test_notes_of_cells_that_are_not_told_in_full_are_told_once(
+    make_sweep: Sweep, make_run: Callable[..., RunSummary]
+) -> None:
+    first, second, *others = make_sweep(grid(seed=["1", "2", "3", "4", "5"])).cells
+    odd = [cell.model_copy(update={"notes": ("odd",)}) for cell in (first, second)]
+    summary = make_run(*odd, *others)
+    assert sweep.note_sentences(summary) == (first.plan.notes[0], "1 and 1 more: odd")
+    assert "note: 1 and 1 more: odd" in shown(summary, 120, whole=True)
+    assert "- 1 and 1 more: odd" in summary_markdown(summary)
+    noisy = [first.model_copy(update={"notes": tuple(f"note {number}" for number in range(20))}), second, *others]
+    assert sweep.note_sentences(make_run(*noisy))[-1] == "and 15 more notes: see --json"
+
+
+def test_a_run_that_was_resumed_says_so(make_run: Callable[..., RunSummary]) -> None:
+    once = make_run(resumed_unix_ns=(1,))
+    words = "stopped and resumed once: launches before and after are not interleaved with each other"
+    assert words in shown(once, 120, whole=True)
+    assert words in summary_markdown(once)
+    assert "resumed 2 times" in summary_markdown(make_run(resumed_unix_ns=(1, 2)))
+    assert "resumed" not in summary_markdown(make_run())
+
+
+def test_markdown_has_the_same_table(make_sweep: Sweep) -> None:
+    text = summary_markdown(make_sweep(BOTH))
+    assert "| strategy | bucket\\_cap\\_mb | step time, ms | 95 % interval, ms | tokens per s |" in text
+    assert "| ddp | 4 | 120.0 | 118.0-122.0 | 7.21 k | 12.3 | none | 11.5 | 60.0 % | passed |" in text
+    assert "\n## " not in text, "of six cells none is told in full"
+
+
+def lines_of(figure: Figure, gid: str, panel: int = 0) -> Line2D:
+    return next(line for line in figure.axes[panel].lines if line.get_gid() == gid)
+
+
+def xs_of(line: Line2D) -> list[float]:
+    values: list[float] = np.asarray(line.get_xdata()).tolist()
+    return values
+
+
+def ys_of(line: Line2D) -> list[float]:
+    values: list[float] = np.asarray(line.get_ydata()).tolist()
+    return values
+
+
+def test_a_numeric_axis_becomes_a_line_with_intervals_from_zero(make_sweep: Sweep) -> None:
+    figure = plot_sweep(make_sweep(CAPS))
+    times = lines_of(figure, "line ")
+    assert ys_of(times) == [110, 120, 130]
+    assert xs_of(times) == [0, 2, 6], "by the logarithm of 1, 4 and 64"
+    unset = lines_of(figure, "unset ")
+    assert (xs_of(unset), ys_of(unset)) == ([-3], [100])
+    bars = next(part for part in figure.axes[0].collections if part.get_gid() == "interval ")
+    ends = [tuple(segment[:, 1]) for segment in bars.get_segments()]  # type: ignore[attr-defined]
+    assert ends == [(98, 102), (108, 112), (118, 122), (128, 132)]
+    assert ys_of(lines_of(figure, "line ", panel=1)) == [11.5] * 3
+    assert [axes.get_ylim()[0] for axes in figure.axes] == [0, 0]
+    assert [text.get_text() for text in figure.axes[0].get_xticklabels()] == ["unset", "1", "4", "64"]
+
+
+def test_other_axes_become_colours_and_styles(make_sweep: Sweep) -> None:
+    points = grid(strategy=["ddp", "fsdp2"], precision=["a", "b"], seed=["1", "2", "3"])
+    figure = plot_sweep(make_sweep(points))
+    drawn = {str(line.get_gid()): line for line in figure.axes[0].lines if str(line.get_gid()).startswith("line ")}
+    assert list(drawn) == ["line ddp, a", "line ddp, b", "line fsdp2, a", "line fsdp2, b"]
+    assert len({(line.get_color(), line.get_linestyle()) for line in drawn.values()}) == 4
+    assert len({line.get_marker() for line in drawn.values()}) == 4, "points that no line joins differ, too"
+    assert drawn["line ddp, a"].get_color() == drawn["line ddp, b"].get_color()
+    assert drawn["line ddp, a"].get_linestyle() == drawn["line fsdp2, a"].get_linestyle()
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["ddp, a", "ddp, b", "fsdp2, a", "fsdp2, b"]
+
+
+def test_more_lines_than_colours_still_differ(make_sweep: Sweep) -> None:
+    figure = plot_sweep(make_sweep(grid(strategy=list("abcdefghij"), seed=["1", "2"])))
+    drawn = [line for line in figure.axes[0].lines if str(line.get_gid()).startswith("line ")]
+    assert len({(line.get_color(), line.get_linestyle()) for line in drawn}) == 10
+
+
+def test_cells_that_must_not_be_trusted_are_crossed(make_sweep: Sweep, make_run: Callable[..., RunSummary]) -> None:
+    first, *others = make_sweep(CAPS).cells
+    figure = plot_sweep(make_run(first.model_copy(update={"status": RunStatus.FAILED}), *others))
+    crosses = [line for line in figure.axes[0].lines if line.get_gid() == "doubtful"]
+    assert [ys_of(cross) for cross in crosses] == [[100]]
+
+
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [
+        (["1", "2"], "x"),
+        (["unset", "1", "2"], "x"),
+        (["1", "a"], None),
+        (["unset", "1"], None),
+        (["[0.9, 0.99]", "[0.9, 0.95]"], None),
+    ],
+)
+def test_an_axis_is_numeric_when_all_that_is_set_is_a_number(values: list[str], name: str | None) -> None:
+    axis = find_numeric_axis([sweep.SweepAxis("x", tuple(values))])
+    assert (axis and axis.name) == name
+
+
+def test_a_narrow_axis_is_drawn_as_it_is_and_in_order() -> None:
+    scale = make_scale(sweep.SweepAxis("x", ("3", "1", "2", "-")))
+    assert (scale.values, scale.positions, scale.border) == (("1", "2", "3"), (1, 2, 3), None)
+
+
+def bars_of(figure: Figure, gid: str) -> list[float]:
+    return [bar.get_width() for bar in figure.axes[0].patches if isinstance(bar, Rectangle) and bar.get_gid() == gid]
+
+
+def test_without_a_numeric_axis_each_cell_is_a_bar_of_exposed_communication_and_the_rest(
+    make_run: Callable[..., RunSummary],
+) -> None:
+    summary = make_run()
+    figure = plot_sweep(summary)
+    assert bars_of(figure, "grad_reduce") == pytest.approx([12, 31])
+    assert bars_of(figure, "unshard") == pytest.approx([24])
+    assert bars_of(figure, "tensor") == pytest.approx([37])
+    assert bars_of(figure, "rest") == pytest.approx([152 - 12, 258 - 92])
+    measured = [line for line in figure.axes[0].lines if line.get_gid() == "measured"]
+    assert [xs_of(point) for point in measured] == [[142], [231]]
+    assert figure.axes[0].get_xlim()[0] == 0
+    labels = [text.get_text() for text in figure.axes[0].get_yticklabels()]
+    assert labels == ["ddp", "fsdp2_tp (knob differs)"]
+
+
+def test_a_run_without_a_measured_step_says_so(make_run: Callable[..., RunSummary], make_sweep: Sweep) -> None:
+    cells = make_sweep(CAPS).cells
+    nan = dict.fromkeys(("median", "low", "high"), float("nan"))
+    unknown = [cell.model_copy(update={"step_time": cell.step_time.model_copy(update=nan)}) for cell in cells]
+    figure = plot_sweep(make_run(*unknown))
+    assert "No step was measured" in figure.axes[0].texts[0].get_text()
+    assert len(plot_sweep(make_run(unknown[0], *cells[1:])).axes) == 2, "one cell that failed hides no other"
+
+
+def test_pictures_of_a_hundred_cells_stay_pictures(make_sweep: Sweep) -> None:
+    hundred = make_sweep(grid(strategy=list("abcdefghij"), way=[f"w{way}" for way in range(10)]))
+    figure = plot_sweep(hundred)
+    assert len(bars_of(figure, "rest")) == MOST_BARS
+    assert "the first 40 of 100 cells" in figure.get_suptitle()
+    breakdown = plot_step_breakdown(hundred)
+    assert breakdown.get_size_inches()[1] < 25
+    assert f"the first {MOST_CELLS} of 100 cells" in breakdown.axes[0].get_title(loc="left")
+
+
+def read_back(folder: Path) -> EventAccumulator:
+    reader = EventAccumulator(str(folder))
+    reader.Reload()
+    return reader
+
+
+def content(folder: Path, tag: str) -> bytes:
+    found: bytes = read_back(folder).SummaryMetadata(tag).plugin_data.content
+    return found
+
+
+def test_the_hparams_page_gets_axes_as_settings_and_numbers_as_results(
+    make_sweep: Sweep, steps: pd.DataFrame, purposes: pd.DataFrame, tmp_path: Path
+) -> None:
+    summary = make_sweep(grid(strategy=["ddp", "fsdp2"], parallel__bucket_cap_mb=["1", "4"], python=["x"]))
+    write_tensorboard(summary, tmp_path / "tb", steps=steps, purposes=purposes, environment=None)
+    found = metadata.parse_experiment_plugin_data(content(tmp_path / "tb", metadata.EXPERIMENT_TAG))
+    assert [info.name for info in found.hparam_infos] == ["strategy", "parallel.bucket_cap_mb"]
+    assert [value.number_value for value in found.hparam_infos[1].domain_discrete.values] == [1, 4]
+    names = ["step_ms", "tokens_per_second", "exposed_ms", "gradient_wait_ms", "unshard_wait_ms", "hidden_fraction"]
+    assert [info.display_name for info in found.metric_infos] == names
+    folder = tmp_path / "tb" / "fsdp2.4.x"
+    start = metadata.parse_session_start_info_plugin_data(content(folder, metadata.SESSION_START_INFO_TAG))
+    assert start.hparams["strategy"].string_value == "fsdp2"
+    assert start.hparams["parallel.bucket_cap_mb"].number_value == 4
+    tags = read_back(folder).Tags()["scalars"]
+    assert {info.name.tag for info in found.metric_infos} - set(tags) == {"summary/unshard_wait_ms"}, "ddp has none"
+    assert metadata.SESSION_END_INFO_TAG in read_back(folder).summary_metadata
+
+
+def test_without_axes_the_fields_that_differ_are_the_settings(
+    make_run: Callable[..., RunSummary], steps: pd.DataFrame, purposes: pd.DataFrame, tmp_path: Path
+) -> None:
+    write_tensorboard(make_run(), tmp_path / "tb", steps=steps, purposes=purposes, environment=None)
+    found = metadata.parse_experiment_plugin_data(content(tmp_path / "tb", metadata.EXPERIMENT_TAG))
+    names = {info.name for info in found.hparam_infos}
+    assert {"parallel.kind", "parallel.tensor", "parallel.forward_prefetch"} <= names
+    assert "model.layers" not in names
+
+
+def test_the_files_of_a_hundred_cells_are_written_in_seconds(
+    make_sweep: Sweep, steps: pd.DataFrame, purposes: pd.DataFrame, tmp_path: Path
+) -> None:
+    hundred = make_sweep(grid(strategy=list("abcdefghij"), seed=[str(seed) for seed in range(10)]))
+    many = pd.concat([steps.assign(cell=cell.name) for cell in hundred.cells])
+    started = time.monotonic()
+    write_tensorboard(hundred, tmp_path / "tb", steps=many, purposes=purposes, environment=None)
+    assert time.monotonic() - started < 20
+    assert len(list((tmp_path / "tb").rglob("*tfevents*"))) == 101

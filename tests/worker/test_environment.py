@@ -1,0 +1,31 @@
+"""What a rank says of its own environment."""
+
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from dtbench.scenario.schema import Scenario
+from dtbench.store.records import ReceiptOutcome
+
+pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
+
+
+def test_a_variable_that_did_not_arrive_disagrees(
+    scenario: Callable[..., Scenario], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dtbench.worker.environment import read_environment_receipts
+
+    monkeypatch.setenv("NCCL_ALGO", "Tree")
+    monkeypatch.delenv("NCCL_PROTO", raising=False)
+    variables = {"NCCL_ALGO": "Ring", "NCCL_PROTO": "LL"}
+    receipts = read_environment_receipts(scenario(env=variables, python="/no/such/python"))
+    assert [receipt.knob for receipt in receipts] == ["env.NCCL_ALGO", "env.NCCL_PROTO", "python"]
+    assert {receipt.outcome for receipt in receipts} == {ReceiptOutcome.DISAGREES}
+    assert [receipt.got for receipt in receipts] == ["Tree", "unset", sys.executable]
+
+
+def test_a_scenario_that_asks_for_nothing_gets_no_receipt(scenario: Callable[..., Scenario]) -> None:
+    from dtbench.worker.environment import read_environment_receipts
+
+    assert read_environment_receipts(scenario()) == ()
