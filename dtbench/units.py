@@ -58,13 +58,15 @@ def format_count(value: float) -> str:
 
     >>> format_count(5_243_136)
     '5.24 M'
+    >>> format_count(606.292)
+    '606'
     """
     if math.isnan(value):
         return "n/a"
     for size, suffix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{three_digits(value / size)} {suffix}"
-    return f"{value:g}"
+    return f"{value:g}" if float(value).is_integer() else three_digits(value)
 
 
 def three_digits(value: float) -> str:

@@ -11,7 +11,20 @@ _FILES = sorted((Path(__file__).parents[2] / "scenarios").rglob("*.yaml"))
 
 
 def test_the_scenarios_that_the_readme_names_are_there() -> None:
-    assert {"quickstart", "ddp", "fsdp2", "fsdp2_tp", "one_gpu", "eight_gpus"} <= {path.stem for path in _FILES}
+    on_cpu = {
+        "quickstart",
+        "ddp",
+        "ddp_tp",
+        "fsdp1",
+        "fsdp1_tp",
+        "fsdp2",
+        "fsdp2_tp",
+        "hsdp",
+        "hsdp_tp",
+        "bucket_sweep",
+    }
+    on_gpus = {"one_gpu", "eight_gpus", "sixteen_gpus"}
+    assert on_cpu | on_gpus <= {path.stem for path in _FILES}
 
 
 @pytest.mark.parametrize("path", _FILES, ids=lambda path: path.stem)
