@@ -132,7 +132,12 @@ def _cpu_time(launches: Sequence[LaunchData]) -> float:
 
 
 def _utilization(cell: CellRecord, step_ns: float, device: str) -> float:
-    """Give the model's FLOP/s over the peak of all ranks (PaLM, arXiv:2204.02311, appendix B: no recomputation)."""
+    """Give the model's FLOP/s over the peak of all ranks (PaLM, arXiv:2204.02311, appendix B: no recomputation).
+
+    NaN for a person's own model, whose operations nobody counted.
+    """
+    if cell.plan.flops_per_step is None:
+        return math.nan
     peak = peak_flops(device, _compute_dtype(cell.scenario))
     return cell.plan.flops_per_step * NS_PER_S / (step_ns * cell.plan.ranks * peak) if step_ns else math.nan
 

@@ -9,34 +9,13 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, PositiveFloat, PositiveInt, model_validator
 
 from dtbench.record import Record
+from dtbench.scenario.model import Model
 
 SCHEMA_VERSION = 1
 
 DtypeName = Literal["float32", "bfloat16", "float16"]
 NonNegativeInt = Annotated[int, Field(ge=0)]
 NonNegativeFloat = Annotated[float, Field(ge=0)]
-
-
-class Transformer(Record):
-    """A decoder-only transformer: RMSNorm, rotary grouped-query attention, SwiGLU."""
-
-    kind: Literal["transformer"]
-    layers: PositiveInt
-    """Number of blocks."""
-    dim: PositiveInt
-    """Width of the residual stream."""
-    heads: PositiveInt
-    """Query heads; ``dim / heads`` is the head size and must be even (rotary pairs)."""
-    kv_heads: PositiveInt | None = None
-    """Key and value heads (grouped-query attention); left out: as many as ``heads``."""
-    ffn_dim: PositiveInt
-    """Hidden width of the SwiGLU feed-forward."""
-    vocab_size: PositiveInt
-    tied_head: bool = False
-    """Use the embedding's weight as the output head."""
-    rope_theta: PositiveFloat = 10_000.0
-    """Base of the rotary frequencies (RoFormer, arXiv:2104.09864)."""
-    norm_eps: PositiveFloat = 1e-5
 
 
 class Data(Record):
@@ -335,7 +314,7 @@ class Scenario(Record):
     schema_version: Literal[1]
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """``auto``: CUDA where there is any, else CPU."""
-    model: Transformer
+    model: Model
     data: Data
     precision: Precision = Precision()
     optimizer: Optimizer = AdamW(kind="adamw")

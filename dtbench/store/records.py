@@ -71,6 +71,17 @@ class Traffic(Record):
     count_async: int
 
 
+class ExpectedTraffic(Record):
+    """What a rank expects of a purpose in one step, where no plan could say it before the model was built.
+
+    ``count`` is None where it hangs on the order in which gradients become ready (DDP's buckets).
+    """
+
+    purpose: Purpose
+    count: int | None
+    size_bytes: int
+
+
 class OverlapPossible(Record):
     """Whether collectives of a purpose can run beside compute on this backend with these knobs, and why not."""
 
@@ -125,6 +136,8 @@ class RankRecord(Record):
     Attributes:
         losses: this rank's loss of each step of the warm-up's first five, then of MEASURED, then of PROFILED steps.
         traffic: one step's collectives, as recorded in the last MEASURED step (empty where the backend is not wrapped).
+        planned: what a rank computed for a person's own model with the plan's formulas, purpose by purpose, for those that
+            they cover; None where the plan says it.
         traffic_is_stable: every MEASURED step issued exactly these.
         bucket_bytes_per_step: sizes of the gradient collectives in order of issue (DDP's buckets, FSDP2's units where
             gloo shows them), for each WARMUP step and the last MEASURED one.
@@ -142,6 +155,7 @@ class RankRecord(Record):
     losses: tuple[FloatOrNan, ...]
     receipts: tuple[Receipt, ...]
     traffic: tuple[Traffic, ...]
+    planned: tuple[ExpectedTraffic, ...] | None = None
     traffic_is_stable: bool
     overlap_possible: tuple[OverlapPossible, ...]
     process_groups: tuple[ProcessGroupInfo, ...]

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
 import psutil
 import torch
@@ -19,6 +19,8 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
 from dtbench.plan import Plan
+from dtbench.scenario.model import Custom, Mlp, Transformer
+from dtbench.scenario.presets import resolve_model
 from dtbench.scenario.schema import Scenario
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.records import CorrectnessResult, Memory, ProcessGroupInfo, RankRecord, WarmupEnd, WorkerOrder
@@ -30,6 +32,7 @@ from dtbench.worker.clock import CudaClock, HostClock, StepClock
 from dtbench.worker.correctness import CHECKED_STEPS, GradientProbe, compare_with_reference, mean_over_ranks
 from dtbench.worker.mesh import build_mesh, describe_groups
 from dtbench.worker.models.built import BuiltModel
+from dtbench.worker.models.mlp import build_mlp
 from dtbench.worker.models.transformer import build_transformer
 from dtbench.worker.network.named_gloo import register_named_gloo
 from dtbench.worker.optimizer import make_optimizer
@@ -86,11 +89,17 @@ def find_data_rank(plan: Plan, mesh: DeviceMesh) -> int:
 
 
 def make_model(scenario: Scenario, device: torch.device) -> BuiltModel:
-    """Build the whole model from the seed, equal on every rank, before any sharding."""
-    torch.manual_seed(scenario.seed)
-    built = build_transformer(scenario.model)
-    built.module.to(device, getattr(torch, scenario.precision.dtype))
-    return built
+    """Build the model before any parallelism; values come from the seed, equal on every rank."""
+    model = resolve_model(scenario.model)
+    match model:
+        case Transformer():
+            return build_transformer(model, scenario, device)
+        case Mlp():
+            return build_mlp(model, scenario, device)
+        case Custom():
+            raise NotImplementedError
+        case _:
+            assert_never(model)
 
 
 def make_train_step(scenario: Scenario, parallel: Parallelized, built: BuiltModel, recorder: Recorder) -> TrainStep:
@@ -134,7 +143,9 @@ class Session:
         rows = slice(data_rank * self._plan.rows_per_rank, (data_rank + 1) * self._plan.rows_per_rank)
         self._say("model ready", f"{self._plan.parameters} parameters")
         probe = GradientProbe(parallel.gather_gradients, keep=self._rank.rank == 0)
-        phases = self._make_phases(step, Batches(self._scenario, self._device, rows=rows), probe, parallel)
+        phases = self._make_phases(
+            step, Batches(self._scenario, built.make_batch, self._device, rows=rows), probe, parallel
+        )
         warmup, measured, profiled = PhaseResult(), PhaseResult(), PhaseResult()
         end = phases.warm_up(0, warmup)
         if self._plan.device is DeviceKind.CUDA:
@@ -221,9 +232,10 @@ def run_reference(order: WorkerOrder, recorder: Recorder, journal: Any) -> tuple
     """Train the plain model on the whole batch for the checked steps; gives losses and the first step's gradients."""
     device = make_device(order.plan, Rank(0, 0, 1))
     built = make_model(order.scenario, device)
+    built.materialize(built.module)
     parallel = leave_alone(built.module)
     step = make_train_step(order.scenario, parallel, built, recorder)
-    batches = Batches(order.scenario, device, rows=slice(None))
+    batches = Batches(order.scenario, built.make_batch, device, rows=slice(None))
     probe = GradientProbe(parallel.gather_gradients, keep=True)
     losses = []
     for number in range(CHECKED_STEPS):

@@ -87,9 +87,9 @@ class TrainStep:
         with self.parallel.accumulate(is_last), self.parallel.loss_context():
             with self._region(Region.FORWARD):
                 with self._autocast(part.device_type):
-                    output = self.built.compute_output(self.parallel.model, part)
+                    output = self.built.compute_output(self.parallel.model, part.content)
                 self.observed.note_output(output)
-                loss = self.built.compute_loss(output, part)
+                loss = self.built.compute_loss(output, part.content)
                 if self.micro_batches > 1:
                     loss = loss / self.micro_batches
                     self.observed.syncs.append(self.parallel.read_sync())

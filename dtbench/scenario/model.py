@@ -1,0 +1,100 @@
+"""What ``model:`` may say: an architecture with its sizes, a well-known one by name, or a person's own."""
+
+from typing import Annotated, Literal
+
+from pydantic import Discriminator, Field, JsonValue, PositiveFloat, PositiveInt
+
+from dtbench.record import Record
+
+
+class Transformer(Record):
+    """A decoder-only transformer: RMSNorm, rotary grouped-query attention, SwiGLU."""
+
+    kind: Literal["transformer"]
+    layers: PositiveInt
+    """Number of blocks."""
+    dim: PositiveInt
+    """Width of the residual stream."""
+    heads: PositiveInt
+    """Query heads; ``dim / heads`` is the head size and must be even (rotary pairs)."""
+    kv_heads: PositiveInt | None = None
+    """Key and value heads (grouped-query attention); left out: as many as ``heads``."""
+    ffn_dim: PositiveInt
+    """Hidden width of the SwiGLU feed-forward."""
+    vocab_size: PositiveInt
+    tied_head: bool = False
+    """Use the embedding's weight as the output head."""
+    rope_theta: PositiveFloat = 10_000.0
+    """Base of the rotary frequencies (RoFormer, arXiv:2104.09864)."""
+    norm_eps: PositiveFloat = 1e-5
+
+
+class Mlp(Record):
+    """A stack of blocks ``x + down(activation(up(x)))`` on random vectors, with a regression loss.
+
+    Each row is ``data.sequence_length`` vectors; every parameter belongs to a block, none to the root.
+    """
+
+    kind: Literal["mlp"]
+    layers: PositiveInt
+    """Number of blocks."""
+    dim: PositiveInt
+    """Width of inputs, outputs and targets."""
+    hidden_dim: PositiveInt
+    """Width between ``up`` and ``down``."""
+    bias: bool = True
+    """Whether ``up`` and ``down`` have biases."""
+    activation: Literal["relu", "gelu", "silu"] = "relu"
+
+
+PresetName = Literal[
+    "gpt2",
+    "gpt2-medium",
+    "gpt2-large",
+    "gpt2-xl",
+    "smollm2-135m",
+    "smollm2-360m",
+    "smollm2-1.7b",
+    "qwen2.5-0.5b",
+    "qwen2.5-1.5b",
+    "qwen2.5-7b",
+    "tinyllama-1.1b",
+    "llama2-7b",
+    "llama3.2-1b",
+    "llama3.2-3b",
+    "llama3-8b",
+    "mistral-7b",
+]
+
+
+class Preset(Record):
+    """The published sizes of a well-known model on the architecture of kind ``transformer``.
+
+    Sizes only: no weights, no biases, no learned positions. What a parameter count differs by is in
+    ``dtbench.scenario.presets``.
+    """
+
+    kind: Literal["preset"]
+    name: PresetName
+    layers: PositiveInt | None = None
+    """Fewer blocks than published, for smaller machines; left out: as published."""
+    ffn_dim: PositiveInt | None = None
+    """Left out: as published."""
+    vocab_size: PositiveInt | None = None
+    """Left out: as published."""
+    tied_head: bool | None = None
+    """Left out: as published; a tied head cannot be tensor-parallel."""
+
+
+class Custom(Record):
+    """A person's own model: a Python function that gives a ``dtbench.TrainingModel``."""
+
+    kind: Literal["custom"]
+    factory: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
+    """``module:function``; the module is looked for beside the scenario file, in the current folder, then among what is
+    installed."""
+    arguments: dict[str, JsonValue] = {}
+    """What the function is called with, by name."""
+
+
+Model = Annotated[Transformer | Mlp | Preset | Custom, Discriminator("kind")]
