@@ -96,6 +96,7 @@ def launch(tmp_path: Path) -> Callable[..., Launched]:
             folder=str(folder.path),
             reference=str(reference.reference_data) if scenario.correctness.enabled else None,
             is_reference=False,
+            import_folders=(str(Path(__file__).parent / "worker"),),
             launched_unix_ns=time.time_ns(),
         )
         if scenario.correctness.enabled:

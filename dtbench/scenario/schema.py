@@ -24,7 +24,8 @@ class Data(Record):
     global_batch: PositiveInt
     """Rows of one step over all data-parallel ranks; each takes its own share."""
     sequence_length: PositiveInt
-    """Tokens of a row that are predicted."""
+    """Tokens of a row that are predicted (an MLP: vectors of a row). A ``custom`` model makes its own batches: there it
+    only says what a row counts as in tokens per second."""
 
 
 class Precision(Record):

@@ -136,8 +136,8 @@ class RankRecord(Record):
     Attributes:
         losses: this rank's loss of each step of the warm-up's first five, then of MEASURED, then of PROFILED steps.
         traffic: one step's collectives, as recorded in the last MEASURED step (empty where the backend is not wrapped).
-        planned: what a rank computed for a person's own model with the plan's formulas, purpose by purpose, for those that
-            they cover; None where the plan says it.
+        planned: for a person's own model, what this rank expects by the plan's formulas, for the purposes that they
+            cover; None where the plan says it.
         traffic_is_stable: every MEASURED step issued exactly these.
         bucket_bytes_per_step: sizes of the gradient collectives in order of issue (DDP's buckets, FSDP2's units where
             gloo shows them), for each WARMUP step and the last MEASURED one.
@@ -257,6 +257,7 @@ class WorkerOrder(Record):
         folder: absolute path of the launch folder.
         reference: path of the single process's results to compare with; None: do not compare.
         is_reference: run as that single process and write them.
+        import_folders: absolute paths in which a person's own model is looked for, first to look in first.
         launched_unix_ns: when the launcher started the ranks; None: someone else does, count from the process's start.
     """
 
@@ -268,6 +269,7 @@ class WorkerOrder(Record):
     folder: str
     reference: str | None
     is_reference: bool
+    import_folders: tuple[str, ...] = ()
     launched_unix_ns: int | None
 
 

@@ -5,7 +5,7 @@ import resource
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -23,7 +23,15 @@ from dtbench.scenario.model import Custom, Mlp, Transformer
 from dtbench.scenario.presets import resolve_model
 from dtbench.scenario.schema import Scenario
 from dtbench.store.layout import LaunchFolder
-from dtbench.store.records import CorrectnessResult, Memory, ProcessGroupInfo, RankRecord, WarmupEnd, WorkerOrder
+from dtbench.store.records import (
+    CorrectnessResult,
+    ExpectedTraffic,
+    Memory,
+    ProcessGroupInfo,
+    RankRecord,
+    WarmupEnd,
+    WorkerOrder,
+)
 from dtbench.units import NS_PER_S
 from dtbench.vocabulary import Axis, DeviceKind, Phase, Purpose
 from dtbench.worker.batches import Batch, Batches
@@ -32,6 +40,7 @@ from dtbench.worker.clock import CudaClock, HostClock, StepClock
 from dtbench.worker.correctness import CHECKED_STEPS, GradientProbe, compare_with_reference, mean_over_ranks
 from dtbench.worker.mesh import build_mesh, describe_groups
 from dtbench.worker.models.built import BuiltModel
+from dtbench.worker.models.custom import build_custom, expect_traffic, require_no_dropout
 from dtbench.worker.models.mlp import build_mlp
 from dtbench.worker.models.transformer import build_transformer
 from dtbench.worker.network.named_gloo import register_named_gloo
@@ -88,8 +97,11 @@ def find_data_rank(plan: Plan, mesh: DeviceMesh) -> int:
     return place
 
 
-def make_model(scenario: Scenario, device: torch.device) -> BuiltModel:
-    """Build the model before any parallelism; values come from the seed, equal on every rank."""
+def make_model(scenario: Scenario, device: torch.device, folders: Sequence[str] = ()) -> BuiltModel:
+    """Build the model before any parallelism; values come from the seed, equal on every rank.
+
+    ``folders`` are where a person's own module is looked for.
+    """
     model = resolve_model(scenario.model)
     match model:
         case Transformer():
@@ -97,7 +109,7 @@ def make_model(scenario: Scenario, device: torch.device) -> BuiltModel:
         case Mlp():
             return build_mlp(model, scenario, device)
         case Custom():
-            raise NotImplementedError
+            return build_custom(model, scenario, device, folders)
         case _:
             assert_never(model)
 
@@ -130,18 +142,22 @@ class Session:
         self._batches: dict[int, Batch] = {}
         self._first_step_unix_ns = 0
         self._buckets: list[tuple[int, ...]] = []
+        self._planned: tuple[ExpectedTraffic, ...] | None = None
 
     def run(self) -> RankRecord:
         """Build, warm up, measure, profile; gives what this rank found out."""
         mesh = build_mesh(self._plan)
         groups = describe_groups(mesh, self._plan.backend)
         self._recorder.axes.update({group.name: group.axis for group in groups if group.axis is not None})
-        built = make_model(self._scenario, self._device)
+        built = make_model(self._scenario, self._device, self._order.import_folders)
+        parameters = sum(parameter.numel() for parameter in built.module.parameters())
+        if self._plan.traffic is None:
+            self._planned = expect_traffic(built.module, built.blocks, self._scenario)
         parallel = parallelize(built, mesh, self._scenario, self._plan)
         step = make_train_step(self._scenario, parallel, built, self._recorder)
         data_rank = find_data_rank(self._plan, mesh)
         rows = slice(data_rank * self._plan.rows_per_rank, (data_rank + 1) * self._plan.rows_per_rank)
-        self._say("model ready", f"{self._plan.parameters} parameters")
+        self._say("model ready", f"{parameters} parameters")
         probe = GradientProbe(parallel.gather_gradients, keep=self._rank.rank == 0)
         phases = self._make_phases(
             step, Batches(self._scenario, built.make_batch, self._device, rows=rows), probe, parallel
@@ -211,6 +227,7 @@ class Session:
             losses=tuple(float(loss) for loss in losses),
             receipts=(*parallel.read_receipts(self._scenario.parallel), *read_training_receipts(step, self._scenario)),
             traffic=traffic,
+            planned=self._planned,
             traffic_is_stable=len(set(measured.issues)) == 1,
             overlap_possible=parallel.read_overlap(traffic) if self._plan.ranks > 1 else (),
             process_groups=groups,
@@ -231,7 +248,8 @@ class Session:
 def run_reference(order: WorkerOrder, recorder: Recorder, journal: Any) -> tuple[list[float], dict[str, Tensor]]:
     """Train the plain model on the whole batch for the checked steps; gives losses and the first step's gradients."""
     device = make_device(order.plan, Rank(0, 0, 1))
-    built = make_model(order.scenario, device)
+    built = make_model(order.scenario, device, order.import_folders)
+    require_no_dropout(built.module)
     built.materialize(built.module)
     parallel = leave_alone(built.module)
     step = make_train_step(order.scenario, parallel, built, recorder)

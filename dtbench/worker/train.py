@@ -14,7 +14,7 @@ from dtbench.ranges import region_range
 from dtbench.scenario.schema import Optimizer, Scenario
 from dtbench.store.records import Receipt, ReceiptOutcome
 from dtbench.vocabulary import Region
-from dtbench.worker.batches import Batch
+from dtbench.worker.batches import Batch, find_tensors
 from dtbench.worker.dtypes import dtype_name
 from dtbench.worker.models.built import BuiltModel
 from dtbench.worker.parallelize.parallelized import Parallelized, Sync
@@ -32,8 +32,9 @@ class Observed:
     syncs: list[Sync] = field(default_factory=list)
 
     def note_output(self, output: Any) -> None:
-        """Keep dtype and placements of a model's output that is a tensor."""
-        if isinstance(output, Tensor):
+        """Keep dtype and placements of a model's output, the first tensor in it that is no single number."""
+        output = next((tensor for tensor in find_tensors(output) if tensor.dim()), None)
+        if output is not None:
             self.output_dtype = output.dtype
             self.output_placements = tuple(output.placements) if isinstance(output, DTensor) else ()
 

@@ -56,8 +56,8 @@ def test_mistakes_go_to_standard_error_and_nothing_else_is_printed(capsys: pytes
     printed = capsys.readouterr()
     assert printed.out == ""
     assert (
-        printed.err
-        == "--set model.layer=2: `layer` is not a field of `model` of kind `transformer`; did you mean `model.layers`?\n"
+        printed.err == "--set model.layer=2: `layer` is not a field of `model` of kind `transformer`; "
+        "did you mean `model.layers`?\n"
     )
 
 
