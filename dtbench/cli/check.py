@@ -83,7 +83,7 @@ def _print_plans(file: "ScenarioFile", plans: "dict[str, Plan]") -> None:
                 f"{plan.device.value} ({plan.backend})",
                 str(plan.ranks),
                 _describe_mesh(plan),
-                "built to know" if plan.parameters is None else format_count(plan.parameters),
+                "unknown" if plan.parameters is None else format_count(plan.parameters),
                 format_count(plan.tokens_per_step),
             )
             for name, plan in plans.items()

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Discriminator, Field, JsonValue, PositiveFloat, PositiveInt
+from pydantic import Discriminator, JsonValue, PositiveFloat, PositiveInt, field_validator
 
 from dtbench.record import Record
 
@@ -90,11 +90,19 @@ class Custom(Record):
     """A person's own model: a Python function that gives a ``dtbench.TrainingModel``."""
 
     kind: Literal["custom"]
-    factory: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
+    factory: str
     """``module:function``; the module is looked for beside the scenario file, in the current folder, then among what is
     installed."""
     arguments: dict[str, JsonValue] = {}
     """What the function is called with, by name."""
+
+    @field_validator("factory")
+    @classmethod
+    def _names_a_function(cls, factory: str) -> str:
+        module, _, function = factory.partition(":")
+        if not all(part.isidentifier() for part in (*module.split("."), function)):
+            raise ValueError(f"write `module:function`, as in `my_model:build`, not {factory!r}")
+        return factory
 
 
 Model = Annotated[Transformer | Mlp | Preset | Custom, Discriminator("kind")]

@@ -135,8 +135,10 @@ def test_an_override_that_fits_only_some_cells_says_how_to_write_it(two_cells: s
     [
         (
             "model.layer=2",
-            "--set model.layer=2: `layer` is not a field of `model` of kind `transformer`; "
-            "did you mean `model.layers`?",
+            (
+                "--set model.layer=2: `layer` is not a field of `model` of kind `transformer`; "
+                "did you mean `model.layers`?"
+            ),
         ),
         (
             "modle.layers=2",

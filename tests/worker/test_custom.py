@@ -1,6 +1,7 @@
 """A person's own model: found, called, trained like dtbench's own; and what goes wrong is a sentence."""
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -162,3 +163,19 @@ def test_real_ranks_train_it_as_one_process_does_and_issue_what_the_formulas_say
         assert sum(item.size_bytes for item in issued) == expected.size_bytes
         assert expected.count in (None, sum(item.count for item in issued))
     assert sum(expected.size_bytes for expected in record.planned) > 0
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("parallel", [STRATEGIES[0], STRATEGIES[2], STRATEGIES[3]], ids=str)
+def test_a_llama_of_the_transformers_library_trains_on_real_ranks(
+    launch: Callable[..., Any], scenario: Make, parallel: dict[str, Any]
+) -> None:
+    if find_spec("transformers") is None:  # importing it here would take seconds and its warnings for errors
+        pytest.skip("transformers is a model to train, not a dependency; install the extra `test`")
+    model = {"kind": "custom", "factory": "transformers_model:build", "arguments": {"layers": 2, "dim": 64}}
+    launched = launch(scenario(model=model, parallel=parallel))
+    assert launched.correctness.passed
+    assert launched.correctness.loss_error < 1e-6
+    for expected in launched.rank().planned:
+        issued = [item for item in launched.rank().traffic if item.purpose is expected.purpose]
+        assert sum(item.size_bytes for item in issued) == expected.size_bytes
