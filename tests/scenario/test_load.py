@@ -81,6 +81,11 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(small: str) -> N
         ("  layers: 2\n", "", "my.yaml:4:1: `model.layers` is missing: a whole number above 0 (number of blocks)"),
         ("  kind: transformer\n", "", "my.yaml:4:1: `model.kind` is missing: `transformer`"),
         (
+            "kind: transformer\n",
+            "kind: custom\n  factory: my_model.build\n",
+            "`model.factory`: write `module:function`, as in `my_model:build`, not 'my_model.build'",
+        ),
+        (
             "kind: transformer",
             "kind: rnn",
             "my.yaml:5:9: `model.kind` must be `transformer`, `mlp`, `preset` or `custom`, not 'rnn'",

@@ -39,30 +39,37 @@ class Weights:
 
     def materialize(self, module: nn.Module, *, home: torch.device | None = None) -> None:
         """Make every parameter real, tied ones once; ``home`` is where they live if not on the rank's device."""
+        # one place to draw in for all: freeing a large tensor after each small one leaves the heap full of holes
+        scratch = torch.empty(max((p.numel() for p in module.parameters()), default=0), device=self.device)
         for part in module.modules():
-            self.materialize_own(part, home=home)
+            self._materialize_own(part, scratch, home or self.device)
 
-    def materialize_own(self, module: nn.Module, *, home: torch.device | None = None) -> None:
+    def materialize_own(self, module: nn.Module) -> None:
         """Make the parameters real that a module holds itself, as FSDP1's ``param_init_fn`` is to do."""
+        parameters = module.parameters(recurse=False)
+        scratch = torch.empty(max((p.numel() for p in parameters), default=0), device=self.device)
+        self._materialize_own(module, scratch, self.device)
+
+    def _materialize_own(self, module: nn.Module, scratch: Tensor, home: torch.device) -> None:
         for key, parameter in module.named_parameters(recurse=False):
             if parameter.is_meta:
                 fqn = ".".join(filter(None, (self.fqns[id(module)], key)))
-                part = local_part(self.draw(fqn, parameter), parameter).to(home or self.device)
+                whole = scratch[: parameter.numel()].view(parameter.shape)
+                self.draw(fqn, whole)
+                part = local_part(whole, parameter).to(home, parameter.dtype, copy=True).contiguous()
                 # swapped, not replaced: tied modules and FSDP2's own references stay the same object
                 torch.utils.swap_tensors(parameter, nn.Parameter(_like(parameter, part)))
 
-    def draw(self, fqn: str, parameter: Tensor) -> Tensor:
-        """Give the whole parameter in its dtype."""
-        whole = torch.empty(parameter.shape, dtype=torch.float32, device=self.device)
-        digest = hashlib.sha256(f"{self.seed} {fqn} {tuple(parameter.shape)}".encode()).digest()
+    def draw(self, fqn: str, whole: Tensor) -> None:
+        """Fill a whole parameter, float32 on the rank's device, in place."""
+        digest = hashlib.sha256(f"{self.seed} {fqn} {tuple(whole.shape)}".encode()).digest()
         generator = torch.Generator(self.device).manual_seed(int.from_bytes(digest[:7], "big"))
         with torch.no_grad():
             self.fill(fqn, whole, generator)
-        return whole.to(parameter.dtype)
 
 
 def local_part(whole: Tensor, parameter: Tensor) -> Tensor:
-    """Give this rank's part of a tensor, laid out as ``parameter`` is, in memory of its own.
+    """Give this rank's part of a tensor, laid out as ``parameter`` is, as a view.
 
     The tensor axis cuts before FSDP does (``_StridedShard`` says so), though it is the inner one of the mesh.
     """
@@ -76,7 +83,7 @@ def local_part(whole: Tensor, parameter: Tensor) -> Tensor:
         place = coordinate[axis]
         part = pieces[place] if place < len(pieces) else part.narrow(cut.dim, 0, 0)
     assert part.shape == parameter.to_local().shape, "DTensor cuts as torch.chunk does"
-    return part.clone() if cuts else part
+    return part
 
 
 def _like(parameter: Tensor, local: Tensor) -> Tensor:
