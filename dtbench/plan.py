@@ -134,6 +134,7 @@ def plan_reference(scenario: Scenario, plan: Plan) -> tuple[Scenario, Plan]:
         "parallel": {"kind": "ddp", "replicas": 1},
         "precision": {"dtype": "float32"},
         "accumulation": {"micro_batches": 1},
+        "model": {**scenario.model.model_dump(mode="json"), "activation_checkpointing": None, "compile": None},
     }
     single = Scenario.model_validate_json(json.dumps(fields))
     cores = plan.threads_per_rank * plan.ranks  # memory is not asked again: the ranks themselves need more

@@ -2,12 +2,61 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Discriminator, JsonValue, PositiveFloat, PositiveInt, field_validator
+from pydantic import Discriminator, Field, JsonValue, PositiveFloat, PositiveInt, field_validator
 
 from dtbench.record import Record
 
 
-class Transformer(Record):
+class FullCheckpointing(Record):
+    """Keep only what enters each block, and compute the rest again in backward."""
+
+    kind: Literal["full"]
+
+
+class SelectiveCheckpointing(Record):
+    """The same for some blocks."""
+
+    kind: Literal["selective"]
+    every: PositiveInt
+    """Checkpoint the first block and every so many-th after it; 1: all."""
+
+
+class OperatorCheckpointing(Record):
+    """Recompute each block, but keep what some operators gave (``create_selective_checkpoint_contexts``)."""
+
+    kind: Literal["operators"]
+    save: Annotated[tuple[str, ...], Field(min_length=1)]
+    """Operators of ``torch.ops`` whose outputs are kept, such as ``aten.mm`` or ``aten.addmm.default``."""
+
+
+ActivationCheckpointing = Annotated[
+    FullCheckpointing | SelectiveCheckpointing | OperatorCheckpointing, Discriminator("kind")
+]
+
+
+class Compile(Record):
+    """``torch.compile`` in place (``Module.compile``), before FSDP or DDP wrap the module."""
+
+    what: Literal["blocks", "model"] = "blocks"
+    """Each block by itself (blocks of equal shape share a graph), or the whole model at once."""
+    backend: Literal["inductor", "aot_eager", "eager"] = "inductor"
+    """``inductor`` generates code (on CPU it needs a C++ compiler); the others only capture graphs."""
+    fullgraph: bool = False
+    """Fail on a graph break in place of running that part uncompiled."""
+    dynamic: bool | None = None
+    """Compile for any shape; left out: torch decides when a shape changes."""
+
+
+class ModelOptions(Record):
+    """What any model's blocks can be run with."""
+
+    activation_checkpointing: ActivationCheckpointing | None = None
+    """Trade memory for compute: recompute activations in backward; left out: keep them."""
+    compile: Compile | None = None
+    """Left out: eager."""
+
+
+class Transformer(ModelOptions):
     """A decoder-only transformer: RMSNorm, rotary grouped-query attention, SwiGLU."""
 
     kind: Literal["transformer"]
@@ -29,7 +78,7 @@ class Transformer(Record):
     norm_eps: PositiveFloat = 1e-5
 
 
-class Mlp(Record):
+class Mlp(ModelOptions):
     """A stack of blocks ``x + down(activation(up(x)))`` on random vectors, with a regression loss.
 
     Each row is ``data.sequence_length`` vectors; every parameter belongs to a block, none to the root.
@@ -67,7 +116,7 @@ PresetName = Literal[
 ]
 
 
-class Preset(Record):
+class Preset(ModelOptions):
     """The published sizes of a well-known model on the architecture of kind ``transformer``.
 
     Sizes only: no weights, no biases, no learned positions. What a parameter count differs by is in
@@ -86,7 +135,7 @@ class Preset(Record):
     """Left out: as published; a tied head cannot be tensor-parallel."""
 
 
-class Custom(Record):
+class Custom(ModelOptions):
     """A person's own model: a Python function that gives a ``dtbench.TrainingModel``."""
 
     kind: Literal["custom"]

@@ -71,6 +71,15 @@ class Traffic(Record):
     count_async: int
 
 
+class Compilation(Record):
+    """What ``torch.compile`` did on a rank; ``recompiles`` are graphs made because an earlier one's guards failed."""
+
+    graphs: int
+    recompiles: int
+    graph_breaks: int
+    duration_ns: int
+
+
 class ExpectedTraffic(Record):
     """What a rank expects of a purpose in one step, where no plan could say it before the model was built.
 
@@ -138,6 +147,7 @@ class RankRecord(Record):
         traffic: one step's collectives, as recorded in the last MEASURED step (empty where the backend is not wrapped).
         planned: for a person's own model, what this rank expects by the plan's formulas, for the purposes that they
             cover; None where the plan says it.
+        compilation: None for a model that is not compiled.
         traffic_is_stable: every MEASURED step issued exactly these.
         bucket_bytes_per_step: sizes of the gradient collectives in order of issue (DDP's buckets, FSDP2's units where
             gloo shows them), for each WARMUP step and the last MEASURED one.
@@ -156,6 +166,7 @@ class RankRecord(Record):
     receipts: tuple[Receipt, ...]
     traffic: tuple[Traffic, ...]
     planned: tuple[ExpectedTraffic, ...] | None = None
+    compilation: Compilation | None = None
     traffic_is_stable: bool
     overlap_possible: tuple[OverlapPossible, ...]
     process_groups: tuple[ProcessGroupInfo, ...]

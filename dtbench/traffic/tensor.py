@@ -1,9 +1,17 @@
 """What tensor parallelism redistributes in forward and backward."""
 
 from collections.abc import Iterable
+from math import ceil
 from typing import assert_never
 
-from dtbench.scenario.model import Custom, Mlp, Transformer
+from dtbench.scenario.model import (
+    Custom,
+    FullCheckpointing,
+    Mlp,
+    OperatorCheckpointing,
+    SelectiveCheckpointing,
+    Transformer,
+)
 from dtbench.scenario.presets import resolve_model
 from dtbench.scenario.schema import Ddp, DtypeName, Fsdp1, Fsdp2, Parallel, Scenario
 from dtbench.traffic.parameters import Parameter
@@ -61,14 +69,31 @@ def _transformer_traffic(
     element_bytes = DTYPE_BYTES[_compute_dtype(scenario)]
     activation = tokens * model.dim * element_bytes
     crossings = 2 * model.layers + 1
+    again = _count_recomputed_blocks(scenario, model.layers)
     yield from _logits_traffic(scenario, tokens, model.vocab_size * element_bytes)
     if not parallel.sequence_parallel:
-        yield _cut(Operation.ALL_REDUCE, 2 * crossings * times, 2 * crossings * activation)
+        yield _cut(Operation.ALL_REDUCE, (2 * crossings + again) * times, (2 * crossings + again) * activation)
         return
-    yield _cut(Operation.ALL_GATHER, 2 * crossings * times, 2 * crossings * activation)
-    yield _cut(Operation.REDUCE_SCATTER, 2 * crossings * times, 2 * crossings * activation)
+    gathers, scatters = 2 * crossings + 2 * again, 2 * crossings + again
+    yield _cut(Operation.ALL_GATHER, gathers * times, gathers * activation)
+    yield _cut(Operation.REDUCE_SCATTER, scatters * times, scatters * activation)
     norms = [parameter.numel * element_bytes for parameter in parameters if parameter.is_norm]
     yield _cut(Operation.ALL_REDUCE, len(norms) * times, sum(norms) * times)
+
+
+def _count_recomputed_blocks(scenario: Scenario, layers: int) -> int:
+    """Count blocks that run again in backward, up to the last tensor that backward needs.
+
+    Recomputation stops there (``torch.utils.checkpoint.set_checkpoint_early_stop``), which is before a block's last
+    collective: leaving its feed-forward.
+    """
+    match scenario.model.activation_checkpointing:
+        case None:
+            return 0
+        case SelectiveCheckpointing(every=every):
+            return ceil(layers / every)
+        case FullCheckpointing() | OperatorCheckpointing():
+            return layers
 
 
 def _logits_traffic(scenario: Scenario, tokens: int, logits_bytes: int) -> Iterable[PlannedTraffic]:

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, assert_never
@@ -42,6 +42,7 @@ from dtbench.worker.mesh import build_mesh, describe_groups
 from dtbench.worker.models.built import BuiltModel
 from dtbench.worker.models.custom import build_custom, expect_traffic, require_no_dropout
 from dtbench.worker.models.mlp import build_mlp
+from dtbench.worker.models.options import BlockOptions, read_compilation
 from dtbench.worker.models.transformer import build_transformer
 from dtbench.worker.network.named_gloo import register_named_gloo
 from dtbench.worker.optimizer import make_optimizer
@@ -102,6 +103,11 @@ def make_model(scenario: Scenario, device: torch.device, folders: Sequence[str] 
 
     ``folders`` are where a person's own module is looked for.
     """
+    built = _build(scenario, device, folders)
+    return replace(built, options=BlockOptions(scenario.model, built.module, built.blocks))
+
+
+def _build(scenario: Scenario, device: torch.device, folders: Sequence[str]) -> BuiltModel:
     model = resolve_model(scenario.model)
     match model:
         case Transformer():
@@ -188,7 +194,7 @@ class Session:
 
         def see(duration_ns: int, issues: tuple[Issue, ...]) -> WarmupEnd | None:
             self._buckets.append(bucket_bytes(issues) or parallel.bucket_bytes())
-            return judge.judge(duration_ns, (issues, parallel.bucket_bytes()))
+            return judge.judge(duration_ns, (issues, parallel.bucket_bytes(), read_compilation().graphs))
 
         trace = self._folder.trace(self._rank.rank, time.time_ns())
         return Phases(
@@ -228,6 +234,7 @@ class Session:
             receipts=(*parallel.read_receipts(self._scenario.parallel), *read_training_receipts(step, self._scenario)),
             traffic=traffic,
             planned=self._planned,
+            compilation=None if self._scenario.model.compile is None else read_compilation(),
             traffic_is_stable=len(set(measured.issues)) == 1,
             overlap_possible=parallel.read_overlap(traffic) if self._plan.ranks > 1 else (),
             process_groups=groups,

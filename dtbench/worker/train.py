@@ -119,6 +119,7 @@ def read_training_receipts(step: TrainStep, scenario: Scenario) -> tuple[Receipt
         compare("gradient_clip_norm", scenario.gradient_clip_norm, clipped),
         compare("parallel.loss_parallel", options.loss_parallel, is_cut),
         *_accumulation_receipts(step, scenario),
+        *(() if step.built.options is None else step.built.options.read_receipts()),
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dtbench.worker.models.options import BlockOptions
 from dtbench.worker.models.weights import Weights
 
 
@@ -36,6 +37,7 @@ class BuiltModel:
         tensor_styles: ``parallelize_module``'s plan, styles by FQN; None: the model cannot be cut.
         sequence_witness: FQN of a module whose output is sharded on dim 1 under sequence parallelism; None: there is
             none.
+        options: activation checkpointing and compilation, not applied yet; None: the plain model.
         weights: makes parameters real once the strategy has laid them out; None: the module came with its values.
     """
 
@@ -47,6 +49,12 @@ class BuiltModel:
     tensor_styles: Callable[[TensorOptions], Mapping[str, Any]] | None
     sequence_witness: str | None
     weights: Weights | None
+    options: BlockOptions | None = None
+
+    def apply_options(self) -> None:
+        """Checkpoint and compile blocks as the scenario asks: after the tensor axis, before any wrapper."""
+        if self.options is not None:
+            self.options.apply()
 
     def materialize(self, module: nn.Module, *, home: torch.device | None = None) -> None:
         """Make the parameters of a (wrapped) module real, wherever they are not; ``home`` as in ``Weights``."""
