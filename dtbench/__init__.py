@@ -1,6 +1,7 @@
 """Benchmark PyTorch's DTensor, FSDP and DDP: which communication is not hidden behind compute, who owns it, and why.
 
-``dtbench.capture`` measures your own training loop; the rest is the command ``dtbench``.
+``dtbench.capture`` measures your own training loop, ``dtbench.TrainingModel`` is your own model in a scenario; the
+rest is the command ``dtbench``.
 """
 
 from collections.abc import Mapping
@@ -9,8 +10,10 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dtbench.training_model import TrainingModel
     from dtbench.worker.own_loop import OwnSteps
 
+__all__ = ["TrainingModel", "capture", "named_gloo"]
 __version__ = "0.1.0"
 
 
@@ -85,3 +88,12 @@ def named_gloo() -> str:
     from dtbench.worker.own_loop import name_gloo
 
     return name_gloo()
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name when it is first asked for: ``import dtbench`` alone costs nothing."""
+    if name == "TrainingModel":
+        from dtbench.training_model import TrainingModel
+
+        return TrainingModel
+    raise AttributeError(f"module `dtbench` has no attribute `{name}`")

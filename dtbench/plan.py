@@ -7,14 +7,17 @@ would. The expected traffic (``dtbench.traffic``) is the formula that a run's re
 import json
 from collections.abc import Iterator
 from math import prod
+from typing import assert_never
 
 from dtbench.errors import PlanError
 from dtbench.problems import find_problems
 from dtbench.record import Record
 from dtbench.refusals import find_refusals
+from dtbench.scenario.model import Custom, Mlp, Model, Transformer
+from dtbench.scenario.presets import resolve_model
 from dtbench.scenario.schema import AdamW, Ddp, Fsdp1, Fsdp2, Scenario, Sgd
 from dtbench.traffic.formula import plan_traffic
-from dtbench.traffic.parameters import list_parameters
+from dtbench.traffic.parameters import Parameter, known_parameters, list_parameters
 from dtbench.traffic.planned import DTYPE_BYTES, PlannedTraffic
 from dtbench.traffic.tensor import count_data_ranks
 from dtbench.units import NS_PER_S, format_bytes
@@ -43,10 +46,12 @@ class Plan(Record):
         mesh: outermost axis first; axes of size 1 included where the strategy builds them.
         data_ranks: groups of ranks that see different rows.
         rows_per_rank: rows of the global batch that one rank computes.
-        parameters: of the whole model, tied weights once.
-        flops_per_step: floating-point operations of forward and backward over the global batch, see ``count_flops``.
+        parameters: of the whole model, tied weights once; None for a person's own model: building it will show.
+        flops_per_step: floating-point operations of forward and backward over the global batch, see ``count_flops``;
+            None where they are not known.
         tokens_per_step: over the global batch.
-        traffic: expected per rank in a step after warm-up.
+        traffic: expected per rank in a step after warm-up; None where the parameters are not known: ranks compute what
+            can be said (``RankRecord.planned``).
         notes: what a reader of the numbers must know about this machine.
     """
 
@@ -62,10 +67,10 @@ class Plan(Record):
     profiled_steps: int
     stall_timeout_ns: int
     threads_per_rank: int
-    parameters: int
-    flops_per_step: int
+    parameters: int | None
+    flops_per_step: int | None
     tokens_per_step: int
-    traffic: tuple[PlannedTraffic, ...]
+    traffic: tuple[PlannedTraffic, ...] | None
     notes: tuple[str, ...]
 
 
@@ -79,8 +84,7 @@ def make_plan(scenario: Scenario, machine: Machine) -> Plan:
         PlanError: sizes do not divide, options exclude each other, or there are too few GPUs; names all reasons at
         once.
     """
-    if scenario.model.layers > MOST_LAYERS:
-        raise PlanError(f"model.layers={scenario.model.layers} is more than {MOST_LAYERS}; no plan is made for that")
+    _refuse_too_many_layers(scenario.model)
     device = _choose_device(scenario, machine)
     mesh = plan_mesh(scenario)
     ranks = prod(axis.size for axis in mesh)
@@ -93,6 +97,7 @@ def make_plan(scenario: Scenario, machine: Machine) -> Plan:
         raise PlanError("\n".join(problems))
     data_ranks = count_data_ranks(scenario.parallel)
     measure, data = scenario.measure, scenario.data
+    parameters = known_parameters(scenario.model)
     return Plan(
         device=device,
         backend="nccl" if device is DeviceKind.CUDA else "gloo",
@@ -106,10 +111,10 @@ def make_plan(scenario: Scenario, machine: Machine) -> Plan:
         profiled_steps=measure.profiled_steps,
         stall_timeout_ns=round(measure.stall_timeout_s * NS_PER_S),
         threads_per_rank=max(1, machine.cpu_cores // ranks),
-        parameters=sum(parameter.numel for parameter in list_parameters(scenario.model)),
+        parameters=None if parameters is None else sum(parameter.numel for parameter in parameters),
         flops_per_step=count_flops(scenario),
         tokens_per_step=data.global_batch * data.sequence_length,
-        traffic=plan_traffic(scenario) if ranks > 1 else (),
+        traffic=_plan_traffic(scenario, ranks, parameters),
         notes=tuple(_find_notes(device, ranks, machine)),
     )
 
@@ -131,6 +136,7 @@ def plan_reference(scenario: Scenario, plan: Plan) -> tuple[Scenario, Plan]:
         "parallel": {"kind": "ddp", "replicas": 1},
         "precision": {"dtype": "float32"},
         "accumulation": {"micro_batches": 1},
+        "model": {**scenario.model.model_dump(mode="json"), "activation_checkpointing": None, "compile": None},
     }
     single = Scenario.model_validate_json(json.dumps(fields))
     cores = plan.threads_per_rank * plan.ranks  # memory is not asked again: the ranks themselves need more
@@ -150,26 +156,50 @@ def plan_mesh(scenario: Scenario) -> tuple[MeshAxis, ...]:
     return tuple(MeshAxis(name=name, size=size) for name, size in sizes)
 
 
-def count_flops(scenario: Scenario) -> int:
-    """Count forward and backward of one step: 6 per parameter of a matrix product and token, plus attention.
+def _plan_traffic(
+    scenario: Scenario, ranks: int, parameters: tuple[Parameter, ...] | None
+) -> tuple[PlannedTraffic, ...] | None:
+    if ranks == 1:
+        return ()
+    return None if parameters is None else plan_traffic(scenario, parameters)
+
+
+def count_flops(scenario: Scenario) -> int | None:
+    """Count forward and backward of one step, without what is computed twice; None for a person's own model."""
+    model, data = resolve_model(scenario.model), scenario.data
+    match model:
+        case Transformer():
+            per_token = _transformer_flops(model, data.sequence_length)
+        case Mlp():
+            # forward, gradients of weights and of inputs: 2 each; nobody asks for those of the first block's input
+            per_token = (6 * 2 * model.layers - 2) * model.dim * model.hidden_dim
+        case Custom():
+            return None
+        case _:
+            assert_never(model)
+    return per_token * data.global_batch * data.sequence_length
+
+
+def _transformer_flops(model: Transformer, sequence_length: int) -> int:
+    """Count per token: 6 for each parameter of a matrix product, plus attention.
 
     ``6 N + 12 L H Q T`` per token (PaLM, arXiv:2204.02311, appendix B), with N without the embedding's lookup and with
     the head's product, L layers, H heads of size Q, T the sequence length; causality is not credited, as is usual.
     """
-    model, data = scenario.model, scenario.data
-    matrices = sum(p.numel for p in list_parameters(model) if not p.is_norm and not p.name.startswith("embedding"))
+    parameters = list_parameters(model)
+    matrices = sum(p.numel for p in parameters if not p.is_norm and not p.name.startswith("embedding"))
     if model.tied_head:
         matrices += model.vocab_size * model.dim
-    per_token = 6 * matrices + 12 * model.layers * model.dim * data.sequence_length
-    return per_token * data.global_batch * data.sequence_length
+    return 6 * matrices + 12 * model.layers * model.dim * sequence_length
 
 
 def estimate_state_bytes(scenario: Scenario) -> int:
-    """Give the least that one rank must hold: the whole model while it is built, or all its training state.
+    """Give the least that one rank must hold: its training state, or its weights and the one being drawn in float32.
 
-    Activations, buckets and gathered parameters come on top.
+    Activations, buckets and gathered parameters come on top. 0 for a person's own model: nothing is known.
     """
-    numel = sum(parameter.numel for parameter in list_parameters(scenario.model))
+    sizes = [parameter.numel for parameter in known_parameters(scenario.model) or ()]
+    numel, largest = sum(sizes), max(sizes, default=0)
     match scenario.optimizer:
         case AdamW():
             copies = 4
@@ -181,7 +211,8 @@ def estimate_state_bytes(scenario: Scenario) -> int:
         case Fsdp1(shards=along) | Fsdp2(shards=along):
             shards = along
     shards *= scenario.parallel.tensor
-    return max(numel * DTYPE_BYTES["float32"], copies * numel * DTYPE_BYTES[scenario.precision.dtype] // shards)
+    weights = numel * DTYPE_BYTES[scenario.precision.dtype] // shards
+    return max(weights + largest * DTYPE_BYTES["float32"], copies * weights)
 
 
 def _check_host_memory(scenario: Scenario, ranks: int, memory_bytes: int) -> Iterator[str]:
@@ -201,6 +232,13 @@ def _choose_device(scenario: Scenario, machine: Machine) -> DeviceKind:
             return DeviceKind.CUDA
         case "auto":
             return DeviceKind.CUDA if machine.cuda_devices else DeviceKind.CPU
+
+
+def _refuse_too_many_layers(model: Model) -> None:
+    sizes = resolve_model(model)
+    layers = 0 if isinstance(sizes, Custom) else sizes.layers
+    if layers > MOST_LAYERS:
+        raise PlanError(f"model.layers={layers} is more than {MOST_LAYERS}; no plan is made for that")
 
 
 def _too_few_gpus(scenario: Scenario, ranks: int, machine: Machine) -> str:

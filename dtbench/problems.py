@@ -4,17 +4,20 @@ What torch itself gets wrong is in ``dtbench.refusals``.
 """
 
 from collections.abc import Iterator
+from typing import assert_never
 
-from dtbench.scenario.schema import Cut, Ddp, Fsdp1, Fsdp2, Scenario, Transformer
-from dtbench.traffic.parameters import list_parameters
+from dtbench.scenario.model import Custom, Mlp, Transformer
+from dtbench.scenario.presets import resolve_model
+from dtbench.scenario.schema import Cut, Ddp, Fsdp1, Fsdp2, Scenario
+from dtbench.traffic.parameters import known_parameters
 from dtbench.traffic.tensor import count_data_ranks
 
 
 def find_problems(scenario: Scenario) -> Iterator[str]:
     """Name every reason why these sizes and options cannot run anywhere."""
-    model, data = scenario.model, scenario.data
+    data = scenario.data
     data_ranks = count_data_ranks(scenario.parallel)
-    yield from _check_model(model)
+    yield from _check_model(resolve_model(scenario.model))
     parts = data_ranks * scenario.accumulation.micro_batches
     if data.global_batch % parts:
         near = max(parts, data.global_batch // parts * parts)
@@ -29,7 +32,9 @@ def find_problems(scenario: Scenario) -> Iterator[str]:
     yield from _check_tensor_parallel(scenario, scenario.parallel)
 
 
-def _check_model(model: Transformer) -> Iterator[str]:
+def _check_model(model: Transformer | Mlp | Custom) -> Iterator[str]:
+    if not isinstance(model, Transformer):
+        return
     if model.dim % model.heads:
         yield f"model.dim={model.dim} is not a multiple of model.heads={model.heads}"
     elif model.dim // model.heads % 2:
@@ -72,7 +77,9 @@ def _check_buckets(parallel: Ddp) -> Iterator[str]:
 
 
 def _check_delayed(scenario: Scenario, parallel: Ddp) -> Iterator[str]:
-    names = [parameter.name for parameter in list_parameters(scenario.model)]
+    names = [parameter.name for parameter in known_parameters(scenario.model) or ()]
+    if not names:
+        return  # a person's own model: only building it shows its names
     for prefix in parallel.delay_all_reduce:
         if not any(name.startswith(prefix) for name in names):
             yield f"parallel.delay_all_reduce: no parameter's name starts with `{prefix}`; `{names[1]}` is one"
@@ -117,27 +124,51 @@ def _check_tensor_parallel(scenario: Scenario, parallel: Cut) -> Iterator[str]:
 
 
 def _check_tensor_sizes(scenario: Scenario, parallel: Cut) -> Iterator[str]:
-    model = scenario.model
-    sizes = {
-        "model.heads": model.heads,
-        "model.kv_heads": model.kv_heads or model.heads,
-        "model.ffn_dim": model.ffn_dim,
-        "model.vocab_size": model.vocab_size,
-    }
+    model = resolve_model(scenario.model)
+    sizes = _cut_sizes(model)
     if parallel.sequence_parallel:
         sizes["data.sequence_length"] = scenario.data.sequence_length
+    yield from _check_cut_options(model, parallel)
     for name, size in sizes.items():
         if size % parallel.tensor:
             yield f"{name}={size} is not a multiple of parallel.tensor={parallel.tensor}"
 
 
+def _cut_sizes(model: Transformer | Mlp | Custom) -> dict[str, int]:
+    """Give what the tensor axis must divide, by its name in a scenario."""
+    match model:
+        case Transformer():
+            return {
+                "model.heads": model.heads,
+                "model.kv_heads": model.kv_heads or model.heads,
+                "model.ffn_dim": model.ffn_dim,
+                "model.vocab_size": model.vocab_size,
+            }
+        case Mlp():
+            return {"model.hidden_dim": model.hidden_dim}
+        case Custom():
+            return {}
+        case _:
+            assert_never(model)
+
+
+def _check_cut_options(model: Transformer | Mlp | Custom, parallel: Cut) -> Iterator[str]:
+    if isinstance(model, Transformer):
+        return
+    whose = {"mlp": "a model of kind `mlp`", "custom": "a model of your own (say it in its tensor_plan)"}[model.kind]
+    for name in ("sequence_parallel", "loss_parallel"):
+        if getattr(parallel, name):
+            yield f"parallel.{name} is not there for {whose}; leave it out or use kind `transformer`"
+
+
 def _check_tensor_company(scenario: Scenario, parallel: Cut) -> Iterator[str]:
+    model = resolve_model(scenario.model)
     if scenario.precision.autocast:
         instead = "leave precision.autocast out"
         if not isinstance(parallel, Ddp):
             instead = f"use parallel.mixed_precision.param_dtype={scenario.precision.autocast} instead"
         yield f"precision.autocast does not reach DTensor's redistributions; with parallel.tensor above 1 {instead}"
-    if scenario.model.tied_head:
+    if isinstance(model, Transformer) and model.tied_head:
         yield (
             "model.tied_head cannot be tensor-parallel here: embedding and head would shard one weight twice; "
             "use tied_head=false or tensor=1"

@@ -17,6 +17,7 @@ from dtbench.scenario.schema import (
     Scenario,
 )
 from dtbench.traffic.ddp import ddp_bucket_bytes
+from dtbench.traffic.parameters import known_parameters
 from dtbench.vocabulary import DeviceKind
 
 EVERYWHERE = frozenset(DeviceKind)
@@ -74,12 +75,10 @@ def _holds_back(scenario: Scenario) -> bool:
 
 
 def _powersgd_in_several_buckets(scenario: Scenario) -> bool:
-    parallel = _ddp(scenario)
-    return (
-        parallel is not None
-        and isinstance(parallel.comm_hook, PowerSgd)
-        and len(ddp_bucket_bytes(scenario, parallel)) > 1
-    )
+    parallel, parameters = _ddp(scenario), known_parameters(scenario.model)
+    if parallel is None or parameters is None or not isinstance(parallel.comm_hook, PowerSgd):
+        return False
+    return len(ddp_bucket_bytes(scenario, parallel, parameters)) > 1
 
 
 REFUSALS: tuple[Refusal, ...] = (

@@ -104,6 +104,7 @@ def launch(tmp_path: Path, references: Path) -> Callable[..., Launched]:
             folder=str(folder.path),
             reference=str(reference.reference_data) if scenario.correctness.enabled else None,
             is_reference=False,
+            import_folders=(str(Path(__file__).parent / "worker"),),
             launched_unix_ns=time.time_ns(),
         )
         if scenario.correctness.enabled and not reference.reference_data.exists():

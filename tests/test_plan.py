@@ -6,14 +6,16 @@ from typing import Any
 import pytest
 
 from dtbench.errors import PlanError
-from dtbench.plan import Machine, make_plan, plan_for_check, plan_reference
+from dtbench.plan import Machine, estimate_state_bytes, make_plan, plan_for_check, plan_reference
+from dtbench.scenario.model import Transformer as TransformerSettings
 from dtbench.scenario.schema import Ddp, Scenario
 from dtbench.traffic.ddp import ddp_bucket_bytes
-from dtbench.traffic.parameters import list_parameters
+from dtbench.traffic.parameters import known_parameters, list_parameters
 from dtbench.units import MIB
 from dtbench.vocabulary import Axis, DeviceKind, Operation, Purpose
 
 Make = Callable[..., Scenario]
+MLP = {"kind": "mlp", "layers": 3, "dim": 48, "hidden_dim": 64, "bias": False}
 LAPTOP = Machine(cpu_cores=2, cuda_devices=0)
 
 
@@ -52,6 +54,18 @@ def test_a_cpu_plan_says_that_loopback_takes_cores(scenario: Make) -> None:
             "use tied_head=false or tensor=1",
         ),
         ({"optimizer": {"kind": "adamw", "foreach": True, "fused": True}}, "exclude each other"),
+        (
+            {"model": MLP, "parallel": {"kind": "fsdp2", "shards": 1, "tensor": 2, "sequence_parallel": True}},
+            "parallel.sequence_parallel is not there for a model of kind `mlp`",
+        ),
+        (
+            {"model": MLP, "parallel": {"kind": "fsdp2", "shards": 1, "tensor": 2, "loss_parallel": True}},
+            "parallel.loss_parallel is not there for a model of kind `mlp`",
+        ),
+        (
+            {"model": MLP, "parallel": {"kind": "fsdp2", "shards": 1, "tensor": 3}},
+            "model.hidden_dim=64 is not a multiple of parallel.tensor=3",
+        ),
     ],
 )
 def test_what_cannot_run_is_refused_with_what_would(scenario: Make, sections: dict[str, Any], sentence: str) -> None:
@@ -103,6 +117,23 @@ def test_parameters_and_flops_by_hand(scenario: Make) -> None:
     assert plan.flops_per_step == (6 * matrices + 12 * 2 * 64 * 32) * 8 * 32
 
 
+def test_parameters_and_flops_of_an_mlp_by_hand(scenario: Make) -> None:
+    plan = make_plan(scenario(model=MLP), LAPTOP)
+    assert plan.parameters == 6 * 48 * 64
+    # nobody asks for the gradient of the first block's input: one product less
+    assert plan.flops_per_step == (6 * 6 - 2) * 48 * 64 * 8 * 32
+
+
+def test_a_sharded_model_needs_its_share_and_one_parameter_not_the_whole(scenario: Make) -> None:
+    sgd = {"kind": "sgd"}
+    model = {"dim": 64, "vocab_size": 250_000, "layers": 1}
+    whole = estimate_state_bytes(scenario(model=model, optimizer=sgd))
+    shared = estimate_state_bytes(scenario(model=model, optimizer=sgd, parallel={"kind": "fsdp2", "shards": 8}))
+    parameters = make_plan(scenario(model=model), LAPTOP).parameters or 0
+    assert whole == 2 * 4 * parameters
+    assert shared == 4 * parameters // 8 + 4 * 250_000 * 64
+
+
 def test_ddp_cuts_buckets_in_the_order_of_backward(scenario: Make) -> None:
     model = {"dim": 1024, "heads": 8, "kv_heads": 8, "ffn_dim": 1024, "layers": 1, "vocab_size": 1024}
     written = scenario(model=model, parallel={"kind": "ddp", "replicas": 2, "bucket_cap_mb": 8})
@@ -111,19 +142,19 @@ def test_ddp_cuts_buckets_in_the_order_of_backward(scenario: Make) -> None:
     assert isinstance(left_out.parallel, Ddp)
     # nine matrices of 4 MiB, three norms of 4 KiB; head, norm, then the block from its end, then the embedding
     norm = 4096
-    assert ddp_bucket_bytes(written, written.parallel) == (
+    assert ddp_bucket_bytes(written, written.parallel, known_parameters(written.model) or ()) == (
         8 * MIB + norm,
         8 * MIB,
         8 * MIB + norm,
         8 * MIB,
         4 * MIB + norm,
     )
-    assert ddp_bucket_bytes(left_out, left_out.parallel)[0] == 4 * MIB
+    assert ddp_bucket_bytes(left_out, left_out.parallel, known_parameters(left_out.model) or ())[0] == 4 * MIB
 
 
 def test_fsdp2_by_hand(scenario: Make) -> None:
     plan = make_plan(scenario(parallel={"kind": "fsdp2", "shards": 2}), LAPTOP)
-    traffic = {(t.purpose, t.operation): (t.count, t.size_bytes) for t in plan.traffic}
+    traffic = {(t.purpose, t.operation): (t.count, t.size_bytes) for t in plan.traffic or ()}
     block = 4 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 96 + 2 * 64)
     root = 4 * (2 * 250 * 64 + 64)
     assert traffic[Purpose.UNSHARD, Operation.ALL_GATHER] == (5, 2 * 2 * block + root)
@@ -136,6 +167,7 @@ def test_parameters_are_listed_as_the_module_has_them(scenario: Make) -> None:
 
     for tied in (False, True):
         settings = scenario(model={"tied_head": tied}).model
+        assert isinstance(settings, TransformerSettings)
         found = {name: tuple(parameter.shape) for name, parameter in Transformer(settings).named_parameters()}
         assert found == {parameter.name: parameter.shape for parameter in list_parameters(settings)}
         assert list(found) == [parameter.name for parameter in list_parameters(settings)]

@@ -135,9 +135,12 @@ def _cpu_time(launches: Sequence[LaunchData]) -> float:
 
 
 def _utilization(cell: CellRecord | OwnLoopCell, step_ns: float, device: str) -> float:
-    """Give the model's FLOP/s over the peak of all ranks (PaLM, arXiv:2204.02311, appendix B: no recomputation)."""
-    if isinstance(cell, OwnLoopCell):
-        return math.nan  # nobody knows its model
+    """Give the model's FLOP/s over the peak of all ranks (PaLM, arXiv:2204.02311, appendix B: no recomputation).
+
+    NaN for a person's own loop or model, whose operations nobody counted.
+    """
+    if isinstance(cell, OwnLoopCell) or cell.plan.flops_per_step is None:
+        return math.nan
     peak = peak_flops(device, _compute_dtype(cell.scenario))
     return cell.plan.flops_per_step * NS_PER_S / (step_ns * cell.plan.ranks * peak) if step_ns else math.nan
 

@@ -9,7 +9,7 @@ import pandas as pd
 from dtbench.analyze.summary import PurposeSummary, RankBreakdown
 from dtbench.analyze.tables import OVERLAP
 from dtbench.plan import Plan
-from dtbench.store.records import OverlapPossible, OwnLoop, RankRecord
+from dtbench.store.records import ExpectedTraffic, OverlapPossible, OwnLoop, RankRecord
 from dtbench.vocabulary import Purpose
 
 _ALWAYS_PLANNED: Final = (Purpose.UNSHARD, Purpose.GRAD_REDUCE, Purpose.TENSOR)
@@ -54,12 +54,12 @@ def summarize_purposes(
     rows, notes = [], []
     for purpose in Purpose:
         mine = purposes[purposes["purpose"] == purpose]
-        is_planned = isinstance(plan, Plan) and any(traffic.purpose is purpose for traffic in plan.traffic)
-        if not len(mine) and not is_planned:
+        expected = None if isinstance(plan, OwnLoop) else _expect(purpose, plan, ranks)
+        if not len(mine) and (expected is None or not expected.size_bytes):
             continue
         # A step in which a purpose did not occur has no row: it counts as zero, so that means are over all steps.
         table = mine.set_index(_STEP)[["count", "size_bytes", *_TIMES]].reindex(steps, fill_value=0)
-        rows.append(_summarize(purpose, table, plan, possible.get(purpose)))
+        rows.append(_summarize(purpose, table, expected, possible.get(purpose)))
         issued = table[["count", "size_bytes"]].drop_duplicates()
         if len(issued) > 1:
             notes.append(f"{purpose}: ranks or steps issued different collectives: {_spell(issued)}")
@@ -70,21 +70,33 @@ def _spell(issued: pd.DataFrame) -> str:
     return ", ".join(f"{count} of {size_bytes} bytes" for count, size_bytes in issued.itertuples(index=False))
 
 
+def _expect(purpose: Purpose, plan: Plan, ranks: Sequence[RankRecord]) -> ExpectedTraffic | None:
+    """Give what the plan, or else a rank that built the model, says of a purpose; None: nothing."""
+    if plan.traffic is None:
+        computed = next((record.planned for record in ranks), None) or ()
+        return next((one for one in computed if one.purpose is purpose), None)
+    traffic = [one for one in plan.traffic if one.purpose is purpose]
+    if not traffic and purpose not in _ALWAYS_PLANNED:
+        return None
+    count, size_bytes = sum(one.count for one in traffic), sum(one.size_bytes for one in traffic)
+    return ExpectedTraffic(purpose=purpose, count=count, size_bytes=size_bytes)
+
+
 def _summarize(
-    purpose: Purpose, table: pd.DataFrame, plan: Plan | OwnLoop, possible: OverlapPossible | None
+    purpose: Purpose, table: pd.DataFrame, expected: ExpectedTraffic | None, possible: OverlapPossible | None
 ) -> PurposeSummary:
     first_rank = table.xs(min(table.index.get_level_values("rank")), level="rank")[["count", "size_bytes"]]
     count, size_bytes = (int(value) for value in first_rank.value_counts().index[0])  # of most steps
     is_alike = len(table[["count", "size_bytes"]].drop_duplicates()) == 1  # every rank, every step
     means = {name: int(table[name].sum()) // len(table) for name in _TIMES}
-    planned = _planned(purpose, plan) if isinstance(plan, Plan) else None
+    matches = expected and is_alike and expected.size_bytes == size_bytes and expected.count in (None, count)
     return PurposeSummary(
         purpose=purpose,
         count=count,
         size_bytes=size_bytes,
-        planned_count=planned[0] if planned else None,
-        planned_size_bytes=planned[1] if planned else None,
-        matches_plan=(count, size_bytes) == planned and is_alike if planned else None,
+        planned_count=expected.count if expected else None,
+        planned_size_bytes=expected.size_bytes if expected else None,
+        matches_plan=bool(matches) if expected else None,
         comm_ns=means["hidden_ns"] + means["exposed_ns"],
         hidden_ns=means["hidden_ns"],
         exposed_ns=means["exposed_ns"],
@@ -93,11 +105,3 @@ def _summarize(
         overlap_possible=possible.possible if possible else None,
         overlap_reason=possible.reason if possible else "",
     )
-
-
-def _planned(purpose: Purpose, plan: Plan) -> tuple[int, int] | None:
-    """Give count and bytes that a plan expects of a purpose; None where it makes no statement."""
-    traffic = [one for one in plan.traffic if one.purpose is purpose]
-    if not traffic and purpose not in _ALWAYS_PLANNED:
-        return None
-    return sum(one.count for one in traffic), sum(one.size_bytes for one in traffic)

@@ -29,7 +29,7 @@ class PurposeSummary(Record):
     Means, so that what is exposed sums over purposes to what is exposed in ``RankBreakdown`` on average.
 
     Attributes:
-        planned_count: the plan's formula; None where it makes no statement.
+        planned_count: the plan's formula; None where it makes no statement, or only one about bytes.
         matches_plan: None where there is no formula.
         wait_ns: time a consumer stood still: gradient wait for grad_reduce, unshard wait for unshard.
         overlap_possible: None where nobody could tell.
@@ -75,7 +75,7 @@ class CellSummary(Record):
         step_time: MEASURED steps, slowest rank per step, ns; median of launch medians, count of all steps.
         launch_medians_ns: median step time of each launch: the unit of statistics.
         profiler_cost: PROFILED over MEASURED median step time, a ratio (1.0: free).
-        model_flops_utilization: NaN where the device's peak is unknown.
+        model_flops_utilization: NaN where the device's peak or the model's FLOPs are unknown.
         hidden_fraction: of communication, NaN when there is none.
         exposed_step_fraction: exposed communication over step, PROFILED.
         cpu_ns_per_step: CPU time of a rank's process per MEASURED step, median.

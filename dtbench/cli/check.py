@@ -84,7 +84,7 @@ def _print_plans(file: "ScenarioFile", plans: "dict[str, Plan]") -> None:
                 f"{plan.device.value} ({plan.backend})",
                 str(plan.ranks),
                 _describe_mesh(plan),
-                format_count(plan.parameters),
+                "unknown" if plan.parameters is None else format_count(plan.parameters),
                 format_count(plan.tokens_per_step),
             )
             for name, plan in plans.items()
@@ -98,6 +98,14 @@ def _print_plans(file: "ScenarioFile", plans: "dict[str, Plan]") -> None:
 def _print_traffic(plans: "dict[str, Plan]") -> None:
     from dtbench.units import format_bytes
 
+    unknown = [name for name, plan in plans.items() if plan.traffic is None]
+    if unknown:
+        names = ", ".join(unknown)
+        print_line(
+            f"Cell {names}: what crosses the wire is computed once your model is built, and checked in the report."
+        )
+    if len(unknown) == len(plans):
+        return
     if not any(plan.traffic for plan in plans.values()):
         print_line("Nothing has to cross a wire: every cell is a single rank.")
         return
@@ -120,7 +128,7 @@ def _print_traffic(plans: "dict[str, Plan]") -> None:
                 format_bytes(part.size_bytes),
             )
             for name, plan in plans.items()
-            for part in plan.traffic
+            for part in plan.traffic or ()
         ],
         title="Planned traffic per rank and step",
     )

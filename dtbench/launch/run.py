@@ -23,6 +23,7 @@ from dtbench.launch.resume import keep_finished, refuse_other
 from dtbench.launch.watch import Progress
 from dtbench.plan import Machine, Plan, make_plan, plan_mesh, plan_reference
 from dtbench.scenario.load import ScenarioFile
+from dtbench.scenario.model import Custom
 from dtbench.scenario.schema import Scenario
 from dtbench.store.layout import LaunchFolder, RunFolder, can_name_runs, new_run_folder
 from dtbench.store.lock import hold_run
@@ -65,6 +66,13 @@ class _Run:
     failures: dict[str, str] = field(default_factory=dict)
     prepared: bool = False
     resumed_unix_ns: tuple[int, ...] = ()
+
+    def find_imports(self, order: WorkerOrder) -> WorkerOrder:
+        """Say where a person's own model is looked for: beside the scenario, then where dtbench was started."""
+        if not isinstance(order.scenario.model, Custom):
+            return order
+        folders = dict.fromkeys(str(folder) for folder in (self.file.folder, Path.cwd()) if folder is not None)
+        return order.model_copy(update={"import_folders": tuple(folders)})
 
 
 def plan_cells(file: ScenarioFile, machine: Machine) -> tuple[CellRecord, ...]:
@@ -218,11 +226,11 @@ def write_orders(
     for cell, index in _interleave(cells):
         if index == 0 and cell.scenario.correctness.enabled:
             reference = run.folder.reference(cell.name)
-            write_record(reference.order, _unlaunched(_reference_order(cell, reference)))
+            write_record(reference.order, _unlaunched(run.find_imports(_reference_order(cell, reference))))
             folders.append(reference)
         launch = run.folder.launch(cell.name, index)
         data = run.folder.reference(cell.name).reference_data if cell.scenario.correctness.enabled else None
-        write_record(launch.order, _unlaunched(_order(cell, index, launch, data)))
+        write_record(launch.order, _unlaunched(run.find_imports(_order(cell, index, launch, data))))
         folders.append(launch)
     return run.folder, tuple(folders)
 
@@ -293,7 +301,7 @@ def _start(run: _Run, folder: LaunchFolder, order: WorkerOrder) -> None:
         run.observer.on_progress(Progress(order.cell, order.index, order.plan, ranks))  # type: ignore[arg-type]
 
     try:
-        launch_ranks(order, folder, on_look=on_look, worker=run.worker)
+        launch_ranks(run.find_imports(order), folder, on_look=on_look, worker=run.worker)
     except StoreError as error:
         raise LaunchError(str(error)) from error
 

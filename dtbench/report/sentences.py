@@ -88,7 +88,7 @@ def _why_never_gathered(parallel: Parallel) -> str:
 def _count_planned(cell: CellSummary, purpose: Purpose) -> int:
     if not isinstance(cell.plan, Plan):
         return 0
-    return sum(traffic.count for traffic in cell.plan.traffic if traffic.purpose is purpose)
+    return sum(traffic.count for traffic in cell.plan.traffic or () if traffic.purpose is purpose)
 
 
 def parallel_words(cell: CellSummary) -> str:
@@ -174,7 +174,9 @@ def first_step_words(cell: CellSummary) -> str:
 
 
 def utilization_words(cell: CellSummary) -> str:
-    """Give the model FLOPs utilization, or say that nobody knows the device's peak."""
+    """Give the model FLOPs utilization, or say what nobody knows."""
+    if isinstance(cell.plan, Plan) and cell.plan.flops_per_step is None:
+        return "n/a (the model's FLOPs are unknown)"
     if math.isnan(cell.model_flops_utilization):
         return "n/a (your own model)" if cell.scenario is None else "n/a (peak unknown)"
     return format_fraction(cell.model_flops_utilization)
@@ -211,7 +213,8 @@ def plan_word(row: PurposeSummary) -> str:
     if row.matches_plan:
         return "= plan"
     planned_bytes = NAN if row.planned_size_bytes is None else row.planned_size_bytes
-    return f"plan: {row.planned_count} with {format_bytes(planned_bytes)}"
+    count = "any number" if row.planned_count is None else row.planned_count
+    return f"plan: {count} with {format_bytes(planned_bytes)}"
 
 
 def overlap_word(row: PurposeSummary) -> str:

@@ -55,6 +55,7 @@ class ScenarioFile:
         text: the words as written.
         overrides: each ``--set`` as typed.
         cells: in the order of the file, at least one.
+        folder: of the file, absolute; None for a text that came from nowhere.
     """
 
     name: str
@@ -62,6 +63,7 @@ class ScenarioFile:
     text: str
     overrides: tuple[str, ...]
     cells: tuple[Cell, ...]
+    folder: Path | None = None
 
 
 def load_scenario_file(path: Path, overrides: Sequence[str] = ()) -> ScenarioFile:
@@ -70,7 +72,7 @@ def load_scenario_file(path: Path, overrides: Sequence[str] = ()) -> ScenarioFil
     Raises:
         ScenarioError: also when the file cannot be opened, is no text, or is larger than ``MAX_FILE_BYTES``.
     """
-    return load_scenario(read_text(path), str(path), overrides)
+    return replace(load_scenario(read_text(path), str(path), overrides), folder=path.resolve().parent)
 
 
 def load_scenario(text: str, source_name: str, overrides: Sequence[str] = ()) -> ScenarioFile:

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Discriminator, Field, PositiveFloat, PositiveInt, model_validator
 
 from dtbench.record import Record
+from dtbench.scenario.model import Model
 
 SCHEMA_VERSION = 1
 
@@ -17,35 +18,14 @@ NonNegativeInt = Annotated[int, Field(ge=0)]
 NonNegativeFloat = Annotated[float, Field(ge=0)]
 
 
-class Transformer(Record):
-    """A decoder-only transformer: RMSNorm, rotary grouped-query attention, SwiGLU."""
-
-    kind: Literal["transformer"]
-    layers: PositiveInt
-    """Number of blocks."""
-    dim: PositiveInt
-    """Width of the residual stream."""
-    heads: PositiveInt
-    """Query heads; ``dim / heads`` is the head size and must be even (rotary pairs)."""
-    kv_heads: PositiveInt | None = None
-    """Key and value heads (grouped-query attention); left out: as many as ``heads``."""
-    ffn_dim: PositiveInt
-    """Hidden width of the SwiGLU feed-forward."""
-    vocab_size: PositiveInt
-    tied_head: bool = False
-    """Use the embedding's weight as the output head."""
-    rope_theta: PositiveFloat = 10_000.0
-    """Base of the rotary frequencies (RoFormer, arXiv:2104.09864)."""
-    norm_eps: PositiveFloat = 1e-5
-
-
 class Data(Record):
     """Random tokens from a fixed seed: the same global batch whatever the number of ranks."""
 
     global_batch: PositiveInt
     """Rows of one step over all data-parallel ranks; each takes its own share."""
     sequence_length: PositiveInt
-    """Tokens of a row that are predicted."""
+    """Tokens of a row that are predicted (an MLP: vectors of a row). A ``custom`` model makes its own batches: there it
+    only says what a row counts as in tokens per second."""
 
 
 class Precision(Record):
@@ -419,7 +399,7 @@ class Scenario(Record):
     schema_version: Literal[1]
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """``auto``: CUDA where there is any, else CPU."""
-    model: Transformer
+    model: Model
     data: Data
     precision: Precision = Precision()
     optimizer: Optimizer = AdamW(kind="adamw")

@@ -71,6 +71,26 @@ class Traffic(Record):
     count_async: int
 
 
+class Compilation(Record):
+    """What ``torch.compile`` did on a rank; ``recompiles`` are graphs made because an earlier one's guards failed."""
+
+    graphs: int
+    recompiles: int
+    graph_breaks: int
+    duration_ns: int
+
+
+class ExpectedTraffic(Record):
+    """What a rank expects of a purpose in one step, where no plan could say it before the model was built.
+
+    ``count`` is None where it hangs on the order in which gradients become ready (DDP's buckets).
+    """
+
+    purpose: Purpose
+    count: int | None
+    size_bytes: int
+
+
 class OverlapPossible(Record):
     """Whether collectives of a purpose can run beside compute on this backend with these knobs, and why not."""
 
@@ -125,6 +145,9 @@ class RankRecord(Record):
     Attributes:
         losses: this rank's loss of each step of the warm-up's first five, then of MEASURED, then of PROFILED steps.
         traffic: one step's collectives, as recorded in the last MEASURED step (empty where the backend is not wrapped).
+        planned: for a person's own model, what this rank expects by the plan's formulas, for the purposes that they
+            cover; None where the plan says it.
+        compilation: None for a model that is not compiled.
         traffic_is_stable: every MEASURED step issued exactly these.
         bucket_bytes_per_step: sizes of the gradient collectives in order of issue (DDP's buckets, FSDP2's units where
             gloo shows them), for each WARMUP step and the last MEASURED one.
@@ -142,6 +165,8 @@ class RankRecord(Record):
     losses: tuple[FloatOrNan, ...]
     receipts: tuple[Receipt, ...]
     traffic: tuple[Traffic, ...]
+    planned: tuple[ExpectedTraffic, ...] | None = None
+    compilation: Compilation | None = None
     traffic_is_stable: bool
     overlap_possible: tuple[OverlapPossible, ...]
     process_groups: tuple[ProcessGroupInfo, ...]
@@ -292,6 +317,7 @@ class WorkerOrder(Record):
         folder: absolute path of the launch folder.
         reference: path of the single process's results to compare with; None: do not compare.
         is_reference: run as that single process and write them.
+        import_folders: absolute paths in which a person's own model is looked for, first to look in first.
         launched_unix_ns: when the launcher started the ranks; None: someone else does, count from the process's start.
     """
 
@@ -303,6 +329,7 @@ class WorkerOrder(Record):
     folder: str
     reference: str | None
     is_reference: bool
+    import_folders: tuple[str, ...] = ()
     launched_unix_ns: int | None
 
 

@@ -5,7 +5,7 @@ from math import prod
 from typing import Final, assert_never
 
 from dtbench.scenario.schema import Bf16Compress, Ddp, Fp16Compress, PlainAllReduce, PowerSgd, Scenario
-from dtbench.traffic.parameters import Parameter, list_parameters
+from dtbench.traffic.parameters import Parameter
 from dtbench.traffic.planned import DTYPE_BYTES, PlannedTraffic, count_syncs, reduce_gradients
 from dtbench.units import MIB
 from dtbench.vocabulary import Axis, Operation
@@ -14,35 +14,30 @@ DDP_DEFAULT_CAP_BYTES: Final = 25 * MIB  # torch/nn/parallel/distributed.py: _DE
 DDP_DEFAULT_FIRST_BYTES: Final = 1 * MIB  # torch/csrc/distributed/c10d/reducer.hpp: kDefaultFirstBucketBytes
 
 
-def ddp_bucket_bytes(scenario: Scenario, parallel: Ddp) -> tuple[int, ...]:
+def ddp_bucket_bytes(scenario: Scenario, parallel: Ddp, parameters: tuple[Parameter, ...]) -> tuple[int, ...]:
     """Give the bytes of each bucket in order of issue, before any hook makes them smaller.
 
     Without ``find_unused_parameters`` (or with ``static_graph``) DDP rebuilds its buckets after the first step in the
     order in which gradients became ready, here the reverse of use in forward; with it, the order of definition is cut
     into buckets and then reversed.
     """
-    return tuple(sum(bucket) for bucket in _ddp_buckets(scenario, parallel))
-
-
-def _ddp_buckets(scenario: Scenario, parallel: Ddp) -> list[list[int]]:
-    return [[_local_bytes(item, scenario) for item in bucket] for bucket in _fill_buckets(scenario, parallel)]
+    buckets = _fill_buckets(scenario, parallel, parameters)
+    return tuple(sum(_local_bytes(item, scenario) for item in bucket) for bucket in buckets)
 
 
 def _local_bytes(parameter: Parameter, scenario: Scenario) -> int:
     return prod(parameter.local_shape(scenario.parallel.tensor)) * DTYPE_BYTES[scenario.precision.dtype]
 
 
-def _fill_buckets(scenario: Scenario, parallel: Ddp) -> list[list[Parameter]]:
+def _fill_buckets(scenario: Scenario, parallel: Ddp, parameters: tuple[Parameter, ...]) -> list[list[Parameter]]:
     """Close a bucket as soon as it holds at least its cap (``compute_bucket_assignment_by_size``)."""
-    parameters = [
-        item
-        for item in list_parameters(scenario.model)
-        if not any(item.name.startswith(prefix) for prefix in parallel.delay_all_reduce)
+    kept = [
+        item for item in parameters if not any(item.name.startswith(prefix) for prefix in parallel.delay_all_reduce)
     ]
     keeps_definition_order = parallel.find_unused_parameters and not parallel.static_graph
     caps = _bucket_caps(parallel)
     buckets: list[list[Parameter]] = [[]]
-    for parameter in parameters if keeps_definition_order else parameters[::-1]:
+    for parameter in kept if keeps_definition_order else kept[::-1]:
         buckets[-1].append(parameter)
         cap = caps[min(len(buckets), len(caps)) - 1]
         if sum(_local_bytes(item, scenario) for item in buckets[-1]) >= cap:
@@ -63,7 +58,7 @@ def _bucket_caps(parallel: Ddp) -> tuple[int, ...]:
 def ddp_traffic(scenario: Scenario, parallel: Ddp, parameters: tuple[Parameter, ...]) -> Iterable[PlannedTraffic]:
     """Give the all-reduces of one step: of the buckets, of what was left out of them, of the map of unused ones."""
     syncs = count_syncs(scenario.accumulation)
-    for bucket in _fill_buckets(scenario, parallel):
+    for bucket in _fill_buckets(scenario, parallel, parameters):
         sizes = _hooked_bytes(bucket, scenario, parallel)
         yield reduce_gradients(Axis.REPLICATE, Operation.ALL_REDUCE, syncs * len(sizes), syncs * sum(sizes))
     delayed = [item for item in parameters if item.name.startswith(parallel.delay_all_reduce or ("\0",))]

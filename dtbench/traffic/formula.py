@@ -7,15 +7,14 @@ from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Scenario
 from dtbench.traffic.ddp import ddp_traffic
 from dtbench.traffic.fsdp1 import fsdp1_traffic
 from dtbench.traffic.fsdp2 import fsdp2_traffic
-from dtbench.traffic.parameters import Parameter, list_parameters
+from dtbench.traffic.parameters import Parameter
 from dtbench.traffic.planned import DTYPE_BYTES, PlannedTraffic, make_traffic, sum_traffic
 from dtbench.traffic.tensor import tensor_traffic
 from dtbench.vocabulary import Axis, Operation, Purpose
 
 
-def plan_traffic(scenario: Scenario) -> tuple[PlannedTraffic, ...]:
-    """Give what one rank issues in one step after warm-up."""
-    parameters = list_parameters(scenario.model)
+def plan_traffic(scenario: Scenario, parameters: tuple[Parameter, ...]) -> tuple[PlannedTraffic, ...]:
+    """Give what one rank issues in one step after warm-up, given the model's parameters in the order of use."""
     parallel = scenario.parallel
     match parallel:
         case Ddp():

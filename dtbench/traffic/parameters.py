@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 from math import prod
+from typing import assert_never
 
-from dtbench.scenario.schema import Transformer
+from dtbench.scenario.model import Custom, Mlp, Model, Preset, Transformer
+from dtbench.scenario.presets import resolve_model
 
 
 @dataclass(frozen=True)
@@ -32,8 +34,26 @@ class Parameter:
         return tuple(size // tensor if dim == self.tensor_dim else size for dim, size in enumerate(self.shape))
 
 
-def list_parameters(model: Transformer) -> tuple[Parameter, ...]:
+def known_parameters(model: Model) -> tuple[Parameter, ...] | None:
+    """Give the parameters of a model of dtbench's own; None for a person's: only building it shows them."""
+    return None if isinstance(model, Custom) else list_parameters(model)
+
+
+def list_parameters(model: Transformer | Mlp | Preset) -> tuple[Parameter, ...]:
     """Give the parameters in the order of ``named_parameters``, which is also the order of use in forward."""
+    sizes = resolve_model(model)
+    match sizes:
+        case Transformer():
+            return _list_transformer(sizes)
+        case Mlp():
+            return _list_mlp(sizes)
+        case Custom():
+            raise AssertionError("a preset is a transformer")
+        case _:
+            assert_never(sizes)
+
+
+def _list_transformer(model: Transformer) -> tuple[Parameter, ...]:
     dim, hidden = model.dim, model.ffn_dim
     kv_dim = dim // model.heads * (model.kv_heads or model.heads)
     parameters = [Parameter("embedding.weight", (model.vocab_size, dim), "", 0)]
@@ -58,3 +78,19 @@ def list_parameters(model: Transformer) -> tuple[Parameter, ...]:
     if not model.tied_head:
         parameters.append(Parameter("head.weight", (model.vocab_size, dim), "", 0))
     return tuple(parameters)
+
+
+def _list_mlp(model: Mlp) -> tuple[Parameter, ...]:
+    dim, hidden = model.dim, model.hidden_dim
+    shapes: tuple[tuple[str, tuple[int, ...], int | None], ...] = (
+        ("up.weight", (hidden, dim), 0),
+        ("up.bias", (hidden,), 0),
+        ("down.weight", (dim, hidden), 1),
+        ("down.bias", (dim,), None),
+    )
+    return tuple(
+        Parameter(f"layers.{index}.{name}", shape, f"layers.{index}", tensor_dim)
+        for index in range(model.layers)
+        for name, shape, tensor_dim in shapes
+        if model.bias or not name.endswith("bias")
+    )

@@ -1,7 +1,18 @@
 """What tensor parallelism redistributes in forward and backward."""
 
 from collections.abc import Iterable
+from math import ceil
+from typing import assert_never
 
+from dtbench.scenario.model import (
+    Custom,
+    FullCheckpointing,
+    Mlp,
+    OperatorCheckpointing,
+    SelectiveCheckpointing,
+    Transformer,
+)
+from dtbench.scenario.presets import resolve_model
 from dtbench.scenario.schema import Ddp, DtypeName, Fsdp1, Fsdp2, Parallel, Scenario
 from dtbench.traffic.parameters import Parameter
 from dtbench.traffic.planned import DTYPE_BYTES, PlannedTraffic, count_syncs, make_traffic
@@ -18,6 +29,32 @@ def count_data_ranks(parallel: Parallel) -> int:
 
 
 def tensor_traffic(scenario: Scenario, parameters: tuple[Parameter, ...]) -> Iterable[PlannedTraffic]:
+    """Give the redistributions on the tensor axis; those of a person's own model are not known."""
+    if scenario.parallel.tensor == 1:
+        return ()
+    sizes = resolve_model(scenario.model)
+    match sizes:
+        case Transformer():
+            return _transformer_traffic(scenario, sizes, parameters)
+        case Mlp():
+            return _mlp_traffic(scenario, sizes)
+        case Custom():
+            return ()
+        case _:
+            assert_never(sizes)
+
+
+def _mlp_traffic(scenario: Scenario, model: Mlp) -> Iterable[PlannedTraffic]:
+    """Leave each block in forward and enter it in backward; nobody asks for the gradient of the first one's input."""
+    tokens = scenario.data.global_batch // count_data_ranks(scenario.parallel) * scenario.data.sequence_length
+    crossings = 2 * model.layers - 1
+    size_bytes = tokens * model.dim * DTYPE_BYTES[_compute_dtype(scenario)]
+    yield _cut(Operation.ALL_REDUCE, crossings * scenario.accumulation.micro_batches, crossings * size_bytes)
+
+
+def _transformer_traffic(
+    scenario: Scenario, model: Transformer, parameters: tuple[Parameter, ...]
+) -> Iterable[PlannedTraffic]:
     """Count the redistributions of activations on the tensor axis.
 
     Each block has two parallel regions (attention, feed-forward), each entered and left once in forward and once in
@@ -27,31 +64,46 @@ def tensor_traffic(scenario: Scenario, parameters: tuple[Parameter, ...]) -> Ite
     in those that reduce gradients, since it accumulates partial DTensors. Micro-batches issue more and smaller ones.
     """
     parallel = scenario.parallel
-    if parallel.tensor == 1:
-        return
     times = scenario.accumulation.micro_batches
     tokens = scenario.data.global_batch // count_data_ranks(parallel) * scenario.data.sequence_length
     element_bytes = DTYPE_BYTES[_compute_dtype(scenario)]
-    activation = tokens * scenario.model.dim * element_bytes
-    crossings = 2 * scenario.model.layers + 1
-    yield from _logits_traffic(scenario, tokens, element_bytes)
+    activation = tokens * model.dim * element_bytes
+    crossings = 2 * model.layers + 1
+    again = _count_recomputed_blocks(scenario, model.layers)
+    yield from _logits_traffic(scenario, tokens, model.vocab_size * element_bytes)
     if not parallel.sequence_parallel:
-        yield _cut(Operation.ALL_REDUCE, 2 * crossings * times, 2 * crossings * activation)
+        yield _cut(Operation.ALL_REDUCE, (2 * crossings + again) * times, (2 * crossings + again) * activation)
         return
-    yield _cut(Operation.ALL_GATHER, 2 * crossings * times, 2 * crossings * activation)
-    yield _cut(Operation.REDUCE_SCATTER, 2 * crossings * times, 2 * crossings * activation)
+    gathers, scatters = 2 * crossings + 2 * again, 2 * crossings + again
+    yield _cut(Operation.ALL_GATHER, gathers * times, gathers * activation)
+    yield _cut(Operation.REDUCE_SCATTER, scatters * times, scatters * activation)
     norms = [parameter.numel * element_bytes for parameter in parameters if parameter.is_norm]
     completions = count_syncs(scenario.accumulation) if isinstance(parallel, Fsdp2) else times
     yield _cut(Operation.ALL_REDUCE, len(norms) * completions, sum(norms) * completions)
 
 
-def _logits_traffic(scenario: Scenario, tokens: int, element_bytes: int) -> Iterable[PlannedTraffic]:
+def _count_recomputed_blocks(scenario: Scenario, layers: int) -> int:
+    """Count blocks that run again in backward, up to the last tensor that backward needs.
+
+    Recomputation stops there (``torch.utils.checkpoint.set_checkpoint_early_stop``), which is before a block's last
+    collective: leaving its feed-forward.
+    """
+    match scenario.model.activation_checkpointing:
+        case None:
+            return 0
+        case SelectiveCheckpointing(every=every):
+            return ceil(layers / every)
+        case FullCheckpointing() | OperatorCheckpointing():
+            return layers
+
+
+def _logits_traffic(scenario: Scenario, tokens: int, logits_bytes: int) -> Iterable[PlannedTraffic]:
     """Gather the logits, or complete the softmax over the cut vocabulary: its maximum, its sum, the target's logit."""
     times = scenario.accumulation.micro_batches
     if scenario.parallel.loss_parallel:
         yield _cut(Operation.ALL_REDUCE, 3 * times, 3 * tokens * DTYPE_BYTES["float32"])
     else:
-        yield _cut(Operation.ALL_GATHER, times, tokens * scenario.model.vocab_size * element_bytes)
+        yield _cut(Operation.ALL_GATHER, times, tokens * logits_bytes)
 
 
 def _compute_dtype(scenario: Scenario) -> DtypeName:

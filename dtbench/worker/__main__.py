@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 from torch.distributed.elastic.multiprocessing.errors import record
 
+from dtbench.errors import DtbenchError
 from dtbench.store.finish import finish_launch
 from dtbench.store.journal import JournalWriter, RankState
 from dtbench.store.layout import LaunchFolder
@@ -47,6 +48,9 @@ def main() -> None:
         events = Events(folder.events(rank.rank), journal)
         try:
             run(order, rank, journal, events)
+        except DtbenchError as error:  # a sentence for the person: where it was raised says nothing more
+            events.say("failed", str(error))
+            raise SystemExit(str(error)) from error
         except BaseException as error:
             events.say("failed", "".join(traceback.format_exception_only(error)).strip())
             raise

@@ -1,45 +1,63 @@
 """The global batch of each step, the same whatever the number of ranks, and each rank's rows of it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from dtbench.scenario.schema import Scenario
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Tokens and the tokens that follow them, both (rows, tokens), int64."""
+    """Nested tensors with rows on dim 0, as the model's ``make_batch`` gave them."""
 
-    inputs: Tensor
-    targets: Tensor
+    content: Any
 
     @property
     def device_type(self) -> str:
         """``cpu`` or ``cuda``."""
-        return self.inputs.device.type
+        return find_tensors(self.content)[0].device.type
 
     def split(self, parts: int) -> tuple["Batch", ...]:
         """Cut into micro-batches of equal rows, as views."""
         if parts == 1:
             return (self,)
-        pairs = zip(self.inputs.chunk(parts), self.targets.chunk(parts), strict=True)
-        return tuple(Batch(inputs, targets) for inputs, targets in pairs)
+        rows = len(find_tensors(self.content)[0]) // parts
+        return tuple(Batch(take_rows(self.content, slice(i * rows, (i + 1) * rows))) for i in range(parts))
 
 
 class Batches:
-    """Random tokens by step number; kept on the device ahead of the steps, so that loading is never timed."""
+    """Random batches by step number; kept on the device ahead of the steps, so that loading is never timed."""
 
-    def __init__(self, scenario: Scenario, device: torch.device, *, rows: slice) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        make_batch: Callable[[torch.Generator, int], Any],
+        device: torch.device,
+        *,
+        rows: slice,
+    ) -> None:
         self._scenario = scenario
+        self._make_batch = make_batch
         self._device = device
         self._rows = rows
 
     def make(self, step: int) -> Batch:
         """Draw the global batch of a step and give this rank's rows; the same step always gives the same rows."""
-        data = self._scenario.data
         generator = torch.Generator().manual_seed(self._scenario.seed * 1_000_003 + step)
-        shape = (data.global_batch, data.sequence_length + 1)
-        tokens = torch.randint(self._scenario.model.vocab_size, shape, generator=generator)[self._rows].to(self._device)
-        return Batch(inputs=tokens[:, :-1].contiguous(), targets=tokens[:, 1:].contiguous())
+        content = take_rows(self._make_batch(generator, self._scenario.data.global_batch), self._rows)
+        return Batch(pytree.tree_map_only(Tensor, lambda tensor: tensor.to(self._device).contiguous(), content))
+
+
+def find_tensors(content: Any) -> list[Tensor]:
+    """Give the tensors of a nested value in order."""
+    return [leaf for leaf in pytree.tree_leaves(content) if isinstance(leaf, Tensor)]
+
+
+def take_rows(content: Any, rows: slice) -> Any:
+    """Give some rows of every tensor of a nested value, as views."""
+    return pytree.tree_map_only(Tensor, lambda tensor: tensor[rows], content)

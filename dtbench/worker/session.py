@@ -5,12 +5,12 @@ import resource
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
 import psutil
 import torch
@@ -19,9 +19,19 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
 from dtbench.plan import Plan
+from dtbench.scenario.model import Custom, Mlp, Transformer
+from dtbench.scenario.presets import resolve_model
 from dtbench.scenario.schema import Scenario
 from dtbench.store.layout import LaunchFolder
-from dtbench.store.records import CorrectnessResult, Memory, ProcessGroupInfo, RankRecord, WarmupEnd, WorkerOrder
+from dtbench.store.records import (
+    CorrectnessResult,
+    ExpectedTraffic,
+    Memory,
+    ProcessGroupInfo,
+    RankRecord,
+    WarmupEnd,
+    WorkerOrder,
+)
 from dtbench.units import NS_PER_S
 from dtbench.vocabulary import Axis, DeviceKind, Phase, Purpose
 from dtbench.worker.batches import Batch, Batches
@@ -31,6 +41,9 @@ from dtbench.worker.correctness import CHECKED_STEPS, GradientProbe, compare_wit
 from dtbench.worker.environment import read_environment_receipts
 from dtbench.worker.mesh import build_mesh, describe_groups
 from dtbench.worker.models.built import BuiltModel
+from dtbench.worker.models.custom import build_custom, expect_traffic, require_no_dropout
+from dtbench.worker.models.mlp import build_mlp
+from dtbench.worker.models.options import BlockOptions, read_compilation
 from dtbench.worker.models.transformer import build_transformer
 from dtbench.worker.network.named_gloo import register_named_gloo
 from dtbench.worker.optimizer import make_optimizer
@@ -86,12 +99,26 @@ def find_data_rank(plan: Plan, mesh: DeviceMesh) -> int:
     return place
 
 
-def make_model(scenario: Scenario, device: torch.device) -> BuiltModel:
-    """Build the whole model from the seed, equal on every rank, before any sharding."""
-    torch.manual_seed(scenario.seed)
-    built = build_transformer(scenario.model)
-    built.module.to(device, getattr(torch, scenario.precision.dtype))
-    return built
+def make_model(scenario: Scenario, device: torch.device, folders: Sequence[str] = ()) -> BuiltModel:
+    """Build the model before any parallelism; values come from the seed, equal on every rank.
+
+    ``folders`` are where a person's own module is looked for.
+    """
+    built = _build(scenario, device, folders)
+    return replace(built, options=BlockOptions(scenario.model, built.module, built.blocks))
+
+
+def _build(scenario: Scenario, device: torch.device, folders: Sequence[str]) -> BuiltModel:
+    model = resolve_model(scenario.model)
+    match model:
+        case Transformer():
+            return build_transformer(model, scenario, device)
+        case Mlp():
+            return build_mlp(model, scenario, device)
+        case Custom():
+            return build_custom(model, scenario, device, folders)
+        case _:
+            assert_never(model)
 
 
 def make_train_step(scenario: Scenario, parallel: Parallelized, built: BuiltModel, recorder: Recorder) -> TrainStep:
@@ -123,21 +150,27 @@ class Session:
         self._first_step_unix_ns = 0
         self._buckets: list[tuple[int, ...]] = []
         self._trace = self._folder.trace(rank.rank, time.time_ns())
+        self._planned: tuple[ExpectedTraffic, ...] | None = None
 
     def run(self) -> RankRecord:
         """Build, warm up, measure, profile; gives what this rank found out."""
         mesh = build_mesh(self._plan)
         groups = describe_groups(mesh, self._plan.backend)
         self._recorder.axes.update({group.name: group.axis for group in groups if group.axis is not None})
-        built = make_model(self._scenario, self._device)
+        built = make_model(self._scenario, self._device, self._order.import_folders)
+        parameters = sum(parameter.numel() for parameter in built.module.parameters())
+        if self._plan.traffic is None:
+            self._planned = expect_traffic(built.module, built.blocks, self._scenario)
         parallel = parallelize(built, mesh, self._scenario, self._plan)
         self._recorder.axes.update(parallel.groups)
         step = make_train_step(self._scenario, parallel, built, self._recorder)
         data_rank = find_data_rank(self._plan, mesh)
         rows = slice(data_rank * self._plan.rows_per_rank, (data_rank + 1) * self._plan.rows_per_rank)
-        self._say("model ready", f"{self._plan.parameters} parameters")
+        self._say("model ready", f"{parameters} parameters")
         probe = GradientProbe(parallel.gather_gradients, keep=self._rank.rank == 0)
-        phases = self._make_phases(step, Batches(self._scenario, self._device, rows=rows), probe, parallel)
+        phases = self._make_phases(
+            step, Batches(self._scenario, built.make_batch, self._device, rows=rows), probe, parallel
+        )
         warmup, measured, profiled = PhaseResult(), PhaseResult(), PhaseResult()
         end = phases.warm_up(0, warmup)
         if self._plan.device is DeviceKind.CUDA:
@@ -165,7 +198,7 @@ class Session:
 
         def see(duration_ns: int, issues: tuple[Issue, ...]) -> WarmupEnd | None:
             self._buckets.append(bucket_bytes(issues) or parallel.bucket_bytes())
-            return judge.judge(duration_ns, (issues, parallel.bucket_bytes()))
+            return judge.judge(duration_ns, (issues, parallel.bucket_bytes(), read_compilation().graphs))
 
         return Phases(
             plan=self._plan,
@@ -208,6 +241,8 @@ class Session:
                 *read_environment_receipts(self._scenario),
             ),
             traffic=traffic,
+            planned=self._planned,
+            compilation=None if self._scenario.model.compile is None else read_compilation(),
             traffic_is_stable=len(set(measured.issues)) == 1,
             overlap_possible=parallel.read_overlap(traffic) if self._plan.ranks > 1 else (),
             process_groups=groups,
@@ -231,10 +266,12 @@ def run_reference(order: WorkerOrder, recorder: Recorder, journal: Any) -> tuple
     Gives losses and the first step's gradients, with the norm that clipping found among them.
     """
     device = make_device(order.plan, Rank(0, 0, 1))
-    built = make_model(order.scenario, device)
+    built = make_model(order.scenario, device, order.import_folders)
+    require_no_dropout(built.module)
+    built.materialize(built.module)
     parallel = leave_alone(built.module)
     step = make_train_step(order.scenario, parallel, built, recorder)
-    batches = Batches(order.scenario, device, rows=slice(None))
+    batches = Batches(order.scenario, built.make_batch, device, rows=slice(None))
     probe = GradientProbe(parallel.gather_gradients, keep=True)
     losses = []
     for number in range(CHECKED_STEPS):

@@ -14,7 +14,7 @@ from dtbench.ranges import region_range
 from dtbench.scenario.schema import Optimizer, Scenario
 from dtbench.store.records import Receipt, ReceiptOutcome
 from dtbench.vocabulary import Region
-from dtbench.worker.batches import Batch
+from dtbench.worker.batches import Batch, find_tensors
 from dtbench.worker.dtypes import dtype_name
 from dtbench.worker.models.built import BuiltModel
 from dtbench.worker.parallelize.parallelized import Parallelized, Sync
@@ -32,8 +32,9 @@ class Observed:
     syncs: list[Sync] = field(default_factory=list)
 
     def note_output(self, output: Any) -> None:
-        """Keep dtype and placements of a model's output that is a tensor."""
-        if isinstance(output, Tensor):
+        """Keep dtype and placements of a model's output, the first tensor in it that is no single number."""
+        output = next((tensor for tensor in find_tensors(output) if tensor.dim()), None)
+        if output is not None:
             self.output_dtype = output.dtype
             self.output_placements = tuple(output.placements) if isinstance(output, DTensor) else ()
 
@@ -87,9 +88,9 @@ class TrainStep:
         with self.parallel.accumulate(is_last), self.parallel.loss_context():
             with self._region(Region.FORWARD):
                 with self._autocast(part.device_type):
-                    output = self.built.compute_output(self.parallel.model, part)
+                    output = self.built.compute_output(self.parallel.model, part.content)
                 self.observed.note_output(output)
-                loss = self.built.compute_loss(output, part)
+                loss = self.built.compute_loss(output, part.content)
                 if self.micro_batches > 1:
                     loss = loss / self.micro_batches
                     self.observed.syncs.append(self.parallel.read_sync())
@@ -120,6 +121,7 @@ def read_training_receipts(step: TrainStep, scenario: Scenario) -> tuple[Receipt
         compare("gradient_clip_norm", scenario.gradient_clip_norm, clipped),
         compare("parallel.loss_parallel", options.loss_parallel, is_cut),
         *_accumulation_receipts(step, scenario),
+        *(() if step.built.options is None else step.built.options.read_receipts()),
     )
 
 

@@ -100,8 +100,9 @@ def main() -> None:
     plan = make_plan(scenario, Machine(cpu_cores=1, cuda_devices=torch.cuda.device_count()))
     device = torch.device(plan.device)
     built = make_model(scenario, device)
+    built.materialize(built.module)
     step = make_train_step(scenario, leave_alone(built.module), built, Recorder())
-    batch = Batches(scenario, device, rows=slice(None)).make(0)
+    batch = Batches(scenario, built.make_batch, device, rows=slice(None)).make(0)
     for _ in range(3):
         step.run(batch)
     costs: dict[str, list[Cost]] = {name: [] for name in OPTIONS}

@@ -55,7 +55,10 @@ def test_mistakes_go_to_standard_error_and_nothing_else_is_printed(capsys: pytes
     assert run("quickstart", "--set", "model.layer=2", "--json") == ScenarioError.exit_code
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert printed.err == "--set model.layer=2: `layer` is not a field of `model`; did you mean `model.layers`?\n"
+    assert (
+        printed.err == "--set model.layer=2: `layer` is not a field of `model` of kind `transformer`; "
+        "did you mean `model.layers`?\n"
+    )
 
 
 def test_a_plan_that_cannot_be_names_every_cell_it_concerns(capsys: pytest.CaptureFixture[str]) -> None:

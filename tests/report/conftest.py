@@ -7,7 +7,8 @@ import pytest
 
 from dtbench.analyze.summary import CellSummary, Interval, PurposeSummary, RankBreakdown, RunSummary
 from dtbench.plan import MeshAxis, Plan
-from dtbench.scenario.schema import Data, Ddp, Fsdp2, Scenario, Transformer
+from dtbench.scenario.model import Transformer
+from dtbench.scenario.schema import Data, Ddp, Fsdp2, Scenario
 from dtbench.store.records import (
     CorrectnessResult,
     Memory,

@@ -6,6 +6,7 @@ import pytest
 
 from dtbench.errors import ScenarioError
 from dtbench.scenario.load import MAX_FILE_BYTES, load_scenario, load_scenario_file
+from dtbench.scenario.model import Transformer
 from dtbench.scenario.schema import Ddp
 
 
@@ -45,7 +46,7 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(small: str) -> N
         .replace("  replicas: 2", "  replicas: 0")
     )
     assert refusal(text) == (
-        "my.yaml:6:3: `layer` is not a field of `model`; did you mean `layers`?\n"
+        "my.yaml:6:3: `layer` is not a field of `model` of kind `transformer`; did you mean `layers`?\n"
         "  6 |   layer: 2\n"
         "    |   ^^^^^\n"
         "my.yaml:7:8: `model.dim` must be a whole number above 0, not 'four'\n"
@@ -79,7 +80,16 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(small: str) -> N
         ("layers: 2", "layers: {a: 1}", "`model.layers` must be a whole number above 0, not a mapping"),
         ("  layers: 2\n", "", "my.yaml:4:1: `model.layers` is missing: a whole number above 0 (number of blocks)"),
         ("  kind: transformer\n", "", "my.yaml:4:1: `model.kind` is missing: `transformer`"),
-        ("kind: transformer", "kind: rnn", "my.yaml:5:9: `model.kind` must be `transformer`, not 'rnn'"),
+        (
+            "kind: transformer\n",
+            "kind: custom\n  factory: my_model.build\n",
+            "`model.factory`: write `module:function`, as in `my_model:build`, not 'my_model.build'",
+        ),
+        (
+            "kind: transformer",
+            "kind: rnn",
+            "my.yaml:5:9: `model.kind` must be `transformer`, `mlp`, `preset` or `custom`, not 'rnn'",
+        ),
         (
             "kind: adamw",
             "kind: adam",
@@ -183,7 +193,9 @@ def test_a_refused_spelling_is_told_once_not_again_as_a_wrong_value(small: str) 
 
 def test_underscores_and_signs_in_numbers_are_fine(small: str) -> None:
     file = load_scenario(small.replace("vocab_size: 64", "vocab_size: +12_800"), "my.yaml")
-    assert file.cells[0].scenario.model.vocab_size == 12_800
+    model = file.cells[0].scenario.model
+    assert isinstance(model, Transformer)
+    assert model.vocab_size == 12_800
 
 
 @pytest.mark.parametrize("first_line", ["", "schema_version: 1 # ?", "# A statement.", "#"])

@@ -137,7 +137,13 @@ def test_an_override_that_fits_only_some_cells_says_how_to_write_it(two_cells: s
 @pytest.mark.parametrize(
     ("override", "told"),
     [
-        ("model.layer=2", "--set model.layer=2: `layer` is not a field of `model`; did you mean `model.layers`?"),
+        (
+            "model.layer=2",
+            (
+                "--set model.layer=2: `layer` is not a field of `model` of kind `transformer`; "
+                "did you mean `model.layers`?"
+            ),
+        ),
         (
             "modle.layers=2",
             "--set modle.layers=2: `modle` is not a section of a scenario; did you mean `model.layers`?",

@@ -174,7 +174,7 @@ def read_receipts(built: Scenario, asked: Scenario) -> dict[str, Receipt]:
     model = make_model(built, device)
     parallel = parallelize(model, build_mesh(plan), built, plan)
     step = make_train_step(built, parallel, model, Recorder())
-    batches = Batches(built, device, rows=slice(None))
+    batches = Batches(built, model.make_batch, device, rows=slice(None))
     for number in range(2):
         step.run(batches.make(number))
     receipts = (*parallel.read_receipts(asked.parallel), *read_training_receipts(step, asked))

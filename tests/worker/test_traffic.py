@@ -12,6 +12,7 @@ pytest.importorskip("torch", reason="torch is what is tested here; install the e
 pytestmark = pytest.mark.ranks
 
 MODEL = {"kind": "transformer", "layers": 2, "dim": 64, "heads": 4, "kv_heads": 2, "ffn_dim": 96, "vocab_size": 250}
+MLP = {"kind": "mlp", "layers": 3, "dim": 64, "hidden_dim": 96}
 BIG = {**MODEL, "dim": 256, "ffn_dim": 704, "vocab_size": 2048}
 
 CASES: dict[str, dict[str, Any]] = {
@@ -63,6 +64,14 @@ CASES: dict[str, dict[str, Any]] = {
             "sequence_parallel": True,
             "mixed_precision": {"param_dtype": "bfloat16"},
         }
+    },
+    "mlp, ddp": {"model": MLP, "parallel": {"kind": "ddp", "replicas": 2, "bucket_cap_mb": 0.05}},
+    "mlp, fsdp1, nothing in the root": {"model": MLP, "parallel": {"kind": "fsdp1", "shards": 2}},
+    "mlp, fsdp2, nothing in the root": {"model": MLP, "parallel": {"kind": "fsdp2", "shards": 2}},
+    "mlp, fsdp2 and tensor": {"model": MLP, "parallel": {"kind": "fsdp2", "shards": 1, "tensor": 2}},
+    "mlp without biases, ddp and tensor": {
+        "model": {**MLP, "bias": False},
+        "parallel": {"kind": "ddp", "replicas": 1, "tensor": 2},
     },
 }
 
@@ -161,7 +170,7 @@ def test_traffic_equals_the_formula_and_training_the_single_process(
     launched = launch(wanted)
     plan = make_plan(wanted, Machine(cpu_cores=2, cuda_devices=0))
     assert launched.traffic == {
-        (str(t.purpose), str(t.axis), str(t.operation)): (t.count, t.size_bytes) for t in plan.traffic
+        (str(t.purpose), str(t.axis), str(t.operation)): (t.count, t.size_bytes) for t in plan.traffic or ()
     }
     assert all(launched.rank(rank).traffic_is_stable for rank in range(plan.ranks))
     assert launched.correctness.passed, launched.correctness
@@ -172,10 +181,11 @@ def test_ddp_issues_the_buckets_that_the_plan_names_in_order(
     launch: Callable[..., Any], scenario: Callable[..., Any]
 ) -> None:
     from dtbench.traffic.ddp import ddp_bucket_bytes
+    from dtbench.traffic.parameters import known_parameters
 
     wanted = scenario(
         model=BIG, parallel={"kind": "ddp", "replicas": 2, "bucket_cap_mb": 1}, correctness={"enabled": False}
     )
     steps = launch(wanted).rank().bucket_bytes_per_step
-    assert steps[-1] == ddp_bucket_bytes(wanted, wanted.parallel)
+    assert steps[-1] == ddp_bucket_bytes(wanted, wanted.parallel, known_parameters(wanted.model) or ())
     assert len(steps[0]) == 1, "the first step is unbucketed"

@@ -4,9 +4,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from dtbench.worker.batches import Batch
+from dtbench.worker.models.options import BlockOptions
+from dtbench.worker.models.weights import Weights
 
 
 @dataclass(frozen=True)
@@ -27,18 +29,34 @@ class BuiltModel:
     """A model before any parallelism.
 
     Attributes:
-        module: with all weights; parameters in the order of use in forward.
+        module: parameters in the order of use in forward; on the meta device where ``weights`` are given.
         blocks: FQNs of the modules that FSDP shards by, in the order of use in forward; the root holds the rest.
-        compute_output: forward through a (wrapped) module on this rank's rows.
+        make_batch: draw a global batch of so many rows on the host: nested tensors, rows on dim 0.
+        compute_output: forward through a (wrapped) module on this rank's rows of such a batch.
         compute_loss: mean loss over the rows from the module's output.
         tensor_styles: ``parallelize_module``'s plan, styles by FQN; None: the model cannot be cut.
         sequence_witness: FQN of a module whose output is sharded on dim 1 under sequence parallelism; None: there is
             none.
+        options: activation checkpointing and compilation, not applied yet; None: the plain model.
+        weights: makes parameters real once the strategy has laid them out; None: the module came with its values.
     """
 
     module: nn.Module
     blocks: tuple[str, ...]
-    compute_output: Callable[[nn.Module, Batch], Any]
-    compute_loss: Callable[[Any, Batch], Tensor]
+    make_batch: Callable[[torch.Generator, int], Any]
+    compute_output: Callable[[nn.Module, Any], Any]
+    compute_loss: Callable[[Any, Any], Tensor]
     tensor_styles: Callable[[TensorOptions], Mapping[str, Any]] | None
     sequence_witness: str | None
+    weights: Weights | None
+    options: BlockOptions | None = None
+
+    def apply_options(self) -> None:
+        """Checkpoint and compile blocks as the scenario asks: after the tensor axis, before any wrapper."""
+        if self.options is not None:
+            self.options.apply()
+
+    def materialize(self, module: nn.Module, *, home: torch.device | None = None) -> None:
+        """Make the parameters of a (wrapped) module real, wherever they are not; ``home`` as in ``Weights``."""
+        if self.weights is not None:
+            self.weights.materialize(module, home=home)

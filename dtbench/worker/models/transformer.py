@@ -1,16 +1,30 @@
 """A decoder-only transformer: RMSNorm, rotary grouped-query attention, SwiGLU; no buffers, no parallelism.
 
-Parameters and their order are those of ``dtbench.traffic.list_parameters``: plans are computed without torch.
+Parameters and their order are those of ``dtbench.traffic.parameters``: plans are computed without torch.
 """
+
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's usual name
 from torch import Tensor, nn
 
-from dtbench.scenario.schema import Transformer as TransformerSettings
-from dtbench.worker.batches import Batch
+from dtbench.scenario.model import Transformer as TransformerSettings
+from dtbench.scenario.schema import Scenario
+from dtbench.worker.dtypes import to_dtype
 from dtbench.worker.models.built import BuiltModel
 from dtbench.worker.models.tensor_plan import transformer_styles
+from dtbench.worker.models.weights import Weights, fill_matrices
+
+INITIAL_STD = 0.02
+"""Of every matrix: GPT-2's choice."""
+
+
+class Tokens(NamedTuple):
+    """Tokens and the tokens that follow them, both (rows, tokens), int64."""
+
+    inputs: Tensor
+    targets: Tensor
 
 
 class Attention(nn.Module):
@@ -79,13 +93,6 @@ class Transformer(nn.Module):
         self.head = nn.Linear(settings.dim, settings.vocab_size, bias=False)
         if settings.tied_head:
             self.head.weight = self.embedding.weight
-        self.initialize()
-
-    def initialize(self) -> None:
-        """Draw every matrix from N(0, 0.02); norms start at one (GPT-2's choice)."""
-        for module in self.modules():
-            if isinstance(module, (nn.Linear, nn.Embedding)):
-                nn.init.normal_(module.weight, std=0.02)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Give next-token logits; the rotation is computed anew so that the model has no buffers to broadcast."""
@@ -96,19 +103,29 @@ class Transformer(nn.Module):
         return self.head(self.norm(x))
 
 
-def build_transformer(settings: TransformerSettings) -> BuiltModel:
-    """Build the model with weights from torch's current seed, and say how it may be cut."""
+def build_transformer(settings: TransformerSettings, scenario: Scenario, device: torch.device) -> BuiltModel:
+    """Build the model on the meta device, and say how it may be cut."""
+
+    def make_batch(generator: torch.Generator, rows: int) -> Tokens:
+        shape = (rows, scenario.data.sequence_length + 1)
+        tokens = torch.randint(settings.vocab_size, shape, generator=generator)
+        return Tokens(inputs=tokens[:, :-1], targets=tokens[:, 1:])
+
+    with torch.device("meta"):
+        module = Transformer(settings).to(to_dtype(scenario.precision.dtype))
     return BuiltModel(
-        module=Transformer(settings),
+        module=module,
         blocks=tuple(f"layers.{index}" for index in range(settings.layers)),
+        make_batch=make_batch,
         compute_output=lambda module, batch: module(batch.inputs),
         compute_loss=next_token_loss,
         tensor_styles=lambda options: transformer_styles(settings.layers, options),
         sequence_witness="layers.0.attention_norm",
+        weights=Weights.of(module, seed=scenario.seed, device=device, fill=fill_matrices(lambda _whole: INITIAL_STD)),
     )
 
 
-def next_token_loss(logits: Tensor, batch: Batch) -> Tensor:
+def next_token_loss(logits: Tensor, batch: Tokens) -> Tensor:
     """Give the mean cross-entropy, in float32, of (rows, tokens, vocab) against the batch's targets."""
     return F.cross_entropy(logits.flatten(0, 1).float(), batch.targets.flatten())
 

@@ -157,6 +157,7 @@ def wrap_ddp(built: BuiltModel, mesh: DeviceMesh, scenario: Scenario, plan: Plan
     parallel = scenario.parallel
     assert isinstance(parallel, Ddp)
     evidence = cut_model(built, mesh, parallel)
+    built.materialize(built.module)
     module = built.module
     fqns = [name for name, _ in module.named_parameters()]
     if parallel.tensor > 1:

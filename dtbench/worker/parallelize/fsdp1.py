@@ -105,6 +105,7 @@ def wrap_fsdp1(built: BuiltModel, mesh: DeviceMesh, parallel: Fsdp1, plan: Plan)
         "mixed_precision": None if precision == Fsdp1MixedPrecision() else _mixed_precision(precision),
         "cpu_offload": CPUOffload(offload_params=True) if parallel.cpu_offload else None,
         "sync_module_states": parallel.sync_module_states,
+        "param_init_fn": None if built.weights is None else built.weights.materialize_own,
         "auto_wrap_policy": CustomPolicy(lambda module: module in blocks),
         "device_id": torch.device("cpu") if plan.device is DeviceKind.CPU else torch.cuda.current_device(),
     }

@@ -108,6 +108,7 @@ def wrap_fsdp2(built: BuiltModel, mesh: DeviceMesh, parallel: Fsdp2) -> ShardedM
     for block in blocks:
         fully_shard(block, mp_policy=replace(policy, output_dtype=None), **settings)
     fully_shard(model, mp_policy=policy, **settings)
+    built.materialize(model, home=torch.device("cpu") if parallel.cpu_offload else None)
     sharded = ShardedModel(model, blocks, evidence, keeps_unsharded=not parallel.reshard_after_backward)
     _set_switches(sharded, parallel)
     _set_prefetch(sharded, parallel)
@@ -176,7 +177,7 @@ def read_fsdp2_receipts(sharded: ShardedModel, parallel: Fsdp2, plan: Plan) -> t
         compare("parallel.replicas", parallel.replicas, replicas),
         *read_tensor_receipts(sharded.tensor, parallel),
         *_reshard_receipts(sharded, parallel),
-        *_mixed_precision_receipts(parallel.mixed_precision, root.mp_policy),
+        *_mixed_precision_receipts(parallel.mixed_precision, sharded.model._get_fsdp_state()._mp_policy),
         offload,
         compare(
             "parallel.unshard_async_op",
@@ -190,14 +191,16 @@ def read_fsdp2_receipts(sharded: ShardedModel, parallel: Fsdp2, plan: Plan) -> t
 
 def _reshard_receipts(sharded: ShardedModel, parallel: Fsdp2) -> Iterator[Receipt]:
     """Compare what units do after forward and between micro-batches; a number shows as the size of a second group."""
-    root, *others = sharded.param_groups()
-    reshards = tuple(_reshard_word(group) for group in (*others[:1], root))
+    groups = sharded.param_groups()
+    root = sharded.model._get_fsdp_state()._fsdp_param_group  # None for a root that holds no parameters
     asked = parallel.reshard_after_forward
-    wanted = (True, False) if asked is None else (asked, asked)
-    yield compare(
-        "parallel.reshard_after_forward", asked, reshards, expected=wanted[-len(reshards) :], note="blocks, root"
-    )
-    keeps = any(not group.reshard_after_backward for group in (root, *others)) or sharded.keeps_unsharded
+    wanted = {"block": True, "root": False} if asked is None else {"block": asked, "root": asked}
+    units = {"block": next((group for group in groups if group is not root), None), "root": root}
+    reshards = {name: _reshard_word(group) for name, group in units.items() if group is not None}
+    expected = tuple(wanted[name] for name in reshards)
+    note = ", ".join(reshards)
+    yield compare("parallel.reshard_after_forward", asked, tuple(reshards.values()), expected=expected, note=note)
+    keeps = any(not group.reshard_after_backward for group in groups) or sharded.keeps_unsharded
     yield compare("parallel.reshard_after_backward", parallel.reshard_after_backward, not keeps)
 
 

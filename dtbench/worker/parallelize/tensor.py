@@ -37,6 +37,7 @@ def cut_model(built: BuiltModel, mesh: DeviceMesh, options: Cut) -> TensorEviden
     sharded = [parameter for parameter in built.module.parameters() if isinstance(parameter, DTensor)]
     ranks = max((parameter.device_mesh.size() for parameter in sharded), default=1)
     witness = None if built.sequence_witness is None else built.module.get_submodule(built.sequence_witness)
+    built.apply_options()
     return TensorEvidence(ranks, [] if witness is None else _watch_output(witness))
 
 

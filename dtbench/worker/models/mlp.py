@@ -1,0 +1,91 @@
+"""A stack of residual two-layer perceptrons on random vectors; no buffers, no parallelism, nothing in the root.
+
+Parameters and their order are those of ``dtbench.traffic.parameters``: plans are computed without torch.
+"""
+
+from collections.abc import Callable
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - torch's usual name
+from torch import Tensor, nn
+from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel
+
+from dtbench.scenario.model import Mlp as MlpSettings
+from dtbench.scenario.schema import Scenario
+from dtbench.worker.dtypes import to_dtype
+from dtbench.worker.models.built import BuiltModel
+from dtbench.worker.models.weights import Weights, fill_matrices
+
+_ACTIVATIONS: Final = MappingProxyType[str, Callable[[Tensor], Tensor]](
+    {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
+)
+
+
+class Vectors(NamedTuple):
+    """Inputs and what they should become, both (rows, sequence, dim)."""
+
+    inputs: Tensor
+    targets: Tensor
+
+
+class Block(nn.Module):
+    """``x + down(activation(up(x)))``."""
+
+    def __init__(self, settings: MlpSettings) -> None:
+        super().__init__()
+        self.activation = _ACTIVATIONS[settings.activation]
+        self.up = nn.Linear(settings.dim, settings.hidden_dim, bias=settings.bias)
+        self.down = nn.Linear(settings.hidden_dim, settings.dim, bias=settings.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (rows, sequence, dim) to the same shape."""
+        return x + self.down(self.activation(self.up(x)))
+
+
+class Mlp(nn.Module):
+    """Vectors in, vectors out."""
+
+    def __init__(self, settings: MlpSettings) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Block(settings) for _ in range(settings.layers))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (rows, sequence, dim) to the same shape."""
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def build_mlp(settings: MlpSettings, scenario: Scenario, device: torch.device) -> BuiltModel:
+    """Build the model on the meta device, and say how it may be cut."""
+    dtype = to_dtype(scenario.precision.dtype)
+
+    def make_batch(generator: torch.Generator, rows: int) -> Vectors:
+        shape = (2, rows, scenario.data.sequence_length, settings.dim)
+        return Vectors(*torch.randn(shape, generator=generator).to(dtype))
+
+    with torch.device("meta"):
+        module = Mlp(settings).to(dtype)
+    return BuiltModel(
+        module=module,
+        blocks=tuple(f"layers.{index}" for index in range(settings.layers)),
+        make_batch=make_batch,
+        compute_output=lambda module, batch: module(batch.inputs),
+        compute_loss=lambda output, batch: F.mse_loss(output.float(), batch.targets.float()),
+        tensor_styles=lambda _options: _styles(settings.layers),
+        sequence_witness=None,
+        # 1 / sqrt(inputs): each block adds about what it is given, so that gradients neither vanish nor explode
+        weights=Weights.of(
+            module, seed=scenario.seed, device=device, fill=fill_matrices(lambda whole: whole.shape[1] ** -0.5)
+        ),
+    )
+
+
+def _styles(layers: int) -> dict[str, ParallelStyle]:
+    return {
+        f"layers.{index}.{name}": style
+        for index in range(layers)
+        for name, style in (("up", ColwiseParallel()), ("down", RowwiseParallel()))
+    }
