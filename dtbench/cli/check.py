@@ -59,36 +59,52 @@ def _to_document(file: "ScenarioFile", plans: "dict[str, Plan]") -> object:
             "coordinates": dict(cell.coordinates),
             "scenario": cell.scenario.model_dump(mode="json"),
             "plan": plans[cell.name].model_dump(mode="json"),
+            "wire_bytes": _wire_bytes(plans[cell.name]),
         }
         for cell in file.cells
     ]
     return {"name": file.name, "question": file.question, "overrides": list(file.overrides), "cells": cells}
 
 
+def _wire_bytes(plan: "Plan") -> int | None:
+    """Give what each device sends in a step; None: known only once the model is built."""
+    from dtbench.traffic.planned import wire_bytes
+
+    if plan.traffic is None:
+        return None
+    sizes = {axis.name: axis.size for axis in plan.mesh}
+    return sum(wire_bytes(part, sizes[part.axis]) for part in plan.traffic)
+
+
 def _print_plans(file: "ScenarioFile", plans: "dict[str, Plan]") -> None:
-    from dtbench.units import format_count
+    from dtbench.units import format_bytes, format_count
 
     print_line(file.question, style="bold")
-    print_table(
-        [
-            Column("cell"),
-            Column("device"),
-            Column("ranks", is_number=True),
-            Column("mesh"),
-            Column("parameters", is_number=True),
-            Column("tokens per step", is_number=True),
-        ],
-        [
+    devices = {f"{plan.device.value} ({plan.backend})" for plan in plans.values()}
+    print_line(f"Device: {', '.join(sorted(devices))}")
+    rows = []
+    for name, plan in plans.items():
+        wire = _wire_bytes(plan)
+        rows.append(
             (
                 name,
-                f"{plan.device.value} ({plan.backend})",
                 str(plan.ranks),
                 _describe_mesh(plan),
                 "unknown" if plan.parameters is None else format_count(plan.parameters),
                 format_count(plan.tokens_per_step),
+                "unknown" if wire is None else format_bytes(wire),
             )
-            for name, plan in plans.items()
+        )
+    print_table(
+        [
+            Column("cell"),
+            Column("ranks", is_number=True),
+            Column("mesh"),
+            Column("parameters", is_number=True),
+            Column("tokens/step", is_number=True),
+            Column("wire/device", is_number=True),
         ],
+        rows,
     )
     _print_traffic(plans)
     for note in dict.fromkeys(note for plan in plans.values() for note in plan.notes):
@@ -96,6 +112,7 @@ def _print_plans(file: "ScenarioFile", plans: "dict[str, Plan]") -> None:
 
 
 def _print_traffic(plans: "dict[str, Plan]") -> None:
+    from dtbench.traffic.planned import wire_bytes
     from dtbench.units import format_bytes
 
     unknown = [name for name, plan in plans.items() if plan.traffic is None]
@@ -116,7 +133,8 @@ def _print_traffic(plans: "dict[str, Plan]") -> None:
             Column("collective"),
             Column("axis"),
             Column("count", is_number=True),
-            Column("bytes", is_number=True),
+            Column("size", is_number=True),
+            Column("wire", is_number=True),
         ],
         [
             (
@@ -126,12 +144,15 @@ def _print_traffic(plans: "dict[str, Plan]") -> None:
                 part.axis.value,
                 str(part.count),
                 format_bytes(part.size_bytes),
+                format_bytes(wire_bytes(part, size)),
             )
             for name, plan in plans.items()
             for part in plan.traffic or ()
+            for size in (next(axis.size for axis in plan.mesh if axis.name is part.axis),)
         ],
-        title="Planned traffic per rank and step",
+        title="Planned traffic per device and step",
     )
+    print_line("size: bytes as nccl-tests counts them; wire: what each device sends, by ring algorithms")
 
 
 def _describe_mesh(plan: "Plan") -> str:

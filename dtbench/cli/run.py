@@ -198,17 +198,34 @@ def _prepare(file: "ScenarioFile", results: Path, *, as_json: bool) -> None:
         print_json({"format_version": 1, "run": str(folder.path), "commands": commands})
         return
     print_line(f"# run these one after another, then: dtbench analyze {shlex.quote(str(folder.path))}")
+    if any("$HEAD_NODE" in command for command in commands):
+        print_line("# each on every node at once, with HEAD_NODE set to one of them, the folder shared by all")
     for command in commands:
         print_line(command)
+
+
+_GPUS_PER_NODE = 8
+"""What a node is taken to have where the ranks are more than that; ``--nnodes`` is there to be edited."""
+
+
+def _describe_nodes(devices: int, ranks: int) -> str:
+    """Give torchrun's options: this machine alone, or nodes that meet at ``$HEAD_NODE``."""
+    if devices <= _GPUS_PER_NODE:
+        return f"--standalone --nproc-per-node {ranks}"
+    nodes = -(-devices // _GPUS_PER_NODE)
+    per_node = f"--nnodes {nodes} --nproc-per-node {ranks // nodes}"
+    return f"{per_node} --rdzv-backend c10d --rdzv-endpoint $HEAD_NODE:29500"
 
 
 def _torchrun(order: "WorkerOrder", path: Path) -> str:
     """Give the command that starts the ranks of one order, with the scenario's variables and interpreter."""
     import shlex
 
+    from dtbench.vocabulary import DeviceKind
+
     variables = [f"{name}={shlex.quote(value)}" for name, value in order.scenario.env.items()]
     python = order.scenario.python
     torchrun = "torchrun" if python is None else f"{shlex.quote(python)} -m torch.distributed.run"
-    ranks = f"--standalone --nproc-per-node {order.plan.ranks}"
+    ranks = _describe_nodes(order.plan.ranks if order.plan.device is DeviceKind.CUDA else 1, order.plan.ranks)
     worker = f"-m dtbench.worker --order {shlex.quote(str(path))}"
     return " ".join(["PYTHONSAFEPATH=1", *variables, torchrun, ranks, worker])

@@ -25,6 +25,22 @@ def make_traffic(purpose: Purpose, axis: Axis, operation: Operation, count: int,
     return PlannedTraffic(purpose=purpose, axis=axis, operation=operation, count=count, size_bytes=size_bytes)
 
 
+def wire_bytes(traffic: PlannedTraffic, ranks: int) -> int:
+    """Give what one device sends (and receives) for a line of a plan over an axis of that many ranks.
+
+    nccl-tests' factors for ring algorithms (its PERFORMANCE.md): an all-reduce of n ranks moves 2 (n - 1) / n of its
+    size, all-gather, reduce-scatter and all-to-all (n - 1) / n; everything else its size.
+    """
+    match traffic.operation:
+        case Operation.ALL_REDUCE:
+            parts = 2 * (ranks - 1)
+        case Operation.ALL_GATHER | Operation.REDUCE_SCATTER | Operation.ALL_TO_ALL:
+            parts = ranks - 1
+        case _:
+            parts = ranks
+    return traffic.size_bytes * parts // ranks
+
+
 def reduce_gradients(axis: Axis, operation: Operation, count: int, size_bytes: int) -> PlannedTraffic:
     """Give a line of gradient reductions."""
     return make_traffic(Purpose.GRAD_REDUCE, axis, operation, count, size_bytes)

@@ -33,7 +33,27 @@ def test_the_plan_of_every_cell_is_shown(capsys: pytest.CaptureFixture[str], mon
 def test_a_scenario_for_eight_gpus_is_checked_without_any(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("eight_gpus", "--json") == 0
     cells = json.loads(capsys.readouterr().out)["cells"]
-    assert [(cell["plan"]["device"], cell["plan"]["ranks"]) for cell in cells] == [("cuda", 8)] * 3
+    assert {(cell["plan"]["device"], cell["plan"]["ranks"]) for cell in cells} == {("cuda", 8)}
+
+
+def test_what_a_device_sends_follows_the_ring_factors(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("eight_gpus", "--json") == 0
+    cells = {cell["name"]: cell for cell in json.loads(capsys.readouterr().out)["cells"]}
+    gradients = sum(part["size_bytes"] for part in cells["ddp"]["plan"]["traffic"])
+    assert cells["ddp"]["wire_bytes"] == gradients * 2 * 7 // 8
+    gathered, scattered = (part["size_bytes"] for part in cells["fsdp2"]["plan"]["traffic"])
+    assert cells["fsdp2"]["wire_bytes"] == gathered * 7 // 8 + scattered * 7 // 8
+
+
+@pytest.mark.parametrize("name", ["one_gpu", "eight_gpus", "sixteen_gpus"])
+def test_a_gpu_preset_is_planned_within_eighty_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run(name) == 0
+    rows = capsys.readouterr().out.splitlines()[1:]
+    assert all(word in "\n".join(rows) for word in ("ranks", "mesh", "parameters", "wire/device"))
+    assert not any(line.strip() in ("e", "ter", "tensor 2") for line in rows), "a word was cut"
 
 
 def test_json_has_scenario_and_plan_of_each_cell_and_the_overrides(capsys: pytest.CaptureFixture[str]) -> None:
