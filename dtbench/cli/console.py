@@ -44,15 +44,9 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, tit
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(
-        box=SIMPLE_HEAD,
-        pad_edge=False,
-        collapse_padding=True,
-        padding=(0, 1, 0, 0),
-        title=title,
-        title_justify="left",
-        title_style="bold",
-    )
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True, padding=(0, 1, 0, 0))
+    if title is not None:
+        print_line(f"\n{title}", style="bold")
     for column in columns:
         table.add_column(column.title, justify="right" if column.is_number else "left", overflow="fold")
     for row in rows:
