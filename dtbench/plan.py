@@ -11,7 +11,7 @@ from typing import assert_never
 
 from dtbench.errors import PlanError
 from dtbench.record import Record
-from dtbench.scenario.model import Custom, Mlp, Model, Transformer
+from dtbench.scenario.model import Custom, Mlp, Model, OperatorCheckpointing, Transformer
 from dtbench.scenario.presets import resolve_model
 from dtbench.scenario.schema import AdamW, Cut, Ddp, Fsdp1, Fsdp2, Scenario, Sgd
 from dtbench.traffic.formula import plan_traffic
@@ -248,6 +248,7 @@ def _find_problems(scenario: Scenario) -> Iterator[str]:
     if optimizer.foreach and optimizer.fused:
         yield "optimizer.foreach and optimizer.fused exclude each other; set one of them"
     yield from _check_tensor_parallel(scenario, scenario.parallel)
+    yield from _check_model_options(scenario)
 
 
 def _refuse_too_many_layers(model: Model) -> None:
@@ -290,6 +291,22 @@ def _check_tensor_parallel(scenario: Scenario, parallel: Cut) -> Iterator[str]:
             "model.tied_head cannot be tensor-parallel here: embedding and head would shard one weight twice; "
             "use tied_head=false or tensor=1"
         )
+
+
+def _check_model_options(scenario: Scenario) -> Iterator[str]:
+    parallel, checkpointing = scenario.parallel, scenario.model.activation_checkpointing
+    if scenario.model.compile is not None and isinstance(parallel, Ddp):
+        caps = parallel.bucket_cap_mb_list or (parallel.bucket_cap_mb,)
+        if any(cap is not None and cap < 1 for cap in caps):
+            # torch/_dynamo/backends/distributed.py: DDPOptimizer asserts that the first bucket is the smallest
+            yield "model.compile under DDP needs buckets of at least 1 MiB: torch cuts graphs at its first one of 1 MiB"
+    if isinstance(checkpointing, OperatorCheckpointing) and parallel.tensor > 1:
+        kept = [name for name in checkpointing.save if name.startswith("_c10d_functional")]
+        if kept:
+            yield (
+                f"model.activation_checkpointing.save={kept[0]}: with a tensor axis the plan counts each collective "
+                "of a recomputed block; save operators that compute"
+            )
 
 
 def _cut_sizes(model: Transformer | Mlp | Custom) -> dict[str, int]:

@@ -9,7 +9,7 @@ from rich.console import Console, RenderableType
 from dtbench.analyze.summary import CellSummary, RunSummary
 from dtbench.report.sentences import decimals_for, format_ms
 from dtbench.report.text import render_cell, render_overview, render_places, render_run
-from dtbench.store.records import CorrectnessResult, Receipt, ReceiptOutcome, RunStatus
+from dtbench.store.records import Compilation, CorrectnessResult, Receipt, ReceiptOutcome, RunStatus
 from dtbench.vocabulary import DeviceKind, Purpose
 
 NAN = float("nan")
@@ -227,3 +227,10 @@ def test_a_column_of_times_has_as_many_decimals_as_its_largest_needs() -> None:
     assert decimals_for([100_000_000]) == 1
     assert format_ms(1_500_000, 2) == "1.50"
     assert format_ms(NAN, 2) == "n/a"
+
+
+def test_what_compiling_took_is_a_row_of_its_own(make_ddp: Callable[..., CellSummary]) -> None:
+    compilation = Compilation(graphs=2, recompiles=1, graph_breaks=0, duration_ns=5_340_000_000)
+    text = shown(render_cell(make_ddp().model_copy(update={"compilation": compilation})))
+    assert "5.34 s on the slowest rank: 2 graphs, 1 recompile, 0 graph breaks" in text
+    assert "compiling" not in shown(render_cell(make_ddp()))
