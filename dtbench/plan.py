@@ -11,7 +11,7 @@ from typing import assert_never
 
 from dtbench.errors import PlanError
 from dtbench.record import Record
-from dtbench.scenario.model import Custom, Mlp, Model, OperatorCheckpointing, Transformer
+from dtbench.scenario.model import Compile, Custom, Mlp, Model, OperatorCheckpointing, Transformer
 from dtbench.scenario.presets import resolve_model
 from dtbench.scenario.schema import AdamW, Cut, Ddp, Fsdp1, Fsdp2, Scenario, Sgd
 from dtbench.traffic.formula import plan_traffic
@@ -300,6 +300,8 @@ def _check_model_options(scenario: Scenario) -> Iterator[str]:
         if any(cap is not None and cap < 1 for cap in caps):
             # torch/_dynamo/backends/distributed.py: DDPOptimizer asserts that the first bucket is the smallest
             yield "model.compile under DDP needs buckets of at least 1 MiB: torch cuts graphs at its first one of 1 MiB"
+    if scenario.model.compile is not None and parallel.tensor > 1:
+        yield from _check_compiled_tensor(scenario.model, scenario.model.compile)
     if isinstance(checkpointing, OperatorCheckpointing) and parallel.tensor > 1:
         kept = [name for name in checkpointing.save if name.startswith("_c10d_functional")]
         if kept:
@@ -307,6 +309,20 @@ def _check_model_options(scenario: Scenario) -> Iterator[str]:
                 f"model.activation_checkpointing.save={kept[0]}: with a tensor axis the plan counts each collective "
                 "of a recomputed block; save operators that compute"
             )
+
+
+def _check_compiled_tensor(model: Model, compiling: Compile) -> Iterator[str]:
+    """Refuse what torch 2.13 gets wrong on a tensor axis; both were seen on real ranks."""
+    if model.activation_checkpointing is not None:
+        yield (
+            "model.compile and model.activation_checkpointing together fail over a tensor axis (torch 2.13: a saved "
+            "DeviceMesh is no tensor); leave out one of them or use parallel.tensor=1"
+        )
+    if compiling.backend != "eager" and isinstance(resolve_model(model), Transformer):
+        yield (
+            f"model.compile.backend={compiling.backend} loses the embedding's gradient over a tensor axis (torch 2.13); "
+            "use backend eager or parallel.tensor=1"
+        )
 
 
 def is_compiled_ddp(scenario: Scenario) -> bool:
