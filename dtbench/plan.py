@@ -320,8 +320,8 @@ def _check_compiled_tensor(model: Model, compiling: Compile) -> Iterator[str]:
         )
     if compiling.backend != "eager" and isinstance(resolve_model(model), Transformer):
         yield (
-            f"model.compile.backend={compiling.backend} loses the embedding's gradient over a tensor axis (torch 2.13); "
-            "use backend eager or parallel.tensor=1"
+            f"model.compile.backend={compiling.backend} loses the embedding's gradient over a tensor axis "
+            "(torch 2.13); use backend eager or parallel.tensor=1"
         )
 
 
