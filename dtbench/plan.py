@@ -115,7 +115,7 @@ def make_plan(scenario: Scenario, machine: Machine) -> Plan:
         flops_per_step=count_flops(scenario),
         tokens_per_step=data.global_batch * data.sequence_length,
         traffic=_plan_traffic(scenario, ranks, parameters),
-        notes=tuple(_find_notes(device, ranks, machine)),
+        notes=(*_find_notes(device, ranks, machine), *_note_compiled_ddp(scenario)),
     )
 
 
@@ -241,6 +241,11 @@ def _refuse_too_many_layers(model: Model) -> None:
         raise PlanError(f"model.layers={layers} is more than {MOST_LAYERS}; no plan is made for that")
 
 
+def is_compiled_ddp(scenario: Scenario) -> bool:
+    """Whether DDP fills its buckets in an order that the compiler decides: all gradients of a graph come at once."""
+    return isinstance(scenario.parallel, Ddp) and scenario.parallel.replicas > 1 and scenario.model.compile is not None
+
+
 def _too_few_gpus(scenario: Scenario, ranks: int, machine: Machine) -> str:
     cuda_devices = machine.cuda_devices
     found = "no CUDA device" if not cuda_devices else f"{cuda_devices} CUDA device{'s' if cuda_devices > 1 else ''}"
@@ -252,6 +257,11 @@ def _too_few_gpus(scenario: Scenario, ranks: int, machine: Machine) -> str:
         instead += f"; or let it fit with a smaller `--set {field}=...` ({found} here)"
     needed = f"{ranks} CUDA device{'s' if ranks > 1 else ''}"
     return f"this scenario needs {needed}, one for each rank, and this machine has {found}; {instead}"
+
+
+def _note_compiled_ddp(scenario: Scenario) -> Iterator[str]:
+    if is_compiled_ddp(scenario):
+        yield "model.compile under DDP: a graph gives its gradients in an order of its own; only bytes are compared"
 
 
 def _find_notes(device: DeviceKind, ranks: int, machine: Machine) -> Iterator[str]:

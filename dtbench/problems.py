@@ -6,7 +6,7 @@ What torch itself gets wrong is in ``dtbench.refusals``.
 from collections.abc import Iterator
 from typing import assert_never
 
-from dtbench.scenario.model import Custom, Mlp, Transformer
+from dtbench.scenario.model import Custom, Mlp, OperatorCheckpointing, Transformer
 from dtbench.scenario.presets import resolve_model
 from dtbench.scenario.schema import Cut, Ddp, Fsdp1, Fsdp2, Scenario
 from dtbench.traffic.parameters import known_parameters
@@ -30,6 +30,7 @@ def find_problems(scenario: Scenario) -> Iterator[str]:
         yield "optimizer.foreach and optimizer.fused exclude each other; set one of them"
     yield from _check_strategy(scenario)
     yield from _check_tensor_parallel(scenario, scenario.parallel)
+    yield from _check_saved_operators(scenario)
 
 
 def _check_model(model: Transformer | Mlp | Custom) -> Iterator[str]:
@@ -172,4 +173,16 @@ def _check_tensor_company(scenario: Scenario, parallel: Cut) -> Iterator[str]:
         yield (
             "model.tied_head cannot be tensor-parallel here: embedding and head would shard one weight twice; "
             "use tied_head=false or tensor=1"
+        )
+
+
+def _check_saved_operators(scenario: Scenario) -> Iterator[str]:
+    checkpointing = scenario.model.activation_checkpointing
+    if not isinstance(checkpointing, OperatorCheckpointing) or scenario.parallel.tensor == 1:
+        return
+    kept = [name for name in checkpointing.save if name.startswith("_c10d_functional")]
+    if kept:
+        yield (
+            f"model.activation_checkpointing.save={kept[0]}: with a tensor axis the plan counts each collective "
+            "of a recomputed block; save operators that compute"
         )

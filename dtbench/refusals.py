@@ -7,6 +7,8 @@ the alternative must train correctly. A row that torch has mended turns that tes
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from dtbench.scenario.model import Transformer
+from dtbench.scenario.presets import resolve_model
 from dtbench.scenario.schema import (
     AdamW,
     Bf16Compress,
@@ -79,6 +81,21 @@ def _powersgd_in_several_buckets(scenario: Scenario) -> bool:
     if parallel is None or parameters is None or not isinstance(parallel.comm_hook, PowerSgd):
         return False
     return len(ddp_bucket_bytes(scenario, parallel, parameters)) > 1
+
+
+def _compiles_with_small_buckets(scenario: Scenario) -> bool:
+    parallel = _ddp(scenario)
+    if parallel is None or scenario.model.compile is None:
+        return False
+    caps = parallel.bucket_cap_mb_list or (parallel.bucket_cap_mb,)
+    return any(cap is not None and cap < 1 for cap in caps)
+
+
+def _compiles_cut_transformer(scenario: Scenario) -> bool:
+    compiling = scenario.model.compile
+    if compiling is None or compiling.backend == "eager" or scenario.model.activation_checkpointing is not None:
+        return False
+    return scenario.parallel.tensor > 1 and isinstance(resolve_model(scenario.model), Transformer)
 
 
 REFUSALS: tuple[Refusal, ...] = (
@@ -182,5 +199,28 @@ REFUSALS: tuple[Refusal, ...] = (
         ),
         "optimizer_in_backward updates whenever gradients are reduced, here after every micro-batch",
         {"accumulation.sync": "last"},
+    ),
+    Refusal(
+        "compiled ddp with a first bucket below 1 MiB",
+        EVERYWHERE,
+        _compiles_with_small_buckets,
+        "torch.compile cuts DDP's graphs at a first bucket of 1 MiB and asserts that no bucket is smaller",
+        {"parallel.bucket_cap_mb": "null"},
+    ),
+    Refusal(
+        "compiled and recomputed over tensor parallelism",
+        EVERYWHERE,
+        lambda s: (
+            s.parallel.tensor > 1 and s.model.compile is not None and s.model.activation_checkpointing is not None
+        ),
+        "torch.compile and activation checkpointing together fail over a tensor axis: a saved DeviceMesh is no tensor",
+        {"model.compile": "null"},
+    ),
+    Refusal(
+        "compiled transformer over tensor parallelism",
+        EVERYWHERE,
+        _compiles_cut_transformer,
+        "torch.compile of this transformer over a tensor axis gives wrong gradients with any backend but eager",
+        {"model.compile.backend": "eager"},
     ),
 )

@@ -55,6 +55,28 @@ def test_a_cpu_plan_says_that_loopback_takes_cores(scenario: Make) -> None:
         ),
         ({"optimizer": {"kind": "adamw", "foreach": True, "fused": True}}, "exclude each other"),
         (
+            {"model": {"compile": {}}, "parallel": {"kind": "ddp", "replicas": 2, "bucket_cap_mb": 0.5}},
+            "model.compile under DDP needs buckets of at least 1 MiB",
+        ),
+        (
+            {"model": {"compile": {}}, "parallel": {"kind": "fsdp2", "shards": 1, "tensor": 2}},
+            "loses the embedding's gradient over a tensor axis",
+        ),
+        (
+            {
+                "model": {"compile": {"backend": "eager"}, "activation_checkpointing": {"kind": "full"}},
+                "parallel": {"kind": "fsdp2", "shards": 1, "tensor": 2},
+            },
+            "leave out one of them or use parallel.tensor=1",
+        ),
+        (
+            {
+                "model": {"activation_checkpointing": {"kind": "operators", "save": ["_c10d_functional.all_reduce"]}},
+                "parallel": {"kind": "fsdp2", "shards": 1, "tensor": 2},
+            },
+            "save operators that compute",
+        ),
+        (
             {"model": MLP, "parallel": {"kind": "fsdp2", "shards": 1, "tensor": 2, "sequence_parallel": True}},
             "parallel.sequence_parallel is not there for a model of kind `mlp`",
         ),

@@ -19,6 +19,7 @@ from dtbench.scenario.schema import Fsdp2, Scenario
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.records import (
     CellRecord,
+    Compilation,
     CorrectnessResult,
     LaunchRecord,
     Memory,
@@ -96,6 +97,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         ranks=summarize_ranks(overlap),
         receipts=_worst_receipts(ranks),
         warmup=_worst_warmup(ranks),
+        compilation=_slowest_compilation(ranks),
         correctness=_worst_correctness(ranks),
         losses=_mean_losses(first),
         unread_events=sum(launch.tables.unread_events for launch in launches),
@@ -103,6 +105,11 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         trace_paths=tuple(str(path) for launch in launches for path in launch.folder.find_traces().values()),
         notes=(*_launch_notes(launches), *purpose_notes, *_record_notes(data), *_load_notes(profiler_cost)),
     )
+
+
+def _slowest_compilation(ranks: Sequence[RankRecord]) -> Compilation | None:
+    found = [record.compilation for record in ranks if record.compilation is not None]
+    return max(found, key=lambda compilation: compilation.duration_ns, default=None)
 
 
 def _stack(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:

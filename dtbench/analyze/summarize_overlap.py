@@ -71,10 +71,11 @@ def _spell(issued: pd.DataFrame) -> str:
 
 
 def _expect(purpose: Purpose, plan: Plan, ranks: Sequence[RankRecord]) -> ExpectedTraffic | None:
-    """Give what the plan, or else a rank that built the model, says of a purpose; None: nothing."""
-    if plan.traffic is None:
-        computed = next((record.planned for record in ranks), None) or ()
-        return next((one for one in computed if one.purpose is purpose), None)
+    """Give what a rank that built the model, or else the plan, says of a purpose; None: nothing."""
+    computed = next((record.planned for record in ranks), None) or ()
+    found = next((one for one in computed if one.purpose is purpose), None)
+    if found is not None or plan.traffic is None:
+        return found
     traffic = [one for one in plan.traffic if one.purpose is purpose]
     if not traffic and purpose not in _ALWAYS_PLANNED:
         return None

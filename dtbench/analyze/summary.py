@@ -8,7 +8,7 @@ from typing import Literal
 from dtbench.plan import Plan
 from dtbench.record import FloatOrNan, Record
 from dtbench.scenario.schema import Scenario
-from dtbench.store.records import CorrectnessResult, Memory, OwnLoop, Receipt, RunStatus, WarmupEnd
+from dtbench.store.records import Compilation, CorrectnessResult, Memory, OwnLoop, Receipt, RunStatus, WarmupEnd
 from dtbench.vocabulary import Purpose
 
 
@@ -78,6 +78,7 @@ class CellSummary(Record):
         model_flops_utilization: NaN where the device's peak or the model's FLOPs are unknown.
         hidden_fraction: of communication, NaN when there is none.
         exposed_step_fraction: exposed communication over step, PROFILED.
+        compilation: of the rank where it took longest; None for a model that is not compiled.
         cpu_ns_per_step: CPU time of a rank's process per MEASURED step, median.
         losses: mean over data-parallel ranks, as recorded.
         unread_events: events of the traces that could not be read, summed.
@@ -104,6 +105,7 @@ class CellSummary(Record):
     ranks: tuple[RankBreakdown, ...]
     receipts: tuple[Receipt, ...]
     warmup: WarmupEnd | None
+    compilation: Compilation | None = None
     correctness: CorrectnessResult | None
     losses: tuple[FloatOrNan, ...]
     unread_events: int

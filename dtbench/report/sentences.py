@@ -10,7 +10,7 @@ from statistics import median
 from dtbench.analyze.summary import CellSummary, Interval, PurposeSummary
 from dtbench.plan import Plan
 from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Parallel
-from dtbench.store.records import Memory, OwnLoop, Receipt, ReceiptOutcome, RunStatus
+from dtbench.store.records import Compilation, Memory, OwnLoop, Receipt, ReceiptOutcome, RunStatus
 from dtbench.units import NS_PER_MS, format_bytes, format_count, format_fraction, format_ns
 from dtbench.vocabulary import DeviceKind, Purpose
 
@@ -180,6 +180,13 @@ def utilization_words(cell: CellSummary) -> str:
     if math.isnan(cell.model_flops_utilization):
         return "n/a (your own model)" if cell.scenario is None else "n/a (peak unknown)"
     return format_fraction(cell.model_flops_utilization)
+
+
+def compilation_words(compilation: Compilation) -> str:
+    """Say what ``torch.compile`` took and made on the rank where it took longest."""
+    counts = {"graph": compilation.graphs, "recompile": compilation.recompiles, "graph break": compilation.graph_breaks}
+    words = [f"{count} {name}{'' if count == 1 else 's'}" for name, count in counts.items()]
+    return f"{format_ns(compilation.duration_ns)} on the slowest rank: {', '.join(words)}"
 
 
 def throughput_words(cell: CellSummary) -> str:

@@ -115,6 +115,8 @@ def render_step(cell: CellSummary) -> RenderableType:
         ("memory peak", sentences.memory_words(cell.memory)),
         ("CPU time", f"{format_ns(cell.cpu_ns_per_step)} per step and rank"),
     ]
+    if cell.compilation is not None:
+        rows.append(("compiling", sentences.compilation_words(cell.compilation)))
     if len(cell.launches) > 1:
         rows.insert(1, ("launches", ", ".join(format_ns(median) for median in cell.launch_medians_ns) + " (medians)"))
     grid = _grid()

@@ -145,8 +145,8 @@ class RankRecord(Record):
     Attributes:
         losses: this rank's loss of each step of the warm-up's first five, then of MEASURED, then of PROFILED steps.
         traffic: one step's collectives, as recorded in the last MEASURED step (empty where the backend is not wrapped).
-        planned: for a person's own model, what this rank expects by the plan's formulas, for the purposes that they
-            cover; None where the plan says it.
+        planned: what this rank expects by the plan's formulas where the plan itself cannot know: of a person's own
+            model, for the purposes that they cover, and of compiled graphs under DDP; None: the plan says it all.
         compilation: None for a model that is not compiled.
         traffic_is_stable: every MEASURED step issued exactly these.
         bucket_bytes_per_step: sizes of the gradient collectives in order of issue (DDP's buckets, FSDP2's units where

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
-from dtbench.plan import Plan
+from dtbench.plan import Plan, is_compiled_ddp
 from dtbench.scenario.model import Custom, Mlp, Transformer
 from dtbench.scenario.presets import resolve_model
 from dtbench.scenario.schema import Scenario
@@ -41,7 +41,7 @@ from dtbench.worker.correctness import CHECKED_STEPS, GradientProbe, compare_wit
 from dtbench.worker.environment import read_environment_receipts
 from dtbench.worker.mesh import build_mesh, describe_groups
 from dtbench.worker.models.built import BuiltModel
-from dtbench.worker.models.custom import build_custom, expect_traffic, require_no_dropout
+from dtbench.worker.models.custom import build_custom, expect_bytes, expect_traffic, require_no_dropout
 from dtbench.worker.models.mlp import build_mlp
 from dtbench.worker.models.options import BlockOptions, read_compilation
 from dtbench.worker.models.transformer import build_transformer
@@ -161,6 +161,8 @@ class Session:
         parameters = sum(parameter.numel() for parameter in built.module.parameters())
         if self._plan.traffic is None:
             self._planned = expect_traffic(built.module, built.blocks, self._scenario)
+        elif is_compiled_ddp(self._scenario):
+            self._planned = expect_bytes(self._plan.traffic, Purpose.GRAD_REDUCE)
         parallel = parallelize(built, mesh, self._scenario, self._plan)
         self._recorder.axes.update(parallel.groups)
         step = make_train_step(self._scenario, parallel, built, self._recorder)

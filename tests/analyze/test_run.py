@@ -21,6 +21,7 @@ from dtbench.store.read import read_run, read_table
 from dtbench.store.records import (
     CellRecord,
     Environment,
+    ExpectedTraffic,
     LaunchRecord,
     Memory,
     OverlapPossible,
@@ -161,6 +162,22 @@ def test_another_plan_does_not_match(tmp_path: Path, scenario: Callable[..., Sce
     fill_launch(run.launch, recorded)
     (purpose,) = summarize_run(run.folder.path).cells[0].purposes
     assert (purpose.planned_count, purpose.planned_size_bytes, purpose.matches_plan) == (3, 17, False)
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "matches"), [(3 * 4_194_304, True), (17, False)], ids=["as expected", "other bytes"]
+)
+def test_a_rank_that_expects_bytes_only_is_believed_over_the_plan(
+    tmp_path: Path, scenario: Callable[..., Scenario], recorded: Path, size_bytes: int, matches: bool
+) -> None:
+    run = make_run(tmp_path / "run", scenario(), planned_bytes=5)
+    fill_launch(run.launch, recorded)
+    expected = ExpectedTraffic(purpose=Purpose.GRAD_REDUCE, count=None, size_bytes=size_bytes)
+    for rank in (0, 1):
+        record = rank_record(rank, (1.0 + rank, 0.5)).model_copy(update={"planned": (expected,)})
+        write_record(run.launch.rank_record(rank), record)
+    (purpose,) = summarize_run(run.folder.path).cells[0].purposes
+    assert (purpose.planned_count, purpose.planned_size_bytes, purpose.matches_plan) == (None, size_bytes, matches)
 
 
 def test_derived_tables_are_made_once_read_back_and_can_be_made_again(made: MadeRun) -> None:

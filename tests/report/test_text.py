@@ -10,7 +10,15 @@ from dtbench.analyze.summary import CellSummary, RunSummary
 from dtbench.report.sentences import decimals_for, format_ms
 from dtbench.report.sweep_table import render_sweep
 from dtbench.report.text import render_cell, render_places, render_run
-from dtbench.store.records import CorrectnessResult, OwnAxis, OwnLoop, Receipt, ReceiptOutcome, RunStatus
+from dtbench.store.records import (
+    Compilation,
+    CorrectnessResult,
+    OwnAxis,
+    OwnLoop,
+    Receipt,
+    ReceiptOutcome,
+    RunStatus,
+)
 from dtbench.vocabulary import Axis, DeviceKind, Purpose
 
 NAN = float("nan")
@@ -278,3 +286,10 @@ def test_a_persons_own_loop_is_told_what_draws_its_plot(
     places = render_places(make_run(make_own(make_ddp))).plain
     assert "dtbench analyze results/small/20260101T120000Z-ab12 makes it, and the plot" in places
     assert "dtbench analyze" not in render_places(make_run()).plain
+
+
+def test_what_compiling_took_is_a_row_of_its_own(make_ddp: Callable[..., CellSummary]) -> None:
+    compilation = Compilation(graphs=2, recompiles=1, graph_breaks=0, duration_ns=5_340_000_000)
+    text = shown(render_cell(make_ddp().model_copy(update={"compilation": compilation})))
+    assert "5.34 s on the slowest rank: 2 graphs, 1 recompile, 0 graph breaks" in text
+    assert "compiling" not in shown(render_cell(make_ddp()))

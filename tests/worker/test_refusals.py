@@ -23,6 +23,10 @@ def _fsdp1(**knobs: Any) -> dict[str, Any]:
     return {"parallel": {"kind": "fsdp1", "shards": 2, **knobs}}
 
 
+def _fsdp2(**knobs: Any) -> dict[str, Any]:
+    return {"parallel": {"kind": "fsdp2", "shards": 1, **knobs}}
+
+
 EXAMPLES: dict[str, dict[str, Any]] = {
     "fsdp1 over tensor parallelism with original parameters that are not sharded": _fsdp1(
         tensor=2, use_orig_params=True, sharding_strategy="NO_SHARD"
@@ -47,6 +51,17 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         **_ddp(optimizer_in_backward=True),
         "accumulation": {"micro_batches": 2, "sync": "every"},
     },
+}
+
+MODEL = {"kind": "transformer", "layers": 2, "dim": 64, "heads": 4, "kv_heads": 2, "ffn_dim": 96, "vocab_size": 250}
+COMPILED = {**MODEL, "compile": {"what": "blocks", "backend": "aot_eager"}}
+EXAMPLES |= {
+    "compiled ddp with a first bucket below 1 MiB": {**_ddp(bucket_cap_mb=0.05), "model": COMPILED},
+    "compiled and recomputed over tensor parallelism": {
+        **_fsdp2(tensor=2),
+        "model": {**COMPILED, "activation_checkpointing": {"kind": "full"}},
+    },
+    "compiled transformer over tensor parallelism": {**_fsdp2(tensor=2), "model": COMPILED},
 }
 
 

@@ -9,8 +9,14 @@ from dtbench import TrainingModel
 def build(layers: int, dim: int) -> TrainingModel:
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    sizes = {"hidden_size": dim, "intermediate_size": 2 * dim, "num_hidden_layers": layers}
-    config = LlamaConfig(vocab_size=500, num_attention_heads=4, num_key_value_heads=2, **sizes)
+    config = LlamaConfig(
+        vocab_size=500,
+        hidden_size=dim,
+        intermediate_size=2 * dim,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+    )
 
     def make_batch(generator: torch.Generator, rows: int) -> dict[str, torch.Tensor]:
         tokens = torch.randint(500, (rows, 32), generator=generator)

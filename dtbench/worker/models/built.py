@@ -56,6 +56,11 @@ class BuiltModel:
         if self.options is not None:
             self.options.apply()
 
+    @property
+    def is_compiled(self) -> bool:
+        """Whether hooks would end up in compiled graphs."""
+        return self.options is not None and self.options.asked.compile is not None
+
     def materialize(self, module: nn.Module, *, home: torch.device | None = None) -> None:
         """Make the parameters of a (wrapped) module real, wherever they are not; ``home`` as in ``Weights``."""
         if self.weights is not None:

@@ -15,6 +15,7 @@ from dtbench.scenario.schema import Ddp, Scenario
 from dtbench.store.records import ExpectedTraffic
 from dtbench.traffic.formula import plan_traffic
 from dtbench.traffic.parameters import Parameter
+from dtbench.traffic.planned import PlannedTraffic
 from dtbench.training_model import TrainingModel
 from dtbench.vocabulary import Purpose
 from dtbench.worker.batches import find_tensors
@@ -127,6 +128,13 @@ def expect_traffic(module: nn.Module, blocks: Sequence[str], scenario: Scenario)
         size_bytes = sum(item.size_bytes for item in mine)
         found.append(ExpectedTraffic(purpose=purpose, count=count, size_bytes=size_bytes))
     return tuple(found)
+
+
+def expect_bytes(traffic: tuple[PlannedTraffic, ...], purpose: Purpose) -> tuple[ExpectedTraffic, ...]:
+    """Give a plan's bytes of a purpose without its count, where gradients come in an order of their own."""
+    mine = [item for item in traffic if item.purpose is purpose]
+    size_bytes = sum(item.size_bytes for item in mine)
+    return (ExpectedTraffic(purpose=purpose, count=None, size_bytes=size_bytes),) if mine else ()
 
 
 def _list_parameters(module: nn.Module, blocks: Sequence[str]) -> Iterator[Parameter]:

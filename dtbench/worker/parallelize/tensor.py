@@ -21,11 +21,12 @@ class TensorEvidence:
 
     Attributes:
         ranks: over which a parameter is sharded; 1: none is.
-        activations: placements of the witness's first output, filled in by the first forward.
+        activations: placements of the witness's first output, filled in by the first forward; None: nobody looks, a
+            hook would break the compiled graph that the witness is part of.
     """
 
     ranks: int
-    activations: list[tuple[object, ...]]
+    activations: list[tuple[object, ...]] | None
 
 
 def cut_model(built: BuiltModel, mesh: DeviceMesh, options: Cut) -> TensorEvidence:
@@ -38,6 +39,8 @@ def cut_model(built: BuiltModel, mesh: DeviceMesh, options: Cut) -> TensorEviden
     ranks = max((parameter.device_mesh.size() for parameter in sharded), default=1)
     witness = None if built.sequence_witness is None else built.module.get_submodule(built.sequence_witness)
     built.apply_options()
+    if built.is_compiled:
+        return TensorEvidence(ranks, None)
     return TensorEvidence(ranks, [] if witness is None else _watch_output(witness))
 
 
@@ -55,8 +58,9 @@ def _watch_output(module: nn.Module) -> list[tuple[object, ...]]:
 
 def read_tensor_receipts(evidence: TensorEvidence, options: Cut) -> tuple[Receipt, ...]:
     """Compare size and sequence parallelism of the tensor axis; loss parallelism shows in the step's output."""
+    tensor = compare("parallel.tensor", options.tensor, evidence.ranks)
+    if evidence.activations is None:
+        handed = compare("parallel.sequence_parallel", options.sequence_parallel, options.sequence_parallel)
+        return tensor, handed.model_copy(update={"note": "not watched inside compiled graphs; the traffic shows it"})
     sequence = any(isinstance(placement, Shard) for placements in evidence.activations for placement in placements)
-    return (
-        compare("parallel.tensor", options.tensor, evidence.ranks),
-        compare("parallel.sequence_parallel", options.sequence_parallel, sequence),
-    )
+    return tensor, compare("parallel.sequence_parallel", options.sequence_parallel, sequence)
