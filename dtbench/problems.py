@@ -9,7 +9,7 @@ from typing import assert_never
 from dtbench.scenario.model import Custom, Mlp, OperatorCheckpointing, Transformer
 from dtbench.scenario.presets import resolve_model
 from dtbench.scenario.schema import Cut, Ddp, Fsdp1, Fsdp2, Scenario
-from dtbench.traffic.parameters import known_parameters
+from dtbench.traffic.parameters import is_under, known_parameters
 from dtbench.traffic.tensor import count_data_ranks
 
 
@@ -81,10 +81,10 @@ def _check_delayed(scenario: Scenario, parallel: Ddp) -> Iterator[str]:
     names = [parameter.name for parameter in known_parameters(scenario.model) or ()]
     if not names:
         return  # a person's own model: only building it shows its names
-    for prefix in parallel.delay_all_reduce:
-        if not any(name.startswith(prefix) for name in names):
-            yield f"parallel.delay_all_reduce: no parameter's name starts with `{prefix}`; `{names[1]}` is one"
-    if parallel.delay_all_reduce and names[0].startswith(parallel.delay_all_reduce):
+    for module in parallel.delay_all_reduce:
+        if not any(is_under(name, [module]) for name in names):
+            yield f"parallel.delay_all_reduce: `{module}` names no parameter or module; `{names[1]}` is a parameter"
+    if is_under(names[0], parallel.delay_all_reduce):
         yield f"parallel.delay_all_reduce must leave out `{names[0]}`, whose gradient starts the delayed all-reduce"
 
 

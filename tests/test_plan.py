@@ -54,21 +54,57 @@ def test_a_cpu_plan_says_that_loopback_takes_cores(scenario: Make) -> None:
             "use tied_head=false or tensor=1",
         ),
         ({"optimizer": {"kind": "adamw", "foreach": True, "fused": True}}, "exclude each other"),
+        ({"accumulation": {"micro_batches": 3}}, "2 data-parallel ranks with 3 micro-batches each; 6 or 12 can"),
         (
-            {"model": {"compile": {}}, "parallel": {"kind": "ddp", "replicas": 2, "bucket_cap_mb": 0.5}},
-            "model.compile under DDP needs buckets of at least 1 MiB",
+            {"accumulation": {"micro_batches": 2, "sync": "reduce_scatter"}},
+            "needs FSDP2 with parallel.replicas above 1",
         ),
         (
-            {"model": {"compile": {}}, "parallel": {"kind": "fsdp2", "shards": 1, "tensor": 2}},
-            "loses the embedding's gradient over a tensor axis",
+            {"parallel": {"kind": "ddp", "replicas": 2, "bucket_cap_mb": 1, "bucket_cap_mb_list": [1, 2]}},
+            "parallel.bucket_cap_mb and parallel.bucket_cap_mb_list exclude each other",
+        ),
+        (
+            {"parallel": {"kind": "ddp", "replicas": 2, "bucket_cap_mb_list": []}},
+            "is empty; name at least one capacity",
+        ),
+        (
+            {"parallel": {"kind": "ddp", "replicas": 2, "skip_all_reduce_unused_params": True}},
+            "needs parallel.find_unused_parameters=true",
+        ),
+        (
+            {"parallel": {"kind": "ddp", "replicas": 2, "optimizer_in_backward": True}, "gradient_clip_norm": 1.0},
+            "leave gradient_clip_norm out",
         ),
         (
             {
-                "model": {"compile": {"backend": "eager"}, "activation_checkpointing": {"kind": "full"}},
-                "parallel": {"kind": "fsdp2", "shards": 1, "tensor": 2},
+                "parallel": {
+                    "kind": "ddp",
+                    "replicas": 2,
+                    "optimizer_in_backward": True,
+                    "comm_hook": {"kind": "fp16_compress"},
+                }
             },
-            "leave out one of them or use parallel.tensor=1",
+            "leave parallel.comm_hook out",
         ),
+        (
+            {"parallel": {"kind": "ddp", "replicas": 2, "delay_all_reduce": ["layer"]}},
+            "names no parameter or module",
+        ),
+        (
+            {"parallel": {"kind": "ddp", "replicas": 2, "delay_all_reduce": ["embedding"]}},
+            "must leave out `embedding.weight`",
+        ),
+        ({"parallel": {"kind": "ddp", "replicas": 2, "loss_parallel": True}}, "needs parallel.tensor above 1"),
+        (
+            {"parallel": {"kind": "fsdp1", "shards": 2, "sharding_strategy": "HYBRID_SHARD"}},
+            "needs parallel.replicas above 1; or use FULL_SHARD",
+        ),
+        ({"parallel": {"kind": "fsdp1", "shards": 2, "replicas": 2}}, "needs parallel.sharding_strategy=HYBRID_SHARD"),
+        (
+            {"parallel": {"kind": "fsdp2", "shards": 2, "reshard_after_backward": False}},
+            "needs accumulation.micro_batches above 1",
+        ),
+        ({"parallel": {"kind": "fsdp2", "shards": 4, "reshard_after_forward": 3}}, "must divide parallel.shards=4"),
         (
             {
                 "model": {"activation_checkpointing": {"kind": "operators", "save": ["_c10d_functional.all_reduce"]}},

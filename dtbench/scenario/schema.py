@@ -169,7 +169,7 @@ class Ddp(Cut):
     comm_hook: CommHook | None = None
     """What is done to each bucket in place of a plain all-reduce (``register_comm_hook``)."""
     delay_all_reduce: tuple[str, ...] = ()
-    """FQN prefixes of parameters that leave the buckets and are reduced all at once, when the first parameter's
+    """FQNs of parameters, or of modules, that leave the buckets and are reduced all at once, when the first parameter's
     gradient is ready (``delay_all_reduce_named_params``)."""
     optimizer_in_backward: bool = False
     """Update each bucket's parameters as soon as it is reduced (``_register_fused_optim``)."""

@@ -5,7 +5,7 @@ from math import prod
 from typing import Final, assert_never
 
 from dtbench.scenario.schema import Bf16Compress, Ddp, Fp16Compress, PlainAllReduce, PowerSgd, Scenario
-from dtbench.traffic.parameters import Parameter
+from dtbench.traffic.parameters import Parameter, is_under
 from dtbench.traffic.planned import DTYPE_BYTES, PlannedTraffic, count_syncs, reduce_gradients
 from dtbench.units import MIB
 from dtbench.vocabulary import Axis, Operation
@@ -31,9 +31,7 @@ def _local_bytes(parameter: Parameter, scenario: Scenario) -> int:
 
 def _fill_buckets(scenario: Scenario, parallel: Ddp, parameters: tuple[Parameter, ...]) -> list[list[Parameter]]:
     """Close a bucket as soon as it holds at least its cap (``compute_bucket_assignment_by_size``)."""
-    kept = [
-        item for item in parameters if not any(item.name.startswith(prefix) for prefix in parallel.delay_all_reduce)
-    ]
+    kept = [item for item in parameters if not is_under(item.name, parallel.delay_all_reduce)]
     keeps_definition_order = parallel.find_unused_parameters and not parallel.static_graph
     caps = _bucket_caps(parallel)
     buckets: list[list[Parameter]] = [[]]
@@ -61,7 +59,7 @@ def ddp_traffic(scenario: Scenario, parallel: Ddp, parameters: tuple[Parameter, 
     for bucket in _fill_buckets(scenario, parallel, parameters):
         sizes = _hooked_bytes(bucket, scenario, parallel)
         yield reduce_gradients(Axis.REPLICATE, Operation.ALL_REDUCE, syncs * len(sizes), syncs * sum(sizes))
-    delayed = [item for item in parameters if item.name.startswith(parallel.delay_all_reduce or ("\0",))]
+    delayed = [item for item in parameters if is_under(item.name, parallel.delay_all_reduce)]
     if delayed:  # torch makes their buffer in float32
         numel = sum(prod(item.local_shape(parallel.tensor)) for item in delayed)
         yield reduce_gradients(Axis.REPLICATE, Operation.ALL_REDUCE, 1, DTYPE_BYTES["float32"] * numel)

@@ -1,5 +1,6 @@
 """The parameters of a model as far as a plan needs them: names, shapes, FSDP units, and how they are cut."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 from typing import assert_never
@@ -32,6 +33,11 @@ class Parameter:
     def local_shape(self, tensor: int) -> tuple[int, ...]:
         """Shape on one rank of the tensor axis; plans refuse sizes that do not divide."""
         return tuple(size // tensor if dim == self.tensor_dim else size for dim, size in enumerate(self.shape))
+
+
+def is_under(fqn: str, modules: Iterable[str]) -> bool:
+    """Tell whether a parameter is one of these or inside one: ``layers.1`` holds ``layers.1.w``, not ``layers.10.w``."""
+    return any(fqn == name or fqn.startswith(f"{name}.") for name in modules)
 
 
 def known_parameters(model: Model) -> tuple[Parameter, ...] | None:

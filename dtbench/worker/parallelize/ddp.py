@@ -37,6 +37,7 @@ from dtbench.scenario.schema import (
 )
 from dtbench.store.records import OverlapPossible, Receipt, Traffic
 from dtbench.traffic.ddp import DDP_DEFAULT_CAP_BYTES
+from dtbench.traffic.parameters import is_under
 from dtbench.units import MIB
 from dtbench.vocabulary import Axis, DeviceKind, Purpose
 from dtbench.worker.dtypes import dtype_name, to_dtype
@@ -166,7 +167,7 @@ def wrap_ddp(built: BuiltModel, mesh: DeviceMesh, scenario: Scenario, plan: Plan
         LocalParameter(plain_fqn(name), parameter, getattr(parameter, "_st_info", None))
         for name, parameter in ((name, module.get_parameter(name)) for name in fqns)
     )
-    delayed = tuple(item for item in parameters if item.fqn.startswith(parallel.delay_all_reduce or ("\0",)))
+    delayed = tuple(item for item in parameters if is_under(item.fqn, parallel.delay_all_reduce))
     knobs = _constructor_knobs(parallel)
     if delayed:
         knobs["delay_all_reduce_named_params"] = [(item.fqn, item.parameter) for item in delayed]
