@@ -124,10 +124,11 @@ def _build(scenario: Scenario, device: torch.device, folders: Sequence[str]) -> 
 def make_train_step(scenario: Scenario, parallel: Parallelized, built: BuiltModel, recorder: Recorder) -> TrainStep:
     """Put optimizer, autocast and clipping around a model, parallel or not."""
     autocast = scenario.precision.autocast
+    needs_optimizer = parallel.inner_optimizer is None
     return TrainStep(
         parallel=parallel,
         built=built,
-        optimizer=None if parallel.updates_in_backward else make_optimizer(scenario.optimizer, parallel.parameters),
+        optimizer=make_optimizer(scenario.optimizer, parallel.parameters) if needs_optimizer else None,
         recorder=recorder,
         autocast=None if autocast is None else getattr(torch, autocast),
         clip_norm=scenario.gradient_clip_norm,

@@ -126,17 +126,29 @@ def read_training_receipts(step: TrainStep, scenario: Scenario) -> tuple[Receipt
 
 
 def _optimizer_receipts(step: TrainStep, asked: Optimizer) -> Iterator[Receipt]:
-    """Compare with the live optimizer; one that DDP runs inside backward takes torch's functional form."""
+    """Compare with the live optimizer; inside DDP's backward it is torch's functional one."""
     names = [name for name in type(asked).model_fields if name != "kind"]
     if step.optimizer is None:
-        for name in ("kind", *names):
-            receipt = compare(f"optimizer.{name}", getattr(asked, name), getattr(asked, name))
-            yield receipt.model_copy(update={"note": "handed to DDP, which updates inside backward"})
+        inner = step.parallel.inner_optimizer
+        kind = type(inner).__name__.lower().removeprefix("_functional")
+        yield compare("optimizer.kind", asked.kind, kind, note="inside DDP's backward")
+        for name in names:
+            yield _functional_receipt(name, getattr(asked, name), inner)
         return
     group = step.optimizer.param_groups[0]
     yield compare("optimizer.kind", asked.kind, type(step.optimizer).__name__.lower())
     for name in names:
         yield compare(f"optimizer.{name}", getattr(asked, name), group.get(name))
+
+
+def _functional_receipt(name: str, asked: object, inner: Any) -> Receipt:
+    """Compare with a functional optimizer, which spells betas apart and decides nothing by device."""
+    settings = inner.defaults
+    if name == "betas":
+        return compare("optimizer.betas", asked, (settings["beta1"], settings["beta2"]))
+    got = settings.get(name, getattr(inner, name, None))
+    expected = False if asked is None else None  # foreach, fused
+    return compare(f"optimizer.{name}", asked, got, expected=expected)
 
 
 def _accumulation_receipts(step: TrainStep, scenario: Scenario) -> Iterator[Receipt]:

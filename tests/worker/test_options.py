@@ -48,7 +48,7 @@ def receipts(built: BuiltModel) -> dict[str, Receipt]:
 OPTIONS: dict[str, dict[str, Any]] = {
     "full": {"activation_checkpointing": {"kind": "full"}},
     "selective": {"activation_checkpointing": {"kind": "selective", "every": 2}},
-    "operators": {"activation_checkpointing": {"kind": "operators", "save": ["aten.addmm", "aten.mm.default"]}},
+    "operators": {"activation_checkpointing": {"kind": "operators", "save": ["aten.addmm", "aten.addmm.default"]}},
     "compiled blocks": {"compile": {"backend": "eager", "fullgraph": True}},
     "compiled model": {"compile": {"what": "model", "backend": "aot_eager"}},
     "both": {"compile": {"backend": "aot_eager"}, "activation_checkpointing": {"kind": "full"}},
@@ -81,6 +81,27 @@ def test_recomputation_that_did_not_happen_disagrees(scenario: Make) -> None:
         built.module.layers[index] = block._checkpoint_wrapped_module
     train(built)
     assert receipts(built)["activation_checkpointing.kind"].outcome is ReceiptOutcome.DISAGREES
+
+
+def test_an_operator_that_no_block_runs_is_said_to_have_no_effect(scenario: Make) -> None:
+    built = build(scenario, activation_checkpointing={"kind": "operators", "save": ["aten.addmm", "aten.bmm"]})
+    receipt = receipts(built)["activation_checkpointing.save"]
+    assert receipt.outcome is ReceiptOutcome.DISAGREES, "nothing has run"
+    train(built)
+    receipt = receipts(built)["activation_checkpointing.save"]
+    assert (receipt.outcome, receipt.note) == (ReceiptOutcome.NO_EFFECT, "no block runs aten.bmm")
+
+
+@pytest.mark.parametrize(("field", "other"), [("dynamic", True), ("fullgraph", True)])
+def test_how_a_model_was_compiled_is_read_from_its_context(scenario: Make, field: str, other: object) -> None:
+    built = build(scenario, compile={"backend": "eager"})
+    train(built)
+    assert built.options is not None
+    asked = built.options.asked
+    assert asked.compile is not None
+    other_wish = asked.model_copy(update={"compile": asked.compile.model_copy(update={field: other})})
+    built.options.asked = other_wish
+    assert receipts(built)[f"compile.{field}"].outcome is ReceiptOutcome.DISAGREES
 
 
 def test_selective_wraps_every_so_manyth_block_from_the_first(scenario: Make) -> None:

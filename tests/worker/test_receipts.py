@@ -264,6 +264,19 @@ def test_every_knob_of_the_schema_has_a_receipt() -> None:
     assert {knob for knob in ASKED if knob not in wanted} == {"fsdp1 accumulation.sync", "fsdp2 accumulation.sync"}
 
 
+@pytest.mark.parametrize(("field", "other"), [("lr", 0.5), ("betas", [0.5, 0.6]), ("weight_decay", 0.3)])
+def test_an_optimizer_inside_backward_is_read_back_too(
+    scenario: Callable[..., Scenario], lone_group: None, field: str, other: Any
+) -> None:
+    strategy = _set("ddp", optimizer_in_backward=True)[1]
+    built = scenario(**strategy)
+    asked = scenario(**strategy, optimizer={"kind": "adamw", field: other})
+    receipts = read_receipts(built, asked)
+    assert receipts[f"optimizer.{field}"].outcome is ReceiptOutcome.DISAGREES
+    agreeing = [name for name, receipt in receipts.items() if receipt.outcome is ReceiptOutcome.AGREES]
+    assert {"optimizer.kind", "optimizer.eps", "optimizer.foreach", "parallel.optimizer_in_backward"} <= set(agreeing)
+
+
 def test_prefetch_without_async_unshard_is_said_to_have_no_effect_on_gloo(
     scenario: Callable[..., Scenario], lone_group: None
 ) -> None:

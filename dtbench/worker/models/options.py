@@ -26,7 +26,7 @@ from dtbench.scenario.model import (
     OperatorCheckpointing,
     SelectiveCheckpointing,
 )
-from dtbench.store.records import Compilation, Receipt
+from dtbench.store.records import Compilation, Receipt, ReceiptOutcome
 from dtbench.units import NS_PER_S
 from dtbench.worker.receipts import compare
 
@@ -37,12 +37,14 @@ class BlockOptions:
 
     Attributes:
         recomputed: one entry once a checkpointed block was seen to run forward inside backward.
+        saved: operators whose results checkpointing was seen to keep.
     """
 
     asked: ModelOptions
     module: nn.Module
     blocks: tuple[str, ...]
     recomputed: list[None] = field(default_factory=list)
+    saved: set[object] = field(default_factory=set)
 
     def apply(self) -> None:
         """Wrap the checkpointed blocks, then compile, both in place.
@@ -69,7 +71,7 @@ class BlockOptions:
     def _checkpoint(self, fqn: str, checkpointing: ActivationCheckpointing) -> None:
         parent, _, name = fqn.rpartition(".")
         block = self.module.get_submodule(fqn)
-        setattr(self.module.get_submodule(parent), name, checkpoint_wrapper(block, **_context_of(checkpointing)))
+        setattr(self.module.get_submodule(parent), name, checkpoint_wrapper(block, **self._context_of(checkpointing)))
         if self.asked.compile is None:  # a hook would end up in the compiled graph
             self._watch(block)
 
@@ -103,10 +105,32 @@ class BlockOptions:
                 got_every = numbers[1] - numbers[0] if len(numbers) > 1 else every
                 yield compare("model.activation_checkpointing.every", every, got_every)
             case OperatorCheckpointing(save=save):
-                receipt = compare("model.activation_checkpointing.save", save, save)
-                yield receipt.model_copy(update={"note": "resolved to operators of torch and handed to its policy"})
+                yield self._saved_receipt(save)
             case FullCheckpointing():
                 return
+
+    def _context_of(self, checkpointing: ActivationCheckpointing) -> dict[str, Callable[[], Any]]:
+        """Give what ``checkpoint`` is told to save; nothing for kinds that recompute whole blocks."""
+        if not isinstance(checkpointing, OperatorCheckpointing):
+            return {}
+        wanted = frozenset(overload for name in checkpointing.save for overload in _find_operators(name))
+
+        def choose(_context: object, operator: object, *_args: object, **_kwargs: object) -> CheckpointPolicy:
+            if operator not in wanted:
+                return CheckpointPolicy.PREFER_RECOMPUTE
+            self.saved.add(operator)
+            return CheckpointPolicy.MUST_SAVE
+
+        return {"context_fn": partial(create_selective_checkpoint_contexts, choose)}
+
+    def _saved_receipt(self, save: tuple[str, ...]) -> Receipt:
+        """Compare with the operators that were really kept; one that no block runs has no effect."""
+        kept = tuple(name for name in save if self.saved & set(_find_operators(name)))
+        receipt = compare("model.activation_checkpointing.save", save, kept)
+        if kept == save or not kept:
+            return receipt
+        idle = ", ".join(name for name in save if name not in kept)
+        return receipt.model_copy(update={"outcome": ReceiptOutcome.NO_EFFECT, "note": f"no block runs {idle}"})
 
     def _is_checkpointed(self, fqn: str) -> bool:
         owner: Any = self.module
@@ -126,11 +150,17 @@ class BlockOptions:
         what = None if not compiled else "model" if "" in compiled else "blocks"
         yield compare("model.compile.what", asked.what, what if read_compilation().graphs else "no graph was compiled")
         yield compare("model.compile.backend", asked.backend, _backend_used())
-        breaks = read_compilation().graph_breaks
-        got = breaks == 0 if asked.fullgraph else asked.fullgraph
-        yield compare("model.compile.fullgraph", asked.fullgraph, got, note=f"{breaks} graph breaks")
-        handed = compare("model.compile.dynamic", asked.dynamic, asked.dynamic)
-        yield handed.model_copy(update={"note": "handed to torch.compile, which does not show it"})
+        context = _compile_context(self.module.get_submodule(compiled[0])) if compiled else None
+        breaks = f"{read_compilation().graph_breaks} graph breaks"
+        yield compare("model.compile.fullgraph", asked.fullgraph, getattr(context, "fullgraph", None), note=breaks)
+        yield compare("model.compile.dynamic", asked.dynamic, getattr(context, "_dynamic", "no context"))
+
+
+def _compile_context(module: nn.Module) -> object | None:
+    """Give the context that ``torch.compile`` put around a module's call, which keeps how it was asked to compile."""
+    call: Any = module._compiled_call_impl
+    cells = dict(zip(call.__code__.co_freevars, call.__closure__ or (), strict=True))
+    return cells["self"].cell_contents if "self" in cells else None
 
 
 def read_compilation() -> Compilation:
@@ -163,18 +193,6 @@ def _require_compiler(compiling: Compile, module: nn.Module) -> None:
             "model.compile.backend=inductor needs a C++ compiler on the CPU, and there is no g++ or clang++ here; "
             "install one, or use backend aot_eager"
         )
-
-
-def _context_of(checkpointing: ActivationCheckpointing) -> dict[str, Callable[[], Any]]:
-    """Give what ``checkpoint`` is told to save; nothing for kinds that recompute whole blocks."""
-    if not isinstance(checkpointing, OperatorCheckpointing):
-        return {}
-    saved = frozenset(overload for name in checkpointing.save for overload in _find_operators(name))
-
-    def choose(_context: object, operator: object, *_args: object, **_kwargs: object) -> CheckpointPolicy:
-        return CheckpointPolicy.MUST_SAVE if operator in saved else CheckpointPolicy.PREFER_RECOMPUTE
-
-    return {"context_fn": partial(create_selective_checkpoint_contexts, choose)}
 
 
 def _find_operators(name: str) -> Iterator[object]:

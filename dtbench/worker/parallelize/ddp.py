@@ -18,6 +18,7 @@ import torch.distributed as dist
 import torch.nn.parallel.distributed as torch_ddp
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.distributed.algorithms.ddp_comm_hooks.optimizer_overlap_hooks import _OptimizerHookState
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel.ddp import _pre_dp_module_transform
@@ -139,6 +140,15 @@ class WrappedDdp:
         norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
         torch.nn.utils.clip_grads_with_norm_(self.local_parameters, max_norm, norm)
         return norm
+
+    @property
+    def inner_optimizer(self) -> Any:
+        """The functional optimizer inside DDP's hook, if ``_register_fused_optim`` put one there."""
+        for hook, _ in self.model._comm_hooks:
+            for cell in getattr(hook, "__closure__", None) or ():
+                if isinstance(cell.cell_contents, _OptimizerHookState):
+                    return cell.cell_contents.functional_optimizer
+        return None
 
     def hold_back(self) -> AbstractContextManager[Any]:
         """Give the context in which gradients are kept local."""

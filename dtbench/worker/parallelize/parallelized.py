@@ -58,7 +58,7 @@ class Parallelized:
         groups: mesh axis of each process group that the strategy made beside the mesh's own, by torch's name.
         units: FQNs of the FSDP units, the root as ``""``; empty for DDP.
         bucket_bytes: DDP's current bucket sizes in order of issue; empty for others.
-        updates_in_backward: DDP updates the parameters itself; no optimizer is needed.
+        inner_optimizer: torch's functional optimizer, where DDP updates inside backward; None: the step needs one.
         read_receipts: ask torch what became of every knob of a section; call it after MEASURED steps.
         read_overlap: say for each purpose whether it can run beside compute here, given a step's traffic as issued
             (empty on NCCL).
@@ -75,7 +75,7 @@ class Parallelized:
     groups: Mapping[str, Axis] = field(default_factory=dict)
     units: tuple[str, ...] = ()
     bucket_bytes: Callable[[], tuple[int, ...]] = tuple
-    updates_in_backward: bool = False
+    inner_optimizer: Any = None
     read_receipts: Callable[[Parallel], tuple[Receipt, ...]] = _no_receipts
     read_overlap: Callable[[tuple[Traffic, ...]], tuple[OverlapPossible, ...]] = _no_overlap
 

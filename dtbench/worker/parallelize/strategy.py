@@ -39,7 +39,6 @@ def parallelize(built: BuiltModel, mesh: DeviceMesh, scenario: Scenario, plan: P
 
 
 def _parallelize_ddp(built: BuiltModel, mesh: DeviceMesh, scenario: Scenario, plan: Plan) -> Parallelized:
-    parallel = narrow(scenario.parallel, Ddp)
     wrapped = wrap_ddp(built, mesh, scenario, plan)
     buckets = BucketLog(wrapped.model)
     return Parallelized(
@@ -52,7 +51,7 @@ def _parallelize_ddp(built: BuiltModel, mesh: DeviceMesh, scenario: Scenario, pl
         loss_context=_loss_context(scenario),
         finish_backward=wrapped.model.wait_for_delayed,
         bucket_bytes=buckets.read,
-        updates_in_backward=parallel.optimizer_in_backward,
+        inner_optimizer=wrapped.inner_optimizer,
         read_receipts=lambda asked: read_ddp_receipts(wrapped, narrow(asked, Ddp)),
         read_overlap=lambda traffic: read_ddp_overlap(buckets.read(), traffic),
     )
