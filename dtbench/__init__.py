@@ -9,8 +9,9 @@ from contextlib import AbstractContextManager
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from dtbench.training_model import TrainingModel
+
 if TYPE_CHECKING:
-    from dtbench.training_model import TrainingModel
     from dtbench.worker.own_loop import OwnSteps
 
 __all__ = ["TrainingModel", "capture", "named_gloo"]
@@ -88,12 +89,3 @@ def named_gloo() -> str:
     from dtbench.worker.own_loop import name_gloo
 
     return name_gloo()
-
-
-def __getattr__(name: str) -> object:
-    """Load a public name when it is first asked for: ``import dtbench`` alone costs nothing."""
-    if name == "TrainingModel":
-        from dtbench.training_model import TrainingModel
-
-        return TrainingModel
-    raise AttributeError(f"module `dtbench` has no attribute `{name}`")
