@@ -142,6 +142,12 @@ class WrappedDdp:
         return norm
 
     @property
+    def localized(self) -> str | None:
+        """What ``_pre_dp_module_transform`` left: local parameters that remember their DTensor."""
+        count = sum(item.spec is not None for item in self.parameters)
+        return f"_pre_dp_module_transform: {count} local parts" if count else None
+
+    @property
     def inner_optimizer(self) -> Any:
         """The functional optimizer inside DDP's hook, if ``_register_fused_optim`` put one there."""
         for hook, _ in self.model._comm_hooks:
@@ -211,7 +217,7 @@ def _register_hook(model: DistributedDataParallel, parallel: Ddp, optimizer: Opt
     if parallel.optimizer_in_backward:
         settings = optimizer.model_dump(exclude={"kind"}, exclude_none=True)
         with warnings.catch_warnings():  # torch scripts its functional optimizers when they are imported
-            warnings.filterwarnings("ignore", message=".*torch.jit.*", category=DeprecationWarning)
+            warnings.filterwarnings("ignore", message=".*(torch.jit|TorchScript).*", category=DeprecationWarning)
             model._register_fused_optim(optimizer_class(optimizer), **settings)
     elif parallel.comm_hook is not None:
         model.register_comm_hook(*_make_hook(model, parallel.comm_hook))
@@ -267,7 +273,7 @@ def read_ddp_receipts(wrapped: WrappedDdp, parallel: Ddp) -> tuple[Receipt, ...]
     data = model._get_ddp_logging_data()
     return (
         compare("parallel.replicas", parallel.replicas, int(data["world_size"])),
-        *read_tensor_receipts(wrapped.tensor, parallel),
+        *read_tensor_receipts(wrapped.tensor, parallel, through=wrapped.localized),
         *_bucket_receipts(model, data, parallel),
         compare(
             "parallel.gradient_as_bucket_view", parallel.gradient_as_bucket_view, bool(data["gradient_as_bucket_view"])

@@ -50,6 +50,12 @@ class FlatModel:
         """FQNs of the units, root first as ``""``."""
         return tuple(name for name, _ in self._named_handles())
 
+    @property
+    def extension(self) -> str | None:
+        """The class that takes DTensors in and out of flat parameters, if FSDP1 found a tensor axis."""
+        extension = self.model._fsdp_extension
+        return None if extension is None else type(extension).__name__
+
     def _named_handles(self) -> Iterator[tuple[str, Any]]:
         for name, module in self.model.named_modules():
             if isinstance(module, FullyShardedDataParallel) and module._handle is not None:
@@ -151,7 +157,7 @@ def read_fsdp1_receipts(flat: FlatModel, parallel: Fsdp1, plan: Plan) -> tuple[R
     return (
         compare("parallel.shards", parallel.shards, model.process_group.size()),
         compare("parallel.replicas", parallel.replicas, model._inter_node_pg.size() if is_hybrid else 1),
-        *read_tensor_receipts(flat.tensor, parallel),
+        *read_tensor_receipts(flat.tensor, parallel, through=flat.extension),
         _strategy_receipt(model, parallel),
         compare("parallel.use_orig_params", parallel.use_orig_params, bool(model._use_orig_params)),
         *_prefetch_receipts(model, parallel, plan),

@@ -175,7 +175,7 @@ def read_fsdp2_receipts(sharded: ShardedModel, parallel: Fsdp2, plan: Plan) -> t
     return (
         compare("parallel.shards", parallel.shards, root.mesh_info.shard_mesh_size),
         compare("parallel.replicas", parallel.replicas, replicas),
-        *read_tensor_receipts(sharded.tensor, parallel),
+        *read_tensor_receipts(sharded.tensor, parallel, through="DTensor itself"),
         *_reshard_receipts(sharded, parallel),
         *_mixed_precision_receipts(parallel.mixed_precision, sharded.model._get_fsdp_state()._mp_policy),
         offload,

@@ -56,9 +56,17 @@ def _watch_output(module: nn.Module) -> list[tuple[object, ...]]:
     return seen
 
 
-def read_tensor_receipts(evidence: TensorEvidence, options: Cut) -> tuple[Receipt, ...]:
-    """Compare size and sequence parallelism of the tensor axis; loss parallelism shows in the step's output."""
-    tensor = compare("parallel.tensor", options.tensor, evidence.ranks)
+def read_tensor_receipts(evidence: TensorEvidence, options: Cut, *, through: str | None) -> tuple[Receipt, ...]:
+    """Compare size and sequence parallelism of the tensor axis; loss parallelism shows in the step's output.
+
+    Args:
+        evidence: what was seen of the axis.
+        options: as the scenario says it.
+        through: what torch put between DTensor and the strategy; None: nothing was found that should be there.
+    """
+    ranks = evidence.ranks if options.tensor == 1 or through is not None else None
+    note = f"through {through}" if options.tensor > 1 and through else ""
+    tensor = compare("parallel.tensor", options.tensor, ranks, note=note)
     if evidence.activations is None:
         handed = compare("parallel.sequence_parallel", options.sequence_parallel, options.sequence_parallel)
         return tensor, handed.model_copy(update={"note": "not watched inside compiled graphs; the traffic shows it"})
