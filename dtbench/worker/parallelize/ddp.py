@@ -46,7 +46,7 @@ from dtbench.worker.models.built import BuiltModel
 from dtbench.worker.optimizer import optimizer_class
 from dtbench.worker.parallelize.knobs import require_arguments
 from dtbench.worker.parallelize.parallelized import Sync, clip_gradients, plain_fqn
-from dtbench.worker.parallelize.tensor import TensorEvidence, cut_model, read_tensor_receipts
+from dtbench.worker.parallelize.tensor import TensorEvidence, cut_model, read_inline_overlap, read_tensor_receipts
 from dtbench.worker.receipts import compare, without_effect
 
 _PASSED_ON = (
@@ -365,17 +365,23 @@ def _mixed_precision_receipts(model: DistributedDataParallel, asked: DdpMixedPre
         yield compare(f"parallel.mixed_precision.{name}", getattr(asked, name), got)
 
 
-def read_ddp_overlap(bucket_bytes: tuple[int, ...], traffic: tuple[Traffic, ...]) -> tuple[OverlapPossible, ...]:
-    """Say that buckets overlap backward, unless they are issued blocking or there is only one, ready at its end."""
+def read_ddp_overlap(
+    parallel: Ddp, bucket_bytes: tuple[int, ...], traffic: tuple[Traffic, ...]
+) -> tuple[OverlapPossible, ...]:
+    """Say that buckets overlap backward, unless they are issued blocking or none is ready before its end.
+
+    Over a tensor axis every gradient passes through a ``from_local`` node that was made before forward, so autograd
+    comes to it last (seen on gloo: 72 % of DDP's all-reduces hidden, 6 % with a tensor axis).
+    """
     reduces = [item for item in traffic if item.purpose is Purpose.GRAD_REDUCE]
+    possible, reason = False, ""
     if any(item.count_async < item.count for item in reduces):
-        return (
-            OverlapPossible(purpose=Purpose.GRAD_REDUCE, possible=False, reason="all-reduces are issued synchronously"),
-        )
-    several = len(bucket_bytes) > 1
-    reason = (
-        f"{len(bucket_bytes)} buckets, each all-reduced while backward goes on"
-        if several
-        else "one bucket: ready when backward is over"
-    )
-    return (OverlapPossible(purpose=Purpose.GRAD_REDUCE, possible=several, reason=reason),)
+        reason = "all-reduces are issued synchronously"
+    elif parallel.tensor > 1:
+        reason = "over a tensor axis gradients are ready only when backward is over"
+    elif len(bucket_bytes) == 1:
+        reason = "one bucket: ready when backward is over"
+    else:
+        possible, reason = True, f"{len(bucket_bytes)} buckets, each all-reduced while backward goes on"
+    gradients = OverlapPossible(purpose=Purpose.GRAD_REDUCE, possible=possible, reason=reason)
+    return (gradients, *read_inline_overlap(parallel))

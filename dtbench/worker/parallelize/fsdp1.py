@@ -33,7 +33,7 @@ from dtbench.vocabulary import Axis, DeviceKind, Purpose
 from dtbench.worker.dtypes import dtype_name, to_dtype
 from dtbench.worker.models.built import BuiltModel
 from dtbench.worker.parallelize.parallelized import Sync, plain_fqn
-from dtbench.worker.parallelize.tensor import TensorEvidence, cut_model, read_tensor_receipts
+from dtbench.worker.parallelize.tensor import TensorEvidence, cut_model, read_inline_overlap, read_tensor_receipts
 from dtbench.worker.receipts import compare, without_effect
 
 
@@ -214,9 +214,4 @@ def read_fsdp1_overlap(parallel: Fsdp1, plan: Plan, traffic: tuple[Traffic, ...]
         is_async = bool(issued) and all(item.count_async == item.count for item in issued)
         reason = "async_op=True" if is_async else "gloo issues FSDP1's collectives synchronously"
         notes.append(OverlapPossible(purpose=purpose, possible=is_async, reason=reason))
-    if parallel.tensor > 1:
-        reason = "the next operator consumes its result at once"
-        notes.append(OverlapPossible(purpose=Purpose.TENSOR, possible=False, reason=reason))
-    reason = "gradient clipping needs the norm before it can go on"
-    notes.append(OverlapPossible(purpose=Purpose.OTHER, possible=False, reason=reason))
-    return tuple(notes)
+    return (*notes, *read_inline_overlap(parallel))

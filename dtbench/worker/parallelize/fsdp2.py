@@ -22,7 +22,7 @@ from dtbench.worker.dtypes import dtype_name, to_dtype
 from dtbench.worker.models.built import BuiltModel
 from dtbench.worker.parallelize.knobs import require_methods
 from dtbench.worker.parallelize.parallelized import Sync, whole_gradients
-from dtbench.worker.parallelize.tensor import TensorEvidence, cut_model, read_tensor_receipts
+from dtbench.worker.parallelize.tensor import TensorEvidence, cut_model, read_inline_overlap, read_tensor_receipts
 from dtbench.worker.receipts import compare, without_effect
 
 
@@ -277,12 +277,7 @@ def read_fsdp2_overlap(parallel: Fsdp2, plan: Plan, traffic: tuple[Traffic, ...]
     notes = []
     if parallel.shards > 1:
         notes += [_unshard_overlap(parallel, plan, traffic), _reduce_overlap(parallel, plan, traffic)]
-    if parallel.tensor > 1:
-        reason = "the next operator consumes its result at once"
-        notes.append(OverlapPossible(purpose=Purpose.TENSOR, possible=False, reason=reason))
-    reason = "gradient clipping needs the norm before it can go on"
-    notes.append(OverlapPossible(purpose=Purpose.OTHER, possible=False, reason=reason))
-    return tuple(notes)
+    return (*notes, *read_inline_overlap(parallel))
 
 
 def _unshard_overlap(parallel: Fsdp2, plan: Plan, traffic: tuple[Traffic, ...]) -> OverlapPossible:

@@ -39,6 +39,7 @@ def parallelize(built: BuiltModel, mesh: DeviceMesh, scenario: Scenario, plan: P
 
 
 def _parallelize_ddp(built: BuiltModel, mesh: DeviceMesh, scenario: Scenario, plan: Plan) -> Parallelized:
+    parallel = narrow(scenario.parallel, Ddp)
     wrapped = wrap_ddp(built, mesh, scenario, plan)
     buckets = BucketLog(wrapped.model)
     return Parallelized(
@@ -53,7 +54,7 @@ def _parallelize_ddp(built: BuiltModel, mesh: DeviceMesh, scenario: Scenario, pl
         bucket_bytes=buckets.read,
         inner_optimizer=wrapped.inner_optimizer,
         read_receipts=lambda asked: read_ddp_receipts(wrapped, narrow(asked, Ddp)),
-        read_overlap=lambda traffic: read_ddp_overlap(buckets.read(), traffic),
+        read_overlap=lambda traffic: read_ddp_overlap(parallel, buckets.read(), traffic),
     )
 
 

@@ -9,8 +9,8 @@ from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.parallel import parallelize_module
 
 from dtbench.scenario.schema import Cut
-from dtbench.store.records import Receipt
-from dtbench.vocabulary import Axis
+from dtbench.store.records import OverlapPossible, Receipt
+from dtbench.vocabulary import Axis, Purpose
 from dtbench.worker.models.built import BuiltModel, TensorOptions
 from dtbench.worker.receipts import compare
 
@@ -72,3 +72,13 @@ def read_tensor_receipts(evidence: TensorEvidence, options: Cut, *, through: str
         return tensor, handed.model_copy(update={"note": "not watched inside compiled graphs; the traffic shows it"})
     sequence = any(isinstance(placement, Shard) for placements in evidence.activations for placement in placements)
     return tensor, compare("parallel.sequence_parallel", options.sequence_parallel, sequence)
+
+
+def read_inline_overlap(options: Cut) -> tuple[OverlapPossible, ...]:
+    """Say why what the tensor axis and clipping communicate cannot be hidden, whatever the strategy."""
+    clips = "gradient clipping needs the norm before it can go on"
+    notes = [OverlapPossible(purpose=Purpose.OTHER, possible=False, reason=clips)]
+    if options.tensor > 1:
+        consumed = "the next operator consumes its result at once"
+        notes.insert(0, OverlapPossible(purpose=Purpose.TENSOR, possible=False, reason=consumed))
+    return tuple(notes)
