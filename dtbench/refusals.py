@@ -168,6 +168,20 @@ REFUSALS: tuple[Refusal, ...] = (
         {"accumulation.micro_batches": "1"},
     ),
     Refusal(
+        "ddp delayed all-reduce below float32",
+        EVERYWHERE,
+        lambda s: bool((parallel := _ddp(s)) and parallel.delay_all_reduce and s.precision.dtype != "float32"),
+        "DDP's delayed all-reduce makes its buffer in float32, which gradients of another dtype cannot be views of",
+        {"parallel.delay_all_reduce": "[]"},
+    ),
+    Refusal(
+        "ddp delayed all-reduce with an optimizer in backward",
+        EVERYWHERE,
+        lambda s: bool((parallel := _ddp(s)) and parallel.delay_all_reduce and parallel.optimizer_in_backward),
+        "optimizer_in_backward updates what a bucket holds, so parameters of delay_all_reduce are never updated",
+        {"parallel.optimizer_in_backward": "false"},
+    ),
+    Refusal(
         "ddp optimizer in backward over tensor parallelism",
         EVERYWHERE,
         lambda s: bool((parallel := _ddp(s)) and parallel.optimizer_in_backward and parallel.tensor > 1),

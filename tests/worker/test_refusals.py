@@ -42,6 +42,13 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         **_ddp(delay_all_reduce=["layers.1"]),
         "accumulation": {"micro_batches": 2},
     },
+    "ddp delayed all-reduce below float32": {
+        **_ddp(delay_all_reduce=["layers.1"]),
+        "precision": {"dtype": "bfloat16"},
+    },
+    "ddp delayed all-reduce with an optimizer in backward": _ddp(
+        delay_all_reduce=["layers.1"], optimizer_in_backward=True
+    ),
     "ddp optimizer in backward over tensor parallelism": _ddp(tensor=2, optimizer_in_backward=True),
     "ddp optimizer in backward reduces every micro-batch": {
         **_ddp(optimizer_in_backward=True),

@@ -97,7 +97,14 @@ CASES |= {
     "ddp, float16 on the wire": _ddp(comm_hook={"kind": "fp16_compress"}),
     "ddp, the plain hook": _ddp(comm_hook={"kind": "allreduce"}),
     "ddp, powersgd": _ddp(comm_hook={"kind": "powersgd", "matrix_approximation_rank": 4}),
+    "ddp, powersgd compresses vectors too": _ddp(
+        comm_hook={"kind": "powersgd", "matrix_approximation_rank": 64, "min_compression_rate": 0.01}
+    ),
     "ddp, delayed": _ddp(delay_all_reduce=["layers.1", "norm"]),
+    "ddp, delayed and checkpointed": {
+        "model": {**MODEL, "activation_checkpointing": {"kind": "full"}},
+        **_ddp(delay_all_reduce=["layers.1", "norm"]),
+    },
     "ddp, optimizer in backward": {**_ddp(optimizer_in_backward=True), "gradient_clip_norm": None},
     "ddp, unused parameters skipped": _ddp(find_unused_parameters=True, skip_all_reduce_unused_params=True),
     "ddp, batched copy": _ddp(batched_grad_copy=True),

@@ -166,10 +166,11 @@ def wrap_ddp(built: BuiltModel, mesh: DeviceMesh, scenario: Scenario, plan: Plan
         LocalParameter(plain_fqn(name), parameter, getattr(parameter, "_st_info", None))
         for name, parameter in ((name, module.get_parameter(name)) for name in fqns)
     )
-    delayed = tuple(item for item in parameters if item.fqn.startswith(parallel.delay_all_reduce or ("\0",)))
+    prefixes = parallel.delay_all_reduce or ("\0",)
+    delayed = [(name, item) for name, item in zip(fqns, parameters, strict=True) if item.fqn.startswith(prefixes)]
     knobs = _constructor_knobs(parallel)
-    if delayed:
-        knobs["delay_all_reduce_named_params"] = [(item.fqn, item.parameter) for item in delayed]
+    if delayed:  # by their names as wrapped: torch keeps in the buckets what it does not find
+        knobs["delay_all_reduce_named_params"] = [(name, item.parameter) for name, item in delayed]
         knobs["param_to_hook_all_reduce"] = parameters[0].parameter
     if plan.device is DeviceKind.CUDA:
         knobs["device_ids"] = [parameters[0].parameter.device.index]
@@ -178,7 +179,7 @@ def wrap_ddp(built: BuiltModel, mesh: DeviceMesh, scenario: Scenario, plan: Plan
         warnings.filterwarnings("ignore", message=".*broadcast_buffers.*", category=FutureWarning)
         wrapped = WaitedDdp(module, process_group=mesh.get_group(Axis.REPLICATE.value), **knobs)
     _register_hook(wrapped, parallel, scenario.optimizer)
-    return WrappedDdp(wrapped, parameters, evidence, len(syncs), tuple(item.fqn for item in delayed))
+    return WrappedDdp(wrapped, parameters, evidence, len(syncs), tuple(item.fqn for _, item in delayed))
 
 
 def _constructor_knobs(parallel: Ddp) -> dict[str, Any]:
