@@ -98,6 +98,13 @@ REFUSALS: tuple[Refusal, ...] = (
         {"gradient_clip_norm": "null"},
     ),
     Refusal(
+        "fsdp1 original parameters accumulate over tensor parallelism",
+        EVERYWHERE,
+        lambda s: bool((p := _fsdp1(s)) and p.tensor > 1 and p.use_orig_params and _holds_back(s)),
+        "FSDP1 with parallel.use_orig_params over a tensor axis loses its parameters' storage under no_sync",
+        {"parallel.use_orig_params": "false"},
+    ),
+    Refusal(
         "fsdp1 hybrid over one shard",
         EVERYWHERE,
         lambda s: bool((parallel := _fsdp1(s)) and "HYBRID" in parallel.sharding_strategy and parallel.shards == 1),

@@ -93,7 +93,7 @@ def _powersgd_elements(shapes: list[tuple[int, ...]], hook: PowerSgd) -> tuple[i
     ``min_compression_rate`` times smaller (``powerSGD_hook._should_compress``).
     """
     whole = left = right = 0
-    for rows, *rest in shapes:
+    for rows, *rest in (shape or (1,) for shape in shapes):
         columns, rank = prod(rest), min(rows, prod(rest), hook.matrix_approximation_rank)
         if (rows + columns) * rank * hook.min_compression_rate < rows * columns:
             left, right = left + rows * rank, right + columns * rank

@@ -28,6 +28,10 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         tensor=2, use_orig_params=True, sharding_strategy="NO_SHARD"
     ),
     "fsdp1 clips over tensor parallelism": {**_fsdp1(tensor=2), "gradient_clip_norm": 0.1},
+    "fsdp1 original parameters accumulate over tensor parallelism": {
+        **_fsdp1(tensor=2, use_orig_params=True),
+        "accumulation": {"micro_batches": 2},
+    },
     "fsdp1 hybrid over one shard": _fsdp1(shards=1, replicas=2, sharding_strategy="HYBRID_SHARD"),
     "fsdp1 offloads on cpu": _fsdp1(cpu_offload=True),
     "fsdp1 synchronizes module states on cpu": _fsdp1(sync_module_states=True),
