@@ -7,6 +7,8 @@ the alternative must train correctly. A row that torch has mended turns that tes
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from dtbench.scenario.model import Transformer
+from dtbench.scenario.presets import resolve_model
 from dtbench.scenario.schema import (
     AdamW,
     Bf16Compress,
@@ -81,7 +83,31 @@ def _powersgd_in_several_buckets(scenario: Scenario) -> bool:
     return len(ddp_bucket_bytes(scenario, parallel, parameters)) > 1
 
 
+def _compiles_cut_attention(scenario: Scenario) -> bool:
+    is_cut = scenario.parallel.tensor > 1 and isinstance(resolve_model(scenario.model), Transformer)
+    return is_cut and scenario.model.compile is not None
+
+
+def _compiles_flat_units(scenario: Scenario) -> bool:
+    compiling = scenario.model.compile
+    return _fsdp1(scenario) is not None and compiling is not None and compiling.what == "model"
+
+
 REFUSALS: tuple[Refusal, ...] = (
+    Refusal(
+        "compiled transformer over tensor parallelism",
+        EVERYWHERE,
+        _compiles_cut_attention,
+        "torch.compile of a transformer over a tensor axis raises on DTensors or gives wrong gradients",
+        {"model.compile": "null"},
+    ),
+    Refusal(
+        "fsdp1 in a compiled model",
+        EVERYWHERE,
+        _compiles_flat_units,
+        "torch.compile cannot trace the collectives of FSDP1's units inside one compiled model",
+        {"model.compile.what": "blocks"},
+    ),
     Refusal(
         "fsdp1 over tensor parallelism with original parameters that are not sharded",
         EVERYWHERE,

@@ -12,6 +12,7 @@ from dtbench.plan import Machine, make_plan
 from dtbench.refusals import REFUSALS, Refusal
 from dtbench.scenario.schema import Scenario
 
+MODEL = {"kind": "transformer", "layers": 2, "dim": 64, "heads": 4, "kv_heads": 2, "ffn_dim": 96, "vocab_size": 250}
 MACHINE = Machine(cpu_cores=2, cuda_devices=0)
 
 
@@ -23,7 +24,16 @@ def _fsdp1(**knobs: Any) -> dict[str, Any]:
     return {"parallel": {"kind": "fsdp1", "shards": 2, **knobs}}
 
 
+def _compiled(**settings: Any) -> dict[str, Any]:
+    return {"model": {**MODEL, "compile": {"backend": "aot_eager", **settings}}}
+
+
 EXAMPLES: dict[str, dict[str, Any]] = {
+    "compiled transformer over tensor parallelism": {
+        "parallel": {"kind": "fsdp2", "shards": 1, "tensor": 2},
+        **_compiled(),
+    },
+    "fsdp1 in a compiled model": {**_fsdp1(), **_compiled(what="model")},
     "fsdp1 over tensor parallelism with original parameters that are not sharded": _fsdp1(
         tensor=2, use_orig_params=True, sharding_strategy="NO_SHARD"
     ),
