@@ -105,6 +105,10 @@ CASES |= {
         "model": {**MODEL, "activation_checkpointing": {"kind": "full"}},
         **_ddp(delay_all_reduce=["layers.1", "norm"]),
     },
+    "ddp, checkpointed and compiled": {
+        "model": {**MODEL, "activation_checkpointing": {"kind": "full"}, "compile": {"backend": "aot_eager"}},
+        **_ddp(),
+    },
     "ddp, optimizer in backward": {**_ddp(optimizer_in_backward=True), "gradient_clip_norm": None},
     "ddp, unused parameters skipped": _ddp(find_unused_parameters=True, skip_all_reduce_unused_params=True),
     "ddp, batched copy": _ddp(batched_grad_copy=True),
