@@ -17,7 +17,7 @@ from dtbench.scenario.model import Custom, Mlp, Model, Transformer
 from dtbench.scenario.presets import resolve_model
 from dtbench.scenario.schema import AdamW, Ddp, Fsdp1, Fsdp2, Scenario, Sgd
 from dtbench.traffic.formula import plan_traffic
-from dtbench.traffic.parameters import Parameter, known_parameters, list_parameters
+from dtbench.traffic.parameters import known_parameters, list_parameters
 from dtbench.traffic.planned import DTYPE_BYTES, PlannedTraffic
 from dtbench.traffic.tensor import count_data_ranks
 from dtbench.units import NS_PER_S, format_bytes
@@ -114,7 +114,7 @@ def make_plan(scenario: Scenario, machine: Machine) -> Plan:
         parameters=None if parameters is None else sum(parameter.numel for parameter in parameters),
         flops_per_step=count_flops(scenario),
         tokens_per_step=data.global_batch * data.sequence_length,
-        traffic=_plan_traffic(scenario, ranks, parameters),
+        traffic=None if parameters is None else plan_traffic(scenario, parameters),
         notes=(*_find_notes(device, ranks, machine), *_note_compiled_ddp(scenario)),
     )
 
@@ -140,7 +140,8 @@ def plan_reference(scenario: Scenario, plan: Plan) -> tuple[Scenario, Plan]:
     }
     single = Scenario.model_validate_json(json.dumps(fields))
     cores = plan.threads_per_rank * plan.ranks  # memory is not asked again: the ranks themselves need more
-    return single, make_plan(single, Machine(cpu_cores=cores, cuda_devices=1 if plan.device is DeviceKind.CUDA else 0))
+    machine = Machine(cpu_cores=cores, cuda_devices=1 if plan.device is DeviceKind.CUDA else 0)
+    return single, make_plan(single, machine).model_copy(update={"traffic": ()})  # it wraps nothing
 
 
 def plan_mesh(scenario: Scenario) -> tuple[MeshAxis, ...]:
@@ -154,14 +155,6 @@ def plan_mesh(scenario: Scenario) -> tuple[MeshAxis, ...]:
     if parallel.tensor > 1:
         sizes.append((Axis.TENSOR, parallel.tensor))
     return tuple(MeshAxis(name=name, size=size) for name, size in sizes)
-
-
-def _plan_traffic(
-    scenario: Scenario, ranks: int, parameters: tuple[Parameter, ...] | None
-) -> tuple[PlannedTraffic, ...] | None:
-    if ranks == 1:
-        return ()
-    return None if parameters is None else plan_traffic(scenario, parameters)
 
 
 def count_flops(scenario: Scenario) -> int | None:

@@ -4,13 +4,16 @@ What torch itself gets wrong is in ``dtbench.refusals``.
 """
 
 from collections.abc import Iterator
-from typing import assert_never
+from typing import Final, assert_never
 
 from dtbench.scenario.model import Custom, Mlp, OperatorCheckpointing, Transformer
 from dtbench.scenario.presets import resolve_model
-from dtbench.scenario.schema import Cut, Ddp, Fsdp1, Fsdp2, Scenario
+from dtbench.scenario.schema import AdamW, Cut, Ddp, Fsdp1, Fsdp2, Scenario
 from dtbench.traffic.parameters import is_under, known_parameters
 from dtbench.traffic.tensor import count_data_ranks
+
+SMALLEST_FLOAT16: Final = 2**-24
+"""Above zero, subnormal (IEEE 754-2019, binary16)."""
 
 
 def find_problems(scenario: Scenario) -> Iterator[str]:
@@ -28,6 +31,11 @@ def find_problems(scenario: Scenario) -> Iterator[str]:
     optimizer = scenario.optimizer
     if optimizer.foreach and optimizer.fused:
         yield "optimizer.foreach and optimizer.fused exclude each other; set one of them"
+    if isinstance(optimizer, AdamW) and scenario.precision.dtype == "float16" and optimizer.eps < SMALLEST_FLOAT16:
+        yield (
+            f"optimizer.eps={optimizer.eps:g} is 0 in float16, and AdamW would divide by it; use optimizer.eps=1.0e-4, "
+            "or precision.dtype=bfloat16"
+        )
     yield from _check_strategy(scenario)
     yield from _check_tensor_parallel(scenario, scenario.parallel)
     yield from _check_saved_operators(scenario)

@@ -15,6 +15,7 @@ from dtbench.scenario.schema import (
     Ddp,
     DdpMixedPrecision,
     Fsdp1,
+    Fsdp2,
     PowerSgd,
     Scenario,
 )
@@ -91,14 +92,38 @@ def _compiles_with_small_buckets(scenario: Scenario) -> bool:
     return any(cap is not None and cap < 1 for cap in caps)
 
 
-def _compiles_cut_transformer(scenario: Scenario) -> bool:
-    compiling = scenario.model.compile
-    if compiling is None or compiling.backend == "eager" or scenario.model.activation_checkpointing is not None:
-        return False
-    return scenario.parallel.tensor > 1 and isinstance(resolve_model(scenario.model), Transformer)
+def _compiles_cut_attention(scenario: Scenario) -> bool:
+    is_cut = scenario.parallel.tensor > 1 and isinstance(resolve_model(scenario.model), Transformer)
+    return is_cut and scenario.model.compile is not None
+
+
+def _compiles_full_graph(scenario: Scenario) -> bool:
+    return scenario.model.compile is not None and scenario.model.compile.fullgraph
+
+
+def _compiles_whole_model(scenario: Scenario) -> bool:
+    return scenario.model.compile is not None and scenario.model.compile.what == "model"
+
+
+def _compiles_flat_units(scenario: Scenario) -> bool:
+    return _fsdp1(scenario) is not None and _compiles_whole_model(scenario)
 
 
 REFUSALS: tuple[Refusal, ...] = (
+    Refusal(
+        "compiled transformer over tensor parallelism",
+        EVERYWHERE,
+        _compiles_cut_attention,
+        "torch.compile of a transformer over a tensor axis raises on DTensors or gives wrong gradients",
+        {"model.compile": "null"},
+    ),
+    Refusal(
+        "fsdp1 in a compiled model",
+        EVERYWHERE,
+        _compiles_flat_units,
+        "torch.compile cannot trace the collectives of FSDP1's units inside one compiled model",
+        {"model.compile.what": "blocks"},
+    ),
     Refusal(
         "fsdp1 over tensor parallelism with original parameters that are not sharded",
         EVERYWHERE,
@@ -113,6 +138,13 @@ REFUSALS: tuple[Refusal, ...] = (
         lambda s: bool((parallel := _fsdp1(s)) and parallel.tensor > 1 and s.gradient_clip_norm is not None),
         "FSDP1's clip_grad_norm_ leaves the tensor axis out of the norm, so tensor-parallel ranks scale differently",
         {"gradient_clip_norm": "null"},
+    ),
+    Refusal(
+        "fsdp1 original parameters accumulate over tensor parallelism",
+        EVERYWHERE,
+        lambda s: bool((p := _fsdp1(s)) and p.tensor > 1 and p.use_orig_params and _holds_back(s)),
+        "FSDP1 with parallel.use_orig_params over a tensor axis loses its parameters' storage under no_sync",
+        {"parallel.use_orig_params": "false"},
     ),
     Refusal(
         "fsdp1 hybrid over one shard",
@@ -185,6 +217,20 @@ REFUSALS: tuple[Refusal, ...] = (
         {"accumulation.micro_batches": "1"},
     ),
     Refusal(
+        "ddp delayed all-reduce below float32",
+        EVERYWHERE,
+        lambda s: bool((parallel := _ddp(s)) and parallel.delay_all_reduce and s.precision.dtype != "float32"),
+        "DDP's delayed all-reduce makes its buffer in float32, which gradients of another dtype cannot be views of",
+        {"parallel.delay_all_reduce": "[]"},
+    ),
+    Refusal(
+        "ddp delayed all-reduce with an optimizer in backward",
+        EVERYWHERE,
+        lambda s: bool((parallel := _ddp(s)) and parallel.delay_all_reduce and parallel.optimizer_in_backward),
+        "optimizer_in_backward updates what a bucket holds, so parameters of delay_all_reduce are never updated",
+        {"parallel.optimizer_in_backward": "false"},
+    ),
+    Refusal(
         "ddp optimizer in backward over tensor parallelism",
         EVERYWHERE,
         lambda s: bool((parallel := _ddp(s)) and parallel.optimizer_in_backward and parallel.tensor > 1),
@@ -208,19 +254,17 @@ REFUSALS: tuple[Refusal, ...] = (
         {"parallel.bucket_cap_mb": "null"},
     ),
     Refusal(
-        "compiled and recomputed over tensor parallelism",
+        "fsdp2 in one full graph",
         EVERYWHERE,
-        lambda s: (
-            s.parallel.tensor > 1 and s.model.compile is not None and s.model.activation_checkpointing is not None
-        ),
-        "torch.compile and activation checkpointing together fail over a tensor axis: a saved DeviceMesh is no tensor",
-        {"model.compile": "null"},
+        lambda s: isinstance(s.parallel, Fsdp2) and _compiles_full_graph(s) and _compiles_whole_model(s),
+        "FSDP2's hooks break the graph of a compiled model, which fullgraph forbids",
+        {"model.compile.what": "blocks"},
     ),
     Refusal(
-        "compiled transformer over tensor parallelism",
+        "fsdp1 in full graphs",
         EVERYWHERE,
-        _compiles_cut_transformer,
-        "torch.compile of this transformer over a tensor axis gives wrong gradients with any backend but eager",
-        {"model.compile.backend": "eager"},
+        lambda s: bool((parallel := _fsdp1(s)) and not parallel.use_orig_params and _compiles_full_graph(s)),
+        "torch.compile breaks the graph of FSDP1's units without use_orig_params, which fullgraph forbids",
+        {"model.compile.fullgraph": "false"},
     ),
 )

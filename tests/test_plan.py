@@ -54,6 +54,7 @@ def test_a_cpu_plan_says_that_loopback_takes_cores(scenario: Make) -> None:
             "use tied_head=false or tensor=1",
         ),
         ({"optimizer": {"kind": "adamw", "foreach": True, "fused": True}}, "exclude each other"),
+        ({"precision": {"dtype": "float16"}}, "optimizer.eps=1e-08 is 0 in float16"),
         ({"accumulation": {"micro_batches": 3}}, "2 data-parallel ranks with 3 micro-batches each; 6 or 12 can"),
         (
             {"accumulation": {"micro_batches": 2, "sync": "reduce_scatter"}},

@@ -123,8 +123,8 @@ def _print_traffic(plans: "dict[str, Plan]") -> None:
         )
     if len(unknown) == len(plans):
         return
-    if not any(plan.traffic for plan in plans.values()):
-        print_line("Nothing has to cross a wire: every cell is a single rank.")
+    if all(plan.ranks == 1 for plan in plans.values()):
+        print_line("Nothing has to cross a wire: every cell is a single rank, its collectives have one member.")
         return
     print_table(
         [

@@ -91,10 +91,9 @@ def _powersgd_elements(shapes: list[tuple[int, ...]], hook: PowerSgd) -> tuple[i
     ``min_compression_rate`` times smaller (``powerSGD_hook._should_compress``).
     """
     whole = left = right = 0
-    for rows, *rest in shapes:
+    for rows, *rest in (shape or (1,) for shape in shapes):
         columns, rank = prod(rest), min(rows, prod(rest), hook.matrix_approximation_rank)
-        factors = (rows + columns) * hook.matrix_approximation_rank
-        if rest and factors * hook.min_compression_rate < rows * columns:
+        if (rows + columns) * rank * hook.min_compression_rate < rows * columns:
             left, right = left + rows * rank, right + columns * rank
         else:
             whole += rows * columns

@@ -41,6 +41,6 @@ def padded_unit_elements(parameters: tuple[Parameter, ...], parallel: Fsdp2) -> 
     """Give the elements that one all-gather of each unit puts out: dim 0 is padded up to a multiple of the shards."""
     elements: Counter[str] = Counter()
     for parameter in parameters:
-        rows, *rest = parameter.local_shape(parallel.tensor)
+        rows, *rest = parameter.local_shape(parallel.tensor) or (1,)  # a single number: torch refuses to shard it
         elements[parameter.unit] += ceil(rows / parallel.shards) * parallel.shards * prod(rest)
     return elements

@@ -21,6 +21,10 @@ from dtbench.store.write import replace_file
 
 CHECKED_STEPS = 5
 NORM = "(total norm that clips)"
+NORM_TOLERANCE = 1e-2
+"""Largest honest relative difference of the total norm: FSDP1 takes it over whole flat parameters, which torch sums in
+float32 on CPU (seen: 5.6e-5 over 3 M elements, 2.7e-3 over 38 M); one that lacks a mesh axis is off by a tenth or more.
+"""
 
 
 @dataclass
@@ -69,6 +73,8 @@ def compare_with_reference(
     loss_errors = [_relative(a, b) for a, b in zip(losses[1:], reference["losses"][1:], strict=True)]
     loss_error = math.nan if any(math.isnan(error) for error in loss_errors) else max(loss_errors)
     errors = {name: _distance(gradients.get(name), expected) for name, expected in reference["gradients"].items()}
+    if errors.get(NORM, math.inf) <= NORM_TOLERANCE:
+        del errors[NORM]
     worst = max(errors, key=lambda name: math.inf if math.isnan(errors[name]) else errors[name])
     return CorrectnessResult(
         passed=loss_error <= loss_tolerance and errors[worst] <= gradient_tolerance,

@@ -71,6 +71,20 @@ def test_a_norm_that_lacks_an_axis_breaks_the_check_even_under_adam(
     assert "norm" in result.worst_parameter
 
 
+@pytest.mark.parametrize(("norm", "passes"), [(1.0, True), (1.003, True), (1.03, False), (float("nan"), False)])
+def test_a_norm_may_be_rounded_but_not_wrong(
+    tmp_path: Any, scenario: Callable[..., Any], norm: float, passes: bool
+) -> None:
+    import torch
+
+    from dtbench.worker.correctness import NORM, compare_with_reference, write_reference
+
+    gradients = {"w": torch.ones(2), NORM: torch.tensor(1.0)}
+    write_reference(tmp_path / "reference.pt", [1.0] * 5, gradients)
+    found = {**gradients, NORM: torch.tensor(norm)}
+    assert compare_with_reference(tmp_path / "reference.pt", [1.0] * 5, found, scenario()).passed is passes
+
+
 @pytest.mark.parametrize("place", [1, 2, 4])
 def test_a_loss_that_is_no_number_never_passes(tmp_path: Any, scenario: Callable[..., Any], place: int) -> None:
     import torch

@@ -179,3 +179,29 @@ def test_a_llama_of_the_transformers_library_trains_on_real_ranks(
     for expected in launched.rank().planned:
         issued = [item for item in launched.rank().traffic if item.purpose is expected.purpose]
         assert sum(item.size_bytes for item in issued) == expected.size_bytes
+
+
+def _delay(*prefixes: str) -> str:
+    from dtbench.worker.parallelize.ddp import LocalParameter, _check_delayed
+
+    parameters = [
+        LocalParameter(name, nn.Parameter(torch.ones(2)), None) for name in ("in.weight", "out.weight", "scale")
+    ]
+    with pytest.raises(PlanError) as caught:
+        _check_delayed(tuple(parameters), [item for item in parameters if item.fqn.startswith(prefixes)])
+    return str(caught.value)
+
+
+def test_a_delayed_all_reduce_that_does_not_fit_the_names_of_the_model_is_refused() -> None:
+    assert "no parameter's name starts so; `scale` is one" in _delay("zzz")
+    assert "`in.weight`, the first parameter" in _delay("in")
+    assert "torch delays no parameter of the root" in _delay("scale")
+
+
+def test_a_single_number_among_the_parameters_has_a_plan_too(scenario: Make) -> None:
+    from dtbench.worker.models.custom import expect_traffic
+
+    module = nn.Module()
+    module.register_parameter("scale", nn.Parameter(torch.tensor(1.0)))
+    wanted = scenario(model=BUILD, parallel={"kind": "fsdp2", "shards": 2})
+    assert [item.size_bytes for item in expect_traffic(module, (), wanted)] == [8, 8]

@@ -12,6 +12,7 @@ from dtbench.plan import Machine, make_plan
 from dtbench.refusals import REFUSALS, Refusal
 from dtbench.scenario.schema import Scenario
 
+MODEL = {"kind": "transformer", "layers": 2, "dim": 64, "heads": 4, "kv_heads": 2, "ffn_dim": 96, "vocab_size": 250}
 MACHINE = Machine(cpu_cores=2, cuda_devices=0)
 
 
@@ -27,11 +28,24 @@ def _fsdp2(**knobs: Any) -> dict[str, Any]:
     return {"parallel": {"kind": "fsdp2", "shards": 1, **knobs}}
 
 
+def _compiled(**settings: Any) -> dict[str, Any]:
+    return {"model": {**MODEL, "compile": {"backend": "aot_eager", **settings}}}
+
+
 EXAMPLES: dict[str, dict[str, Any]] = {
+    "compiled transformer over tensor parallelism": {
+        "parallel": {"kind": "fsdp2", "shards": 1, "tensor": 2},
+        **_compiled(),
+    },
+    "fsdp1 in a compiled model": {**_fsdp1(), **_compiled(what="model")},
     "fsdp1 over tensor parallelism with original parameters that are not sharded": _fsdp1(
         tensor=2, use_orig_params=True, sharding_strategy="NO_SHARD"
     ),
     "fsdp1 clips over tensor parallelism": {**_fsdp1(tensor=2), "gradient_clip_norm": 0.1},
+    "fsdp1 original parameters accumulate over tensor parallelism": {
+        **_fsdp1(tensor=2, use_orig_params=True),
+        "accumulation": {"micro_batches": 2},
+    },
     "fsdp1 hybrid over one shard": _fsdp1(shards=1, replicas=2, sharding_strategy="HYBRID_SHARD"),
     "fsdp1 offloads on cpu": _fsdp1(cpu_offload=True),
     "fsdp1 synchronizes module states on cpu": _fsdp1(sync_module_states=True),
@@ -46,6 +60,13 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         **_ddp(delay_all_reduce=["layers.1"]),
         "accumulation": {"micro_batches": 2},
     },
+    "ddp delayed all-reduce below float32": {
+        **_ddp(delay_all_reduce=["layers.1"]),
+        "precision": {"dtype": "bfloat16"},
+    },
+    "ddp delayed all-reduce with an optimizer in backward": _ddp(
+        delay_all_reduce=["layers.1"], optimizer_in_backward=True
+    ),
     "ddp optimizer in backward over tensor parallelism": _ddp(tensor=2, optimizer_in_backward=True),
     "ddp optimizer in backward reduces every micro-batch": {
         **_ddp(optimizer_in_backward=True),
@@ -57,11 +78,8 @@ MODEL = {"kind": "transformer", "layers": 2, "dim": 64, "heads": 4, "kv_heads": 
 COMPILED = {**MODEL, "compile": {"what": "blocks", "backend": "aot_eager"}}
 EXAMPLES |= {
     "compiled ddp with a first bucket below 1 MiB": {**_ddp(bucket_cap_mb=0.05), "model": COMPILED},
-    "compiled and recomputed over tensor parallelism": {
-        **_fsdp2(tensor=2),
-        "model": {**COMPILED, "activation_checkpointing": {"kind": "full"}},
-    },
-    "compiled transformer over tensor parallelism": {**_fsdp2(tensor=2), "model": COMPILED},
+    "fsdp2 in one full graph": {**_fsdp2(shards=2), **_compiled(what="model", fullgraph=True)},
+    "fsdp1 in full graphs": {**_fsdp1(), **_compiled(fullgraph=True)},
 }
 
 

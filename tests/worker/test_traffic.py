@@ -97,7 +97,18 @@ CASES |= {
     "ddp, float16 on the wire": _ddp(comm_hook={"kind": "fp16_compress"}),
     "ddp, the plain hook": _ddp(comm_hook={"kind": "allreduce"}),
     "ddp, powersgd": _ddp(comm_hook={"kind": "powersgd", "matrix_approximation_rank": 4}),
+    "ddp, powersgd compresses vectors too": _ddp(
+        comm_hook={"kind": "powersgd", "matrix_approximation_rank": 64, "min_compression_rate": 0.01}
+    ),
     "ddp, delayed": _ddp(delay_all_reduce=["layers.1", "norm"]),
+    "ddp, delayed and checkpointed": {
+        "model": {**MODEL, "activation_checkpointing": {"kind": "full"}},
+        **_ddp(delay_all_reduce=["layers.1", "norm"]),
+    },
+    "ddp, checkpointed and compiled": {
+        "model": {**MODEL, "activation_checkpointing": {"kind": "full"}, "compile": {"backend": "aot_eager"}},
+        **_ddp(),
+    },
     "ddp, optimizer in backward": {**_ddp(optimizer_in_backward=True), "gradient_clip_norm": None},
     "ddp, unused parameters skipped": _ddp(find_unused_parameters=True, skip_all_reduce_unused_params=True),
     "ddp, batched copy": _ddp(batched_grad_copy=True),
@@ -146,6 +157,9 @@ CASES |= {
     },
     "hsdp, asynchronous gathers": _fsdp2(replicas=2, unshard_async_op=True, forward_prefetch=1, backward_prefetch=2),
     "hsdp and tensor": _fsdp2(replicas=2, tensor=2),
+    "ddp, a group of one": {"parallel": {"kind": "ddp", "replicas": 1}},
+    "fsdp1, a group of one": {"parallel": {"kind": "fsdp1", "shards": 1}},
+    "fsdp2, a group of one": {"parallel": {"kind": "fsdp2", "shards": 1}},
     "fsdp2, replicas only": {"parallel": {"kind": "fsdp2", "shards": 1, "replicas": 2}},
     "fsdp2, resharded over two of four": {"parallel": {"kind": "fsdp2", "shards": 4, "reshard_after_forward": 2}},
     "fsdp2 accumulates": {**_fsdp2(), "accumulation": _ACCUMULATED},

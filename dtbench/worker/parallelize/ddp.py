@@ -24,6 +24,7 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel.ddp import _pre_dp_module_transform
 from torch.nn.parallel import DistributedDataParallel
 
+from dtbench.errors import PlanError
 from dtbench.plan import Plan
 from dtbench.scenario.schema import (
     Bf16Compress,
@@ -170,6 +171,7 @@ def wrap_ddp(built: BuiltModel, mesh: DeviceMesh, scenario: Scenario, plan: Plan
 
     Raises:
         MissingError: the installed torch lacks a knob that is asked for.
+        PlanError: ``delay_all_reduce`` does not fit the names of a person's own model.
     """
     parallel = scenario.parallel
     assert isinstance(parallel, Ddp)
@@ -183,10 +185,13 @@ def wrap_ddp(built: BuiltModel, mesh: DeviceMesh, scenario: Scenario, plan: Plan
         LocalParameter(plain_fqn(name), parameter, getattr(parameter, "_st_info", None))
         for name, parameter in ((name, module.get_parameter(name)) for name in fqns)
     )
-    delayed = tuple(item for item in parameters if is_under(item.fqn, parallel.delay_all_reduce))
+    named = zip(fqns, parameters, strict=True)
+    delayed = [(name, item) for name, item in named if is_under(item.fqn, parallel.delay_all_reduce)]
     knobs = _constructor_knobs(parallel)
-    if delayed:
-        knobs["delay_all_reduce_named_params"] = [(item.fqn, item.parameter) for item in delayed]
+    if parallel.delay_all_reduce:
+        _check_delayed(parameters, [item for _, item in delayed])
+    if delayed:  # by their names as wrapped: torch keeps in the buckets what it does not find
+        knobs["delay_all_reduce_named_params"] = [(name, item.parameter) for name, item in delayed]
         knobs["param_to_hook_all_reduce"] = parameters[0].parameter
     if plan.device is DeviceKind.CUDA:
         knobs["device_ids"] = [parameters[0].parameter.device.index]
@@ -195,7 +200,27 @@ def wrap_ddp(built: BuiltModel, mesh: DeviceMesh, scenario: Scenario, plan: Plan
         warnings.filterwarnings("ignore", message=".*broadcast_buffers.*", category=FutureWarning)
         wrapped = WaitedDdp(module, process_group=mesh.get_group(Axis.REPLICATE.value), **knobs)
     _register_hook(wrapped, parallel, scenario.optimizer)
-    return WrappedDdp(wrapped, parameters, evidence, len(syncs), tuple(item.fqn for item in delayed))
+    return WrappedDdp(wrapped, parameters, evidence, len(syncs), tuple(item.fqn for _, item in delayed))
+
+
+def _check_delayed(parameters: tuple[LocalParameter, ...], delayed: list[LocalParameter]) -> None:
+    """Refuse what plans refuse, for a model whose names only building it shows.
+
+    Raises:
+        PlanError: no parameter has such a name, or the first one, whose gradient starts the all-reduce, cannot.
+    """
+    first = parameters[0]
+    if not delayed:
+        raise PlanError(f"parallel.delay_all_reduce: no parameter's name starts so; `{parameters[-1].fqn}` is one")
+    if first in delayed or not first.parameter.requires_grad:
+        raise PlanError(
+            f"parallel.delay_all_reduce: the gradient of `{first.fqn}`, the first parameter, starts the delayed "
+            "all-reduce; it must be trained and not be delayed itself"
+        )
+    if any("." not in item.fqn for item in delayed):
+        raise PlanError(
+            "parallel.delay_all_reduce: torch delays no parameter of the root; name parameters of its parts"
+        )
 
 
 def _constructor_knobs(parallel: Ddp) -> dict[str, Any]:

@@ -37,7 +37,8 @@ def cut_model(built: BuiltModel, mesh: DeviceMesh, options: Cut) -> TensorEviden
         parallelize_module(built.module, mesh[Axis.TENSOR.value], dict(styles))
     sharded = [parameter for parameter in built.module.parameters() if isinstance(parameter, DTensor)]
     ranks = max((parameter.device_mesh.size() for parameter in sharded), default=1)
-    witness = None if built.sequence_witness is None else built.module.get_submodule(built.sequence_witness)
+    name = built.sequence_witness if options.tensor > 1 else None  # dynamo compiles no checkpointed block with a hook
+    witness = None if name is None else built.module.get_submodule(name)
     built.apply_options()
     if built.is_compiled:
         return TensorEvidence(ranks, None)
