@@ -38,7 +38,7 @@ def analyze(
 
     Of a run, the tables, the plot and TensorBoard's files are made again from its traces. Any Kineto trace works
     without a run, too.
-    In JSON times are integer nanoseconds, ratios fractions, and a number that could not be computed is "NaN".
+    In JSON times are nanoseconds, ratios fractions, and a number that could not be computed is "NaN".
     """
     from dtbench.analyze.foreign import analyze_traces
     from dtbench.analyze.run import analyze_run, summarize_run

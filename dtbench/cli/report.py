@@ -21,7 +21,7 @@ def report(
 ) -> None:
     """Show which communication a run did not hide behind compute, and what the run knows about it.
 
-    In JSON times are integer nanoseconds, ratios fractions, and a number that could not be computed is "NaN".
+    In JSON times are nanoseconds, ratios fractions, and a number that could not be computed is "NaN".
     """
     from dtbench.analyze.run import summarize_run
     from dtbench.cli.find_run import find_run

@@ -199,7 +199,7 @@ def _prepare(file: "ScenarioFile", results: Path, *, as_json: bool) -> None:
         return
     print_line(f"# run these one after another, then: dtbench analyze {shlex.quote(str(folder.path))}")
     if any("$HEAD_NODE" in command for command in commands):
-        print_line("# each on every node at once, with HEAD_NODE set to one of them, the folder shared by all")
+        print_line("# --standalone: on one node; --nnodes: on all at once, HEAD_NODE is one of them; share the folder")
     for command in commands:
         print_line(command)
 

@@ -78,11 +78,11 @@ def literals_of(annotation: object) -> tuple[str, ...]:
 
 
 def doc_of(field: FieldInfo) -> str | None:
-    """Give the first line of a field's docstring as part of a sentence: no capital, no period."""
+    """Give the first sentence of a field's docstring as part of another: no capital, no period."""
     if not field.description:
         return None
-    line = field.description.strip().splitlines()[0].replace("``", "`").rstrip(".")
-    return line if line[:2].isupper() else line[:1].lower() + line[1:]
+    sentence = " ".join(field.description.split()).partition(". ")[0].replace("``", "`").rstrip(".")
+    return sentence if sentence[:2].isupper() else sentence[:1].lower() + sentence[1:]
 
 
 def _kind_of(record: type[Record]) -> str:

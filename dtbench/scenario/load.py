@@ -201,7 +201,7 @@ def _name_cells(mistake: Mistake, wrong: Sequence[str], right: Sequence[str]) ->
     """Say which cells have a mistake, unless all have it, and where an override would have fitted."""
     if not right:
         return mistake
-    where = f"{mistake.sentence} (cell {name_some(wrong)})"
+    where = f"{mistake.sentence} ({'cell' if len(wrong) == 1 else 'cells'} {name_some(wrong)})"
     match mistake.place:
         case OverridePlace(typed=typed, is_for_one_cell=False) if mistake.is_unknown_field:
             fits = [f"`--set cells.{name}.{to_printable(typed)}`" for name in right]

@@ -36,7 +36,7 @@ class Parameter:
 
 
 def is_under(fqn: str, modules: Iterable[str]) -> bool:
-    """Tell whether a parameter is one of these or inside one: ``layers.1`` holds ``layers.1.w``, not ``layers.10``."""
+    """Tell whether a parameter is one of these or in one: ``layers.1`` holds ``layers.1.w``, not ``layers.10.w``."""
     return any(fqn == name or fqn.startswith(f"{name}.") for name in modules)
 
 

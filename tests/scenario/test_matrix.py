@@ -164,7 +164,7 @@ def test_a_mistake_in_a_value_points_to_the_value_and_names_its_cell(small: str)
 def test_a_field_that_only_some_points_have_says_how_to_drop_the_others(bare: str) -> None:
     told = refusal(f"{bare}matrix:\n{STRATEGY}  parallel.bucket_cap_mb: [1, 2]\n")
     assert told.startswith("my.yaml:21:3: `bucket_cap_mb` is not a field of `parallel` of kind `fsdp2`")
-    assert "(cell `fsdp2.bucket_cap_mb-1` and `fsdp2.bucket_cap_mb-2`); `exclude:` drops such points" in told
+    assert "(cells `fsdp2.bucket_cap_mb-1` and `fsdp2.bucket_cap_mb-2`); `exclude:` drops such points" in told
 
 
 @pytest.mark.parametrize(
