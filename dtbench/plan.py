@@ -52,6 +52,7 @@ class Plan(Record):
         tokens_per_step: over the global batch.
         traffic: expected per rank in a step after warm-up; None where the parameters are not known: ranks compute what
             can be said (``RankRecord.planned``).
+        state_bytes: the least that one rank must hold, see ``estimate_state_bytes``; None: a person's own model.
         notes: what a reader of the numbers must know about this machine.
     """
 
@@ -72,9 +73,12 @@ class Plan(Record):
     tokens_per_step: int
     traffic: tuple[PlannedTraffic, ...] | None
     notes: tuple[str, ...]
+    state_bytes: int | None = None
 
 
 MOST_LAYERS = 10_000
+LARGE_REFERENCE_BYTES = 24 * 2**30
+"""More than this for weights, gradients and optimizer state is worth a note: many devices cannot hold it."""
 
 
 def make_plan(scenario: Scenario, machine: Machine) -> Plan:
@@ -115,7 +119,8 @@ def make_plan(scenario: Scenario, machine: Machine) -> Plan:
         flops_per_step=count_flops(scenario),
         tokens_per_step=data.global_batch * data.sequence_length,
         traffic=None if parameters is None else plan_traffic(scenario, parameters),
-        notes=(*_find_notes(device, ranks, machine), *_note_compiled_ddp(scenario)),
+        notes=(*_find_notes(scenario, device, ranks, machine), *_note_compiled_ddp(scenario)),
+        state_bytes=None if parameters is None else estimate_state_bytes(scenario),
     )
 
 
@@ -193,11 +198,6 @@ def estimate_state_bytes(scenario: Scenario) -> int:
     """
     sizes = [parameter.numel for parameter in known_parameters(scenario.model) or ()]
     numel, largest = sum(sizes), max(sizes, default=0)
-    match scenario.optimizer:
-        case AdamW():
-            copies = 4
-        case Sgd(momentum=momentum):
-            copies = 3 if momentum else 2
     match scenario.parallel:
         case Ddp() | Fsdp1(sharding_strategy="NO_SHARD"):
             shards = 1
@@ -205,7 +205,22 @@ def estimate_state_bytes(scenario: Scenario) -> int:
             shards = along
     shards *= scenario.parallel.tensor
     weights = numel * DTYPE_BYTES[scenario.precision.dtype] // shards
-    return max(weights + largest * DTYPE_BYTES["float32"], copies * weights)
+    return max(weights + largest * DTYPE_BYTES["float32"], _count_copies(scenario) * weights)
+
+
+def estimate_reference_bytes(scenario: Scenario) -> int:
+    """Give the least that the single process must hold: the whole training state in float32. 0: nothing is known."""
+    numel = sum(parameter.numel for parameter in known_parameters(scenario.model) or ())
+    return _count_copies(scenario) * numel * DTYPE_BYTES["float32"]
+
+
+def _count_copies(scenario: Scenario) -> int:
+    """Count what is as large as the weights: these, gradients, and the optimizer's state."""
+    match scenario.optimizer:
+        case AdamW():
+            return 4
+        case Sgd(momentum=momentum):
+            return 3 if momentum else 2
 
 
 def _check_host_memory(scenario: Scenario, ranks: int, memory_bytes: int) -> Iterator[str]:
@@ -214,6 +229,12 @@ def _check_host_memory(scenario: Scenario, ranks: int, memory_bytes: int) -> Ite
         yield (
             f"{ranks} ranks need at least {format_bytes(needed)} for weights, gradients and optimizer state, and this "
             f"machine has {format_bytes(memory_bytes)}; make the model smaller, for example with --set model.layers=..."
+        )
+    reference = estimate_reference_bytes(scenario)
+    if scenario.correctness.enabled and needed <= memory_bytes < reference:
+        yield (
+            f"the single process that checks the ranks needs at least {format_bytes(reference)}, and this machine has "
+            f"{format_bytes(memory_bytes)}; --set correctness.enabled=false runs without the check"
         )
 
 
@@ -257,7 +278,13 @@ def _note_compiled_ddp(scenario: Scenario) -> Iterator[str]:
         yield "model.compile under DDP: a graph gives its gradients in an order of its own; only bytes are compared"
 
 
-def _find_notes(device: DeviceKind, ranks: int, machine: Machine) -> Iterator[str]:
+def _find_notes(scenario: Scenario, device: DeviceKind, ranks: int, machine: Machine) -> Iterator[str]:
+    reference = estimate_reference_bytes(scenario)
+    if scenario.correctness.enabled and reference > LARGE_REFERENCE_BYTES:
+        yield (
+            f"one process checks the ranks first and needs at least {format_bytes(reference)} on one device; "
+            "correctness.enabled=false leaves it out"
+        )
     if device is DeviceKind.CPU and ranks > 1:
         yield "loopback communication takes cores from compute; trust the step time, not the ratio"
     if device is DeviceKind.CPU and ranks > machine.cpu_cores:

@@ -246,3 +246,23 @@ def test_a_gpu_scenario_that_fits_nowhere_here_gets_no_false_advice(scenario: Ma
         make_plan(huge, Machine(cpu_cores=2, cuda_devices=0, memory_bytes=2**34))
     assert "device=cpu" not in str(error.value)
     assert "do not fit" in str(error.value)
+
+
+def test_a_check_that_one_device_can_hardly_hold_is_noted_or_refused(scenario: Callable[..., Scenario]) -> None:
+    large = {"kind": "preset", "name": "llama3-8b"}
+    parallel = {"kind": "fsdp2", "shards": 16}
+    wanted = scenario(model=large, data={"global_batch": 16, "sequence_length": 32}, parallel=parallel, device="cuda")
+    plan = plan_for_check(wanted)
+    assert any("one process checks the ranks first and needs at least 120 GiB" in note for note in plan.notes)
+    assert plan.state_bytes is not None
+    assert plan.state_bytes < 8 * 2**30
+    unchecked = wanted.model_copy(update={"correctness": wanted.correctness.model_copy(update={"enabled": False})})
+    assert plan_for_check(unchecked).notes == ()
+
+
+def test_a_host_that_holds_the_ranks_but_not_the_check_says_so(scenario: Callable[..., Scenario]) -> None:
+    wanted = scenario(precision={"dtype": "bfloat16"}, parallel={"kind": "fsdp2", "shards": 2})
+    needed = 2 * estimate_state_bytes(wanted)
+    host = Machine(cpu_cores=2, cuda_devices=0, memory_bytes=needed)
+    with pytest.raises(PlanError, match=r"the single process that checks .* --set correctness\.enabled=false"):
+        make_plan(wanted, host)

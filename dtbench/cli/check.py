@@ -80,8 +80,9 @@ def _print_plans(file: "ScenarioFile", plans: "dict[str, Plan]") -> None:
     from dtbench.units import format_bytes, format_count
 
     print_line(file.question, style="bold")
-    devices = {f"{plan.device.value} ({plan.backend})" for plan in plans.values()}
-    print_line(f"Device: {', '.join(sorted(devices))}")
+    devices = sorted({f"{plan.device.value} ({plan.backend})" for plan in plans.values()})
+    tokens = list(dict.fromkeys(format_count(plan.tokens_per_step) for plan in plans.values()))
+    print_line(f"Device: {', '.join(devices)}; {' or '.join(tokens)} tokens per step")
     rows = []
     for name, plan in plans.items():
         wire = _wire_bytes(plan)
@@ -91,7 +92,7 @@ def _print_plans(file: "ScenarioFile", plans: "dict[str, Plan]") -> None:
                 str(plan.ranks),
                 _describe_mesh(plan),
                 "unknown" if plan.parameters is None else format_count(plan.parameters),
-                format_count(plan.tokens_per_step),
+                "unknown" if plan.state_bytes is None else format_bytes(plan.state_bytes),
                 "unknown" if wire is None else format_bytes(wire),
             )
         )
@@ -101,11 +102,12 @@ def _print_plans(file: "ScenarioFile", plans: "dict[str, Plan]") -> None:
             Column("ranks", is_number=True),
             Column("mesh"),
             Column("parameters", is_number=True),
-            Column("tokens/step", is_number=True),
+            Column("state/rank", is_number=True),
             Column("wire/device", is_number=True),
         ],
         rows,
     )
+    print_line("state: weights, gradients and optimizer; activations and buffers come on top")
     _print_traffic(plans)
     for note in dict.fromkeys(note for plan in plans.values() for note in plan.notes):
         print_line(f"Note: {note}")

@@ -224,12 +224,16 @@ def write_orders(
     run = prepare_run(file, cells, results, observer=observer, prepared=True)
     folders = []
     for cell, index in _interleave(cells):
-        if index == 0 and cell.scenario.correctness.enabled:
+        data = None
+        if cell.scenario.correctness.enabled:
             reference = run.folder.reference(cell.name)
-            write_record(reference.order, _unlaunched(run.find_imports(_reference_order(cell, reference))))
-            folders.append(reference)
+            order = _reference_order(cell, reference)
+            key = _reference_key(order.scenario)
+            if key not in run.references:  # cells that train the same share it
+                write_record(reference.order, _unlaunched(run.find_imports(order)))
+                folders.append(reference)
+            data = run.references.setdefault(key, reference.reference_data)
         launch = run.folder.launch(cell.name, index)
-        data = run.folder.reference(cell.name).reference_data if cell.scenario.correctness.enabled else None
         write_record(launch.order, _unlaunched(run.find_imports(_order(cell, index, launch, data))))
         folders.append(launch)
     return run.folder, tuple(folders)

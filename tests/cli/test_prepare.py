@@ -53,3 +53,15 @@ def test_each_command_has_the_variables_and_the_interpreter_of_its_cell(prepare:
 
 def test_a_run_cannot_be_begun_and_gone_on_with_at_once(prepare: Callable[..., str]) -> None:
     assert "choose one of them" in " ".join(prepare("--resume").replace("│", " ").split())
+
+
+def test_cells_that_train_the_same_share_one_reference(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as caught:
+        main(["run", "fsdp1", "--prepare", "--json"])
+    assert caught.value.code == 0
+    commands = json.loads(capsys.readouterr().out)["commands"]
+    assert sum("/reference/" in command for command in commands) == 1
+    assert len(commands) == 4
