@@ -1,5 +1,6 @@
 """``dtbench run --prepare``: the commands that someone else runs."""
 
+import json
 import shlex
 from collections.abc import Callable
 from pathlib import Path
