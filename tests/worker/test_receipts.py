@@ -221,6 +221,31 @@ def test_a_knob_that_was_set_agrees_or_says_why_it_has_no_effect(scenario: Calla
     assert receipt.outcome is ReceiptOutcome.AGREES or receipt.note
 
 
+@pytest.mark.usefixtures("lone_group")
+@pytest.mark.parametrize("knob", NEEDS_CUDA)
+def test_a_knob_that_cpus_refuse_is_read_back_once_wrapped(
+    scenario: Callable[..., Scenario], monkeypatch: pytest.MonkeyPatch, knob: str
+) -> None:
+    import torch.distributed.fsdp._init_utils as fsdp
+
+    from dtbench.worker.mesh import build_mesh
+    from dtbench.worker.parallelize.strategy import parallelize
+    from dtbench.worker.session import make_model
+
+    monkeypatch.setattr("dtbench.plan.find_refusals", lambda _scenario, _device: ())
+    # what refuses to broadcast from host memory; gloo can
+    monkeypatch.setattr(fsdp, "_check_module_states_for_sync_module_states", lambda _states: None)
+    strategy, sections = ASKED[knob]
+    for asked, outcome in ((sections, ReceiptOutcome.DISAGREES), ({}, ReceiptOutcome.AGREES)):
+        wanted = scenario(**{**BASE[strategy], **sections})
+        built = scenario(**{**BASE[strategy], **({} if asked else sections)})
+        plan = make_plan(built, Machine(cpu_cores=1, cuda_devices=0))
+        wrapped = parallelize(make_model(built, torch.device("cpu")), build_mesh(plan), built, plan)
+        receipts = {receipt.knob: receipt for receipt in wrapped.read_receipts(wanted.parallel)}
+        found = receipts[knob.split(" ")[1]]
+        assert found.outcome is outcome or found.note == "parameters are in host memory already", found
+
+
 @pytest.mark.gpu
 @pytest.mark.usefixtures("lone_group")
 @pytest.mark.parametrize("knob", NEEDS_CUDA)
