@@ -166,7 +166,7 @@ RANKS: dict[str, dict[str, Any]] = {
     "mlp, tensor, full": {"model": {**MLP, **OPTIONS["full"]}, "parallel": TENSOR},
     "fsdp1, full": {"model": OPTIONS["full"], "parallel": {"kind": "fsdp1", "shards": 2}},
     "fsdp2, compiled, full": {"model": OPTIONS["both"], "parallel": {"kind": "fsdp2", "shards": 2}},
-    "tensor, compiled": {"model": {"compile": {"backend": "eager"}}, "parallel": TENSOR},
+    "tensor, compiled, full": {"model": {**MLP, **OPTIONS["both"]}, "parallel": TENSOR},
     "ddp, compiled": {"model": OPTIONS["compiled blocks"], "parallel": {"kind": "ddp", "replicas": 2}},
 }
 
