@@ -84,7 +84,7 @@ def test_the_same_worker_runs_under_plain_torchrun(folder: Path) -> None:
     prepared = dtbench(folder, "run", "./tiny.yaml", "--prepare")
     assert prepared.returncode == 0, prepared.stderr
     comment, *commands = prepared.stdout.strip().splitlines()
-    assert len(commands) == 4, "a reference and a launch for each cell"
+    assert len(commands) == 3, "one reference for both cells, and a launch for each"
     for command in commands:
         safe, program, *arguments = shlex.split(command)
         assert (safe, program) == ("PYTHONSAFEPATH=1", "torchrun")

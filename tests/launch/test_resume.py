@@ -154,6 +154,7 @@ def run_there(fake: Fake, wishes: tuple[str, ...], overrides: tuple[str, ...]) -
 @pytest.fixture(autouse=True)
 def _no_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "launch_ranks", launch_nothing)
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))  # where a spawned process finds this module
 
 
 @pytest.fixture
