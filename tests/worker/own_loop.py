@@ -39,7 +39,7 @@ if not is_alone:
         model = DistributedDataParallel(model, bucket_cap_mb=0.1)
 optimizer = torch.optim.AdamW(model.parameters())
 
-with dtbench.capture(RESULTS, tokens_per_step=32, measured_steps=4, profiled_steps=2, max_warmup_steps=12) as step:
+with dtbench.capture(RESULTS, tokens_per_step=32, measured_steps=4, profiled_steps=2, max_warmup_steps=8) as step:
     for number, batch in enumerate(load()):
         with step():
             model(batch).square().mean().backward()

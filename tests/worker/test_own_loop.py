@@ -469,4 +469,4 @@ def test_ranks_that_disagree_about_the_number_of_steps_do_not_hang(tmp_path: Pat
     assert summary.status is RunStatus.FAILED
     assert (summary.reason or "").startswith(f"rank 1: the loop ended after {steps} steps, in {phase}")
     assert cell.warmup is not None
-    assert cell.warmup.settled == (steps > 8)
+    assert cell.warmup.steps == min(steps, 8), "warm-up takes 8 steps there, whatever the noise"
