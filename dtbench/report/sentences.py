@@ -196,11 +196,6 @@ def throughput_words(cell: CellSummary) -> str:
     return "n/a (say tokens_per_step)" if cell.plan.tokens_per_step is None else "n/a"
 
 
-def throughput_word(cell: CellSummary) -> str:
-    """Give the number alone, for a column whose header says its unit."""
-    return "n/a" if math.isnan(cell.tokens_per_second) else format_count(cell.tokens_per_second)
-
-
 def memory_words(memory: Memory | None) -> str:
     """Give the memory peaks of a rank."""
     if memory is None:

@@ -1,5 +1,7 @@
 """The device mesh of a plan, and which process group carries which axis."""
 
+from collections.abc import Iterable, Iterator, Mapping
+
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
@@ -23,3 +25,14 @@ def describe_groups(mesh: DeviceMesh, backend: str) -> tuple[ProcessGroupInfo, .
         )
         for axis, group in groups.items()
     )
+
+
+def describe_further(
+    groups: Mapping[str, Axis], known: Iterable[ProcessGroupInfo], backend: str
+) -> Iterator[ProcessGroupInfo]:
+    """Give the groups that a strategy made beside the mesh's own; NCCL's traces name them, and nothing else does."""
+    names = {group.name for group in known}
+    for name, axis in groups.items():
+        if name not in names:
+            ranks = dist.get_process_group_ranks(dist.distributed_c10d._resolve_process_group(name))
+            yield ProcessGroupInfo(name=name, axis=axis, backend=backend, ranks=tuple(ranks))

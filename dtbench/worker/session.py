@@ -39,7 +39,7 @@ from dtbench.worker.capture import capture, read_profiler_receipts
 from dtbench.worker.clock import CudaClock, HostClock, StepClock
 from dtbench.worker.correctness import CHECKED_STEPS, GradientProbe, compare_with_reference, mean_over_ranks
 from dtbench.worker.environment import read_environment_receipts
-from dtbench.worker.mesh import build_mesh, describe_groups
+from dtbench.worker.mesh import build_mesh, describe_further, describe_groups
 from dtbench.worker.models.built import BuiltModel
 from dtbench.worker.models.custom import build_custom, expect_bytes, expect_traffic, require_no_dropout
 from dtbench.worker.models.mlp import build_mlp
@@ -165,6 +165,7 @@ class Session:
         elif is_compiled_ddp(self._scenario):
             self._planned = expect_bytes(self._plan.traffic, Purpose.GRAD_REDUCE)
         parallel = parallelize(built, mesh, self._scenario, self._plan)
+        groups += tuple(describe_further(parallel.groups, groups, self._plan.backend))
         self._recorder.axes.update(parallel.groups)
         step = make_train_step(self._scenario, parallel, built, self._recorder)
         data_rank = find_data_rank(self._plan, mesh)

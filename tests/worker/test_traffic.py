@@ -191,6 +191,15 @@ def test_traffic_equals_the_formula_and_training_the_single_process(
     assert [r for r in launched.rank().receipts if r.outcome is ReceiptOutcome.DISAGREES] == []
 
 
+def test_groups_that_a_strategy_makes_are_recorded_with_their_axis(
+    launch: Callable[..., Any], scenario: Callable[..., Any]
+) -> None:
+    rank = launch(scenario(**_fsdp2(separate_reduce_scatter_group=True), correctness={"enabled": False})).rank()
+    assert [str(group.axis) for group in rank.process_groups] == ["shard", "shard"]
+    assert len({group.name for group in rank.process_groups}) == 2
+    assert {group.ranks for group in rank.process_groups} == {(0, 1)}
+
+
 def test_ddp_issues_the_buckets_that_the_plan_names_in_order(
     launch: Callable[..., Any], scenario: Callable[..., Any]
 ) -> None:
