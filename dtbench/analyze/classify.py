@@ -13,7 +13,7 @@ import numpy as np
 
 from dtbench.analyze.intervals import Bools
 from dtbench.analyze.nesting import Nesting
-from dtbench.analyze.read_trace import Trace
+from dtbench.analyze.trace import Trace
 from dtbench.ranges import COLLECTIVE_PREFIX, WAIT_PREFIX
 from dtbench.vocabulary import Kind, Operation
 

@@ -15,7 +15,7 @@ from dtbench.analyze.intervals import Bools, Intervals, Ints, unite
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.payload import largest_argument_bytes, metadata_bytes
 from dtbench.analyze.purposes import find_purpose, find_unit
-from dtbench.analyze.read_trace import Details, Trace
+from dtbench.analyze.trace import Details, Trace
 from dtbench.ranges import REGION_PREFIX
 from dtbench.vocabulary import MESH_PREFIX, Axis, Operation, Purpose, Region, axis_named
 
@@ -29,6 +29,17 @@ class Collective:
         issue_ns: when the CPU issued it; decides which step it belongs to.
         issue_end_ns: when the call that issued it returned.
         above: names around the issue, innermost first.
+        lane: stream or thread that its span lies on, ``"<process>/<thread>"``.
+        region: part of the step that issued it.
+        group_size: ranks of its group.
+        group_ranks: their global ranks.
+        peer: global rank at the other end of a send or receive.
+        is_async: whether the call that issued it may return before it is done.
+        ready_ns: when it could have been issued at the earliest: its gradients were there, or, for an unshard, the unit
+            before began to compute.
+        first_wait_ns: when the first consumer began to stand still for it, or would have.
+        first_wait_end_ns: when that consumer went on.
+        parameters: FQNs that a DDP bucket or an FSDP unit carries.
     """
 
     group: str
@@ -42,6 +53,17 @@ class Collective:
     issue_end_ns: int | None
     span: Intervals
     above: tuple[str, ...]
+    lane: str = ""
+    region: Region | None = None
+    group_size: int | None = None
+    group_ranks: tuple[int, ...] = ()
+    dtype: str | None = None
+    peer: int | None = None
+    is_async: bool | None = None
+    ready_ns: int | None = None
+    first_wait_ns: int | None = None
+    first_wait_end_ns: int | None = None
+    parameters: tuple[str, ...] = ()
 
     @property
     def start_ns(self) -> int:
@@ -148,6 +170,12 @@ def _describe(
         issue_end_ns=None if issue is None else int(trace.end_ns[issue]),
         span=unite(trace.start_ns[events], trace.end_ns[events]),
         above=above,
+        lane="/".join(trace.lanes[int(trace.lane[events[0]])]),
+        region=region,
+        group_size=said.group_size if said else None,
+        group_ranks=(said.ranks if said else ()) or trace.group_ranks.get(group, ()),
+        dtype=said.dtype if said else None,
+        is_async=said.is_async if said else None,
     )
 
 

@@ -20,7 +20,7 @@ from dtbench.analyze.intervals import Intervals, unite
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.payload import item_bytes, span_bytes, tensor_elements
 from dtbench.analyze.purposes import find_purpose, find_unit
-from dtbench.analyze.read_trace import Trace
+from dtbench.analyze.trace import Trace
 from dtbench.ranges import CollectiveLabel, parse_collective_range
 from dtbench.vocabulary import Operation, Purpose, Region
 
@@ -198,6 +198,9 @@ def _describe(trace: Trace, nesting: Nesting, issue: _Issue, span: _Span | None,
         issue_end_ns=int(trace.end_ns[issue.event]),
         span=_time_of(trace, span),
         above=above,
+        lane=_lane(trace, span),
+        region=region,
+        is_async=label.is_async if label else None,
     )
 
 
@@ -221,7 +224,12 @@ def _describe_orphan(trace: Trace, span: _Span) -> Collective:
         issue_end_ns=None,
         span=_time_of(trace, span),
         above=(),
+        lane=_lane(trace, span),
     )
+
+
+def _lane(trace: Trace, span: _Span | None) -> str:
+    return "" if span is None else "/".join(trace.lanes[span.lane])
 
 
 def _time_of(trace: Trace, span: _Span | None) -> Intervals:

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from dtbench.analyze.intervals import Intervals, Ints, unite
-from dtbench.analyze.read_trace import Trace
+from dtbench.analyze.trace import Trace
 
 _ON_THREADS: Final = frozenset({"cpu_op", "user_annotation", "cuda_runtime", "cuda_driver"})
 _LAUNCHES: Final = frozenset({"cuda_runtime", "cuda_driver"})
@@ -53,9 +53,7 @@ def find_nesting(trace: Trace) -> Nesting:
     # Equal borders happen in traces of whole microseconds: the longer span is outside, a call into the runtime inside.
     keys = (is_launch[trace.category[events]], -trace.end_ns[events], trace.start_ns[events], trace.lane[events])
     in_order = events[np.lexsort(keys)]
-    return Nesting(
-        parent=_find_parents(trace, in_order), launch=_find_launches(trace, events, is_launch), in_order=in_order
-    )
+    return Nesting(parent=_find_parents(trace, in_order), launch=_find_launches(trace, is_launch), in_order=in_order)
 
 
 def _find_parents(trace: Trace, in_order: Ints) -> Ints:
@@ -71,13 +69,14 @@ def _find_parents(trace: Trace, in_order: Ints) -> Ints:
     return parent
 
 
-def _find_launches(trace: Trace, events: Ints, is_launch: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> Ints:
+def _find_launches(trace: Trace, is_launch: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> Ints:
     launch = np.arange(len(trace.name), dtype=np.int64)
-    calls = events[is_launch[trace.category[events]] & (trace.correlation[events] != 0)] if len(events) else events
-    by_correlation = dict(zip(trace.correlation[calls].tolist(), calls.tolist(), strict=True))
-    for event in np.flatnonzero(trace.correlation != 0).tolist():
-        if not is_launch[trace.category[event]]:
-            launch[event] = by_correlation.get(int(trace.correlation[event]), event)
+    tied = trace.correlation.events
+    is_call = is_launch[trace.category[tied]] if len(tied) else np.array([], dtype=np.bool_)
+    calls = zip(trace.correlation.values[is_call].tolist(), tied[is_call].tolist(), strict=True)
+    by_correlation = dict(calls)
+    for event, correlation in zip(tied[~is_call].tolist(), trace.correlation.values[~is_call].tolist(), strict=True):
+        launch[event] = by_correlation.get(correlation, event)
     return launch
 
 

@@ -6,7 +6,7 @@ All-gather: the whole output; reduce-scatter: the whole input; else the tensor.
 from collections.abc import Sequence
 from typing import Final
 
-from dtbench.analyze.read_trace import Details
+from dtbench.analyze.trace import Details
 from dtbench.vocabulary import Operation
 
 # As `record_shapes` writes C++ types and as NCCL's metadata writes torch's scalar types.

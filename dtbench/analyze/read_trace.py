@@ -8,7 +8,7 @@ times].
 import gzip
 import math
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -19,76 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtbench.analyze.intervals import Ints
+from dtbench.analyze.trace import Details, Sparse, Trace, Unread
 from dtbench.errors import TraceError
 
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _EXACT_BELOW_US: Final = float(2**43)  # above it neighbouring float64 are more than 0.001 us apart
 _SPANNING: Final = frozenset({"Trace", "Spans"})  # rows of Kineto's own that span everything
-
-
-@dataclass(frozen=True)
-class Details:
-    """What few events say about their communication; None where the trace does not say.
-
-    ``shapes`` and ``dtypes`` are one per argument of the operator, as ``record_shapes`` writes them; a shape may be a
-    list of shapes.
-    """
-
-    collective: str | None
-    group: str | None
-    group_description: str | None
-    group_size: int | None
-    dtype: str | None
-    in_elements: int | None
-    out_elements: int | None
-    seq: int | None
-    shapes: tuple[object, ...]
-    dtypes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Trace:
-    """The complete events of one rank, in file order, as parallel columns.
-
-    Attributes:
-        path: for messages.
-        rank: as the trace says; None where it does not.
-        names: distinct names.
-        categories: distinct categories.
-        lanes: distinct (process, thread); for device events (device, stream).
-        name: shape ``(n,)``, index into ``names``.
-        category: shape ``(n,)``, index into ``categories``.
-        lane: shape ``(n,)``, index into ``lanes``.
-        start_ns: shape ``(n,)``, int64, the trace's own clock.
-        end_ns: shape ``(n,)``, int64.
-        correlation: shape ``(n,)``, int64; ties a device event to the call that launched it; 0: none.
-        details: by event, only for those that say something about communication.
-        group_descriptions: description of each process group by name.
-        unread: events that could not be read and are in no column.
-    """
-
-    path: str
-    rank: int | None
-    names: tuple[str, ...]
-    categories: tuple[str, ...]
-    lanes: tuple[tuple[str, str], ...]
-    name: NDArray[np.int32]
-    category: NDArray[np.int32]
-    lane: NDArray[np.int32]
-    start_ns: Ints
-    end_ns: Ints
-    correlation: Ints
-    details: Mapping[int, Details]
-    group_descriptions: Mapping[str, str]
-    unread: int
-
-    def name_of(self, event: int) -> str:
-        """Name of one event."""
-        return self.names[int(self.name[event])]
-
-    def category_of(self, event: int) -> str:
-        """Category of one event."""
-        return self.categories[int(self.category[event])]
 
 
 class _Args(msgspec.Struct, gc=False):
@@ -131,6 +67,7 @@ class _Group(msgspec.Struct):
 
 class _Distributed(msgspec.Struct):
     rank: int | None = None
+    world_size: int | None = None
     pg_config: list[_Group] = []
 
 
@@ -275,19 +212,26 @@ def _build_trace(path: Path, rows: _Rows) -> Trace:
     return Trace(
         path=str(path),
         rank=distributed.rank,
+        world_size=distributed.world_size,
         names=tuple(names),
         categories=tuple(categories),
         lanes=tuple(lanes),
         name=np.array(name, dtype=np.int32),
-        category=np.array(category, dtype=np.int32),
+        category=np.array(category, dtype=np.int16),
         lane=np.array(lane, dtype=np.int32),
         start_ns=rows.start_ns,
         end_ns=rows.start_ns + rows.duration_ns,
-        correlation=np.array([row.args.correlation or 0 if row.args else 0 for row in rows.rows], dtype=np.int64),
+        correlation=_correlation(rows.rows),
         details={event: _details(row.args) for event, row in enumerate(rows.rows) if row.args and _communicates(row)},
         group_descriptions={group.pg_name: group.pg_desc for group in distributed.pg_config},
-        unread=rows.unread,
+        unread=Unread({"not an event": rows.unread} if rows.unread else {}),
     )
+
+
+def _correlation(rows: Sequence[_Row]) -> Sparse:
+    dense = np.array([row.args.correlation or 0 if row.args else 0 for row in rows], dtype=np.int64)
+    events = np.flatnonzero(dense)
+    return Sparse(events, dense[events])
 
 
 def _communicates(row: _Row) -> bool:

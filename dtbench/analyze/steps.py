@@ -8,7 +8,7 @@ import numpy as np
 from dtbench.analyze.classify import DEVICE_CATEGORIES
 from dtbench.analyze.coverage import Window
 from dtbench.analyze.nesting import Nesting
-from dtbench.analyze.read_trace import Trace
+from dtbench.analyze.trace import Trace
 from dtbench.ranges import STEP_PREFIX
 
 

@@ -7,16 +7,17 @@ import numpy as np
 import pandas as pd
 
 from dtbench.analyze.classify import DEVICE_CATEGORIES, Role, cpu_role, device_kinds, find_unknown_names
-from dtbench.analyze.collectives import Collective, assign_steps, find_device_collectives, name_buckets
+from dtbench.analyze.collectives import Collective, assign_steps, find_device_collectives, find_regions, name_buckets
 from dtbench.analyze.coverage import Window
 from dtbench.analyze.gloo import find_gloo_collectives, model_lanes
-from dtbench.analyze.intervals import Intervals, unite, unite_all
+from dtbench.analyze.intervals import Intervals, Ints, unite, unite_all
 from dtbench.analyze.nesting import find_nesting, innermost_time
 from dtbench.analyze.overlap import Overlap, measure_overlap
-from dtbench.analyze.read_trace import Trace
 from dtbench.analyze.shares import Shares, share_time
 from dtbench.analyze.steps import Step, cpu_steps, device_steps, find_host_ranges
 from dtbench.analyze.tables import COLLECTIVES, OVERLAP, PURPOSES
+from dtbench.analyze.timeline import RankTimeline
+from dtbench.analyze.trace import Trace
 from dtbench.analyze.waits import Waits, find_cpu_waits, find_device_waits, wait_time_ns
 from dtbench.errors import TraceError
 from dtbench.vocabulary import Axis, Kind, Purpose
@@ -61,6 +62,7 @@ class TraceAnalysis:
         exposed_ns: each collective's share of exposed time, over the whole trace.
         unread: events that could not be read.
         unknown_names: kernels counted as compute that may be communication.
+        timeline: what questions over ranks need.
         unmatched: issues whose span was not found.
     """
 
@@ -74,6 +76,7 @@ class TraceAnalysis:
     exposed_ns: tuple[int, ...]
     unread: int
     unknown_names: tuple[tuple[str, int], ...]
+    timeline: RankTimeline
 
     @property
     def unmatched(self) -> int:
@@ -91,6 +94,8 @@ class _Timeline:
     collectives: tuple[Collective, ...]
     waits: Waits
     unknown_names: tuple[tuple[str, int], ...]
+    compute_starts_ns: Ints
+    compute_launches_ns: Ints
 
 
 def analyze_trace(
@@ -123,9 +128,10 @@ def analyze_trace(
         )
         for index, step in enumerate(timeline.steps)
     ]
+    known_rank = next((known for known in (rank, trace.rank) if known is not None), 0)
     return TraceAnalysis(
         path=trace.path,
-        rank=next((known for known in (rank, trace.rank) if known is not None), 0),
+        rank=known_rank,
         whole=measure_overlap(timeline.whole, timeline.kinds),
         whole_purposes=_purposes(
             collectives,
@@ -138,8 +144,22 @@ def analyze_trace(
         collectives=collectives,
         step_of=tuple(step_of),
         exposed_ns=tuple(shares.exposed_ns.sum(axis=1).tolist()),
-        unread=trace.unread,
+        unread=trace.unread.count,
         unknown_names=timeline.unknown_names,
+        timeline=RankTimeline(
+            rank=known_rank,
+            is_device=is_device,
+            collectives=collectives,
+            step_of=tuple(step_of),
+            exposed_ns=tuple(shares.exposed_ns.sum(axis=1).tolist()),
+            hidden_ns=tuple(shares.hidden_ns.sum(axis=1).tolist()),
+            compute=timeline.kinds[Kind.COMPUTE],
+            compute_starts_ns=timeline.compute_starts_ns,
+            compute_launches_ns=timeline.compute_launches_ns,
+            regions=find_regions(trace),
+            step_numbers=tuple(step.number for step in timeline.steps),
+            steps=tuple(windows),
+        ),
     )
 
 
@@ -148,6 +168,8 @@ def _device_timeline(trace: Trace, process_groups: Mapping[str, Axis | None]) ->
     masks = device_kinds(trace, nesting)
     kinds = {kind: unite(trace.start_ns[mask], trace.end_ns[mask]) for kind, mask in masks.items()}
     whole = _extent(trace, kinds)
+    computing = np.flatnonzero(masks[Kind.COMPUTE])
+    computing = computing[np.argsort(trace.start_ns[computing], kind="stable")]
     collectives = find_device_collectives(trace, nesting, masks[Kind.COMM], process_groups)
     return _Timeline(
         kinds=kinds,
@@ -156,6 +178,8 @@ def _device_timeline(trace: Trace, process_groups: Mapping[str, Axis | None]) ->
         collectives=collectives,
         waits=find_device_waits(trace, nesting, masks[Kind.COMPUTE], collectives),
         unknown_names=find_unknown_names(trace, masks[Kind.COMPUTE]),
+        compute_starts_ns=trace.start_ns[computing],
+        compute_launches_ns=trace.start_ns[nesting.launch[computing]],
     )
 
 
@@ -185,6 +209,8 @@ def _cpu_timeline(trace: Trace) -> _Timeline:
         collectives=collectives,
         waits=find_cpu_waits(trace, collectives, compute),
         unknown_names=(),
+        compute_starts_ns=compute.starts_ns,
+        compute_launches_ns=compute.starts_ns,
     )
 
 

@@ -16,7 +16,7 @@ from dtbench.analyze.collectives import Collective, find_regions
 from dtbench.analyze.intervals import Bools, Intervals, Ints, clip, subtract, unite
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.purposes import is_functional
-from dtbench.analyze.read_trace import Trace
+from dtbench.analyze.trace import Trace
 from dtbench.ranges import parse_wait_range
 from dtbench.vocabulary import Purpose, Region
 

@@ -64,7 +64,7 @@ def test_absolute_times_that_no_float_holds_are_read_from_their_text(tmp_path: P
 
 def test_a_time_written_as_text_is_read(tmp_path: Path) -> None:
     trace = read_trace(write(tmp_path / "trace.json", EVENT % ('"12.345"', '"1"')))
-    assert (trace.start_ns.tolist(), trace.unread) == ([12345], 0)
+    assert (trace.start_ns.tolist(), trace.unread.count) == ([12345], 0)
 
 
 @pytest.mark.parametrize(
@@ -72,13 +72,13 @@ def test_a_time_written_as_text_is_read(tmp_path: Path) -> None:
 )
 def test_an_event_that_cannot_be_read_is_counted_and_the_others_are_kept(tmp_path: Path, broken: str) -> None:
     trace = read_trace(write(tmp_path / "trace.json", EVENT % (1, 2), broken, EVENT % (5, 1)))
-    assert (trace.start_ns.tolist(), trace.unread) == ([1000, 5000], 1)
+    assert (trace.start_ns.tolist(), trace.unread.count) == ([1000, 5000], 1)
 
 
 def test_rows_that_span_everything_and_other_phases_are_left_out(tmp_path: Path) -> None:
     span = '{"ph": "X", "cat": "Trace", "name": "PyTorch Profiler (0)", "ts": 0, "dur": 99}'
     trace = read_trace(write(tmp_path / "trace.json", span, '{"ph": "M", "name": "thread_name"}', EVENT % (1, 2)))
-    assert (trace.names, trace.unread) == (("gemm",), 0)
+    assert (trace.names, trace.unread.count) == (("gemm",), 0)
 
 
 def test_rank_and_groups_are_read(draw: Callable[..., Path]) -> None:
@@ -125,4 +125,4 @@ def test_kept_events_of_a_recorded_trace_are_all_its_complete_events(recorded: P
     events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
     expected = sum(event["ph"] == "X" and event["cat"] != "Trace" for event in events)
     trace = read_trace(path)
-    assert (len(trace.name), trace.unread) == (expected, 0)
+    assert (len(trace.name), trace.unread.count) == (expected, 0)

@@ -1,0 +1,40 @@
+"""One rank's trace reduced to what questions over ranks need: small enough to cross from process to process."""
+
+from dataclasses import dataclass
+
+from dtbench.analyze.collectives import Collective, Regions
+from dtbench.analyze.coverage import Window
+from dtbench.analyze.intervals import Intervals, Ints
+
+
+@dataclass(frozen=True)
+class RankTimeline:
+    """What one rank did, without its single operators and kernels.
+
+    Attributes:
+        rank: global rank.
+        is_device: its communication lies on device streams; False: on threads (gloo).
+        collectives: in order of start; those without a span were issued and never seen.
+        step_of: index into ``steps`` of each collective; None: issued outside all.
+        exposed_ns: each collective's share of exposed time, over the whole trace; see ``shares.py``.
+        hidden_ns: its share of hidden time.
+        compute: time in which compute ran, on any lane.
+        compute_starts_ns: shape ``(m,)``, rising, start of every compute event (kernel; operator on CPU).
+        compute_launches_ns: shape ``(m,)``, when the same event was launched; its start where the trace does not say.
+        regions: what the training loop was doing when; empty for traces without such ranges.
+        step_numbers: as in ``ProfilerStep#12``.
+        steps: window of each step.
+    """
+
+    rank: int
+    is_device: bool
+    collectives: tuple[Collective, ...]
+    step_of: tuple[int | None, ...]
+    exposed_ns: tuple[int, ...]
+    hidden_ns: tuple[int, ...]
+    compute: Intervals
+    compute_starts_ns: Ints
+    compute_launches_ns: Ints
+    regions: Regions
+    step_numbers: tuple[int, ...]
+    steps: tuple[Window, ...]

@@ -1,0 +1,149 @@
+"""One rank's trace as columns: what the reader gives and everything else asks.
+
+Columns that nearly every event has are dense; what few events have (a launch's correlation id, an operator's sequence
+number) is a ``Sparse`` column, so that a trace of millions of events stays small.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dtbench.analyze.intervals import Ints
+
+
+@dataclass(frozen=True)
+class Sparse:
+    """A column that few events have.
+
+    Attributes:
+        events: shape ``(m,)``, rising, the events that have a value.
+        values: shape ``(m,)``, int64, their values.
+    """
+
+    events: Ints
+    values: Ints
+
+    def at(self, event: int) -> int | None:
+        """Value of one event; None: it has none."""
+        place = int(np.searchsorted(self.events, event))
+        return int(self.values[place]) if place < len(self.events) and self.events[place] == event else None
+
+    def dense(self, length: int, missing: int) -> Ints:
+        """Give the column in full, shape ``(length,)``, with ``missing`` where there is no value."""
+        column = np.full(length, missing, dtype=np.int64)
+        column[self.events] = self.values
+        return column
+
+
+def no_values() -> Sparse:
+    """Give a column that no event has."""
+    return Sparse(np.array([], dtype=np.int64), np.array([], dtype=np.int64))
+
+
+@dataclass(frozen=True)
+class Details:
+    """What few events say about their communication; None where the trace does not say.
+
+    ``shapes`` and ``dtypes`` are one per argument of the operator, as ``record_shapes`` writes them; a shape may be a
+    list of shapes. ``ranks`` are global ranks of the group, ``()`` where the trace does not say or shortens the list.
+    """
+
+    collective: str | None
+    group: str | None
+    group_description: str | None
+    group_size: int | None
+    dtype: str | None
+    in_elements: int | None
+    out_elements: int | None
+    seq: int | None
+    shapes: tuple[object, ...]
+    dtypes: tuple[str, ...]
+    ranks: tuple[int, ...] = ()
+    source_rank: int | None = None
+    destination_rank: int | None = None
+    is_async: bool | None = None
+
+
+@dataclass(frozen=True)
+class Unread:
+    """What of a file is in no column.
+
+    Attributes:
+        events: number of events that could not be read, by reason, a few words each.
+        is_truncated: the file ends before its JSON (or gzip stream) does; what came before was read.
+    """
+
+    events: Mapping[str, int] = field(default_factory=dict)
+    is_truncated: bool = False
+
+    @property
+    def count(self) -> int:
+        """Events lost, for whatever reason."""
+        return sum(self.events.values())
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The complete events of one rank, in file order, as parallel columns.
+
+    Attributes:
+        path: for messages.
+        rank: as the trace says; None where it does not.
+        world_size: likewise.
+        names: distinct names.
+        categories: distinct categories, in today's spelling (``kernel``, ``cpu_op``, ``cuda_runtime``, ...).
+        lanes: distinct (process, thread); for device events (device, stream).
+        name: shape ``(n,)``, index into ``names``.
+        category: shape ``(n,)``, index into ``categories``.
+        lane: shape ``(n,)``, index into ``lanes``.
+        start_ns: shape ``(n,)``, int64, the trace's own clock.
+        end_ns: shape ``(n,)``, int64.
+        correlation: ties a device event to the call that launched it; no value where it is 0 or missing.
+        sequence: autograd's sequence number, which a backward node shares with its forward operator.
+        forward_thread: for backward nodes, the profiler's number of the thread that ran the forward operator.
+        grid: for kernels, index into ``grids``.
+        grids: distinct launch shapes, as written: ``"[64,1,1] [128,1,1]"`` (grid, block).
+        flows: shape ``(m, 2)``, int64 ns: where each ``fwdbwd`` arrow starts (forward) and ends (backward).
+        details: by event, only for those that say something about communication.
+        modules: module hierarchy by event, where the trace says one (``with_modules``).
+        group_descriptions: description of each process group by name.
+        group_ranks: global ranks of each process group by name.
+        unread: what could not be read and is in no column.
+    """
+
+    path: str
+    rank: int | None
+    world_size: int | None
+    names: tuple[str, ...]
+    categories: tuple[str, ...]
+    lanes: tuple[tuple[str, str], ...]
+    name: NDArray[np.int32]
+    category: NDArray[np.int16]
+    lane: NDArray[np.int32]
+    start_ns: Ints
+    end_ns: Ints
+    correlation: Sparse
+    details: Mapping[int, Details]
+    group_descriptions: Mapping[str, str]
+    unread: Unread
+    sequence: Sparse = field(default_factory=no_values)
+    forward_thread: Sparse = field(default_factory=no_values)
+    grid: Sparse = field(default_factory=no_values)
+    grids: tuple[str, ...] = ()
+    flows: Ints = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
+    modules: Mapping[int, str] = field(default_factory=dict)
+    group_ranks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        """Number of events."""
+        return len(self.start_ns)
+
+    def name_of(self, event: int) -> str:
+        """Name of one event."""
+        return self.names[int(self.name[event])]
+
+    def category_of(self, event: int) -> str:
+        """Category of one event."""
+        return self.categories[int(self.category[event])]
