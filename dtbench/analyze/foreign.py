@@ -8,7 +8,7 @@ from typing import Final
 import pandas as pd
 
 from dtbench.analyze.launch_tables import describe_gaps, sum_counts
-from dtbench.analyze.read_trace import read_trace
+from dtbench.analyze.reader import read_trace
 from dtbench.analyze.trace_analysis import TraceAnalysis, analyze_trace, tabulate_overlap, tabulate_purposes
 from dtbench.errors import TraceError
 

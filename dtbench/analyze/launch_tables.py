@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from dtbench.analyze.read_trace import read_trace
+from dtbench.analyze.reader import read_trace
 from dtbench.analyze.trace_analysis import (
     TraceAnalysis,
     analyze_trace,
@@ -109,7 +109,11 @@ def derive_tables(
     notes = [f"rank {rank} is left out: it has no trace" for rank in absent]
     for rank, path in traces.items():
         try:
-            analyses.append(analyze_trace(read_trace(path), rank=rank, process_groups=groups.get(rank)))
+            trace = read_trace(path)
+            if trace.unread.is_truncated:  # what is missing may be anything: all kernels, say
+                notes.append(f"rank {rank} is left out: {path}: cut short; did the rank die while writing?")
+                continue
+            analyses.append(analyze_trace(trace, rank=rank, process_groups=groups.get(rank)))
         except TraceError as error:
             notes.append(f"rank {rank} is left out: {error}")
     return LaunchTables(

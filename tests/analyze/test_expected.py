@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dtbench.analyze.overlap import Overlap
-from dtbench.analyze.read_trace import read_trace
+from dtbench.analyze.reader import read_trace
 from dtbench.analyze.trace_analysis import analyze_trace, tabulate_collectives, tabulate_purposes
 
 FOLDER = Path(__file__).parents[3] / "shared" / "traces"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dtbench.analyze.overlap import Overlap
-from dtbench.analyze.read_trace import read_trace
+from dtbench.analyze.reader import read_trace
 from dtbench.analyze.trace_analysis import TraceAnalysis, analyze_trace, tabulate_collectives, tabulate_purposes
 
 STEPS = (10, 11, 12)

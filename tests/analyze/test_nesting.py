@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dtbench.analyze.nesting import find_nesting, innermost_time
-from dtbench.analyze.read_trace import read_trace
+from dtbench.analyze.reader import read_trace
 
 Span = tuple[int, int, str]
 

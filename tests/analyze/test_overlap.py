@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dtbench.analyze.coverage import Window
 from dtbench.analyze.intervals import Intervals, clip, intersect, subtract, unite, unite_all
 from dtbench.analyze.overlap import Overlap, measure_overlap
-from dtbench.analyze.read_trace import read_trace
+from dtbench.analyze.reader import read_trace
 from dtbench.analyze.shares import share_time
 from dtbench.analyze.trace_analysis import TraceAnalysis, analyze_trace, tabulate_overlap
 from dtbench.errors import TraceError

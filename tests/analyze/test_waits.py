@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from dtbench.analyze.read_trace import read_trace
+from dtbench.analyze.reader import read_trace
 from dtbench.analyze.trace_analysis import analyze_trace
 
 BUCKET = "dtbench::collective group=0 seq={seq} op=all_reduce bytes=8 axis=replicate async=1 owner=bucket {bucket}"

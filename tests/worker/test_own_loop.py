@@ -347,7 +347,7 @@ def test_regions_are_seen_from_outside(train: Callable[[], None]) -> None:
 
 def test_regions_never_overlap_in_the_trace(tmp_path: Path, train: Callable[[], None]) -> None:
     from dtbench.analyze.collectives import find_regions
-    from dtbench.analyze.read_trace import read_trace
+    from dtbench.analyze.reader import read_trace
 
     with dtbench.capture(tmp_path, **FEW) as step:
         for _ in step.batches(range(1000)):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dtbench.analyze.read_trace import read_trace
+from dtbench.analyze.reader import read_trace
 from dtbench.errors import TraceError
 
 EVENT = '{"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": %s, "dur": %s}'
@@ -88,14 +88,32 @@ def test_rank_and_groups_are_read(draw: Callable[..., Path]) -> None:
 
 
 @pytest.mark.parametrize("zipped", [False, True])
-def test_a_trace_cut_anywhere_is_refused(tmp_path: Path, recorded: Path, zipped: bool) -> None:
+def test_of_a_trace_cut_anywhere_what_came_before_is_read_and_the_cut_is_told(
+    tmp_path: Path, recorded: Path, zipped: bool
+) -> None:
     content = (recorded / "ddp_2ranks_rank0.json.gz").read_bytes()
+    whole = read_trace(recorded / "ddp_2ranks_rank0.json.gz")
     content = content if zipped else gzip.decompress(content)
     path = tmp_path / "cut.json"
-    for part in range(1, 20):
+    lengths = []
+    for part in range(2, 20):
         path.write_bytes(content[: len(content) * part // 20])
-        with pytest.raises(TraceError, match=r"cut\.json: cut short .* did the rank die while writing\?"):
-            read_trace(path)
+        trace = read_trace(path)
+        lengths.append(len(trace))
+        assert (trace.unread.is_truncated, trace.unread.count) == (True, 0)
+        assert trace.start_ns.tolist() == whole.start_ns[: len(trace)].tolist()
+        assert [trace.name_of(event) for event in range(len(trace))] == [
+            whole.name_of(event) for event in range(len(trace))
+        ]
+    assert lengths == sorted(set(lengths))
+
+
+@pytest.mark.parametrize("text", ['{"traceEvents": [', '{"schemaVersion": 1, "deviceProp', "[", '[{"ph": "X", "na'])
+def test_a_trace_cut_before_its_first_event_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "cut.json"
+    path.write_text(text)
+    with pytest.raises(TraceError, match=r"cut\.json: cut short .* did the rank die while writing\?"):
+        read_trace(path)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,201 @@
+"""The columns of a ``Trace``, filled window by window.
+
+Text becomes a code on first sight, so that a window of thousands of events leaves a few small arrays behind.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from itertools import compress
+from typing import Any, Final, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dtbench.analyze.intervals import Ints
+from dtbench.analyze.reader.details import communicates, read_details, read_grid
+from dtbench.analyze.reader.schema import CATEGORIES, NO_ARGS, SPANNING, Args, Row
+from dtbench.analyze.reader.times import REASONS, Problem, Times
+from dtbench.analyze.trace import Details, Sparse
+
+_KERNEL: Final = "kernel"
+_LEFT_OUT: Final = -1
+_STREAM: Final = "stream "  # how torch 1.8 to 1.10 wrote the lane of a device event: "stream 7"
+_INT64: Final = np.iinfo(np.int64)
+_Key = TypeVar("_Key", bound=Hashable)
+
+
+class _Codes(dict[_Key, int], Generic[_Key]):
+    """Gives each value the next number when it is first asked for."""
+
+    def __missing__(self, key: _Key) -> int:
+        code = self[key] = len(self)
+        return code
+
+
+class _Names(_Codes[str]):
+    """Codes of names.
+
+    Attributes:
+        communicates: by code, 1 where the name alone says that the event is about communication.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.communicates = bytearray()
+
+    def __missing__(self, key: str) -> int:
+        self.communicates.append(communicates(key))
+        return super().__missing__(key)
+
+
+class _Normalized(dict[_Key, int], Generic[_Key]):
+    """Codes of values after a rule has made equal what means the same.
+
+    Attributes:
+        distinct: the values after the rule, in order of their codes.
+    """
+
+    def __init__(self, rule: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.distinct: _Codes[Any] = _Codes()
+        self._rule = rule
+
+    def __missing__(self, key: _Key) -> int:
+        value = self._rule(key)
+        code = self[key] = _LEFT_OUT if value is None else self.distinct[value]
+        return code
+
+
+def _normalize_category(category: str | None) -> str | None:
+    return None if category in SPANNING else CATEGORIES.get(category or "", category or "")
+
+
+def _normalize_lane(lane: tuple[object, object]) -> tuple[str, str]:
+    process, thread = (_name_of(one) for one in lane)
+    return process, thread.removeprefix(_STREAM).removesuffix(" user") if thread.startswith(_STREAM) else thread
+
+
+def _name_of(number: object) -> str:
+    return str(int(number)) if isinstance(number, float) and number.is_integer() else str(number)
+
+
+class _SparseParts:
+    """A sparse column in the making."""
+
+    def __init__(self) -> None:
+        self._events: list[Ints] = []
+        self._values: list[Ints] = []
+
+    def add(self, events: Ints, values: Ints) -> None:
+        self._events.append(events)
+        self._values.append(values)
+
+    def join(self) -> Sparse:
+        return Sparse(join(self._events, np.int64), join(self._values, np.int64))
+
+
+def join(parts: list[NDArray[Any]], dtype: type[np.generic]) -> NDArray[Any]:
+    """Concatenate and forget the parts, so that a column is in memory twice only while it is made."""
+    whole = np.concatenate(parts) if parts else np.array([], dtype=dtype)
+    parts.clear()
+    return whole.astype(dtype, copy=False)
+
+
+class Columns:
+    """All columns of a trace in the making."""
+
+    def __init__(self) -> None:
+        self.names = _Names()
+        self.categories: _Normalized[str | None] = _Normalized(_normalize_category)
+        self.lanes: _Normalized[tuple[object, object]] = _Normalized(_normalize_lane)
+        self.grids: _Codes[str] = _Codes()
+        self.name: list[NDArray[np.int32]] = []
+        self.category: list[NDArray[np.int16]] = []
+        self.lane: list[NDArray[np.int32]] = []
+        self.start_ns: list[Ints] = []
+        self.end_ns: list[Ints] = []
+        self.correlation = _SparseParts()
+        self.sequence = _SparseParts()
+        self.forward_thread = _SparseParts()
+        self.grid = _SparseParts()
+        self.details: dict[int, Details] = {}
+        self.modules: dict[int, str] = {}
+        self.unread: Counter[str] = Counter()
+        self._length = 0
+        self._grid_texts: dict[bytes, int] = {}
+
+    def __len__(self) -> int:
+        return self._length
+
+    def add(self, rows: Sequence[Row], times: Times) -> None:
+        """Append events; those whose times cannot be read are counted, those that span everything left out."""
+        category = np.array([self.categories[row.cat] for row in rows], dtype=np.int16)
+        kept = (category != _LEFT_OUT) & (times.problem == Problem.NONE)
+        start_ns, duration_ns = times.start_ns, times.duration_ns
+        if not kept.all():
+            self._count(times.problem[category != _LEFT_OUT])
+            rows = list(compress(rows, kept.tolist()))
+            category, start_ns, duration_ns = category[kept], start_ns[kept], duration_ns[kept]
+        name = np.array([self.names[row.name] for row in rows], dtype=np.int32)
+        self.name.append(name)
+        self.category.append(category)
+        self.lane.append(np.array([self.lanes[row.pid, row.tid] for row in rows], dtype=np.int32))
+        self.start_ns.append(start_ns)
+        self.end_ns.append(start_ns + duration_ns)
+        self._add_args([row.args for row in rows], name, category)
+        self._length += len(rows)
+
+    def _count(self, problems: NDArray[np.int8]) -> None:
+        for problem, reason in REASONS.items():
+            if found := int(np.count_nonzero(problems == problem)):
+                self.unread[reason] += found
+
+    def _add_args(self, args: Sequence[Args], name: NDArray[np.int32], category: NDArray[np.int16]) -> None:
+        first = self._length
+        correlation = _to_int64([one.correlation or 0 for one in args])
+        tied = np.flatnonzero(correlation)
+        self.correlation.add(tied + first, correlation[tied])
+        said = [
+            (event, one)
+            for event, one in enumerate(args)
+            if one is not NO_ARGS
+            and (one.sequence is not None or one.modules or one.group is not None or one.collective is not None)
+        ]
+        self._add_autograd([(event + first, one) for event, one in said if one.sequence is not None])
+        self.modules.update((event + first, one.modules) for event, one in said if one.modules)
+        speaking = {event for event, one in said if one.group is not None or one.collective is not None}
+        speaking.update(np.flatnonzero(np.frombuffer(self.names.communicates, dtype=np.bool_)[name]).tolist())
+        for event in sorted(speaking):
+            if args[event] is not NO_ARGS:
+                self.details[event + first] = read_details(args[event])
+        self._add_grids(args, np.flatnonzero(category == self.categories.distinct.get(_KERNEL, _LEFT_OUT)))
+
+    def _add_autograd(self, said: list[tuple[int, Args]]) -> None:
+        events = np.array([event for event, _ in said], dtype=np.int64)
+        self.sequence.add(events, _to_int64([one.sequence or 0 for _, one in said]))
+        thread = _to_int64([one.forward_thread or 0 for _, one in said])
+        backward = np.flatnonzero(thread)
+        self.forward_thread.add(events[backward], thread[backward])
+
+    def _add_grids(self, args: Sequence[Args], kernels: Ints) -> None:
+        events: list[int] = []
+        codes: list[int] = []
+        for event in kernels.tolist():
+            text = bytes(args[event].grid) + b" " + bytes(args[event].block)
+            if text == b" ":
+                continue
+            code = self._grid_texts.get(text)
+            if code is None:
+                code = self._grid_texts[text] = self.grids[read_grid(args[event])]
+            events.append(event)
+            codes.append(code)
+        self.grid.add(np.array(events, dtype=np.int64) + self._length, np.array(codes, dtype=np.int64))
+
+
+def _to_int64(numbers: Iterable[int]) -> Ints:
+    """Give integers; those beyond int64 are ids of nothing (a -1 written as unsigned) and become 0."""
+    values = list(numbers)
+    try:
+        return np.array(values, dtype=np.int64)
+    except OverflowError:
+        return np.array([value if _INT64.min <= value <= _INT64.max else 0 for value in values], dtype=np.int64)

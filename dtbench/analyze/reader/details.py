@@ -1,0 +1,66 @@
+"""What few events say about communication, from their arguments."""
+
+import re
+from typing import Final, TypeVar
+
+import msgspec
+
+from dtbench.analyze.reader.schema import Args
+from dtbench.analyze.trace import Details
+
+# Operators and ranges that are about communication by their name alone; others are where they carry a group or a
+# collective's name, as kernels do and ranges named by ``dist.record_comm`` ("FSDP::all_gather (layers.0)").
+_COMMUNICATES: Final = (
+    "gloo:", "nccl:", "rccl:", "hccl:", "xccl:", "ucc:", "mpi:", "c10d::", "c10d_functional::", "_c10d_functional::",
+    "record_param_comms",
+)  # fmt: skip
+_Value = TypeVar("_Value")
+
+
+def communicates(name: str) -> bool:
+    """Tell whether an event of this name says something about communication, whatever its arguments."""
+    return name.startswith(_COMMUNICATES)
+
+
+def read_details(args: Args) -> Details:
+    """Read what an event says; what cannot be read is as if it were not there."""
+    shapes = _decode(bytes(args.shapes) or bytes(args.old_shapes), list[object])
+    dtypes = _decode(bytes(args.dtypes), list[str])
+    return Details(
+        collective=args.collective,
+        group=None if args.group is None else str(args.group),
+        group_description=args.group_description,
+        group_size=args.group_size,
+        dtype=args.dtype,
+        in_elements=args.in_elements,
+        out_elements=args.out_elements,
+        seq=args.seq,
+        shapes=tuple(shapes or ()),
+        dtypes=tuple(dtypes or ()),
+        ranks=_read_ranks(bytes(args.group_ranks)),
+        source_rank=args.source_rank,
+        destination_rank=args.destination_rank,
+        is_async=None if args.is_async is None else bool(args.is_async),
+    )
+
+
+def _decode(raw: bytes, kind: type[_Value]) -> _Value | None:
+    if not raw:
+        return None
+    try:
+        value: _Value = msgspec.json.decode(raw, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return value
+
+
+def _read_ranks(raw: bytes) -> tuple[int, ...]:
+    """Read ``"[0, 1, 2]"``, as text or as a list; ``()`` where it is shortened: ``"[0, 1, ..., 7]"``."""
+    ranks = _decode(raw.strip(b'" '), list[int])
+    return tuple(ranks or ())
+
+
+def read_grid(args: Args) -> str:
+    """Write a launch shape in one spelling: ``"[64,1,1] [128,1,1]"``."""
+    grid, block = (re.sub(r"\s", "", bytes(raw).decode("utf-8", "replace")) for raw in (args.grid, args.block))
+    return f"{grid} {block}".strip()

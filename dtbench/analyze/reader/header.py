@@ -1,0 +1,72 @@
+"""What stands around the events: who this rank is, and the process groups of the job."""
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+_DISTRIBUTED: Final = re.compile(r'"distributedInfo"\s*:\s*(?=\{)')
+_LENIENT: Final = json.JSONDecoder(strict=False)
+
+
+@dataclass(frozen=True)
+class Distributed:
+    """Kineto's ``distributedInfo``; None and empty where it does not say."""
+
+    rank: int | None = None
+    world_size: int | None = None
+    descriptions: dict[str, str] = field(default_factory=dict)
+    ranks: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+def read_distributed(*texts: bytes) -> Distributed:
+    """Find it in the text before or after the events; what cannot be read is as if it were not there."""
+    for raw in texts:
+        text = raw.decode("utf-8", "replace")
+        match = _DISTRIBUTED.search(text)
+        if match is None:
+            continue
+        try:
+            info, _ = _LENIENT.raw_decode(text, match.end())
+        except (ValueError, RecursionError):
+            continue
+        return _read_info(info)
+    return Distributed()
+
+
+def _read_info(info: dict[str, Any]) -> Distributed:
+    config = info.get("pg_config")
+    groups = [group for group in config if isinstance(group, dict)] if isinstance(config, list) else []
+    return Distributed(
+        rank=_to_int(info.get("rank")),
+        world_size=_to_int(info.get("world_size")),
+        descriptions={
+            str(group["pg_name"]): str(group["pg_desc"])
+            for group in groups
+            if group.get("pg_name") is not None and group.get("pg_desc") is not None
+        },
+        ranks={
+            str(group["pg_name"]): ranks
+            for group in groups
+            if group.get("pg_name") is not None and (ranks := _to_ranks(group.get("ranks")))
+        },
+    )
+
+
+def _to_int(value: object) -> int | None:
+    """Read a number, also one written as text (on-demand traces)."""
+    if isinstance(value, str) and value.isdecimal():
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _to_ranks(value: object) -> tuple[int, ...]:
+    """Read a list of ranks, also one written as text; ``()`` where it is shortened."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return ()
+    if not isinstance(value, list) or not all(isinstance(rank, int) for rank in value):
+        return ()
+    return tuple(value)

@@ -1,0 +1,70 @@
+"""The text of a trace in chunks, unzipped on the way: never the whole file in memory.
+
+Gzip is told by its first bytes, not by the file's name. A stream that breaks off or is damaged gives what came before.
+"""
+
+import zlib
+from collections.abc import Iterator
+from typing import IO, Final
+
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+_GZIP: Final = 16 + zlib.MAX_WBITS  # zlib's way to say: with gzip's header and checksum
+_ZIPPED_BYTES: Final = 1 << 16
+_SALVAGE_BYTES: Final = 512
+
+
+class Chunks:
+    """The text of one stream, chunk by chunk.
+
+    Attributes:
+        is_cut: the gzip stream ends early or cannot be unpacked to its end; known once all chunks were taken.
+        is_altered: the checksum at the end of a gzip stream does not fit what was unpacked.
+    """
+
+    def __init__(self, stream: IO[bytes], chunk_bytes: int) -> None:
+        self.is_cut = False
+        self.is_altered = False
+        self._stream = stream
+        self._chunk_bytes = chunk_bytes
+
+    def __iter__(self) -> Iterator[bytes]:
+        first = self._stream.read(min(_ZIPPED_BYTES, self._chunk_bytes))
+        if first.startswith(_GZIP_MAGIC) or first == _GZIP_MAGIC[:1]:
+            yield from self._inflate(first)
+            return
+        while first:
+            yield first
+            first = self._stream.read(self._chunk_bytes)
+
+    def _inflate(self, zipped: bytes) -> Iterator[bytes]:
+        inflater = zlib.decompressobj(_GZIP)
+        while zipped:
+            before = inflater.copy()
+            try:
+                text = inflater.decompress(zipped, self._chunk_bytes)
+            except zlib.error as error:
+                yield from _salvage(before, zipped)
+                self.is_altered = "incorrect data check" in str(error) or "incorrect length check" in str(error)
+                self.is_cut = not self.is_altered
+                return
+            if text:
+                yield text
+            if inflater.eof:
+                zipped = inflater.unused_data or self._stream.read(_ZIPPED_BYTES)
+                if not zipped.startswith(_GZIP_MAGIC):  # padding after the last member
+                    return
+                inflater = zlib.decompressobj(_GZIP)
+                continue
+            zipped = inflater.unconsumed_tail or self._stream.read(_ZIPPED_BYTES)
+        self.is_cut = not inflater.eof
+
+
+def _salvage(inflater: "zlib._Decompress", zipped: bytes) -> Iterator[bytes]:
+    """Give what lies before the damage, in small pieces: the last one that breaks is lost."""
+    while zipped:
+        try:
+            text = inflater.decompress(zipped, _SALVAGE_BYTES)
+        except zlib.error:
+            return
+        yield text
+        zipped = inflater.unconsumed_tail

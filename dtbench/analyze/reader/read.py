@@ -1,0 +1,200 @@
+"""One trace, from its bytes to its columns."""
+
+import gc
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from dtbench.analyze.reader.arrows import Arrows
+from dtbench.analyze.reader.columns import Columns, join
+from dtbench.analyze.reader.decode import INVALID, Sink, TypedDecoder
+from dtbench.analyze.reader.header import read_distributed
+from dtbench.analyze.reader.inflate import Chunks
+from dtbench.analyze.reader.lenient import LenientReader, Progress
+from dtbench.analyze.reader.source import TraceSource
+from dtbench.analyze.reader.windows import find_array_start, find_last_border
+from dtbench.analyze.trace import Trace, Unread
+from dtbench.errors import TraceError
+
+_WINDOW_BYTES: Final = 1 << 20
+_LARGEST_HEADER: Final = 1 << 26
+_LARGEST_TRAILER: Final = 1 << 26
+_LARGEST_EVENT: Final = 1 << 28
+_BOM: Final = b"\xef\xbb\xbf"
+_PHASE: Final = re.compile(rb'"ph"\s*:')
+_OTHER_PACKINGS: Final = {
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ\x00": "xz",
+    b"PK\x03\x04": "zip",
+}
+_TAR_MAGIC: Final = b"ustar"
+_TAR_MAGIC_AT: Final = 257  # POSIX.1-1988, ustar header
+
+
+def read_trace(source: TraceSource | Path, *, window_bytes: int = _WINDOW_BYTES) -> Trace:
+    """Read one trace, in windows: memory is the columns and a few windows, whatever the size of the file.
+
+    Args:
+        source: a file, plain or gzipped, or a member of an archive.
+        window_bytes: how much text is decoded at a time; an event larger than that is read all the same.
+
+    Raises:
+        TraceError: it cannot be opened, is empty, is no trace, or ends before its first event; names the file and what
+            to do. A file that is cut later, or damaged, is read as far as possible: see ``Trace.unread``.
+    """
+    one = source if isinstance(source, TraceSource) else TraceSource(source)
+    with one.open() as stream, _without_collection():
+        return _Reading(one, Chunks(stream, window_bytes)).read()
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Switch Python's cycle collector off: decoding makes millions of objects and no cycle."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+class _Reading:
+    """The state of reading one trace."""
+
+    def __init__(self, source: TraceSource, chunks: Chunks) -> None:
+        self._source = source
+        self._chunks = chunks
+        self._columns = Columns()
+        self._arrows = Arrows()
+        sink = Sink(self._columns, self._arrows)
+        self._typed = TypedDecoder(sink)
+        self._lenient = LenientReader(sink, self._typed)
+
+    def read(self) -> Trace:
+        texts = iter(self._chunks)
+        header, events = self._read_header(texts)
+        is_bare = header.rstrip().removeprefix(_BOM) == b"["
+        trailer = self._read_events(events, texts)
+        is_whole = trailer is not None and (is_bare or trailer.rstrip(b" \t\r\n\0").endswith(b"}"))
+        if self._chunks.is_altered:
+            self._columns.unread["gzip checksum does not fit"] += 1
+        return self._build(header, trailer or b"", is_truncated=not is_whole or self._chunks.is_cut)
+
+    def _read_header(self, texts: Iterator[bytes]) -> tuple[bytes, bytes]:
+        """Give the text up to the bracket in front of the first event, and what was read of the events."""
+        text = b""
+        for chunk in texts:
+            is_first = not text
+            text = text + chunk if text else chunk.removeprefix(_BOM)
+            if is_first or len(text) < 2 * _TAR_MAGIC_AT:
+                self._refuse_other_kinds(text)
+            place = find_array_start(text)
+            if place is not None:
+                return text[:place], text[place:]
+            if len(text) > _LARGEST_HEADER:
+                break
+        raise self._no_events(text)
+
+    def _refuse_other_kinds(self, text: bytes) -> None:
+        if text[_TAR_MAGIC_AT : _TAR_MAGIC_AT + 5] == _TAR_MAGIC:
+            raise TraceError(f"{self._source.label}: a tar archive; give one of its traces")
+        for magic, name in _OTHER_PACKINGS.items():
+            if text.startswith(magic):
+                raise TraceError(f"{self._source.label}: packed with {name}; unpack it, or pack it with gzip")
+        start = text.lstrip()[:1]
+        if start and start not in b'{["0123456789-tfn':
+            raise TraceError(
+                f"{self._source.label}: not readable as JSON (it begins with {text.lstrip()[:20]!r}); "
+                "was it edited, or is it another kind of file?"
+            )
+
+    def _no_events(self, text: bytes) -> TraceError:
+        if not text.strip():
+            return TraceError(f"{self._source.label}: empty; did the rank die before it wrote its trace?")
+        if self._chunks.is_cut or (text.lstrip().startswith(b"{") and not text.rstrip().endswith(b"}")):
+            return TraceError(
+                f"{self._source.label}: cut short before its first event; did the rank die while writing?"
+            )
+        return TraceError(
+            f"{self._source.label}: not a trace (it has no list of traceEvents); give a Kineto trace, as "
+            "torch.profiler writes it"
+        )
+
+    def _cut_short(self) -> TraceError:
+        return TraceError(f"{self._source.label}: cut short before its first event; did the rank die while writing?")
+
+    def _read_events(self, text: bytes, texts: Iterator[bytes]) -> bytes | None:
+        """Read all events and give the text behind them; None: the array of events does not end."""
+        tried = 0
+        for chunk in texts:
+            text += chunk
+            if len(text) < tried:  # one event larger than a window: wait until there is twice as much
+                continue
+            border = find_last_border(text)
+            if border is None:
+                tried = 2 * len(text)
+                continue
+            end, following = border
+            progress = self._read_window(text[:end], is_last=len(text) > _LARGEST_EVENT)
+            if progress.is_end:
+                return self._read_trailer(text[progress.consumed :], texts)
+            tried = 0 if progress.consumed else 2 * len(text)
+            text = text[following if progress.consumed == end else progress.consumed :]
+        progress = self._read_window(text, is_last=True)
+        return text[progress.consumed :] if progress.is_end else None
+
+    def _read_window(self, window: bytes, *, is_last: bool) -> Progress:
+        try:
+            self._typed.decode(b"[" + window + b"]")
+        except INVALID:
+            return self._lenient.read(window, is_last=is_last)
+        return Progress(len(window))
+
+    def _read_trailer(self, text: bytes, texts: Iterator[bytes]) -> bytes:
+        parts = [text]
+        size = len(text)
+        for chunk in texts:
+            size += len(chunk)
+            if size < _LARGEST_TRAILER:
+                parts.append(chunk)
+        return b"".join(parts)
+
+    def _build(self, header: bytes, trailer: bytes, *, is_truncated: bool) -> Trace:
+        columns = self._columns
+        if lost := len(_PHASE.findall(trailer)):
+            columns.unread["text behind the end"] += lost
+        if self._arrows.unread:
+            columns.unread["arrow without a time"] += self._arrows.unread
+        if is_truncated and not len(columns):
+            raise self._cut_short()
+        distributed = read_distributed(header, trailer)
+        return Trace(
+            path=self._source.label,
+            rank=distributed.rank,
+            world_size=distributed.world_size,
+            names=tuple(columns.names),
+            categories=tuple(columns.categories.distinct),
+            lanes=tuple(columns.lanes.distinct),
+            name=join(columns.name, np.int32),
+            category=join(columns.category, np.int16),
+            lane=join(columns.lane, np.int32),
+            start_ns=join(columns.start_ns, np.int64),
+            end_ns=join(columns.end_ns, np.int64),
+            correlation=columns.correlation.join(),
+            sequence=columns.sequence.join(),
+            forward_thread=columns.forward_thread.join(),
+            grid=columns.grid.join(),
+            grids=tuple(columns.grids),
+            flows=self._arrows.pair(),
+            details=columns.details,
+            modules=columns.modules,
+            group_descriptions=distributed.descriptions,
+            group_ranks=distributed.ranks,
+            unread=Unread(dict(columns.unread), is_truncated),
+        )

@@ -1,0 +1,140 @@
+"""One event at a time, leniently: what a strict JSON reader refuses, as far as its meaning is beyond doubt."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
+
+import msgspec
+
+from dtbench.analyze.reader.schema import NO_ARGS, Args, ExactComplete
+
+_LENIENT: Final = json.JSONDecoder(strict=False, parse_float=Decimal, parse_constant=lambda _: None)
+_ARGS: Final = msgspec.json.Decoder(Args, strict=False)
+_KNOWN_ARGS: Final = frozenset(field.encode_name for field in msgspec.structs.fields(Args))
+_END: Final = re.compile(r"\}(?=\s*(?:,\s*\{|\]|$))")
+_MOST_ENDS: Final = 4
+_RAN_OUT: Final = "Unterminated string"
+_CUT_WORD: Final = re.compile(r"[\w.+\-\\]{0,16}\s*$")  # of a number, a literal or an escape
+
+_LONE_BACKSLASH: Final = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?')
+_NO_VALUE: Final = re.compile(r'(":)\s*(?=[,}\]])')
+_NO_NUMBER: Final = re.compile(r'(":\s*)[-+]?(?:nan|inf(?:inity)?)(?=\s*[,}\]])', re.IGNORECASE)
+_TRAILING_COMMA: Final = re.compile(r",(?=\s*[}\]])")
+_QUOTED_NAME: Final = re.compile(
+    r'("name"\s*:\s*")(.*?)(?="\s*(?:\}|,\s*"(?:ph|cat|pid|tid|ts|dur|args|id|s|bp)"\s*:))', re.DOTALL
+)
+
+# Tried one after the other, each on what the ones before left.
+_REPAIRS: Final[tuple[Callable[[str], str], ...]] = (
+    lambda text: _LONE_BACKSLASH.sub(lambda match: match[0] if match[1] else r"\\", text),
+    lambda text: _NO_NUMBER.sub(r"\1null", _NO_VALUE.sub(r"\1 null", text)),
+    lambda text: _TRAILING_COMMA.sub("", text),
+    lambda text: _QUOTED_NAME.sub(lambda match: match[1] + re.sub(r'(?<!\\)"', r"\\" + '"', match[2]), text),
+)
+
+
+class IncompleteError(Exception):
+    """The text ends before the event does."""
+
+
+def read_object(text: str, start: int) -> tuple[dict[str, Any], int] | None:
+    """Read the object that begins at a brace, as it stands or repaired.
+
+    Returns:
+        It and where it ends; None: it cannot be read.
+
+    Raises:
+        IncompleteError: the text ends before the object does.
+    """
+    try:
+        value, end = _LENIENT.raw_decode(text, start)
+    except json.JSONDecodeError as error:
+        if error.msg.startswith(_RAN_OUT) or _CUT_WORD.match(text, error.pos):
+            raise IncompleteError from error
+        return _read_repaired(text, start)
+    except (RecursionError, ValueError):  # nested too deeply; an integer of thousands of digits
+        return None
+    if "\0" in text[start:end]:  # a hole in the file may hold the end of one event and the start of another
+        return None
+    return (_without_surrogates(value, text[start:end]), end) if isinstance(value, dict) else None
+
+
+def _without_surrogates(value: dict[str, Any], text: str) -> dict[str, Any]:
+    """Put a replacement character where bytes were no UTF-8 (surrogates in a text decoded with surrogateescape)."""
+    if text.isascii():
+        return value
+    readable = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    repaired: dict[str, Any] = _LENIENT.decode(readable)
+    return repaired
+
+
+def _read_repaired(text: str, start: int) -> tuple[dict[str, Any], int] | None:
+    for end in _possible_ends(text, start):
+        piece = text[start:end]
+        if "\0" in piece:
+            return None
+        for repair in _REPAIRS:
+            piece = repair(piece)
+            try:
+                value = _LENIENT.decode(piece)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(value, dict) and "ph" in value:
+                return _without_surrogates(value, piece), end
+    return None
+
+
+def _possible_ends(text: str, start: int) -> Iterator[int]:
+    place = start
+    for _ in range(_MOST_ENDS):
+        match = _END.search(text, place)
+        if match is None:
+            return
+        yield match.end()
+        place = match.end()
+
+
+def to_row(event: dict[str, Any]) -> ExactComplete:
+    """Give a complete event as the fast reader would, from whatever its values are."""
+    return ExactComplete(
+        name=_to_text(event.get("name")) or "",
+        cat=_to_text(event.get("cat")),
+        pid=_to_text(event.get("pid")),
+        tid=_to_text(event.get("tid")),
+        args=_to_args(event.get("args")),
+        ts=to_decimal(event.get("ts")),
+        dur=to_decimal(event.get("dur")),
+    )
+
+
+def to_decimal(value: object) -> Decimal | None:
+    """Read a number or a text that is one."""
+    if isinstance(value, bool) or not isinstance(value, int | str | Decimal):
+        return None
+    try:
+        return Decimal(value)
+    except InvalidOperation:
+        return None
+
+
+def _to_text(value: object) -> str | None:
+    return None if value is None else str(value).encode("utf-8", "replace").decode("utf-8")
+
+
+def _to_args(args: object) -> Args:
+    """Keep every argument that can be read; the event is worth more than one of them."""
+    if not isinstance(args, dict):
+        return NO_ARGS
+    known = {key: value for key, value in args.items() if key in _KNOWN_ARGS}
+    readable = {key: value for key, value in known.items() if _decode_args({key: value}) is not None}
+    return _decode_args(readable) or NO_ARGS
+
+
+def _decode_args(args: dict[str, Any]) -> Args | None:
+    try:
+        found: Args = _ARGS.decode(json.dumps(args, default=float))
+    except (msgspec.DecodeError, ValueError, OverflowError, RecursionError):
+        return None
+    return found
