@@ -4,7 +4,7 @@ Text becomes a code on first sight, so that a window of thousands of events leav
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from itertools import compress
 from typing import Any, Final, Generic, TypeVar
 
@@ -19,7 +19,10 @@ from dtbench.analyze.trace import Details, Sparse
 
 _KERNEL: Final = "kernel"
 _LEFT_OUT: Final = -1
-_STREAM: Final = "stream "  # how torch 1.8 to 1.10 wrote the lane of a device event: "stream 7"
+_STREAM: Final = (
+    "stream "  # how torch 1.8 to 1.10 wrote the lane of a device event: "stream 7", of a range "stream 7 user"
+)
+_USER_STREAM: Final = " user"
 _INT64: Final = np.iinfo(np.int64)
 _Key = TypeVar("_Key", bound=Hashable)
 
@@ -48,35 +51,41 @@ class _Names(_Codes[str]):
         return super().__missing__(key)
 
 
-class _Normalized(dict[_Key, int], Generic[_Key]):
-    """Codes of values after a rule has made equal what means the same.
+class _Places(dict[tuple[str | None, object, object], int]):
+    """Codes of (category, process, thread), after old spellings became today's.
 
     Attributes:
-        distinct: the values after the rule, in order of their codes.
+        categories: distinct categories and their codes.
+        lanes: distinct lanes and their codes.
+        category: by code of the place, code of its category.
+        lane: by code of the place, code of its lane.
+        is_kernel: by code of the place, 1 for kernels.
     """
 
-    def __init__(self, rule: Callable[[Any], Any]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.distinct: _Codes[Any] = _Codes()
-        self._rule = rule
+        self.categories: _Codes[str] = _Codes()
+        self.lanes: _Codes[tuple[str, str]] = _Codes()
+        self.category: list[int] = []
+        self.lane: list[int] = []
+        self.is_kernel = bytearray()
 
-    def __missing__(self, key: _Key) -> int:
-        value = self._rule(key)
-        code = self[key] = _LEFT_OUT if value is None else self.distinct[value]
+    def __missing__(self, key: tuple[str | None, object, object]) -> int:
+        raw, process, thread = key
+        if raw in SPANNING:
+            code = self[key] = _LEFT_OUT
+            return code
+        category = CATEGORIES.get(raw or "", raw or "")
+        code = self[key] = len(self.category)
+        self.category.append(self.categories[category])
+        self.lane.append(self.lanes[_text_of(process), _text_of(thread)])
+        self.is_kernel.append(category == _KERNEL)
         return code
 
 
-def _normalize_category(category: str | None) -> str | None:
-    return None if category in SPANNING else CATEGORIES.get(category or "", category or "")
-
-
-def _normalize_lane(lane: tuple[object, object]) -> tuple[str, str]:
-    process, thread = (_name_of(one) for one in lane)
-    return process, thread.removeprefix(_STREAM).removesuffix(" user") if thread.startswith(_STREAM) else thread
-
-
-def _name_of(number: object) -> str:
-    return str(int(number)) if isinstance(number, float) and number.is_integer() else str(number)
+def _text_of(number: object) -> str:
+    text = str(int(number)) if isinstance(number, float) and number.is_integer() else str(number)
+    return text.removeprefix(_STREAM).removesuffix(_USER_STREAM) if text.startswith(_STREAM) else text
 
 
 class _SparseParts:
@@ -106,12 +115,10 @@ class Columns:
 
     def __init__(self) -> None:
         self.names = _Names()
-        self.categories: _Normalized[str | None] = _Normalized(_normalize_category)
-        self.lanes: _Normalized[tuple[object, object]] = _Normalized(_normalize_lane)
+        self.places = _Places()
         self.grids: _Codes[str] = _Codes()
         self.name: list[NDArray[np.int32]] = []
-        self.category: list[NDArray[np.int16]] = []
-        self.lane: list[NDArray[np.int32]] = []
+        self.place: list[NDArray[np.int32]] = []
         self.start_ns: list[Ints] = []
         self.end_ns: list[Ints] = []
         self.correlation = _SparseParts()
@@ -129,20 +136,21 @@ class Columns:
 
     def add(self, rows: Sequence[Row], times: Times) -> None:
         """Append events; those whose times cannot be read are counted, those that span everything left out."""
-        category = np.array([self.categories[row.cat] for row in rows], dtype=np.int16)
-        kept = (category != _LEFT_OUT) & (times.problem == Problem.NONE)
+        places = self.places
+        place = np.array([places[row.cat, row.pid, row.tid] for row in rows], dtype=np.int32)
+        kept = (place != _LEFT_OUT) & (times.problem == Problem.NONE)
         start_ns, duration_ns = times.start_ns, times.duration_ns
         if not kept.all():
-            self._count(times.problem[category != _LEFT_OUT])
+            self._count(times.problem[place != _LEFT_OUT])
             rows = list(compress(rows, kept.tolist()))
-            category, start_ns, duration_ns = category[kept], start_ns[kept], duration_ns[kept]
-        name = np.array([self.names[row.name] for row in rows], dtype=np.int32)
+            place, start_ns, duration_ns = place[kept], start_ns[kept], duration_ns[kept]
+        names = self.names
+        name = np.array([names[row.name] for row in rows], dtype=np.int32)
         self.name.append(name)
-        self.category.append(category)
-        self.lane.append(np.array([self.lanes[row.pid, row.tid] for row in rows], dtype=np.int32))
+        self.place.append(place)
         self.start_ns.append(start_ns)
         self.end_ns.append(start_ns + duration_ns)
-        self._add_args([row.args for row in rows], name, category)
+        self._add_args([row.args for row in rows], name, place)
         self._length += len(rows)
 
     def _count(self, problems: NDArray[np.int8]) -> None:
@@ -150,7 +158,7 @@ class Columns:
             if found := int(np.count_nonzero(problems == problem)):
                 self.unread[reason] += found
 
-    def _add_args(self, args: Sequence[Args], name: NDArray[np.int32], category: NDArray[np.int16]) -> None:
+    def _add_args(self, args: Sequence[Args], name: NDArray[np.int32], place: NDArray[np.int32]) -> None:
         first = self._length
         correlation = _to_int64([one.correlation or 0 for one in args])
         tied = np.flatnonzero(correlation)
@@ -168,7 +176,7 @@ class Columns:
         for event in sorted(speaking):
             if args[event] is not NO_ARGS:
                 self.details[event + first] = read_details(args[event])
-        self._add_grids(args, np.flatnonzero(category == self.categories.distinct.get(_KERNEL, _LEFT_OUT)))
+        self._add_grids(args, np.flatnonzero(np.frombuffer(self.places.is_kernel, dtype=np.bool_)[place]))
 
     def _add_autograd(self, said: list[tuple[int, Args]]) -> None:
         events = np.array([event for event, _ in said], dtype=np.int64)

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from dtbench.analyze.reader.arrows import Arrows
 from dtbench.analyze.reader.columns import Columns
 from dtbench.analyze.reader.schema import (
-    Arrow,
     ArrowEnd,
     ArrowStart,
     Complete,
@@ -53,7 +52,7 @@ class TypedDecoder:
         self._typed = msgspec.json.Decoder(union_of(Complete, ArrowStart, ArrowEnd), strict=False)
         self._exact = msgspec.json.Decoder(union_of(ExactComplete, ExactArrowStart, ExactArrowEnd), strict=False)
 
-    def decode(self, events: bytes) -> None:
+    def decode(self, events: bytes | memoryview) -> None:
         """Add all events of a JSON array.
 
         Raises:
@@ -67,16 +66,19 @@ class TypedDecoder:
             self._decode_exactly(events)
             return
         self._sink.columns.add(rows, read_floats(start_us, duration_us))
-        self._sink.arrows.add([event for event in decoded if isinstance(event, Arrow)])
+        if len(rows) < len(decoded):
+            self._sink.arrows.add([one for one in decoded if type(one) is ArrowStart or type(one) is ArrowEnd])
 
-    def _decode_exactly(self, events: bytes) -> None:
+    def _decode_exactly(self, events: bytes | memoryview) -> None:
         decoded: list[Any] = self._exact.decode(events)
         rows = [event for event in decoded if type(event) is ExactComplete]
         self._sink.columns.add(rows, read_decimals([row.ts for row in rows], [row.dur for row in rows]))
         self._sink.arrows.add_exact([event for event in decoded if isinstance(event, ExactArrow)])
 
 
-def _needs_decimals(events: bytes, start_us: NDArray[np.float64], duration_us: NDArray[np.float64]) -> bool:
+def _needs_decimals(
+    events: bytes | memoryview, start_us: NDArray[np.float64], duration_us: NDArray[np.float64]
+) -> bool:
     if not are_beyond_floats(start_us) and not are_beyond_floats(duration_us):
         return False
     if have_fractions(start_us) or have_fractions(duration_us):

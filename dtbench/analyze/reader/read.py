@@ -16,7 +16,7 @@ from dtbench.analyze.reader.header import read_distributed
 from dtbench.analyze.reader.inflate import Chunks
 from dtbench.analyze.reader.lenient import LenientReader, Progress
 from dtbench.analyze.reader.source import TraceSource
-from dtbench.analyze.reader.windows import find_array_start, find_last_border
+from dtbench.analyze.reader.windows import Buffer, find_array_start
 from dtbench.analyze.trace import Trace, Unread
 from dtbench.errors import TraceError
 
@@ -129,36 +129,46 @@ class _Reading:
     def _cut_short(self) -> TraceError:
         return TraceError(f"{self._source.label}: cut short before its first event; did the rank die while writing?")
 
-    def _read_events(self, text: bytes, texts: Iterator[bytes]) -> bytes | None:
+    def _read_events(self, first: bytes, texts: Iterator[bytes]) -> bytes | None:
         """Read all events and give the text behind them; None: the array of events does not end."""
-        tried = 0
-        for chunk in texts:
-            text += chunk
-            if len(text) < tried:  # one event larger than a window: wait until there is twice as much
+        buffer = Buffer()
+        buffer.append(first)
+        enough = 0
+        for text in texts:
+            buffer.append(text)
+            if len(buffer) < enough:
                 continue
-            border = find_last_border(text)
-            if border is None:
-                tried = 2 * len(text)
-                continue
-            end, following = border
-            progress = self._read_window(text[:end], is_last=len(text) > _LARGEST_EVENT)
+            is_hopeless = len(buffer) > _LARGEST_EVENT
+            end, following = buffer.find_last_border() or ((len(buffer),) * 2 if is_hopeless else (0, 0))
+            progress = self._read_window(buffer, end, is_last=is_hopeless)
             if progress.is_end:
-                return self._read_trailer(text[progress.consumed :], texts)
-            tried = 0 if progress.consumed else 2 * len(text)
-            text = text[following if progress.consumed == end else progress.consumed :]
-        progress = self._read_window(text, is_last=True)
-        return text[progress.consumed :] if progress.is_end else None
+                return self._read_trailer(buffer, progress.consumed, texts)
+            # Where nothing could be read, an event is larger than a window: wait until there is twice as much.
+            enough = 0 if progress.consumed else 2 * len(buffer)
+            buffer.drop(following if progress.consumed == end else progress.consumed)
+        end = buffer.find_array_end()
+        if end is not None and self._read_valid(buffer, end):
+            return buffer.text(len(buffer))[end + 1 :]
+        progress = self._read_window(buffer, len(buffer), is_last=True)
+        return buffer.text(len(buffer))[progress.consumed :] if progress.is_end else None
 
-    def _read_window(self, window: bytes, *, is_last: bool) -> Progress:
+    def _read_window(self, buffer: Buffer, length: int, *, is_last: bool) -> Progress:
+        if self._read_valid(buffer, length):
+            return Progress(length)
+        return self._lenient.read(buffer.text(length), is_last=is_last)
+
+    def _read_valid(self, buffer: Buffer, length: int) -> bool:
+        """Read the first bytes if they are valid as they stand; else nothing."""
         try:
-            self._typed.decode(b"[" + window + b"]")
+            with buffer.as_array(length) as array:
+                self._typed.decode(array)
         except INVALID:
-            return self._lenient.read(window, is_last=is_last)
-        return Progress(len(window))
+            return False
+        return True
 
-    def _read_trailer(self, text: bytes, texts: Iterator[bytes]) -> bytes:
-        parts = [text]
-        size = len(text)
+    def _read_trailer(self, buffer: Buffer, consumed: int, texts: Iterator[bytes]) -> bytes:
+        parts = [buffer.text(len(buffer))[consumed:]]
+        size = len(parts[0])
         for chunk in texts:
             size += len(chunk)
             if size < _LARGEST_TRAILER:
@@ -174,16 +184,17 @@ class _Reading:
         if is_truncated and not len(columns):
             raise self._cut_short()
         distributed = read_distributed(header, trailer)
+        place = join(columns.place, np.int32)
         return Trace(
             path=self._source.label,
             rank=distributed.rank,
             world_size=distributed.world_size,
             names=tuple(columns.names),
-            categories=tuple(columns.categories.distinct),
-            lanes=tuple(columns.lanes.distinct),
+            categories=tuple(columns.places.categories),
+            lanes=tuple(columns.places.lanes),
             name=join(columns.name, np.int32),
-            category=join(columns.category, np.int16),
-            lane=join(columns.lane, np.int32),
+            category=np.array(columns.places.category, dtype=np.int16)[place],
+            lane=np.array(columns.places.lane, dtype=np.int32)[place],
             start_ns=join(columns.start_ns, np.int64),
             end_ns=join(columns.end_ns, np.int64),
             correlation=columns.correlation.join(),
