@@ -3,16 +3,16 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 import pandas as pd
 
 from dtbench.analyze.launch_tables import describe_gaps, sum_counts
 from dtbench.analyze.reader import read_trace
+from dtbench.analyze.reader.find import find_traces
+from dtbench.analyze.reader.source import TraceSource
+from dtbench.analyze.trace import Trace
 from dtbench.analyze.trace_analysis import TraceAnalysis, analyze_trace, tabulate_overlap, tabulate_purposes
 from dtbench.errors import TraceError
-
-_ENDINGS: Final = (".json", ".json.gz")
 
 
 @dataclass(frozen=True)
@@ -41,29 +41,39 @@ def analyze_traces(paths: Iterable[Path]) -> TraceSet:
     Raises:
         TraceError: there is none, or one cannot be read.
     """
-    files = [file for path in paths for file in _find_files(path)]
-    traces = [read_trace(file) for file in files]
+    found = [find_traces(path) for path in paths]
+    traces, notes = _read_all([source for one in found for source in one.sources])
     said = [trace.rank for trace in traces]
     numbered = None in said or len(set(said)) < len(said)
     analyses = [analyze_trace(trace, rank=place if numbered else None) for place, trace in enumerate(traces)]
     analyses.sort(key=lambda one: one.rank)
-    notes = (
-        ["ranks are numbered by file name: the traces do not tell them apart"] if numbered and len(files) > 1 else []
-    )
+    if numbered and len(traces) > 1:
+        notes.append("ranks are numbered by file name: the traces do not tell them apart")
     return TraceSet(
         analyses=tuple(analyses),
         overlap=tabulate_overlap(analyses),
         purposes=tabulate_purposes(analyses),
         unread_events=sum(one.unread for one in analyses),
         unknown_names=sum_counts(one.unknown_names for one in analyses),
-        notes=(*notes, *describe_gaps(analyses)),
+        notes=(*(note for one in found for note in one.notes), *notes, *describe_gaps(analyses)),
     )
 
 
-def _find_files(path: Path) -> Sequence[Path]:
-    if not path.is_dir():
-        return [path]
-    files = sorted(file for file in path.iterdir() if file.is_file() and file.name.endswith(_ENDINGS))
-    if not files:
-        raise TraceError(f"{path}: holds no trace; one ends in {' or '.join(_ENDINGS)}")
-    return files
+def _read_all(sources: Sequence[TraceSource]) -> tuple[list[Trace], list[str]]:
+    """Read what can be read of several traces; a note says what is left out, or incomplete."""
+    traces: list[Trace] = []
+    notes: list[str] = []
+    for source in sources:
+        try:
+            trace = read_trace(source)
+        except TraceError as error:
+            if len(sources) == 1:
+                raise
+            notes.append(f"left out: {error}")
+            continue
+        traces.append(trace)
+        if trace.unread.is_truncated:
+            notes.append(f"{trace.path}: cut short; what came before the cut was read")
+    if not traces:
+        raise TraceError("; ".join(notes))
+    return traces, notes

@@ -19,9 +19,8 @@ from dtbench.analyze.trace import Details, Sparse
 
 _KERNEL: Final = "kernel"
 _LEFT_OUT: Final = -1
-_STREAM: Final = (
-    "stream "  # how torch 1.8 to 1.10 wrote the lane of a device event: "stream 7", of a range "stream 7 user"
-)
+# How torch 1.8 to 1.10 wrote the lane of a device event, "stream 7", and of a range on it, "stream 7 user".
+_STREAM: Final = "stream "
 _USER_STREAM: Final = " user"
 _INT64: Final = np.iinfo(np.int64)
 _Key = TypeVar("_Key", bound=Hashable)

@@ -146,9 +146,9 @@ class _Reading:
             # Where nothing could be read, an event is larger than a window: wait until there is twice as much.
             enough = 0 if progress.consumed else 2 * len(buffer)
             buffer.drop(following if progress.consumed == end else progress.consumed)
-        end = buffer.find_array_end()
-        if end is not None and self._read_valid(buffer, end):
-            return buffer.text(len(buffer))[end + 1 :]
+        bracket = buffer.find_array_end()
+        if bracket is not None and self._read_valid(buffer, bracket):
+            return buffer.text(len(buffer))[bracket + 1 :]
         progress = self._read_window(buffer, len(buffer), is_last=True)
         return buffer.text(len(buffer))[progress.consumed :] if progress.is_end else None
 

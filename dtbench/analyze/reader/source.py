@@ -45,7 +45,7 @@ class TraceSource:
                 with zipfile.ZipFile(self.path) as zipped, zipped.open(self.member) as member:
                     yield member
             else:
-                with tarfile.open(self.path) as archive:
+                with tarfile.open(self.path, "r|*") as archive:  # one pass: no way back in a packed archive
                     yield _open_tar_member(archive, self.member)
         except OSError as error:
             raise TraceError(f"{self.label}: cannot be opened ({error.strerror or error}); check the name") from error
@@ -54,7 +54,7 @@ class TraceSource:
 
 
 def _open_tar_member(archive: tarfile.TarFile, name: str) -> IO[bytes]:
-    stream = archive.extractfile(name)
-    if stream is None:
-        raise KeyError(name)
-    return stream
+    for member in archive:
+        if member.name == name and (stream := archive.extractfile(member)) is not None:
+            return stream
+    raise KeyError(name)

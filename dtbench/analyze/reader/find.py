@@ -1,0 +1,242 @@
+"""Traces where people have them: a file, a folder, a tree of folders, an archive.
+
+::
+
+    rank3.1719000000000000000.pt.trace.json.gz       dtbench, TensorBoard's handler with a name
+    host_4711.1719000000000.pt.trace.json            TensorBoard's handler: says no rank
+    iteration_10/rank3_trace.json.gz                 torchtitan: of several iterations the latest
+    plugins/profile/2026_07_01/...                   TensorBoard's log folder
+    rank3/trace.json                                 one folder for each rank
+"""
+
+import re
+import tarfile
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path, PurePosixPath
+from typing import IO, Final
+
+from dtbench.analyze.reader.inflate import Chunks
+from dtbench.analyze.reader.source import TraceSource
+from dtbench.analyze.reader.windows import find_array_start
+from dtbench.errors import TraceError
+
+ENDINGS: Final = (".json", ".json.gz")
+_DEEPEST: Final = 4
+_PEEK_BYTES: Final = 1 << 16
+_LARGEST_PEEK: Final = 1 << 22
+_NAMED_AT_MOST: Final = 5
+# Not ``local_rank``, ``tp_rank``: these are no global ranks.
+_RANK: Final = re.compile(r"(?:^|[^a-z0-9])(?<!local[_.-])(?<![a-z]p[_.-])(?:rank|worker)[\[_.-]?(\d{1,6})(?!\d)", re.I)
+_STAMPED: Final = re.compile(r"(?P<worker>.+)\.(?P<stamp>\d{10,})(?P<rest>\.pt\.trace\.json(?:\.gz)?)")
+_NUMBERED: Final = re.compile(r"(?:iteration|iter|step)[_-]?(\d+)", re.I)
+_DATED: Final = re.compile(r"[\dTZ_.:-]{8,}")
+
+
+@dataclass(frozen=True)
+class FoundTraces:
+    """Traces of one job.
+
+    Attributes:
+        sources: at least one, in order of rank where all names say one, else of name.
+        notes: what was left out, and why.
+    """
+
+    sources: tuple[TraceSource, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A file that may be a trace: where it is below what was given, and whether it looks like one."""
+
+    place: PurePosixPath
+    source: TraceSource
+    is_trace: bool
+
+
+def find_rank(place: PurePosixPath) -> int | None:
+    """Read the rank in the name of a file, else of its folder; None: neither says.
+
+    >>> find_rank(PurePosixPath("iteration_10/rank3_trace.json")), find_rank(PurePosixPath("tp_rank1.json"))
+    (3, None)
+    """
+    for part in (place.name, place.parent.name):
+        found = _RANK.findall(part)
+        if found:
+            return int(found[-1])
+    return None
+
+
+def find_traces(path: Path) -> FoundTraces:
+    """Find the traces that a path stands for: itself, those in it, those in an archive.
+
+    Raises:
+        TraceError: there is none, or those of several jobs.
+    """
+    if path.is_dir():
+        return _select(path, list(_look_in_folder(path)))
+    if not path.exists():
+        raise TraceError(f"{path}: cannot be opened (no such file); check the name")
+    members = _look_in_archive(path)
+    if members is not None:
+        found, notes = members
+        chosen = _select(path, found)
+        return FoundTraces(chosen.sources, (*notes, *chosen.notes))
+    return FoundTraces((TraceSource(path, rank=find_rank(PurePosixPath(path.name))),), ())
+
+
+def _look_in_folder(folder: Path) -> Iterator[_Candidate]:
+    for file in sorted(_walk(folder, _DEEPEST)):
+        place = PurePosixPath(*file.relative_to(folder).parts)
+        source = TraceSource(file, rank=find_rank(place))
+        with source.open() as stream:
+            yield _Candidate(place, source, _looks_like_trace(stream))
+
+
+def _walk(folder: Path, depth: int) -> Iterator[Path]:
+    for entry in folder.iterdir():
+        if entry.name.startswith("."):
+            continue
+        if entry.is_dir() and depth:
+            yield from _walk(entry, depth - 1)
+        elif entry.is_file() and entry.name.endswith(ENDINGS):
+            yield entry
+
+
+def _look_in_archive(path: Path) -> tuple[list[_Candidate], tuple[str, ...]] | None:
+    """Look at every member in one pass; None: the file is no archive."""
+    if zipfile.is_zipfile(path):
+        members = _zip_members(path)
+    elif _is_tar(path):
+        members = _tar_members(path)
+    else:
+        return None
+    found: list[_Candidate] = []
+    try:
+        found.extend(_look_at(path, name, stream) for name, stream in members)
+    except (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile) as error:
+        if not found:
+            raise TraceError(f"{path}: the archive is damaged ({error}); copy it again") from error
+        return found, (f"{path}: the archive is damaged ({error}); what came before was found",)
+    return found, ()
+
+
+def _is_tar(path: Path) -> bool:
+    try:
+        with tarfile.open(path, "r|*"):
+            return True
+    except (tarfile.ReadError, OSError, EOFError):
+        return False
+
+
+def _zip_members(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    with zipfile.ZipFile(path) as archive:
+        for name in archive.namelist():
+            if _may_be_trace(name):
+                yield name, archive.open(name)
+
+
+def _tar_members(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    with tarfile.open(path, "r|*") as archive:
+        for member in archive:
+            if _may_be_trace(member.name) and (stream := archive.extractfile(member)) is not None:
+                yield member.name, stream
+
+
+def _may_be_trace(name: str) -> bool:
+    return name.endswith(ENDINGS) and not PurePosixPath(name).name.startswith(".")
+
+
+def _look_at(path: Path, name: str, stream: IO[bytes]) -> _Candidate:
+    place = PurePosixPath(name)
+    with stream:
+        return _Candidate(place, TraceSource(path, member=name, rank=find_rank(place)), _looks_like_trace(stream))
+
+
+def _looks_like_trace(stream: IO[bytes]) -> bool:
+    """Tell other JSON from a trace by its first part; an empty or damaged file counts: reading it says what is wrong."""
+    text = b""
+    for chunk in Chunks(stream, _PEEK_BYTES):
+        text += chunk
+        if text.lstrip().startswith(b"["):
+            return b'"ph"' in text or not text.lstrip(b"[ \t\r\n").strip(b"] \t\r\n")
+        if find_array_start(text) is not None:
+            return True
+        if len(text) > _LARGEST_PEEK:
+            return False
+    return not text.rstrip().endswith((b"}", b"]"))
+
+
+def _select(path: Path, candidates: Sequence[_Candidate]) -> FoundTraces:
+    others = [one for one in candidates if not one.is_trace]
+    notes = []
+    if others:
+        names = ", ".join(str(one.place) for one in others[:_NAMED_AT_MOST])
+        more = len(others) - _NAMED_AT_MOST
+        notes.append(f"{path}: not traces and left out: {names}" + (f" and {more} more" if more > 0 else ""))
+    folders: dict[PurePosixPath, list[_Candidate]] = {}
+    for one in candidates:
+        if one.is_trace:
+            folders.setdefault(one.place.parent, []).append(one)
+    if not folders:
+        raise TraceError(f"{path}: holds no trace; one ends in {' or '.join(ENDINGS)}")
+    chosen, more_notes = _select_folders(path, folders)
+    traces, last_notes = _select_newest(path, chosen)
+    sources = [one.source for one in traces]
+    if all(source.rank is not None for source in sources):
+        sources.sort(key=lambda source: source.rank or 0)
+    return FoundTraces(tuple(sources), (*notes, *more_notes, *last_notes))
+
+
+def _select_folders(
+    path: Path, folders: Mapping[PurePosixPath, list[_Candidate]]
+) -> tuple[list[_Candidate], tuple[str, ...]]:
+    """Take the folder nearest to what was given; of several side by side one, unless each is a rank's."""
+    nearest = min(len(folder.parts) for folder in folders)
+    level = {folder: traces for folder, traces in folders.items() if len(folder.parts) == nearest}
+    if len(level) == 1 or _are_ranks(level):
+        return list(chain.from_iterable(level.values())), _say_left_out(path, folders.keys() - level.keys())
+    newest = _find_newest(level)
+    if newest is None:
+        names = ", ".join(str(folder) for folder in sorted(level)[:_NAMED_AT_MOST])
+        raise TraceError(f"{path}: holds traces of several jobs, in {names}; give one of these folders")
+    return level[newest], (f"{path}: of {len(level)} folders with traces the latest is read, {newest}",)
+
+
+def _are_ranks(level: Mapping[PurePosixPath, list[_Candidate]]) -> bool:
+    ranks = {_RANK.search(folder.name) and find_rank(folder / "_") for folder in level}
+    return None not in ranks and len(ranks) == len(level)
+
+
+def _find_newest(level: Iterable[PurePosixPath]) -> PurePosixPath | None:
+    """Give the folder with the largest number (``iteration_10``) or date; None: the names say neither."""
+    folders = list(level)
+    numbers = {folder: int(match[1]) for folder in folders if (match := _NUMBERED.fullmatch(folder.name))}
+    if len(numbers) == len(folders) and len({folder.parent for folder in folders}) == 1:
+        return max(folders, key=lambda folder: numbers[folder])
+    if all(_DATED.fullmatch(folder.name) for folder in folders):
+        return max(folders, key=lambda folder: folder.name)
+    return None
+
+
+def _say_left_out(path: Path, folders: Iterable[PurePosixPath]) -> tuple[str, ...]:
+    names = sorted(str(folder) for folder in folders)
+    return (f"{path}: traces in folders below are left out: {', '.join(names[:_NAMED_AT_MOST])}",) if names else ()
+
+
+def _select_newest(path: Path, candidates: Sequence[_Candidate]) -> tuple[list[_Candidate], tuple[str, ...]]:
+    """Take a worker's newest trace, and of a trace that lies there packed and unpacked one."""
+    newest: dict[tuple[PurePosixPath, str], tuple[int, _Candidate]] = {}
+    for one in sorted(candidates, key=lambda one: one.place):
+        match = _STAMPED.fullmatch(one.place.name)
+        worker = match["worker"] if match else one.place.name.removesuffix(".gz")
+        stamp = int(match["stamp"]) if match else 0
+        key = (one.place.parent, worker)
+        if key not in newest or stamp > newest[key][0]:
+            newest[key] = (stamp, one)
+    kept = [one for _, one in newest.values()]
+    left_out = len(candidates) - len(kept)
+    return kept, (f"{path}: {left_out} older traces or copies of the same rank are left out",) if left_out else ()
