@@ -1,6 +1,6 @@
 """From one trace to its account: steps, whole trace, purposes and collectives of one rank."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -11,8 +11,9 @@ from dtbench.analyze.collectives import Collective, assign_steps, find_device_co
 from dtbench.analyze.coverage import Window
 from dtbench.analyze.gloo import find_gloo_collectives, model_lanes
 from dtbench.analyze.intervals import Intervals, Ints, unite, unite_all
+from dtbench.analyze.main_lane import find_main_lane
 from dtbench.analyze.nesting import find_nesting, innermost_time
-from dtbench.analyze.overlap import Overlap, measure_overlap
+from dtbench.analyze.overlap import Overlap, measure_overlaps
 from dtbench.analyze.shares import Shares, share_time
 from dtbench.analyze.steps import Step, cpu_steps, device_steps, find_host_ranges
 from dtbench.analyze.tables import COLLECTIVES, OVERLAP, PURPOSES
@@ -118,32 +119,22 @@ def analyze_trace(
     windows = [step.window for step in timeline.steps]
     spans = [collective.span for collective in collectives]
     shares = share_time(spans, timeline.kinds[Kind.COMPUTE], windows)
-    steps = [
-        StepAccount(
-            step=step.number,
-            overlap=measure_overlap(step.window, timeline.kinds),
-            purposes=_purposes(
-                collectives, [of == index for of in step_of], shares, index, _waiting(timeline.waits, step.window)
-            ),
-        )
-        for index, step in enumerate(timeline.steps)
-    ]
+    purposes = _purposes_of_windows(collectives, step_of, shares, (timeline.waits, timeline.whole, windows))
+    overlaps = measure_overlaps([*windows, timeline.whole], timeline.kinds)
     known_rank = next((known for known in (rank, trace.rank) if known is not None), 0)
+    exposed_ns, hidden_ns = (tuple(total.tolist()) for total in shares.totals())
     return TraceAnalysis(
         path=trace.path,
         rank=known_rank,
-        whole=measure_overlap(timeline.whole, timeline.kinds),
-        whole_purposes=_purposes(
-            collectives,
-            [True] * len(collectives),
-            _sum_over_windows(shares),
-            0,
-            _waiting(timeline.waits, timeline.whole),
+        whole=overlaps[-1],
+        whole_purposes=purposes[-1],
+        steps=tuple(
+            StepAccount(step.number, overlap, of_step)
+            for step, overlap, of_step in zip(timeline.steps, overlaps[:-1], purposes[:-1], strict=True)
         ),
-        steps=tuple(steps),
         collectives=collectives,
         step_of=tuple(step_of),
-        exposed_ns=tuple(shares.exposed_ns.sum(axis=1).tolist()),
+        exposed_ns=exposed_ns,
         unread=trace.unread.count,
         unknown_names=timeline.unknown_names,
         timeline=RankTimeline(
@@ -151,8 +142,8 @@ def analyze_trace(
             is_device=is_device,
             collectives=collectives,
             step_of=tuple(step_of),
-            exposed_ns=tuple(shares.exposed_ns.sum(axis=1).tolist()),
-            hidden_ns=tuple(shares.hidden_ns.sum(axis=1).tolist()),
+            exposed_ns=exposed_ns,
+            hidden_ns=hidden_ns,
             compute=timeline.kinds[Kind.COMPUTE],
             compute_starts_ns=timeline.compute_starts_ns,
             compute_launches_ns=timeline.compute_launches_ns,
@@ -176,10 +167,10 @@ def _device_timeline(trace: Trace, process_groups: Mapping[str, Axis | None]) ->
         whole=whole,
         steps=tuple(device_steps(trace, nesting, find_host_ranges(trace), whole.end_ns)),
         collectives=collectives,
-        waits=find_device_waits(trace, nesting, masks[Kind.COMPUTE], collectives),
+        waits=find_device_waits(find_main_lane(trace, nesting, masks[Kind.COMPUTE]), collectives),
         unknown_names=find_unknown_names(trace, masks[Kind.COMPUTE]),
         compute_starts_ns=trace.start_ns[computing],
-        compute_launches_ns=trace.start_ns[nesting.launch[computing]],
+        compute_launches_ns=nesting.launch_ns(computing),
     )
 
 
@@ -232,39 +223,49 @@ def _extent(trace: Trace, kinds: Mapping[Kind, Intervals]) -> Window:
     return Window(int(everything.starts_ns[0]), int(everything.ends_ns[-1]))
 
 
-def _waiting(waits: Waits, window: Window) -> Callable[[Purpose], int]:
-    return lambda purpose: wait_time_ns(waits, purpose, window.start_ns, window.end_ns)
-
-
-def _sum_over_windows(shares: Shares) -> Shares:
-    return Shares(shares.exposed_ns.sum(axis=1, keepdims=True), shares.hidden_ns.sum(axis=1, keepdims=True))
-
-
-def _purposes(
+def _purposes_of_windows(
     collectives: Sequence[Collective],
-    issued: Sequence[bool],
+    step_of: Sequence[int | None],
     shares: Shares,
-    column: int,
-    wait_ns: Callable[[Purpose], int],
-) -> tuple[PurposeTime, ...]:
-    """Sum over collectives of equal purpose; purposes that neither issued, ran nor were waited for are left out."""
-    found = []
-    for purpose in Purpose:
-        rows = [index for index, collective in enumerate(collectives) if collective.purpose is purpose]
-        mine = [collectives[index] for index in rows if issued[index]]
-        exposed_ns, hidden_ns = int(shares.exposed_ns[rows, column].sum()), int(shares.hidden_ns[rows, column].sum())
-        one = PurposeTime(
+    waiting: tuple[Waits, Window, Sequence[Window]],
+) -> list[tuple[PurposeTime, ...]]:
+    """Sum over collectives of equal purpose, for each step and, last, for the whole trace.
+
+    Purposes that neither issued, ran nor were waited for are left out.
+    """
+    waits, whole, windows = waiting
+    number = {purpose: index for index, purpose in enumerate(Purpose)}
+    purpose_of = np.array([number[collective.purpose] for collective in collectives], dtype=np.int64)
+    # Like time outside all windows, what was issued outside all steps has the last column.
+    step = np.array([len(windows) if of is None else of for of in step_of], dtype=np.int64)
+    size_bytes = np.array([collective.size_bytes or 0 for collective in collectives], dtype=np.int64)
+    shape = (len(number), len(windows) + 1)
+    count, size = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
+    np.add.at(count, (purpose_of, step), 1)
+    np.add.at(size, (purpose_of, step), size_bytes)
+    tables = [count, size, *shares.sum_by(purpose_of, len(number))]
+    columns = [np.column_stack((table[:, :-1], table.sum(axis=1))) for table in tables]
+    return [
+        _purposes_of_window([column[:, index] for column in columns], waits, window)
+        for index, window in enumerate([*windows, whole])
+    ]
+
+
+def _purposes_of_window(columns: Sequence[Ints], waits: Waits, window: Window) -> tuple[PurposeTime, ...]:
+    rows = zip(Purpose, *(column.tolist() for column in columns), strict=True)
+    found = [
+        PurposeTime(
             purpose=purpose,
-            count=len(mine),
-            size_bytes=sum(collective.size_bytes or 0 for collective in mine),
+            count=count,
+            size_bytes=size_bytes,
             comm_ns=exposed_ns + hidden_ns,
             hidden_ns=hidden_ns,
             exposed_ns=exposed_ns,
-            wait_ns=wait_ns(purpose),
+            wait_ns=wait_time_ns(waits, purpose, window.start_ns, window.end_ns),
         )
-        if one.count or one.comm_ns or one.wait_ns:
-            found.append(one)
-    return tuple(found)
+        for purpose, count, size_bytes, exposed_ns, hidden_ns in rows
+    ]
+    return tuple(one for one in found if one.count or one.comm_ns or one.wait_ns)
 
 
 def tabulate_overlap(analyses: Iterable[TraceAnalysis]) -> pd.DataFrame:
