@@ -17,7 +17,7 @@ from dtbench.analyze.intervals import Bools, Intervals, Ints, find_cuts, unite, 
 from dtbench.analyze.trace import Trace
 
 _ENCLOSES: Final = ("cpu_op", "user_annotation")
-_CALLS: Final = ("cuda_runtime", "cuda_driver")
+CALLS: Final = ("cuda_runtime", "cuda_driver")
 # cudaLaunchKernel, cuLaunchKernelEx, hipExtModuleLaunchKernel, cudaGraphLaunch, cudaMemcpyAsync, hipMemsetAsync; not
 # cudaStreamSynchronize, cudaEventRecord and the like, which may carry an id too
 _STARTS_WORK: Final = re.compile(r"Launch|Mem(cpy|set)", re.IGNORECASE)
@@ -29,8 +29,8 @@ class Nesting:
 
     Attributes:
         spans: operators and annotations of threads, and what lies around each.
-        parent: shape ``(n,)``, int32, the innermost operator or annotation around an operator or annotation; the event
-            itself: none. Of other events ``enclosing`` knows.
+        parent: shape ``(n,)``, int32, the innermost operator or annotation around an operator, an annotation or a call;
+            the event itself: none.
         launch: shape ``(n,)``, int32, for device events the runtime or driver call; the event itself: none in the
             trace.
         reused: events whose call was chosen among several, not nested, with its correlation id.
@@ -50,18 +50,36 @@ class Nesting:
 
     def enclosing(self, event: int) -> Iterator[int]:
         """Walk outwards, without the event itself; from any event of a thread."""
-        if self.trace.category_of(event) not in _ENCLOSES:
-            event = int(self.around(np.array([event]))[0])
-            if event == NOTHING:
-                return
-            yield event
         while (above := int(self.parent[event])) != event:
             yield above
             event = above
 
-    def around(self, events: Ints) -> Ints:
-        """Give the innermost operator or annotation open when each of some other events began, on its thread."""
-        return self.spans.around(self.trace.lane[events], self.trace.start_ns[events])
+    def innermost(self, events: Ints, chosen: Bools) -> Ints:
+        """Give the innermost of some operators and annotations that is open when each event of a thread begins.
+
+        Args:
+            events: of threads; ``NOTHING`` stays.
+            chosen: shape ``(n,)``, the spans that are looked at.
+
+        Returns:
+            Events, never the same; ``NOTHING`` where there is none.
+        """
+        found = np.where(events == NOTHING, NOTHING, self.parent[events]).astype(np.int64)
+        found[found == events] = NOTHING
+        climbing = np.flatnonzero(found != NOTHING)
+        while len(climbing):
+            place = found[climbing]
+            # Where spans overlap, one on the way out may have ended before.
+            missed = ~chosen[place] | (self.trace.end_ns[place] <= self.trace.start_ns[events[climbing]])
+            climbing, place = climbing[missed], place[missed]
+            above = self.parent[place]
+            found[climbing] = np.where(above == place, NOTHING, above)
+            climbing = climbing[above != place]
+        return found
+
+    def calls(self, events: Ints) -> Ints:
+        """Give the call that launched each device event; ``NOTHING``: not in the trace."""
+        return np.where(self.launch[events] == events, NOTHING, self.launch[events]).astype(np.int64)
 
     def launch_ns(self, events: Ints) -> Ints:
         """Give when each of some device events was launched; its start where the trace does not hold the call."""
@@ -77,10 +95,7 @@ class Nesting:
         Returns:
             Events; ``NOTHING`` where there is none or the launch is not in the trace.
         """
-        spans = self.spans.among(named[self.trace.name[self.spans.events]])
-        calls = self.launch[events]
-        found = spans.around(self.trace.lane[calls], self.trace.start_ns[calls])
-        return np.where(calls == events, NOTHING, found)
+        return self.innermost(self.calls(events), named[self.trace.name])
 
     def launchers(self, event: int) -> Iterator[int]:
         """Walk outwards from the call that launched a device event; nothing when the trace does not hold it."""
@@ -96,6 +111,9 @@ def find_nesting(trace: Trace) -> Nesting:
     parent = np.arange(len(trace), dtype=np.int32)
     inside = spans.above >= 0
     parent[spans.events[inside]] = spans.events[spans.above[inside]]
+    calls = np.flatnonzero(trace.is_one_of(CALLS))
+    around = spans.around(trace.lane[calls], trace.start_ns[calls])
+    parent[calls[around != NOTHING]] = around[around != NOTHING]
     launch, reused = _find_launches(trace)
     return Nesting(spans, parent, launch, reused, trace)
 
@@ -108,7 +126,7 @@ def _find_launches(trace: Trace) -> tuple[NDArray[np.int32], Ints]:
     """
     launch = np.arange(len(trace), dtype=np.int32)
     tied, ids = trace.correlation.events, trace.correlation.values
-    is_call = trace.is_one_of(_CALLS)[tied]
+    is_call = trace.is_one_of(CALLS)[tied]
     starts_work = np.array([_STARTS_WORK.search(name) is not None for name in trace.names], dtype=np.bool_)
     reused = []
     missing, missing_ids = tied[~is_call], ids[~is_call]

@@ -30,6 +30,13 @@ class Sparse:
         place = int(np.searchsorted(self.events, event))
         return int(self.values[place]) if place < len(self.events) and self.events[place] == event else None
 
+    def values_at(self, events: Ints, missing: int) -> Ints:
+        """Values of some events, shape as theirs; ``missing`` for those that have none."""
+        if not len(self.events):
+            return np.full(len(events), missing, dtype=np.int64)
+        places = np.minimum(np.searchsorted(self.events, events), len(self.events) - 1)
+        return np.where(self.events[places] == events, self.values[places], missing)
+
     def dense(self, length: int, missing: int) -> Ints:
         """Give the column in full, shape ``(length,)``, with ``missing`` where there is no value."""
         column = np.full(length, missing, dtype=np.int64)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dtbench.analyze.enclosures import NOTHING
 from dtbench.analyze.nesting import find_nesting, innermost_time
 from dtbench.analyze.read_trace import read_trace
 from dtbench.analyze.trace import Trace
@@ -164,3 +165,21 @@ def test_spans_that_overlap_on_a_thread_are_walked_as_a_stack_walks_them(draw: C
         "inner": ["late", "early", "outer"],
         "other": [],
     }
+
+
+def test_the_innermost_of_some_spans_is_looked_for_past_the_others_and_past_what_has_ended(
+    draw: Callable[..., Path],
+) -> None:
+    trace = read_trace(
+        draw("""
+        range mine             @1 |=========   |
+        range mine again       @1 | =====      |
+        op late                @1 |    =====   |
+        call cudaLaunchKernel  @1 |       a  b |
+        """)
+    )
+    nesting = find_nesting(trace)
+    mine = np.array([trace.name_of(event).startswith("mine") for event in range(len(trace))])
+    calls = np.flatnonzero(trace.is_one_of(("cuda_runtime",)))
+    found = nesting.innermost(np.append(calls, NOTHING), mine)
+    assert [trace.name_of(event) if event != NOTHING else None for event in found.tolist()] == ["mine", None, None]
