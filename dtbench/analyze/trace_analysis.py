@@ -1,14 +1,16 @@
 """From one trace to its account: steps, whole trace, purposes and collectives of one rank."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 import pandas as pd
 
 from dtbench.analyze.classify import DEVICE_CATEGORIES, Role, cpu_role, device_kinds, find_unknown_names
-from dtbench.analyze.collectives import Collective, assign_steps, find_device_collectives, find_regions, name_buckets
+from dtbench.analyze.collectives import Collective, assign_steps, find_regions, name_buckets
+from dtbench.analyze.correlate import Uncorrelated, count_uncorrelated, find_links
 from dtbench.analyze.coverage import Window
+from dtbench.analyze.device_collectives import find_device_collectives
 from dtbench.analyze.gloo import find_gloo_collectives, model_lanes
 from dtbench.analyze.intervals import Intervals, Ints, unite, unite_all
 from dtbench.analyze.main_lane import find_main_lane
@@ -43,11 +45,15 @@ class PurposeTime:
 
 @dataclass(frozen=True)
 class StepAccount:
-    """One step's account and what its communication was for."""
+    """One step's account and what its communication was for.
+
+    ``unattributed_ns`` is the part of ``exposed_comm_ns`` that belongs to collectives without an owner.
+    """
 
     step: int
     overlap: Overlap
     purposes: tuple[PurposeTime, ...]
+    unattributed_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,8 @@ class TraceAnalysis:
         unread: events that could not be read.
         unknown_names: kernels counted as compute that may be communication.
         timeline: what questions over ranks need.
+        uncorrelated: device events that are tied to no single operator, by reason; all are in the account.
+        whole_unattributed_ns: exposed time of collectives without an owner, over the whole trace.
         unmatched: issues whose span was not found.
     """
 
@@ -78,6 +86,8 @@ class TraceAnalysis:
     unread: int
     unknown_names: tuple[tuple[str, int], ...]
     timeline: RankTimeline
+    uncorrelated: Uncorrelated = field(default_factory=Uncorrelated)
+    whole_unattributed_ns: int = 0
 
     @property
     def unmatched(self) -> int:
@@ -97,6 +107,7 @@ class _Timeline:
     unknown_names: tuple[tuple[str, int], ...]
     compute_starts_ns: Ints
     compute_launches_ns: Ints
+    uncorrelated: Uncorrelated = field(default_factory=Uncorrelated)
 
 
 def analyze_trace(
@@ -120,6 +131,7 @@ def analyze_trace(
     spans = [collective.span for collective in collectives]
     shares = share_time(spans, timeline.kinds[Kind.COMPUTE], windows)
     purposes = _purposes_of_windows(collectives, step_of, shares, (timeline.waits, timeline.whole, windows))
+    unattributed_ns = _find_unattributed(collectives, shares)
     overlaps = measure_overlaps([*windows, timeline.whole], timeline.kinds)
     known_rank = next((known for known in (rank, trace.rank) if known is not None), 0)
     exposed_ns, hidden_ns = (tuple(total.tolist()) for total in shares.totals())
@@ -129,8 +141,10 @@ def analyze_trace(
         whole=overlaps[-1],
         whole_purposes=purposes[-1],
         steps=tuple(
-            StepAccount(step.number, overlap, of_step)
-            for step, overlap, of_step in zip(timeline.steps, overlaps[:-1], purposes[:-1], strict=True)
+            StepAccount(step.number, overlap, of_step, missing_ns)
+            for step, overlap, of_step, missing_ns in zip(
+                timeline.steps, overlaps[:-1], purposes[:-1], unattributed_ns[:-1], strict=True
+            )
         ),
         collectives=collectives,
         step_of=tuple(step_of),
@@ -151,6 +165,8 @@ def analyze_trace(
             step_numbers=tuple(step.number for step in timeline.steps),
             steps=tuple(windows),
         ),
+        uncorrelated=timeline.uncorrelated,
+        whole_unattributed_ns=sum(unattributed_ns),
     )
 
 
@@ -161,16 +177,18 @@ def _device_timeline(trace: Trace, process_groups: Mapping[str, Axis | None]) ->
     whole = _extent(trace, kinds)
     computing = np.flatnonzero(masks[Kind.COMPUTE])
     computing = computing[np.argsort(trace.start_ns[computing], kind="stable")]
-    collectives = find_device_collectives(trace, nesting, masks[Kind.COMM], process_groups)
+    lane = find_main_lane(trace, nesting, masks[Kind.COMPUTE])
+    collectives = find_device_collectives(trace, nesting, masks[Kind.COMM], lane=lane, process_groups=process_groups)
     return _Timeline(
         kinds=kinds,
         whole=whole,
         steps=tuple(device_steps(trace, nesting, find_host_ranges(trace), whole.end_ns)),
         collectives=collectives,
-        waits=find_device_waits(find_main_lane(trace, nesting, masks[Kind.COMPUTE]), collectives),
+        waits=find_device_waits(collectives),
         unknown_names=find_unknown_names(trace, masks[Kind.COMPUTE]),
         compute_starts_ns=trace.start_ns[computing],
         compute_launches_ns=nesting.launch_ns(computing),
+        uncorrelated=count_uncorrelated(find_links(trace, nesting)[1]),
     )
 
 
@@ -249,6 +267,12 @@ def _purposes_of_windows(
         _purposes_of_window([column[:, index] for column in columns], waits, window)
         for index, window in enumerate([*windows, whole])
     ]
+
+
+def _find_unattributed(collectives: Sequence[Collective], shares: Shares) -> list[int]:
+    """Sum the exposed time of collectives without an owner, for each step and, last, outside all."""
+    has_owner = np.array([bool(collective.owner) for collective in collectives], dtype=np.int64)
+    return [int(time_ns) for time_ns in shares.sum_by(has_owner, 2)[0][0]]
 
 
 def _purposes_of_window(columns: Sequence[Ints], waits: Waits, window: Window) -> tuple[PurposeTime, ...]:

@@ -13,7 +13,6 @@ import numpy as np
 
 from dtbench.analyze.collectives import Collective, find_regions
 from dtbench.analyze.intervals import Bools, Intervals, Ints, clip, subtract, unite
-from dtbench.analyze.main_lane import MainLane, find_closed_gaps
 from dtbench.analyze.purposes import is_functional
 from dtbench.analyze.trace import Trace
 from dtbench.ranges import parse_wait_range
@@ -181,15 +180,18 @@ def _unlabelled_fsdp_waits(trace: Trace, collectives: Sequence[Collective]) -> l
     return spans
 
 
-def find_device_waits(lane: MainLane, collectives: Sequence[Collective]) -> Waits:
+def find_device_waits(collectives: Sequence[Collective]) -> Waits:
     """Find the gaps of the main lane that the end of a collective closes; the last to end names the purpose.
 
     See ``main_lane.py`` for the rule.
     """
-    seen = [collective for collective in collectives if len(collective.span.starts_ns)]
-    gaps = find_closed_gaps(lane, np.array([collective.end_ns for collective in seen], dtype=np.int64))
-    purposes = [seen[index].purpose for index in gaps.closer.tolist()]
-    return _unite_by_purpose(list(zip(purposes, gaps.starts_ns.tolist(), gaps.ends_ns.tolist(), strict=True)))
+    return _unite_by_purpose(
+        [
+            (collective.purpose, collective.first_wait_ns, collective.first_wait_end_ns)
+            for collective in collectives
+            if collective.first_wait_ns is not None and collective.first_wait_end_ns is not None
+        ]
+    )
 
 
 def wait_time_ns(waits: Waits, purpose: Purpose, start_ns: int, end_ns: int) -> int:
