@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from dtbench.analyze.enclosures import NOTHING
 from dtbench.analyze.intervals import Bools
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.trace import Trace
@@ -116,16 +117,13 @@ def device_kinds(trace: Trace, nesting: Nesting) -> dict[Kind, Bools]:
     Returns:
         For each kind shape ``(n,)``, bool; every event of ``DEVICE_CATEGORIES`` has exactly one.
     """
-    category = (
-        np.array(trace.categories, dtype=object)[trace.category] if len(trace.name) else np.array([], dtype=object)
-    )
-    is_copy = np.isin(category, COPIES)
-    is_kernel = category == KERNEL
+    is_copy, is_kernel = trace.is_one_of(COPIES), trace.is_one_of((KERNEL,))
     says_comm = np.zeros(len(trace.name), dtype=np.bool_)
     for event, details in trace.details.items():
         says_comm[event] = (details.collective or details.group) is not None
-    for event in np.flatnonzero(is_copy).tolist():
-        says_comm[event] |= any(is_issue(trace.name_of(above)) for above in nesting.launchers(event))
+    copies = np.flatnonzero(is_copy)
+    issues = np.array([is_issue(name) for name in trace.names], dtype=np.bool_)
+    says_comm[copies] |= nesting.launched_inside(copies, issues) != NOTHING
     named = np.array([kernel_kind(name) is Kind.COMM for name in trace.names], dtype=np.bool_)[trace.name]
     comm = (is_kernel & (says_comm | named)) | (is_copy & says_comm)
     return {Kind.COMPUTE: is_kernel & ~comm, Kind.COMM: comm, Kind.COPY: is_copy & ~comm}

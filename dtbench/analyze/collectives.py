@@ -1,7 +1,6 @@
 """One collective: what the trace says about it, whose it is, and why it was issued.
 
-Device traces: every communication kernel is one collective; copies that one collective operator launched are one
-together. CPU traces are read by ``gloo.py``, which ends in the same ``Collective``.
+``device_collectives.py`` finds them in device traces, ``gloo.py`` in CPU traces.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,13 +8,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dtbench.analyze.classify import KERNEL, find_operation, is_issue
 from dtbench.analyze.coverage import Window
-from dtbench.analyze.intervals import Bools, Intervals, Ints, unite
-from dtbench.analyze.nesting import Nesting
-from dtbench.analyze.payload import largest_argument_bytes, metadata_bytes
-from dtbench.analyze.purposes import find_purpose, find_unit
-from dtbench.analyze.trace import Details, Trace
+from dtbench.analyze.intervals import Intervals, Ints
+from dtbench.analyze.trace import Trace
 from dtbench.ranges import REGION_PREFIX
 from dtbench.vocabulary import MESH_PREFIX, Axis, Operation, Purpose, Region, axis_named
 
@@ -114,74 +109,6 @@ def find_axis(group: str, description: str | None, process_groups: Mapping[str, 
     if process_groups.get(group) is not None:
         return process_groups[group]
     return axis_named((description or "").removeprefix(MESH_PREFIX))
-
-
-def find_device_collectives(
-    trace: Trace, nesting: Nesting, comm: Bools, process_groups: Mapping[str, Axis | None]
-) -> tuple[Collective, ...]:
-    """Find the collectives of a device trace, in order of start.
-
-    Args:
-        trace: the events.
-        nesting: its nesting.
-        comm: shape ``(n,)``, the device events that are communication.
-        process_groups: mesh axis by torch's name of the group, where somebody knows.
-    """
-    regions = find_regions(trace)
-    pieces: dict[int, list[int]] = {}
-    for event in np.flatnonzero(comm).tolist():
-        pieces.setdefault(_key(trace, nesting, event), []).append(event)
-    found = [_describe(trace, nesting, events, regions, process_groups) for events in pieces.values()]
-    return tuple(sorted(found, key=lambda collective: (collective.start_ns, collective.end_ns)))
-
-
-def _key(trace: Trace, nesting: Nesting, event: int) -> int:
-    """Give the event that stands for the whole collective: a kernel for itself, a copy for its issuing operator."""
-    if trace.category_of(event) == KERNEL:
-        return event
-    return next((above for above in reversed(list(nesting.launchers(event))) if is_issue(trace.name_of(above))), event)
-
-
-def _describe(
-    trace: Trace, nesting: Nesting, events: list[int], regions: Regions, process_groups: Mapping[str, Axis | None]
-) -> Collective:
-    around = list(nesting.launchers(events[0]))
-    above = tuple(trace.name_of(event) for event in around)
-    levels = [trace.details[event] for event in (events[0], *around) if event in trace.details]
-    said = next((details for details in levels if details.group is not None or details.collective is not None), None)
-    issue = next((event for event in reversed(around) if is_issue(trace.name_of(event))), around[0] if around else None)
-    issue_ns = None if issue is None else int(trace.start_ns[issue])
-    operation = _find_operation(said, above, trace.name_of(events[0]))
-    group = said.group or "" if said else ""
-    description = (said.group_description if said else None) or trace.group_descriptions.get(group)
-    axis = find_axis(group, description, process_groups)
-    region = None if issue_ns is None else regions.at(issue_ns)
-    purpose = find_purpose(axis, operation, region, above)
-    size_bytes = metadata_bytes(said, operation) if said else None
-    return Collective(
-        group=group,
-        axis=axis,
-        seq=said.seq if said else None,
-        operation=operation,
-        purpose=purpose,
-        owner=find_unit(above) if purpose in (Purpose.UNSHARD, Purpose.GRAD_REDUCE) else "",
-        size_bytes=largest_argument_bytes(levels) if size_bytes is None else size_bytes,
-        issue_ns=issue_ns,
-        issue_end_ns=None if issue is None else int(trace.end_ns[issue]),
-        span=unite(trace.start_ns[events], trace.end_ns[events]),
-        above=above,
-        lane="/".join(trace.lanes[int(trace.lane[events[0]])]),
-        region=region,
-        group_size=said.group_size if said else None,
-        group_ranks=(said.ranks if said else ()) or trace.group_ranks.get(group, ()),
-        dtype=said.dtype if said else None,
-        is_async=said.is_async if said else None,
-    )
-
-
-def _find_operation(said: Details | None, above: Sequence[str], kernel: str) -> Operation | None:
-    texts = [said.collective or "" if said else "", *(name for name in above if is_issue(name)), kernel]
-    return next((operation for text in texts if (operation := find_operation(text)) is not None), None)
 
 
 def assign_steps(collectives: Sequence[Collective], hosts: Sequence[Window]) -> list[int | None]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dtbench.analyze.intervals import Bools, Intervals, Ints, clip
+from dtbench.analyze.intervals import Bools, Intervals, Ints, clip, find_cuts
 from dtbench.vocabulary import Kind
 
 
@@ -46,13 +46,15 @@ class Window:
         return self.end_ns - self.start_ns
 
 
-def cover(window: Window, kinds: Mapping[Kind, Intervals]) -> Coverage:
-    """Cut a window wherever any kind starts or ends; spans that cross its borders are clipped."""
+def cover(window: Window, kinds: Mapping[Kind, Intervals], cuts_ns: Ints | None = None) -> Coverage:
+    """Cut a window wherever any kind starts or ends, and at some moments; what crosses its borders is clipped."""
     inside = {kind: clip(intervals, window.start_ns, window.end_ns) for kind, intervals in kinds.items()}
     edges = [np.asarray([window.start_ns, window.end_ns], dtype=np.int64)]
+    if cuts_ns is not None:
+        edges.append(cuts_ns)
     for intervals in inside.values():
         edges += [intervals.starts_ns, intervals.ends_ns]
-    cuts = np.unique(np.concatenate(edges))
+    cuts = find_cuts(*edges)
     return Coverage(
         length_ns=np.diff(cuts),
         running={kind: intervals.covers(cuts[:-1]) for kind, intervals in inside.items()},

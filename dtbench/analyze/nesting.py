@@ -1,20 +1,26 @@
 """Which span encloses which on a CPU thread, and which call launched a device event.
 
-Found by a stack over start order, per thread. ("The last operator that started before" is wrong for 8 to 82 % of
-launches in real traces: that operator may have ended.)
+("The last operator that started before" is wrong for 8 to 82 % of launches in real traces: that operator may have
+ended.)
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dtbench.analyze.intervals import Intervals, Ints, unite
+from dtbench.analyze.enclosures import NOTHING, Enclosures, find_enclosures, set_clock
+from dtbench.analyze.intervals import Bools, Intervals, Ints, find_cuts, unite, unite_all
 from dtbench.analyze.trace import Trace
 
-_ON_THREADS: Final = frozenset({"cpu_op", "user_annotation", "cuda_runtime", "cuda_driver"})
-_LAUNCHES: Final = frozenset({"cuda_runtime", "cuda_driver"})
+_ENCLOSES: Final = ("cpu_op", "user_annotation")
+CALLS: Final = ("cuda_runtime", "cuda_driver")
+# cudaLaunchKernel, cuLaunchKernelEx, hipExtModuleLaunchKernel, cudaGraphLaunch, cudaMemcpyAsync, hipMemsetAsync; not
+# cudaStreamSynchronize, cudaEventRecord and the like, which may carry an id too
+_STARTS_WORK: Final = re.compile(r"Launch|Mem(cpy|set)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -22,21 +28,74 @@ class Nesting:
     """Enclosing spans and launches of one trace.
 
     Attributes:
-        parent: shape ``(n,)``, int64, the innermost enclosing span of an event on a thread; the event itself: none.
-        launch: shape ``(n,)``, int64, for device events the runtime or driver call; the event itself: none in the
+        spans: operators and annotations of threads, and what lies around each.
+        parent: shape ``(n,)``, int32, the innermost operator or annotation around an operator, an annotation or a call;
+            the event itself: none.
+        launch: shape ``(n,)``, int32, for device events the runtime or driver call; the event itself: none in the
             trace.
-        in_order: events on threads by (thread, start), outermost first.
+        reused: events whose call was chosen among several, not nested, with its correlation id.
+        trace: the events.
     """
 
-    parent: Ints
-    launch: Ints
-    in_order: Ints
+    spans: Enclosures
+    parent: NDArray[np.int32]
+    launch: NDArray[np.int32]
+    reused: Ints
+    trace: Trace
+
+    @property
+    def in_order(self) -> Ints:
+        """Operators and annotations by (thread, start), outermost first."""
+        return self.spans.events
 
     def enclosing(self, event: int) -> Iterator[int]:
-        """Walk outwards, without the event itself."""
+        """Walk outwards, without the event itself; from any event of a thread."""
         while (above := int(self.parent[event])) != event:
             yield above
             event = above
+
+    def innermost(self, events: Ints, chosen: Bools) -> Ints:
+        """Give the innermost of some operators and annotations that is open when each event of a thread begins.
+
+        Args:
+            events: of threads; ``NOTHING`` stays.
+            chosen: shape ``(n,)``, the spans that are looked at.
+
+        Returns:
+            Events, never the same; ``NOTHING`` where there is none.
+        """
+        found = np.where(events == NOTHING, NOTHING, self.parent[events]).astype(np.int64)
+        found[found == events] = NOTHING
+        climbing = np.flatnonzero(found != NOTHING)
+        while len(climbing):
+            place = found[climbing]
+            # Where spans overlap, one on the way out may have ended before.
+            missed = ~chosen[place] | (self.trace.end_ns[place] <= self.trace.start_ns[events[climbing]])
+            climbing, place = climbing[missed], place[missed]
+            above = self.parent[place]
+            found[climbing] = np.where(above == place, NOTHING, above)
+            climbing = climbing[above != place]
+        return found
+
+    def calls(self, events: Ints) -> Ints:
+        """Give the call that launched each device event; ``NOTHING``: not in the trace."""
+        return np.where(self.launch[events] == events, NOTHING, self.launch[events]).astype(np.int64)
+
+    def launch_ns(self, events: Ints) -> Ints:
+        """Give when each of some device events was launched; its start where the trace does not hold the call."""
+        return self.trace.start_ns[self.launch[events]]
+
+    def launched_inside(self, events: Ints, named: Bools) -> Ints:
+        """Give the innermost of some operators and annotations in which each device event was launched.
+
+        Args:
+            events: device events.
+            named: for each of the trace's names, whether spans of this name are looked at.
+
+        Returns:
+            Events; ``NOTHING`` where there is none or the launch is not in the trace.
+        """
+        return self.innermost(self.calls(events), named[self.trace.name])
 
     def launchers(self, event: int) -> Iterator[int]:
         """Walk outwards from the call that launched a device event; nothing when the trace does not hold it."""
@@ -47,37 +106,81 @@ class Nesting:
 
 def find_nesting(trace: Trace) -> Nesting:
     """Find parents and launches of all events."""
-    on_threads = np.array([category in _ON_THREADS for category in trace.categories], dtype=np.bool_)
-    is_launch = np.array([category in _LAUNCHES for category in trace.categories], dtype=np.bool_)
-    events = np.flatnonzero(on_threads[trace.category]) if len(trace.name) else np.array([], dtype=np.int64)
-    # Equal borders happen in traces of whole microseconds: the longer span is outside, a call into the runtime inside.
-    keys = (is_launch[trace.category[events]], -trace.end_ns[events], trace.start_ns[events], trace.lane[events])
-    in_order = events[np.lexsort(keys)]
-    return Nesting(parent=_find_parents(trace, in_order), launch=_find_launches(trace, is_launch), in_order=in_order)
+    events = np.flatnonzero(trace.is_one_of(_ENCLOSES))
+    spans = find_enclosures(events, trace.lane[events], trace.start_ns[events], trace.end_ns[events])
+    parent = np.arange(len(trace), dtype=np.int32)
+    inside = spans.above >= 0
+    parent[spans.events[inside]] = spans.events[spans.above[inside]]
+    calls = np.flatnonzero(trace.is_one_of(CALLS))
+    around = spans.around(trace.lane[calls], trace.start_ns[calls])
+    parent[calls[around != NOTHING]] = around[around != NOTHING]
+    launch, reused = _find_launches(trace)
+    return Nesting(spans, parent, launch, reused, trace)
 
 
-def _find_parents(trace: Trace, in_order: Ints) -> Ints:
-    parent = np.arange(len(trace.name), dtype=np.int64)
-    lanes, starts, ends = (column[in_order].tolist() for column in (trace.lane, trace.start_ns, trace.end_ns))
-    open_spans: list[tuple[int, int, int]] = []  # lane, end, event
-    for event, lane, start, end in zip(in_order.tolist(), lanes, starts, ends, strict=True):
-        while open_spans and (open_spans[-1][0] != lane or open_spans[-1][1] <= start):
-            open_spans.pop()
-        if open_spans:
-            parent[event] = open_spans[-1][2]
-        open_spans.append((lane, end, event))
-    return parent
+def _find_launches(trace: Trace) -> tuple[NDArray[np.int32], Ints]:
+    """Give ``Nesting.launch`` and ``Nesting.reused``.
+
+    Where several calls carry an id (torch reuses ids across processes, a driver call lies inside a runtime call), those
+    that start work come before the others, and of these the last that began before the event did.
+    """
+    launch = np.arange(len(trace), dtype=np.int32)
+    tied, ids = trace.correlation.events, trace.correlation.values
+    is_call = trace.is_one_of(CALLS)[tied]
+    starts_work = np.array([_STARTS_WORK.search(name) is not None for name in trace.names], dtype=np.bool_)
+    reused = []
+    missing, missing_ids = tied[~is_call], ids[~is_call]
+    for wanted in (True, False):
+        chosen = is_call.copy()
+        chosen[is_call] = starts_work[trace.name[tied[is_call]]] == wanted
+        calls, several = _match_calls(trace, (tied[chosen], ids[chosen]), (missing, missing_ids))
+        found = calls != NOTHING
+        launch[missing[found]] = calls[found]
+        reused.append(missing[several])
+        missing, missing_ids = missing[~found], missing_ids[~found]
+    return launch, np.concatenate(reused)
 
 
-def _find_launches(trace: Trace, is_launch: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> Ints:
-    launch = np.arange(len(trace.name), dtype=np.int64)
-    tied = trace.correlation.events
-    is_call = is_launch[trace.category[tied]] if len(tied) else np.array([], dtype=np.bool_)
-    calls = zip(trace.correlation.values[is_call].tolist(), tied[is_call].tolist(), strict=True)
-    by_correlation = dict(calls)
-    for event, correlation in zip(tied[~is_call].tolist(), trace.correlation.values[~is_call].tolist(), strict=True):
-        launch[event] = by_correlation.get(correlation, event)
-    return launch
+def _match_calls(trace: Trace, calls: tuple[Ints, Ints], events: tuple[Ints, Ints]) -> tuple[Ints, Bools]:
+    """Give the call of each event by its id, ``NOTHING`` if there is none, and whether there were several to choose."""
+    call_events, call_ids = calls
+    order = np.argsort(call_ids, kind="stable")
+    if np.any(call_ids[order[1:]] == call_ids[order[:-1]]):
+        order = np.lexsort((trace.start_ns[call_events], call_ids))
+    call_events, call_ids = call_events[order], call_ids[order]
+    device_events, ids = events
+    first = np.searchsorted(call_ids, ids, side="left")
+    beyond = np.searchsorted(call_ids, ids, side="right")
+    found = np.full(len(ids), NOTHING, dtype=np.int64)
+    found[beyond > first] = call_events[first[beyond > first]]
+    several = beyond > first + 1
+    if several.any():
+        choice = first[several], beyond[several]
+        latest = _latest_before(trace.start_ns[call_events], choice, trace.start_ns[device_events[several]])
+        found[several] = call_events[latest]
+        several[several] = ~_is_nested(trace, call_events, choice)
+    return found, several
+
+
+def _latest_before(starts_ns: Ints, choice: tuple[Ints, Ints], times_ns: Ints) -> Ints:
+    """Give the place in ``[first, beyond)``, where starts rise, of the last start not after a time; else the first."""
+    first, beyond = choice
+    group = np.zeros(len(starts_ns), dtype=np.int64)
+    group[first] = 1
+    group = np.cumsum(group)  # every choice has a number of its own; what lies between two choices goes with the former
+    clock = set_clock(group, starts_ns, starts_ns)
+    keys = clock.keys(group, starts_ns)
+    sorted_keys = np.maximum.accumulate(keys)
+    places = np.searchsorted(sorted_keys, clock.keys(group[first], times_ns), side="right") - 1
+    return np.asarray(np.clip(places, first, beyond - 1), dtype=np.int64)
+
+
+def _is_nested(trace: Trace, call_events: Ints, choice: tuple[Ints, Ints]) -> Bools:
+    """Tell whether the last call of each choice lies inside the first: a driver call that a runtime call makes."""
+    first, last = call_events[choice[0]], call_events[choice[1] - 1]
+    return np.asarray(
+        (trace.lane[first] == trace.lane[last]) & (trace.start_ns[last] < trace.end_ns[first]), dtype=np.bool_
+    )
 
 
 def innermost_time(trace: Trace, nesting: Nesting, lanes: frozenset[int], counts: frozenset[int]) -> Intervals:
@@ -96,27 +199,16 @@ def innermost_time(trace: Trace, nesting: Nesting, lanes: frozenset[int], counts
         lanes: threads to look at.
         counts: indices into ``trace.names`` of the spans whose own time counts.
     """
-    pieces: list[tuple[int, int]] = []
-    for lane in lanes:
-        events = nesting.in_order[trace.lane[nesting.in_order] == lane]
-        pieces += _own_pieces(trace, events, counts)
-    columns = np.array(pieces, dtype=np.int64).reshape(-1, 2)
-    return unite(columns[:, 0], columns[:, 1])
+    does_count = np.zeros(len(trace.names), dtype=np.bool_)
+    does_count[list(counts)] = True
+    return unite_all(*(_own_time(trace, nesting, lane, does_count) for lane in lanes))
 
 
-def _own_pieces(trace: Trace, events: Ints, counts: frozenset[int]) -> Iterator[tuple[int, int]]:
-    open_spans: list[tuple[int, bool]] = []  # end, counts
-    now = 0
-    names, starts, ends = (column[events].tolist() for column in (trace.name, trace.start_ns, trace.end_ns))
-    # One empty span after all others closes what is still open.
-    last = max(ends, default=0)
-    for name, start, end in zip([*names, 0], [*starts, last], [*ends, last], strict=True):
-        while open_spans and open_spans[-1][0] <= start:
-            top_end, top_counts = open_spans.pop()
-            if top_counts and top_end > now:
-                yield now, top_end
-            now = max(now, top_end)
-        if open_spans and open_spans[-1][1] and start > now:
-            yield now, start
-        now = max(now, start)
-        open_spans.append((end, name in counts))
+def _own_time(trace: Trace, nesting: Nesting, lane: int, does_count: Bools) -> Intervals:
+    """Cut a thread wherever a span begins or ends and keep the pieces whose innermost span counts."""
+    events = nesting.in_order[trace.lane[nesting.in_order] == lane]
+    cuts = find_cuts(trace.start_ns[events], trace.end_ns[events])
+    starts, ends = cuts[:-1], cuts[1:]
+    innermost = nesting.spans.around(np.full(len(starts), lane, dtype=np.int32), starts)
+    counted = (innermost != NOTHING) & does_count[trace.name[innermost]]
+    return unite(starts[counted], ends[counted])

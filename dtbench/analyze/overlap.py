@@ -1,8 +1,10 @@
 """Where the time of a window went: the account of MEASUREMENT.md, section 1, exact in integer nanoseconds."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from dtbench.analyze.coverage import Window, cover
 from dtbench.analyze.intervals import Intervals
@@ -42,21 +44,33 @@ class Overlap:
         return self.exposed_comm_ns / self.step_ns if self.step_ns else math.nan
 
 
-def measure_overlap(window: Window, kinds: Mapping[Kind, Intervals]) -> Overlap:
-    """Account for every nanosecond of a window.
+def measure_overlaps(windows: Sequence[Window], kinds: Mapping[Kind, Intervals]) -> list[Overlap]:
+    """Account for every nanosecond of many windows, each for itself.
 
     Args:
-        window: what to account for; spans are clipped to it.
+        windows: what to account for, in any order; spans are clipped to them.
         kinds: union of the spans of each of the three kinds.
     """
-    coverage = cover(window, kinds)
+    if not windows:
+        return []
+    borders = np.array([(window.start_ns, window.end_ns) for window in windows], dtype=np.int64)
+    coverage = cover(Window(int(borders.min()), int(borders.max())), kinds, borders.ravel())
+    places = np.searchsorted(np.append(0, np.cumsum(coverage.length_ns)) + borders.min(), borders)
     compute, comm, copy = (coverage.running[kind] for kind in (Kind.COMPUTE, Kind.COMM, Kind.COPY))
-    return Overlap(
-        step_ns=window.length_ns,
-        compute_ns=coverage.time_ns(compute),
-        comm_ns=coverage.time_ns(comm),
-        hidden_comm_ns=coverage.time_ns(comm & compute),
-        exposed_comm_ns=coverage.time_ns(comm & ~compute),
-        exposed_copy_ns=coverage.time_ns(copy & ~compute & ~comm),
-        idle_ns=coverage.time_ns(~(compute | comm | copy)),
+    masks = (
+        np.ones_like(compute),
+        compute,
+        comm,
+        comm & compute,
+        comm & ~compute,
+        copy & ~compute & ~comm,
+        ~(compute | comm | copy),
     )
+    before = [np.append(0, np.cumsum(np.where(mask, coverage.length_ns, 0))) for mask in masks]
+    columns = [time_ns[places[:, 1]] - time_ns[places[:, 0]] for time_ns in before]
+    return [Overlap(*row) for row in np.array(columns).T.tolist()]
+
+
+def measure_overlap(window: Window, kinds: Mapping[Kind, Intervals]) -> Overlap:
+    """Account for every nanosecond of one window; see ``measure_overlaps``."""
+    return measure_overlaps([window], kinds)[0]

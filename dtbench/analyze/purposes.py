@@ -8,6 +8,8 @@ from dtbench.vocabulary import Axis, Operation, Purpose, Region, purpose_of
 
 _FSDP_RANGE: Final = re.compile(r"FSDP::\w+(?: \((.*)\))?")
 _ENGINE: Final = "autograd::engine::evaluate_function"
+# The range around the issue, and the names that `dist.record_comm` may give the communication itself.
+_FSDP_REDUCES: Final = ("FSDP::post_backward_reduce", "FSDP::reduce_scatter", "FSDP::all_reduce")
 _REDUCTIONS: Final = (Operation.ALL_REDUCE, Operation.REDUCE_SCATTER)
 
 
@@ -32,7 +34,7 @@ def find_purpose(
     rules = (
         (region is Region.STATE_DICT, Purpose.STATE),
         (_any_starts(above, "FSDP::all_gather"), Purpose.UNSHARD),
-        (_any_starts(above, "FSDP::post_backward_reduce"), Purpose.GRAD_REDUCE),
+        (_any_starts(above, _FSDP_REDUCES), Purpose.GRAD_REDUCE),
         (operation in (Operation.SEND, Operation.RECV), Purpose.PIPELINE),
         (region is Region.OPTIMIZER, Purpose.OTHER),
         (any(is_functional(name) for name in above), Purpose.TENSOR),
@@ -41,7 +43,7 @@ def find_purpose(
     return next((purpose for holds, purpose in rules if holds), Purpose.OTHER)
 
 
-def _any_starts(names: Sequence[str], prefix: str) -> bool:
+def _any_starts(names: Sequence[str], prefix: str | tuple[str, ...]) -> bool:
     return any(name.startswith(prefix) for name in names)
 
 

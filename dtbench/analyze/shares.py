@@ -14,20 +14,67 @@ from dataclasses import dataclass
 import numpy as np
 
 from dtbench.analyze.coverage import Window
-from dtbench.analyze.intervals import Intervals, Ints
+from dtbench.analyze.intervals import Intervals, Ints, find_cuts
 
 
 @dataclass(frozen=True)
 class Shares:
-    """Each collective's share of exposed and hidden time in each window.
+    """Each collective's share of exposed and hidden time in each window in which it ran.
+
+    Few collectives run in more than one window, so that the shares are kept as entries; a table of collectives and
+    windows grows with the square of a trace.
 
     Attributes:
-        exposed_ns: shape ``(num_collectives, num_windows + 1)``, int64; the last column lies outside all windows.
-        hidden_ns: the same for time beside compute.
+        num_collectives: how many there are.
+        num_windows: how many there are; window ``num_windows`` stands for time outside all.
+        collective: shape ``(m,)``, rising.
+        window: shape ``(m,)``, rising for each collective.
+        entry_exposed_ns: shape ``(m,)``, int64.
+        entry_hidden_ns: shape ``(m,)``, int64.
     """
 
-    exposed_ns: Ints
-    hidden_ns: Ints
+    num_collectives: int
+    num_windows: int
+    collective: Ints
+    window: Ints
+    entry_exposed_ns: Ints
+    entry_hidden_ns: Ints
+
+    @property
+    def exposed_ns(self) -> Ints:
+        """Table, shape ``(num_collectives, num_windows + 1)``; the last column lies outside all windows."""
+        return self._sum_by(np.arange(self.num_collectives), self.num_collectives, self.entry_exposed_ns)
+
+    @property
+    def hidden_ns(self) -> Ints:
+        """The same for time beside compute."""
+        return self._sum_by(np.arange(self.num_collectives), self.num_collectives, self.entry_hidden_ns)
+
+    def sum_by(self, group_of: Ints, num_groups: int) -> tuple[Ints, Ints]:
+        """Sum over collectives: exposed and hidden time, each of shape ``(num_groups, num_windows + 1)``.
+
+        Args:
+            group_of: shape ``(num_collectives,)``, the group of each collective.
+            num_groups: how many groups there are.
+        """
+        return (
+            self._sum_by(group_of, num_groups, self.entry_exposed_ns),
+            self._sum_by(group_of, num_groups, self.entry_hidden_ns),
+        )
+
+    def totals(self) -> tuple[Ints, Ints]:
+        """Exposed and hidden time of each collective over the whole trace, each of shape ``(num_collectives,)``."""
+        totals = []
+        for time_ns in (self.entry_exposed_ns, self.entry_hidden_ns):
+            total = np.zeros(self.num_collectives, dtype=np.int64)
+            np.add.at(total, self.collective, time_ns)
+            totals.append(total)
+        return totals[0], totals[1]
+
+    def _sum_by(self, group_of: Ints, num_groups: int, time_ns: Ints) -> Ints:
+        table = np.zeros((num_groups, self.num_windows + 1), dtype=np.int64)
+        np.add.at(table, (group_of[self.collective], self.window), time_ns)
+        return table
 
 
 def share_time(spans: Sequence[Intervals], compute: Intervals, windows: Sequence[Window]) -> Shares:
@@ -42,7 +89,7 @@ def share_time(spans: Sequence[Intervals], compute: Intervals, windows: Sequence
     starts = np.concatenate([span.starts_ns for span in spans]) if spans else np.array([], dtype=np.int64)
     ends = np.concatenate([span.ends_ns for span in spans]) if spans else np.array([], dtype=np.int64)
     borders = np.array([(window.start_ns, window.end_ns) for window in windows], dtype=np.int64).reshape(-1, 2)
-    cuts = np.unique(np.concatenate((starts, ends, borders.ravel())))
+    cuts = find_cuts(starts, ends, borders.ravel())
     first, last = np.searchsorted(cuts, starts), np.searchsorted(cuts, ends)
     lengths = last - first
     piece = np.repeat(first, lengths) + _count_up(lengths)
@@ -54,14 +101,15 @@ def share_time(spans: Sequence[Intervals], compute: Intervals, windows: Sequence
     hidden = np.diff(compute.covered_before(cuts))
     exposed = np.diff(cuts) - hidden
     column = _window_of(cuts[:-1], borders)[piece]
-    shape = (len(spans), len(windows) + 1)
+    entries, entry = np.unique(owner * (len(windows) + 1) + column, return_inverse=True)
     shares = []
     for time_ns in (exposed, hidden):
         share = time_ns[piece] // running[piece] + (place < time_ns[piece] % running[piece])
-        table = np.zeros(shape, dtype=np.int64)
-        np.add.at(table, (owner, column), share)
-        shares.append(table)
-    return Shares(exposed_ns=shares[0], hidden_ns=shares[1])
+        total = np.zeros(len(entries), dtype=np.int64)
+        np.add.at(total, entry, share)
+        shares.append(total)
+    collective, window = np.divmod(entries, len(windows) + 1)
+    return Shares(len(spans), len(windows), collective, window, shares[0], shares[1])
 
 
 def _count_up(lengths: Ints) -> Ints:

@@ -66,14 +66,16 @@ def device_steps(trace: Trace, nesting: Nesting, ranges: list[tuple[int, Window]
 
     The last step ends with the trace. A step that launched nothing gets an empty window at the next boundary.
     """
-    launched = np.flatnonzero(np.isin(np.array(trace.categories, dtype=object)[trace.category], DEVICE_CATEGORIES))
+    launched = np.flatnonzero(trace.is_one_of(DEVICE_CATEGORIES))
     launched = launched[nesting.launch[launched] != launched]
-    launched_at = trace.start_ns[nesting.launch[launched]]
+    launched_at = nesting.launch_ns(launched)
+    order = np.argsort(launched_at, kind="stable")
+    launched_at, starts_ns = launched_at[order], trace.start_ns[launched[order]]
     boundaries: list[int] = []
     for _, host in reversed(ranges):
-        inside = (launched_at >= host.start_ns) & (launched_at < host.end_ns)
+        first, beyond = np.searchsorted(launched_at, (host.start_ns, host.end_ns)).tolist()
         following = boundaries[-1] if boundaries else end_ns
-        boundaries.append(min(int(trace.start_ns[launched[inside]].min()) if inside.any() else following, following))
+        boundaries.append(int(starts_ns[first:beyond].min(initial=following)))
     starts = boundaries[::-1]
     windows = [Window(start, end) for start, end in zip(starts, [*starts[1:], end_ns], strict=True)] if starts else []
     return [

@@ -4,13 +4,13 @@ Columns that nearly every event has are dense; what few events have (a launch's 
 number) is a ``Sparse`` column, so that a trace of millions of events stays small.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dtbench.analyze.intervals import Ints
+from dtbench.analyze.intervals import Bools, Ints
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,13 @@ class Sparse:
         """Value of one event; None: it has none."""
         place = int(np.searchsorted(self.events, event))
         return int(self.values[place]) if place < len(self.events) and self.events[place] == event else None
+
+    def values_at(self, events: Ints, missing: int) -> Ints:
+        """Values of some events, shape as theirs; ``missing`` for those that have none."""
+        if not len(self.events):
+            return np.full(len(events), missing, dtype=np.int64)
+        places = np.minimum(np.searchsorted(self.events, events), len(self.events) - 1)
+        return np.where(self.events[places] == events, self.values[places], missing)
 
     def dense(self, length: int, missing: int) -> Ints:
         """Give the column in full, shape ``(length,)``, with ``missing`` where there is no value."""
@@ -143,6 +150,11 @@ class Trace:
     def name_of(self, event: int) -> str:
         """Name of one event."""
         return self.names[int(self.name[event])]
+
+    def is_one_of(self, categories: Collection[str]) -> Bools:
+        """Tell for each event, shape ``(n,)``, whether its category is one of these."""
+        chosen = np.array([category in categories for category in self.categories], dtype=np.bool_)
+        return np.asarray(chosen[self.category] if len(chosen) else np.zeros(len(self), dtype=np.bool_))
 
     def category_of(self, event: int) -> str:
         """Category of one event."""

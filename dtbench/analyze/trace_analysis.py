@@ -1,18 +1,21 @@
 """From one trace to its account: steps, whole trace, purposes and collectives of one rank."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 import pandas as pd
 
 from dtbench.analyze.classify import DEVICE_CATEGORIES, Role, cpu_role, device_kinds, find_unknown_names
-from dtbench.analyze.collectives import Collective, assign_steps, find_device_collectives, find_regions, name_buckets
+from dtbench.analyze.collectives import Collective, assign_steps, find_regions, name_buckets
+from dtbench.analyze.correlate import Uncorrelated, count_uncorrelated, find_links
 from dtbench.analyze.coverage import Window
+from dtbench.analyze.device_collectives import find_device_collectives
 from dtbench.analyze.gloo import find_gloo_collectives, model_lanes
 from dtbench.analyze.intervals import Intervals, Ints, unite, unite_all
+from dtbench.analyze.main_lane import find_main_lane
 from dtbench.analyze.nesting import find_nesting, innermost_time
-from dtbench.analyze.overlap import Overlap, measure_overlap
+from dtbench.analyze.overlap import Overlap, measure_overlaps
 from dtbench.analyze.shares import Shares, share_time
 from dtbench.analyze.steps import Step, cpu_steps, device_steps, find_host_ranges
 from dtbench.analyze.tables import COLLECTIVES, OVERLAP, PURPOSES
@@ -42,11 +45,15 @@ class PurposeTime:
 
 @dataclass(frozen=True)
 class StepAccount:
-    """One step's account and what its communication was for."""
+    """One step's account and what its communication was for.
+
+    ``unattributed_ns`` is the part of ``exposed_comm_ns`` that belongs to collectives without an owner.
+    """
 
     step: int
     overlap: Overlap
     purposes: tuple[PurposeTime, ...]
+    unattributed_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -63,6 +70,8 @@ class TraceAnalysis:
         unread: events that could not be read.
         unknown_names: kernels counted as compute that may be communication.
         timeline: what questions over ranks need.
+        uncorrelated: device events that are tied to no single operator, by reason; all are in the account.
+        whole_unattributed_ns: exposed time of collectives without an owner, over the whole trace.
         unmatched: issues whose span was not found.
     """
 
@@ -77,6 +86,8 @@ class TraceAnalysis:
     unread: int
     unknown_names: tuple[tuple[str, int], ...]
     timeline: RankTimeline
+    uncorrelated: Uncorrelated = field(default_factory=Uncorrelated)
+    whole_unattributed_ns: int = 0
 
     @property
     def unmatched(self) -> int:
@@ -96,6 +107,7 @@ class _Timeline:
     unknown_names: tuple[tuple[str, int], ...]
     compute_starts_ns: Ints
     compute_launches_ns: Ints
+    uncorrelated: Uncorrelated = field(default_factory=Uncorrelated)
 
 
 def analyze_trace(
@@ -118,32 +130,25 @@ def analyze_trace(
     windows = [step.window for step in timeline.steps]
     spans = [collective.span for collective in collectives]
     shares = share_time(spans, timeline.kinds[Kind.COMPUTE], windows)
-    steps = [
-        StepAccount(
-            step=step.number,
-            overlap=measure_overlap(step.window, timeline.kinds),
-            purposes=_purposes(
-                collectives, [of == index for of in step_of], shares, index, _waiting(timeline.waits, step.window)
-            ),
-        )
-        for index, step in enumerate(timeline.steps)
-    ]
+    purposes = _purposes_of_windows(collectives, step_of, shares, (timeline.waits, timeline.whole, windows))
+    unattributed_ns = _find_unattributed(collectives, shares)
+    overlaps = measure_overlaps([*windows, timeline.whole], timeline.kinds)
     known_rank = next((known for known in (rank, trace.rank) if known is not None), 0)
+    exposed_ns, hidden_ns = (tuple(total.tolist()) for total in shares.totals())
     return TraceAnalysis(
         path=trace.path,
         rank=known_rank,
-        whole=measure_overlap(timeline.whole, timeline.kinds),
-        whole_purposes=_purposes(
-            collectives,
-            [True] * len(collectives),
-            _sum_over_windows(shares),
-            0,
-            _waiting(timeline.waits, timeline.whole),
+        whole=overlaps[-1],
+        whole_purposes=purposes[-1],
+        steps=tuple(
+            StepAccount(step.number, overlap, of_step, missing_ns)
+            for step, overlap, of_step, missing_ns in zip(
+                timeline.steps, overlaps[:-1], purposes[:-1], unattributed_ns[:-1], strict=True
+            )
         ),
-        steps=tuple(steps),
         collectives=collectives,
         step_of=tuple(step_of),
-        exposed_ns=tuple(shares.exposed_ns.sum(axis=1).tolist()),
+        exposed_ns=exposed_ns,
         unread=trace.unread.count,
         unknown_names=timeline.unknown_names,
         timeline=RankTimeline(
@@ -151,8 +156,8 @@ def analyze_trace(
             is_device=is_device,
             collectives=collectives,
             step_of=tuple(step_of),
-            exposed_ns=tuple(shares.exposed_ns.sum(axis=1).tolist()),
-            hidden_ns=tuple(shares.hidden_ns.sum(axis=1).tolist()),
+            exposed_ns=exposed_ns,
+            hidden_ns=hidden_ns,
             compute=timeline.kinds[Kind.COMPUTE],
             compute_starts_ns=timeline.compute_starts_ns,
             compute_launches_ns=timeline.compute_launches_ns,
@@ -160,6 +165,8 @@ def analyze_trace(
             step_numbers=tuple(step.number for step in timeline.steps),
             steps=tuple(windows),
         ),
+        uncorrelated=timeline.uncorrelated,
+        whole_unattributed_ns=sum(unattributed_ns),
     )
 
 
@@ -170,16 +177,18 @@ def _device_timeline(trace: Trace, process_groups: Mapping[str, Axis | None]) ->
     whole = _extent(trace, kinds)
     computing = np.flatnonzero(masks[Kind.COMPUTE])
     computing = computing[np.argsort(trace.start_ns[computing], kind="stable")]
-    collectives = find_device_collectives(trace, nesting, masks[Kind.COMM], process_groups)
+    lane = find_main_lane(trace, nesting, masks[Kind.COMPUTE])
+    collectives = find_device_collectives(trace, nesting, masks[Kind.COMM], lane=lane, process_groups=process_groups)
     return _Timeline(
         kinds=kinds,
         whole=whole,
         steps=tuple(device_steps(trace, nesting, find_host_ranges(trace), whole.end_ns)),
         collectives=collectives,
-        waits=find_device_waits(trace, nesting, masks[Kind.COMPUTE], collectives),
+        waits=find_device_waits(collectives),
         unknown_names=find_unknown_names(trace, masks[Kind.COMPUTE]),
         compute_starts_ns=trace.start_ns[computing],
-        compute_launches_ns=trace.start_ns[nesting.launch[computing]],
+        compute_launches_ns=nesting.launch_ns(computing),
+        uncorrelated=count_uncorrelated(find_links(trace, nesting)[1]),
     )
 
 
@@ -232,39 +241,55 @@ def _extent(trace: Trace, kinds: Mapping[Kind, Intervals]) -> Window:
     return Window(int(everything.starts_ns[0]), int(everything.ends_ns[-1]))
 
 
-def _waiting(waits: Waits, window: Window) -> Callable[[Purpose], int]:
-    return lambda purpose: wait_time_ns(waits, purpose, window.start_ns, window.end_ns)
-
-
-def _sum_over_windows(shares: Shares) -> Shares:
-    return Shares(shares.exposed_ns.sum(axis=1, keepdims=True), shares.hidden_ns.sum(axis=1, keepdims=True))
-
-
-def _purposes(
+def _purposes_of_windows(
     collectives: Sequence[Collective],
-    issued: Sequence[bool],
+    step_of: Sequence[int | None],
     shares: Shares,
-    column: int,
-    wait_ns: Callable[[Purpose], int],
-) -> tuple[PurposeTime, ...]:
-    """Sum over collectives of equal purpose; purposes that neither issued, ran nor were waited for are left out."""
-    found = []
-    for purpose in Purpose:
-        rows = [index for index, collective in enumerate(collectives) if collective.purpose is purpose]
-        mine = [collectives[index] for index in rows if issued[index]]
-        exposed_ns, hidden_ns = int(shares.exposed_ns[rows, column].sum()), int(shares.hidden_ns[rows, column].sum())
-        one = PurposeTime(
+    waiting: tuple[Waits, Window, Sequence[Window]],
+) -> list[tuple[PurposeTime, ...]]:
+    """Sum over collectives of equal purpose, for each step and, last, for the whole trace.
+
+    Purposes that neither issued, ran nor were waited for are left out.
+    """
+    waits, whole, windows = waiting
+    number = {purpose: index for index, purpose in enumerate(Purpose)}
+    purpose_of = np.array([number[collective.purpose] for collective in collectives], dtype=np.int64)
+    # Like time outside all windows, what was issued outside all steps has the last column.
+    step = np.array([len(windows) if of is None else of for of in step_of], dtype=np.int64)
+    size_bytes = np.array([collective.size_bytes or 0 for collective in collectives], dtype=np.int64)
+    shape = (len(number), len(windows) + 1)
+    count, size = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
+    np.add.at(count, (purpose_of, step), 1)
+    np.add.at(size, (purpose_of, step), size_bytes)
+    tables = [count, size, *shares.sum_by(purpose_of, len(number))]
+    columns = [np.column_stack((table[:, :-1], table.sum(axis=1))) for table in tables]
+    return [
+        _purposes_of_window([column[:, index] for column in columns], waits, window)
+        for index, window in enumerate([*windows, whole])
+    ]
+
+
+def _find_unattributed(collectives: Sequence[Collective], shares: Shares) -> list[int]:
+    """Sum the exposed time of collectives without an owner, for each step and, last, outside all."""
+    has_owner = np.array([bool(collective.owner) for collective in collectives], dtype=np.int64)
+    return [int(time_ns) for time_ns in shares.sum_by(has_owner, 2)[0][0]]
+
+
+def _purposes_of_window(columns: Sequence[Ints], waits: Waits, window: Window) -> tuple[PurposeTime, ...]:
+    rows = zip(Purpose, *(column.tolist() for column in columns), strict=True)
+    found = [
+        PurposeTime(
             purpose=purpose,
-            count=len(mine),
-            size_bytes=sum(collective.size_bytes or 0 for collective in mine),
+            count=count,
+            size_bytes=size_bytes,
             comm_ns=exposed_ns + hidden_ns,
             hidden_ns=hidden_ns,
             exposed_ns=exposed_ns,
-            wait_ns=wait_ns(purpose),
+            wait_ns=wait_time_ns(waits, purpose, window.start_ns, window.end_ns),
         )
-        if one.count or one.comm_ns or one.wait_ns:
-            found.append(one)
-    return tuple(found)
+        for purpose, count, size_bytes, exposed_ns, hidden_ns in rows
+    ]
+    return tuple(one for one in found if one.count or one.comm_ns or one.wait_ns)
 
 
 def tabulate_overlap(analyses: Iterable[TraceAnalysis]) -> pd.DataFrame:

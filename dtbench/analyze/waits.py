@@ -2,7 +2,7 @@
 
 CPU: a wait is a range or operator of the thread that runs the model, less any compute inside it: ``dtbench::wait`` (it
 names its collective), ``_c10d_functional::wait_tensor``, and two waits that are no event: DDP's in C++ at the end of
-backward, and FSDP's in traces without our ranges. CUDA: a gap of the main compute stream that the end of a collective
+backward, and FSDP's in traces without our ranges. CUDA: a gap of the main lane that the end of a collective
 closes. See each function for its rule.
 """
 
@@ -11,10 +11,8 @@ from typing import Final
 
 import numpy as np
 
-from dtbench.analyze.classify import DEVICE_CATEGORIES
 from dtbench.analyze.collectives import Collective, find_regions
 from dtbench.analyze.intervals import Bools, Intervals, Ints, clip, subtract, unite
-from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.purposes import is_functional
 from dtbench.analyze.trace import Trace
 from dtbench.ranges import parse_wait_range
@@ -42,11 +40,11 @@ def find_cpu_waits(trace: Trace, collectives: Sequence[Collective], compute: Int
 
 
 def _unite_by_purpose(spans: Sequence[tuple[Purpose, int, int]]) -> Waits:
-    return {
-        purpose: unite([s for p, s, _ in spans if p is purpose], [e for p, _, e in spans if p is purpose])
-        for purpose in Purpose
-        if any(p is purpose for p, _, _ in spans)
-    }
+    by_purpose: dict[Purpose, list[tuple[int, int]]] = {}
+    for purpose, start_ns, end_ns in spans:
+        by_purpose.setdefault(purpose, []).append((start_ns, end_ns))
+    columns = {purpose: np.array(mine, dtype=np.int64) for purpose, mine in by_purpose.items()}
+    return {purpose: unite(mine[:, 0], mine[:, 1]) for purpose, mine in columns.items()}
 
 
 def _labelled_waits(trace: Trace, collectives: Sequence[Collective]) -> list[tuple[Purpose, int, int]]:
@@ -182,45 +180,18 @@ def _unlabelled_fsdp_waits(trace: Trace, collectives: Sequence[Collective]) -> l
     return spans
 
 
-def find_device_waits(trace: Trace, nesting: Nesting, compute: Bools, collectives: Sequence[Collective]) -> Waits:
-    """Find the gaps of the main compute stream that the end of a collective closes.
+def find_device_waits(collectives: Sequence[Collective]) -> Waits:
+    """Find the gaps of the main lane that the end of a collective closes; the last to end names the purpose.
 
-    ::
-
-        compute stream   ████░░░░░░░░████        next kernel launched here ^ before the collective ended
-        collective          ├──────┤
-        wait                 ███████             from the end of the kernel before, or from the launch if that is later
-
-    The main compute stream is the one with most compute. A gap counts when a collective ends inside it, and the kernel
-    after it had been launched by then: that kernel can only have waited for the collective. The last to end names the
-    purpose.
+    See ``main_lane.py`` for the rule.
     """
-    kernels = _main_stream(trace, compute)
-    ended = sorted(
-        ((collective.end_ns, collective.purpose) for collective in collectives if len(collective.span.starts_ns)),
-        key=lambda item: item[0],
+    return _unite_by_purpose(
+        [
+            (collective.purpose, collective.first_wait_ns, collective.first_wait_end_ns)
+            for collective in collectives
+            if collective.first_wait_ns is not None and collective.first_wait_end_ns is not None
+        ]
     )
-    ends_ns = np.array([end_ns for end_ns, _ in ended], dtype=np.int64)
-    spans: list[tuple[Purpose, int, int]] = []
-    busy_until = int(trace.end_ns[kernels[0]]) if len(kernels) else 0
-    for event in kernels[1:].tolist():
-        start_ns, launch = int(trace.start_ns[event]), int(nesting.launch[event])
-        last = int(np.searchsorted(ends_ns, start_ns, side="right")) - 1
-        launched_ns = int(trace.start_ns[launch])
-        if launch != event and last >= 0 and ends_ns[last] > max(busy_until, launched_ns):
-            spans.append((ended[last][1], max(busy_until, launched_ns), int(ends_ns[last])))
-        busy_until = max(busy_until, int(trace.end_ns[event]))
-    return _unite_by_purpose(spans)
-
-
-def _main_stream(trace: Trace, compute: Bools) -> Ints:
-    """Give the work of the stream with most compute, in order of start, its copies too."""
-    lengths = np.bincount(trace.lane[compute], weights=(trace.end_ns - trace.start_ns)[compute])
-    if not len(lengths):
-        return np.array([], dtype=np.int64)
-    is_work = np.array([category in DEVICE_CATEGORIES for category in trace.categories], dtype=np.bool_)
-    events = np.flatnonzero((trace.lane == int(np.argmax(lengths))) & is_work[trace.category])
-    return events[np.argsort(trace.start_ns[events], kind="stable")]
 
 
 def wait_time_ns(waits: Waits, purpose: Purpose, start_ns: int, end_ns: int) -> int:

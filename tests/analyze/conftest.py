@@ -16,6 +16,7 @@ _CATEGORY = {
     "call": "cuda_runtime",
     "kernel": "kernel",
     "copy": "gpu_memcpy",
+    "python": "python_function",
 }
 
 

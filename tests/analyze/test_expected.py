@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from dtbench.analyze.correlate import Uncorrelated
 from dtbench.analyze.overlap import Overlap
 from dtbench.analyze.reader import read_trace
 from dtbench.analyze.trace_analysis import analyze_trace, tabulate_collectives, tabulate_purposes
@@ -76,4 +77,12 @@ def test_gradients_buckets_and_broadcasts_of_a_ddp_trace_are_told_apart() -> Non
             "grad_reduce": (2, 23_379_024),
             "other": (2, 19_360),
         }
-    assert set(tabulate_collectives([one])["owner"]) == {"bucket 0", "bucket 1", ""}
+    assert set(tabulate_collectives([one])["owner"]) == {
+        *("bucket 0", "bucket 1"),
+        "DistributedDataParallel_0",  # its buffers; a frame of `with_stack`
+    }
+
+
+def test_kernels_launched_before_the_trace_are_counted_and_nothing_else_is_untied() -> None:
+    one = analyze_trace(read_trace(FOLDER / "mi300x_ddp_rank.json.gz"))
+    assert one.uncorrelated == Uncorrelated(launched_before=968)

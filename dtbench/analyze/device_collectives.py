@@ -1,0 +1,281 @@
+"""The collectives of a device trace: what each kernel or copy says, who issued it, when the main lane waited for it.
+
+Every communication kernel is one collective; copies that one collective operator launched are one together.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+import numpy as np
+
+from dtbench.analyze.classify import KERNEL, find_operation, is_issue
+from dtbench.analyze.collectives import Collective, find_axis, find_regions
+from dtbench.analyze.correlate import Attribution, attribute
+from dtbench.analyze.enclosures import NOTHING
+from dtbench.analyze.intervals import Bools, Intervals, Ints, unite
+from dtbench.analyze.main_lane import MainLane, find_closed_gaps
+from dtbench.analyze.nesting import Nesting
+from dtbench.analyze.owners import Asker, find_owner, find_region
+from dtbench.analyze.payload import largest_argument_bytes, metadata_bytes
+from dtbench.analyze.purposes import find_purpose
+from dtbench.analyze.trace import Details, Trace
+from dtbench.ranges import parse_collective_range
+from dtbench.vocabulary import Axis, Operation, Region
+
+OperationOf = Callable[[str], Operation | None]
+
+
+def find_device_collectives(
+    trace: Trace,
+    nesting: Nesting,
+    comm: Bools,
+    *,
+    lane: MainLane,
+    process_groups: Mapping[str, Axis | None],
+    operation_of: OperationOf = find_operation,
+) -> tuple[Collective, ...]:
+    """Find the collectives of a device trace, in order of start.
+
+    Args:
+        trace: the events.
+        nesting: its nesting.
+        comm: shape ``(n,)``, the device events that are communication.
+        lane: whose gaps are waits.
+        process_groups: mesh axis by torch's name of the group, where somebody knows.
+        operation_of: recognises a kernel by its name.
+    """
+    pieces = _find_pieces(trace, nesting, np.flatnonzero(comm))
+    asked = attribute(trace, nesting, pieces.chain[:, 0])
+    describer = _Describer(trace, pieces, asked, process_groups, operation_of)
+    gaps = find_closed_gaps(lane, pieces.ends_ns[pieces.has_span])
+    closers = np.flatnonzero(pieces.has_span)[gaps.closer]
+    borders = zip(gaps.starts_ns.tolist(), gaps.ends_ns.tolist(), strict=True)
+    waits = dict(zip(closers.tolist(), borders, strict=True))
+    return tuple(
+        describer.describe(index, event, issue, waits.get(index))
+        for index, (event, issue) in enumerate(zip(pieces.event.tolist(), pieces.issue.tolist(), strict=True))
+    )
+
+
+@dataclass(frozen=True)
+class _Pieces:
+    """What runs on the device, by collective, in order of start.
+
+    Attributes:
+        event: shape ``(c,)``, first event of each collective in the file.
+        chain: shape ``(c, depth)``, its call and what lies around that, outwards; ``NOTHING`` fills up.
+        issue: shape ``(c,)``, outermost operator of the collective, else the call; ``NOTHING``: not in the trace.
+        spans: when it ran.
+        ends_ns: shape ``(c,)``, last end; of an empty span its issue, or 0.
+        has_span: shape ``(c,)``.
+    """
+
+    event: Ints
+    chain: Ints
+    issue: Ints
+    spans: tuple[Intervals, ...]
+    ends_ns: Ints
+    has_span: Bools
+
+
+def _find_pieces(trace: Trace, nesting: Nesting, events: Ints) -> _Pieces:
+    chain = _climb(nesting, nesting.calls(events))
+    issues = np.array([is_issue(name) for name in trace.names], dtype=np.bool_)
+    operators = np.full(len(events), NOTHING, dtype=np.int64)
+    for level in chain.T:
+        operators = np.where((level != NOTHING) & issues[trace.name[level]], level, operators)
+    alone = trace.is_one_of((KERNEL,))[events] | (operators == NOTHING)
+    _, first, collective = np.unique(np.where(alone, events, operators), return_index=True, return_inverse=True)
+    issue = np.where(operators[first] == NOTHING, chain[first, 0], operators[first])
+
+    starts_ns, ends_ns = trace.start_ns[events], trace.end_ns[events]
+    full = ends_ns > starts_ns
+    has_span = np.bincount(collective[full], minlength=len(first)) > 0
+    issued_ns = np.where(issue == NOTHING, 0, trace.start_ns[issue])
+    begin_ns = np.where(has_span, np.iinfo(np.int64).max, issued_ns)
+    end_ns = np.where(has_span, np.iinfo(np.int64).min, issued_ns)
+    np.minimum.at(begin_ns, collective[full], starts_ns[full])
+    np.maximum.at(end_ns, collective[full], ends_ns[full])
+    order = np.lexsort((first, end_ns, begin_ns))
+
+    by_collective = np.argsort(collective, kind="stable")
+    borders = np.searchsorted(collective[by_collective], np.arange(len(first) + 1)).tolist()
+    starts_ns, ends_ns = starts_ns[by_collective], ends_ns[by_collective]
+    return _Pieces(
+        event=events[first][order],
+        chain=chain[first][order],
+        issue=issue[order],
+        spans=tuple(_span(starts_ns[borders[i] : borders[i + 1]], ends_ns[borders[i] : borders[i + 1]])
+                    for i in order.tolist()),
+        ends_ns=end_ns[order],
+        has_span=has_span[order],
+    )  # fmt: skip
+
+
+def _span(starts_ns: Ints, ends_ns: Ints) -> Intervals:
+    if len(starts_ns) == 1 and ends_ns[0] > starts_ns[0]:
+        return Intervals(starts_ns, ends_ns)
+    return unite(starts_ns, ends_ns)
+
+
+def _climb(nesting: Nesting, calls: Ints) -> Ints:
+    """Give the calls and, column by column, what lies around them."""
+    levels = [calls]
+    while np.any(levels[-1] != NOTHING):
+        below = levels[-1]
+        above = nesting.parent[below]
+        levels.append(np.where((below == NOTHING) | (above == below), NOTHING, above).astype(np.int64))
+    return np.stack(levels, axis=1)
+
+
+@dataclass(frozen=True)
+class _Context:
+    """What the names around an issue say; the last five only where dtbench's worker made a range.
+
+    Attributes:
+        above: the names, innermost first.
+        operation: by the innermost that says one.
+    """
+
+    above: tuple[str, ...]
+    operation: Operation | None
+    group: str = ""
+    seq: int | None = None
+    axis: Axis | None = None
+    is_async: bool | None = None
+    owner: str = ""
+
+
+def _read_context(above: tuple[str, ...]) -> _Context:
+    operations = (find_operation(name) for name in above if is_issue(name))
+    operation = next((one for one in operations if one is not None), None)
+    label = next((one for name in above if (one := parse_collective_range(name)) is not None), None)
+    if label is None:
+        return _Context(above, operation)
+    return _Context(above, operation, label.group, label.seq, label.axis, label.is_async, label.owner)
+
+
+def _read_contexts(trace: Trace, chain: Ints) -> list[_Context]:
+    """Give the context of each row of a chain; equal rows, which are most, share one."""
+    names = np.where(chain == NOTHING, NOTHING, trace.name[chain])
+    known: dict[bytes, _Context] = {}
+    found = []
+    for row in names:
+        key = row.tobytes()
+        if key not in known:
+            known[key] = _read_context(tuple(trace.names[name] for name in row.tolist() if name != NOTHING))
+        found.append(known[key])
+    return found
+
+
+def _find_askers(trace: Trace, asked: Attribution) -> list[Asker]:
+    """Give what asked for each collective; where operator and annotation are known, the one that began last."""
+    operators, annotations = asked.operators, asked.annotations
+    begins_later = trace.start_ns[operators] >= trace.start_ns[annotations]
+    is_operator = (operators != NOTHING) & ((annotations == NOTHING) | begins_later)
+    closest = np.where(is_operator, operators, annotations)
+    ask = cache(Asker)  # few differ
+    return [
+        ask("" if event == NOTHING else trace.name_of(event), operator, module)
+        for event, operator, module in zip(closest.tolist(), is_operator.tolist(), asked.modules, strict=True)
+    ]
+
+
+_NOTHING_SAID: Final = Details(None, None, None, None, None, None, None, None, (), ())
+
+
+class _Describer:
+    """Puts together what is known about each collective; remembers what is the same for many."""
+
+    def __init__(
+        self,
+        trace: Trace,
+        pieces: _Pieces,
+        asked: Attribution,
+        process_groups: Mapping[str, Axis | None],
+        operation_of: OperationOf,
+    ) -> None:
+        self._trace = trace
+        self._pieces = pieces
+        self._contexts = _read_contexts(trace, pieces.chain)
+        self._askers = _find_askers(trace, asked)
+        self._lanes = ["/".join(lane) for lane in trace.lanes]
+        self._regions = self._find_regions(asked)
+        self._axis_of = cache(lambda group, description: find_axis(group, description, process_groups))
+        self._metadata_operation = cache(find_operation)
+        self._operation_of = cache(operation_of)
+        self._purpose_of = cache(find_purpose)
+        self._owner_of = cache(find_owner)
+
+    def _find_regions(self, asked: Attribution) -> list[Region | None]:
+        """Give the region of each: by dtbench's ranges, else, in a trace without any, by the names around."""
+        regions = find_regions(self._trace)
+        if regions.regions:
+            issued = [None if issue == NOTHING else int(self._trace.start_ns[issue]) for issue in self._pieces.issue]
+            return [None if time_ns is None else regions.at(time_ns) for time_ns in issued]
+        region_of = cache(find_region)
+        return [
+            region_of(context.above, in_module=bool(module))
+            for context, module in zip(self._contexts, asked.modules, strict=True)
+        ]
+
+    def describe(self, index: int, event: int, issue: int, wait: tuple[int, int] | None) -> Collective:
+        """Describe one collective by its index in order of start.
+
+        Args:
+            index: in ``_Pieces``.
+            event: its first event.
+            issue: its outermost operator or call; ``NOTHING``: not in the trace.
+            wait: the gap of the main lane that its end closes.
+        """
+        trace, context = self._trace, self._contexts[index]
+        levels = self._read_details(index, event)
+        said = next((one for one in levels if one.group is not None or one.collective is not None), _NOTHING_SAID)
+        operation = self._find_operation(said, context, event)
+        group = said.group or context.group
+        axis = self._axis_of(group, said.group_description or trace.group_descriptions.get(group)) or context.axis
+        region = self._regions[index]
+        purpose = self._purpose_of(axis, operation, region, context.above)
+        size_bytes = metadata_bytes(said, operation)
+        return Collective(
+            group=group,
+            axis=axis,
+            seq=context.seq if said.seq is None else said.seq,
+            operation=operation,
+            purpose=purpose,
+            owner=context.owner or self._owner_of(purpose, context.above, self._askers[index]),
+            size_bytes=largest_argument_bytes(levels) if size_bytes is None else size_bytes,
+            issue_ns=None if issue == NOTHING else int(trace.start_ns[issue]),
+            issue_end_ns=None if issue == NOTHING else int(trace.end_ns[issue]),
+            span=self._pieces.spans[index],
+            above=context.above,
+            lane=self._lanes[int(trace.lane[event])],
+            region=region,
+            group_size=said.group_size,
+            group_ranks=said.ranks or trace.group_ranks.get(group, ()),
+            dtype=said.dtype,
+            peer=_find_peer(said, operation),
+            is_async=context.is_async if said.is_async is None else said.is_async,
+            first_wait_ns=wait[0] if wait else None,
+            first_wait_end_ns=wait[1] if wait else None,
+        )
+
+    def _read_details(self, index: int, event: int) -> list[Details]:
+        details, around = self._trace.details, self._pieces.chain[index].tolist()
+        return [details[one] for one in (event, *around) if one in details]
+
+    def _find_operation(self, said: Details, context: _Context, event: int) -> Operation | None:
+        by_metadata = self._metadata_operation(said.collective) if said.collective else None
+        return by_metadata or context.operation or self._operation_of(self._trace.name_of(event))
+
+
+def _find_peer(said: Details, operation: Operation | None) -> int | None:
+    match operation:
+        case Operation.SEND:
+            return said.destination_rank
+        case Operation.RECV:
+            return said.source_rank
+        case _:
+            return None

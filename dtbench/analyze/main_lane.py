@@ -1,0 +1,93 @@
+"""The stream on which the model computes, and the gaps in its work.
+
+::
+
+    main lane    ████        ████        next kernel launched here ^ before the collective ended
+    collective      ├──────┤
+    gap              ░░░░░░░░            until the next kernel
+    wait             ███████             from the end of the kernel before, or from the launch if that is later
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dtbench.analyze.classify import DEVICE_CATEGORIES
+from dtbench.analyze.intervals import Bools, Ints
+from dtbench.analyze.nesting import Nesting
+from dtbench.analyze.trace import Trace
+
+
+@dataclass(frozen=True)
+class MainLane:
+    """The work of the stream with most compute in order of start, its copies and communication too.
+
+    Attributes:
+        events: shape ``(m,)``; empty for a trace without compute.
+        starts_ns: shape ``(m,)``, rising.
+        busy_until_ns: shape ``(m,)``, latest end of all that started before; the first event's own start.
+        launches_ns: shape ``(m,)``, start of the call that launched it; its own start where the trace does not hold it.
+    """
+
+    events: Ints
+    starts_ns: Ints
+    busy_until_ns: Ints
+    launches_ns: Ints
+
+
+def find_main_lane(trace: Trace, nesting: Nesting, compute: Bools) -> MainLane:
+    """Find the stream with most compute.
+
+    Args:
+        trace: the events.
+        nesting: its nesting.
+        compute: shape ``(n,)``, the device events that are compute.
+    """
+    computing = np.flatnonzero(compute)
+    lanes = trace.lane[computing]
+    lengths = np.bincount(lanes, weights=trace.end_ns[computing] - trace.start_ns[computing])
+    main = int(np.argmax(lengths)) if len(lengths) else -1
+    events = np.flatnonzero((trace.lane == main) & trace.is_one_of(DEVICE_CATEGORIES))
+    events = events[np.argsort(trace.start_ns[events], kind="stable")]
+    starts_ns = trace.start_ns[events]
+    busy_until_ns = np.concatenate((starts_ns[:1], np.maximum.accumulate(trace.end_ns[events])[:-1]))
+    return MainLane(events, starts_ns, busy_until_ns, nesting.launch_ns(events))
+
+
+@dataclass(frozen=True)
+class ClosedGaps:
+    """Gaps of the main lane that the end of something else closes.
+
+    Attributes:
+        closer: shape ``(k,)``, which end: index into what was asked; each at most once.
+        starts_ns: shape ``(k,)``, from when the lane, and the launch of its next work, waited for nothing else.
+        ends_ns: shape ``(k,)``, the end that closes the gap.
+        events: shape ``(k,)``, the work that went on then.
+    """
+
+    closer: Ints
+    starts_ns: Ints
+    ends_ns: Ints
+    events: Ints
+
+
+def find_closed_gaps(lane: MainLane, ends_ns: Ints) -> ClosedGaps:
+    """Find the gaps that one of some ends closes: the last that lies inside the gap.
+
+    A gap counts only if the work after it had been launched by then (else it waited for the host), and if the trace
+    says when that was.
+
+    Args:
+        lane: the main lane.
+        ends_ns: shape ``(c,)``, ends of collectives, in any order.
+    """
+    if not len(ends_ns):
+        nothing = np.array([], dtype=np.int64)
+        return ClosedGaps(nothing, nothing, nothing, nothing)
+    order = np.argsort(ends_ns, kind="stable")
+    last = np.searchsorted(ends_ns[order], lane.starts_ns, side="right") - 1
+    closer = order[np.maximum(last, 0)]
+    starts_ns = np.maximum(lane.busy_until_ns, lane.launches_ns)
+    # Without a launch, `launches_ns` is the start and no end lies between; nor before the first event.
+    closed = np.flatnonzero((last >= 0) & (ends_ns[closer] > starts_ns))
+    return ClosedGaps(closer[closed], starts_ns[closed], ends_ns[closer[closed]], lane.events[closed])

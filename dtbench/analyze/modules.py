@@ -1,0 +1,113 @@
+"""Which module's forward lies around a moment of a thread.
+
+Three sources, the most exact first:
+
+* the module hierarchy that an operator carries (``with_modules``), as it is written there;
+* ``nn.Module: Linear_3`` rows (``with_stack``), outermost first: ``Net_0.Block_1.Linear_3``;
+* FSDP2's hooks: between the end of ``FSDP::pre_forward (layers.0)`` and the start of ``FSDP::post_forward (layers.0)``
+  the unit ``layers.0`` runs; the root, which FSDP does not name, is ``root``.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from dtbench.analyze.enclosures import NOTHING, Enclosures, find_enclosures
+from dtbench.analyze.intervals import Ints
+from dtbench.analyze.nesting import Nesting
+from dtbench.analyze.trace import Trace
+
+_MODULE: Final = "nn.Module: "
+_HOOK: Final = re.compile(r"FSDP::(pre|post)_forward(?: \((.*)\))?", re.DOTALL)
+ROOT: Final = "root"
+
+
+@dataclass(frozen=True)
+class Modules:
+    """Module at every moment of a trace.
+
+    Attributes:
+        frames: ``nn.Module`` rows of Python.
+        units: time between FSDP's hooks; its events are indices into ``unit_names``.
+        unit_names: FQN of each unit's forward.
+    """
+
+    frames: Enclosures
+    units: Enclosures
+    unit_names: tuple[str, ...]
+
+
+def find_modules(trace: Trace) -> Modules:
+    """Collect what a trace says about modules, besides what single operators carry."""
+    is_module = np.array([name.startswith(_MODULE) for name in trace.names], dtype=np.bool_)
+    frames = np.flatnonzero(is_module[trace.name]) if len(trace) else np.array([], dtype=np.int64)
+    lanes, starts_ns, ends_ns, names = _find_units(trace)
+    return Modules(
+        frames=find_enclosures(frames, trace.lane[frames], trace.start_ns[frames], trace.end_ns[frames]),
+        units=find_enclosures(np.arange(len(names)), lanes, starts_ns, ends_ns),
+        unit_names=names,
+    )
+
+
+def _find_units(trace: Trace) -> tuple[Ints, Ints, Ints, tuple[str, ...]]:
+    """Pair the hooks of each unit on each thread as brackets."""
+    hooks = {index: match for index, name in enumerate(trace.names) if (match := _HOOK.fullmatch(name)) is not None}
+    is_hook = np.isin(trace.name, list(hooks)) & trace.is_one_of(("user_annotation", "cpu_op"))
+    events = np.flatnonzero(is_hook)
+    events = events[np.argsort(trace.start_ns[events], kind="stable")]
+    begun: dict[tuple[int, str], list[int]] = {}
+    units: list[tuple[int, int, int]] = []
+    names: list[str] = []
+    for event in events.tolist():
+        side, unit = hooks[int(trace.name[event])].groups()
+        lane, name = int(trace.lane[event]), unit or ROOT
+        if side == "pre":
+            begun.setdefault((lane, name), []).append(int(trace.end_ns[event]))
+        elif begun.get((lane, name)):
+            units.append((lane, begun[lane, name].pop(), int(trace.start_ns[event])))
+            names.append(name)
+    columns = np.array(units, dtype=np.int64).reshape(-1, 3)
+    return columns[:, 0], columns[:, 1], columns[:, 2], tuple(names)
+
+
+def name_modules(trace: Trace, nesting: Nesting, modules: Modules, events: Ints) -> list[str]:
+    """Name the module in whose forward each event of a thread begins; empty text: not known.
+
+    Args:
+        trace: the events.
+        nesting: its nesting.
+        modules: as from ``find_modules``.
+        events: shape ``(k,)``, of threads; ``NOTHING`` has no module.
+    """
+    lanes, starts_ns = trace.lane[events], trace.start_ns[events]
+    frames = modules.frames.places_around(lanes, starts_ns)
+    units = modules.units.around(lanes, starts_ns)
+    known: dict[int, str] = {NOTHING: ""}
+    names = []
+    for event, said, frame, unit in zip(
+        events.tolist(), _find_hierarchies(trace, nesting, events), frames.tolist(), units.tolist(), strict=True
+    ):
+        if frame not in known:
+            known[frame] = _path(trace, modules.frames, frame)
+        name = said or known[frame] or (modules.unit_names[unit] if unit != NOTHING else "")
+        names.append("" if event == NOTHING else name)
+    return names
+
+
+def _find_hierarchies(trace: Trace, nesting: Nesting, events: Ints) -> list[str]:
+    if not trace.modules:
+        return [""] * len(events)
+    says = np.zeros(len(trace), dtype=np.bool_)
+    says[[event for event, module in trace.modules.items() if module]] = True
+    found = np.where(says[events], events, nesting.innermost(events, says))
+    return [trace.modules.get(event, "") for event in found.tolist()]
+
+
+def _path(trace: Trace, frames: Enclosures, place: int) -> str:
+    parts: list[str] = []
+    while place != NOTHING:
+        parts.append(trace.name_of(int(frames.events[place])).removeprefix(_MODULE))
+        place = int(frames.above[place])
+    return ".".join(reversed(parts))

@@ -1,0 +1,78 @@
+"""Whose a collective is and in which part of the step it was issued, from what lies around its issue.
+
+Nothing is guessed: where no rule holds, the owner is empty text and the region None.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dtbench.analyze.purposes import find_unit
+from dtbench.vocabulary import Purpose, Region
+
+_ENGINE: Final = "autograd::engine::evaluate_function"
+# torch's own ranges, and a person's that say only this; the innermost name that says something decides.
+_REGIONS: Final[tuple[tuple[re.Pattern[str], Region], ...]] = (
+    (re.compile(r"FSDP::(pre_backward|post_backward|backward_prefetch|root_post_backward).*"), Region.BACKWARD),
+    (re.compile(r"FSDP::(pre_forward|post_forward|forward_prefetch|root_pre_forward).*"), Region.FORWARD),
+    (re.compile(r"FullyShardedDataParallel\._(pre|post)_backward.*"), Region.BACKWARD),
+    (re.compile(r"FullyShardedDataParallel\.(forward|_pre_forward|_post_forward|_root_pre_forward)"), Region.FORWARD),
+    (re.compile(r"(Distributed)?DataParallel\.forward"), Region.FORWARD),
+    (re.compile(r"Optimizer\.(step|zero_grad)#.*"), Region.OPTIMIZER),
+    (re.compile(r"\W*forward\W*", re.IGNORECASE), Region.FORWARD),
+    (re.compile(r"\W*backward\W*", re.IGNORECASE), Region.BACKWARD),
+    (re.compile(r"\W*optimizer\W*", re.IGNORECASE), Region.OPTIMIZER),
+)
+# What torch puts around everything of a kind says when, not who.
+_SAYS_NOT_WHO: Final = re.compile(
+    r"FSDP::|(FullyShardedDataParallel|DistributedDataParallel|DataParallel|Optimizer|torch)\.|torch::|autograd::"
+)
+
+
+def find_region(above: Sequence[str], *, in_module: bool) -> Region | None:
+    """Give the part of the step from the names around an issue, in traces without dtbench's ranges.
+
+    Work of the autograd engine is backward, also where it computes a forward again; what a module issues outside it is
+    forward.
+
+    Args:
+        above: innermost first.
+        in_module: some module's forward is open on the issuing thread.
+    """
+    if any(name.startswith(_ENGINE) for name in above):
+        return Region.BACKWARD
+    for name in above:
+        for pattern, region in _REGIONS:
+            if pattern.fullmatch(name):
+                return region
+    return Region.FORWARD if in_module else None
+
+
+@dataclass(frozen=True)
+class Asker:
+    """What lies around an issue, past plumbing; empty text: nothing known.
+
+    Attributes:
+        closest: operator or annotation, whichever is further in.
+        is_operator: which of the two it is.
+        module: whose forward, or whose backward, asked.
+    """
+
+    closest: str
+    is_operator: bool
+    module: str
+
+
+def find_owner(purpose: Purpose, above: Sequence[str], asker: Asker) -> str:
+    """Name who asked for a collective; empty text: nothing says it.
+
+    Unshards and gradients belong to the FSDP unit whose range lies around the issue (DDP's buckets get their numbers
+    later); everything else to the operator, and the module it is of, or to the annotation: ``aten::mm of Linear_3``.
+    """
+    if purpose in (Purpose.UNSHARD, Purpose.GRAD_REDUCE):
+        return find_unit(above)
+    closest = "" if _SAYS_NOT_WHO.match(asker.closest) else asker.closest
+    if closest and not asker.is_operator:
+        return closest
+    return " of ".join(part for part in (closest, asker.module) if part)
