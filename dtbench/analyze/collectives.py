@@ -9,9 +9,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dtbench.analyze.classify import KERNEL, find_operation, is_issue
 from dtbench.analyze.coverage import Window
 from dtbench.analyze.intervals import Bools, Intervals, Ints, unite
+from dtbench.analyze.kinds.categories import KERNEL
+from dtbench.analyze.kinds.kernels import KERNELS, KernelTable
+from dtbench.analyze.kinds.operators import find_operation, is_issue
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.payload import largest_argument_bytes, metadata_bytes
 from dtbench.analyze.purposes import find_purpose, find_unit
@@ -117,7 +119,11 @@ def find_axis(group: str, description: str | None, process_groups: Mapping[str, 
 
 
 def find_device_collectives(
-    trace: Trace, nesting: Nesting, comm: Bools, process_groups: Mapping[str, Axis | None]
+    trace: Trace,
+    nesting: Nesting,
+    comm: Bools,
+    process_groups: Mapping[str, Axis | None],
+    kernels: KernelTable = KERNELS,
 ) -> tuple[Collective, ...]:
     """Find the collectives of a device trace, in order of start.
 
@@ -126,12 +132,17 @@ def find_device_collectives(
         nesting: its nesting.
         comm: shape ``(n,)``, the device events that are communication.
         process_groups: mesh axis by torch's name of the group, where somebody knows.
+        kernels: the table of kernels, which knows their operations.
     """
     regions = find_regions(trace)
     pieces: dict[int, list[int]] = {}
     for event in np.flatnonzero(comm).tolist():
         pieces.setdefault(_key(trace, nesting, event), []).append(event)
-    found = [_describe(trace, nesting, events, regions, process_groups) for events in pieces.values()]
+    operations = {name: kernels.operation_of(trace.names[name]) for name in np.unique(trace.name[comm]).tolist()}
+    found = [
+        _describe(trace, nesting, events, regions, process_groups, operations[int(trace.name[events[0]])])
+        for events in pieces.values()
+    ]
     return tuple(sorted(found, key=lambda collective: (collective.start_ns, collective.end_ns)))
 
 
@@ -143,7 +154,12 @@ def _key(trace: Trace, nesting: Nesting, event: int) -> int:
 
 
 def _describe(
-    trace: Trace, nesting: Nesting, events: list[int], regions: Regions, process_groups: Mapping[str, Axis | None]
+    trace: Trace,
+    nesting: Nesting,
+    events: list[int],
+    regions: Regions,
+    process_groups: Mapping[str, Axis | None],
+    named: Operation | None,
 ) -> Collective:
     around = list(nesting.launchers(events[0]))
     above = tuple(trace.name_of(event) for event in around)
@@ -151,7 +167,7 @@ def _describe(
     said = next((details for details in levels if details.group is not None or details.collective is not None), None)
     issue = next((event for event in reversed(around) if is_issue(trace.name_of(event))), around[0] if around else None)
     issue_ns = None if issue is None else int(trace.start_ns[issue])
-    operation = _find_operation(said, above, trace.name_of(events[0]))
+    operation = _find_operation(said, above) or named
     group = said.group or "" if said else ""
     description = (said.group_description if said else None) or trace.group_descriptions.get(group)
     axis = find_axis(group, description, process_groups)
@@ -179,8 +195,8 @@ def _describe(
     )
 
 
-def _find_operation(said: Details | None, above: Sequence[str], kernel: str) -> Operation | None:
-    texts = [said.collective or "" if said else "", *(name for name in above if is_issue(name)), kernel]
+def _find_operation(said: Details | None, above: Sequence[str]) -> Operation | None:
+    texts = [said.collective or "" if said else "", *(name for name in above if is_issue(name))]
     return next((operation for text in texts if (operation := find_operation(text)) is not None), None)
 
 

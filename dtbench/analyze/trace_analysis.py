@@ -6,11 +6,16 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import pandas as pd
 
-from dtbench.analyze.classify import DEVICE_CATEGORIES, Role, cpu_role, device_kinds, find_unknown_names
 from dtbench.analyze.collectives import Collective, assign_steps, find_device_collectives, find_regions, name_buckets
 from dtbench.analyze.coverage import Window
 from dtbench.analyze.gloo import find_gloo_collectives, model_lanes
 from dtbench.analyze.intervals import Intervals, Ints, unite, unite_all
+from dtbench.analyze.kinds.categories import DEVICE_CATEGORIES
+from dtbench.analyze.kinds.device import device_kinds
+from dtbench.analyze.kinds.kernels import KernelTable, make_table
+from dtbench.analyze.kinds.operators import Role, cpu_role
+from dtbench.analyze.kinds.patterns import KernelPattern
+from dtbench.analyze.kinds.unknown import UnknownName, find_names_on_comm_lanes, find_unknown_names
 from dtbench.analyze.nesting import find_nesting, innermost_time
 from dtbench.analyze.overlap import Overlap, measure_overlap
 from dtbench.analyze.shares import Shares, share_time
@@ -61,7 +66,8 @@ class TraceAnalysis:
         step_of: index into ``steps`` for each collective; None: issued outside all.
         exposed_ns: each collective's share of exposed time, over the whole trace.
         unread: events that could not be read.
-        unknown_names: kernels counted as compute that may be communication.
+        unknown_names: kernels counted as compute that sound like communication.
+        names_on_comm_lanes: kernels counted as compute that no rule knows, on lanes where most is communication.
         timeline: what questions over ranks need.
         unmatched: issues whose span was not found.
     """
@@ -77,6 +83,7 @@ class TraceAnalysis:
     unread: int
     unknown_names: tuple[tuple[str, int], ...]
     timeline: RankTimeline
+    names_on_comm_lanes: tuple[UnknownName, ...] = ()
 
     @property
     def unmatched(self) -> int:
@@ -96,10 +103,15 @@ class _Timeline:
     unknown_names: tuple[tuple[str, int], ...]
     compute_starts_ns: Ints
     compute_launches_ns: Ints
+    names_on_comm_lanes: tuple[UnknownName, ...] = ()
 
 
 def analyze_trace(
-    trace: Trace, *, rank: int | None = None, process_groups: Mapping[str, Axis | None] | None = None
+    trace: Trace,
+    *,
+    rank: int | None = None,
+    process_groups: Mapping[str, Axis | None] | None = None,
+    patterns: Sequence[KernelPattern] = (),
 ) -> TraceAnalysis:
     """Account for a trace.
 
@@ -107,12 +119,15 @@ def analyze_trace(
         trace: as read.
         rank: where the trace does not know it.
         process_groups: mesh axis by torch's name of the group, where somebody knows.
+        patterns: a user's own kernels, asked before the table of kernels.
 
     Raises:
         TraceError: nothing in the trace computes, copies or communicates.
     """
     is_device = any(category in DEVICE_CATEGORIES for category in trace.categories)
-    timeline = _device_timeline(trace, process_groups or {}) if is_device else _cpu_timeline(trace)
+    timeline = (
+        _device_timeline(trace, process_groups or {}, make_table(patterns)) if is_device else _cpu_timeline(trace)
+    )
     step_of = assign_steps(timeline.collectives, [step.host for step in timeline.steps])
     collectives = name_buckets(timeline.collectives, step_of)
     windows = [step.window for step in timeline.steps]
@@ -146,6 +161,7 @@ def analyze_trace(
         exposed_ns=tuple(shares.exposed_ns.sum(axis=1).tolist()),
         unread=trace.unread.count,
         unknown_names=timeline.unknown_names,
+        names_on_comm_lanes=timeline.names_on_comm_lanes,
         timeline=RankTimeline(
             rank=known_rank,
             is_device=is_device,
@@ -163,21 +179,22 @@ def analyze_trace(
     )
 
 
-def _device_timeline(trace: Trace, process_groups: Mapping[str, Axis | None]) -> _Timeline:
+def _device_timeline(trace: Trace, process_groups: Mapping[str, Axis | None], kernels: KernelTable) -> _Timeline:
     nesting = find_nesting(trace)
-    masks = device_kinds(trace, nesting)
+    masks = device_kinds(trace, nesting, kernels)
     kinds = {kind: unite(trace.start_ns[mask], trace.end_ns[mask]) for kind, mask in masks.items()}
     whole = _extent(trace, kinds)
     computing = np.flatnonzero(masks[Kind.COMPUTE])
     computing = computing[np.argsort(trace.start_ns[computing], kind="stable")]
-    collectives = find_device_collectives(trace, nesting, masks[Kind.COMM], process_groups)
+    collectives = find_device_collectives(trace, nesting, masks[Kind.COMM], process_groups, kernels)
     return _Timeline(
         kinds=kinds,
         whole=whole,
         steps=tuple(device_steps(trace, nesting, find_host_ranges(trace), whole.end_ns)),
         collectives=collectives,
         waits=find_device_waits(trace, nesting, masks[Kind.COMPUTE], collectives),
-        unknown_names=find_unknown_names(trace, masks[Kind.COMPUTE]),
+        unknown_names=find_unknown_names(trace, masks[Kind.COMPUTE], kernels),
+        names_on_comm_lanes=find_names_on_comm_lanes(trace, masks[Kind.COMPUTE], masks[Kind.COMM], kernels),
         compute_starts_ns=trace.start_ns[computing],
         compute_launches_ns=trace.start_ns[nesting.launch[computing]],
     )

@@ -11,9 +11,9 @@ from typing import Final
 
 import numpy as np
 
-from dtbench.analyze.classify import DEVICE_CATEGORIES
 from dtbench.analyze.collectives import Collective, find_regions
 from dtbench.analyze.intervals import Bools, Intervals, Ints, clip, subtract, unite
+from dtbench.analyze.kinds.categories import DEVICE_CATEGORIES
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.purposes import is_functional
 from dtbench.analyze.trace import Trace
