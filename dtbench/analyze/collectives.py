@@ -19,7 +19,7 @@ from dtbench.analyze.payload import largest_argument_bytes, metadata_bytes
 from dtbench.analyze.purposes import find_purpose, find_unit
 from dtbench.analyze.trace import Details, Trace
 from dtbench.ranges import REGION_PREFIX
-from dtbench.vocabulary import MESH_PREFIX, Axis, Operation, Purpose, Region, axis_named
+from dtbench.vocabulary import Axis, Operation, Purpose, Region, axis_named, axis_word
 
 
 @dataclass(frozen=True)
@@ -112,10 +112,10 @@ def find_regions(trace: Trace) -> Regions:
 
 
 def find_axis(group: str, description: str | None, process_groups: Mapping[str, Axis | None]) -> Axis | None:
-    """Give the mesh axis of a process group: as told, else as DeviceMesh describes it."""
+    """Give the mesh axis of a process group: as told, else as DeviceMesh or Megatron describes it."""
     if process_groups.get(group) is not None:
         return process_groups[group]
-    return axis_named((description or "").removeprefix(MESH_PREFIX))
+    return axis_named(axis_word(description))
 
 
 def find_device_collectives(

@@ -4,13 +4,13 @@ Columns that nearly every event has are dense; what few events have (a launch's 
 number) is a ``Sparse`` column, so that a trace of millions of events stays small.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dtbench.analyze.intervals import Ints
+from dtbench.analyze.intervals import Bools, Ints
 
 
 @dataclass(frozen=True)
@@ -143,6 +143,11 @@ class Trace:
     def name_of(self, event: int) -> str:
         """Name of one event."""
         return self.names[int(self.name[event])]
+
+    def is_one_of(self, categories: Collection[str]) -> Bools:
+        """Tell for each event, shape ``(n,)``, whether its category is one of these."""
+        chosen = np.array([category in categories for category in self.categories], dtype=np.bool_)
+        return np.asarray(chosen[self.category] if len(chosen) else np.zeros(len(self), dtype=np.bool_))
 
     def category_of(self, event: int) -> str:
         """Category of one event."""

@@ -6,9 +6,12 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import pandas as pd
 
+from dtbench.analyze.accounts import Accounts, Sources, make_accounts
 from dtbench.analyze.collectives import Collective, assign_steps, find_device_collectives, find_regions, name_buckets
 from dtbench.analyze.coverage import Window
+from dtbench.analyze.gaps import find_gaps
 from dtbench.analyze.gloo import find_gloo_collectives, model_lanes
+from dtbench.analyze.groups import account_groups, describe_groups
 from dtbench.analyze.intervals import Intervals, Ints, unite, unite_all
 from dtbench.analyze.kinds.categories import DEVICE_CATEGORIES
 from dtbench.analyze.kinds.device import device_kinds
@@ -16,8 +19,10 @@ from dtbench.analyze.kinds.kernels import KernelTable, make_table
 from dtbench.analyze.kinds.operators import Role, cpu_role
 from dtbench.analyze.kinds.patterns import KernelPattern
 from dtbench.analyze.kinds.unknown import UnknownName, find_names_on_comm_lanes, find_unknown_names
-from dtbench.analyze.nesting import find_nesting, innermost_time
+from dtbench.analyze.lanes import compute_of_threads, device_lanes, thread_lanes
+from dtbench.analyze.nesting import find_nesting
 from dtbench.analyze.overlap import Overlap, measure_overlap
+from dtbench.analyze.overlap_tax import measure_overlap_tax
 from dtbench.analyze.shares import Shares, share_time
 from dtbench.analyze.steps import Step, cpu_steps, device_steps, find_host_ranges
 from dtbench.analyze.tables import COLLECTIVES, OVERLAP, PURPOSES
@@ -69,6 +74,7 @@ class TraceAnalysis:
         unknown_names: kernels counted as compute that sound like communication.
         names_on_comm_lanes: kernels counted as compute that no rule knows, on lanes where most is communication.
         timeline: what questions over ranks need.
+        accounts: by lane, process group and gap of the main compute lane.
         unmatched: issues whose span was not found.
     """
 
@@ -83,6 +89,7 @@ class TraceAnalysis:
     unread: int
     unknown_names: tuple[tuple[str, int], ...]
     timeline: RankTimeline
+    accounts: Accounts
     names_on_comm_lanes: tuple[UnknownName, ...] = ()
 
     @property
@@ -103,6 +110,7 @@ class _Timeline:
     unknown_names: tuple[tuple[str, int], ...]
     compute_starts_ns: Ints
     compute_launches_ns: Ints
+    sources: Sources
     names_on_comm_lanes: tuple[UnknownName, ...] = ()
 
 
@@ -162,6 +170,12 @@ def analyze_trace(
         unread=trace.unread.count,
         unknown_names=timeline.unknown_names,
         names_on_comm_lanes=timeline.names_on_comm_lanes,
+        accounts=make_accounts(
+            timeline.sources,
+            windows,
+            timeline.whole,
+            account_groups(collectives, step_of, shares, describe_groups(trace)),
+        ),
         timeline=RankTimeline(
             rank=known_rank,
             is_device=is_device,
@@ -197,6 +211,11 @@ def _device_timeline(trace: Trace, process_groups: Mapping[str, Axis | None], ke
         names_on_comm_lanes=find_names_on_comm_lanes(trace, masks[Kind.COMPUTE], masks[Kind.COMM], kernels),
         compute_starts_ns=trace.start_ns[computing],
         compute_launches_ns=trace.start_ns[nesting.launch[computing]],
+        sources=Sources(
+            lanes=device_lanes(trace, masks),
+            gaps=find_gaps(trace, nesting, masks, collectives, whole),
+            overlap_tax=measure_overlap_tax(trace, masks[Kind.COMPUTE], kinds[Kind.COMM]),
+        ),
     )
 
 
@@ -204,7 +223,8 @@ def _cpu_timeline(trace: Trace) -> _Timeline:
     nesting = find_nesting(trace)
     roles = [cpu_role(name, category) for name, category in _first_categories(trace)]
     computing = frozenset(i for i, role in enumerate(roles) if role is Role.COMPUTE)
-    compute = innermost_time(trace, nesting, model_lanes(trace), computing)
+    by_thread = compute_of_threads(trace, nesting, model_lanes(trace), computing)
+    compute = unite_all(*by_thread.values())
     collectives = find_gloo_collectives(trace, nesting)
     kinds = {
         Kind.COMPUTE: compute,
@@ -228,6 +248,7 @@ def _cpu_timeline(trace: Trace) -> _Timeline:
         unknown_names=(),
         compute_starts_ns=compute.starts_ns,
         compute_launches_ns=compute.starts_ns,
+        sources=Sources(lanes=thread_lanes(by_thread, collectives)),
     )
 
 

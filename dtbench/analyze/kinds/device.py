@@ -32,7 +32,7 @@ def device_kinds(trace: Trace, nesting: Nesting, kernels: KernelTable = KERNELS)
     Returns:
         For each kind shape ``(n,)``, bool; every event of ``DEVICE_CATEGORIES`` has exactly one.
     """
-    is_kernel, is_copy = categorized(trace, (KERNEL,)), categorized(trace, COPIES)
+    is_kernel, is_copy = trace.is_one_of((KERNEL,)), trace.is_one_of(COPIES)
     says_comm = np.zeros(len(trace), dtype=np.bool_)
     says_comm[[event for event, said in trace.details.items() if (said.collective or said.group) is not None]] = True
     says_comm &= is_kernel | is_copy
@@ -42,12 +42,6 @@ def device_kinds(trace: Trace, nesting: Nesting, kernels: KernelTable = KERNELS)
     comm = says_comm | (is_kernel & known[Kind.COMM])
     copy = ~comm & (is_copy | (is_kernel & known[Kind.COPY]))
     return {Kind.COMPUTE: is_kernel & ~comm & ~copy, Kind.COMM: comm, Kind.COPY: copy}
-
-
-def categorized(trace: Trace, categories: tuple[str, ...]) -> Bools:
-    """Select the events of some categories, shape ``(n,)``."""
-    wanted = np.array([category in categories for category in trace.categories], dtype=np.bool_)
-    return wanted[trace.category] if len(trace) else np.zeros(0, dtype=np.bool_)
 
 
 def launched_by_collective(trace: Trace, nesting: Nesting, device: Bools) -> Bools:

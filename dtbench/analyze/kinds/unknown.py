@@ -8,7 +8,6 @@ import numpy as np
 
 from dtbench.analyze.intervals import Bools
 from dtbench.analyze.kinds.categories import KERNEL
-from dtbench.analyze.kinds.device import categorized
 from dtbench.analyze.kinds.kernels import KERNELS, KernelTable
 from dtbench.analyze.trace import Trace
 
@@ -63,7 +62,7 @@ def find_names_on_comm_lanes(
     Returns:
         Those that took longest first.
     """
-    busy = [_time_by_lane(trace, mask) for mask in (comm, computing & categorized(trace, (KERNEL,)))]
+    busy = [_time_by_lane(trace, mask) for mask in (comm, computing & trace.is_one_of((KERNEL,)))]
     is_comm_lane = busy[0] > busy[1]
     events = np.flatnonzero(computing & is_comm_lane[trace.lane]) if len(trace) else np.array([], dtype=np.int64)
     pairs, group = np.unique(np.stack((trace.name[events], trace.lane[events])), axis=1, return_inverse=True)
