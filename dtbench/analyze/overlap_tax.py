@@ -122,15 +122,15 @@ def measure_overlap_tax(trace: Trace, compute: Bools, comm: Intervals) -> Overla
     lengths = trace.end_ns[events] - trace.start_ns[events]
     shared = comm.covered_before(trace.end_ns[events]) - comm.covered_before(trace.start_ns[events])
     alone, under = shared == 0, shared >= UNDER_FRACTION * lengths
-    shapes, shape = np.unique(np.stack((trace.name[events].astype(np.int64), grid)), axis=1, return_inverse=True)
-    shape, count = shape.ravel(), shapes.shape[1]
+    shapes, shape = np.unique(trace.name[events] * np.int64(len(trace.grids) + 1) + grid, return_inverse=True)
+    count = len(shapes)
     medians = [_medians(lengths[mask], shape[mask], count) for mask in (alone, under)]
     counts = [np.bincount(shape[mask], minlength=count) for mask in (alone, under)]
     both = np.flatnonzero(np.minimum(*counts) >= LEAST_SEEN)
     kernels = [
         KernelTax(
-            name=trace.names[shapes[0, row]],
-            grid=trace.grids[shapes[1, row]],
+            name=trace.names[int(shapes[row]) // (len(trace.grids) + 1)],
+            grid=trace.grids[int(shapes[row]) % (len(trace.grids) + 1)],
             alone_count=int(counts[0][row]),
             under_count=int(counts[1][row]),
             alone_ns=float(medians[0][row]),

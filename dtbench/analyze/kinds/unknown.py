@@ -65,14 +65,15 @@ def find_names_on_comm_lanes(
     busy = [_time_by_lane(trace, mask) for mask in (comm, computing & trace.is_one_of((KERNEL,)))]
     is_comm_lane = busy[0] > busy[1]
     events = np.flatnonzero(computing & is_comm_lane[trace.lane]) if len(trace) else np.array([], dtype=np.int64)
-    pairs, group = np.unique(np.stack((trace.name[events], trace.lane[events])), axis=1, return_inverse=True)
-    counts = np.bincount(group.ravel(), minlength=pairs.shape[1])
-    times = np.zeros(pairs.shape[1], dtype=np.int64)
-    np.add.at(times, group.ravel(), (trace.end_ns - trace.start_ns)[events])
+    num_lanes = len(trace.lanes)
+    pairs, group = np.unique(trace.name[events] * np.int64(num_lanes) + trace.lane[events], return_inverse=True)
+    counts = np.bincount(group, minlength=len(pairs))
+    times = np.zeros(len(pairs), dtype=np.int64)
+    np.add.at(times, group, (trace.end_ns - trace.start_ns)[events])
     found = [
-        UnknownName(trace.names[name], "/".join(trace.lanes[lane]), count, time_ns)
-        for name, lane, count, time_ns in zip(*pairs.tolist(), counts.tolist(), times.tolist(), strict=True)
-        if kernels.find_rule(trace.names[name]) is None
+        UnknownName(trace.names[pair // num_lanes], "/".join(trace.lanes[pair % num_lanes]), count, time_ns)
+        for pair, count, time_ns in zip(pairs.tolist(), counts.tolist(), times.tolist(), strict=True)
+        if kernels.find_rule(trace.names[pair // num_lanes]) is None
     ]
     return tuple(sorted(found, key=lambda one: (-one.time_ns, one.name, one.lane)))
 
