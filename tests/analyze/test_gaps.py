@@ -88,6 +88,29 @@ def test_a_host_that_was_late_because_it_synchronised_is_told(draw: Callable[...
     assert account.host_sync_ns == 8 * US
 
 
+@pytest.mark.parametrize(
+    ("call", "sat_us"),
+    [
+        ("cudaEventSynchronize", 10),
+        ("cuStreamSynchronize", 10),
+        ("hipDeviceSynchronize", 10),
+        ("hipMemcpyWithStream", 10),
+        ("cudaMemcpy", 10),
+        ("cudaMemcpyAsync", 0),
+        ("cudaStreamWaitEvent", 0),
+    ],
+)
+def test_calls_that_wait_for_the_device_are_told_from_those_that_return(
+    draw: Callable[..., Path], call: str, sat_us: int
+) -> None:
+    path = draw(f"""
+        call cudaLaunchKernel  @1   |a             b        |
+        call {call}            @1   |   ==========          |
+        kernel gemm            @s7  | aa             bbbbb  |
+        """)
+    assert gaps_of(path).host_sync_ns == sat_us * US
+
+
 def test_what_held_the_device_on_other_lanes_is_named_compute_first(draw: Callable[..., Path]) -> None:
     account = gaps_of(
         draw("""

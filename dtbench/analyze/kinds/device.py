@@ -54,7 +54,7 @@ def launched_by_collective(trace: Trace, nesting: Nesting, device: Bools) -> Boo
     """
     events = np.flatnonzero(device)
     events = events[nesting.launch[events] != events]
-    launch = nesting.launch[events]
+    launch = nesting.launch[events].astype(np.int64)
     issues = np.array([is_issue(name) for name in trace.names], dtype=np.bool_)
     found = np.zeros(len(trace), dtype=np.bool_)
     found[events] = issues[trace.name[_innermost_operator(trace, nesting, launch)]]
@@ -70,7 +70,7 @@ def _innermost_operator(trace: Trace, nesting: Nesting, launch: Ints) -> Ints:
     is_call = np.array([category in _CALLS for category in trace.categories], dtype=np.bool_)
     place = launch
     while True:
-        above = np.where(is_call[trace.category[place]], nesting.parent[place], place)
+        above = np.where(is_call[trace.category[place]], nesting.parent[place].astype(np.int64), place)
         if np.array_equal(above, place):
             return place
         place = above
@@ -81,7 +81,7 @@ def _under_symmetric_memory(trace: Trace, nesting: Nesting, launch: Ints) -> Boo
     found = fits[trace.name[launch]]
     place = launch
     while True:
-        above = nesting.parent[place]
+        above = nesting.parent[place].astype(np.int64)
         if np.array_equal(above, place):
             return found
         found |= fits[trace.name[above]]

@@ -103,6 +103,12 @@ RULES: Final[tuple[KernelRule, ...]] = (
     ),
     _comm("HybridEP", r"\bhybrid_ep::(?:dispatch|combine)_kernel", Operation.ALL_TO_ALL, "hybrid_ep::dispatch_kernel"),
     _comm("MORI", r"\bEp(?:Dispatch|Combine)\w*Kernel", Operation.ALL_TO_ALL, "EpDispatchIntraNodeKernel_bf16"),
+    _comm(
+        "TensorRT-LLM, FlashInfer",
+        r"\bmoeA2A(?:Dispatch|Combine)Kernel",
+        Operation.ALL_TO_ALL,
+        "void tensorrt_llm::kernels::moe_comm::moeA2ADispatchKernel<8>(int const*)",
+    ),
     # torch's symmetric memory (torch/csrc/distributed/c10d/symm_mem).
     _comm(
         "symmetric memory",
@@ -117,6 +123,12 @@ RULES: Final[tuple[KernelRule, ...]] = (
         r"\bsymmetric_memory::barrier_kernel",
         Operation.BARRIER,
         "c10d::symmetric_memory::barrier_kernel",
+    ),
+    _comm(
+        "symmetric memory",
+        r"\bsymmetric_memory::(?:put|wait)_signal_kernel",
+        InName.NO,
+        "c10d::symmetric_memory::put_signal_kernel(unsigned int**, int, int, int, int, unsigned long)",
     ),
     _comm(
         "symmetric memory",

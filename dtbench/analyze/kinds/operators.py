@@ -48,11 +48,12 @@ _CPU_RULES: Final[tuple[tuple[Callable[[str, str], object], Role], ...]] = (
 
 # Operation by what the trace calls it: c10d::<op>_, gloo:<op>, nccl:<op>, "Collective name", kernel names. First match
 # decides.
-_OPERATIONS: Final[tuple[tuple[re.Pattern[str], Operation], ...]] = (
+_OPERATIONS: Final[tuple[tuple[re.Pattern[str], Operation | None], ...]] = (
     (re.compile(r"reduce_?scatter", re.IGNORECASE), Operation.REDUCE_SCATTER),
     (re.compile(r"all_?gather", re.IGNORECASE), Operation.ALL_GATHER),
     (re.compile(r"all_?reduce", re.IGNORECASE), Operation.ALL_REDUCE),
-    (re.compile(r"all_?to_?all|SendRecv", re.IGNORECASE), Operation.ALL_TO_ALL),
+    (re.compile(r"all_?to_?all", re.IGNORECASE), Operation.ALL_TO_ALL),
+    (re.compile(r"send_?recv", re.IGNORECASE), None),  # NCCL's kernel for send, receive, all-to-all and gather alike
     (re.compile(r"broadcast", re.IGNORECASE), Operation.BROADCAST),
     (re.compile(r"barrier", re.IGNORECASE), Operation.BARRIER),
     (re.compile(r"reduce", re.IGNORECASE), Operation.REDUCE),

@@ -58,6 +58,8 @@ def test_operators_and_ranges_have_one_role(name: str, category: str, role: Role
         ("ncclDevKernel_Broadcast_RING_LL(ncclDevKernelArgsStorage<4096ul>)", Operation.BROADCAST),
         ("_allgather_base", Operation.ALL_GATHER),
         ("ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)", None),
+        ("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*, unsigned long, ncclWork*)", None),
+        ("void (anonymous namespace)::two_shot_all_reduce_kernel_inplace<c10::BFloat16>", Operation.ALL_REDUCE),
         ("aten::mm", None),
     ],
 )
