@@ -9,6 +9,7 @@
     ├── TraceError (5)      a trace cannot be read
     ├── StoreError (6)      a run folder is missing, unfinished or of another version
     ├── MissingError (7)    a package or program that the command needs is not installed
+    ├── PatternsError (2)   a file of kernel patterns is wrong: line, key, what there is
     ├── CaptureError (1)    a person's own loop cannot be measured as it is written
     └── CheckError (8)      the run finished, but its numbers must not be trusted: results or receipts are wrong
 
@@ -60,6 +61,12 @@ class StoreError(DtbenchError):
     """A run folder is missing, incomplete or written by another version."""
 
     exit_code = 6
+
+
+class PatternsError(DtbenchError):
+    """A file with a user's kernel patterns is wrong or cannot be read."""
+
+    exit_code = 2
 
 
 class MissingError(DtbenchError):

@@ -65,6 +65,34 @@ _AXIS_NAMES = {
 """What people call the axes of their device meshes; the longer ones are torchtitan's."""
 
 
+_MEGATRON_AXES = {
+    "TENSOR_MODEL_PARALLEL_GROUP": "tp",
+    "PIPELINE_MODEL_PARALLEL_GROUP": "pp",
+    "CONTEXT_PARALLEL_GROUP": "cp",
+    "DATA_PARALLEL_GROUP": "dp",
+    "DATA_PARALLEL_GROUP_WITH_CP": "dp_cp",
+    "TENSOR_AND_CONTEXT_PARALLEL_GROUP": "tp_cp",
+    "EXPERT_MODEL_PARALLEL_GROUP": "ep",
+    "EXPERT_TENSOR_PARALLEL_GROUP": "etp",
+    "EXPERT_DATA_PARALLEL_GROUP": "edp",
+}
+"""How Megatron-LM describes its groups (megatron/core/parallel_state.py), in the words of a mesh."""
+
+_SAYS_NOTHING = ("undefined", "default_pg")
+"""torch's descriptions of a group that nobody described."""
+
+
+def axis_word(description: str | None) -> str:
+    """Give what people call the axis that a process group's description names, also if it is no ``Axis`` of ours.
+
+    >>> axis_word("mesh_tp"), axis_word("EXPERT_MODEL_PARALLEL_GROUP"), axis_word("default_pg")
+    ('tp', 'ep', '')
+    """
+    if not description or description in _SAYS_NOTHING:
+        return ""
+    return _MEGATRON_AXES.get(description, description.removeprefix(MESH_PREFIX))
+
+
 def axis_named(name: str) -> Axis | None:
     """Give the axis that people mean by a name; None for any other, also for ``dp``, which says not which."""
     return next((axis for axis, names in _AXIS_NAMES.items() if name in names), None)

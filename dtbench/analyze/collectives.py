@@ -12,7 +12,7 @@ from dtbench.analyze.coverage import Window
 from dtbench.analyze.intervals import Intervals, Ints
 from dtbench.analyze.trace import Trace
 from dtbench.ranges import REGION_PREFIX
-from dtbench.vocabulary import MESH_PREFIX, Axis, Operation, Purpose, Region, axis_named
+from dtbench.vocabulary import Axis, Operation, Purpose, Region, axis_named, axis_word
 
 
 @dataclass(frozen=True)
@@ -105,10 +105,10 @@ def find_regions(trace: Trace) -> Regions:
 
 
 def find_axis(group: str, description: str | None, process_groups: Mapping[str, Axis | None]) -> Axis | None:
-    """Give the mesh axis of a process group: as told, else as DeviceMesh describes it."""
+    """Give the mesh axis of a process group: as told, else as DeviceMesh or Megatron describes it."""
     if process_groups.get(group) is not None:
         return process_groups[group]
-    return axis_named((description or "").removeprefix(MESH_PREFIX))
+    return axis_named(axis_word(description))
 
 
 def assign_steps(collectives: Sequence[Collective], hosts: Sequence[Window]) -> list[int | None]:

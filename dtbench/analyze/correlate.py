@@ -18,10 +18,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dtbench.analyze.classify import DEVICE_CATEGORIES
 from dtbench.analyze.enclosures import NOTHING
 from dtbench.analyze.forwards import find_forwards
 from dtbench.analyze.intervals import Bools, Ints
+from dtbench.analyze.kinds.categories import DEVICE_CATEGORIES
 from dtbench.analyze.modules import find_modules, name_modules
 from dtbench.analyze.nesting import CALLS, Nesting
 from dtbench.analyze.trace import Trace

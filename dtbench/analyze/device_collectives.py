@@ -10,11 +10,12 @@ from typing import Final
 
 import numpy as np
 
-from dtbench.analyze.classify import KERNEL, find_operation, is_issue
 from dtbench.analyze.collectives import Collective, find_axis, find_regions
 from dtbench.analyze.correlate import Attribution, attribute
 from dtbench.analyze.enclosures import NOTHING
 from dtbench.analyze.intervals import Bools, Intervals, Ints, unite
+from dtbench.analyze.kinds.categories import KERNEL
+from dtbench.analyze.kinds.operators import find_operation, is_issue
 from dtbench.analyze.main_lane import MainLane, find_closed_gaps
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.owners import Asker, find_owner, find_region

@@ -14,9 +14,9 @@ from typing import Final
 
 import numpy as np
 
-from dtbench.analyze.classify import Role, cpu_role, find_operation
 from dtbench.analyze.collectives import Collective, find_regions
 from dtbench.analyze.intervals import Intervals, unite
+from dtbench.analyze.kinds.operators import Role, cpu_role, find_operation
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.payload import item_bytes, span_bytes, tensor_elements
 from dtbench.analyze.purposes import find_purpose, find_unit

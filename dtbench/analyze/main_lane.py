@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dtbench.analyze.classify import DEVICE_CATEGORIES
 from dtbench.analyze.intervals import Bools, Ints
+from dtbench.analyze.kinds.categories import DEVICE_CATEGORIES
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.trace import Trace
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dtbench.analyze.classify import DEVICE_CATEGORIES
 from dtbench.analyze.coverage import Window
+from dtbench.analyze.kinds.categories import DEVICE_CATEGORIES
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.trace import Trace
 from dtbench.ranges import STEP_PREFIX

@@ -54,3 +54,68 @@ COLLECTIVES: Final = {
     "end_ns": "int64",
     "exposed_ns": "int64",
 }
+
+LANES: Final = {
+    "rank": "int64",
+    "step": "int64",
+    "lane": "string",  # <process>/<stream or thread>
+    "busy_ns": "int64",  # less than the sum of the three where kinds run at once
+    "compute_ns": "int64",
+    "comm_ns": "int64",
+    "copy_ns": "int64",
+}
+
+GROUPS: Final = {
+    "rank": "int64",
+    "step": "int64",
+    "group": "string",  # torch's process-group name; empty: the trace does not say
+    "axis": "string",  # as the group's description calls it: tp, dp_shard, ep, ...; empty: it says nothing
+    "count": "int64",
+    "size_bytes": "Int64",  # of those whose size is known; NA: of none
+    "unsized": "int64",  # collectives whose size is not known
+    "comm_ns": "int64",
+    "hidden_ns": "int64",
+    "exposed_ns": "int64",  # sums over groups to OVERLAP's exposed_comm_ns
+}
+
+GAPS: Final = {
+    "rank": "int64",
+    "step": "int64",
+    "lane": "string",  # the stream with most compute; NA, as all that follow, for a trace without a device
+    "gap_ns": "Int64",  # comm_wait + host_wait + launch_gap + other
+    "comm_wait_ns": "Int64",
+    "host_wait_ns": "Int64",
+    "host_sync_ns": "Int64",  # part of host_wait
+    "launch_gap_ns": "Int64",
+    "other_ns": "Int64",  # the six that follow
+    "beside_compute_ns": "Int64",
+    "beside_comm_ns": "Int64",
+    "beside_copy_ns": "Int64",
+    "launch_unknown_ns": "Int64",
+    "trace_end_ns": "Int64",
+    "unexplained_ns": "Int64",
+}
+
+COMM_WAITS: Final = {
+    "rank": "int64",
+    "step": "int64",
+    "group": "string",
+    "seq": "Int64",
+    "operation": "string",
+    "purpose": "string",
+    "owner": "string",
+    "start_ns": "int64",  # of the collective, which may have begun in the step before
+    "end_ns": "int64",
+    "wait_ns": "int64",  # sums over a step to GAPS' comm_wait_ns
+}
+
+OVERLAP_TAX: Final = {
+    "rank": "int64",
+    "name": "string",
+    "grid": "string",  # grid and block
+    "alone_count": "int64",
+    "under_count": "int64",
+    "alone_ns": "float64",  # medians
+    "under_ns": "float64",
+    "ratio": "float64",
+}

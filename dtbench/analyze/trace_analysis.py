@@ -6,16 +6,26 @@ from dataclasses import asdict, dataclass, field
 import numpy as np
 import pandas as pd
 
-from dtbench.analyze.classify import DEVICE_CATEGORIES, Role, cpu_role, device_kinds, find_unknown_names
+from dtbench.analyze.accounts import Accounts, Sources, make_accounts
 from dtbench.analyze.collectives import Collective, assign_steps, find_regions, name_buckets
 from dtbench.analyze.correlate import Uncorrelated, count_uncorrelated, find_links
 from dtbench.analyze.coverage import Window
 from dtbench.analyze.device_collectives import find_device_collectives
+from dtbench.analyze.gaps import find_gaps
 from dtbench.analyze.gloo import find_gloo_collectives, model_lanes
+from dtbench.analyze.groups import account_groups, describe_groups
 from dtbench.analyze.intervals import Intervals, Ints, unite, unite_all
+from dtbench.analyze.kinds.categories import DEVICE_CATEGORIES
+from dtbench.analyze.kinds.device import device_kinds
+from dtbench.analyze.kinds.kernels import KernelTable, make_table
+from dtbench.analyze.kinds.operators import Role, cpu_role
+from dtbench.analyze.kinds.patterns import KernelPattern
+from dtbench.analyze.kinds.unknown import UnknownName, find_names_on_comm_lanes, find_unknown_names
+from dtbench.analyze.lanes import compute_of_threads, device_lanes, thread_lanes
 from dtbench.analyze.main_lane import find_main_lane
-from dtbench.analyze.nesting import find_nesting, innermost_time
+from dtbench.analyze.nesting import find_nesting
 from dtbench.analyze.overlap import Overlap, measure_overlaps
+from dtbench.analyze.overlap_tax import measure_overlap_tax
 from dtbench.analyze.shares import Shares, share_time
 from dtbench.analyze.steps import Step, cpu_steps, device_steps, find_host_ranges
 from dtbench.analyze.tables import COLLECTIVES, OVERLAP, PURPOSES
@@ -68,10 +78,12 @@ class TraceAnalysis:
         step_of: index into ``steps`` for each collective; None: issued outside all.
         exposed_ns: each collective's share of exposed time, over the whole trace.
         unread: events that could not be read.
-        unknown_names: kernels counted as compute that may be communication.
+        unknown_names: kernels counted as compute that sound like communication.
+        names_on_comm_lanes: kernels counted as compute that no rule knows, on lanes where most is communication.
         timeline: what questions over ranks need.
         uncorrelated: device events that are tied to no single operator, by reason; all are in the account.
         whole_unattributed_ns: exposed time of collectives without an owner, over the whole trace.
+        accounts: by lane, process group and gap of the main compute lane.
         unmatched: issues whose span was not found.
     """
 
@@ -86,8 +98,10 @@ class TraceAnalysis:
     unread: int
     unknown_names: tuple[tuple[str, int], ...]
     timeline: RankTimeline
+    accounts: Accounts
     uncorrelated: Uncorrelated = field(default_factory=Uncorrelated)
     whole_unattributed_ns: int = 0
+    names_on_comm_lanes: tuple[UnknownName, ...] = ()
 
     @property
     def unmatched(self) -> int:
@@ -107,11 +121,17 @@ class _Timeline:
     unknown_names: tuple[tuple[str, int], ...]
     compute_starts_ns: Ints
     compute_launches_ns: Ints
+    sources: Sources
     uncorrelated: Uncorrelated = field(default_factory=Uncorrelated)
+    names_on_comm_lanes: tuple[UnknownName, ...] = ()
 
 
 def analyze_trace(
-    trace: Trace, *, rank: int | None = None, process_groups: Mapping[str, Axis | None] | None = None
+    trace: Trace,
+    *,
+    rank: int | None = None,
+    process_groups: Mapping[str, Axis | None] | None = None,
+    patterns: Sequence[KernelPattern] = (),
 ) -> TraceAnalysis:
     """Account for a trace.
 
@@ -119,12 +139,15 @@ def analyze_trace(
         trace: as read.
         rank: where the trace does not know it.
         process_groups: mesh axis by torch's name of the group, where somebody knows.
+        patterns: a user's own kernels, asked before the table of kernels.
 
     Raises:
         TraceError: nothing in the trace computes, copies or communicates.
     """
     is_device = any(category in DEVICE_CATEGORIES for category in trace.categories)
-    timeline = _device_timeline(trace, process_groups or {}) if is_device else _cpu_timeline(trace)
+    timeline = (
+        _device_timeline(trace, process_groups or {}, make_table(patterns)) if is_device else _cpu_timeline(trace)
+    )
     step_of = assign_steps(timeline.collectives, [step.host for step in timeline.steps])
     collectives = name_buckets(timeline.collectives, step_of)
     windows = [step.window for step in timeline.steps]
@@ -151,6 +174,13 @@ def analyze_trace(
         exposed_ns=exposed_ns,
         unread=trace.unread.count,
         unknown_names=timeline.unknown_names,
+        names_on_comm_lanes=timeline.names_on_comm_lanes,
+        accounts=make_accounts(
+            timeline.sources,
+            windows,
+            timeline.whole,
+            account_groups(collectives, step_of, shares, describe_groups(trace)),
+        ),
         timeline=RankTimeline(
             rank=known_rank,
             is_device=is_device,
@@ -170,25 +200,33 @@ def analyze_trace(
     )
 
 
-def _device_timeline(trace: Trace, process_groups: Mapping[str, Axis | None]) -> _Timeline:
+def _device_timeline(trace: Trace, process_groups: Mapping[str, Axis | None], kernels: KernelTable) -> _Timeline:
     nesting = find_nesting(trace)
-    masks = device_kinds(trace, nesting)
+    masks = device_kinds(trace, nesting, kernels)
     kinds = {kind: unite(trace.start_ns[mask], trace.end_ns[mask]) for kind, mask in masks.items()}
     whole = _extent(trace, kinds)
     computing = np.flatnonzero(masks[Kind.COMPUTE])
     computing = computing[np.argsort(trace.start_ns[computing], kind="stable")]
     lane = find_main_lane(trace, nesting, masks[Kind.COMPUTE])
-    collectives = find_device_collectives(trace, nesting, masks[Kind.COMM], lane=lane, process_groups=process_groups)
+    collectives = find_device_collectives(
+        trace, nesting, masks[Kind.COMM], lane=lane, process_groups=process_groups, operation_of=kernels.operation_of
+    )
     return _Timeline(
         kinds=kinds,
         whole=whole,
         steps=tuple(device_steps(trace, nesting, find_host_ranges(trace), whole.end_ns)),
         collectives=collectives,
         waits=find_device_waits(collectives),
-        unknown_names=find_unknown_names(trace, masks[Kind.COMPUTE]),
+        unknown_names=find_unknown_names(trace, masks[Kind.COMPUTE], kernels),
+        names_on_comm_lanes=find_names_on_comm_lanes(trace, masks[Kind.COMPUTE], masks[Kind.COMM], kernels),
         compute_starts_ns=trace.start_ns[computing],
         compute_launches_ns=nesting.launch_ns(computing),
         uncorrelated=count_uncorrelated(find_links(trace, nesting)[1]),
+        sources=Sources(
+            lanes=device_lanes(trace, masks),
+            gaps=find_gaps(trace, nesting, masks, collectives, whole),
+            overlap_tax=measure_overlap_tax(trace, masks[Kind.COMPUTE], kinds[Kind.COMM]),
+        ),
     )
 
 
@@ -196,7 +234,8 @@ def _cpu_timeline(trace: Trace) -> _Timeline:
     nesting = find_nesting(trace)
     roles = [cpu_role(name, category) for name, category in _first_categories(trace)]
     computing = frozenset(i for i, role in enumerate(roles) if role is Role.COMPUTE)
-    compute = innermost_time(trace, nesting, model_lanes(trace), computing)
+    by_thread = compute_of_threads(trace, nesting, model_lanes(trace), computing)
+    compute = unite_all(*by_thread.values())
     collectives = find_gloo_collectives(trace, nesting)
     kinds = {
         Kind.COMPUTE: compute,
@@ -220,6 +259,7 @@ def _cpu_timeline(trace: Trace) -> _Timeline:
         unknown_names=(),
         compute_starts_ns=compute.starts_ns,
         compute_launches_ns=compute.starts_ns,
+        sources=Sources(lanes=thread_lanes(by_thread, collectives)),
     )
 
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from dtbench.analyze.classify import Role, cpu_role, find_operation, kernel_kind
+from dtbench.analyze.kinds.operators import Role, cpu_role, find_operation
 from dtbench.analyze.purposes import find_purpose, find_unit
 from dtbench.analyze.reader import read_trace
 from dtbench.analyze.trace_analysis import TraceAnalysis, analyze_trace, tabulate_collectives
-from dtbench.vocabulary import Axis, Kind, Operation, Purpose, Region
+from dtbench.vocabulary import Axis, Operation, Purpose, Region
 
 METADATA = (
     '{"Collective name": "_reduce_scatter_base", "In msg nelems": 1024, "Out msg nelems": 512, "Group size": 2, '
@@ -22,29 +22,14 @@ def analyze(path: Path) -> TraceAnalysis:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)", Kind.COMM),
-        ("ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)", Kind.COMM),
-        ("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*, unsigned long, ncclWork*)", Kind.COMM),
-        ("void dpsk::ep::internode::combine<false, 8, __nv_bfloat16, 8, 2>", Kind.COMM),
-        ("void dpsk::ep::internode::notify_dispatch<false, 8>(int const*, long*)", Kind.COMM),
-        ("void dpsk::ep::cuda::get_dispatch_layout<256, 32, 8>(long const*, int*)", Kind.COMPUTE),
-        ("void at::native::vectorized_elementwise_kernel<8, at::native::AUnaryFunctor<c10::BFloat16>>", Kind.COMPUTE),
-        ("void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_64x64_16x6_nn_align4>", Kind.COMPUTE),
-    ],
-)
-def test_kernels_are_told_by_name(name: str, kind: Kind) -> None:
-    assert kernel_kind(name) is kind
-
-
-@pytest.mark.parametrize(
     ("name", "category", "role"),
     [
         ("aten::mm", "cpu_op", Role.COMPUTE),
         ("fsdp::chunk_cat", "cpu_op", Role.COMPUTE),
         ("gloo:all_reduce", "user_annotation", Role.COLLECTIVE),
         ("c10d::allreduce_", "cpu_op", Role.ISSUE),
+        ("xccl:all_reduce", "user_annotation", Role.ISSUE),
+        ("oneccl::init", "cpu_op", Role.COMPUTE),
         ("_c10d_functional::_wrap_tensor_autograd", "cpu_op", Role.ISSUE),
         ("_c10d_functional::wait_tensor", "cpu_op", Role.WAIT),
         ("dtbench::wait group=0 seq=4", "user_annotation", Role.WAIT),
@@ -73,6 +58,8 @@ def test_operators_and_ranges_have_one_role(name: str, category: str, role: Role
         ("ncclDevKernel_Broadcast_RING_LL(ncclDevKernelArgsStorage<4096ul>)", Operation.BROADCAST),
         ("_allgather_base", Operation.ALL_GATHER),
         ("ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)", None),
+        ("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*, unsigned long, ncclWork*)", None),
+        ("void (anonymous namespace)::two_shot_all_reduce_kernel_inplace<c10::BFloat16>", Operation.ALL_REDUCE),
         ("aten::mm", None),
     ],
 )

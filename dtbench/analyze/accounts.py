@@ -1,0 +1,65 @@
+"""The finer accounts of a trace: by lane, by process group, by gap of the main compute lane; and the overlap tax."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dtbench.analyze.coverage import Window
+from dtbench.analyze.gaps import Gaps, GapTime, account_gaps
+from dtbench.analyze.groups import GroupTime
+from dtbench.analyze.lanes import LaneSpans, LaneTime, account_lanes
+from dtbench.analyze.overlap_tax import OverlapTax
+
+
+@dataclass(frozen=True)
+class WindowAccount:
+    """The finer accounts of one window; ``gaps`` is None for a trace without compute on a device."""
+
+    lanes: tuple[LaneTime, ...]
+    groups: tuple[GroupTime, ...]
+    gaps: GapTime | None
+
+
+@dataclass(frozen=True)
+class Accounts:
+    """The finer accounts of a trace.
+
+    Attributes:
+        steps: in order of the trace's steps.
+        whole: of the whole trace; never a step.
+        overlap_tax: None for a trace without a device.
+    """
+
+    steps: tuple[WindowAccount, ...]
+    whole: WindowAccount
+    overlap_tax: OverlapTax | None
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What accounts are made from, found once for the whole trace; see ``Accounts`` for None."""
+
+    lanes: LaneSpans
+    gaps: Gaps | None = None
+    overlap_tax: OverlapTax | None = None
+
+
+def make_accounts(
+    sources: Sources, windows: Sequence[Window], whole: Window, groups: Sequence[tuple[GroupTime, ...]]
+) -> Accounts:
+    """Account for each window and the whole trace.
+
+    Args:
+        sources: of the trace.
+        windows: of the steps.
+        whole: the whole trace.
+        groups: as from ``account_groups``, for the same windows.
+    """
+    made = [
+        WindowAccount(
+            lanes=account_lanes(sources.lanes, window),
+            groups=of_window,
+            gaps=None if sources.gaps is None else account_gaps(sources.gaps, window),
+        )
+        for window, of_window in zip([*windows, whole], groups, strict=True)
+    ]
+    return Accounts(steps=tuple(made[:-1]), whole=made[-1], overlap_tax=sources.overlap_tax)

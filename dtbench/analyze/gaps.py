@@ -1,0 +1,304 @@
+"""Why the main compute lane stood still: every gap between its work split into parts that add up to it.
+
+The main compute lane is the stream with most compute; whatever runs on it is its work, copies and collectives too. A
+gap is closed by the next work that starts on the lane, ``k``::
+
+    lane           ████                                                  ████ k
+    launch of k              |
+    collective         ├──────────────┤
+    lane 2                    ├──────────────────────┤
+                       aaaaaaabbbbbbbbcccccccccccccccddddddddddddeeeeeee
+                              l       e                          k - bound
+
+    a  host_wait        until k was launched: the host was late
+    b  comm_wait        from there until the last collective that ended in the gap ended
+    c  beside_...       k was launched and nobody's end was waited for, but the device worked on another lane
+    d  unexplained
+    e  launch_gap       the last ``LAUNCH_BOUND_NS`` of what a and b left: from launch to start, or from kernel to
+                        kernel
+
+``c`` and ``d`` together, and what two rarer parts take in their place, are ``other``. A launch that the trace does not
+hold had happened by the time anything later on the lane was launched, because a stream runs in order; where that does
+not settle it, nothing is claimed (``launch_unknown``). Where all launches are known, ``b`` is what
+``waits.find_device_waits`` finds, and before the lane's first work besides.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import numpy as np
+
+from dtbench.analyze.collectives import Collective
+from dtbench.analyze.coverage import Window
+from dtbench.analyze.intervals import Bools, Intervals, Ints, clip, intersect, subtract, unite
+from dtbench.analyze.kinds.categories import DEVICE_CATEGORIES
+from dtbench.analyze.nesting import Nesting
+from dtbench.analyze.trace import Trace
+from dtbench.vocabulary import Kind
+
+LAUNCH_BOUND_NS: Final = 20_000
+"""Longest time from launch to start, or from one kernel to the next, that needs no other reason.
+
+In recorded traces (V100, A100, H800, MI300X) 99 % of the times from launch to start on an idle stream are below 21 us,
+of those from kernel to kernel below 10 us, and from a collective's end to the kernel that waited for it below 18 us.
+"""
+
+_SYNCHRONISES: Final = re.compile(
+    r"(?:cuda|hip|cu)(?:Stream|Device|Event|Ctx)Synchronize\w*|(?:cuda|hip)Memcpy(?:WithStream)?"
+)
+_NOT_KNOWN: Final = np.iinfo(np.int64).max  # a launch that the trace neither holds nor bounds
+_NONE: Final = -1  # no collective, no launch
+
+
+class GapPart(StrEnum):
+    """Why a part of a gap passed; those after ``LAUNCH_GAP`` are together called ``other``.
+
+    Where the next work was launched and nobody's end was waited for, the device may have been held by what ran beside
+    it on other lanes; of several, the first of compute, communication and copies is named.
+    """
+
+    COMM_WAIT = "comm_wait"
+    HOST_WAIT = "host_wait"
+    LAUNCH_GAP = "launch_gap"
+    BESIDE_COMPUTE = "beside_compute"
+    BESIDE_COMM = "beside_comm"  # of a collective that went on when the gap was closed
+    BESIDE_COPY = "beside_copy"
+    LAUNCH_UNKNOWN = "launch_unknown"  # the trace does not say when the next work was launched
+    TRACE_END = "trace_end"  # no work follows
+    UNEXPLAINED = "unexplained"
+
+
+_OTHER: Final = tuple(GapPart)[3:]
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """All gaps of the main compute lane.
+
+    Attributes:
+        lane: ``"<process>/<stream>"``.
+        parts: the time of each part; disjoint, together the gaps.
+        synchronising: the part of ``HOST_WAIT`` in which the thread that was late sat in a call that waits for the
+            device.
+        wait_starts_ns: shape ``(m,)``, rising, ``COMM_WAIT`` gap by gap.
+        wait_ends_ns: shape ``(m,)``.
+        waited_for: shape ``(m,)``, index of the collective whose end was waited for.
+    """
+
+    lane: str
+    parts: Mapping[GapPart, Intervals]
+    synchronising: Intervals
+    wait_starts_ns: Ints
+    wait_ends_ns: Ints
+    waited_for: Ints
+
+
+@dataclass(frozen=True)
+class CommWait:
+    """Time that the main compute lane waited for one collective.
+
+    ``collective`` is its index among those of the analysis.
+    """
+
+    collective: int
+    wait_ns: int
+
+
+@dataclass(frozen=True)
+class GapTime:
+    """The gaps of one window; ``comm_wait + host_wait + launch_gap + other = gap`` to the nanosecond.
+
+    Attributes:
+        lane: ``"<process>/<stream>"``.
+        gap_ns: time in which the lane had no work: the window less its work.
+        comm_wait_ns: the next work was launched and waited for a collective.
+        host_wait_ns: the next work was not launched yet.
+        host_sync_ns: part of ``host_wait_ns`` in which the late thread sat in a synchronising call.
+        launch_gap_ns: from launch to start or from kernel to kernel.
+        other_ns: the rest; the sum of the six that follow.
+        beside_compute_ns: compute ran on another lane.
+        beside_comm_ns: a collective ran on another lane, and ran on when the gap was closed.
+        beside_copy_ns: a copy ran on another lane.
+        launch_unknown_ns: the trace does not say when the next work was launched.
+        trace_end_ns: no work followed.
+        unexplained_ns: nothing is known.
+        waits: the collectives behind ``comm_wait_ns``, longest first.
+    """
+
+    lane: str
+    gap_ns: int
+    comm_wait_ns: int
+    host_wait_ns: int
+    host_sync_ns: int
+    launch_gap_ns: int
+    other_ns: int
+    beside_compute_ns: int
+    beside_comm_ns: int
+    beside_copy_ns: int
+    launch_unknown_ns: int
+    trace_end_ns: int
+    unexplained_ns: int
+    waits: tuple[CommWait, ...]
+
+
+@dataclass(frozen=True)
+class _Borders:
+    """Each gap with the work that closes it, columns of shape ``(m,)``.
+
+    ``launched_ns`` is ``_NOT_KNOWN`` where nothing tells; ``launch`` is the call, ``_NONE`` where the trace has none.
+    """
+
+    starts_ns: Ints
+    ends_ns: Ints
+    launched_ns: Ints
+    launch: Ints
+    is_last: Bools
+
+
+def _main_lane(trace: Trace, compute: Bools) -> int | None:
+    """Give the index of the lane with most compute; None: nothing computes."""
+    times = np.zeros(len(trace.lanes), dtype=np.int64)
+    np.add.at(times, trace.lane[compute], (trace.end_ns - trace.start_ns)[compute])
+    return int(np.argmax(times)) if times.any() else None
+
+
+def find_gaps(
+    trace: Trace, nesting: Nesting, kinds: Mapping[Kind, Bools], collectives: Sequence[Collective], window: Window
+) -> Gaps | None:
+    """Split the gaps of the main compute lane; None: nothing computes.
+
+    Args:
+        trace: the events.
+        nesting: its nesting, for launches.
+        kinds: the device events of each kind, as from ``device_kinds``.
+        collectives: of the trace.
+        window: where to look; what lies before the lane's first and after its last work are gaps too.
+    """
+    lane = _main_lane(trace, kinds[Kind.COMPUTE])
+    if lane is None:
+        return None
+    gaps = _find_borders(trace, nesting, lane, window)
+    is_known = gaps.launched_ns != _NOT_KNOWN
+    host_until = np.where(is_known, np.clip(gaps.launched_ns, gaps.starts_ns, gaps.ends_ns), gaps.starts_ns)
+    closer, closed_ns = _last_collective(collectives, gaps.ends_ns)
+    waited = is_known & (closed_ns > host_until)
+    comm_until = np.where(waited, closed_ns, host_until)
+    launch_from = np.maximum(comm_until, gaps.ends_ns - np.where(gaps.is_last, 0, LAUNCH_BOUND_NS))
+    explained = is_known & ~gaps.is_last
+    return Gaps(
+        lane="/".join(trace.lanes[lane]),
+        parts={
+            GapPart.HOST_WAIT: unite(gaps.starts_ns, host_until),
+            GapPart.COMM_WAIT: unite(host_until, comm_until),
+            GapPart.LAUNCH_GAP: unite(launch_from, gaps.ends_ns),
+            GapPart.TRACE_END: unite(comm_until[gaps.is_last], launch_from[gaps.is_last]),
+            GapPart.LAUNCH_UNKNOWN: _select(comm_until, launch_from, ~is_known & ~gaps.is_last),
+            **_split_by_neighbours(trace, kinds, lane, _select(comm_until, launch_from, explained)),
+        },
+        synchronising=_find_synchronising(trace, gaps, host_until),
+        wait_starts_ns=host_until[waited],
+        wait_ends_ns=comm_until[waited],
+        waited_for=closer[waited],
+    )
+
+
+def _select(starts_ns: Ints, ends_ns: Ints, chosen: Bools) -> Intervals:
+    return unite(starts_ns[chosen], ends_ns[chosen])
+
+
+def _split_by_neighbours(
+    trace: Trace, kinds: Mapping[Kind, Bools], lane: int, rest: Intervals
+) -> dict[GapPart, Intervals]:
+    """Split time by what ran on other lanes."""
+    parts = {}
+    elsewhere = trace.lane != lane
+    for kind, part in (
+        (Kind.COMPUTE, GapPart.BESIDE_COMPUTE),
+        (Kind.COMM, GapPart.BESIDE_COMM),
+        (Kind.COPY, GapPart.BESIDE_COPY),
+    ):
+        beside = _select(trace.start_ns, trace.end_ns, kinds[kind] & elsewhere)
+        parts[part] = intersect(rest, beside)
+        rest = subtract(rest, beside)
+    return {**parts, GapPart.UNEXPLAINED: rest}
+
+
+def _find_borders(trace: Trace, nesting: Nesting, lane: int, window: Window) -> _Borders:
+    work = np.flatnonzero((trace.lane == lane) & trace.is_one_of(DEVICE_CATEGORIES))
+    work = work[np.argsort(trace.start_ns[work], kind="stable")]
+    busy_until = np.maximum.accumulate(trace.end_ns[work])
+    starts = np.clip(np.concatenate(([window.start_ns], busy_until)), window.start_ns, window.end_ns)
+    ends = np.clip(np.concatenate((trace.start_ns[work], [window.end_ns])), window.start_ns, window.end_ns)
+    launch = np.where(nesting.launch[work] == work, _NONE, nesting.launch[work])
+    launched = np.where(launch == _NONE, _NOT_KNOWN, trace.start_ns[launch])
+    in_time = np.minimum.accumulate(launched[::-1])[::-1]  # by then it and all that follow it had been launched
+    bounded = (launch == _NONE) & (in_time <= starts[:-1])
+    launched = np.where(bounded, in_time, launched)
+    is_gap = ends > starts
+    return _Borders(
+        starts_ns=starts[is_gap],
+        ends_ns=ends[is_gap],
+        launched_ns=np.append(launched, _NOT_KNOWN)[is_gap],
+        launch=np.append(launch, _NONE)[is_gap],
+        is_last=np.arange(len(starts))[is_gap] == len(work),
+    )
+
+
+def _last_collective(collectives: Sequence[Collective], times_ns: Ints) -> tuple[Ints, Ints]:
+    """Give the index and the end of the last collective that had ended by each time; none: -1 and the least int64."""
+    seen = [index for index, one in enumerate(collectives) if len(one.span.starts_ns)]
+    ends = np.array([collectives[index].end_ns for index in seen], dtype=np.int64)
+    order = np.argsort(ends, kind="stable")
+    place = np.searchsorted(ends[order], times_ns, side="right")
+    index = np.concatenate(([_NONE], np.array(seen, dtype=np.int64)[order]))
+    return index[place], np.concatenate(([np.iinfo(np.int64).min], ends[order]))[place]
+
+
+def _find_synchronising(trace: Trace, gaps: _Borders, host_until: Ints) -> Intervals:
+    """Find when the host was late because the thread that launches sat in a synchronising call."""
+    waits = np.array([_SYNCHRONISES.fullmatch(name) is not None for name in trace.names], dtype=np.bool_)
+    calls = np.flatnonzero(waits[trace.name] & trace.is_one_of(("cuda_runtime", "cuda_driver")))
+    late = np.flatnonzero((host_until > gaps.starts_ns) & (gaps.launch != _NONE))
+    threads = trace.lane[gaps.launch[late]]
+    found = [unite([], [])]
+    for thread in np.unique(threads).tolist():
+        mine, sat = late[threads == thread], calls[trace.lane[calls] == thread]
+        sitting = unite(trace.start_ns[sat], trace.end_ns[sat])
+        found.append(intersect(unite(gaps.starts_ns[mine], host_until[mine]), sitting))
+    return unite(np.concatenate([one.starts_ns for one in found]), np.concatenate([one.ends_ns for one in found]))
+
+
+def account_gaps(gaps: Gaps, window: Window) -> GapTime:
+    """Sum the gaps of one window; what crosses its borders is clipped."""
+    times = {part: clip(gaps.parts[part], window.start_ns, window.end_ns).length_ns for part in GapPart}
+    return GapTime(
+        lane=gaps.lane,
+        gap_ns=sum(times.values()),
+        comm_wait_ns=times[GapPart.COMM_WAIT],
+        host_wait_ns=times[GapPart.HOST_WAIT],
+        host_sync_ns=clip(gaps.synchronising, window.start_ns, window.end_ns).length_ns,
+        launch_gap_ns=times[GapPart.LAUNCH_GAP],
+        other_ns=sum(times[part] for part in _OTHER),
+        beside_compute_ns=times[GapPart.BESIDE_COMPUTE],
+        beside_comm_ns=times[GapPart.BESIDE_COMM],
+        beside_copy_ns=times[GapPart.BESIDE_COPY],
+        launch_unknown_ns=times[GapPart.LAUNCH_UNKNOWN],
+        trace_end_ns=times[GapPart.TRACE_END],
+        unexplained_ns=times[GapPart.UNEXPLAINED],
+        waits=_sum_waits(gaps, window),
+    )
+
+
+def _sum_waits(gaps: Gaps, window: Window) -> tuple[CommWait, ...]:
+    first = int(np.searchsorted(gaps.wait_ends_ns, window.start_ns, side="right"))
+    last = max(first, int(np.searchsorted(gaps.wait_starts_ns, window.end_ns, side="left")))
+    starts = np.maximum(gaps.wait_starts_ns[first:last], window.start_ns)
+    lengths = np.minimum(gaps.wait_ends_ns[first:last], window.end_ns) - starts
+    which, place = np.unique(gaps.waited_for[first:last], return_inverse=True)
+    times = np.zeros(len(which), dtype=np.int64)
+    np.add.at(times, place, lengths)
+    found = [CommWait(index, wait_ns) for index, wait_ns in zip(which.tolist(), times.tolist(), strict=True)]
+    return tuple(sorted(found, key=lambda wait: (-wait.wait_ns, wait.collective)))

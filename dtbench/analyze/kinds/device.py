@@ -1,0 +1,88 @@
+"""The kind of every device event: by what it says, by the operator that launched it, by its category, by its name."""
+
+from typing import Final
+
+import numpy as np
+
+from dtbench.analyze.intervals import Bools, Ints
+from dtbench.analyze.kinds.categories import COPIES, KERNEL
+from dtbench.analyze.kinds.kernels import KERNELS, KernelTable
+from dtbench.analyze.kinds.operators import is_issue, is_symmetric_memory
+from dtbench.analyze.nesting import Nesting
+from dtbench.analyze.trace import Trace
+from dtbench.vocabulary import Kind
+
+_CALLS: Final = ("cuda_runtime", "cuda_driver")
+_BETWEEN_DEVICES: Final = "PtoP"  # Kineto's `Memcpy PtoP (Device -> Device)`
+
+
+def device_kinds(trace: Trace, nesting: Nesting, kernels: KernelTable = KERNELS) -> dict[Kind, Bools]:
+    """Select the device events of each kind.
+
+    In order:
+
+    1. Communication metadata on the event.
+    2. The innermost operator around its launch is a collective: a copy-engine all-gather is a ``Memcpy`` that the
+       collective itself launched, while FSDP's copy-in, launched by ``aten::copy_``, is a copy. Copies between devices
+       are communication under any operator of symmetric memory. A kernel whose name a rule knows is what the rule says:
+       a collective also launches local kernels, such as the search for NaN.
+    3. The category: copies.
+    4. The name, by the table of kernels. What no rule knows is compute.
+
+    Returns:
+        For each kind shape ``(n,)``, bool; every event of ``DEVICE_CATEGORIES`` has exactly one.
+    """
+    is_kernel, is_copy = trace.is_one_of((KERNEL,)), trace.is_one_of(COPIES)
+    says_comm = np.zeros(len(trace), dtype=np.bool_)
+    says_comm[[event for event, said in trace.details.items() if (said.collective or said.group) is not None]] = True
+    says_comm &= is_kernel | is_copy
+    kinds = [kernels.kind_of(name) for name in trace.names]
+    known = {kind: np.array([one is kind for one in kinds], dtype=np.bool_)[trace.name] for kind in (*Kind, None)}
+    says_comm |= (is_copy | (is_kernel & known[None])) & launched_by_collective(trace, nesting, is_kernel | is_copy)
+    comm = says_comm | (is_kernel & known[Kind.COMM])
+    copy = ~comm & (is_copy | (is_kernel & known[Kind.COPY]))
+    return {Kind.COMPUTE: is_kernel & ~comm & ~copy, Kind.COMM: comm, Kind.COPY: copy}
+
+
+def launched_by_collective(trace: Trace, nesting: Nesting, device: Bools) -> Bools:
+    """Tell which device events a collective operator launched itself; shape ``(n,)``.
+
+    Args:
+        trace: the events.
+        nesting: its nesting.
+        device: shape ``(n,)``, the events to look at.
+    """
+    events = np.flatnonzero(device)
+    events = events[nesting.launch[events] != events]
+    launch = nesting.launch[events].astype(np.int64)
+    issues = np.array([is_issue(name) for name in trace.names], dtype=np.bool_)
+    found = np.zeros(len(trace), dtype=np.bool_)
+    found[events] = issues[trace.name[_innermost_operator(trace, nesting, launch)]]
+    crosses = np.array([_BETWEEN_DEVICES in name for name in trace.names], dtype=np.bool_)
+    between = crosses[trace.name[events]]
+    if between.any():
+        found[events[between]] |= _under_symmetric_memory(trace, nesting, launch[between])
+    return found
+
+
+def _innermost_operator(trace: Trace, nesting: Nesting, launch: Ints) -> Ints:
+    """Climb from each launch past calls into the runtime and driver; a call without an operator stands for itself."""
+    is_call = np.array([category in _CALLS for category in trace.categories], dtype=np.bool_)
+    place = launch
+    while True:
+        above = np.where(is_call[trace.category[place]], nesting.parent[place].astype(np.int64), place)
+        if np.array_equal(above, place):
+            return place
+        place = above
+
+
+def _under_symmetric_memory(trace: Trace, nesting: Nesting, launch: Ints) -> Bools:
+    fits = np.array([is_symmetric_memory(name) for name in trace.names], dtype=np.bool_)
+    found = fits[trace.name[launch]]
+    place = launch
+    while True:
+        above = nesting.parent[place].astype(np.int64)
+        if np.array_equal(above, place):
+            return found
+        found |= fits[trace.name[above]]
+        place = above

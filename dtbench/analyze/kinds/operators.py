@@ -1,0 +1,86 @@
+"""What operators and ranges of a CPU thread are, and which collective a name speaks of: the first rule that fits."""
+
+import re
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Final
+
+from dtbench.ranges import COLLECTIVE_PREFIX, WAIT_PREFIX
+from dtbench.vocabulary import Operation
+
+# Operators that are, or contain, one collective: `nccl:all_reduce`, `record_param_comms`, `c10d::allreduce_`, ...
+# `xccl:`, `hccl:` and the like are other vendors' `nccl:`.
+_ISSUE: Final = re.compile(
+    rf"c10d::|_?c10d_functional::|[a-z]{{0,5}}ccl:(?!:)|record_param_comms|symm_mem::|{COLLECTIVE_PREFIX}"
+)
+
+
+class Role(StrEnum):
+    """What the innermost open span of a CPU thread means for that thread's time."""
+
+    COMPUTE = "compute"
+    COLLECTIVE = "collective"
+    ISSUE = "issue"
+    WAIT = "wait"
+    CONTAINER = "container"
+
+
+_CPU_RULES: Final[tuple[tuple[Callable[[str, str], object], Role], ...]] = (
+    (lambda name, _: name.startswith("gloo:"), Role.COLLECTIVE),
+    (lambda name, _: name.startswith(WAIT_PREFIX) or name.endswith("c10d_functional::wait_tensor"), Role.WAIT),
+    (lambda name, _: _ISSUE.match(name), Role.ISSUE),
+    (
+        lambda _, category: category != "cpu_op",
+        Role.CONTAINER,
+    ),  # FSDP::*, Optimizer.*, ProfilerStep, user ranges, frames
+    (lambda name, _: name.startswith(("autograd::", "torch::autograd::")), Role.CONTAINER),
+    # DDP's own ranges around a gradient's copy (torch/csrc/distributed/c10d/reducer.cpp); the copy inside is an
+    # operator
+    (
+        lambda name, _: name.startswith(("torch::distributed::reducer::", "torch.distributed.ddp.reducer::")),
+        Role.CONTAINER,
+    ),
+    # autograd nodes and functions: MmBackward0, _ToTorchTensor, PythonSubclass; an operator has a namespace or is lower
+    # case
+    (lambda name, _: re.fullmatch(r"_?[A-Z]\w*", name), Role.CONTAINER),
+    (lambda _name, _category: True, Role.COMPUTE),
+)
+
+# Operation by what the trace calls it: c10d::<op>_, gloo:<op>, nccl:<op>, "Collective name", kernel names. First match
+# decides.
+_OPERATIONS: Final[tuple[tuple[re.Pattern[str], Operation | None], ...]] = (
+    (re.compile(r"reduce_?scatter", re.IGNORECASE), Operation.REDUCE_SCATTER),
+    (re.compile(r"all_?gather", re.IGNORECASE), Operation.ALL_GATHER),
+    (re.compile(r"all_?reduce", re.IGNORECASE), Operation.ALL_REDUCE),
+    (re.compile(r"all_?to_?all", re.IGNORECASE), Operation.ALL_TO_ALL),
+    (re.compile(r"send_?recv", re.IGNORECASE), None),  # NCCL's kernel for send, receive, all-to-all and gather alike
+    (re.compile(r"broadcast", re.IGNORECASE), Operation.BROADCAST),
+    (re.compile(r"barrier", re.IGNORECASE), Operation.BARRIER),
+    (re.compile(r"reduce", re.IGNORECASE), Operation.REDUCE),
+    (re.compile(r"gather", re.IGNORECASE), Operation.GATHER),
+    (re.compile(r"scatter", re.IGNORECASE), Operation.SCATTER),
+    (re.compile(r"recv|receive", re.IGNORECASE), Operation.RECV),
+    (re.compile(r"send", re.IGNORECASE), Operation.SEND),
+)
+
+
+def is_issue(name: str) -> bool:
+    """Tell whether an operator or range issues a collective."""
+    return _ISSUE.match(name) is not None and not name.endswith("wait_tensor")
+
+
+def is_symmetric_memory(name: str) -> bool:
+    """Tell whether an operator works on torch's symmetric memory, which all ranks of a group can read and write."""
+    return name.startswith("symm_mem::")
+
+
+def find_operation(text: str) -> Operation | None:
+    """Recognise a collective in the name of an operator, a range or a kernel; None: not by this name."""
+    bare = text.replace("(anonymous namespace)::", "").replace("<unnamed>::", "")
+    stem = re.split(r"[(<]", bare, maxsplit=1)[0]  # a signature or a template argument names no collective
+    return next((operation for pattern, operation in _OPERATIONS if pattern.search(stem)), None)
+
+
+def cpu_role(name: str, category: str) -> Role:
+    """Give the role of an event on a CPU thread."""
+    return next(role for fits, role in _CPU_RULES if fits(name, category))

@@ -1,0 +1,84 @@
+"""Kernels that no rule knows and that may be communication: counted and shown, never guessed."""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from dtbench.analyze.intervals import Bools
+from dtbench.analyze.kinds.categories import KERNEL
+from dtbench.analyze.kinds.kernels import KERNELS, KernelTable
+from dtbench.analyze.trace import Trace
+
+_SOUNDS_LIKE_COMM: Final = re.compile(
+    r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|a2a|send_?recv|push(?:send|recv)|shmem|rdma|ibgda|p2p|"
+    r"(?:\b|_)ep::|barrier|multimem|nvls|symm_?mem|[a-z]ccl_|[a-z]ccl[A-Z]",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class UnknownName:
+    """A kernel's name that no rule claims, on a lane where most of the time is communication.
+
+    Attributes:
+        lane: ``"<process>/<thread>"``.
+        count: its kernels there; they are accounted as compute.
+        time_ns: sum of their lengths.
+    """
+
+    name: str
+    lane: str
+    count: int
+    time_ns: int
+
+
+def find_unknown_names(trace: Trace, computing: Bools, kernels: KernelTable = KERNELS) -> tuple[tuple[str, int], ...]:
+    """Count kernels taken for compute that no rule claims and that sound like communication, most frequent first."""
+    counts = np.bincount(trace.name[computing], minlength=len(trace.names))
+    unknown = [
+        (name, int(count))
+        for name, count in zip(trace.names, counts.tolist(), strict=True)
+        if count and _SOUNDS_LIKE_COMM.search(name) and kernels.find_rule(name) is None
+    ]
+    return tuple(sorted(unknown, key=lambda item: (-item[1], item[0])))
+
+
+def find_names_on_comm_lanes(
+    trace: Trace, computing: Bools, comm: Bools, kernels: KernelTable = KERNELS
+) -> tuple[UnknownName, ...]:
+    """Count kernels that no rule claims on lanes where communication takes more than half of the kernels' time.
+
+    Such a lane is one that a library opened to communicate; what else runs there packs its messages, or is
+    communication by a name nobody told us.
+
+    Args:
+        trace: the events.
+        computing: shape ``(n,)``, events taken for compute.
+        comm: shape ``(n,)``, events known for communication.
+        kernels: the table of kernels.
+
+    Returns:
+        Those that took longest first.
+    """
+    busy = [_time_by_lane(trace, mask) for mask in (comm, computing & trace.is_one_of((KERNEL,)))]
+    is_comm_lane = busy[0] > busy[1]
+    events = np.flatnonzero(computing & is_comm_lane[trace.lane]) if len(trace) else np.array([], dtype=np.int64)
+    num_lanes = len(trace.lanes)
+    pairs, group = np.unique(trace.name[events] * np.int64(num_lanes) + trace.lane[events], return_inverse=True)
+    counts = np.bincount(group, minlength=len(pairs))
+    times = np.zeros(len(pairs), dtype=np.int64)
+    np.add.at(times, group, (trace.end_ns - trace.start_ns)[events])
+    found = [
+        UnknownName(trace.names[pair // num_lanes], "/".join(trace.lanes[pair % num_lanes]), count, time_ns)
+        for pair, count, time_ns in zip(pairs.tolist(), counts.tolist(), times.tolist(), strict=True)
+        if kernels.find_rule(trace.names[pair // num_lanes]) is None
+    ]
+    return tuple(sorted(found, key=lambda one: (-one.time_ns, one.name, one.lane)))
+
+
+def _time_by_lane(trace: Trace, events: Bools) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+    times = np.zeros(len(trace.lanes), dtype=np.int64)
+    np.add.at(times, trace.lane[events], (trace.end_ns - trace.start_ns)[events])
+    return times

@@ -1,0 +1,107 @@
+"""What each lane was busy with: one row per window and stream, or thread."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dtbench.analyze.collectives import Collective
+from dtbench.analyze.coverage import Window
+from dtbench.analyze.intervals import Bools, Intervals, clip, unite, unite_all
+from dtbench.analyze.nesting import Nesting, innermost_time
+from dtbench.analyze.trace import Trace
+from dtbench.vocabulary import Kind
+
+LaneSpans = Mapping[str, Mapping[Kind, Intervals]]
+"""By lane, ``"<process>/<thread>"``: when each kind ran on it; every kind is there."""
+
+
+@dataclass(frozen=True)
+class LaneTime:
+    """One lane in one window.
+
+    Attributes:
+        lane: ``"<process>/<stream>"``; on CPU ``"<process>/<thread>"``.
+        busy_ns: anything ran; less than the sum of the kinds where they run at once.
+        compute_ns: compute ran.
+        comm_ns: communication ran.
+        copy_ns: a copy ran.
+    """
+
+    lane: str
+    busy_ns: int
+    compute_ns: int
+    comm_ns: int
+    copy_ns: int
+
+
+def device_lanes(trace: Trace, kinds: Mapping[Kind, Bools]) -> LaneSpans:
+    """Collect the spans of each stream, in the order of the trace's lanes.
+
+    Args:
+        trace: the events.
+        kinds: the device events of each kind, as from ``device_kinds``.
+    """
+    found: dict[int, dict[Kind, Intervals]] = {}
+    for kind, mask in kinds.items():
+        events = np.flatnonzero(mask)
+        events = events[np.argsort(trace.lane[events], kind="stable")]
+        lanes, first = np.unique(trace.lane[events], return_index=True)
+        for lane, mine in zip(lanes.tolist(), np.split(events, first[1:]), strict=False):
+            found.setdefault(lane, {})[kind] = unite(trace.start_ns[mine], trace.end_ns[mine])
+    return {"/".join(trace.lanes[lane]): _complete(found[lane]) for lane in sorted(found)}
+
+
+def compute_of_threads(
+    trace: Trace, nesting: Nesting, threads: frozenset[int], computing: frozenset[int]
+) -> dict[str, Intervals]:
+    """Find when each thread that runs the model computes.
+
+    Args:
+        trace: the events.
+        nesting: its nesting.
+        threads: lanes of the threads that run the model.
+        computing: indices into ``trace.names`` of what computes.
+    """
+    return {
+        "/".join(trace.lanes[thread]): innermost_time(trace, nesting, frozenset((thread,)), computing)
+        for thread in sorted(threads)
+    }
+
+
+def thread_lanes(compute: Mapping[str, Intervals], collectives: Sequence[Collective]) -> LaneSpans:
+    """Collect the spans of the threads that run the model and of those that communicate.
+
+    Args:
+        compute: as from ``compute_of_threads``.
+        collectives: of the trace; those without a span are left out.
+    """
+    found = {lane: {Kind.COMPUTE: spans} for lane, spans in compute.items()}
+    by_lane: dict[str, list[Intervals]] = {}
+    for collective in collectives:
+        if len(collective.span.starts_ns):
+            by_lane.setdefault(collective.lane, []).append(collective.span)
+    for lane in sorted(by_lane):
+        found.setdefault(lane, {})[Kind.COMM] = unite_all(*by_lane[lane])
+    return {lane: _complete(kinds) for lane, kinds in found.items()}
+
+
+def _complete(kinds: Mapping[Kind, Intervals]) -> dict[Kind, Intervals]:
+    return {kind: kinds.get(kind, unite([], [])) for kind in Kind}
+
+
+def account_lanes(lanes: LaneSpans, window: Window) -> tuple[LaneTime, ...]:
+    """Measure each lane in one window; what crosses its borders is clipped. Lanes that did nothing have a row too."""
+    rows = []
+    for lane, kinds in lanes.items():
+        inside = {kind: clip(spans, window.start_ns, window.end_ns) for kind, spans in kinds.items()}
+        rows.append(
+            LaneTime(
+                lane=lane,
+                busy_ns=unite_all(*inside.values()).length_ns,
+                compute_ns=inside[Kind.COMPUTE].length_ns,
+                comm_ns=inside[Kind.COMM].length_ns,
+                copy_ns=inside[Kind.COPY].length_ns,
+            )
+        )
+    return tuple(rows)

@@ -1,0 +1,347 @@
+"""Gaps of the main compute lane: drawn ones, an oracle that looks at every tick, and recorded traces."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dtbench.analyze.account_tables import tabulate_comm_waits, tabulate_gaps
+from dtbench.analyze.coverage import Window
+from dtbench.analyze.device_collectives import find_device_collectives
+from dtbench.analyze.gaps import LAUNCH_BOUND_NS, GapPart, GapTime, account_gaps, find_gaps
+from dtbench.analyze.kinds.device import device_kinds
+from dtbench.analyze.main_lane import find_main_lane
+from dtbench.analyze.nesting import find_nesting
+from dtbench.analyze.reader import read_trace
+from dtbench.analyze.trace import Sparse, Trace, Unread
+from dtbench.analyze.trace_analysis import TraceAnalysis, analyze_trace
+from dtbench.vocabulary import Kind
+
+US = 1000
+
+
+def analyze(path: Path) -> TraceAnalysis:
+    return analyze_trace(read_trace(path))
+
+
+def gaps_of(path: Path) -> GapTime:
+    account = analyze(path).accounts.whole.gaps
+    assert account is not None
+    return account
+
+
+def nonzero(account: GapTime) -> dict[str, int]:
+    """Parts in microseconds, without those that are zero."""
+    names = [f"{part}_ns" for part in GapPart]
+    return {name.removesuffix("_ns"): getattr(account, name) // US for name in names if getattr(account, name)}
+
+
+def test_a_gap_is_split_at_the_launch_the_collectives_end_and_the_bound(draw: Callable[..., Path]) -> None:
+    account = gaps_of(
+        draw("""
+        call cudaLaunchKernel            @1   |a.b        c                                                      |
+        kernel gemm                      @s7  |  aaa                                                      ccccccc|
+        kernel ncclDevKernel_AllGather   @s20 |    bbbbbbbbbbbbbbb                                                |
+        """)
+    )
+    # the gap is [5, 59): launched at 11, the all-gather ends at 19, the bound begins at 39
+    assert account.lane == "0/s7"
+    assert account.gap_ns == 54 * US
+    assert nonzero(account) == {"host_wait": 6, "comm_wait": 8, "unexplained": 20, "launch_gap": 20}
+    assert account.other_ns == 20 * US
+
+
+def test_a_wait_names_its_collective_and_whose_it_is(draw: Callable[..., Path]) -> None:
+    one = analyze(
+        draw("""
+        step ProfilerStep#3              @1   |==============================|
+        range FSDP::all_gather (layer.1) @1   |  =                           |
+        range FSDP::all_gather (layer.2) @1   |             =                |
+        call cudaLaunchKernel            @1   |a.b.c.d.e....f.g              |
+        kernel gemm                      @s7  |   aaa      cc e         ggg  |
+        kernel ncclDevKernel_AllGather   @s20 |    bbbbbbb    ffffffff       |
+        """)
+    )
+    rows = tabulate_comm_waits([one]).to_dict("records")
+    assert [(row["step"], row["owner"], row["purpose"], row["wait_ns"]) for row in rows] == [
+        (3, "layer.2", "unshard", 7 * US),
+        (3, "layer.1", "unshard", 5 * US),
+    ]
+    (row,) = tabulate_gaps([one]).to_dict("records")
+    assert (row["step"], row["comm_wait_ns"]) == (3, 12 * US)
+    assert row["comm_wait_ns"] == sum(purpose.wait_ns for purpose in one.steps[0].purposes)
+
+
+def test_a_host_that_was_late_because_it_synchronised_is_told(draw: Callable[..., Path]) -> None:
+    account = gaps_of(
+        draw("""
+        call cudaLaunchKernel            @1   |a.             b        |
+        call cudaStreamSynchronize       @1   |  ==========            |
+        call cudaDeviceSynchronize       @2   | ===================    |
+        kernel gemm                      @s7  | aaa             bbbbb  |
+        """)
+    )
+    assert nonzero(account) == {"host_wait": 11, "launch_gap": 2}
+    assert account.host_sync_ns == 8 * US
+
+
+@pytest.mark.parametrize(
+    ("call", "sat_us"),
+    [
+        ("cudaEventSynchronize", 10),
+        ("cuStreamSynchronize", 10),
+        ("hipDeviceSynchronize", 10),
+        ("hipMemcpyWithStream", 10),
+        ("cudaMemcpy", 10),
+        ("cudaMemcpyAsync", 0),
+        ("cudaStreamWaitEvent", 0),
+    ],
+)
+def test_calls_that_wait_for_the_device_are_told_from_those_that_return(
+    draw: Callable[..., Path], call: str, sat_us: int
+) -> None:
+    path = draw(f"""
+        call cudaLaunchKernel  @1   |a             b        |
+        call {call}            @1   |   ==========          |
+        kernel gemm            @s7  | aa             bbbbb  |
+        """)
+    assert gaps_of(path).host_sync_ns == sat_us * US
+
+
+def test_what_held_the_device_on_other_lanes_is_named_compute_first(draw: Callable[..., Path]) -> None:
+    account = gaps_of(
+        draw("""
+        call cudaLaunchKernel  @1   |ab                                                           |
+        kernel gemm            @s7  | aa                                                   bbbbbbb|
+        kernel side            @s8  |   ===                                                       |
+        kernel ncclKernel      @s20 |     =======================================================|
+        copy Memcpy HtoD       @s9  |   =====                                                     |
+        kernel later           @s8  |          ==                                                 |
+        """)
+    )
+    # gap from 3 to 54, the bound begins at 34; the collective goes on after the gap: nobody waited for it
+    assert nonzero(account) == {"beside_compute": 5, "beside_comm": 26, "launch_gap": 20}
+
+
+def test_copies_beside_and_time_that_nothing_explains_are_kept_apart(draw: Callable[..., Path]) -> None:
+    account = gaps_of(
+        draw("""
+        call cudaLaunchKernel  @1   |ab                             |
+        kernel gemm            @s7  | aa                        bb  |
+        copy Memcpy HtoD       @s9  |   ===                         |
+        """)
+    )
+    assert nonzero(account) == {"beside_copy": 3, "unexplained": 1, "launch_gap": 20}
+
+
+def test_copies_and_collectives_on_the_main_lane_are_its_work(draw: Callable[..., Path]) -> None:
+    account = gaps_of(
+        draw("""
+        call cudaLaunchKernel  @1   |abcd           |
+        kernel gemm            @s7  | aa       ddd  |
+        copy Memcpy HtoD       @s7  |    bb         |
+        kernel ncclKernel      @s7  |      ccc      |
+        """)
+    )
+    assert nonzero(account) == {"launch_gap": 2}
+
+
+def test_time_before_the_first_and_after_the_last_work_is_a_gap_too(draw: Callable[..., Path]) -> None:
+    account = gaps_of(
+        draw("""
+        call cudaLaunchKernel  @1   |abc             |
+        kernel ncclKernel      @s20 | aaa      cccccc|
+        kernel gemm            @s7  |     bbbbb      |
+        """)
+    )
+    # in front the gemm, launched at 1, waits for the first collective; nothing follows the gemm
+    assert nonzero(account) == {"comm_wait": 3, "launch_gap": 1, "trace_end": 6}
+    assert account.gap_ns == 10 * US  # the trace begins at 1
+
+
+def test_a_launch_before_the_trace_is_known_by_what_was_launched_after_it(draw: Callable[..., Path]) -> None:
+    path = draw("""
+        call cudaLaunchKernel  @1   |  c              |
+        kernel gemm            @s7  |===       ===  cc|
+        kernel ncclKernel      @s20 |   ======        |
+        """)
+    # the second gemm comes before c on its stream, and c was launched at 2
+    assert nonzero(gaps_of(path)) == {"comm_wait": 6, "launch_gap": 3}
+
+
+def test_a_launch_that_nothing_tells_is_claimed_for_nobody(draw: Callable[..., Path]) -> None:
+    path = draw("""
+        kernel gemm            @s7  |===                           ===|
+        kernel ncclKernel      @s20 |   =======================       |
+        """)
+    assert nonzero(gaps_of(path)) == {"launch_unknown": 7, "launch_gap": 20}
+
+
+def test_a_gap_across_a_steps_border_is_cut_there(draw: Callable[..., Path]) -> None:
+    one = analyze(
+        draw("""
+        step ProfilerStep#1    @1   |=====           |
+        step ProfilerStep#2    @1   |     =====      |
+        call cudaLaunchKernel  @1   |a    bc         |
+        kernel gemm            @s7  | aaa      ccc   |
+        kernel ncclKernel      @s20 |      bbb       |
+        """)
+    )
+    table = tabulate_gaps([one]).set_index("step")
+    assert table["gap_ns"].to_dict() == {1: 2 * US, 2: 4 * US}
+    assert table["comm_wait_ns"].to_dict() == {1: 0, 2: 3 * US}
+    assert table["host_wait_ns"].to_dict() == {1: 2 * US, 2: 0}
+
+
+def test_a_trace_without_a_device_has_no_gaps_but_rows(recorded: Path) -> None:
+    one = analyze(recorded / "ddp_2ranks_rank0.json.gz")
+    table = tabulate_gaps([one])
+    assert len(table) == len(one.steps) > 0
+    assert table["gap_ns"].isna().all()
+    assert tabulate_comm_waits([one]).empty
+
+
+def test_a_device_that_only_communicates_has_no_main_compute_lane(draw: Callable[..., Path]) -> None:
+    assert analyze(draw("kernel ncclKernel @s20 | === |")).accounts.whole.gaps is None
+
+
+# A tick is a quarter of the bound; every event lies on ticks.
+TICK = LAUNCH_BOUND_NS // 4
+TICKS = 40
+MAIN, SIDE, COMM_LANE, HOST = range(4)
+LANES = (("0", "7"), ("0", "8"), ("0", "20"), ("1", "1"))
+
+works = st.lists(
+    st.tuples(st.integers(0, 5), st.integers(0, 3), st.one_of(st.none(), st.integers(0, 9))), min_size=1, max_size=7
+)
+others = st.lists(st.tuples(st.integers(0, TICKS), st.integers(0, 8)), max_size=4)
+
+
+def build(
+    main: list[tuple[int, int, int | None]], side: list[tuple[int, int]], comm: list[tuple[int, int]]
+) -> tuple[Trace, dict[str, list[Any]]]:
+    """Make a trace: main-lane work as (gap before, length, how long before its start it was launched)."""
+    rows: list[tuple[int, int, int, int, int]] = []  # name, lane, start, end, correlation
+    now = 0
+    drawn = []
+    for number, (gap, length, ahead) in enumerate(main, start=1):
+        start, end = now + gap, now + gap + length
+        launched = None if ahead is None else start - ahead
+        rows.append((0, MAIN, start, end, number))
+        if launched is not None:
+            rows.append((1, HOST, launched, launched, number))
+        drawn.append((start, end, launched))
+        now = end
+    rows.extend((0, SIDE, start, start + length, 0) for start, length in side)
+    rows.extend((2, COMM_LANE, start, start + length, 0) for start, length in comm)
+    table = np.array(rows, dtype=np.int64)
+    correlated = np.flatnonzero(table[:, 4])
+    trace = Trace(
+        path="drawn",
+        rank=0,
+        world_size=1,
+        names=("gemm", "cudaLaunchKernel", "ncclKernel"),
+        categories=("kernel", "cuda_runtime"),
+        lanes=LANES,
+        name=table[:, 0].astype(np.int32),
+        category=(table[:, 0] == 1).astype(np.int16),
+        lane=table[:, 1].astype(np.int32),
+        start_ns=table[:, 2] * TICK,
+        end_ns=table[:, 3] * TICK,
+        correlation=Sparse(correlated, table[correlated, 4]),
+        details={},
+        group_descriptions={},
+        unread=Unread(),
+    )
+    return trace, {"main": drawn, "side": side, "comm": comm}
+
+
+def part_of_tick(tick: int, drawn: dict[str, list[Any]]) -> str | None:
+    """Look at one tick of the main lane; None: it works."""
+    main = drawn["main"]
+    if any(start <= tick < end for start, end, _ in main):
+        return None
+    before = max([0, *(end for start, end, _ in main if start <= tick)])
+    later = [work for work in main if work[0] > tick]
+    if not later:
+        return "trace_end"
+    close, _, launched = later[0]
+    if launched is None:
+        known = [work[2] for work in later if work[2] is not None]
+        launched = min(known) if known and min(known) <= before else None
+    ends = [start + length for start, length in drawn["comm"] if length and start + length <= close]
+    waited = max(ends, default=-1)
+    rules = [
+        (launched is not None and tick < launched, "host_wait"),
+        (launched is not None and tick < waited and waited > max(before, launched), "comm_wait"),
+        (tick >= close - LAUNCH_BOUND_NS // TICK, "launch_gap"),
+        (launched is None, "launch_unknown"),
+        (any(start <= tick < start + length for start, length in drawn["side"]), "beside_compute"),
+        (any(start <= tick < start + length for start, length in drawn["comm"]), "beside_comm"),
+    ]
+    return next((part for fits, part in rules if fits), "unexplained")
+
+
+@settings(max_examples=300)
+@given(main=works, side=others, comm=others)
+def test_the_split_agrees_with_looking_at_every_tick(
+    main: list[tuple[int, int, int | None]], side: list[tuple[int, int]], comm: list[tuple[int, int]]
+) -> None:
+    trace, drawn = build(main, side, comm)
+    nesting = find_nesting(trace)
+    kinds = device_kinds(trace, nesting)
+    lane = find_main_lane(trace, nesting, kinds[Kind.COMPUTE])
+    collectives = find_device_collectives(trace, nesting, kinds[Kind.COMM], lane=lane, process_groups={})
+    window = Window(0, (TICKS + 20) * TICK)
+    gaps = find_gaps(trace, nesting, kinds, collectives, window)
+    if sum(end - start for start, end, _ in drawn["main"]) < sum(length for _, length in side) or gaps is None:
+        return  # another lane is the main one, or none
+    for from_tick, until_tick in ((0, 7), (7, 30), (30, TICKS + 20), (0, TICKS + 20)):
+        found = account_gaps(gaps, Window(from_tick * TICK, until_tick * TICK))
+        counted: dict[str, int] = {}
+        for tick in range(from_tick, until_tick):
+            part = part_of_tick(tick, drawn)
+            if part is not None:
+                counted[part] = counted.get(part, 0) + 1
+        parts = {part: getattr(found, f"{part}_ns") for part in GapPart}
+        assert {part: ns // TICK for part, ns in parts.items() if ns} == counted
+        assert found.gap_ns == sum(counted.values()) * TICK
+        assert found.gap_ns == found.comm_wait_ns + found.host_wait_ns + found.launch_gap_ns + found.other_ns
+        assert sum(wait.wait_ns for wait in found.waits) == found.comm_wait_ns
+
+
+FOLDER = Path(__file__).parents[3] / "shared" / "traces"
+
+
+@pytest.mark.skipif(not FOLDER.is_dir(), reason="the recorded GPU traces (../shared/traces) are not on this machine")
+@pytest.mark.parametrize(
+    ("name", "comm_wait_share"),
+    [
+        ("a100x8_ddp_rank.json.gz", (0.2, 0.23)),  # the host is late for most of the rest
+        ("mi300x_ddp_rank.json.gz", (0.9, 0.92)),
+        ("h800_deepep_train.json.gz", (0.23, 0.26)),
+    ],
+)
+def test_gaps_of_recorded_traces_add_up_and_almost_none_is_unexplained(
+    name: str, comm_wait_share: tuple[float, float]
+) -> None:
+    trace = read_trace(FOLDER / name)
+    one = analyze_trace(trace)
+    whole = one.accounts.whole.gaps
+    assert whole is not None
+    (lane,) = [lane for lane in one.accounts.whole.lanes if lane.lane == whole.lane]
+    assert lane.compute_ns == max(other.compute_ns for other in one.accounts.whole.lanes)
+    assert whole.gap_ns == one.whole.step_ns - lane.busy_ns
+    assert whole.gap_ns == whole.comm_wait_ns + whole.host_wait_ns + whole.launch_gap_ns + whole.other_ns
+    assert comm_wait_share[0] < whole.comm_wait_ns / whole.gap_ns < comm_wait_share[1]
+    assert whole.unexplained_ns + whole.beside_comm_ns < 0.001 * whole.gap_ns
+    for step, account in zip(one.steps, one.accounts.steps, strict=True):
+        assert account.gaps is not None
+        busy = {lane.lane: lane.busy_ns for lane in account.lanes}[account.gaps.lane]
+        assert account.gaps.gap_ns + busy == step.overlap.step_ns
+        waits_ns = sum(purpose.wait_ns for purpose in step.purposes)
+        assert account.gaps.comm_wait_ns >= waits_ns  # equal where all launches are known and the lane has begun
