@@ -9,9 +9,6 @@ from typing import Any
 
 import pytest
 
-from dtbench.analyze.read_trace import read_trace
-from dtbench.analyze.trace_analysis import analyze_trace
-
 ROOT = Path(__file__).parents[2]
 COPIES = 3
 LENGTH_US = 52  # of the source below: 50.9 us, in whole microseconds and one more
@@ -101,11 +98,19 @@ def test_ids_are_distinct_and_still_tie_the_same_events_together(repeated: dict[
     assert steps == [f"ProfilerStep#{step}" for step in range(8, 8 + 2 * COPIES)]
 
 
+def analyze(path: Path) -> dict[str, Any]:
+    """Give the only rank's part of ``dtbench analyze --json``."""
+    command = [sys.executable, "-c", "from dtbench.cli.main import main; main()", "analyze", str(path), "--json"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    (rank,) = json.loads(done.stdout)["ranks"]
+    found: dict[str, Any] = rank
+    return found
+
+
 def account(path: Path) -> list[tuple[int, ...]]:
     """Compute, communication and hidden ns of every step, then of the whole."""
-    one = analyze_trace(read_trace(path))
-    overlaps = [*(step.overlap for step in one.steps), one.whole]
-    return [(overlap.compute_ns, overlap.comm_ns, overlap.hidden_comm_ns) for overlap in overlaps]
+    found = analyze(path)
+    return [(one["compute_ns"], one["comm_ns"], one["hidden_comm_ns"]) for one in [*found["steps"], found["whole"]]]
 
 
 def test_each_copy_has_the_account_of_the_source(source: Path, tmp_path: Path) -> None:
@@ -125,7 +130,7 @@ def test_a_size_is_reached_with_the_fewest_copies(source: Path, tmp_path: Path) 
 
 def test_a_trace_can_be_written_as_another_ranks(source: Path, tmp_path: Path) -> None:
     repeat(source, tmp_path / "rank6.json", "--copies", "1", "--rank", "6")
-    assert read_trace(tmp_path / "rank6.json").rank == 6
+    assert json.loads((tmp_path / "rank6.json").read_text())["distributedInfo"]["rank"] == 6
 
 
 def test_a_time_that_cannot_be_moved_is_refused(source: Path, tmp_path: Path) -> None:

@@ -29,10 +29,15 @@ from pathlib import Path
 from tests.benchmarks.child_cost import ChildError, Cost, limited_cores, run_child
 
 SHARED = Path(__file__).parents[3] / "shared" / "traces" / "a100x8_ddp_rank.json.gz"
-LOAD = (
-    "import sys; from pathlib import Path; from dtbench.analyze.read_trace import read_trace; "
-    "print(len(read_trace(Path(sys.argv[1]))))"
-)
+LOAD = """
+import sys
+from pathlib import Path
+try:
+    from dtbench.analyze.reader import read_trace
+except ImportError:
+    from dtbench.analyze.read_trace import read_trace
+print(len(read_trace(Path(sys.argv[1]))))
+"""
 ANSWER = "import sys; from dtbench.cli.main import main; sys.argv[0] = 'dtbench'; sys.exit(main())"
 MB = 1e6
 RANKS, CORES = 8, 2
