@@ -5,6 +5,7 @@ large process can never look small. So the process that measures imports nothing
 """
 
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -60,7 +61,7 @@ def run_child(command: Sequence[str]) -> Cost:
         errors.seek(0)
         if child.returncode != 0:
             said = errors.read().decode(errors="replace").strip().splitlines()
-            raise ChildError("\n".join([f"exit code {child.returncode}", *said[-_SHOWN_LINES:]]))
+            raise ChildError("\n".join([f"{shlex.join(command)}: exit code {child.returncode}", *said[-_SHOWN_LINES:]]))
         return Cost(
             cpu_s=usage.ru_utime + usage.ru_stime,
             peak_bytes=usage.ru_maxrss * _PEAK_UNIT,

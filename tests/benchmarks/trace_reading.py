@@ -229,9 +229,7 @@ def read_options(folder: Path) -> Options:
     parser.add_argument("--ending", choices=[".json.gz", ".json"], default=".json.gz")
     said = parser.parse_args()
     if not said.source.is_file():
-        parser.error(
-            f"{said.source}: no such file; give --source a GPU trace as torch.profiler writes it, of 5 to 50 MB"
-        )
+        parser.error(f"{said.source}: no such file; give --source one rank's GPU trace, as torch.profiler writes it")
     said.folder.mkdir(parents=True, exist_ok=True)
     return Options(
         source=said.source,
@@ -254,10 +252,8 @@ def main() -> None:
             rows = measure(options)
         except ChildError as error:
             sys.exit(f"a process that is measured failed: {error}")
-    python = f"Python {platform.python_version()}"
-    print(
-        f"Source {options.source.name}, medians of {options.rounds} rounds (smallest-largest), {python}, {_processor()}"
-    )
+    machine = f"Python {platform.python_version()}, {_processor()}"
+    print(f"{options.source.name} repeated; medians of {options.rounds} rounds (smallest-largest); {machine}\n")
     print_table(rows)
     if not options.has_simdjson:
         print("\nThe limit was not measured: pysimdjson is missing, install the extra `bench`")
