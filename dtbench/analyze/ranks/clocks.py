@@ -43,6 +43,7 @@ _FEWEST_FOR_DRIFT: Final = 4 * _BLOCKS
 _HELPS: Final = 0.5  # a correction that helps leaves at most this part of the spread of ends
 _ENOUGH_FOR_MEDIAN: Final = 4  # ranks; the median of two or three is one of them
 _IN_STEP: Final = 0.9  # part of the collectives that no rank may leave before the last has entered
+_AS_FAR: Final = 0.99  # two ranks alone are off their median by the same: nobody knows which is wrong
 _RESOLUTION_NS: Final = 1_000  # traces before 2024 know whole microseconds
 
 
@@ -52,7 +53,7 @@ class Clocks:
 
     Attributes:
         by_rank: every rank's.
-        out_of_step: ranks whose ends no constant distance of clocks explains; nothing may be said about their skew.
+        out_of_step: ranks whose ends no clock explains; nothing may be said about their skew.
         notes: what was corrected, or why nothing was, a sentence each.
     """
 
@@ -81,8 +82,8 @@ class _Ends:
 def estimate_clocks(matches: Matches, timelines: Sequence[RankTimeline]) -> Clocks:
     """Estimate every rank's clock and decide whether to correct it.
 
-    A correction is applied only when it halves the spread of ends. Ranks are out of step when, on the better clock,
-    more than a tenth of their collectives end on one rank before the last rank has begun.
+    As few corrections are applied as leave at most twice the spread of ends that all would leave. Ranks are out of step
+    when, on the clocks so chosen, more than a tenth of their collectives end on one rank before another has begun.
     """
     times = read_times(matches, timelines)
     edges = _spanning_tree(_find_edges(times))
@@ -96,7 +97,8 @@ def estimate_clocks(matches: Matches, timelines: Sequence[RankTimeline]) -> Cloc
     for island in _islands(edges):
         corrected = _chain(island)
         own = [one for one in times if set(one.ranks) <= set(corrected)]
-        chosen = _choose(own, _refine(own, corrected))
+        refined = _refine(own, _refine(own, corrected))  # twice: where a neighbour was far off, so was the first median
+        chosen = _choose(own, refined)
         by_rank.update(chosen)
         stray = _find_out_of_step(own, chosen)
         out_of_step |= stray
@@ -110,16 +112,17 @@ def ends_together(times: GroupTimes) -> Bools:
 
 
 def _find_edges(times: Sequence[GroupTimes]) -> list[_Edge]:
-    """Compare every rank of a group with its first; pairs that share several groups are compared over all of them."""
+    """Compare every rank of a group with its first and with the one before; over all groups that a pair shares."""
     shared: dict[tuple[int, int], _Ends] = defaultdict(_Ends)
     for one in times:
         together = ends_together(one)
-        for column in range(1, len(one.ranks)):
-            both = one.there[:, 0] & one.there[:, column] & together
+        columns = range(1, len(one.ranks))
+        for first, second in sorted({(0, column) for column in columns} | {(column - 1, column) for column in columns}):
+            both = one.there[:, first] & one.there[:, second] & together
             if both.any():
-                ends = shared[one.ranks[0], one.ranks[column]]
-                ends.first.append(one.end_ns[both, 0])
-                ends.second.append(one.end_ns[both, column])
+                ends = shared[one.ranks[first], one.ranks[second]]
+                ends.first.append(one.end_ns[both, first])
+                ends.second.append(one.end_ns[both, second])
     return [
         _Edge(first, second, _compare(np.concatenate(ends.first), np.concatenate(ends.second)))
         for (first, second), ends in shared.items()
@@ -229,25 +232,29 @@ def _follow(near: Clock, far: Clock) -> Clock:
 
 def _refine(times: Sequence[GroupTimes], clocks: Mapping[int, Clock]) -> dict[int, Clock]:
     """Compare each rank with the median of all instead of with a neighbour, where a group has enough ranks for one."""
+    common = [one.on_common_clock(clocks) for one in times]
+    refined = dict(clocks)
+    for rank, residual in _ends_about_median(common, least_ranks=_ENOUGH_FOR_MEDIAN).items():
+        middle, uncertainty_ns = _median(residual)
+        refined[rank] = replace(
+            clocks[rank], offset_ns=clocks[rank].offset_ns + round(middle), uncertainty_ns=uncertainty_ns
+        )
+    return refined
+
+
+def _ends_about_median(common: Sequence[GroupTimes], *, least_ranks: int) -> dict[int, NDArray[np.float64]]:
+    """Give, by rank, how much later than the median rank it ended, for collectives of enough ranks."""
     residuals: dict[int, list[NDArray[np.float64]]] = defaultdict(list)
-    for one in times:
-        rows = ends_together(one) & (one.there.sum(axis=1) >= _ENOUGH_FOR_MEDIAN)
-        common = one.on_common_clock(clocks)
-        first_ns = common.first(common.end_ns)
-        ends = np.where(common.there, common.end_ns - first_ns[:, None], np.nan)[rows]
+    for one in common:
+        rows = ends_together(one) & (one.there.sum(axis=1) >= least_ranks)
+        first_ns = one.first(one.end_ns)
+        ends = np.where(one.there, one.end_ns - first_ns[:, None], np.nan)[rows]
         if len(ends):
             ends -= np.nanmedian(ends, axis=1, keepdims=True)
             for column, rank in enumerate(one.ranks):
-                residuals[rank].append(ends[~np.isnan(ends[:, column]), column])
-    refined = dict(clocks)
-    for rank, parts in residuals.items():
-        own = np.concatenate(parts)
-        if len(own):
-            middle, uncertainty_ns = _median(own)
-            refined[rank] = replace(
-                clocks[rank], offset_ns=clocks[rank].offset_ns + round(middle), uncertainty_ns=uncertainty_ns
-            )
-    return refined
+                residuals[rank].append(ends[one.there[rows, column], column])
+    together = {rank: np.concatenate(parts) for rank, parts in residuals.items()}
+    return {rank: own for rank, own in together.items() if len(own)}
 
 
 def _choose(times: Sequence[GroupTimes], estimated: Mapping[int, Clock]) -> dict[int, Clock]:
@@ -291,16 +298,32 @@ def _ends_spread(times: Sequence[GroupTimes], clocks: Mapping[int, Clock]) -> di
 
 
 def _find_out_of_step(times: Sequence[GroupTimes], clocks: Mapping[int, Clock]) -> set[int]:
+    """Find the ranks without which the times of the others are possible, those whose ends are furthest off first."""
+    stray: set[int] = set()
+    while True:
+        left = [one.on_common_clock(clocks).without(stray) for one in times]
+        suspects = _find_suspects(left, clocks)
+        if not suspects:
+            return stray
+        off_ns = _off_the_median(left, suspects)
+        stray |= {rank for rank, off in off_ns.items() if off >= _AS_FAR * max(off_ns.values())}
+
+
+def _find_suspects(common: Sequence[GroupTimes], clocks: Mapping[int, Clock]) -> set[int]:
     counted: dict[int, list[int]] = defaultdict(lambda: [0, 0])
-    for one in times:
+    for one in common:
         rows = ends_together(one) & (one.there.sum(axis=1) > 1)
-        common = one.on_common_clock(clocks)
-        impossible = find_impossible(common, clocks)
+        impossible = find_impossible(one, clocks)
         for column, rank in enumerate(one.ranks):
             there = rows & one.there[:, column]
             counted[rank][0] += int(there.sum())
             counted[rank][1] += int((impossible & there).sum())
     return {rank for rank, (seen, wrong) in counted.items() if wrong > (1 - _IN_STEP) * seen}
+
+
+def _off_the_median(common: Sequence[GroupTimes], ranks: set[int]) -> dict[int, float]:
+    residuals = _ends_about_median(common, least_ranks=2)
+    return {rank: float(np.median(np.abs(residuals[rank]))) for rank in ranks}
 
 
 def find_impossible(common: GroupTimes, clocks: Mapping[int, Clock]) -> Bools:
@@ -309,8 +332,10 @@ def find_impossible(common: GroupTimes, clocks: Mapping[int, Clock]) -> Bools:
     Returns:
         Shape ``(m,)``.
     """
-    doubt_ns = max((clocks[rank].uncertainty_ns or 0 for rank in common.ranks), default=0) + _RESOLUTION_NS
-    return np.asarray(common.first(common.end_ns) + doubt_ns < common.last(common.start_ns), dtype=np.bool_)
+    present = [common.ranks[column] for column in np.flatnonzero(common.there.sum(axis=0)).tolist()]
+    doubt_ns = max((clocks[rank].uncertainty_ns or 0 for rank in present), default=0) + _RESOLUTION_NS
+    several = common.there.sum(axis=1) > 1
+    return np.asarray(several & (common.first(common.end_ns) < common.last(common.start_ns) - doubt_ns), dtype=np.bool_)
 
 
 def _describe(clocks: Mapping[int, Clock], stray: set[int]) -> list[str]:

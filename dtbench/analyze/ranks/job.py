@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
+
 from dtbench.analyze.ranks.match import Matches
 from dtbench.analyze.timeline import RankTimeline
 from dtbench.units import format_ns
@@ -79,10 +81,7 @@ def _check_groups(timelines: Sequence[RankTimeline]) -> list[str]:
 
 def _check_matches(timelines: Sequence[RankTimeline], matches: Matches) -> list[str]:
     matched = {
-        rank
-        for group in matches.groups
-        for rank, is_there in zip(group.ranks, group.there.any(axis=0).tolist(), strict=True)
-        if is_there
+        group.ranks[column] for group in matches.groups for column in np.flatnonzero(group.there.sum(axis=0)).tolist()
     }
     lonely = [one for one in timelines if one.rank not in matched and _communicates(one)]
     notes = [

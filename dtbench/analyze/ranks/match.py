@@ -100,7 +100,7 @@ def match_collectives(timelines: Sequence[RankTimeline]) -> Matches:
     notes: list[str] = []
     alone: Counter[int] = Counter()
     for group in find_groups(timelines):
-        parts = _split(group, by_rank)
+        parts = [group] if _is_sure(group, timelines, has_all_ranks=has_all_ranks) else _split(group, by_rank)
         for part in parts:
             lined_up = _line_up(part, by_rank)
             rows = (lined_up != ABSENT).sum(axis=1) > 1
@@ -186,11 +186,19 @@ def _describe(collective: Collective) -> tuple[Operation | None, int | None]:
     return collective.operation, None if is_uneven else collective.size_bytes
 
 
+def _is_sure(group: GroupEvents, timelines: Sequence[RankTimeline], *, has_all_ranks: bool) -> bool:
+    """Tell whether one name, or none, can only mean one group.
+
+    DeviceMesh gives all groups along an axis one name when it splits a communicator, so that without their ranks only
+    the size tells, and only where no rank is missing.
+    """
+    if group.ranks or (len(timelines) == 2 and has_all_ranks and timelines[0].world_size == 2):
+        return True
+    return bool(group.name) and (group.size is None or (has_all_ranks and group.size == len(group.events)))
+
+
 def _split(group: GroupEvents, by_rank: Mapping[int, RankTimeline]) -> list[GroupEvents]:
-    """Divide what may be several groups, because it has no name or more ranks than its size, by ends that agree."""
-    is_sure = bool(group.ranks) or (bool(group.name) and (group.size is None or len(group.events) <= group.size))
-    if is_sure:
-        return [group]
+    """Divide what may be several groups by ends that agree."""
     ranks = list(group.events)
     series = dict(
         zip(
@@ -221,6 +229,6 @@ def _describe_split(group: GroupEvents, parts: Sequence[GroupEvents]) -> list[st
     single = sorted(rank for part in parts if len(part.events) == 1 for rank in part.events)
     if len(parts) == 1 or not single:
         return []
-    why = f"process group {group.name} is said of more ranks than it has" if group.name else "no process group is named"
+    why = f"process group {group.name} may be several" if group.name else "no process group is named"
     ranks = ", ".join(map(str, single))
     return [f"rank {ranks}: {why}, and no other rank's collectives end with its own; they are not matched over ranks"]

@@ -27,6 +27,7 @@ class GroupSkew:
 
     Attributes:
         group: which collectives.
+        there: shape ``(m, r)``: that rank has the event and is in step.
         is_known: shape ``(m,)``: at least two ranks have it, all of them wait for the last (not so in a broadcast,
             reduce, gather or scatter, whose root the traces do not say), and the times are possible.
         last_column: shape ``(m,)``, column of the rank that began last; ``ABSENT`` where two did or it is not known.
@@ -39,11 +40,17 @@ class GroupSkew:
     """
 
     group: MatchedGroup
+    there: Bools
     is_known: Bools
     last_column: Ints
     last_start_ns: Ints
     wait_ns: Ints
     span_ns: Ints
+
+    @property
+    def is_whole(self) -> Bools:
+        """Shape ``(m,)``: every rank of the group is there."""
+        return np.asarray(self.there.all(axis=1) & self.group.is_complete, dtype=np.bool_)
 
 
 @dataclass(frozen=True)
@@ -76,16 +83,17 @@ def measure_skew(matches: Matches, clocks: Clocks, timelines: Sequence[RankTimel
 
 
 def _measure_group(group: MatchedGroup, times: GroupTimes, clocks: Clocks) -> GroupSkew:
-    common = times.on_common_clock(clocks.by_rank)
+    common = times.on_common_clock(clocks.by_rank).without(clocks.out_of_step)
     last_ns = common.last(common.start_ns)
-    is_known = ends_together(times) & ~find_impossible(common, clocks.by_rank)
-    if set(group.ranks) & clocks.out_of_step:
-        is_known[:] = False
+    several = common.there.sum(axis=1) > 1
+    is_known = several & ends_together(times) & ~find_impossible(common, clocks.by_rank)
+    last_ns = np.where(several, last_ns, 0)
     is_last = common.there & (common.start_ns == last_ns[:, None])
     span_ns = times.end_ns - times.start_ns
     late_ns = last_ns[:, None] - common.start_ns
     return GroupSkew(
         group=group,
+        there=common.there,
         is_known=is_known,
         last_column=np.where(is_known & (is_last.sum(axis=1) == 1), is_last.argmax(axis=1), -1),
         last_start_ns=times.start_ns + late_ns,
@@ -104,7 +112,7 @@ def describe_collectives(
     by_rank = {timeline.rank: timeline for timeline in timelines}
     found = {rank: [CollectiveSkew()] * len(timeline.collectives) for rank, timeline in by_rank.items()}
     for skew in skews:
-        for row in np.flatnonzero(skew.is_known & skew.group.is_whole).tolist():
+        for row in np.flatnonzero(skew.is_known & skew.is_whole).tolist():
             for column, rank in enumerate(skew.group.ranks):
                 index = int(skew.group.index[row, column])
                 found[rank][index] = _describe(skew, row, column, by_rank[rank])

@@ -71,7 +71,7 @@ def sum_waiting(skews: Sequence[GroupSkew], matches: Matches) -> Waiting:
     sums = np.zeros((len(ranks), 5), dtype=np.int64)
     for skew in skews:
         rows = [ranks.index(rank) for rank in skew.group.ranks]
-        known = skew.group.there & skew.is_known[:, None]
+        known = skew.there & skew.is_known[:, None]
         is_last = known & (skew.last_column[:, None] == np.arange(len(rows)))
         waits_ns = np.where(known, skew.wait_ns, 0)
         sums[rows, 0] += known.sum(axis=0)
@@ -82,6 +82,6 @@ def sum_waiting(skews: Sequence[GroupSkew], matches: Matches) -> Waiting:
     return Waiting(
         ranks=tuple(RankWaiting(rank, *row) for rank, row in zip(ranks, sums.tolist(), strict=True) if row[0]),
         collectives=sum(int(skew.is_known.sum()) for skew in skews),
-        partial=sum(int((skew.is_known & ~skew.group.is_whole).sum()) for skew in skews),
+        partial=sum(int((skew.is_known & ~skew.is_whole).sum()) for skew in skews),
         unknown=sum(len(group.index) for group in matches.groups) - sum(int(skew.is_known.sum()) for skew in skews),
     )

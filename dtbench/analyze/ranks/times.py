@@ -1,6 +1,6 @@
 """Clocks of ranks, and starts and ends of the collectives of one group as matrices with one column per rank."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -60,6 +60,10 @@ class GroupTimes:
     def last(self, times_ns: Ints) -> Ints:
         """Give the latest over ranks, shape ``(m,)``."""
         return np.asarray(np.where(self.there, times_ns, np.iinfo(np.int64).min).max(axis=1), dtype=np.int64)
+
+    def without(self, ranks: Collection[int]) -> "GroupTimes":
+        """Give the same as if some ranks had none of the events."""
+        return replace(self, there=self.there & ~np.isin(self.ranks, list(ranks)))
 
     def on_common_clock(self, clocks: Mapping[int, Clock]) -> "GroupTimes":
         """Give the same with all times on the common clock; a rank without a clock is taken as it is."""

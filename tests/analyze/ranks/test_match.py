@@ -139,3 +139,33 @@ def test_collectives_that_were_issued_and_never_seen_match_nothing(jobs: Any) ->
     ]
     (group,) = match_collectives(timelines).groups
     assert np.flatnonzero(group.index[:, 0] == ABSENT).tolist() == [4]
+
+
+@pytest.mark.parametrize("said", [{"group_size": 2}, {"group_size": 4}, {"group": ""}])
+def test_ranks_of_several_groups_are_not_mixed_up_where_the_rest_of_the_job_is_not_there(jobs: Any, said: Any) -> None:
+    truth = jobs.generate(jobs.job(groups=((0, 2, 4, 6), (1, 3, 5, 7)), offsets_ns=(0,) * 8, count=20, jitter_ns=4_000))
+    unsaid = [
+        replace(
+            one,
+            collectives=tuple(
+                replace(item, **{"group": "2", "seq": index, "group_ranks": (), "group_size": None, **said})
+                for index, item in enumerate(one.collectives)
+            ),
+        )
+        for one in truth.timelines
+        if one.rank < 4
+    ]
+    matches = match_collectives(unsaid)
+    assert {tuple(match.members) for match in matches} == {(0, 2), (1, 3)}
+    assert any(match.is_whole for match in matches) is (said == {"group_size": 2})
+
+
+def test_two_ranks_of_two_share_every_group_also_where_ends_differ_and_none_is_named(jobs: Any) -> None:
+    job = jobs.job(groups=((0, 1),), offsets_ns=(0, 0), jitter_ns=900_000, is_named=False)
+    timelines = jobs.generate(job).timelines
+    assert all(match.is_whole for match in match_collectives(timelines))
+    assert len(list(match_collectives(timelines))) == 40
+    of_many = [replace(one, world_size=None) for one in timelines]
+    assert list(match_collectives(of_many)) == []
+    (note,) = match_collectives(of_many).notes
+    assert note.startswith("rank 0, 1: no process group is named, and no other rank's collectives end with its own")

@@ -80,13 +80,29 @@ def test_a_clock_that_drifts_is_followed(jobs: Any, groups: Any) -> None:
             assert abs(skew.skew_wait_ns - wait_ns) <= 20_000
 
 
-def test_ranks_of_different_moments_are_refused_with_a_sentence(jobs: Any) -> None:
-    first, second = (jobs.generate(jobs.job(seed=seed)).timelines for seed in (1, 2))
-    mixed = [*first[:3], jobs.shift(second[3], 60_000_000_000)]
-    clocks, described, _ = analyze(mixed)
-    assert 3 in clocks.out_of_step
-    assert "not in step" in clocks.notes[-1]
-    assert all(skew.skew_wait_ns is None for skew in described[3])
+@pytest.mark.parametrize("stray", range(4))
+@pytest.mark.parametrize("away_ns", [0, 60_000_000_000])
+def test_a_rank_of_another_moment_is_refused_with_a_sentence_and_the_others_stand(
+    jobs: Any, stray: int, away_ns: int
+) -> None:
+    truth, other = (jobs.generate(jobs.job(seed=seed)) for seed in (1, 2))
+    timelines = list(truth.timelines)
+    _, _, alone = analyze([one for one in timelines if one.rank != stray])
+    timelines[stray] = jobs.shift(other.timelines[stray], away_ns)
+    clocks, described, waiting = analyze(timelines)
+    assert clocks.out_of_step == {stray}
+    assert f"rank {stray}: not in step" in clocks.notes[-1]
+    assert all(skew.skew_wait_ns is None for skews in described.values() for skew in skews)
+    assert [(one.rank, one.last) for one in waiting.ranks] == [(one.rank, one.last) for one in alone.ranks]
+    assert [one.skew_wait_ns for one in waiting.ranks] == [one.skew_wait_ns for one in alone.ranks]
+
+
+def test_of_two_ranks_of_different_moments_neither_is_believed(jobs: Any) -> None:
+    first, second = (jobs.generate(jobs.job(seed=seed, groups=((0, 1),), offsets_ns=(0, 0))) for seed in (1, 2))
+    clocks, _, waiting = analyze([first.timelines[0], second.timelines[1]])
+    assert clocks.out_of_step == {0, 1}
+    assert waiting.collectives == 0
+    assert waiting.unknown > 0
 
 
 def test_one_rank_of_many_has_no_skew(jobs: Any) -> None:
