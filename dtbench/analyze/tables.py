@@ -119,3 +119,10 @@ OVERLAP_TAX: Final = {
     "under_ns": "float64",
     "ratio": "float64",
 }
+
+MATCHED: Final = {  # what COLLECTIVES gains where the traces of all ranks of a group are there
+    "skew_wait_ns": "Int64",  # waiting for the last rank to begin; pd.NA: not known, see analyze/ranks/skew.py
+    "transfer_ns": "Int64",  # the rest of the span
+    "algbw": "float64",  # bytes per second over transfer_ns, NaN: not known
+    "busbw": "float64",  # algbw with nccl-tests' factor
+}

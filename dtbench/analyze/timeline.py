@@ -24,6 +24,8 @@ class RankTimeline:
         regions: what the training loop was doing when; empty for traces without such ranges.
         step_numbers: as in ``ProfilerStep#12``.
         steps: window of each step.
+        path: the trace's file, for messages.
+        world_size: ranks of the job, as the trace says; None where it does not.
     """
 
     rank: int
@@ -38,3 +40,5 @@ class RankTimeline:
     regions: Regions
     step_numbers: tuple[int, ...]
     steps: tuple[Window, ...]
+    path: str = ""
+    world_size: int | None = None

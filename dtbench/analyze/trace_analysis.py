@@ -194,6 +194,8 @@ def analyze_trace(
             regions=find_regions(trace),
             step_numbers=tuple(step.number for step in timeline.steps),
             steps=tuple(windows),
+            path=trace.path,
+            world_size=trace.world_size,
         ),
         uncorrelated=timeline.uncorrelated,
         whole_unattributed_ns=sum(unattributed_ns),

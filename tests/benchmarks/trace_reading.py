@@ -35,7 +35,7 @@ from pathlib import Path
 try:
     from dtbench.analyze.reader import read_trace
 except ImportError:
-    from dtbench.analyze.read_trace import read_trace
+    from dtbench.analyze.reader import read_trace
 print(len(read_trace(Path(sys.argv[1]))))
 """
 ANSWER = "import sys; from dtbench.cli.main import main; sys.argv[0] = 'dtbench'; sys.exit(main())"

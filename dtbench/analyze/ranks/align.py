@@ -1,0 +1,229 @@
+"""Lines up what several ranks did where no sequence number says which event belongs to which.
+
+::
+
+    rank 0   A  B  B  C          A  B  B  C
+    rank 1   A  B     C    ->    A  B  -  C      not the blind  A B C -, and the hole is where the times say it is
+
+Two events may be one collective if operation and size agree. Which of several equal ones it is, the ends say: they
+agree on all ranks but for a constant, the distance of the clocks.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from dtbench.analyze.intervals import Bools, Ints
+
+ABSENT: Final = -1
+"""In index arrays: that rank has no such event."""
+
+_REACH: Final = 16  # events by which two ranks may be apart, beside the difference of their numbers
+_RESOLUTION_NS: Final = 1_000  # traces before 2024 know whole microseconds
+_LEAST_TOLERANCE_NS: Final = 20_000  # ends of one NCCL collective on eight V100 differ by 1 to 7 us
+
+
+@dataclass(frozen=True)
+class Series:
+    """What one rank did on one process group, in order.
+
+    Attributes:
+        token: shape ``(n,)``, equal for events that may be the same collective.
+        start_ns: shape ``(n,)``, that rank's own clock.
+        end_ns: shape ``(n,)``.
+    """
+
+    token: Ints
+    start_ns: Ints
+    end_ns: Ints
+
+    def __len__(self) -> int:
+        """Number of events."""
+        return len(self.token)
+
+    def take(self, events: Ints) -> "Series":
+        """Keep some events."""
+        return Series(self.token[events], self.start_ns[events], self.end_ns[events])
+
+
+@dataclass(frozen=True)
+class Lead:
+    """How far the clock of one rank is before another's, and how well its ends agree with that."""
+
+    ns: int
+    tolerance_ns: int
+
+
+_Agree: TypeAlias = Callable[[Series, Series, Lead, slice, slice], Bools]
+
+
+@dataclass(frozen=True)
+class _Box:
+    """A stretch of two series, each half-open, whose events are still to be paired."""
+
+    first_start: int
+    first_end: int
+    second_start: int
+    second_end: int
+
+
+@dataclass(frozen=True)
+class _Run:
+    first: int
+    second: int
+    length: int
+
+
+def line_up(series: Sequence[Series]) -> Ints:
+    """Line up the events of several ranks.
+
+    Returns:
+        Shape ``(m, len(series))``, index into each series or ``ABSENT``; every event is in exactly one row, rows rise
+        in time. A row with one event belongs to nothing on other ranks.
+    """
+    remaining = [np.arange(len(one), dtype=np.int64) for one in series]
+    spine = _longest(remaining)
+    leads = [estimate_lead(series[spine], one) for one in series]
+    blocks = [np.zeros((0, len(series)), dtype=np.int64)]
+    while len(remaining[spine]):
+        block = np.full((len(remaining[spine]), len(series)), ABSENT, dtype=np.int64)
+        block[:, spine] = remaining[spine]
+        for other in range(len(series)):
+            if other == spine or not len(remaining[other]):
+                continue
+            lead = Lead(leads[other].ns - leads[spine].ns, max(leads[other].tolerance_ns, leads[spine].tolerance_ns))
+            pairs = pair_up(series[spine].take(remaining[spine]), series[other].take(remaining[other]), lead)
+            block[pairs[:, 0], other] = remaining[other][pairs[:, 1]]
+            remaining[other] = np.delete(remaining[other], pairs[:, 1])
+        remaining[spine] = remaining[spine][:0]
+        blocks.append(block)
+        spine = _longest(remaining)
+    return _sort_by_time(np.concatenate(blocks), series, leads)
+
+
+def _longest(remaining: Sequence[Ints]) -> int:
+    return max(range(len(remaining)), key=lambda place: len(remaining[place]))
+
+
+def _sort_by_time(rows: Ints, series: Sequence[Series], leads: Sequence[Lead]) -> Ints:
+    when = np.full(len(rows), np.iinfo(np.int64).max, dtype=np.int64)
+    for column, (one, lead) in enumerate(zip(series, leads, strict=True)):
+        there = rows[:, column] != ABSENT
+        when[there] = np.minimum(when[there], one.end_ns[rows[there, column]] - lead.ns)
+    return rows[np.argsort(when, kind="stable")]
+
+
+def estimate_lead(first: Series, second: Series) -> Lead:
+    """Estimate how far the second clock is before the first: centre of the shortest half of all differences of ends.
+
+    The half that lies closest together is right as long as half of the events are paired rightly at *some* lag, however
+    wild the rest (least median of squares, Rousseeuw 1984). Of several halves as short, as in strictly periodic traces,
+    the one nearest to zero counts: clocks are mostly right.
+    """
+    pool = np.sort(np.concatenate([_differences(first, second, lag) for lag in _lags(len(first), len(second))]))
+    if not len(pool):
+        return Lead(0, _LEAST_TOLERANCE_NS)
+    half = min(len(pool), (min(len(first), len(second)) + 1) // 2)
+    widths = pool[half - 1 :] - pool[: len(pool) - half + 1]
+    near = np.flatnonzero(widths <= 2 * widths.min() + 2 * _RESOLUTION_NS)
+    centres = pool[near] + (pool[near + half - 1] - pool[near]) // 2
+    best = int(np.argmin(np.abs(centres)))
+    return Lead(int(centres[best]), max(2 * int(widths[near[best]]), _LEAST_TOLERANCE_NS))
+
+
+def _lags(first: int, second: int) -> range:
+    apart = second - first
+    return range(min(0, apart) - min(_REACH, first), max(0, apart) + min(_REACH, second) + 1)
+
+
+def _overlap_at(first: int, second: int, lag: int) -> tuple[slice, slice]:
+    """Give the parts of both that face each other when the second is moved by ``lag`` events."""
+    start = max(0, -lag)
+    length = max(0, min(first - start, second - start - lag))
+    return slice(start, start + length), slice(start + lag, start + lag + length)
+
+
+def _differences(first: Series, second: Series, lag: int) -> Ints:
+    left, right = _overlap_at(len(first), len(second), lag)
+    same = first.token[left] == second.token[right]
+    return np.asarray(second.end_ns[right][same] - first.end_ns[left][same], dtype=np.int64)
+
+
+def pair_up(first: Series, second: Series, lead: Lead) -> Ints:
+    """Pair the events of two ranks, in order; shape ``(k, 2)``.
+
+    The longest runs whose ends agree are taken first; between them follow events that ran at the same time. Others
+    stay alone: no rank leaves a collective before the last has entered it, so the spans of one collective overlap.
+    """
+    whole = _Box(0, len(first), 0, len(second))
+    anchors = _pair_in(first, second, lead, [whole], _ends_agree)
+    between = _gaps(anchors, whole)
+    runs = sorted(
+        anchors + _pair_in(first, second, lead, between, _spans_overlap), key=lambda run: (run.first, run.second)
+    )
+    if not runs:
+        return np.zeros((0, 2), dtype=np.int64)
+    return np.concatenate(
+        [np.stack((np.arange(run.length) + run.first, np.arange(run.length) + run.second), axis=1) for run in runs]
+    )
+
+
+def _pair_in(first: Series, second: Series, lead: Lead, boxes: list[_Box], agree: _Agree) -> list[_Run]:
+    runs: list[_Run] = []
+    boxes = list(boxes)
+    while boxes:
+        box = boxes.pop()
+        run = _longest_run(first, second, lead, box, agree)
+        if run is None:
+            continue
+        runs.append(run)
+        boxes += _gaps([run], box)
+    return runs
+
+
+def _gaps(runs: Sequence[_Run], box: _Box) -> list[_Box]:
+    """Give what lies before, between and after runs, where both have something left."""
+    ordered = sorted(runs, key=lambda run: run.first)
+    left = [
+        (box.first_start, box.second_start),
+        *((run.first + run.length, run.second + run.length) for run in ordered),
+    ]
+    right = [*((run.first, run.second) for run in ordered), (box.first_end, box.second_end)]
+    boxes = [_Box(start[0], end[0], start[1], end[1]) for start, end in zip(left, right, strict=True)]
+    return [one for one in boxes if one.first_end > one.first_start and one.second_end > one.second_start]
+
+
+def _longest_run(first: Series, second: Series, lead: Lead, box: _Box, agree: _Agree) -> _Run | None:
+    mine = first.take(np.arange(box.first_start, box.first_end))
+    others = second.take(np.arange(box.second_start, box.second_end))
+    best: _Run | None = None
+    for lag in sorted(_lags(len(mine), len(others)), key=abs):
+        left, right = _overlap_at(len(mine), len(others), lag)
+        if best is not None and left.stop - left.start <= best.length:
+            continue
+        fits = (mine.token[left] == others.token[right]) & agree(mine, others, lead, left, right)
+        start, length = _longest_true(fits)
+        if length > (best.length if best else 0):
+            best = _Run(box.first_start + left.start + start, box.second_start + right.start + start, length)
+    return best
+
+
+def _longest_true(flags: Bools) -> tuple[int, int]:
+    borders = np.concatenate(([-1], np.flatnonzero(~flags), [len(flags)]))
+    lengths = np.diff(borders) - 1
+    longest = int(np.argmax(lengths))
+    return int(borders[longest]) + 1, int(lengths[longest])
+
+
+def _ends_agree(first: Series, second: Series, lead: Lead, left: slice, right: slice) -> Bools:
+    return np.asarray(np.abs(second.end_ns[right] - first.end_ns[left] - lead.ns) <= lead.tolerance_ns, dtype=np.bool_)
+
+
+def _spans_overlap(first: Series, second: Series, lead: Lead, left: slice, right: slice) -> Bools:
+    return np.asarray(
+        (second.start_ns[right] - lead.ns < first.end_ns[left] + lead.tolerance_ns)
+        & (first.start_ns[left] < second.end_ns[right] - lead.ns + lead.tolerance_ns),
+        dtype=np.bool_,
+    )

@@ -1,0 +1,144 @@
+"""Which collectives of several ranks lie on one process group.
+
+torch names groups by counters, so the same name may mean another group on another rank, and the same group may have
+another name: where the traces say the ranks of a group, these decide. Traces of 2023 say nothing; there the stream
+stands for the group, and only ranks whose ends agree are taken together.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dtbench.analyze.collectives import Collective
+from dtbench.analyze.intervals import Ints
+from dtbench.analyze.timeline import RankTimeline
+from dtbench.vocabulary import Operation
+
+POINT_TO_POINT = (Operation.SEND, Operation.RECV)
+
+
+@dataclass(frozen=True)
+class GroupEvents:
+    """The collectives of one process group on every rank that has some.
+
+    Attributes:
+        name: as torch calls it on the first rank; empty: the traces do not say.
+        ranks: all its global ranks, as the traces say; empty: they do not.
+        size: number of its ranks; None: the traces do not say.
+        events: by rank, indices into that rank's collectives, in order of issue.
+    """
+
+    name: str
+    ranks: tuple[int, ...]
+    size: int | None
+    events: Mapping[int, Ints]
+
+
+@dataclass(frozen=True)
+class _Key:
+    """One group as one rank knows it."""
+
+    name: str
+    ranks: tuple[int, ...]
+    stream: str
+
+
+def find_groups(timelines: Sequence[RankTimeline], *, point_to_point: bool = False) -> list[GroupEvents]:
+    """Collect the events of each group over ranks, either of the collectives or of the sends and receives.
+
+    Collectives whose span was not found are left out: they have no times to compare.
+    """
+    known = {timeline.rank: _keys_of(timeline, point_to_point=point_to_point) for timeline in timelines}
+    known = _complete_ranks(known)
+    sizes = {timeline.rank: _sizes_of(timeline) for timeline in timelines}
+    shared: dict[_Key, dict[int, Ints]] = defaultdict(dict)
+    for rank, keys in _unify_streams(_unify_names(known)).items():
+        for key, events in keys.items():
+            shared[key][rank] = events
+    return [
+        GroupEvents(
+            name=key.name,
+            ranks=key.ranks,
+            size=len(key.ranks) or max((sizes[rank].get(key.name, 0) for rank in events), default=0) or None,
+            events=events,
+        )
+        for key, events in sorted(shared.items(), key=lambda item: (item[0].name, item[0].ranks, item[0].stream))
+    ]
+
+
+def _keys_of(timeline: RankTimeline, *, point_to_point: bool) -> dict[_Key, Ints]:
+    found: dict[_Key, list[int]] = defaultdict(list)
+    ranks = {one.group: one.group_ranks for one in timeline.collectives if one.group_ranks}
+    for index, one in enumerate(timeline.collectives):
+        if (one.operation in POINT_TO_POINT) is point_to_point and len(one.span.starts_ns):
+            stream = one.lane.rpartition("/")[2] if timeline.is_device and not one.group else ""
+            found[_Key(one.group, tuple(sorted(ranks.get(one.group, ()))), stream)].append(index)
+    return {key: _in_order(timeline.collectives, events) for key, events in found.items()}
+
+
+def _in_order(collectives: Sequence[Collective], events: Sequence[int]) -> Ints:
+    """Sort by issue; by start where one issue is not known."""
+    issues = [collectives[event].issue_ns for event in events]
+    times = [collectives[event].start_ns for event in events] if None in issues else issues
+    return np.array(events, dtype=np.int64)[np.argsort(np.array(times, dtype=np.int64), kind="stable")]
+
+
+def _sizes_of(timeline: RankTimeline) -> dict[str, int]:
+    return {one.group: one.group_size for one in timeline.collectives if one.group_size and one.group}
+
+
+def _complete_ranks(known: Mapping[int, dict[_Key, Ints]]) -> dict[int, dict[_Key, Ints]]:
+    """Give a group that one rank names without its ranks the ranks that others say, if only one such group has it."""
+    said: dict[str, set[tuple[int, ...]]] = defaultdict(set)
+    for keys in known.values():
+        for key in keys:
+            if key.ranks:
+                said[key.name].add(key.ranks)
+
+    def complete(key: _Key, rank: int) -> _Key:
+        fitting = [ranks for ranks in said[key.name] if rank in ranks]
+        return _Key(key.name, fitting[0], key.stream) if not key.ranks and len(fitting) == 1 else key
+
+    return {rank: {complete(key, rank): events for key, events in keys.items()} for rank, keys in known.items()}
+
+
+def _unify_names(known: Mapping[int, dict[_Key, Ints]]) -> dict[int, dict[_Key, Ints]]:
+    """Give groups of the same ranks that ranks name differently the names of the first rank, in order of name."""
+    names: dict[tuple[int, ...], dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for rank, keys in known.items():
+        for key in sorted(keys, key=lambda key: (len(key.name), key.name)):
+            if key.ranks:
+                names[key.ranks][rank].append(key.name)
+    renamed: dict[tuple[int, tuple[int, ...], str], str] = {}
+    for ranks, by_rank in names.items():
+        first = by_rank[min(by_rank)]
+        for rank, own in by_rank.items():
+            if set(own) != set(first) and len(own) == len(first):
+                renamed.update({(rank, ranks, name): new for name, new in zip(own, first, strict=True)})
+    return {
+        rank: {
+            _Key(renamed.get((rank, key.ranks, key.name), key.name), key.ranks, key.stream): events
+            for key, events in keys.items()
+        }
+        for rank, keys in known.items()
+    }
+
+
+def _unify_streams(known: Mapping[int, dict[_Key, Ints]]) -> dict[int, dict[_Key, Ints]]:
+    """Number the streams that stand for groups where ranks use different ones, if each uses as many."""
+    streams = {
+        rank: sorted({key.stream for key in keys if key.stream}, key=lambda stream: (len(stream), stream))
+        for rank, keys in known.items()
+    }
+    used = [own for own in streams.values() if own]
+    if len({tuple(own) for own in used}) <= 1 or len({len(own) for own in used}) > 1:
+        return dict(known)
+    return {
+        rank: {
+            _Key(key.name, key.ranks, str(streams[rank].index(key.stream)) if key.stream else ""): events
+            for key, events in keys.items()
+        }
+        for rank, keys in known.items()
+    }

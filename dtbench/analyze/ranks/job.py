@@ -1,0 +1,146 @@
+"""Whether several traces are ranks of one job, and what of them cannot be used: sentences for a person."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from dtbench.analyze.ranks.match import Matches
+from dtbench.analyze.timeline import RankTimeline
+from dtbench.units import format_ns
+
+
+def keep_distinct_ranks(timelines: Sequence[RankTimeline]) -> tuple[tuple[RankTimeline, ...], tuple[str, ...]]:
+    """Give one timeline per rank, in order of rank, the first of each; and a sentence for every one left out."""
+    kept: dict[int, RankTimeline] = {}
+    notes = []
+    for timeline in timelines:
+        first = kept.setdefault(timeline.rank, timeline)
+        if first is not timeline:
+            notes.append(f"{_name(timeline)} is left out: rank {timeline.rank} is there already, from {_name(first)}")
+    return tuple(kept[rank] for rank in sorted(kept)), tuple(notes)
+
+
+def check_job(timelines: Sequence[RankTimeline], matches: Matches) -> tuple[str, ...]:
+    """Say what speaks against these being all ranks of one job, and what is still used.
+
+    Args:
+        timelines: distinct ranks.
+        matches: of these ranks.
+    """
+    if len(timelines) < 2:
+        return ()
+    return (
+        *_check_world(timelines),
+        *_check_groups(timelines),
+        *_check_matches(timelines, matches),
+        *_check_steps(timelines),
+        *matches.notes,
+    )
+
+
+def _check_world(timelines: Sequence[RankTimeline]) -> list[str]:
+    sizes = Counter(one.world_size for one in timelines if one.world_size is not None)
+    notes = []
+    if len(sizes) > 1:
+        usual = sizes.most_common(1)[0][0]
+        strange = [one for one in timelines if one.world_size not in (None, usual)]
+        notes += [
+            f"{_name(one)} is of a job of {one.world_size} ranks, most others of one of {usual}: not one job;"
+            " each rank's own figures stand, nothing over ranks does"
+            for one in strange
+        ]
+    known = max(sizes, default=0)
+    beyond = [one for one in timelines if one.world_size is not None and one.rank >= one.world_size]
+    notes += [
+        f"{_name(one)} says rank {one.rank} in a job of {one.world_size}; are they numbered rightly?" for one in beyond
+    ]
+    absent = sorted(set(range(known)) - {one.rank for one in timelines}) if len(sizes) == 1 else []
+    if absent:
+        notes.append(
+            f"{len(timelines)} of {known} ranks have a trace (not {_list(absent)}): waits for the last rank are at"
+            " least what is shown"
+        )
+    return notes
+
+
+def _check_groups(timelines: Sequence[RankTimeline]) -> list[str]:
+    """Find ranks that communicate on groups they are not in: ranks numbered wrongly, or of another job."""
+    notes = []
+    for timeline in timelines:
+        foreign = sorted(
+            {one.group for one in timeline.collectives if one.group_ranks and timeline.rank not in one.group_ranks}
+        )
+        if foreign:
+            notes.append(
+                f"{_name(timeline)} is taken for rank {timeline.rank}, but communicates in process group"
+                f" {_list(foreign)}, which has no such rank; its collectives there match no other rank's rightly"
+            )
+    return notes
+
+
+def _check_matches(timelines: Sequence[RankTimeline], matches: Matches) -> list[str]:
+    matched = {
+        group.ranks[column] for group in matches.groups for column in np.flatnonzero(group.there.sum(axis=0)).tolist()
+    }
+    lonely = [one for one in timelines if one.rank not in matched and _communicates(one)]
+    notes = [
+        f"{_name(one)} shares no collective with any other rank{_apart(one, timelines)}; its own figures stand,"
+        " nothing over ranks is said of it"
+        for one in lonely
+    ]
+    for rank, count in matches.alone.items():
+        if rank in matched:
+            timeline = next(one for one in timelines if one.rank == rank)
+            notes.append(
+                f"{_name(timeline)}: {count} of {len(timeline.collectives)} collectives of rank {rank} are in no other"
+                " trace; the others are matched"
+            )
+    return notes
+
+
+def _communicates(timeline: RankTimeline) -> bool:
+    return any(one.group_size != 1 and len(one.span.starts_ns) for one in timeline.collectives)
+
+
+def _apart(timeline: RankTimeline, timelines: Sequence[RankTimeline]) -> str:
+    """Say how far a trace lies from all others; empty where it overlaps with one or nothing is known."""
+    own = _extent(timeline)
+    others = [extent for one in timelines if one is not timeline and (extent := _extent(one)) is not None]
+    if own is None or not others:
+        return ""
+    gap_ns = min(max(other[0] - own[1], own[0] - other[1]) for other in others)
+    return f" and lies {format_ns(gap_ns)} from theirs" if gap_ns > 0 else ""
+
+
+def _extent(timeline: RankTimeline) -> tuple[int, int] | None:
+    times = [time for one in timeline.collectives for time in (one.start_ns, one.end_ns)]
+    return (min(times), max(times)) if times else None
+
+
+def _check_steps(timelines: Sequence[RankTimeline]) -> list[str]:
+    """Find steps that some ranks have and others lack; ranks without any steps are a matter of their own."""
+    with_steps = [one for one in timelines if one.step_numbers]
+    every = set().union(*(one.step_numbers for one in with_steps))
+    notes = [
+        f"{_name(one)}: rank {one.rank} has no {_steps(lacking)}; figures per step are over the ranks that have it"
+        for one in with_steps
+        if (lacking := sorted(every - set(one.step_numbers)))
+    ]
+    without = [one for one in timelines if not one.step_numbers]
+    if with_steps:
+        notes += [f"{_name(one)}: rank {one.rank} has no steps, others do; its whole trace is used" for one in without]
+    return notes
+
+
+def _steps(numbers: Sequence[int]) -> str:
+    return f"step{'s' if len(numbers) > 1 else ''} {_list(numbers)}"
+
+
+def _list(values: Sequence[object]) -> str:
+    shown = ", ".join(str(value) for value in values[:8])
+    return f"{shown} and {len(values) - 8} more" if len(values) > 8 else shown
+
+
+def _name(timeline: RankTimeline) -> str:
+    return timeline.path or f"rank {timeline.rank}"

@@ -1,0 +1,234 @@
+"""Which collectives of several ranks are one: by (process group, sequence number), else by order of issue.
+
+Order is read with holes: a rank whose trace lacks one event still matches with all others (``align.py``). Ranks
+without a trace, and groups that the traces do not name, are allowed; what cannot be known is then not called whole.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from dtbench.analyze.collectives import Collective
+from dtbench.analyze.intervals import Bools, Ints
+from dtbench.analyze.ranks.align import ABSENT, Series, estimate_lead, line_up
+from dtbench.analyze.ranks.groups import GroupEvents, find_groups
+from dtbench.analyze.timeline import RankTimeline
+from dtbench.vocabulary import Operation
+
+_SAME_GROUP_NS: Final = 50_000  # ends of one collective agree better, those of two groups hardly ever do
+_FEW: Final = 4  # events; below, ends that agree may be chance
+_SAMPLE: Final = 400  # events that tell whether two ranks share a group
+
+
+@dataclass(frozen=True)
+class Match:
+    """One collective over its ranks.
+
+    Attributes:
+        group: name of its process group; empty: the traces do not say.
+        members: by rank, index into that rank's collectives.
+        is_whole: every rank of the group is there.
+    """
+
+    group: str
+    members: Mapping[int, int]
+    is_whole: bool
+
+
+@dataclass(frozen=True)
+class MatchedGroup:
+    """The collectives of one process group, lined up over its ranks.
+
+    Attributes:
+        name: as torch calls it on the first rank; empty: the traces do not say.
+        ranks: those that have a trace, one per column.
+        is_complete: every rank of the group has a trace.
+        index: shape ``(m, len(ranks))``, index into that rank's collectives, ``ABSENT`` where its trace has no such
+            event; every row has at least two.
+    """
+
+    name: str
+    ranks: tuple[int, ...]
+    is_complete: bool
+    index: Ints
+
+    @property
+    def there(self) -> Bools:
+        """Shape ``(m, len(ranks))``: that rank has the event."""
+        return np.asarray(self.index != ABSENT, dtype=np.bool_)
+
+    @property
+    def is_whole(self) -> Bools:
+        """Shape ``(m,)``: every rank of the group has the event."""
+        return np.asarray(self.there.all(axis=1) & self.is_complete, dtype=np.bool_)
+
+
+@dataclass(frozen=True)
+class Matches:
+    """All collectives that several ranks have in common.
+
+    Attributes:
+        groups: each collective is in at most one of them.
+        alone: by rank, number of collectives (with a span, on a group of more than one) that no other rank has.
+        notes: what could not be matched, a sentence each.
+    """
+
+    groups: tuple[MatchedGroup, ...]
+    alone: Mapping[int, int]
+    notes: tuple[str, ...]
+
+    def __iter__(self) -> Iterator[Match]:
+        """Give one match after the other, group by group, in order of time."""
+        for group in self.groups:
+            for row, is_whole in zip(group.index.tolist(), group.is_whole.tolist(), strict=True):
+                members = {rank: index for rank, index in zip(group.ranks, row, strict=True) if index != ABSENT}
+                yield Match(group.name, members, is_whole)
+
+
+def match_collectives(timelines: Sequence[RankTimeline]) -> Matches:
+    """Match the collectives of several ranks; sends and receives are left to ``point_to_point.py``.
+
+    Args:
+        timelines: distinct ranks.
+    """
+    by_rank = {timeline.rank: timeline for timeline in timelines}
+    has_all_ranks = _has_all_ranks(timelines)
+    groups: list[MatchedGroup] = []
+    notes: list[str] = []
+    alone: Counter[int] = Counter()
+    for group in find_groups(timelines):
+        parts = [group] if _is_sure(group, timelines, has_all_ranks=has_all_ranks) else _split(group, by_rank)
+        for part in parts:
+            lined_up = _line_up(part, by_rank)
+            rows = (lined_up != ABSENT).sum(axis=1) > 1
+            ranks = tuple(part.events)
+            if rows.any():
+                groups.append(
+                    MatchedGroup(part.name, ranks, _is_complete(part, has_all_ranks=has_all_ranks), lined_up[rows])
+                )
+            if part.size != 1:
+                alone.update(
+                    {rank: int((column != ABSENT).sum()) for rank, column in zip(ranks, lined_up[~rows].T, strict=True)}
+                )
+        notes += _describe_split(group, parts)
+    return Matches(tuple(groups), {rank: count for rank, count in sorted(alone.items()) if count}, tuple(notes))
+
+
+def _has_all_ranks(timelines: Sequence[RankTimeline]) -> bool:
+    ranks = {timeline.rank for timeline in timelines}
+    world_size = max((timeline.world_size or 0 for timeline in timelines), default=0)
+    return ranks == set(range(max(world_size, len(ranks))))
+
+
+def _is_complete(group: GroupEvents, *, has_all_ranks: bool) -> bool:
+    if group.ranks:
+        return set(group.ranks) <= set(group.events)
+    if group.size is not None:
+        return len(group.events) == group.size
+    return has_all_ranks
+
+
+def _line_up(group: GroupEvents, by_rank: Mapping[int, RankTimeline]) -> Ints:
+    """Give shape ``(m, number of ranks)``, index into each rank's collectives or ``ABSENT``."""
+    numbered: list[Ints] = []
+    rest: list[Ints] = []
+    for rank, events in group.events.items():
+        collectives = by_rank[rank].collectives
+        has_number = np.array([collectives[event].seq is not None for event in events.tolist()], dtype=np.bool_)
+        numbered.append(events[has_number])
+        rest.append(events[~has_number])
+    timelines = [by_rank[rank] for rank in group.events]
+    return np.concatenate((_by_number(timelines, numbered), _by_order(timelines, rest)))
+
+
+def _by_number(timelines: Sequence[RankTimeline], events: Sequence[Ints]) -> Ints:
+    """Match by sequence number; several of one operation under one number (coalesced) by their order."""
+    rows: dict[tuple[int | None, Operation | None, int], list[int]] = defaultdict(lambda: [ABSENT] * len(timelines))
+    for column, (timeline, own) in enumerate(zip(timelines, events, strict=True)):
+        seen: Counter[tuple[int | None, Operation | None]] = Counter()
+        for event in own.tolist():
+            key = (timeline.collectives[event].seq, timeline.collectives[event].operation)
+            rows[*key, seen[key]][column] = event
+            seen[key] += 1
+    ordered = sorted(rows.items(), key=lambda item: item[0][0] or 0)
+    return np.array([row for _, row in ordered], dtype=np.int64).reshape(-1, len(timelines))
+
+
+def _by_order(timelines: Sequence[RankTimeline], events: Sequence[Ints]) -> Ints:
+    rows = line_up(_series(timelines, events))
+    for column, own in enumerate(events):
+        there = rows[:, column] != ABSENT
+        rows[there, column] = own[rows[there, column]]
+    return rows
+
+
+def _series(timelines: Sequence[RankTimeline], events: Sequence[Ints]) -> list[Series]:
+    tokens: dict[tuple[Operation | None, int | None], int] = {}
+    found = []
+    for timeline, own in zip(timelines, events, strict=True):
+        collectives = [timeline.collectives[event] for event in own.tolist()]
+        found.append(
+            Series(
+                token=np.array([tokens.setdefault(_describe(one), len(tokens)) for one in collectives], np.int64),
+                start_ns=np.array([one.start_ns for one in collectives], dtype=np.int64),
+                end_ns=np.array([one.end_ns for one in collectives], dtype=np.int64),
+            )
+        )
+    return found
+
+
+def _describe(collective: Collective) -> tuple[Operation | None, int | None]:
+    """Give what is equal on all ranks; of an all-to-all each rank may send another size."""
+    is_uneven = collective.operation is Operation.ALL_TO_ALL
+    return collective.operation, None if is_uneven else collective.size_bytes
+
+
+def _is_sure(group: GroupEvents, timelines: Sequence[RankTimeline], *, has_all_ranks: bool) -> bool:
+    """Tell whether one name, or none, can only mean one group.
+
+    DeviceMesh gives all groups along an axis one name when it splits a communicator, so that without their ranks only
+    the size tells, and only where no rank is missing.
+    """
+    if group.ranks or (len(timelines) == 2 and has_all_ranks and timelines[0].world_size == 2):
+        return True
+    return bool(group.name) and (group.size is None or (has_all_ranks and group.size == len(group.events)))
+
+
+def _split(group: GroupEvents, by_rank: Mapping[int, RankTimeline]) -> list[GroupEvents]:
+    """Divide what may be several groups by ends that agree."""
+    ranks = list(group.events)
+    series = dict(
+        zip(
+            ranks,
+            _series([by_rank[rank] for rank in ranks], [group.events[rank][:_SAMPLE] for rank in ranks]),
+            strict=True,
+        )
+    )
+    parts: list[list[int]] = []
+    for rank in ranks:
+        part = next((part for part in parts if _share_a_group(series[part[0]], series[rank])), None)
+        if part is None:
+            parts.append([rank])
+        else:
+            part.append(rank)
+    return [
+        GroupEvents(group.name, group.ranks, group.size, {rank: group.events[rank] for rank in part}) for part in parts
+    ]
+
+
+def _share_a_group(first: Series, second: Series) -> bool:
+    lead = estimate_lead(first, second)
+    is_chance = min(len(first), len(second)) < _FEW and abs(lead.ns) > _SAME_GROUP_NS
+    return lead.tolerance_ns <= _SAME_GROUP_NS and not is_chance
+
+
+def _describe_split(group: GroupEvents, parts: Sequence[GroupEvents]) -> list[str]:
+    single = sorted(rank for part in parts if len(part.events) == 1 for rank in part.events)
+    if len(parts) == 1 or not single:
+        return []
+    why = f"process group {group.name} may be several" if group.name else "no process group is named"
+    ranks = ", ".join(map(str, single))
+    return [f"rank {ranks}: {why}, and no other rank's collectives end with its own; they are not matched over ranks"]

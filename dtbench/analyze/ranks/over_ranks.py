@@ -1,0 +1,62 @@
+"""Everything that is asked of several ranks at once, in one call."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from dtbench.analyze.ranks.clocks import Clocks, estimate_clocks
+from dtbench.analyze.ranks.job import check_job, keep_distinct_ranks
+from dtbench.analyze.ranks.match import Matches, match_collectives
+from dtbench.analyze.ranks.point_to_point import Transfers, match_transfers
+from dtbench.analyze.ranks.skew import CollectiveSkew, describe_collectives, measure_skew
+from dtbench.analyze.ranks.stragglers import Waiting, sum_waiting
+from dtbench.analyze.tables import MATCHED
+from dtbench.analyze.timeline import RankTimeline
+
+
+@dataclass(frozen=True)
+class OverRanks:
+    """What several ranks say together.
+
+    Attributes:
+        matches: which of their collectives are one.
+        clocks: how far their clocks are apart.
+        collectives: by rank, one entry per collective of its timeline.
+        waiting: who waits for whom.
+        transfers: sends and receives.
+        notes: what a reader of the numbers must know, a sentence each.
+    """
+
+    matches: Matches
+    clocks: Clocks
+    collectives: Mapping[int, tuple[CollectiveSkew, ...]]
+    waiting: Waiting
+    transfers: Transfers
+    notes: tuple[str, ...]
+
+
+def compare_ranks(timelines: Sequence[RankTimeline]) -> OverRanks:
+    """Compare the ranks of one job; of a rank that is there twice, the first counts."""
+    distinct, notes = keep_distinct_ranks(timelines)
+    matches = match_collectives(distinct)
+    clocks = estimate_clocks(matches, distinct)
+    skews = measure_skew(matches, clocks, distinct)
+    return OverRanks(
+        matches=matches,
+        clocks=clocks,
+        collectives=describe_collectives(skews, distinct),
+        waiting=sum_waiting(skews, matches),
+        transfers=match_transfers(distinct, clocks),
+        notes=(*notes, *check_job(distinct, matches), *clocks.notes),
+    )
+
+
+def tabulate_skew(compared: OverRanks, ranks: Iterable[int]) -> pd.DataFrame:
+    """Make the columns ``tables.MATCHED``: one row per collective of the given ranks, in that order."""
+    rows = [
+        {"skew_wait_ns": one.skew_wait_ns, "transfer_ns": one.transfer_ns, "algbw": one.algbw, "busbw": one.busbw}
+        for rank in ranks
+        for one in compared.collectives[rank]
+    ]
+    return pd.DataFrame(rows, columns=list(MATCHED)).astype(MATCHED)

@@ -1,0 +1,146 @@
+"""Sends and receives that belong together, and how long a receive stood still: a pipeline's bubble.
+
+::
+
+    stage 0 sends        [....====]         .  the sender is there, the receiver is not
+    stage 1 receives  [~~~~~~~====]         ~  bubble: the receiver waits, nothing is sent yet
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dtbench.analyze.collectives import Collective
+from dtbench.analyze.ranks.align import ABSENT, Series, line_up
+from dtbench.analyze.ranks.clocks import Clocks
+from dtbench.analyze.ranks.groups import GroupEvents, find_groups
+from dtbench.analyze.ranks.times import Clock
+from dtbench.analyze.timeline import RankTimeline
+from dtbench.vocabulary import Operation
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """One send and its receive.
+
+    Attributes:
+        group: name of the process group on the sender.
+        sender: global rank.
+        send: index into the sender's collectives.
+        receiver: global rank.
+        receive: index into the receiver's collectives.
+        size_bytes: payload; None where neither side says.
+        bubble_ns: how long the receive waited for its send to begin, inside its span; None: the ranks are not in step.
+        blocked_ns: how long the send waited for its receive to begin; None likewise.
+    """
+
+    group: str
+    sender: int
+    send: int
+    receiver: int
+    receive: int
+    size_bytes: int | None
+    bubble_ns: int | None
+    blocked_ns: int | None
+
+
+@dataclass(frozen=True)
+class Transfers:
+    """All sends and receives.
+
+    Attributes:
+        matched: in order of the sender and its events.
+        alone: by rank, number of sends and receives whose other end is not there, or not said.
+    """
+
+    matched: tuple[Transfer, ...]
+    alone: Mapping[int, int]
+
+
+def match_transfers(timelines: Sequence[RankTimeline], clocks: Clocks) -> Transfers:
+    """Match sends with receives by (group, peer, order), holes allowed.
+
+    Args:
+        timelines: distinct ranks.
+        clocks: theirs, as the collectives say; sends and receives themselves say nothing about clocks.
+    """
+    by_rank = {timeline.rank: timeline for timeline in timelines}
+    matched: list[Transfer] = []
+    alone: dict[int, int] = defaultdict(int)
+    for group in find_groups(timelines, point_to_point=True):
+        pairs = _pair_group(group, by_rank)
+        for rank, events in group.events.items():
+            alone[rank] += len(events) - sum(rank in (sender, receiver) for sender, _, receiver, _ in pairs)
+        matched += [_measure(group.name, pair, by_rank, clocks) for pair in pairs]
+    ordered = sorted(matched, key=lambda one: (one.sender, one.send))
+    return Transfers(tuple(ordered), {rank: count for rank, count in sorted(alone.items()) if count})
+
+
+def _pair_group(group: GroupEvents, by_rank: Mapping[int, RankTimeline]) -> list[tuple[int, int, int, int]]:
+    """Give (sender, send, receiver, receive) of every pair."""
+    sends: dict[tuple[int, int], list[int]] = defaultdict(list)
+    receives: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for rank, events in group.events.items():
+        for event in events.tolist():
+            one = by_rank[rank].collectives[event]
+            if one.peer is not None and one.operation is Operation.SEND:
+                sends[rank, one.peer].append(event)
+            elif one.peer is not None:
+                receives[one.peer, rank].append(event)
+    pairs = []
+    for (sender, receiver), own in sends.items():
+        others = receives[sender, receiver]
+        if others:
+            found = _pair_in_order(by_rank[sender], by_rank[receiver], own, others)
+            pairs += [(sender, send, receiver, receive) for send, receive in found]
+    return pairs
+
+
+def _pair_in_order(
+    sender: RankTimeline, receiver: RankTimeline, sends: Sequence[int], receives: Sequence[int]
+) -> list[tuple[int, int]]:
+    """Pair the sends to one peer with its receives; times decide only where one side lacks some."""
+    mine, others = _series(sender, sends), _series(receiver, receives)
+    if np.array_equal(mine.token, others.token):
+        return list(zip(sends, receives, strict=True))
+    rows = line_up([mine, others])
+    return [(sends[send], receives[receive]) for send, receive in rows[(rows != ABSENT).all(axis=1)].tolist()]
+
+
+def _series(timeline: RankTimeline, events: Sequence[int]) -> Series:
+    collectives = [timeline.collectives[event] for event in events]
+    return Series(
+        token=np.array([-1 if one.size_bytes is None else one.size_bytes for one in collectives], dtype=np.int64),
+        start_ns=np.array([one.start_ns for one in collectives], dtype=np.int64),
+        end_ns=np.array([one.end_ns for one in collectives], dtype=np.int64),
+    )
+
+
+def _measure(
+    group: str, pair: tuple[int, int, int, int], by_rank: Mapping[int, RankTimeline], clocks: Clocks
+) -> Transfer:
+    sender, send, receiver, receive = pair
+    sending, receiving = by_rank[sender].collectives[send], by_rank[receiver].collectives[receive]
+    send_ns, receive_ns = _on_common_clock(sending, sender, clocks), _on_common_clock(receiving, receiver, clocks)
+    is_in_step = not {sender, receiver} & clocks.out_of_step and send_ns[0] < receive_ns[1]
+    return Transfer(
+        group=group,
+        sender=sender,
+        send=send,
+        receiver=receiver,
+        receive=receive,
+        size_bytes=receiving.size_bytes if sending.size_bytes is None else sending.size_bytes,
+        bubble_ns=_before(receive_ns, send_ns[0]) if is_in_step else None,
+        blocked_ns=_before(send_ns, receive_ns[0]) if is_in_step else None,
+    )
+
+
+def _on_common_clock(one: Collective, rank: int, clocks: Clocks) -> tuple[int, int]:
+    start, end = clocks.by_rank.get(rank, Clock()).to_common(np.array([one.start_ns, one.end_ns])).tolist()
+    return start, end
+
+
+def _before(span_ns: tuple[int, int], other_start_ns: int) -> int:
+    return min(max(other_start_ns - span_ns[0], 0), span_ns[1] - span_ns[0])

@@ -1,0 +1,134 @@
+"""How much of a collective is waiting for the last rank to come, and how much is transfer.
+
+::
+
+    rank 0   [wwwwwwwtttt]        w  skew_wait: until the last rank has begun
+    rank 1        [wwtttt]        t  transfer: from then on
+    rank 2          [tttt]        the last one waits for nobody
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dtbench.analyze.intervals import Bools, Ints
+from dtbench.analyze.ranks.bandwidth import algorithm_bandwidth, bus_factor
+from dtbench.analyze.ranks.clocks import Clocks, ends_together, find_impossible
+from dtbench.analyze.ranks.match import MatchedGroup, Matches
+from dtbench.analyze.ranks.times import GroupTimes, read_times
+from dtbench.analyze.timeline import RankTimeline
+
+
+@dataclass(frozen=True)
+class GroupSkew:
+    """Skew of the collectives of one group.
+
+    Attributes:
+        group: which collectives.
+        there: shape ``(m, r)``: that rank has the event and is in step.
+        is_known: shape ``(m,)``: at least two ranks have it, all of them wait for the last (not so in a broadcast,
+            reduce, gather or scatter, whose root the traces do not say), and the times are possible.
+        last_column: shape ``(m,)``, column of the rank that began last; ``ABSENT`` where two did or it is not known.
+        last_start_ns: shape ``(m, r)``, when the last rank began, on each rank's own clock.
+        wait_ns: shape ``(m, r)``, ``max over ranks (start) - own start``, clipped to the span.
+        span_ns: shape ``(m, r)``, first start to last end.
+
+    Where the group is not whole, waits are lower bounds: the rank that is not seen may have been later. Entries that
+    are not ``is_known`` or not there mean nothing.
+    """
+
+    group: MatchedGroup
+    there: Bools
+    is_known: Bools
+    last_column: Ints
+    last_start_ns: Ints
+    wait_ns: Ints
+    span_ns: Ints
+
+    @property
+    def is_whole(self) -> Bools:
+        """Shape ``(m,)``: every rank of the group is there."""
+        return np.asarray(self.there.all(axis=1) & self.group.is_complete, dtype=np.bool_)
+
+
+@dataclass(frozen=True)
+class CollectiveSkew:
+    """One collective of one rank against the others of its group; None and NaN where it cannot be known.
+
+    Attributes:
+        last_start_ns: when the last rank of the whole group began, on this rank's clock.
+        skew_wait_ns: how long this rank waited for it, inside its own span.
+        transfer_ns: the rest of its span; adds up with ``skew_wait_ns``.
+        is_last: whether this rank was the one that the others waited for.
+        algbw: bytes per second over ``transfer_ns``.
+        busbw: algbw with nccl-tests' factor.
+    """
+
+    last_start_ns: int | None = None
+    skew_wait_ns: int | None = None
+    transfer_ns: int | None = None
+    is_last: bool | None = None
+    algbw: float = math.nan
+    busbw: float = math.nan
+
+
+def measure_skew(matches: Matches, clocks: Clocks, timelines: Sequence[RankTimeline]) -> list[GroupSkew]:
+    """Measure the skew of every matched group."""
+    return [
+        _measure_group(group, times, clocks)
+        for group, times in zip(matches.groups, read_times(matches, timelines), strict=True)
+    ]
+
+
+def _measure_group(group: MatchedGroup, times: GroupTimes, clocks: Clocks) -> GroupSkew:
+    common = times.on_common_clock(clocks.by_rank).without(clocks.out_of_step)
+    last_ns = common.last(common.start_ns)
+    several = common.there.sum(axis=1) > 1
+    is_known = several & ends_together(times) & ~find_impossible(common, clocks.by_rank)
+    last_ns = np.where(several, last_ns, 0)
+    is_last = common.there & (common.start_ns == last_ns[:, None])
+    span_ns = times.end_ns - times.start_ns
+    late_ns = last_ns[:, None] - common.start_ns
+    return GroupSkew(
+        group=group,
+        there=common.there,
+        is_known=is_known,
+        last_column=np.where(is_known & (is_last.sum(axis=1) == 1), is_last.argmax(axis=1), -1),
+        last_start_ns=times.start_ns + late_ns,
+        wait_ns=np.clip(late_ns, 0, span_ns),
+        span_ns=span_ns,
+    )
+
+
+def describe_collectives(
+    skews: Sequence[GroupSkew], timelines: Sequence[RankTimeline]
+) -> dict[int, tuple[CollectiveSkew, ...]]:
+    """Give, by rank, one entry per collective of its timeline, in the same order.
+
+    Only collectives that every rank of the group has are described: with a rank missing, nobody knows who was last.
+    """
+    by_rank = {timeline.rank: timeline for timeline in timelines}
+    found = {rank: [CollectiveSkew()] * len(timeline.collectives) for rank, timeline in by_rank.items()}
+    for skew in skews:
+        for row in np.flatnonzero(skew.is_known & skew.is_whole).tolist():
+            for column, rank in enumerate(skew.group.ranks):
+                index = int(skew.group.index[row, column])
+                found[rank][index] = _describe(skew, row, column, by_rank[rank])
+    return {rank: tuple(entries) for rank, entries in found.items()}
+
+
+def _describe(skew: GroupSkew, row: int, column: int, timeline: RankTimeline) -> CollectiveSkew:
+    one = timeline.collectives[int(skew.group.index[row, column])]
+    wait_ns = int(skew.wait_ns[row, column])
+    transfer_ns = int(skew.span_ns[row, column]) - wait_ns
+    algbw = algorithm_bandwidth(one.size_bytes, transfer_ns)
+    return CollectiveSkew(
+        last_start_ns=int(skew.last_start_ns[row, column]),
+        skew_wait_ns=wait_ns,
+        transfer_ns=transfer_ns,
+        is_last=None if skew.last_column[row] < 0 else bool(skew.last_column[row] == column),
+        algbw=algbw,
+        busbw=algbw * bus_factor(one.operation, len(skew.group.ranks)),
+    )

@@ -1,0 +1,87 @@
+"""Who the others wait for: how often each rank is last, and how much of communication is waiting for the last."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dtbench.analyze.ranks.match import Matches
+from dtbench.analyze.ranks.skew import GroupSkew
+
+
+@dataclass(frozen=True)
+class RankWaiting:
+    """What one rank waited, and was waited for, over all collectives whose skew is known.
+
+    Attributes:
+        rank: global rank.
+        collectives: number of them.
+        last: how often this rank alone began last.
+        comm_ns: sum of their spans.
+        skew_wait_ns: sum of its waits for the last rank; where not every rank of the group was seen, at least this.
+        caused_wait_ns: sum of what the others waited in those in which it was last.
+    """
+
+    rank: int
+    collectives: int
+    last: int
+    comm_ns: int
+    skew_wait_ns: int
+    caused_wait_ns: int
+
+    @property
+    def wait_fraction(self) -> float:
+        """Part of its communication that is waiting for the last rank; NaN without communication."""
+        return self.skew_wait_ns / self.comm_ns if self.comm_ns else math.nan
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """The waiting of all ranks.
+
+    Attributes:
+        ranks: in order of rank; those with a collective whose skew is known.
+        collectives: how many such collectives there are.
+        partial: how many of them not every rank of the group has: their waits are lower bounds.
+        unknown: how many matched collectives say nothing about skew.
+    """
+
+    ranks: tuple[RankWaiting, ...]
+    collectives: int
+    partial: int
+    unknown: int
+
+    @property
+    def wait_fraction(self) -> float:
+        """Part of all ranks' communication that is waiting for the last rank; NaN without communication."""
+        comm_ns = sum(one.comm_ns for one in self.ranks)
+        return sum(one.skew_wait_ns for one in self.ranks) / comm_ns if comm_ns else math.nan
+
+    @property
+    def straggler(self) -> RankWaiting | None:
+        """The rank that the others waited longest for; None: nobody waited."""
+        worst = max(self.ranks, key=lambda one: one.caused_wait_ns, default=None)
+        return worst if worst is not None and worst.caused_wait_ns else None
+
+
+def sum_waiting(skews: Sequence[GroupSkew], matches: Matches) -> Waiting:
+    """Sum the skew of all collectives by rank."""
+    ranks = sorted({rank for skew in skews for rank in skew.group.ranks})
+    sums = np.zeros((len(ranks), 5), dtype=np.int64)
+    for skew in skews:
+        rows = [ranks.index(rank) for rank in skew.group.ranks]
+        known = skew.there & skew.is_known[:, None]
+        is_last = known & (skew.last_column[:, None] == np.arange(len(rows)))
+        waits_ns = np.where(known, skew.wait_ns, 0)
+        sums[rows, 0] += known.sum(axis=0)
+        sums[rows, 1] += is_last.sum(axis=0)
+        sums[rows, 2] += np.where(known, skew.span_ns, 0).sum(axis=0)
+        sums[rows, 3] += waits_ns.sum(axis=0)
+        sums[rows, 4] += np.where(is_last, waits_ns.sum(axis=1, keepdims=True), 0).sum(axis=0)
+    return Waiting(
+        ranks=tuple(RankWaiting(rank, *row) for rank, row in zip(ranks, sums.tolist(), strict=True) if row[0]),
+        collectives=sum(int(skew.is_known.sum()) for skew in skews),
+        partial=sum(int((skew.is_known & ~skew.is_whole).sum()) for skew in skews),
+        unknown=sum(len(group.index) for group in matches.groups) - sum(int(skew.is_known.sum()) for skew in skews),
+    )

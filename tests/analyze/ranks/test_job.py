@@ -1,0 +1,82 @@
+"""Ranks of one job, and what is said when they are not."""
+
+from dataclasses import replace
+from typing import Any
+
+from dtbench.analyze.coverage import Window
+from dtbench.analyze.ranks.over_ranks import compare_ranks, tabulate_skew
+from dtbench.analyze.tables import MATCHED
+
+
+def test_all_ranks_of_one_job_need_no_words(jobs: Any) -> None:
+    assert compare_ranks(jobs.generate(jobs.job()).timelines).notes == ()
+
+
+def test_of_a_rank_that_is_there_twice_the_first_counts(jobs: Any) -> None:
+    timelines = jobs.generate(jobs.job()).timelines
+    compared = compare_ranks([*timelines, replace(timelines[1], path="copy.json")])
+    assert compared.notes == ("copy.json is left out: rank 1 is there already, from rank1.json",)
+    assert compared.waiting == compare_ranks(timelines).waiting
+
+
+def test_a_rank_of_a_job_of_another_size_is_named(jobs: Any) -> None:
+    timelines = jobs.generate(jobs.job()).timelines
+    notes = compare_ranks([*timelines[:3], replace(timelines[3], world_size=8)]).notes
+    assert notes[0].startswith("rank3.json is of a job of 8 ranks, most others of one of 4: not one job")
+
+
+def test_ranks_without_a_trace_are_counted(jobs: Any) -> None:
+    timelines = jobs.generate(jobs.job()).timelines
+    assert compare_ranks([timelines[0], timelines[3]]).notes == (
+        "2 of 4 ranks have a trace (not 1, 2): waits for the last rank are at least what is shown",
+    )
+
+
+def test_a_trace_of_another_job_shares_nothing_and_is_far_away(jobs: Any) -> None:
+    timelines = jobs.generate(jobs.job()).timelines
+    other = [
+        replace(one, seq=(one.seq or 0) + 10**6) for one in jobs.shift(timelines[3], 3_600_000_000_000).collectives
+    ]
+    notes = compare_ranks([*timelines[:3], replace(timelines[3], collectives=tuple(other))]).notes
+    assert any(note.startswith("rank3.json shares no collective with any other rank and lies 3") for note in notes)
+
+
+def test_a_rank_that_is_in_none_of_its_groups_is_named(jobs: Any) -> None:
+    timelines = jobs.generate(jobs.job(groups=((0, 1), (2, 3)))).timelines
+    notes = compare_ranks([*timelines[:3], replace(timelines[3], rank=9)]).notes
+    assert any("rank3.json is taken for rank 9" in note and "has no such rank" in note for note in notes)
+
+
+def test_steps_that_one_rank_lacks_are_named(jobs: Any) -> None:
+    timelines = [
+        replace(one, step_numbers=(3, 4, 5), steps=(Window(0, 1), Window(1, 2), Window(2, 3)))
+        for one in jobs.generate(jobs.job()).timelines
+    ]
+    timelines[2] = replace(timelines[2], step_numbers=(4,), steps=(Window(1, 2),))
+    timelines[3] = replace(timelines[3], step_numbers=(), steps=())
+    assert compare_ranks(timelines).notes == (
+        "rank2.json: rank 2 has no steps 3, 5; figures per step are over the ranks that have it",
+        "rank3.json: rank 3 has no steps, others do; its whole trace is used",
+    )
+
+
+def test_events_that_only_one_rank_has_are_counted(jobs: Any) -> None:
+    timelines = jobs.generate(jobs.job(groups=((0, 1), (2, 3)))).timelines
+    notes = compare_ranks([timelines[0], jobs.drop(timelines[1], 3, 4), *timelines[2:]]).notes
+    assert notes == ("rank0.json: 2 of 40 collectives of rank 0 are in no other trace; the others are matched",)
+
+
+def test_ranks_without_communication_compare_to_nothing(jobs: Any) -> None:
+    compared = compare_ranks([jobs.timeline(0, []), jobs.timeline(1, [])])
+    assert compared.notes == ()
+    assert len(tabulate_skew(compared, [0, 1])) == 0
+    assert compare_ranks([]).notes == ()
+
+
+def test_the_table_has_a_row_for_every_collective_of_the_ranks_asked_for(jobs: Any) -> None:
+    timelines = jobs.generate(jobs.job(count=7)).timelines
+    compared = compare_ranks([jobs.drop(timelines[0], 2), *timelines[1:]])
+    table = tabulate_skew(compared, [3, 0])
+    assert {name: str(dtype) for name, dtype in table.dtypes.items()} == MATCHED
+    assert table["skew_wait_ns"].isna().tolist() == [False, False, True, False, False, False, False] + [False] * 6
+    assert table["busbw"].isna().sum() == 1

@@ -1,0 +1,171 @@
+"""Collectives of several ranks that are one."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dtbench.analyze.ranks.align import ABSENT
+from dtbench.analyze.ranks.match import match_collectives
+from dtbench.vocabulary import Operation
+
+FEW = settings(max_examples=25, deadline=None)
+
+
+def check(jobs: Any, truth: Any, lost: dict[int, tuple[int, ...]]) -> None:
+    """Every match holds one true collective, and all that two ranks or more still have are matched."""
+    timelines = [jobs.drop(one, *lost.get(one.rank, ())) for one in truth.timelines]
+    left = {
+        one.rank: [i for i in range(len(one.collectives)) if i not in lost.get(one.rank, ())] for one in truth.timelines
+    }
+    expected: dict[int, dict[int, int]] = {}
+    for rank, kept in left.items():
+        for index, old in enumerate(kept):
+            expected.setdefault(truth.number[rank, old], {})[rank] = index
+    wanted = sorted(sorted(members.items()) for members in expected.values() if len(members) > 1)
+    assert sorted(sorted(match.members.items()) for match in match_collectives(timelines)) == wanted
+
+
+@FEW
+@given(seed=st.integers(0, 999), data=st.data())
+@pytest.mark.parametrize("is_named", [True, False])
+@pytest.mark.parametrize("is_periodic", [True, False])
+def test_events_missing_anywhere_spoil_no_other_match(
+    jobs: Any, is_named: bool, is_periodic: bool, seed: int, data: st.DataObject
+) -> None:
+    job = jobs.job(
+        seed=seed, is_named=is_named, is_periodic=is_periodic, jitter_ns=5_000, offsets_ns=(0, 5_000_000, -7_000, 40)
+    )
+    indices = st.lists(st.integers(0, job.count - 1), max_size=3, unique=True)
+    check(jobs, jobs.generate(job), {rank: tuple(data.draw(indices)) for rank in range(4)})
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_traces_that_begin_and_end_apart_match_where_they_meet(jobs: Any, is_named: bool) -> None:
+    truth = jobs.generate(jobs.job(count=300, is_named=is_named, is_periodic=True))
+    check(jobs, truth, {0: tuple(range(7)), 1: tuple(range(200, 300)), 2: tuple(range(120)), 3: (0, 150, 299)})
+
+
+def test_all_to_alls_in_which_each_rank_sends_another_size_match(jobs: Any) -> None:
+    truth = jobs.generate(jobs.job(is_named=False))
+    uneven = [
+        replace(
+            one,
+            collectives=tuple(
+                replace(item, operation=Operation.ALL_TO_ALL, size_bytes=4096 + one.rank) for item in one.collectives
+            ),
+        )
+        for one in truth.timelines
+    ]
+    assert all(match.is_whole for match in match_collectives(uneven))
+    assert len(list(match_collectives(uneven))) == 40
+
+
+def test_a_group_is_its_ranks_whatever_torch_calls_it(jobs: Any) -> None:
+    truth = jobs.generate(jobs.job(groups=((0, 1), (2, 3)), count=10))
+    renamed = [
+        replace(
+            one, collectives=tuple(replace(item, group="2", seq=index) for index, item in enumerate(one.collectives))
+        )
+        for one in truth.timelines
+    ]
+    assert {tuple(match.members) for match in match_collectives(renamed)} == {(0, 1), (2, 3)}
+    renamed[0] = replace(renamed[0], collectives=tuple(replace(item, group="5") for item in renamed[0].collectives))
+    matches = match_collectives(renamed)
+    assert {tuple(match.members) for match in matches} == {(0, 1), (2, 3)}
+    assert all(match.is_whole for match in matches)
+
+
+def test_groups_that_share_a_name_and_say_only_their_size_are_told_apart_by_their_ends(jobs: Any) -> None:
+    truth = jobs.generate(jobs.job(groups=((0, 1), (2, 3)), count=10))
+    unsaid = [
+        replace(
+            one,
+            collectives=tuple(
+                replace(item, group="2", seq=index, group_ranks=()) for index, item in enumerate(one.collectives)
+            ),
+        )
+        for one in truth.timelines
+    ]
+    matches = match_collectives(unsaid)
+    assert {tuple(match.members) for match in matches} == {(0, 1), (2, 3)}
+    assert len(list(matches)) == 20
+
+
+def test_unnamed_groups_on_one_stream_are_told_apart_by_their_ends(jobs: Any) -> None:
+    truth = jobs.generate(jobs.job(groups=((0, 2), (1, 3)), count=30, is_named=False))
+    matches = match_collectives(truth.timelines)
+    assert {tuple(match.members) for match in matches} == {(0, 2), (1, 3)}
+    assert len(list(matches)) == 60
+
+
+def test_a_rank_without_a_trace_leaves_its_groups_incomplete(jobs: Any) -> None:
+    truth = jobs.generate(jobs.job())
+    for lost in range(4):
+        matches = match_collectives([one for one in truth.timelines if one.rank != lost])
+        assert len(list(matches)) == 40
+        assert not any(match.is_whole for match in matches)
+    for lost in (0, 3):
+        unnamed = jobs.generate(jobs.job(is_named=False)).timelines
+        assert not any(match.is_whole for match in match_collectives([one for one in unnamed if one.rank != lost]))
+
+
+def test_one_rank_matches_nothing(jobs: Any) -> None:
+    only = jobs.generate(jobs.job()).timelines[2]
+    matches = match_collectives([only])
+    assert list(matches) == []
+    assert matches.alone == {2: 40}
+    assert match_collectives([]).groups == ()
+
+
+def test_several_operations_under_one_number_match_in_order(jobs: Any) -> None:
+    items = [
+        [jobs.collective(100 * i + r, 100 * i + 50, group="0", seq=1, size_bytes=i) for i in range(3)] for r in range(2)
+    ]
+    matches = match_collectives([jobs.timeline(rank, own) for rank, own in enumerate(items)])
+    assert [match.members for match in matches] == [{0: i, 1: i} for i in range(3)]
+
+
+def test_collectives_that_were_issued_and_never_seen_match_nothing(jobs: Any) -> None:
+    truth = jobs.generate(jobs.job())
+    first = truth.timelines[0]
+    blind = replace(first.collectives[4], span=jobs.collective(5, 5).span)
+    timelines = [
+        replace(first, collectives=(*first.collectives[:4], blind, *first.collectives[5:])),
+        *truth.timelines[1:],
+    ]
+    (group,) = match_collectives(timelines).groups
+    assert np.flatnonzero(group.index[:, 0] == ABSENT).tolist() == [4]
+
+
+@pytest.mark.parametrize("said", [{"group_size": 2}, {"group_size": 4}, {"group": ""}])
+def test_ranks_of_several_groups_are_not_mixed_up_where_the_rest_of_the_job_is_not_there(jobs: Any, said: Any) -> None:
+    truth = jobs.generate(jobs.job(groups=((0, 2, 4, 6), (1, 3, 5, 7)), offsets_ns=(0,) * 8, count=20, jitter_ns=4_000))
+    unsaid = [
+        replace(
+            one,
+            collectives=tuple(
+                replace(item, **{"group": "2", "seq": index, "group_ranks": (), "group_size": None, **said})
+                for index, item in enumerate(one.collectives)
+            ),
+        )
+        for one in truth.timelines
+        if one.rank < 4
+    ]
+    matches = match_collectives(unsaid)
+    assert {tuple(match.members) for match in matches} == {(0, 2), (1, 3)}
+    assert any(match.is_whole for match in matches) is (said == {"group_size": 2})
+
+
+def test_two_ranks_of_two_share_every_group_also_where_ends_differ_and_none_is_named(jobs: Any) -> None:
+    job = jobs.job(groups=((0, 1),), offsets_ns=(0, 0), jitter_ns=900_000, is_named=False)
+    timelines = jobs.generate(job).timelines
+    assert all(match.is_whole for match in match_collectives(timelines))
+    assert len(list(match_collectives(timelines))) == 40
+    of_many = [replace(one, world_size=None) for one in timelines]
+    assert list(match_collectives(of_many)) == []
+    (note,) = match_collectives(of_many).notes
+    assert note.startswith("rank 0, 1: no process group is named, and no other rank's collectives end with its own")

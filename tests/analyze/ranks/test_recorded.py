@@ -1,0 +1,88 @@
+"""All eight ranks of a recorded job without any metadata: who waits for whom, whatever is done to clocks and events."""
+
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dtbench.analyze.ranks.over_ranks import OverRanks, compare_ranks
+from dtbench.analyze.reader import read_trace
+from dtbench.analyze.timeline import RankTimeline
+from dtbench.analyze.trace_analysis import analyze_trace
+
+ARCHIVE = Path(__file__).parents[4] / "shared" / "traces" / "v100x8_dlrm_all_ranks.tar.gz"
+pytestmark = pytest.mark.skipif(
+    not ARCHIVE.is_file(), reason="the recorded GPU traces (../shared/traces) are not on this machine"
+)
+FEW_US = 8_000  # ends of one collective differ by 1 to 7 us
+
+
+@pytest.fixture(scope="module")
+def timelines(tmp_path_factory: pytest.TempPathFactory) -> list[RankTimeline]:
+    folder = tmp_path_factory.mktemp("dlrm")
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(folder, filter="data")
+    return [analyze_trace(read_trace(path)).timeline for path in sorted(folder.rglob("*.json"))]
+
+
+def waits(compared: OverRanks) -> list[list[int]]:
+    return [[one.skew_wait_ns or 0 for one in compared.collectives[rank]] for rank in range(8)]
+
+
+def last(compared: OverRanks) -> list[int]:
+    return [one.last for one in compared.waiting.ranks]
+
+
+def test_nearly_all_time_in_kernels_is_waiting_and_rank_7_is_waited_for(timelines: list[RankTimeline]) -> None:
+    compared = compare_ranks(timelines)
+    assert [one.skew_wait_ns // 1000 for one in compared.waiting.ranks] == [
+        *(5580, 11125, 3280, 9571, 6370, 6041, 3342, 1534)  # "wait_us_by_rank" of expected.json
+    ]
+    assert sum(one.comm_ns for one in compared.waiting.ranks) == 48_542_000
+    assert 0.964 <= compared.waiting.wait_fraction <= 0.967
+    assert last(compared) == [0, 0, 0, 0, 1, 2, 0, 5]
+    assert compared.waiting.straggler is not None
+    assert compared.waiting.straggler.rank == 7
+    assert compared.notes == ()
+
+
+@pytest.mark.parametrize("rank", range(8))
+@pytest.mark.parametrize("offset_ns", [5_000_000, -5_000_000, 86_400_000_000_000])
+def test_a_clock_that_is_off_changes_waits_by_a_few_microseconds(
+    jobs: Any, timelines: list[RankTimeline], rank: int, offset_ns: int
+) -> None:
+    moved = [jobs.shift(one, offset_ns) if one.rank == rank else one for one in timelines]
+    compared = compare_ranks(moved)
+    assert np.abs(np.subtract(waits(compared), waits(compare_ranks(timelines)))).max() <= FEW_US
+    assert 0.964 <= compared.waiting.wait_fraction <= 0.967
+    assert last(compared) == [0, 0, 0, 0, 1, 2, 0, 5]
+    assert len(compared.notes) == 1
+    assert compared.notes[0].startswith(f"rank {rank}: its clock is ")
+
+
+@pytest.mark.parametrize("offset_ns", [0, 5_000_000])
+@pytest.mark.parametrize("rank", range(8))
+def test_one_event_missing_anywhere_changes_no_other_collective(
+    jobs: Any, timelines: list[RankTimeline], rank: int, offset_ns: int
+) -> None:
+    whole = compare_ranks(timelines)
+    for lost in range(8):
+        damaged = [jobs.shift(jobs.drop(one, lost), offset_ns) if one.rank == rank else one for one in timelines]
+        compared = compare_ranks(damaged)
+        expected, found = waits(whole), waits(compared)
+        del expected[rank][lost]
+        for other in range(8):
+            if other != rank:
+                assert compared.collectives[other][lost].skew_wait_ns is None  # that rank may have been the last one
+                expected[other][lost] = found[other][lost] = 0
+        assert (
+            max(abs(a - b) for mine, own in zip(expected, found, strict=True) for a, b in zip(mine, own, strict=True))
+            <= FEW_US
+        )
+        if not whole.collectives[rank][lost].is_last:  # then the others' waits are known all the same
+            assert last(compared) == last(whole)
+            for mine, own in zip(whole.waiting.ranks, compared.waiting.ranks, strict=True):
+                if mine.rank != rank:
+                    assert abs(mine.skew_wait_ns - own.skew_wait_ns) <= 8 * FEW_US

@@ -1,0 +1,184 @@
+"""Clocks, waiting for the last rank, and who that is, on jobs whose truth is known."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dtbench.analyze.ranks.clocks import Clocks, estimate_clocks
+from dtbench.analyze.ranks.match import match_collectives
+from dtbench.analyze.ranks.skew import describe_collectives, measure_skew
+from dtbench.analyze.ranks.stragglers import Waiting, sum_waiting
+from dtbench.vocabulary import Operation
+
+FEW = settings(max_examples=25, deadline=None)
+OFFSETS = st.one_of(st.just(0), st.integers(-(10**10), 10**10))
+ONE_GROUP = ((0, 1, 2, 3),)
+MESH = ((0, 1), (2, 3), (0, 2), (1, 3))
+
+
+def analyze(timelines: Any) -> tuple[Clocks, dict[int, Any], Waiting]:
+    matches = match_collectives(timelines)
+    clocks = estimate_clocks(matches, timelines)
+    skews = measure_skew(matches, clocks, timelines)
+    return clocks, describe_collectives(skews, timelines), sum_waiting(skews, matches)
+
+
+@FEW
+@given(seed=st.integers(0, 999), offsets=st.tuples(OFFSETS, OFFSETS, OFFSETS, OFFSETS), is_named=st.booleans())
+@pytest.mark.parametrize("groups", [ONE_GROUP, MESH])
+def test_clocks_that_are_off_change_nothing(
+    jobs: Any, groups: Any, seed: int, offsets: tuple[int, ...], is_named: bool
+) -> None:
+    job = jobs.job(groups=groups, seed=seed, offsets_ns=offsets, is_named=is_named or groups is MESH)
+    truth = jobs.generate(job)
+    _, described, _ = analyze(truth.timelines)
+    for timeline in truth.timelines:
+        for index, (one, skew) in enumerate(zip(timeline.collectives, described[timeline.rank], strict=True)):
+            key = (timeline.rank, index)
+            wait_ns = truth.last_start_ns[key] - truth.start_ns[key]
+            assert abs(skew.skew_wait_ns - wait_ns) <= 1_000  # a spread of ends below a microsecond is not corrected
+            assert skew.skew_wait_ns + skew.transfer_ns == one.end_ns - one.start_ns
+            assert skew.last_start_ns == one.start_ns + skew.skew_wait_ns
+
+
+@FEW
+@given(seed=st.integers(0, 999), rank=st.integers(0, 3), offset_ns=st.sampled_from([-3_000_000, 200_000, 5_000_000]))
+def test_offsets_are_recovered_within_the_stated_uncertainty(jobs: Any, seed: int, rank: int, offset_ns: int) -> None:
+    job = jobs.job(seed=seed, jitter_ns=8_000, offsets_ns=tuple(offset_ns if r == rank else 0 for r in range(4)))
+    clocks, _, _ = analyze(jobs.generate(job).timelines)
+    reference = clocks.by_rank[(rank + 1) % 4].offset_ns
+    own = clocks.by_rank[rank]
+    assert own.uncertainty_ns is not None
+    assert own.uncertainty_ns < 8_000
+    assert abs(own.offset_ns - reference - offset_ns) <= 2 * own.uncertainty_ns
+    assert [f"rank {rank}" in note for note in clocks.notes] == [True]
+
+
+def test_clocks_that_agree_are_left_alone(jobs: Any) -> None:
+    clocks, _, _ = analyze(jobs.generate(jobs.job(jitter_ns=8_000)).timelines)
+    assert {clock.offset_ns for clock in clocks.by_rank.values()} == {0}
+    assert clocks.notes == ()
+    assert clocks.out_of_step == frozenset()
+
+
+@pytest.mark.parametrize("groups", [ONE_GROUP, MESH])
+def test_a_clock_that_drifts_is_followed(jobs: Any, groups: Any) -> None:
+    truth = jobs.generate(
+        jobs.job(
+            groups=groups, count=400, jitter_ns=4_000, offsets_ns=(0, 0, 10**13, 0), drifts=(0.0, 0.0, 4e-5, -2e-5)
+        )
+    )
+    clocks, described, _ = analyze(truth.timelines)
+    assert clocks.by_rank[2].drift - clocks.by_rank[0].drift == pytest.approx(4e-5, abs=1e-6)
+    for rank, skews in described.items():
+        for index, skew in enumerate(skews):
+            wait_ns = truth.last_start_ns[rank, index] - truth.start_ns[rank, index]
+            assert abs(skew.skew_wait_ns - wait_ns) <= 20_000
+
+
+@pytest.mark.parametrize("stray", range(4))
+@pytest.mark.parametrize("away_ns", [0, 60_000_000_000])
+def test_a_rank_of_another_moment_is_refused_with_a_sentence_and_the_others_stand(
+    jobs: Any, stray: int, away_ns: int
+) -> None:
+    truth, other = (jobs.generate(jobs.job(seed=seed)) for seed in (1, 2))
+    timelines = list(truth.timelines)
+    _, _, alone = analyze([one for one in timelines if one.rank != stray])
+    timelines[stray] = jobs.shift(other.timelines[stray], away_ns)
+    clocks, described, waiting = analyze(timelines)
+    assert clocks.out_of_step == {stray}
+    assert f"rank {stray}: not in step" in clocks.notes[-1]
+    assert all(skew.skew_wait_ns is None for skews in described.values() for skew in skews)
+    assert [(one.rank, one.last) for one in waiting.ranks] == [(one.rank, one.last) for one in alone.ranks]
+    assert [one.skew_wait_ns for one in waiting.ranks] == [one.skew_wait_ns for one in alone.ranks]
+
+
+def test_of_two_ranks_of_different_moments_neither_is_believed(jobs: Any) -> None:
+    first, second = (jobs.generate(jobs.job(seed=seed, groups=((0, 1),), offsets_ns=(0, 0))) for seed in (1, 2))
+    clocks, _, waiting = analyze([first.timelines[0], second.timelines[1]])
+    assert clocks.out_of_step == {0, 1}
+    assert waiting.collectives == 0
+    assert waiting.unknown > 0
+
+
+def test_one_rank_of_many_has_no_skew(jobs: Any) -> None:
+    for timeline in jobs.generate(jobs.job()).timelines:
+        _, described, waiting = analyze([timeline])
+        assert all(skew.skew_wait_ns is None and skew.transfer_ns is None for skew in described[timeline.rank])
+        assert all(math.isnan(skew.algbw) and math.isnan(skew.busbw) for skew in described[timeline.rank])
+        assert waiting.ranks == ()
+        assert math.isnan(waiting.wait_fraction)
+        assert waiting.straggler is None
+
+
+def test_a_missing_rank_leaves_lower_bounds_to_the_sum_and_nothing_to_the_collective(jobs: Any) -> None:
+    truth = jobs.generate(jobs.job())
+    _, _, whole = analyze(truth.timelines)
+    _, described, waiting = analyze(truth.timelines[:3])
+    assert all(skew.skew_wait_ns is None for skews in described.values() for skew in skews)
+    assert waiting.partial == waiting.collectives == 40
+    assert all(some.skew_wait_ns <= all_.skew_wait_ns for some, all_ in zip(waiting.ranks, whole.ranks, strict=False))
+
+
+@pytest.mark.parametrize("operation", [Operation.BROADCAST, Operation.REDUCE, Operation.GATHER, Operation.SCATTER])
+def test_where_the_root_is_not_known_nobody_is_said_to_wait(jobs: Any, operation: Operation) -> None:
+    truth = jobs.generate(jobs.job())
+    rooted = [
+        replace(one, collectives=tuple(replace(item, operation=operation) for item in one.collectives))
+        for one in truth.timelines
+    ]
+    _, described, waiting = analyze(rooted)
+    assert all(skew.skew_wait_ns is None for skews in described.values() for skew in skews)
+    assert waiting.unknown == 40
+
+
+def test_the_rank_that_is_waited_for_is_named(jobs: Any) -> None:
+    #      rank 0   [----------]      [--]
+    #      rank 1       [------]  [------]
+    #      rank 2          [---]        []
+    spans = [[(0, 10_000), (16_000, 20_000)], [(4_000, 10_000), (12_000, 20_000)], [(7_000, 10_000), (18_000, 20_000)]]
+    timelines = [
+        jobs.timeline(
+            rank,
+            [jobs.collective(*span, group="0", seq=seq, group_size=3) for seq, span in enumerate(own)],
+        )
+        for rank, own in enumerate(spans)
+    ]
+    _, described, waiting = analyze(timelines)
+    assert [[skew.skew_wait_ns for skew in described[rank]] for rank in range(3)] == [
+        [7_000, 2_000],
+        [3_000, 6_000],
+        [0, 0],
+    ]
+    assert [[skew.is_last for skew in described[rank]] for rank in range(3)] == [[False] * 2, [False] * 2, [True] * 2]
+    assert described[0][0].algbw == 4096 / 3e-6
+    assert described[0][0].busbw == pytest.approx(4096 / 3e-6 * 4 / 3)
+    assert waiting.straggler is not None
+    assert waiting.straggler.rank == 2
+    assert waiting.straggler.caused_wait_ns == 18_000
+    assert waiting.wait_fraction == 18_000 / (14_000 + 14_000 + 5_000)
+
+
+def test_two_ranks_that_come_last_together_are_not_singled_out(jobs: Any) -> None:
+    timelines = [
+        jobs.timeline(rank, [jobs.collective(start, 9_000, group="0", seq=0, group_size=3)])
+        for rank, start in enumerate((0, 5_000, 5_000))
+    ]
+    _, described, waiting = analyze(timelines)
+    assert [described[rank][0].is_last for rank in range(3)] == [None] * 3
+    assert [described[rank][0].skew_wait_ns for rank in range(3)] == [5_000, 0, 0]
+    assert waiting.straggler is None
+
+
+def test_a_match_that_cannot_be_is_not_believed(jobs: Any) -> None:
+    truth = jobs.generate(jobs.job(count=30))
+    last = truth.timelines[3]
+    late = [*last.collectives]
+    late[7] = jobs.shift(replace(last, collectives=(late[7],)), 50_000_000).collectives[0]
+    clocks, described, _ = analyze([*truth.timelines[:3], replace(last, collectives=tuple(late))])
+    assert clocks.out_of_step == frozenset()
+    assert [index for index, skew in enumerate(described[0]) if skew.skew_wait_ns is None] == [7]
