@@ -86,6 +86,31 @@ class Operation(StrEnum):
     BARRIER = "barrier"
 
 
+class Cause(StrEnum):
+    """Why time of a collective is exposed, in the order in which causes take their part of it."""
+
+    SKEW = "skew"
+    QUEUED = "queued"
+    LATE_ISSUE = "late_issue"
+    LATE_READY = "late_ready"
+    SYNC_OP = "sync_op"
+    TAIL = "tail"
+    NEEDED_AT_ONCE = "needed_at_once"
+    BANDWIDTH = "bandwidth"
+    UNKNOWN = "unknown"
+
+
+class MissingInput(StrEnum):
+    """What a trace would have to hold for an ``unknown`` cause to be known."""
+
+    RANKS = "ranks"
+    LAUNCH = "launch"
+    GRAPH_ORDER = "graph_order"
+    READY = "ready"
+    REGION = "region"
+    BLOCKING = "blocking"
+
+
 def purpose_of(axis: Axis | None, operation: Operation, region: Region | None) -> Purpose:
     """Give the purpose of a collective from the mesh axis that carries it and the region that issued it.
 

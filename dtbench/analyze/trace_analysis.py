@@ -6,8 +6,10 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import pandas as pd
 
+from dtbench.analyze.causes.ready import cpu_work, device_work, find_first_waits, find_ready
+from dtbench.analyze.causes.regions import find_or_infer_regions
 from dtbench.analyze.classify import DEVICE_CATEGORIES, Role, cpu_role, device_kinds, find_unknown_names
-from dtbench.analyze.collectives import Collective, assign_steps, find_device_collectives, find_regions, name_buckets
+from dtbench.analyze.collectives import Collective, Regions, assign_steps, find_device_collectives, name_buckets
 from dtbench.analyze.coverage import Window
 from dtbench.analyze.gloo import find_gloo_collectives, model_lanes
 from dtbench.analyze.intervals import Intervals, Ints, unite, unite_all
@@ -96,6 +98,7 @@ class _Timeline:
     unknown_names: tuple[tuple[str, int], ...]
     compute_starts_ns: Ints
     compute_launches_ns: Ints
+    regions: Regions
 
 
 def analyze_trace(
@@ -156,7 +159,7 @@ def analyze_trace(
             compute=timeline.kinds[Kind.COMPUTE],
             compute_starts_ns=timeline.compute_starts_ns,
             compute_launches_ns=timeline.compute_launches_ns,
-            regions=find_regions(trace),
+            regions=timeline.regions,
             step_numbers=tuple(step.number for step in timeline.steps),
             steps=tuple(windows),
         ),
@@ -171,15 +174,20 @@ def _device_timeline(trace: Trace, process_groups: Mapping[str, Axis | None]) ->
     computing = np.flatnonzero(masks[Kind.COMPUTE])
     computing = computing[np.argsort(trace.start_ns[computing], kind="stable")]
     collectives = find_device_collectives(trace, nesting, masks[Kind.COMM], process_groups)
+    steps = device_steps(trace, nesting, find_host_ranges(trace), whole.end_ns)
+    regions = find_or_infer_regions(trace, [step.host for step in steps])
+    work = device_work(trace, nesting, masks[Kind.COMPUTE])
+    collectives = find_first_waits(work, find_ready(trace, work, regions, collectives))
     return _Timeline(
         kinds=kinds,
         whole=whole,
-        steps=tuple(device_steps(trace, nesting, find_host_ranges(trace), whole.end_ns)),
+        steps=tuple(steps),
         collectives=collectives,
         waits=find_device_waits(trace, nesting, masks[Kind.COMPUTE], collectives),
         unknown_names=find_unknown_names(trace, masks[Kind.COMPUTE]),
         compute_starts_ns=trace.start_ns[computing],
         compute_launches_ns=trace.start_ns[nesting.launch[computing]],
+        regions=regions,
     )
 
 
@@ -202,15 +210,19 @@ def _cpu_timeline(trace: Trace) -> _Timeline:
         and collective.issue_ns is not None
         and ranges[-1][1].start_ns <= collective.issue_ns < ranges[-1][1].end_ns
     ]
+    steps = cpu_steps(ranges, max(issued_last, default=0))
+    regions = find_or_infer_regions(trace, [step.host for step in steps])
+    collectives = find_ready(trace, cpu_work(compute), regions, collectives)
     return _Timeline(
         kinds=kinds,
         whole=_extent(trace, kinds),
-        steps=tuple(cpu_steps(ranges, max(issued_last, default=0))),
+        steps=tuple(steps),
         collectives=collectives,
         waits=find_cpu_waits(trace, collectives, compute),
         unknown_names=(),
         compute_starts_ns=compute.starts_ns,
         compute_launches_ns=compute.starts_ns,
+        regions=regions,
     )
 
 
