@@ -37,6 +37,7 @@ class _Args(msgspec.Struct, gc=False):
     in_elements: int | None = msgspec.field(default=None, name="In msg nelems")
     out_elements: int | None = msgspec.field(default=None, name="Out msg nelems")
     seq: int | None = msgspec.field(default=None, name="Seq")
+    is_async: bool | int | None = msgspec.field(default=None, name="Is asynchronized op")
     shapes: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"[]"), name="Input Dims")
     dtypes: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"[]"), name="Input type")
 
@@ -255,6 +256,7 @@ def _details(args: _Args) -> Details:
         in_elements=args.in_elements,
         out_elements=args.out_elements,
         seq=args.seq,
+        is_async=None if args.is_async is None else bool(args.is_async),
         shapes=shapes,
         dtypes=dtypes,
     )

@@ -145,20 +145,19 @@ def find_first_waits(work: Work, collectives: Sequence[Collective]) -> tuple[Col
     The consumer is the first compute launched after the issue that starts after the end; it waited if it had been
     launched, and the compute before it had ended, by then.
     """
-    found = []
-    for collective in collectives:
-        consumer = work.following(collective) if _has_span(collective) and collective.first_wait_ns is None else None
-        if consumer is not None:
-            before_ns = int(work.ends_ns[consumer - 1]) if consumer else 0
-            since_ns = max(before_ns, int(work.launches_ns[consumer]))
-            if since_ns < collective.end_ns:
-                collective = replace(collective, first_wait_ns=since_ns, first_wait_end_ns=collective.end_ns)
-        found.append(collective)
-    return tuple(found)
+    return tuple(_fill_first_wait(work, collective) for collective in collectives)
 
 
-def _has_span(collective: Collective) -> bool:
-    return collective.issue_ns is not None and len(collective.span.starts_ns) > 0
+def _fill_first_wait(work: Work, collective: Collective) -> Collective:
+    has_span = collective.issue_ns is not None and len(collective.span.starts_ns) > 0
+    consumer = work.following(collective) if has_span and collective.first_wait_ns is None else None
+    if consumer is None:
+        return collective
+    before_ns = int(work.ends_ns[consumer - 1]) if consumer else 0
+    since_ns = max(before_ns, int(work.launches_ns[consumer]))
+    if since_ns >= collective.end_ns:
+        return collective
+    return replace(collective, first_wait_ns=since_ns, first_wait_end_ns=collective.end_ns)
 
 
 def _is_captured(collective: Collective) -> bool:
@@ -179,12 +178,12 @@ def _ready_times(work: Work, collectives: Sequence[Collective]) -> dict[int, int
 def _produced_ns(work: Work, collective: Collective, issue_ns: int) -> int | None:
     """Give the end of the last compute launched before an issue; None: none was launched.
 
-    On any stream; under FSDP on the main one, because what it launches last on a stream of its own is the copy into the
-    collective's buffer, a part of the communication. Compute that ends after the collective started did not produce its
+    On any stream; for FSDP's reductions on the main one, because what it launches last, on a stream of its own, is the
+    copy into the collective's buffer, which stands behind the reduction before. Compute that ends after the collective started did not produce its
     input: then it is the last of the main stream that had ended by then.
     """
-    under_fsdp = any(name.startswith("FSDP::") for name in collective.above)
-    if not under_fsdp:
+    is_fsdps = any(name.startswith("FSDP::post_backward") for name in collective.above)
+    if not is_fsdps:
         place = int(np.searchsorted(work.any_launches_ns, issue_ns, side="left")) - 1
         if place >= 0 and (end_ns := int(work.any_ends_ns[place])) <= collective.start_ns:
             return end_ns if work.is_device else min(end_ns, issue_ns)

@@ -179,7 +179,7 @@ class _Splitter:
         its waits. What was launched before the last reduction of the region does not.
         """
         region = self.surroundings.region_of(self.collective)
-        if region is None or self._may_block or self._is_hidden_in_part:
+        if region is None or not self._has_order or self._is_hidden_in_part:
             return 0
         following_ns = self.surroundings.launched_after_ns(self.collective, region)
         return 0 if self._is_much(following_ns) else self.exposed_ns
@@ -191,18 +191,24 @@ class _Splitter:
         its end did not wait for it. For gradients nothing waits before the end of backward: never.
         """
         one = self.collective
-        if one.ready_ns is None or one.purpose is Purpose.GRAD_REDUCE or self._may_block or self._is_hidden_in_part:
+        if one.ready_ns is None or one.purpose is Purpose.GRAD_REDUCE or not self._has_order:
             return 0
-        return 0 if self.surroundings.region_of(one) is None else self.exposed_ns
+        known = self.surroundings.region_of(one) is not None
+        return self.exposed_ns if known and not self._is_hidden_in_part else 0
 
     @cached_property
     def _is_hidden_in_part(self) -> bool:
-        """Whether compute started between the first moment at which it could run, and its end."""
+        """Whether compute that could hide it started between the first moment at which it could run, and its end.
+
+        For an unshard that is the compute of the unit before, whenever it was launched. For any other, what was launched
+        before the issue made its input, or copied it.
+        """
         one = self.collective
         if one.issue_ns is None:
             return False
         could_ns = one.issue_ns if one.ready_ns is None else one.ready_ns
-        return self._is_much(self.surroundings.starting_ns(could_ns, one.end_ns))
+        launched_from_ns = None if one.purpose is Purpose.UNSHARD else one.issue_ns
+        return self._is_much(self.surroundings.starting_ns(could_ns, one.end_ns, launched_from_ns=launched_from_ns))
 
     def _is_much(self, compute_ns: int) -> bool:
         return compute_ns * _NEGLIGIBLE >= self.exposed_ns and compute_ns > 0
@@ -211,6 +217,11 @@ class _Splitter:
     def _may_block(self) -> bool:
         """Whether it may have been issued blocking, for all that a CPU trace says."""
         return self.collective.is_async is None and not self.surroundings.is_device
+
+    @property
+    def _has_order(self) -> bool:
+        """Whether what was launched after it is known."""
+        return self.collective.issue_ns is not None and not self._is_captured() and not self._may_block
 
     def _is_captured(self) -> bool:
         return any("GraphLaunch" in name for name in self.collective.above[:1])

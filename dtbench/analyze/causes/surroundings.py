@@ -64,12 +64,19 @@ class Surroundings:
             return 0
         return int(self._totals_ns[last]) - max(int(self._compute.ends_ns[last]) - time_ns, 0)
 
-    def starting_ns(self, start_ns: int, end_ns: int) -> int:
-        """Time in which compute ran in ``[start, end)`` from the first that starts there; 0: none starts."""
-        first = int(np.searchsorted(self._starts_ns, start_ns, side="left"))
-        if first == len(self._starts_ns):
-            return 0
-        return self.compute_ns(int(self._starts_ns[first]), end_ns)
+    def starting_ns(self, start_ns: int, end_ns: int, *, launched_from_ns: int | None = None) -> int:
+        """Time in which compute ran in ``[start, end)`` from the first that starts there; 0: none starts.
+
+        Args:
+            start_ns: from here.
+            end_ns: up to here.
+            launched_from_ns: look only for compute launched at or after this.
+        """
+        first, last = np.searchsorted(self._starts_ns, (start_ns, end_ns), side="left").tolist()
+        if launched_from_ns is not None:
+            late = np.flatnonzero(self._timeline.compute_launches_ns[first:last] >= launched_from_ns)
+            first = first + int(late[0]) if len(late) else last
+        return self.compute_ns(int(self._starts_ns[first]), end_ns) if first < last else 0
 
     def first_compute_ns(self, region: int) -> int:
         """Start of the first compute that a region launched; of the region where it launched none."""
