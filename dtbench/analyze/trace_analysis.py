@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import pandas as pd
 
+from dtbench.analyze.causes.blocking import find_blocking
 from dtbench.analyze.causes.ready import cpu_work, device_work, find_first_waits, find_ready
 from dtbench.analyze.causes.regions import find_or_infer_regions
 from dtbench.analyze.classify import DEVICE_CATEGORIES, Role, cpu_role, device_kinds, find_unknown_names
@@ -212,7 +213,7 @@ def _cpu_timeline(trace: Trace) -> _Timeline:
     ]
     steps = cpu_steps(ranges, max(issued_last, default=0))
     regions = find_or_infer_regions(trace, [step.host for step in steps])
-    collectives = find_ready(trace, cpu_work(compute), regions, collectives)
+    collectives = find_blocking(trace, nesting, find_ready(trace, cpu_work(compute), regions, collectives))
     return _Timeline(
         kinds=kinds,
         whole=_extent(trace, kinds),

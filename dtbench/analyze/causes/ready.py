@@ -179,8 +179,8 @@ def _produced_ns(work: Work, collective: Collective, issue_ns: int) -> int | Non
     """Give the end of the last compute launched before an issue; None: none was launched.
 
     On any stream; for FSDP's reductions on the main one, because what it launches last, on a stream of its own, is the
-    copy into the collective's buffer, which stands behind the reduction before. Compute that ends after the collective started did not produce its
-    input: then it is the last of the main stream that had ended by then.
+    copy into the collective's buffer, which stands behind the reduction before. Compute that ends after the collective
+    started did not produce its input: then it is the last of the main stream that had ended by then.
     """
     is_fsdps = any(name.startswith("FSDP::post_backward") for name in collective.above)
     if not is_fsdps:

@@ -200,8 +200,8 @@ class _Splitter:
     def _is_hidden_in_part(self) -> bool:
         """Whether compute that could hide it started between the first moment at which it could run, and its end.
 
-        For an unshard that is the compute of the unit before, whenever it was launched. For any other, what was launched
-        before the issue made its input, or copied it.
+        For an unshard that is the compute of the unit before, whenever it was launched. For any other, what was
+        launched before the issue made its input, or copied it.
         """
         one = self.collective
         if one.issue_ns is None:

@@ -36,6 +36,7 @@ class Story:
         behind: (group, sequence number) of what it queued behind.
         missing: why it is unknown.
         absent: ranks whose traces are not given to the analyser.
+        others: ns by cause of other collectives, on every rank.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Story:
     behind: tuple[str, int] | None = None
     missing: tuple[str, ...] = ()
     absent: tuple[int, ...] = ()
+    others: Mapping[tuple[str, int], dict[str, int]] = field(default_factory=dict)
 
 
 @dataclass
@@ -224,6 +226,9 @@ def check_story(story: Story, folder: Path) -> None:
             behind = None if part.behind is None else keys[part.behind]
             assert behind == (story.behind if part.cause == "queued" else None), story.name
             assert part.missing == (story.missing if part.cause == "unknown" else ()), story.name
+        for key, expected in story.others.items():
+            other = splits[keys.index(key)]
+            assert {str(part.cause): part.exposed_ns for part in other.parts} == expected, (story.name, key)
         _check_alone(timeline, splits)
     assert any(max(expected, key=expected.__getitem__) == story.injected for expected in story.expected), story.name
 

@@ -109,6 +109,37 @@ def gather_issued_late(maker: "Maker") -> "Story":
     )  # fmt: skip
 
 
+def prefetched_gather_issued_late(maker: "Maker") -> "Story":
+    """The second gather is prefetched and ends while the first unit computes; the third is issued late in the second.
+
+    The unit before the third is the second, which begins to compute long after its own gather.
+    """
+    compute, delay, extra = maker.some(200, 400), maker.some(100, 150), maker.some(12, 80)
+    length = compute - delay - 12_000 + delay + extra
+    size = maker.size()
+    ranks = []
+    for _ in range(size):
+        rank = maker.gpu(size)
+        with rank.around("ProfilerStep#3"):
+            with rank.region("forward"):
+                gather_unit(rank, 0, (AHEAD, AHEAD + 60_000))
+                now = AHEAD + 60_000
+                gather_unit(rank, 1, (now, now + compute // 48 * 12))
+                compute_unit(rank, 0, now, compute)
+                now += compute
+                compute_unit(rank, 1, now, compute)
+                rank.host_ns = now + delay - 120
+                gather_unit(rank, 2, (now + delay + 12_000, now + delay + 12_000 + length))
+                now = max(now + delay + 12_000 + length, rank.host_ns + 200_000)
+                compute_unit(rank, 2, now, compute)
+            end_step(rank, now + compute, is_shown=True)
+        ranks.append(rank.events)
+    return maker.story(
+        name="prefetched_gather_issued_late", ranks=ranks, target=("dp", 12), injected="late_issue",
+        expected=[{"late_issue": delay, "bandwidth": extra}] * size,
+    )  # fmt: skip
+
+
 def gather_waits_for_a_rank(maker: "Maker") -> "Story":
     """One rank comes later to the second unit; before it starts, the others wait in their gathers."""
     compute, transfer, first = maker.some(60, 120), maker.some(20, 60), maker.some(20, 60)
@@ -378,7 +409,9 @@ def buckets_ready_at_the_end(maker: "Maker") -> "Story":
                 rank.kernel(last + length + 4800, last + length + 9600)
         ranks.append(rank.events)
     return maker.story(
-        name="buckets_ready_at_the_end", ranks=ranks, target=("dp", 50), injected="late_ready",
+        name="buckets_ready_at_the_end",
+        others={("other", 51): {"tail": length // 2}} if apart else {("dp", 51): {"queued": length}},
+        ranks=ranks, target=("dp", 50), injected="late_ready",
         expected=[{"late_ready": length // 2 if apart else length}] * size,
     )  # fmt: skip
 
@@ -469,6 +502,7 @@ STORIES: tuple[Stories, ...] = (
     gather_ahead,
     gather_without_other_ranks,
     gather_issued_late,
+    prefetched_gather_issued_late,
     gather_waits_for_a_rank,
     first_gather,
     reduction_behind_a_gather,
