@@ -101,7 +101,11 @@ class Cause(StrEnum):
 
 
 class MissingInput(StrEnum):
-    """What a trace would have to hold for an ``unknown`` cause to be known."""
+    """What a trace would have to say for an ``unknown`` cause to be known.
+
+    The other ranks' starts; the call that launched it; the order inside a captured graph; when it could have been
+    issued; the region that issued it; whether it was issued blocking; why the host launched no compute beside it.
+    """
 
     RANKS = "ranks"
     LAUNCH = "launch"
@@ -109,6 +113,7 @@ class MissingInput(StrEnum):
     READY = "ready"
     REGION = "region"
     BLOCKING = "blocking"
+    HOST = "host"
 
 
 def purpose_of(axis: Axis | None, operation: Operation, region: Region | None) -> Purpose:

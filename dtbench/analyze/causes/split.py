@@ -198,12 +198,15 @@ class _Splitter:
 
     @cached_property
     def _is_hidden_in_part(self) -> bool:
-        """Whether compute that could hide it started between the first moment at which it could run, and its end.
+        """Whether compute hid a part of it, or could have.
 
-        For an unshard that is the compute of the unit before, whenever it was launched. For any other, what was
-        launched before the issue made its input, or copied it.
+        That is compute beside it, and compute that started between the first moment at which it could run and its end:
+        for an unshard the compute of the unit before, whenever it was launched; for any other, what was launched after
+        the issue, because what was launched before made its input or copied it.
         """
         one = self.collective
+        if self._is_much(self.surroundings.compute_ns(one.start_ns, one.end_ns)):
+            return True
         if one.issue_ns is None:
             return False
         could_ns = one.issue_ns if one.ready_ns is None else one.ready_ns
@@ -226,6 +229,14 @@ class _Splitter:
     def _is_captured(self) -> bool:
         return any("GraphLaunch" in name for name in self.collective.above[:1])
 
+    @property
+    def _has_idle_host(self) -> bool:
+        """Whether a reduction on a device ran beside nothing, because the host launched nothing until its end."""
+        one = self.collective
+        if not self.surroundings.is_device or one.purpose is not Purpose.GRAD_REDUCE or not self._has_order:
+            return False
+        return not self._is_hidden_in_part and not self.surroundings.launches_between(one.issue_ns or 0, one.end_ns)
+
     def _missing(self) -> tuple[MissingInput, ...]:
         one = self.collective
         has_issue = one.issue_ns is not None
@@ -239,6 +250,7 @@ class _Splitter:
                 has_issue and not self._is_hidden_in_part and self.surroundings.region_of(one) is None,
                 MissingInput.REGION,
             ),
+            (self._has_idle_host, MissingInput.HOST),
         )
         return tuple(missing for lacks, missing in rules if lacks)
 

@@ -102,6 +102,10 @@ class Surroundings:
         until = self._starts_ns[following] if following < len(self._starts_ns) else self._compute.ends_ns[-1]
         return self.compute_ns(int(starts.min()), int(until))
 
+    def launches_between(self, start_ns: int, end_ns: int) -> bool:
+        """Tell whether any compute was launched in ``[start, end)``."""
+        return len(self._launched(start_ns, end_ns)) > 0
+
     def _launched(self, start_ns: int, end_ns: int) -> Ints:
         """Give the starts of the compute launched in ``[start, end)``, in order of launch."""
         first, last = np.searchsorted(self._launches_ns, (start_ns, max(start_ns, end_ns)), side="left").tolist()

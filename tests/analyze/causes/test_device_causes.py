@@ -399,6 +399,7 @@ def buckets_ready_at_the_end(maker: "Maker") -> "Story":
                     pass
                 last = now + 1200 if apart else now + 1200 + length
                 with rank.node("torch::autograd::AccumulateGrad"):
+                    rank.kernel(now, now + 1200, stream=8, name="mul_out_copy_into_bucket")
                     rank.collective(
                         last, last + length, operation="allreduce", group="other" if apart else "dp", seq=51,
                         is_async=True, stream=24 if apart else 20,
@@ -416,7 +417,62 @@ def buckets_ready_at_the_end(maker: "Maker") -> "Story":
     )  # fmt: skip
 
 
-def tensor_parallel(maker: "Maker", length: int, late: int | None, **more: Any) -> "list[GpuRank]":
+def bucket_beside_an_idle_host(maker: "Maker") -> "Story":
+    """While a bucket runs, the host launches nothing; the next layer could have computed."""
+    length, size = maker.some(50, 200), maker.size()
+    ranks = []
+    for _ in range(size):
+        rank = maker.gpu(size)
+        with rank.around("ProfilerStep#3"):
+            with rank.region("forward"):
+                rank.kernel(AHEAD - 50_000, AHEAD)
+            rank.thread = 2
+            with rank.region("backward"):
+                with rank.node("MmBackward0"):
+                    rank.kernel(AHEAD, AHEAD + 60_000)
+                now = AHEAD + 61_200
+                bucket(rank, 0, (now, now + length))
+                now += length
+                rank.host_ns = now + 12_000
+                with rank.node("MmBackward0"):
+                    rank.kernel(now + 24_000, now + 84_000)
+                bucket(rank, 1, (now + 85_200, now + 97_200))
+            rank.thread = 1
+            with rank.region("optimizer"):
+                rank.kernel(now + 97_200, now + 99_600)
+        ranks.append(rank.events)
+    return maker.story(
+        name="bucket_beside_an_idle_host", ranks=ranks, target=("dp", 50), injected="unknown",
+        expected=[{"unknown": length}] * size, missing=("host",), others={("dp", 51): {"tail": 12_000}},
+    )  # fmt: skip
+
+
+def dispatch_on_a_stream_of_its_own(maker: "Maker") -> "Story":
+    """A collective that did not wait for the compute launched before it, and is longer than that."""
+    compute, extra, size = maker.some(60, 120), maker.some(40, 200), maker.size()
+    ranks = []
+    for _ in range(size):
+        rank = maker.gpu(size)
+        with rank.around("ProfilerStep#3"):
+            with rank.region("forward"):
+                rank.kernel(AHEAD - 24_000, AHEAD)
+                rank.kernel(AHEAD, AHEAD + compute)
+                rank.collective(
+                    AHEAD + 1200, AHEAD + compute + extra, operation="alltoall", group="ep", seq=80, is_async=True
+                )
+                now = AHEAD + compute + extra
+                rank.kernel(now, now + 60_000)
+            end_step(rank, now + 60_000, is_shown=True)
+        ranks.append(rank.events)
+    return maker.story(
+        name="dispatch_on_a_stream_of_its_own", ranks=ranks, target=("ep", 80), injected="bandwidth",
+        expected=[{"bandwidth": extra}] * size,
+    )  # fmt: skip
+
+
+def tensor_parallel(
+    maker: "Maker", length: int, late: int | None, *, beside_ns: int = 0, **more: Any
+) -> "list[GpuRank]":
     """A column and a row linear with an all-reduce, which the next layer needs; and so again."""
     size, layer, shown = maker.size(), 60_000, maker.flip()
     ranks = []
@@ -432,6 +488,8 @@ def tensor_parallel(maker: "Maker", length: int, late: int | None, **more: Any) 
                     with rank.around("_c10d_functional::all_reduce", "cpu_op"):
                         end = now + layer + length
                         rank.collective(now + own, end, operation="allreduce", group="tp", seq=seq, **more)
+                    if seq == 71 and beside_ns:
+                        rank.kernel(end - beside_ns, end, stream=9, name="copy_of_a_scalar")
                     with rank.around("_c10d_functional::wait_tensor", "cpu_op"):
                         pass
                     now = end
@@ -444,10 +502,11 @@ def tensor_parallel(maker: "Maker", length: int, late: int | None, **more: Any) 
 def tensor_all_reduce(maker: "Maker") -> "Story":
     """The next layer needs it, and nothing else can run."""
     length = maker.some(10, 200)
-    ranks = tensor_parallel(maker, length, None, mesh=maker.rng.choice(("mesh_tp", "undefined")))
+    beside = maker.flip() * (length // 2400 * 12)  # half a percent of it: nothing that would hide it
+    ranks = tensor_parallel(maker, length, None, beside_ns=beside, mesh=maker.rng.choice(("mesh_tp", "undefined")))
     return maker.story(
         name="tensor_all_reduce", ranks=[rank.events for rank in ranks], target=("tp", 71), injected="needed_at_once",
-        expected=[{"needed_at_once": length}] * len(ranks),
+        expected=[{"needed_at_once": length - beside}] * len(ranks),
     )  # fmt: skip
 
 
@@ -512,7 +571,9 @@ STORIES: tuple[Stories, ...] = (
     bucket_behind_a_bucket,
     bucket_waits_for_a_rank,
     bucket_without_launch,
+    bucket_beside_an_idle_host,
     buckets_ready_at_the_end,
+    dispatch_on_a_stream_of_its_own,
     tensor_all_reduce,
     tensor_all_reduce_waits_for_a_rank,
     blocking_all_reduce,
