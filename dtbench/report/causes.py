@@ -28,98 +28,58 @@ _MISSING: Final = {
     MissingInput.HOST: "why the host launched no compute beside it",
 }
 
-# First match decides; None fits everything. Purpose, on a device or not, advice.
-_Rule = tuple[Purpose | None, bool | None, str]
-_ADVICE: Final[dict[Cause, tuple[_Rule, ...]]] = {
-    Cause.SKEW: (
-        (
-            None,
-            None,
-            "Find what the last rank did meanwhile: the time is lost there, and a faster link changes nothing.",
-        ),
+# By cause; by purpose where that differs; by "on a device" where that differs too. None fits everything.
+_ADVICE: Final[dict[tuple[Cause, Purpose | None, bool | None], str]] = {
+    (Cause.SKEW, None, None): (
+        "Find what the last rank did meanwhile: the time is lost there, and a faster link changes nothing."
     ),
-    Cause.QUEUED: (
-        (
-            Purpose.GRAD_REDUCE,
-            None,
-            "Give reductions a lane of their own (FSDP2: `set_separate_reduce_scatter_group`), or send less before it.",
-        ),
-        (
-            Purpose.UNSHARD,
-            None,
-            "Give reduce-scatters a process group of their own (FSDP2: `set_separate_reduce_scatter_group`), so that "
-            "gathers do not stand behind them.",
-        ),
-        (None, None, "Give it a process group of its own, or send less before it."),
+    (Cause.QUEUED, Purpose.GRAD_REDUCE, None): (
+        "Give reductions a lane of their own (FSDP2: `set_separate_reduce_scatter_group`), or send less before it."
     ),
-    Cause.LATE_ISSUE: (
-        (
-            Purpose.UNSHARD,
-            True,
-            "Prefetch it: `set_modules_to_forward_prefetch` (FSDP2; backward likewise), `forward_prefetch=True` (FSDP1); "
-            "the host was behind the device.",
-        ),
-        (
-            Purpose.UNSHARD,
-            False,
-            "Prefetch it with `set_modules_to_forward_prefetch`, and make that asynchronous with "
-            "`_set_unshard_async_op(True)`: on gloo a prefetch alone changes nothing.",
-        ),
-        (None, None, "Issue it as soon as its input is there, from a hook rather than after the next compute."),
+    (Cause.QUEUED, Purpose.UNSHARD, None): (
+        "Give reduce-scatters a process group of their own (FSDP2: `set_separate_reduce_scatter_group`), "
+        "so that gathers do not stand behind them."
     ),
-    Cause.LATE_READY: (
-        (
-            None,
-            None,
-            "Hand gradients over where they are computed: convert DTensor weights in their own module's forward, not "
-            "all at the start (as DDP over tensor parallelism does), or use FSDP2 over tensor parallelism.",
-        ),
+    (Cause.QUEUED, None, None): "Give it a process group of its own, or send less before it.",
+    (Cause.LATE_ISSUE, Purpose.UNSHARD, True): (
+        "The host was behind the device: prefetch it with `set_modules_to_forward_prefetch` (FSDP2; backward likewise) "
+        "or `forward_prefetch=True` (FSDP1)."
     ),
-    Cause.SYNC_OP: (
-        (
-            Purpose.UNSHARD,
-            False,
-            "Make it asynchronous with `_set_unshard_async_op(True)`, together with explicit prefetch.",
-        ),
-        (
-            Purpose.GRAD_REDUCE,
-            False,
-            "FSDP's reduce-scatter always blocks on gloo; on NCCL it does not.",
-        ),
-        (None, None, "Issue it with `async_op=True`, and wait where its result is used."),
+    (Cause.LATE_ISSUE, Purpose.UNSHARD, False): (
+        "Prefetch it with `set_modules_to_forward_prefetch`, and make that asynchronous with "
+        "`_set_unshard_async_op(True)`: on gloo a prefetch alone changes nothing."
     ),
-    Cause.TAIL: (
-        (
-            Purpose.GRAD_REDUCE,
-            None,
-            "Make what is reduced last smaller: a smaller `bucket_cap_mb` (DDP), smaller units for the first layers "
-            "(FSDP).",
-        ),
-        (None, None, "Nothing of the region is left to hide it: send less, or let the next region begin beside it."),
+    (Cause.LATE_ISSUE, None, None): (
+        "Issue it as soon as its input is there, from a hook rather than after the next compute."
     ),
-    Cause.NEEDED_AT_ONCE: (
-        (
-            Purpose.TENSOR,
-            None,
-            "Split the matmul so that parts overlap (asynchronous tensor parallelism), or use a smaller tensor axis.",
-        ),
-        (Purpose.UNSHARD, None, "Nothing runs before the first gather: make the first unit small."),
-        (None, None, "Find independent work to put between its issue and its use, or send less."),
+    (Cause.LATE_READY, None, None): (
+        "Hand gradients over where they are computed: convert DTensor weights in their own module's forward, "
+        "not all at the start (as DDP over tensor parallelism does), or use FSDP2 over tensor parallelism."
     ),
-    Cause.BANDWIDTH: (
-        (
-            Purpose.UNSHARD,
-            None,
-            "Send less (bf16 parameters, HSDP inside a node, `reshard_after_forward=False`) or compute more per gather "
-            "(a larger batch).",
-        ),
-        (
-            Purpose.GRAD_REDUCE,
-            None,
-            "Send less (bf16 gradients, a compression hook) or less often (accumulate gradients, a larger batch).",
-        ),
-        (None, None, "Send less, use a faster link, or compute more beside it."),
+    (Cause.SYNC_OP, Purpose.UNSHARD, False): (
+        "Make it asynchronous with `_set_unshard_async_op(True)`, together with explicit prefetch."
     ),
+    (Cause.SYNC_OP, Purpose.GRAD_REDUCE, False): "FSDP's reduce-scatter always blocks on gloo; on NCCL it does not.",
+    (Cause.SYNC_OP, None, None): "Issue it with `async_op=True`, and wait where its result is used.",
+    (Cause.TAIL, Purpose.GRAD_REDUCE, None): (
+        "Make what is reduced last smaller: a smaller `bucket_cap_mb` (DDP), smaller units for the first layers (FSDP)."
+    ),
+    (Cause.TAIL, None, None): (
+        "Nothing of the region is left to hide it: send less, or let the next region begin beside it."
+    ),
+    (Cause.NEEDED_AT_ONCE, Purpose.TENSOR, None): (
+        "Split the matmul so that parts overlap (asynchronous tensor parallelism), or use a smaller tensor axis."
+    ),
+    (Cause.NEEDED_AT_ONCE, Purpose.UNSHARD, None): "Nothing runs before the first gather: make the first unit small.",
+    (Cause.NEEDED_AT_ONCE, None, None): ("Find independent work to put between its issue and its use, or send less."),
+    (Cause.BANDWIDTH, Purpose.UNSHARD, None): (
+        "Send less (bf16 parameters, HSDP inside a node, `reshard_after_forward=False`), "
+        "or compute more per gather (a larger batch)."
+    ),
+    (Cause.BANDWIDTH, Purpose.GRAD_REDUCE, None): (
+        "Send less (bf16 gradients, a compression hook) or less often (accumulate gradients, a larger batch)."
+    ),
+    (Cause.BANDWIDTH, None, None): "Send less, use a faster link, or compute more beside it.",
 }
 _MISSING_ADVICE: Final = {
     MissingInput.RANKS: "Give the traces of all ranks of its group.",
@@ -175,8 +135,5 @@ def advise_cause(cause: Cause, purpose: Purpose, *, is_device: bool, missing: Se
     """Say in one sentence what would change a cause; for ``unknown``, what would tell it."""
     if cause is Cause.UNKNOWN:
         return _MISSING_ADVICE[missing[0]] if missing else "Give the traces of all ranks, with CPU activity."
-    return next(
-        advice
-        for wanted, on_device, advice in _ADVICE[cause]
-        if wanted in (None, purpose) and on_device in (None, is_device)
-    )
+    keys = ((cause, purpose, is_device), (cause, purpose, None), (cause, None, None))
+    return next(_ADVICE[key] for key in keys if key in _ADVICE)
