@@ -114,6 +114,36 @@ class Operation(StrEnum):
     BARRIER = "barrier"
 
 
+class Cause(StrEnum):
+    """Why time of a collective is exposed, in the order in which causes take their part of it."""
+
+    SKEW = "skew"
+    QUEUED = "queued"
+    LATE_ISSUE = "late_issue"
+    LATE_READY = "late_ready"
+    SYNC_OP = "sync_op"
+    TAIL = "tail"
+    NEEDED_AT_ONCE = "needed_at_once"
+    BANDWIDTH = "bandwidth"
+    UNKNOWN = "unknown"
+
+
+class MissingInput(StrEnum):
+    """What a trace would have to say for an ``unknown`` cause to be known.
+
+    The other ranks' starts; the call that launched it; the order inside a captured graph; when it could have been
+    issued; the region that issued it; whether it was issued blocking; why the host launched no compute beside it.
+    """
+
+    RANKS = "ranks"
+    LAUNCH = "launch"
+    GRAPH_ORDER = "graph_order"
+    READY = "ready"
+    REGION = "region"
+    BLOCKING = "blocking"
+    HOST = "host"
+
+
 def purpose_of(axis: Axis | None, operation: Operation, region: Region | None) -> Purpose:
     """Give the purpose of a collective from the mesh axis that carries it and the region that issued it.
 

@@ -35,6 +35,8 @@ class Collective:
         first_wait_ns: when the first consumer began to stand still for it, or would have.
         first_wait_end_ns: when that consumer went on.
         parameters: FQNs that a DDP bucket or an FSDP unit carries.
+        computed_ns: for a reduction of gradients, end of the last compute of the backward pass before its issue that is
+            not the hand-over of a finished gradient; see ``causes/ready.py``.
     """
 
     group: str
@@ -59,6 +61,7 @@ class Collective:
     first_wait_ns: int | None = None
     first_wait_end_ns: int | None = None
     parameters: tuple[str, ...] = ()
+    computed_ns: int | None = None
 
     @property
     def start_ns(self) -> int:

@@ -7,7 +7,10 @@ import numpy as np
 import pandas as pd
 
 from dtbench.analyze.accounts import Accounts, Sources, make_accounts
-from dtbench.analyze.collectives import Collective, assign_steps, find_regions, name_buckets
+from dtbench.analyze.causes.blocking import find_blocking
+from dtbench.analyze.causes.ready import cpu_work, device_work, find_ready
+from dtbench.analyze.causes.regions import find_or_infer_regions
+from dtbench.analyze.collectives import Collective, Regions, assign_steps, name_buckets
 from dtbench.analyze.correlate import Uncorrelated, count_uncorrelated, find_links
 from dtbench.analyze.coverage import Window
 from dtbench.analyze.device_collectives import find_device_collectives
@@ -122,6 +125,7 @@ class _Timeline:
     compute_starts_ns: Ints
     compute_launches_ns: Ints
     sources: Sources
+    regions: Regions
     uncorrelated: Uncorrelated = field(default_factory=Uncorrelated)
     names_on_comm_lanes: tuple[UnknownName, ...] = ()
 
@@ -191,7 +195,7 @@ def analyze_trace(
             compute=timeline.kinds[Kind.COMPUTE],
             compute_starts_ns=timeline.compute_starts_ns,
             compute_launches_ns=timeline.compute_launches_ns,
-            regions=find_regions(trace),
+            regions=timeline.regions,
             step_numbers=tuple(step.number for step in timeline.steps),
             steps=tuple(windows),
             path=trace.path,
@@ -213,10 +217,14 @@ def _device_timeline(trace: Trace, process_groups: Mapping[str, Axis | None], ke
     collectives = find_device_collectives(
         trace, nesting, masks[Kind.COMM], lane=lane, process_groups=process_groups, operation_of=kernels.operation_of
     )
+    steps = device_steps(trace, nesting, find_host_ranges(trace), whole.end_ns)
+    regions = find_or_infer_regions(trace, [step.host for step in steps])
+    work = device_work(trace, nesting, masks[Kind.COMPUTE])
+    collectives = find_ready(trace, work, regions, collectives)
     return _Timeline(
         kinds=kinds,
         whole=whole,
-        steps=tuple(device_steps(trace, nesting, find_host_ranges(trace), whole.end_ns)),
+        steps=tuple(steps),
         collectives=collectives,
         waits=find_device_waits(collectives),
         unknown_names=find_unknown_names(trace, masks[Kind.COMPUTE], kernels),
@@ -229,6 +237,7 @@ def _device_timeline(trace: Trace, process_groups: Mapping[str, Axis | None], ke
             gaps=find_gaps(trace, nesting, masks, collectives, whole),
             overlap_tax=measure_overlap_tax(trace, masks[Kind.COMPUTE], kinds[Kind.COMM]),
         ),
+        regions=regions,
     )
 
 
@@ -252,16 +261,20 @@ def _cpu_timeline(trace: Trace) -> _Timeline:
         and collective.issue_ns is not None
         and ranges[-1][1].start_ns <= collective.issue_ns < ranges[-1][1].end_ns
     ]
+    steps = cpu_steps(ranges, max(issued_last, default=0))
+    regions = find_or_infer_regions(trace, [step.host for step in steps])
+    collectives = find_blocking(trace, nesting, find_ready(trace, cpu_work(compute), regions, collectives))
     return _Timeline(
         kinds=kinds,
         whole=_extent(trace, kinds),
-        steps=tuple(cpu_steps(ranges, max(issued_last, default=0))),
+        steps=tuple(steps),
         collectives=collectives,
         waits=find_cpu_waits(trace, collectives, compute),
         unknown_names=(),
         compute_starts_ns=compute.starts_ns,
         compute_launches_ns=compute.starts_ns,
         sources=Sources(lanes=thread_lanes(by_thread, collectives)),
+        regions=regions,
     )
 
 

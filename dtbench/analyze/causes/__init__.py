@@ -1,0 +1,1 @@
+"""Why communication is exposed: each collective's exposed time, split into causes that add up to it."""

@@ -1,0 +1,119 @@
+"""Whose communication is exposed, and why: the rows that a summary leads with."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dtbench.analyze.causes.split import CausePart, CauseSplit
+from dtbench.analyze.collectives import Collective
+from dtbench.analyze.timeline import RankTimeline
+from dtbench.vocabulary import Cause, MissingInput, Operation, Purpose
+
+
+@dataclass(frozen=True)
+class ExposedOwner:
+    """Exposed time of one owner's collectives for one cause, summed over ranks and steps.
+
+    Attributes:
+        owner: None: unattributed, the trace does not say whose it is.
+        exposed_ns: of this cause.
+        owner_exposed_ns: of all causes of this owner, purpose and operation.
+        count: collectives that have a part of it.
+        behind: for ``queued``, the collective that most of it stood behind.
+        waited_for: for ``skew``, the rank that most of it waited for; None: not told.
+        missing: for ``unknown``, everything that any of them lacked.
+    """
+
+    owner: str | None
+    purpose: Purpose
+    operation: Operation | None
+    cause: Cause
+    exposed_ns: int
+    owner_exposed_ns: int
+    count: int
+    behind: Collective | None
+    waited_for: int | None
+    missing: tuple[MissingInput, ...]
+
+
+@dataclass(frozen=True)
+class ExplainedRank:
+    """One rank's timeline with the causes of its exposed time.
+
+    Attributes:
+        timeline: the rank.
+        splits: for each collective.
+        last_ranks: for each collective the rank that started last; empty: not told.
+    """
+
+    timeline: RankTimeline
+    splits: Sequence[CauseSplit]
+    last_ranks: Sequence[int | None] = ()
+
+
+_Key = tuple[str | None, Purpose, Operation | None]
+
+
+@dataclass(frozen=True)
+class _Piece:
+    part: CausePart
+    behind: Collective | None
+    waited_for: int | None
+
+
+def rank_exposed_owners(ranks: Sequence[ExplainedRank]) -> tuple[ExposedOwner, ...]:
+    """Rank owners by their exposed time, largest first, and the causes of each likewise.
+
+    Of a rank that has steps, only collectives that one of them issued count. What has no owner is a row of its own.
+    """
+    pieces: dict[_Key, dict[Cause, list[_Piece]]] = {}
+    for rank in ranks:
+        for index, collective in enumerate(rank.timeline.collectives):
+            if rank.timeline.steps and rank.timeline.step_of[index] is None:
+                continue
+            causes = pieces.setdefault((collective.owner or None, collective.purpose, collective.operation), {})
+            for part in rank.splits[index].parts:
+                behind = None if part.behind is None else rank.timeline.collectives[part.behind]
+                last_rank = rank.last_ranks[index] if rank.last_ranks else None
+                causes.setdefault(part.cause, []).append(_Piece(part, behind, last_rank))
+    rows = [row for key, causes in pieces.items() for row in _rows_of(key, causes)]
+    return tuple(sorted(rows, key=lambda row: (-row.owner_exposed_ns, row.owner or "", row.purpose, -row.exposed_ns)))
+
+
+def _rows_of(key: _Key, causes: Mapping[Cause, Sequence[_Piece]]) -> list[ExposedOwner]:
+    owner, purpose, operation = key
+    total_ns = sum(piece.part.exposed_ns for pieces in causes.values() for piece in pieces)
+    return [
+        ExposedOwner(
+            owner=owner,
+            purpose=purpose,
+            operation=operation,
+            cause=cause,
+            exposed_ns=sum(piece.part.exposed_ns for piece in pieces),
+            owner_exposed_ns=total_ns,
+            count=len(pieces),
+            behind=_behind(pieces),
+            waited_for=_waited_for(cause, pieces),
+            missing=tuple(one for one in MissingInput if any(one in piece.part.missing for piece in pieces)),
+        )
+        for cause, pieces in causes.items()
+    ]
+
+
+def _behind(pieces: Sequence[_Piece]) -> Collective | None:
+    """Give one of the collectives, of equal owner and operation, that most time stood behind."""
+    time_ns: dict[tuple[str, Operation | None], int] = {}
+    one_of: dict[tuple[str, Operation | None], Collective] = {}
+    for piece in pieces:
+        if piece.behind is not None:
+            key = (piece.behind.owner, piece.behind.operation)
+            time_ns[key] = time_ns.get(key, 0) + piece.part.exposed_ns
+            one_of.setdefault(key, piece.behind)
+    return one_of[max(time_ns, key=time_ns.__getitem__)] if time_ns else None
+
+
+def _waited_for(cause: Cause, pieces: Sequence[_Piece]) -> int | None:
+    time_ns: dict[int, int] = {}
+    for piece in pieces:
+        if cause is Cause.SKEW and piece.waited_for is not None:
+            time_ns[piece.waited_for] = time_ns.get(piece.waited_for, 0) + piece.part.exposed_ns
+    return max(time_ns, key=time_ns.__getitem__) if time_ns else None

@@ -1,0 +1,270 @@
+"""Each collective's exposed time, split into causes that add up to it in integers.
+
+Definitions: MEASUREMENT.md, section 2, "Cause". A cause takes at most its bound from what the earlier ones left::
+
+    host             issue i                       |            device streams and gloo's threads
+    last rank                    |s                |
+    compute   ████ready█████████                   |       ██
+    others            ├──held the lane──┤          |
+    collective                  ├───────────────────┤
+    exposed                     ░░░░░░░░░░░░░░░░░░░░
+                                 skew at most its share of what lies before s
+                       queued at most what others held of its lane between max(i, ready) and its start
+                   late_issue at most the compute between ready and i
+
+Order, and what each needs:
+
+==================  =================================================  =============================================
+cause               takes at most                                      needs
+==================  =================================================  =============================================
+``skew``            its share of exposed time before the last start    the last start over all ranks of its group
+``queued``          time in which others held its lane before it       issue; on CPU also its group
+``late_issue``      compute between ready and issue                    issue, ready
+``late_ready``      compute of the backward pass before it was ready   issue, region, the engine's nodes
+``sync_op``         everything                                         issued blocking
+``tail``            everything                                         issue, region
+``needed_at_once``  everything                                         issue, ready
+``bandwidth``       everything                                         all of the above
+``unknown``         everything                                         names what was missing
+==================  =================================================  =============================================
+
+The first moment at which the collective could run is ``max(issue, ready)``: on a device the host issues long before
+the producer ends, and what held the lane until then made nothing late. A collective of which other ranks' starts are
+not known has no ``skew``; what would be ``bandwidth`` is then ``unknown``.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from dtbench.analyze.causes.lanes import Holders, find_holders
+from dtbench.analyze.causes.skew import share_before
+from dtbench.analyze.causes.surroundings import Surroundings
+from dtbench.analyze.collectives import Collective
+from dtbench.analyze.timeline import RankTimeline
+from dtbench.vocabulary import Cause, MissingInput, Operation, Purpose
+
+
+@dataclass(frozen=True)
+class CausePart:
+    """A part of one collective's exposed time.
+
+    Attributes:
+        cause: what made it.
+        exposed_ns: above zero.
+        behind: for ``queued``, index into the timeline's collectives of the one that held the lane longest meanwhile.
+        missing: for ``unknown``, what would decide it, in the order of the causes that it would decide.
+    """
+
+    cause: Cause
+    exposed_ns: int
+    behind: int | None = None
+    missing: tuple[MissingInput, ...] = ()
+
+
+@dataclass(frozen=True)
+class CauseSplit:
+    """One collective's exposed time by cause.
+
+    Attributes:
+        parts: in the order of ``Cause``, none empty; they add up to the collective's exposed time.
+    """
+
+    parts: tuple[CausePart, ...]
+
+    @property
+    def largest(self) -> CausePart | None:
+        """The part that names the collective, the first of equals; None: nothing of it is exposed."""
+        return max(self.parts, key=lambda part: part.exposed_ns, default=None)
+
+    @property
+    def cause(self) -> Cause | None:
+        """Name of the largest part."""
+        return None if self.largest is None else self.largest.cause
+
+
+def split_exposed(timeline: RankTimeline, last_starts_ns: Sequence[int | None]) -> tuple[CauseSplit, ...]:
+    """Split the exposed time of every collective of one rank.
+
+    Args:
+        timeline: the rank; ``ready_ns`` and ``computed_ns`` of its collectives filled as ``ready.py`` does.
+        last_starts_ns: for each collective the last start over all ranks of its group, in this rank's clock; None: not
+            every rank of the group is known.
+
+    Raises:
+        ValueError: the two differ in length.
+    """
+    skew_ns = share_before(timeline, last_starts_ns)
+    surroundings = Surroundings(timeline)
+    holders = find_holders(timeline)
+    return tuple(
+        _Splitter(
+            surroundings=surroundings,
+            holders=holders[index],
+            collective=collective,
+            exposed_ns=timeline.exposed_ns[index],
+            skew_ns=skew_ns[index],
+            is_alone=last_starts_ns[index] is None and collective.group_size != 1,
+        ).split()
+        for index, collective in enumerate(timeline.collectives)
+    )
+
+
+@dataclass(frozen=True)
+class _Splitter:
+    """The rules, for one collective."""
+
+    surroundings: Surroundings
+    holders: Holders
+    collective: Collective
+    exposed_ns: int
+    skew_ns: int
+    is_alone: bool
+
+    def split(self) -> CauseSplit:
+        """Let each cause take its part."""
+        left_ns = self.exposed_ns
+        parts: list[CausePart] = []
+        for cause, bound in _BOUNDS:
+            taken_ns = min(left_ns, bound(self)) if left_ns > 0 else 0
+            left_ns -= taken_ns
+            if taken_ns > 0:
+                parts.append(CausePart(cause, taken_ns, self.holders.longest if cause is Cause.QUEUED else None))
+        if left_ns > 0:
+            missing = self._missing()
+            parts.append(CausePart(Cause.UNKNOWN if missing else Cause.BANDWIDTH, left_ns, missing=missing))
+        return CauseSplit(tuple(parts))
+
+    def late_issue_ns(self) -> int:
+        """Compute between the moment it could have been issued and its issue."""
+        one = self.collective
+        if one.ready_ns is None or one.issue_ns is None:
+            return 0
+        return self.surroundings.compute_ns(one.ready_ns, one.issue_ns)
+
+    def late_ready_ns(self) -> int:
+        """Compute of the backward pass before its gradients were ready.
+
+        Where two or more reductions of one backward pass have the same last compute before them, all became ready at
+        its end, whatever they hold. The last of them may hold what was computed last, and is no such case.
+        """
+        one = self.collective
+        region = self.surroundings.region_of(one)
+        if region is None or one.purpose is not Purpose.GRAD_REDUCE or one.computed_ns is None or one.issue_ns is None:
+            return 0
+        reductions = self.surroundings.reductions_of(region)
+        is_last = max(other.issue_ns or 0 for other in reductions) <= one.issue_ns
+        if is_last or {other.computed_ns for other in reductions} != {one.computed_ns}:
+            return 0
+        return self.surroundings.compute_ns(self.surroundings.first_compute_ns(region), one.computed_ns)
+
+    def sync_op_ns(self) -> int:
+        """All of it where the call that issued it let nothing go on until its end.
+
+        gloo: the call (or the wait inside it) holds the thread. NCCL: the stream that was current at the issue waits,
+        which is the one that computes, except under FSDP, which makes a side stream current.
+        """
+        one = self.collective
+        blocks = one.operation is Operation.BARRIER or one.is_async is False
+        on_side_stream = self.surroundings.is_device and any(
+            name.startswith(("FSDP::", "FullyShardedDataParallel")) for name in one.above
+        )
+        return self.exposed_ns if blocks and not on_side_stream else 0
+
+    def tail_ns(self) -> int:
+        """All of it where no independent compute of its region starts after it.
+
+        Other compute of the region can follow a reduction of gradients, and depends on it: DDP copies buckets out after
+        its waits. What was launched before the last reduction of the region does not.
+        """
+        region = self.surroundings.region_of(self.collective)
+        if region is None or not self._has_order or self._is_hidden_in_part:
+            return 0
+        following_ns = self.surroundings.launched_after_ns(self.collective, region)
+        return 0 if self._is_much(following_ns) else self.exposed_ns
+
+    def needed_at_once_ns(self) -> int:
+        """All of it where no compute starts between the first moment at which it could run, and its end.
+
+        In the order of the streams that is "no compute was launched between issue and first wait": what starts before
+        its end did not wait for it. For gradients nothing waits before the end of backward: never.
+        """
+        one = self.collective
+        if one.ready_ns is None or one.purpose is Purpose.GRAD_REDUCE or not self._has_order:
+            return 0
+        known = self.surroundings.region_of(one) is not None
+        return self.exposed_ns if known and not self._is_hidden_in_part else 0
+
+    @cached_property
+    def _is_hidden_in_part(self) -> bool:
+        """Whether compute hid a part of it, or could have.
+
+        That is compute beside it, and compute that started between the first moment at which it could run and its end:
+        for an unshard the compute of the unit before, whenever it was launched; for any other, what was launched after
+        the issue, because what was launched before made its input or copied it.
+        """
+        one = self.collective
+        if self._is_much(self.surroundings.compute_ns(one.start_ns, one.end_ns)):
+            return True
+        if one.issue_ns is None:
+            return False
+        could_ns = one.issue_ns if one.ready_ns is None else one.ready_ns
+        launched_from_ns = None if one.purpose is Purpose.UNSHARD else one.issue_ns
+        return self._is_much(self.surroundings.starting_ns(could_ns, one.end_ns, launched_from_ns=launched_from_ns))
+
+    def _is_much(self, compute_ns: int) -> bool:
+        return compute_ns * _NEGLIGIBLE >= self.exposed_ns and compute_ns > 0
+
+    @property
+    def _may_block(self) -> bool:
+        """Whether it may have been issued blocking, for all that a CPU trace says."""
+        return self.collective.is_async is None and not self.surroundings.is_device
+
+    @property
+    def _has_order(self) -> bool:
+        """Whether what was launched after it is known."""
+        return self.collective.issue_ns is not None and not self._is_captured() and not self._may_block
+
+    def _is_captured(self) -> bool:
+        return any("GraphLaunch" in name for name in self.collective.above[:1])
+
+    @property
+    def _has_idle_host(self) -> bool:
+        """Whether a reduction on a device ran beside nothing, because the host launched nothing until its end."""
+        one = self.collective
+        if not self.surroundings.is_device or one.purpose is not Purpose.GRAD_REDUCE or not self._has_order:
+            return False
+        return not self._is_hidden_in_part and not self.surroundings.launches_between(one.issue_ns or 0, one.end_ns)
+
+    def _missing(self) -> tuple[MissingInput, ...]:
+        one = self.collective
+        has_issue = one.issue_ns is not None
+        rules = (
+            (self.is_alone, MissingInput.RANKS),
+            (not has_issue, MissingInput.LAUNCH),
+            (has_issue and self._is_captured(), MissingInput.GRAPH_ORDER),
+            (has_issue and one.ready_ns is None and not self._is_captured(), MissingInput.READY),
+            (has_issue and self._may_block, MissingInput.BLOCKING),
+            (
+                has_issue and not self._is_hidden_in_part and self.surroundings.region_of(one) is None,
+                MissingInput.REGION,
+            ),
+            (self._has_idle_host, MissingInput.HOST),
+        )
+        return tuple(missing for lacks, missing in rules if lacks)
+
+
+_NEGLIGIBLE: Final = (
+    100  # compute below 1/100 of the exposed time is nothing to hide behind: a view, a copy of a scalar
+)
+
+_BOUNDS: Final[tuple[tuple[Cause, Callable[[_Splitter], int]], ...]] = (
+    (Cause.SKEW, lambda one: one.skew_ns),
+    (Cause.QUEUED, lambda one: one.holders.held_ns),
+    (Cause.LATE_ISSUE, _Splitter.late_issue_ns),
+    (Cause.LATE_READY, _Splitter.late_ready_ns),
+    (Cause.SYNC_OP, _Splitter.sync_op_ns),
+    (Cause.TAIL, _Splitter.tail_ns),
+    (Cause.NEEDED_AT_ONCE, _Splitter.needed_at_once_ns),
+)

@@ -1,0 +1,139 @@
+"""Words for causes: a short phrase for each, and one sentence on what would change it."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from dtbench.analyze.causes.owners import ExposedOwner
+from dtbench.analyze.collectives import Collective
+from dtbench.vocabulary import Cause, MissingInput, Operation, Purpose
+
+_PHRASES: Final = {
+    Cause.SKEW: "waited for other ranks",
+    Cause.QUEUED: "queued behind another collective",
+    Cause.LATE_ISSUE: "issued late",
+    Cause.LATE_READY: "gradients ready late",
+    Cause.SYNC_OP: "issued blocking",
+    Cause.TAIL: "nothing left to compute beside it",
+    Cause.NEEDED_AT_ONCE: "needed at once",
+    Cause.BANDWIDTH: "longer than the compute beside it",
+    Cause.UNKNOWN: "cause unknown",
+}
+_MISSING: Final = {
+    MissingInput.RANKS: "the other ranks' traces: skew or bandwidth",
+    MissingInput.LAUNCH: "the call that launched it",
+    MissingInput.GRAPH_ORDER: "the order inside a captured graph",
+    MissingInput.READY: "when it could have been issued",
+    MissingInput.REGION: "whether it ran in forward, backward or the optimizer",
+    MissingInput.BLOCKING: "whether it was issued blocking",
+    MissingInput.HOST: "why the host launched no compute beside it",
+}
+
+# By cause; by purpose where that differs; by "on a device" where that differs too. None fits everything.
+_ADVICE: Final[dict[tuple[Cause, Purpose | None, bool | None], str]] = {
+    (Cause.SKEW, None, None): (
+        "Find what the last rank did meanwhile: the time is lost there, and a faster link changes nothing."
+    ),
+    (Cause.QUEUED, Purpose.GRAD_REDUCE, None): (
+        "Give reductions a lane of their own (FSDP2: `set_separate_reduce_scatter_group`), or send less before it."
+    ),
+    (Cause.QUEUED, Purpose.UNSHARD, None): (
+        "Give reduce-scatters a process group of their own (FSDP2: `set_separate_reduce_scatter_group`), "
+        "so that gathers do not stand behind them."
+    ),
+    (Cause.QUEUED, None, None): "Give it a process group of its own, or send less before it.",
+    (Cause.LATE_ISSUE, Purpose.UNSHARD, True): (
+        "The host was behind the device: prefetch it with `set_modules_to_forward_prefetch` (FSDP2; backward likewise) "
+        "or `forward_prefetch=True` (FSDP1)."
+    ),
+    (Cause.LATE_ISSUE, Purpose.UNSHARD, False): (
+        "Prefetch it with `set_modules_to_forward_prefetch`, and make that asynchronous with "
+        "`_set_unshard_async_op(True)`: on gloo a prefetch alone changes nothing."
+    ),
+    (Cause.LATE_ISSUE, None, None): (
+        "Issue it as soon as its input is there, from a hook rather than after the next compute."
+    ),
+    (Cause.LATE_READY, None, None): (
+        "Hand gradients over where they are computed: convert DTensor weights in their own module's forward, "
+        "not all at the start (as DDP over tensor parallelism does), or use FSDP2 over tensor parallelism."
+    ),
+    (Cause.SYNC_OP, Purpose.UNSHARD, False): (
+        "Make it asynchronous with `_set_unshard_async_op(True)`, together with explicit prefetch."
+    ),
+    (Cause.SYNC_OP, Purpose.GRAD_REDUCE, False): "FSDP's reduce-scatter always blocks on gloo; on NCCL it does not.",
+    (Cause.SYNC_OP, None, None): "Issue it with `async_op=True`, and wait where its result is used.",
+    (Cause.TAIL, Purpose.GRAD_REDUCE, None): (
+        "Make what is reduced last smaller: a smaller `bucket_cap_mb` (DDP), smaller units for the first layers (FSDP)."
+    ),
+    (Cause.TAIL, None, None): (
+        "Nothing of the region is left to hide it: send less, or let the next region begin beside it."
+    ),
+    (Cause.NEEDED_AT_ONCE, Purpose.TENSOR, None): (
+        "Split the matmul so that parts overlap (asynchronous tensor parallelism), or use a smaller tensor axis."
+    ),
+    (Cause.NEEDED_AT_ONCE, Purpose.UNSHARD, None): "Nothing runs before the first gather: make the first unit small.",
+    (Cause.NEEDED_AT_ONCE, None, None): ("Find independent work to put between its issue and its use, or send less."),
+    (Cause.BANDWIDTH, Purpose.UNSHARD, None): (
+        "Send less (bf16 parameters, HSDP inside a node, `reshard_after_forward=False`), "
+        "or compute more per gather (a larger batch)."
+    ),
+    (Cause.BANDWIDTH, Purpose.GRAD_REDUCE, None): (
+        "Send less (bf16 gradients, a compression hook) or less often (accumulate gradients, a larger batch)."
+    ),
+    (Cause.BANDWIDTH, None, None): "Send less, use a faster link, or compute more beside it.",
+}
+_MISSING_ADVICE: Final = {
+    MissingInput.RANKS: "Give the traces of all ranks of its group.",
+    MissingInput.LAUNCH: "Profile one step more, so that the call that launched it lies inside the trace.",
+    MissingInput.GRAPH_ORDER: "Profile a step without captured graphs.",
+    MissingInput.READY: "Record CPU activity too.",
+    MissingInput.REGION: "Mark steps with `prof.step()`, and record CPU activity too.",
+    MissingInput.BLOCKING: "Record it in a run of dtbench, which says so.",
+    MissingInput.HOST: "Find what the host did meanwhile: a synchronisation, or more Python than the device's work.",
+}
+
+
+def describe_cause(
+    cause: Cause,
+    *,
+    waited_for: int | None = None,
+    behind: Collective | None = None,
+    missing: Sequence[MissingInput] = (),
+) -> str:
+    """Give a short phrase for a cause.
+
+    >>> describe_cause(Cause.SKEW, waited_for=3)
+    'waited for rank 3'
+    >>> describe_cause(Cause.UNKNOWN, missing=[MissingInput.LAUNCH])
+    'cause unknown (missing: the call that launched it)'
+    """
+    if cause is Cause.SKEW and waited_for is not None:
+        return f"waited for rank {waited_for}"
+    if cause is Cause.QUEUED and behind is not None:
+        return f"queued behind {name_collective(behind.owner or None, behind.operation)}"
+    if cause is Cause.UNKNOWN and missing:
+        return f"{_PHRASES[cause]} (missing: {'; '.join(_MISSING[one] for one in missing)})"
+    return _PHRASES[cause]
+
+
+def describe_exposed_owner(row: ExposedOwner) -> str:
+    """Give who and why: ``layers.3's all-gather, issued late``."""
+    why = describe_cause(row.cause, waited_for=row.waited_for, behind=row.behind, missing=row.missing)
+    return f"{name_collective(row.owner, row.operation)}, {why}"
+
+
+def name_collective(owner: str | None, operation: Operation | None) -> str:
+    """Name a collective by its owner.
+
+    >>> name_collective("layers.1", Operation.REDUCE_SCATTER), name_collective(None, Operation.ALL_REDUCE)
+    ("layers.1's reduce-scatter", 'an unattributed all-reduce')
+    """
+    what = "collective" if operation is None else operation.replace("_", "-")
+    return f"an unattributed {what}" if owner is None else f"{owner}'s {what}"
+
+
+def advise_cause(cause: Cause, purpose: Purpose, *, is_device: bool, missing: Sequence[MissingInput] = ()) -> str:
+    """Say in one sentence what would change a cause; for ``unknown``, what would tell it."""
+    if cause is Cause.UNKNOWN:
+        return _MISSING_ADVICE[missing[0]] if missing else "Give the traces of all ranks, with CPU activity."
+    keys = ((cause, purpose, is_device), (cause, purpose, None), (cause, None, None))
+    return next(_ADVICE[key] for key in keys if key in _ADVICE)

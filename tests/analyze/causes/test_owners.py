@@ -1,0 +1,92 @@
+"""Owners ranked by exposed time."""
+
+from collections.abc import Sequence
+
+from dtbench.analyze.causes.owners import ExplainedRank, rank_exposed_owners
+from dtbench.analyze.causes.split import CausePart, CauseSplit
+from dtbench.analyze.collectives import Collective, Regions
+from dtbench.analyze.coverage import Window
+from dtbench.analyze.intervals import unite
+from dtbench.analyze.timeline import RankTimeline
+from dtbench.vocabulary import Cause, MissingInput, Operation, Purpose
+
+
+def collective(owner: str, operation: Operation = Operation.ALL_GATHER) -> Collective:
+    return Collective(
+        group="dp", axis=None, seq=1, operation=operation, purpose=Purpose.UNSHARD, owner=owner,
+        size_bytes=None, issue_ns=0, issue_end_ns=0, span=unite([0], [1]), above=(),
+    )  # fmt: skip
+
+
+def explained(
+    collectives: list[Collective],
+    parts: Sequence[tuple[CausePart, ...]],
+    *,
+    step_of: tuple[int | None, ...] = (),
+    last_ranks: tuple[int | None, ...] = (),
+) -> ExplainedRank:
+    nothing = unite([], [])
+    timeline = RankTimeline(
+        rank=0,
+        is_device=True,
+        collectives=tuple(collectives),
+        step_of=step_of or (0,) * len(collectives),
+        exposed_ns=tuple(sum(part.exposed_ns for part in one) for one in parts),
+        hidden_ns=(0,) * len(collectives),
+        compute=nothing,
+        compute_starts_ns=nothing.starts_ns,
+        compute_launches_ns=nothing.starts_ns,
+        regions=Regions((), nothing.starts_ns, nothing.ends_ns),
+        step_numbers=(1,),
+        steps=(Window(0, 100),),
+    )
+    return ExplainedRank(timeline, [CauseSplit(one) for one in parts], last_ranks)
+
+
+def test_owners_come_by_their_exposed_time_over_ranks_and_their_causes_likewise() -> None:
+    late, wide = CausePart(Cause.LATE_ISSUE, 5), CausePart(Cause.BANDWIDTH, 6)
+    rank = explained([collective("a"), collective("b")], [(late, wide), (CausePart(Cause.TAIL, 8),)])
+    rows = rank_exposed_owners([rank, rank])
+    assert [(row.owner, row.cause, row.exposed_ns, row.owner_exposed_ns, row.count) for row in rows] == [
+        ("a", Cause.BANDWIDTH, 12, 22, 2),
+        ("a", Cause.LATE_ISSUE, 10, 22, 2),
+        ("b", Cause.TAIL, 16, 16, 2),
+    ]
+
+
+def test_what_has_no_owner_is_a_row_of_its_own() -> None:
+    tail = (CausePart(Cause.TAIL, 8),)
+    rows = rank_exposed_owners([explained([collective(""), collective("a")], [tail, (CausePart(Cause.TAIL, 1),)])])
+    assert [(row.owner, row.exposed_ns) for row in rows] == [(None, 8), ("a", 1)]
+
+
+def test_collectives_outside_all_steps_do_not_count() -> None:
+    tail = (CausePart(Cause.TAIL, 8),)
+    rank = explained([collective("a"), collective("b")], [tail, tail], step_of=(None, 0))
+    assert [row.owner for row in rank_exposed_owners([rank])] == ["b"]
+
+
+def test_a_row_names_what_most_of_it_queued_behind_and_the_rank_most_of_it_waited_for() -> None:
+    queued = [(CausePart(Cause.QUEUED, 3, behind=1), CausePart(Cause.SKEW, 1)), ()]
+    more = [(CausePart(Cause.QUEUED, 9, behind=1), CausePart(Cause.SKEW, 4)), ()]
+    rows = rank_exposed_owners(
+        [
+            explained([collective("a"), collective("x")], queued, last_ranks=(2, None)),
+            explained([collective("a"), collective("y", Operation.REDUCE_SCATTER)], more, last_ranks=(5, None)),
+        ]
+    )
+    told = {row.cause: (row.behind.owner if row.behind else None, row.waited_for) for row in rows}
+    assert told == {Cause.QUEUED: ("y", None), Cause.SKEW: (None, 5)}
+
+
+def test_an_unknown_row_keeps_all_that_was_missing() -> None:
+    parts = [
+        (CausePart(Cause.UNKNOWN, 3, missing=(MissingInput.LAUNCH,)),),
+        (CausePart(Cause.UNKNOWN, 3, missing=(MissingInput.RANKS,)),),
+    ]
+    (row,) = rank_exposed_owners([explained([collective("a"), collective("a")], parts)])
+    assert row.missing == (MissingInput.RANKS, MissingInput.LAUNCH)
+
+
+def test_without_exposed_time_there_is_no_row() -> None:
+    assert rank_exposed_owners([explained([collective("a")], [()])]) == ()
