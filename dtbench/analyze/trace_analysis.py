@@ -9,6 +9,7 @@ import pandas as pd
 from dtbench.analyze.classify import DEVICE_CATEGORIES, Role, cpu_role, device_kinds, find_unknown_names
 from dtbench.analyze.collectives import Collective, assign_steps, find_device_collectives, find_regions, name_buckets
 from dtbench.analyze.coverage import Window
+from dtbench.analyze.facts import RankFacts
 from dtbench.analyze.gloo import find_gloo_collectives, model_lanes
 from dtbench.analyze.intervals import Intervals, Ints, unite, unite_all
 from dtbench.analyze.nesting import find_nesting, innermost_time
@@ -99,7 +100,11 @@ class _Timeline:
 
 
 def analyze_trace(
-    trace: Trace, *, rank: int | None = None, process_groups: Mapping[str, Axis | None] | None = None
+    trace: Trace,
+    *,
+    rank: int | None = None,
+    process_groups: Mapping[str, Axis | None] | None = None,
+    facts: RankFacts | None = None,
 ) -> TraceAnalysis:
     """Account for a trace.
 
@@ -107,6 +112,7 @@ def analyze_trace(
         trace: as read.
         rank: where the trace does not know it.
         process_groups: mesh axis by torch's name of the group, where somebody knows.
+        facts: what the rank's record knows beside; None: there is no record.
 
     Raises:
         TraceError: nothing in the trace computes, copies or communicates.
@@ -115,6 +121,8 @@ def analyze_trace(
     timeline = _device_timeline(trace, process_groups or {}) if is_device else _cpu_timeline(trace)
     step_of = assign_steps(timeline.collectives, [step.host for step in timeline.steps])
     collectives = name_buckets(timeline.collectives, step_of)
+    if facts is not None:
+        collectives = tuple(facts.complete(collective) for collective in collectives)
     windows = [step.window for step in timeline.steps]
     spans = [collective.span for collective in collectives]
     shares = share_time(spans, timeline.kinds[Kind.COMPUTE], windows)

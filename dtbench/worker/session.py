@@ -209,8 +209,15 @@ class Session:
             loop=StepLoop(self._recorder, self._journal, self._make_clock(), prepare, train),
             judge=see,
             say=self._say,
-            capture=lambda: capture(self._plan.device, self._recorder, self._trace, self._scenario.measure.profiler),
+            capture=lambda: self._capture(parallel),
         )
+
+    @contextmanager
+    def _capture(self, parallel: Parallelized) -> Iterator[None]:
+        settings = self._scenario.measure.profiler
+        with parallel.watch_owners(self._recorder):
+            with capture(self._plan.device, self._recorder, self._trace, settings):
+                yield
 
     def _make_clock(self) -> StepClock:
         if self._plan.device is DeviceKind.CPU:
@@ -252,6 +259,8 @@ class Session:
             process_groups=groups,
             bucket_bytes_per_step=(*self._buckets, bucket_bytes(measured.issues[-1]) or parallel.bucket_bytes()),
             fsdp_units=parallel.units,
+            carried=parallel.read_carried(),
+            owned=tuple(self._recorder.owned),
         )
 
     def _check(self, losses: list[Tensor], probe: GradientProbe) -> CorrectnessResult | None:

@@ -8,8 +8,8 @@ parameters and their specs from before.
 
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
@@ -37,18 +37,20 @@ from dtbench.scenario.schema import (
     PowerSgd,
     Scenario,
 )
-from dtbench.store.records import OverlapPossible, Receipt, Traffic
+from dtbench.store.records import Carried, OverlapPossible, Receipt, Traffic
 from dtbench.traffic.ddp import DDP_DEFAULT_CAP_BYTES
 from dtbench.traffic.parameters import is_under
 from dtbench.units import MIB
 from dtbench.vocabulary import Axis, DeviceKind, Purpose
 from dtbench.worker.dtypes import dtype_name, to_dtype
 from dtbench.worker.models.built import BuiltModel
+from dtbench.worker.network.named_gloo import find_recorder
 from dtbench.worker.optimizer import optimizer_class
 from dtbench.worker.parallelize.knobs import require_arguments
 from dtbench.worker.parallelize.parallelized import Sync, clip_gradients, plain_fqn
 from dtbench.worker.parallelize.tensor import TensorEvidence, cut_model, read_inline_overlap, read_tensor_receipts
 from dtbench.worker.receipts import compare, without_effect
+from dtbench.worker.recorder import DELAYED, bucket_owner
 
 _PASSED_ON = (
     "bucket_cap_mb",
@@ -95,9 +97,11 @@ class WaitedDdp(DistributedDataParallel):
 
     def _delayed_all_reduce_hook(self, grad: Tensor) -> Tensor:
         original = dist.all_reduce
+        recorder = find_recorder(self.process_group)
 
         def keep_work(*args: Any, **kwargs: Any) -> Any:
-            self._delayed_work = original(*args, **kwargs)
+            with nullcontext() if recorder is None else recorder.reducing(DELAYED):
+                self._delayed_work = original(*args, **kwargs)
             return self._delayed_work
 
         with mock.patch.object(dist, "all_reduce", keep_work):
@@ -110,6 +114,19 @@ class WaitedDdp(DistributedDataParallel):
             self._delayed_work = None
 
 
+@dataclass
+class BucketAssignment:
+    """What DDP's constructor gave its reducer.
+
+    Attributes:
+        parameters: all that it reduces.
+        buckets: indices into ``parameters`` of each bucket before it is rebuilt, in order of issue.
+    """
+
+    parameters: list[nn.Parameter] = field(default_factory=list)
+    buckets: list[list[int]] = field(default_factory=list)
+
+
 @dataclass(frozen=True)
 class WrappedDdp:
     """A DDP model and what was seen while it was built."""
@@ -119,6 +136,7 @@ class WrappedDdp:
     tensor: TensorEvidence
     initial_syncs: int
     delayed: tuple[str, ...]
+    assigned: BucketAssignment
 
     @property
     def local_parameters(self) -> tuple[nn.Parameter, ...]:
@@ -195,12 +213,12 @@ def wrap_ddp(built: BuiltModel, mesh: DeviceMesh, scenario: Scenario, plan: Plan
         knobs["param_to_hook_all_reduce"] = parameters[0].parameter
     if plan.device is DeviceKind.CUDA:
         knobs["device_ids"] = [parameters[0].parameter.device.index]
-    with _count_initial_syncs() as syncs, warnings.catch_warnings():
+    with _count_initial_syncs() as syncs, _keep_assignment() as assigned, warnings.catch_warnings():
         # 2.13 prefers forward_sync_buffers, which 2.11 does not have; who sets the knob means the one with this name
         warnings.filterwarnings("ignore", message=".*broadcast_buffers.*", category=FutureWarning)
         wrapped = WaitedDdp(module, process_group=mesh.get_group(Axis.REPLICATE.value), **knobs)
     _register_hook(wrapped, parallel, scenario.optimizer)
-    return WrappedDdp(wrapped, parameters, evidence, len(syncs), tuple(item.fqn for _, item in delayed))
+    return WrappedDdp(wrapped, parameters, evidence, len(syncs), tuple(item.fqn for _, item in delayed), assigned)
 
 
 def _check_delayed(parameters: tuple[LocalParameter, ...], delayed: list[LocalParameter]) -> None:
@@ -277,6 +295,46 @@ def _count_initial_syncs() -> Iterator[list[None]]:
 
     with mock.patch.object(torch_ddp, "_sync_module_states", counted):
         yield calls
+
+
+@contextmanager
+def _keep_assignment() -> Iterator[BucketAssignment]:
+    """Keep what DDP's constructor gives its reducer."""
+    original = dist.Reducer
+    kept = BucketAssignment()
+
+    def make(parameters: list[nn.Parameter], buckets: list[list[int]], *args: Any) -> Any:
+        kept.parameters, kept.buckets = list(parameters), [list(bucket) for bucket in buckets]
+        return original(parameters, buckets, *args)
+
+    with mock.patch.object(dist, "Reducer", make):
+        yield kept
+
+
+def read_ddp_carried(wrapped: WrappedDdp) -> tuple[Carried, ...]:
+    """Give the parameters of each bucket in order of issue: as rebuilt, else as first assigned; then the delayed ones.
+
+    torch rebuilds after the first step (the second with ``static_graph``, never with ``find_unused_parameters``).
+    """
+    text = wrapped.model._get_ddp_logging_data().get("rebuilt_per_bucket_param_indices") or ""
+    rebuilt = [[int(index) for index in bucket.split()] for bucket in text.split(",") if bucket.strip()]
+    assigned = wrapped.assigned
+    fqns = {id(item.parameter): item.fqn for item in wrapped.parameters}
+    groups = [
+        (bucket_owner(place), [assigned.parameters[index] for index in bucket])
+        for place, bucket in enumerate(rebuilt or assigned.buckets)
+    ]
+    if wrapped.delayed:
+        delayed = set(wrapped.delayed)
+        groups.append((DELAYED, [item.parameter for item in wrapped.parameters if item.fqn in delayed]))
+    return tuple(
+        Carried(
+            owner=owner,
+            parameters=tuple(fqns[id(parameter)] for parameter in parameters),
+            size_bytes=sum(parameter.nbytes for parameter in parameters),
+        )
+        for owner, parameters in groups
+    )
 
 
 class BucketLog:
@@ -378,10 +436,10 @@ def _hook_receipts(model: DistributedDataParallel, parallel: Ddp) -> Iterator[Re
     if not isinstance(parallel.comm_hook, PowerSgd):
         return
     states = [state for _, state in hooks if isinstance(state, powerSGD_hook.PowerSGDState)]
-    for field in (name for name in PowerSgd.model_fields if name != "kind"):
-        attribute = "start_powerSGD_iter" if field == "start_powersgd_iter" else field
+    for knob in (name for name in PowerSgd.model_fields if name != "kind"):
+        attribute = "start_powerSGD_iter" if knob == "start_powersgd_iter" else knob
         got = getattr(states[0], attribute) if states else None
-        yield compare(f"parallel.comm_hook.{field}", getattr(parallel.comm_hook, field), got)
+        yield compare(f"parallel.comm_hook.{knob}", getattr(parallel.comm_hook, knob), got)
 
 
 def _mixed_precision_receipts(model: DistributedDataParallel, asked: DdpMixedPrecision) -> Iterator[Receipt]:

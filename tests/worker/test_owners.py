@@ -1,0 +1,98 @@
+"""Owners on real ranks: what the analyser reads from a trace against what the worker recorded where FSDP asked."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dtbench.analyze.collectives import Collective
+from dtbench.analyze.facts import RankFacts
+from dtbench.analyze.read_trace import read_trace
+from dtbench.analyze.trace_analysis import analyze_trace
+from dtbench.store.records import RankRecord
+from dtbench.vocabulary import Purpose
+
+pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
+pytestmark = pytest.mark.ranks
+
+# Units and buckets of different sizes, divisible by every axis: bytes tell whose a collective is, apart from any name.
+UNEVEN = {
+    "kind": "custom",
+    "factory": "example_model:build_uneven",
+    "arguments": {"width": 16, "hidden": [24, 40, 16, 56]},
+}
+UNITS = {"root", *(f"blocks.{index}" for index in range(4))}
+PARAMETER_PURPOSES = (Purpose.UNSHARD, Purpose.GRAD_REDUCE)
+
+FSDP: dict[str, dict[str, Any]] = {
+    "fsdp1": {"kind": "fsdp1", "shards": 2},
+    "fsdp1, hybrid": {"kind": "fsdp1", "shards": 2, "replicas": 2, "sharding_strategy": "HYBRID_SHARD"},
+    "fsdp2 and tensor": {"kind": "fsdp2", "shards": 2, "tensor": 2},
+    "fsdp2, gathered ahead": {
+        "kind": "fsdp2",
+        "shards": 2,
+        "unshard_async_op": True,
+        "forward_prefetch": 1,
+        "backward_prefetch": 2,
+    },
+    "hsdp and tensor": {"kind": "fsdp2", "shards": 2, "replicas": 2, "tensor": 2},
+}
+
+DDP: dict[str, dict[str, Any]] = {
+    "buckets": {},
+    "static graph": {"static_graph": True},
+    "unused parameters": {"find_unused_parameters": True},
+    "hook": {"comm_hook": {"kind": "allreduce"}},
+    "delayed": {"delay_all_reduce": ["blocks.1"]},
+    "tensor": {"tensor": 2},
+}
+
+
+def read_rank(launched: Any, rank: int) -> tuple[RankRecord, tuple[Collective, ...]]:
+    record = launched.rank(rank)
+    trace = read_trace(launched.folder.find_traces()[rank])
+    one = analyze_trace(trace, rank=rank, facts=RankFacts.of(record))
+    assert one.unmatched == 0
+    return record, tuple(found for found in one.collectives if found.purpose in PARAMETER_PURPOSES)
+
+
+@pytest.mark.parametrize("name", FSDP)
+def test_the_owner_of_every_fsdp_collective_is_the_unit_that_asked_for_it(
+    launch: Callable[..., Any], scenario: Callable[..., Any], name: str
+) -> None:
+    launched = launch(
+        scenario(model=UNEVEN, parallel=FSDP[name], measure={"profiled_steps": 2}, correctness={"enabled": False})
+    )
+    for rank in range(len(launched.folder.find_traces())):
+        record, collectives = read_rank(launched, rank)
+        told = {(owned.group, owned.seq): owned.owner for owned in record.owned}
+        assert {(found.group, found.seq): found.owner for found in collectives} == told
+        assert set(told.values()) == UNITS
+        carried = {one.owner: one for one in record.carried}
+        assert len({one.size_bytes for one in record.carried}) == len(carried), "bytes tell units apart"
+        shards = FSDP[name]["shards"]
+        for found in collectives:
+            assert found.parameters == carried[found.owner].parameters
+            parts = shards if str(found.axis) == "replicate" else 1  # HSDP reduces what reduce-scatter left
+            assert found.size_bytes == carried[found.owner].size_bytes // parts
+
+
+@pytest.mark.parametrize("name", DDP)
+def test_every_ddp_bucket_has_the_parameters_that_it_carries(
+    launch: Callable[..., Any], scenario: Callable[..., Any], name: str
+) -> None:
+    parallel = {"kind": "ddp", "replicas": 2, "bucket_cap_mb": 0.004, **DDP[name]}
+    launched = launch(
+        scenario(model=UNEVEN, parallel=parallel, measure={"profiled_steps": 2}, correctness={"enabled": False})
+    )
+    for rank in range(len(launched.folder.find_traces())):
+        record, collectives = read_rank(launched, rank)
+        carried = {one.owner: one for one in record.carried}
+        buckets = [found for found in collectives if found.owner != "unused-parameter map"]
+        assert {found.owner for found in buckets} == set(carried)
+        assert len({one.size_bytes for one in record.carried}) == len(carried) > 2, "bytes tell buckets apart"
+        for found in buckets:
+            assert found.parameters == carried[found.owner].parameters
+            assert found.size_bytes == carried[found.owner].size_bytes
+        names = [parameter for one in record.carried for parameter in one.parameters]
+        assert len(names) == len(set(names)) == 4 * 4 + 2
