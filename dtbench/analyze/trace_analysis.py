@@ -9,17 +9,19 @@ import pandas as pd
 from dtbench.analyze.classify import DEVICE_CATEGORIES, Role, cpu_role, device_kinds, find_unknown_names
 from dtbench.analyze.collectives import Collective, assign_steps, find_device_collectives, find_regions, name_buckets
 from dtbench.analyze.coverage import Window
+from dtbench.analyze.cpu_waits import find_cpu_waits, sum_waits, tell_waits
 from dtbench.analyze.facts import RankFacts
 from dtbench.analyze.gloo import find_gloo_collectives, model_lanes
 from dtbench.analyze.intervals import Intervals, Ints, unite, unite_all
 from dtbench.analyze.nesting import find_nesting, innermost_time
 from dtbench.analyze.overlap import Overlap, measure_overlap
+from dtbench.analyze.ready import tell_unshards_ready
 from dtbench.analyze.shares import Shares, share_time
 from dtbench.analyze.steps import Step, cpu_steps, device_steps, find_host_ranges
 from dtbench.analyze.tables import COLLECTIVES, OVERLAP, PURPOSES
 from dtbench.analyze.timeline import RankTimeline
 from dtbench.analyze.trace import Trace
-from dtbench.analyze.waits import Waits, find_cpu_waits, find_device_waits, wait_time_ns
+from dtbench.analyze.waits import Waits, find_device_waits, wait_time_ns
 from dtbench.errors import TraceError
 from dtbench.vocabulary import Axis, Kind, Purpose
 
@@ -196,7 +198,9 @@ def _cpu_timeline(trace: Trace) -> _Timeline:
     roles = [cpu_role(name, category) for name, category in _first_categories(trace)]
     computing = frozenset(i for i, role in enumerate(roles) if role is Role.COMPUTE)
     compute = innermost_time(trace, nesting, model_lanes(trace), computing)
-    collectives = find_gloo_collectives(trace, nesting)
+    issued = find_gloo_collectives(trace, nesting)
+    waits = find_cpu_waits(trace, issued)
+    collectives = tell_unshards_ready(tell_waits(issued, waits), find_regions(trace))
     kinds = {
         Kind.COMPUTE: compute,
         Kind.COMM: unite_all(*(collective.span for collective in collectives)),
@@ -215,7 +219,7 @@ def _cpu_timeline(trace: Trace) -> _Timeline:
         whole=_extent(trace, kinds),
         steps=tuple(cpu_steps(ranges, max(issued_last, default=0))),
         collectives=collectives,
-        waits=find_cpu_waits(trace, collectives, compute),
+        waits=sum_waits(waits, compute),
         unknown_names=(),
         compute_starts_ns=compute.starts_ns,
         compute_launches_ns=compute.starts_ns,

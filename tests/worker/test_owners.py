@@ -21,6 +21,7 @@ UNEVEN = {
     "factory": "example_model:build_uneven",
     "arguments": {"width": 16, "hidden": [24, 40, 16, 56]},
 }
+UNUSED = "unused-parameter map"
 UNITS = {"root", *(f"blocks.{index}" for index in range(4))}
 PARAMETER_PURPOSES = (Purpose.UNSHARD, Purpose.GRAD_REDUCE)
 
@@ -51,9 +52,15 @@ DDP: dict[str, dict[str, Any]] = {
 def read_rank(launched: Any, rank: int) -> tuple[RankRecord, tuple[Collective, ...]]:
     record = launched.rank(rank)
     trace = read_trace(launched.folder.find_traces()[rank])
-    one = analyze_trace(trace, rank=rank, facts=RankFacts.of(record))
-    assert one.unmatched == 0
-    return record, tuple(found for found in one.collectives if found.purpose in PARAMETER_PURPOSES)
+    analysis = analyze_trace(trace, rank=rank, facts=RankFacts.of(record))
+    assert analysis.unmatched == 0
+    found = tuple(one for one in analysis.collectives if one.purpose in PARAMETER_PURPOSES)
+    for one in found:
+        assert rank in one.group_ranks
+        assert one.group_size == len(one.group_ranks) == 2
+        assert one.dtype == "float" or one.owner == UNUSED
+        assert None not in (one.region, one.is_async, one.seq, one.axis, one.first_wait_ns, one.first_wait_end_ns)
+    return record, found
 
 
 @pytest.mark.parametrize("name", FSDP)
@@ -88,7 +95,7 @@ def test_every_ddp_bucket_has_the_parameters_that_it_carries(
     for rank in range(len(launched.folder.find_traces())):
         record, collectives = read_rank(launched, rank)
         carried = {one.owner: one for one in record.carried}
-        buckets = [found for found in collectives if found.owner != "unused-parameter map"]
+        buckets = [found for found in collectives if found.owner != UNUSED]
         assert {found.owner for found in buckets} == set(carried)
         assert len({one.size_bytes for one in record.carried}) == len(carried) > 2, "bytes tell buckets apart"
         for found in buckets:
