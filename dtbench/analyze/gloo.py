@@ -17,17 +17,18 @@ from dtbench.analyze.classify import Role, cpu_role, find_operation
 from dtbench.analyze.collectives import Collective, Regions, find_regions
 from dtbench.analyze.gloo_match import Form, Issue, Span, infer_groups, match_spans
 from dtbench.analyze.intervals import Intervals, unite
+from dtbench.analyze.modules import ModuleCalls, find_module_calls
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.payload import item_bytes, span_bytes, tensor_elements
 from dtbench.analyze.purposes import find_purpose, find_unit
 from dtbench.analyze.ready import find_gradients_ready
 from dtbench.analyze.trace import Details, Trace
-from dtbench.ranges import CollectiveLabel, parse_collective_range
+from dtbench.ranges import parse_collective_range
 from dtbench.vocabulary import Operation, Purpose
 
 # Their whole payload is a multiple of one rank's part: output or input, by argument of c10d's operator.
 _SPREADS: Final = (Operation.ALL_GATHER, Operation.REDUCE_SCATTER)
-_PARAMETER_PURPOSES: Final = (Purpose.UNSHARD, Purpose.GRAD_REDUCE)
+_OWNED: Final = (Purpose.UNSHARD, Purpose.GRAD_REDUCE, Purpose.TENSOR)
 
 
 def find_gloo_collectives(trace: Trace, nesting: Nesting) -> tuple[Collective, ...]:
@@ -36,9 +37,14 @@ def find_gloo_collectives(trace: Trace, nesting: Nesting) -> tuple[Collective, .
     spans = _find_spans(trace)
     matches = match_spans(issues, spans)
     taken = {span.event for span in matches.values()}
-    has_labels = any(issue.label is not None for issue in issues)
-    groups = {} if has_labels else infer_groups(spans)
-    around = _Surroundings(trace, nesting, groups, find_regions(trace), _find_recorded_comms(trace, nesting))
+    around = _Surroundings(
+        trace=trace,
+        nesting=nesting,
+        groups=infer_groups(spans) if all(issue.label is None for issue in issues) else {},
+        regions=find_regions(trace),
+        said=_find_recorded_comms(trace, nesting),
+        modules=find_module_calls(trace, nesting),
+    )
     ready = find_gradients_ready(trace, nesting, [issue.event for issue in issues])
     found = [_describe(around, issue, matches.get(issue.event)) for issue in issues]
     found = [
@@ -149,6 +155,7 @@ class _Surroundings:
     groups: Mapping[int, str]
     regions: Regions
     said: Mapping[int, str]
+    modules: ModuleCalls
 
     def above(self, event: int) -> tuple[str, ...]:
         """Give the names around an issue, innermost first; what ``dist.record_comm`` calls it comes before all."""
@@ -179,7 +186,7 @@ def _describe(around: _Surroundings, issue: Issue, span: Span | None) -> Collect
         seq=label.seq if label else None,
         operation=issue.operation,
         purpose=purpose,
-        owner=_find_owner(label, purpose, above),
+        owner=_find_owner(around, issue, purpose, above),
         size_bytes=label.size_bytes if label else _foreign_bytes(issue, span),
         issue_ns=issue.start_ns,
         issue_end_ns=int(around.trace.end_ns[issue.event]),
@@ -193,10 +200,15 @@ def _describe(around: _Surroundings, issue: Issue, span: Span | None) -> Collect
     )
 
 
-def _find_owner(label: CollectiveLabel | None, purpose: Purpose, above: Sequence[str]) -> str:
-    """Give the FSDP unit whose range lies around it, else what the worker said; empty: nobody is known to own it."""
-    unit = find_unit(above) if purpose in _PARAMETER_PURPOSES else ""
-    return unit or (label.owner if label else "")
+def _find_owner(around: _Surroundings, issue: Issue, purpose: Purpose, above: Sequence[str]) -> str:
+    """Give the FSDP unit whose range lies around it, the module that DTensor redistributes for, or what the label says.
+
+    Empty: nobody is known to own it.
+    """
+    unit = find_unit(above) if purpose in _OWNED else ""  # DTensor's too: FSDP2 completes partial gradients
+    if unit or purpose is not Purpose.TENSOR:
+        return unit or (issue.label.owner if issue.label else "")
+    return around.modules.find(issue.event)
 
 
 def _foreign_bytes(issue: Issue, span: Span | None) -> int | None:

@@ -8,7 +8,7 @@ times].
 import gzip
 import math
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -39,6 +39,8 @@ class _Args(msgspec.Struct, gc=False):
     seq: int | None = msgspec.field(default=None, name="Seq")
     shapes: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"[]"), name="Input Dims")
     dtypes: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"[]"), name="Input type")
+    sequence: int | None = msgspec.field(default=None, name="Sequence number")
+    forward_thread: int | None = msgspec.field(default=None, name="Fwd thread id")
 
 
 class _Row(msgspec.Struct, gc=False, kw_only=True):
@@ -221,17 +223,19 @@ def _build_trace(path: Path, rows: _Rows) -> Trace:
         lane=np.array(lane, dtype=np.int32),
         start_ns=rows.start_ns,
         end_ns=rows.start_ns + rows.duration_ns,
-        correlation=_correlation(rows.rows),
+        correlation=_gather(rows.rows, lambda args: args.correlation or None),
+        sequence=_gather(rows.rows, lambda args: args.sequence),
+        forward_thread=_gather(rows.rows, lambda args: args.forward_thread or None),
         details={event: _details(row.args) for event, row in enumerate(rows.rows) if row.args and _communicates(row)},
         group_descriptions={group.pg_name: group.pg_desc for group in distributed.pg_config},
         unread=Unread({"not an event": rows.unread} if rows.unread else {}),
     )
 
 
-def _correlation(rows: Sequence[_Row]) -> Sparse:
-    dense = np.array([row.args.correlation or 0 if row.args else 0 for row in rows], dtype=np.int64)
-    events = np.flatnonzero(dense)
-    return Sparse(events, dense[events])
+def _gather(rows: Sequence[_Row], value: Callable[[_Args], int | None]) -> Sparse:
+    found = [(event, one) for event, row in enumerate(rows) if row.args and (one := value(row.args)) is not None]
+    columns = np.array(found, dtype=np.int64).reshape(-1, 2)
+    return Sparse(columns[:, 0], columns[:, 1])
 
 
 def _communicates(row: _Row) -> bool:

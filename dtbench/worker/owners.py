@@ -1,8 +1,9 @@
-"""Whose FSDP's collectives are: told to the recorder, and for FSDP1 put into the trace, while steps are PROFILED.
+"""Whose collectives are: told to the recorder and put into the trace, while steps are PROFILED.
 
 Two accounts that do not know of each other. The trace's: FSDP2's own ranges name the unit; FSDP1's do not, so the
 functions that issue its collectives get one that does. The recorder's, which the first is held against: the functions
-above these say which unit asks. Nothing of it is in place in any other step.
+above these say which unit asks. DTensor's collectives belong to the module in whose call they, or the operator whose
+gradient needs them, were issued: calls get ranges over a tensor axis. Nothing of it is in place in any other step.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -13,9 +14,11 @@ from unittest import mock
 import torch.distributed.fsdp._flat_param as torch_flat
 import torch.distributed.fsdp._fully_shard._fsdp_param_group as torch_group
 import torch.distributed.fsdp._runtime_utils as torch_runtime
+from torch import nn
 from torch.profiler import record_function
 
-from dtbench.ranges import unit_range
+from dtbench.ranges import module_range, unit_range
+from dtbench.worker.parallelize.parallelized import plain_fqn
 from dtbench.worker.recorder import Recorder
 
 _Wrap = Callable[[Callable[..., Any], int], Callable[..., Any]]
@@ -86,3 +89,18 @@ def _naming(units: Mapping[int, str]) -> _Wrap:
         return named
 
     return wrap
+
+
+@contextmanager
+def name_modules(module: nn.Module) -> Iterator[None]:
+    """Put a named range around the call of every module inside, hooks included: DTensor redistributes in hooks."""
+    original = nn.Module.__call__
+    fqns = {id(part): plain_fqn(f"{name}.").removesuffix(".") for name, part in module.named_modules()}
+
+    def named(part: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        fqn = fqns.get(id(part))
+        with nullcontext() if fqn is None else record_function(module_range(fqn)):
+            return original(part, *args, **kwargs)
+
+    with mock.patch.object(nn.Module, "__call__", named):
+        yield

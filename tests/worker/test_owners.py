@@ -10,7 +10,7 @@ from dtbench.analyze.facts import RankFacts
 from dtbench.analyze.read_trace import read_trace
 from dtbench.analyze.trace_analysis import analyze_trace
 from dtbench.store.records import RankRecord
-from dtbench.vocabulary import Purpose
+from dtbench.vocabulary import Purpose, Region
 
 pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 pytestmark = pytest.mark.ranks
@@ -49,11 +49,20 @@ DDP: dict[str, dict[str, Any]] = {
 }
 
 
+def owner_of_tensor(one: Collective) -> str:
+    """Tell whether the tensor plan says so: what a block's second layer puts out, and the gradient of what its first
+    takes in, are summed."""
+    last = "2" if one.region is Region.FORWARD else "0"
+    is_so = one.owner in {f"blocks.{index}.{last}" for index in range(4)}
+    return "as cut" if is_so else f"{one.owner} in {one.region}"
+
+
 def read_rank(launched: Any, rank: int) -> tuple[RankRecord, tuple[Collective, ...]]:
     record = launched.rank(rank)
     trace = read_trace(launched.folder.find_traces()[rank])
     analysis = analyze_trace(trace, rank=rank, facts=RankFacts.of(record))
     assert analysis.unmatched == 0
+    assert {owner_of_tensor(one) for one in analysis.collectives if one.purpose is Purpose.TENSOR} <= {"as cut"}
     found = tuple(one for one in analysis.collectives if one.purpose in PARAMETER_PURPOSES)
     for one in found:
         assert rank in one.group_ranks
