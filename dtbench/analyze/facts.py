@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from dtbench.analyze.collectives import Collective
 from dtbench.store.records import RankRecord
+from dtbench.vocabulary import Purpose
 
 
 @dataclass(frozen=True)
@@ -30,9 +31,11 @@ class RankFacts:
     def complete(self, collective: Collective) -> Collective:
         """Fill in what the trace left open about a collective."""
         ranks = collective.group_ranks or self.group_ranks.get(collective.group, ())
+        carries = collective.purpose in (Purpose.UNSHARD, Purpose.GRAD_REDUCE)
+        parameters = self.parameters.get(collective.owner, ()) if carries else ()
         return replace(
             collective,
             group_ranks=ranks,
             group_size=len(ranks) if collective.group_size is None and ranks else collective.group_size,
-            parameters=collective.parameters or self.parameters.get(collective.owner, ()),
+            parameters=collective.parameters or parameters,
         )

@@ -9,6 +9,7 @@ kernels carry all of that in the trace, and a Python frame before each would cos
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 from dtbench.ranges import ROOT, CollectiveLabel
@@ -44,7 +45,6 @@ class Recorder:
         axes: mesh axis of each process group, by torch's name of the group.
         is_recording: keep what is issued until the next step begins; switched off, nothing piles up outside steps.
         is_naming: put a named range around every collective and wait (PROFILED steps only: a range costs microseconds).
-        bucket: owner of what is issued now, where DDP's order of issue does not tell it; None: the order tells.
         unit: FQN of the FSDP unit that asks for what is issued now (PROFILED steps only); None: none does.
         owned: whose each collective was that an FSDP unit asked for.
         on_region, on_issue: told about every region that the step enters and every collective (the journal's
@@ -55,7 +55,6 @@ class Recorder:
     region: Region | None = None
     is_recording: bool = True
     is_naming: bool = False
-    bucket: str | None = None
     unit: str | None = None
     owned: list[Owned] = field(default_factory=list)
     on_region: Callable[[Region | None], None] = lambda _region: None
@@ -63,6 +62,9 @@ class Recorder:
     _step: list[Issue] = field(default_factory=list)
     _sequence: Counter[str] = field(default_factory=Counter)
     _buckets: int = 0
+    _reducing: ContextVar[str | None] = field(
+        default_factory=lambda: ContextVar("reducing", default=None)
+    )  # per thread
 
     def begin_step(self) -> None:
         """Forget the previous step."""
@@ -103,19 +105,19 @@ class Recorder:
         """Name what DDP reduces: it launches its buckets in their order, whenever each is ready."""
         if is_integer:
             return "unused-parameter map"
-        if self.bucket is not None:
-            return self.bucket
+        if (owner := self._reducing.get()) is not None:
+            return owner
         self._buckets += 1
         return bucket_owner(self._buckets - 1)
 
     @contextmanager
     def reducing(self, owner: str) -> Iterator[None]:
         """Say whose gradients are reduced inside, where DDP's order of issue does not tell it."""
-        before, self.bucket = self.bucket, owner
+        before = self._reducing.set(owner)
         try:
             yield
         finally:
-            self.bucket = before
+            self._reducing.reset(before)
 
     def step_issues(self) -> tuple[Issue, ...]:
         """Give the current step's collectives in order of issue: the signature of what was communicated."""

@@ -33,3 +33,19 @@ def test_without_a_record_they_are_unknown(draw: Callable[..., Path]) -> None:
     one = read(draw(DRAWING), None)
     assert (one.group_ranks, one.group_size, one.parameters) == ((), None, ())
     assert one.owner == "bucket 0"
+
+
+def test_what_dtensor_redistributes_for_a_unit_does_not_carry_its_parameters(draw: Callable[..., Path]) -> None:
+    label = BUCKET.replace("axis=replicate", "axis=tensor").replace("bucket 0", "")
+    one = read(
+        draw(f"""
+        step ProfilerStep#1                     @1 |==========|
+        range dtbench::region backward          @1 |==========|
+        op aten::mm                             @1 |=         |
+        range FSDP::post_backward_reshard (a)   @1 | ====     |
+        range {label}                           @1 |  ==      |
+        range gloo:all_reduce                   @2 |   ===    |
+        """),
+        RankFacts(parameters={"a": ("a.weight",)}),
+    )
+    assert (str(one.purpose), one.owner, one.parameters) == ("tensor", "a", ())

@@ -1,5 +1,6 @@
 """Owners on real ranks: what the analyser reads from a trace against what the worker recorded where FSDP asked."""
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -16,10 +17,11 @@ pytest.importorskip("torch", reason="torch is what is tested here; install the e
 pytestmark = pytest.mark.ranks
 
 # Units and buckets of different sizes, divisible by every axis: bytes tell whose a collective is, apart from any name.
+HIDDEN = (24, 40, 16, 56)
 UNEVEN = {
     "kind": "custom",
     "factory": "example_model:build_uneven",
-    "arguments": {"width": 16, "hidden": [24, 40, 16, 56]},
+    "arguments": {"width": 16, "hidden": list(HIDDEN)},
 }
 UNUSED = "unused-parameter map"
 UNITS = {"root", *(f"blocks.{index}" for index in range(4))}
@@ -112,3 +114,46 @@ def test_every_ddp_bucket_has_the_parameters_that_it_carries(
             assert found.size_bytes == carried[found.owner].size_bytes
         names = [parameter for one in record.carried for parameter in one.parameters]
         assert len(names) == len(set(names)) == 4 * 4 + 2
+
+
+def test_reducing_every_micro_batch_names_the_same_buckets_each_time(
+    launch: Callable[..., Any], scenario: Callable[..., Any]
+) -> None:
+    launched = launch(
+        scenario(
+            model=UNEVEN,
+            parallel={"kind": "ddp", "replicas": 2, "bucket_cap_mb": 0.004},
+            accumulation={"micro_batches": 2, "sync": "every"},
+            correctness={"enabled": False},
+        )
+    )
+    record, collectives = read_rank(launched, 0)
+    steps = 2  # the one that pays for the profiler's start, and one PROFILED
+    wanted = {(one.owner, one.size_bytes): 2 * steps for one in record.carried}
+    assert Counter((found.owner, found.size_bytes) for found in collectives) == wanted
+
+
+def test_all_that_powersgd_reduces_for_a_bucket_is_that_buckets(
+    launch: Callable[..., Any], scenario: Callable[..., Any]
+) -> None:
+    # one bucket: with several, callbacks that wait hold both of gloo's threads and nothing moves any more
+    hook = {"kind": "powersgd", "matrix_approximation_rank": 1}
+    parallel = {"kind": "ddp", "replicas": 2, "comm_hook": hook}
+    launched = launch(
+        scenario(model=UNEVEN, parallel=parallel, correctness={"enabled": False}, measure={"profiled_steps": 1})
+    )
+    record, collectives = read_rank(launched, 0)
+    reduced: Counter[str] = Counter()
+    for found in collectives:
+        reduced[found.owner] += found.size_bytes or 0
+    # a matrix n x m becomes one column of n and one row of m; vectors stay as they are
+    assert reduced == {
+        one.owner: 2 * 4 * sum(sum(shape_of(parameter)) for parameter in one.parameters) for one in record.carried
+    }
+
+
+def shape_of(fqn: str) -> tuple[int, ...]:
+    *_, layer, kind = fqn.split(".")
+    hidden = HIDDEN[int(fqn.split(".")[1])] if fqn.startswith("blocks") else 16
+    rows, columns = (hidden, 16) if layer == "0" else (16, hidden)
+    return (rows, columns) if kind == "weight" else (rows,)

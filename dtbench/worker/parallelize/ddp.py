@@ -9,7 +9,7 @@ parameters and their specs from before.
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
@@ -46,11 +46,12 @@ from dtbench.worker.dtypes import dtype_name, to_dtype
 from dtbench.worker.models.built import BuiltModel
 from dtbench.worker.network.named_gloo import find_recorder
 from dtbench.worker.optimizer import optimizer_class
+from dtbench.worker.parallelize.buckets import BucketAssignment, carry, keep_assignment, name_powersgd, read_buckets
 from dtbench.worker.parallelize.knobs import require_arguments
 from dtbench.worker.parallelize.parallelized import Sync, clip_gradients, plain_fqn
 from dtbench.worker.parallelize.tensor import TensorEvidence, cut_model, read_inline_overlap, read_tensor_receipts
 from dtbench.worker.receipts import compare, without_effect
-from dtbench.worker.recorder import DELAYED, bucket_owner
+from dtbench.worker.recorder import DELAYED
 
 _PASSED_ON = (
     "bucket_cap_mb",
@@ -114,19 +115,6 @@ class WaitedDdp(DistributedDataParallel):
             self._delayed_work = None
 
 
-@dataclass
-class BucketAssignment:
-    """What DDP's constructor gave its reducer.
-
-    Attributes:
-        parameters: all that it reduces.
-        buckets: indices into ``parameters`` of each bucket before it is rebuilt, in order of issue.
-    """
-
-    parameters: list[nn.Parameter] = field(default_factory=list)
-    buckets: list[list[int]] = field(default_factory=list)
-
-
 @dataclass(frozen=True)
 class WrappedDdp:
     """A DDP model and what was seen while it was built."""
@@ -175,6 +163,13 @@ class WrappedDdp:
                     return cell.cell_contents.functional_optimizer
         return None
 
+    def read_carried(self) -> tuple[Carried, ...]:
+        """Give the parameters of each bucket in order of issue, then of the delayed all-reduce."""
+        fqns = {id(item.parameter): item.fqn for item in self.parameters}
+        delayed = [item.parameter for item in self.parameters if item.fqn in self.delayed]
+        buckets = read_buckets(self.model, self.assigned, fqns)
+        return (*buckets, carry(DELAYED, delayed, fqns)) if delayed else buckets
+
     def hold_back(self) -> AbstractContextManager[Any]:
         """Give the context in which gradients are kept local."""
         return self.model.no_sync()
@@ -213,7 +208,7 @@ def wrap_ddp(built: BuiltModel, mesh: DeviceMesh, scenario: Scenario, plan: Plan
         knobs["param_to_hook_all_reduce"] = parameters[0].parameter
     if plan.device is DeviceKind.CUDA:
         knobs["device_ids"] = [parameters[0].parameter.device.index]
-    with _count_initial_syncs() as syncs, _keep_assignment() as assigned, warnings.catch_warnings():
+    with _count_initial_syncs() as syncs, keep_assignment() as assigned, warnings.catch_warnings():
         # 2.13 prefers forward_sync_buffers, which 2.11 does not have; who sets the knob means the one with this name
         warnings.filterwarnings("ignore", message=".*broadcast_buffers.*", category=FutureWarning)
         wrapped = WaitedDdp(module, process_group=mesh.get_group(Axis.REPLICATE.value), **knobs)
@@ -280,7 +275,7 @@ def _make_hook(model: DistributedDataParallel, hook: CommHook) -> tuple[object, 
             state = powerSGD_hook.PowerSGDState(
                 model.process_group, start_powerSGD_iter=hook.start_powersgd_iter, **settings
             )
-            return state, powerSGD_hook.powerSGD_hook
+            return state, name_powersgd
 
 
 @contextmanager
@@ -295,59 +290,6 @@ def _count_initial_syncs() -> Iterator[list[None]]:
 
     with mock.patch.object(torch_ddp, "_sync_module_states", counted):
         yield calls
-
-
-@contextmanager
-def _keep_assignment() -> Iterator[BucketAssignment]:
-    """Keep what DDP's constructor gives its reducer."""
-    original = dist.Reducer
-    kept = BucketAssignment()
-
-    def make(parameters: list[nn.Parameter], buckets: list[list[int]], *args: Any) -> Any:
-        kept.parameters, kept.buckets = list(parameters), [list(bucket) for bucket in buckets]
-        return original(parameters, buckets, *args)
-
-    with mock.patch.object(dist, "Reducer", make):
-        yield kept
-
-
-def read_ddp_carried(wrapped: WrappedDdp) -> tuple[Carried, ...]:
-    """Give the parameters of each bucket in order of issue: as rebuilt, else as first assigned; then the delayed ones.
-
-    torch rebuilds after the first step (the second with ``static_graph``, never with ``find_unused_parameters``).
-    """
-    text = wrapped.model._get_ddp_logging_data().get("rebuilt_per_bucket_param_indices") or ""
-    rebuilt = [[int(index) for index in bucket.split()] for bucket in text.split(",") if bucket.strip()]
-    assigned = wrapped.assigned
-    fqns = {id(item.parameter): item.fqn for item in wrapped.parameters}
-    groups = [
-        (bucket_owner(place), [assigned.parameters[index] for index in bucket])
-        for place, bucket in enumerate(rebuilt or assigned.buckets)
-    ]
-    if wrapped.delayed:
-        delayed = set(wrapped.delayed)
-        groups.append((DELAYED, [item.parameter for item in wrapped.parameters if item.fqn in delayed]))
-    return tuple(
-        Carried(
-            owner=owner,
-            parameters=tuple(fqns[id(parameter)] for parameter in parameters),
-            size_bytes=sum(parameter.nbytes for parameter in parameters),
-        )
-        for owner, parameters in groups
-    )
-
-
-class BucketLog:
-    """Reads DDP's bucket sizes from torch's own logger."""
-
-    def __init__(self, model: DistributedDataParallel) -> None:
-        self._model = model
-
-    def read(self) -> tuple[int, ...]:
-        """Give the bytes of each bucket in order of issue: as rebuilt, else as first assigned."""
-        data = self._model._get_ddp_logging_data()
-        text = data.get("rebuilt_bucket_sizes") or data.get("bucket_sizes") or ""
-        return tuple(int(size) for size in text.split(",") if size.strip())
 
 
 def read_ddp_receipts(wrapped: WrappedDdp, parallel: Ddp) -> tuple[Receipt, ...]:
