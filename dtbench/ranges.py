@@ -6,10 +6,13 @@
       dtbench::region backward                                                   what the training loop is doing
         dtbench::collective group=3 seq=41 op=all_reduce bytes=4096 axis=tensor async=1 owner=...
         dtbench::wait group=3 seq=41                                             a consumer stands still for it
+      dtbench::unit (layers.0)                                                   FSDP1 gathers or reduces this unit
+      dtbench::module layers.0.attention                                         a call, over a tensor axis
 
 ``group`` is torch's process-group name, ``seq`` counts the collectives issued on that group by this process, ``bytes``
 follows nccl-tests (all-gather: whole output; reduce-scatter: whole input). ``axis`` is empty when the group is no mesh
-axis, ``owner`` comes last because a name may contain anything; it is empty where only the trace can tell.
+axis, ``owner`` comes last because a name may contain anything; it is empty where only the trace can tell. FSDP2's own
+ranges name the unit, FSDP1's do not: hence ``dtbench::unit``.
 """
 
 import re
@@ -21,7 +24,11 @@ from dtbench.vocabulary import Axis, Operation, Region
 REGION_PREFIX: Final = "dtbench::region "
 COLLECTIVE_PREFIX: Final = "dtbench::collective "
 WAIT_PREFIX: Final = "dtbench::wait "
+UNIT_PREFIX: Final = "dtbench::unit"
+MODULE_PREFIX: Final = "dtbench::module "
 STEP_PREFIX: Final = "ProfilerStep#"
+ROOT: Final = "root"
+"""What the root unit is called, whose FQN is empty."""
 
 _COLLECTIVE = re.compile(
     r"dtbench::collective group=(\S*) seq=(\d+) op=(\w+) bytes=(\d+) axis=(\w*) async=([01]) owner=(.*)", re.DOTALL
@@ -87,3 +94,13 @@ def parse_wait_range(name: str) -> WaitLabel | None:
 def region_range(region: Region) -> str:
     """Write the name of the range around a region of the training loop."""
     return f"{REGION_PREFIX}{region}"
+
+
+def unit_range(fqn: str) -> str:
+    """Write the name of the range in which FSDP1 gathers or reduces a unit; the root's FQN is empty."""
+    return f"{UNIT_PREFIX} ({fqn or ROOT})"
+
+
+def module_range(fqn: str) -> str:
+    """Write the name of the range around a module's call; the root's FQN is empty."""
+    return f"{MODULE_PREFIX}{fqn or ROOT}"

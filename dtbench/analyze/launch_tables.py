@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
+from dtbench.analyze.facts import RankFacts
 from dtbench.analyze.reader import read_trace
 from dtbench.analyze.trace_analysis import (
     TraceAnalysis,
@@ -104,6 +105,7 @@ def derive_tables(
     """Make the tables without writing them; a trace that cannot be read is left out, and a note says so."""
     groups = _recorded_groups(folder) if process_groups is None else process_groups
     analyses: list[TraceAnalysis] = []
+    facts = {record.rank: RankFacts.of(record) for record in read_rank_records(folder)}
     traces = folder.find_traces()
     absent = sorted(_expected_ranks(folder) - set(traces))
     notes = [f"rank {rank} is left out: it has no trace" for rank in absent]
@@ -113,7 +115,7 @@ def derive_tables(
             if trace.unread.is_truncated:  # what is missing may be anything: all kernels, say
                 notes.append(f"rank {rank} is left out: {path}: cut short; did the rank die while writing?")
                 continue
-            analyses.append(analyze_trace(trace, rank=rank, process_groups=groups.get(rank)))
+            analyses.append(analyze_trace(trace, rank=rank, process_groups=groups.get(rank), facts=facts.get(rank)))
         except TraceError as error:
             notes.append(f"rank {rank} is left out: {error}")
     return LaunchTables(

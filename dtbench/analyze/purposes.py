@@ -4,9 +4,10 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from dtbench.ranges import ROOT, UNIT_PREFIX
 from dtbench.vocabulary import Axis, Operation, Purpose, Region, purpose_of
 
-_FSDP_RANGE: Final = re.compile(r"FSDP::\w+(?: \((.*)\))?")
+_UNIT_RANGE: Final = re.compile(rf"(?:FSDP::\w+|{UNIT_PREFIX})(?: \((.*)\))?")
 _ENGINE: Final = "autograd::engine::evaluate_function"
 # The range around the issue, and the names that `dist.record_comm` may give the communication itself.
 _FSDP_REDUCES: Final = ("FSDP::post_backward_reduce", "FSDP::reduce_scatter", "FSDP::all_reduce")
@@ -55,6 +56,6 @@ def is_functional(name: str) -> bool:
 def find_unit(above: Sequence[str]) -> str:
     """Name the FSDP unit whose range encloses an issue most closely; ``root`` where FSDP names none; empty: none."""
     for name in above:
-        if (match := _FSDP_RANGE.fullmatch(name)) is not None:
-            return match[1] or "root"
+        if (match := _UNIT_RANGE.fullmatch(name)) is not None:
+            return match[1] or ROOT
     return ""

@@ -13,7 +13,9 @@ from dtbench.analyze.causes.regions import find_or_infer_regions
 from dtbench.analyze.collectives import Collective, Regions, assign_steps, name_buckets
 from dtbench.analyze.correlate import Uncorrelated, count_uncorrelated, find_links
 from dtbench.analyze.coverage import Window
+from dtbench.analyze.cpu_waits import find_cpu_waits, sum_waits, tell_waits
 from dtbench.analyze.device_collectives import find_device_collectives
+from dtbench.analyze.facts import RankFacts
 from dtbench.analyze.gaps import find_gaps
 from dtbench.analyze.gloo import find_gloo_collectives, model_lanes
 from dtbench.analyze.groups import account_groups, describe_groups
@@ -34,7 +36,7 @@ from dtbench.analyze.steps import Step, cpu_steps, device_steps, find_host_range
 from dtbench.analyze.tables import COLLECTIVES, OVERLAP, PURPOSES
 from dtbench.analyze.timeline import RankTimeline
 from dtbench.analyze.trace import Trace
-from dtbench.analyze.waits import Waits, find_cpu_waits, find_device_waits, wait_time_ns
+from dtbench.analyze.waits import Waits, find_device_waits, wait_time_ns
 from dtbench.errors import TraceError
 from dtbench.vocabulary import Axis, Kind, Purpose
 
@@ -136,6 +138,7 @@ def analyze_trace(
     rank: int | None = None,
     process_groups: Mapping[str, Axis | None] | None = None,
     patterns: Sequence[KernelPattern] = (),
+    facts: RankFacts | None = None,
 ) -> TraceAnalysis:
     """Account for a trace.
 
@@ -144,6 +147,7 @@ def analyze_trace(
         rank: where the trace does not know it.
         process_groups: mesh axis by torch's name of the group, where somebody knows.
         patterns: a user's own kernels, asked before the table of kernels.
+        facts: what the rank's record knows beside; None: there is no record.
 
     Raises:
         TraceError: nothing in the trace computes, copies or communicates.
@@ -154,6 +158,8 @@ def analyze_trace(
     )
     step_of = assign_steps(timeline.collectives, [step.host for step in timeline.steps])
     collectives = name_buckets(timeline.collectives, step_of)
+    if facts is not None:
+        collectives = tuple(facts.complete(collective) for collective in collectives)
     windows = [step.window for step in timeline.steps]
     spans = [collective.span for collective in collectives]
     shares = share_time(spans, timeline.kinds[Kind.COMPUTE], windows)
@@ -247,7 +253,9 @@ def _cpu_timeline(trace: Trace) -> _Timeline:
     computing = frozenset(i for i, role in enumerate(roles) if role is Role.COMPUTE)
     by_thread = compute_of_threads(trace, nesting, model_lanes(trace), computing)
     compute = unite_all(*by_thread.values())
-    collectives = find_gloo_collectives(trace, nesting)
+    issued = find_gloo_collectives(trace, nesting)
+    waits = find_cpu_waits(trace, issued)
+    collectives = tell_waits(issued, waits)
     kinds = {
         Kind.COMPUTE: compute,
         Kind.COMM: unite_all(*(collective.span for collective in collectives)),
@@ -269,7 +277,7 @@ def _cpu_timeline(trace: Trace) -> _Timeline:
         whole=_extent(trace, kinds),
         steps=tuple(steps),
         collectives=collectives,
-        waits=find_cpu_waits(trace, collectives, compute),
+        waits=sum_waits(waits, compute),
         unknown_names=(),
         compute_starts_ns=compute.starts_ns,
         compute_launches_ns=compute.starts_ns,

@@ -108,6 +108,29 @@ class ProcessGroupInfo(Record):
     ranks: tuple[int, ...]
 
 
+class Carried(Record):
+    """Parameters that travel together: those of one DDP bucket or one FSDP unit.
+
+    Attributes:
+        owner: as a collective's owner: ``bucket 0``, ``delayed parameters``; the unit's FQN, ``root`` for the root.
+        parameters: their FQNs in the order in which they lie in the buffer.
+        size_bytes: of their gradients or weights as this rank holds them before it shards; what goes over the wire
+            may be padded or of another dtype.
+    """
+
+    owner: str
+    parameters: tuple[str, ...]
+    size_bytes: int
+
+
+class Owned(Record):
+    """Whose a collective was, as seen where FSDP asked for it: what an owner read from a trace is held against."""
+
+    group: str
+    seq: int
+    owner: str
+
+
 class Memory(Record):
     """Peaks in bytes: of host memory always, of the device's allocator on CUDA (None on CPU)."""
 
@@ -152,6 +175,8 @@ class RankRecord(Record):
         bucket_bytes_per_step: sizes of the gradient collectives in order of issue (DDP's buckets, FSDP2's units where
             gloo shows them), for each WARMUP step and the last MEASURED one.
         fsdp_units: FQNs in the order in which forward first unsharded them; ``""`` is the root.
+        carried: what each DDP bucket (in order of issue) or FSDP unit carried in the PROFILED steps.
+        owned: FSDP's collectives while the profiler was on, in order of issue (empty where the backend is not wrapped).
     """
 
     format_version: Literal[1] = 1
@@ -172,6 +197,8 @@ class RankRecord(Record):
     process_groups: tuple[ProcessGroupInfo, ...]
     bucket_bytes_per_step: tuple[tuple[int, ...], ...]
     fsdp_units: tuple[str, ...]
+    carried: tuple[Carried, ...] = ()
+    owned: tuple[Owned, ...] = ()
 
 
 class RankFailure(Record):

@@ -7,12 +7,22 @@ kernels carry all of that in the trace, and a Python frame before each would cos
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 
-from dtbench.ranges import CollectiveLabel
-from dtbench.store.records import Traffic
+from dtbench.ranges import ROOT, CollectiveLabel
+from dtbench.store.records import Owned, Traffic
 from dtbench.vocabulary import Axis, Operation, Purpose, Region, purpose_of
+
+DELAYED = "delayed parameters"
+"""Owner of the one all-reduce for the parameters that ``delay_all_reduce`` takes out of DDP's buckets."""
+
+
+def bucket_owner(index: int) -> str:
+    """Name a bucket of DDP by its place in the order of issue."""
+    return f"bucket {index}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +45,8 @@ class Recorder:
         axes: mesh axis of each process group, by torch's name of the group.
         is_recording: keep what is issued until the next step begins; switched off, nothing piles up outside steps.
         is_naming: put a named range around every collective and wait (PROFILED steps only: a range costs microseconds).
+        unit: FQN of the FSDP unit that asks for what is issued now (PROFILED steps only); None: none does.
+        owned: whose each collective was that an FSDP unit asked for.
         on_region, on_issue: told about every region that the step enters and every collective (the journal's
             heartbeat).
     """
@@ -43,11 +55,16 @@ class Recorder:
     region: Region | None = None
     is_recording: bool = True
     is_naming: bool = False
+    unit: str | None = None
+    owned: list[Owned] = field(default_factory=list)
     on_region: Callable[[Region | None], None] = lambda _region: None
     on_issue: Callable[[], None] = lambda: None
     _step: list[Issue] = field(default_factory=list)
     _sequence: Counter[str] = field(default_factory=Counter)
     _buckets: int = 0
+    _reducing: ContextVar[str | None] = field(
+        default_factory=lambda: ContextVar("reducing", default=None)
+    )  # per thread
 
     def begin_step(self) -> None:
         """Forget the previous step."""
@@ -67,10 +84,11 @@ class Recorder:
         axis = self.axes.get(group)
         purpose = purpose_of(axis, operation, self.region)
         owner = ""
-        if purpose is Purpose.GRAD_REDUCE and axis is Axis.REPLICATE and self.region is Region.BACKWARD:
-            owner = "unused-parameter map" if is_integer else f"bucket {self._buckets}"
-            self._buckets += not is_integer
+        if self.unit is None and purpose is Purpose.GRAD_REDUCE and axis is Axis.REPLICATE:
+            owner = self._name_bucket(is_integer=is_integer)
         self._sequence[group] += 1
+        if self.unit is not None:
+            self.owned.append(Owned(group=group, seq=self._sequence[group], owner=self.unit or ROOT))
         if self.is_recording:
             self._step.append(Issue(purpose, axis, operation, size_bytes, is_async, owner))
         return CollectiveLabel(
@@ -82,6 +100,24 @@ class Recorder:
             is_async=is_async,
             owner=owner,
         )
+
+    def _name_bucket(self, *, is_integer: bool) -> str:
+        """Name what DDP reduces: it launches its buckets in their order, whenever each is ready."""
+        if is_integer:
+            return "unused-parameter map"
+        if (owner := self._reducing.get()) is not None:
+            return owner
+        self._buckets += 1
+        return bucket_owner(self._buckets - 1)
+
+    @contextmanager
+    def reducing(self, owner: str) -> Iterator[None]:
+        """Say whose gradients are reduced inside, where DDP's order of issue does not tell it."""
+        before = self._reducing.set(owner)
+        try:
+            yield
+        finally:
+            self._reducing.reset(before)
 
     def step_issues(self) -> tuple[Issue, ...]:
         """Give the current step's collectives in order of issue: the signature of what was communicated."""

@@ -6,7 +6,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any, assert_never
 import psutil
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from dtbench.plan import Plan, is_compiled_ddp
@@ -47,6 +47,7 @@ from dtbench.worker.models.options import BlockOptions, read_compilation
 from dtbench.worker.models.transformer import build_transformer
 from dtbench.worker.network.named_gloo import register_named_gloo
 from dtbench.worker.optimizer import make_optimizer
+from dtbench.worker.owners import name_modules
 from dtbench.worker.parallelize.parallelized import Parallelized, leave_alone
 from dtbench.worker.parallelize.strategy import parallelize
 from dtbench.worker.recorder import Issue, Recorder, summarize_issues
@@ -209,8 +210,17 @@ class Session:
             loop=StepLoop(self._recorder, self._journal, self._make_clock(), prepare, train),
             judge=see,
             say=self._say,
-            capture=lambda: capture(self._plan.device, self._recorder, self._trace, self._scenario.measure.profiler),
+            capture=lambda: self._capture(parallel, step.built.module),
         )
+
+    @contextmanager
+    def _capture(self, parallel: Parallelized, module: nn.Module) -> Iterator[None]:
+        """Profile; the call of a compiled module stays as it is, or it would be compiled anew."""
+        settings = self._scenario.measure.profiler
+        is_named = self._scenario.parallel.tensor > 1 and self._scenario.model.compile is None
+        with parallel.watch_owners(self._recorder), name_modules(module) if is_named else nullcontext():
+            with capture(self._plan.device, self._recorder, self._trace, settings):
+                yield
 
     def _make_clock(self) -> StepClock:
         if self._plan.device is DeviceKind.CPU:
@@ -252,6 +262,8 @@ class Session:
             process_groups=groups,
             bucket_bytes_per_step=(*self._buckets, bucket_bytes(measured.issues[-1]) or parallel.bucket_bytes()),
             fsdp_units=parallel.units,
+            carried=parallel.read_carried(),
+            owned=tuple(self._recorder.owned),
         )
 
     def _check(self, losses: list[Tensor], probe: GradientProbe) -> CorrectnessResult | None:

@@ -192,3 +192,37 @@ def test_a_labelled_collective_without_an_axis_is_known_by_what_lies_around_it(
         """)
     )
     assert [str(collective.purpose) for collective in one.collectives] == [purpose]
+
+
+@pytest.mark.parametrize(
+    ("unit", "owner"), [("dtbench::unit (layers.0)", "layers.0"), ("dtbench::unit (root)", "root")]
+)
+def test_an_fsdp1_unit_is_named_by_the_workers_range_around_its_collective(
+    draw: Callable[..., Path], unit: str, owner: str
+) -> None:
+    label = LABEL.format(group=0, seq=1, op="all_gather", size=8, axis="shard", owner="")
+    one = analyze(
+        draw(f"""
+        step ProfilerStep#1                                     @1 |==========|
+        range dtbench::region forward                           @1 |==========|
+        range FullyShardedDataParallel._pre_forward             @1 |========= |
+        range {unit}                                            @1 | =======  |
+        range {label} @1 |  ===     |
+        range gloo:all_gather                                   @2 |   ====   |
+        """)
+    )
+    assert [collective.owner for collective in one.collectives] == [owner]
+
+
+def test_the_unit_that_reduces_over_replicas_owns_the_all_reduce_not_a_bucket(draw: Callable[..., Path]) -> None:
+    label = LABEL.format(group=0, seq=1, op="all_reduce", size=8, axis="replicate", owner="bucket 0")
+    one = analyze(
+        draw(f"""
+        step ProfilerStep#1                     @1 |==========|
+        range dtbench::region backward          @1 |==========|
+        range FSDP::post_backward_reduce (a.b)  @1 | =======  |
+        range {label} @1 |  ===     |
+        range gloo:all_reduce                   @2 |   ====   |
+        """)
+    )
+    assert [collective.owner for collective in one.collectives] == ["a.b"]

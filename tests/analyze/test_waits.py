@@ -3,12 +3,18 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from dtbench.analyze.collectives import Collective
 from dtbench.analyze.reader import read_trace
 from dtbench.analyze.trace_analysis import analyze_trace
 
 BUCKET = "dtbench::collective group=0 seq={seq} op=all_reduce bytes=8 axis=replicate async=1 owner=bucket {bucket}"
 GATHER = "dtbench::collective group=1 seq=1 op=all_gather bytes=8 axis=shard async=0 owner="
+HOOK = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
 NODE = "autograd::engine::evaluate_function: MmBackward0"
+
+
+def collectives(path: Path) -> tuple[Collective, ...]:
+    return analyze_trace(read_trace(path)).collectives
 
 
 def waits(path: Path) -> dict[str, int]:
@@ -83,6 +89,99 @@ def test_fsdps_synchronous_wait_is_seen_in_a_trace_without_our_ranges(draw: Call
         range gloo:all_gather         @2 |  ======      | {"Input Dims": [[2]], "Input type": ["float"]}
         """)
     assert waits(path) == {"unshard": 5000}
+
+
+def test_each_collective_knows_its_own_first_wait(draw: Callable[..., Path]) -> None:
+    first, second = collectives(
+        draw(f"""
+        step ProfilerStep#1               @1 |====================|
+        range dtbench::region forward     @1 |====================|
+        op aten::mm                       @1 |      =             |
+        range {GATHER}                    @1 | =                  |
+        range {GATHER.replace("seq=1", "seq=2")} @1 |   =                |
+        range dtbench::wait group=1 seq=2 @1 |         =====      |
+        range dtbench::wait group=1 seq=1 @1 |        =     =     |
+        range gloo:all_gather             @2 |  =====             |
+        range gloo:all_gather             @3 |    ==========      |
+        """)
+    )
+    assert (first.first_wait_ns, first.first_wait_end_ns) == (8000, 9000)
+    assert (second.first_wait_ns, second.first_wait_end_ns) == (9000, 14000)
+
+
+def test_a_functional_wait_is_for_the_oldest_collective_with_that_output(draw: Callable[..., Path]) -> None:
+    large, small = collectives(
+        draw("""
+        step ProfilerStep#1               @1 |====================|
+        op aten::mm                       @1 |=                  =|
+        op _c10d_functional::all_reduce   @1 | ==                 |
+        op c10d::allreduce_               @1 | =                  | {"Input Dims": [[8]], "Input type": ["float"]}
+        op _c10d_functional::all_reduce   @1 |    ==              |
+        op c10d::allreduce_               @1 |    =               | {"Input Dims": [[2]], "Input type": ["float"]}
+        op _c10d_functional::wait_tensor  @1 |        ===         | {"Input Dims": [[8]], "Input type": ["float"]}
+        op _c10d_functional::wait_tensor  @1 |            ==      | {"Input Dims": [[2]], "Input type": ["float"]}
+        range gloo:all_reduce             @2 |  =========         | {"Input Dims": [[8]], "Input type": ["float"]}
+        range gloo:all_reduce             @3 |     =========      | {"Input Dims": [[2]], "Input type": ["float"]}
+        """)
+    )
+    assert (large.first_wait_ns, large.first_wait_end_ns) == (8000, 11000)
+    assert (small.first_wait_ns, small.first_wait_end_ns) == (12000, 14000)
+
+
+def test_a_bucket_that_ended_before_backward_did_was_waited_for_at_its_end_for_no_time(
+    draw: Callable[..., Path],
+) -> None:
+    (bucket,) = collectives(
+        draw(f"""
+        step ProfilerStep#1            @1 |==========|
+        range dtbench::region backward @1 |==========|
+        op {NODE}                      @1 |========  |
+        op aten::mm                    @1 | == ====  |
+        range {BUCKET.format(seq=1, bucket=0)} @1 |  =       |
+        range gloo:all_reduce          @2 |   ==     |
+        """)
+    )
+    assert (bucket.first_wait_ns, bucket.first_wait_end_ns) == (8000, 8000)
+
+
+def test_a_bucket_is_ready_when_the_last_compute_before_its_issue_ends(
+    draw: Callable[..., Path],
+) -> None:
+    first, second = collectives(
+        draw(f"""
+        step ProfilerStep#1            @1 |====================|
+        range dtbench::region backward @1 |====================|
+        op {HOOK}                      @1 | ============       |
+        op torch::autograd::AccumulateGrad @1 |  ==                |
+        op aten::mul                   @1 |    ==              |
+        range {BUCKET.format(seq=1, bucket=0)} @1 |       ==           |
+        range {BUCKET.format(seq=2, bucket=1)} @1 |          ==        |
+        range gloo:all_reduce          @2 |        ====        |
+        range gloo:all_reduce          @3 |           ====     |
+        """)
+    )
+    assert (first.ready_ns, second.ready_ns) == (6000, 6000)
+
+
+def test_an_unshard_could_have_been_issued_when_the_unit_before_began_to_compute(draw: Callable[..., Path]) -> None:
+    second_gather = GATHER.replace("seq=1", "seq=2")
+    third_gather = GATHER.replace("seq=1", "seq=3")
+    first, second, third = collectives(
+        draw(f"""
+        step ProfilerStep#1               @1 |==============================|
+        range dtbench::region forward     @1 |====================          |
+        range dtbench::region backward    @1 |                    ==========|
+        range {GATHER}                    @1 | =                            |
+        range dtbench::wait group=1 seq=1 @1 |  ===                         |
+        op aten::mm                       @1 |      ====                    |
+        range {second_gather}             @1 |          =                   |
+        range dtbench::wait group=1 seq=2 @1 |           ===                |
+        range {third_gather}              @1 |                      =       |
+        range dtbench::wait group=1 seq=3 @1 |                       ==     |
+        range gloo:all_gather             @2 |  ===      ===         ==     |
+        """)
+    )
+    assert (first.ready_ns, second.ready_ns, third.ready_ns) == (1000, 6000, 10000)  # the first: at once
 
 
 def test_on_a_device_the_gap_that_a_collective_closes_is_a_wait(draw: Callable[..., Path]) -> None:

@@ -32,6 +32,31 @@ def build(width: int, depth: int = 3) -> TrainingModel:
     )
 
 
+class Uneven(nn.Module):
+    """Blocks of different sizes: a collective's bytes tell whose it is."""
+
+    def __init__(self, width: int, hidden: list[int]) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Linear(width, size), nn.GELU(), nn.Linear(size, width)) for size in hidden
+        )
+        self.head = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = x + block(x)
+        return self.head(x)
+
+
+def build_uneven(width: int, hidden: list[int]) -> TrainingModel:
+    return TrainingModel(
+        module=Uneven(width, hidden),
+        make_batch=lambda generator, rows: {"x": torch.randn(rows, width, generator=generator)},
+        loss=lambda output, batch: nn.functional.mse_loss(output, batch["x"]),
+        tensor_plan={"blocks.*.0": ColwiseParallel(), "blocks.*.2": RowwiseParallel()},
+    )
+
+
 def build_nothing() -> None:
     """Forget to return."""
 

@@ -8,7 +8,7 @@ parameters and their specs from before.
 
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
@@ -37,18 +37,21 @@ from dtbench.scenario.schema import (
     PowerSgd,
     Scenario,
 )
-from dtbench.store.records import OverlapPossible, Receipt, Traffic
+from dtbench.store.records import Carried, OverlapPossible, Receipt, Traffic
 from dtbench.traffic.ddp import DDP_DEFAULT_CAP_BYTES
 from dtbench.traffic.parameters import is_under
 from dtbench.units import MIB
 from dtbench.vocabulary import Axis, DeviceKind, Purpose
 from dtbench.worker.dtypes import dtype_name, to_dtype
 from dtbench.worker.models.built import BuiltModel
+from dtbench.worker.network.named_gloo import find_recorder
 from dtbench.worker.optimizer import optimizer_class
+from dtbench.worker.parallelize.buckets import BucketAssignment, carry, keep_assignment, name_powersgd, read_buckets
 from dtbench.worker.parallelize.knobs import require_arguments
 from dtbench.worker.parallelize.parallelized import Sync, clip_gradients, plain_fqn
 from dtbench.worker.parallelize.tensor import TensorEvidence, cut_model, read_inline_overlap, read_tensor_receipts
 from dtbench.worker.receipts import compare, without_effect
+from dtbench.worker.recorder import DELAYED
 
 _PASSED_ON = (
     "bucket_cap_mb",
@@ -95,9 +98,11 @@ class WaitedDdp(DistributedDataParallel):
 
     def _delayed_all_reduce_hook(self, grad: Tensor) -> Tensor:
         original = dist.all_reduce
+        recorder = find_recorder(self.process_group)
 
         def keep_work(*args: Any, **kwargs: Any) -> Any:
-            self._delayed_work = original(*args, **kwargs)
+            with nullcontext() if recorder is None else recorder.reducing(DELAYED):
+                self._delayed_work = original(*args, **kwargs)
             return self._delayed_work
 
         with mock.patch.object(dist, "all_reduce", keep_work):
@@ -119,6 +124,7 @@ class WrappedDdp:
     tensor: TensorEvidence
     initial_syncs: int
     delayed: tuple[str, ...]
+    assigned: BucketAssignment
 
     @property
     def local_parameters(self) -> tuple[nn.Parameter, ...]:
@@ -156,6 +162,13 @@ class WrappedDdp:
                 if isinstance(cell.cell_contents, _OptimizerHookState):
                     return cell.cell_contents.functional_optimizer
         return None
+
+    def read_carried(self) -> tuple[Carried, ...]:
+        """Give the parameters of each bucket in order of issue, then of the delayed all-reduce."""
+        fqns = {id(item.parameter): item.fqn for item in self.parameters}
+        delayed = [item.parameter for item in self.parameters if item.fqn in self.delayed]
+        buckets = read_buckets(self.model, self.assigned, fqns)
+        return (*buckets, carry(DELAYED, delayed, fqns)) if delayed else buckets
 
     def hold_back(self) -> AbstractContextManager[Any]:
         """Give the context in which gradients are kept local."""
@@ -195,12 +208,12 @@ def wrap_ddp(built: BuiltModel, mesh: DeviceMesh, scenario: Scenario, plan: Plan
         knobs["param_to_hook_all_reduce"] = parameters[0].parameter
     if plan.device is DeviceKind.CUDA:
         knobs["device_ids"] = [parameters[0].parameter.device.index]
-    with _count_initial_syncs() as syncs, warnings.catch_warnings():
+    with _count_initial_syncs() as syncs, keep_assignment() as assigned, warnings.catch_warnings():
         # 2.13 prefers forward_sync_buffers, which 2.11 does not have; who sets the knob means the one with this name
         warnings.filterwarnings("ignore", message=".*broadcast_buffers.*", category=FutureWarning)
         wrapped = WaitedDdp(module, process_group=mesh.get_group(Axis.REPLICATE.value), **knobs)
     _register_hook(wrapped, parallel, scenario.optimizer)
-    return WrappedDdp(wrapped, parameters, evidence, len(syncs), tuple(item.fqn for _, item in delayed))
+    return WrappedDdp(wrapped, parameters, evidence, len(syncs), tuple(item.fqn for _, item in delayed), assigned)
 
 
 def _check_delayed(parameters: tuple[LocalParameter, ...], delayed: list[LocalParameter]) -> None:
@@ -262,7 +275,7 @@ def _make_hook(model: DistributedDataParallel, hook: CommHook) -> tuple[object, 
             state = powerSGD_hook.PowerSGDState(
                 model.process_group, start_powerSGD_iter=hook.start_powersgd_iter, **settings
             )
-            return state, powerSGD_hook.powerSGD_hook
+            return state, name_powersgd
 
 
 @contextmanager
@@ -277,19 +290,6 @@ def _count_initial_syncs() -> Iterator[list[None]]:
 
     with mock.patch.object(torch_ddp, "_sync_module_states", counted):
         yield calls
-
-
-class BucketLog:
-    """Reads DDP's bucket sizes from torch's own logger."""
-
-    def __init__(self, model: DistributedDataParallel) -> None:
-        self._model = model
-
-    def read(self) -> tuple[int, ...]:
-        """Give the bytes of each bucket in order of issue: as rebuilt, else as first assigned."""
-        data = self._model._get_ddp_logging_data()
-        text = data.get("rebuilt_bucket_sizes") or data.get("bucket_sizes") or ""
-        return tuple(int(size) for size in text.split(",") if size.strip())
 
 
 def read_ddp_receipts(wrapped: WrappedDdp, parallel: Ddp) -> tuple[Receipt, ...]:
@@ -378,10 +378,10 @@ def _hook_receipts(model: DistributedDataParallel, parallel: Ddp) -> Iterator[Re
     if not isinstance(parallel.comm_hook, PowerSgd):
         return
     states = [state for _, state in hooks if isinstance(state, powerSGD_hook.PowerSGDState)]
-    for field in (name for name in PowerSgd.model_fields if name != "kind"):
-        attribute = "start_powerSGD_iter" if field == "start_powersgd_iter" else field
+    for knob in (name for name in PowerSgd.model_fields if name != "kind"):
+        attribute = "start_powerSGD_iter" if knob == "start_powersgd_iter" else knob
         got = getattr(states[0], attribute) if states else None
-        yield compare(f"parallel.comm_hook.{field}", getattr(parallel.comm_hook, field), got)
+        yield compare(f"parallel.comm_hook.{knob}", getattr(parallel.comm_hook, knob), got)
 
 
 def _mixed_precision_receipts(model: DistributedDataParallel, asked: DdpMixedPrecision) -> Iterator[Receipt]:

@@ -6,7 +6,7 @@ axis torch finds the mesh's other dimension itself and lets ``DTensorExtensions`
 
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
@@ -27,14 +27,17 @@ from torch.distributed.fsdp.wrap import CustomPolicy
 from torch.distributed.tensor import DTensor
 
 from dtbench.plan import Plan
+from dtbench.ranges import ROOT
 from dtbench.scenario.schema import Fsdp1, Fsdp1MixedPrecision
-from dtbench.store.records import OverlapPossible, Receipt, Traffic
+from dtbench.store.records import Carried, OverlapPossible, Receipt, Traffic
 from dtbench.vocabulary import Axis, DeviceKind, Purpose
 from dtbench.worker.dtypes import dtype_name, to_dtype
 from dtbench.worker.models.built import BuiltModel
+from dtbench.worker.owners import watch_fsdp1_units
 from dtbench.worker.parallelize.parallelized import Sync, plain_fqn
 from dtbench.worker.parallelize.tensor import TensorEvidence, cut_model, read_inline_overlap, read_tensor_receipts
 from dtbench.worker.receipts import compare, without_effect
+from dtbench.worker.recorder import Recorder
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,21 @@ class FlatModel:
         for name, module in self.model.named_modules():
             if isinstance(module, FullyShardedDataParallel) and module._handle is not None:
                 yield plain_fqn(name + ".").removesuffix("."), module._handle
+
+    def watch_owners(self, recorder: Recorder) -> AbstractContextManager[None]:
+        """Give the context in which the recorder is told which unit asks."""
+        return watch_fsdp1_units(recorder, {id(handle): unit for unit, handle in self._named_handles()})
+
+    def read_carried(self) -> tuple[Carried, ...]:
+        """Give the parameters of each unit's flat tensor, root first."""
+        return tuple(
+            Carried(
+                owner=unit or ROOT,
+                parameters=tuple(plain_fqn(f"{unit}.{fqn}" if unit else fqn) for fqn in handle.flat_param._fqns),
+                size_bytes=sum(handle.flat_param._numels) * handle.flat_param.element_size(),
+            )
+            for unit, handle in self._named_handles()
+        )
 
     def gather_gradients(self) -> Iterator[tuple[str, Tensor]]:
         """Give FQN and whole gradient of every parameter; collective over all axes.

@@ -5,6 +5,7 @@ forward unless told to, since backward needs it at once. On a mesh with a ``repl
 """
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,15 +16,18 @@ from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionP
 from torch.distributed.tensor import DTensor
 
 from dtbench.plan import Plan
+from dtbench.ranges import ROOT
 from dtbench.scenario.schema import Fsdp2, Fsdp2MixedPrecision
-from dtbench.store.records import OverlapPossible, Receipt, Traffic
+from dtbench.store.records import Carried, OverlapPossible, Receipt, Traffic
 from dtbench.vocabulary import Axis, DeviceKind, Purpose
 from dtbench.worker.dtypes import dtype_name, to_dtype
 from dtbench.worker.models.built import BuiltModel
+from dtbench.worker.owners import watch_fsdp2_units
 from dtbench.worker.parallelize.knobs import require_methods
-from dtbench.worker.parallelize.parallelized import Sync, whole_gradients
+from dtbench.worker.parallelize.parallelized import Sync, plain_fqn, whole_gradients
 from dtbench.worker.parallelize.tensor import TensorEvidence, cut_model, read_inline_overlap, read_tensor_receipts
 from dtbench.worker.receipts import compare, without_effect
+from dtbench.worker.recorder import Recorder
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,28 @@ class ShardedModel:
         """Give torch's parameter group of each unit that has one, root first."""
         states = [unit._get_fsdp_state() for unit in (self.model, *self.blocks)]
         return [state._fsdp_param_group for state in states if state._fsdp_param_group is not None]
+
+    def watch_owners(self, recorder: Recorder) -> AbstractContextManager[None]:
+        """Give the context in which the recorder is told which unit asks."""
+        return watch_fsdp2_units(recorder, {id(group): unit for unit, group in self._named_groups()})
+
+    def read_carried(self) -> tuple[Carried, ...]:
+        """Give the parameters of each unit, root first."""
+        return tuple(
+            Carried(
+                owner=unit or ROOT,
+                parameters=tuple(plain_fqn(parameter._param_fqn) for parameter in group.fsdp_params),
+                size_bytes=sum(
+                    parameter._orig_size.numel() * parameter.orig_dtype.itemsize for parameter in group.fsdp_params
+                ),
+            )
+            for unit, group in self._named_groups()
+        )
+
+    def _named_groups(self) -> Iterator[tuple[str, Any]]:
+        for name, module in self.model.named_modules():
+            if isinstance(module, FSDPModule) and module._get_fsdp_state()._fsdp_param_group is not None:
+                yield plain_fqn(name + ".").removesuffix("."), module._get_fsdp_state()._fsdp_param_group
 
     def gather_gradients(self) -> Iterator[tuple[str, Tensor]]:
         """Give FQN and whole gradient of every parameter; collective over all axes."""

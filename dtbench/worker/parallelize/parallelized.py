@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from dtbench.scenario.schema import Parallel
-from dtbench.store.records import OverlapPossible, Receipt, Traffic
+from dtbench.store.records import Carried, OverlapPossible, Receipt, Traffic
 from dtbench.vocabulary import Axis
+from dtbench.worker.recorder import Recorder
 
 
 class Sync(Enum):
@@ -28,6 +29,14 @@ def _nothing_left() -> None:
 
 def _always_reduced() -> Sync:
     return Sync.REDUCE
+
+
+def _nothing_carried() -> tuple[Carried, ...]:
+    return ()
+
+
+def _nothing_to_watch(_recorder: Recorder) -> AbstractContextManager[Any]:
+    return nullcontext()
 
 
 def _no_receipts(_asked: Parallel) -> tuple[Receipt, ...]:
@@ -58,6 +67,8 @@ class Parallelized:
         groups: mesh axis of each process group that the strategy made beside the mesh's own, by torch's name.
         units: FQNs of the FSDP units, the root as ``""``; empty for DDP.
         bucket_bytes: DDP's current bucket sizes in order of issue; empty for others.
+        watch_owners: a context for PROFILED steps in which the recorder is told whose each collective is.
+        read_carried: say which parameters each DDP bucket or FSDP unit carries; call it after the last step.
         inner_optimizer: torch's functional optimizer, where DDP updates inside backward; None: the step needs one.
         read_receipts: ask torch what became of every knob of a section; call it after MEASURED steps.
         read_overlap: say for each purpose whether it can run beside compute here, given a step's traffic as issued
@@ -75,6 +86,8 @@ class Parallelized:
     groups: Mapping[str, Axis] = field(default_factory=dict)
     units: tuple[str, ...] = ()
     bucket_bytes: Callable[[], tuple[int, ...]] = tuple
+    watch_owners: Callable[[Recorder], AbstractContextManager[Any]] = _nothing_to_watch
+    read_carried: Callable[[], tuple[Carried, ...]] = _nothing_carried
     inner_optimizer: Any = None
     read_receipts: Callable[[Parallel], tuple[Receipt, ...]] = _no_receipts
     read_overlap: Callable[[tuple[Traffic, ...]], tuple[OverlapPossible, ...]] = _no_overlap

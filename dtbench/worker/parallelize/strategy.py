@@ -15,7 +15,8 @@ from torch.distributed.tensor.parallel import loss_parallel
 from dtbench.plan import Plan
 from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Parallel, Scenario
 from dtbench.worker.models.built import BuiltModel
-from dtbench.worker.parallelize.ddp import BucketLog, read_ddp_overlap, read_ddp_receipts, wrap_ddp
+from dtbench.worker.parallelize.buckets import BucketLog
+from dtbench.worker.parallelize.ddp import read_ddp_overlap, read_ddp_receipts, wrap_ddp
 from dtbench.worker.parallelize.fsdp1 import read_fsdp1_overlap, read_fsdp1_receipts, wrap_fsdp1
 from dtbench.worker.parallelize.fsdp2 import read_fsdp2_overlap, read_fsdp2_receipts, wrap_fsdp2
 from dtbench.worker.parallelize.parallelized import Parallelized, clip_gradients
@@ -52,6 +53,7 @@ def _parallelize_ddp(built: BuiltModel, mesh: DeviceMesh, scenario: Scenario, pl
         loss_context=_loss_context(scenario),
         finish_backward=wrapped.model.wait_for_delayed,
         bucket_bytes=buckets.read,
+        read_carried=wrapped.read_carried,
         inner_optimizer=wrapped.inner_optimizer,
         read_receipts=lambda asked: read_ddp_receipts(wrapped, narrow(asked, Ddp)),
         read_overlap=lambda traffic: read_ddp_overlap(parallel, buckets.read(), traffic),
@@ -70,6 +72,8 @@ def _parallelize_fsdp1(built: BuiltModel, mesh: DeviceMesh, scenario: Scenario, 
         read_sync=flat.read_sync,
         loss_context=_loss_context(scenario),
         units=flat.units,
+        watch_owners=flat.watch_owners,
+        read_carried=flat.read_carried,
         read_receipts=lambda asked: read_fsdp1_receipts(flat, narrow(asked, Fsdp1), plan),
         read_overlap=lambda traffic: read_fsdp1_overlap(parallel, plan, traffic),
     )
@@ -94,6 +98,8 @@ def _parallelize_fsdp2(built: BuiltModel, mesh: DeviceMesh, scenario: Scenario, 
         loss_context=_loss_context(scenario),
         groups=sharded.groups,
         units=sharded.units,
+        watch_owners=sharded.watch_owners,
+        read_carried=sharded.read_carried,
         read_receipts=lambda asked: read_fsdp2_receipts(sharded, narrow(asked, Fsdp2), plan),
         read_overlap=lambda traffic: read_fsdp2_overlap(parallel, plan, traffic),
     )

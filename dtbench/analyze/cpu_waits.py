@@ -1,0 +1,229 @@
+"""Who stood still for which collective in a CPU trace.
+
+A wait is a range or operator of a thread that runs the model: ``dtbench::wait`` (it names its collective),
+``_c10d_functional::wait_tensor``, and two waits that are no event: DDP's in C++ at the end of backward, and FSDP's in
+traces without our ranges. See each function for its rule.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from dtbench.analyze.collectives import Collective, find_regions
+from dtbench.analyze.intervals import Bools, Intervals, Ints, subtract
+from dtbench.analyze.payload import span_bytes
+from dtbench.analyze.purposes import is_functional
+from dtbench.analyze.trace import Trace
+from dtbench.analyze.waits import Waits, unite_by_purpose
+from dtbench.ranges import UNIT_PREFIX, parse_wait_range
+from dtbench.vocabulary import Operation, Purpose, Region
+
+_ENGINE: Final = "autograd::engine::evaluate_function"
+_OPEN: Final = 64
+"""Functional collectives that may be outstanding at a time: one that nobody waits for is forgotten after so many."""
+_FSDP: Final = ("FSDP::", "FullyShardedDataParallel.", UNIT_PREFIX)
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A consumer stands still, unless it computes meanwhile; half-open.
+
+    Attributes:
+        collective: what it waits for, an index; None: it was issued before the trace.
+    """
+
+    purpose: Purpose
+    start_ns: int
+    end_ns: int
+    collective: int | None
+
+
+def find_cpu_waits(trace: Trace, collectives: Sequence[Collective]) -> tuple[Wait, ...]:
+    """Find every wait of a CPU trace; one whose collective had ended already has no length."""
+    labelled = list(_labelled_waits(trace, collectives))
+    told = {wait.collective for wait in labelled}
+    others = [index for index in range(len(collectives)) if index not in told]
+    return (
+        *labelled,
+        *_functional_waits(trace, collectives),
+        *_reducer_waits(trace, collectives, others),
+        *_unlabelled_fsdp_waits(trace, collectives, others),
+    )
+
+
+def sum_waits(waits: Iterable[Wait], compute: Intervals) -> Waits:
+    """Unite waits by purpose; time in which a thread of the model computes is no wait."""
+    united = unite_by_purpose([(wait.purpose, wait.start_ns, wait.end_ns) for wait in waits])
+    return {purpose: subtract(spans, compute) for purpose, spans in united.items()}
+
+
+def tell_waits(collectives: Sequence[Collective], waits: Iterable[Wait]) -> tuple[Collective, ...]:
+    """Fill in when each collective's first consumer began to stand still for it and when it went on."""
+    first: dict[int, Wait] = {}
+    for wait in waits:
+        index = wait.collective
+        if index is not None and (index not in first or wait.start_ns < first[index].start_ns):
+            first[index] = wait
+    return tuple(
+        replace(one, first_wait_ns=first[index].start_ns, first_wait_end_ns=first[index].end_ns)
+        if index in first
+        else one
+        for index, one in enumerate(collectives)
+    )
+
+
+def _labelled_waits(trace: Trace, collectives: Sequence[Collective]) -> Iterator[Wait]:
+    """``dtbench::wait``: it names its collective; ``other`` if that was issued before the trace."""
+    known = {(one.group, one.seq): index for index, one in enumerate(collectives) if one.seq is not None}
+    labels = {i: label for i, name in enumerate(trace.names) if (label := parse_wait_range(name)) is not None}
+    for event in np.flatnonzero(np.isin(trace.name, list(labels))).tolist():
+        label = labels[int(trace.name[event])]
+        index = known.get((label.group, label.seq))
+        purpose = Purpose.OTHER if index is None else collectives[index].purpose
+        yield Wait(purpose, int(trace.start_ns[event]), int(trace.end_ns[event]), index)
+
+
+def _functional_waits(trace: Trace, collectives: Sequence[Collective]) -> Iterator[Wait]:
+    """``_c10d_functional::wait_tensor``: for the oldest functional collective with that output, else for the latest.
+
+    The wait does not say what it waits for, but the bytes of what it gives. A functional collective is DTensor's
+    (``tensor``), or the gradient norm's (``other``), and those two never mix in time.
+    """
+    issued = [
+        (one.issue_ns, index)
+        for index, one in enumerate(collectives)
+        if one.issue_ns is not None and any(is_functional(name) for name in one.above)
+    ]
+    events = np.flatnonzero(_named(trace, suffix="c10d_functional::wait_tensor"))
+    events = events[np.argsort(trace.start_ns[events], kind="stable")]
+    open_: list[int] = []
+    latest: int | None = None
+    place = 0
+    for event in events.tolist():
+        start_ns = int(trace.start_ns[event])
+        while place < len(issued) and issued[place][0] <= start_ns:
+            latest = issued[place][1]
+            open_.append(latest)
+            place += 1
+        details = trace.details.get(event)
+        index = _pick_output(collectives, open_, span_bytes(details) if details else None, latest)
+        open_ = [one for one in open_[-_OPEN:] if one != index]
+        purpose = Purpose.TENSOR if index is None else collectives[index].purpose
+        yield Wait(purpose, start_ns, int(trace.end_ns[event]), index)
+
+
+def _pick_output(
+    collectives: Sequence[Collective], waited_for: Sequence[int], size_bytes: int | None, latest: int | None
+) -> int | None:
+    if size_bytes is None:
+        return latest
+    return next((index for index in waited_for if _output_bytes(collectives[index]) == size_bytes), latest)
+
+
+def _output_bytes(collective: Collective) -> int | None:
+    """Give the bytes of what a collective puts out on one rank; None where that hangs on an unknown group size."""
+    if collective.operation is not Operation.REDUCE_SCATTER or collective.size_bytes is None:
+        return collective.size_bytes
+    return collective.size_bytes // collective.group_size if collective.group_size else None
+
+
+def _named(trace: Trace, *, suffix: str) -> Bools:
+    return np.array([name.endswith(suffix) for name in trace.names], dtype=np.bool_)[trace.name]
+
+
+def _reducer_waits(trace: Trace, collectives: Sequence[Collective], others: Sequence[int]) -> Iterator[Wait]:
+    """DDP's final wait, which C++ makes without an event.
+
+    ::
+
+        engine       ██ ██ ██ |                |          |
+        bucket 0       ├─────────────┤         |
+        bucket 1            ├──────────────────┤
+        copies                |      ░░        |░░          compute, subtracted by the caller
+        wait                  |██████  ████████|
+
+    From the end of the engine's last node in a backward, while a gradient's all-reduce issued in it outside FSDP is
+    outstanding, until it ends or the region does.
+    """
+    buckets = [
+        (issue_ns, index)
+        for index in others
+        if collectives[index].purpose is Purpose.GRAD_REDUCE
+        and (issue_ns := collectives[index].issue_ns) is not None
+        and not _in_fsdp(collectives[index])
+    ]
+    issued_at = np.array([issue_ns for issue_ns, _ in buckets], dtype=np.int64)
+    for start_ns, node_end_ns, end_ns in _backwards(trace):
+        for _, index in buckets[np.searchsorted(issued_at, start_ns) : np.searchsorted(issued_at, end_ns)]:
+            last_ns = max(node_end_ns, min(collectives[index].end_ns, end_ns))
+            yield Wait(Purpose.GRAD_REDUCE, node_end_ns, last_ns, index)
+
+
+def _in_fsdp(collective: Collective) -> bool:
+    return any(name.startswith(_FSDP) for name in collective.above)
+
+
+def _backwards(trace: Trace) -> Iterator[tuple[int, int, int]]:
+    """Give start, end of the engine's last node, and end of every backward.
+
+    Where the trace has no region ranges, a backward ends where the next one starts (the last with the trace): DDP waits
+    for all its buckets before anything else computes, so that time after them is never counted.
+    """
+    is_node = np.array([name.startswith(_ENGINE) for name in trace.names], dtype=np.bool_)
+    nodes = np.flatnonzero(is_node[trace.name]) if len(trace.name) else np.array([], dtype=np.int64)
+    if not len(nodes):
+        return
+    nodes = nodes[np.argsort(trace.start_ns[nodes], kind="stable")]
+    starts_ns, ends_ns = trace.start_ns[nodes], trace.end_ns[nodes]
+    regions = find_regions(trace)
+    borders = (
+        [
+            (start, end)
+            for region, start, end in zip(
+                regions.regions, regions.starts_ns.tolist(), regions.ends_ns.tolist(), strict=True
+            )
+            if region is Region.BACKWARD
+        ]
+        if regions.regions
+        else _engine_extents(trace, starts_ns)
+    )
+    for start, end in borders:
+        inside = ends_ns[np.searchsorted(starts_ns, start) : np.searchsorted(starts_ns, end)]
+        if len(inside):
+            yield start, int(inside.max()), end
+
+
+def _engine_extents(trace: Trace, starts_ns: Ints) -> list[tuple[int, int]]:
+    """Split the engine's nodes where a training step starts."""
+    first_ns, last_ns = int(starts_ns[0]), int(trace.end_ns.max())
+    is_step = np.array([name.startswith("ProfilerStep#") for name in trace.names], dtype=np.bool_)
+    steps = sorted(start for start in trace.start_ns[is_step[trace.name]].tolist() if start > first_ns)
+    return list(zip([first_ns, *steps], [*steps, last_ns], strict=True))
+
+
+def _unlabelled_fsdp_waits(trace: Trace, collectives: Sequence[Collective], others: Sequence[int]) -> Iterator[Wait]:
+    """FSDP2's waits in traces without our ranges.
+
+    From the return of the issue while the collective is outstanding and FSDP's range around it is open.
+    FSDP waits inside ``FSDP::all_gather`` and ``FSDP::post_backward_reduce`` when it issued synchronously, as it does
+    on gloo; an asynchronous issue returns from the range at once and gives next to nothing here.
+    """
+    ranges: dict[str, tuple[Ints, Ints]] = {}
+    numbers = {name: number for number, name in enumerate(trace.names)}
+    for index in others:
+        one = collectives[index]
+        unit = next(
+            (name for name in one.above if name.startswith(("FSDP::all_gather", "FSDP::post_backward_reduce"))), None
+        )
+        if unit is None or one.seq is not None or one.issue_ns is None or one.issue_end_ns is None:
+            continue
+        if unit not in ranges:
+            events = np.flatnonzero(trace.name == numbers[unit])
+            events = events[np.argsort(trace.start_ns[events], kind="stable")]
+            ranges[unit] = trace.start_ns[events], trace.end_ns[events]
+        starts_ns, ends_ns = ranges[unit]
+        range_end_ns = int(ends_ns[np.searchsorted(starts_ns, one.issue_ns, side="right") - 1])
+        start_ns = one.issue_end_ns
+        yield Wait(one.purpose, start_ns, max(start_ns, min(one.end_ns, range_end_ns)), index)

@@ -1,0 +1,183 @@
+"""Which ``gloo:*`` span belongs to which issue, and which of gloo's threads belong together.
+
+::
+
+    model thread   | a  b  c                          issues, in order
+    thread 1       |   ██████a   ███c                 a group has two threads, and each takes the next one of its queue
+    thread 2       |      ████████b
+
+Matched first in, first out: each issue takes the earliest free span of its operation and size that starts after it.
+Threads serve one group for as long as they live. Where issues are labelled, threads are learnt to belong to a group by
+majority before anything is matched for good; elsewhere two threads that ran the same operations and sizes are taken for
+one group (a group has two, torch's ``ProcessGroupGloo::Options::threads``).
+"""
+
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dtbench.ranges import CollectiveLabel
+from dtbench.vocabulary import Operation
+
+# gloo runs a reduce-scatter as an all-reduce; all others under their own name.
+_RUNS_AS: Final = {Operation.REDUCE_SCATTER: (Operation.REDUCE_SCATTER, Operation.ALL_REDUCE)}
+# Their spans name one rank's part of the payload.
+_IN_PARTS: Final = (Operation.ALL_GATHER, Operation.GATHER, Operation.SCATTER, Operation.ALL_TO_ALL)
+_ALONE: Final = 8
+"""A thread is a group of its own when it ran one kind of collective so often and no other thread did: had the group
+another thread, each would have gone to either, so that this has one chance in 128."""
+
+
+@dataclass(frozen=True)
+class Issue:
+    """A collective as it was issued.
+
+    Attributes:
+        elements: of each tensor argument; empty where the label says the bytes.
+    """
+
+    event: int
+    start_ns: int
+    operation: Operation
+    label: CollectiveLabel | None
+    elements: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Form:
+    """What spans have in common that may be told from nothing but them.
+
+    Attributes:
+        elements, size_bytes: of all its tensors; None where the trace does not say.
+    """
+
+    operation: Operation | None
+    elements: int | None
+    size_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Span:
+    """A collective as it ran on one of gloo's threads."""
+
+    event: int
+    start_ns: int
+    lane: int
+    form: Form
+    dtype: str | None
+
+
+def match_spans(issues: Sequence[Issue], spans: Sequence[Span]) -> dict[int, Span]:
+    """Give the span of each issue, by the issue's event; both in order of start."""
+    group_of = _learn_threads(issues, spans)
+    return _first_in_first_out(
+        issues,
+        spans,
+        lambda issue, lane: issue.label is None or group_of.get(lane, issue.label.group) == issue.label.group,
+    )
+
+
+def _learn_threads(issues: Sequence[Issue], spans: Sequence[Span]) -> dict[int, str]:
+    """Give the group that each of gloo's threads works for.
+
+    Learnt from collectives whose operation and size only one group has; a thread that ran none of these is left out.
+    """
+    groups: dict[tuple[Operation, int], set[str]] = {}
+    labelled = [(issue, issue.label) for issue in issues if issue.label is not None]
+    for issue, label in labelled:
+        groups.setdefault((issue.operation, label.size_bytes), set()).add(label.group)
+    telling = [issue for issue, label in labelled if len(groups[issue.operation, label.size_bytes]) == 1]
+    matches = _first_in_first_out(telling, spans, lambda _issue, _lane: True)
+    votes = Counter(
+        (matches[issue.event].lane, issue.label.group) for issue in telling if issue.label and issue.event in matches
+    )
+    group_of: dict[int, str] = {}
+    for (lane, group), _ in votes.most_common():
+        group_of.setdefault(lane, group)
+    return group_of
+
+
+def _first_in_first_out(
+    issues: Sequence[Issue], spans: Sequence[Span], may_take: Callable[[Issue, int], bool]
+) -> dict[int, Span]:
+    """Let each issue take the earliest free span that fits.
+
+    Spans that no issue can tell apart wait in one queue. One that started before an issue started before all later ones
+    too, so it leaves its queue for good: linear in issues and spans for a given number of queues.
+    """
+    queues: dict[tuple[int, Form], deque[Span]] = {}
+    for span in spans:
+        queues.setdefault((span.lane, span.form), deque()).append(span)
+    fitting: dict[object, list[deque[Span]]] = {}
+    matches: dict[int, Span] = {}
+    for issue in issues:
+        kind = _kind(issue)
+        if kind not in fitting:
+            fitting[kind] = [
+                queue for (lane, form), queue in queues.items() if _fits(issue, form) and may_take(issue, lane)
+            ]
+        for queue in fitting[kind]:
+            while queue and queue[0].start_ns < issue.start_ns:
+                queue.popleft()
+        ready = [queue for queue in fitting[kind] if queue]
+        if ready:
+            first = min(ready, key=lambda queue: (queue[0].start_ns, queue[0].event))
+            matches[issue.event] = first.popleft()
+    return matches
+
+
+def _kind(issue: Issue) -> object:
+    """Give what decides which spans an issue may take, apart from time."""
+    return issue.operation, issue.elements, issue.label and (issue.label.group, issue.label.size_bytes)
+
+
+def _fits(issue: Issue, form: Form) -> bool:
+    if form.operation not in _RUNS_AS.get(issue.operation, (issue.operation,)):
+        return False
+    if issue.label is None:
+        return form.elements is None or not issue.elements or form.elements in issue.elements
+    if not form.size_bytes:
+        return True
+    is_part = issue.operation in _IN_PARTS and issue.label.size_bytes % form.size_bytes == 0
+    return is_part or issue.label.size_bytes == form.size_bytes
+
+
+def infer_groups(spans: Sequence[Span]) -> Mapping[int, str]:
+    """Guess in a trace without labels which of gloo's threads serve one process group.
+
+    Two threads are likened by the collectives of equal form that both ran. They are one group when either is the
+    other's likest, at least twice as like as any third thread. A thread alone is one when it ran enough of one form and
+    no other thread any. All others stay unknown: several groups had the same traffic, or there was too little to see.
+
+    Args:
+        spans: in order of start.
+
+    Returns:
+        A name for the group of each thread, ``inferred 0`` for the first to run anything; unknown threads are left out.
+    """
+    ran: dict[int, Counter[Form]] = {}
+    for span in spans:
+        ran.setdefault(span.lane, Counter())[span.form] += 1
+    names: dict[int, str] = {}
+    for lane in ran:
+        partner = _find_partner(lane, ran)
+        if lane not in names and partner is not None:
+            names[lane] = names[partner] = f"inferred {len(set(names.values()))}"
+    return names
+
+
+def _find_partner(lane: int, ran: Mapping[int, Counter[Form]]) -> int | None:
+    """Give the other thread of a thread's group, itself where it is alone; None: not to be seen."""
+    likest = _find_likest(lane, ran)
+    if likest is not None:
+        return likest if _find_likest(likest, ran) == lane else None
+    others = set().union(*(forms for other, forms in ran.items() if other != lane))
+    is_alone = not others & set(ran[lane]) and max(ran[lane].values()) >= _ALONE
+    return lane if is_alone else None
+
+
+def _find_likest(lane: int, ran: Mapping[int, Counter[Form]]) -> int | None:
+    likeness = Counter({other: (ran[lane] & forms).total() for other, forms in ran.items() if other != lane})
+    (first, most), (_, second) = [*likeness.most_common(2), (lane, 0), (lane, 0)][:2]
+    return first if most >= max(1, 2 * second) else None

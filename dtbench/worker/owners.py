@@ -1,0 +1,106 @@
+"""Whose collectives are: told to the recorder and put into the trace, while steps are PROFILED.
+
+Two accounts that do not know of each other. The trace's: FSDP2's own ranges name the unit; FSDP1's do not, so the
+functions that issue its collectives get one that does. The recorder's, which the first is held against: the functions
+above these say which unit asks. DTensor's collectives belong to the module in whose call they, or the operator whose
+gradient needs them, were issued: calls get ranges over a tensor axis. Nothing of it is in place in any other step.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
+from typing import Any
+from unittest import mock
+
+import torch.distributed.fsdp._flat_param as torch_flat
+import torch.distributed.fsdp._fully_shard._fsdp_param_group as torch_group
+import torch.distributed.fsdp._runtime_utils as torch_runtime
+from torch import nn
+from torch.profiler import record_function
+
+from dtbench.ranges import module_range, unit_range
+from dtbench.worker.parallelize.parallelized import plain_fqn
+from dtbench.worker.recorder import Recorder
+
+_Wrap = Callable[[Callable[..., Any], int], Callable[..., Any]]
+
+
+@contextmanager
+def watch_fsdp1_units(recorder: Recorder, units: Mapping[int, str]) -> Iterator[None]:
+    """Tell whose every all-gather and reduction is, and name it in the trace.
+
+    Args:
+        recorder: told which unit asks.
+        units: FQN of each unit, the root's empty, by ``id`` of its ``FlatParamHandle``.
+    """
+    tell, name = _telling(recorder, units), _naming(units)
+    with ExitStack() as patches:
+        for home, function, wrap, place in (
+            (torch_runtime, "_unshard", tell, 1),
+            (torch_runtime, "_post_backward_hook", tell, 1),
+            (torch_flat.FlatParamHandle, "_all_gather_flat_param", name, 0),
+            (torch_runtime, "_reduce_grad", name, 1),
+            (torch_runtime, "_reduce_grad_no_shard", name, 1),
+        ):
+            patches.enter_context(mock.patch.object(home, function, wrap(getattr(home, function), place)))
+        yield
+
+
+@contextmanager
+def watch_fsdp2_units(recorder: Recorder, units: Mapping[int, str]) -> Iterator[None]:
+    """Tell whose every all-gather and reduction is; FSDP2 names them in the trace itself.
+
+    Args:
+        recorder: told which unit asks.
+        units: FQN of each unit, the root's empty, by ``id`` of its ``FSDPParamGroup``.
+    """
+    tell = _telling(recorder, units)
+    with ExitStack() as patches:
+        for method in ("unshard", "post_backward"):
+            home = torch_group.FSDPParamGroup
+            patches.enter_context(mock.patch.object(home, method, tell(getattr(home, method), 0)))
+        yield
+
+
+def _telling(recorder: Recorder, units: Mapping[int, str]) -> _Wrap:
+    """Wrap a function: while it runs, the unit that is its argument number ``place`` asks for what is issued."""
+
+    def wrap(original: Callable[..., Any], place: int) -> Callable[..., Any]:
+        def told(*args: Any, **kwargs: Any) -> Any:
+            before, recorder.unit = recorder.unit, units.get(id(args[place]))
+            try:
+                return original(*args, **kwargs)
+            finally:
+                recorder.unit = before
+
+        return told
+
+    return wrap
+
+
+def _naming(units: Mapping[int, str]) -> _Wrap:
+    """Wrap a function: it runs in a range that names the unit that is its argument number ``place``."""
+
+    def wrap(original: Callable[..., Any], place: int) -> Callable[..., Any]:
+        def named(*args: Any, **kwargs: Any) -> Any:
+            fqn = units.get(id(args[place]))
+            with nullcontext() if fqn is None else record_function(unit_range(fqn)):
+                return original(*args, **kwargs)
+
+        return named
+
+    return wrap
+
+
+@contextmanager
+def name_modules(module: nn.Module) -> Iterator[None]:
+    """Put a named range around the call of every module inside, hooks included: DTensor redistributes in hooks."""
+    original = nn.Module.__call__
+    fqns = {id(part): plain_fqn(f"{name}.").removesuffix(".") for name, part in module.named_modules()}
+
+    def named(part: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        fqn = fqns.get(id(part))
+        with nullcontext() if fqn is None else record_function(module_range(fqn)):
+            return original(part, *args, **kwargs)
+
+    with mock.patch.object(nn.Module, "__call__", named):
+        yield
