@@ -61,20 +61,14 @@ class LaunchFolder:
         """Timings of every step of every rank."""
         return self.path / "steps.parquet"
 
+    def derived_table(self, name: str) -> Path:
+        """A table that is made from the traces: overlap, purposes, collectives, ..."""
+        return self.path / f"{name}.parquet"
+
     @property
     def overlap(self) -> Path:
-        """Derived: where each profiled step's time went."""
-        return self.path / "overlap.parquet"
-
-    @property
-    def purposes(self) -> Path:
-        """Derived: the same by purpose of the communication."""
-        return self.path / "purposes.parquet"
-
-    @property
-    def collectives(self) -> Path:
-        """Derived: one row per collective, step and rank."""
-        return self.path / "collectives.parquet"
+        """Derived: where each profiled step's time went; written last, so where it is, the other tables are."""
+        return self.derived_table("overlap")
 
     @property
     def traces(self) -> Path:
@@ -85,11 +79,6 @@ class LaunchFolder:
     def logs(self) -> Path:
         """Folder of the ranks' standard output and error."""
         return self.path / "logs"
-
-    @property
-    def derived(self) -> tuple[Path, ...]:
-        """Every file that ``dtbench analyze`` can make again."""
-        return (self.overlap, self.purposes, self.collectives)
 
     @property
     def reference_data(self) -> Path:

@@ -8,7 +8,8 @@ import pytest
 from dtbench.analyze.classify import Role, cpu_role, find_operation, kernel_kind
 from dtbench.analyze.purposes import find_purpose, find_unit
 from dtbench.analyze.read_trace import read_trace
-from dtbench.analyze.trace_analysis import TraceAnalysis, analyze_trace, tabulate_collectives
+from dtbench.analyze.tabulate import tabulate_collectives
+from dtbench.analyze.trace_analysis import TraceAnalysis, analyze_trace
 from dtbench.vocabulary import Axis, Kind, Operation, Purpose, Region
 
 METADATA = (
