@@ -23,6 +23,8 @@ def analyze_traces(paths: Iterable[Path], *, workers: int | None = None) -> Trac
         TraceError: there is none, or none can be read.
     """
     files = [file for path in paths for file in _find_files(path)]
+    if not files:
+        raise TraceError("no trace was given: there are none to analyse")
     answers = analyze_files([TraceFile(file) for file in dict.fromkeys(files)], workers=workers)
     reasons = [answer.reason for answer in answers if isinstance(answer, Unusable)]
     if len(reasons) == len(answers):

@@ -132,12 +132,17 @@ def _read_launch_data(folder: LaunchFolder) -> LaunchData:
         folder=folder,
         record=read_launch(folder) if folder.launch.exists() else None,
         ranks=read_rank_records(folder),
-        steps=_read_steps(folder),
+        steps=read_step_times(folder),
         tables=read_tables(folder),
     )
 
 
-def _read_steps(folder: LaunchFolder) -> pd.DataFrame:
+def read_step_times(folder: LaunchFolder) -> pd.DataFrame:
+    """Read the timings of every step of a launch, columns as in ``tables.STEPS``; without rows where none was timed.
+
+    Raises:
+        StoreError: the table is broken.
+    """
     try:
         return read_steps(folder)
     except StoreError:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
-from dtbench.analyze.tables import COLLECTIVES, OVERLAP, PURPOSES
+from dtbench.analyze.tables import COLLECTIVES, OVERLAP, PURPOSES, WHOLE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,6 +54,13 @@ def overlap_rows(analyses: Iterable["TraceAnalysis"]) -> Iterator[Row]:
     for one in analyses:
         for step in one.steps:
             yield {"rank": one.rank, "step": step.step, **asdict(step.overlap)}
+
+
+def whole_rows(analyses: Iterable["TraceAnalysis"]) -> Iterator[Row]:
+    """Give the rows of ``tables.WHOLE``."""
+    for one in analyses:
+        account = asdict(one.whole)
+        yield {"rank": one.rank, "window_ns": account.pop("step_ns"), **account}
 
 
 def purpose_rows(analyses: Iterable["TraceAnalysis"]) -> Iterator[Row]:
@@ -103,12 +110,18 @@ def _describe(collective: "Collective") -> Row:
     }
 
 
+_WHOLE: Final = Table("whole", WHOLE, whole_rows)
 _PURPOSES: Final = Table("purposes", PURPOSES, purpose_rows)
 _COLLECTIVES: Final = Table("collectives", COLLECTIVES, collective_rows)
 _OVERLAP: Final = Table("overlap", OVERLAP, overlap_rows)
 
 TABLES: Final = (_PURPOSES, _COLLECTIVES, _OVERLAP)
 """Every table that a launch keeps; ``overlap`` is written last: where it is, the others are."""
+
+
+def tabulate_whole(analyses: Iterable["TraceAnalysis"]) -> "pd.DataFrame":
+    """Make the table ``tables.WHOLE``."""
+    return _WHOLE.tabulate(analyses)
 
 
 def tabulate_overlap(analyses: Iterable["TraceAnalysis"]) -> "pd.DataFrame":

@@ -35,6 +35,11 @@ def can_name_runs(name: str) -> bool:
     return _FOLDER_NAME.fullmatch(name) is not None
 
 
+def trace_name(rank: int, unix_ns: int) -> str:
+    """Give the file name of a new trace of one rank."""
+    return f"rank{rank}.{unix_ns}{TRACE_SUFFIXES[0]}"
+
+
 def new_run_folder(results: Path, name: str) -> "RunFolder":
     """Give the absolute path of a run that begins now; makes nothing."""
     return RunFolder((results / name / f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(2)}").resolve())
@@ -96,7 +101,7 @@ class LaunchFolder:
 
     def trace(self, rank: int, unix_ns: int) -> Path:
         """A new trace of one rank."""
-        return self.traces / f"rank{rank}.{unix_ns}{TRACE_SUFFIXES[0]}"
+        return self.traces / trace_name(rank, unix_ns)
 
     def find_traces(self) -> dict[int, Path]:
         """Trace of each rank that has one; the newest where there are several."""
