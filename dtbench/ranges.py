@@ -13,9 +13,9 @@ axis, ``owner`` comes last because a name may contain anything; it is empty wher
 """
 
 import re
+from dataclasses import dataclass
 from typing import Final
 
-from dtbench.record import Record
 from dtbench.vocabulary import Axis, Operation, Region
 
 REGION_PREFIX: Final = "dtbench::region "
@@ -29,7 +29,8 @@ _COLLECTIVE = re.compile(
 _WAIT = re.compile(r"dtbench::wait group=(\S*) seq=(\d+)")
 
 
-class CollectiveLabel(Record):
+@dataclass(frozen=True, kw_only=True)
+class CollectiveLabel:
     """What the worker knows about a collective when it is issued."""
 
     group: str
@@ -41,7 +42,8 @@ class CollectiveLabel(Record):
     owner: str
 
 
-class WaitLabel(Record):
+@dataclass(frozen=True, kw_only=True)
+class WaitLabel:
     """The collective that a consumer waits for."""
 
     group: str

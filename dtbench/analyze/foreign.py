@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from dtbench.analyze.many import TraceFile, Unusable, analyze_files
+from dtbench.analyze.many import analyze_files
+from dtbench.analyze.trace_file import TraceFile, Unusable
 from dtbench.analyze.trace_set import TraceSet, gather_ranks
 from dtbench.errors import TraceError
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from dtbench.analyze.many import TraceFile, analyze_files
+from dtbench.analyze.many import analyze_files
 from dtbench.analyze.tabulate import TABLES
+from dtbench.analyze.trace_file import TraceFile
 from dtbench.analyze.trace_set import gather_ranks
 from dtbench.errors import StoreError
 from dtbench.store.layout import LaunchFolder

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from dtbench.analyze.many import Analyzed, Answer, Unusable
 from dtbench.analyze.trace import Unread
 from dtbench.analyze.trace_analysis import TraceAnalysis
+from dtbench.analyze.trace_file import Analyzed, Answer, Unusable
 
 _RANK_IN_NAME: Final = re.compile(r"(?:rank|worker)[_-]?(\d+)", re.IGNORECASE)
 

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from typing import Final
 
 from dtbench.analyze.means import OwnerTime, Spread, average, average_purposes, sum_owners
 from dtbench.analyze.overlap import Overlap
@@ -21,8 +20,6 @@ MOST_RANKS = 16
 MOST_OWNERS = 10
 """Owners that are shown by name; the rest is summed."""
 
-_PARTS: Final = ("compute", "exposed\ncomm", "exposed\ncopies", "idle", "hidden\nshare", "exposed\nshare")
-
 
 def make_sections(traces: TraceSet, owners: Sequence[OwnerTime] | None = None) -> list[Section]:
     """Give every table that has rows, in the order of reading.
@@ -39,6 +36,8 @@ def make_sections(traces: TraceSet, owners: Sequence[OwnerTime] | None = None) -
 def time_section(traces: TraceSet) -> Section:
     """Give where the time of each rank went: by step where they are few, else with the spread over steps."""
     shown, notes = _choose_ranks(traces.analyses)
+    idle = "idle" if any(one.timeline.is_device for one in traces.analyses) else "host"  # Python and dispatch
+    parts = ("time", "compute", "exposed\ncomm", "exposed\ncopies", idle, "hidden\nshare", "exposed\nshare")
     if sum(len(one.steps) for one in traces.analyses) <= MOST_STEP_ROWS:
         rows = [
             (str(one.rank), name, *_spell(overlap))
@@ -54,7 +53,7 @@ def time_section(traces: TraceSet) -> Section:
         title="Where the time went",
         columns=[
             *(Column(title) for title in columns),
-            *(Column(title, is_number=True) for title in ("time", *_PARTS)),
+            *(Column(title, is_number=True) for title in parts),
         ],
         rows=rows,
         notes=notes,

@@ -101,7 +101,8 @@ def _basis_words(traces: TraceSet, mean: MeanTime) -> str:
     who = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {name_ranges(ranks)}"
     size = f" of {traces.world_size}" if traces.world_size is not None else ""
     if not mean.are_steps:
-        return f"{who}{size}; no step is marked, all numbers are of whole traces"
+        why = "nothing ran in any step" if any(one.steps for one in traces.analyses) else "no step is marked"
+        return f"{who}{size}; {why}, all numbers are of whole traces"
     spread = ""
     if mean.windows > 1:
         low, high = format_ns(mean.step.quartile1_ns), format_ns(mean.step.quartile3_ns)
