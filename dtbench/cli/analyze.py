@@ -144,10 +144,8 @@ def _print_run(run: Path, made: "MadeTables") -> None:
     )
     for (cell, launch), tables in made.items():
         if len(tables.overlap):
-            print_line(
-                f"{cell}, launch {launch}: made {len(tables.overlap)} rows of overlap, {len(tables.purposes)} of "
-                f"purposes, {len(tables.collectives)} of collectives"
-            )
+            rows = ", ".join(f"{len(table)} of {name}" for name, table in tables.tables.items())
+            print_line(f"{cell}, launch {launch}: made rows of tables: {rows}")
         else:
             print_line(f"{cell}, launch {launch}: no table was made, no step of a trace could be read")
         _print_remarks(tables.unread_events, tables.unknown_names, tables.notes)

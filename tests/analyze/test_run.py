@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from dtbench.analyze.launch_tables import read_tables
 from dtbench.analyze.run import analyze_run, summarize_run
 from dtbench.analyze.tables import STEPS
 from dtbench.analyze.tabulate import TABLES
@@ -200,6 +201,36 @@ def test_tables_on_disk_have_the_columns_and_types_that_are_written_down(made: M
         written = read_table(made.launch.derived_table(table.name))
         assert {name: str(dtype) for name, dtype in written.dtypes.items()} == table.dtypes
     assert read_table(made.launch.derived_table("collectives"))["seq"].notna().all()
+
+
+def drop_a_column_and_a_table(launch: LaunchFolder) -> None:
+    """Leave what a dtbench would have written that knew less."""
+    overlap = launch.overlap
+    write_table(overlap, read_table(overlap).drop(columns=["exposed_copy_ns"]))
+    launch.derived_table("collectives").unlink()
+
+
+def test_tables_of_a_version_that_knew_less_are_made_again(made: MadeRun) -> None:
+    first = read_tables(made.launch)
+    drop_a_column_and_a_table(made.launch)
+    again = read_tables(made.launch)
+    for name, table in first.tables.items():
+        pd.testing.assert_frame_equal(again.tables[name], table)
+    assert again.notes == first.notes
+
+
+def test_tables_of_a_version_that_knew_less_are_read_as_they_are_where_the_traces_are_gone(made: MadeRun) -> None:
+    first = read_tables(made.launch)
+    drop_a_column_and_a_table(made.launch)
+    for trace in made.launch.find_traces().values():
+        trace.unlink()
+    again = read_tables(made.launch)
+    assert again.overlap["exposed_copy_ns"].isna().all()
+    assert again.overlap["exposed_comm_ns"].tolist() == first.overlap["exposed_comm_ns"].tolist()
+    assert list(again.collectives.columns) == list(first.collectives.columns)
+    assert len(again.collectives) == 0
+    assert "collectives.parquet cannot be made: the traces of this launch are gone" in again.notes
+    summarize_run(made.folder.path)
 
 
 def test_a_damaged_trace_of_one_rank_is_left_out_and_said(made: MadeRun) -> None:
