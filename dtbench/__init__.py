@@ -1,10 +1,11 @@
 """Benchmark PyTorch's DTensor, FSDP and DDP: which communication is not hidden behind compute, who owns it, and why.
 
-``dtbench.capture`` measures your own training loop, ``dtbench.TrainingModel`` is your own model in a scenario; the
-rest is the command ``dtbench``.
+``dtbench.capture`` measures your own training loop, ``dtbench.TrainingModel`` is your own model in a scenario;
+``dtbench.read_trace`` and ``dtbench.load_run`` give a notebook the numbers of anyone's traces and of a run, and
+``dtbench.trace_handler`` lets your own profiler write traces that they read. The rest is the command ``dtbench``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -12,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from dtbench.training_model import TrainingModel
 
 if TYPE_CHECKING:
+    from dtbench.report.loaded import RunReport, TraceReport
     from dtbench.worker.own_loop import OwnSteps
 
-__all__ = ["TrainingModel", "capture", "named_gloo"]
+__all__ = ["TrainingModel", "capture", "load_run", "named_gloo", "read_trace", "trace_handler"]
 __version__ = "0.1.0"
 
 
@@ -89,3 +91,69 @@ def named_gloo() -> str:
     from dtbench.worker.own_loop import name_gloo
 
     return name_gloo()
+
+
+def read_trace(
+    path: str | PathLike[str] | Iterable[str | PathLike[str]], *, workers: int | None = None
+) -> "TraceReport":
+    """Account for anyone's Kineto traces: one file, a folder of ranks, or several of either; ``print`` the answer. ::
+
+        traces = dtbench.read_trace("traces/")
+        print(traces)                                      # step 412 ms, 38 ms exposed (9.2 %); ...
+        traces.overlap.groupby("rank")["exposed_comm_ns"].describe()
+
+    Its tables are DataFrames: ``overlap`` (one row per rank and step), ``whole`` (per rank), ``purposes``,
+    ``collectives``; ``dtbench.analyze.tables`` says columns, dtypes and units. ``notes`` says what they do not count.
+
+    Args:
+        path: traces of one job.
+        workers: traces to read at once, each in a process; left out: as cores and memory allow.
+
+    Raises:
+        TraceError: there is no trace, or none can be read.
+    """
+    from pathlib import Path
+
+    from dtbench.analyze.foreign import analyze_traces
+    from dtbench.report.loaded import TraceReport
+
+    paths = [path] if isinstance(path, str | PathLike) else path
+    return TraceReport(analyze_traces([Path(one) for one in paths], workers=workers))
+
+
+def load_run(path: str | PathLike[str]) -> "RunReport":
+    """Give a run's numbers as DataFrames: ``steps``, ``overlap``, ``purposes``, ``collectives``; and its ``summary``.
+
+    Every table has the columns ``cell`` and ``launch``, then those that ``dtbench.analyze.tables`` writes down. Tables
+    that are missing are made from the traces.
+
+    Raises:
+        StoreError: this is no run, or a file of it is broken or of another version.
+    """
+    from pathlib import Path
+
+    from dtbench.report.loaded import load_run as load
+
+    return load(Path(path))
+
+
+def trace_handler(folder: str | PathLike[str]) -> Callable[[Any], None]:
+    """Give what your own profiler needs to write traces that ``dtbench analyze`` reads, and nothing else. ::
+
+        with torch.profiler.profile(schedule=..., on_trace_ready=dtbench.trace_handler("traces")) as profiler:
+            for batch in loader:
+                ...
+                profiler.step()
+
+    Every rank writes ``<folder>/rank<r>.<ns>.pt.trace.json.gz``, whole or not at all; TensorBoard reads it, too. The
+    rank is torch.distributed's, else that of the launcher's ``RANK``, else 0. A trace that cannot be written is logged
+    and does not end the training.
+
+    Raises:
+        StoreError: the folder cannot be made.
+    """
+    from pathlib import Path
+
+    from dtbench.worker.trace_handler import make_trace_handler
+
+    return make_trace_handler(Path(folder))

@@ -16,9 +16,9 @@ ranges name the unit, FSDP1's do not: hence ``dtbench::unit``.
 """
 
 import re
+from dataclasses import dataclass
 from typing import Final
 
-from dtbench.record import Record
 from dtbench.vocabulary import Axis, Operation, Region
 
 REGION_PREFIX: Final = "dtbench::region "
@@ -36,7 +36,8 @@ _COLLECTIVE = re.compile(
 _WAIT = re.compile(r"dtbench::wait group=(\S*) seq=(\d+)")
 
 
-class CollectiveLabel(Record):
+@dataclass(frozen=True, kw_only=True)
+class CollectiveLabel:
     """What the worker knows about a collective when it is issued."""
 
     group: str
@@ -48,7 +49,8 @@ class CollectiveLabel(Record):
     owner: str
 
 
-class WaitLabel(Record):
+@dataclass(frozen=True, kw_only=True)
+class WaitLabel:
     """The collective that a consumer waits for."""
 
     group: str

@@ -36,6 +36,21 @@ def test_looking_at_scenarios_loads_nothing_heavy(arguments: list[str]) -> None:
     assert not loaded_by(f"from dtbench.cli.main import main; main({arguments!r})") & _HEAVY
 
 
+@pytest.mark.parametrize(("arguments", "spared"), [(["--json"], {"rich"}), ([], set())], ids=["json", "text"])
+def test_accounting_for_traces_loads_numpy_and_nothing_else_that_is_heavy(
+    arguments: list[str], spared: set[str]
+) -> None:
+    trace = Path(__file__).parent / "analyze" / "traces" / "ddp_2ranks_rank0.json.gz"
+    loaded = loaded_by(f"from dtbench.cli.main import main; main({['analyze', str(trace), *arguments]!r})")
+    assert "numpy" in loaded
+    assert not loaded & (_HEAVY - {"numpy"} | {"yaml"} | spared)
+
+
+def test_a_handler_for_a_persons_profiler_loads_no_analysis() -> None:
+    loaded = loaded_by("import dtbench, tempfile; dtbench.trace_handler(tempfile.gettempdir())")
+    assert not {name for name in loaded if name.startswith(("dtbench.analyze", "dtbench.report", "pandas"))}
+
+
 def test_reading_and_planning_scenarios_needs_no_console() -> None:
     loaded = loaded_by("import dtbench.scenario.catalog, dtbench.plan")
     assert not loaded & (_HEAVY | {"typer", "rich"})

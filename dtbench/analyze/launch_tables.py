@@ -3,24 +3,20 @@
 What a table cannot hold travels in ``overlap``'s ``attrs``: events that could not be read, unknown names, notes.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import pandas as pd
 
 from dtbench.analyze.facts import RankFacts
-from dtbench.analyze.reader import read_trace
-from dtbench.analyze.trace_analysis import (
-    TraceAnalysis,
-    analyze_trace,
-    tabulate_collectives,
-    tabulate_overlap,
-    tabulate_purposes,
-)
-from dtbench.errors import StoreError, TraceError
+from dtbench.analyze.many import analyze_files
+from dtbench.analyze.reader.source import TraceSource
+from dtbench.analyze.tabulate import TABLES
+from dtbench.analyze.trace_file import Analyzed, Answer, TraceFile, Unusable
+from dtbench.analyze.trace_set import gather_ranks
+from dtbench.errors import StoreError
 from dtbench.store.layout import LaunchFolder
-from dtbench.store.read import read_order, read_rank_records, read_table
+from dtbench.store.read import read_columns, read_order, read_rank_records, read_table
 from dtbench.store.write import write_table
 from dtbench.vocabulary import Axis
 
@@ -30,124 +26,128 @@ class LaunchTables:
     """What the traces of one launch say, over all ranks and PROFILED steps.
 
     Attributes:
-        overlap, purposes, collectives: columns as in ``tables.py``.
+        tables: by name, all of ``tabulate.TABLES``.
         unread_events: summed over ranks.
         unknown_names: kernels counted as compute that may be communication, summed over ranks.
         notes: what a reader of the numbers must know.
     """
 
-    overlap: pd.DataFrame
-    purposes: pd.DataFrame
-    collectives: pd.DataFrame
+    tables: Mapping[str, pd.DataFrame]
     unread_events: int
     unknown_names: tuple[tuple[str, int], ...]
     notes: tuple[str, ...]
 
+    @property
+    def overlap(self) -> pd.DataFrame:
+        """Where each profiled step's time went, columns as in ``tables.OVERLAP``."""
+        return self.tables["overlap"]
+
+    @property
+    def purposes(self) -> pd.DataFrame:
+        """The same by purpose of the communication, columns as in ``tables.PURPOSES``."""
+        return self.tables["purposes"]
+
+    @property
+    def collectives(self) -> pd.DataFrame:
+        """One row per collective and rank, columns as in ``tables.COLLECTIVES``."""
+        return self.tables["collectives"]
+
 
 def analyze_launch(
-    folder: LaunchFolder, process_groups: Mapping[int, Mapping[str, Axis | None]] | None = None
+    folder: LaunchFolder,
+    process_groups: Mapping[int, Mapping[str, Axis | None]] | None = None,
+    *,
+    workers: int | None = None,
 ) -> LaunchTables:
     """Make the derived tables of a launch from its traces and write them; without a trace nothing is written.
 
     Args:
         folder: the launch.
         process_groups: mesh axis by name of the group, for each rank; left out: as the ranks' records say.
+        workers: processes to use at most; None: as ``analyze_files`` decides.
 
     Raises:
         StoreError: they cannot be written.
     """
-    tables = derive_tables(folder, process_groups)
-    if len(tables.overlap):
-        tables.overlap.attrs = {
-            "unread_events": tables.unread_events,
-            "unknown_names": [list(one) for one in tables.unknown_names],
-            "notes": list(tables.notes),
+    made = derive_tables(folder, process_groups, workers=workers)
+    if len(made.overlap):
+        made.overlap.attrs = {
+            "unread_events": made.unread_events,
+            "unknown_names": [list(one) for one in made.unknown_names],
+            "notes": list(made.notes),
         }
-        write_table(folder.purposes, tables.purposes)
-        write_table(folder.collectives, tables.collectives)
-        write_table(folder.overlap, tables.overlap)  # last: where it is, the others are
-    return tables
+        for table in TABLES:
+            write_table(folder.derived_table(table.name), made.tables[table.name])
+    return made
 
 
 def read_tables(folder: LaunchFolder) -> LaunchTables:
     """Read the derived tables of a launch, or make them where one is missing or older than a trace.
 
     A folder that cannot be written is no reason not to answer: the tables are then made and not kept, and a note says
-    so.
+    so. Where the traces are gone, what another version of dtbench made of them is read as it is.
     """
     if not _are_current(folder):
         try:
             return analyze_launch(folder)
         except StoreError as error:
-            tables = derive_tables(folder)
-            return replace(tables, notes=(*tables.notes, f"derived tables were not kept: {error}"))
-    overlap = read_table(folder.overlap)
+            made = derive_tables(folder)
+            return replace(made, notes=(*made.notes, f"derived tables were not kept: {error}"))
+    found = [(table, folder.derived_table(table.name)) for table in TABLES]
+    tables = {table.name: table.fit(read_table(path)) if path.exists() else table.tabulate(()) for table, path in found}
+    lacking = [path.name for _, path in found if not path.exists()]
+    said = tables["overlap"].attrs
+    notes = [str(note) for note in said.get("notes", ())]
+    if lacking:
+        notes.append(f"{', '.join(lacking)} cannot be made: the traces of this launch are gone")
     return LaunchTables(
-        overlap=overlap,
-        purposes=read_table(folder.purposes),
-        collectives=read_table(folder.collectives),
-        unread_events=int(overlap.attrs.get("unread_events", 0)),
-        unknown_names=tuple((str(name), int(count)) for name, count in overlap.attrs.get("unknown_names", ())),
-        notes=tuple(str(note) for note in overlap.attrs.get("notes", ())),
+        tables=tables,
+        unread_events=int(said.get("unread_events", 0)),
+        unknown_names=tuple((str(name), int(count)) for name, count in said.get("unknown_names", ())),
+        notes=tuple(notes),
     )
 
 
 def _are_current(folder: LaunchFolder) -> bool:
-    if not all(path.exists() for path in folder.derived):
+    """Tell whether the tables need not be made, or cannot be: there is no trace that could give more."""
+    traces = [path for path in folder.find_traces().values() if path.stat().st_size]
+    made = [folder.derived_table(table.name) for table in TABLES]
+    if not traces:
+        return folder.overlap.exists()
+    if not all(path.exists() for path in made):
         return False
-    made = min(path.stat().st_mtime_ns for path in folder.derived)
-    return all(path.stat().st_mtime_ns <= made for path in folder.find_traces().values() if path.stat().st_size)
-
-
-def derive_tables(
-    folder: LaunchFolder, process_groups: Mapping[int, Mapping[str, Axis | None]] | None = None
-) -> LaunchTables:
-    """Make the tables without writing them; a trace that cannot be read is left out, and a note says so."""
-    groups = _recorded_groups(folder) if process_groups is None else process_groups
-    analyses: list[TraceAnalysis] = []
-    facts = {record.rank: RankFacts.of(record) for record in read_rank_records(folder)}
-    traces = folder.find_traces()
-    absent = sorted(_expected_ranks(folder) - set(traces))
-    notes = [f"rank {rank} is left out: it has no trace" for rank in absent]
-    for rank, path in traces.items():
-        try:
-            trace = read_trace(path)
-            if trace.unread.is_truncated:  # what is missing may be anything: all kernels, say
-                notes.append(f"rank {rank} is left out: {path}: cut short; did the rank die while writing?")
-                continue
-            analyses.append(analyze_trace(trace, rank=rank, process_groups=groups.get(rank), facts=facts.get(rank)))
-        except TraceError as error:
-            notes.append(f"rank {rank} is left out: {error}")
-    return LaunchTables(
-        overlap=tabulate_overlap(analyses),
-        purposes=tabulate_purposes(analyses),
-        collectives=tabulate_collectives(analyses),
-        unread_events=sum(one.unread for one in analyses),
-        unknown_names=sum_counts(one.unknown_names for one in analyses),
-        notes=(*notes, *describe_gaps(analyses)),
+    oldest = min(path.stat().st_mtime_ns for path in made)
+    return all(path.stat().st_mtime_ns <= oldest for path in traces) and all(
+        set(table.dtypes) <= set(read_columns(folder.derived_table(table.name))) for table in TABLES
     )
 
 
-def sum_counts(tables: Iterable[Iterable[tuple[str, int]]]) -> tuple[tuple[str, int], ...]:
-    """Sum the counts of equal names, most frequent first."""
-    counts: Counter[str] = Counter()
-    for table in tables:
-        counts.update(dict(table))
-    return tuple(counts.most_common())
+def derive_tables(
+    folder: LaunchFolder,
+    process_groups: Mapping[int, Mapping[str, Axis | None]] | None = None,
+    *,
+    workers: int | None = None,
+) -> LaunchTables:
+    """Make the tables without writing them; a trace that cannot be read is left out, and a note says so."""
+    groups = _recorded_groups(folder) if process_groups is None else process_groups
+    found = folder.find_traces()
+    facts = {record.rank: RankFacts.of(record) for record in read_rank_records(folder)}
+    files = [TraceFile(TraceSource(path), rank, groups.get(rank, {}), facts.get(rank)) for rank, path in found.items()]
+    traces = gather_ranks([_refuse_cut(answer) for answer in analyze_files(files, workers=workers)])
+    absent = [f"rank {rank} is left out: it has no trace" for rank in sorted(_expected_ranks(folder) - set(found))]
+    return LaunchTables(
+        tables={table.name: table.tabulate(traces.analyses) for table in TABLES},
+        unread_events=traces.unread_events,
+        unknown_names=traces.unknown_names,
+        notes=(*absent, *traces.notes),
+    )
 
 
-def describe_gaps(analyses: Sequence[TraceAnalysis]) -> list[str]:
-    """Say what the traces lack."""
-    gaps = [
-        f"rank {one.rank}: {one.unmatched} of {len(one.collectives)} collectives have no span; their time is missing"
-        for one in analyses
-        if one.unmatched
-    ]
-    return gaps + [
-        f"rank {one.rank}: the trace has no ProfilerStep range; only the whole trace is known"
-        for one in analyses
-        if not one.steps
-    ]
+def _refuse_cut(answer: Answer) -> Answer:
+    """Leave out a trace that ends before its time: what is missing may be anything, all kernels of the rank, say."""
+    if isinstance(answer, Analyzed) and answer.unread.is_truncated:
+        return Unusable(answer.file, f"{answer.file.label}: cut short; did the rank die while writing?")
+    return answer
 
 
 def _expected_ranks(folder: LaunchFolder) -> set[int]:

@@ -74,10 +74,14 @@ def _status(run: RunRecord, cells: tuple[CellSummary, ...]) -> tuple[RunStatus, 
     return run.status, INCOMPLETE
 
 
-def analyze_run(path: Path) -> dict[tuple[str, int], LaunchTables]:
+def analyze_run(path: Path, *, workers: int | None = None) -> dict[tuple[str, int], LaunchTables]:
     """Make the derived tables of every launch of a run again and replace the old ones; by cell and launch.
 
     A launch without traces keeps the tables that it has.
+
+    Args:
+        path: folder of the run.
+        workers: processes to use at most; None: as ``many.analyze_files`` decides.
 
     Raises:
         StoreError: this is no run, or its folder cannot be written.
@@ -88,7 +92,7 @@ def analyze_run(path: Path) -> dict[tuple[str, int], LaunchTables]:
         for cell in read_run(path).cells
         for index in cell.launches
     }
-    made = {key: analyze_launch(folder) for key, folder in launches.items() if folder.find_traces()}
+    made = {key: analyze_launch(folder, workers=workers) for key, folder in launches.items() if folder.find_traces()}
     if not made:
         raise TraceError(f"{path}: there are no traces to make tables from; the tables stay as they are")
     if not any(len(tables.overlap) for tables in made.values()):
@@ -128,12 +132,17 @@ def _read_launch_data(folder: LaunchFolder) -> LaunchData:
         folder=folder,
         record=read_launch(folder) if folder.launch.exists() else None,
         ranks=read_rank_records(folder),
-        steps=_read_steps(folder),
+        steps=read_step_times(folder),
         tables=read_tables(folder),
     )
 
 
-def _read_steps(folder: LaunchFolder) -> pd.DataFrame:
+def read_step_times(folder: LaunchFolder) -> pd.DataFrame:
+    """Read the timings of every step of a launch, columns as in ``tables.STEPS``; without rows where none was timed.
+
+    Raises:
+        StoreError: the table is broken.
+    """
     try:
         return read_steps(folder)
     except StoreError:

@@ -71,6 +71,13 @@ class Shares:
             totals.append(total)
         return totals[0], totals[1]
 
+    def stepped_exposed_ns(self) -> Ints:
+        """Exposed time of each collective inside all windows, shape ``(num_collectives,)``."""
+        total = np.zeros(self.num_collectives, dtype=np.int64)
+        inside = self.window < self.num_windows
+        np.add.at(total, self.collective[inside], self.entry_exposed_ns[inside])
+        return total
+
     def _sum_by(self, group_of: Ints, num_groups: int, time_ns: Ints) -> Ints:
         table = np.zeros((num_groups, self.num_windows + 1), dtype=np.int64)
         np.add.at(table, (group_of[self.collective], self.window), time_ns)

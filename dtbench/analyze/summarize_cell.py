@@ -10,11 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from dtbench.analyze.launch_tables import LaunchTables, sum_counts
+from dtbench.analyze.launch_tables import LaunchTables
 from dtbench.analyze.peaks import peak_flops
 from dtbench.analyze.statistics import summarize, summarize_launches, summarize_ratio
 from dtbench.analyze.summarize_overlap import fraction, summarize_purposes, summarize_ranks
 from dtbench.analyze.summary import CellSummary, Interval
+from dtbench.analyze.trace_set import sum_counts
 from dtbench.scenario.schema import Fsdp2, Scenario
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.records import (

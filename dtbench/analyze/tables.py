@@ -1,7 +1,7 @@
 """Every table that crosses a room's border or lands on disk: columns, dtypes and units, written down once.
 
-All ``*_ns`` columns are int64 nanoseconds, all ``*_bytes`` int64. ``rank`` and ``step`` are int64. One file holds one
-launch; readers add ``cell`` and ``launch``.
+All ``*_ns`` columns are integer nanoseconds, all ``*_bytes`` integer bytes. A column that may not be known is nullable
+(``Int64``, NA). One file holds one launch; readers add ``cell`` and ``launch``.
 """
 
 from typing import Final
@@ -39,20 +39,37 @@ PURPOSES: Final = {
     "wait_ns": "int64",
 }
 
+WHOLE: Final = {
+    "rank": "int64",
+    "window_ns": "int64",  # first start to last end of whatever has a kind; never a step
+    "compute_ns": "int64",
+    "comm_ns": "int64",
+    "hidden_comm_ns": "int64",
+    "exposed_comm_ns": "int64",
+    "exposed_copy_ns": "int64",
+    "idle_ns": "int64",
+}
+
 COLLECTIVES: Final = {
     "rank": "int64",
-    "step": "int64",
+    "step": "Int64",  # that issued it; NA: none did, or the trace has no steps
     "group": "string",  # torch's process-group name; empty where the trace does not say
     "axis": "string",  # replicate, shard, tensor; empty when the group is no mesh axis or unknown
-    "seq": "int64",  # on that group; -1 never appears: rows without one carry pd.NA in Int64
+    "seq": "Int64",  # on that group
+    "group_size": "Int64",  # ranks of the group
     "operation": "string",
     "purpose": "string",
+    "region": "string",  # forward, backward, ...; empty: outside all, or unknown
     "owner": "string",  # FQN of the FSDP unit, bucket of DDP; empty: unattributed
     "size_bytes": "Int64",
+    "dtype": "string",  # as the trace spells it; empty where it does not say
+    "lane": "string",  # stream or thread of its span, "<process>/<thread>"
     "issue_ns": "Int64",  # trace clock
-    "start_ns": "int64",
-    "end_ns": "int64",
+    "start_ns": "Int64",  # NA: issued, but its span was not found
+    "end_ns": "Int64",
+    "first_wait_ns": "Int64",  # when the first consumer began to wait for it
     "exposed_ns": "int64",
+    "hidden_ns": "int64",
 }
 
 LANES: Final = {

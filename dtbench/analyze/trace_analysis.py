@@ -1,10 +1,9 @@
 """From one trace to its account: steps, whole trace, purposes and collectives of one rank."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
-import pandas as pd
 
 from dtbench.analyze.accounts import Accounts, Sources, make_accounts
 from dtbench.analyze.causes.blocking import find_blocking
@@ -33,7 +32,6 @@ from dtbench.analyze.overlap import Overlap, measure_overlaps
 from dtbench.analyze.overlap_tax import measure_overlap_tax
 from dtbench.analyze.shares import Shares, share_time
 from dtbench.analyze.steps import Step, cpu_steps, device_steps, find_host_ranges
-from dtbench.analyze.tables import COLLECTIVES, OVERLAP, PURPOSES
 from dtbench.analyze.timeline import RankTimeline
 from dtbench.analyze.trace import Trace
 from dtbench.analyze.waits import Waits, find_device_waits, wait_time_ns
@@ -82,6 +80,7 @@ class TraceAnalysis:
         collectives: as ``step_of`` says which step issued it.
         step_of: index into ``steps`` for each collective; None: issued outside all.
         exposed_ns: each collective's share of exposed time, over the whole trace.
+        stepped_exposed_ns: the same inside the windows of steps: adds up to what the steps' accounts say.
         unread: events that could not be read.
         unknown_names: kernels counted as compute that sound like communication.
         names_on_comm_lanes: kernels counted as compute that no rule knows, on lanes where most is communication.
@@ -100,6 +99,7 @@ class TraceAnalysis:
     collectives: tuple[Collective, ...]
     step_of: tuple[int | None, ...]
     exposed_ns: tuple[int, ...]
+    stepped_exposed_ns: tuple[int, ...]
     unread: int
     unknown_names: tuple[tuple[str, int], ...]
     timeline: RankTimeline
@@ -182,6 +182,7 @@ def analyze_trace(
         collectives=collectives,
         step_of=tuple(step_of),
         exposed_ns=exposed_ns,
+        stepped_exposed_ns=tuple(shares.stepped_exposed_ns().tolist()),
         unread=trace.unread.count,
         unknown_names=timeline.unknown_names,
         names_on_comm_lanes=timeline.names_on_comm_lanes,
@@ -353,53 +354,3 @@ def _purposes_of_window(columns: Sequence[Ints], waits: Waits, window: Window) -
         for purpose, count, size_bytes, exposed_ns, hidden_ns in rows
     ]
     return tuple(one for one in found if one.count or one.comm_ns or one.wait_ns)
-
-
-def tabulate_overlap(analyses: Iterable[TraceAnalysis]) -> pd.DataFrame:
-    """Make the table ``tables.OVERLAP``."""
-    rows = [{"rank": one.rank, "step": step.step, **asdict(step.overlap)} for one in analyses for step in one.steps]
-    return pd.DataFrame(rows, columns=list(OVERLAP)).astype(OVERLAP)
-
-
-def tabulate_purposes(analyses: Iterable[TraceAnalysis]) -> pd.DataFrame:
-    """Make the table ``tables.PURPOSES``."""
-    rows = [
-        {"rank": one.rank, "step": step.step, **asdict(purpose), "purpose": str(purpose.purpose)}
-        for one in analyses
-        for step in one.steps
-        for purpose in step.purposes
-    ]
-    return pd.DataFrame(rows, columns=list(PURPOSES)).astype(PURPOSES)
-
-
-def tabulate_collectives(analyses: Iterable[TraceAnalysis]) -> pd.DataFrame:
-    """Make the table ``tables.COLLECTIVES``; collectives that no step issued are left out.
-
-    ``exposed_ns`` is the share over the collective's whole span, also the part that lies in another step's window.
-    """
-    rows = [
-        _collective_row(one.rank, one.steps[step].step, collective, exposed_ns)
-        for one in analyses
-        for collective, step, exposed_ns in zip(one.collectives, one.step_of, one.exposed_ns, strict=True)
-        if step is not None
-    ]
-    dtypes = {**COLLECTIVES, "seq": "Int64"}
-    return pd.DataFrame(rows, columns=list(COLLECTIVES)).astype(dtypes)
-
-
-def _collective_row(rank: int, step: int, collective: Collective, exposed_ns: int) -> dict[str, object]:
-    return {
-        "rank": rank,
-        "step": step,
-        "group": collective.group,
-        "axis": str(collective.axis or ""),
-        "seq": collective.seq,
-        "operation": str(collective.operation or ""),
-        "purpose": str(collective.purpose),
-        "owner": collective.owner,
-        "size_bytes": collective.size_bytes,
-        "issue_ns": collective.issue_ns,
-        "start_ns": collective.start_ns,
-        "end_ns": collective.end_ns,
-        "exposed_ns": exposed_ns,
-    }

@@ -2,21 +2,33 @@
 
 import json
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 
-
-@dataclass(frozen=True)
-class Column:
-    """A column of a table; ``is_number`` aligns it to the right."""
-
-    title: str
-    is_number: bool = False
+from dtbench.report.section import Column, Section
 
 
 def print_json(document: object) -> None:
     """Print one JSON document, and nothing else, on standard output."""
     sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
+
+
+def print_long_json(document: Mapping[str, object], name: str, rows: Iterable[Mapping[str, object]]) -> None:
+    """Print one JSON document whose last key holds many rows, each on a line of its own, written as they come."""
+    write = sys.stdout.write
+    write(json.dumps(document, indent=2, allow_nan=False).removesuffix("\n}"))
+    write(f",\n  {json.dumps(name)}: [")
+    separator = "\n    "
+    for row in rows:
+        write(separator + json.dumps(row, allow_nan=False))
+        separator = ",\n    "
+    write("\n  ]\n}\n")
+
+
+def print_section(section: Section) -> None:
+    """Print a titled table and what stands below it."""
+    print_table(section.columns, section.rows, title=section.title)
+    for note in section.notes:
+        print_line(note, style="dim")
 
 
 def print_line(text: str = "", *, style: str = "") -> None:

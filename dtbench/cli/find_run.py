@@ -27,7 +27,7 @@ def find_run(named: str | None, results: Path) -> Path:
         if run.name == named:
             return run
     if Path(named).exists():
-        raise StoreError(f"`{named}` is there, but it is no run: it holds neither run.json nor runs that do.")
+        raise StoreError(f"`{named}` is there, but it holds neither a run (run.json) nor traces (*.json, *.json.gz).")
     raise StoreError(
         f"No run is called `{named}` in {results}; the latest is {latest_run(results)}; a path works, too."
     )

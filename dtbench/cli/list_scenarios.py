@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dtbench.cli.console import Column, print_json, print_line, print_table
+from dtbench.cli.console import print_json, print_line, print_table
+from dtbench.report.section import Column
 
 if TYPE_CHECKING:
     from dtbench.scenario.catalog import ListedScenario

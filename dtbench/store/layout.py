@@ -35,6 +35,11 @@ def can_name_runs(name: str) -> bool:
     return _FOLDER_NAME.fullmatch(name) is not None
 
 
+def trace_name(rank: int, unix_ns: int) -> str:
+    """Give the file name of a new trace of one rank."""
+    return f"rank{rank}.{unix_ns}{TRACE_SUFFIXES[0]}"
+
+
 def new_run_folder(results: Path, name: str) -> "RunFolder":
     """Give the absolute path of a run that begins now; makes nothing."""
     return RunFolder((results / name / f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(2)}").resolve())
@@ -61,20 +66,14 @@ class LaunchFolder:
         """Timings of every step of every rank."""
         return self.path / "steps.parquet"
 
+    def derived_table(self, name: str) -> Path:
+        """A table that is made from the traces: overlap, purposes, collectives, ..."""
+        return self.path / f"{name}.parquet"
+
     @property
     def overlap(self) -> Path:
-        """Derived: where each profiled step's time went."""
-        return self.path / "overlap.parquet"
-
-    @property
-    def purposes(self) -> Path:
-        """Derived: the same by purpose of the communication."""
-        return self.path / "purposes.parquet"
-
-    @property
-    def collectives(self) -> Path:
-        """Derived: one row per collective, step and rank."""
-        return self.path / "collectives.parquet"
+        """Derived: where each profiled step's time went; written last, so where it is, the other tables are."""
+        return self.derived_table("overlap")
 
     @property
     def traces(self) -> Path:
@@ -85,11 +84,6 @@ class LaunchFolder:
     def logs(self) -> Path:
         """Folder of the ranks' standard output and error."""
         return self.path / "logs"
-
-    @property
-    def derived(self) -> tuple[Path, ...]:
-        """Every file that ``dtbench analyze`` can make again."""
-        return (self.overlap, self.purposes, self.collectives)
 
     @property
     def reference_data(self) -> Path:
@@ -107,7 +101,7 @@ class LaunchFolder:
 
     def trace(self, rank: int, unix_ns: int) -> Path:
         """A new trace of one rank."""
-        return self.traces / f"rank{rank}.{unix_ns}{TRACE_SUFFIXES[0]}"
+        return self.traces / trace_name(rank, unix_ns)
 
     def find_traces(self) -> dict[int, Path]:
         """Trace of each rank that has one; the newest where there are several."""

@@ -137,6 +137,17 @@ def read_table(path: Path) -> "pd.DataFrame":
         ) from error
 
 
+def read_columns(path: Path) -> tuple[str, ...]:
+    """Read which columns a table has, without the table; none where it is broken."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return tuple(pq.read_schema(path).names)
+    except (OSError, pa.ArrowException):
+        return ()
+
+
 def find_runs(results: Path) -> list[Path]:
     """Give the folders of all runs, oldest first: their names begin with the time."""
     folders = [RunFolder(path) for path in results.glob("*/*") if path.is_dir()]

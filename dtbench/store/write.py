@@ -55,5 +55,5 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise StoreError(
-            f"{path}: cannot be written ({error.strerror or error}); free some space or choose another --results"
+            f"{path}: cannot be written ({error.strerror or error}); free some space or choose another folder"
         ) from error

@@ -13,10 +13,10 @@ from torch.profiler import ProfilerActivity, profile
 from dtbench.errors import MissingError
 from dtbench.scenario.schema import Profiler
 from dtbench.store.records import Receipt, ReceiptOutcome
-from dtbench.store.write import replace_file
 from dtbench.vocabulary import DeviceKind
 from dtbench.worker.receipts import compare, without_effect
 from dtbench.worker.recorder import Recorder
+from dtbench.worker.trace_handler import export_trace
 
 _CHUNK_BYTES: Final = 1 << 20
 
@@ -49,8 +49,7 @@ def capture(device: DeviceKind, recorder: Recorder, trace: Path, settings: Profi
                 torch.cuda.synchronize()
     finally:
         recorder.is_naming = False
-    # torch compresses when the name ends in .gz; the temporary name must end so too
-    replace_file(trace, lambda temporary: _export(profiler, temporary))
+    export_trace(profiler, trace)
 
 
 def make_profiler(device: DeviceKind, settings: Profiler) -> profile:
@@ -97,15 +96,6 @@ def _has_option(name: str) -> bool:
     except TypeError:
         return False
     return True
-
-
-def _export(profiler: profile, temporary: Path) -> None:
-    compressed = temporary.with_name(temporary.name + ".gz")
-    try:
-        profiler.export_chrome_trace(str(compressed))
-        compressed.replace(temporary)
-    finally:
-        compressed.unlink(missing_ok=True)
 
 
 def read_profiler_receipts(trace: Path, device: DeviceKind, settings: Profiler) -> tuple[Receipt, ...]:

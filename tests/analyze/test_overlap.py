@@ -15,7 +15,8 @@ from dtbench.analyze.intervals import Intervals, clip, intersect, subtract, unit
 from dtbench.analyze.overlap import Overlap, measure_overlap
 from dtbench.analyze.reader import read_trace
 from dtbench.analyze.shares import share_time
-from dtbench.analyze.trace_analysis import TraceAnalysis, analyze_trace, tabulate_overlap
+from dtbench.analyze.tabulate import tabulate_overlap
+from dtbench.analyze.trace_analysis import TraceAnalysis, analyze_trace
 from dtbench.errors import TraceError
 from dtbench.vocabulary import Kind
 

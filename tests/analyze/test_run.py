@@ -10,9 +10,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from dtbench.analyze.foreign import analyze_traces
+from dtbench.analyze.launch_tables import read_tables
 from dtbench.analyze.run import analyze_run, summarize_run
-from dtbench.analyze.tables import COLLECTIVES, OVERLAP, PURPOSES, STEPS
+from dtbench.analyze.tables import STEPS
+from dtbench.analyze.tabulate import TABLES
 from dtbench.errors import TraceError
 from dtbench.plan import Machine, make_plan
 from dtbench.scenario.schema import Scenario
@@ -182,7 +183,7 @@ def test_a_rank_that_expects_bytes_only_is_believed_over_the_plan(
 
 def test_derived_tables_are_made_once_read_back_and_can_be_made_again(made: MadeRun) -> None:
     first = summarize_run(made.folder.path)
-    assert all(path.exists() for path in made.launch.derived)
+    assert all(made.launch.derived_table(table.name).exists() for table in TABLES)
     trace = made.launch.find_traces()[0]
     content = trace.read_bytes()
     trace.unlink()
@@ -196,11 +197,40 @@ def test_derived_tables_are_made_once_read_back_and_can_be_made_again(made: Made
 
 def test_tables_on_disk_have_the_columns_and_types_that_are_written_down(made: MadeRun) -> None:
     analyze_run(made.folder.path)
-    for path, dtypes in ((made.launch.overlap, OVERLAP), (made.launch.purposes, PURPOSES)):
-        assert {name: str(dtype) for name, dtype in read_table(path).dtypes.items()} == dtypes
-    table = read_table(made.launch.collectives)
-    assert list(table.columns) == list(COLLECTIVES)
-    assert table["seq"].notna().all()
+    for table in TABLES:
+        written = read_table(made.launch.derived_table(table.name))
+        assert {name: str(dtype) for name, dtype in written.dtypes.items()} == table.dtypes
+    assert read_table(made.launch.derived_table("collectives"))["seq"].notna().all()
+
+
+def drop_a_column_and_a_table(launch: LaunchFolder) -> None:
+    """Leave what a dtbench would have written that knew less."""
+    overlap = launch.overlap
+    write_table(overlap, read_table(overlap).drop(columns=["exposed_copy_ns"]))
+    launch.derived_table("collectives").unlink()
+
+
+def test_tables_of_a_version_that_knew_less_are_made_again(made: MadeRun) -> None:
+    first = read_tables(made.launch)
+    drop_a_column_and_a_table(made.launch)
+    again = read_tables(made.launch)
+    for name, table in first.tables.items():
+        pd.testing.assert_frame_equal(again.tables[name], table)
+    assert again.notes == first.notes
+
+
+def test_tables_of_a_version_that_knew_less_are_read_as_they_are_where_the_traces_are_gone(made: MadeRun) -> None:
+    first = read_tables(made.launch)
+    drop_a_column_and_a_table(made.launch)
+    for trace in made.launch.find_traces().values():
+        trace.unlink()
+    again = read_tables(made.launch)
+    assert again.overlap["exposed_copy_ns"].isna().all()
+    assert again.overlap["exposed_comm_ns"].tolist() == first.overlap["exposed_comm_ns"].tolist()
+    assert list(again.collectives.columns) == list(first.collectives.columns)
+    assert len(again.collectives) == 0
+    assert "collectives.parquet cannot be made: the traces of this launch are gone" in again.notes
+    summarize_run(made.folder.path)
 
 
 def test_a_damaged_trace_of_one_rank_is_left_out_and_said(made: MadeRun) -> None:
@@ -242,24 +272,13 @@ def test_a_failed_launch_says_why(made: MadeRun) -> None:
     assert (cell.status, cell.reason) == (RunStatus.FAILED, "rank 1 hung")
 
 
-def test_foreign_traces_are_read_from_files_and_folders(recorded: Path, tmp_path: Path) -> None:
-    traces = analyze_traces([recorded / "ddp_2ranks_rank0.json.gz"])
-    assert [one.rank for one in traces.analyses] == [0]
-    assert len(traces.overlap) == 3
-    both = analyze_traces([recorded])  # two jobs' rank 0: numbered by name
-    assert [one.rank for one in both.analyses] == [0, 1]
-    assert both.notes
-    with pytest.raises(TraceError, match="holds no trace"):
-        analyze_traces([tmp_path])
-
-
 def test_analyzing_a_run_whose_traces_are_gone_keeps_its_tables(made: MadeRun) -> None:
     before = summarize_run(made.folder.path)
     for trace in made.launch.find_traces().values():
         trace.unlink()
     with pytest.raises(TraceError, match="the tables stay as they are"):
         analyze_run(made.folder.path)
-    assert all(path.exists() for path in made.launch.derived)
+    assert all(made.launch.derived_table(table.name).exists() for table in TABLES)
     assert summarize_run(made.folder.path).model_dump_json(exclude=_TRACES) == before.model_dump_json(exclude=_TRACES)
 
 

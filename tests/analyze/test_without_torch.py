@@ -11,7 +11,8 @@ from pathlib import Path
 from dtbench.analyze.foreign import analyze_traces
 import dtbench.analyze.run
 import dtbench.cli.analyze
-print(len(analyze_traces([Path(sys.argv[1])]).overlap))
+(one,) = analyze_traces([Path(sys.argv[1])]).analyses
+print(len(one.steps))
 """
 
 

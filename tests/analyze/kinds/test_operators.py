@@ -8,7 +8,8 @@ import pytest
 from dtbench.analyze.kinds.operators import Role, cpu_role, find_operation
 from dtbench.analyze.purposes import find_purpose, find_unit
 from dtbench.analyze.reader import read_trace
-from dtbench.analyze.trace_analysis import TraceAnalysis, analyze_trace, tabulate_collectives
+from dtbench.analyze.tabulate import tabulate_collectives
+from dtbench.analyze.trace_analysis import TraceAnalysis, analyze_trace
 from dtbench.vocabulary import Axis, Operation, Purpose, Region
 
 METADATA = (

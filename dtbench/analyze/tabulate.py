@@ -1,0 +1,139 @@
+"""From analyses to tables: each of ``tables.py`` as plain rows for JSON, or as a DataFrame for people and Parquet.
+
+A row holds None where a number is not known. pandas is imported only where a DataFrame is asked for: it takes longer
+to load than a small trace takes to read.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Final
+
+from dtbench.analyze.tables import COLLECTIVES, OVERLAP, PURPOSES, WHOLE
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dtbench.analyze.collectives import Collective
+    from dtbench.analyze.trace_analysis import TraceAnalysis
+
+Row = Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table that is derived from traces.
+
+    Attributes:
+        name: of the table and, with ``.parquet``, of its file.
+        dtypes: columns in order, as in ``tables.py``.
+        make_rows: its rows, in order of rank.
+    """
+
+    name: str
+    dtypes: Mapping[str, str]
+    make_rows: Callable[[Iterable["TraceAnalysis"]], Iterator[Row]]
+
+    def tabulate(self, analyses: Iterable["TraceAnalysis"]) -> "pd.DataFrame":
+        """Make the table; unknown numbers are NA."""
+        import pandas as pd
+
+        return pd.DataFrame(list(self.make_rows(analyses)), columns=list(self.dtypes)).astype(dict(self.dtypes))
+
+    def fit(self, frame: "pd.DataFrame") -> "pd.DataFrame":
+        """Give a table that another version wrote these columns and types; what it lacks is NA where the type can."""
+        nullable = {name: dtype.replace("int", "Int").replace("float", "Float") for name, dtype in self.dtypes.items()}
+        lacking = [name for name in self.dtypes if name not in frame]
+        dtypes = {name: nullable[name] if name in lacking else dtype for name, dtype in self.dtypes.items()}
+        fitted = frame.reindex(columns=list(self.dtypes)).astype(dtypes)
+        fitted.attrs = dict(frame.attrs)
+        return fitted
+
+
+def overlap_rows(analyses: Iterable["TraceAnalysis"]) -> Iterator[Row]:
+    """Give the rows of ``tables.OVERLAP``."""
+    for one in analyses:
+        for step in one.steps:
+            yield {"rank": one.rank, "step": step.step, **asdict(step.overlap)}
+
+
+def whole_rows(analyses: Iterable["TraceAnalysis"]) -> Iterator[Row]:
+    """Give the rows of ``tables.WHOLE``."""
+    for one in analyses:
+        account = asdict(one.whole)
+        yield {"rank": one.rank, "window_ns": account.pop("step_ns"), **account}
+
+
+def purpose_rows(analyses: Iterable["TraceAnalysis"]) -> Iterator[Row]:
+    """Give the rows of ``tables.PURPOSES``."""
+    for one in analyses:
+        for step in one.steps:
+            for purpose in step.purposes:
+                yield {"rank": one.rank, "step": step.step, **asdict(purpose), "purpose": str(purpose.purpose)}
+
+
+def collective_rows(analyses: Iterable["TraceAnalysis"]) -> Iterator[Row]:
+    """Give the rows of ``tables.COLLECTIVES``, for each rank in order of start.
+
+    ``exposed_ns`` is the share over the collective's whole span, also the part that lies in another step's window.
+    """
+    for one in analyses:
+        times = zip(one.exposed_ns, one.timeline.hidden_ns, strict=True)
+        for collective, of, (exposed_ns, hidden_ns) in zip(one.collectives, one.step_of, times, strict=True):
+            step = None if of is None else one.steps[of].step
+            yield {
+                "rank": one.rank,
+                "step": step,
+                **_describe(collective),
+                "exposed_ns": exposed_ns,
+                "hidden_ns": hidden_ns,
+            }
+
+
+def _describe(collective: "Collective") -> Row:
+    is_seen = len(collective.span.starts_ns) > 0
+    return {
+        "group": collective.group,
+        "axis": str(collective.axis or ""),
+        "seq": collective.seq,
+        "group_size": collective.group_size,
+        "operation": str(collective.operation or ""),
+        "purpose": str(collective.purpose),
+        "region": str(collective.region or ""),
+        "owner": collective.owner,
+        "size_bytes": collective.size_bytes,
+        "dtype": collective.dtype or "",
+        "lane": collective.lane,
+        "issue_ns": collective.issue_ns,
+        "start_ns": collective.start_ns if is_seen else None,
+        "end_ns": collective.end_ns if is_seen else None,
+        "first_wait_ns": collective.first_wait_ns,
+    }
+
+
+_WHOLE: Final = Table("whole", WHOLE, whole_rows)
+_PURPOSES: Final = Table("purposes", PURPOSES, purpose_rows)
+_COLLECTIVES: Final = Table("collectives", COLLECTIVES, collective_rows)
+_OVERLAP: Final = Table("overlap", OVERLAP, overlap_rows)
+
+TABLES: Final = (_PURPOSES, _COLLECTIVES, _OVERLAP)
+"""Every table that a launch keeps; ``overlap`` is written last: where it is, the others are."""
+
+
+def tabulate_whole(analyses: Iterable["TraceAnalysis"]) -> "pd.DataFrame":
+    """Make the table ``tables.WHOLE``."""
+    return _WHOLE.tabulate(analyses)
+
+
+def tabulate_overlap(analyses: Iterable["TraceAnalysis"]) -> "pd.DataFrame":
+    """Make the table ``tables.OVERLAP``."""
+    return _OVERLAP.tabulate(analyses)
+
+
+def tabulate_purposes(analyses: Iterable["TraceAnalysis"]) -> "pd.DataFrame":
+    """Make the table ``tables.PURPOSES``."""
+    return _PURPOSES.tabulate(analyses)
+
+
+def tabulate_collectives(analyses: Iterable["TraceAnalysis"]) -> "pd.DataFrame":
+    """Make the table ``tables.COLLECTIVES``."""
+    return _COLLECTIVES.tabulate(analyses)

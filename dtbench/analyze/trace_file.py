@@ -1,0 +1,118 @@
+"""One trace from its file to its answer: in this process, or in one that serves another over a pair of pipes."""
+
+import os
+import pickle
+import signal
+import sys
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, NoReturn
+
+from dtbench.analyze.facts import RankFacts
+from dtbench.analyze.kinds.patterns import KernelPattern
+from dtbench.analyze.reader import read_trace
+from dtbench.analyze.reader.source import TraceSource
+from dtbench.analyze.trace import Unread
+from dtbench.analyze.trace_analysis import TraceAnalysis, analyze_trace
+from dtbench.errors import TraceError
+from dtbench.vocabulary import Axis
+
+
+@dataclass(frozen=True)
+class TraceFile:
+    """A trace to be analysed, and what is known of it from elsewhere.
+
+    Attributes:
+        source: the file, or a member of an archive.
+        rank: where somebody knows it better than the trace.
+        process_groups: mesh axis by torch's name of the group, where somebody knows.
+        facts: what the rank's record knows beside; None: there is no record.
+        patterns: a user's own kernels.
+    """
+
+    source: TraceSource
+    rank: int | None = None
+    process_groups: Mapping[str, Axis | None] = field(default_factory=dict)
+    facts: RankFacts | None = None
+    patterns: tuple[KernelPattern, ...] = ()
+
+    @property
+    def path(self) -> Path:
+        """The file, or the archive that holds it."""
+        return self.source.path
+
+    @property
+    def label(self) -> str:
+        """What messages call it."""
+        return self.source.label
+
+
+@dataclass(frozen=True)
+class Analyzed:
+    """A trace that was read; ``said_rank`` and ``world_size`` are None where it does not say."""
+
+    file: TraceFile
+    analysis: TraceAnalysis
+    said_rank: int | None
+    world_size: int | None
+    unread: Unread
+
+
+@dataclass(frozen=True)
+class Unusable:
+    """A trace that no number can come from, and why: a sentence that names the file."""
+
+    file: TraceFile
+    reason: str
+
+
+Answer = Analyzed | Unusable
+
+
+def analyze_file(file: TraceFile) -> Answer:
+    """Read and analyse one trace in this process."""
+    try:
+        trace = read_trace(file.source)
+        analysis = analyze_trace(
+            trace, rank=file.rank, process_groups=file.process_groups, facts=file.facts, patterns=file.patterns
+        )
+    except TraceError as error:
+        return Unusable(file, str(error))
+    except MemoryError:
+        return Unusable(file, f"{file.label}: this machine has not enough memory to read it; try --workers 1")
+    return Analyzed(file, analysis, trace.rank, trace.world_size, trace.unread)
+
+
+def serve(questions: IO[bytes], answers: IO[bytes]) -> NoReturn:
+    """Answer every ``TraceFile`` that comes with an ``Answer``, both pickled, until no more come; ends the process.
+
+    It ends without cleaning up: a forked process must not run what its parent has left to do, and the pipes must not
+    close before the exit code is there. Whatever a library prints goes to standard error.
+    """
+    exit_code = 1
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one; it ends us
+        os.dup2(2, 1)
+        _serve(questions, answers)
+        exit_code = 0
+    except Exception:  # noqa: BLE001  nobody above can show it
+        traceback.print_exc()
+    finally:
+        os._exit(exit_code)
+
+
+def _serve(questions: IO[bytes], answers: IO[bytes]) -> None:
+    while True:
+        try:
+            file: TraceFile = pickle.load(questions)
+        except EOFError:
+            return
+        pickle.dump(analyze_file(file), answers, protocol=pickle.HIGHEST_PROTOCOL)
+        answers.flush()
+
+
+def serve_standard() -> NoReturn:
+    """Serve over standard input and output."""
+    serve(sys.stdin.buffer, os.fdopen(os.dup(1), "wb"))

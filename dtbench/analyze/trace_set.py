@@ -1,0 +1,184 @@
+"""Several ranks' analyses as one answer: who is which rank, what is left out, what a reader must know."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from dtbench.analyze.trace import Unread
+from dtbench.analyze.trace_analysis import TraceAnalysis
+from dtbench.analyze.trace_file import Analyzed, Answer, Unusable
+
+
+@dataclass(frozen=True)
+class TraceSet:
+    """What the traces of one job say.
+
+    Attributes:
+        analyses: one per rank, in order of rank.
+        unread: for each of them what could not be read.
+        world_size: number of ranks that the job had; None where no trace says, or they contradict each other.
+        unknown_names: kernels counted as compute that may be communication, summed over ranks.
+        notes: what a reader of the numbers must know.
+    """
+
+    analyses: tuple[TraceAnalysis, ...]
+    unread: tuple[Unread, ...]
+    world_size: int | None
+    unknown_names: tuple[tuple[str, int], ...]
+    notes: tuple[str, ...]
+
+    @property
+    def unread_events(self) -> int:
+        """Events that could not be read, summed over ranks."""
+        return sum(one.count for one in self.unread)
+
+    @property
+    def uncorrelated(self) -> Mapping[str, int]:
+        """Events whose partner was not found, by class, summed over ranks."""
+        return {"collective without span": sum(one.unmatched for one in self.analyses)}
+
+
+def gather_ranks(answers: Sequence[Answer], *, notes: Sequence[str] = ()) -> TraceSet:
+    """Put the answers of one job's traces together.
+
+    A rank is what somebody told, else what the trace says, else what the file's name says, else its place. A rank that
+    comes twice keeps its last trace. What is left out or guessed is in the notes; where no trace can be used, there are
+    no analyses.
+    """
+    usable = [answer for answer in answers if isinstance(answer, Analyzed)]
+    numbered, number_notes = _number(usable)
+    kept, duplicate_notes = _leave_out_duplicates(numbered)
+    sizes = {one.world_size for one in kept.values() if one.world_size is not None}
+    analyses = tuple(_with_rank(one.analysis, rank) for rank, one in kept.items())
+    return TraceSet(
+        analyses=analyses,
+        unread=tuple(one.unread for one in kept.values()),
+        world_size=next(iter(sizes)) if len(sizes) == 1 else None,
+        unknown_names=sum_counts(one.unknown_names for one in analyses),
+        notes=(
+            *notes,
+            *(_leave_out(answer) for answer in answers if isinstance(answer, Unusable)),
+            *(
+                f"{one.file.label}: cut short; what came before the cut is used"
+                for one in kept.values()
+                if one.unread.is_truncated
+            ),
+            *number_notes,
+            *duplicate_notes,
+            *(_describe_jobs(kept) if len(sizes) > 1 else ()),
+            *describe_gaps(analyses),
+        ),
+    )
+
+
+def _describe_cuts(kept: Iterable[Analyzed]) -> list[str]:
+    cut = [one.file.label for one in kept if one.unread.is_truncated]
+    return [f"{label}: cut short; what came before the cut is used" for label in cut]
+
+
+def _leave_out(unusable: Unusable) -> str:
+    rank = unusable.file.rank
+    return f"left out: {unusable.reason}" if rank is None else f"rank {rank} is left out: {unusable.reason}"
+
+
+def _number(usable: Sequence[Analyzed]) -> tuple[list[tuple[int, Analyzed]], list[str]]:
+    """Give every trace its rank, and notes on how where the traces do not say."""
+    known = [one.file.rank if one.file.rank is not None else one.said_rank for one in usable]
+    if len(usable) == 1 and known[0] is None:
+        return [(usable[0].file.source.rank or 0, usable[0])], []
+    notes = []
+    silent = [place for place, rank in enumerate(known) if rank is None]
+    named = {place: rank for place in silent if (rank := usable[place].file.source.rank) is not None}
+    if named:
+        known = [named.get(place, rank) for place, rank in enumerate(known)]
+        notes.append(f"{_name_ranks(named.values())}: numbered by file name, the traces do not say their rank")
+    free = iter(number for number in range(2 * len(usable)) if number not in known)
+    placed = {place: next(free) for place, rank in enumerate(known) if rank is None}
+    if placed:
+        notes.append(f"{_name_ranks(placed.values())}: numbered by place, neither trace nor file name says a rank")
+    ranks = [placed[place] if rank is None else rank for place, rank in enumerate(known)]
+    return list(zip(ranks, usable, strict=True)), notes
+
+
+def _leave_out_duplicates(numbered: Sequence[tuple[int, Analyzed]]) -> tuple[dict[int, Analyzed], list[str]]:
+    """Keep the last trace of each rank, in order of rank."""
+    last = dict(numbered)
+    notes = [
+        f"rank {rank} comes twice: {one.file.label} is left out, {last[rank].file.label} is used; "
+        "give one trace per rank, of one job"
+        for rank, one in numbered
+        if one is not last[rank]
+    ]
+    return dict(sorted(last.items())), notes
+
+
+def _with_rank(analysis: TraceAnalysis, rank: int) -> TraceAnalysis:
+    if analysis.rank == rank:
+        return analysis
+    return replace(analysis, rank=rank, timeline=replace(analysis.timeline, rank=rank))
+
+
+def _describe_jobs(kept: Mapping[int, Analyzed]) -> list[str]:
+    """Say which traces are of another job than the first: they say another number of ranks."""
+    sizes: dict[int, Analyzed] = {}
+    for one in kept.values():
+        if one.world_size is not None:
+            sizes.setdefault(one.world_size, one)
+    said = ", ".join(f"{one.file.label} is of a job of {size} ranks" for size, one in sizes.items())
+    return [f"these traces are not of one job: {said}; every rank is accounted for by itself"]
+
+
+def describe_gaps(analyses: Sequence[TraceAnalysis]) -> list[str]:
+    """Say what the traces lack."""
+    everywhere = sorted({step.step for one in analyses for step in one.steps})
+    return [gap for one in analyses for gap in _describe_gaps(one, everywhere)]
+
+
+def _describe_gaps(one: TraceAnalysis, everywhere: Sequence[int]) -> Iterable[str]:
+    if one.unmatched:
+        yield (
+            f"rank {one.rank}: {one.unmatched} of {len(one.collectives)} collectives have no span; "
+            "their time is missing"
+        )
+    if not one.steps:
+        yield f"rank {one.rank}: the trace has no ProfilerStep range; only the whole trace is known"
+        return
+    found = {step.step for step in one.steps}
+    lacking = [step for step in everywhere if step not in found]
+    if lacking:
+        yield f"rank {one.rank}: {_name_steps(lacking)} of other ranks not in {one.path}; its other steps are used"
+    empty = [step.step for step in one.steps if not step.overlap.step_ns]
+    if empty:
+        yield f"rank {one.rank}: nothing ran in {_name_steps(empty)}; no time is known there"
+
+
+def _name_steps(steps: Sequence[int]) -> str:
+    return f"step{'s' if len(steps) > 1 else ''} {name_ranges(steps)}"
+
+
+def _name_ranks(ranks: Iterable[int]) -> str:
+    known = sorted(ranks)
+    return f"rank{'s' if len(known) > 1 else ''} {name_ranges(known)}"
+
+
+def name_ranges(numbers: Sequence[int]) -> str:
+    """Spell rising numbers shortly.
+
+    >>> name_ranges([0, 1, 2, 5, 7, 8])
+    '0-2, 5, 7-8'
+    """
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def sum_counts(tables: Iterable[Iterable[tuple[str, int]]]) -> tuple[tuple[str, int], ...]:
+    """Sum the counts of equal names, most frequent first."""
+    counts: Counter[str] = Counter()
+    for table in tables:
+        counts.update(dict(table))
+    return tuple(counts.most_common())

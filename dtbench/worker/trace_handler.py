@@ -1,0 +1,68 @@
+"""Traces of a person's own loop, in the layout that ``dtbench analyze`` and TensorBoard's profiler plugin read."""
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import torch.distributed as dist
+from torch.profiler import profile
+
+from dtbench.errors import StoreError
+from dtbench.store.layout import trace_name
+from dtbench.store.write import replace_file
+
+_LOG: Final = logging.getLogger("dtbench")
+
+
+def make_trace_handler(folder: Path) -> Callable[[profile], None]:
+    """Give a function for ``on_trace_ready`` that writes ``<folder>/rank<r>.<ns>.pt.trace.json.gz`` and no more.
+
+    It never raises: a disk that fills up is no reason to end a training, and torch 2.13 ends with a segmentation fault
+    when ``on_trace_ready`` raises between two cycles of a schedule. What went wrong is logged.
+
+    Raises:
+        StoreError: the folder cannot be made; now, not after hours.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"{folder}: traces cannot be written there ({error.strerror}); choose another folder"
+        ) from error
+
+    def write_trace(profiler: profile) -> None:
+        try:
+            export_trace(profiler, folder / trace_name(find_rank(), time.time_ns()))
+        except (StoreError, RuntimeError) as error:
+            _LOG.error("this trace is lost: %s", error)
+
+    return write_trace
+
+
+def find_rank() -> int:
+    """Give the rank of this process: as torch.distributed says, else as the launcher's ``RANK`` does, else 0."""
+    if dist.is_available() and dist.is_initialized():
+        return int(dist.get_rank())
+    said = os.environ.get("RANK", "")
+    return int(said) if said.isdecimal() else 0
+
+
+def export_trace(profiler: profile, path: Path) -> None:
+    """Write what a profiler has recorded, gzipped and atomically; makes missing folders.
+
+    Raises:
+        StoreError: the disk is full or the folder cannot be written.
+    """
+    replace_file(path, lambda temporary: _export(profiler, temporary))
+
+
+def _export(profiler: profile, temporary: Path) -> None:
+    compressed = temporary.with_name(temporary.name + ".gz")  # torch compresses when the name ends so
+    try:
+        profiler.export_chrome_trace(str(compressed))
+        compressed.replace(temporary)
+    finally:
+        compressed.unlink(missing_ok=True)

@@ -1,0 +1,144 @@
+"""Which traces make up a job: ranks, duplicates, what is missing, and what is said of it."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dtbench.analyze.foreign import analyze_traces
+from dtbench.analyze.trace_set import TraceSet, name_ranges
+from dtbench.errors import TraceError
+
+STEPS = """
+step ProfilerStep#{first}  @1 |====    |
+step ProfilerStep#{second} @1 |    ====|
+call cudaLaunchKernel      @1 |a   b   |
+kernel gemm                @7 | aa  bb |
+"""
+
+
+@pytest.fixture
+def draw_rank(draw: Callable[..., Path]) -> Callable[..., Path]:
+    def write(name: str, rank: int | None = None, size: int | None = None, steps: tuple[int, int] = (1, 2)) -> Path:
+        said = {"rank": rank, "world_size": size}
+        info = {key: value for key, value in said.items() if value is not None}
+        return draw(STEPS.format(first=steps[0], second=steps[1]), name, distributedInfo=info)
+
+    return write
+
+
+def ranks_of(traces: TraceSet) -> dict[int, str]:
+    return {one.rank: Path(one.path).name for one in traces.analyses}
+
+
+def test_traces_of_a_folder_are_ordered_by_the_rank_that_they_say(
+    draw_rank: Callable[..., Path], tmp_path: Path
+) -> None:
+    draw_rank("a.json", rank=1, size=2)
+    draw_rank("b.json", rank=0, size=2)
+    traces = analyze_traces([tmp_path])
+    assert ranks_of(traces) == {0: "b.json", 1: "a.json"}
+    assert [one.timeline.rank for one in traces.analyses] == [0, 1]
+    assert (traces.world_size, traces.notes) == (2, ())
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("rank2_trace.json", "rank10_trace.json"),
+        ("worker2.17.pt.trace.json", "worker10.9.pt.trace.json"),
+        ("host_rank-2.json", "host_rank-10.json"),
+    ],
+)
+def test_a_rank_that_the_trace_does_not_say_is_read_off_its_name(
+    draw_rank: Callable[..., Path], names: tuple[str, str]
+) -> None:
+    traces = analyze_traces([draw_rank(name) for name in names])
+    assert ranks_of(traces) == {2: names[0], 10: names[1]}
+    assert traces.notes == ("ranks 2, 10: numbered by file name, the traces do not say their rank",)
+
+
+def test_a_rank_that_nothing_says_is_a_free_number_and_said_so(draw_rank: Callable[..., Path]) -> None:
+    traces = analyze_traces([draw_rank("x.json"), draw_rank("y.json", rank=0), draw_rank("z.json")])
+    assert ranks_of(traces) == {0: "y.json", 1: "x.json", 2: "z.json"}
+    assert traces.notes == ("ranks 1-2: numbered by place, neither trace nor file name says a rank",)
+    alone = analyze_traces([draw_rank("x.json")])
+    assert (ranks_of(alone), alone.notes) == ({0: "x.json"}, ())
+
+
+def test_a_rank_that_comes_twice_keeps_its_last_trace_and_names_both(draw_rank: Callable[..., Path]) -> None:
+    first, second, other = draw_rank("a.json", rank=0), draw_rank("b.json", rank=0), draw_rank("c.json", rank=1)
+    traces = analyze_traces([first, second, other])
+    assert ranks_of(traces) == {0: "b.json", 1: "c.json"}
+    (note,) = traces.notes
+    assert note.startswith(f"rank 0 comes twice: {first} is left out, {second} is used")
+
+
+def test_a_file_given_twice_is_one_trace(draw_rank: Callable[..., Path]) -> None:
+    path = draw_rank("a.json", rank=0)
+    assert analyze_traces([path, path]).notes == ()
+
+
+def test_traces_that_say_another_number_of_ranks_are_named(draw_rank: Callable[..., Path]) -> None:
+    one, other = draw_rank("a.json", rank=0, size=2), draw_rank("b.json", rank=1, size=8)
+    traces = analyze_traces([one, other])
+    assert traces.world_size is None
+    (note,) = traces.notes
+    assert f"{one} is of a job of 2 ranks, {other} is of a job of 8 ranks" in note
+
+
+def test_a_step_that_a_rank_lacks_is_named_and_its_others_are_used(draw_rank: Callable[..., Path]) -> None:
+    traces = analyze_traces([draw_rank("a.json", rank=0), draw_rank("b.json", rank=1, steps=(2, 3))])
+    assert [len(one.steps) for one in traces.analyses] == [2, 2]
+    assert [note.split(": ")[1].split(" of other")[0] for note in traces.notes] == ["step 3", "step 1"]
+    assert "b.json; its other steps are used" in traces.notes[1]
+
+
+def test_a_step_in_which_nothing_ran_is_named(draw: Callable[..., Path]) -> None:
+    traces = analyze_traces(
+        [
+            draw("""
+            step ProfilerStep#1   @1 |====        |
+            step ProfilerStep#2   @1 |    ====    |
+            call cudaLaunchKernel @1 |a           |
+            kernel gemm           @7 | aa         |
+            """)
+        ]
+    )
+    assert traces.notes == ("rank 0: nothing ran in step 2; no time is known there",)
+
+
+def test_one_broken_trace_of_several_costs_a_note(draw_rank: Callable[..., Path], tmp_path: Path) -> None:
+    draw_rank("a.json", rank=0)
+    (tmp_path / "b.json").write_text("hello")
+    traces = analyze_traces([tmp_path])
+    assert ranks_of(traces) == {0: "a.json"}
+    (note,) = traces.notes
+    assert note.startswith(f"left out: {tmp_path / 'b.json'}: not readable")
+
+
+def test_where_no_trace_can_be_used_the_refusal_names_some(tmp_path: Path) -> None:
+    for rank in range(5):
+        (tmp_path / f"rank{rank}.json").write_text("")
+    with pytest.raises(TraceError, match=r"none of the 5 traces can be used: .*rank0\.json: empty.*; and 2 more"):
+        analyze_traces([tmp_path])
+    with pytest.raises(TraceError, match=r"rank0\.json: empty"):
+        analyze_traces([tmp_path / "rank0.json"])
+
+
+def test_a_folder_without_traces_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="holds no trace"):
+        analyze_traces([tmp_path])
+
+
+def test_recorded_traces_are_read_from_files_and_folders(recorded: Path, tmp_path: Path) -> None:
+    (one,) = analyze_traces([recorded / "ddp_2ranks_rank0.json.gz"]).analyses
+    assert len(one.steps) == 3
+    shutil.copy(recorded / "fsdp2_tp_2x2_rank0.json.gz", tmp_path)
+    (other,) = analyze_traces([tmp_path]).analyses
+    assert len(other.steps) == 3
+
+
+def test_numbers_are_spelled_as_ranges() -> None:
+    assert [name_ranges(numbers) for numbers in ([], [4], [0, 1, 2, 5, 7, 8])] == ["", "4", "0-2, 5, 7-8"]

@@ -1,0 +1,73 @@
+"""What a notebook gets: the tables of traces and runs, with the columns that are written down."""
+
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import dtbench
+from dtbench.analyze.tables import COLLECTIVES, OVERLAP, PURPOSES, STEPS, WHOLE
+from dtbench.errors import StoreError, TraceError
+
+RECORDED = Path(__file__).parents[1] / "analyze" / "traces"
+EXAMPLE = Path(__file__).parents[2] / "results" / "example"
+
+
+def dtypes_of(table: pd.DataFrame) -> dict[str, str]:
+    return {str(name): str(dtype) for name, dtype in table.dtypes.items()}
+
+
+def test_a_trace_gives_tables_with_documented_columns_and_types() -> None:
+    traces = dtbench.read_trace(RECORDED / "fsdp2_tp_2x2_rank0.json.gz")
+    assert dtypes_of(traces.overlap) == OVERLAP
+    assert dtypes_of(traces.whole) == WHOLE
+    assert dtypes_of(traces.purposes) == PURPOSES
+    assert dtypes_of(traces.collectives) == COLLECTIVES
+    assert len(traces.overlap) == 3
+    by_step = traces.purposes.groupby("step")["exposed_ns"].sum()
+    assert by_step.tolist() == traces.overlap["exposed_comm_ns"].tolist()
+
+
+def test_the_answer_is_what_a_person_reads_when_printing_it() -> None:
+    traces = dtbench.read_trace(RECORDED / "ddp_2ranks_rank0.json.gz")
+    first, *others = str(traces).splitlines()
+    assert first == "step 112 ms, 30.2 ms exposed (26.9 %); 15.4 ms of it bucket 2 all-reduce"
+    assert any(line.startswith("gradient wait ") for line in others)
+
+
+def test_several_paths_are_one_job(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        shutil.copy(RECORDED / "ddp_2ranks_rank0.json.gz", tmp_path / f"{rank}.json.gz")
+    traces = dtbench.read_trace([str(tmp_path / "0.json.gz"), tmp_path / "1.json.gz"])
+    assert len(traces.whole) == 1
+    assert any("rank 0 comes twice" in note for note in traces.notes)
+
+
+def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="cannot be opened"):
+        dtbench.read_trace(tmp_path / "none.json")
+    with pytest.raises(TraceError, match="there are none"):
+        dtbench.read_trace([])
+
+
+def test_a_run_gives_the_tables_of_all_its_cells_and_launches() -> None:
+    run = dtbench.load_run(EXAMPLE)
+    placed = {"cell", "launch"}
+    for table, columns in (
+        (run.steps, STEPS),
+        (run.overlap, OVERLAP),
+        (run.purposes, PURPOSES),
+        (run.collectives, COLLECTIVES),
+    ):
+        assert list(table.columns) == ["cell", "launch", *columns]
+        assert set(table["cell"]) == {cell.name for cell in run.summary.cells}
+        assert not table[list(placed)].isna().any(axis=None)
+    (ddp, *_) = run.summary.cells
+    mine = run.overlap[run.overlap["cell"] == ddp.name]
+    assert mine["exposed_comm_ns"].sum() / mine["step_ns"].sum() == pytest.approx(ddp.exposed_step_fraction)
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="is this the folder of a run"):
+        dtbench.load_run(tmp_path)

@@ -1,0 +1,188 @@
+"""The report on anyone's traces: the answer first, then tables that fit a narrow terminal."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dtbench.analyze.foreign import analyze_traces
+from dtbench.analyze.means import OwnerTime, average, average_purposes, sum_owners
+from dtbench.analyze.trace import Unread
+from dtbench.analyze.trace_analysis import TraceAnalysis
+from dtbench.analyze.trace_set import TraceSet
+from dtbench.cli.console import print_section
+from dtbench.report.section import Section
+from dtbench.report.trace_sections import MOST_OWNERS, MOST_RANKS, make_sections, owner_section, time_section
+from dtbench.report.trace_words import CAUSE_WORDS, MOST_NAMES, answer_lines, remark_lines
+from dtbench.vocabulary import Operation, Purpose
+
+RECORDED = Path(__file__).parents[1] / "analyze" / "traces"
+
+
+@pytest.fixture(scope="module")
+def ddp() -> TraceSet:
+    return analyze_traces([RECORDED / "ddp_2ranks_rank0.json.gz"])
+
+
+@pytest.fixture(scope="module")
+def fsdp() -> TraceSet:
+    return analyze_traces([RECORDED / "fsdp2_tp_2x2_rank0.json.gz"])
+
+
+def of_ranks(traces: TraceSet, count: int) -> TraceSet:
+    """Give a job in which every rank did the same."""
+    (one,) = traces.analyses
+    ranks = tuple(replace(one, rank=rank) for rank in range(count))
+    return replace(traces, analyses=ranks, unread=(Unread(),) * count, world_size=count)
+
+
+def repeat_steps(traces: TraceSet, times: int) -> TraceSet:
+    (one,) = traces.analyses
+    return replace(traces, analyses=(replace(one, steps=one.steps * times),))
+
+
+def test_means_of_steps_add_up(ddp: TraceSet, fsdp: TraceSet) -> None:
+    for traces in (ddp, fsdp):
+        (one,) = traces.analyses
+        mean = average(traces.analyses)
+        overlap = mean.overlap
+        assert (mean.windows, mean.are_steps, mean.rank) == (3, True, 0)
+        parts = overlap.compute_ns + overlap.exposed_comm_ns + overlap.exposed_copy_ns + overlap.idle_ns
+        assert parts == overlap.step_ns == sum(step.overlap.step_ns for step in one.steps) // 3
+        assert overlap.comm_ns == overlap.hidden_comm_ns + overlap.exposed_comm_ns
+        exposed_ns = sum(step.overlap.exposed_comm_ns for step in one.steps)
+        assert sum(row.exposed_ns for row in sum_owners(traces.analyses)) == exposed_ns
+        purposes = average_purposes(traces.analyses)
+        assert sum(row.exposed_ns for row in purposes) == pytest.approx(overlap.exposed_comm_ns, abs=len(purposes))
+
+
+def test_the_spread_is_the_middle_half_of_the_steps(ddp: TraceSet) -> None:
+    times = sorted(step.overlap.step_ns for step in ddp.analyses[0].steps)
+    spread = average(ddp.analyses).step
+    assert spread.median_ns == times[1]
+    assert spread.quartile1_ns == round((times[0] + times[1]) / 2)
+    assert spread.quartile3_ns == round((times[1] + times[2]) / 2)
+
+
+def test_owners_of_several_ranks_are_summed_per_rank_and_step(ddp: TraceSet) -> None:
+    alone, together = sum_owners(ddp.analyses), sum_owners(of_ranks(ddp, 4).analyses)
+    assert [(row.owner, row.exposed_ns * 4) for row in alone] == [(row.owner, row.exposed_ns) for row in together]
+    assert answer_lines(ddp)[0] == answer_lines(of_ranks(ddp, 4))[0]
+
+
+def test_the_answer_names_the_largest_part_and_its_cause(ddp: TraceSet) -> None:
+    def split(one: TraceAnalysis, place: int) -> Mapping[str, int]:
+        exposed_ns = one.stepped_exposed_ns[place]
+        return {"late_issue": exposed_ns - exposed_ns // 4, "tail": exposed_ns // 4}
+
+    owners = sum_owners(ddp.analyses, split)
+    assert sum(row.exposed_ns for row in owners) == sum(row.exposed_ns for row in sum_owners(ddp.analyses))
+    first, wait, basis = answer_lines(ddp, owners)
+    assert first == "step 112 ms, 30.2 ms exposed (26.9 %); 11.6 ms of it bucket 2 all-reduce, issued late"
+    assert wait == "gradient wait 28.4 ms per step (25.3 %)"
+    assert basis == "rank 0 of 2; mean of 3 steps, median step 116 ms, middle half 104 ms to 122 ms"
+    section = owner_section(ddp, owners)
+    assert [column.title for column in section.columns] == [
+        "owner",
+        "collective",
+        "purpose",
+        "cause",
+        "exposed",
+        "share",
+    ]
+    assert {row[3] for row in section.rows} == {"issued late", "nothing left to hide behind"}
+
+
+def test_every_rank_is_named_and_those_that_are_missing_are_counted(ddp: TraceSet) -> None:
+    some = replace(of_ranks(ddp, 3), world_size=8)
+    assert answer_lines(some)[-1].startswith("ranks 0-2 of 8; mean of 9 steps")
+
+
+def test_what_has_no_owner_is_called_unattributed(ddp: TraceSet) -> None:
+    (one,) = ddp.analyses
+    nobody = replace(one, collectives=tuple(replace(each, owner="") for each in one.collectives))
+    traces = replace(ddp, analyses=(nobody,))
+    assert "30.2 ms of it unattributed all-reduce (grad_reduce)" in answer_lines(traces)[0]
+    ((owner, *_),) = owner_section(traces, sum_owners(traces.analyses)).rows
+    assert owner == "unattributed"
+
+
+def test_many_owners_are_summed_below_those_that_are_shown(ddp: TraceSet) -> None:
+    owners = [
+        OwnerTime(f"layers.{i}", Operation.ALL_GATHER, Purpose.UNSHARD, "", 3, 3_000_000)
+        for i in range(MOST_OWNERS + 5)
+    ]
+    rows = owner_section(ddp, owners).rows
+    assert len(rows) == MOST_OWNERS + 1
+    assert rows[0] == ("layers.0", "all-gather", "unshard", "1.00 ms", "6.7 %")
+    assert rows[-1] == ("5 more", "", "", "5.00 ms", "33.3 %")
+
+
+def test_few_steps_are_shown_one_by_one_and_many_by_their_spread(ddp: TraceSet) -> None:
+    few, many = time_section(ddp), time_section(repeat_steps(ddp, 10))
+    assert [row[:2] for row in few.rows] == [("0", "10"), ("0", "11"), ("0", "12"), ("0", "whole")]
+    ((rank, steps, time, *_),) = many.rows
+    assert (rank, steps, time) == ("0", "30", "112 ms\n92.6-128 ms")
+    assert many.notes
+
+
+def test_of_many_ranks_those_with_the_longest_steps_are_shown(ddp: TraceSet) -> None:
+    many = of_ranks(ddp, MOST_RANKS + 4)
+    slow = many.analyses[-1]
+    steps = tuple(replace(step, overlap=replace(step.overlap, step_ns=step.overlap.step_ns + 1)) for step in slow.steps)
+    section = time_section(replace(many, analyses=(*many.analyses[:-1], replace(slow, steps=steps))))
+    assert len(section.rows) == MOST_RANKS
+    assert section.rows[-1][0] == str(slow.rank)
+    assert any("--json has all" in note for note in section.notes)
+
+
+def test_long_names_and_causes_fit_a_narrow_terminal(fsdp: TraceSet, capsys: pytest.CaptureFixture[str]) -> None:
+    owners = [
+        OwnerTime(
+            f"model.language_model.layers.{i}.mlp.experts.down_proj",
+            Operation.REDUCE_SCATTER,
+            Purpose.GRAD_REDUCE,
+            cause,
+            3,
+            3_000_000,
+        )
+        for i, cause in enumerate(CAUSE_WORDS)
+    ]
+    for section in make_sections(repeat_steps(fsdp, 10), owners):
+        print_section(section)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(len(line.rstrip()) for line in lines) <= 80
+    assert "down_proj" in "".join(lines).replace(" ", "") or any("down" in line for line in lines)
+
+
+def test_sections_come_in_the_order_of_reading_and_without_empty_ones(fsdp: TraceSet) -> None:
+    titles = [section.title for section in make_sections(fsdp)]
+    assert titles == [
+        "Exposed communication by owner, per step",
+        "What communication was for, per step",
+        "Where the time went",
+    ]
+    assert all(isinstance(section, Section) and section.rows for section in make_sections(fsdp))
+
+
+def test_remarks_say_what_was_not_read_and_what_is_not_known(ddp: TraceSet) -> None:
+    lost = Unread({"not JSON": 2, "no time": 1}, is_truncated=True)
+    names = tuple((f"kernel {i}", i) for i in range(MOST_NAMES + 3))
+    lines = remark_lines(replace(ddp, unread=(lost,), unknown_names=names, notes=("a note",)))
+    assert lines[0].endswith("3 events could not be read and are in no number (2 not JSON, 1 no time)")
+    assert lines[1].endswith("ends in the middle; what came before is used")
+    assert sum("may be communication" in line for line in lines) == MOST_NAMES
+    assert lines[-2:] == ("and 3 more such names: see --json", "a note")
+    assert remark_lines(ddp) == ()
+
+
+def test_a_share_that_cannot_be_computed_is_not_a_number(ddp: TraceSet) -> None:
+    (one,) = ddp.analyses
+    silent = replace(one.steps[0].overlap, comm_ns=0, hidden_comm_ns=0, exposed_comm_ns=0)
+    assert math.isnan(silent.hidden_fraction)
+    alone = replace(ddp, analyses=(replace(one, steps=(replace(one.steps[0], overlap=silent),)),))
+    step, _ = time_section(alone).rows
+    assert step[4] == "none"
+    assert step[-2:] == ("n/a", "n/a")

@@ -1,0 +1,91 @@
+"""A person's own profiler writes traces that the analysing wing reads, and nothing else."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch.profiler import ProfilerActivity, profile, schedule
+
+import dtbench
+from dtbench.errors import StoreError
+from dtbench.store.layout import LaunchFolder
+from dtbench.worker.trace_handler import find_rank
+
+
+def profile_loop(folder: Path, *, repeat: int = 1) -> None:
+    with profile(
+        activities=[ProfilerActivity.CPU],
+        schedule=schedule(wait=1, warmup=1, active=2, repeat=repeat),
+        on_trace_ready=dtbench.trace_handler(folder),
+    ) as profiler:
+        for _ in range(4 * repeat):
+            torch.ones(64, 64) @ torch.ones(64, 64)
+            profiler.step()
+
+
+def test_a_persons_own_profiler_writes_a_trace_that_can_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "3")
+    folder = tmp_path / "launch" / "traces"
+    profile_loop(folder)
+    (written,) = folder.iterdir()  # nothing else, no temporary file
+    assert LaunchFolder(folder.parent).find_traces() == {3: written}
+    assert written.read_bytes().startswith(b"\x1f\x8b")
+    traces = dtbench.read_trace(folder)
+    assert traces.overlap[["rank", "step"]].to_numpy().tolist() == [[3, 2], [3, 3]]
+    assert (traces.overlap["compute_ns"] > 0).all()
+
+
+@pytest.mark.filterwarnings("ignore:.*Profiler clears events at the end of each cycle")
+def test_every_cycle_of_a_schedule_is_a_file_and_the_newest_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    profile_loop(tmp_path, repeat=2)
+    older, newer = sorted(tmp_path.iterdir())
+    traces = dtbench.read_trace(tmp_path)
+    assert [one.path for one in traces.traces.analyses] == [str(newer)]
+    assert any(str(older) in note for note in traces.notes)
+
+
+@pytest.mark.parametrize(("said", "rank"), [(None, 0), ("", 0), ("17", 17), ("none", 0)])
+def test_without_a_process_group_the_launcher_says_the_rank(
+    monkeypatch: pytest.MonkeyPatch, said: str | None, rank: int
+) -> None:
+    monkeypatch.delenv("RANK", raising=False) if said is None else monkeypatch.setenv("RANK", said)
+    assert find_rank() == rank
+
+
+def test_the_process_group_says_the_rank_before_the_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "7")
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
+    try:
+        assert find_rank() == 0
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def test_a_folder_that_cannot_be_made_is_refused_before_the_training(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="traces cannot be written there"):
+        dtbench.trace_handler(tmp_path / "file" / "traces")
+
+
+def test_a_folder_that_goes_away_loses_the_trace_and_not_the_training(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "traces"
+    handler = dtbench.trace_handler(folder)
+    folder.rmdir()
+    folder.write_text("")
+    with profile(
+        activities=[ProfilerActivity.CPU],
+        schedule=schedule(wait=0, warmup=1, active=1, repeat=1),
+        on_trace_ready=handler,
+    ) as profiler:
+        for _ in range(2):
+            profiler.step()
+    (record,) = caplog.records
+    assert "this trace is lost" in record.message
+    assert str(folder) in record.message
