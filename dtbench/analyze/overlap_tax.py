@@ -16,7 +16,6 @@ from typing import Final
 import numpy as np
 
 from dtbench.analyze.intervals import Bools, Intervals, Ints
-from dtbench.analyze.kinds.categories import KERNEL
 from dtbench.analyze.trace import Trace
 
 UNDER_FRACTION: Final = 0.9
@@ -115,7 +114,7 @@ def measure_overlap_tax(trace: Trace, compute: Bools, comm: Intervals) -> Overla
         compute: shape ``(n,)``, the device events that are compute.
         comm: time in which communication runs.
     """
-    events = np.flatnonzero(compute & trace.is_one_of((KERNEL,)) & (trace.end_ns > trace.start_ns))
+    events = np.flatnonzero(compute & (trace.end_ns > trace.start_ns))
     grid = trace.grid.dense(len(trace), _NO_GRID)[events]
     shapeless = int((grid == _NO_GRID).sum())
     events, grid = events[grid != _NO_GRID], grid[grid != _NO_GRID]

@@ -215,7 +215,7 @@ MAIN, SIDE, COMM_LANE, HOST = range(4)
 LANES = (("0", "7"), ("0", "8"), ("0", "20"), ("1", "1"))
 
 works = st.lists(
-    st.tuples(st.integers(0, 5), st.integers(0, 3), st.one_of(st.none(), st.integers(0, 9))), min_size=1, max_size=7
+    st.tuples(st.integers(-3, 5), st.integers(0, 3), st.one_of(st.none(), st.integers(0, 9))), min_size=1, max_size=7
 )
 others = st.lists(st.tuples(st.integers(0, TICKS), st.integers(0, 8)), max_size=4)
 
@@ -228,15 +228,18 @@ def build(
     now = 0
     drawn = []
     for number, (gap, length, ahead) in enumerate(main, start=1):
-        start, end = now + gap, now + gap + length
+        start = max(0, now + gap)  # work of one lane may overlap
+        end = start + length
         launched = None if ahead is None else start - ahead
         rows.append((0, MAIN, start, end, number))
         if launched is not None:
             rows.append((1, HOST, launched, launched, number))
         drawn.append((start, end, launched))
         now = end
+    drawn.sort(key=lambda work: work[0])
     rows.extend((0, SIDE, start, start + length, 0) for start, length in side)
-    rows.extend((2, COMM_LANE, start, start + length, 0) for start, length in comm)
+    for number, (start, length) in enumerate(comm, start=len(main) + 1):
+        rows.extend([(2, COMM_LANE, start, start + length, number), (1, HOST, start, start, number)])
     table = np.array(rows, dtype=np.int64)
     correlated = np.flatnonzero(table[:, 4])
     trace = Trace(

@@ -78,6 +78,7 @@ def test_symmetric_memorys_copies_between_devices_are_communication_and_its_loca
     )
     assert (one.whole.exposed_copy_ns, one.whole.comm_ns) == (1000, 3000)
     assert [collective.operation for collective in one.collectives] == [Operation.ALL_GATHER]
+    assert sum(lane.copy_ns for lane in one.accounts.whole.lanes) == 1000  # an event has one kind
 
 
 def test_a_copy_between_devices_under_no_operator_stays_a_copy(draw: Callable[..., Path]) -> None:
