@@ -30,7 +30,8 @@ LEAST_SEEN: Final = 3
 
 CAVEAT: Final = (
     "A comparison, not an experiment: kernels of one name and launch shape may have had other inputs, and clocks and "
-    "caches differ from moment to moment; what the tax costs a step is not what removing the communication would gain."
+    "caches differ from moment to moment; a ratio below one, or a low share of slower runs, says that they did. What the "
+    "tax costs a step is not what removing the communication would gain."
 )
 
 _NO_GRID: Final = -1
@@ -99,6 +100,12 @@ class OverlapTax:
     def tax_ns(self) -> float:
         """Time that they took beyond as many alone; NaN when no kernel was seen both ways."""
         return sum(kernel.tax_ns for kernel in self.kernels) if self.kernels else math.nan
+
+    @property
+    def slower_fraction(self) -> float:
+        """Part of the compared runs whose kernel is slower under communication; NaN when there are none."""
+        slower = sum(kernel.under_count for kernel in self.kernels if kernel.ratio > 1)
+        return slower / self.compared_count if self.kernels else math.nan
 
     @property
     def compared_count(self) -> int:
