@@ -30,8 +30,8 @@ LEAST_SEEN: Final = 3
 
 CAVEAT: Final = (
     "A comparison, not an experiment: kernels of one name and launch shape may have had other inputs, and clocks and "
-    "caches differ from moment to moment; a ratio below one, or a low share of slower runs, says that they did. What the "
-    "tax costs a step is not what removing the communication would gain."
+    "caches differ from moment to moment; a ratio below one, or a low share of slower runs, says that they did. What "
+    "the tax costs a step is not what removing the communication would gain."
 )
 
 _NO_GRID: Final = -1
