@@ -210,14 +210,15 @@ def _select(starts_ns: Ints, ends_ns: Ints, chosen: Bools) -> Intervals:
 
 
 def _split_by_neighbours(trace: Trace, kinds: Mapping[Kind, Bools], rest: Intervals) -> dict[GapPart, Intervals]:
-    """Split time of gaps by what ran then, which is on other lanes."""
+    """Split time of gaps by what ran then, which is on other lanes; only spans that share time with it are united."""
     parts = {}
     for kind, part in (
         (Kind.COMPUTE, GapPart.BESIDE_COMPUTE),
         (Kind.COMM, GapPart.BESIDE_COMM),
         (Kind.COPY, GapPart.BESIDE_COPY),
     ):
-        beside = _select(trace.start_ns, trace.end_ns, kinds[kind])
+        starts, ends = trace.start_ns[kinds[kind]], trace.end_ns[kinds[kind]]
+        beside = _select(starts, ends, rest.covered_before(ends) > rest.covered_before(starts))
         parts[part] = intersect(rest, beside)
         rest = subtract(rest, beside)
     return {**parts, GapPart.UNEXPLAINED: rest}
