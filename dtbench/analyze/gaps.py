@@ -196,7 +196,7 @@ def find_gaps(
             GapPart.LAUNCH_GAP: unite(launch_from, gaps.ends_ns),
             GapPart.TRACE_END: unite(comm_until[gaps.is_last], launch_from[gaps.is_last]),
             GapPart.LAUNCH_UNKNOWN: _select(comm_until, launch_from, ~is_known & ~gaps.is_last),
-            **_split_by_neighbours(trace, kinds, lane, _select(comm_until, launch_from, explained)),
+            **_split_by_neighbours(trace, kinds, _select(comm_until, launch_from, explained)),
         },
         synchronising=_find_synchronising(trace, gaps, host_until),
         wait_starts_ns=host_until[waited],
@@ -209,18 +209,16 @@ def _select(starts_ns: Ints, ends_ns: Ints, chosen: Bools) -> Intervals:
     return unite(starts_ns[chosen], ends_ns[chosen])
 
 
-def _split_by_neighbours(
-    trace: Trace, kinds: Mapping[Kind, Bools], lane: int, rest: Intervals
-) -> dict[GapPart, Intervals]:
-    """Split time by what ran on other lanes."""
+def _split_by_neighbours(trace: Trace, kinds: Mapping[Kind, Bools], rest: Intervals) -> dict[GapPart, Intervals]:
+    """Split time of gaps by what ran then, which is on other lanes; only spans that share time with it are united."""
     parts = {}
-    elsewhere = trace.lane != lane
     for kind, part in (
         (Kind.COMPUTE, GapPart.BESIDE_COMPUTE),
         (Kind.COMM, GapPart.BESIDE_COMM),
         (Kind.COPY, GapPart.BESIDE_COPY),
     ):
-        beside = _select(trace.start_ns, trace.end_ns, kinds[kind] & elsewhere)
+        starts, ends = trace.start_ns[kinds[kind]], trace.end_ns[kinds[kind]]
+        beside = _select(starts, ends, rest.covered_before(ends) > rest.covered_before(starts))
         parts[part] = intersect(rest, beside)
         rest = subtract(rest, beside)
     return {**parts, GapPart.UNEXPLAINED: rest}

@@ -16,7 +16,6 @@ from typing import Final
 import numpy as np
 
 from dtbench.analyze.intervals import Bools, Intervals, Ints
-from dtbench.analyze.kinds.categories import KERNEL
 from dtbench.analyze.trace import Trace
 
 UNDER_FRACTION: Final = 0.9
@@ -31,7 +30,8 @@ LEAST_SEEN: Final = 3
 
 CAVEAT: Final = (
     "A comparison, not an experiment: kernels of one name and launch shape may have had other inputs, and clocks and "
-    "caches differ from moment to moment; what the tax costs a step is not what removing the communication would gain."
+    "caches differ from moment to moment; a ratio below one, or a low share of slower runs, says that they did. What "
+    "the tax costs a step is not what removing the communication would gain."
 )
 
 _NO_GRID: Final = -1
@@ -102,6 +102,12 @@ class OverlapTax:
         return sum(kernel.tax_ns for kernel in self.kernels) if self.kernels else math.nan
 
     @property
+    def slower_fraction(self) -> float:
+        """Part of the compared runs whose kernel is slower under communication; NaN when there are none."""
+        slower = sum(kernel.under_count for kernel in self.kernels if kernel.ratio > 1)
+        return slower / self.compared_count if self.kernels else math.nan
+
+    @property
     def compared_count(self) -> int:
         """Runs under communication that ``ratio`` speaks of."""
         return sum(kernel.under_count for kernel in self.kernels)
@@ -115,7 +121,7 @@ def measure_overlap_tax(trace: Trace, compute: Bools, comm: Intervals) -> Overla
         compute: shape ``(n,)``, the device events that are compute.
         comm: time in which communication runs.
     """
-    events = np.flatnonzero(compute & trace.is_one_of((KERNEL,)) & (trace.end_ns > trace.start_ns))
+    events = np.flatnonzero(compute & (trace.end_ns > trace.start_ns))
     grid = trace.grid.dense(len(trace), _NO_GRID)[events]
     shapeless = int((grid == _NO_GRID).sum())
     events, grid = events[grid != _NO_GRID], grid[grid != _NO_GRID]

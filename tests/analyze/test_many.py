@@ -129,7 +129,7 @@ def test_a_worker_that_dies_costs_its_trace_and_nothing_else(
     assert isinstance(dead, Unusable)
     assert sentence in dead.reason
     assert str(deadly.path) in dead.reason
-    assert len(starts) == 3  # the dead one was replaced
+    assert len(starts) in (2, 3)  # the dead one was replaced, unless the other had answered everything by then
 
 
 @pytest.mark.usefixtures("way")

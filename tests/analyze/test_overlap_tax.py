@@ -71,6 +71,17 @@ def test_medians_of_a_kernel_under_communication_and_alone_are_compared() -> Non
     assert (tax.alone_count, tax.under_count, tax.partial_count, tax.compared_count) == (4, 3, 0, 3)
 
 
+def test_the_ratio_is_weighted_by_runs_under_communication_and_says_how_many_were_slower() -> None:
+    faster: list[Kernel] = [
+        *(("b", LARGE, 500 + 10 * place, 508 + 10 * place) for place in range(3)),
+        *(("b", LARGE, 1500 + 10 * place, 1504 + 10 * place) for place in range(6)),
+    ]
+    tax = measure([*SEEN_BOTH_WAYS, *faster], COMM)
+    assert [(kernel.name, kernel.ratio) for kernel in tax.kernels] == [("a", 22 / 10.5), ("b", 0.5)]
+    assert tax.ratio == (3 * 22 + 6 * 4) / (3 * 10.5 + 6 * 8)
+    assert tax.slower_fraction == 3 / 9
+
+
 def test_another_launch_shape_or_name_is_another_kernel() -> None:
     others: list[Kernel] = [
         *(("a", LARGE, 500 + 10 * place, 505 + 10 * place) for place in range(4)),
@@ -94,6 +105,7 @@ def test_without_a_kernel_seen_both_ways_the_tax_is_not_a_number() -> None:
         assert tax.kernels == ()
         assert math.isnan(tax.ratio)
         assert math.isnan(tax.tax_ns)
+        assert math.isnan(tax.slower_fraction)
 
 
 def test_kernels_whose_launch_shape_is_not_said_are_counted_and_left_out() -> None:

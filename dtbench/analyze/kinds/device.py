@@ -36,12 +36,24 @@ def device_kinds(trace: Trace, nesting: Nesting, kernels: KernelTable = KERNELS)
     says_comm = np.zeros(len(trace), dtype=np.bool_)
     says_comm[[event for event, said in trace.details.items() if (said.collective or said.group) is not None]] = True
     says_comm &= is_kernel | is_copy
-    kinds = [kernels.kind_of(name) for name in trace.names]
-    known = {kind: np.array([one is kind for one in kinds], dtype=np.bool_)[trace.name] for kind in (*Kind, None)}
-    says_comm |= (is_copy | (is_kernel & known[None])) & launched_by_collective(trace, nesting, is_kernel | is_copy)
-    comm = says_comm | (is_kernel & known[Kind.COMM])
-    copy = ~comm & (is_copy | (is_kernel & known[Kind.COPY]))
+    named = _kinds_by_name(trace, is_kernel, kernels)
+    unclaimed = is_copy | (is_kernel & ~named[Kind.COMPUTE] & ~named[Kind.COMM] & ~named[Kind.COPY])
+    says_comm |= unclaimed & launched_by_collective(trace, nesting, unclaimed)
+    comm = says_comm | named[Kind.COMM]
+    copy = ~comm & (is_copy | named[Kind.COPY])
     return {Kind.COMPUTE: is_kernel & ~comm & ~copy, Kind.COMM: comm, Kind.COPY: copy}
+
+
+def _kinds_by_name(trace: Trace, is_kernel: Bools, kernels: KernelTable) -> dict[Kind, Bools]:
+    """Select the kernels that a rule claims, by its kind, each shape ``(n,)``; only names of kernels are looked at."""
+    events = np.flatnonzero(is_kernel)
+    names, place = np.unique(trace.name[events], return_inverse=True)
+    kinds = [kernels.kind_of(trace.names[name]) for name in names.tolist()]
+    found = {}
+    for kind in Kind:
+        found[kind] = np.zeros(len(trace), dtype=np.bool_)
+        found[kind][events] = np.array([one is kind for one in kinds], dtype=np.bool_)[place]
+    return found
 
 
 def launched_by_collective(trace: Trace, nesting: Nesting, device: Bools) -> Bools:

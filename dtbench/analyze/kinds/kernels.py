@@ -231,7 +231,8 @@ class KernelTable:
     def find_rule(self, name: str) -> KernelRule | None:
         """Give the first rule that claims a kernel; None: none does."""
         bare = name.replace("(anonymous namespace)::", "").replace("<unnamed>::", "")
-        return next((rule for rule in self.rules if rule.pattern.search(bare) or rule.pattern.search(name)), None)
+        texts = (name,) if bare == name else (bare, name)
+        return next((rule for rule in self.rules if any(rule.pattern.search(text) for text in texts)), None)
 
     def kind_of(self, name: str) -> Kind | None:
         """Give the kind of a kernel by its name alone; None: no rule claims it."""

@@ -10,9 +10,7 @@ from dtbench.vocabulary import Operation
 
 # Operators that are, or contain, one collective: `nccl:all_reduce`, `record_param_comms`, `c10d::allreduce_`, ...
 # `xccl:`, `hccl:` and the like are other vendors' `nccl:`.
-_ISSUE: Final = re.compile(
-    rf"c10d::|_?c10d_functional::|[a-z]{{0,5}}ccl:(?!:)|record_param_comms|symm_mem::|{COLLECTIVE_PREFIX}"
-)
+_ISSUE: Final = re.compile(rf"c10d::|_?c10d_functional::|[a-z]{{0,5}}ccl:(?!:)|record_param_comms|{COLLECTIVE_PREFIX}")
 
 
 class Role(StrEnum):
@@ -28,7 +26,7 @@ class Role(StrEnum):
 _CPU_RULES: Final[tuple[tuple[Callable[[str, str], object], Role], ...]] = (
     (lambda name, _: name.startswith("gloo:"), Role.COLLECTIVE),
     (lambda name, _: name.startswith(WAIT_PREFIX) or name.endswith("c10d_functional::wait_tensor"), Role.WAIT),
-    (lambda name, _: _ISSUE.match(name), Role.ISSUE),
+    (lambda name, _: is_issue(name), Role.ISSUE),
     (
         lambda _, category: category != "cpu_op",
         Role.CONTAINER,
@@ -65,7 +63,12 @@ _OPERATIONS: Final[tuple[tuple[re.Pattern[str], Operation | None], ...]] = (
 
 
 def is_issue(name: str) -> bool:
-    """Tell whether an operator or range issues a collective."""
+    """Tell whether an operator or range issues a collective.
+
+    Of symmetric memory's operators those that name one: ``symm_mem::_async_input_mm`` is a matrix product.
+    """
+    if is_symmetric_memory(name):
+        return find_operation(name) is not None
     return _ISSUE.match(name) is not None and not name.endswith("wait_tensor")
 
 

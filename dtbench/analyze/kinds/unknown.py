@@ -7,7 +7,6 @@ from typing import Final
 import numpy as np
 
 from dtbench.analyze.intervals import Bools
-from dtbench.analyze.kinds.categories import KERNEL
 from dtbench.analyze.kinds.kernels import KERNELS, KernelTable
 from dtbench.analyze.trace import Trace
 
@@ -62,7 +61,7 @@ def find_names_on_comm_lanes(
     Returns:
         Those that took longest first.
     """
-    busy = [_time_by_lane(trace, mask) for mask in (comm, computing & trace.is_one_of((KERNEL,)))]
+    busy = [_time_by_lane(trace, mask) for mask in (comm, computing)]
     is_comm_lane = busy[0] > busy[1]
     events = np.flatnonzero(computing & is_comm_lane[trace.lane]) if len(trace) else np.array([], dtype=np.int64)
     num_lanes = len(trace.lanes)

@@ -78,6 +78,20 @@ def test_symmetric_memorys_copies_between_devices_are_communication_and_its_loca
     )
     assert (one.whole.exposed_copy_ns, one.whole.comm_ns) == (1000, 3000)
     assert [collective.operation for collective in one.collectives] == [Operation.ALL_GATHER]
+    assert sum(lane.copy_ns for lane in one.accounts.whole.lanes) == 1000  # an event has one kind
+
+
+def test_a_product_that_symmetric_memory_itself_launches_is_compute(draw: Callable[..., Path]) -> None:
+    one = analyze(
+        draw("""
+        op symm_mem::one_shot_all_reduce    @1  |==         |
+        op symm_mem::_async_input_mm        @1  |   ===     |
+        call cudaLaunchKernel               @1  |a  b       |
+        kernel fused_pull                   @s7 | aaa       |
+        kernel void cutlass::device_kernel  @s7 |     bbbb  |
+        """)
+    )
+    assert (one.whole.comm_ns, one.whole.compute_ns) == (3000, 4000)
 
 
 def test_a_copy_between_devices_under_no_operator_stays_a_copy(draw: Callable[..., Path]) -> None:

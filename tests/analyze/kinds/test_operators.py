@@ -31,6 +31,8 @@ def analyze(path: Path) -> TraceAnalysis:
         ("c10d::allreduce_", "cpu_op", Role.ISSUE),
         ("xccl:all_reduce", "user_annotation", Role.ISSUE),
         ("oneccl::init", "cpu_op", Role.COMPUTE),
+        ("symm_mem::fused_all_gather_matmul", "cpu_op", Role.ISSUE),
+        ("symm_mem::_async_input_mm", "cpu_op", Role.COMPUTE),
         ("_c10d_functional::_wrap_tensor_autograd", "cpu_op", Role.ISSUE),
         ("_c10d_functional::wait_tensor", "cpu_op", Role.WAIT),
         ("dtbench::wait group=0 seq=4", "user_annotation", Role.WAIT),

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from dtbench.analyze.kinds.patterns import KernelPattern, load_patterns
+from dtbench.analyze.kinds.pattern_file import load_patterns
+from dtbench.analyze.kinds.patterns import KernelPattern
 from dtbench.errors import PatternsError
 from dtbench.vocabulary import Kind, Operation
 

@@ -1,0 +1,63 @@
+"""The finer accounts as tables: columns and dtypes as written down, whatever a trace lacks."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from dtbench.analyze.read_trace import read_trace
+
+from dtbench.analyze import tables
+from dtbench.analyze.account_tables import (
+    tabulate_comm_waits,
+    tabulate_gaps,
+    tabulate_groups,
+    tabulate_lanes,
+    tabulate_overlap_tax,
+)
+from dtbench.analyze.trace_analysis import TraceAnalysis, analyze_trace
+
+TABLES: list[tuple[Callable[[list[TraceAnalysis]], pd.DataFrame], dict[str, str]]] = [
+    (tabulate_lanes, tables.LANES),
+    (tabulate_groups, tables.GROUPS),
+    (tabulate_gaps, tables.GAPS),
+    (tabulate_comm_waits, tables.COMM_WAITS),
+    (tabulate_overlap_tax, tables.OVERLAP_TAX),
+]
+DRAWINGS = {
+    "one kernel": "kernel gemm @s7 | = |",
+    "one collective": "kernel ncclKernel @s20 | = |",
+    "one copy": "copy Memcpy DtoD @s7 | = |",
+    "a step that launched nothing": "step ProfilerStep#1 @1 |===|\nkernel gemm @s7 | =  |",
+    "no communication": "step ProfilerStep#1 @1 |===|\ncall cudaLaunchKernel @1 |a |\nkernel gemm @s7 | aa |",
+    "no compute": "step ProfilerStep#1 @1 |===|\ncall cudaLaunchKernel @1 |a |\nkernel ncclKernel @s20 | aa |",
+    "operators only": "step ProfilerStep#1 @1 |===|\nop aten::mm @1 | = |",
+}
+
+
+@pytest.mark.parametrize("drawing", list(DRAWINGS.values()), ids=list(DRAWINGS))
+def test_a_trace_that_lacks_something_has_every_table(draw: Callable[..., Path], drawing: str) -> None:
+    one = analyze_trace(read_trace(draw(drawing)))
+    for tabulate, columns in TABLES:
+        table = tabulate([one])
+        assert {name: str(dtype) for name, dtype in table.dtypes.items()} == columns
+    assert len(tabulate_gaps([one])) == len(one.steps)
+    assert sum(group.exposed_ns for group in one.accounts.whole.groups) == one.whole.exposed_comm_ns
+
+
+def test_no_traces_give_empty_tables_with_their_columns() -> None:
+    for tabulate, columns in TABLES:
+        assert list(tabulate([]).columns) == list(columns)
+
+
+def test_steps_keep_the_order_of_the_trace_and_ranks_theirs(draw: Callable[..., Path]) -> None:
+    drawing = """
+        step ProfilerStep#7    @1   |===   |
+        step ProfilerStep#8    @1   |   ===|
+        call cudaLaunchKernel  @1   |a  b  |
+        kernel gemm            @s7  | a  b |
+    """
+    ranks = [analyze_trace(read_trace(draw(drawing)), rank=rank) for rank in (1, 0)]
+    table = tabulate_gaps(ranks)
+    assert json.loads(table[["rank", "step"]].to_json(orient="values")) == [[1, 7], [1, 8], [0, 7], [0, 8]]
