@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from dtbench.analyze.read_trace import read_trace
+from dtbench.analyze.reader import read_trace
 
 from dtbench.analyze import tables
 from dtbench.analyze.account_tables import (
