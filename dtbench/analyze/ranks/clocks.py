@@ -14,7 +14,7 @@ things no data can tell apart: a clock that is behind, and a rank that always en
 import bisect
 import itertools
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -22,9 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtbench.analyze.intervals import Bools, Ints
-from dtbench.analyze.ranks.match import Matches
-from dtbench.analyze.ranks.times import Clock, GroupTimes, read_times
-from dtbench.analyze.timeline import RankTimeline
+from dtbench.analyze.ranks.times import Clock, GroupTimes
 from dtbench.units import format_ns
 from dtbench.vocabulary import Operation
 
@@ -79,16 +77,18 @@ class _Ends:
     second: list[Ints] = field(default_factory=list)
 
 
-def estimate_clocks(matches: Matches, timelines: Sequence[RankTimeline]) -> Clocks:
+def estimate_clocks(times: Sequence[GroupTimes], ranks: Iterable[int]) -> Clocks:
     """Estimate every rank's clock and decide whether to correct it.
 
     As few corrections are applied as leave at most twice the spread of ends that all would leave. Ranks are out of step
     when, on the clocks so chosen, more than a tenth of their collectives end on one rank before another has begun.
+
+    Args:
+        times: of every matched group, as ``read_times`` gives them.
+        ranks: whose clocks are asked for.
     """
-    times = read_times(matches, timelines)
     edges = _spanning_tree(_find_edges(times))
-    ranks = sorted(timeline.rank for timeline in timelines)
-    untouched = {rank: Clock() for rank in ranks}
+    untouched = {rank: Clock() for rank in sorted(ranks)}
     if not edges:
         return Clocks(untouched)
     by_rank = dict(untouched)

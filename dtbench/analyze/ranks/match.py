@@ -18,8 +18,9 @@ from dtbench.analyze.ranks.groups import GroupEvents, find_groups
 from dtbench.analyze.timeline import RankTimeline
 from dtbench.vocabulary import Operation
 
-_SAME_GROUP_NS: Final = 50_000  # ends of one collective agree better, those of two groups hardly ever do
-_FEW: Final = 4  # events; below, ends that agree may be chance
+_SAME_GROUP_NS: Final = 50_000  # ends of one collective agree better on clocks that agree
+_FEW: Final = 8  # events; fewer may end apart by chance, or together
+_UNDECIDED: Final = 0.4  # spread of ends (see ``Lead``) below which ranks may share a group after all
 _SAMPLE: Final = 400  # events that tell whether two ranks share a group
 
 
@@ -100,14 +101,17 @@ def match_collectives(timelines: Sequence[RankTimeline]) -> Matches:
     notes: list[str] = []
     alone: Counter[int] = Counter()
     for group in find_groups(timelines):
-        parts = [group] if _is_sure(group, timelines, has_all_ranks=has_all_ranks) else _split(group, by_rank)
+        is_sure = _is_sure(group, timelines, has_all_ranks=has_all_ranks)
+        parts, is_clear = ([group], True) if is_sure else _split(group, by_rank)
         for part in parts:
             lined_up = _line_up(part, by_rank)
             rows = (lined_up != ABSENT).sum(axis=1) > 1
             ranks = tuple(part.events)
             if rows.any():
                 groups.append(
-                    MatchedGroup(part.name, ranks, _is_complete(part, has_all_ranks=has_all_ranks), lined_up[rows])
+                    MatchedGroup(
+                        part.name, ranks, is_clear and _is_complete(part, has_all_ranks=has_all_ranks), lined_up[rows]
+                    )
                 )
             if part.size != 1:
                 alone.update(
@@ -197,32 +201,33 @@ def _is_sure(group: GroupEvents, timelines: Sequence[RankTimeline], *, has_all_r
     return bool(group.name) and (group.size is None or (has_all_ranks and group.size == len(group.events)))
 
 
-def _split(group: GroupEvents, by_rank: Mapping[int, RankTimeline]) -> list[GroupEvents]:
-    """Divide what may be several groups by ends that agree."""
+def _split(group: GroupEvents, by_rank: Mapping[int, RankTimeline]) -> tuple[list[GroupEvents], bool]:
+    """Divide what may be several groups by ends that agree; and tell whether every decision was clear."""
     ranks = list(group.events)
-    series = dict(
-        zip(
-            ranks,
-            _series([by_rank[rank] for rank in ranks], [group.events[rank][:_SAMPLE] for rank in ranks]),
-            strict=True,
-        )
-    )
+    samples = _series([by_rank[rank] for rank in ranks], [group.events[rank][:_SAMPLE] for rank in ranks])
+    series = dict(zip(ranks, samples, strict=True))
     parts: list[list[int]] = []
+    is_clear = True
     for rank in ranks:
-        part = next((part for part in parts if _share_a_group(series[part[0]], series[rank])), None)
-        if part is None:
-            parts.append([rank])
+        shares = [_share_a_group(series[part[0]], series[rank]) for part in parts]
+        is_clear = is_clear and None not in shares
+        if True in shares:
+            parts[shares.index(True)].append(rank)
         else:
-            part.append(rank)
+            parts.append([rank])
     return [
         GroupEvents(group.name, group.ranks, group.size, {rank: group.events[rank] for rank in part}) for part in parts
-    ]
+    ], is_clear
 
 
-def _share_a_group(first: Series, second: Series) -> bool:
+def _share_a_group(first: Series, second: Series) -> bool | None:
+    """Tell whether two ranks leave their collectives together; None: it cannot be told."""
     lead = estimate_lead(first, second)
-    is_chance = min(len(first), len(second)) < _FEW and abs(lead.ns) > _SAME_GROUP_NS
-    return lead.tolerance_ns <= _SAME_GROUP_NS and not is_chance
+    are_few = min(len(first), len(second)) < _FEW
+    clocks_agree = abs(lead.ns) <= _SAME_GROUP_NS and lead.tolerance_ns <= _SAME_GROUP_NS
+    if lead.spread <= lead.chance or (are_few and clocks_agree):
+        return True
+    return None if are_few or lead.spread < _UNDECIDED else False
 
 
 def _describe_split(group: GroupEvents, parts: Sequence[GroupEvents]) -> list[str]:

@@ -161,7 +161,7 @@ def test_ranks_of_several_groups_are_not_mixed_up_where_the_rest_of_the_job_is_n
 
 
 def test_two_ranks_of_two_share_every_group_also_where_ends_differ_and_none_is_named(jobs: Any) -> None:
-    job = jobs.job(groups=((0, 1),), offsets_ns=(0, 0), jitter_ns=900_000, is_named=False)
+    job = jobs.job(groups=((0, 1),), offsets_ns=(0, 0), jitter_ns=5_000_000, is_named=False)
     timelines = jobs.generate(job).timelines
     assert all(match.is_whole for match in match_collectives(timelines))
     assert len(list(match_collectives(timelines))) == 40
