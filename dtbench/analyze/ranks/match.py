@@ -7,21 +7,15 @@ without a trace, and groups that the traces do not name, are allowed; what canno
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
-from dtbench.analyze.collectives import Collective
 from dtbench.analyze.intervals import Bools, Ints
-from dtbench.analyze.ranks.align import ABSENT, Series, estimate_lead, line_up
-from dtbench.analyze.ranks.groups import GroupEvents, find_groups
+from dtbench.analyze.ranks.align import ABSENT, line_up
+from dtbench.analyze.ranks.groups import GroupEvents, find_groups, read_series
+from dtbench.analyze.ranks.split import Part, Split, split_group
 from dtbench.analyze.timeline import RankTimeline
 from dtbench.vocabulary import Operation
-
-_SAME_GROUP_NS: Final = 50_000  # ends of one collective agree better on clocks that agree
-_FEW: Final = 8  # events; fewer may end apart by chance, or together
-_UNDECIDED: Final = 0.4  # spread of ends (see ``Lead``) below which ranks may share a group after all
-_SAMPLE: Final = 400  # events that tell whether two ranks share a group
 
 
 @dataclass(frozen=True)
@@ -74,11 +68,13 @@ class Matches:
     Attributes:
         groups: each collective is in at most one of them.
         alone: by rank, number of collectives (with a span, on a group of more than one) that no other rank has.
+        undecided: ranks with collectives whose group the traces do not tell; these are in none of the others.
         notes: what could not be matched, a sentence each.
     """
 
     groups: tuple[MatchedGroup, ...]
     alone: Mapping[int, int]
+    undecided: frozenset[int]
     notes: tuple[str, ...]
 
     def __iter__(self) -> Iterator[Match]:
@@ -100,25 +96,36 @@ def match_collectives(timelines: Sequence[RankTimeline]) -> Matches:
     groups: list[MatchedGroup] = []
     notes: list[str] = []
     alone: Counter[int] = Counter()
+    undecided: set[int] = set()
     for group in find_groups(timelines):
         is_sure = _is_sure(group, timelines, has_all_ranks=has_all_ranks)
-        parts, is_clear = ([group], True) if is_sure else _split(group, by_rank)
-        for part in parts:
-            lined_up = _line_up(part, by_rank)
-            rows = (lined_up != ABSENT).sum(axis=1) > 1
-            ranks = tuple(part.events)
-            if rows.any():
-                groups.append(
-                    MatchedGroup(
-                        part.name, ranks, is_clear and _is_complete(part, has_all_ranks=has_all_ranks), lined_up[rows]
-                    )
-                )
-            if part.size != 1:
-                alone.update(
-                    {rank: int((column != ABSENT).sum()) for rank, column in zip(ranks, lined_up[~rows].T, strict=True)}
-                )
-        notes += _describe_split(group, parts)
-    return Matches(tuple(groups), {rank: count for rank, count in sorted(alone.items()) if count}, tuple(notes))
+        split = Split((Part(group),)) if is_sure else split_group(group, by_rank)
+        undecided |= split.undecided
+        notes += split.notes
+        for part in split.parts:
+            is_complete = part.is_clear and _is_complete(part.group, has_all_ranks=has_all_ranks)
+            matched, left = _match_group(part.group, by_rank, is_complete=is_complete)
+            alone.update(left)
+            if len(matched.index):
+                groups.append(matched)
+    return Matches(
+        groups=tuple(groups),
+        alone={rank: count for rank, count in sorted(alone.items()) if count},
+        undecided=frozenset(undecided),
+        notes=tuple(notes),
+    )
+
+
+def _match_group(
+    group: GroupEvents, by_rank: Mapping[int, RankTimeline], *, is_complete: bool
+) -> tuple[MatchedGroup, dict[int, int]]:
+    """Match one group; and count, by rank, what stays alone."""
+    index = _line_up(group, by_rank)
+    shared = (index != ABSENT).sum(axis=1) > 1
+    ranks = tuple(group.events)
+    alone = (index[~shared] != ABSENT).sum(axis=0).tolist()
+    matched = MatchedGroup(group.name, ranks, is_complete, index[shared])
+    return matched, {} if group.size == 1 else dict(zip(ranks, alone, strict=True))
 
 
 def _has_all_ranks(timelines: Sequence[RankTimeline]) -> bool:
@@ -162,32 +169,11 @@ def _by_number(timelines: Sequence[RankTimeline], events: Sequence[Ints]) -> Int
 
 
 def _by_order(timelines: Sequence[RankTimeline], events: Sequence[Ints]) -> Ints:
-    rows = line_up(_series(timelines, events))
+    rows = line_up(read_series(timelines, events))
     for column, own in enumerate(events):
         there = rows[:, column] != ABSENT
         rows[there, column] = own[rows[there, column]]
     return rows
-
-
-def _series(timelines: Sequence[RankTimeline], events: Sequence[Ints]) -> list[Series]:
-    tokens: dict[tuple[Operation | None, int | None], int] = {}
-    found = []
-    for timeline, own in zip(timelines, events, strict=True):
-        collectives = [timeline.collectives[event] for event in own.tolist()]
-        found.append(
-            Series(
-                token=np.array([tokens.setdefault(_describe(one), len(tokens)) for one in collectives], np.int64),
-                start_ns=np.array([one.start_ns for one in collectives], dtype=np.int64),
-                end_ns=np.array([one.end_ns for one in collectives], dtype=np.int64),
-            )
-        )
-    return found
-
-
-def _describe(collective: Collective) -> tuple[Operation | None, int | None]:
-    """Give what is equal on all ranks; of an all-to-all each rank may send another size."""
-    is_uneven = collective.operation is Operation.ALL_TO_ALL
-    return collective.operation, None if is_uneven else collective.size_bytes
 
 
 def _is_sure(group: GroupEvents, timelines: Sequence[RankTimeline], *, has_all_ranks: bool) -> bool:
@@ -199,41 +185,3 @@ def _is_sure(group: GroupEvents, timelines: Sequence[RankTimeline], *, has_all_r
     if group.ranks or (len(timelines) == 2 and has_all_ranks and timelines[0].world_size == 2):
         return True
     return bool(group.name) and (group.size is None or (has_all_ranks and group.size == len(group.events)))
-
-
-def _split(group: GroupEvents, by_rank: Mapping[int, RankTimeline]) -> tuple[list[GroupEvents], bool]:
-    """Divide what may be several groups by ends that agree; and tell whether every decision was clear."""
-    ranks = list(group.events)
-    samples = _series([by_rank[rank] for rank in ranks], [group.events[rank][:_SAMPLE] for rank in ranks])
-    series = dict(zip(ranks, samples, strict=True))
-    parts: list[list[int]] = []
-    is_clear = True
-    for rank in ranks:
-        shares = [_share_a_group(series[part[0]], series[rank]) for part in parts]
-        is_clear = is_clear and None not in shares
-        if True in shares:
-            parts[shares.index(True)].append(rank)
-        else:
-            parts.append([rank])
-    return [
-        GroupEvents(group.name, group.ranks, group.size, {rank: group.events[rank] for rank in part}) for part in parts
-    ], is_clear
-
-
-def _share_a_group(first: Series, second: Series) -> bool | None:
-    """Tell whether two ranks leave their collectives together; None: it cannot be told."""
-    lead = estimate_lead(first, second)
-    are_few = min(len(first), len(second)) < _FEW
-    clocks_agree = abs(lead.ns) <= _SAME_GROUP_NS and lead.tolerance_ns <= _SAME_GROUP_NS
-    if lead.spread <= lead.chance or (are_few and clocks_agree):
-        return True
-    return None if are_few or lead.spread < _UNDECIDED else False
-
-
-def _describe_split(group: GroupEvents, parts: Sequence[GroupEvents]) -> list[str]:
-    single = sorted(rank for part in parts if len(part.events) == 1 for rank in part.events)
-    if len(parts) == 1 or not single:
-        return []
-    why = f"process group {group.name} may be several" if group.name else "no process group is named"
-    ranks = ", ".join(map(str, single))
-    return [f"rank {ranks}: {why}, and no other rank's collectives end with its own; they are not matched over ranks"]
