@@ -13,7 +13,7 @@ import numpy as np
 from dtbench.analyze.intervals import Bools, Ints
 from dtbench.analyze.ranks.align import ABSENT, line_up
 from dtbench.analyze.ranks.groups import GroupEvents, find_groups, read_series
-from dtbench.analyze.ranks.split import Part, Split, split_group
+from dtbench.analyze.ranks.split import Part, Split, describe_undecided, is_one_group, split_group
 from dtbench.analyze.timeline import RankTimeline
 from dtbench.vocabulary import Operation
 
@@ -103,11 +103,17 @@ def match_collectives(timelines: Sequence[RankTimeline]) -> Matches:
         undecided |= split.undecided
         notes += split.notes
         for part in split.parts:
+            index = _line_up(part.group, by_rank)
+            if not is_sure and not is_one_group(index, _ends(index, part.group, by_rank)):
+                undecided |= set(part.group.events)
+                notes += describe_undecided(group.name, frozenset(part.group.events))
+                continue
+            shared = (index != ABSENT).sum(axis=1) > 1
             is_complete = part.is_clear and _is_complete(part.group, has_all_ranks=has_all_ranks)
-            matched, left = _match_group(part.group, by_rank, is_complete=is_complete)
-            alone.update(left)
-            if len(matched.index):
-                groups.append(matched)
+            if shared.any():
+                groups.append(MatchedGroup(group.name, tuple(part.group.events), is_complete, index[shared]))
+            if group.size != 1:
+                alone.update(_count(index[~shared], part.group))
     return Matches(
         groups=tuple(groups),
         alone={rank: count for rank, count in sorted(alone.items()) if count},
@@ -116,16 +122,13 @@ def match_collectives(timelines: Sequence[RankTimeline]) -> Matches:
     )
 
 
-def _match_group(
-    group: GroupEvents, by_rank: Mapping[int, RankTimeline], *, is_complete: bool
-) -> tuple[MatchedGroup, dict[int, int]]:
-    """Match one group; and count, by rank, what stays alone."""
-    index = _line_up(group, by_rank)
-    shared = (index != ABSENT).sum(axis=1) > 1
-    ranks = tuple(group.events)
-    alone = (index[~shared] != ABSENT).sum(axis=0).tolist()
-    matched = MatchedGroup(group.name, ranks, is_complete, index[shared])
-    return matched, {} if group.size == 1 else dict(zip(ranks, alone, strict=True))
+def _count(index: Ints, group: GroupEvents) -> dict[int, int]:
+    return dict(zip(group.events, (index != ABSENT).sum(axis=0).tolist(), strict=True))
+
+
+def _ends(index: Ints, group: GroupEvents, by_rank: Mapping[int, RankTimeline]) -> Ints:
+    ends = [np.array([one.end_ns for one in by_rank[rank].collectives], dtype=np.int64) for rank in group.events]
+    return np.stack([own[index[:, column]] for column, own in enumerate(ends)], axis=1)
 
 
 def _has_all_ranks(timelines: Sequence[RankTimeline]) -> bool:

@@ -8,13 +8,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from dtbench.analyze.ranks.align import Series, estimate_lead
+import numpy as np
+
+from dtbench.analyze.intervals import Ints
+from dtbench.analyze.ranks.align import ABSENT, Series, estimate_lead
 from dtbench.analyze.ranks.groups import GroupEvents, read_series
 from dtbench.analyze.timeline import RankTimeline
 
 _SAME_GROUP_NS: Final = 50_000  # ends of one collective agree better on clocks that agree
 _FEW: Final = 8  # events; fewer may end apart by chance, or together
 _UNDECIDED: Final = 0.4  # spread of ends (see ``Lead``) below which ranks may share a group after all
+_NEARLY_ALL: Final = 0.7  # of few events some may be missing; of two groups on one lane at most about half agree
+_FAR: Final = 16  # times the first quartile of deviations; 5 standard deviations where they are normal
 _SAMPLE: Final = 400  # events that tell whether two ranks share a group
 
 
@@ -69,7 +74,7 @@ def split_group(group: GroupEvents, by_rank: Mapping[int, RankTimeline]) -> Spli
             for part in kept
         ),
         undecided=undecided,
-        notes=_describe(group.name, undecided),
+        notes=describe_undecided(group.name, undecided),
     )
 
 
@@ -83,7 +88,30 @@ def _share_a_group(first: Series, second: Series) -> bool | None:
     return None if are_few or lead.spread < _UNDECIDED else False
 
 
-def _describe(name: str, undecided: frozenset[int]) -> tuple[str, ...]:
+def is_one_group(index: Ints, end_ns: Ints) -> bool:
+    """Tell whether events that were lined up are those of one group and not of several on the same lane.
+
+    Then every rank has nearly every event, as long as all traces last, and nearly all end together.
+
+    Args:
+        index: shape ``(m, r)``, rows in order of time, ``ABSENT`` where a rank has no such event.
+        end_ns: shape ``(m, r)``, each rank's own clock; means nothing where absent.
+    """
+    there = index != ABSENT
+    has_begun = np.logical_or.accumulate(there, axis=0)
+    goes_on = np.logical_or.accumulate(there[::-1], axis=0)[::-1]
+    all_last = (has_begun & goes_on).all(axis=1)
+    full = all_last & there.all(axis=1)
+    if full.sum() < max(_NEARLY_ALL * all_last.sum(), 1):
+        return False
+    late_ns = end_ns[full, 1:] - end_ns[full, :1]
+    off_ns = np.abs(late_ns - np.median(late_ns, axis=0))
+    together_ns = np.maximum(_FAR * np.quantile(off_ns, 0.25, axis=0), _SAME_GROUP_NS)
+    return bool((off_ns <= together_ns).mean() >= _NEARLY_ALL)
+
+
+def describe_undecided(name: str, undecided: frozenset[int]) -> tuple[str, ...]:
+    """Say which ranks are not matched on what one name, or none, stands for."""
     if not undecided:
         return ()
     why = f"process group {name} may be several" if name else "no process group is named"
