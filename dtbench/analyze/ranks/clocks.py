@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from dtbench.analyze.intervals import Bools, Ints
 from dtbench.analyze.ranks.times import Clock, GroupTimes
-from dtbench.units import format_ns
+from dtbench.units import NS_PER_S, format_ns
 from dtbench.vocabulary import Operation
 
 END_TOGETHER: Final = frozenset(
@@ -42,6 +42,7 @@ _HELPS: Final = 0.5  # a correction that helps leaves at most this part of the s
 _ENOUGH_FOR_MEDIAN: Final = 4  # ranks; the median of two or three is one of them
 _IN_STEP: Final = 0.9  # part of the collectives that no rank may leave before the last has entered
 _AS_FAR: Final = 0.99  # two ranks alone are off their median by the same: nobody knows which is wrong
+_MOST_NOTES: Final = 8  # sentences about single clocks
 _RESOLUTION_NS: Final = 1_000  # traces before 2024 know whole microseconds
 
 
@@ -99,10 +100,11 @@ def estimate_clocks(times: Sequence[GroupTimes], ranks: Iterable[int]) -> Clocks
         own = [one for one in times if set(one.ranks) <= set(corrected)]
         refined = _refine(own, _refine(own, corrected))  # twice: where a neighbour was far off, so was the first median
         chosen = _choose(own, refined)
-        by_rank.update(chosen)
         stray = _find_out_of_step(own, chosen)
         out_of_step |= stray
-        notes += _describe(chosen, stray)
+        in_step = {rank: clock for rank, clock in chosen.items() if rank not in stray}
+        by_rank.update(in_step)
+        notes += _describe(in_step, stray)
     return Clocks(by_rank, frozenset(out_of_step), tuple(notes))
 
 
@@ -339,16 +341,24 @@ def find_impossible(common: GroupTimes, clocks: Mapping[int, Clock]) -> Bools:
 
 
 def _describe(clocks: Mapping[int, Clock], stray: set[int]) -> list[str]:
-    notes = [
-        f"rank {rank}: its clock is {format_ns(abs(clock.offset_ns))} {'ahead of' if clock.offset_ns > 0 else 'behind'}"
-        f" the others' (within {format_ns(clock.uncertainty_ns or 0)}, from the ends of collectives)"
-        f"{f', and gains {clock.drift:.1e} of the time' if clock.drift else ''}; corrected"
-        for rank, clock in clocks.items()
-        if clock.offset_ns or clock.drift
-    ]
+    corrected = {rank: clock for rank, clock in clocks.items() if clock.offset_ns or clock.drift}
+    notes = [_describe_correction(rank, clock) for rank, clock in corrected.items()]
+    if len(notes) > _MOST_NOTES:
+        apart_ns = max(abs(clock.offset_ns) for clock in corrected.values())
+        notes = [
+            f"the clocks of {len(notes)} ranks are up to {format_ns(apart_ns)} off; corrected, by ends of collectives"
+        ]
     if stray:
         notes.append(
             f"rank {', '.join(map(str, sorted(stray)))}: not in step with the others, collectives end on one rank"
             " before they begin on another; are the traces of one moment of one job? Nothing is said about skew there"
         )
     return notes
+
+
+def _describe_correction(rank: int, clock: Clock) -> str:
+    side = "ahead of" if clock.offset_ns > 0 else "behind"
+    rate = "gains" if clock.drift > 0 else "loses"
+    drift = f" and {rate} {format_ns(abs(clock.drift) * NS_PER_S)} a second" if clock.drift else ""
+    doubt = f"within {format_ns(clock.uncertainty_ns or 0)}, from the ends of collectives"
+    return f"rank {rank}: its clock is {format_ns(abs(clock.offset_ns))} {side} the others' ({doubt}){drift}; corrected"

@@ -63,6 +63,12 @@ def test_clocks_that_agree_are_left_alone(jobs: Any) -> None:
     assert clocks.out_of_step == frozenset()
 
 
+def test_many_clocks_that_are_off_are_one_sentence(jobs: Any) -> None:
+    offsets = tuple(rank * 1_000_000 for rank in range(12))
+    clocks, _, _ = analyze(jobs.generate(jobs.job(groups=(tuple(range(12)),), offsets_ns=offsets)).timelines)
+    assert clocks.notes == ("the clocks of 11 ranks are up to 6.00 ms off; corrected, by ends of collectives",)
+
+
 @pytest.mark.parametrize("groups", [ONE_GROUP, MESH])
 def test_a_clock_that_drifts_is_followed(jobs: Any, groups: Any) -> None:
     truth = jobs.generate(
@@ -72,6 +78,7 @@ def test_a_clock_that_drifts_is_followed(jobs: Any, groups: Any) -> None:
     )
     clocks, described, _ = analyze(truth.timelines)
     assert clocks.by_rank[2].drift - clocks.by_rank[0].drift == pytest.approx(4e-5, abs=1e-6)
+    assert any("rank 2" in note and " us a second; corrected" in note for note in clocks.notes)
     for rank, skews in described.items():
         for index, skew in enumerate(skews):
             wait_ns = truth.last_start_ns[rank, index] - truth.start_ns[rank, index]
