@@ -15,9 +15,9 @@ import numpy as np
 
 from dtbench.analyze.intervals import Bools, Ints
 from dtbench.analyze.ranks.bandwidth import algorithm_bandwidth, bus_factor
-from dtbench.analyze.ranks.clocks import Clocks, ends_together, find_impossible
+from dtbench.analyze.ranks.clocks import Clocks, find_impossible
 from dtbench.analyze.ranks.match import MatchedGroup, Matches
-from dtbench.analyze.ranks.times import GroupTimes
+from dtbench.analyze.ranks.times import GroupTimes, ends_together
 from dtbench.analyze.timeline import RankTimeline
 
 
