@@ -9,6 +9,7 @@ Two events may be one collective if operation and size agree. Which of several e
 agree on all ranks but for a constant, the distance of the clocks.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -21,6 +22,9 @@ ABSENT: Final = -1
 """In index arrays: that rank has no such event."""
 
 _REACH: Final = 16  # events by which two ranks may be apart, beside the difference of their numbers
+_AS_NARROW: Final = 1.5  # of the narrowest half: no worse
+_RARE: Final = 1e-3
+_NARROW: Final = 0.1  # spread of ends that belong together, however many say so
 _RESOLUTION_NS: Final = 1_000  # traces before 2024 know whole microseconds
 _LEAST_TOLERANCE_NS: Final = 20_000  # ends of one NCCL collective on eight V100 differ by 1 to 7 us
 
@@ -50,10 +54,20 @@ class Series:
 
 @dataclass(frozen=True)
 class Lead:
-    """How far the clock of one rank is before another's, and how well its ends agree with that."""
+    """How far the clock of one rank is before another's, and how well its ends agree with that.
+
+    Attributes:
+        ns: how far.
+        tolerance_ns: ends of one collective are no further off.
+        spread: width of the half of the differences that lies closest together, as a fraction of what it would be if
+            all were spread evenly; near 1 for ranks that have nothing to do with each other.
+        chance: largest ``spread`` that ranks which have nothing to do with each other reach in one of a thousand cases.
+    """
 
     ns: int
     tolerance_ns: int
+    spread: float = 0.0
+    chance: float = 0.0
 
 
 _Agree: TypeAlias = Callable[[Series, Series, Lead, slice, slice], Bools]
@@ -124,13 +138,32 @@ def estimate_lead(first: Series, second: Series) -> Lead:
     """
     pool = np.sort(np.concatenate([_differences(first, second, lag) for lag in _lags(len(first), len(second))]))
     if not len(pool):
-        return Lead(0, _LEAST_TOLERANCE_NS)
+        return Lead(0, _LEAST_TOLERANCE_NS, spread=1.0)
     half = min(len(pool), (min(len(first), len(second)) + 1) // 2)
     widths = pool[half - 1 :] - pool[: len(pool) - half + 1]
-    near = np.flatnonzero(widths <= 2 * widths.min() + 2 * _RESOLUTION_NS)
+    near = np.flatnonzero(widths <= _AS_NARROW * widths.min() + 2 * _RESOLUTION_NS)
     centres = pool[near] + (pool[near + half - 1] - pool[near]) // 2
     best = int(np.argmin(np.abs(centres)))
-    return Lead(int(centres[best]), max(2 * int(widths[near[best]]), _LEAST_TOLERANCE_NS))
+    even_ns = int(pool[-1] - pool[0]) * half / len(pool)
+    return Lead(
+        ns=int(centres[best]),
+        tolerance_ns=max(2 * int(widths[near[best]]), _LEAST_TOLERANCE_NS),
+        spread=float(widths[near[best]]) / even_ns if even_ns else 1.0,
+        chance=_narrowest_by_chance(half, len(widths)),
+    )
+
+
+def _narrowest_by_chance(points: int, windows: int) -> float:
+    """Give how narrow, of its mean width, the narrowest of many windows of random points is in one of 1000 cases.
+
+    Gaps between random points are exponential, so that the width of ``points`` has the distribution of a sum of
+    ``points - 1`` of them, whose lower tail is ``x**k / k!`` (Erlang).
+    """
+    gaps = points - 1
+    if gaps < 1:
+        return 0.0
+    logarithm = (math.lgamma(gaps + 1) + math.log(_RARE / windows)) / gaps
+    return min(math.exp(logarithm) / gaps, _NARROW)
 
 
 def _lags(first: int, second: int) -> range:

@@ -13,6 +13,7 @@ import numpy as np
 
 from dtbench.analyze.collectives import Collective
 from dtbench.analyze.intervals import Ints
+from dtbench.analyze.ranks.align import Series
 from dtbench.analyze.timeline import RankTimeline
 from dtbench.vocabulary import Operation
 
@@ -142,3 +143,25 @@ def _unify_streams(known: Mapping[int, dict[_Key, Ints]]) -> dict[int, dict[_Key
         }
         for rank, keys in known.items()
     }
+
+
+def read_series(timelines: Sequence[RankTimeline], events: Sequence[Ints]) -> list[Series]:
+    """Give some collectives of each rank as what ``align.py`` lines up."""
+    tokens: dict[tuple[Operation | None, int | None], int] = {}
+    found = []
+    for timeline, own in zip(timelines, events, strict=True):
+        collectives = [timeline.collectives[event] for event in own.tolist()]
+        found.append(
+            Series(
+                token=np.array([tokens.setdefault(_describe(one), len(tokens)) for one in collectives], np.int64),
+                start_ns=np.array([one.start_ns for one in collectives], dtype=np.int64),
+                end_ns=np.array([one.end_ns for one in collectives], dtype=np.int64),
+            )
+        )
+    return found
+
+
+def _describe(collective: Collective) -> tuple[Operation | None, int | None]:
+    """Give what is equal on all ranks; of an all-to-all each rank may send another size."""
+    is_uneven = collective.operation is Operation.ALL_TO_ALL
+    return collective.operation, None if is_uneven else collective.size_bytes

@@ -83,7 +83,7 @@ def _check_matches(timelines: Sequence[RankTimeline], matches: Matches) -> list[
     matched = {
         group.ranks[column] for group in matches.groups for column in np.flatnonzero(group.there.sum(axis=0)).tolist()
     }
-    lonely = [one for one in timelines if one.rank not in matched and _communicates(one)]
+    lonely = [one for one in timelines if one.rank not in matched | matches.undecided and _communicates(one)]
     notes = [
         f"{_name(one)} shares no collective with any other rank{_apart(one, timelines)}; its own figures stand,"
         " nothing over ranks is said of it"

@@ -7,20 +7,15 @@ without a trace, and groups that the traces do not name, are allowed; what canno
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
-from dtbench.analyze.collectives import Collective
 from dtbench.analyze.intervals import Bools, Ints
-from dtbench.analyze.ranks.align import ABSENT, Series, estimate_lead, line_up
-from dtbench.analyze.ranks.groups import GroupEvents, find_groups
+from dtbench.analyze.ranks.align import ABSENT, line_up
+from dtbench.analyze.ranks.groups import GroupEvents, find_groups, read_series
+from dtbench.analyze.ranks.split import Part, Split, describe_undecided, is_one_group, split_group
 from dtbench.analyze.timeline import RankTimeline
 from dtbench.vocabulary import Operation
-
-_SAME_GROUP_NS: Final = 50_000  # ends of one collective agree better, those of two groups hardly ever do
-_FEW: Final = 4  # events; below, ends that agree may be chance
-_SAMPLE: Final = 400  # events that tell whether two ranks share a group
 
 
 @dataclass(frozen=True)
@@ -73,11 +68,13 @@ class Matches:
     Attributes:
         groups: each collective is in at most one of them.
         alone: by rank, number of collectives (with a span, on a group of more than one) that no other rank has.
+        undecided: ranks with collectives whose group the traces do not tell; these are in none of the others.
         notes: what could not be matched, a sentence each.
     """
 
     groups: tuple[MatchedGroup, ...]
     alone: Mapping[int, int]
+    undecided: frozenset[int]
     notes: tuple[str, ...]
 
     def __iter__(self) -> Iterator[Match]:
@@ -99,22 +96,39 @@ def match_collectives(timelines: Sequence[RankTimeline]) -> Matches:
     groups: list[MatchedGroup] = []
     notes: list[str] = []
     alone: Counter[int] = Counter()
+    undecided: set[int] = set()
     for group in find_groups(timelines):
-        parts = [group] if _is_sure(group, timelines, has_all_ranks=has_all_ranks) else _split(group, by_rank)
-        for part in parts:
-            lined_up = _line_up(part, by_rank)
-            rows = (lined_up != ABSENT).sum(axis=1) > 1
-            ranks = tuple(part.events)
-            if rows.any():
-                groups.append(
-                    MatchedGroup(part.name, ranks, _is_complete(part, has_all_ranks=has_all_ranks), lined_up[rows])
-                )
-            if part.size != 1:
-                alone.update(
-                    {rank: int((column != ABSENT).sum()) for rank, column in zip(ranks, lined_up[~rows].T, strict=True)}
-                )
-        notes += _describe_split(group, parts)
-    return Matches(tuple(groups), {rank: count for rank, count in sorted(alone.items()) if count}, tuple(notes))
+        is_sure = _is_sure(group, timelines, has_all_ranks=has_all_ranks)
+        split = Split((Part(group),)) if is_sure else split_group(group, by_rank)
+        undecided |= split.undecided
+        notes += split.notes
+        for part in split.parts:
+            index = _line_up(part.group, by_rank)
+            if not is_sure and not is_one_group(index, _ends(index, part.group, by_rank)):
+                undecided |= set(part.group.events)
+                notes += describe_undecided(group.name, frozenset(part.group.events))
+                continue
+            shared = (index != ABSENT).sum(axis=1) > 1
+            is_complete = part.is_clear and _is_complete(part.group, has_all_ranks=has_all_ranks)
+            if shared.any():
+                groups.append(MatchedGroup(group.name, tuple(part.group.events), is_complete, index[shared]))
+            if group.size != 1:
+                alone.update(_count(index[~shared], part.group))
+    return Matches(
+        groups=tuple(groups),
+        alone={rank: count for rank, count in sorted(alone.items()) if count},
+        undecided=frozenset(undecided),
+        notes=tuple(notes),
+    )
+
+
+def _count(index: Ints, group: GroupEvents) -> dict[int, int]:
+    return dict(zip(group.events, (index != ABSENT).sum(axis=0).tolist(), strict=True))
+
+
+def _ends(index: Ints, group: GroupEvents, by_rank: Mapping[int, RankTimeline]) -> Ints:
+    ends = [np.array([one.end_ns for one in by_rank[rank].collectives], dtype=np.int64) for rank in group.events]
+    return np.stack([own[index[:, column]] for column, own in enumerate(ends)], axis=1)
 
 
 def _has_all_ranks(timelines: Sequence[RankTimeline]) -> bool:
@@ -158,32 +172,11 @@ def _by_number(timelines: Sequence[RankTimeline], events: Sequence[Ints]) -> Int
 
 
 def _by_order(timelines: Sequence[RankTimeline], events: Sequence[Ints]) -> Ints:
-    rows = line_up(_series(timelines, events))
+    rows = line_up(read_series(timelines, events))
     for column, own in enumerate(events):
         there = rows[:, column] != ABSENT
         rows[there, column] = own[rows[there, column]]
     return rows
-
-
-def _series(timelines: Sequence[RankTimeline], events: Sequence[Ints]) -> list[Series]:
-    tokens: dict[tuple[Operation | None, int | None], int] = {}
-    found = []
-    for timeline, own in zip(timelines, events, strict=True):
-        collectives = [timeline.collectives[event] for event in own.tolist()]
-        found.append(
-            Series(
-                token=np.array([tokens.setdefault(_describe(one), len(tokens)) for one in collectives], np.int64),
-                start_ns=np.array([one.start_ns for one in collectives], dtype=np.int64),
-                end_ns=np.array([one.end_ns for one in collectives], dtype=np.int64),
-            )
-        )
-    return found
-
-
-def _describe(collective: Collective) -> tuple[Operation | None, int | None]:
-    """Give what is equal on all ranks; of an all-to-all each rank may send another size."""
-    is_uneven = collective.operation is Operation.ALL_TO_ALL
-    return collective.operation, None if is_uneven else collective.size_bytes
 
 
 def _is_sure(group: GroupEvents, timelines: Sequence[RankTimeline], *, has_all_ranks: bool) -> bool:
@@ -195,40 +188,3 @@ def _is_sure(group: GroupEvents, timelines: Sequence[RankTimeline], *, has_all_r
     if group.ranks or (len(timelines) == 2 and has_all_ranks and timelines[0].world_size == 2):
         return True
     return bool(group.name) and (group.size is None or (has_all_ranks and group.size == len(group.events)))
-
-
-def _split(group: GroupEvents, by_rank: Mapping[int, RankTimeline]) -> list[GroupEvents]:
-    """Divide what may be several groups by ends that agree."""
-    ranks = list(group.events)
-    series = dict(
-        zip(
-            ranks,
-            _series([by_rank[rank] for rank in ranks], [group.events[rank][:_SAMPLE] for rank in ranks]),
-            strict=True,
-        )
-    )
-    parts: list[list[int]] = []
-    for rank in ranks:
-        part = next((part for part in parts if _share_a_group(series[part[0]], series[rank])), None)
-        if part is None:
-            parts.append([rank])
-        else:
-            part.append(rank)
-    return [
-        GroupEvents(group.name, group.ranks, group.size, {rank: group.events[rank] for rank in part}) for part in parts
-    ]
-
-
-def _share_a_group(first: Series, second: Series) -> bool:
-    lead = estimate_lead(first, second)
-    is_chance = min(len(first), len(second)) < _FEW and abs(lead.ns) > _SAME_GROUP_NS
-    return lead.tolerance_ns <= _SAME_GROUP_NS and not is_chance
-
-
-def _describe_split(group: GroupEvents, parts: Sequence[GroupEvents]) -> list[str]:
-    single = sorted(rank for part in parts if len(part.events) == 1 for rank in part.events)
-    if len(parts) == 1 or not single:
-        return []
-    why = f"process group {group.name} may be several" if group.name else "no process group is named"
-    ranks = ", ".join(map(str, single))
-    return [f"rank {ranks}: {why}, and no other rank's collectives end with its own; they are not matched over ranks"]

@@ -11,6 +11,7 @@ from dtbench.analyze.ranks.match import Matches, match_collectives
 from dtbench.analyze.ranks.point_to_point import Transfers, match_transfers
 from dtbench.analyze.ranks.skew import CollectiveSkew, describe_collectives, measure_skew
 from dtbench.analyze.ranks.stragglers import Waiting, sum_waiting
+from dtbench.analyze.ranks.times import read_times
 from dtbench.analyze.tables import MATCHED
 from dtbench.analyze.timeline import RankTimeline
 
@@ -40,8 +41,9 @@ def compare_ranks(timelines: Sequence[RankTimeline]) -> OverRanks:
     """Compare the ranks of one job; of a rank that is there twice, the first counts."""
     distinct, notes = keep_distinct_ranks(timelines)
     matches = match_collectives(distinct)
-    clocks = estimate_clocks(matches, distinct)
-    skews = measure_skew(matches, clocks, distinct)
+    times = read_times(matches, distinct)
+    clocks = estimate_clocks(times, [timeline.rank for timeline in distinct])
+    skews = measure_skew(matches, times, clocks)
     return OverRanks(
         matches=matches,
         clocks=clocks,

@@ -15,9 +15,9 @@ import numpy as np
 
 from dtbench.analyze.intervals import Bools, Ints
 from dtbench.analyze.ranks.bandwidth import algorithm_bandwidth, bus_factor
-from dtbench.analyze.ranks.clocks import Clocks, ends_together, find_impossible
+from dtbench.analyze.ranks.clocks import Clocks, find_impossible
 from dtbench.analyze.ranks.match import MatchedGroup, Matches
-from dtbench.analyze.ranks.times import GroupTimes, read_times
+from dtbench.analyze.ranks.times import GroupTimes, ends_together
 from dtbench.analyze.timeline import RankTimeline
 
 
@@ -74,12 +74,15 @@ class CollectiveSkew:
     busbw: float = math.nan
 
 
-def measure_skew(matches: Matches, clocks: Clocks, timelines: Sequence[RankTimeline]) -> list[GroupSkew]:
-    """Measure the skew of every matched group."""
-    return [
-        _measure_group(group, times, clocks)
-        for group, times in zip(matches.groups, read_times(matches, timelines), strict=True)
-    ]
+def measure_skew(matches: Matches, times: Sequence[GroupTimes], clocks: Clocks) -> list[GroupSkew]:
+    """Measure the skew of every matched group.
+
+    Args:
+        matches: the groups.
+        times: of each of them, as ``read_times`` gives them.
+        clocks: of all ranks.
+    """
+    return [_measure_group(group, own, clocks) for group, own in zip(matches.groups, times, strict=True)]
 
 
 def _measure_group(group: MatchedGroup, times: GroupTimes, clocks: Clocks) -> GroupSkew:

@@ -8,6 +8,7 @@ import numpy as np
 
 from dtbench.analyze.ranks.match import Matches
 from dtbench.analyze.ranks.skew import GroupSkew
+from dtbench.units import format_ns
 
 
 @dataclass(frozen=True)
@@ -85,3 +86,21 @@ def sum_waiting(skews: Sequence[GroupSkew], matches: Matches) -> Waiting:
         partial=sum(int((skew.is_known & ~skew.is_whole).sum()) for skew in skews),
         unknown=sum(len(group.index) for group in matches.groups) - sum(int(skew.is_known.sum()) for skew in skews),
     )
+
+
+def describe_waiting(waiting: Waiting) -> tuple[str, ...]:
+    """Say who waits for whom; nothing where no skew is known."""
+    if not waiting.collectives:
+        return ()
+    at_least = "at least " if waiting.partial else ""
+    part = f"{at_least}{waiting.wait_fraction:.1%} of the communication of {len(waiting.ranks)} ranks"
+    sentences = [f"{part} is waiting for the last of them to begin ({waiting.collectives} collectives)"]
+    worst = waiting.straggler
+    if worst is not None:
+        sentences.append(
+            f"rank {worst.rank} is last in {worst.last} of {worst.collectives}; the others wait"
+            f" {format_ns(worst.caused_wait_ns)} for it, summed over ranks"
+        )
+    if waiting.partial:
+        sentences.append(f"{waiting.partial} collectives are not in the trace of every rank of their group")
+    return tuple(sentences)

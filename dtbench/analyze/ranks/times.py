@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +10,19 @@ from numpy.typing import NDArray
 from dtbench.analyze.intervals import Bools, Ints
 from dtbench.analyze.ranks.match import Matches
 from dtbench.analyze.timeline import RankTimeline
+from dtbench.vocabulary import Operation
+
+_END_TOGETHER: Final = frozenset(
+    {
+        Operation.ALL_REDUCE,
+        Operation.ALL_GATHER,
+        Operation.REDUCE_SCATTER,
+        Operation.ALL_TO_ALL,
+        Operation.BARRIER,
+    }
+)
+RESOLUTION_NS: Final = 1_000
+"""Traces before 2024 know whole microseconds."""
 
 
 @dataclass(frozen=True)
@@ -98,3 +112,8 @@ def read_times(matches: Matches, timelines: Sequence[RankTimeline]) -> list[Grou
             )
         )
     return found
+
+
+def ends_together(times: GroupTimes) -> Bools:
+    """Tell for each collective whether all ranks leave it together, shape ``(m,)``."""
+    return np.array([operation in _END_TOGETHER for operation in times.operation], dtype=np.bool_)

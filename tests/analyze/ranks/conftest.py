@@ -107,7 +107,8 @@ def generate(job: Job) -> Truth:
             end = last + transfer + int(random.integers(0, job.jitter_ns + 1))
             key = (rank, len(found[rank]))
             start_ns[key], last_start_ns[key], number[key] = starts[rank], last, k
-            facts: dict[str, Any] = {"operation": operations[kind], "size_bytes": size}
+            stream = [own for own in job.groups if rank in own].index(group)
+            facts: dict[str, Any] = {"lane": f"{rank}/{7 + stream}", "operation": operations[kind], "size_bytes": size}
             if job.is_named:
                 facts |= {"group": str(k % len(job.groups)), "seq": k, "group_ranks": group, "group_size": len(group)}
             mine = [SOME_DAY_NS + when + offset[rank] + round(drift[rank] * when) for when in (starts[rank], end)]

@@ -161,11 +161,33 @@ def test_ranks_of_several_groups_are_not_mixed_up_where_the_rest_of_the_job_is_n
 
 
 def test_two_ranks_of_two_share_every_group_also_where_ends_differ_and_none_is_named(jobs: Any) -> None:
-    job = jobs.job(groups=((0, 1),), offsets_ns=(0, 0), jitter_ns=900_000, is_named=False)
+    job = jobs.job(groups=((0, 1),), offsets_ns=(0, 0), jitter_ns=5_000_000, is_named=False)
     timelines = jobs.generate(job).timelines
     assert all(match.is_whole for match in match_collectives(timelines))
     assert len(list(match_collectives(timelines))) == 40
     of_many = [replace(one, world_size=None) for one in timelines]
     assert list(match_collectives(of_many)) == []
     (note,) = match_collectives(of_many).notes
-    assert note.startswith("rank 0, 1: no process group is named, and no other rank's collectives end with its own")
+    assert note.startswith("rank 0, 1: no process group is named, and ends do not tell")
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("is_periodic", [True, False])
+@pytest.mark.parametrize(
+    "groups",
+    [((0, 1), (2, 3), (0, 2), (1, 3)), ((0, 1), (2, 3), (0, 1, 2, 3)), ((0, 1, 2, 3), (4, 5, 6, 7), (0, 4), (1, 5))],
+)
+def test_unnamed_groups_that_share_ranks_and_a_lane_are_not_guessed_at(
+    jobs: Any, groups: Any, is_periodic: bool, seed: int
+) -> None:
+    ranks = 1 + max(max(group) for group in groups)
+    job = jobs.job(groups=groups, offsets_ns=(0,) * ranks, is_named=False, is_periodic=is_periodic, seed=seed)
+    truth = jobs.generate(job)
+    mixed = [
+        replace(one, collectives=tuple(replace(item, lane="0/7") for item in one.collectives))
+        for one in truth.timelines
+    ]
+    matches = match_collectives(mixed)
+    assert matches.undecided
+    for match in matches:
+        assert len({truth.number[member] for member in match.members.items()}) == 1

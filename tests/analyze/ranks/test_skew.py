@@ -4,14 +4,14 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dtbench.analyze.ranks.clocks import Clocks, estimate_clocks
-from dtbench.analyze.ranks.match import match_collectives
-from dtbench.analyze.ranks.skew import describe_collectives, measure_skew
-from dtbench.analyze.ranks.stragglers import Waiting, sum_waiting
+from dtbench.analyze.ranks.clocks import Clocks
+from dtbench.analyze.ranks.over_ranks import compare_ranks
+from dtbench.analyze.ranks.stragglers import Waiting, describe_waiting
 from dtbench.vocabulary import Operation
 
 FEW = settings(max_examples=25, deadline=None)
@@ -21,10 +21,8 @@ MESH = ((0, 1), (2, 3), (0, 2), (1, 3))
 
 
 def analyze(timelines: Any) -> tuple[Clocks, dict[int, Any], Waiting]:
-    matches = match_collectives(timelines)
-    clocks = estimate_clocks(matches, timelines)
-    skews = measure_skew(matches, clocks, timelines)
-    return clocks, describe_collectives(skews, timelines), sum_waiting(skews, matches)
+    compared = compare_ranks(timelines)
+    return compared.clocks, dict(compared.collectives), compared.waiting
 
 
 @FEW
@@ -65,6 +63,12 @@ def test_clocks_that_agree_are_left_alone(jobs: Any) -> None:
     assert clocks.out_of_step == frozenset()
 
 
+def test_many_clocks_that_are_off_are_one_sentence(jobs: Any) -> None:
+    offsets = tuple(rank * 1_000_000 for rank in range(12))
+    clocks, _, _ = analyze(jobs.generate(jobs.job(groups=(tuple(range(12)),), offsets_ns=offsets)).timelines)
+    assert clocks.notes == ("the clocks of 11 ranks are up to 6.00 ms off; corrected, by ends of collectives",)
+
+
 @pytest.mark.parametrize("groups", [ONE_GROUP, MESH])
 def test_a_clock_that_drifts_is_followed(jobs: Any, groups: Any) -> None:
     truth = jobs.generate(
@@ -74,6 +78,7 @@ def test_a_clock_that_drifts_is_followed(jobs: Any, groups: Any) -> None:
     )
     clocks, described, _ = analyze(truth.timelines)
     assert clocks.by_rank[2].drift - clocks.by_rank[0].drift == pytest.approx(4e-5, abs=1e-6)
+    assert any("rank 2" in note and " us a second; corrected" in note for note in clocks.notes)
     for rank, skews in described.items():
         for index, skew in enumerate(skews):
             wait_ns = truth.last_start_ns[rank, index] - truth.start_ns[rank, index]
@@ -113,6 +118,7 @@ def test_one_rank_of_many_has_no_skew(jobs: Any) -> None:
         assert waiting.ranks == ()
         assert math.isnan(waiting.wait_fraction)
         assert waiting.straggler is None
+        assert describe_waiting(waiting) == ()
 
 
 def test_a_missing_rank_leaves_lower_bounds_to_the_sum_and_nothing_to_the_collective(jobs: Any) -> None:
@@ -121,6 +127,7 @@ def test_a_missing_rank_leaves_lower_bounds_to_the_sum_and_nothing_to_the_collec
     _, described, waiting = analyze(truth.timelines[:3])
     assert all(skew.skew_wait_ns is None for skews in described.values() for skew in skews)
     assert waiting.partial == waiting.collectives == 40
+    assert describe_waiting(waiting)[0].startswith("at least ")
     assert all(some.skew_wait_ns <= all_.skew_wait_ns for some, all_ in zip(waiting.ranks, whole.ranks, strict=False))
 
 
@@ -161,6 +168,10 @@ def test_the_rank_that_is_waited_for_is_named(jobs: Any) -> None:
     assert waiting.straggler.rank == 2
     assert waiting.straggler.caused_wait_ns == 18_000
     assert waiting.wait_fraction == 18_000 / (14_000 + 14_000 + 5_000)
+    assert describe_waiting(waiting) == (
+        "54.5% of the communication of 3 ranks is waiting for the last of them to begin (2 collectives)",
+        "rank 2 is last in 2 of 2; the others wait 18.0 us for it, summed over ranks",
+    )
 
 
 def test_two_ranks_that_come_last_together_are_not_singled_out(jobs: Any) -> None:
@@ -182,3 +193,43 @@ def test_a_match_that_cannot_be_is_not_believed(jobs: Any) -> None:
     clocks, described, _ = analyze([*truth.timelines[:3], replace(last, collectives=tuple(late))])
     assert clocks.out_of_step == frozenset()
     assert [index for index, skew in enumerate(described[0]) if skew.skew_wait_ns is None] == [7]
+
+
+WORLDS = (
+    (tuple(range(8)),),
+    ((0, 1, 2, 3), (4, 5, 6, 7), (0, 4), (1, 5), (2, 6), (3, 7)),
+    ((0, 1), (2, 3), (4, 5), (6, 7), tuple(range(8))),
+    ((0, 1, 2), (3, 4, 5), (6, 7)),
+)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_whatever_is_lost_or_off_what_is_said_is_true(jobs: Any, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    jitter_ns = int(random.choice([0, 1_000, 8_000]))
+    truth = jobs.generate(
+        jobs.job(
+            groups=WORLDS[seed % len(WORLDS)],
+            count=int(random.integers(20, 120)),
+            offsets_ns=tuple(np.where(random.random(8) < 0.4, random.integers(-(10**8), 10**8, 8), 0).tolist()),
+            drifts=tuple(np.where(random.random(8) < 0.2, random.uniform(-5e-5, 5e-5, 8), 0).tolist()),
+            jitter_ns=jitter_ns,
+            is_named=seed % 3 > 0,
+            seed=seed,
+        )
+    )
+    there = [one for one in truth.timelines if random.random() < 0.95]
+    left = {
+        one.rank: sorted(random.permutation(len(one.collectives))[int(random.integers(0, 4)) :].tolist())
+        for one in there
+    }
+    compared = compare_ranks(
+        [jobs.drop(one, *set(range(len(one.collectives))).difference(left[one.rank])) for one in there]
+    )
+    for match in compared.matches:
+        assert len({truth.number[rank, left[rank][index]] for rank, index in match.members.items()}) == 1
+    for rank, skews in compared.collectives.items():
+        for old, skew in zip(left[rank], skews, strict=True):
+            if skew.skew_wait_ns is not None:
+                wait_ns = truth.last_start_ns[rank, old] - truth.start_ns[rank, old]
+                assert abs(skew.skew_wait_ns - wait_ns) <= 3 * jitter_ns + 2_000
