@@ -22,16 +22,23 @@ _LONE_BACKSLASH: Final = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?')
 _NO_VALUE: Final = re.compile(r'(":)\s*(?=[,}\]])')
 _NO_NUMBER: Final = re.compile(r'(":\s*)[-+]?(?:nan|inf(?:inity)?)(?=\s*[,}\]])', re.IGNORECASE)
 _TRAILING_COMMA: Final = re.compile(r",(?=\s*[}\]])")
+_KEY: Final = re.compile(r'"\s*:')
 _QUOTED_NAME: Final = re.compile(
     r'("name"\s*:\s*")(.*?)(?="\s*(?:\}|,\s*"(?:ph|cat|pid|tid|ts|dur|args|id|s|bp)"\s*:))', re.DOTALL
 )
+
+
+def _escape_quotes(match: re.Match[str]) -> str:
+    """Escape the quotes in a name, unless it holds a key: then text is missing, and the name's end unknown."""
+    return match[0] if _KEY.search(match[2]) else match[1] + re.sub(r'(?<!\\)"', r"\\" + '"', match[2])
+
 
 # Tried one after the other, each on what the ones before left.
 _REPAIRS: Final[tuple[Callable[[str], str], ...]] = (
     lambda text: _LONE_BACKSLASH.sub(lambda match: match[0] if match[1] else r"\\", text),
     lambda text: _NO_NUMBER.sub(r"\1null", _NO_VALUE.sub(r"\1 null", text)),
     lambda text: _TRAILING_COMMA.sub("", text),
-    lambda text: _QUOTED_NAME.sub(lambda match: match[1] + re.sub(r'(?<!\\)"', r"\\" + '"', match[2]), text),
+    lambda text: _QUOTED_NAME.sub(_escape_quotes, text),
 )
 
 
