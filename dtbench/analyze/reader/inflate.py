@@ -59,8 +59,8 @@ class Chunks:
 
 
 def _salvage(inflater: "zlib._Decompress", zipped: bytes) -> bytes:
-    """Give all text before the damage: that of the longest part that can be unpacked."""
-    good, bad = 0, len(zipped)
+    """Give all text before the damage: that of the longest part that can be unpacked; nothing where no byte can."""
+    good, bad = 0, len(zipped) + 1
     while bad - good > 1:
         middle = (good + bad) // 2
         try:
@@ -69,4 +69,4 @@ def _salvage(inflater: "zlib._Decompress", zipped: bytes) -> bytes:
             bad = middle
         else:
             good = middle
-    return inflater.decompress(zipped[:good])
+    return inflater.decompress(zipped[:good]) if good else b""

@@ -10,7 +10,19 @@ import msgspec
 
 from dtbench.analyze.reader.schema import NO_ARGS, Args, ExactComplete
 
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Refuse a key that comes twice: what seemed to need repair are two events with the text between them missing."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError(f"a key twice: {[key for key, _ in pairs]}")
+    return found
+
+
 _LENIENT: Final = json.JSONDecoder(strict=False, parse_float=Decimal, parse_constant=lambda _: None)
+_REPAIRED: Final = json.JSONDecoder(
+    strict=False, parse_float=Decimal, parse_constant=lambda _: None, object_pairs_hook=_without_repeats
+)
 _ARGS: Final = msgspec.json.Decoder(Args, strict=False)
 _KNOWN_ARGS: Final = frozenset(field.encode_name for field in msgspec.structs.fields(Args))
 _END: Final = re.compile(r"\}(?=\s*(?:,\s*\{|\]|$))")
@@ -85,7 +97,7 @@ def _read_repaired(text: str, start: int) -> tuple[dict[str, Any], int] | None:
         for repair in _REPAIRS:
             piece = repair(piece)
             try:
-                value = _LENIENT.decode(piece)
+                value = _REPAIRED.decode(piece)
             except (ValueError, RecursionError):
                 continue
             if isinstance(value, dict) and "ph" in value:

@@ -99,7 +99,8 @@ def oracle() -> Callable[[bytes | str], list[Row]]:
     """Give the complete events of valid JSON as rows, read with the standard library and decimal arithmetic."""
 
     def oracle(content: bytes | str) -> list[Row]:
-        document = json.loads(content, parse_float=Decimal)
+        text = content if isinstance(content, str) else content.decode("utf-8-sig")
+        document, _ = json.JSONDecoder(parse_float=Decimal, strict=False).raw_decode(text.strip())
         events = document["traceEvents"] if isinstance(document, dict) else document
         return [
             _oracle_row(event) for event in events if event.get("ph") == "X" and event.get("cat", "") not in SPANNING
@@ -126,7 +127,7 @@ def _oracle_row(event: dict[str, Any]) -> Row:
         start_ns + duration_ns,
         args.get("correlation") or None,
         args.get("Sequence number"),
-        args.get("Fwd thread id") or None,
+        (args.get("Fwd thread id") or None) if "Sequence number" in args else None,
         f"{_compact(args['grid'])} {_compact(args['block'])}" if category == "kernel" and "grid" in args else None,
         args.get("Collective name") if about_communication else None,
         None if group is None else str(group),

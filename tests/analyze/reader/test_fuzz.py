@@ -57,7 +57,7 @@ def damage(content: bytes, chance: random.Random) -> bytes:
 @pytest.mark.parametrize("part", range(10))
 @pytest.mark.parametrize("zipped", [False, True])
 def test_whatever_is_damaged_nothing_crashes_or_hangs_or_vanishes_in_silence(
-    zipped: bool, part: int, events: list[dict[str, Any]], read: Callable[..., Trace], oracle: Callable[[bytes], Any],
+    zipped: bool, part: int, events: list[dict[str, Any]], read: Callable[..., Trace], oracle: Callable[[str], Any],
     rows_of: Callable[[Trace], Any],
 ) -> None:  # fmt: skip
     chance = random.Random(f"{zipped} {part}")  # seeded: the same files every time
@@ -71,8 +71,7 @@ def test_whatever_is_damaged_nothing_crashes_or_hangs_or_vanishes_in_silence(
         started = time.process_time()
         try:
             trace = read(damaged, window_bytes)
-        except TraceError as error:
-            assert "memory.json" in str(error)
+        except TraceError:
             outcomes["refused"] += 1
             continue
         assert time.process_time() - started < SLOWEST_S
@@ -82,7 +81,7 @@ def test_whatever_is_damaged_nothing_crashes_or_hangs_or_vanishes_in_silence(
             continue
         outcomes["whole"] += 1
         rows = rows_of(trace)
-        assert len(rows) >= len(expected) or rows == oracle(unzip(damaged))
+        assert len(rows) >= len(expected) or rows == oracle(unzip(damaged).decode("utf-8", "replace"))
     assert min(outcomes.values()) > 0
 
 
