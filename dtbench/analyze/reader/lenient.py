@@ -11,8 +11,7 @@ from typing import Any, Final
 
 from dtbench.analyze.reader.decode import INVALID, Sink, TypedDecoder
 from dtbench.analyze.reader.repair import IncompleteError, read_object, to_decimal, to_row
-from dtbench.analyze.reader.schema import OTHER_PHASES, ExactArrowEnd, ExactArrowStart, ExactComplete
-from dtbench.analyze.reader.times import read_decimals
+from dtbench.analyze.reader.schema import OTHER_PHASES, ExactArrow, ExactArrowEnd, ExactArrowStart, ExactComplete
 
 _BORDER: Final = re.compile(r"(?<=\})\s*,\s*(?=\{)")
 _BETWEEN: Final = re.compile(r"[\s,]*")
@@ -47,7 +46,7 @@ class LenientReader:
     def __init__(self, sink: Sink, typed: TypedDecoder) -> None:
         self._sink = sink
         self._typed = typed
-        self._rows: list[ExactComplete] = []
+        self._events: list[ExactComplete | ExactArrow] = []
 
     def read(self, window: bytes, *, is_last: bool) -> Progress:
         """Read a window as far as it goes.
@@ -58,7 +57,8 @@ class LenientReader:
         """
         text = window.decode(*_ENCODING)
         place, is_end = self._read(text, is_last=is_last)
-        self._flush()
+        events, self._events = self._events, []
+        self._typed.add_exactly(events)
         return Progress(len(text[:place].encode(*_ENCODING)), is_end)
 
     def _read(self, text: str, *, is_last: bool) -> tuple[int, bool]:
@@ -89,8 +89,7 @@ class LenientReader:
         border = _BORDER.search(text, min(start + length, len(text)))
         end = border.start() if border else len(text)
         try:
-            self._flush()
-            self._typed.decode(b"[" + text[start:end].encode(*_ENCODING) + b"]")
+            self._events += self._typed.parse_exactly(b"[" + text[start:end].encode(*_ENCODING) + b"]")
         except INVALID:
             return None
         return end
@@ -106,14 +105,11 @@ class LenientReader:
     def _add(self, event: dict[str, Any]) -> None:
         match event.get("ph"):
             case "X":
-                self._rows.append(to_row(event))
+                self._events.append(to_row(event))
             case "s" | "f" as phase:
                 kind = ExactArrowStart if phase == "s" else ExactArrowEnd
-                identity = event.get("id")
-                self._flush()
-                self._sink.arrows.add_exact(
-                    [kind(cat=str(event.get("cat")), id=str(identity), ts=to_decimal(event.get("ts")))]
-                )
+                cat, identity = str(event.get("cat")), str(event.get("id"))
+                self._events.append(kind(cat=cat, id=identity, ts=to_decimal(event.get("ts"))))
             case str(phase) if phase and phase in OTHER_PHASES:
                 pass
             case _:
@@ -134,11 +130,6 @@ class LenientReader:
         if not is_cut or lost > 1:
             self._sink.columns.unread[_UNREADABLE] += max(lost - is_cut, 1)
         return end
-
-    def _flush(self) -> None:
-        if self._rows:
-            rows, self._rows = self._rows, []
-            self._sink.columns.add(rows, read_decimals([row.ts for row in rows], [row.dur for row in rows]))
 
 
 def _skip_between(text: str, start: int) -> int:

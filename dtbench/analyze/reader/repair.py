@@ -27,6 +27,7 @@ _ARGS: Final = msgspec.json.Decoder(Args, strict=False)
 _KNOWN_ARGS: Final = frozenset(field.encode_name for field in msgspec.structs.fields(Args))
 _END: Final = re.compile(r"\}(?=\s*(?:,\s*\{|\]|$))")
 _MOST_ENDS: Final = 4
+_NEAR: Final = 1 << 14
 _RAN_OUT: Final = "Unterminated string"
 _CUT_WORD: Final = re.compile(r"[\w.+\-\\]{0,16}\s*$")  # of a number, a literal or an escape
 
@@ -67,17 +68,28 @@ def read_object(text: str, start: int) -> tuple[dict[str, Any], int] | None:
     Raises:
         IncompleteError: the text ends before the object does.
     """
+    near = text[start : start + _NEAR]  # an error of the json module costs time in proportion to the text before it
     try:
-        value, end = _LENIENT.raw_decode(text, start)
+        found = _read_object(near)
+    except IncompleteError:
+        if len(near) < _NEAR:
+            raise
+        found = _read_object(text[start:])
+    return None if found is None else (found[0], start + found[1])
+
+
+def _read_object(text: str) -> tuple[dict[str, Any], int] | None:
+    try:
+        value, end = _LENIENT.raw_decode(text)
     except json.JSONDecodeError as error:
         if error.msg.startswith(_RAN_OUT) or _CUT_WORD.match(text, error.pos):
             raise IncompleteError from error
-        return _read_repaired(text, start)
+        return _read_repaired(text)
     except (RecursionError, ValueError):  # nested too deeply; an integer of thousands of digits
         return None
-    if "\0" in text[start:end]:  # a hole in the file may hold the end of one event and the start of another
+    if "\0" in text[:end]:  # a hole in the file may hold the end of one event and the start of another
         return None
-    return (_without_surrogates(value, text[start:end]), end) if isinstance(value, dict) else None
+    return (_without_surrogates(value, text[:end]), end) if isinstance(value, dict) else None
 
 
 def _without_surrogates(value: dict[str, Any], text: str) -> dict[str, Any]:
@@ -89,9 +101,9 @@ def _without_surrogates(value: dict[str, Any], text: str) -> dict[str, Any]:
     return repaired
 
 
-def _read_repaired(text: str, start: int) -> tuple[dict[str, Any], int] | None:
-    for end in _possible_ends(text, start):
-        piece = text[start:end]
+def _read_repaired(text: str) -> tuple[dict[str, Any], int] | None:
+    for end in _possible_ends(text):
+        piece = text[:end]
         if "\0" in piece:
             return None
         for repair in _REPAIRS:
@@ -105,8 +117,8 @@ def _read_repaired(text: str, start: int) -> tuple[dict[str, Any], int] | None:
     return None
 
 
-def _possible_ends(text: str, start: int) -> Iterator[int]:
-    place = start
+def _possible_ends(text: str) -> Iterator[int]:
+    place = 0
     for _ in range(_MOST_ENDS):
         match = _END.search(text, place)
         if match is None:
