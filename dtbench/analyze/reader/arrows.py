@@ -1,6 +1,7 @@
 """Flow arrows from forward operators to the backward nodes that autograd made of them."""
 
 from collections.abc import Sequence
+from decimal import Decimal
 
 import numpy as np
 
@@ -32,7 +33,7 @@ class Arrows:
     def add_exact(self, arrows: Sequence[ExactArrow]) -> None:
         """Take ends of arrows whose times are decimals."""
         wanted = [one for one in arrows if one.cat in FORWARD_BACKWARD]
-        self._add(wanted, read_decimals([one.ts for one in wanted], [one.ts and one.ts * 0 for one in wanted]))
+        self._add(wanted, read_decimals([one.ts for one in wanted], [Decimal(0)] * len(wanted)))
 
     def _add(self, arrows: Sequence[Arrow | ExactArrow], times: Times) -> None:
         for one, at_ns, problem in zip(arrows, times.start_ns.tolist(), times.problem.tolist(), strict=True):

@@ -31,9 +31,8 @@ from dtbench.analyze.reader.times import are_beyond_floats, have_fractions, read
 from dtbench.analyze.reader.windows import has_fractional_start
 
 INVALID: Final = (msgspec.DecodeError, UnicodeError, RecursionError)  # ValidationError is a DecodeError
-# Absolute times of as many events, each with three decimals, are not all rounded to whole numbers by chance: at worst
-# every second is.
 _ENOUGH_TO_SEE_FRACTIONS: Final = 256
+_FIRST_BYTES: Final = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -49,6 +48,7 @@ class TypedDecoder:
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
+        self._needs_decimals = False
         self._typed = msgspec.json.Decoder(union_of(Complete, ArrowStart, ArrowEnd), strict=False)
         self._exact = msgspec.json.Decoder(union_of(ExactComplete, ExactArrowStart, ExactArrowEnd), strict=False)
 
@@ -58,19 +58,32 @@ class TypedDecoder:
         Raises:
             msgspec.DecodeError, UnicodeError, RecursionError: it is not valid, or an event is not as it should be.
         """
+        if self._needs_decimals:
+            self.add_exactly(self.parse_exactly(events))
+            return
         decoded = self._typed.decode(events)
         rows = [event for event in decoded if type(event) is Complete]
         start_us = np.array([row.ts for row in rows], dtype=np.float64)
         duration_us = np.array([row.dur for row in rows], dtype=np.float64)
         if _needs_decimals(events, start_us, duration_us):
-            self._decode_exactly(events)
+            self._needs_decimals = True  # a file writes all its times alike
+            self.add_exactly(self.parse_exactly(events))
             return
         self._sink.columns.add(rows, read_floats(start_us, duration_us))
         if len(rows) < len(decoded):
             self._sink.arrows.add([one for one in decoded if type(one) is ArrowStart or type(one) is ArrowEnd])
 
-    def _decode_exactly(self, events: bytes | memoryview) -> None:
+    def parse_exactly(self, events: bytes | memoryview) -> list[Any]:
+        """Decode a JSON array of events, times as decimals, and add nothing yet.
+
+        Raises:
+            msgspec.DecodeError, UnicodeError, RecursionError: as ``decode``.
+        """
         decoded: list[Any] = self._exact.decode(events)
+        return decoded
+
+    def add_exactly(self, decoded: list[Any]) -> None:
+        """Add events whose times are decimals."""
         rows = [event for event in decoded if type(event) is ExactComplete]
         self._sink.columns.add(rows, read_decimals([row.ts for row in rows], [row.dur for row in rows]))
         self._sink.arrows.add_exact([event for event in decoded if isinstance(event, ExactArrow)])
@@ -83,4 +96,5 @@ def _needs_decimals(
         return False
     if have_fractions(start_us) or have_fractions(duration_us):
         return True
-    return len(start_us) < _ENOUGH_TO_SEE_FRACTIONS and has_fractional_start(events)
+    # All may be rounded to whole numbers: few by chance, many where all have the same small fraction.
+    return has_fractional_start(events if len(start_us) < _ENOUGH_TO_SEE_FRACTIONS else events[:_FIRST_BYTES])

@@ -157,7 +157,7 @@ def _look_at(path: Path, name: str, stream: IO[bytes]) -> _Candidate:
 
 
 def _looks_like_trace(stream: IO[bytes]) -> bool:
-    """Tell a trace from other JSON by its first part; an empty or damaged file counts: reading it says why."""
+    """Tell other JSON from a trace by its first part; an empty or damaged file counts: its reader will tell."""
     text = b""
     for chunk in Chunks(stream, _PEEK_BYTES):
         text += chunk

@@ -10,7 +10,6 @@ from typing import IO, Final
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _GZIP: Final = 16 + zlib.MAX_WBITS  # zlib's way to say: with gzip's header and checksum
 _ZIPPED_BYTES: Final = 1 << 16
-_SALVAGE_BYTES: Final = 512
 
 
 class Chunks:
@@ -43,7 +42,7 @@ class Chunks:
             try:
                 text = inflater.decompress(zipped, self._chunk_bytes)
             except zlib.error as error:
-                yield from _salvage(before, zipped)
+                yield _salvage(before, zipped)
                 self.is_altered = "incorrect data check" in str(error) or "incorrect length check" in str(error)
                 self.is_cut = not self.is_altered
                 return
@@ -59,12 +58,15 @@ class Chunks:
         self.is_cut = not inflater.eof
 
 
-def _salvage(inflater: "zlib._Decompress", zipped: bytes) -> Iterator[bytes]:
-    """Give what lies before the damage, in small pieces: the last one that breaks is lost."""
-    while zipped:
+def _salvage(inflater: "zlib._Decompress", zipped: bytes) -> bytes:
+    """Give all text before the damage: that of the longest part that can be unpacked; nothing where no byte can."""
+    good, bad = 0, len(zipped) + 1
+    while bad - good > 1:
+        middle = (good + bad) // 2
         try:
-            text = inflater.decompress(zipped, _SALVAGE_BYTES)
+            inflater.copy().decompress(zipped[:middle])
         except zlib.error:
-            return
-        yield text
-        zipped = inflater.unconsumed_tail
+            bad = middle
+        else:
+            good = middle
+    return inflater.decompress(zipped[:good]) if good else b""

@@ -4,22 +4,27 @@ Pieces grow while all is well and shrink at a defect. Where an event cannot be r
 object that looks like one; what was skipped is counted, once for every ``"ph"`` in it.
 """
 
+import json
 import re
 from dataclasses import dataclass
 from typing import Any, Final
 
 from dtbench.analyze.reader.decode import INVALID, Sink, TypedDecoder
 from dtbench.analyze.reader.repair import IncompleteError, read_object, to_decimal, to_row
-from dtbench.analyze.reader.schema import OTHER_PHASES, ExactArrowEnd, ExactArrowStart, ExactComplete
-from dtbench.analyze.reader.times import read_decimals
+from dtbench.analyze.reader.schema import OTHER_PHASES, ExactArrow, ExactArrowEnd, ExactArrowStart, ExactComplete
 
 _BORDER: Final = re.compile(r"(?<=\})\s*,\s*(?=\{)")
 _BETWEEN: Final = re.compile(r"[\s,]*")
 _OBJECT: Final = re.compile(r'\{\s*"')
 _PHASE: Final = re.compile(r'"ph"\s*:')
 _ARRAY_END: Final = re.compile(r'\]\s*(?:\}|,\s*"|$)')
+_LAST_EVENT: Final = re.compile(r"\}\s*\]")
 _ENCODING: Final = ("utf-8", "surrogateescape")
 _SMALLEST_PIECE: Final = 1 << 10
+_UNREADABLE: Final = "unreadable text"
+_NO_EVENT: Final = "not an event"
+NO_EVENTS: Final = frozenset({_UNREADABLE, _NO_EVENT})
+"""Reasons that say of a piece of text that nothing shows it to be an event."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,7 @@ class LenientReader:
     def __init__(self, sink: Sink, typed: TypedDecoder) -> None:
         self._sink = sink
         self._typed = typed
-        self._rows: list[ExactComplete] = []
+        self._events: list[ExactComplete | ExactArrow] = []
 
     def read(self, window: bytes, *, is_last: bool) -> Progress:
         """Read a window as far as it goes.
@@ -52,7 +57,8 @@ class LenientReader:
         """
         text = window.decode(*_ENCODING)
         place, is_end = self._read(text, is_last=is_last)
-        self._flush()
+        events, self._events = self._events, []
+        self._typed.add_exactly(events)
         return Progress(len(text[:place].encode(*_ENCODING)), is_end)
 
     def _read(self, text: str, *, is_last: bool) -> tuple[int, bool]:
@@ -69,11 +75,11 @@ class LenientReader:
                 continue
             else:
                 try:
-                    end = self._read_one(text, place)
+                    end = self._read_one(text, place, is_last=is_last)
                 except IncompleteError:
                     if not is_last:
                         return place, False
-                    end = self._skip(text, place, is_cut=True)
+                    end = self._skip(text, place, is_cut=True, is_last=True)
                 piece = _SMALLEST_PIECE
             place = _skip_between(text, end)
         return place, False
@@ -83,16 +89,15 @@ class LenientReader:
         border = _BORDER.search(text, min(start + length, len(text)))
         end = border.start() if border else len(text)
         try:
-            self._flush()
-            self._typed.decode(b"[" + text[start:end].encode(*_ENCODING) + b"]")
+            self._events += self._typed.parse_exactly(b"[" + text[start:end].encode(*_ENCODING) + b"]")
         except INVALID:
             return None
         return end
 
-    def _read_one(self, text: str, start: int) -> int:
+    def _read_one(self, text: str, start: int, *, is_last: bool) -> int:
         found = read_object(text, start) if text[start] == "{" else None
         if found is None:
-            return self._skip(text, start, is_cut=False)
+            return self._skip(text, start, is_cut=False, is_last=is_last)
         event, end = found
         self._add(event)
         return end
@@ -100,31 +105,31 @@ class LenientReader:
     def _add(self, event: dict[str, Any]) -> None:
         match event.get("ph"):
             case "X":
-                self._rows.append(to_row(event))
+                self._events.append(to_row(event))
             case "s" | "f" as phase:
                 kind = ExactArrowStart if phase == "s" else ExactArrowEnd
-                identity = event.get("id")
-                self._flush()
-                self._sink.arrows.add_exact(
-                    [kind(cat=str(event.get("cat")), id=str(identity), ts=to_decimal(event.get("ts")))]
-                )
+                cat, identity = str(event.get("cat")), str(event.get("id"))
+                self._events.append(kind(cat=cat, id=identity, ts=to_decimal(event.get("ts"))))
             case str(phase) if phase and phase in OTHER_PHASES:
                 pass
             case _:
-                self._sink.columns.unread["not an event"] += 1
+                self._sink.columns.unread[_NO_EVENT] += 1
 
-    def _skip(self, text: str, start: int, *, is_cut: bool) -> int:
-        """Give where reading can go on, and count what lies before."""
+    def _skip(self, text: str, start: int, *, is_cut: bool, is_last: bool) -> int:
+        """Give where reading can go on, and count what lies before.
+
+        Raises:
+            IncompleteError: more text is needed to tell.
+        """
         end = _find_next(text, start)
+        if end is None:
+            if not is_last:
+                raise IncompleteError
+            end = _find_array_end(text, start + 1)
         lost = len(_PHASE.findall(text, start, end))
         if not is_cut or lost > 1:
-            self._sink.columns.unread["unreadable text"] += max(lost - is_cut, 1)
+            self._sink.columns.unread[_UNREADABLE] += max(lost - is_cut, 1)
         return end
-
-    def _flush(self) -> None:
-        if self._rows:
-            rows, self._rows = self._rows, []
-            self._sink.columns.add(rows, read_decimals([row.ts for row in rows], [row.dur for row in rows]))
 
 
 def _skip_between(text: str, start: int) -> int:
@@ -138,8 +143,8 @@ def _is_array_end(text: str, bracket: int, *, is_last: bool) -> bool:
     return match is not None and (is_last or bool(match[0][1:].strip()))
 
 
-def _find_next(text: str, start: int) -> int:
-    """Give where the next event begins, or the array ends; the end of the text: neither."""
+def _find_next(text: str, start: int) -> int | None:
+    """Give where the next event begins; None: nowhere in this text."""
     place = start + 1
     while (match := _OBJECT.search(text, place)) is not None:
         try:
@@ -152,9 +157,24 @@ def _find_next(text: str, start: int) -> int:
             return match.start()
         else:
             place = found[1]
-    return _find_array_end(text, start + 1)
+    return None
 
 
 def _find_array_end(text: str, start: int) -> int:
-    ends = [match.start() for match in _ARRAY_END.finditer(text, start)]
-    return ends[0] if ends else len(text)
+    """Give the bracket behind which the text is what may stand behind the events; the end of the text: there is none.
+
+    The text is the last of its file.
+    """
+    for match in _LAST_EVENT.finditer(text, start):
+        rest = text[match.end() :].strip()
+        if not rest or rest == "}" or _is_rest_of_object(rest):
+            return match.end() - 1
+    return len(text)
+
+
+def _is_rest_of_object(rest: str) -> bool:
+    try:
+        json.loads('{"": 0' + rest, strict=False)
+    except (ValueError, RecursionError):
+        return False
+    return True

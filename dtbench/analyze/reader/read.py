@@ -14,7 +14,7 @@ from dtbench.analyze.reader.columns import Columns, join
 from dtbench.analyze.reader.decode import INVALID, Sink, TypedDecoder
 from dtbench.analyze.reader.header import read_distributed
 from dtbench.analyze.reader.inflate import Chunks
-from dtbench.analyze.reader.lenient import LenientReader, Progress
+from dtbench.analyze.reader.lenient import NO_EVENTS, LenientReader, Progress
 from dtbench.analyze.reader.source import TraceSource
 from dtbench.analyze.reader.windows import Buffer, find_array_start
 from dtbench.analyze.trace import Trace, Unread
@@ -181,6 +181,10 @@ class _Reading:
             columns.unread["text behind the end"] += lost
         if self._arrows.unread:
             columns.unread["arrow without a time"] += self._arrows.unread
+        if columns.unread and not len(columns) and columns.unread.keys() <= NO_EVENTS:
+            raise TraceError(
+                f"{self._source.label}: no event in it can be read; give a Kineto trace, as it was written"
+            )
         if is_truncated and not len(columns):
             raise self._cut_short()
         distributed = read_distributed(header, trailer)

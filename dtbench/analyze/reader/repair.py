@@ -10,11 +10,24 @@ import msgspec
 
 from dtbench.analyze.reader.schema import NO_ARGS, Args, ExactComplete
 
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Refuse a key that comes twice: what seemed to need repair are two events with the text between them missing."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError(f"a key twice: {[key for key, _ in pairs]}")
+    return found
+
+
 _LENIENT: Final = json.JSONDecoder(strict=False, parse_float=Decimal, parse_constant=lambda _: None)
+_REPAIRED: Final = json.JSONDecoder(
+    strict=False, parse_float=Decimal, parse_constant=lambda _: None, object_pairs_hook=_without_repeats
+)
 _ARGS: Final = msgspec.json.Decoder(Args, strict=False)
 _KNOWN_ARGS: Final = frozenset(field.encode_name for field in msgspec.structs.fields(Args))
 _END: Final = re.compile(r"\}(?=\s*(?:,\s*\{|\]|$))")
 _MOST_ENDS: Final = 4
+_NEAR: Final = 1 << 14
 _RAN_OUT: Final = "Unterminated string"
 _CUT_WORD: Final = re.compile(r"[\w.+\-\\]{0,16}\s*$")  # of a number, a literal or an escape
 
@@ -22,16 +35,23 @@ _LONE_BACKSLASH: Final = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?')
 _NO_VALUE: Final = re.compile(r'(":)\s*(?=[,}\]])')
 _NO_NUMBER: Final = re.compile(r'(":\s*)[-+]?(?:nan|inf(?:inity)?)(?=\s*[,}\]])', re.IGNORECASE)
 _TRAILING_COMMA: Final = re.compile(r",(?=\s*[}\]])")
+_KEY: Final = re.compile(r'"\s*:')
 _QUOTED_NAME: Final = re.compile(
     r'("name"\s*:\s*")(.*?)(?="\s*(?:\}|,\s*"(?:ph|cat|pid|tid|ts|dur|args|id|s|bp)"\s*:))', re.DOTALL
 )
+
+
+def _escape_quotes(match: re.Match[str]) -> str:
+    """Escape the quotes in a name, unless it holds a key: then text is missing, and the name's end unknown."""
+    return match[0] if _KEY.search(match[2]) else match[1] + re.sub(r'(?<!\\)"', r"\\" + '"', match[2])
+
 
 # Tried one after the other, each on what the ones before left.
 _REPAIRS: Final[tuple[Callable[[str], str], ...]] = (
     lambda text: _LONE_BACKSLASH.sub(lambda match: match[0] if match[1] else r"\\", text),
     lambda text: _NO_NUMBER.sub(r"\1null", _NO_VALUE.sub(r"\1 null", text)),
     lambda text: _TRAILING_COMMA.sub("", text),
-    lambda text: _QUOTED_NAME.sub(lambda match: match[1] + re.sub(r'(?<!\\)"', r"\\" + '"', match[2]), text),
+    lambda text: _QUOTED_NAME.sub(_escape_quotes, text),
 )
 
 
@@ -48,17 +68,28 @@ def read_object(text: str, start: int) -> tuple[dict[str, Any], int] | None:
     Raises:
         IncompleteError: the text ends before the object does.
     """
+    near = text[start : start + _NEAR]  # an error of the json module costs time in proportion to the text before it
     try:
-        value, end = _LENIENT.raw_decode(text, start)
+        found = _read_object(near)
+    except IncompleteError:
+        if len(near) < _NEAR:
+            raise
+        found = _read_object(text[start:])
+    return None if found is None else (found[0], start + found[1])
+
+
+def _read_object(text: str) -> tuple[dict[str, Any], int] | None:
+    try:
+        value, end = _LENIENT.raw_decode(text)
     except json.JSONDecodeError as error:
         if error.msg.startswith(_RAN_OUT) or _CUT_WORD.match(text, error.pos):
             raise IncompleteError from error
-        return _read_repaired(text, start)
+        return _read_repaired(text)
     except (RecursionError, ValueError):  # nested too deeply; an integer of thousands of digits
         return None
-    if "\0" in text[start:end]:  # a hole in the file may hold the end of one event and the start of another
+    if "\0" in text[:end]:  # a hole in the file may hold the end of one event and the start of another
         return None
-    return (_without_surrogates(value, text[start:end]), end) if isinstance(value, dict) else None
+    return (_without_surrogates(value, text[:end]), end) if isinstance(value, dict) else None
 
 
 def _without_surrogates(value: dict[str, Any], text: str) -> dict[str, Any]:
@@ -70,15 +101,15 @@ def _without_surrogates(value: dict[str, Any], text: str) -> dict[str, Any]:
     return repaired
 
 
-def _read_repaired(text: str, start: int) -> tuple[dict[str, Any], int] | None:
-    for end in _possible_ends(text, start):
-        piece = text[start:end]
+def _read_repaired(text: str) -> tuple[dict[str, Any], int] | None:
+    for end in _possible_ends(text):
+        piece = text[:end]
         if "\0" in piece:
             return None
         for repair in _REPAIRS:
             piece = repair(piece)
             try:
-                value = _LENIENT.decode(piece)
+                value = _REPAIRED.decode(piece)
             except (ValueError, RecursionError):
                 continue
             if isinstance(value, dict) and "ph" in value:
@@ -86,8 +117,8 @@ def _read_repaired(text: str, start: int) -> tuple[dict[str, Any], int] | None:
     return None
 
 
-def _possible_ends(text: str, start: int) -> Iterator[int]:
-    place = start
+def _possible_ends(text: str) -> Iterator[int]:
+    place = 0
     for _ in range(_MOST_ENDS):
         match = _END.search(text, place)
         if match is None:

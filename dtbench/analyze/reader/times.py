@@ -98,6 +98,6 @@ def _read_decimal(start_us: Decimal | None, duration_us: Decimal | None) -> tupl
         return 0, 0, Problem.MISSING
     if duration_us < 0:
         return 0, 0, Problem.NEGATIVE
-    if abs(start_us) >= _LARGEST_US or duration_us >= _LARGEST_US:
+    if not -_LARGEST_US < start_us < _LARGEST_US or duration_us >= _LARGEST_US:  # abs() may overflow
         return 0, 0, Problem.TOO_LARGE
     return round(start_us * 1000), round(duration_us * 1000), Problem.NONE
