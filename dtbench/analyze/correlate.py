@@ -75,20 +75,14 @@ def find_links(trace: Trace, nesting: Nesting) -> tuple[Ints, NDArray[np.int8]]:
     called_ids = trace.correlation.values[trace.is_one_of(CALLS)[trace.correlation.events]]
     first_id = int(called_ids.min()) if len(called_ids) else 0
     is_graph = np.array([_GRAPH_LAUNCH in name for name in trace.names], dtype=np.bool_)
-    operators = nesting.innermost(calls, trace.is_one_of(("cpu_op",)))
-    missing = calls == NOTHING
-    links = np.select(
-        [
-            missing & (ids > 0) & (ids < first_id),
-            missing,
-            is_graph[trace.name[calls]],
-            np.isin(events, nesting.reused),
-            operators == NOTHING,
-        ],
-        [link.value for link in Link if link is not Link.FOUND],
-        default=Link.FOUND,
-    )
-    return events, links.astype(np.int8)
+    links = np.full(len(events), Link.FOUND, dtype=np.int8)
+    # Weakest reason first, so that the strongest stays.
+    links[nesting.innermost(calls, trace.is_one_of(("cpu_op",))) == NOTHING] = Link.NO_OPERATOR
+    links[np.isin(events, nesting.reused)] = Link.AMBIGUOUS
+    links[is_graph[trace.name[calls]]] = Link.GRAPH
+    links[calls == NOTHING] = Link.MISSING
+    links[(calls == NOTHING) & (ids > 0) & (ids < first_id)] = Link.BEFORE_WINDOW
+    return events, links
 
 
 def count_uncorrelated(links: NDArray[np.int8]) -> Uncorrelated:

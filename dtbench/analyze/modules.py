@@ -45,7 +45,7 @@ def find_modules(trace: Trace) -> Modules:
     frames = np.flatnonzero(is_module[trace.name]) if len(trace) else np.array([], dtype=np.int64)
     lanes, starts_ns, ends_ns, names = _find_units(trace)
     return Modules(
-        frames=find_enclosures(frames, trace.lane[frames], trace.start_ns[frames], trace.end_ns[frames]),
+        frames=find_enclosures(frames, trace.lane, trace.start_ns, trace.end_ns),
         units=find_enclosures(np.arange(len(names)), lanes, starts_ns, ends_ns),
         unit_names=names,
     )
