@@ -20,13 +20,12 @@ from numpy.typing import NDArray
 
 from dtbench.analyze.classify import DEVICE_CATEGORIES
 from dtbench.analyze.enclosures import NOTHING
-from dtbench.analyze.forwards import find_forwards
+from dtbench.analyze.forwards import find_forwards, is_engine_node
 from dtbench.analyze.intervals import Bools, Ints
 from dtbench.analyze.modules import find_modules, name_modules
 from dtbench.analyze.nesting import CALLS, Nesting
 from dtbench.analyze.trace import Trace
 
-ENGINE: Final = "autograd::engine::evaluate_function"
 # What lies between whoever asks for a collective and the call: dispatch and communication's own operators.
 _PLUMBING: Final = re.compile(
     r"record_param_comms|nccl:|gloo:|c10d::|_?c10d_functional::|dtbench::collective |Python(Subclass|DispatchMode)\b"
@@ -127,7 +126,7 @@ def attribute(trace: Trace, nesting: Nesting, calls: Ints) -> Attribution:
         calls: shape ``(k,)``; for device events ``nesting.calls(events)``; ``NOTHING`` stays.
     """
     plumbing = _named(trace, _PLUMBING)
-    engine = np.array([name.startswith(ENGINE) for name in trace.names], dtype=np.bool_)[trace.name]
+    engine = is_engine_node(trace)
     is_annotation = trace.is_one_of(("user_annotation",)) & ~plumbing & ~_named(trace, _NO_ANNOTATION)
     nodes = nesting.innermost(calls, engine)
     forwards = find_forwards(trace, nesting, nodes)

@@ -151,7 +151,7 @@ class _Context:
 def _read_context(above: tuple[str, ...]) -> _Context:
     issues = [name for name in above if is_issue(name)]
     operation = next((found for name in issues if (found := find_operation(name)) is not None), None)
-    label = next((label_ for name in issues if (label_ := parse_collective_range(name)) is not None), None)
+    label = next((parsed for name in issues if (parsed := parse_collective_range(name)) is not None), None)
     if label is None:
         return _Context(above, operation)
     return _Context(above, operation, label.group, label.seq, label.axis, label.is_async, label.owner)

@@ -11,11 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtbench.analyze.enclosures import NOTHING
-from dtbench.analyze.intervals import Ints
+from dtbench.analyze.intervals import Bools, Ints
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.trace import Trace
 
+ENGINE: Final = "autograd::engine::evaluate_function"
 _NO_NUMBER: Final = -1  # torch writes -1 itself where an operator has none
+
+
+def is_engine_node(trace: Trace) -> Bools:
+    """Tell for each event, shape ``(n,)``, whether it is a node that the autograd engine runs."""
+    return np.array([name.startswith(ENGINE) for name in trace.names], dtype=np.bool_)[trace.name]
 
 
 def find_forwards(trace: Trace, nesting: Nesting, nodes: Ints) -> Ints:
@@ -76,8 +82,7 @@ def _learn_lanes(lanes: NDArray[np.int32], numbers: Ints, threads: Ints) -> dict
 def _by_arrow(trace: Trace, nesting: Nesting, nodes: Ints) -> Ints:
     """Follow the arrows of the trace; each begins and ends with an operator that starts at the same nanosecond."""
     is_operator = trace.is_one_of(("cpu_op",))
-    is_node = np.zeros(len(trace), dtype=np.bool_)
-    is_node[nodes] = True
+    is_node = is_engine_node(trace)
     arrived = np.flatnonzero(is_operator & np.isin(trace.start_ns, trace.flows[:, 1]))
     around = np.where(is_node[arrived], arrived, nesting.innermost(arrived, is_node))
     departed = np.flatnonzero(is_operator & np.isin(trace.start_ns, trace.flows[:, 0]))
