@@ -143,10 +143,10 @@ def _find_above(starts: Ints, ends: Ints) -> NDArray[np.int32]:
     above = np.arange(-1, len(starts) - 1, dtype=np.int32)
     if not len(starts):
         return above
-    latest_end = np.maximum.accumulate(ends)
-    alone = np.append(True, latest_end[:-1] <= starts[1:])
+    alone = np.append(True, np.maximum.accumulate(ends)[:-1] <= starts[1:])
     above[alone] = NOTHING
-    searching = np.flatnonzero(~alone)
-    while len(searching := searching[ends[above[searching]] <= starts[searching]]):
+    searching = np.flatnonzero(~alone & np.append(False, ends[:-1] <= starts[1:]))
+    while len(searching):
         above[searching] = above[above[searching]]
+        searching = searching[ends[above[searching]] <= starts[searching]]
     return above

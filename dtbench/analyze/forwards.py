@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtbench.analyze.enclosures import NOTHING
-from dtbench.analyze.intervals import Bools, Ints
+from dtbench.analyze.intervals import Bools, Ints, unite
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.trace import Trace
 
@@ -72,8 +72,11 @@ def _learn_lanes(lanes: NDArray[np.int32], numbers: Ints, threads: Ints) -> dict
     found = {}
     for thread in np.unique(threads[~is_forward]).tolist():
         shares = is_forward & np.isin(numbers, numbers[threads == thread])
-        pairs = np.unique(np.column_stack((lanes[shares].astype(np.int64), numbers[shares])), axis=0)
-        counts = Counter(pairs[:, 0].tolist()).most_common(2)
+        rows = lanes[shares].astype(np.int64), numbers[shares]
+        order = np.lexsort(rows)
+        lane, number = (column[order] for column in rows)
+        is_new = np.append(True, (lane[1:] != lane[:-1]) | (number[1:] != number[:-1]))[: len(lane)]
+        counts = Counter(lane[is_new].tolist()).most_common(2)
         if len(counts) == 1 or (counts and counts[0][1] > counts[1][1]):
             found[thread] = counts[0][0]
     return found
@@ -81,15 +84,18 @@ def _learn_lanes(lanes: NDArray[np.int32], numbers: Ints, threads: Ints) -> dict
 
 def _by_arrow(trace: Trace, nesting: Nesting, nodes: Ints) -> Ints:
     """Follow the arrows of the trace; each begins and ends with an operator that starts at the same nanosecond."""
-    is_operator = trace.is_one_of(("cpu_op",))
+    arrows = trace.flows[unite(trace.start_ns[nodes], trace.end_ns[nodes]).covers(trace.flows[:, 1])]
+    if not len(arrows):
+        return np.full(len(nodes), NOTHING, dtype=np.int64)
     is_node = is_engine_node(trace)
-    arrived = np.flatnonzero(is_operator & np.isin(trace.start_ns, trace.flows[:, 1]))
+    operators = np.flatnonzero(trace.is_one_of(("cpu_op",)))
+    arrived = operators[np.isin(trace.start_ns[operators], arrows[:, 1])]
     around = np.where(is_node[arrived], arrived, nesting.innermost(arrived, is_node))
-    departed = np.flatnonzero(is_operator & np.isin(trace.start_ns, trace.flows[:, 0]))
+    departed = operators[np.isin(trace.start_ns[operators], arrows[:, 0])]
     order = np.lexsort((-trace.end_ns[departed], trace.start_ns[departed]))
     # Of operators that start together the innermost, which comes last, made the node.
     makers = dict(zip(trace.start_ns[departed[order]].tolist(), departed[order].tolist(), strict=True))
-    began = {end_ns: start_ns for start_ns, end_ns in trace.flows.tolist()}
+    began = {end_ns: start_ns for start_ns, end_ns in arrows.tolist()}
     forward_of: dict[int, int] = {}
     for node, start_ns in zip(around.tolist(), trace.start_ns[arrived].tolist(), strict=True):
         forward_of.setdefault(node, makers.get(began[start_ns], NOTHING))
