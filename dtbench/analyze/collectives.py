@@ -23,7 +23,7 @@ class Collective:
         span: when it ran, a set because it may be several copies; empty: its span was not found.
         issue_ns: when the CPU issued it; decides which step it belongs to.
         issue_end_ns: when the call that issued it returned.
-        above: names around the issue, innermost first.
+        above: names around the issue, innermost first; on a device trace without the step's.
         lane: stream or thread that its span lies on, ``"<process>/<thread>"``.
         region: part of the step that issued it.
         group_size: ranks of its group.

@@ -21,7 +21,7 @@ from dtbench.analyze.owners import Asker, find_owner, find_region
 from dtbench.analyze.payload import largest_argument_bytes, metadata_bytes
 from dtbench.analyze.purposes import find_purpose
 from dtbench.analyze.trace import Details, Trace
-from dtbench.ranges import parse_collective_range
+from dtbench.ranges import STEP_PREFIX, parse_collective_range
 from dtbench.vocabulary import Axis, Operation, Region
 
 OperationOf = Callable[[str], Operation | None]
@@ -135,7 +135,7 @@ class _Context:
     """What the names around an issue say; the last five only where dtbench's worker made a range.
 
     Attributes:
-        above: the names, innermost first.
+        above: the names, innermost first, without the step's.
         operation: by the innermost that says one.
     """
 
@@ -158,8 +158,10 @@ def _read_context(above: tuple[str, ...]) -> _Context:
 
 
 def _read_contexts(trace: Trace, chain: Ints) -> list[_Context]:
-    """Give the context of each row of a chain; equal rows, which are most, share one."""
+    """Give the context of each row of a chain; equal rows share one, and without the step's name most are equal."""
+    is_step = np.array([name.startswith(STEP_PREFIX) for name in trace.names], dtype=np.bool_)
     names = np.where(chain == NOTHING, NOTHING, trace.name[chain])
+    names[is_step[names]] = NOTHING
     known: dict[bytes, _Context] = {}
     found = []
     for row in names:
