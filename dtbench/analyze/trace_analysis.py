@@ -172,7 +172,6 @@ def analyze_trace(
 
 def _device_timeline(trace: Trace, process_groups: Mapping[str, Axis | None]) -> _Timeline:
     nesting = find_nesting(trace)
-    uncorrelated = count_uncorrelated(find_links(trace, nesting)[1])
     masks = device_kinds(trace, nesting)
     kinds = {kind: unite(trace.start_ns[mask], trace.end_ns[mask]) for kind, mask in masks.items()}
     whole = _extent(trace, kinds)
@@ -189,7 +188,7 @@ def _device_timeline(trace: Trace, process_groups: Mapping[str, Axis | None]) ->
         unknown_names=find_unknown_names(trace, masks[Kind.COMPUTE]),
         compute_starts_ns=trace.start_ns[computing],
         compute_launches_ns=nesting.launch_ns(computing),
-        uncorrelated=uncorrelated,
+        uncorrelated=count_uncorrelated(find_links(trace, nesting)[1]),
     )
 
 
