@@ -23,7 +23,7 @@ class Collective:
         span: when it ran, a set because it may be several copies; empty: its span was not found.
         issue_ns: when the CPU issued it; decides which step it belongs to.
         issue_end_ns: when the call that issued it returned.
-        above: names around the issue, innermost first.
+        above: names around the issue, innermost first; on a device trace without the step's.
         lane: stream or thread that its span lies on, ``"<process>/<thread>"``.
         region: part of the step that issued it.
         group_size: ranks of its group.
@@ -116,13 +116,13 @@ def find_axis(group: str, description: str | None, process_groups: Mapping[str, 
 
 def assign_steps(collectives: Sequence[Collective], hosts: Sequence[Window]) -> list[int | None]:
     """Give the index of the step in whose host range each collective was issued; None: in none."""
-    starts = np.array([host.start_ns for host in hosts], dtype=np.int64)
-    steps: list[int | None] = []
-    for collective in collectives:
-        issue_ns = collective.issue_ns
-        index = -1 if issue_ns is None else int(np.searchsorted(starts, issue_ns, side="right")) - 1
-        steps.append(index if index >= 0 and issue_ns is not None and issue_ns < hosts[index].end_ns else None)
-    return steps
+    starts_ns = np.array([host.start_ns for host in hosts], dtype=np.int64)
+    issues_ns = np.array([collective.issue_ns or 0 for collective in collectives], dtype=np.int64)
+    indices = np.searchsorted(starts_ns, issues_ns, side="right") - 1
+    return [
+        index if index >= 0 and collective.issue_ns is not None and collective.issue_ns < hosts[index].end_ns else None
+        for index, collective in zip(indices.tolist(), collectives, strict=True)
+    ]
 
 
 def name_buckets(collectives: Sequence[Collective], steps: Sequence[int | None]) -> tuple[Collective, ...]:

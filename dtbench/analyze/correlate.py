@@ -19,14 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtbench.analyze.enclosures import NOTHING
-from dtbench.analyze.forwards import find_forwards
+from dtbench.analyze.forwards import find_forwards, is_engine_node
 from dtbench.analyze.intervals import Bools, Ints
 from dtbench.analyze.kinds.categories import DEVICE_CATEGORIES
 from dtbench.analyze.modules import find_modules, name_modules
 from dtbench.analyze.nesting import CALLS, Nesting
 from dtbench.analyze.trace import Trace
 
-ENGINE: Final = "autograd::engine::evaluate_function"
 # What lies between whoever asks for a collective and the call: dispatch and communication's own operators.
 _PLUMBING: Final = re.compile(
     r"record_param_comms|nccl:|gloo:|c10d::|_?c10d_functional::|dtbench::collective |Python(Subclass|DispatchMode)\b"
@@ -75,20 +74,14 @@ def find_links(trace: Trace, nesting: Nesting) -> tuple[Ints, NDArray[np.int8]]:
     called_ids = trace.correlation.values[trace.is_one_of(CALLS)[trace.correlation.events]]
     first_id = int(called_ids.min()) if len(called_ids) else 0
     is_graph = np.array([_GRAPH_LAUNCH in name for name in trace.names], dtype=np.bool_)
-    operators = nesting.innermost(calls, trace.is_one_of(("cpu_op",)))
-    missing = calls == NOTHING
-    links = np.select(
-        [
-            missing & (ids > 0) & (ids < first_id),
-            missing,
-            is_graph[trace.name[calls]],
-            np.isin(events, nesting.reused),
-            operators == NOTHING,
-        ],
-        [link.value for link in Link if link is not Link.FOUND],
-        default=Link.FOUND,
-    )
-    return events, links.astype(np.int8)
+    links = np.full(len(events), Link.FOUND, dtype=np.int8)
+    # Weakest reason first, so that the strongest stays.
+    links[nesting.innermost(calls, trace.is_one_of(("cpu_op",))) == NOTHING] = Link.NO_OPERATOR
+    links[np.isin(events, nesting.reused)] = Link.AMBIGUOUS
+    links[is_graph[trace.name[calls]]] = Link.GRAPH
+    links[calls == NOTHING] = Link.MISSING
+    links[(calls == NOTHING) & (ids > 0) & (ids < first_id)] = Link.BEFORE_WINDOW
+    return events, links
 
 
 def count_uncorrelated(links: NDArray[np.int8]) -> Uncorrelated:
@@ -133,7 +126,7 @@ def attribute(trace: Trace, nesting: Nesting, calls: Ints) -> Attribution:
         calls: shape ``(k,)``; for device events ``nesting.calls(events)``; ``NOTHING`` stays.
     """
     plumbing = _named(trace, _PLUMBING)
-    engine = np.array([name.startswith(ENGINE) for name in trace.names], dtype=np.bool_)[trace.name]
+    engine = is_engine_node(trace)
     is_annotation = trace.is_one_of(("user_annotation",)) & ~plumbing & ~_named(trace, _NO_ANNOTATION)
     nodes = nesting.innermost(calls, engine)
     forwards = find_forwards(trace, nesting, nodes)

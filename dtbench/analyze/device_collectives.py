@@ -22,7 +22,7 @@ from dtbench.analyze.owners import Asker, find_owner, find_region
 from dtbench.analyze.payload import largest_argument_bytes, metadata_bytes
 from dtbench.analyze.purposes import find_purpose
 from dtbench.analyze.trace import Details, Trace
-from dtbench.ranges import parse_collective_range
+from dtbench.ranges import STEP_PREFIX, parse_collective_range
 from dtbench.vocabulary import Axis, Operation, Region
 
 OperationOf = Callable[[str], Operation | None]
@@ -55,8 +55,8 @@ def find_device_collectives(
     borders = zip(gaps.starts_ns.tolist(), gaps.ends_ns.tolist(), strict=True)
     waits = dict(zip(closers.tolist(), borders, strict=True))
     return tuple(
-        describer.describe(index, event, issue, waits.get(index))
-        for index, (event, issue) in enumerate(zip(pieces.event.tolist(), pieces.issue.tolist(), strict=True))
+        describer.describe(index, event, waits.get(index, (None, None)))
+        for index, event in enumerate(pieces.event.tolist())
     )
 
 
@@ -136,7 +136,7 @@ class _Context:
     """What the names around an issue say; the last five only where dtbench's worker made a range.
 
     Attributes:
-        above: the names, innermost first.
+        above: the names, innermost first, without the step's.
         operation: by the innermost that says one.
     """
 
@@ -150,17 +150,19 @@ class _Context:
 
 
 def _read_context(above: tuple[str, ...]) -> _Context:
-    operations = (find_operation(name) for name in above if is_issue(name))
-    operation = next((one for one in operations if one is not None), None)
-    label = next((one for name in above if (one := parse_collective_range(name)) is not None), None)
+    issues = [name for name in above if is_issue(name)]
+    operation = next((found for name in issues if (found := find_operation(name)) is not None), None)
+    label = next((parsed for name in issues if (parsed := parse_collective_range(name)) is not None), None)
     if label is None:
         return _Context(above, operation)
     return _Context(above, operation, label.group, label.seq, label.axis, label.is_async, label.owner)
 
 
 def _read_contexts(trace: Trace, chain: Ints) -> list[_Context]:
-    """Give the context of each row of a chain; equal rows, which are most, share one."""
+    """Give the context of each row of a chain; equal rows share one, and without the step's name most are equal."""
+    is_step = np.array([name.startswith(STEP_PREFIX) for name in trace.names], dtype=np.bool_)
     names = np.where(chain == NOTHING, NOTHING, trace.name[chain])
+    names[is_step[names]] = NOTHING
     known: dict[bytes, _Context] = {}
     found = []
     for row in names:
@@ -202,7 +204,9 @@ class _Describer:
         self._pieces = pieces
         self._contexts = _read_contexts(trace, pieces.chain)
         self._askers = _find_askers(trace, asked)
-        self._lanes = ["/".join(lane) for lane in trace.lanes]
+        lanes = ["/".join(lane) for lane in trace.lanes]
+        self._lanes = [lanes[lane] for lane in trace.lane[pieces.event].tolist()]
+        self._issues = _read_times(trace, pieces.issue)
         self._regions = self._find_regions(asked)
         self._axis_of = cache(lambda group, description: find_axis(group, description, process_groups))
         self._metadata_operation = cache(find_operation)
@@ -214,26 +218,25 @@ class _Describer:
         """Give the region of each: by dtbench's ranges, else, in a trace without any, by the names around."""
         regions = find_regions(self._trace)
         if regions.regions:
-            issued = [None if issue == NOTHING else int(self._trace.start_ns[issue]) for issue in self._pieces.issue]
-            return [None if time_ns is None else regions.at(time_ns) for time_ns in issued]
+            return [None if issued_ns is None else regions.at(issued_ns) for issued_ns, _ in self._issues]
         region_of = cache(find_region)
         return [
             region_of(context.above, in_module=bool(module))
             for context, module in zip(self._contexts, asked.modules, strict=True)
         ]
 
-    def describe(self, index: int, event: int, issue: int, wait: tuple[int, int] | None) -> Collective:
+    def describe(self, index: int, event: int, wait: tuple[int | None, int | None]) -> Collective:
         """Describe one collective by its index in order of start.
 
         Args:
             index: in ``_Pieces``.
             event: its first event.
-            issue: its outermost operator or call; ``NOTHING``: not in the trace.
             wait: the gap of the main lane that its end closes.
         """
         trace, context = self._trace, self._contexts[index]
-        levels = self._read_details(index, event)
-        said = next((one for one in levels if one.group is not None or one.collective is not None), _NOTHING_SAID)
+        said = trace.details.get(event)
+        if said is None or (said.group is None and said.collective is None):
+            said = self._read_around(index, event)
         operation = self._find_operation(said, context, event)
         group = said.group or context.group
         axis = self._axis_of(group, said.group_description or trace.group_descriptions.get(group)) or context.axis
@@ -247,29 +250,40 @@ class _Describer:
             operation=operation,
             purpose=purpose,
             owner=context.owner or self._owner_of(purpose, context.above, self._askers[index]),
-            size_bytes=largest_argument_bytes(levels) if size_bytes is None else size_bytes,
-            issue_ns=None if issue == NOTHING else int(trace.start_ns[issue]),
-            issue_end_ns=None if issue == NOTHING else int(trace.end_ns[issue]),
+            size_bytes=largest_argument_bytes(self._read_all(index, event)) if size_bytes is None else size_bytes,
+            issue_ns=self._issues[index][0],
+            issue_end_ns=self._issues[index][1],
             span=self._pieces.spans[index],
             above=context.above,
-            lane=self._lanes[int(trace.lane[event])],
+            lane=self._lanes[index],
             region=region,
             group_size=said.group_size,
             group_ranks=said.ranks or trace.group_ranks.get(group, ()),
             dtype=said.dtype,
             peer=_find_peer(said, operation),
             is_async=context.is_async if said.is_async is None else said.is_async,
-            first_wait_ns=wait[0] if wait else None,
-            first_wait_end_ns=wait[1] if wait else None,
+            first_wait_ns=wait[0],
+            first_wait_end_ns=wait[1],
         )
 
-    def _read_details(self, index: int, event: int) -> list[Details]:
+    def _read_around(self, index: int, event: int) -> Details:
+        """Give the innermost details that name a group or a collective."""
+        levels = self._read_all(index, event)
+        return next((one for one in levels if one.group is not None or one.collective is not None), _NOTHING_SAID)
+
+    def _read_all(self, index: int, event: int) -> list[Details]:
         details, around = self._trace.details, self._pieces.chain[index].tolist()
         return [details[one] for one in (event, *around) if one in details]
 
     def _find_operation(self, said: Details, context: _Context, event: int) -> Operation | None:
         by_metadata = self._metadata_operation(said.collective) if said.collective else None
         return by_metadata or context.operation or self._operation_of(self._trace.name_of(event))
+
+
+def _read_times(trace: Trace, events: Ints) -> list[tuple[int, int] | tuple[None, None]]:
+    """Give start and end of some events; of ``NOTHING`` neither."""
+    rows = zip(events.tolist(), trace.start_ns[events].tolist(), trace.end_ns[events].tolist(), strict=True)
+    return [(None, None) if event == NOTHING else (start_ns, end_ns) for event, start_ns, end_ns in rows]
 
 
 def _find_peer(said: Details, operation: Operation | None) -> int | None:

@@ -114,16 +114,16 @@ class Enclosures:
 
 
 def find_enclosures(events: Ints, lanes: NDArray[np.int32] | Ints, starts_ns: Ints, ends_ns: Ints) -> Enclosures:
-    """Sort spans and find what lies around each.
+    """Sort some spans and find what lies around each.
 
     Args:
-        events: shape ``(m,)``, names for the spans.
-        lanes: shape ``(m,)``, their threads.
-        starts_ns: shape ``(m,)``.
-        ends_ns: shape ``(m,)``.
+        events: shape ``(m,)``, which.
+        lanes: shape ``(n,)``, threads of all spans; likewise the others.
+        starts_ns: shape ``(n,)``.
+        ends_ns: shape ``(n,)``.
     """
-    clock = set_clock(lanes, starts_ns, ends_ns)
-    starts, ends = clock.keys(lanes, starts_ns), clock.keys(lanes, ends_ns)
+    clock = set_clock(lanes[events], starts_ns[events], ends_ns[events])
+    starts, ends = clock.keys(lanes[events], starts_ns[events]), clock.keys(lanes[events], ends_ns[events])
     order = np.argsort(starts, kind="stable")
     # Equal starts happen in traces of whole microseconds: the longer span is outside.
     equal = starts[order[1:]] == starts[order[:-1]]
@@ -143,10 +143,10 @@ def _find_above(starts: Ints, ends: Ints) -> NDArray[np.int32]:
     above = np.arange(-1, len(starts) - 1, dtype=np.int32)
     if not len(starts):
         return above
-    latest_end = np.maximum.accumulate(ends)
-    alone = np.append(True, latest_end[:-1] <= starts[1:])
+    alone = np.append(True, np.maximum.accumulate(ends)[:-1] <= starts[1:])
     above[alone] = NOTHING
-    searching = np.flatnonzero(~alone)
-    while len(searching := searching[ends[above[searching]] <= starts[searching]]):
+    searching = np.flatnonzero(~alone & np.append(False, ends[:-1] <= starts[1:]))
+    while len(searching):
         above[searching] = above[above[searching]]
+        searching = searching[ends[above[searching]] <= starts[searching]]
     return above

@@ -11,11 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtbench.analyze.enclosures import NOTHING
-from dtbench.analyze.intervals import Ints
+from dtbench.analyze.intervals import Bools, Ints, unite
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.trace import Trace
 
+ENGINE: Final = "autograd::engine::evaluate_function"
 _NO_NUMBER: Final = -1  # torch writes -1 itself where an operator has none
+
+
+def is_engine_node(trace: Trace) -> Bools:
+    """Tell for each event, shape ``(n,)``, whether it is a node that the autograd engine runs."""
+    return np.array([name.startswith(ENGINE) for name in trace.names], dtype=np.bool_)[trace.name]
 
 
 def find_forwards(trace: Trace, nesting: Nesting, nodes: Ints) -> Ints:
@@ -66,8 +72,11 @@ def _learn_lanes(lanes: NDArray[np.int32], numbers: Ints, threads: Ints) -> dict
     found = {}
     for thread in np.unique(threads[~is_forward]).tolist():
         shares = is_forward & np.isin(numbers, numbers[threads == thread])
-        pairs = np.unique(np.column_stack((lanes[shares].astype(np.int64), numbers[shares])), axis=0)
-        counts = Counter(pairs[:, 0].tolist()).most_common(2)
+        rows = lanes[shares].astype(np.int64), numbers[shares]
+        order = np.lexsort(rows)
+        lane, number = (column[order] for column in rows)
+        is_new = np.append(True, (lane[1:] != lane[:-1]) | (number[1:] != number[:-1]))[: len(lane)]
+        counts = Counter(lane[is_new].tolist()).most_common(2)
         if len(counts) == 1 or (counts and counts[0][1] > counts[1][1]):
             found[thread] = counts[0][0]
     return found
@@ -75,16 +84,18 @@ def _learn_lanes(lanes: NDArray[np.int32], numbers: Ints, threads: Ints) -> dict
 
 def _by_arrow(trace: Trace, nesting: Nesting, nodes: Ints) -> Ints:
     """Follow the arrows of the trace; each begins and ends with an operator that starts at the same nanosecond."""
-    is_operator = trace.is_one_of(("cpu_op",))
-    is_node = np.zeros(len(trace), dtype=np.bool_)
-    is_node[nodes] = True
-    arrived = np.flatnonzero(is_operator & np.isin(trace.start_ns, trace.flows[:, 1]))
+    arrows = trace.flows[unite(trace.start_ns[nodes], trace.end_ns[nodes]).covers(trace.flows[:, 1])]
+    if not len(arrows):
+        return np.full(len(nodes), NOTHING, dtype=np.int64)
+    is_node = is_engine_node(trace)
+    operators = np.flatnonzero(trace.is_one_of(("cpu_op",)))
+    arrived = operators[np.isin(trace.start_ns[operators], arrows[:, 1])]
     around = np.where(is_node[arrived], arrived, nesting.innermost(arrived, is_node))
-    departed = np.flatnonzero(is_operator & np.isin(trace.start_ns, trace.flows[:, 0]))
+    departed = operators[np.isin(trace.start_ns[operators], arrows[:, 0])]
     order = np.lexsort((-trace.end_ns[departed], trace.start_ns[departed]))
     # Of operators that start together the innermost, which comes last, made the node.
     makers = dict(zip(trace.start_ns[departed[order]].tolist(), departed[order].tolist(), strict=True))
-    began = {end_ns: start_ns for start_ns, end_ns in trace.flows.tolist()}
+    began = {end_ns: start_ns for start_ns, end_ns in arrows.tolist()}
     forward_of: dict[int, int] = {}
     for node, start_ns in zip(around.tolist(), trace.start_ns[arrived].tolist(), strict=True):
         forward_of.setdefault(node, makers.get(began[start_ns], NOTHING))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dtbench.analyze.enclosures import NOTHING, Enclosures, find_enclosures
 from dtbench.analyze.intervals import Ints
@@ -45,31 +46,34 @@ def find_modules(trace: Trace) -> Modules:
     frames = np.flatnonzero(is_module[trace.name]) if len(trace) else np.array([], dtype=np.int64)
     lanes, starts_ns, ends_ns, names = _find_units(trace)
     return Modules(
-        frames=find_enclosures(frames, trace.lane[frames], trace.start_ns[frames], trace.end_ns[frames]),
+        frames=find_enclosures(frames, trace.lane, trace.start_ns, trace.end_ns),
         units=find_enclosures(np.arange(len(names)), lanes, starts_ns, ends_ns),
         unit_names=names,
     )
 
 
-def _find_units(trace: Trace) -> tuple[Ints, Ints, Ints, tuple[str, ...]]:
-    """Pair the hooks of each unit on each thread as brackets."""
-    hooks = {index: match for index, name in enumerate(trace.names) if (match := _HOOK.fullmatch(name)) is not None}
-    is_hook = np.isin(trace.name, list(hooks)) & trace.is_one_of(("user_annotation", "cpu_op"))
+def _find_units(trace: Trace) -> tuple[NDArray[np.int32], Ints, Ints, tuple[str, ...]]:
+    """Pair each unit's hook before forward with the next hook of the unit on the thread, if that is the one after."""
+    hooks = [_HOOK.fullmatch(name) for name in trace.names]
+    numbers: dict[str, int] = {}
+    unit_of = np.array(
+        [numbers.setdefault(hook[2] or ROOT, len(numbers)) if hook else NOTHING for hook in hooks], dtype=np.int64
+    )
+    names = tuple(numbers)
+    is_before = np.array([hook is not None and hook[1] == "pre" for hook in hooks], dtype=np.bool_)
+    is_hook = (unit_of != NOTHING)[trace.name] & trace.is_one_of(("user_annotation", "cpu_op"))
     events = np.flatnonzero(is_hook)
-    events = events[np.argsort(trace.start_ns[events], kind="stable")]
-    begun: dict[tuple[int, str], list[int]] = {}
-    units: list[tuple[int, int, int]] = []
-    names: list[str] = []
-    for event in events.tolist():
-        side, unit = hooks[int(trace.name[event])].groups()
-        lane, name = int(trace.lane[event]), unit or ROOT
-        if side == "pre":
-            begun.setdefault((lane, name), []).append(int(trace.end_ns[event]))
-        elif begun.get((lane, name)):
-            units.append((lane, begun[lane, name].pop(), int(trace.start_ns[event])))
-            names.append(name)
-    columns = np.array(units, dtype=np.int64).reshape(-1, 3)
-    return columns[:, 0], columns[:, 1], columns[:, 2], tuple(names)
+    lanes, units = trace.lane[events], unit_of[trace.name[events]]
+    order = np.lexsort((trace.start_ns[events], units, lanes))
+    events, lanes, units = events[order], lanes[order], units[order]
+    before = is_before[trace.name[events]]
+    first = np.flatnonzero(before[:-1] & ~before[1:] & (lanes[1:] == lanes[:-1]) & (units[1:] == units[:-1]))
+    return (
+        lanes[first],
+        trace.end_ns[events[first]],
+        trace.start_ns[events[first + 1]],
+        tuple(names[unit] for unit in units[first].tolist()),
+    )
 
 
 def name_modules(trace: Trace, nesting: Nesting, modules: Modules, events: Ints) -> list[str]:
@@ -81,6 +85,8 @@ def name_modules(trace: Trace, nesting: Nesting, modules: Modules, events: Ints)
         modules: as from ``find_modules``.
         events: shape ``(k,)``, of threads; ``NOTHING`` has no module.
     """
+    if np.all(events == NOTHING):
+        return [""] * len(events)
     lanes, starts_ns = trace.lane[events], trace.start_ns[events]
     frames = modules.frames.places_around(lanes, starts_ns)
     units = modules.units.around(lanes, starts_ns)

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dtbench.analyze.enclosures import NOTHING, Enclosures, find_enclosures, set_clock
+from dtbench.analyze.enclosures import NOTHING, find_enclosures, set_clock
 from dtbench.analyze.intervals import Bools, Intervals, Ints, find_cuts, unite, unite_all
 from dtbench.analyze.trace import Trace
 
@@ -28,7 +28,7 @@ class Nesting:
     """Enclosing spans and launches of one trace.
 
     Attributes:
-        spans: operators and annotations of threads, and what lies around each.
+        in_order: operators and annotations of threads by (thread, start), outermost first.
         parent: shape ``(n,)``, int32, the innermost operator or annotation around an operator, an annotation or a call;
             the event itself: none.
         launch: shape ``(n,)``, int32, for device events the runtime or driver call; the event itself: none in the
@@ -37,16 +37,11 @@ class Nesting:
         trace: the events.
     """
 
-    spans: Enclosures
+    in_order: Ints
     parent: NDArray[np.int32]
     launch: NDArray[np.int32]
     reused: Ints
     trace: Trace
-
-    @property
-    def in_order(self) -> Ints:
-        """Operators and annotations by (thread, start), outermost first."""
-        return self.spans.events
 
     def enclosing(self, event: int) -> Iterator[int]:
         """Walk outwards, without the event itself; from any event of a thread."""
@@ -106,16 +101,16 @@ class Nesting:
 
 def find_nesting(trace: Trace) -> Nesting:
     """Find parents and launches of all events."""
+    launch, reused = _find_launches(trace)
     events = np.flatnonzero(trace.is_one_of(_ENCLOSES))
-    spans = find_enclosures(events, trace.lane[events], trace.start_ns[events], trace.end_ns[events])
+    spans = find_enclosures(events, trace.lane, trace.start_ns, trace.end_ns)
     parent = np.arange(len(trace), dtype=np.int32)
     inside = spans.above >= 0
     parent[spans.events[inside]] = spans.events[spans.above[inside]]
     calls = np.flatnonzero(trace.is_one_of(CALLS))
     around = spans.around(trace.lane[calls], trace.start_ns[calls])
     parent[calls[around != NOTHING]] = around[around != NOTHING]
-    launch, reused = _find_launches(trace)
-    return Nesting(spans, parent, launch, reused, trace)
+    return Nesting(spans.events, parent, launch, reused, trace)
 
 
 def _find_launches(trace: Trace) -> tuple[NDArray[np.int32], Ints]:
@@ -209,6 +204,7 @@ def _own_time(trace: Trace, nesting: Nesting, lane: int, does_count: Bools) -> I
     events = nesting.in_order[trace.lane[nesting.in_order] == lane]
     cuts = find_cuts(trace.start_ns[events], trace.end_ns[events])
     starts, ends = cuts[:-1], cuts[1:]
-    innermost = nesting.spans.around(np.full(len(starts), lane, dtype=np.int32), starts)
+    spans = find_enclosures(events, trace.lane, trace.start_ns, trace.end_ns)
+    innermost = spans.around(np.full(len(starts), lane, dtype=np.int32), starts)
     counted = (innermost != NOTHING) & does_count[trace.name[innermost]]
     return unite(starts[counted], ends[counted])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dtbench.analyze.coverage import Window, cover
-from dtbench.analyze.intervals import Intervals
+from dtbench.analyze.intervals import Intervals, Ints
 from dtbench.vocabulary import Kind
 
 
@@ -66,9 +66,13 @@ def measure_overlaps(windows: Sequence[Window], kinds: Mapping[Kind, Intervals])
         copy & ~compute & ~comm,
         ~(compute | comm | copy),
     )
-    before = [np.append(0, np.cumsum(np.where(mask, coverage.length_ns, 0))) for mask in masks]
-    columns = [time_ns[places[:, 1]] - time_ns[places[:, 0]] for time_ns in before]
+    columns = [_time_between(np.where(mask, coverage.length_ns, 0), places) for mask in masks]
     return [Overlap(*row) for row in np.array(columns).T.tolist()]
+
+
+def _time_between(length_ns: Ints, places: Ints) -> Ints:
+    before = np.append(0, np.cumsum(length_ns))
+    return np.asarray(before[places[:, 1]] - before[places[:, 0]], dtype=np.int64)
 
 
 def measure_overlap(window: Window, kinds: Mapping[Kind, Intervals]) -> Overlap:

@@ -12,18 +12,21 @@ from dtbench.analyze.purposes import find_unit
 from dtbench.vocabulary import Purpose, Region
 
 _ENGINE: Final = "autograd::engine::evaluate_function"
-# torch's own ranges, and a person's that say only this; the innermost name that says something decides.
-_REGIONS: Final[tuple[tuple[re.Pattern[str], Region], ...]] = (
-    (re.compile(r"FSDP::(pre_backward|post_backward|backward_prefetch|root_post_backward).*"), Region.BACKWARD),
-    (re.compile(r"FSDP::(pre_forward|post_forward|forward_prefetch|root_pre_forward).*"), Region.FORWARD),
-    (re.compile(r"FullyShardedDataParallel\._(pre|post)_backward.*"), Region.BACKWARD),
-    (re.compile(r"FullyShardedDataParallel\.(forward|_pre_forward|_post_forward|_root_pre_forward)"), Region.FORWARD),
-    (re.compile(r"(Distributed)?DataParallel\.forward"), Region.FORWARD),
-    (re.compile(r"Optimizer\.(step|zero_grad)#.*"), Region.OPTIMIZER),
-    (re.compile(r"\W*forward\W*", re.IGNORECASE), Region.FORWARD),
-    (re.compile(r"\W*backward\W*", re.IGNORECASE), Region.BACKWARD),
-    (re.compile(r"\W*optimizer\W*", re.IGNORECASE), Region.OPTIMIZER),
+# torch's own ranges, and a person's that say only this; the innermost name that says something decides. Each group is
+# named as its region.
+_REGION: Final = re.compile(
+    r"""(?P<forward>FSDP::(pre_forward|post_forward|forward_prefetch|root_pre_forward).*
+        |FullyShardedDataParallel\.(forward|_pre_forward|_post_forward|_root_pre_forward)
+        |(Distributed)?DataParallel\.forward
+        |\W*forward\W*)
+    |(?P<backward>FSDP::(pre_backward|post_backward|backward_prefetch|root_post_backward).*
+        |FullyShardedDataParallel\._(pre|post)_backward.*
+        |\W*backward\W*)
+    |(?P<optimizer>Optimizer\.(step|zero_grad)\#.*
+        |\W*optimizer\W*)""",
+    re.IGNORECASE | re.VERBOSE | re.DOTALL,
 )
+_FROM_NAMES: Final = (Region.FORWARD, Region.BACKWARD, Region.OPTIMIZER)
 # What torch puts around everything of a kind says when, not who.
 _SAYS_NOT_WHO: Final = re.compile(
     r"FSDP::|(FullyShardedDataParallel|DistributedDataParallel|DataParallel|Optimizer|torch)\.|torch::|autograd::"
@@ -43,9 +46,9 @@ def find_region(above: Sequence[str], *, in_module: bool) -> Region | None:
     if any(name.startswith(_ENGINE) for name in above):
         return Region.BACKWARD
     for name in above:
-        for pattern, region in _REGIONS:
-            if pattern.fullmatch(name):
-                return region
+        match = _REGION.fullmatch(name)
+        if match is not None:
+            return next(region for region in _FROM_NAMES if match[region] is not None)
     return Region.FORWARD if in_module else None
 
 

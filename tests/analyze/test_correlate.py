@@ -205,3 +205,17 @@ def test_between_fsdps_hooks_the_unit_runs(draw: Callable[..., Path]) -> None:
         """)
     )
     assert attribute_calls(trace).modules == ("layers.0", "layers.0", "root", "", "")
+
+
+def test_an_arrow_into_a_node_inside_a_node_is_the_inner_ones(draw: Callable[..., Path]) -> None:
+    """A recomputed forward runs its own backward inside the node of the checkpoint."""
+    trace = read_trace(
+        draw(f"""
+        op aten::mm                                              @1 |==                |
+        op autograd::engine::evaluate_function: OuterBackward    @1 |   =========      |
+        op {NODE}                                                @1 |     ====         |
+        call cudaLaunchKernel                                    @1 |   a  b           |
+        """)
+    )
+    found = attribute_calls(replace(trace, flows=np.array([[0, 5_000]], dtype=np.int64)))
+    assert names(trace, found.forwards) == [None, "aten::mm"]
