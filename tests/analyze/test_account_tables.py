@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from dtbench.analyze.reader import read_trace
 
 from dtbench.analyze import tables
 from dtbench.analyze.account_tables import (
@@ -16,6 +15,7 @@ from dtbench.analyze.account_tables import (
     tabulate_lanes,
     tabulate_overlap_tax,
 )
+from dtbench.analyze.reader import read_trace
 from dtbench.analyze.trace_analysis import TraceAnalysis, analyze_trace
 
 TABLES: list[tuple[Callable[[list[TraceAnalysis]], pd.DataFrame], dict[str, str]]] = [
