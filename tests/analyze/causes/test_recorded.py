@@ -43,6 +43,17 @@ def test_ddps_third_bucket_stands_behind_the_first_on_gloos_thread() -> None:
     assert (part.cause, part.behind) == (Cause.QUEUED, 0)
 
 
+def test_what_ddps_last_bucket_did_not_queue_is_tail_though_other_buckets_are_copied_out_beside_it() -> None:
+    timeline = analysed("ddp_2ranks_rank0.json.gz")
+    splits = split_exposed(timeline, [None] * len(timeline.collectives))
+    parts = [splits[index].parts for index, one in enumerate(timeline.collectives) if one.owner == "bucket 2"]
+    assert [[part.cause for part in one] for one in parts] == [
+        [Cause.QUEUED],
+        [Cause.QUEUED, Cause.TAIL],
+        [Cause.QUEUED, Cause.TAIL],
+    ]
+
+
 def test_fsdp2_blocks_on_gloo_and_its_gathers_are_issued_after_the_compute_that_could_hide_them() -> None:
     timeline = analysed("fsdp2_tp_2x2_rank0.json.gz")
     splits = split_exposed(timeline, [None] * len(timeline.collectives))
