@@ -1,5 +1,7 @@
 """Owners ranked by exposed time."""
 
+from collections.abc import Sequence
+
 from dtbench.analyze.causes.owners import ExplainedRank, rank_exposed_owners
 from dtbench.analyze.causes.split import CausePart, CauseSplit
 from dtbench.analyze.collectives import Collective, Regions
@@ -18,7 +20,7 @@ def collective(owner: str, operation: Operation = Operation.ALL_GATHER) -> Colle
 
 def explained(
     collectives: list[Collective],
-    parts: list[tuple[CausePart, ...]],
+    parts: Sequence[tuple[CausePart, ...]],
     *,
     step_of: tuple[int | None, ...] = (),
     last_ranks: tuple[int | None, ...] = (),
