@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from dtbench.analyze.causes.blocking import find_blocking
-from dtbench.analyze.causes.ready import cpu_work, device_work, find_first_waits, find_ready
+from dtbench.analyze.causes.ready import cpu_work, device_work, find_ready
 from dtbench.analyze.causes.regions import find_or_infer_regions
 from dtbench.analyze.classify import DEVICE_CATEGORIES, Role, cpu_role, device_kinds, find_unknown_names
 from dtbench.analyze.collectives import Collective, Regions, assign_steps, find_device_collectives, name_buckets
@@ -177,8 +177,7 @@ def _device_timeline(trace: Trace, process_groups: Mapping[str, Axis | None]) ->
     collectives = find_device_collectives(trace, nesting, masks[Kind.COMM], process_groups)
     steps = device_steps(trace, nesting, find_host_ranges(trace), whole.end_ns)
     regions = find_or_infer_regions(trace, [step.host for step in steps])
-    work = device_work(trace, nesting, masks[Kind.COMPUTE])
-    collectives = find_first_waits(work, find_ready(trace, work, regions, collectives))
+    collectives = find_ready(trace, device_work(trace, nesting, masks[Kind.COMPUTE]), regions, collectives)
     return _Timeline(
         kinds=kinds,
         whole=whole,

@@ -1,4 +1,4 @@
-"""When each collective could have been issued, and who waited for it: what the rules of ``split.py`` need.
+"""When each collective could have been issued: what the rules of ``split.py`` need beside the trace's own facts.
 
 The host runs ahead of a device, so that "before" has two meanings: *launched before* (host clock, the order of the
 program) and *ended before* (device clock). A collective's producer is the last compute launched before its issue; its
@@ -137,27 +137,6 @@ def find_ready(trace: Trace, work: Work, regions: Regions, collectives: Sequence
         )
         for index, collective in enumerate(collectives)
     )
-
-
-def find_first_waits(work: Work, collectives: Sequence[Collective]) -> tuple[Collective, ...]:
-    """Fill the first wait of collectives on a device, where it is None and something waited.
-
-    The consumer is the first compute launched after the issue that starts after the end; it waited if it had been
-    launched, and the compute before it had ended, by then.
-    """
-    return tuple(_fill_first_wait(work, collective) for collective in collectives)
-
-
-def _fill_first_wait(work: Work, collective: Collective) -> Collective:
-    has_span = collective.issue_ns is not None and len(collective.span.starts_ns) > 0
-    consumer = work.following(collective) if has_span and collective.first_wait_ns is None else None
-    if consumer is None:
-        return collective
-    before_ns = int(work.ends_ns[consumer - 1]) if consumer else 0
-    since_ns = max(before_ns, int(work.launches_ns[consumer]))
-    if since_ns >= collective.end_ns:
-        return collective
-    return replace(collective, first_wait_ns=since_ns, first_wait_end_ns=collective.end_ns)
 
 
 def _is_captured(collective: Collective) -> bool:

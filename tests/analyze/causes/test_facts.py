@@ -1,4 +1,4 @@
-"""The facts that causes are decided by: readiness, waits, regions, blocking issues."""
+"""The facts that causes are decided by: readiness, regions, blocking issues."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -53,26 +53,6 @@ def test_where_nothing_was_launched_before_a_collective_is_ready_at_its_issue(dr
         kernel ncclDevKernel_AllReduce    @s20 |       cccc         |
         """)
     assert only(path).ready_ns == 2_000
-
-
-def test_the_first_wait_runs_from_where_the_stream_ran_dry_to_the_end_of_the_collective(draw: Draw) -> None:
-    path = draw("""
-        op c10d::allreduce_               @1   |  ==                |
-        call cudaLaunchKernel             @1   |a..b.c              |
-        kernel gemm                       @s7  |      aaa      cc   |
-        kernel ncclDevKernel_AllReduce    @s20 |         bbbbb      |
-        """)
-    assert (only(path).first_wait_ns, only(path).first_wait_end_ns) == (9_000, 14_000)
-
-
-def test_nothing_waits_where_the_next_kernel_was_launched_after_the_end(draw: Draw) -> None:
-    path = draw("""
-        op c10d::allreduce_               @1   |  ==                |
-        call cudaLaunchKernel             @1   |a..b...........c    |
-        kernel gemm                       @s7  |      aaa        cc |
-        kernel ncclDevKernel_AllReduce    @s20 |         bbbbb      |
-        """)
-    assert only(path).first_wait_ns is None
 
 
 def test_an_unshard_could_be_issued_when_the_unit_before_begins_to_compute(draw: Draw) -> None:
