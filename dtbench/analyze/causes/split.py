@@ -137,9 +137,15 @@ class _Splitter:
         return CauseSplit(tuple(parts))
 
     def late_issue_ns(self) -> int:
-        """Compute between the moment it could have been issued and its issue."""
+        """Compute between the moment it could have been issued and its issue.
+
+        On the host a reduction of gradients is issued by what brings its last gradient; what computes in between fills
+        its buffer, and is no delay.
+        """
         one = self.collective
         if one.ready_ns is None or one.issue_ns is None:
+            return 0
+        if one.purpose is Purpose.GRAD_REDUCE and not self.surroundings.is_device:
             return 0
         return self.surroundings.compute_ns(one.ready_ns, one.issue_ns)
 

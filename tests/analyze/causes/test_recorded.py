@@ -1,6 +1,7 @@
 """Causes in recorded gloo runs of ours, whose strategies are known."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,13 @@ def test_ddps_third_bucket_stands_behind_the_first_on_gloos_thread() -> None:
     assert owners == ["bucket 0", "bucket 1", "bucket 2"]
     (part,) = splits[2].parts
     assert (part.cause, part.behind) == (Cause.QUEUED, 0)
+
+
+def test_filling_a_bucket_is_no_late_issue() -> None:
+    timeline = analysed("ddp_2ranks_rank0.json.gz")
+    early = [replace(one, ready_ns=(one.issue_ns or 0) - 1_000_000) for one in timeline.collectives]
+    splits = split_exposed(replace(timeline, collectives=tuple(early)), [None] * len(early))
+    assert Cause.LATE_ISSUE not in {part.cause for split in splits for part in split.parts}
 
 
 def test_what_ddps_last_bucket_did_not_queue_is_tail_though_other_buckets_are_copied_out_beside_it() -> None:
