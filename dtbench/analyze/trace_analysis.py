@@ -100,6 +100,7 @@ class _Timeline:
     compute_starts_ns: Ints
     compute_launches_ns: Ints
     regions: Regions
+    prepare: Callable[[Sequence[Collective]], tuple[Collective, ...]]  # fills in what causes need and no event says
 
 
 def analyze_trace(
@@ -153,7 +154,7 @@ def analyze_trace(
         timeline=RankTimeline(
             rank=known_rank,
             is_device=is_device,
-            collectives=collectives,
+            collectives=timeline.prepare(collectives),
             step_of=tuple(step_of),
             exposed_ns=tuple(shares.exposed_ns.sum(axis=1).tolist()),
             hidden_ns=tuple(shares.hidden_ns.sum(axis=1).tolist()),
@@ -177,7 +178,6 @@ def _device_timeline(trace: Trace, process_groups: Mapping[str, Axis | None]) ->
     collectives = find_device_collectives(trace, nesting, masks[Kind.COMM], process_groups)
     steps = device_steps(trace, nesting, find_host_ranges(trace), whole.end_ns)
     regions = find_or_infer_regions(trace, [step.host for step in steps])
-    collectives = find_ready(trace, device_work(trace, nesting, masks[Kind.COMPUTE]), regions, collectives)
     return _Timeline(
         kinds=kinds,
         whole=whole,
@@ -188,6 +188,7 @@ def _device_timeline(trace: Trace, process_groups: Mapping[str, Axis | None]) ->
         compute_starts_ns=trace.start_ns[computing],
         compute_launches_ns=trace.start_ns[nesting.launch[computing]],
         regions=regions,
+        prepare=lambda found: find_ready(trace, device_work(trace, nesting, masks[Kind.COMPUTE]), regions, found),
     )
 
 
@@ -212,7 +213,6 @@ def _cpu_timeline(trace: Trace) -> _Timeline:
     ]
     steps = cpu_steps(ranges, max(issued_last, default=0))
     regions = find_or_infer_regions(trace, [step.host for step in steps])
-    collectives = find_blocking(trace, nesting, find_ready(trace, cpu_work(compute), regions, collectives))
     return _Timeline(
         kinds=kinds,
         whole=_extent(trace, kinds),
@@ -223,6 +223,7 @@ def _cpu_timeline(trace: Trace) -> _Timeline:
         compute_starts_ns=compute.starts_ns,
         compute_launches_ns=compute.starts_ns,
         regions=regions,
+        prepare=lambda found: find_blocking(trace, nesting, find_ready(trace, cpu_work(compute), regions, found)),
     )
 
 

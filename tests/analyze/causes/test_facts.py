@@ -185,6 +185,19 @@ def test_a_foreign_wait_of_its_own_means_that_the_call_did_not_block(draw: Draw)
     assert only(path).is_async is True
 
 
+def test_in_other_peoples_gloo_traces_nothing_is_said_to_queue(draw: Draw) -> None:
+    path = draw("""
+        step ProfilerStep#1  @1 |====================|
+        op aten::mm          @1 |==                  |
+        op c10d::allreduce_  @1 |  = =               |
+        op gloo:all_reduce   @2 |   ====aaaa         |
+        """)
+    timeline = timeline_of(path)
+    causes = {part.cause for one in split_exposed(timeline, [9_000, 9_000]) for part in one.parts}
+    assert len(timeline.collectives) == 2
+    assert Cause.QUEUED not in causes
+
+
 def test_a_span_of_gloo_that_nobody_issued_is_unknown_for_want_of_its_launch(draw: Draw) -> None:
     path = draw("""
         op aten::mm          @1 |===                 |
