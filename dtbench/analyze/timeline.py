@@ -14,14 +14,15 @@ class RankTimeline:
     Attributes:
         rank: global rank.
         is_device: its communication lies on device streams; False: on threads (gloo).
-        collectives: in order of start; those without a span were issued and never seen.
+        collectives: in order of start; those without a span were issued and never seen. What causes need and no event
+            says (``ready_ns``, ``computed_ns``, a foreign ``is_async``) is filled in, see ``causes/``.
         step_of: index into ``steps`` of each collective; None: issued outside all.
         exposed_ns: each collective's share of exposed time, over the whole trace; see ``shares.py``.
         hidden_ns: its share of hidden time.
         compute: time in which compute ran, on any lane.
         compute_starts_ns: shape ``(m,)``, rising, start of every compute event (kernel; operator on CPU).
         compute_launches_ns: shape ``(m,)``, when the same event was launched; its start where the trace does not say.
-        regions: what the training loop was doing when; empty for traces without such ranges.
+        regions: what the training loop was doing when; for traces without such ranges as autograd's engine shows.
         step_numbers: as in ``ProfilerStep#12``.
         steps: window of each step.
         path: the trace's file, for messages.

@@ -128,6 +128,7 @@ class _Timeline:
     compute_launches_ns: Ints
     sources: Sources
     regions: Regions
+    prepare: Callable[[Sequence[Collective]], tuple[Collective, ...]]  # fills in what causes need and no event says
     uncorrelated: Uncorrelated = field(default_factory=Uncorrelated)
     names_on_comm_lanes: tuple[UnknownName, ...] = ()
 
@@ -195,7 +196,7 @@ def analyze_trace(
         timeline=RankTimeline(
             rank=known_rank,
             is_device=is_device,
-            collectives=collectives,
+            collectives=timeline.prepare(collectives),
             step_of=tuple(step_of),
             exposed_ns=exposed_ns,
             hidden_ns=hidden_ns,
@@ -226,8 +227,6 @@ def _device_timeline(trace: Trace, process_groups: Mapping[str, Axis | None], ke
     )
     steps = device_steps(trace, nesting, find_host_ranges(trace), whole.end_ns)
     regions = find_or_infer_regions(trace, [step.host for step in steps])
-    work = device_work(trace, nesting, masks[Kind.COMPUTE])
-    collectives = find_ready(trace, work, regions, collectives)
     return _Timeline(
         kinds=kinds,
         whole=whole,
@@ -245,6 +244,7 @@ def _device_timeline(trace: Trace, process_groups: Mapping[str, Axis | None], ke
             overlap_tax=measure_overlap_tax(trace, masks[Kind.COMPUTE], kinds[Kind.COMM]),
         ),
         regions=regions,
+        prepare=lambda found: find_ready(trace, device_work(trace, nesting, masks[Kind.COMPUTE]), regions, found),
     )
 
 
@@ -272,7 +272,6 @@ def _cpu_timeline(trace: Trace) -> _Timeline:
     ]
     steps = cpu_steps(ranges, max(issued_last, default=0))
     regions = find_or_infer_regions(trace, [step.host for step in steps])
-    collectives = find_blocking(trace, nesting, find_ready(trace, cpu_work(compute), regions, collectives))
     return _Timeline(
         kinds=kinds,
         whole=_extent(trace, kinds),
@@ -284,6 +283,7 @@ def _cpu_timeline(trace: Trace) -> _Timeline:
         compute_launches_ns=compute.starts_ns,
         sources=Sources(lanes=thread_lanes(by_thread, collectives)),
         regions=regions,
+        prepare=lambda found: find_blocking(trace, nesting, find_ready(trace, cpu_work(compute), regions, found)),
     )
 
 

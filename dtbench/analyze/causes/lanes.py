@@ -37,13 +37,13 @@ def find_holders(timeline: RankTimeline) -> tuple[Holders, ...]:
         held                ░░░░               from max(issue, ready) to B's start
 
     A lane is a stream of the device, or one of gloo's threads: a work goes to the thread of its group that is free
-    first, so that the thread it runs on was held for as long as it queued. On CPU nothing queues unless its group is
-    known, as it is in our own runs.
+    first, so that the thread it runs on was held for as long as it queued. On CPU nothing queues unless its place in
+    its group is known, as it is in our own runs.
     """
     found = [_NOBODY] * len(timeline.collectives)
     lanes: dict[str, list[int]] = {}
     for index, collective in enumerate(timeline.collectives):
-        if len(collective.span.starts_ns) and (timeline.is_device or collective.group):
+        if len(collective.span.starts_ns) and (timeline.is_device or collective.seq is not None):
             lanes.setdefault(collective.lane, []).append(index)
     for members in lanes.values():
         for index, holders in zip(members, _find_on_lane(timeline.collectives, members), strict=True):

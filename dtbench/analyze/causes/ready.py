@@ -1,4 +1,4 @@
-"""When each collective could have been issued, and who waited for it: what the rules of ``split.py`` need.
+"""When each collective could have been issued: what the rules of ``split.py`` need beside the trace's own facts.
 
 The host runs ahead of a device, so that "before" has two meanings: *launched before* (host clock, the order of the
 program) and *ended before* (device clock). A collective's producer is the last compute launched before its issue; its
@@ -7,7 +7,7 @@ ready time is that compute's end::
     host      k1 k2 c k3            k: launch of compute, c: issue of the collective
     compute         ████k1███████k2████         ██k3██
     comm                               ├───c───┤
-    ready                              |         first wait: from k2's end, because k3 stood there launched
+    ready                              |
 
 For an unshard it is the start of the compute of the unit before, at which FSDP could have asked for it (as
 ``forward_prefetch`` does): of the first compute launched inside or after that unit's ``FSDP::all_gather_copy_out``

@@ -137,9 +137,15 @@ class _Splitter:
         return CauseSplit(tuple(parts))
 
     def late_issue_ns(self) -> int:
-        """Compute between the moment it could have been issued and its issue."""
+        """Compute between the moment it could have been issued and its issue.
+
+        On the host a reduction of gradients is issued by what brings its last gradient; what computes in between fills
+        its buffer, and is no delay.
+        """
         one = self.collective
         if one.ready_ns is None or one.issue_ns is None:
+            return 0
+        if one.purpose is Purpose.GRAD_REDUCE and not self.surroundings.is_device:
             return 0
         return self.surroundings.compute_ns(one.ready_ns, one.issue_ns)
 
@@ -175,14 +181,16 @@ class _Splitter:
     def tail_ns(self) -> int:
         """All of it where no independent compute of its region starts after it.
 
-        Other compute of the region can follow a reduction of gradients, and depends on it: DDP copies buckets out after
-        its waits. What was launched before the last reduction of the region does not.
+        For a reduction of gradients that is compute launched between its issue and the region's last reduction. What
+        backward launches later waits for reductions, of this bucket or of others: DDP copies out of them.
         """
-        region = self.surroundings.region_of(self.collective)
-        if region is None or not self._has_order or self._is_hidden_in_part:
+        one = self.collective
+        region = self.surroundings.region_of(one)
+        if region is None or not self._has_order:
             return 0
-        following_ns = self.surroundings.launched_after_ns(self.collective, region)
-        return 0 if self._is_much(following_ns) else self.exposed_ns
+        if one.purpose is not Purpose.GRAD_REDUCE and self._is_hidden_in_part:
+            return 0
+        return 0 if self._is_much(self.surroundings.launched_after_ns(one, region)) else self.exposed_ns
 
     def needed_at_once_ns(self) -> int:
         """All of it where no compute starts between the first moment at which it could run, and its end.
