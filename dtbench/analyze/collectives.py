@@ -14,7 +14,7 @@ from dtbench.analyze.coverage import Window
 from dtbench.analyze.intervals import Bools, Intervals, Ints, unite
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.payload import largest_argument_bytes, metadata_bytes
-from dtbench.analyze.purposes import find_purpose, find_unit
+from dtbench.analyze.purposes import FSDP_RANGES, find_purpose, find_unit
 from dtbench.analyze.trace import Details, Trace
 from dtbench.ranges import REGION_PREFIX
 from dtbench.vocabulary import MESH_PREFIX, Axis, Operation, Purpose, Region, axis_named
@@ -202,7 +202,8 @@ def name_buckets(collectives: Sequence[Collective], steps: Sequence[int | None])
     for index in sorted(range(len(named)), key=lambda i: named[i].issue_ns or 0):
         collective, step = named[index], steps[index]
         is_bucket = collective.purpose is Purpose.GRAD_REDUCE and collective.operation is Operation.ALL_REDUCE
-        if is_bucket and not collective.owner and step is not None:
+        is_fsdp = any(name.startswith(FSDP_RANGES) for name in collective.above)
+        if is_bucket and not is_fsdp and not collective.owner and step is not None:
             named[index] = replace(collective, owner=f"bucket {next_bucket.get(step, 0)}")
             next_bucket[step] = next_bucket.get(step, 0) + 1
     return tuple(named)

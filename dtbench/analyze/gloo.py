@@ -196,7 +196,7 @@ def _describe(around: _Surroundings, issue: Issue, span: Span | None) -> Collect
         region=region,
         group_size=_foreign_group_size(issue),
         dtype=span.dtype if span else None,
-        is_async=label.is_async if label else None,
+        is_async=label.is_async if label else _said_async(around.trace.details.get(issue.event)),
     )
 
 
@@ -209,6 +209,10 @@ def _find_owner(around: _Surroundings, issue: Issue, purpose: Purpose, above: Se
     if unit or purpose is not Purpose.TENSOR:
         return unit or (issue.label.owner if issue.label else "")
     return around.modules.find(issue.event)
+
+
+def _said_async(details: Details | None) -> bool | None:
+    return None if details is None else details.is_async
 
 
 def _foreign_bytes(issue: Issue, span: Span | None) -> int | None:

@@ -111,10 +111,15 @@ def derive_tables(
     notes = [f"rank {rank} is left out: it has no trace" for rank in absent]
     for rank, path in traces.items():
         try:
-            trace = read_trace(path)
-            analyses.append(analyze_trace(trace, rank=rank, process_groups=groups.get(rank), facts=facts.get(rank)))
+            one = analyze_trace(
+                read_trace(path), rank=rank, process_groups=groups.get(rank), facts=facts.get(rank, RankFacts())
+            )
         except TraceError as error:
             notes.append(f"rank {rank} is left out: {error}")
+            continue
+        analyses.append(one)
+        if rank in facts and (gap := facts[rank].check_owners(one.collectives)) is not None:
+            notes.append(f"rank {rank}: {gap}")
     return LaunchTables(
         overlap=tabulate_overlap(analyses),
         purposes=tabulate_purposes(analyses),

@@ -39,6 +39,7 @@ class _Args(msgspec.Struct, gc=False):
     seq: int | None = msgspec.field(default=None, name="Seq")
     shapes: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"[]"), name="Input Dims")
     dtypes: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"[]"), name="Input type")
+    values: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"[]"), name="Concrete Inputs")
     sequence: int | None = msgspec.field(default=None, name="Sequence number")
     forward_thread: int | None = msgspec.field(default=None, name="Fwd thread id")
 
@@ -226,7 +227,11 @@ def _build_trace(path: Path, rows: _Rows) -> Trace:
         correlation=_gather(rows.rows, lambda args: args.correlation or None),
         sequence=_gather(rows.rows, lambda args: args.sequence),
         forward_thread=_gather(rows.rows, lambda args: args.forward_thread or None),
-        details={event: _details(row.args) for event, row in enumerate(rows.rows) if row.args and _communicates(row)},
+        details={
+            event: _details(row.args, row.name)
+            for event, row in enumerate(rows.rows)
+            if row.args and _communicates(row)
+        },
         group_descriptions={group.pg_name: group.pg_desc for group in distributed.pg_config},
         unread=Unread({"not an event": rows.unread} if rows.unread else {}),
     )
@@ -244,7 +249,7 @@ def _communicates(row: _Row) -> bool:
     return row.name.startswith(("gloo:", "nccl:", "c10d::", "_c10d_functional::"))
 
 
-def _details(args: _Args) -> Details:
+def _details(args: _Args, name: str) -> Details:
     try:
         shapes = tuple(msgspec.json.decode(args.shapes, type=list[object]))
         dtypes = tuple(msgspec.json.decode(args.dtypes, type=list[str]))
@@ -261,7 +266,17 @@ def _details(args: _Args) -> Details:
         seq=args.seq,
         shapes=shapes,
         dtypes=dtypes,
+        is_async=_is_async(args.values) if name.startswith("c10d::") else None,
     )
+
+
+def _is_async(values: msgspec.Raw) -> bool | None:
+    """Read ``asyncOp``, the only truth value among the arguments of c10d's operators."""
+    try:
+        said = [value for value in msgspec.json.decode(values, type=list[str]) if value in ("True", "False")]
+    except msgspec.DecodeError:
+        return None
+    return said[-1] == "True" if said else None
 
 
 def _read_distributed(raw: msgspec.Raw) -> _Distributed:

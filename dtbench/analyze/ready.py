@@ -9,12 +9,13 @@ import numpy as np
 from dtbench.analyze.collectives import Collective, Regions
 from dtbench.analyze.intervals import Ints
 from dtbench.analyze.nesting import Nesting
+from dtbench.analyze.purposes import FSDP1_GRADIENTS
 from dtbench.analyze.trace import Trace
 from dtbench.vocabulary import Purpose
 
 _ACCUMULATE: Final = "torch::autograd::AccumulateGrad"
 _HOOK: Final = f"autograd::engine::evaluate_function: {_ACCUMULATE}"
-_FSDP_GRADIENTS: Final = ("FSDP::post_backward_reduce", "FullyShardedDataParallel._post_backward_hook")
+_FSDP_GRADIENTS: Final = ("FSDP::post_backward_reduce", FSDP1_GRADIENTS)
 
 
 def find_gradients_ready(trace: Trace, nesting: Nesting, issues: Sequence[int]) -> Mapping[int, int]:
