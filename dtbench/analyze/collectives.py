@@ -4,6 +4,7 @@ Device traces: every communication kernel is one collective; copies that one col
 together. CPU traces are read by ``gloo.py``, which ends in the same ``Collective``.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -195,15 +196,21 @@ def assign_steps(collectives: Sequence[Collective], hosts: Sequence[Window]) -> 
     return steps
 
 
-def name_buckets(collectives: Sequence[Collective], steps: Sequence[int | None]) -> tuple[Collective, ...]:
-    """Name DDP's buckets ``bucket 0``, ``bucket 1``, ... in order of issue in a step, where no owner is known."""
+def name_buckets(
+    collectives: Sequence[Collective], steps: Sequence[int | None], regions: Regions
+) -> tuple[Collective, ...]:
+    """Name DDP's buckets ``bucket 0``, ``bucket 1``, ... in order of issue, where no owner is known.
+
+    They are counted anew in each backward, as far as the trace knows regions; else in each step.
+    """
     named = list(collectives)
-    next_bucket: dict[int | None, int] = {}
+    next_bucket: Counter[tuple[int, int]] = Counter()
     for index in sorted(range(len(named)), key=lambda i: named[i].issue_ns or 0):
         collective, step = named[index], steps[index]
         is_bucket = collective.purpose is Purpose.GRAD_REDUCE and collective.operation is Operation.ALL_REDUCE
         is_fsdp = any(name.startswith(FSDP_RANGES) for name in collective.above)
         if is_bucket and not is_fsdp and not collective.owner and step is not None:
-            named[index] = replace(collective, owner=f"bucket {next_bucket.get(step, 0)}")
-            next_bucket[step] = next_bucket.get(step, 0) + 1
+            backward = int(np.searchsorted(regions.starts_ns, collective.issue_ns or 0, side="right"))
+            named[index] = replace(collective, owner=f"bucket {next_bucket[step, backward]}")
+            next_bucket[step, backward] += 1
     return tuple(named)

@@ -122,7 +122,8 @@ def analyze_trace(
     is_device = any(category in DEVICE_CATEGORIES for category in trace.categories)
     timeline = _device_timeline(trace, process_groups or {}) if is_device else _cpu_timeline(trace)
     step_of = assign_steps(timeline.collectives, [step.host for step in timeline.steps])
-    collectives = name_buckets(timeline.collectives, step_of)
+    regions = find_regions(trace)
+    collectives = name_buckets(timeline.collectives, step_of, regions)
     if facts is not None:
         collectives = tuple(facts.complete(collective) for collective in collectives)
     windows = [step.window for step in timeline.steps]
@@ -166,7 +167,7 @@ def analyze_trace(
             compute=timeline.kinds[Kind.COMPUTE],
             compute_starts_ns=timeline.compute_starts_ns,
             compute_launches_ns=timeline.compute_launches_ns,
-            regions=find_regions(trace),
+            regions=regions,
             step_numbers=tuple(step.number for step in timeline.steps),
             steps=tuple(windows),
         ),

@@ -232,3 +232,18 @@ def test_an_all_reduce_over_replicas_in_fsdp_is_its_units_and_no_bucket(
         """)
     )
     assert [collective.owner for collective in one.collectives] == [owner]
+
+
+def test_buckets_are_counted_anew_in_each_backward_of_a_step(draw: Callable[..., Path]) -> None:
+    node = "autograd::engine::evaluate_function: Mm"
+    one = analyze(
+        draw(f"""
+        step ProfilerStep#1             @1 |====================|
+        range dtbench::region backward  @1 |==========          |
+        range dtbench::region backward  @1 |          --------  |
+        op {node}                       @1 |========  --------  |
+        op c10d::allreduce_             @1 | =   =     =   =    |
+        range gloo:all_reduce           @2 |  ==  ==    ==  ==  |
+        """)
+    )
+    assert [collective.owner for collective in one.collectives] == ["bucket 0", "bucket 1", "bucket 0", "bucket 1"]
