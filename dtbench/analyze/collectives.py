@@ -3,6 +3,7 @@
 ``device_collectives.py`` finds them in device traces, ``gloo.py`` in CPU traces.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from dtbench.analyze.coverage import Window
 from dtbench.analyze.intervals import Intervals, Ints
+from dtbench.analyze.purposes import FSDP_RANGES
 from dtbench.analyze.trace import Trace
 from dtbench.ranges import REGION_PREFIX
 from dtbench.vocabulary import Axis, Operation, Purpose, Region, axis_named, axis_word
@@ -125,14 +127,21 @@ def assign_steps(collectives: Sequence[Collective], hosts: Sequence[Window]) -> 
     ]
 
 
-def name_buckets(collectives: Sequence[Collective], steps: Sequence[int | None]) -> tuple[Collective, ...]:
-    """Name DDP's buckets ``bucket 0``, ``bucket 1``, ... in order of issue in a step, where no owner is known."""
+def name_buckets(
+    collectives: Sequence[Collective], steps: Sequence[int | None], regions: Regions
+) -> tuple[Collective, ...]:
+    """Name DDP's buckets ``bucket 0``, ``bucket 1``, ... in order of issue, where no owner is known.
+
+    They are counted anew in each backward, as far as the trace knows regions; else in each step.
+    """
     named = list(collectives)
-    next_bucket: dict[int | None, int] = {}
+    next_bucket: Counter[tuple[int, int]] = Counter()
     for index in sorted(range(len(named)), key=lambda i: named[i].issue_ns or 0):
         collective, step = named[index], steps[index]
         is_bucket = collective.purpose is Purpose.GRAD_REDUCE and collective.operation is Operation.ALL_REDUCE
-        if is_bucket and not collective.owner and step is not None:
-            named[index] = replace(collective, owner=f"bucket {next_bucket.get(step, 0)}")
-            next_bucket[step] = next_bucket.get(step, 0) + 1
+        is_fsdp = any(name.startswith(FSDP_RANGES) for name in collective.above)
+        if is_bucket and not is_fsdp and not collective.owner and step is not None:
+            backward = int(np.searchsorted(regions.starts_ns, collective.issue_ns or 0, side="right"))
+            named[index] = replace(collective, owner=f"bucket {next_bucket[step, backward]}")
+            next_bucket[step, backward] += 1
     return tuple(named)

@@ -1,8 +1,8 @@
 """Who stood still for which collective in a CPU trace.
 
 A wait is a range or operator of a thread that runs the model: ``dtbench::wait`` (it names its collective),
-``_c10d_functional::wait_tensor``, and two waits that are no event: DDP's in C++ at the end of backward, and FSDP's in
-traces without our ranges. See each function for its rule.
+``_c10d_functional::wait_tensor``, and two waits that are no event: DDP's in C++ at the end of backward, and in traces
+without our ranges those inside a synchronous call. See each function for its rule.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,16 +14,16 @@ import numpy as np
 from dtbench.analyze.collectives import Collective, find_regions
 from dtbench.analyze.intervals import Bools, Intervals, Ints, subtract
 from dtbench.analyze.payload import span_bytes
-from dtbench.analyze.purposes import is_functional
+from dtbench.analyze.purposes import FSDP_RANGES, is_functional
 from dtbench.analyze.trace import Trace
 from dtbench.analyze.waits import Waits, unite_by_purpose
-from dtbench.ranges import UNIT_PREFIX, parse_wait_range
+from dtbench.ranges import parse_wait_range
 from dtbench.vocabulary import Operation, Purpose, Region
 
 _ENGINE: Final = "autograd::engine::evaluate_function"
+_FSDP2_WAITS: Final = ("FSDP::all_gather", "FSDP::post_backward_reduce")
 _OPEN: Final = 64
 """Functional collectives that may be outstanding at a time: one that nobody waits for is forgotten after so many."""
-_FSDP: Final = ("FSDP::", "FullyShardedDataParallel.", UNIT_PREFIX)
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def find_cpu_waits(trace: Trace, collectives: Sequence[Collective]) -> tuple[Wai
         *labelled,
         *_functional_waits(trace, collectives),
         *_reducer_waits(trace, collectives, others),
-        *_unlabelled_fsdp_waits(trace, collectives, others),
+        *_blocking_waits(trace, collectives, others),
     )
 
 
@@ -162,7 +162,7 @@ def _reducer_waits(trace: Trace, collectives: Sequence[Collective], others: Sequ
 
 
 def _in_fsdp(collective: Collective) -> bool:
-    return any(name.startswith(_FSDP) for name in collective.above)
+    return any(name.startswith(FSDP_RANGES) for name in collective.above)
 
 
 def _backwards(trace: Trace) -> Iterator[tuple[int, int, int]]:
@@ -203,27 +203,41 @@ def _engine_extents(trace: Trace, starts_ns: Ints) -> list[tuple[int, int]]:
     return list(zip([first_ns, *steps], [*steps, last_ns], strict=True))
 
 
-def _unlabelled_fsdp_waits(trace: Trace, collectives: Sequence[Collective], others: Sequence[int]) -> Iterator[Wait]:
-    """FSDP2's waits in traces without our ranges.
+def _blocking_waits(trace: Trace, collectives: Sequence[Collective], others: Sequence[int]) -> Iterator[Wait]:
+    """Waits inside the call that issued, in traces without our ranges: from the return of the operator to the end.
 
-    From the return of the issue while the collective is outstanding and FSDP's range around it is open.
-    FSDP waits inside ``FSDP::all_gather`` and ``FSDP::post_backward_reduce`` when it issued synchronously, as it does
-    on gloo; an asynchronous issue returns from the range at once and gives next to nothing here.
+    They are seen where the operator says that it was issued synchronously. FSDP2 waits so inside ``FSDP::all_gather``
+    and ``FSDP::post_backward_reduce`` as well: where nothing is said, its ranges end the wait, so that an asynchronous
+    issue, which returns from them at once, gives next to nothing.
     """
-    ranges: dict[str, tuple[Ints, Ints]] = {}
-    numbers = {name: number for number, name in enumerate(trace.names)}
+    ranges = _Ranges(trace)
     for index in others:
         one = collectives[index]
-        unit = next(
-            (name for name in one.above if name.startswith(("FSDP::all_gather", "FSDP::post_backward_reduce"))), None
-        )
-        if unit is None or one.seq is not None or one.issue_ns is None or one.issue_end_ns is None:
-            continue
-        if unit not in ranges:
-            events = np.flatnonzero(trace.name == numbers[unit])
-            events = events[np.argsort(trace.start_ns[events], kind="stable")]
-            ranges[unit] = trace.start_ns[events], trace.end_ns[events]
-        starts_ns, ends_ns = ranges[unit]
-        range_end_ns = int(ends_ns[np.searchsorted(starts_ns, one.issue_ns, side="right") - 1])
         start_ns = one.issue_end_ns
-        yield Wait(one.purpose, start_ns, max(start_ns, min(one.end_ns, range_end_ns)), index)
+        if one.seq is not None or one.issue_ns is None or start_ns is None or one.is_async is True:
+            continue
+        unit = next((name for name in one.above if name.startswith(_FSDP2_WAITS)), None)
+        if one.is_async is False:
+            yield Wait(one.purpose, start_ns, max(start_ns, one.end_ns), index)
+        elif unit is not None:
+            end_ns = min(one.end_ns, ranges.end_ns(unit, one.issue_ns))
+            yield Wait(one.purpose, start_ns, max(start_ns, end_ns), index)
+
+
+class _Ranges:
+    """Where the ranges of a name end, looked up once for each name."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._numbers = {name: number for number, name in enumerate(trace.names)}
+        self._found: dict[str, tuple[Ints, Ints]] = {}
+
+    def end_ns(self, name: str, time_ns: int) -> int:
+        """Give the end of the last of these ranges to begin before a time."""
+        trace = self._trace
+        if name not in self._found:
+            events = np.flatnonzero(trace.name == self._numbers[name])
+            events = events[np.argsort(trace.start_ns[events], kind="stable")]
+            self._found[name] = trace.start_ns[events], trace.end_ns[events]
+        starts_ns, ends_ns = self._found[name]
+        return int(ends_ns[np.searchsorted(starts_ns, time_ns, side="right") - 1])

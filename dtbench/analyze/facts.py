@@ -1,6 +1,6 @@
 """What a rank's record knows and its trace does not say."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from dtbench.analyze.collectives import Collective
@@ -15,10 +15,12 @@ class RankFacts:
     Attributes:
         group_ranks: global ranks of each process group, by torch's name of the group.
         parameters: FQNs that travel together, by their collectives' owner: a DDP bucket's, an FSDP unit's.
+        owners: of FSDP's collectives, by group and sequence number, as seen where FSDP asked for them.
     """
 
     group_ranks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     parameters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    owners: Mapping[tuple[str, int], str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, record: RankRecord) -> "RankFacts":
@@ -26,6 +28,19 @@ class RankFacts:
         return cls(
             group_ranks={group.name: group.ranks for group in record.process_groups},
             parameters={carried.owner: carried.parameters for carried in record.carried},
+            owners={(owned.group, owned.seq): owned.owner for owned in record.owned},
+        )
+
+    def check_owners(self, collectives: Iterable[Collective]) -> str | None:
+        """Say where owners read from a trace and those seen by the worker differ; None: nowhere."""
+        known = [(one, self.owners.get((one.group, one.seq))) for one in collectives if one.seq is not None]
+        wrong = [(one, told) for one, told in known if told is not None and told != one.owner]
+        if not wrong:
+            return None
+        first, told = wrong[0]
+        return (
+            f"{len(wrong)} of {len(self.owners)} collectives have another owner in the trace than FSDP said, the first "
+            f"{first.owner or 'none'} in place of {told}; please report this"
         )
 
     def complete(self, collective: Collective) -> Collective:

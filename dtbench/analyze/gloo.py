@@ -15,12 +15,12 @@ import numpy as np
 
 from dtbench.analyze.collectives import Collective, Regions, find_regions
 from dtbench.analyze.gloo_match import Form, Issue, Span, infer_groups, match_spans
-from dtbench.analyze.intervals import Intervals, unite
+from dtbench.analyze.intervals import Intervals, Ints, unite
 from dtbench.analyze.kinds.operators import Role, cpu_role, find_operation
 from dtbench.analyze.module_calls import ModuleCalls, find_module_calls
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.payload import item_bytes, span_bytes, tensor_elements
-from dtbench.analyze.purposes import find_purpose, find_unit
+from dtbench.analyze.purposes import FSDP_RANGES, find_purpose, find_unit
 from dtbench.analyze.trace import Details, Trace
 from dtbench.ranges import parse_collective_range
 from dtbench.vocabulary import Operation, Purpose
@@ -55,7 +55,7 @@ def model_lanes(trace: Trace) -> frozenset[int]:
     Where there is none, the one with most operators. gloo's threads run operators too (copies inside a reduce-scatter);
     they never count.
     """
-    gloo = {span.lane for span in _find_spans(trace)}
+    gloo = set(trace.lane[_find_span_events(trace)].tolist())
     marks = tuple(
         i
         for i, name in enumerate(trace.names)
@@ -69,8 +69,12 @@ def model_lanes(trace: Trace) -> frozenset[int]:
     return frozenset(lane for lane, _ in [item for item in counts.most_common() if item[0] not in gloo][:1])
 
 
-def _find_spans(trace: Trace) -> list[Span]:
+def _find_span_events(trace: Trace) -> Ints:
     is_gloo = np.array([cpu_role(name, "") is Role.COLLECTIVE for name in trace.names], dtype=np.bool_)
+    return np.flatnonzero(is_gloo[trace.name])
+
+
+def _find_spans(trace: Trace) -> list[Span]:
     spans = [
         Span(
             event=event,
@@ -79,7 +83,7 @@ def _find_spans(trace: Trace) -> list[Span]:
             form=_form(find_operation(trace.name_of(event)), trace.details.get(event)),
             dtype=_first_dtype(trace.details.get(event)),
         )
-        for event in np.flatnonzero(is_gloo[trace.name]).tolist()
+        for event in _find_span_events(trace).tolist()
     ]
     return sorted(spans, key=lambda span: (span.start_ns, span.event))
 
@@ -190,7 +194,7 @@ def _describe(around: _Surroundings, issue: Issue, span: Span | None) -> Collect
         region=region,
         group_size=_foreign_group_size(issue),
         dtype=span.dtype if span else None,
-        is_async=label.is_async if label else None,
+        is_async=label.is_async if label else _said_async(around.trace.details.get(issue.event)),
     )
 
 
@@ -200,9 +204,15 @@ def _find_owner(around: _Surroundings, issue: Issue, purpose: Purpose, above: Se
     Empty: nobody is known to own it.
     """
     unit = find_unit(above) if purpose in _OWNED else ""  # DTensor's too: FSDP2 completes partial gradients
-    if unit or purpose is not Purpose.TENSOR:
-        return unit or (issue.label.owner if issue.label else "")
-    return around.modules.find(issue.event)
+    if unit or any(name.startswith(FSDP_RANGES) for name in above):
+        return unit  # an all-reduce over replicas in FSDP1, which names no unit, is no bucket of DDP's either
+    if purpose is Purpose.TENSOR:
+        return around.modules.find(issue.event)
+    return issue.label.owner if issue.label else ""
+
+
+def _said_async(details: Details | None) -> bool | None:
+    return None if details is None else details.is_async
 
 
 def _foreign_bytes(issue: Issue, span: Span | None) -> int | None:

@@ -8,6 +8,10 @@ from dtbench.ranges import ROOT, UNIT_PREFIX
 from dtbench.vocabulary import Axis, Operation, Purpose, Region, purpose_of
 
 _UNIT_RANGE: Final = re.compile(rf"(?:FSDP::\w+|{UNIT_PREFIX})(?: \((.*)\))?")
+FSDP1: Final = "FullyShardedDataParallel."
+FSDP1_GRADIENTS: Final = "FullyShardedDataParallel._post_backward_hook"
+FSDP_RANGES: Final = ("FSDP::", FSDP1, UNIT_PREFIX)
+"""What the names of ranges begin with inside which FSDP, either one, issues its own collectives."""
 _ENGINE: Final = "autograd::engine::evaluate_function"
 # The range around the issue, and the names that `dist.record_comm` may give the communication itself.
 _FSDP_REDUCES: Final = ("FSDP::post_backward_reduce", "FSDP::reduce_scatter", "FSDP::all_reduce")
@@ -20,7 +24,7 @@ def find_purpose(
     """Give the purpose of a collective in anyone's trace.
 
     Where the trace says both mesh axis and region, ``vocabulary.purpose_of`` decides, as it did in the worker. Else the
-    first of these that holds: the region is state dict; FSDP2's ranges lie around the issue; it is a send or receive;
+    first of these that holds: the region is state dict; FSDP's ranges lie around the issue; it is a send or receive;
     the region is optimizer; DTensor issued it as a functional collective; the autograd engine issued a reduction.
 
     Args:
@@ -36,6 +40,8 @@ def find_purpose(
         (region is Region.STATE_DICT, Purpose.STATE),
         (_any_starts(above, "FSDP::all_gather"), Purpose.UNSHARD),
         (_any_starts(above, _FSDP_REDUCES), Purpose.GRAD_REDUCE),
+        (_any_starts(above, FSDP1) and operation is Operation.ALL_GATHER, Purpose.UNSHARD),
+        (_any_starts(above, FSDP1_GRADIENTS) and operation in _REDUCTIONS, Purpose.GRAD_REDUCE),
         (operation in (Operation.SEND, Operation.RECV), Purpose.PIPELINE),
         (region is Region.OPTIMIZER, Purpose.OTHER),
         (any(is_functional(name) for name in above), Purpose.TENSOR),

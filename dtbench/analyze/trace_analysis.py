@@ -1,6 +1,6 @@
 """From one trace to its account: steps, whole trace, purposes and collectives of one rank."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -9,7 +9,7 @@ from dtbench.analyze.accounts import Accounts, Sources, make_accounts
 from dtbench.analyze.causes.blocking import find_blocking
 from dtbench.analyze.causes.ready import cpu_work, device_work, find_ready
 from dtbench.analyze.causes.regions import find_or_infer_regions
-from dtbench.analyze.collectives import Collective, Regions, assign_steps, name_buckets
+from dtbench.analyze.collectives import Collective, Regions, assign_steps, find_regions, name_buckets
 from dtbench.analyze.correlate import Uncorrelated, count_uncorrelated, find_links
 from dtbench.analyze.coverage import Window
 from dtbench.analyze.cpu_waits import find_cpu_waits, sum_waits, tell_waits
@@ -158,7 +158,7 @@ def analyze_trace(
         _device_timeline(trace, process_groups or {}, make_table(patterns)) if is_device else _cpu_timeline(trace)
     )
     step_of = assign_steps(timeline.collectives, [step.host for step in timeline.steps])
-    collectives = name_buckets(timeline.collectives, step_of)
+    collectives = name_buckets(timeline.collectives, step_of, find_regions(trace))
     if facts is not None:
         collectives = tuple(facts.complete(collective) for collective in collectives)
     windows = [step.window for step in timeline.steps]

@@ -49,3 +49,21 @@ def test_what_dtensor_redistributes_for_a_unit_does_not_carry_its_parameters(dra
         RankFacts(parameters={"a": ("a.weight",)}),
     )
     assert (str(one.purpose), one.owner, one.parameters) == ("tensor", "a", ())
+
+
+def test_an_owner_that_the_worker_saw_otherwise_is_said(draw: Callable[..., Path]) -> None:
+    label = BUCKET.replace("axis=replicate", "axis=shard").replace("bucket 0", "")
+    path = draw(f"""
+        step ProfilerStep#1                     @1 |==========|
+        range dtbench::region backward          @1 |==========|
+        op aten::mm                             @1 |=         |
+        range FSDP::post_backward_reduce (a)    @1 | ====     |
+        range {label}                           @1 |  ==      |
+        range gloo:all_reduce                   @2 |   ===    |
+        """)
+    collectives = analyze_trace(read_trace(path)).collectives
+    assert RankFacts(owners={("0", 1): "a", ("0", 2): "b"}).check_owners(collectives) is None
+    said = RankFacts(owners={("0", 1): "b"}).check_owners(collectives)
+    assert said is not None
+    assert said.startswith("1 of 1 collectives")
+    assert "the first a in place of b" in said

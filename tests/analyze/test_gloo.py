@@ -215,15 +215,36 @@ def test_an_fsdp1_unit_is_named_by_the_workers_range_around_its_collective(
     assert [collective.owner for collective in one.collectives] == [owner]
 
 
-def test_the_unit_that_reduces_over_replicas_owns_the_all_reduce_not_a_bucket(draw: Callable[..., Path]) -> None:
+@pytest.mark.parametrize(
+    ("around", "owner"),
+    [("FSDP::post_backward_reduce (a.b)", "a.b"), ("FullyShardedDataParallel._post_backward_hook", "")],
+)
+def test_an_all_reduce_over_replicas_in_fsdp_is_its_units_and_no_bucket(
+    draw: Callable[..., Path], around: str, owner: str
+) -> None:
     label = LABEL.format(group=0, seq=1, op="all_reduce", size=8, axis="replicate", owner="bucket 0")
     one = analyze(
         draw(f"""
         step ProfilerStep#1                     @1 |==========|
         range dtbench::region backward          @1 |==========|
-        range FSDP::post_backward_reduce (a.b)  @1 | =======  |
+        range {around}  @1 | =======  |
         range {label} @1 |  ===     |
         range gloo:all_reduce                   @2 |   ====   |
         """)
     )
-    assert [collective.owner for collective in one.collectives] == ["a.b"]
+    assert [collective.owner for collective in one.collectives] == [owner]
+
+
+def test_buckets_are_counted_anew_in_each_backward_of_a_step(draw: Callable[..., Path]) -> None:
+    node = "autograd::engine::evaluate_function: Mm"
+    one = analyze(
+        draw(f"""
+        step ProfilerStep#1             @1 |====================|
+        range dtbench::region backward  @1 |==========          |
+        range dtbench::region backward  @1 |          --------  |
+        op {node}                       @1 |========  --------  |
+        op c10d::allreduce_             @1 | =   =     =   =    |
+        range gloo:all_reduce           @2 |  ==  ==    ==  ==  |
+        """)
+    )
+    assert [collective.owner for collective in one.collectives] == ["bucket 0", "bucket 1", "bucket 0", "bucket 1"]

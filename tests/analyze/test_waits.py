@@ -91,6 +91,38 @@ def test_fsdps_synchronous_wait_is_seen_in_a_trace_without_our_ranges(draw: Call
     assert waits(path) == {"unshard": 5000}
 
 
+def test_a_synchronous_call_is_waited_for_until_the_collective_ends(draw: Callable[..., Path]) -> None:
+    drawing = """
+        step ProfilerStep#1           @1 |==============|
+        op aten::mm                   @1 |          ==  |
+        op c10d::allreduce_           @1 | ==           | {{"Concrete Inputs": ["", "{is_async}", "-1"]}}
+        range gloo:all_reduce         @2 |  ======      |
+        """
+    assert waits(draw(drawing.format(is_async="False"))) == {"other": 5000}
+    assert waits(draw(drawing.format(is_async="True"))) == {"other": 0}
+
+
+def test_fsdp1s_collectives_are_known_by_its_ranges_and_have_no_owner(draw: Callable[..., Path]) -> None:
+    gather, reduce, replicas = collectives(
+        draw(f"""
+        step ProfilerStep#1                                   @1 |====================|
+        op aten::mm                                           @1 |                   =|
+        range FullyShardedDataParallel._pre_forward           @1 |=====               |
+        op c10d::_allgather_base_                             @1 | =                  |
+        op {HOOK}                                             @1 |      ============  |
+        range FullyShardedDataParallel._post_backward_hook    @1 |       ===========  |
+        op c10d::_reduce_scatter_base_                        @1 |        ==          |
+        op c10d::allreduce_                                   @1 |             ==     |
+        range gloo:all_gather                                 @2 |  ==                |
+        range gloo:all_reduce                                 @2 |          ==        |
+        range gloo:all_reduce                                 @3 |               ==   |
+        """)
+    )
+    assert [str(one.purpose) for one in (gather, reduce, replicas)] == ["unshard", "grad_reduce", "grad_reduce"]
+    assert {one.owner for one in (gather, reduce, replicas)} == {""}
+    assert [one.ready_ns for one in (gather, reduce, replicas)] == [None, 7000, 7000]
+
+
 def test_each_collective_knows_its_own_first_wait(draw: Callable[..., Path]) -> None:
     first, second = collectives(
         draw(f"""

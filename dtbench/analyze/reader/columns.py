@@ -39,14 +39,17 @@ class _Names(_Codes[str]):
 
     Attributes:
         communicates: by code, 1 where the name alone says that the event is about communication.
+        spelled: by code, the name.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.communicates = bytearray()
+        self.spelled: list[str] = []
 
     def __missing__(self, key: str) -> int:
         self.communicates.append(communicates(key))
+        self.spelled.append(key)
         return super().__missing__(key)
 
 
@@ -174,7 +177,7 @@ class Columns:
         speaking.update(np.flatnonzero(np.frombuffer(self.names.communicates, dtype=np.bool_)[name]).tolist())
         for event in sorted(speaking):
             if args[event] is not NO_ARGS:
-                self.details[event + first] = read_details(args[event])
+                self.details[event + first] = read_details(args[event], self.names.spelled[int(name[event])])
         self._add_grids(args, np.flatnonzero(np.frombuffer(self.places.is_kernel, dtype=np.bool_)[place]))
 
     def _add_autograd(self, said: list[tuple[int, Args]]) -> None:

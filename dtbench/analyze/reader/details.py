@@ -22,7 +22,7 @@ def communicates(name: str) -> bool:
     return name.startswith(_COMMUNICATES)
 
 
-def read_details(args: Args) -> Details:
+def read_details(args: Args, name: str) -> Details:
     """Read what an event says; what cannot be read is as if it were not there."""
     shapes = _decode(bytes(args.shapes) or bytes(args.old_shapes), list[object])
     dtypes = _decode(bytes(args.dtypes), list[str])
@@ -40,7 +40,7 @@ def read_details(args: Args) -> Details:
         ranks=_read_ranks(bytes(args.group_ranks)),
         source_rank=args.source_rank,
         destination_rank=args.destination_rank,
-        is_async=None if args.is_async is None else bool(args.is_async),
+        is_async=_read_async(args, name),
     )
 
 
@@ -52,6 +52,15 @@ def _decode(raw: bytes, kind: type[_Value]) -> _Value | None:
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     return value
+
+
+def _read_async(args: Args, name: str) -> bool | None:
+    """Read NCCL's metadata, or ``asyncOp``, the only truth value among the arguments of c10d's operators."""
+    if args.is_async is not None:
+        return bool(args.is_async)
+    values = _decode(bytes(args.values), list[str]) if name.startswith("c10d::") else None
+    said = [value for value in values or () if value in ("True", "False")]
+    return said[-1] == "True" if said else None
 
 
 def _read_ranks(raw: bytes) -> tuple[int, ...]:

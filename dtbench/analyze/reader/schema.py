@@ -39,6 +39,7 @@ class Args(msgspec.Struct, gc=False, frozen=True):
     shapes: msgspec.Raw = _field(default=RAW_EMPTY, name="Input Dims")
     old_shapes: msgspec.Raw = _field(default=RAW_EMPTY, name="Input dims")
     dtypes: msgspec.Raw = _field(default=RAW_EMPTY, name="Input type")
+    values: msgspec.Raw = _field(default=RAW_EMPTY, name="Concrete Inputs")
 
 
 NO_ARGS: Final = Args()

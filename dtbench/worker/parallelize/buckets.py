@@ -53,7 +53,7 @@ def read_buckets(
     torch rebuilds after the first step (the second with ``static_graph``, never with ``find_unused_parameters``).
 
     Args:
-        model: after its last step.
+        model: after four steps at least: torch's logger is one behind.
         assigned: as its constructor gave it to the reducer.
         fqns: of the parameters, by ``id``.
     """

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from dtbench.analyze.read_trace import read_trace
 
 from dtbench.analyze.causes.split import split_exposed
 from dtbench.analyze.collectives import Collective
+from dtbench.analyze.reader import read_trace
 from dtbench.analyze.timeline import RankTimeline
 from dtbench.analyze.trace_analysis import analyze_trace
 from dtbench.vocabulary import Cause, MissingInput, Region

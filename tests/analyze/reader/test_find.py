@@ -147,4 +147,4 @@ def test_a_rank_that_cannot_be_read_is_left_out_and_said(tmp_path: Path) -> None
     traces = analyze_traces([tmp_path])
     assert len(traces.analyses) == 2
     assert any("left out" in note and "rank1.json: empty" in note for note in traces.notes)
-    assert f"{tmp_path / 'rank2.json'}: cut short; what came before the cut was read" in traces.notes
+    assert f"{tmp_path / 'rank2.json'}: cut short; what came before the cut is used" in traces.notes
