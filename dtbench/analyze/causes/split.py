@@ -74,6 +74,11 @@ class CauseSplit:
     parts: tuple[CausePart, ...]
 
     @property
+    def by_cause(self) -> dict[Cause, int]:
+        """Exposed ns of each cause that has a part."""
+        return {part.cause: part.exposed_ns for part in self.parts}
+
+    @property
     def largest(self) -> CausePart | None:
         """The part that names the collective, the first of equals; None: nothing of it is exposed."""
         return max(self.parts, key=lambda part: part.exposed_ns, default=None)

@@ -220,15 +220,16 @@ def check_story(story: Story, folder: Path) -> None:
         splits = split_exposed(timeline, [last[key] for key in keys])
         assert [sum(part.exposed_ns for part in one.parts) for one in splits] == list(timeline.exposed_ns)
         mine = splits[keys.index(story.target)]
-        found = {str(part.cause): part.exposed_ns for part in mine.parts}
-        assert found == {cause: time_ns for cause, time_ns in story.expected[rank].items() if time_ns}, story.name
+        assert mine.by_cause == {cause: time_ns for cause, time_ns in story.expected[rank].items() if time_ns}, (
+            story.name
+        )
         for part in mine.parts:
             behind = None if part.behind is None else keys[part.behind]
             assert behind == (story.behind if part.cause == "queued" else None), story.name
             assert part.missing == (story.missing if part.cause == "unknown" else ()), story.name
         for key, expected in story.others.items():
             other = splits[keys.index(key)]
-            assert {str(part.cause): part.exposed_ns for part in other.parts} == expected, (story.name, key)
+            assert other.by_cause == expected, (story.name, key)
         _check_alone(timeline, splits)
     assert any(max(expected, key=expected.__getitem__) == story.injected for expected in story.expected), story.name
 

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dtbench.vocabulary import Cause
+
 if TYPE_CHECKING:
     from tests.analyze.causes.conftest import GpuRank, Maker, Story
 
@@ -587,3 +589,7 @@ def test_the_injected_cause_and_its_time_are_found_on_a_device(
     tell: Stories, seed: int, maker: "Maker", check: "Callable[[Story], None]"
 ) -> None:
     check(tell(maker))
+
+
+def test_every_cause_is_injected_by_some_story(maker: "Maker") -> None:
+    assert {tell(maker).injected for tell in STORIES} == set(Cause)
