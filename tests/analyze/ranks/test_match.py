@@ -191,3 +191,21 @@ def test_unnamed_groups_that_share_ranks_and_a_lane_are_not_guessed_at(
     assert matches.undecided
     for match in matches:
         assert len({truth.number[member] for member in match.members.items()}) == 1
+
+
+def test_unnamed_groups_match_where_ranks_number_their_streams_apart(jobs: Any) -> None:
+    truth = jobs.generate(jobs.job(is_named=False))
+    moved = [
+        replace(one, collectives=tuple(replace(item, lane=f"0/{20 + one.rank}") for item in one.collectives))
+        for one in truth.timelines
+    ]
+    assert [len(match.members) for match in match_collectives(moved)] == [4] * 40
+
+
+def test_a_group_whose_ranks_one_trace_says_has_them_on_all(jobs: Any) -> None:
+    truth = jobs.generate(jobs.job())
+    silent = [
+        replace(one, collectives=tuple(replace(item, group_ranks=(), group_size=None) for item in one.collectives))
+        for one in truth.timelines[1:]
+    ]
+    assert [match.is_whole for match in match_collectives([truth.timelines[0], *silent])] == [True] * 40
