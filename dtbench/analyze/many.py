@@ -14,6 +14,7 @@ holds would stay locked in the copy; it starts interpreters. Neither is ``multip
 script again in every worker.
 """
 
+import gc
 import os
 import pickle
 import signal
@@ -90,10 +91,15 @@ class _Worker:
 
     def read_answer(self) -> Answer | None:
         """Give its answer; None: it died."""
+        was_collecting = gc.isenabled()
+        gc.disable()  # nothing in an answer is garbage, and looking for some doubles the time
         try:
             answer: Answer = pickle.load(self.answers)
         except (EOFError, pickle.UnpicklingError):
             return None
+        finally:
+            if was_collecting:
+                gc.enable()
         return answer
 
     def end(self) -> int:

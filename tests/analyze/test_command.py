@@ -1,12 +1,16 @@
 """``dtbench analyze`` on traces: what it prints."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dtbench.analyze import foreign
+from dtbench.analyze.tables import COLLECTIVES
+from dtbench.analyze.trace_file import Answer, TraceFile, analyze_file
 from dtbench.cli.analyze import analyze
 from dtbench.errors import StoreError, TraceError
 
@@ -48,6 +52,49 @@ def test_the_tables_fit_a_narrow_terminal(capsys: pytest.CaptureFixture[str], re
 def test_names_that_no_rule_knows_are_shown(capsys: pytest.CaptureFixture[str], draw: Callable[..., Path]) -> None:
     analyze([str(draw("kernel my_all_gather @s7 |==|"))])
     assert "may be communication (1 times): my_all_gather" in capsys.readouterr().out
+
+
+def test_every_collective_is_in_the_document_with_the_columns_of_its_table(
+    capsys: pytest.CaptureFixture[str], recorded: Path
+) -> None:
+    found = document(capsys, recorded / "fsdp2_tp_2x2_rank0.json.gz")
+    assert all(list(row) == list(COLLECTIVES) for row in found["collectives"])
+    (rank,) = found["ranks"]
+    issued = sum(purpose["count"] for step in rank["steps"] for purpose in step["purposes"])
+    assert sum(row["step"] != "NaN" for row in found["collectives"]) == issued
+    assert sum(row["exposed_ns"] for row in found["collectives"]) == rank["whole"]["exposed_comm_ns"]
+    assert found["uncorrelated"] == {"collective without span": 0}
+
+
+def test_ranks_are_read_by_as_many_workers_as_asked_for(
+    capsys: pytest.CaptureFixture[str], recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def remember(files: list[TraceFile], *, workers: int | None) -> list[Answer]:
+        asked.append((len(files), workers))
+        return [analyze_file(file) for file in files]
+
+    monkeypatch.setattr(foreign, "analyze_files", remember)
+    for rank in range(3):
+        shutil.copy(recorded / "ddp_2ranks_rank0.json.gz", tmp_path / f"{rank}.json.gz")
+    analyze([str(tmp_path)], workers=2)
+    assert asked == [(3, 2)]
+
+
+def test_a_folder_without_traces_is_refused_and_named(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"holds neither a run \(run\.json\) nor traces") as caught:
+        analyze([str(tmp_path)], results=tmp_path / "results")
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_one_broken_rank_costs_a_note_that_names_it(
+    capsys: pytest.CaptureFixture[str], recorded: Path, tmp_path: Path
+) -> None:
+    shutil.copy(recorded / "ddp_2ranks_rank0.json.gz", tmp_path / "rank0.json.gz")
+    (tmp_path / "rank1.json").write_bytes(b"\xff\xfe\x00 no trace")
+    (note,) = document(capsys, tmp_path)["notes"]
+    assert note.startswith(f"left out: {tmp_path / 'rank1.json'}: ")
 
 
 def test_a_missing_trace_is_refused_as_a_trace_and_a_missing_run_as_a_run(tmp_path: Path) -> None:
