@@ -6,6 +6,8 @@ All ``*_ns`` columns are integer nanoseconds, all ``*_bytes`` integer bytes. A c
 
 from typing import Final
 
+from dtbench.vocabulary import Cause
+
 STEPS: Final = {
     "rank": "int64",
     "step": "int64",  # counts from 0 over all phases
@@ -68,8 +70,15 @@ COLLECTIVES: Final = {
     "start_ns": "Int64",  # NA: issued, but its span was not found
     "end_ns": "Int64",
     "first_wait_ns": "Int64",  # when the first consumer began to wait for it
+    "skew_wait_ns": "Int64",  # waiting for the last rank to begin; NA: not known, see analyze/ranks/skew.py
+    "transfer_ns": "Int64",  # the rest of the span
+    "algbw": "Float64",  # bytes per second over transfer_ns
+    "busbw": "Float64",  # algbw with nccl-tests' factor
     "exposed_ns": "int64",
     "hidden_ns": "int64",
+    "cause": "string",  # of the largest part of exposed_ns; empty: nothing is exposed
+    **{f"exposed_{cause}_ns": "int64" for cause in Cause},  # add up to exposed_ns; see analyze/causes/split.py
+    "parameters": "string",  # FQNs that a DDP bucket or an FSDP unit carries, by ", "; empty: not known
 }
 
 LANES: Final = {
@@ -135,11 +144,4 @@ OVERLAP_TAX: Final = {
     "alone_ns": "float64",  # medians
     "under_ns": "float64",
     "ratio": "float64",
-}
-
-MATCHED: Final = {  # what COLLECTIVES gains where the traces of all ranks of a group are there
-    "skew_wait_ns": "Int64",  # waiting for the last rank to begin; pd.NA: not known, see analyze/ranks/skew.py
-    "transfer_ns": "Int64",  # the rest of the span
-    "algbw": "float64",  # bytes per second over transfer_ns, NaN: not known
-    "busbw": "float64",  # algbw with nccl-tests' factor
 }

@@ -4,11 +4,26 @@ A row holds None where a number is not known. pandas is imported only where a Da
 to load than a small trace takes to read.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
-from dtbench.analyze.tables import COLLECTIVES, OVERLAP, PURPOSES, WHOLE
+from dtbench.analyze.account_rows import comm_wait_rows, gap_rows, group_rows, lane_rows, overlap_tax_rows
+from dtbench.analyze.causes.split import CauseSplit
+from dtbench.analyze.ranks.skew import CollectiveSkew
+from dtbench.analyze.tables import (
+    COLLECTIVES,
+    COMM_WAITS,
+    GAPS,
+    GROUPS,
+    LANES,
+    OVERLAP,
+    OVERLAP_TAX,
+    PURPOSES,
+    WHOLE,
+)
+from dtbench.vocabulary import Cause
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,15 +92,19 @@ def collective_rows(analyses: Iterable["TraceAnalysis"]) -> Iterator[Row]:
     ``exposed_ns`` is the share over the collective's whole span, also the part that lies in another step's window.
     """
     for one in analyses:
-        times = zip(one.exposed_ns, one.timeline.hidden_ns, strict=True)
-        for collective, of, (exposed_ns, hidden_ns) in zip(one.collectives, one.step_of, times, strict=True):
-            step = None if of is None else one.steps[of].step
+        skews = one.skews or (CollectiveSkew(),) * len(one.collectives)
+        splits = one.splits or (CauseSplit(()),) * len(one.collectives)
+        for index, collective in enumerate(one.collectives):
+            of = one.step_of[index]
             yield {
                 "rank": one.rank,
-                "step": step,
+                "step": None if of is None else one.steps[of].step,
                 **_describe(collective),
-                "exposed_ns": exposed_ns,
-                "hidden_ns": hidden_ns,
+                **_describe_skew(skews[index]),
+                "exposed_ns": one.exposed_ns[index],
+                "hidden_ns": one.timeline.hidden_ns[index],
+                **_describe_split(splits[index]),
+                "parameters": ", ".join(collective.parameters),
             }
 
 
@@ -110,12 +129,41 @@ def _describe(collective: "Collective") -> Row:
     }
 
 
+def _describe_skew(skew: CollectiveSkew) -> Row:
+    return {
+        "skew_wait_ns": skew.skew_wait_ns,
+        "transfer_ns": skew.transfer_ns,
+        "algbw": None if math.isnan(skew.algbw) else skew.algbw,
+        "busbw": None if math.isnan(skew.busbw) else skew.busbw,
+    }
+
+
+def _describe_split(split: CauseSplit) -> Row:
+    parts = {part.cause: part.exposed_ns for part in split.parts}
+    return {"cause": str(split.cause or ""), **{f"exposed_{cause}_ns": parts.get(cause, 0) for cause in Cause}}
+
+
 _WHOLE: Final = Table("whole", WHOLE, whole_rows)
 _PURPOSES: Final = Table("purposes", PURPOSES, purpose_rows)
 _COLLECTIVES: Final = Table("collectives", COLLECTIVES, collective_rows)
 _OVERLAP: Final = Table("overlap", OVERLAP, overlap_rows)
 
-TABLES: Final = (_PURPOSES, _COLLECTIVES, _OVERLAP)
+LANE_TABLE: Final = Table("lanes", LANES, lane_rows)
+GROUP_TABLE: Final = Table("groups", GROUPS, group_rows)
+GAP_TABLE: Final = Table("gaps", GAPS, gap_rows)
+COMM_WAIT_TABLE: Final = Table("comm_waits", COMM_WAITS, comm_wait_rows)
+OVERLAP_TAX_TABLE: Final = Table("overlap_tax", OVERLAP_TAX, overlap_tax_rows)
+
+TABLES: Final = (
+    _PURPOSES,
+    _COLLECTIVES,
+    LANE_TABLE,
+    GROUP_TABLE,
+    GAP_TABLE,
+    COMM_WAIT_TABLE,
+    OVERLAP_TAX_TABLE,
+    _OVERLAP,
+)
 """Every table that a launch keeps; ``overlap`` is written last: where it is, the others are."""
 
 

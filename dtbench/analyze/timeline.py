@@ -18,6 +18,7 @@ class RankTimeline:
             says (``ready_ns``, ``computed_ns``, a foreign ``is_async``) is filled in, see ``causes/``.
         step_of: index into ``steps`` of each collective; None: issued outside all.
         exposed_ns: each collective's share of exposed time, over the whole trace; see ``shares.py``.
+        stepped_exposed_ns: the part of ``exposed_ns`` inside the windows of steps.
         hidden_ns: its share of hidden time.
         compute: time in which compute ran, on any lane.
         compute_starts_ns: shape ``(m,)``, rising, start of every compute event (kernel; operator on CPU).
@@ -34,6 +35,7 @@ class RankTimeline:
     collectives: tuple[Collective, ...]
     step_of: tuple[int | None, ...]
     exposed_ns: tuple[int, ...]
+    stepped_exposed_ns: tuple[int, ...]
     hidden_ns: tuple[int, ...]
     compute: Intervals
     compute_starts_ns: Ints

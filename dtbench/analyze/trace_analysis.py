@@ -9,6 +9,7 @@ from dtbench.analyze.accounts import Accounts, Sources, make_accounts
 from dtbench.analyze.causes.blocking import find_blocking
 from dtbench.analyze.causes.ready import cpu_work, device_work, find_ready
 from dtbench.analyze.causes.regions import find_or_infer_regions
+from dtbench.analyze.causes.split import CauseSplit
 from dtbench.analyze.collectives import Collective, Regions, assign_steps, find_regions, name_buckets
 from dtbench.analyze.correlate import Uncorrelated, count_uncorrelated, find_links
 from dtbench.analyze.coverage import Window
@@ -30,6 +31,7 @@ from dtbench.analyze.main_lane import find_main_lane
 from dtbench.analyze.nesting import find_nesting
 from dtbench.analyze.overlap import Overlap, measure_overlaps
 from dtbench.analyze.overlap_tax import measure_overlap_tax
+from dtbench.analyze.ranks.skew import CollectiveSkew
 from dtbench.analyze.shares import Shares, share_time
 from dtbench.analyze.steps import Step, cpu_steps, device_steps, find_host_ranges
 from dtbench.analyze.timeline import RankTimeline
@@ -88,6 +90,8 @@ class TraceAnalysis:
         uncorrelated: device events that are tied to no single operator, by reason; all are in the account.
         whole_unattributed_ns: exposed time of collectives without an owner, over the whole trace.
         accounts: by lane, process group and gap of the main compute lane.
+        skews: each collective against the other ranks' of its group; empty until ``explain.py`` compared them.
+        splits: each collective's exposed time by cause; likewise.
         unmatched: issues whose span was not found.
     """
 
@@ -107,6 +111,8 @@ class TraceAnalysis:
     uncorrelated: Uncorrelated = field(default_factory=Uncorrelated)
     whole_unattributed_ns: int = 0
     names_on_comm_lanes: tuple[UnknownName, ...] = ()
+    skews: tuple[CollectiveSkew, ...] = ()
+    splits: tuple[CauseSplit, ...] = ()
 
     @property
     def unmatched(self) -> int:
@@ -168,6 +174,7 @@ def analyze_trace(
     unattributed_ns = _find_unattributed(collectives, shares)
     overlaps = measure_overlaps([*windows, timeline.whole], timeline.kinds)
     known_rank = next((known for known in (rank, trace.rank) if known is not None), 0)
+    stepped_exposed_ns = tuple(shares.stepped_exposed_ns().tolist())
     exposed_ns, hidden_ns = (tuple(total.tolist()) for total in shares.totals())
     return TraceAnalysis(
         path=trace.path,
@@ -183,7 +190,7 @@ def analyze_trace(
         collectives=collectives,
         step_of=tuple(step_of),
         exposed_ns=exposed_ns,
-        stepped_exposed_ns=tuple(shares.stepped_exposed_ns().tolist()),
+        stepped_exposed_ns=stepped_exposed_ns,
         unread=trace.unread.count,
         unknown_names=timeline.unknown_names,
         names_on_comm_lanes=timeline.names_on_comm_lanes,
@@ -199,6 +206,7 @@ def analyze_trace(
             collectives=timeline.prepare(collectives),
             step_of=tuple(step_of),
             exposed_ns=exposed_ns,
+            stepped_exposed_ns=stepped_exposed_ns,
             hidden_ns=hidden_ns,
             compute=timeline.kinds[Kind.COMPUTE],
             compute_starts_ns=timeline.compute_starts_ns,

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dtbench.analyze.account_tables import tabulate_comm_waits, tabulate_gaps
 from dtbench.analyze.coverage import Window
 from dtbench.analyze.gaps import LAUNCH_BOUND_NS, GapPart, GapTime, account_gaps, find_gaps
 from dtbench.analyze.kinds.device import device_kinds
 from dtbench.analyze.nesting import find_nesting
 from dtbench.analyze.reader import read_trace
+from dtbench.analyze.tabulate import COMM_WAIT_TABLE, GAP_TABLE
 from dtbench.analyze.trace import Sparse, Trace, Unread
 from dtbench.analyze.trace_analysis import TraceAnalysis, analyze_trace
 
@@ -63,12 +63,12 @@ def test_a_wait_names_its_collective_and_whose_it_is(draw: Callable[..., Path]) 
         kernel ncclDevKernel_AllGather   @s20 |    bbbbbbb    ffffffff       |
         """)
     )
-    rows = tabulate_comm_waits([one]).to_dict("records")
+    rows = COMM_WAIT_TABLE.tabulate([one]).to_dict("records")
     assert [(row["step"], row["owner"], row["purpose"], row["wait_ns"]) for row in rows] == [
         (3, "layer.2", "unshard", 7 * US),
         (3, "layer.1", "unshard", 5 * US),
     ]
-    (row,) = tabulate_gaps([one]).to_dict("records")
+    (row,) = GAP_TABLE.tabulate([one]).to_dict("records")
     assert (row["step"], row["comm_wait_ns"]) == (3, 12 * US)
     assert row["comm_wait_ns"] == sum(purpose.wait_ns for purpose in one.steps[0].purposes)
 
@@ -188,7 +188,7 @@ def test_a_gap_across_a_steps_border_is_cut_there(draw: Callable[..., Path]) -> 
         kernel ncclKernel      @s20 |      bbb       |
         """)
     )
-    table = tabulate_gaps([one]).set_index("step")
+    table = GAP_TABLE.tabulate([one]).set_index("step")
     assert table["gap_ns"].to_dict() == {1: 2 * US, 2: 4 * US}
     assert table["comm_wait_ns"].to_dict() == {1: 0, 2: 3 * US}
     assert table["host_wait_ns"].to_dict() == {1: 2 * US, 2: 0}
@@ -196,10 +196,10 @@ def test_a_gap_across_a_steps_border_is_cut_there(draw: Callable[..., Path]) -> 
 
 def test_a_trace_without_a_device_has_no_gaps_but_rows(recorded: Path) -> None:
     one = analyze(recorded / "ddp_2ranks_rank0.json.gz")
-    table = tabulate_gaps([one])
+    table = GAP_TABLE.tabulate([one])
     assert len(table) == len(one.steps) > 0
     assert table["gap_ns"].isna().all()
-    assert tabulate_comm_waits([one]).empty
+    assert COMM_WAIT_TABLE.tabulate([one]).empty
 
 
 def test_a_device_that_only_communicates_has_no_main_compute_lane(draw: Callable[..., Path]) -> None:

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from dtbench.analyze.account_tables import tabulate_lanes
 from dtbench.analyze.lanes import LaneTime
 from dtbench.analyze.reader import read_trace
+from dtbench.analyze.tabulate import LANE_TABLE
 from dtbench.analyze.trace_analysis import TraceAnalysis, analyze_trace
 
 
@@ -39,7 +39,7 @@ def test_lanes_are_clipped_to_steps_and_idle_ones_keep_their_row(draw: Callable[
         copy Memcpy DtoD       @s9  |b            |
         """)
     )
-    table = tabulate_lanes([one])
+    table = LANE_TABLE.tabulate([one])
     assert list(zip(table["step"], table["lane"], table["busy_ns"], strict=True)) == [
         (1, "0/s7", 3000),
         (1, "0/s20", 5000),

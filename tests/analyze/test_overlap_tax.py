@@ -8,9 +8,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dtbench.analyze.account_tables import tabulate_overlap_tax
 from dtbench.analyze.intervals import Bools, Intervals, unite
 from dtbench.analyze.overlap_tax import LEAST_SEEN, UNDER_FRACTION, OverlapTax, measure_overlap_tax
+from dtbench.analyze.tabulate import OVERLAP_TAX_TABLE
 from dtbench.analyze.trace import Sparse, Trace, Unread, no_values
 from dtbench.analyze.trace_analysis import analyze_trace
 
@@ -121,9 +121,9 @@ def test_kernels_of_no_length_are_left_out() -> None:
 def test_a_trace_says_its_tax_and_tabulates_it() -> None:
     trace, _, _ = build(SEEN_BOTH_WAYS, COMM)
     one = analyze_trace(trace)
-    (row,) = tabulate_overlap_tax([one]).to_dict("records")
+    (row,) = OVERLAP_TAX_TABLE.tabulate([one]).to_dict("records")
     assert (row["rank"], row["name"], row["grid"], row["ratio"]) == (2, "a", SMALL, 22 / 10.5)
-    assert tabulate_overlap_tax([analyze_trace(replace(trace, grid=no_values()))]).empty
+    assert OVERLAP_TAX_TABLE.tabulate([analyze_trace(replace(trace, grid=no_values()))]).empty
 
 
 kernels = st.lists(

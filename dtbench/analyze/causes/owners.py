@@ -1,7 +1,7 @@
 """Whose communication is exposed, and why: the rows that a summary leads with."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from dtbench.analyze.causes.split import CausePart, CauseSplit
 from dtbench.analyze.collectives import Collective
@@ -63,20 +63,31 @@ class _Piece:
 def rank_exposed_owners(ranks: Sequence[ExplainedRank]) -> tuple[ExposedOwner, ...]:
     """Rank owners by their exposed time, largest first, and the causes of each likewise.
 
-    Of a rank that has steps, only collectives that one of them issued count. What has no owner is a row of its own.
+    Of a rank that has steps, only exposed time inside them counts, so that rows add up to the steps' accounts; where a
+    border of a step cuts a collective, its causes take in their order. What has no owner is a row of its own.
     """
     pieces: dict[_Key, dict[Cause, list[_Piece]]] = {}
     for rank in ranks:
+        counted_ns = rank.timeline.stepped_exposed_ns if rank.timeline.steps else rank.timeline.exposed_ns
         for index, collective in enumerate(rank.timeline.collectives):
-            if rank.timeline.steps and rank.timeline.step_of[index] is None:
+            if not counted_ns[index]:
                 continue
             causes = pieces.setdefault((collective.owner or None, collective.purpose, collective.operation), {})
-            for part in rank.splits[index].parts:
+            for part in _cut(rank.splits[index].parts, counted_ns[index]):
                 behind = None if part.behind is None else rank.timeline.collectives[part.behind]
                 last_rank = rank.last_ranks[index] if rank.last_ranks else None
                 causes.setdefault(part.cause, []).append(_Piece(part, behind, last_rank))
     rows = [row for key, causes in pieces.items() for row in _rows_of(key, causes)]
     return tuple(sorted(rows, key=lambda row: (-row.owner_exposed_ns, row.owner or "", row.purpose, -row.exposed_ns)))
+
+
+def _cut(parts: Sequence[CausePart], counted_ns: int) -> Iterator[CausePart]:
+    """Give the parts, in order, as long as there is counted time."""
+    for part in parts:
+        taken_ns = min(part.exposed_ns, counted_ns)
+        counted_ns -= taken_ns
+        if taken_ns:
+            yield part if taken_ns == part.exposed_ns else replace(part, exposed_ns=taken_ns)
 
 
 def _rows_of(key: _Key, causes: Mapping[Cause, Sequence[_Piece]]) -> list[ExposedOwner]:

@@ -1,9 +1,7 @@
 """Everything that is asked of several ranks at once, in one call."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-
-import pandas as pd
 
 from dtbench.analyze.ranks.clocks import Clocks, estimate_clocks
 from dtbench.analyze.ranks.job import check_job, keep_distinct_ranks
@@ -12,7 +10,6 @@ from dtbench.analyze.ranks.point_to_point import Transfers, match_transfers
 from dtbench.analyze.ranks.skew import CollectiveSkew, describe_collectives, measure_skew
 from dtbench.analyze.ranks.stragglers import Waiting, sum_waiting
 from dtbench.analyze.ranks.times import read_times
-from dtbench.analyze.tables import MATCHED
 from dtbench.analyze.timeline import RankTimeline
 
 
@@ -52,13 +49,3 @@ def compare_ranks(timelines: Sequence[RankTimeline]) -> OverRanks:
         transfers=match_transfers(distinct, clocks),
         notes=(*notes, *check_job(distinct, matches), *clocks.notes),
     )
-
-
-def tabulate_skew(compared: OverRanks, ranks: Iterable[int]) -> pd.DataFrame:
-    """Make the columns ``tables.MATCHED``: one row per collective of the given ranks, in that order."""
-    rows = [
-        {"skew_wait_ns": one.skew_wait_ns, "transfer_ns": one.transfer_ns, "algbw": one.algbw, "busbw": one.busbw}
-        for rank in ranks
-        for one in compared.collectives[rank]
-    ]
-    return pd.DataFrame(rows, columns=list(MATCHED)).astype(MATCHED)

@@ -62,6 +62,7 @@ class CollectiveSkew:
         skew_wait_ns: how long this rank waited for it, inside its own span.
         transfer_ns: the rest of its span; adds up with ``skew_wait_ns``.
         is_last: whether this rank was the one that the others waited for.
+        last_rank: the rank that they waited for; None also where two came last together.
         algbw: bytes per second over ``transfer_ns``.
         busbw: algbw with nccl-tests' factor.
     """
@@ -70,6 +71,7 @@ class CollectiveSkew:
     skew_wait_ns: int | None = None
     transfer_ns: int | None = None
     is_last: bool | None = None
+    last_rank: int | None = None
     algbw: float = math.nan
     busbw: float = math.nan
 
@@ -132,6 +134,7 @@ def _describe(skew: GroupSkew, row: int, column: int, timeline: RankTimeline) ->
         skew_wait_ns=wait_ns,
         transfer_ns=transfer_ns,
         is_last=None if skew.last_column[row] < 0 else bool(skew.last_column[row] == column),
+        last_rank=None if skew.last_column[row] < 0 else skew.group.ranks[int(skew.last_column[row])],
         algbw=algbw,
         busbw=algbw * bus_factor(one.operation, len(skew.group.ranks)),
     )

@@ -1,6 +1,7 @@
 """Owners ranked by exposed time."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from dtbench.analyze.causes.owners import ExplainedRank, rank_exposed_owners
 from dtbench.analyze.causes.split import CausePart, CauseSplit
@@ -32,6 +33,7 @@ def explained(
         collectives=tuple(collectives),
         step_of=step_of or (0,) * len(collectives),
         exposed_ns=tuple(sum(part.exposed_ns for part in one) for one in parts),
+        stepped_exposed_ns=tuple(sum(part.exposed_ns for part in one) for one in parts),
         hidden_ns=(0,) * len(collectives),
         compute=nothing,
         compute_starts_ns=nothing.starts_ns,
@@ -60,10 +62,12 @@ def test_what_has_no_owner_is_a_row_of_its_own() -> None:
     assert [(row.owner, row.exposed_ns) for row in rows] == [(None, 8), ("a", 1)]
 
 
-def test_collectives_outside_all_steps_do_not_count() -> None:
-    tail = (CausePart(Cause.TAIL, 8),)
-    rank = explained([collective("a"), collective("b")], [tail, tail], step_of=(None, 0))
-    assert [row.owner for row in rank_exposed_owners([rank])] == ["b"]
+def test_time_outside_all_steps_does_not_count_and_causes_take_what_is_inside_in_their_order() -> None:
+    parts = (CausePart(Cause.SKEW, 3), CausePart(Cause.TAIL, 8))
+    rank = explained([collective("a"), collective("b")], [parts, parts])
+    rank = replace(rank, timeline=replace(rank.timeline, stepped_exposed_ns=(0, 5)))
+    rows = rank_exposed_owners([rank])
+    assert [(row.owner, row.cause, row.exposed_ns) for row in rows] == [("b", Cause.SKEW, 3), ("b", Cause.TAIL, 2)]
 
 
 def test_a_row_names_what_most_of_it_queued_behind_and_the_rank_most_of_it_waited_for() -> None:

@@ -55,6 +55,7 @@ def timelines(draw: st.DrawFn) -> RankTimeline:
         collectives=found,
         step_of=(None,) * len(found),
         exposed_ns=tuple(shares.exposed_ns.sum(axis=1).tolist()),
+        stepped_exposed_ns=tuple(shares.exposed_ns.sum(axis=1).tolist()),
         hidden_ns=tuple(shares.hidden_ns.sum(axis=1).tolist()),
         compute=compute,
         compute_starts_ns=starts,
@@ -119,8 +120,9 @@ def test_concurrent_collectives_share_what_lies_before_the_last_start() -> None:
     )  # fmt: skip
     nothing = unite([], [])
     timeline = RankTimeline(
-        rank=0, is_device=True, collectives=(one, two), step_of=(None, None), exposed_ns=(15, 15), hidden_ns=(0, 0),
-        compute=nothing, compute_starts_ns=nothing.starts_ns, compute_launches_ns=nothing.starts_ns,
+        rank=0, is_device=True, collectives=(one, two), step_of=(None, None), exposed_ns=(15, 15),
+        stepped_exposed_ns=(15, 15), hidden_ns=(0, 0), compute=nothing,
+        compute_starts_ns=nothing.starts_ns, compute_launches_ns=nothing.starts_ns,
         regions=Regions((), nothing.starts_ns, nothing.ends_ns), step_numbers=(), steps=(Window(0, 30),),
     )  # fmt: skip
     first, second = split_exposed(timeline, [14, 26])

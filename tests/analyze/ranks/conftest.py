@@ -74,6 +74,7 @@ def make_timeline(rank: int, collectives: Sequence[Collective], **facts: Any) ->
         collectives=tuple(collectives),
         step_of=(0,) * len(collectives),
         exposed_ns=(0,) * len(collectives),
+        stepped_exposed_ns=(0,) * len(collectives),
         hidden_ns=(0,) * len(collectives),
         compute=unite([], []),
         compute_starts_ns=nothing,
@@ -126,6 +127,7 @@ def drop(timeline: RankTimeline, *events: int) -> RankTimeline:
         collectives=tuple(timeline.collectives[index] for index in kept),
         step_of=tuple(timeline.step_of[index] for index in kept),
         exposed_ns=tuple(timeline.exposed_ns[index] for index in kept),
+        stepped_exposed_ns=tuple(timeline.exposed_ns[index] for index in kept),
         hidden_ns=tuple(timeline.hidden_ns[index] for index in kept),
     )
 

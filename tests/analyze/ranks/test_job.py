@@ -1,11 +1,11 @@
 """Ranks of one job, and what is said when they are not."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
 from dtbench.analyze.coverage import Window
-from dtbench.analyze.ranks.over_ranks import compare_ranks, tabulate_skew
-from dtbench.analyze.tables import MATCHED
+from dtbench.analyze.ranks.over_ranks import compare_ranks
 
 
 def test_all_ranks_of_one_job_need_no_words(jobs: Any) -> None:
@@ -69,14 +69,14 @@ def test_events_that_only_one_rank_has_are_counted(jobs: Any) -> None:
 def test_ranks_without_communication_compare_to_nothing(jobs: Any) -> None:
     compared = compare_ranks([jobs.timeline(0, []), jobs.timeline(1, [])])
     assert compared.notes == ()
-    assert len(tabulate_skew(compared, [0, 1])) == 0
+    assert compared.collectives == {0: (), 1: ()}
     assert compare_ranks([]).notes == ()
 
 
-def test_the_table_has_a_row_for_every_collective_of_the_ranks_asked_for(jobs: Any) -> None:
+def test_every_collective_has_an_entry_and_one_that_is_not_everywhere_an_unknown_one(jobs: Any) -> None:
     timelines = jobs.generate(jobs.job(count=7)).timelines
     compared = compare_ranks([jobs.drop(timelines[0], 2), *timelines[1:]])
-    table = tabulate_skew(compared, [3, 0])
-    assert {name: str(dtype) for name, dtype in table.dtypes.items()} == MATCHED
-    assert table["skew_wait_ns"].isna().tolist() == [False, False, True, False, False, False, False] + [False] * 6
-    assert table["busbw"].isna().sum() == 1
+    waits = [one.skew_wait_ns is None for one in compared.collectives[3]]
+    assert waits == [False, False, True, False, False, False, False]
+    assert [one.skew_wait_ns is None for one in compared.collectives[0]] == [False] * 6
+    assert sum(math.isnan(one.busbw) for one in compared.collectives[3]) == 1

@@ -8,22 +8,22 @@ import pandas as pd
 import pytest
 
 from dtbench.analyze import tables
-from dtbench.analyze.account_tables import (
-    tabulate_comm_waits,
-    tabulate_gaps,
-    tabulate_groups,
-    tabulate_lanes,
-    tabulate_overlap_tax,
-)
 from dtbench.analyze.reader import read_trace
+from dtbench.analyze.tabulate import (
+    COMM_WAIT_TABLE,
+    GAP_TABLE,
+    GROUP_TABLE,
+    LANE_TABLE,
+    OVERLAP_TAX_TABLE,
+)
 from dtbench.analyze.trace_analysis import TraceAnalysis, analyze_trace
 
 TABLES: list[tuple[Callable[[list[TraceAnalysis]], pd.DataFrame], dict[str, str]]] = [
-    (tabulate_lanes, tables.LANES),
-    (tabulate_groups, tables.GROUPS),
-    (tabulate_gaps, tables.GAPS),
-    (tabulate_comm_waits, tables.COMM_WAITS),
-    (tabulate_overlap_tax, tables.OVERLAP_TAX),
+    (LANE_TABLE.tabulate, tables.LANES),
+    (GROUP_TABLE.tabulate, tables.GROUPS),
+    (GAP_TABLE.tabulate, tables.GAPS),
+    (COMM_WAIT_TABLE.tabulate, tables.COMM_WAITS),
+    (OVERLAP_TAX_TABLE.tabulate, tables.OVERLAP_TAX),
 ]
 DRAWINGS = {
     "one kernel": "kernel gemm @s7 | = |",
@@ -42,7 +42,7 @@ def test_a_trace_that_lacks_something_has_every_table(draw: Callable[..., Path],
     for tabulate, columns in TABLES:
         table = tabulate([one])
         assert {name: str(dtype) for name, dtype in table.dtypes.items()} == columns
-    assert len(tabulate_gaps([one])) == len(one.steps)
+    assert len(GAP_TABLE.tabulate([one])) == len(one.steps)
     assert sum(group.exposed_ns for group in one.accounts.whole.groups) == one.whole.exposed_comm_ns
 
 
@@ -59,5 +59,5 @@ def test_steps_keep_the_order_of_the_trace_and_ranks_theirs(draw: Callable[..., 
         kernel gemm            @s7  | a  b |
     """
     ranks = [analyze_trace(read_trace(draw(drawing)), rank=rank) for rank in (1, 0)]
-    table = tabulate_gaps(ranks)
+    table = GAP_TABLE.tabulate(ranks)
     assert json.loads(table[["rank", "step"]].to_json(orient="values")) == [[1, 7], [1, 8], [0, 7], [0, 8]]
