@@ -28,10 +28,6 @@ class Coverage:
     length_ns: Ints
     running: Mapping[Kind, Bools]
 
-    def time_ns(self, mask: Bools) -> int:
-        """Time of the pieces that the mask selects."""
-        return int(self.length_ns[mask].sum())
-
 
 @dataclass(frozen=True)
 class Window:

@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dtbench.analyze.intervals import Bools, Ints, find_cuts
+from dtbench.analyze.intervals import Ints, find_cuts
 
 NOTHING: Final = -1
 """In arrays of events and of places: there is none."""
@@ -98,19 +98,6 @@ class Enclosures:
         found = np.full(len(places), NOTHING, dtype=np.int64)
         found[places >= 0] = self.events[places[places >= 0]]
         return found
-
-    def among(self, chosen: Bools) -> "Enclosures":
-        """Keep the spans at some places; what lies around a span is then looked for among these alone."""
-        starts, ends = self.starts[chosen], self.ends[chosen]
-        return Enclosures(self.events[chosen], _find_above(starts, ends), starts, ends, self.clock)
-
-    def outermost(self, places: Ints) -> Ints:
-        """Walk outwards from each place to the last one; ``NOTHING`` stays."""
-        places = places.copy()
-        rising = np.flatnonzero(places >= 0)
-        while len(rising := rising[self.above[places[rising]] >= 0]):
-            places[rising] = self.above[places[rising]]
-        return places
 
 
 def find_enclosures(events: Ints, lanes: NDArray[np.int32] | Ints, starts_ns: Ints, ends_ns: Ints) -> Enclosures:

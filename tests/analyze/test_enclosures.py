@@ -62,21 +62,6 @@ def test_around_a_moment_is_the_last_span_that_began_and_has_not_ended(
         assert event == (is_open[-1] if is_open else NOTHING)
 
 
-@given(spans=spans_of_threads, chosen=st.sets(st.integers(0, 29)))
-def test_among_some_spans_the_others_hide_nothing(spans: list[Span], chosen: set[int]) -> None:
-    every = enclosures_of(spans)
-    some = every.among(np.isin(every.events, list(chosen)))
-    kept = [i for i in range(len(spans)) if i in chosen]
-    alone = enclosures_of([spans[i] for i in kept])
-    assert some.events.tolist() == [kept[i] for i in alone.events.tolist()]
-    assert some.above.tolist() == alone.above.tolist()
-
-
-def test_the_outermost_span_is_found_from_any_depth() -> None:
-    found = enclosures_of([(0, 0, 9), (0, 1, 8), (0, 2, 7), (1, 0, 5)])
-    assert found.outermost(np.array([0, 1, 2, 3, NOTHING])).tolist() == [0, 0, 0, 3, NOTHING]
-
-
 def test_a_hundred_thousand_siblings_are_no_quadratic_walk() -> None:
     siblings = [(0, 0, 300_000), *((0, 2 * i, 2 * i + 1) for i in range(1, 100_000))]
     found = enclosures_of(siblings)
