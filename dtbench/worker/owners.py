@@ -33,15 +33,13 @@ def watch_fsdp1_units(recorder: Recorder, units: Mapping[int, str]) -> Iterator[
         units: FQN of each unit, the root's empty, by ``id`` of its ``FlatParamHandle``.
     """
     tell, name = _telling(recorder, units), _naming(units)
-    with ExitStack() as patches:
-        for home, function, wrap, place in (
-            (torch_runtime, "_unshard", tell, 1),
-            (torch_runtime, "_post_backward_hook", tell, 1),
-            (torch_flat.FlatParamHandle, "_all_gather_flat_param", name, 0),
-            (torch_runtime, "_reduce_grad", name, 1),
-            (torch_runtime, "_reduce_grad_no_shard", name, 1),
-        ):
-            patches.enter_context(mock.patch.object(home, function, wrap(getattr(home, function), place)))
+    with _wrapped(
+        (torch_runtime, "_unshard", tell, 1),
+        (torch_runtime, "_post_backward_hook", tell, 1),
+        (torch_flat.FlatParamHandle, "_all_gather_flat_param", name, 0),
+        (torch_runtime, "_reduce_grad", name, 1),
+        (torch_runtime, "_reduce_grad_no_shard", name, 1),
+    ):
         yield
 
 
@@ -54,10 +52,19 @@ def watch_fsdp2_units(recorder: Recorder, units: Mapping[int, str]) -> Iterator[
         units: FQN of each unit, the root's empty, by ``id`` of its ``FSDPParamGroup``.
     """
     tell = _telling(recorder, units)
+    with _wrapped(
+        (torch_group.FSDPParamGroup, "unshard", tell, 0), (torch_group.FSDPParamGroup, "post_backward", tell, 0)
+    ):
+        yield
+
+
+@contextmanager
+def _wrapped(*functions: tuple[Any, str, _Wrap, int]) -> Iterator[None]:
+    """Put wrapped functions in place of torch's; what this torch does not have leaves its collectives without owner."""
     with ExitStack() as patches:
-        for method in ("unshard", "post_backward"):
-            home = torch_group.FSDPParamGroup
-            patches.enter_context(mock.patch.object(home, method, tell(getattr(home, method), 0)))
+        for home, name, wrap, place in functions:
+            if (original := getattr(home, name, None)) is not None:
+                patches.enter_context(mock.patch.object(home, name, wrap(original, place)))
         yield
 
 

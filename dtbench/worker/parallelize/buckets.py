@@ -37,9 +37,9 @@ def keep_assignment() -> Iterator[BucketAssignment]:
     original = dist.Reducer
     kept = BucketAssignment()
 
-    def make(parameters: list[nn.Parameter], buckets: list[list[int]], *args: Any) -> Any:
+    def make(parameters: list[nn.Parameter], buckets: list[list[int]], *args: Any, **kwargs: Any) -> Any:
         kept.parameters, kept.buckets = list(parameters), [list(bucket) for bucket in buckets]
-        return original(parameters, buckets, *args)
+        return original(parameters, buckets, *args, **kwargs)
 
     with mock.patch.object(dist, "Reducer", make):
         yield kept
