@@ -6,6 +6,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
@@ -15,6 +16,9 @@ from dtbench.analyze.purposes import FSDP_RANGES
 from dtbench.analyze.trace import Trace
 from dtbench.ranges import REGION_PREFIX
 from dtbench.vocabulary import Axis, Operation, Purpose, Region, axis_named, axis_word
+
+INFERRED_PREFIX: Final = "inferred "
+"""Begins the names of groups that one rank's trace does not name and only shows; they mean nothing on other ranks."""
 
 
 @dataclass(frozen=True)

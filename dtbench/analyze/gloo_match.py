@@ -163,7 +163,7 @@ def infer_groups(spans: Sequence[Span]) -> Mapping[int, str]:
     for lane in ran:
         partner = _find_partner(lane, ran)
         if lane not in names and partner is not None:
-            names[lane] = names[partner] = f"inferred {len(set(names.values()))}"
+            names[lane] = names[partner] = f"{INFERRED_PREFIX}{len(set(names.values()))}"
     return names
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dtbench.analyze.collectives import INFERRED_PREFIX
 from dtbench.analyze.intervals import Bools, Ints
 from dtbench.analyze.ranks.align import ABSENT, line_up
 from dtbench.analyze.ranks.groups import GroupEvents, find_groups, read_series
@@ -187,4 +188,5 @@ def _is_sure(group: GroupEvents, timelines: Sequence[RankTimeline], *, has_all_r
     """
     if group.ranks or (len(timelines) == 2 and has_all_ranks and timelines[0].world_size == 2):
         return True
-    return bool(group.name) and (group.size is None or (has_all_ranks and group.size == len(group.events)))
+    is_named = bool(group.name) and not group.name.startswith(INFERRED_PREFIX)
+    return is_named and (group.size is None or (has_all_ranks and group.size == len(group.events)))

@@ -1,7 +1,7 @@
 """What few events say about communication, from their arguments."""
 
 import re
-from typing import Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 
@@ -14,7 +14,9 @@ _COMMUNICATES: Final = (
     "gloo:", "nccl:", "rccl:", "hccl:", "xccl:", "ucc:", "mpi:", "c10d::", "c10d_functional::", "_c10d_functional::",
     "record_param_comms",
 )  # fmt: skip
-_Value = TypeVar("_Value")
+_SHAPES: Final = msgspec.json.Decoder(list[object])
+_DTYPES: Final = msgspec.json.Decoder(list[str])
+_RANKS: Final = msgspec.json.Decoder(list[int])
 
 
 def communicates(name: str) -> bool:
@@ -24,8 +26,6 @@ def communicates(name: str) -> bool:
 
 def read_details(args: Args, name: str) -> Details:
     """Read what an event says; what cannot be read is as if it were not there."""
-    shapes = _decode(bytes(args.shapes) or bytes(args.old_shapes), list[object])
-    dtypes = _decode(bytes(args.dtypes), list[str])
     return Details(
         collective=args.collective,
         group=None if args.group is None else str(args.group),
@@ -35,38 +35,33 @@ def read_details(args: Args, name: str) -> Details:
         in_elements=args.in_elements,
         out_elements=args.out_elements,
         seq=args.seq,
-        shapes=tuple(shapes or ()),
-        dtypes=tuple(dtypes or ()),
-        ranks=_read_ranks(bytes(args.group_ranks)),
+        shapes=_decode(bytes(args.shapes) or bytes(args.old_shapes), _SHAPES),
+        dtypes=_decode(bytes(args.dtypes), _DTYPES),
+        # "[0, 1, 2]", as text or as a list; shortened, "[0, 1, ..., 7]", it is no list
+        ranks=_decode(bytes(args.group_ranks).strip(b'" '), _RANKS),
         source_rank=args.source_rank,
         destination_rank=args.destination_rank,
         is_async=_read_async(args, name),
     )
 
 
-def _decode(raw: bytes, kind: type[_Value]) -> _Value | None:
+def _decode(raw: bytes, decoder: Any) -> tuple[Any, ...]:
+    """Decode a list; ``()`` where there is none or it cannot be read."""
     if not raw:
-        return None
+        return ()
     try:
-        value: _Value = msgspec.json.decode(raw, type=kind)
+        return tuple(decoder.decode(raw))
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-    return value
+        return ()
 
 
 def _read_async(args: Args, name: str) -> bool | None:
     """Read NCCL's metadata, or ``asyncOp``, the only truth value among the arguments of c10d's operators."""
     if args.is_async is not None:
         return bool(args.is_async)
-    values = _decode(bytes(args.values), list[str]) if name.startswith("c10d::") else None
-    said = [value for value in values or () if value in ("True", "False")]
+    values = _decode(bytes(args.values), _DTYPES) if name.startswith("c10d::") else ()
+    said = [value for value in values if value in ("True", "False")]
     return said[-1] == "True" if said else None
-
-
-def _read_ranks(raw: bytes) -> tuple[int, ...]:
-    """Read ``"[0, 1, 2]"``, as text or as a list; ``()`` where it is shortened: ``"[0, 1, ..., 7]"``."""
-    ranks = _decode(raw.strip(b'" '), list[int])
-    return tuple(ranks or ())
 
 
 def read_grid(args: Args) -> str:

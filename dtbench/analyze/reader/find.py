@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Final
 
 from dtbench.analyze.reader.inflate import Chunks
-from dtbench.analyze.reader.source import TraceSource
+from dtbench.analyze.reader.source import DAMAGED, TraceSource
 from dtbench.analyze.reader.windows import find_array_start
 from dtbench.errors import TraceError
 
@@ -116,8 +116,9 @@ def _look_in_archive(path: Path) -> tuple[list[_Candidate], tuple[str, ...]] | N
         return None
     found: list[_Candidate] = []
     try:
-        found.extend(_look_at(path, name, stream) for name, stream in members)
-    except (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile) as error:
+        for name, stream in members:
+            found.append(_look_at(path, name, stream))
+    except (OSError, *DAMAGED) as error:
         if not found:
             raise TraceError(f"{path}: the archive is damaged ({error}); copy it again") from error
         return found, (f"{path}: the archive is damaged ({error}); what came before was found",)

@@ -21,6 +21,7 @@ _ARRAY_END: Final = re.compile(r'\]\s*(?:\}|,\s*"|$)')
 _LAST_EVENT: Final = re.compile(r"\}\s*\]")
 _ENCODING: Final = ("utf-8", "surrogateescape")
 _SMALLEST_PIECE: Final = 1 << 10
+_MOST_TRIES: Final = 10_000  # of objects that are no event, in one window: text of another kind must not take hours
 _UNREADABLE: Final = "unreadable text"
 _NO_EVENT: Final = "not an event"
 NO_EVENTS: Final = frozenset({_UNREADABLE, _NO_EVENT})
@@ -146,7 +147,11 @@ def _is_array_end(text: str, bracket: int, *, is_last: bool) -> bool:
 def _find_next(text: str, start: int) -> int | None:
     """Give where the next event begins; None: nowhere in this text."""
     place = start + 1
-    while (match := _OBJECT.search(text, place)) is not None:
+    last = text.rfind('"ph"')
+    for _ in range(_MOST_TRIES):
+        match = _OBJECT.search(text, place)
+        if match is None or match.start() > last:
+            break
         try:
             found = read_object(text, match.start())
         except IncompleteError:

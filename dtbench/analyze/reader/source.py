@@ -2,13 +2,17 @@
 
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Final
 
 from dtbench.errors import TraceError
+
+DAMAGED: Final = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError)
+"""What the standard library raises for archives that are damaged or packed in a way it does not know."""
 
 
 @dataclass(frozen=True)
@@ -38,23 +42,24 @@ class TraceSource:
             TraceError: it cannot be opened.
         """
         try:
-            if self.member is None:
-                with self.path.open("rb") as stream:
-                    yield stream
-            elif zipfile.is_zipfile(self.path):
-                with zipfile.ZipFile(self.path) as zipped, zipped.open(self.member) as member:
-                    yield member
-            else:
-                with tarfile.open(self.path, "r|*") as archive:  # one pass: no way back in a packed archive
-                    yield _open_tar_member(archive, self.member)
+            with ExitStack() as stack:
+                yield self._open(stack)
         except OSError as error:
             raise TraceError(f"{self.label}: cannot be opened ({error.strerror or error}); check the name") from error
-        except (tarfile.TarError, zipfile.BadZipFile, EOFError, KeyError) as error:
+        except DAMAGED as error:
             raise TraceError(f"{self.label}: the archive is damaged ({error}); copy it again") from error
 
-
-def _open_tar_member(archive: tarfile.TarFile, name: str) -> IO[bytes]:
-    for member in archive:
-        if member.name == name and (stream := archive.extractfile(member)) is not None:
-            return stream
-    raise KeyError(name)
+    def _open(self, stack: ExitStack) -> IO[bytes]:
+        if self.member is None:
+            return stack.enter_context(self.path.open("rb"))
+        if zipfile.is_zipfile(self.path):
+            zipped = stack.enter_context(zipfile.ZipFile(self.path))
+            if self.member in zipped.namelist():
+                return stack.enter_context(zipped.open(self.member))
+        else:
+            # In one pass: there is no way back in a packed archive.
+            archive = stack.enter_context(tarfile.open(self.path, "r|*"))  # noqa: SIM115 - the stack closes it
+            for member in archive:
+                if member.name == self.member and (stream := archive.extractfile(member)) is not None:
+                    return stream
+        raise TraceError(f"{self.label}: is not in the archive; check the name")

@@ -85,5 +85,28 @@ def test_whatever_is_damaged_nothing_crashes_or_hangs_or_vanishes_in_silence(
     assert min(outcomes.values()) > 0
 
 
+GARBAGE = {
+    "random": random.Random(1).randbytes(200_000),
+    "quotes": b'"' * 200_000,
+    "braces": b"{" * 200_000,
+    "brackets": b"[" * 200_000,
+    "borders": b"},{" * 70_000,
+    "NULs": b"\0" * 200_000,
+    "digits": b"1" * 200_000,
+    "nesting": b'{"a":' * 9_000,
+}
+
+
+@pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE.keys())
+def test_a_stretch_of_garbage_costs_no_event_around_it_and_little_time(
+    garbage: bytes, read: Callable[..., Trace]
+) -> None:
+    around = b",".join(b'{"ph": "X", "name": "a", "ts": %d, "dur": 1}' % number for number in range(500))
+    started = time.process_time()
+    trace = read(b'{"traceEvents": [' + around + b"," + garbage + b"," + around + b"]}")
+    assert (len(trace), dict(trace.unread.events)) == (1000, {"unreadable text": 1})
+    assert time.process_time() - started < SLOWEST_S
+
+
 def unzip(content: bytes) -> bytes:
     return gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
