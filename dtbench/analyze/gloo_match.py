@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from dtbench.analyze.collectives import INFERRED_PREFIX
 from dtbench.ranges import CollectiveLabel
 from dtbench.vocabulary import Operation
 

@@ -67,7 +67,7 @@ def account_groups(
     names = sorted(axes)
     place = {name: index for index, name in enumerate(names)}
     of = np.array([place[one.group] for one in collectives], dtype=np.int64)
-    num_windows = shares.exposed_ns.shape[1] - 1
+    num_windows = shares.num_windows
     # What was issued outside all windows has, like time outside them, the last column.
     window = np.array([num_windows if step is None else step for step in step_of], dtype=np.int64)
     sizes = [one.size_bytes for one in collectives]
@@ -77,10 +77,8 @@ def account_groups(
         np.array([size is None for size in sizes], dtype=np.int64),
     ]
     tables = [_sum(of, (len(names), num_windows + 1), values, window) for values in single]
-    for times in (shares.hidden_ns, shares.exposed_ns):
-        table = np.zeros((len(names), num_windows + 1), dtype=np.int64)
-        np.add.at(table, of, times)
-        tables.append(table)
+    exposed_ns, hidden_ns = shares.sum_by(of, len(names))
+    tables += [hidden_ns, exposed_ns]
     columns = [np.column_stack((table[:, :-1], table.sum(axis=1))).T.tolist() for table in tables]
     return [
         tuple(

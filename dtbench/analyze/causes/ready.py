@@ -60,23 +60,23 @@ class Work:
 
     def launched_before(self, time_ns: int) -> int | None:
         """Give the last one launched before a moment; None: none was."""
-        place = int(np.searchsorted(self.launches_ns, time_ns, side="left")) - 1
+        place = int(self.launches_ns.searchsorted(time_ns, side="left")) - 1
         return place if place >= 0 else None
 
     def ended_by(self, time_ns: int) -> int | None:
         """Give the last one that ended at or before a moment; None: none did."""
-        place = int(np.searchsorted(self.ends_ns, time_ns, side="right")) - 1
+        place = int(self.ends_ns.searchsorted(time_ns, side="right")) - 1
         return place if place >= 0 else None
 
     def launched_from(self, time_ns: int) -> int | None:
         """Give the first one launched at or after a moment; None: none was."""
-        place = int(np.searchsorted(self.launches_ns, time_ns, side="left"))
+        place = int(self.launches_ns.searchsorted(time_ns, side="left"))
         return place if place < len(self.launches_ns) else None
 
     def following(self, collective: Collective) -> int | None:
         """Give the first one launched after a collective's issue that starts after its end; None: none does."""
-        launched = int(np.searchsorted(self.launches_ns, collective.issue_ns or 0, side="left"))
-        place = max(launched, int(np.searchsorted(self.starts_ns, collective.end_ns, side="left")))
+        launched = int(self.launches_ns.searchsorted(collective.issue_ns or 0, side="left"))
+        place = max(launched, int(self.starts_ns.searchsorted(collective.end_ns, side="left")))
         return place if place < len(self.launches_ns) else None
 
 
@@ -163,7 +163,7 @@ def _produced_ns(work: Work, collective: Collective, issue_ns: int) -> int | Non
     """
     is_fsdps = any(name.startswith("FSDP::post_backward") for name in collective.above)
     if not is_fsdps:
-        place = int(np.searchsorted(work.any_launches_ns, issue_ns, side="left")) - 1
+        place = int(work.any_launches_ns.searchsorted(issue_ns, side="left")) - 1
         if place >= 0 and (end_ns := int(work.any_ends_ns[place])) <= collective.start_ns:
             return end_ns if work.is_device else min(end_ns, issue_ns)
     launched, ended = work.launched_before(issue_ns), work.ended_by(collective.start_ns)
@@ -207,7 +207,7 @@ def _ready_after(
 
 
 def _region_at(regions: Regions, time_ns: int) -> int | None:
-    before = int(np.searchsorted(regions.starts_ns, time_ns, side="right")) - 1
+    before = int(regions.starts_ns.searchsorted(time_ns, side="right")) - 1
     return before if before >= 0 and time_ns < regions.ends_ns[before] else None
 
 
@@ -215,7 +215,7 @@ def _first_compute(work: Work, unshard: Collective, copy_outs: Mapping[str, Ints
     """Give the first compute of the unit that an unshard was for."""
     ranges = copy_outs.get(find_unit(unshard.above) or unshard.owner)
     if ranges is not None:
-        place = int(np.searchsorted(ranges, unshard.issue_ns or 0, side="left"))
+        place = int(ranges.searchsorted(unshard.issue_ns or 0, side="left"))
         if place < len(ranges):
             return work.launched_from(int(ranges[place]))
     return work.following(unshard)
@@ -244,7 +244,7 @@ def _computed_times(trace: Trace, work: Work, collectives: Sequence[Collective])
     found: dict[int, int] = {}
     for index, collective in enumerate(collectives):
         if collective.purpose is Purpose.GRAD_REDUCE and collective.issue_ns is not None:
-            place = int(np.searchsorted(launches_ns, collective.issue_ns, side="left")) - 1
+            place = int(launches_ns.searchsorted(collective.issue_ns, side="left")) - 1
             if place >= 0:
                 found[index] = int(ends_ns[place])
     return found
