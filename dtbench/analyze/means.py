@@ -1,20 +1,17 @@
-"""The answer of several traces in few numbers: the mean step, its spread, what was exposed by owner and by purpose.
+"""The answer of several traces in few numbers: the mean step, its spread, what was exposed by purpose.
 
 Everything here is per *window*: a step of one rank, or, where no trace has steps, the whole trace of one rank. Means,
-so that parts add up to the step, and owners and purposes to what is exposed. Steps in which nothing ran are left out.
+so that parts add up to the step, and purposes to what is exposed. Steps in which nothing ran are left out.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from dtbench.analyze.overlap import Overlap
 from dtbench.analyze.trace_analysis import PurposeTime, TraceAnalysis
-from dtbench.vocabulary import Operation, Purpose
-
-Split = Callable[[TraceAnalysis, int], Mapping[str, int]]
-"""Gives the causes of one collective's exposed time, by its place in ``collectives``: ns that add up to it."""
+from dtbench.vocabulary import Purpose
 
 
 @dataclass(frozen=True)
@@ -45,24 +42,6 @@ class MeanTime:
     overlap: Overlap
     step: Spread
     exposed: Spread
-
-
-@dataclass(frozen=True)
-class OwnerTime:
-    """What one owner's collectives of one kind left exposed, summed over windows.
-
-    Attributes:
-        owner: empty: unattributed.
-        cause: empty: nobody has told causes apart.
-        count: collectives; one with two causes counts for both.
-    """
-
-    owner: str
-    operation: Operation | None
-    purpose: Purpose
-    cause: str
-    count: int
-    exposed_ns: int
 
 
 def average(analyses: Sequence[TraceAnalysis]) -> MeanTime:
@@ -101,31 +80,6 @@ def average_purposes(analyses: Sequence[TraceAnalysis]) -> tuple[PurposeTime, ..
             mean = {name: round(sum(getattr(row, name) for row in mine) / windows) for name in names}
             found.append(PurposeTime(purpose=purpose, comm_ns=mean["hidden_ns"] + mean["exposed_ns"], **mean))
     return tuple(found)
-
-
-def sum_owners(analyses: Sequence[TraceAnalysis], split: Split | None = None) -> tuple[OwnerTime, ...]:
-    """Sum exposed time by owner, operation, purpose and cause over the windows of ``average``, most exposed first.
-
-    Args:
-        analyses: of all ranks.
-        split: causes of a collective's exposed time; None: nobody knows.
-    """
-    are_steps = any(_steps(one) for one in analyses)
-    counts: dict[tuple[str, Operation | None, Purpose, str], list[int]] = {}
-    for one in analyses:
-        exposed = one.stepped_exposed_ns if are_steps else one.exposed_ns
-        for place, (collective, exposed_ns) in enumerate(zip(one.collectives, exposed, strict=True)):
-            for cause, part_ns in (split(one, place) if split else {"": exposed_ns}).items():
-                key = (collective.owner, collective.operation, collective.purpose, cause)
-                total = counts.setdefault(key, [0, 0])
-                total[0] += 1
-                total[1] += part_ns
-    found = [
-        OwnerTime(owner, operation, purpose, cause, count, exposed_ns)
-        for (owner, operation, purpose, cause), (count, exposed_ns) in counts.items()
-        if exposed_ns
-    ]
-    return tuple(sorted(found, key=lambda row: -row.exposed_ns))
 
 
 def _steps(one: TraceAnalysis) -> list[Overlap]:

@@ -2,8 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
+from dtbench.analyze.causes.owners import ExposedOwner
+from dtbench.analyze.explain import explain
+from dtbench.analyze.kinds.unknown import UnknownName
+from dtbench.analyze.ranks.over_ranks import OverRanks
 from dtbench.analyze.trace import Unread
 from dtbench.analyze.trace_analysis import TraceAnalysis
 from dtbench.analyze.trace_file import Analyzed, Answer, Unusable
@@ -18,6 +22,8 @@ class TraceSet:
         unread: for each of them what could not be read.
         world_size: number of ranks that the job had; None where no trace says, or they contradict each other.
         unknown_names: kernels counted as compute that may be communication, summed over ranks.
+        over_ranks: what only several ranks together say.
+        owners: whose communication is exposed and why, over all ranks, most exposed first.
         notes: what a reader of the numbers must know.
     """
 
@@ -25,6 +31,8 @@ class TraceSet:
     unread: tuple[Unread, ...]
     world_size: int | None
     unknown_names: tuple[tuple[str, int], ...]
+    over_ranks: OverRanks
+    owners: tuple[ExposedOwner, ...]
     notes: tuple[str, ...]
 
     @property
@@ -35,7 +43,16 @@ class TraceSet:
     @property
     def uncorrelated(self) -> Mapping[str, int]:
         """Events whose partner was not found, by class, summed over ranks."""
-        return {"collective without span": sum(one.unmatched for one in self.analyses)}
+        counts: Counter[str] = Counter()
+        for one in self.analyses:
+            counts.update({**asdict(one.uncorrelated), "collective_without_span": one.unmatched})
+        return dict(counts)
+
+    @property
+    def names_on_comm_lanes(self) -> tuple[UnknownName, ...]:
+        """Kernels that no rule knows on lanes where most is communication, over ranks, longest first."""
+        found = [name for one in self.analyses for name in one.names_on_comm_lanes]
+        return tuple(sorted(found, key=lambda name: -name.time_ns))
 
 
 def gather_ranks(answers: Sequence[Answer], *, notes: Sequence[str] = ()) -> TraceSet:
@@ -49,12 +66,15 @@ def gather_ranks(answers: Sequence[Answer], *, notes: Sequence[str] = ()) -> Tra
     numbered, number_notes = _number(usable)
     kept, duplicate_notes = _leave_out_duplicates(numbered)
     sizes = {one.world_size for one in kept.values() if one.world_size is not None}
-    analyses = tuple(_with_rank(one.analysis, rank) for rank, one in kept.items())
+    explained = explain([_with_rank(one.analysis, rank) for rank, one in kept.items()])
+    analyses = explained.analyses
     return TraceSet(
         analyses=analyses,
         unread=tuple(one.unread for one in kept.values()),
         world_size=next(iter(sizes)) if len(sizes) == 1 else None,
         unknown_names=sum_counts(one.unknown_names for one in analyses),
+        over_ranks=explained.over_ranks,
+        owners=explained.owners,
         notes=(
             *notes,
             *(_leave_out(answer) for answer in answers if isinstance(answer, Unusable)),
@@ -65,7 +85,7 @@ def gather_ranks(answers: Sequence[Answer], *, notes: Sequence[str] = ()) -> Tra
             ),
             *number_notes,
             *duplicate_notes,
-            *(_describe_jobs(kept) if len(sizes) > 1 else ()),
+            *explained.over_ranks.notes,
             *describe_gaps(analyses),
         ),
     )
@@ -118,35 +138,21 @@ def _with_rank(analysis: TraceAnalysis, rank: int) -> TraceAnalysis:
     return replace(analysis, rank=rank, timeline=replace(analysis.timeline, rank=rank))
 
 
-def _describe_jobs(kept: Mapping[int, Analyzed]) -> list[str]:
-    """Say which traces are of another job than the first: they say another number of ranks."""
-    sizes: dict[int, Analyzed] = {}
-    for one in kept.values():
-        if one.world_size is not None:
-            sizes.setdefault(one.world_size, one)
-    said = ", ".join(f"{one.file.label} is of a job of {size} ranks" for size, one in sizes.items())
-    return [f"these traces are not of one job: {said}; every rank is accounted for by itself"]
-
-
 def describe_gaps(analyses: Sequence[TraceAnalysis]) -> list[str]:
     """Say what the traces lack."""
-    everywhere = sorted({step.step for one in analyses for step in one.steps})
-    return [gap for one in analyses for gap in _describe_gaps(one, everywhere)]
+    any_steps = any(one.steps for one in analyses)
+    return [gap for one in analyses for gap in _describe_gaps(one, any_steps=any_steps)]
 
 
-def _describe_gaps(one: TraceAnalysis, everywhere: Sequence[int]) -> Iterable[str]:
+def _describe_gaps(one: TraceAnalysis, *, any_steps: bool) -> Iterable[str]:
     if one.unmatched:
         yield (
             f"rank {one.rank}: {one.unmatched} of {len(one.collectives)} collectives have no span; "
             "their time is missing"
         )
-    if not one.steps:
+    if not one.steps and not any_steps:  # else what compares ranks says which lack them
         yield f"rank {one.rank}: the trace has no ProfilerStep range; only the whole trace is known"
         return
-    found = {step.step for step in one.steps}
-    lacking = [step for step in everywhere if step not in found]
-    if lacking:
-        yield f"rank {one.rank}: {_name_steps(lacking)} of other ranks not in {one.path}; its other steps are used"
     empty = [step.step for step in one.steps if not step.overlap.step_ns]
     if empty:
         yield f"rank {one.rank}: nothing ran in {_name_steps(empty)}; no time is known there"

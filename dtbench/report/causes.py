@@ -116,9 +116,10 @@ def describe_cause(
 
 
 def describe_exposed_owner(row: ExposedOwner) -> str:
-    """Give who and why: ``layers.3's all-gather, issued late``."""
+    """Give who and why: ``layers.3's all-gather, mostly issued late``."""
     why = describe_cause(row.cause, waited_for=row.waited_for, behind=row.behind, missing=row.missing)
-    return f"{name_collective(row.owner, row.operation)}, {why}"
+    mostly = "mostly " if row.exposed_ns < row.owner_exposed_ns else ""
+    return f"{name_collective(row.owner, row.operation)}, {mostly}{why}"
 
 
 def name_collective(owner: str | None, operation: Operation | None) -> str:
@@ -127,8 +128,13 @@ def name_collective(owner: str | None, operation: Operation | None) -> str:
     >>> name_collective("layers.1", Operation.REDUCE_SCATTER), name_collective(None, Operation.ALL_REDUCE)
     ("layers.1's reduce-scatter", 'an unattributed all-reduce')
     """
-    what = "collective" if operation is None else operation.replace("_", "-")
+    what = name_operation(operation)
     return f"an unattributed {what}" if owner is None else f"{owner}'s {what}"
+
+
+def name_operation(operation: Operation | None) -> str:
+    """Spell an operation: ``all-gather``."""
+    return "collective" if operation is None else operation.replace("_", "-")
 
 
 def advise_cause(cause: Cause, purpose: Purpose, *, is_device: bool, missing: Sequence[MissingInput] = ()) -> str:

@@ -3,12 +3,14 @@
 import math
 from collections.abc import Sequence
 
-from dtbench.analyze.means import OwnerTime, Spread, average, average_purposes, sum_owners
+from dtbench.analyze.causes.owners import ExposedOwner
+from dtbench.analyze.means import Spread, average, average_purposes
 from dtbench.analyze.overlap import Overlap
+from dtbench.analyze.overlap_tax import CAVEAT
 from dtbench.analyze.trace_analysis import TraceAnalysis
 from dtbench.analyze.trace_set import TraceSet
+from dtbench.report.causes import advise_cause, describe_cause, name_operation
 from dtbench.report.section import Column, Section
-from dtbench.report.trace_words import UNATTRIBUTED, cause_words, operation_words
 from dtbench.units import format_bytes, format_fraction, format_ns
 
 MOST_STEP_ROWS = 12
@@ -20,16 +22,26 @@ MOST_RANKS = 16
 MOST_OWNERS = 10
 """Owners that are shown by name; the rest is summed."""
 
+MOST_ADVICE = 3
+"""Sentences on what would change the largest causes."""
 
-def make_sections(traces: TraceSet, owners: Sequence[OwnerTime] | None = None) -> list[Section]:
+UNATTRIBUTED = "unattributed"
+
+
+def make_sections(traces: TraceSet) -> list[Section]:
     """Give every table that has rows, in the order of reading.
 
     Args:
         traces: at least one rank.
-        owners: as from ``sum_owners``, with causes where they are known; left out: without.
     """
-    found = sum_owners(traces.analyses) if owners is None else owners
-    sections = (owner_section(traces, found), purpose_section(traces), time_section(traces))
+    sections = (
+        owner_section(traces),
+        purpose_section(traces),
+        time_section(traces),
+        gap_section(traces),
+        waiting_section(traces),
+        tax_section(traces),
+    )
     return [section for section in sections if section.rows]
 
 
@@ -130,18 +142,18 @@ def purpose_section(traces: TraceSet) -> Section:
     )
 
 
-def owner_section(traces: TraceSet, owners: Sequence[OwnerTime]) -> Section:
-    """Give whose communication was exposed, and why where that is known; what is not shown by name is summed."""
+def owner_section(traces: TraceSet) -> Section:
+    """Give whose communication was exposed, why, and what would change it; what is not shown by name is summed."""
     mean = average(traces.analyses)
+    owners = sorted(traces.owners, key=lambda row: -row.exposed_ns)
     total_ns = sum(row.exposed_ns for row in owners)
-    has_causes = any(row.cause for row in owners)
     shown, rest = owners[:MOST_OWNERS], owners[MOST_OWNERS:]
     rows = [
         (
             row.owner or UNATTRIBUTED,
-            operation_words(row.operation),
+            name_operation(row.operation),
             str(row.purpose),
-            *([cause_words(row.cause)] if has_causes else []),
+            describe_cause(row.cause, waited_for=row.waited_for, behind=row.behind),
             format_ns(row.exposed_ns / mean.windows),
             format_fraction(row.exposed_ns / total_ns),
         )
@@ -149,15 +161,94 @@ def owner_section(traces: TraceSet, owners: Sequence[OwnerTime]) -> Section:
     ]
     if rest:
         rest_ns = sum(row.exposed_ns for row in rest)
-        blank = ("",) * (3 if has_causes else 2)
         spelled = (format_ns(rest_ns / mean.windows), format_fraction(rest_ns / total_ns))
-        rows.append((f"{len(rest)} more", *blank, *spelled))
-    words = ("owner", "collective", "purpose", *(["cause"] if has_causes else []))
+        rows.append((f"{len(rest)} more", "", "", "", *spelled))
     return Section(
-        title=f"Exposed communication by owner, {'per step' if mean.are_steps else 'whole trace'}",
+        title=f"Exposed communication by owner and cause, {'per step' if mean.are_steps else 'whole trace'}",
         columns=[
-            *(Column(title) for title in words),
+            *(Column(title) for title in ("owner", "collective", "purpose", "cause")),
             *(Column(title, is_number=True) for title in ("exposed", "share")),
         ],
         rows=rows,
+        notes=tuple(_advise(traces, shown)),
+    )
+
+
+def _advise(traces: TraceSet, owners: Sequence[ExposedOwner]) -> list[str]:
+    """Say what would change the largest causes beside the first, which the answer speaks of; each sentence once."""
+    is_device = any(one.timeline.is_device for one in traces.analyses)
+    sentences = dict.fromkeys(
+        f"{describe_cause(row.cause, missing=row.missing)}: "
+        + advise_cause(row.cause, row.purpose, is_device=is_device, missing=row.missing)
+        for row in owners
+        if (row.cause, row.purpose) != (traces.owners[0].cause, traces.owners[0].purpose)
+    )
+    return list(sentences)[:MOST_ADVICE]
+
+
+def gap_section(traces: TraceSet) -> Section:
+    """Give why the compute stream stood still, for each rank: means over steps, else the whole trace."""
+    are_steps = average(traces.analyses).are_steps
+    rows = []
+    for one in _choose_ranks(traces.analyses)[0]:
+        accounts = one.accounts.steps if are_steps else (one.accounts.whole,)
+        gaps = [account.gaps for account in accounts if account.gaps is not None]
+        if gaps:
+            parts = ("gap_ns", "comm_wait_ns", "host_wait_ns", "host_sync_ns", "launch_gap_ns", "other_ns")
+            means = [sum(getattr(gap, part) for gap in gaps) / len(gaps) for part in parts]
+            rows.append((str(one.rank), gaps[0].lane, *(format_ns(mean) for mean in means)))
+    titles = ("idle", "waits for\ncomm", "waits for\nhost", "in a\nsync", "launch\ngaps", "other")
+    return Section(
+        title=f"Why the main compute stream stood still, {'per step' if are_steps else 'whole trace'}",
+        columns=[Column("rank"), Column("stream"), *(Column(title, is_number=True) for title in titles)],
+        rows=rows,
+        notes=("in a sync: the part of waiting for the host in which it sat in a synchronising call",),
+    )
+
+
+def waiting_section(traces: TraceSet) -> Section:
+    """Give who waits for whom, over all collectives that could be compared over ranks."""
+    waiting = traces.over_ranks.waiting
+    titles = ("collectives", "was last", "waited", "of its comm", "others waited")
+    shown = sorted(waiting.ranks, key=lambda one: -one.caused_wait_ns)[:MOST_RANKS]
+    return Section(
+        title="Waiting for the last rank, whole traces",
+        columns=[
+            Column("rank"),
+            *(Column(title, is_number=True) for title in titles),
+        ],
+        rows=[
+            (
+                str(one.rank),
+                str(one.collectives),
+                str(one.last),
+                format_ns(one.skew_wait_ns),
+                format_fraction(one.wait_fraction),
+                format_ns(one.caused_wait_ns),
+            )
+            for one in sorted(shown, key=lambda one: one.rank)
+        ],
+    )
+
+
+def tax_section(traces: TraceSet) -> Section:
+    """Give how much slower the same kernels ran under communication."""
+    found = [(one.rank, one.accounts.overlap_tax) for one in _choose_ranks(traces.analyses)[0]]
+    titles = ("slower by", "costs", "kernels", "runs compared", "runs slower")
+    return Section(
+        title="Overlap tax: the same kernels under communication and alone, whole trace",
+        columns=[Column("rank"), *(Column(title, is_number=True) for title in titles)],
+        rows=[
+            (
+                str(rank),
+                f"{tax.ratio:.2f} x",
+                format_ns(tax.tax_ns) if tax.tax_ns >= 0 else f"-{format_ns(-tax.tax_ns)}",
+                str(len(tax.kernels)),
+                str(tax.compared_count),
+                format_fraction(tax.slower_fraction),
+            )
+            for rank, tax in found
+            if tax is not None and tax.kernels
+        ],
+        notes=(CAVEAT,),
     )

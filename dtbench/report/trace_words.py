@@ -4,42 +4,34 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from dtbench.analyze.means import MeanTime, OwnerTime, average, average_purposes, sum_owners
+from dtbench.analyze.causes.owners import ExposedOwner
+from dtbench.analyze.means import MeanTime, average, average_purposes
+from dtbench.analyze.ranks.stragglers import describe_waiting
 from dtbench.analyze.trace_set import TraceSet, name_ranges
+from dtbench.report.causes import advise_cause, describe_exposed_owner
 from dtbench.units import format_fraction, format_ns
-from dtbench.vocabulary import Operation, Purpose
+from dtbench.vocabulary import Purpose
 
 MOST_NAMES = 10
 """Unknown names that are listed."""
 
-UNATTRIBUTED: Final = "unattributed"
-
-CAUSE_WORDS: Final = {
-    "skew": "waits for the last rank",
-    "queued": "queued behind another",
-    "late_issue": "issued late",
-    "late_ready": "ready late",
-    "sync_op": "issued blocking",
-    "tail": "nothing left to hide behind",
-    "needed_at_once": "needed at once",
-    "bandwidth": "longer than what hides it",
-    "unknown": "cause unknown",
-}
-"""The causes of MEASUREMENT.md, section 2, as a person reads them."""
-
 _WAITS: Final = (("gradient wait", Purpose.GRAD_REDUCE), ("unshard wait", Purpose.UNSHARD))
 
 
-def answer_lines(traces: TraceSet, owners: Sequence[OwnerTime] | None = None) -> tuple[str, ...]:
-    """Say what the traces say: the answer, the waits, and over what the numbers are means.
+def answer_lines(traces: TraceSet) -> tuple[str, ...]:
+    """Say what the traces say: the answer, what would change it, who waits for what, and the basis of the numbers.
 
     Args:
         traces: at least one rank.
-        owners: as from ``sum_owners``, with causes where they are known; left out: without.
     """
     mean = average(traces.analyses)
-    found = sum_owners(traces.analyses) if owners is None else owners
-    return (f"{_time_words(mean)}{_exposed_words(mean, found)}", *_wait_lines(traces, mean), _basis_words(traces, mean))
+    return (
+        f"{_time_words(mean)}{_exposed_words(mean, traces.owners)}",
+        *_advice_lines(traces),
+        *_wait_lines(traces, mean),
+        *describe_waiting(traces.over_ranks.waiting),
+        _basis_words(traces, mean),
+    )
 
 
 def _time_words(mean: MeanTime) -> str:
@@ -47,7 +39,7 @@ def _time_words(mean: MeanTime) -> str:
     return f"{what} {format_ns(mean.overlap.step_ns)}, "
 
 
-def _exposed_words(mean: MeanTime, owners: Sequence[OwnerTime]) -> str:
+def _exposed_words(mean: MeanTime, owners: Sequence[ExposedOwner]) -> str:
     overlap = mean.overlap
     if not overlap.comm_ns:
         return "no communication"
@@ -57,27 +49,14 @@ def _exposed_words(mean: MeanTime, owners: Sequence[OwnerTime]) -> str:
     said = f"{format_ns(overlap.exposed_comm_ns)} exposed ({share})"
     if not owners:
         return said
-    cause = owners[0].cause
-    why = f", {cause_words(cause)}" if cause else ""
-    return f"{said}; {format_ns(owners[0].exposed_ns / mean.windows)} of it {owner_words(owners[0])}{why}"
+    first = owners[0]
+    return f"{said}; {format_ns(first.owner_exposed_ns / mean.windows)} of it {describe_exposed_owner(first)}"
 
 
-def owner_words(row: OwnerTime) -> str:
-    """Name an owner's collectives: ``layers.3 all-gather``; ``unattributed all-gather (unshard)``."""
-    operation = operation_words(row.operation)
-    if row.owner:
-        return f"{row.owner} {operation}"
-    return f"{UNATTRIBUTED} {operation}" + ("" if row.purpose is Purpose.OTHER else f" ({row.purpose})")
-
-
-def operation_words(operation: Operation | None) -> str:
-    """Spell an operation: ``all-gather``."""
-    return str(operation).replace("_", "-") if operation else "communication"
-
-
-def cause_words(cause: str) -> str:
-    """Spell a cause; one that has no words is shown as it is."""
-    return CAUSE_WORDS.get(cause, cause.replace("_", " "))
+def _advice_lines(traces: TraceSet) -> list[str]:
+    """Say what would change the largest part."""
+    is_device = any(one.timeline.is_device for one in traces.analyses)
+    return [advise_cause(row.cause, row.purpose, is_device=is_device, missing=row.missing) for row in traces.owners[:1]]
 
 
 def _wait_lines(traces: TraceSet, mean: MeanTime) -> list[str]:
@@ -124,6 +103,14 @@ def remark_lines(traces: TraceSet) -> tuple[str, ...]:
         f"counted as compute, may be communication ({count} times): {name}"
         for name, count in traces.unknown_names[:MOST_NAMES]
     ]
+    lines += [
+        f"counted as compute, on a lane of communication ({format_ns(name.time_ns)}, {name.count} times): {name.name}"
+        for name in traces.names_on_comm_lanes[:MOST_NAMES]
+    ]
+    untied = {reason: count for reason, count in traces.uncorrelated.items() if count}
+    if untied:
+        reasons = ", ".join(f"{count} {reason.replace('_', ' ')}" for reason, count in untied.items())
+        lines.append(f"events that are tied to no operator, all of them accounted: {reasons}")
     rest = len(traces.unknown_names) - MOST_NAMES
     if rest > 0:
         lines.append(f"and {rest} more such names: see --json")

@@ -1,22 +1,25 @@
 """The report on anyone's traces: the answer first, then tables that fit a narrow terminal."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from dtbench.analyze.causes.owners import ExposedOwner
+from dtbench.analyze.explain import explain
 from dtbench.analyze.foreign import analyze_traces
-from dtbench.analyze.means import OwnerTime, average, average_purposes, sum_owners
+from dtbench.analyze.means import average, average_purposes
 from dtbench.analyze.trace import Unread
 from dtbench.analyze.trace_analysis import TraceAnalysis
 from dtbench.analyze.trace_set import TraceSet
 from dtbench.cli.console import print_section
+from dtbench.report.causes import describe_cause
 from dtbench.report.section import Section
 from dtbench.report.trace_sections import MOST_OWNERS, MOST_RANKS, make_sections, owner_section, time_section
-from dtbench.report.trace_words import CAUSE_WORDS, MOST_NAMES, answer_lines, remark_lines
-from dtbench.vocabulary import Operation, Purpose
+from dtbench.report.trace_words import MOST_NAMES, answer_lines, remark_lines
+from dtbench.units import format_ns
 
 RECORDED = Path(__file__).parents[1] / "analyze" / "traces"
 
@@ -31,16 +34,27 @@ def fsdp() -> TraceSet:
     return analyze_traces([RECORDED / "fsdp2_tp_2x2_rank0.json.gz"])
 
 
+def tell(traces: TraceSet, analyses: Sequence[TraceAnalysis]) -> TraceSet:
+    """Give the same traces with other analyses, and what follows from these."""
+    told = explain(analyses)
+    return replace(traces, analyses=told.analyses, over_ranks=told.over_ranks, owners=told.owners)
+
+
+def find_owners(analyses: Sequence[TraceAnalysis]) -> tuple[ExposedOwner, ...]:
+    return explain(analyses).owners
+
+
 def of_ranks(traces: TraceSet, count: int) -> TraceSet:
     """Give a job in which every rank did the same."""
     (one,) = traces.analyses
-    ranks = tuple(replace(one, rank=rank) for rank in range(count))
-    return replace(traces, analyses=ranks, unread=(Unread(),) * count, world_size=count)
+    ranks = [replace(one, rank=rank, timeline=replace(one.timeline, rank=rank)) for rank in range(count)]
+    return tell(replace(traces, unread=(Unread(),) * count, world_size=count), ranks)
 
 
 def repeat_steps(traces: TraceSet, times: int) -> TraceSet:
     (one,) = traces.analyses
-    return replace(traces, analyses=(replace(one, steps=one.steps * times),))
+    steps = replace(one.accounts, steps=one.accounts.steps * times)
+    return replace(traces, analyses=(replace(one, steps=one.steps * times, accounts=steps),))
 
 
 def test_means_of_steps_add_up(ddp: TraceSet, fsdp: TraceSet) -> None:
@@ -53,7 +67,7 @@ def test_means_of_steps_add_up(ddp: TraceSet, fsdp: TraceSet) -> None:
         assert parts == overlap.step_ns == sum(step.overlap.step_ns for step in one.steps) // 3
         assert overlap.comm_ns == overlap.hidden_comm_ns + overlap.exposed_comm_ns
         exposed_ns = sum(step.overlap.exposed_comm_ns for step in one.steps)
-        assert sum(row.exposed_ns for row in sum_owners(traces.analyses)) == exposed_ns
+        assert sum(row.exposed_ns for row in traces.owners) == exposed_ns
         purposes = average_purposes(traces.analyses)
         assert sum(row.exposed_ns for row in purposes) == pytest.approx(overlap.exposed_comm_ns, abs=len(purposes))
 
@@ -67,32 +81,28 @@ def test_the_spread_is_the_middle_half_of_the_steps(ddp: TraceSet) -> None:
 
 
 def test_owners_of_several_ranks_are_summed_per_rank_and_step(ddp: TraceSet) -> None:
-    alone, together = sum_owners(ddp.analyses), sum_owners(of_ranks(ddp, 4).analyses)
+    alone, together = find_owners(ddp.analyses), find_owners(of_ranks(ddp, 4).analyses)
     assert [(row.owner, row.exposed_ns * 4) for row in alone] == [(row.owner, row.exposed_ns) for row in together]
     assert answer_lines(ddp)[0] == answer_lines(of_ranks(ddp, 4))[0]
 
 
-def test_the_answer_names_the_largest_part_and_its_cause(ddp: TraceSet) -> None:
-    def split(one: TraceAnalysis, place: int) -> Mapping[str, int]:
-        exposed_ns = one.stepped_exposed_ns[place]
-        return {"late_issue": exposed_ns - exposed_ns // 4, "tail": exposed_ns // 4}
-
-    owners = sum_owners(ddp.analyses, split)
-    assert sum(row.exposed_ns for row in owners) == sum(row.exposed_ns for row in sum_owners(ddp.analyses))
-    first, wait, basis = answer_lines(ddp, owners)
-    assert first == "step 112 ms, 30.2 ms exposed (26.9 %); 11.6 ms of it bucket 2 all-reduce, issued late"
+def test_the_answer_names_the_largest_owner_and_its_cause(ddp: TraceSet) -> None:
+    first, advice, wait, basis = answer_lines(ddp)
+    largest = find_owners(ddp.analyses)[0]
+    start = "step 112 ms, 30.2 ms exposed (26.9 %); 15.4 ms of it bucket 2's all-reduce, mostly "
+    assert first == start + describe_cause(largest.cause)
+    assert advice.endswith(".")
     assert wait == "gradient wait 28.4 ms per step (25.3 %)"
     assert basis == "rank 0 of 2; mean of 3 steps, median step 116 ms, middle half 104 ms to 122 ms"
-    section = owner_section(ddp, owners)
-    assert [column.title for column in section.columns] == [
-        "owner",
-        "collective",
-        "purpose",
-        "cause",
-        "exposed",
-        "share",
-    ]
-    assert {row[3] for row in section.rows} == {"issued late", "nothing left to hide behind"}
+
+
+def test_owners_are_shown_by_cause_with_the_largest_first(ddp: TraceSet) -> None:
+    section = owner_section(ddp)
+    assert [column.title for column in section.columns][:4] == ["owner", "collective", "purpose", "cause"]
+    largest = max(find_owners(ddp.analyses), key=lambda row: row.exposed_ns)
+    assert section.rows[0][:4] == ("bucket 2", "all-reduce", "grad_reduce", describe_cause(largest.cause))
+    assert section.rows[0][4] == format_ns(largest.exposed_ns / 3)
+    assert sum(float(row[-1].removesuffix(" %")) for row in section.rows) == pytest.approx(100, abs=1)
 
 
 def test_every_rank_is_named_and_those_that_are_missing_are_counted(ddp: TraceSet) -> None:
@@ -100,24 +110,25 @@ def test_every_rank_is_named_and_those_that_are_missing_are_counted(ddp: TraceSe
     assert answer_lines(some)[-1].startswith("ranks 0-2 of 8; mean of 9 steps")
 
 
+def name_owners(traces: TraceSet, owners: Sequence[str]) -> TraceSet:
+    """Give the collectives other owners, in turn."""
+    (one,) = traces.analyses
+    named = tuple(replace(each, owner=owners[i % len(owners)]) for i, each in enumerate(one.collectives))
+    return tell(traces, [replace(one, timeline=replace(one.timeline, collectives=named))])
+
+
 def test_what_has_no_owner_is_called_unattributed(ddp: TraceSet) -> None:
-    (one,) = ddp.analyses
-    nobody = replace(one, collectives=tuple(replace(each, owner="") for each in one.collectives))
-    traces = replace(ddp, analyses=(nobody,))
-    assert "30.2 ms of it unattributed all-reduce (grad_reduce)" in answer_lines(traces)[0]
-    ((owner, *_),) = owner_section(traces, sum_owners(traces.analyses)).rows
-    assert owner == "unattributed"
+    nobody = name_owners(ddp, [""])
+    assert "30.2 ms of it an unattributed all-reduce, " in answer_lines(nobody)[0]
+    assert {row[0] for row in owner_section(nobody).rows} == {"unattributed"}
 
 
-def test_many_owners_are_summed_below_those_that_are_shown(ddp: TraceSet) -> None:
-    owners = [
-        OwnerTime(f"layers.{i}", Operation.ALL_GATHER, Purpose.UNSHARD, "", 3, 3_000_000)
-        for i in range(MOST_OWNERS + 5)
-    ]
-    rows = owner_section(ddp, owners).rows
+def test_many_owners_are_summed_below_those_that_are_shown(fsdp: TraceSet) -> None:
+    many = name_owners(fsdp, [f"layers.{i}" for i in range(MOST_OWNERS + 5)])
+    rows = owner_section(many).rows
     assert len(rows) == MOST_OWNERS + 1
-    assert rows[0] == ("layers.0", "all-gather", "unshard", "1.00 ms", "6.7 %")
-    assert rows[-1] == ("5 more", "", "", "5.00 ms", "33.3 %")
+    assert rows[-1][0].endswith(" more")
+    assert sum(float(row[-1].removesuffix(" %")) for row in rows) == pytest.approx(100, abs=1)
 
 
 def test_few_steps_are_shown_one_by_one_and_many_by_their_spread(ddp: TraceSet) -> None:
@@ -139,18 +150,8 @@ def test_of_many_ranks_those_with_the_longest_steps_are_shown(ddp: TraceSet) -> 
 
 
 def test_long_names_and_causes_fit_a_narrow_terminal(fsdp: TraceSet, capsys: pytest.CaptureFixture[str]) -> None:
-    owners = [
-        OwnerTime(
-            f"model.language_model.layers.{i}.mlp.experts.down_proj",
-            Operation.REDUCE_SCATTER,
-            Purpose.GRAD_REDUCE,
-            cause,
-            3,
-            3_000_000,
-        )
-        for i, cause in enumerate(CAUSE_WORDS)
-    ]
-    for section in make_sections(repeat_steps(fsdp, 10), owners):
+    names = [f"model.language_model.layers.{i}.mlp.experts.down_proj" for i in range(4)]
+    for section in make_sections(repeat_steps(name_owners(fsdp, names), 10)):
         print_section(section)
     lines = capsys.readouterr().out.splitlines()
     assert max(len(line.rstrip()) for line in lines) <= 80
@@ -160,7 +161,7 @@ def test_long_names_and_causes_fit_a_narrow_terminal(fsdp: TraceSet, capsys: pyt
 def test_sections_come_in_the_order_of_reading_and_without_empty_ones(fsdp: TraceSet) -> None:
     titles = [section.title for section in make_sections(fsdp)]
     assert titles == [
-        "Exposed communication by owner, per step",
+        "Exposed communication by owner and cause, per step",
         "What communication was for, per step",
         "Where the time went",
     ]

@@ -63,12 +63,13 @@ class _Piece:
 def rank_exposed_owners(ranks: Sequence[ExplainedRank]) -> tuple[ExposedOwner, ...]:
     """Rank owners by their exposed time, largest first, and the causes of each likewise.
 
-    Of a rank that has steps, only exposed time inside them counts, so that rows add up to the steps' accounts; where a
+    Where any rank has steps, only exposed time inside them counts, so that rows add up to the steps' accounts; where a
     border of a step cuts a collective, its causes take in their order. What has no owner is a row of its own.
     """
+    any_steps = any(rank.timeline.steps for rank in ranks)
     pieces: dict[_Key, dict[Cause, list[_Piece]]] = {}
     for rank in ranks:
-        counted_ns = rank.timeline.stepped_exposed_ns if rank.timeline.steps else rank.timeline.exposed_ns
+        counted_ns = rank.timeline.stepped_exposed_ns if any_steps else rank.timeline.exposed_ns
         for index, collective in enumerate(rank.timeline.collectives):
             if not counted_ns[index]:
                 continue
