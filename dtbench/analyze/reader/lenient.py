@@ -111,7 +111,7 @@ class LenientReader:
                 kind = ExactArrowStart if phase == "s" else ExactArrowEnd
                 cat, identity = str(event.get("cat")), str(event.get("id"))
                 self._events.append(kind(cat=cat, id=identity, ts=to_decimal(event.get("ts"))))
-            case str(phase) if phase and phase in OTHER_PHASES:
+            case str(phase) if len(phase) == 1 and phase in OTHER_PHASES:
                 pass
             case _:
                 self._sink.columns.unread[_NO_EVENT] += 1

@@ -27,6 +27,7 @@ _ARGS: Final = msgspec.json.Decoder(Args, strict=False)
 _KNOWN_ARGS: Final = frozenset(field.encode_name for field in msgspec.structs.fields(Args))
 _END: Final = re.compile(r"\}(?=\s*(?:,\s*\{|\]|$))")
 _MOST_ENDS: Final = 4
+_LARGEST_ID: Final = 2**63
 _NEAR: Final = 1 << 14
 _RAN_OUT: Final = "Unterminated string"
 _CUT_WORD: Final = re.compile(r"[\w.+\-\\]{0,16}\s*$")  # of a number, a literal or an escape
@@ -151,6 +152,8 @@ def to_decimal(value: object) -> Decimal | None:
 
 
 def _to_text(value: object) -> str | None:
+    if isinstance(value, Decimal) and -_LARGEST_ID < value < _LARGEST_ID and value == int(value):
+        value = int(value)  # 7.0 is the lane 7
     return None if value is None else str(value).encode("utf-8", "replace").decode("utf-8")
 
 

@@ -77,6 +77,12 @@ def test_arrows_are_paired_by_id_and_repeated_ids_in_order(category: str, read: 
     assert sorted(trace.flows.tolist()) == [[10250, 50500], [11000, 49000], [110000, 150000]]
 
 
+def test_a_lane_written_as_a_fraction_is_the_same_lane_beside_a_defect(read: Read) -> None:
+    broken = '{"ph": "X", "cat": "kernel", "name": "a\x01", "pid": 1.0, "tid": 7.0, "ts": 1, "dur": 1}'
+    trace = read("[" + broken + "," + json.dumps(complete(tid=7)) + "]")
+    assert (trace.lanes, trace.lane.tolist(), trace.unread.count) == ((("1", "7"),), [0, 0], 0)
+
+
 def test_what_autograd_says_is_read(read: Read) -> None:
     forward = complete(args={"Sequence number": 0, "Fwd thread id": 0})
     backward = complete(args={"Sequence number": 0, "Fwd thread id": 1})
