@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dtbench.cli.console import print_json, print_line, print_long_json, print_section, print_table
+from dtbench.cli.console import print_json, print_line, print_long_json, print_prose, print_section, print_table
 from dtbench.report.section import Column
 
 if TYPE_CHECKING:
@@ -72,16 +72,16 @@ def _analyze_traces(paths: list[Path], *, workers: int | None, as_json: bool) ->
     from dtbench.report.trace_words import answer_lines, remark_lines
 
     first, *others = answer_lines(traces)
-    print_line(first, style="bold")
+    print_prose(first, style="bold")
     for line in others:
-        print_line(line)
+        print_prose(line)
     for section in make_sections(traces):
         print_section(section)
     remarks = remark_lines(traces)
     if remarks:
         print_line()
     for remark in remarks:
-        print_line(f"Note: {remark}")
+        print_prose(f"Note: {remark}")
 
 
 def _is_traces(path: Path) -> bool:

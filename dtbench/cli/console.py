@@ -28,7 +28,7 @@ def print_section(section: Section) -> None:
     """Print a titled table and what stands below it."""
     print_table(section.columns, section.rows, title=section.title)
     for note in section.notes:
-        print_line(note, style="dim")
+        print_prose(note, style="dim")
 
 
 def print_line(text: str = "", *, style: str = "") -> None:
@@ -37,6 +37,15 @@ def print_line(text: str = "", *, style: str = "") -> None:
     from rich.text import Text
 
     Console(soft_wrap=True, highlight=False).print(Text(text, style=style))
+
+
+def print_prose(text: str, *, style: str = "") -> None:
+    """Print sentences: wrapped between words on a terminal, in one line into a pipe, where ``grep`` finds them."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    console.print(Text(text, style=style), soft_wrap=not console.is_terminal)
 
 
 def print_error(text: str) -> None:

@@ -44,7 +44,7 @@ def test_a_number_that_cannot_be_computed_is_the_word_nan(
 def test_the_tables_fit_a_narrow_terminal(capsys: pytest.CaptureFixture[str], recorded: Path) -> None:
     analyze([str(recorded / "ddp_2ranks_rank0.json.gz")])
     lines = capsys.readouterr().out.splitlines()
-    assert max(len(line.rstrip()) for line in lines) <= 80
+    assert max(len(line.rstrip()) for line in lines if "  " in line) <= 80  # sentences wrap on a terminal only
     assert any(line.split()[:2] == ["0", "whole"] for line in lines)
     assert any("grad_reduce" in line and "12.0 MiB" in line for line in lines)
 
@@ -63,7 +63,10 @@ def test_every_collective_is_in_the_document_with_the_columns_of_its_table(
     issued = sum(purpose["count"] for step in rank["steps"] for purpose in step["purposes"])
     assert sum(row["step"] != "NaN" for row in found["collectives"]) == issued
     assert sum(row["exposed_ns"] for row in found["collectives"]) == rank["whole"]["exposed_comm_ns"]
-    assert found["uncorrelated"] == {"collective without span": 0}
+    assert found["uncorrelated"] == {
+        **dict.fromkeys(["launched_before", "launch_missing", "graph_launched", "ambiguous", "without_operator"], 0),
+        "collective_without_span": 0,
+    }
 
 
 def test_ranks_are_read_by_as_many_workers_as_asked_for(

@@ -14,7 +14,7 @@ NODE = "autograd::engine::evaluate_function: MmBackward0"
 
 
 def collectives(path: Path) -> tuple[Collective, ...]:
-    return analyze_trace(read_trace(path)).collectives
+    return analyze_trace(read_trace(path)).timeline.collectives
 
 
 def waits(path: Path) -> dict[str, int]:
@@ -120,7 +120,7 @@ def test_fsdp1s_collectives_are_known_by_its_ranges_and_have_no_owner(draw: Call
     )
     assert [str(one.purpose) for one in (gather, reduce, replicas)] == ["unshard", "grad_reduce", "grad_reduce"]
     assert {one.owner for one in (gather, reduce, replicas)} == {""}
-    assert [one.ready_ns for one in (gather, reduce, replicas)] == [None, 7000, 7000]
+    assert [one.ready_ns for one in (gather, reduce, replicas)] == [1000, 8000, 13000]
 
 
 def test_each_collective_knows_its_own_first_wait(draw: Callable[..., Path]) -> None:

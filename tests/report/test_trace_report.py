@@ -14,7 +14,7 @@ from dtbench.analyze.means import average, average_purposes
 from dtbench.analyze.trace import Unread
 from dtbench.analyze.trace_analysis import TraceAnalysis
 from dtbench.analyze.trace_set import TraceSet
-from dtbench.cli.console import print_section
+from dtbench.cli.console import print_table
 from dtbench.report.causes import describe_cause
 from dtbench.report.section import Section
 from dtbench.report.trace_sections import MOST_OWNERS, MOST_RANKS, make_sections, owner_section, time_section
@@ -152,7 +152,7 @@ def test_of_many_ranks_those_with_the_longest_steps_are_shown(ddp: TraceSet) -> 
 def test_long_names_and_causes_fit_a_narrow_terminal(fsdp: TraceSet, capsys: pytest.CaptureFixture[str]) -> None:
     names = [f"model.language_model.layers.{i}.mlp.experts.down_proj" for i in range(4)]
     for section in make_sections(repeat_steps(name_owners(fsdp, names), 10)):
-        print_section(section)
+        print_table(section.columns, section.rows, title=section.title)
     lines = capsys.readouterr().out.splitlines()
     assert max(len(line.rstrip()) for line in lines) <= 80
     assert "down_proj" in "".join(lines).replace(" ", "") or any("down" in line for line in lines)
