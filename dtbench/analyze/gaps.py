@@ -34,7 +34,8 @@ import numpy as np
 from dtbench.analyze.collectives import Collective
 from dtbench.analyze.coverage import Window
 from dtbench.analyze.intervals import Bools, Intervals, Ints, clip, intersect, subtract, unite
-from dtbench.analyze.kinds.categories import DEVICE_CATEGORIES
+from dtbench.analyze.kinds.categories import CALLS
+from dtbench.analyze.main_lane import find_main_lane, work_on_lane
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.trace import Trace
 from dtbench.vocabulary import Kind
@@ -158,13 +159,6 @@ class _Borders:
     is_last: Bools
 
 
-def _main_lane(trace: Trace, compute: Bools) -> int | None:
-    """Give the index of the lane with most compute; None: nothing computes."""
-    times = np.zeros(len(trace.lanes), dtype=np.int64)
-    np.add.at(times, trace.lane[compute], (trace.end_ns - trace.start_ns)[compute])
-    return int(np.argmax(times)) if times.any() else None
-
-
 def find_gaps(
     trace: Trace, nesting: Nesting, kinds: Mapping[Kind, Bools], collectives: Sequence[Collective], window: Window
 ) -> Gaps | None:
@@ -177,7 +171,7 @@ def find_gaps(
         collectives: of the trace.
         window: where to look; what lies before the lane's first and after its last work are gaps too.
     """
-    lane = _main_lane(trace, kinds[Kind.COMPUTE])
+    lane = find_main_lane(trace, kinds[Kind.COMPUTE])
     if lane is None:
         return None
     gaps = _find_borders(trace, nesting, lane, window)
@@ -225,8 +219,7 @@ def _split_by_neighbours(trace: Trace, kinds: Mapping[Kind, Bools], rest: Interv
 
 
 def _find_borders(trace: Trace, nesting: Nesting, lane: int, window: Window) -> _Borders:
-    work = np.flatnonzero((trace.lane == lane) & trace.is_one_of(DEVICE_CATEGORIES))
-    work = work[np.argsort(trace.start_ns[work], kind="stable")]
+    work = work_on_lane(trace, lane)
     busy_until = np.maximum.accumulate(trace.end_ns[work])
     starts = np.clip(np.concatenate(([window.start_ns], busy_until)), window.start_ns, window.end_ns)
     ends = np.clip(np.concatenate((trace.start_ns[work], [window.end_ns])), window.start_ns, window.end_ns)
@@ -258,7 +251,7 @@ def _last_collective(collectives: Sequence[Collective], times_ns: Ints) -> tuple
 def _find_synchronising(trace: Trace, gaps: _Borders, host_until: Ints) -> Intervals:
     """Find when the host was late because the thread that launches sat in a synchronising call."""
     waits = np.array([_SYNCHRONISES.fullmatch(name) is not None for name in trace.names], dtype=np.bool_)
-    calls = np.flatnonzero(waits[trace.name] & trace.is_one_of(("cuda_runtime", "cuda_driver")))
+    calls = np.flatnonzero(waits[trace.name] & trace.is_one_of(CALLS))
     late = np.flatnonzero((host_until > gaps.starts_ns) & (gaps.launch != _NONE))
     threads = trace.lane[gaps.launch[late]]
     found = [unite([], [])]

@@ -5,10 +5,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 
 from dtbench.analyze.overlap import Overlap
-from dtbench.analyze.tables import COLLECTIVES
-from dtbench.analyze.tabulate import Row, collective_rows
+from dtbench.analyze.purpose_times import PurposeTime
+from dtbench.analyze.tables import COLLECTIVES, Row
+from dtbench.analyze.tabulate import collective_rows
 from dtbench.analyze.trace import Unread
-from dtbench.analyze.trace_analysis import PurposeTime, TraceAnalysis
+from dtbench.analyze.trace_analysis import TraceAnalysis
 from dtbench.analyze.trace_set import TraceSet
 
 FORMAT_VERSION = 1

@@ -47,7 +47,7 @@ def find_owners(analyses: Sequence[TraceAnalysis]) -> tuple[ExposedOwner, ...]:
 def of_ranks(traces: TraceSet, count: int) -> TraceSet:
     """Give a job in which every rank did the same."""
     (one,) = traces.analyses
-    ranks = [replace(one, rank=rank, timeline=replace(one.timeline, rank=rank)) for rank in range(count)]
+    ranks = [replace(one, timeline=replace(one.timeline, rank=rank)) for rank in range(count)]
     return tell(replace(traces, unread=(Unread(),) * count, world_size=count), ranks)
 
 
