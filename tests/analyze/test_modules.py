@@ -91,4 +91,4 @@ def test_on_a_device_the_same_ranges_name_the_same_owners(draw: Callable[..., Pa
         kernel ncclDevKernel_AllReduce     @s7 |      aa            |
         kernel ncclDevKernel_AllReduce     @s7 |              bb    |
         """)
-    assert owners(path) == ["Redistribute of a", "a"]
+    assert owners(path) == ["a", "a"]
