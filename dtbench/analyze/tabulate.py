@@ -131,6 +131,7 @@ def _describe(collective: "Collective") -> Row:
 def _describe_skew(skew: CollectiveSkew) -> Row:
     return {
         "skew_wait_ns": skew.skew_wait_ns,
+        "last_rank": skew.last_rank,
         "transfer_ns": skew.transfer_ns,
         "algbw": None if math.isnan(skew.algbw) else skew.algbw,
         "busbw": None if math.isnan(skew.busbw) else skew.busbw,

@@ -7,15 +7,17 @@ from dtbench.analyze.causes.owners import ExposedOwner
 from dtbench.analyze.collectives import Collective
 from dtbench.vocabulary import Cause, MissingInput, Operation, Purpose
 
+UNATTRIBUTED: Final = "unattributed"
+
 _PHRASES: Final = {
     Cause.SKEW: "waited for other ranks",
     Cause.QUEUED: "queued behind another collective",
     Cause.LATE_ISSUE: "issued late",
     Cause.LATE_READY: "gradients ready late",
     Cause.SYNC_OP: "issued blocking",
-    Cause.TAIL: "nothing left to compute beside it",
+    Cause.TAIL: "nothing left to hide behind",
     Cause.NEEDED_AT_ONCE: "needed at once",
-    Cause.BANDWIDTH: "longer than the compute beside it",
+    Cause.BANDWIDTH: "longer than what hides it",
     Cause.UNKNOWN: "cause unknown",
 }
 _MISSING: Final = {

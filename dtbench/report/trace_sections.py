@@ -9,7 +9,7 @@ from dtbench.analyze.overlap import Overlap
 from dtbench.analyze.overlap_tax import CAVEAT
 from dtbench.analyze.trace_analysis import TraceAnalysis
 from dtbench.analyze.trace_set import TraceSet
-from dtbench.report.causes import advise_cause, describe_cause, name_operation
+from dtbench.report.causes import UNATTRIBUTED, advise_cause, describe_cause, name_operation
 from dtbench.report.section import Column, Section
 from dtbench.units import format_bytes, format_fraction, format_ns
 
@@ -24,8 +24,6 @@ MOST_OWNERS = 10
 
 MOST_ADVICE = 3
 """Sentences on what would change the largest causes."""
-
-UNATTRIBUTED = "unattributed"
 
 
 def make_sections(traces: TraceSet) -> list[Section]:
