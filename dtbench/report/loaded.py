@@ -16,7 +16,7 @@ from dtbench.report.trace_words import answer_lines, remark_lines
 from dtbench.store.layout import RunFolder
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TraceReport:
     """What the traces of one job say; ``print`` it for the answer in words.
 
@@ -54,8 +54,10 @@ class TraceReport:
     def __str__(self) -> str:
         return "\n".join([*answer_lines(self.traces), *(f"Note: {note}" for note in self.notes)])
 
+    __repr__ = __str__
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class RunReport:
     """What a run found. Every table has the columns ``cell`` and ``launch`` before those of ``dtbench.analyze.tables``.
 
@@ -72,6 +74,10 @@ class RunReport:
     overlap: pd.DataFrame
     purposes: pd.DataFrame
     collectives: pd.DataFrame
+
+    def __repr__(self) -> str:
+        cells = ", ".join(cell.name for cell in self.summary.cells)
+        return f"{self.summary.name} {self.summary.run_id}, {self.summary.status}; cells: {cells}"
 
 
 def load_run(path: Path) -> RunReport:
