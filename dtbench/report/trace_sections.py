@@ -84,8 +84,13 @@ def _choose_ranks(analyses: Sequence[TraceAnalysis]) -> tuple[Sequence[TraceAnal
     if len(analyses) <= MOST_RANKS:
         return analyses, ()
     longest = sorted(analyses, key=lambda one: -average([one]).overlap.step_ns)[:MOST_RANKS]
-    note = f"the {MOST_RANKS} ranks with the longest steps, of {len(analyses)}; --json has all"
-    return sorted(longest, key=lambda one: one.rank), (note,)
+    return sorted(longest, key=lambda one: one.rank), _say_chosen(
+        "with the longest steps", len(analyses), "; --json has all"
+    )
+
+
+def _say_chosen(which: str, ranks: int, more: str = "") -> tuple[str, ...]:
+    return (f"the {MOST_RANKS} ranks {which}, of {ranks}{more}",) if ranks > MOST_RANKS else ()
 
 
 def _spell_rank(one: TraceAnalysis) -> tuple[str, ...]:
@@ -96,9 +101,9 @@ def _spell_rank(one: TraceAnalysis) -> tuple[str, ...]:
     return (
         str(one.rank),
         str(mean.windows),
-        f"{step}\n{_spell_spread(mean.step)}",
+        f"{step}\n{_spell_spread(mean.step)}" if mean.windows > 1 else step,
         compute,
-        f"{exposed}\n{_spell_spread(mean.exposed)}" if mean.overlap.comm_ns else exposed,
+        f"{exposed}\n{_spell_spread(mean.exposed)}" if mean.windows > 1 and mean.overlap.comm_ns else exposed,
         *rest,
     )
 
@@ -241,6 +246,7 @@ def waiting_section(traces: TraceSet) -> Section:
             )
             for one in sorted(shown, key=lambda one: one.rank)
         ],
+        notes=_say_chosen("that others wait for longest", len(waiting.ranks)),
     )
 
 

@@ -15,13 +15,21 @@ from dtbench.analyze.explain import explain
 from dtbench.analyze.foreign import analyze_traces
 from dtbench.analyze.intervals import unite
 from dtbench.analyze.means import average, average_purposes
+from dtbench.analyze.ranks.stragglers import RankWaiting, Waiting
 from dtbench.analyze.trace import Unread
 from dtbench.analyze.trace_analysis import TraceAnalysis
 from dtbench.analyze.trace_set import TraceSet
 from dtbench.cli.console import print_table
 from dtbench.report.causes import describe_cause
 from dtbench.report.section import Section
-from dtbench.report.trace_sections import MOST_OWNERS, MOST_RANKS, make_sections, owner_section, time_section
+from dtbench.report.trace_sections import (
+    MOST_OWNERS,
+    MOST_RANKS,
+    make_sections,
+    owner_section,
+    time_section,
+    waiting_section,
+)
 from dtbench.report.trace_words import MOST_NAMES, answer_lines, remark_lines
 from dtbench.units import format_ns
 from dtbench.vocabulary import Cause
@@ -193,6 +201,25 @@ def test_of_many_ranks_those_with_the_longest_steps_are_shown(ddp: TraceSet) -> 
     assert len(section.rows) == MOST_RANKS
     assert section.rows[-1][0] == str(slow.rank)
     assert any("--json has all" in note for note in section.notes)
+
+
+def test_one_step_of_each_of_many_ranks_has_no_spread(ddp: TraceSet) -> None:
+    (one,) = ddp.analyses
+    short = tell(ddp, [replace(one, steps=one.steps[:1])])
+    rows = time_section(of_ranks(short, MOST_RANKS)).rows
+    assert len(rows) == MOST_RANKS
+    assert all("\n" not in cell for row in rows for cell in row)
+
+
+def test_of_many_ranks_those_that_others_wait_for_longest_are_shown(ddp: TraceSet) -> None:
+    late = tuple(
+        RankWaiting(rank=rank, collectives=9, last=0, comm_ns=9, skew_wait_ns=1, caused_wait_ns=rank)
+        for rank in range(MOST_RANKS + 4)
+    )
+    waiting = Waiting(ranks=late, collectives=9, partial=0, unknown=0)
+    section = waiting_section(replace(ddp, over_ranks=replace(ddp.over_ranks, waiting=waiting)))
+    assert [row[0] for row in section.rows] == [str(rank) for rank in range(4, MOST_RANKS + 4)]
+    assert section.notes == (f"the {MOST_RANKS} ranks that others wait for longest, of {MOST_RANKS + 4}",)
 
 
 def test_long_names_and_causes_fit_a_narrow_terminal(fsdp: TraceSet, capsys: pytest.CaptureFixture[str]) -> None:
