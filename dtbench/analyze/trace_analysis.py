@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,7 +25,6 @@ from dtbench.analyze.kinds.categories import DEVICE_CATEGORIES
 from dtbench.analyze.kinds.device import device_kinds
 from dtbench.analyze.kinds.kernels import KernelTable, make_table
 from dtbench.analyze.kinds.operators import Role, cpu_role
-from dtbench.analyze.kinds.patterns import KernelPattern
 from dtbench.analyze.kinds.unknown import UnknownName, find_names_on_comm_lanes, find_unknown_names
 from dtbench.analyze.lanes import compute_of_threads, device_lanes, thread_lanes
 from dtbench.analyze.main_lane import find_main_lane
@@ -39,6 +39,9 @@ from dtbench.analyze.trace import Trace
 from dtbench.analyze.waits import Waits, find_device_waits, wait_time_ns
 from dtbench.errors import TraceError
 from dtbench.vocabulary import Axis, Kind, Purpose
+
+if TYPE_CHECKING:
+    from dtbench.analyze.kinds.patterns import KernelPattern
 
 
 @dataclass(frozen=True)
@@ -144,7 +147,7 @@ def analyze_trace(
     *,
     rank: int | None = None,
     process_groups: Mapping[str, Axis | None] | None = None,
-    patterns: Sequence[KernelPattern] = (),
+    patterns: Sequence["KernelPattern"] = (),
     facts: RankFacts | None = None,
 ) -> TraceAnalysis:
     """Account for a trace.
