@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, NoReturn
 
 from dtbench.analyze.facts import RankFacts
+from dtbench.analyze.garbage import without_collection
 from dtbench.analyze.reader import read_trace
 from dtbench.analyze.reader.source import TraceSource
 from dtbench.analyze.trace import Unread
@@ -76,10 +77,11 @@ Answer = Analyzed | Unusable
 def analyze_file(file: TraceFile) -> Answer:
     """Read and analyse one trace in this process."""
     try:
-        trace = read_trace(file.source)
-        analysis = analyze_trace(
-            trace, rank=file.rank, process_groups=file.process_groups, facts=file.facts, patterns=file.patterns
-        )
+        with without_collection():
+            trace = read_trace(file.source)
+            analysis = analyze_trace(
+                trace, rank=file.rank, process_groups=file.process_groups, facts=file.facts, patterns=file.patterns
+            )
     except TraceError as error:
         return Unusable(file, str(error))
     except MemoryError:

@@ -1,14 +1,13 @@
 """One trace, from its bytes to its columns."""
 
-import gc
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
+from dtbench.analyze.garbage import without_collection
 from dtbench.analyze.reader.arrows import Arrows
 from dtbench.analyze.reader.columns import Columns, join
 from dtbench.analyze.reader.decode import INVALID, Sink, TypedDecoder
@@ -50,20 +49,8 @@ def read_trace(source: TraceSource | Path, *, window_bytes: int = _WINDOW_BYTES)
     """
     one = source if isinstance(source, TraceSource) else TraceSource(source)
     _keep_freed_memory()
-    with one.open() as stream, _without_collection():
+    with one.open() as stream, without_collection():
         return _Reading(one, Chunks(stream, window_bytes)).read()
-
-
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    """Switch Python's cycle collector off: decoding makes millions of objects and no cycle."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _keep_freed_memory() -> None:
