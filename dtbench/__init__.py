@@ -94,9 +94,12 @@ def named_gloo() -> str:
 
 
 def read_trace(
-    path: str | PathLike[str] | Iterable[str | PathLike[str]], *, workers: int | None = None
+    path: str | PathLike[str] | Iterable[str | PathLike[str]],
+    *,
+    workers: int | None = None,
+    patterns: str | PathLike[str] | None = None,
 ) -> "TraceReport":
-    """Account for anyone's Kineto traces: one file, a folder of ranks, or several of either; ``print`` the answer. ::
+    """Account for anyone's Kineto traces: a file, a folder or archive of ranks, or several; ``print`` the answer. ::
 
         traces = dtbench.read_trace("traces/")
         print(traces)                                      # step 412 ms, 38 ms exposed (9.2 %); ...
@@ -104,27 +107,34 @@ def read_trace(
 
     Its tables are DataFrames: ``overlap`` (one row per rank and step), ``whole`` (per rank), ``purposes``,
     ``collectives`` (``owner``, ``cause``, ``exposed_ns`` and its parts, ``skew_wait_ns``, ``busbw`` in bytes per
-    second); ``dtbench.analyze.tables`` says all columns, dtypes and units. ``notes`` says what they do not count.
+    second), ``lanes``, ``groups``, ``gaps``, ``comm_waits``, ``overlap_tax``; ``dtbench.analyze.tables`` says columns,
+    dtypes and units. ``notes`` says what they do not count.
 
     Args:
         path: traces of one job.
         workers: traces to read at once, each in a process; left out: as cores and memory allow.
+        patterns: a YAML file of your own kernels, asked before dtbench's table:
+            ``- {pattern: my_all_gather, kind: comm, operation: all_gather}``.
 
     Raises:
         TraceError: there is no trace, or none can be read.
+        PatternsError: the file of patterns is wrong.
     """
     from pathlib import Path
 
     from dtbench.analyze.foreign import analyze_traces
+    from dtbench.analyze.kinds.pattern_file import load_patterns
     from dtbench.report.loaded import TraceReport
 
     paths = [path] if isinstance(path, str | PathLike) else path
-    return TraceReport(analyze_traces([Path(one) for one in paths], workers=workers))
+    own = () if patterns is None else load_patterns(Path(patterns))
+    return TraceReport(analyze_traces([Path(one) for one in paths], workers=workers, patterns=own))
 
 
 def load_run(path: str | PathLike[str]) -> "RunReport":
     """Give a run's numbers as DataFrames: ``steps``, ``overlap``, ``purposes``, ``collectives``; and its ``summary``.
 
+    ``tables`` has the others of the traces by name (``lanes``, ``groups``, ``gaps``, ``comm_waits``, ``overlap_tax``).
     Every table has the columns ``cell`` and ``launch``, then those that ``dtbench.analyze.tables`` writes down. Tables
     that are missing are made from the traces.
 

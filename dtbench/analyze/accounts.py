@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from dtbench.analyze.coverage import Window
 from dtbench.analyze.gaps import Gaps, GapTime, account_gaps
-from dtbench.analyze.groups import GroupTime
+from dtbench.analyze.group_times import GroupTime
 from dtbench.analyze.lanes import LaneSpans, LaneTime, account_lanes
 from dtbench.analyze.overlap_tax import OverlapTax
 

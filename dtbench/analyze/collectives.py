@@ -12,6 +12,7 @@ import numpy as np
 
 from dtbench.analyze.coverage import Window
 from dtbench.analyze.intervals import Intervals, Ints
+from dtbench.analyze.kinds.categories import DEVICE_RANGE
 from dtbench.analyze.purposes import FSDP_RANGES
 from dtbench.analyze.trace import Trace
 from dtbench.ranges import REGION_PREFIX
@@ -94,10 +95,15 @@ class Regions:
     starts_ns: Ints
     ends_ns: Ints
 
+    def place_at(self, time_ns: int) -> int | None:
+        """Give the place of the region open at a moment, on whatever thread; None: none is."""
+        before = int(self.starts_ns.searchsorted(time_ns, side="right")) - 1
+        return before if before >= 0 and time_ns < self.ends_ns[before] else None
+
     def at(self, time_ns: int) -> Region | None:
         """Give the region open at a moment, on whatever thread; None: none, or a trace without such ranges."""
-        before = int(np.searchsorted(self.starts_ns, time_ns, side="right")) - 1
-        return self.regions[before] if before >= 0 and time_ns < self.ends_ns[before] else None
+        place = self.place_at(time_ns)
+        return None if place is None else self.regions[place]
 
 
 def find_regions(trace: Trace) -> Regions:
@@ -107,7 +113,7 @@ def find_regions(trace: Trace) -> Regions:
     events = [
         event
         for event in np.flatnonzero(np.isin(trace.name, wanted)).tolist()
-        if trace.category_of(event) != "gpu_user_annotation"
+        if trace.category_of(event) != DEVICE_RANGE
     ]
     events.sort(key=lambda event: int(trace.start_ns[event]))
     return Regions(tuple(known[trace.name_of(event)] for event in events), trace.start_ns[events], trace.end_ns[events])

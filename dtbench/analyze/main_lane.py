@@ -35,20 +35,34 @@ class MainLane:
     launches_ns: Ints
 
 
-def find_main_lane(trace: Trace, nesting: Nesting, compute: Bools) -> MainLane:
-    """Find the stream with most compute.
+def find_main_lane(trace: Trace, compute: Bools) -> int | None:
+    """Give the lane with most compute, the first of equals; None: nothing computes.
+
+    Args:
+        trace: the events.
+        compute: shape ``(n,)``, the device events that are compute.
+    """
+    times_ns = np.zeros(len(trace.lanes), dtype=np.int64)
+    np.add.at(times_ns, trace.lane[compute], (trace.end_ns - trace.start_ns)[compute])
+    return int(np.argmax(times_ns)) if times_ns.any() else None
+
+
+def work_on_lane(trace: Trace, lane: int) -> Ints:
+    """Give the device events of a lane in order of start, copies and communication too."""
+    events = np.flatnonzero((trace.lane == lane) & trace.is_one_of(DEVICE_CATEGORIES))
+    return np.asarray(events[np.argsort(trace.start_ns[events], kind="stable")], dtype=np.int64)
+
+
+def read_main_lane(trace: Trace, nesting: Nesting, compute: Bools) -> MainLane:
+    """Collect the work of the stream with most compute.
 
     Args:
         trace: the events.
         nesting: its nesting.
         compute: shape ``(n,)``, the device events that are compute.
     """
-    computing = np.flatnonzero(compute)
-    lanes = trace.lane[computing]
-    lengths = np.bincount(lanes, weights=trace.end_ns[computing] - trace.start_ns[computing])
-    main = int(np.argmax(lengths)) if len(lengths) else -1
-    events = np.flatnonzero((trace.lane == main) & trace.is_one_of(DEVICE_CATEGORIES))
-    events = events[np.argsort(trace.start_ns[events], kind="stable")]
+    lane = find_main_lane(trace, compute)
+    events = np.array([], dtype=np.int64) if lane is None else work_on_lane(trace, lane)
     starts_ns = trace.start_ns[events]
     busy_until_ns = np.concatenate((starts_ns[:1], np.maximum.accumulate(trace.end_ns[events])[:-1]))
     return MainLane(events, starts_ns, busy_until_ns, nesting.launch_ns(events))

@@ -73,8 +73,3 @@ def measure_overlaps(windows: Sequence[Window], kinds: Mapping[Kind, Intervals])
 def _time_between(length_ns: Ints, places: Ints) -> Ints:
     before = np.append(0, np.cumsum(length_ns))
     return np.asarray(before[places[:, 1]] - before[places[:, 0]], dtype=np.int64)
-
-
-def measure_overlap(window: Window, kinds: Mapping[Kind, Intervals]) -> Overlap:
-    """Account for every nanosecond of one window; see ``measure_overlaps``."""
-    return measure_overlaps([window], kinds)[0]

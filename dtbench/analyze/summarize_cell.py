@@ -14,6 +14,7 @@ from dtbench.analyze.launch_tables import LaunchTables
 from dtbench.analyze.peaks import peak_flops
 from dtbench.analyze.statistics import summarize, summarize_launches, summarize_ratio
 from dtbench.analyze.summarize_overlap import fraction, summarize_purposes, summarize_ranks
+from dtbench.analyze.summarize_owners import summarize_owners
 from dtbench.analyze.summary import CellSummary, Interval
 from dtbench.analyze.trace_set import sum_counts
 from dtbench.scenario.schema import Fsdp2, Scenario
@@ -95,6 +96,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         hidden_fraction=fraction(overlap, "hidden_comm_ns", "comm_ns"),
         exposed_step_fraction=fraction(overlap, "exposed_comm_ns", "step_ns"),
         purposes=purpose_summaries,
+        owners=summarize_owners(_stack([launch.tables.collectives for launch in launches]), len(overlap)),
         ranks=summarize_ranks(overlap),
         receipts=_worst_receipts(ranks),
         warmup=_worst_warmup(ranks),

@@ -9,7 +9,7 @@ from dtbench.plan import Plan
 from dtbench.record import FloatOrNan, Record
 from dtbench.scenario.schema import Scenario
 from dtbench.store.records import Compilation, CorrectnessResult, Memory, OwnLoop, Receipt, RunStatus, WarmupEnd
-from dtbench.vocabulary import Purpose
+from dtbench.vocabulary import Cause, Operation, Purpose
 
 
 class Interval(Record):
@@ -51,6 +51,24 @@ class PurposeSummary(Record):
     overlap_reason: str
 
 
+class OwnerSummary(Record):
+    """What one owner's collectives of one kind left exposed for one cause: means per PROFILED step and rank, ns.
+
+    Attributes:
+        owner: empty: unattributed.
+        owner_exposed_ns: for all causes.
+        waited_for: for ``skew``, the rank that most of it waited for; None: not told.
+    """
+
+    owner: str
+    operation: Operation | None
+    purpose: Purpose
+    cause: Cause
+    exposed_ns: int
+    owner_exposed_ns: int
+    waited_for: int | None = None
+
+
 class RankBreakdown(Record):
     """Where one rank's mean PROFILED step went, ns; ``steps`` were averaged, the parts add up to ``step_ns``."""
 
@@ -78,6 +96,7 @@ class CellSummary(Record):
         model_flops_utilization: NaN where the device's peak or the model's FLOPs are unknown.
         hidden_fraction: of communication, NaN when there is none.
         exposed_step_fraction: exposed communication over step, PROFILED.
+        owners: whose communication was exposed and why, most exposed first.
         compilation: of the rank where it took longest; None for a model that is not compiled.
         cpu_ns_per_step: CPU time of a rank's process per MEASURED step, median.
         losses: mean over data-parallel ranks, as recorded.
@@ -102,6 +121,7 @@ class CellSummary(Record):
     hidden_fraction: FloatOrNan
     exposed_step_fraction: FloatOrNan
     purposes: tuple[PurposeSummary, ...]
+    owners: tuple[OwnerSummary, ...] = ()
     ranks: tuple[RankBreakdown, ...]
     receipts: tuple[Receipt, ...]
     warmup: WarmupEnd | None

@@ -4,9 +4,13 @@ All ``*_ns`` columns are integer nanoseconds, all ``*_bytes`` integer bytes. A c
 (``Int64``, NA). One file holds one launch; readers add ``cell`` and ``launch``.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from dtbench.vocabulary import Cause
+
+Row = Mapping[str, object]
+"""A row of any table: values by column; None where a number is not known."""
 
 STEPS: Final = {
     "rank": "int64",
@@ -71,6 +75,7 @@ COLLECTIVES: Final = {
     "end_ns": "Int64",
     "first_wait_ns": "Int64",  # when the first consumer began to wait for it
     "skew_wait_ns": "Int64",  # waiting for the last rank to begin; NA: not known, see analyze/ranks/skew.py
+    "last_rank": "Int64",  # that began last; NA also where two did together
     "transfer_ns": "Int64",  # the rest of the span
     "algbw": "Float64",  # bytes per second over transfer_ns
     "busbw": "Float64",  # algbw with nccl-tests' factor

@@ -22,6 +22,7 @@ from dtbench.analyze.tables import (
     OVERLAP_TAX,
     PURPOSES,
     WHOLE,
+    Row,
 )
 from dtbench.vocabulary import Cause
 
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
     from dtbench.analyze.collectives import Collective
     from dtbench.analyze.trace_analysis import TraceAnalysis
-
-Row = Mapping[str, object]
 
 
 @dataclass(frozen=True)
@@ -137,6 +136,7 @@ def _describe(collective: "Collective") -> Row:
 def _describe_skew(skew: CollectiveSkew) -> Row:
     return {
         "skew_wait_ns": skew.skew_wait_ns,
+        "last_rank": skew.last_rank,
         "transfer_ns": skew.transfer_ns,
         "algbw": None if math.isnan(skew.algbw) else skew.algbw,
         "busbw": None if math.isnan(skew.busbw) else skew.busbw,
@@ -144,7 +144,7 @@ def _describe_skew(skew: CollectiveSkew) -> Row:
 
 
 def _describe_split(split: CauseSplit) -> Row:
-    parts = {part.cause: part.exposed_ns for part in split.parts}
+    parts = split.by_cause
     return {"cause": str(split.cause or ""), **{f"exposed_{cause}_ns": parts.get(cause, 0) for cause in Cause}}
 
 

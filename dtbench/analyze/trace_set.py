@@ -78,11 +78,7 @@ def gather_ranks(answers: Sequence[Answer], *, notes: Sequence[str] = ()) -> Tra
         notes=(
             *notes,
             *(_leave_out(answer) for answer in answers if isinstance(answer, Unusable)),
-            *(
-                f"{one.file.label}: cut short; what came before the cut is used"
-                for one in kept.values()
-                if one.unread.is_truncated
-            ),
+            *_describe_cuts(kept.values()),
             *number_notes,
             *duplicate_notes,
             *explained.over_ranks.notes,
@@ -135,7 +131,7 @@ def _leave_out_duplicates(numbered: Sequence[tuple[int, Analyzed]]) -> tuple[dic
 def _with_rank(analysis: TraceAnalysis, rank: int) -> TraceAnalysis:
     if analysis.rank == rank:
         return analysis
-    return replace(analysis, rank=rank, timeline=replace(analysis.timeline, rank=rank))
+    return replace(analysis, timeline=replace(analysis.timeline, rank=rank))
 
 
 def describe_gaps(analyses: Sequence[TraceAnalysis]) -> list[str]:

@@ -13,12 +13,13 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from dtbench.analyze.kinds.patterns import KernelPattern
     from dtbench.analyze.launch_tables import LaunchTables
 
     MadeTables = Mapping[tuple[str, int], LaunchTables]
 
 FORMAT_VERSION = 1
-TRACE_ENDINGS = (".json", ".json.gz")
+TRACE_ENDINGS = (".json", ".json.gz", ".tar", ".tar.gz", ".tgz", ".zip")
 
 
 def analyze(
@@ -26,7 +27,8 @@ def analyze(
         list[str] | None,
         typer.Argument(
             metavar="[RUN | TRACE...]",
-            help="A run's folder or id, a scenario, `latest`; or traces, or folders of them. Left out: the latest run.",
+            help="A run's folder or id, a scenario, `latest`; or traces of one job, folders or archives of them. "
+            "Left out: the latest run.",
         ),
     ] = None,
     results: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("results"),
@@ -34,6 +36,14 @@ def analyze(
     workers: Annotated[
         int | None,
         typer.Option(min=1, help="Traces to read at once, each in a process. Left out: as cores and memory allow."),
+    ] = None,
+    patterns: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Your own kernels: a YAML list of `{pattern: my_all_gather, kind: comm, operation: all_gather}`, "
+            "asked before dtbench's table. For traces, not for runs.",
+        ),
     ] = None,
 ) -> None:
     """Account for every nanosecond of profiled steps: compute, exposed communication, exposed copies, idle.
@@ -46,10 +56,12 @@ def analyze(
 
     named = targets or ["latest"]
     if all(_is_traces(Path(target)) for target in named):
-        _analyze_traces([Path(target) for target in named], workers=workers, as_json=as_json)
+        _analyze_traces([Path(target) for target in named], workers=workers, as_json=as_json, patterns=patterns)
         return
     if len(named) > 1:
         raise typer.BadParameter("give one run, or only traces")
+    if patterns is not None:
+        raise typer.BadParameter("--patterns is for traces; give the run's traces folders in place of the run")
     run = find_run(None if named == ["latest"] else named[0], results)
     from dtbench.analyze.run import analyze_run, summarize_run
     from dtbench.report.publish import publish
@@ -59,10 +71,10 @@ def analyze(
     print_json(_run_document(run, made)) if as_json else _print_run(run, made)
 
 
-def _analyze_traces(paths: list[Path], *, workers: int | None, as_json: bool) -> None:
+def _analyze_traces(paths: list[Path], *, workers: int | None, as_json: bool, patterns: Path | None) -> None:
     from dtbench.analyze.foreign import analyze_traces
 
-    traces = analyze_traces(paths, workers=workers)
+    traces = analyze_traces(paths, workers=workers, patterns=_load_patterns(patterns))
     if as_json:
         from dtbench.report.trace_document import collective_documents, traces_document
 
@@ -84,13 +96,22 @@ def _analyze_traces(paths: list[Path], *, workers: int | None, as_json: bool) ->
         print_prose(f"Note: {remark}")
 
 
+def _load_patterns(path: Path | None) -> "tuple[KernelPattern, ...]":
+    if path is None:
+        return ()
+    from dtbench.analyze.kinds.pattern_file import load_patterns
+
+    return load_patterns(path)
+
+
 def _is_traces(path: Path) -> bool:
-    """Tell whether a path is a trace or a folder of traces; a folder that is a run, or holds runs, is none."""
-    from dtbench.cli.find_run import is_run
+    """Tell whether a path is a trace, or a folder or archive of traces; a run, or a folder of runs, is none."""
+    from dtbench.analyze.reader.find import holds_trace_files
+    from dtbench.cli.find_run import holds_runs, is_run
 
     if not path.is_dir():
         return path.is_file() or path.name.endswith(TRACE_ENDINGS)  # a trace that is missing is refused as a trace
-    return not is_run(path) and any(file.name.endswith(TRACE_ENDINGS) for file in path.iterdir() if file.is_file())
+    return not is_run(path) and not holds_runs(path) and holds_trace_files(path)
 
 
 def _run_document(run: Path, made: "MadeTables") -> object:

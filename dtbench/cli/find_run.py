@@ -51,6 +51,11 @@ def is_run(folder: Path) -> bool:
     return run.run.is_file() or run.scenario.is_file()
 
 
+def holds_runs(folder: Path) -> bool:
+    """Tell whether a folder is one of a scenario's runs, or of all results."""
+    return bool(_runs_inside(folder))
+
+
 def _runs_inside(folder: Path) -> list[Path]:
     """Give the runs of one scenario's folder, else those of a folder of all results, oldest first."""
     from dtbench.store.read import find_runs

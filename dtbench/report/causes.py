@@ -7,15 +7,17 @@ from dtbench.analyze.causes.owners import ExposedOwner
 from dtbench.analyze.collectives import Collective
 from dtbench.vocabulary import Cause, MissingInput, Operation, Purpose
 
+UNATTRIBUTED: Final = "unattributed"
+
 _PHRASES: Final = {
     Cause.SKEW: "waited for other ranks",
     Cause.QUEUED: "queued behind another collective",
     Cause.LATE_ISSUE: "issued late",
     Cause.LATE_READY: "gradients ready late",
     Cause.SYNC_OP: "issued blocking",
-    Cause.TAIL: "nothing left to compute beside it",
+    Cause.TAIL: "nothing left to hide behind",
     Cause.NEEDED_AT_ONCE: "needed at once",
-    Cause.BANDWIDTH: "longer than the compute beside it",
+    Cause.BANDWIDTH: "longer than what hides it",
     Cause.UNKNOWN: "cause unknown",
 }
 _MISSING: Final = {
@@ -33,7 +35,10 @@ _ADVICE: Final[dict[tuple[Cause, Purpose | None, bool | None], str]] = {
     (Cause.SKEW, None, None): (
         "Find what the last rank did meanwhile: the time is lost there, and a faster link changes nothing."
     ),
-    (Cause.QUEUED, Purpose.GRAD_REDUCE, None): "Give reductions a process group of their own, or send less before it.",
+    (Cause.QUEUED, Purpose.GRAD_REDUCE, None): (
+        "Send less before it; where that is no reduction, give reductions a process group of their own "
+        "(FSDP2: `set_separate_reduce_scatter_group`)."
+    ),
     (Cause.QUEUED, Purpose.UNSHARD, None): (
         "Give reduce-scatters a process group of their own (FSDP2: `set_separate_reduce_scatter_group`), "
         "so that gathers do not stand behind them."

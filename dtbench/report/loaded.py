@@ -10,7 +10,18 @@ import pandas as pd
 from dtbench.analyze.launch_tables import read_tables
 from dtbench.analyze.run import read_step_times, summarize_run
 from dtbench.analyze.summary import RunSummary
-from dtbench.analyze.tabulate import tabulate_collectives, tabulate_overlap, tabulate_purposes, tabulate_whole
+from dtbench.analyze.tabulate import (
+    COMM_WAIT_TABLE,
+    GAP_TABLE,
+    GROUP_TABLE,
+    LANE_TABLE,
+    OVERLAP_TAX_TABLE,
+    TABLES,
+    tabulate_collectives,
+    tabulate_overlap,
+    tabulate_purposes,
+    tabulate_whole,
+)
 from dtbench.analyze.trace_set import TraceSet
 from dtbench.report.trace_words import answer_lines, remark_lines
 from dtbench.store.layout import RunFolder
@@ -46,6 +57,31 @@ class TraceReport:
         """One row per rank and collective: ``tables.COLLECTIVES``."""
         return tabulate_collectives(self.traces.analyses)
 
+    @cached_property
+    def lanes(self) -> pd.DataFrame:
+        """What each stream or thread did, one row per rank, step and lane: ``tables.LANES``."""
+        return LANE_TABLE.tabulate(self.traces.analyses)
+
+    @cached_property
+    def groups(self) -> pd.DataFrame:
+        """Communication by process group, one row per rank, step and group: ``tables.GROUPS``."""
+        return GROUP_TABLE.tabulate(self.traces.analyses)
+
+    @cached_property
+    def gaps(self) -> pd.DataFrame:
+        """Why the main compute stream stood still, one row per rank and step: ``tables.GAPS``."""
+        return GAP_TABLE.tabulate(self.traces.analyses)
+
+    @cached_property
+    def comm_waits(self) -> pd.DataFrame:
+        """What it waited for, one row per rank, step and collective: ``tables.COMM_WAITS``."""
+        return COMM_WAIT_TABLE.tabulate(self.traces.analyses)
+
+    @cached_property
+    def overlap_tax(self) -> pd.DataFrame:
+        """How much slower kernels ran under communication, one row per rank and kernel: ``tables.OVERLAP_TAX``."""
+        return OVERLAP_TAX_TABLE.tabulate(self.traces.analyses)
+
     @property
     def notes(self) -> tuple[str, ...]:
         """What could not be read, may be counted wrongly, or was left out."""
@@ -67,6 +103,8 @@ class RunReport:
         overlap: where each PROFILED step's time went: ``tables.OVERLAP``.
         purposes: what communication was for, by rank, step and purpose: ``tables.PURPOSES``.
         collectives: one row per rank and collective: ``tables.COLLECTIVES``.
+        tables: these three and every other table of the traces by name: ``lanes``, ``groups``, ``gaps``,
+            ``comm_waits``, ``overlap_tax``.
     """
 
     summary: RunSummary
@@ -74,6 +112,7 @@ class RunReport:
     overlap: pd.DataFrame
     purposes: pd.DataFrame
     collectives: pd.DataFrame
+    tables: Mapping[str, pd.DataFrame]
 
     def __repr__(self) -> str:
         cells = ", ".join(cell.name for cell in self.summary.cells)
@@ -90,12 +129,16 @@ def load_run(path: Path) -> RunReport:
     launches = [(cell.name, index) for cell in summary.cells for index in cell.launches]
     folders = {launch: RunFolder(path).launch(*launch) for launch in launches}
     made = {launch: read_tables(folder) for launch, folder in folders.items()}
+    tables = {
+        table.name: _stack({launch: tables.tables[table.name] for launch, tables in made.items()}) for table in TABLES
+    }
     return RunReport(
         summary=summary,
         steps=_stack({launch: read_step_times(folder) for launch, folder in folders.items()}),
-        overlap=_stack({launch: tables.overlap for launch, tables in made.items()}),
-        purposes=_stack({launch: tables.purposes for launch, tables in made.items()}),
-        collectives=_stack({launch: tables.collectives for launch, tables in made.items()}),
+        overlap=tables["overlap"],
+        purposes=tables["purposes"],
+        collectives=tables["collectives"],
+        tables=tables,
     )
 
 

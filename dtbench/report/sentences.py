@@ -9,6 +9,7 @@ from statistics import median
 
 from dtbench.analyze.summary import CellSummary, Interval, PurposeSummary
 from dtbench.plan import Plan
+from dtbench.report.causes import advise_cause, describe_cause, name_collective
 from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Parallel
 from dtbench.store.records import Compilation, Memory, OwnLoop, Receipt, ReceiptOutcome, RunStatus
 from dtbench.units import NS_PER_MS, format_bytes, format_count, format_fraction, format_ns
@@ -60,6 +61,36 @@ def wait_sentence(cell: CellSummary, purpose: Purpose) -> str:
         return _why_absent(cell, purpose)
     share = fraction_of(row.wait_ns, profiled_step_ns(cell))
     return f"{format_ns(row.wait_ns)} per step ({format_fraction(share)} of a profiled step)"
+
+
+MOST_ADVICE = 2
+"""Sentences on what would change the largest causes."""
+
+
+def answer_sentence(cell: CellSummary) -> str | None:
+    """Say how much communication is exposed, whose most of it is and why; None where no rank was profiled."""
+    if not cell.ranks:
+        return None
+    exposed_ns = sum(row.exposed_comm_ns for row in cell.ranks) / len(cell.ranks)
+    share = format_fraction(fraction_of(exposed_ns, profiled_step_ns(cell)))
+    said = f"{format_ns(exposed_ns)} of a profiled step ({share})"
+    if not cell.owners or not exposed_ns:
+        return said
+    first = cell.owners[0]
+    mostly = "mostly " if first.exposed_ns < first.owner_exposed_ns else ""
+    why = describe_cause(first.cause, waited_for=first.waited_for)
+    who = name_collective(first.owner or None, first.operation)
+    return f"{said}; {format_ns(first.owner_exposed_ns)} of it {who}, {mostly}{why}"
+
+
+def advice_sentences(cell: CellSummary) -> list[str]:
+    """Say what would change the largest causes, largest first, each sentence once."""
+    is_device = cell.plan.device is not DeviceKind.CPU
+    largest = sorted(cell.owners, key=lambda row: -row.exposed_ns)
+    said = dict.fromkeys(
+        f"{describe_cause(row.cause)}: {advise_cause(row.cause, row.purpose, is_device=is_device)}" for row in largest
+    )
+    return list(said)[:MOST_ADVICE]
 
 
 def _why_absent(cell: CellSummary, purpose: Purpose) -> str:

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dtbench.analyze.summary import CellSummary, PurposeSummary, RunSummary
-from dtbench.report import sentences, sweep
+from dtbench.report import causes, sentences, sweep
 from dtbench.report.sweep_table import WAIT_EXPLAINED, headed_table, render_sweep
 from dtbench.store.layout import RunFolder
 from dtbench.store.records import ReceiptOutcome
@@ -23,6 +23,9 @@ from dtbench.vocabulary import Purpose
 
 MOST_RANKS = 16
 """Rows of a per-rank table; ``--json`` has all."""
+
+MOST_OWNERS = 8
+"""Owners and causes that are shown; the rest is summed, ``--json`` has all."""
 
 MOST_NAMES = 10
 """Unknown event names that are listed."""
@@ -85,6 +88,8 @@ def render_cell(cell: CellSummary) -> RenderableType:
     parts.append(render_step(cell))
     if cell.ranks:
         parts += [Text(), render_breakdown(cell)]
+    if cell.owners:
+        parts += [Text(), render_owners(cell)]
     if cell.purposes:
         parts += [Text(), render_purposes(cell)]
     parts += [Text(), render_checks(cell), Text()]
@@ -98,10 +103,13 @@ def _status_lines(cell: CellSummary) -> Iterator[Text]:
 
 
 def render_waits(cell: CellSummary) -> RenderableType:
-    """Give the two lines that lead every report."""
+    """Give the lines that lead every report: the two waits, and what is exposed, whose, and why."""
     grid = _grid()
     for label, purpose in (("gradient wait", Purpose.GRAD_REDUCE), ("unshard wait", Purpose.UNSHARD)):
         grid.add_row(Text(label, style="bold"), Text(sentences.wait_sentence(cell, purpose), style="bold"))
+    answer = sentences.answer_sentence(cell)
+    if answer is not None:
+        grid.add_row(Text("exposed", style="bold"), Text(answer, style="bold"))
     return grid
 
 
@@ -155,6 +163,33 @@ def render_breakdown(cell: CellSummary) -> RenderableType:
         parts.append(Text(f"and {len(cell.ranks) - MOST_RANKS} more ranks: see --json", style="dim"))
     parts.append(Text(f"step = compute + exposed comm + exposed copy + {idle}; {SHARES_EXPLAINED}", style="dim"))
     return Group(*parts)
+
+
+def render_owners(cell: CellSummary) -> RenderableType:
+    """Give whose communication was exposed and why, and what would change the largest causes."""
+    table = headed_table(
+        "Exposed communication by owner and cause, per step and rank; times in ms",
+        ("owner", "collective", "purpose", "cause", "exposed", "share"),
+    )
+    for column in table.columns[:4]:
+        column.justify = "left"
+    rows = sorted(cell.owners, key=lambda row: -row.exposed_ns)
+    total_ns = sum(row.exposed_ns for row in rows)
+    decimals = sentences.decimals_for(row.exposed_ns for row in rows)
+    for row in rows[:MOST_OWNERS]:
+        table.add_row(
+            Text(causes.spell_owner(row.owner) if row.owner else causes.UNATTRIBUTED),
+            causes.name_operation(row.operation),
+            row.purpose.value,
+            causes.describe_cause(row.cause, waited_for=row.waited_for),
+            sentences.format_ms(row.exposed_ns, decimals),
+            format_fraction(sentences.fraction_of(row.exposed_ns, total_ns)),
+        )
+    if len(rows) > MOST_OWNERS:
+        rest_ns = sum(row.exposed_ns for row in rows[MOST_OWNERS:])
+        share = format_fraction(sentences.fraction_of(rest_ns, total_ns))
+        table.add_row(f"{len(rows) - MOST_OWNERS} more", "", "", "", sentences.format_ms(rest_ns, decimals), share)
+    return Group(table, *(Text(line, style="dim") for line in sentences.advice_sentences(cell)))
 
 
 def render_purposes(cell: CellSummary) -> RenderableType:

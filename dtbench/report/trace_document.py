@@ -4,11 +4,15 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 
+from dtbench.analyze.accounts import WindowAccount
+from dtbench.analyze.causes.owners import ExposedOwner
 from dtbench.analyze.overlap import Overlap
-from dtbench.analyze.tables import COLLECTIVES
-from dtbench.analyze.tabulate import Row, collective_rows
+from dtbench.analyze.overlap_tax import CAVEAT, OverlapTax
+from dtbench.analyze.purpose_times import PurposeTime
+from dtbench.analyze.tables import COLLECTIVES, Row
+from dtbench.analyze.tabulate import collective_rows
 from dtbench.analyze.trace import Unread
-from dtbench.analyze.trace_analysis import PurposeTime, TraceAnalysis
+from dtbench.analyze.trace_analysis import TraceAnalysis
 from dtbench.analyze.trace_set import TraceSet
 
 FORMAT_VERSION = 1
@@ -24,6 +28,11 @@ def traces_document(traces: TraceSet) -> dict[str, object]:
         "unread": traces.unread_events,
         "uncorrelated": dict(traces.uncorrelated),
         "unknown_names": [{"name": name, "count": count} for name, count in traces.unknown_names],
+        "names_on_comm_lanes": [asdict(name) for name in traces.names_on_comm_lanes],
+        "owners": [_owner_document(row) for row in traces.owners],
+        "waiting": [
+            {**asdict(one), "wait_fraction": _number(one.wait_fraction)} for one in traces.over_ranks.waiting.ranks
+        ],
         "notes": list(traces.notes),
     }
 
@@ -40,11 +49,24 @@ def _rank_document(one: TraceAnalysis, unread: Unread) -> Mapping[str, object]:
     return {
         "rank": one.rank,
         "path": one.path,
-        "whole": {"window_ns": whole.pop("step_ns"), **whole, "purposes": _purpose_documents(one.whole_purposes)},
+        "whole": {
+            "window_ns": whole.pop("step_ns"),
+            **whole,
+            "unattributed_ns": one.whole_unattributed_ns,
+            "purposes": _purpose_documents(one.whole_purposes),
+            **_account_document(one.accounts.whole),
+        },
         "steps": [
-            {"step": step.step, **overlap_document(step.overlap), "purposes": _purpose_documents(step.purposes)}
-            for step in one.steps
+            {
+                "step": step.step,
+                **overlap_document(step.overlap),
+                "unattributed_ns": step.unattributed_ns,
+                "purposes": _purpose_documents(step.purposes),
+                **_account_document(account),
+            }
+            for step, account in zip(one.steps, one.accounts.steps, strict=True)
         ],
+        "overlap_tax": _tax_document(one.accounts.overlap_tax),
         "unread": {"count": unread.count, "reasons": dict(unread.events), "is_truncated": unread.is_truncated},
     }
 
@@ -64,6 +86,45 @@ def _purpose_documents(purposes: Iterable[PurposeTime]) -> list[dict[str, object
         }
         for row in purposes
     ]
+
+
+def _account_document(account: WindowAccount) -> dict[str, object]:
+    """Give lanes, process groups and the gaps of the main compute lane; "NaN" where there is no such lane."""
+    return {
+        "lanes": [asdict(lane) for lane in account.lanes],
+        "groups": [
+            {**asdict(group), "size_bytes": "NaN" if group.size_bytes is None else group.size_bytes}
+            for group in account.groups
+        ],
+        "gaps": "NaN" if account.gaps is None else {k: v for k, v in asdict(account.gaps).items() if k != "waits"},
+    }
+
+
+def _tax_document(tax: OverlapTax | None) -> object:
+    if tax is None:
+        return "NaN"
+    return {
+        "ratio": _number(tax.ratio),
+        "tax_ns": _number(tax.tax_ns),
+        "slower_fraction": _number(tax.slower_fraction),
+        "kernels": len(tax.kernels),
+        "caveat": CAVEAT,
+    }
+
+
+def _owner_document(row: ExposedOwner) -> Mapping[str, object]:
+    return {
+        "owner": row.owner or "",
+        "operation": str(row.operation or ""),
+        "purpose": str(row.purpose),
+        "cause": str(row.cause),
+        "exposed_ns": row.exposed_ns,
+        "owner_exposed_ns": row.owner_exposed_ns,
+        "count": row.count,
+        "behind": "" if row.behind is None else row.behind.owner,
+        "waited_for": "NaN" if row.waited_for is None else row.waited_for,
+        "missing": [str(one) for one in row.missing],
+    }
 
 
 def _number(value: float) -> float | str:

@@ -10,7 +10,7 @@ from dtbench.analyze.overlap import Overlap
 from dtbench.analyze.overlap_tax import CAVEAT
 from dtbench.analyze.trace_analysis import TraceAnalysis
 from dtbench.analyze.trace_set import TraceSet, name_ranges
-from dtbench.report.causes import advise_owner, describe_cause, name_operation, spell_owner
+from dtbench.report.causes import UNATTRIBUTED, advise_owner, describe_cause, name_operation, spell_owner
 from dtbench.report.section import Column, Section
 from dtbench.units import format_bytes, format_fraction, format_ns
 from dtbench.vocabulary import Cause
@@ -29,8 +29,6 @@ MOST_ADVICE = 3
 
 LEAST_ADVISED = 0.01
 """Part of the exposed time below which nothing is said on what would change it."""
-
-UNATTRIBUTED = "unattributed"
 
 
 def make_sections(traces: TraceSet) -> list[Section]:

@@ -105,3 +105,26 @@ def test_a_missing_trace_is_refused_as_a_trace_and_a_missing_run_as_a_run(tmp_pa
         analyze([str(tmp_path / "none.json.gz")])
     with pytest.raises(StoreError):
         analyze(["no-such-run"], results=tmp_path)
+
+
+def test_a_users_own_kernels_are_told_by_a_file_of_patterns(
+    capsys: pytest.CaptureFixture[str], draw: Callable[..., Path], tmp_path: Path
+) -> None:
+    trace = draw("kernel my_ring @s7 |==|\nkernel gemm @s8 |=|")
+    patterns = tmp_path / "kernels.yaml"
+    patterns.write_text("- {pattern: my_ring, kind: comm, operation: all_gather}\n")
+    assert document(capsys, trace)["ranks"][0]["whole"]["comm_ns"] == 0
+    analyze([str(trace)], as_json=True, patterns=patterns)
+    found = json.loads(capsys.readouterr().out)
+    assert found["ranks"][0]["whole"]["comm_ns"] == 2000
+    assert found["collectives"][0]["operation"] == "all_gather"
+
+
+def test_a_folder_whose_traces_lie_deeper_is_a_folder_of_traces(
+    capsys: pytest.CaptureFixture[str], draw: Callable[..., Path], tmp_path: Path
+) -> None:
+    trace = draw("kernel gemm @s7 |==|")
+    place = tmp_path / "profile" / "iteration_10" / "rank0_trace.json"
+    place.parent.mkdir(parents=True)
+    trace.rename(place)
+    assert document(capsys, tmp_path / "profile")["ranks"][0]["whole"]["compute_ns"] == 2000

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dtbench.analyze.coverage import Window
+from dtbench.analyze.device_kinds import device_kinds
 from dtbench.analyze.gaps import LAUNCH_BOUND_NS, GapPart, GapTime, account_gaps, find_gaps
-from dtbench.analyze.kinds.device import device_kinds
 from dtbench.analyze.nesting import find_nesting
 from dtbench.analyze.reader import read_trace
 from dtbench.analyze.tabulate import COMM_WAIT_TABLE, GAP_TABLE

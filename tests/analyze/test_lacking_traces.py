@@ -73,6 +73,9 @@ def test_the_document_says_nan_where_nothing_is_known(
         "unread",
         "uncorrelated",
         "unknown_names",
+        "names_on_comm_lanes",
+        "owners",
+        "waiting",
         "notes",
         "collectives",
     ]

@@ -60,7 +60,7 @@ def find_owners(analyses: Sequence[TraceAnalysis]) -> tuple[ExposedOwner, ...]:
 def of_ranks(traces: TraceSet, count: int) -> TraceSet:
     """Give a job in which every rank did the same."""
     (one,) = traces.analyses
-    ranks = [replace(one, rank=rank, timeline=replace(one.timeline, rank=rank)) for rank in range(count)]
+    ranks = [replace(one, timeline=replace(one.timeline, rank=rank)) for rank in range(count)]
     return tell(replace(traces, unread=(Unread(),) * count, world_size=count), ranks)
 
 
@@ -174,7 +174,8 @@ def test_events_without_an_operator_are_in_the_numbers_and_collectives_without_a
     (one,) = ddp.analyses
     first, *others = one.collectives
     unseen = replace(first, span=unite(np.empty(0, np.int64), np.empty(0, np.int64)))
-    untied = replace(one, uncorrelated=Uncorrelated(launched_before=2, ambiguous=1), collectives=(unseen, *others))
+    timeline = replace(one.timeline, collectives=(unseen, *others))
+    untied = replace(one, uncorrelated=Uncorrelated(launched_before=2, ambiguous=1), timeline=timeline)
     assert remark_lines(replace(ddp, analyses=(untied,))) == (
         (
             "events that are tied to no operator, and in every number all the same: "

@@ -32,11 +32,7 @@ class Surroundings:
 
     def region_of(self, collective: Collective) -> int | None:
         """Give the region that issued a collective; None: none is known."""
-        regions = self._timeline.regions
-        if collective.issue_ns is None:
-            return None
-        before = int(np.searchsorted(regions.starts_ns, collective.issue_ns, side="right")) - 1
-        return before if before >= 0 and collective.issue_ns < regions.ends_ns[before] else None
+        return None if collective.issue_ns is None else self._timeline.regions.place_at(collective.issue_ns)
 
     def reductions_of(self, region: int) -> Sequence[Collective]:
         """Give the reductions of gradients that a region issued."""

@@ -88,6 +88,11 @@ def find_traces(path: Path) -> FoundTraces:
     return FoundTraces((TraceSource(path, rank=find_rank(PurePosixPath(path.name))),), ())
 
 
+def holds_trace_files(folder: Path) -> bool:
+    """Tell whether a folder, or one inside, holds a file that is named like a trace."""
+    return any(True for _ in _walk(folder, _DEEPEST))
+
+
 def _look_in_folder(folder: Path) -> Iterator[_Candidate]:
     for file in sorted(_walk(folder, _DEEPEST)):
         place = PurePosixPath(*file.relative_to(folder).parts)

@@ -1,0 +1,51 @@
+"""Whose communication a cell's PROFILED steps left exposed, and why: from the tables of collectives of its launches."""
+
+from typing import Final
+
+import pandas as pd
+
+from dtbench.analyze.summary import OwnerSummary
+from dtbench.vocabulary import Cause, Operation, Purpose
+
+_COLUMNS: Final = {f"exposed_{cause}_ns": cause for cause in Cause}
+_KEY: Final = ["owner", "operation", "purpose"]
+
+
+def summarize_owners(collectives: pd.DataFrame, windows: int) -> tuple[OwnerSummary, ...]:
+    """Give one row per owner, operation, purpose and cause: the owner with most exposed time first, then its causes.
+
+    Args:
+        collectives: ``tables.COLLECTIVES`` of all launches; what no step issued is left out.
+        windows: PROFILED steps of all ranks and launches, over which means are taken; 0 gives no rows.
+    """
+    issued = collectives[collectives["step"].notna()]
+    if not windows or not len(issued) or issued[list(_COLUMNS)].isna().to_numpy().all():
+        return ()
+    sums = issued.groupby(_KEY, dropna=False)[list(_COLUMNS)].sum()
+    totals = sums.sum(axis=1)
+    rows = []
+    for key in totals.sort_values(ascending=False, kind="stable").index:
+        owner, operation, purpose = key
+        mine = issued[(issued["owner"] == owner) & (issued["operation"] == operation) & (issued["purpose"] == purpose)]
+        parts = {cause: int(sums.loc[key, column]) for column, cause in _COLUMNS.items()}
+        rows += [
+            OwnerSummary(
+                owner=str(owner),
+                operation=Operation(operation) if operation else None,
+                purpose=Purpose(purpose),
+                cause=cause,
+                exposed_ns=exposed_ns // windows,
+                owner_exposed_ns=int(totals[key]) // windows,
+                waited_for=_waited_for(mine) if cause is Cause.SKEW else None,
+            )
+            for cause, exposed_ns in sorted(parts.items(), key=lambda item: -item[1])
+            if exposed_ns
+        ]
+    return tuple(rows)
+
+
+def _waited_for(mine: pd.DataFrame) -> int | None:
+    """Give the rank that most of the exposed time waited for."""
+    waits = mine[mine["last_rank"].notna()].groupby("last_rank")["exposed_skew_ns"].sum()
+    longest = max(waits.items(), key=lambda item: item[1], default=None)
+    return int(str(longest[0])) if longest is not None and longest[1] else None

@@ -1,0 +1,52 @@
+"""Owners and causes of a cell, from its tables of collectives."""
+
+import pandas as pd
+
+from dtbench.analyze.summarize_owners import summarize_owners
+from dtbench.analyze.tables import COLLECTIVES
+from dtbench.vocabulary import Cause, Operation, Purpose
+
+
+def collectives(*rows: dict[str, object]) -> pd.DataFrame:
+    """Give a table whose rows say only what matters."""
+    numbers = {name: 0 for name in COLLECTIVES if name.startswith("exposed_")}
+    blank: dict[str, object] = {
+        name: "" if dtype == "string" else pd.NA if dtype[0].isupper() else 0 for name, dtype in COLLECTIVES.items()
+    }
+    gather = {"step": 1, "owner": "a", "operation": "all_gather", "purpose": "unshard"}
+    return pd.DataFrame([{**blank, **numbers, **gather, **row} for row in rows], columns=list(COLLECTIVES)).astype(
+        COLLECTIVES
+    )
+
+
+def test_owners_come_by_all_their_exposed_time_and_causes_within_an_owner() -> None:
+    table = collectives(
+        {"exposed_skew_ns": 6, "exposed_tail_ns": 10, "last_rank": 3},
+        {"exposed_skew_ns": 8, "last_rank": 3},
+        {"exposed_skew_ns": 1, "last_rank": 2},
+        {"owner": "b", "exposed_bandwidth_ns": 20},
+    )
+    rows = summarize_owners(table, 2)
+    assert [(row.owner, row.cause, row.exposed_ns, row.owner_exposed_ns, row.waited_for) for row in rows] == [
+        ("a", Cause.SKEW, 7, 12, 3),
+        ("a", Cause.TAIL, 5, 12, None),
+        ("b", Cause.BANDWIDTH, 10, 10, None),
+    ]
+    assert (rows[0].operation, rows[0].purpose) == (Operation.ALL_GATHER, Purpose.UNSHARD)
+
+
+def test_what_no_step_issued_does_not_count() -> None:
+    assert summarize_owners(collectives({"step": pd.NA, "exposed_tail_ns": 5}), 1) == ()
+
+
+def test_what_has_no_owner_or_operation_is_a_row_of_its_own() -> None:
+    (row,) = summarize_owners(collectives({"owner": "", "operation": "", "exposed_unknown_ns": 5}), 1)
+    assert (row.owner, row.operation, row.exposed_ns) == ("", None, 5)
+
+
+def test_without_steps_or_causes_there_are_no_owners() -> None:
+    assert summarize_owners(collectives({"exposed_tail_ns": 5}), 0) == ()
+    assert summarize_owners(collectives(), 3) == ()
+    older = collectives({}).astype({name: "Int64" for name in COLLECTIVES if name.startswith("exposed_")})
+    older.loc[:, [name for name in older if str(name).startswith("exposed_")]] = pd.NA
+    assert summarize_owners(older, 3) == ()
