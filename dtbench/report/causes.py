@@ -35,7 +35,10 @@ _ADVICE: Final[dict[tuple[Cause, Purpose | None, bool | None], str]] = {
     (Cause.SKEW, None, None): (
         "Find what the last rank did meanwhile: the time is lost there, and a faster link changes nothing."
     ),
-    (Cause.QUEUED, Purpose.GRAD_REDUCE, None): "Give reductions a process group of their own, or send less before it.",
+    (Cause.QUEUED, Purpose.GRAD_REDUCE, None): (
+        "Send less before it; where that is no reduction, give reductions a process group of their own "
+        "(FSDP2: `set_separate_reduce_scatter_group`)."
+    ),
     (Cause.QUEUED, Purpose.UNSHARD, None): (
         "Give reduce-scatters a process group of their own (FSDP2: `set_separate_reduce_scatter_group`), "
         "so that gathers do not stand behind them."
