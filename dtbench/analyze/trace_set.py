@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from dtbench.analyze.causes.owners import ExposedOwner
+from dtbench.analyze.causes.exposed_owners import ExposedOwner
 from dtbench.analyze.explain import explain
 from dtbench.analyze.kinds.unknown import UnknownName, sum_names
 from dtbench.analyze.ranks.over_ranks import OverRanks

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dtbench.analyze.causes.owners import ExposedOwner
+from dtbench.analyze.causes.exposed_owners import ExposedOwner
 from dtbench.analyze.explain import explain
 from dtbench.analyze.foreign import analyze_traces
 from dtbench.analyze.means import average, average_purposes
