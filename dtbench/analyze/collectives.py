@@ -6,6 +6,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -70,12 +71,12 @@ class Collective:
     parameters: tuple[str, ...] = ()
     computed_ns: int | None = None
 
-    @property
+    @cached_property
     def start_ns(self) -> int:
         """First start of its span; where none was found, its issue."""
         return int(self.span.starts_ns[0]) if len(self.span.starts_ns) else self.issue_ns or 0
 
-    @property
+    @cached_property
     def end_ns(self) -> int:
         """Last end of its span; where none was found, its issue."""
         return int(self.span.ends_ns[-1]) if len(self.span.ends_ns) else self.issue_ns or 0
@@ -151,7 +152,7 @@ def name_buckets(
         is_bucket = collective.purpose is Purpose.GRAD_REDUCE and collective.operation is Operation.ALL_REDUCE
         is_fsdp = any(name.startswith(FSDP_RANGES) for name in collective.above)
         if is_bucket and not is_fsdp and not collective.owner and step is not None:
-            backward = int(np.searchsorted(regions.starts_ns, collective.issue_ns or 0, side="right"))
+            backward = int(regions.starts_ns.searchsorted(collective.issue_ns or 0, side="right"))
             named[index] = replace(collective, owner=f"bucket {next_bucket[step, backward]}")
             next_bucket[step, backward] += 1
     return tuple(named)

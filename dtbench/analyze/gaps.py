@@ -32,9 +32,9 @@ from typing import Final
 import numpy as np
 
 from dtbench.analyze.collectives import Collective
-from dtbench.analyze.coverage import Window
+from dtbench.analyze.coverage import Window, window_borders
 from dtbench.analyze.enclosures import NOTHING
-from dtbench.analyze.intervals import Bools, Intervals, Ints, clip, intersect, subtract, unite
+from dtbench.analyze.intervals import Bools, Intervals, Ints, intersect, subtract, unite
 from dtbench.analyze.kinds.categories import CALLS
 from dtbench.analyze.main_lane import find_main_lane, work_on_lane
 from dtbench.analyze.nesting import Nesting
@@ -262,15 +262,24 @@ def _find_synchronising(trace: Trace, gaps: _Borders, host_until: Ints) -> Inter
     return unite(np.concatenate([one.starts_ns for one in found]), np.concatenate([one.ends_ns for one in found]))
 
 
-def account_gaps(gaps: Gaps, window: Window) -> GapTime:
-    """Sum the gaps of one window; what crosses its borders is clipped."""
-    times = {part: clip(gaps.parts[part], window.start_ns, window.end_ns).length_ns for part in GapPart}
+def account_gaps(gaps: Gaps, windows: Sequence[Window]) -> list[GapTime]:
+    """Sum the gaps of each window; what crosses its borders is clipped."""
+    borders_ns = window_borders(windows)
+    columns = {part: gaps.parts[part].covered_inside(borders_ns) for part in GapPart}
+    synchronising = gaps.synchronising.covered_inside(borders_ns)
+    return [
+        _account_gaps(gaps, window, {part: column[index] for part, column in columns.items()}, synchronising[index])
+        for index, window in enumerate(windows)
+    ]
+
+
+def _account_gaps(gaps: Gaps, window: Window, times: Mapping[GapPart, int], host_sync_ns: int) -> GapTime:
     return GapTime(
         lane=gaps.lane,
         gap_ns=sum(times.values()),
         comm_wait_ns=times[GapPart.COMM_WAIT],
         host_wait_ns=times[GapPart.HOST_WAIT],
-        host_sync_ns=clip(gaps.synchronising, window.start_ns, window.end_ns).length_ns,
+        host_sync_ns=host_sync_ns,
         launch_gap_ns=times[GapPart.LAUNCH_GAP],
         other_ns=sum(times[part] for part in _OTHER),
         beside_compute_ns=times[GapPart.BESIDE_COMPUTE],

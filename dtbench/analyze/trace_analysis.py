@@ -8,6 +8,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from dtbench.analyze.accounts import Accounts, make_accounts
 from dtbench.analyze.causes.split import CauseSplit
@@ -20,7 +21,6 @@ from dtbench.analyze.facts import RankFacts
 from dtbench.analyze.group_times import account_groups, describe_groups
 from dtbench.analyze.kinds.categories import DEVICE_CATEGORIES
 from dtbench.analyze.kinds.kernels import make_table
-from dtbench.analyze.kinds.patterns import KernelPattern
 from dtbench.analyze.kinds.unknown import UnknownName
 from dtbench.analyze.overlap import Overlap, measure_overlaps
 from dtbench.analyze.purpose_times import PurposeTime, account_purposes, sum_unattributed
@@ -29,6 +29,9 @@ from dtbench.analyze.shares import Shares, share_time
 from dtbench.analyze.timeline import RankTimeline
 from dtbench.analyze.trace import Trace
 from dtbench.vocabulary import Axis, Kind
+
+if TYPE_CHECKING:
+    from dtbench.analyze.kinds.patterns import KernelPattern
 
 
 @dataclass(frozen=True)
@@ -114,7 +117,7 @@ def analyze_trace(
     *,
     rank: int | None = None,
     process_groups: Mapping[str, Axis | None] | None = None,
-    patterns: Sequence[KernelPattern] = (),
+    patterns: Sequence["KernelPattern"] = (),
     facts: RankFacts | None = None,
 ) -> TraceAnalysis:
     """Account for a trace.

@@ -15,6 +15,7 @@ with 1 where a bound does not hold.
 """
 
 import argparse
+import compileall
 import importlib.util
 import json
 import platform
@@ -243,6 +244,8 @@ def read_options(folder: Path) -> Options:
 
 def main() -> None:
     """Make traces, measure, print the table."""
+    # As pip does when it installs a package; a checkout is compiled anew by each process where Python may not write.
+    compileall.compile_dir(Path(__file__).parents[2] / "dtbench", quiet=1)
     with tempfile.TemporaryDirectory(prefix="dtbench-traces-") as folder:
         options = read_options(Path(folder))
         try:
