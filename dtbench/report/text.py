@@ -178,7 +178,7 @@ def render_owners(cell: CellSummary) -> RenderableType:
     decimals = sentences.decimals_for(row.exposed_ns for row in rows)
     for row in rows[:MOST_OWNERS]:
         table.add_row(
-            Text(row.owner or causes.UNATTRIBUTED),
+            Text(causes.spell_owner(row.owner) if row.owner else causes.UNATTRIBUTED),
             causes.name_operation(row.operation),
             row.purpose.value,
             causes.describe_cause(row.cause, waited_for=row.waited_for),
