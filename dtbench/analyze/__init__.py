@@ -16,6 +16,7 @@ Where to look (the layers of the contract in ``pyproject.toml``, bottom up):
 * accounts of a window: ``lanes``, ``group_times``, ``purpose_times``, ``overlap_tax``, ``accounts``;
 * one rank: ``device_contents`` or ``cpu_contents``, ``contents``, ``trace_analysis``, ``timeline``, ``facts``;
 * all ranks: ``ranks/``; why it is exposed: ``causes/``; both joined: ``explain``;
-* many files: ``trace_file``, ``many``, ``trace_set``, ``foreign``; rows: ``tables``, ``tabulate``, ``account_rows``;
+* many files: ``trace_file``, ``many``, ``garbage``, ``trace_set``, ``foreign``;
+* rows: ``tables``, ``tabulate``, ``account_rows``, ``means``;
 * runs: ``launch_tables``, ``summarize_cell`` and what it asks, ``summary``, ``run``.
 """

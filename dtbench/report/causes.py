@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from dtbench.analyze.causes.owners import ExposedOwner
+from dtbench.analyze.causes.exposed_owners import ExposedOwner
 from dtbench.analyze.collectives import Collective
 from dtbench.vocabulary import Cause, MissingInput, Operation, Purpose
 

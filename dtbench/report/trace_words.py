@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from dtbench.analyze.causes.owners import ExposedOwner
+from dtbench.analyze.causes.exposed_owners import ExposedOwner
 from dtbench.analyze.means import MeanTime, average, average_purposes
 from dtbench.analyze.ranks.stragglers import describe_waiting
 from dtbench.analyze.trace_set import TraceSet, name_ranges

@@ -33,10 +33,7 @@ SHARED = Path(__file__).parents[3] / "shared" / "traces" / "a100x8_ddp_rank.json
 LOAD = """
 import sys
 from pathlib import Path
-try:
-    from dtbench.analyze.reader import read_trace
-except ImportError:
-    from dtbench.analyze.reader import read_trace
+from dtbench.analyze.reader import read_trace
 print(len(read_trace(Path(sys.argv[1]))))
 """
 ANSWER = "import sys; from dtbench.cli.main import main; sys.argv[0] = 'dtbench'; sys.exit(main())"

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dtbench.analyze.causes.owners import ExposedOwner
+from dtbench.analyze.causes.exposed_owners import ExposedOwner
 from dtbench.analyze.collectives import Collective
 from dtbench.analyze.intervals import unite
 from dtbench.report.causes import advise_cause, describe_cause, describe_exposed_owner, name_collective, spell_owner

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dtbench.analyze.causes.owners import ExposedOwner
+from dtbench.analyze.causes.exposed_owners import ExposedOwner
 from dtbench.analyze.correlate import Uncorrelated
 from dtbench.analyze.explain import explain
 from dtbench.analyze.foreign import analyze_traces
