@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from dtbench.analyze.kinds.patterns import KernelPattern
     from dtbench.analyze.launch_tables import LaunchTables
+    from dtbench.analyze.summary import RunSummary
 
     MadeTables = Mapping[tuple[str, int], LaunchTables]
 
@@ -69,8 +70,13 @@ def analyze(
     from dtbench.report.publish import publish
 
     made = analyze_run(run, workers=workers)
-    publish(summarize_run(run))
-    print_json(_run_document(run, made)) if as_json else _print_run(run, made)
+    summary = summarize_run(run)
+    publish(summary)
+    if as_json:
+        print_json(_run_document(run, made))
+    else:
+        _print_run(run, made)
+        _print_answers(summary)
 
 
 def _analyze_traces(paths: list[Path], *, workers: int | None, as_json: bool, patterns: Path | None) -> None:
@@ -173,6 +179,17 @@ def _print_run(run: Path, made: "MadeTables") -> None:
             print_line(f"{cell}, launch {launch}: no table was made, no step of a trace could be read")
         _print_remarks(tables.unread_events, tables.unknown_names, tables.notes)
     print_line(f"The tables are in {run}")
+
+
+def _print_answers(summary: "RunSummary") -> None:
+    """Print each cell's answer, and where all of it is."""
+    from dtbench.report.sentences import answer_sentence
+
+    for cell in summary.cells:
+        answer = answer_sentence(cell)
+        if answer is not None:
+            print_prose(f"{cell.name}: exposed {answer}", style="bold")
+    print_line(f"Owners, causes and what would change them: dtbench report {summary.path}")
 
 
 def _print_remarks(unread: int, unknown_names: "Iterable[tuple[str, int]]", notes: "Iterable[str]") -> None:

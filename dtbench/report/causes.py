@@ -1,10 +1,12 @@
 """Words for causes: a short phrase for each, and one sentence on what would change it."""
 
-from collections.abc import Sequence
-from typing import Final
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol, TypeVar
 
 from dtbench.analyze.causes.exposed_owners import ExposedOwner
 from dtbench.analyze.collectives import Collective
+from dtbench.units import format_ns
 from dtbench.vocabulary import Cause, MissingInput, Operation, Purpose
 
 UNATTRIBUTED: Final = "unattributed"
@@ -133,6 +135,66 @@ def describe_exposed_owner(row: ExposedOwner) -> str:
     why = describe_cause(row.cause, waited_for=row.waited_for, behind=row.behind, missing=row.missing)
     mostly = "mostly " if row.exposed_ns < row.owner_exposed_ns else ""
     return f"{name_collective(row.owner, row.operation)}, {mostly}{why}"
+
+
+class OwnerRow(Protocol):
+    """What rows of exposed communication have in common, of anyone's traces and of a run; ns."""
+
+    @property
+    def cause(self) -> Cause:
+        """Why."""
+        ...
+
+    @property
+    def exposed_ns(self) -> int:
+        """For this cause."""
+        ...
+
+    @property
+    def owner_exposed_ns(self) -> int:
+        """For all causes of this owner."""
+        ...
+
+
+Row = TypeVar("Row", bound=OwnerRow)
+
+LEADING = 0.3
+"""Part of the exposed time from which one owner is the story; below it, the largest cause is."""
+
+
+def find_leading(rows: Sequence[Row]) -> Row:
+    """Give the row that an answer leads with: of the largest owner or, where no owner stands out, of the largest cause.
+
+    Args:
+        rows: at least one; the owner with most exposed time first.
+    """
+    sums = _sum_causes(rows)
+    cause = sums.most_common(1)[0][0]
+    if rows[0].owner_exposed_ns >= LEADING * sums.total() or cause is Cause.UNKNOWN:
+        return rows[0]
+    return max((row for row in rows if row.cause is cause), key=lambda row: row.exposed_ns)
+
+
+def describe_leading(rows: Sequence[Row], windows: float, describe: Callable[[Row], str]) -> str:
+    """Give what an answer leads with: one owner and why, or, where no owner stands out, one cause and its largest part.
+
+    Args:
+        rows: at least one; the owner with most exposed time first.
+        windows: over which the rows' times are divided.
+        describe: spells one row: who, why.
+    """
+    row, sums = find_leading(rows), _sum_causes(rows)
+    if row.owner_exposed_ns >= LEADING * sums.total() or sums.most_common(1)[0][0] is Cause.UNKNOWN:
+        return f"{format_ns(row.owner_exposed_ns / windows)} of it {describe(row)}"
+    whole, part = (format_ns(time_ns / windows) for time_ns in (sums[row.cause], row.exposed_ns))
+    return f"{whole} of it {_PHRASES[row.cause]}; the largest part, {part}: {describe(row)}"
+
+
+def _sum_causes(rows: Sequence[Row]) -> Counter[Cause]:
+    sums: Counter[Cause] = Counter()
+    for row in rows:
+        sums[row.cause] += row.exposed_ns
+    return sums
 
 
 def name_collective(owner: str | None, operation: Operation | None) -> str:

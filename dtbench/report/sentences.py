@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Iterable
 from statistics import median
 
-from dtbench.analyze.summary import CellSummary, Interval, PurposeSummary
+from dtbench.analyze.summary import CellSummary, Interval, OwnerSummary, PurposeSummary
 from dtbench.plan import Plan
-from dtbench.report.causes import advise_cause, describe_cause, name_collective
+from dtbench.report.causes import advise_cause, describe_cause, describe_leading, name_collective
 from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Parallel
 from dtbench.store.records import Compilation, Memory, OwnLoop, Receipt, ReceiptOutcome, RunStatus
 from dtbench.units import NS_PER_MS, format_bytes, format_count, format_fraction, format_ns
@@ -77,11 +77,13 @@ def answer_sentence(cell: CellSummary) -> str | None:
     said = f"{format_ns(exposed_ns)} of a profiled step ({share})"
     if not cell.owners or not exposed_ns:
         return said
-    first = cell.owners[0]
-    mostly = "mostly " if first.exposed_ns < first.owner_exposed_ns else ""
-    why = describe_cause(first.cause, waited_for=first.waited_for)
-    who = name_collective(first.owner or None, first.operation)
-    return f"{said}; {format_ns(first.owner_exposed_ns)} of it {who}, {mostly}{why}"
+    return f"{said}; {describe_leading(cell.owners, 1, _describe_owner)}"
+
+
+def _describe_owner(row: OwnerSummary) -> str:
+    mostly = "mostly " if row.exposed_ns < row.owner_exposed_ns else ""
+    who = name_collective(row.owner or None, row.operation)
+    return f"{who}, {mostly}{describe_cause(row.cause, waited_for=row.waited_for)}"
 
 
 def cause_sentence(cell: CellSummary) -> str:

@@ -10,7 +10,7 @@ from dtbench.analyze.overlap import Overlap
 from dtbench.analyze.overlap_tax import CAVEAT
 from dtbench.analyze.trace_analysis import TraceAnalysis
 from dtbench.analyze.trace_set import TraceSet, name_ranges
-from dtbench.report.causes import UNATTRIBUTED, advise_owner, describe_cause, name_operation, spell_owner
+from dtbench.report.causes import UNATTRIBUTED, advise_owner, describe_cause, find_leading, name_operation, spell_owner
 from dtbench.report.section import Column, Section
 from dtbench.units import format_bytes, format_fraction, format_ns
 from dtbench.vocabulary import Cause
@@ -50,7 +50,7 @@ def make_sections(traces: TraceSet) -> list[Section]:
 
 def time_section(traces: TraceSet) -> Section:
     """Give where the time of each rank went: by step where they are few, else with the spread over steps."""
-    shown, notes = _choose_ranks(traces.analyses)
+    shown, notes = _choose_ranks(traces)
     idle = "idle" if any(one.timeline.is_device for one in traces.analyses) else "host"  # Python and dispatch
     parts = ("time", "compute", "exposed\ncomm", "exposed\ncopies", idle, "hidden\nshare", "exposed\nshare")
     if sum(len(one.steps) for one in traces.analyses) <= MOST_STEP_ROWS:
@@ -80,13 +80,15 @@ def _windows(one: TraceAnalysis, *, with_whole: bool) -> list[tuple[str, Overlap
     return [*steps, ("whole", one.whole)] if with_whole or not steps else steps
 
 
-def _choose_ranks(analyses: Sequence[TraceAnalysis]) -> tuple[Sequence[TraceAnalysis], tuple[str, ...]]:
-    if len(analyses) <= MOST_RANKS:
-        return analyses, ()
-    longest = sorted(analyses, key=lambda one: -average([one]).overlap.step_ns)[:MOST_RANKS]
-    return sorted(longest, key=lambda one: one.rank), _say_chosen(
-        "with the longest steps", len(analyses), "; --json has all"
-    )
+def _choose_ranks(traces: TraceSet) -> tuple[Sequence[TraceAnalysis], tuple[str, ...]]:
+    """Choose the ranks with the longest steps, and the one that the others wait for, whose own steps may be short."""
+    if len(traces.analyses) <= MOST_RANKS:
+        return traces.analyses, ()
+    straggler = traces.over_ranks.waiting.straggler
+    awaited = None if straggler is None else straggler.rank
+    shown = sorted(traces.analyses, key=lambda one: (one.rank != awaited, -average([one]).overlap.step_ns))[:MOST_RANKS]
+    which = "with the longest steps" + ("" if awaited is None else f", and rank {awaited}, which the others wait for")
+    return sorted(shown, key=lambda one: one.rank), _say_chosen(which, len(traces.analyses), "; --json has all")
 
 
 def _say_chosen(which: str, ranks: int, more: str = "") -> tuple[str, ...]:
@@ -200,7 +202,7 @@ def _advise(traces: TraceSet, owners: Sequence[ExposedOwner]) -> list[str]:
         if row.exposed_ns >= least_ns:
             why = f"{describe_cause(row.cause, missing=row.missing)} ({row.purpose})"
             said.setdefault(advise_owner(row, is_device=is_device), why)
-    first = {advise_owner(row, is_device=is_device) for row in traces.owners[:1]}
+    first = {advise_owner(find_leading(traces.owners), is_device=is_device)} if traces.owners else set()
     return [f"{why}: {advice}" for advice, why in said.items() if advice not in first][:MOST_ADVICE]
 
 
@@ -208,7 +210,7 @@ def gap_section(traces: TraceSet) -> Section:
     """Give why the compute stream stood still, for each rank: means over steps, else the whole trace."""
     are_steps = average(traces.analyses).are_steps
     rows = []
-    for one in _choose_ranks(traces.analyses)[0]:
+    for one in _choose_ranks(traces)[0]:
         accounts = one.accounts.steps if are_steps else (one.accounts.whole,)
         gaps = [account.gaps for account in accounts if account.gaps is not None]
         if gaps:
@@ -252,7 +254,7 @@ def waiting_section(traces: TraceSet) -> Section:
 
 def tax_section(traces: TraceSet) -> Section:
     """Give how much slower the same kernels ran under communication."""
-    found = [(one.rank, one.accounts.overlap_tax) for one in _choose_ranks(traces.analyses)[0]]
+    found = [(one.rank, one.accounts.overlap_tax) for one in _choose_ranks(traces)[0]]
     titles = ("under / alone", "costs", "kernels", "runs compared", "runs slower")
     untold = [rank for rank, tax in found if tax is None or not tax.kernels]
     return Section(

@@ -8,7 +8,7 @@ from dtbench.analyze.causes.exposed_owners import ExposedOwner
 from dtbench.analyze.means import MeanTime, average, average_purposes
 from dtbench.analyze.ranks.stragglers import describe_waiting
 from dtbench.analyze.trace_set import TraceSet, name_ranges
-from dtbench.report.causes import advise_owner, describe_exposed_owner
+from dtbench.report.causes import advise_owner, describe_exposed_owner, describe_leading, find_leading
 from dtbench.units import format_fraction, format_ns
 from dtbench.vocabulary import Purpose
 
@@ -33,7 +33,9 @@ def answer_lines(traces: TraceSet) -> tuple[str, ...]:
         traces: at least one rank.
     """
     mean = average(traces.analyses)
+    doubt = "these traces are not all of one job, and the means below are over all of them: see the notes"
     return (
+        *(() if traces.over_ranks.is_one_job else (doubt,)),
         f"{_time_words(mean)}{_exposed_words(mean, traces.owners)}",
         *_advice_lines(traces),
         *_wait_lines(traces, mean),
@@ -57,14 +59,13 @@ def _exposed_words(mean: MeanTime, owners: Sequence[ExposedOwner]) -> str:
     said = f"{format_ns(overlap.exposed_comm_ns)} exposed ({share})"
     if not owners:
         return said
-    first = owners[0]
-    return f"{said}; {format_ns(first.owner_exposed_ns / mean.windows)} of it {describe_exposed_owner(first)}"
+    return f"{said}; {describe_leading(owners, mean.windows, describe_exposed_owner)}"
 
 
 def _advice_lines(traces: TraceSet) -> list[str]:
     """Say what would change the largest part."""
     is_device = any(one.timeline.is_device for one in traces.analyses)
-    return [advise_owner(row, is_device=is_device) for row in traces.owners[:1]]
+    return [advise_owner(find_leading(traces.owners), is_device=is_device)] if traces.owners else []
 
 
 def _wait_lines(traces: TraceSet, mean: MeanTime) -> list[str]:

@@ -9,7 +9,15 @@ import pytest
 from dtbench.analyze.causes.exposed_owners import ExposedOwner
 from dtbench.analyze.collectives import Collective
 from dtbench.analyze.intervals import unite
-from dtbench.report.causes import advise_cause, describe_cause, describe_exposed_owner, name_collective, spell_owner
+from dtbench.report.causes import (
+    advise_cause,
+    describe_cause,
+    describe_exposed_owner,
+    describe_leading,
+    find_leading,
+    name_collective,
+    spell_owner,
+)
 from dtbench.vocabulary import Cause, MissingInput, Operation, Purpose
 
 
@@ -86,3 +94,33 @@ def test_an_exposed_owner_reads_as_who_and_why() -> None:
 
 def test_what_has_no_owner_is_unattributed() -> None:
     assert name_collective(None, None) == "an unattributed collective"
+
+
+def row(owner: str, cause: Cause, exposed_ns: int, owner_exposed_ns: int) -> ExposedOwner:
+    return ExposedOwner(
+        owner=owner, purpose=Purpose.UNSHARD, operation=Operation.ALL_GATHER, cause=cause, exposed_ns=exposed_ns,
+        owner_exposed_ns=owner_exposed_ns, count=1, behind=None, waited_for=None, missing=(),
+    )  # fmt: skip
+
+
+def test_an_owner_that_stands_out_leads_with_its_cause() -> None:
+    rows = [row("a", Cause.LATE_ISSUE, 40_000, 60_000), row("a", Cause.TAIL, 20_000, 60_000)]
+    rows += [row(f"b{i}", Cause.TAIL, 10_000, 10_000) for i in range(9)]
+    leads = describe_leading(rows, 2, describe_exposed_owner)
+    assert leads == "30.0 us of it a's all-gather, mostly issued late"
+    assert find_leading(rows).owner == "a"
+
+
+def test_where_no_owner_stands_out_the_largest_cause_leads() -> None:
+    rows = [
+        row("a", Cause.LATE_ISSUE, 20_000, 20_000),
+        *(row(f"b{i}", Cause.SYNC_OP, 10_000, 10_000) for i in range(9)),
+    ]
+    leads = describe_leading(rows, 1, describe_exposed_owner)
+    assert leads == "90.0 us of it issued blocking; the largest part, 10.0 us: b0's all-gather, issued blocking"
+    assert find_leading(rows).cause is Cause.SYNC_OP
+
+
+def test_an_unknown_cause_never_leads_in_place_of_an_owner() -> None:
+    rows = [row("a", Cause.TAIL, 20_000, 20_000), *(row(f"b{i}", Cause.UNKNOWN, 10_000, 10_000) for i in range(9))]
+    assert describe_leading(rows, 1, describe_exposed_owner).startswith("20.0 us of it a's")

@@ -39,6 +39,16 @@ def check_job(timelines: Sequence[RankTimeline], matches: Matches) -> tuple[str,
     )
 
 
+def is_one_job(timelines: Sequence[RankTimeline], matches: Matches) -> bool:
+    """Tell whether nothing speaks against these being ranks of one job: one size, and no rank alone.
+
+    Alone is a rank that shares no collective with any other, or may share some but ran at another time.
+    """
+    sizes = {one.world_size for one in timelines if one.world_size is not None}
+    strange = [one for one in timelines if one.rank not in _find_matched(matches) and _apart(one, timelines)]
+    return len(timelines) < 2 or not (len(sizes) > 1 or strange or _find_lonely(timelines, matches))
+
+
 def _check_world(timelines: Sequence[RankTimeline]) -> list[str]:
     sizes = Counter(one.world_size for one in timelines if one.world_size is not None)
     notes = []
@@ -80,10 +90,8 @@ def _check_groups(timelines: Sequence[RankTimeline]) -> list[str]:
 
 
 def _check_matches(timelines: Sequence[RankTimeline], matches: Matches) -> list[str]:
-    matched = {
-        group.ranks[column] for group in matches.groups for column in np.flatnonzero(group.there.sum(axis=0)).tolist()
-    }
-    lonely = [one for one in timelines if one.rank not in matched | matches.undecided and _communicates(one)]
+    matched = _find_matched(matches)
+    lonely = _find_lonely(timelines, matches)
     notes = [
         f"{_name(one)} shares no collective with any other rank{_apart(one, timelines)}; its own figures stand,"
         " nothing over ranks is said of it"
@@ -97,6 +105,17 @@ def _check_matches(timelines: Sequence[RankTimeline], matches: Matches) -> list[
                 " trace; the others are matched"
             )
     return notes
+
+
+def _find_matched(matches: Matches) -> set[int]:
+    return {
+        group.ranks[column] for group in matches.groups for column in np.flatnonzero(group.there.sum(axis=0)).tolist()
+    }
+
+
+def _find_lonely(timelines: Sequence[RankTimeline], matches: Matches) -> list[RankTimeline]:
+    known = _find_matched(matches) | matches.undecided
+    return [one for one in timelines if one.rank not in known and _communicates(one)]
 
 
 def _communicates(timeline: RankTimeline) -> bool:

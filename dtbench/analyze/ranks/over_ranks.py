@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dtbench.analyze.ranks.clocks import Clocks, estimate_clocks
-from dtbench.analyze.ranks.job import check_job, keep_distinct_ranks
+from dtbench.analyze.ranks.job import check_job, is_one_job, keep_distinct_ranks
 from dtbench.analyze.ranks.match import Matches, match_collectives
 from dtbench.analyze.ranks.point_to_point import Transfers, match_transfers
 from dtbench.analyze.ranks.skew import CollectiveSkew, describe_collectives, measure_skew
@@ -24,6 +24,7 @@ class OverRanks:
         waiting: who waits for whom.
         transfers: sends and receives.
         notes: what a reader of the numbers must know, a sentence each.
+        is_one_job: nothing speaks against these being ranks of one job.
     """
 
     matches: Matches
@@ -32,6 +33,7 @@ class OverRanks:
     waiting: Waiting
     transfers: Transfers
     notes: tuple[str, ...]
+    is_one_job: bool
 
 
 def compare_ranks(timelines: Sequence[RankTimeline]) -> OverRanks:
@@ -48,4 +50,5 @@ def compare_ranks(timelines: Sequence[RankTimeline]) -> OverRanks:
         waiting=sum_waiting(skews, matches),
         transfers=match_transfers(distinct, clocks),
         notes=(*notes, *check_job(distinct, matches), *clocks.notes),
+        is_one_job=is_one_job(distinct, matches),
     )

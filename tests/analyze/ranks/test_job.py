@@ -80,3 +80,14 @@ def test_every_collective_has_an_entry_and_one_that_is_not_everywhere_an_unknown
     assert waits == [False, False, True, False, False, False, False]
     assert [one.skew_wait_ns is None for one in compared.collectives[0]] == [False] * 6
     assert sum(math.isnan(one.busbw) for one in compared.collectives[3]) == 1
+
+
+def test_ranks_that_share_collectives_are_one_job_and_a_rank_that_shares_none_is_not(jobs: Any) -> None:
+    timelines = jobs.generate(jobs.job()).timelines
+    assert compare_ranks(timelines).is_one_job
+    assert compare_ranks(timelines[:1]).is_one_job
+    stranger = replace(
+        timelines[0], rank=9, collectives=tuple(replace(one, group="x") for one in timelines[0].collectives)
+    )
+    assert not compare_ranks([*timelines, stranger]).is_one_job
+    assert not compare_ranks([timelines[0], replace(timelines[1], world_size=64)]).is_one_job
