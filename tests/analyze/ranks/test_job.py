@@ -86,8 +86,7 @@ def test_ranks_that_share_collectives_are_one_job_and_a_rank_that_shares_none_is
     timelines = jobs.generate(jobs.job()).timelines
     assert compare_ranks(timelines).is_one_job
     assert compare_ranks(timelines[:1]).is_one_job
-    stranger = replace(
-        timelines[0], rank=9, collectives=tuple(replace(one, group="x") for one in timelines[0].collectives)
-    )
+    others = tuple(replace(one, group="x", group_ranks=(8, 9)) for one in timelines[0].collectives)
+    stranger = replace(timelines[0], rank=9, collectives=others)
     assert not compare_ranks([*timelines, stranger]).is_one_job
     assert not compare_ranks([timelines[0], replace(timelines[1], world_size=64)]).is_one_job
