@@ -35,6 +35,7 @@ from dtbench.analyze.collectives import Collective
 from dtbench.analyze.coverage import Window
 from dtbench.analyze.intervals import Bools, Intervals, Ints, clip, intersect, subtract, unite
 from dtbench.analyze.kinds.categories import DEVICE_CATEGORIES
+from dtbench.analyze.main_lane import choose_main_lane
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.trace import Trace
 from dtbench.vocabulary import Kind
@@ -158,13 +159,6 @@ class _Borders:
     is_last: Bools
 
 
-def _main_lane(trace: Trace, compute: Bools) -> int | None:
-    """Give the index of the lane with most compute; None: nothing computes."""
-    times = np.zeros(len(trace.lanes), dtype=np.int64)
-    np.add.at(times, trace.lane[compute], (trace.end_ns - trace.start_ns)[compute])
-    return int(np.argmax(times)) if times.any() else None
-
-
 def find_gaps(
     trace: Trace, nesting: Nesting, kinds: Mapping[Kind, Bools], collectives: Sequence[Collective], window: Window
 ) -> Gaps | None:
@@ -177,7 +171,7 @@ def find_gaps(
         collectives: of the trace.
         window: where to look; what lies before the lane's first and after its last work are gaps too.
     """
-    lane = _main_lane(trace, kinds[Kind.COMPUTE])
+    lane = choose_main_lane(trace, kinds[Kind.COMPUTE])
     if lane is None:
         return None
     gaps = _find_borders(trace, nesting, lane, window)

@@ -35,6 +35,17 @@ class MainLane:
     launches_ns: Ints
 
 
+def choose_main_lane(trace: Trace, compute: Bools) -> int | None:
+    """Choose the lane with most compute; of equal ones that of the first name, whatever the file's order.
+
+    None where no compute takes any time.
+    """
+    computing = np.flatnonzero(compute)
+    lengths = np.bincount(trace.lane[computing], weights=trace.end_ns[computing] - trace.start_ns[computing])
+    longest = np.flatnonzero(lengths == lengths.max(initial=1)).tolist()
+    return min(longest, key=lambda lane: trace.lanes[lane], default=None)
+
+
 def find_main_lane(trace: Trace, nesting: Nesting, compute: Bools) -> MainLane:
     """Find the stream with most compute.
 
@@ -43,11 +54,8 @@ def find_main_lane(trace: Trace, nesting: Nesting, compute: Bools) -> MainLane:
         nesting: its nesting.
         compute: shape ``(n,)``, the device events that are compute.
     """
-    computing = np.flatnonzero(compute)
-    lanes = trace.lane[computing]
-    lengths = np.bincount(lanes, weights=trace.end_ns[computing] - trace.start_ns[computing])
-    main = int(np.argmax(lengths)) if len(lengths) else -1
-    events = np.flatnonzero((trace.lane == main) & trace.is_one_of(DEVICE_CATEGORIES))
+    main = choose_main_lane(trace, compute)
+    events = np.flatnonzero((trace.lane == (-1 if main is None else main)) & trace.is_one_of(DEVICE_CATEGORIES))
     events = events[np.argsort(trace.start_ns[events], kind="stable")]
     starts_ns = trace.start_ns[events]
     busy_until_ns = np.concatenate((starts_ns[:1], np.maximum.accumulate(trace.end_ns[events])[:-1]))
