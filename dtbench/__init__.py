@@ -106,7 +106,8 @@ def read_trace(
         traces.overlap.groupby("rank")["exposed_comm_ns"].describe()
 
     Its tables are DataFrames: ``overlap`` (one row per rank and step), ``whole`` (per rank), ``purposes``,
-    ``collectives``, ``lanes``, ``groups``, ``gaps``, ``comm_waits``, ``overlap_tax``; ``dtbench.analyze.tables`` says
+    ``collectives`` (``owner``, ``cause``, ``exposed_ns`` and its parts, ``skew_wait_ns``, ``busbw`` in bytes per
+    second), ``lanes``, ``groups``, ``gaps``, ``comm_waits``, ``overlap_tax``; ``dtbench.analyze.tables`` says all
     columns, dtypes and units. ``notes`` says what they do not count.
 
     Args:
@@ -136,6 +137,9 @@ def load_run(path: str | PathLike[str]) -> "RunReport":
     ``tables`` has the others of the traces by name (``lanes``, ``groups``, ``gaps``, ``comm_waits``, ``overlap_tax``).
     Every table has the columns ``cell`` and ``launch``, then those that ``dtbench.analyze.tables`` writes down. Tables
     that are missing are made from the traces.
+
+    Args:
+        path: folder of one run, ``results/<scenario>/<run>``.
 
     Raises:
         StoreError: this is no run, or a file of it is broken or of another version.

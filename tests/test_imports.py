@@ -44,6 +44,7 @@ def test_accounting_for_traces_loads_numpy_and_nothing_else_that_is_heavy(
     loaded = loaded_by(f"from dtbench.cli.main import main; main({['analyze', str(trace), *arguments]!r})")
     assert "numpy" in loaded
     assert not loaded & (_HEAVY - {"numpy"} | {"yaml"} | spared)
+    assert not loaded & {"dtbench.store.records", "dtbench.scenario.schema", "dtbench.plan", "dtbench.record"}
 
 
 def test_a_handler_for_a_persons_profiler_loads_no_analysis() -> None:

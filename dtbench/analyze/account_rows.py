@@ -1,14 +1,14 @@
 """The finer accounts as rows: one per rank, step and lane, process group, or collective that was waited for."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
+
+from dtbench.analyze.tables import Row
 
 if TYPE_CHECKING:
     from dtbench.analyze.accounts import WindowAccount
     from dtbench.analyze.trace_analysis import TraceAnalysis
-
-Row = Mapping[str, object]
 
 
 def _steps(analyses: Iterable["TraceAnalysis"]) -> "Iterator[tuple[TraceAnalysis, Row, WindowAccount]]":

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from dtbench.analyze.coverage import Window
 from dtbench.analyze.gaps import Gaps, GapTime, account_gaps
-from dtbench.analyze.groups import GroupTime
+from dtbench.analyze.group_times import GroupTime
 from dtbench.analyze.lanes import LaneSpans, LaneTime, account_lanes
 from dtbench.analyze.overlap_tax import OverlapTax
 
@@ -54,12 +54,8 @@ def make_accounts(
         whole: the whole trace.
         groups: as from ``account_groups``, for the same windows.
     """
-    made = [
-        WindowAccount(
-            lanes=account_lanes(sources.lanes, window),
-            groups=of_window,
-            gaps=None if sources.gaps is None else account_gaps(sources.gaps, window),
-        )
-        for window, of_window in zip([*windows, whole], groups, strict=True)
-    ]
+    every = [*windows, whole]
+    lanes = account_lanes(sources.lanes, every)
+    gaps = [None] * len(every) if sources.gaps is None else account_gaps(sources.gaps, every)
+    made = [WindowAccount(*of_window) for of_window in zip(lanes, groups, gaps, strict=True)]
     return Accounts(steps=tuple(made[:-1]), whole=made[-1], overlap_tax=sources.overlap_tax)

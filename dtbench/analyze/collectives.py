@@ -6,12 +6,14 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
 import numpy as np
 
 from dtbench.analyze.coverage import Window
 from dtbench.analyze.intervals import Intervals, Ints
+from dtbench.analyze.kinds.categories import DEVICE_RANGE
 from dtbench.analyze.purposes import FSDP_RANGES
 from dtbench.analyze.trace import Trace
 from dtbench.ranges import REGION_PREFIX
@@ -69,12 +71,12 @@ class Collective:
     parameters: tuple[str, ...] = ()
     computed_ns: int | None = None
 
-    @property
+    @cached_property
     def start_ns(self) -> int:
         """First start of its span; where none was found, its issue."""
         return int(self.span.starts_ns[0]) if len(self.span.starts_ns) else self.issue_ns or 0
 
-    @property
+    @cached_property
     def end_ns(self) -> int:
         """Last end of its span; where none was found, its issue."""
         return int(self.span.ends_ns[-1]) if len(self.span.ends_ns) else self.issue_ns or 0
@@ -94,10 +96,15 @@ class Regions:
     starts_ns: Ints
     ends_ns: Ints
 
+    def place_at(self, time_ns: int) -> int | None:
+        """Give the place of the region open at a moment, on whatever thread; None: none is."""
+        before = int(self.starts_ns.searchsorted(time_ns, side="right")) - 1
+        return before if before >= 0 and time_ns < self.ends_ns[before] else None
+
     def at(self, time_ns: int) -> Region | None:
         """Give the region open at a moment, on whatever thread; None: none, or a trace without such ranges."""
-        before = int(np.searchsorted(self.starts_ns, time_ns, side="right")) - 1
-        return self.regions[before] if before >= 0 and time_ns < self.ends_ns[before] else None
+        place = self.place_at(time_ns)
+        return None if place is None else self.regions[place]
 
 
 def find_regions(trace: Trace) -> Regions:
@@ -107,7 +114,7 @@ def find_regions(trace: Trace) -> Regions:
     events = [
         event
         for event in np.flatnonzero(np.isin(trace.name, wanted)).tolist()
-        if trace.category_of(event) != "gpu_user_annotation"
+        if trace.category_of(event) != DEVICE_RANGE
     ]
     events.sort(key=lambda event: int(trace.start_ns[event]))
     return Regions(tuple(known[trace.name_of(event)] for event in events), trace.start_ns[events], trace.end_ns[events])
@@ -145,7 +152,7 @@ def name_buckets(
         is_bucket = collective.purpose is Purpose.GRAD_REDUCE and collective.operation is Operation.ALL_REDUCE
         is_fsdp = any(name.startswith(FSDP_RANGES) for name in collective.above)
         if is_bucket and not is_fsdp and not collective.owner and step is not None:
-            backward = int(np.searchsorted(regions.starts_ns, collective.issue_ns or 0, side="right"))
+            backward = int(regions.starts_ns.searchsorted(collective.issue_ns or 0, side="right"))
             named[index] = replace(collective, owner=f"bucket {next_bucket[step, backward]}")
             next_bucket[step, backward] += 1
     return tuple(named)

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from dtbench.analyze.enclosures import NOTHING
 from dtbench.analyze.forwards import find_forwards, is_engine_node
 from dtbench.analyze.intervals import Bools, Ints
-from dtbench.analyze.kinds.categories import DEVICE_CATEGORIES
+from dtbench.analyze.kinds.categories import CALLS, DEVICE_CATEGORIES
 from dtbench.analyze.modules import find_modules, name_modules
-from dtbench.analyze.nesting import CALLS, Nesting
+from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.trace import Trace
 
 # What lies between whoever asks for a collective and the call: dispatch and communication's own operators.

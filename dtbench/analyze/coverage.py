@@ -7,7 +7,7 @@
     pieces    |1|2|3 |4  |      a question is a mask over the pieces; the parts add up by construction
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,6 +40,11 @@ class Window:
     def length_ns(self) -> int:
         """Its length; never negative."""
         return self.end_ns - self.start_ns
+
+
+def window_borders(windows: Sequence[Window]) -> Ints:
+    """Give start and end of each window, shape ``(w, 2)``."""
+    return np.array([(window.start_ns, window.end_ns) for window in windows], dtype=np.int64).reshape(-1, 2)
 
 
 def cover(window: Window, kinds: Mapping[Kind, Intervals], cuts_ns: Ints | None = None) -> Coverage:

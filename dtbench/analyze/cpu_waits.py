@@ -13,14 +13,14 @@ import numpy as np
 
 from dtbench.analyze.collectives import Collective, find_regions
 from dtbench.analyze.intervals import Bools, Intervals, Ints, subtract
+from dtbench.analyze.kinds.operators import ENGINE
 from dtbench.analyze.payload import span_bytes
 from dtbench.analyze.purposes import FSDP_RANGES, is_functional
 from dtbench.analyze.trace import Trace
 from dtbench.analyze.waits import Waits, unite_by_purpose
-from dtbench.ranges import parse_wait_range
+from dtbench.ranges import STEP_PREFIX, parse_wait_range
 from dtbench.vocabulary import Operation, Purpose, Region
 
-_ENGINE: Final = "autograd::engine::evaluate_function"
 _FSDP2_WAITS: Final = ("FSDP::all_gather", "FSDP::post_backward_reduce")
 _OPEN: Final = 64
 """Functional collectives that may be outstanding at a time: one that nobody waits for is forgotten after so many."""
@@ -171,7 +171,7 @@ def _backwards(trace: Trace) -> Iterator[tuple[int, int, int]]:
     Where the trace has no region ranges, a backward ends where the next one starts (the last with the trace): DDP waits
     for all its buckets before anything else computes, so that time after them is never counted.
     """
-    is_node = np.array([name.startswith(_ENGINE) for name in trace.names], dtype=np.bool_)
+    is_node = np.array([name.startswith(ENGINE) for name in trace.names], dtype=np.bool_)
     nodes = np.flatnonzero(is_node[trace.name]) if len(trace.name) else np.array([], dtype=np.int64)
     if not len(nodes):
         return
@@ -198,7 +198,7 @@ def _backwards(trace: Trace) -> Iterator[tuple[int, int, int]]:
 def _engine_extents(trace: Trace, starts_ns: Ints) -> list[tuple[int, int]]:
     """Split the engine's nodes where a training step starts."""
     first_ns, last_ns = int(starts_ns[0]), int(trace.end_ns.max())
-    is_step = np.array([name.startswith("ProfilerStep#") for name in trace.names], dtype=np.bool_)
+    is_step = np.array([name.startswith(STEP_PREFIX) for name in trace.names], dtype=np.bool_)
     steps = sorted(start for start in trace.start_ns[is_step[trace.name]].tolist() if start > first_ns)
     return list(zip([first_ns, *steps], [*steps, last_ns], strict=True))
 

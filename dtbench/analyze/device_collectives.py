@@ -22,7 +22,7 @@ from dtbench.analyze.owners import Asker, find_owner, find_region
 from dtbench.analyze.payload import largest_argument_bytes, metadata_bytes
 from dtbench.analyze.purposes import find_purpose
 from dtbench.analyze.trace import Details, Trace
-from dtbench.ranges import STEP_PREFIX, parse_collective_range
+from dtbench.ranges import MODULE_PREFIX, STEP_PREFIX, parse_collective_range
 from dtbench.vocabulary import Axis, Operation, Region
 
 OperationOf = Callable[[str], Operation | None]
@@ -174,14 +174,18 @@ def _read_contexts(trace: Trace, chain: Ints) -> list[_Context]:
 
 
 def _find_askers(trace: Trace, asked: Attribution) -> list[Asker]:
-    """Give what asked for each collective; where operator and annotation are known, the one that began last."""
+    """Give what asked for each collective; where operator and annotation are known, the one that began last.
+
+    In our own runs ranges name the modules, and the module alone it is, as on CPU.
+    """
+    is_ours = any(name.startswith(MODULE_PREFIX) for name in trace.names)
     operators, annotations = asked.operators, asked.annotations
     begins_later = trace.start_ns[operators] >= trace.start_ns[annotations]
     is_operator = (operators != NOTHING) & ((annotations == NOTHING) | begins_later)
     closest = np.where(is_operator, operators, annotations)
     ask = cache(Asker)  # few differ
     return [
-        ask("" if event == NOTHING else trace.name_of(event), operator, module)
+        ask("" if event == NOTHING or (is_ours and module) else trace.name_of(event), operator, module)
         for event, operator, module in zip(closest.tolist(), is_operator.tolist(), asked.modules, strict=True)
     ]
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dtbench.analyze.causes.owners import ExplainedRank, ExposedOwner, rank_exposed_owners
+from dtbench.analyze.causes.exposed_owners import ExplainedRank, ExposedOwner, rank_exposed_owners
 from dtbench.analyze.causes.split import split_exposed
 from dtbench.analyze.ranks.over_ranks import OverRanks, compare_ranks
 from dtbench.analyze.trace_analysis import TraceAnalysis

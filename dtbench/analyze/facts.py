@@ -2,10 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from dtbench.analyze.collectives import Collective
-from dtbench.store.records import RankRecord
 from dtbench.vocabulary import Purpose
+
+if TYPE_CHECKING:
+    from dtbench.store.records import RankRecord  # and with it pydantic and all scenarios: slower than a small trace
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,7 @@ class RankFacts:
     owners: Mapping[tuple[str, int], str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, record: RankRecord) -> "RankFacts":
+    def of(cls, record: "RankRecord") -> "RankFacts":
         """Take them from a record."""
         return cls(
             group_ranks={group.name: group.ranks for group in record.process_groups},

@@ -2,20 +2,22 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from dtbench.analyze.kinds.patterns import KernelPattern
 from dtbench.analyze.many import analyze_files
 from dtbench.analyze.reader.find import find_traces
 from dtbench.analyze.trace_file import TraceFile, Unusable
 from dtbench.analyze.trace_set import TraceSet, gather_ranks
 from dtbench.errors import TraceError
 
+if TYPE_CHECKING:
+    from dtbench.analyze.kinds.patterns import KernelPattern
+
 _MOST_REASONS: Final = 3
 
 
 def analyze_traces(
-    paths: Iterable[Path], *, workers: int | None = None, patterns: Sequence[KernelPattern] = ()
+    paths: Iterable[Path], *, workers: int | None = None, patterns: Sequence["KernelPattern"] = ()
 ) -> TraceSet:
     """Analyse traces of one job; one that cannot be read costs a note, not the answer.
 

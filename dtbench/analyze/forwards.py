@@ -1,10 +1,11 @@
 """The forward operator that made each node of the autograd engine.
 
 An operator and its node share autograd's sequence number, which every thread counts for itself. All operators that
-start before the next node is made carry the same number; the last of them to start is the one that made the node.
+start before the next node is made carry the same number; the last of them to start before the node ran made it.
 """
 
-from collections import Counter
+from bisect import bisect_right
+from collections import Counter, defaultdict
 from typing import Final
 
 import numpy as np
@@ -12,10 +13,10 @@ from numpy.typing import NDArray
 
 from dtbench.analyze.enclosures import NOTHING
 from dtbench.analyze.intervals import Bools, Ints, unite
+from dtbench.analyze.kinds.operators import ENGINE
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.trace import Trace
 
-ENGINE: Final = "autograd::engine::evaluate_function"
 _NO_NUMBER: Final = -1  # torch writes -1 itself where an operator has none
 
 
@@ -55,12 +56,16 @@ def _by_sequence(trace: Trace, nodes: Ints) -> Ints:
     kept = (threads == 0) & np.isin(numbers, wanted)
     events, numbers = events[kept], numbers[kept]
     order = np.argsort(trace.start_ns[events], kind="stable")
-    # In order of time, so that the last to start stays.
-    pairs = zip(trace.lane[events[order]].tolist(), numbers[order].tolist(), strict=True)
-    makers = dict(zip(pairs, events[order].tolist(), strict=True))
-    lanes = [lane_of.get(thread) for thread in trace.forward_thread.values_at(nodes[asked], 0).tolist()]
-    found[asked] = [makers.get(pair, NOTHING) for pair in zip(lanes, wanted.tolist(), strict=True)]
-    return np.where(trace.start_ns[found] <= trace.start_ns[nodes], found, NOTHING)
+    makers: dict[tuple[int, int], list[int]] = defaultdict(list)  # in order of time
+    columns = (column[order].tolist() for column in (events, trace.lane[events], numbers))
+    for event, lane, number in zip(*columns, strict=True):
+        makers[lane, number].append(event)
+    threads = trace.forward_thread.values_at(nodes[asked], 0)
+    for place, thread, number in zip(asked.tolist(), threads.tolist(), wanted.tolist(), strict=True):
+        candidates = makers.get((lane_of.get(thread, NOTHING), number), [])
+        started = bisect_right(candidates, trace.start_ns[nodes[place]], key=trace.start_ns.__getitem__)
+        found[place] = candidates[started - 1] if started else NOTHING
+    return found
 
 
 def _learn_lanes(lanes: NDArray[np.int32], numbers: Ints, threads: Ints) -> dict[int, int]:

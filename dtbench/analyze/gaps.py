@@ -32,10 +32,11 @@ from typing import Final
 import numpy as np
 
 from dtbench.analyze.collectives import Collective
-from dtbench.analyze.coverage import Window
-from dtbench.analyze.intervals import Bools, Intervals, Ints, clip, intersect, subtract, unite
-from dtbench.analyze.kinds.categories import DEVICE_CATEGORIES
-from dtbench.analyze.main_lane import choose_main_lane
+from dtbench.analyze.coverage import Window, window_borders
+from dtbench.analyze.enclosures import NOTHING
+from dtbench.analyze.intervals import Bools, Intervals, Ints, intersect, subtract, unite
+from dtbench.analyze.kinds.categories import CALLS
+from dtbench.analyze.main_lane import find_main_lane, work_on_lane
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.trace import Trace
 from dtbench.vocabulary import Kind
@@ -51,7 +52,6 @@ _SYNCHRONISES: Final = re.compile(
     r"(?:cuda|hip|cu)(?:Stream|Device|Event|Ctx)Synchronize\w*|(?:cuda|hip)Memcpy(?:WithStream)?"
 )
 _NOT_KNOWN: Final = np.iinfo(np.int64).max  # a launch that the trace neither holds nor bounds
-_NONE: Final = -1  # no collective, no launch
 
 
 class GapPart(StrEnum):
@@ -149,7 +149,7 @@ class GapTime:
 class _Borders:
     """Each gap with the work that closes it, columns of shape ``(m,)``.
 
-    ``launched_ns`` is ``_NOT_KNOWN`` where nothing tells; ``launch`` is the call, ``_NONE`` where the trace has none.
+    ``launched_ns`` is ``_NOT_KNOWN`` where nothing tells; ``launch`` is the call, ``NOTHING`` where the trace has none.
     """
 
     starts_ns: Ints
@@ -171,7 +171,7 @@ def find_gaps(
         collectives: of the trace.
         window: where to look; what lies before the lane's first and after its last work are gaps too.
     """
-    lane = choose_main_lane(trace, kinds[Kind.COMPUTE])
+    lane = find_main_lane(trace, kinds[Kind.COMPUTE])
     if lane is None:
         return None
     gaps = _find_borders(trace, nesting, lane, window)
@@ -219,41 +219,40 @@ def _split_by_neighbours(trace: Trace, kinds: Mapping[Kind, Bools], rest: Interv
 
 
 def _find_borders(trace: Trace, nesting: Nesting, lane: int, window: Window) -> _Borders:
-    work = np.flatnonzero((trace.lane == lane) & trace.is_one_of(DEVICE_CATEGORIES))
-    work = work[np.argsort(trace.start_ns[work], kind="stable")]
+    work = work_on_lane(trace, lane)
     busy_until = np.maximum.accumulate(trace.end_ns[work])
     starts = np.clip(np.concatenate(([window.start_ns], busy_until)), window.start_ns, window.end_ns)
     ends = np.clip(np.concatenate((trace.start_ns[work], [window.end_ns])), window.start_ns, window.end_ns)
-    launch = np.where(nesting.launch[work] == work, _NONE, nesting.launch[work])
-    launched = np.where(launch == _NONE, _NOT_KNOWN, trace.start_ns[launch])
+    launch = nesting.calls(work)
+    launched = np.where(launch == NOTHING, _NOT_KNOWN, trace.start_ns[launch])
     in_time = np.minimum.accumulate(launched[::-1])[::-1]  # by then it and all that follow it had been launched
-    bounded = (launch == _NONE) & (in_time <= starts[:-1])
+    bounded = (launch == NOTHING) & (in_time <= starts[:-1])
     launched = np.where(bounded, in_time, launched)
     is_gap = ends > starts
     return _Borders(
         starts_ns=starts[is_gap],
         ends_ns=ends[is_gap],
         launched_ns=np.append(launched, _NOT_KNOWN)[is_gap],
-        launch=np.append(launch, _NONE)[is_gap],
+        launch=np.append(launch, NOTHING)[is_gap],
         is_last=np.arange(len(starts))[is_gap] == len(work),
     )
 
 
 def _last_collective(collectives: Sequence[Collective], times_ns: Ints) -> tuple[Ints, Ints]:
-    """Give the index and the end of the last collective that had ended by each time; none: -1 and the least int64."""
+    """Give index and end of the last collective that had ended by each time; else ``NOTHING`` and the least int64."""
     seen = [index for index, one in enumerate(collectives) if len(one.span.starts_ns)]
     ends = np.array([collectives[index].end_ns for index in seen], dtype=np.int64)
     order = np.argsort(ends, kind="stable")
     place = np.searchsorted(ends[order], times_ns, side="right")
-    index = np.concatenate(([_NONE], np.array(seen, dtype=np.int64)[order]))
+    index = np.concatenate(([NOTHING], np.array(seen, dtype=np.int64)[order]))
     return index[place], np.concatenate(([np.iinfo(np.int64).min], ends[order]))[place]
 
 
 def _find_synchronising(trace: Trace, gaps: _Borders, host_until: Ints) -> Intervals:
     """Find when the host was late because the thread that launches sat in a synchronising call."""
     waits = np.array([_SYNCHRONISES.fullmatch(name) is not None for name in trace.names], dtype=np.bool_)
-    calls = np.flatnonzero(waits[trace.name] & trace.is_one_of(("cuda_runtime", "cuda_driver")))
-    late = np.flatnonzero((host_until > gaps.starts_ns) & (gaps.launch != _NONE))
+    calls = np.flatnonzero(waits[trace.name] & trace.is_one_of(CALLS))
+    late = np.flatnonzero((host_until > gaps.starts_ns) & (gaps.launch != NOTHING))
     threads = trace.lane[gaps.launch[late]]
     found = [unite([], [])]
     for thread in np.unique(threads).tolist():
@@ -263,15 +262,24 @@ def _find_synchronising(trace: Trace, gaps: _Borders, host_until: Ints) -> Inter
     return unite(np.concatenate([one.starts_ns for one in found]), np.concatenate([one.ends_ns for one in found]))
 
 
-def account_gaps(gaps: Gaps, window: Window) -> GapTime:
-    """Sum the gaps of one window; what crosses its borders is clipped."""
-    times = {part: clip(gaps.parts[part], window.start_ns, window.end_ns).length_ns for part in GapPart}
+def account_gaps(gaps: Gaps, windows: Sequence[Window]) -> list[GapTime]:
+    """Sum the gaps of each window; what crosses its borders is clipped."""
+    borders_ns = window_borders(windows)
+    columns = {part: gaps.parts[part].covered_inside(borders_ns) for part in GapPart}
+    synchronising = gaps.synchronising.covered_inside(borders_ns)
+    return [
+        _account_gaps(gaps, window, {part: column[index] for part, column in columns.items()}, synchronising[index])
+        for index, window in enumerate(windows)
+    ]
+
+
+def _account_gaps(gaps: Gaps, window: Window, times: Mapping[GapPart, int], host_sync_ns: int) -> GapTime:
     return GapTime(
         lane=gaps.lane,
         gap_ns=sum(times.values()),
         comm_wait_ns=times[GapPart.COMM_WAIT],
         host_wait_ns=times[GapPart.HOST_WAIT],
-        host_sync_ns=clip(gaps.synchronising, window.start_ns, window.end_ns).length_ns,
+        host_sync_ns=host_sync_ns,
         launch_gap_ns=times[GapPart.LAUNCH_GAP],
         other_ns=sum(times[part] for part in _OTHER),
         beside_compute_ns=times[GapPart.BESIDE_COMPUTE],

@@ -14,15 +14,15 @@ from typing import Final
 import numpy as np
 
 from dtbench.analyze.collectives import Collective, Regions, find_regions
+from dtbench.analyze.correlate import attribute
 from dtbench.analyze.gloo_match import Form, Issue, Span, infer_groups, match_spans
 from dtbench.analyze.intervals import Intervals, Ints, unite
-from dtbench.analyze.kinds.operators import Role, cpu_role, find_operation
-from dtbench.analyze.module_calls import ModuleCalls, find_module_calls
+from dtbench.analyze.kinds.operators import ENGINE, Role, cpu_role, find_operation
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.payload import item_bytes, span_bytes, tensor_elements
 from dtbench.analyze.purposes import FSDP_RANGES, find_purpose, find_unit
 from dtbench.analyze.trace import Details, Trace
-from dtbench.ranges import parse_collective_range
+from dtbench.ranges import STEP_PREFIX, parse_collective_range
 from dtbench.vocabulary import Operation, Purpose
 
 # Their whole payload is a multiple of one rank's part: output or input, by argument of c10d's operator.
@@ -36,16 +36,16 @@ def find_gloo_collectives(trace: Trace, nesting: Nesting) -> tuple[Collective, .
     spans = _find_spans(trace)
     matches = match_spans(issues, spans)
     taken = {span.event for span in matches.values()}
-    around = _Surroundings(
+    evidence = _Evidence(
         trace=trace,
         nesting=nesting,
         groups=infer_groups(spans) if all(issue.label is None for issue in issues) else {},
         regions=find_regions(trace),
         said=_find_recorded_comms(trace, nesting),
-        modules=find_module_calls(trace, nesting),
+        modules=_find_modules(trace, nesting, issues),
     )
-    found = [_describe(around, issue, matches.get(issue.event)) for issue in issues]
-    found += [_describe_orphan(around, span) for span in spans if span.event not in taken]
+    found = [_describe(evidence, issue, matches.get(issue.event)) for issue in issues]
+    found += [_describe_orphan(evidence, span) for span in spans if span.event not in taken]
     return _share_group_sizes(found)
 
 
@@ -56,11 +56,7 @@ def model_lanes(trace: Trace) -> frozenset[int]:
     they never count.
     """
     gloo = set(trace.lane[_find_span_events(trace)].tolist())
-    marks = tuple(
-        i
-        for i, name in enumerate(trace.names)
-        if name.startswith(("ProfilerStep#", "autograd::engine::evaluate_function"))
-    )
+    marks = tuple(i for i, name in enumerate(trace.names) if name.startswith((STEP_PREFIX, ENGINE)))
     lanes = set(trace.lane[np.isin(trace.name, marks)].tolist()) - gloo
     if lanes:
         return frozenset(lanes)
@@ -139,13 +135,20 @@ def _find_recorded_comms(trace: Trace, nesting: Nesting) -> dict[int, str]:
     }
 
 
+def _find_modules(trace: Trace, nesting: Nesting, issues: Sequence[Issue]) -> dict[int, str]:
+    events = [issue.event for issue in issues]
+    asked = attribute(trace, nesting, np.array(events, dtype=np.int64))
+    return dict(zip(events, asked.modules, strict=True))
+
+
 @dataclass(frozen=True)
-class _Surroundings:
+class _Evidence:
     """What a collective is described from, beside its issue and its span.
 
     Attributes:
         groups: group of gloo's threads, where it was inferred.
         said: what ``dist.record_comm`` calls a collective, by the operator that issued it.
+        modules: in whose call, or in whose backward, each was issued, by the issue's event; empty text: not known.
     """
 
     trace: Trace
@@ -153,7 +156,7 @@ class _Surroundings:
     groups: Mapping[int, str]
     regions: Regions
     said: Mapping[int, str]
-    modules: ModuleCalls
+    modules: Mapping[int, str]
 
     def above(self, event: int) -> tuple[str, ...]:
         """Give the names around an issue, innermost first; what ``dist.record_comm`` calls it comes before all."""
@@ -171,34 +174,34 @@ class _Surroundings:
         return "" if span is None else "/".join(self.trace.lanes[span.lane])
 
 
-def _describe(around: _Surroundings, issue: Issue, span: Span | None) -> Collective:
-    above = around.above(issue.event)
+def _describe(evidence: _Evidence, issue: Issue, span: Span | None) -> Collective:
+    above = evidence.above(issue.event)
     label = issue.label
     axis = label.axis if label else None
-    region = around.regions.at(issue.start_ns)
+    region = evidence.regions.at(issue.start_ns)
     purpose = find_purpose(axis, issue.operation, region, above)
-    inferred = around.groups.get(span.lane, "") if span else ""
+    inferred = evidence.groups.get(span.lane, "") if span else ""
     return Collective(
         group=label.group if label else inferred,
         axis=axis,
         seq=label.seq if label else None,
         operation=issue.operation,
         purpose=purpose,
-        owner=_find_owner(around, issue, purpose, above),
+        owner=_find_owner(evidence, issue, purpose, above),
         size_bytes=label.size_bytes if label else _foreign_bytes(issue, span),
         issue_ns=issue.start_ns,
-        issue_end_ns=int(around.trace.end_ns[issue.event]),
-        span=around.time_of(span),
+        issue_end_ns=int(evidence.trace.end_ns[issue.event]),
+        span=evidence.time_of(span),
         above=above,
-        lane=around.lane_of(span),
+        lane=evidence.lane_of(span),
         region=region,
         group_size=_foreign_group_size(issue),
         dtype=span.dtype if span else None,
-        is_async=label.is_async if label else _said_async(around.trace.details.get(issue.event)),
+        is_async=label.is_async if label else _said_async(evidence.trace.details.get(issue.event)),
     )
 
 
-def _find_owner(around: _Surroundings, issue: Issue, purpose: Purpose, above: Sequence[str]) -> str:
+def _find_owner(evidence: _Evidence, issue: Issue, purpose: Purpose, above: Sequence[str]) -> str:
     """Give the FSDP unit whose range lies around it, the module that DTensor redistributes for, or what the label says.
 
     Empty: nobody is known to own it.
@@ -207,7 +210,7 @@ def _find_owner(around: _Surroundings, issue: Issue, purpose: Purpose, above: Se
     if unit or any(name.startswith(FSDP_RANGES) for name in above):
         return unit  # an all-reduce over replicas in FSDP1, which names no unit, is no bucket of DDP's either
     if purpose is Purpose.TENSOR:
-        return around.modules.find(issue.event)
+        return evidence.modules[issue.event]
     return issue.label.owner if issue.label else ""
 
 
@@ -244,9 +247,9 @@ def _share_group_sizes(collectives: Sequence[Collective]) -> tuple[Collective, .
     )
 
 
-def _describe_orphan(around: _Surroundings, span: Span) -> Collective:
+def _describe_orphan(evidence: _Evidence, span: Span) -> Collective:
     return Collective(
-        group=around.groups.get(span.lane, ""),
+        group=evidence.groups.get(span.lane, ""),
         axis=None,
         seq=None,
         operation=span.form.operation,
@@ -255,8 +258,8 @@ def _describe_orphan(around: _Surroundings, span: Span) -> Collective:
         size_bytes=span.form.size_bytes,
         issue_ns=None,
         issue_end_ns=None,
-        span=around.time_of(span),
+        span=evidence.time_of(span),
         above=(),
-        lane=around.lane_of(span),
+        lane=evidence.lane_of(span),
         dtype=span.dtype,
     )

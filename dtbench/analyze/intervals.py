@@ -41,14 +41,20 @@ class Intervals:
         return (before >= 0) & (points_ns < self.ends_ns[before])
 
     def covered_before(self, points_ns: Ints) -> Ints:
-        """Give for each point the time covered to the left of it."""
+        """Give for each point, in an array of any shape, the time covered to the left of it."""
         if not len(self.starts_ns):
-            return np.zeros(len(points_ns), dtype=np.int64)
+            return np.zeros(points_ns.shape, dtype=np.int64)
         total = np.concatenate(([0], np.cumsum(self.ends_ns - self.starts_ns)))
         before = np.searchsorted(self.starts_ns, points_ns, side="right")
         last = np.maximum(before - 1, 0)
         overhang = np.where(before > 0, np.maximum(self.ends_ns[last] - points_ns, 0), 0)
         return np.asarray(total[before] - overhang, dtype=np.int64)
+
+    def covered_inside(self, borders_ns: Ints) -> list[int]:
+        """Give the time covered inside each window; ``borders_ns``, shape ``(w, 2)``, are their starts and ends."""
+        before = self.covered_before(borders_ns)
+        times_ns: list[int] = np.maximum(before[:, 1] - before[:, 0], 0).tolist()
+        return times_ns
 
 
 def find_cuts(*moments_ns: Ints) -> Ints:

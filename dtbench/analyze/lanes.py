@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dtbench.analyze.collectives import Collective
-from dtbench.analyze.coverage import Window
-from dtbench.analyze.intervals import Bools, Intervals, clip, unite, unite_all
+from dtbench.analyze.coverage import Window, window_borders
+from dtbench.analyze.intervals import Bools, Intervals, unite, unite_all
 from dtbench.analyze.nesting import Nesting, innermost_time
 from dtbench.analyze.trace import Trace
 from dtbench.vocabulary import Kind
@@ -90,18 +90,12 @@ def _complete(kinds: Mapping[Kind, Intervals]) -> dict[Kind, Intervals]:
     return {kind: kinds.get(kind, unite([], [])) for kind in Kind}
 
 
-def account_lanes(lanes: LaneSpans, window: Window) -> tuple[LaneTime, ...]:
-    """Measure each lane in one window; what crosses its borders is clipped. Lanes that did nothing have a row too."""
+def account_lanes(lanes: LaneSpans, windows: Sequence[Window]) -> list[tuple[LaneTime, ...]]:
+    """Measure each lane in each window; what crosses borders is clipped. Lanes that did nothing have a row too."""
+    borders_ns = window_borders(windows)
     rows = []
     for lane, kinds in lanes.items():
-        inside = {kind: clip(spans, window.start_ns, window.end_ns) for kind, spans in kinds.items()}
-        rows.append(
-            LaneTime(
-                lane=lane,
-                busy_ns=unite_all(*inside.values()).length_ns,
-                compute_ns=inside[Kind.COMPUTE].length_ns,
-                comm_ns=inside[Kind.COMM].length_ns,
-                copy_ns=inside[Kind.COPY].length_ns,
-            )
-        )
-    return tuple(rows)
+        sets = (unite_all(*kinds.values()), kinds[Kind.COMPUTE], kinds[Kind.COMM], kinds[Kind.COPY])
+        columns = [spans.covered_inside(borders_ns) for spans in sets]
+        rows.append([LaneTime(lane, *times_ns) for times_ns in zip(*columns, strict=True)])
+    return [tuple(of_window) for of_window in zip(*rows, strict=True)] if rows else [()] * len(windows)

@@ -13,7 +13,7 @@ from dtbench.analyze.many import analyze_files
 from dtbench.analyze.reader.source import TraceSource
 from dtbench.analyze.tabulate import TABLES
 from dtbench.analyze.trace_file import Analyzed, Answer, TraceFile, Unusable
-from dtbench.analyze.trace_set import gather_ranks
+from dtbench.analyze.trace_set import TraceSet, gather_ranks
 from dtbench.errors import StoreError
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.read import read_columns, read_order, read_rank_records, read_table
@@ -139,8 +139,13 @@ def derive_tables(
         tables={table.name: table.tabulate(traces.analyses) for table in TABLES},
         unread_events=traces.unread_events,
         unknown_names=traces.unknown_names,
-        notes=(*absent, *traces.notes),
+        notes=(*absent, *_check_owners(facts, traces), *traces.notes),
     )
+
+
+def _check_owners(facts: Mapping[int, RankFacts], traces: TraceSet) -> list[str]:
+    told = [(one, facts[one.rank].check_owners(one.collectives)) for one in traces.analyses if one.rank in facts]
+    return [f"rank {one.rank}: {sentence}" for one, sentence in told if sentence is not None]
 
 
 def _refuse_cut(answer: Answer) -> Answer:

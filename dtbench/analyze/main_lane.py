@@ -35,28 +35,35 @@ class MainLane:
     launches_ns: Ints
 
 
-def choose_main_lane(trace: Trace, compute: Bools) -> int | None:
-    """Choose the lane with most compute; of equal ones that of the first name, whatever the file's order.
+def find_main_lane(trace: Trace, compute: Bools) -> int | None:
+    """Give the lane with most compute, of equals the first by name; None: nothing computes.
 
-    None where no compute takes any time.
+    Args:
+        trace: the events.
+        compute: shape ``(n,)``, the device events that are compute.
     """
-    computing = np.flatnonzero(compute)
-    lengths = np.bincount(trace.lane[computing], weights=trace.end_ns[computing] - trace.start_ns[computing])
-    longest = np.flatnonzero(lengths == lengths.max(initial=1)).tolist()
+    times_ns = np.zeros(len(trace.lanes), dtype=np.int64)
+    np.add.at(times_ns, trace.lane[compute], (trace.end_ns - trace.start_ns)[compute])
+    longest = np.flatnonzero(times_ns == times_ns.max(initial=1)).tolist()  # whatever stands first in the file
     return min(longest, key=lambda lane: trace.lanes[lane], default=None)
 
 
-def find_main_lane(trace: Trace, nesting: Nesting, compute: Bools) -> MainLane:
-    """Find the stream with most compute.
+def work_on_lane(trace: Trace, lane: int) -> Ints:
+    """Give the device events of a lane in order of start, copies and communication too."""
+    events = np.flatnonzero((trace.lane == lane) & trace.is_one_of(DEVICE_CATEGORIES))
+    return np.asarray(events[np.argsort(trace.start_ns[events], kind="stable")], dtype=np.int64)
+
+
+def read_main_lane(trace: Trace, nesting: Nesting, compute: Bools) -> MainLane:
+    """Collect the work of the stream with most compute.
 
     Args:
         trace: the events.
         nesting: its nesting.
         compute: shape ``(n,)``, the device events that are compute.
     """
-    main = choose_main_lane(trace, compute)
-    events = np.flatnonzero((trace.lane == (-1 if main is None else main)) & trace.is_one_of(DEVICE_CATEGORIES))
-    events = events[np.argsort(trace.start_ns[events], kind="stable")]
+    lane = find_main_lane(trace, compute)
+    events = np.array([], dtype=np.int64) if lane is None else work_on_lane(trace, lane)
     starts_ns = trace.start_ns[events]
     busy_until_ns = np.concatenate((starts_ns[:1], np.maximum.accumulate(trace.end_ns[events])[:-1]))
     return MainLane(events, starts_ns, busy_until_ns, nesting.launch_ns(events))

@@ -14,7 +14,6 @@ holds would stay locked in the copy; it starts interpreters. Neither is ``multip
 script again in every worker.
 """
 
-import gc
 import os
 import pickle
 import signal
@@ -26,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
+from dtbench.analyze.garbage import without_collection
 from dtbench.analyze.trace_file import Answer, TraceFile, Unusable, analyze_file, serve
 
 _GZIP_RATIO: Final = 12  # what gzip makes of Kineto's JSON: 10 to 20
@@ -91,15 +91,11 @@ class _Worker:
 
     def read_answer(self) -> Answer | None:
         """Give its answer; None: it died."""
-        was_collecting = gc.isenabled()
-        gc.disable()  # nothing in an answer is garbage, and looking for some doubles the time
         try:
-            answer: Answer = pickle.load(self.answers)
+            with without_collection():  # looking for garbage in an answer doubles the time
+                answer: Answer = pickle.load(self.answers)
         except (EOFError, pickle.UnpicklingError):
             return None
-        finally:
-            if was_collecting:
-                gc.enable()
         return answer
 
     def end(self) -> int:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dtbench.analyze.overlap import Overlap
-from dtbench.analyze.trace_analysis import PurposeTime, TraceAnalysis
+from dtbench.analyze.purpose_times import PurposeTime
+from dtbench.analyze.trace_analysis import TraceAnalysis
 from dtbench.vocabulary import Purpose
 
 

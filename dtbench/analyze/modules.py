@@ -1,7 +1,8 @@
 """Which module's forward lies around a moment of a thread.
 
-Three sources, the most exact first:
+Four sources, the most exact first:
 
+* the range that dtbench's worker puts around a module's call: ``dtbench::module layers.0.attention``;
 * the module hierarchy that an operator carries (``with_modules``), as it is written there;
 * ``nn.Module: Linear_3`` rows (``with_stack``), outermost first: ``Net_0.Block_1.Linear_3``;
 * FSDP2's hooks: between the end of ``FSDP::pre_forward (layers.0)`` and the start of ``FSDP::post_forward (layers.0)``
@@ -16,13 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtbench.analyze.enclosures import NOTHING, Enclosures, find_enclosures
-from dtbench.analyze.intervals import Ints
+from dtbench.analyze.intervals import Bools, Ints
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.trace import Trace
+from dtbench.ranges import MODULE_PREFIX, ROOT
 
 _MODULE: Final = "nn.Module: "
 _HOOK: Final = re.compile(r"FSDP::(pre|post)_forward(?: \((.*)\))?", re.DOTALL)
-ROOT: Final = "root"
 
 
 @dataclass(frozen=True)
@@ -30,11 +31,13 @@ class Modules:
     """Module at every moment of a trace.
 
     Attributes:
+        is_call: shape ``(n,)``, the ranges of dtbench's worker.
         frames: ``nn.Module`` rows of Python.
         units: time between FSDP's hooks; its events are indices into ``unit_names``.
         unit_names: FQN of each unit's forward.
     """
 
+    is_call: Bools
     frames: Enclosures
     units: Enclosures
     unit_names: tuple[str, ...]
@@ -42,14 +45,19 @@ class Modules:
 
 def find_modules(trace: Trace) -> Modules:
     """Collect what a trace says about modules, besides what single operators carry."""
-    is_module = np.array([name.startswith(_MODULE) for name in trace.names], dtype=np.bool_)
-    frames = np.flatnonzero(is_module[trace.name]) if len(trace) else np.array([], dtype=np.int64)
+    frames = np.flatnonzero(_is_named(trace, _MODULE))
     lanes, starts_ns, ends_ns, names = _find_units(trace)
     return Modules(
+        is_call=_is_named(trace, MODULE_PREFIX) & trace.is_one_of(("user_annotation", "cpu_op")),
         frames=find_enclosures(frames, trace.lane, trace.start_ns, trace.end_ns),
         units=find_enclosures(np.arange(len(names)), lanes, starts_ns, ends_ns),
         unit_names=names,
     )
+
+
+def _is_named(trace: Trace, prefix: str) -> Bools:
+    """Tell for each event, shape ``(n,)``, whether its name begins so."""
+    return np.array([name.startswith(prefix) for name in trace.names], dtype=np.bool_)[trace.name]
 
 
 def _find_units(trace: Trace) -> tuple[NDArray[np.int32], Ints, Ints, tuple[str, ...]]:
@@ -88,16 +96,19 @@ def name_modules(trace: Trace, nesting: Nesting, modules: Modules, events: Ints)
     if np.all(events == NOTHING):
         return [""] * len(events)
     lanes, starts_ns = trace.lane[events], trace.start_ns[events]
+    calls = nesting.innermost(events, modules.is_call) if modules.is_call.any() else np.full(len(events), NOTHING)
     frames = modules.frames.places_around(lanes, starts_ns)
     units = modules.units.around(lanes, starts_ns)
     known: dict[int, str] = {NOTHING: ""}
     names = []
-    for event, said, frame, unit in zip(
-        events.tolist(), _find_hierarchies(trace, nesting, events), frames.tolist(), units.tolist(), strict=True
-    ):
+    said = _find_hierarchies(trace, nesting, events)
+    columns = (column.tolist() for column in (events, calls, frames, units))
+    for hierarchy, event, call, frame, unit in zip(said, *columns, strict=True):
         if frame not in known:
             known[frame] = _path(trace, modules.frames, frame)
-        name = said or known[frame] or (modules.unit_names[unit] if unit != NOTHING else "")
+        range_name = "" if call == NOTHING else trace.name_of(call).removeprefix(MODULE_PREFIX)
+        unit_name = "" if unit == NOTHING else modules.unit_names[unit]
+        name = range_name or hierarchy or known[frame] or unit_name
         names.append("" if event == NOTHING else name)
     return names
 

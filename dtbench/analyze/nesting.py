@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from dtbench.analyze.enclosures import NOTHING, find_enclosures, set_clock
 from dtbench.analyze.intervals import Bools, Intervals, Ints, find_cuts, unite, unite_all
+from dtbench.analyze.kinds.categories import CALLS
 from dtbench.analyze.trace import Trace
 
 _ENCLOSES: Final = ("cpu_op", "user_annotation")
-CALLS: Final = ("cuda_runtime", "cuda_driver")
 # cudaLaunchKernel, cuLaunchKernelEx, hipExtModuleLaunchKernel, cudaGraphLaunch, cudaMemcpyAsync, hipMemsetAsync; not
 # cudaStreamSynchronize, cudaEventRecord and the like, which may carry an id too
 _STARTS_WORK: Final = re.compile(r"Launch|Mem(cpy|set)", re.IGNORECASE)
@@ -79,24 +79,6 @@ class Nesting:
     def launch_ns(self, events: Ints) -> Ints:
         """Give when each of some device events was launched; its start where the trace does not hold the call."""
         return self.trace.start_ns[self.launch[events]]
-
-    def launched_inside(self, events: Ints, named: Bools) -> Ints:
-        """Give the innermost of some operators and annotations in which each device event was launched.
-
-        Args:
-            events: device events.
-            named: for each of the trace's names, whether spans of this name are looked at.
-
-        Returns:
-            Events; ``NOTHING`` where there is none or the launch is not in the trace.
-        """
-        return self.innermost(self.calls(events), named[self.trace.name])
-
-    def launchers(self, event: int) -> Iterator[int]:
-        """Walk outwards from the call that launched a device event; nothing when the trace does not hold it."""
-        if (launch := int(self.launch[event])) != event:
-            yield launch
-            yield from self.enclosing(launch)
 
 
 def find_nesting(trace: Trace) -> Nesting:

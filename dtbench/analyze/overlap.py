@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dtbench.analyze.coverage import Window, cover
+from dtbench.analyze.coverage import Window, cover, window_borders
 from dtbench.analyze.intervals import Intervals, Ints
 from dtbench.vocabulary import Kind
 
@@ -53,7 +53,7 @@ def measure_overlaps(windows: Sequence[Window], kinds: Mapping[Kind, Intervals])
     """
     if not windows:
         return []
-    borders = np.array([(window.start_ns, window.end_ns) for window in windows], dtype=np.int64)
+    borders = window_borders(windows)
     coverage = cover(Window(int(borders.min()), int(borders.max())), kinds, borders.ravel())
     places = np.searchsorted(np.append(0, np.cumsum(coverage.length_ns)) + borders.min(), borders)
     compute, comm, copy = (coverage.running[kind] for kind in (Kind.COMPUTE, Kind.COMM, Kind.COPY))
@@ -73,8 +73,3 @@ def measure_overlaps(windows: Sequence[Window], kinds: Mapping[Kind, Intervals])
 def _time_between(length_ns: Ints, places: Ints) -> Ints:
     before = np.append(0, np.cumsum(length_ns))
     return np.asarray(before[places[:, 1]] - before[places[:, 0]], dtype=np.int64)
-
-
-def measure_overlap(window: Window, kinds: Mapping[Kind, Intervals]) -> Overlap:
-    """Account for every nanosecond of one window; see ``measure_overlaps``."""
-    return measure_overlaps([window], kinds)[0]

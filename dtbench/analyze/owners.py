@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from dtbench.analyze.kinds.operators import ENGINE
 from dtbench.analyze.purposes import find_unit
 from dtbench.vocabulary import Purpose, Region
 
-_ENGINE: Final = "autograd::engine::evaluate_function"
 # torch's own ranges, and a person's that say only this; the innermost name that says something decides. Each group is
 # named as its region.
 _REGION: Final = re.compile(
@@ -43,7 +43,7 @@ def find_region(above: Sequence[str], *, in_module: bool) -> Region | None:
         above: innermost first.
         in_module: some module's forward is open on the issuing thread.
     """
-    if any(name.startswith(_ENGINE) for name in above):
+    if any(name.startswith(ENGINE) for name in above):
         return Region.BACKWARD
     for name in above:
         match = _REGION.fullmatch(name)

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from dtbench.analyze.kinds.operators import ENGINE
 from dtbench.ranges import ROOT, UNIT_PREFIX
 from dtbench.vocabulary import Axis, Operation, Purpose, Region, purpose_of
 
@@ -12,7 +13,6 @@ FSDP1: Final = "FullyShardedDataParallel."
 FSDP1_GRADIENTS: Final = "FullyShardedDataParallel._post_backward_hook"
 FSDP_RANGES: Final = ("FSDP::", FSDP1, UNIT_PREFIX)
 """What the names of ranges begin with inside which FSDP, either one, issues its own collectives."""
-_ENGINE: Final = "autograd::engine::evaluate_function"
 # The range around the issue, and the names that `dist.record_comm` may give the communication itself.
 _FSDP_REDUCES: Final = ("FSDP::post_backward_reduce", "FSDP::reduce_scatter", "FSDP::all_reduce")
 _REDUCTIONS: Final = (Operation.ALL_REDUCE, Operation.REDUCE_SCATTER)
@@ -35,7 +35,7 @@ def find_purpose(
     """
     if axis is not None and operation is not None and region is not None:
         return purpose_of(axis, operation, region)
-    in_backward = region is Region.BACKWARD or _any_starts(above, _ENGINE)
+    in_backward = region is Region.BACKWARD or _any_starts(above, ENGINE)
     rules = (
         (region is Region.STATE_DICT, Purpose.STATE),
         (_any_starts(above, "FSDP::all_gather"), Purpose.UNSHARD),

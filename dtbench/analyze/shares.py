@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dtbench.analyze.coverage import Window
+from dtbench.analyze.coverage import Window, window_borders
 from dtbench.analyze.intervals import Intervals, Ints, find_cuts
 
 
@@ -95,7 +95,7 @@ def share_time(spans: Sequence[Intervals], compute: Intervals, windows: Sequence
     owner = np.repeat(np.arange(len(spans)), [len(span.starts_ns) for span in spans])
     starts = np.concatenate([span.starts_ns for span in spans]) if spans else np.array([], dtype=np.int64)
     ends = np.concatenate([span.ends_ns for span in spans]) if spans else np.array([], dtype=np.int64)
-    borders = np.array([(window.start_ns, window.end_ns) for window in windows], dtype=np.int64).reshape(-1, 2)
+    borders = window_borders(windows)
     cuts = find_cuts(starts, ends, borders.ravel())
     first, last = np.searchsorted(cuts, starts), np.searchsorted(cuts, ends)
     lengths = last - first

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dtbench.analyze.coverage import Window
-from dtbench.analyze.kinds.categories import DEVICE_CATEGORIES
+from dtbench.analyze.kinds.categories import DEVICE_CATEGORIES, DEVICE_RANGE
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.trace import Trace
 from dtbench.ranges import STEP_PREFIX
@@ -32,7 +32,7 @@ def find_host_ranges(trace: Trace) -> list[tuple[int, Window]]:
     """Find number and host range of every step, in order of time; a number that comes twice keeps its first range."""
     found: dict[int, Window] = {}
     for event in np.flatnonzero(_is_step(trace)[trace.name]).tolist() if len(trace.name) else []:
-        if trace.category_of(event) == "gpu_user_annotation":  # the same name, spanning the step's kernels
+        if trace.category_of(event) == DEVICE_RANGE:
             continue
         number = int(trace.name_of(event).removeprefix(STEP_PREFIX))
         window = Window(int(trace.start_ns[event]), int(trace.end_ns[event]))

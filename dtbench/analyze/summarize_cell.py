@@ -10,13 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from dtbench.analyze.kinds.unknown import sum_names
 from dtbench.analyze.launch_tables import LaunchTables
 from dtbench.analyze.peaks import peak_flops
 from dtbench.analyze.statistics import summarize, summarize_launches, summarize_ratio
 from dtbench.analyze.summarize_overlap import fraction, summarize_purposes, summarize_ranks
 from dtbench.analyze.summarize_owners import summarize_owners
 from dtbench.analyze.summary import CellSummary, Interval
-from dtbench.analyze.trace_set import sum_counts
 from dtbench.scenario.schema import Fsdp2, Scenario
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.records import (
@@ -104,7 +104,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         correctness=_worst_correctness(ranks),
         losses=_mean_losses(first),
         unread_events=sum(launch.tables.unread_events for launch in launches),
-        unknown_names=sum_counts(launch.tables.unknown_names for launch in launches),
+        unknown_names=sum_names(launch.tables.unknown_names for launch in launches),
         trace_paths=tuple(str(path) for launch in launches for path in launch.folder.find_traces().values()),
         notes=(*_launch_notes(launches), *purpose_notes, *_record_notes(data), *_load_notes(profiler_cost)),
     )

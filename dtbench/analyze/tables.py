@@ -4,9 +4,13 @@ All ``*_ns`` columns are integer nanoseconds, all ``*_bytes`` integer bytes. A c
 (``Int64``, NA). One file holds one launch; readers add ``cell`` and ``launch``.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from dtbench.vocabulary import Cause
+
+Row = Mapping[str, object]
+"""A row of any table: values by column; None where a number is not known."""
 
 STEPS: Final = {
     "rank": "int64",

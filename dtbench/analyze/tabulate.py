@@ -22,6 +22,7 @@ from dtbench.analyze.tables import (
     OVERLAP_TAX,
     PURPOSES,
     WHOLE,
+    Row,
 )
 from dtbench.vocabulary import Cause
 
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
     from dtbench.analyze.collectives import Collective
     from dtbench.analyze.trace_analysis import TraceAnalysis
-
-Row = Mapping[str, object]
 
 
 @dataclass(frozen=True)
@@ -49,10 +48,15 @@ class Table:
     make_rows: Callable[[Iterable["TraceAnalysis"]], Iterator[Row]]
 
     def tabulate(self, analyses: Iterable["TraceAnalysis"]) -> "pd.DataFrame":
-        """Make the table; unknown numbers are NA."""
+        """Make the table; unknown numbers are NA.
+
+        Columns are of objects at first: left to itself, a DataFrame takes integers beside a None for floats,
+        and a float keeps the time of day only to some hundred nanoseconds.
+        """
         import pandas as pd
 
-        return pd.DataFrame(list(self.make_rows(analyses)), columns=list(self.dtypes)).astype(dict(self.dtypes))
+        rows = list(self.make_rows(analyses))
+        return pd.DataFrame(rows, columns=list(self.dtypes), dtype=object).astype(dict(self.dtypes))
 
     def fit(self, frame: "pd.DataFrame") -> "pd.DataFrame":
         """Give a table that another version wrote these columns and types; what it lacks is NA where the type can."""
@@ -140,7 +144,7 @@ def _describe_skew(skew: CollectiveSkew) -> Row:
 
 
 def _describe_split(split: CauseSplit) -> Row:
-    parts = {part.cause: part.exposed_ns for part in split.parts}
+    parts = split.by_cause
     return {"cause": str(split.cause or ""), **{f"exposed_{cause}_ns": parts.get(cause, 0) for cause in Cause}}
 
 

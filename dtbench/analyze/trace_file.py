@@ -8,16 +8,19 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, NoReturn
+from typing import IO, TYPE_CHECKING, NoReturn
 
 from dtbench.analyze.facts import RankFacts
-from dtbench.analyze.kinds.patterns import KernelPattern
+from dtbench.analyze.garbage import without_collection
 from dtbench.analyze.reader import read_trace
 from dtbench.analyze.reader.source import TraceSource
 from dtbench.analyze.trace import Unread
 from dtbench.analyze.trace_analysis import TraceAnalysis, analyze_trace
 from dtbench.errors import TraceError
 from dtbench.vocabulary import Axis
+
+if TYPE_CHECKING:
+    from dtbench.analyze.kinds.patterns import KernelPattern
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ class TraceFile:
     rank: int | None = None
     process_groups: Mapping[str, Axis | None] = field(default_factory=dict)
     facts: RankFacts | None = None
-    patterns: tuple[KernelPattern, ...] = ()
+    patterns: tuple["KernelPattern", ...] = ()
 
     @property
     def path(self) -> Path:
@@ -74,10 +77,11 @@ Answer = Analyzed | Unusable
 def analyze_file(file: TraceFile) -> Answer:
     """Read and analyse one trace in this process."""
     try:
-        trace = read_trace(file.source)
-        analysis = analyze_trace(
-            trace, rank=file.rank, process_groups=file.process_groups, facts=file.facts, patterns=file.patterns
-        )
+        with without_collection():
+            trace = read_trace(file.source)
+            analysis = analyze_trace(
+                trace, rank=file.rank, process_groups=file.process_groups, facts=file.facts, patterns=file.patterns
+            )
     except TraceError as error:
         return Unusable(file, str(error))
     except MemoryError:

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from dtbench.analyze.causes.owners import ExposedOwner
+from dtbench.analyze.causes.exposed_owners import ExposedOwner
 from dtbench.analyze.explain import explain
-from dtbench.analyze.kinds.unknown import UnknownName
+from dtbench.analyze.kinds.unknown import UnknownName, sum_names
 from dtbench.analyze.ranks.over_ranks import OverRanks
 from dtbench.analyze.trace import Unread
 from dtbench.analyze.trace_analysis import TraceAnalysis
@@ -72,21 +72,17 @@ def gather_ranks(answers: Sequence[Answer], *, notes: Sequence[str] = ()) -> Tra
         analyses=analyses,
         unread=tuple(one.unread for one in kept.values()),
         world_size=next(iter(sizes)) if len(sizes) == 1 else None,
-        unknown_names=sum_counts(one.unknown_names for one in analyses),
+        unknown_names=sum_names(one.unknown_names for one in analyses),
         over_ranks=explained.over_ranks,
         owners=explained.owners,
         notes=(
             *notes,
             *(_leave_out(answer) for answer in answers if isinstance(answer, Unusable)),
-            *(
-                f"{one.file.label}: cut short; what came before the cut is used"
-                for one in kept.values()
-                if one.unread.is_truncated
-            ),
+            *_describe_cuts(kept.values()),
             *number_notes,
             *duplicate_notes,
             *explained.over_ranks.notes,
-            *describe_gaps(analyses),
+            *describe_lacking(analyses),
         ),
     )
 
@@ -135,16 +131,16 @@ def _leave_out_duplicates(numbered: Sequence[tuple[int, Analyzed]]) -> tuple[dic
 def _with_rank(analysis: TraceAnalysis, rank: int) -> TraceAnalysis:
     if analysis.rank == rank:
         return analysis
-    return replace(analysis, rank=rank, timeline=replace(analysis.timeline, rank=rank))
+    return replace(analysis, timeline=replace(analysis.timeline, rank=rank))
 
 
-def describe_gaps(analyses: Sequence[TraceAnalysis]) -> list[str]:
+def describe_lacking(analyses: Sequence[TraceAnalysis]) -> list[str]:
     """Say what the traces lack."""
     any_steps = any(one.steps for one in analyses)
-    return [gap for one in analyses for gap in _describe_gaps(one, any_steps=any_steps)]
+    return [lack for one in analyses for lack in _describe_lacking(one, any_steps=any_steps)]
 
 
-def _describe_gaps(one: TraceAnalysis, *, any_steps: bool) -> Iterable[str]:
+def _describe_lacking(one: TraceAnalysis, *, any_steps: bool) -> Iterable[str]:
     if one.unmatched:
         yield (
             f"rank {one.rank}: {one.unmatched} of {len(one.collectives)} collectives have no span; "
@@ -180,11 +176,3 @@ def name_ranges(numbers: Sequence[int]) -> str:
         else:
             runs.append([number])
     return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
-
-
-def sum_counts(tables: Iterable[Iterable[tuple[str, int]]]) -> tuple[tuple[str, int], ...]:
-    """Sum the counts of equal names, most frequent first."""
-    counts: Counter[str] = Counter()
-    for table in tables:
-        counts.update(dict(table))
-    return tuple(counts.most_common())

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 _LITTLE_DISK_BYTES = 2 * 1024**3
 """A run of a few ranks writes tens of MiB; its traces under many can write hundreds."""
 
-_HOW_TO_GET_TORCH = "install it as your cluster says, or `pip install 'dtbench[run]'`; reports need no torch"
+_HOW_TO_GET_TORCH = (
+    "install it as your cluster says, or `pip install '.[run]'` in dtbench's folder; "
+    "`dtbench analyze` and reports need no torch"
+)
 
 
 class Finding(NamedTuple):

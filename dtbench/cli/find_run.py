@@ -26,11 +26,21 @@ def find_run(named: str | None, results: Path) -> Path:
     for run in find_runs(results):
         if run.name == named:
             return run
+    raise StoreError(_say_missing(named, results))
+
+
+def _say_missing(named: str, results: Path) -> str:
+    from dtbench.store.read import find_runs
+
     if Path(named).exists():
-        raise StoreError(f"`{named}` is there, but it holds neither a run (run.json) nor traces (*.json, *.json.gz).")
-    raise StoreError(
-        f"No run is called `{named}` in {results}; the latest is {latest_run(results)}; a path works, too."
-    )
+        return f"`{named}` is there, but it holds neither a run (run.json) nor traces (*.json, *.json.gz)."
+    runs = find_runs(results)
+    if not runs:
+        return (
+            f"No file or folder is called `{named}`, and {results}: no runs here; start one with "
+            "`dtbench run <scenario>`, or name another folder with --results"
+        )
+    return f"No run is called `{named}` in {results}; the latest is {runs[-1]}; a path works, too."
 
 
 def is_run(folder: Path) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from dtbench.analyze.causes.owners import ExposedOwner
+from dtbench.analyze.causes.exposed_owners import ExposedOwner
 from dtbench.analyze.collectives import Collective
 from dtbench.vocabulary import Cause, MissingInput, Operation, Purpose
 
@@ -36,7 +36,8 @@ _ADVICE: Final[dict[tuple[Cause, Purpose | None, bool | None], str]] = {
         "Find what the last rank did meanwhile: the time is lost there, and a faster link changes nothing."
     ),
     (Cause.QUEUED, Purpose.GRAD_REDUCE, None): (
-        "Give reductions a lane of their own (FSDP2: `set_separate_reduce_scatter_group`), or send less before it."
+        "Send less before it; where that is no reduction, give reductions a process group of their own "
+        "(FSDP2: `set_separate_reduce_scatter_group`)."
     ),
     (Cause.QUEUED, Purpose.UNSHARD, None): (
         "Give reduce-scatters a process group of their own (FSDP2: `set_separate_reduce_scatter_group`), "
@@ -83,8 +84,18 @@ _ADVICE: Final[dict[tuple[Cause, Purpose | None, bool | None], str]] = {
     ),
     (Cause.BANDWIDTH, None, None): "Send less, use a faster link, or compute more beside it.",
 }
+# Queued behind something in particular: the purpose of what queues, that of what it stands behind.
+_QUEUE_ADVICE: Final = {
+    (Purpose.GRAD_REDUCE, Purpose.GRAD_REDUCE): (
+        "Reductions go one after another: send less (bf16 gradients, a compression hook) "
+        "or less often (accumulate gradients, a larger batch)."
+    ),
+    (Purpose.GRAD_REDUCE, Purpose.UNSHARD): (
+        "Give reductions a process group of their own (FSDP2: `set_separate_reduce_scatter_group`)."
+    ),
+}
 _MISSING_ADVICE: Final = {
-    MissingInput.RANKS: "Give the traces of all ranks of its group.",
+    MissingInput.RANKS: "Give the traces of all ranks of its process group.",
     MissingInput.LAUNCH: "Profile one step more, so that the call that launched it lies inside the trace.",
     MissingInput.GRAPH_ORDER: "Profile a step without captured graphs.",
     MissingInput.READY: "Record CPU activity too.",
@@ -131,7 +142,17 @@ def name_collective(owner: str | None, operation: Operation | None) -> str:
     ("layers.1's reduce-scatter", 'an unattributed all-reduce')
     """
     what = name_operation(operation)
-    return f"an unattributed {what}" if owner is None else f"{owner}'s {what}"
+    return f"an unattributed {what}" if owner is None else f"{spell_owner(owner)}'s {what}"
+
+
+def spell_owner(owner: str) -> str:
+    """Spell an owner so that it reads in a sentence: a numbered module as one, an annotation without its frame.
+
+    >>> spell_owner("layers.3"), spell_owner("3"), spell_owner("## forward ##")
+    ('layers.3', 'module 3', 'forward')
+    """
+    bare = owner.strip("# ") or owner
+    return f"module {bare}" if bare.replace(".", "").isdecimal() else bare
 
 
 def name_operation(operation: Operation | None) -> str:
@@ -139,9 +160,23 @@ def name_operation(operation: Operation | None) -> str:
     return "collective" if operation is None else operation.replace("_", "-")
 
 
-def advise_cause(cause: Cause, purpose: Purpose, *, is_device: bool, missing: Sequence[MissingInput] = ()) -> str:
+def advise_owner(row: ExposedOwner, *, is_device: bool) -> str:
+    """Say in one sentence what would change a row of exposed communication."""
+    return advise_cause(row.cause, row.purpose, is_device=is_device, missing=row.missing, behind=row.behind)
+
+
+def advise_cause(
+    cause: Cause,
+    purpose: Purpose,
+    *,
+    is_device: bool,
+    missing: Sequence[MissingInput] = (),
+    behind: Collective | None = None,
+) -> str:
     """Say in one sentence what would change a cause; for ``unknown``, what would tell it."""
     if cause is Cause.UNKNOWN:
         return _MISSING_ADVICE[missing[0]] if missing else "Give the traces of all ranks, with CPU activity."
+    if cause is Cause.QUEUED and behind is not None and (purpose, behind.purpose) in _QUEUE_ADVICE:
+        return _QUEUE_ADVICE[purpose, behind.purpose]
     keys = ((cause, purpose, is_device), (cause, purpose, None), (cause, None, None))
     return next(_ADVICE[key] for key in keys if key in _ADVICE)

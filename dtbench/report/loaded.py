@@ -27,7 +27,7 @@ from dtbench.report.trace_words import answer_lines, remark_lines
 from dtbench.store.layout import RunFolder
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TraceReport:
     """What the traces of one job say; ``print`` it for the answer in words.
 
@@ -90,8 +90,10 @@ class TraceReport:
     def __str__(self) -> str:
         return "\n".join([*answer_lines(self.traces), *(f"Note: {note}" for note in self.notes)])
 
+    __repr__ = __str__
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class RunReport:
     """What a run found. Every table has the columns ``cell`` and ``launch`` before those of ``dtbench.analyze.tables``.
 
@@ -111,6 +113,10 @@ class RunReport:
     purposes: pd.DataFrame
     collectives: pd.DataFrame
     tables: Mapping[str, pd.DataFrame]
+
+    def __repr__(self) -> str:
+        cells = ", ".join(cell.name for cell in self.summary.cells)
+        return f"{self.summary.name} {self.summary.run_id}, {self.summary.status}; cells: {cells}"
 
 
 def load_run(path: Path) -> RunReport:

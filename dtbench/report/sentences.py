@@ -4,6 +4,7 @@ A number that could not be computed reads ``n/a``, never 0.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from statistics import median
 
@@ -13,7 +14,7 @@ from dtbench.report.causes import advise_cause, describe_cause, name_collective
 from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Parallel
 from dtbench.store.records import Compilation, Memory, OwnLoop, Receipt, ReceiptOutcome, RunStatus
 from dtbench.units import NS_PER_MS, format_bytes, format_count, format_fraction, format_ns
-from dtbench.vocabulary import DeviceKind, Purpose
+from dtbench.vocabulary import Cause, DeviceKind, Purpose
 
 NAN = float("nan")
 
@@ -81,6 +82,14 @@ def answer_sentence(cell: CellSummary) -> str | None:
     why = describe_cause(first.cause, waited_for=first.waited_for)
     who = name_collective(first.owner or None, first.operation)
     return f"{said}; {format_ns(first.owner_exposed_ns)} of it {who}, {mostly}{why}"
+
+
+def cause_sentence(cell: CellSummary) -> str:
+    """Say what each cause comes to over all owners, largest first."""
+    sums: Counter[Cause] = Counter()
+    for row in cell.owners:
+        sums[row.cause] += row.exposed_ns
+    return f"by cause: {', '.join(f'{describe_cause(cause)} {format_ns(ns)}' for cause, ns in sums.most_common())}"
 
 
 def advice_sentences(cell: CellSummary) -> list[str]:

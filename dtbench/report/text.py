@@ -178,7 +178,7 @@ def render_owners(cell: CellSummary) -> RenderableType:
     decimals = sentences.decimals_for(row.exposed_ns for row in rows)
     for row in rows[:MOST_OWNERS]:
         table.add_row(
-            Text(row.owner or causes.UNATTRIBUTED),
+            Text(causes.spell_owner(row.owner) if row.owner else causes.UNATTRIBUTED),
             causes.name_operation(row.operation),
             row.purpose.value,
             causes.describe_cause(row.cause, waited_for=row.waited_for),
@@ -189,7 +189,8 @@ def render_owners(cell: CellSummary) -> RenderableType:
         rest_ns = sum(row.exposed_ns for row in rows[MOST_OWNERS:])
         share = format_fraction(sentences.fraction_of(rest_ns, total_ns))
         table.add_row(f"{len(rows) - MOST_OWNERS} more", "", "", "", sentences.format_ms(rest_ns, decimals), share)
-    return Group(table, *(Text(line, style="dim") for line in sentences.advice_sentences(cell)))
+    by_cause = [sentences.cause_sentence(cell)] if len(rows) > MOST_OWNERS else []
+    return Group(table, *(Text(line, style="dim") for line in (*by_cause, *sentences.advice_sentences(cell))))
 
 
 def render_purposes(cell: CellSummary) -> RenderableType:

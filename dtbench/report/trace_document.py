@@ -5,13 +5,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 
 from dtbench.analyze.accounts import WindowAccount
-from dtbench.analyze.causes.owners import ExposedOwner
+from dtbench.analyze.causes.exposed_owners import ExposedOwner
 from dtbench.analyze.overlap import Overlap
 from dtbench.analyze.overlap_tax import CAVEAT, OverlapTax
-from dtbench.analyze.tables import COLLECTIVES
-from dtbench.analyze.tabulate import Row, collective_rows
+from dtbench.analyze.purpose_times import PurposeTime
+from dtbench.analyze.tables import COLLECTIVES, Row
+from dtbench.analyze.tabulate import collective_rows
 from dtbench.analyze.trace import Unread
-from dtbench.analyze.trace_analysis import PurposeTime, TraceAnalysis
+from dtbench.analyze.trace_analysis import TraceAnalysis
 from dtbench.analyze.trace_set import TraceSet
 
 FORMAT_VERSION = 1

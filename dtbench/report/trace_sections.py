@@ -1,17 +1,19 @@
 """The tables about anyone's traces: where the time went, what communication was for, whose was exposed."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
-from dtbench.analyze.causes.owners import ExposedOwner
+from dtbench.analyze.causes.exposed_owners import ExposedOwner
 from dtbench.analyze.means import Spread, average, average_purposes
 from dtbench.analyze.overlap import Overlap
 from dtbench.analyze.overlap_tax import CAVEAT
 from dtbench.analyze.trace_analysis import TraceAnalysis
-from dtbench.analyze.trace_set import TraceSet
-from dtbench.report.causes import UNATTRIBUTED, advise_cause, describe_cause, name_operation
+from dtbench.analyze.trace_set import TraceSet, name_ranges
+from dtbench.report.causes import UNATTRIBUTED, advise_owner, describe_cause, name_operation, spell_owner
 from dtbench.report.section import Column, Section
 from dtbench.units import format_bytes, format_fraction, format_ns
+from dtbench.vocabulary import Cause
 
 MOST_STEP_ROWS = 12
 """Steps of all ranks that are shown one by one; of more the spread is shown."""
@@ -24,6 +26,9 @@ MOST_OWNERS = 10
 
 MOST_ADVICE = 3
 """Sentences on what would change the largest causes."""
+
+LEAST_ADVISED = 0.01
+"""Part of the exposed time below which nothing is said on what would change it."""
 
 
 def make_sections(traces: TraceSet) -> list[Section]:
@@ -79,8 +84,13 @@ def _choose_ranks(analyses: Sequence[TraceAnalysis]) -> tuple[Sequence[TraceAnal
     if len(analyses) <= MOST_RANKS:
         return analyses, ()
     longest = sorted(analyses, key=lambda one: -average([one]).overlap.step_ns)[:MOST_RANKS]
-    note = f"the {MOST_RANKS} ranks with the longest steps, of {len(analyses)}; --json has all"
-    return sorted(longest, key=lambda one: one.rank), (note,)
+    return sorted(longest, key=lambda one: one.rank), _say_chosen(
+        "with the longest steps", len(analyses), "; --json has all"
+    )
+
+
+def _say_chosen(which: str, ranks: int, more: str = "") -> tuple[str, ...]:
+    return (f"the {MOST_RANKS} ranks {which}, of {ranks}{more}",) if ranks > MOST_RANKS else ()
 
 
 def _spell_rank(one: TraceAnalysis) -> tuple[str, ...]:
@@ -91,9 +101,9 @@ def _spell_rank(one: TraceAnalysis) -> tuple[str, ...]:
     return (
         str(one.rank),
         str(mean.windows),
-        f"{step}\n{_spell_spread(mean.step)}",
+        f"{step}\n{_spell_spread(mean.step)}" if mean.windows > 1 else step,
         compute,
-        f"{exposed}\n{_spell_spread(mean.exposed)}" if mean.overlap.comm_ns else exposed,
+        f"{exposed}\n{_spell_spread(mean.exposed)}" if mean.windows > 1 and mean.overlap.comm_ns else exposed,
         *rest,
     )
 
@@ -148,7 +158,7 @@ def owner_section(traces: TraceSet) -> Section:
     shown, rest = owners[:MOST_OWNERS], owners[MOST_OWNERS:]
     rows = [
         (
-            row.owner or UNATTRIBUTED,
+            spell_owner(row.owner) if row.owner else UNATTRIBUTED,
             name_operation(row.operation),
             str(row.purpose),
             describe_cause(row.cause, waited_for=row.waited_for, behind=row.behind),
@@ -168,20 +178,30 @@ def owner_section(traces: TraceSet) -> Section:
             *(Column(title, is_number=True) for title in ("exposed", "share")),
         ],
         rows=rows,
-        notes=tuple(_advise(traces, shown)),
+        notes=(*([_sum_by_cause(owners, mean.windows)] if rest else []), *_advise(traces, shown)),
     )
+
+
+def _sum_by_cause(owners: Sequence[ExposedOwner], windows: int) -> str:
+    """Say what each cause comes to over all owners, largest first: ``by cause: issued late 12 ms, ...``."""
+    sums: Counter[Cause] = Counter()
+    for row in owners:
+        sums[row.cause] += row.exposed_ns
+    spelled = [f"{describe_cause(cause)} {format_ns(time_ns / windows)}" for cause, time_ns in sums.most_common()]
+    return f"by cause: {', '.join(spelled)}"
 
 
 def _advise(traces: TraceSet, owners: Sequence[ExposedOwner]) -> list[str]:
     """Say what would change the largest causes beside the first, which the answer speaks of; each sentence once."""
     is_device = any(one.timeline.is_device for one in traces.analyses)
-    sentences = dict.fromkeys(
-        f"{describe_cause(row.cause, missing=row.missing)}: "
-        + advise_cause(row.cause, row.purpose, is_device=is_device, missing=row.missing)
-        for row in owners
-        if (row.cause, row.purpose) != (traces.owners[0].cause, traces.owners[0].purpose)
-    )
-    return list(sentences)[:MOST_ADVICE]
+    least_ns = LEAST_ADVISED * sum(row.exposed_ns for row in traces.owners)
+    said: dict[str, str] = {}
+    for row in owners:
+        if row.exposed_ns >= least_ns:
+            why = f"{describe_cause(row.cause, missing=row.missing)} ({row.purpose})"
+            said.setdefault(advise_owner(row, is_device=is_device), why)
+    first = {advise_owner(row, is_device=is_device) for row in traces.owners[:1]}
+    return [f"{why}: {advice}" for advice, why in said.items() if advice not in first][:MOST_ADVICE]
 
 
 def gap_section(traces: TraceSet) -> Section:
@@ -195,7 +215,7 @@ def gap_section(traces: TraceSet) -> Section:
             parts = ("gap_ns", "comm_wait_ns", "host_wait_ns", "host_sync_ns", "launch_gap_ns", "other_ns")
             means = [sum(getattr(gap, part) for gap in gaps) / len(gaps) for part in parts]
             rows.append((str(one.rank), gaps[0].lane, *(format_ns(mean) for mean in means)))
-    titles = ("idle", "waits for\ncomm", "waits for\nhost", "in a\nsync", "launch\ngaps", "other")
+    titles = ("stood\nstill", "waits for\ncomm", "waits for\nhost", "in a\nsync", "launch\ngaps", "other")
     return Section(
         title=f"Why the main compute stream stood still, {'per step' if are_steps else 'whole trace'}",
         columns=[Column("rank"), Column("stream"), *(Column(title, is_number=True) for title in titles)],
@@ -226,13 +246,15 @@ def waiting_section(traces: TraceSet) -> Section:
             )
             for one in sorted(shown, key=lambda one: one.rank)
         ],
+        notes=_say_chosen("that others wait for longest", len(waiting.ranks)),
     )
 
 
 def tax_section(traces: TraceSet) -> Section:
     """Give how much slower the same kernels ran under communication."""
     found = [(one.rank, one.accounts.overlap_tax) for one in _choose_ranks(traces.analyses)[0]]
-    titles = ("slower by", "costs", "kernels", "runs compared", "runs slower")
+    titles = ("under / alone", "costs", "kernels", "runs compared", "runs slower")
+    untold = [rank for rank, tax in found if tax is None or not tax.kernels]
     return Section(
         title="Overlap tax: the same kernels under communication and alone, whole trace",
         columns=[Column("rank"), *(Column(title, is_number=True) for title in titles)],
@@ -248,5 +270,5 @@ def tax_section(traces: TraceSet) -> Section:
             for rank, tax in found
             if tax is not None and tax.kernels
         ],
-        notes=(CAVEAT,),
+        notes=(*([f"no kernel ran both ways: rank {name_ranges(untold)}"] if untold else []), CAVEAT),
     )

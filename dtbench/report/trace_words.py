@@ -4,11 +4,11 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from dtbench.analyze.causes.owners import ExposedOwner
+from dtbench.analyze.causes.exposed_owners import ExposedOwner
 from dtbench.analyze.means import MeanTime, average, average_purposes
 from dtbench.analyze.ranks.stragglers import describe_waiting
 from dtbench.analyze.trace_set import TraceSet, name_ranges
-from dtbench.report.causes import advise_cause, describe_exposed_owner
+from dtbench.report.causes import advise_owner, describe_exposed_owner
 from dtbench.units import format_fraction, format_ns
 from dtbench.vocabulary import Purpose
 
@@ -17,6 +17,14 @@ MOST_NAMES = 10
 
 MOST_LETTERS = 200
 """Of a name that is listed; ``--json`` has all."""
+
+_UNTIED: Final = {
+    "launched_before": "launched before the trace began",
+    "launch_missing": "whose launch is missing",
+    "graph_launched": "of captured graphs",
+    "ambiguous": "with several launches",
+    "without_operator": "launched outside any operator",
+}
 
 _WAITS: Final = (("gradient wait", Purpose.GRAD_REDUCE), ("unshard wait", Purpose.UNSHARD))
 
@@ -59,7 +67,7 @@ def _exposed_words(mean: MeanTime, owners: Sequence[ExposedOwner]) -> str:
 def _advice_lines(traces: TraceSet) -> list[str]:
     """Say what would change the largest part."""
     is_device = any(one.timeline.is_device for one in traces.analyses)
-    return [advise_cause(row.cause, row.purpose, is_device=is_device, missing=row.missing) for row in traces.owners[:1]]
+    return [advise_owner(row, is_device=is_device) for row in traces.owners[:1]]
 
 
 def _wait_lines(traces: TraceSet, mean: MeanTime) -> list[str]:
@@ -89,8 +97,20 @@ def _basis_words(traces: TraceSet, mean: MeanTime) -> str:
     if mean.windows > 1:
         low, high = format_ns(mean.step.quartile1_ns), format_ns(mean.step.quartile3_ns)
         spread = f", median step {format_ns(mean.step.median_ns)}, middle half {low} to {high}"
-    what = f"mean of {mean.windows} steps" if mean.windows > 1 else "one step"
+    what = _count_windows([len(one.steps) for one in traces.analyses], mean.windows)
     return f"{who}{size}; {what}{spread}"
+
+
+def _count_windows(steps: Sequence[int], windows: int) -> str:
+    """Say over how many steps the means go; a step of two ranks is two of them."""
+    if windows == 1:
+        return "one step"
+    if len(steps) == 1:
+        return f"mean of {windows} steps"
+    if set(steps) == {windows // len(steps)}:
+        each = windows // len(steps)
+        return f"mean of {each} step{'s' if each > 1 else ''} of each"
+    return f"mean of {windows} steps, all ranks' together"
 
 
 def remark_lines(traces: TraceSet) -> tuple[str, ...]:
@@ -111,10 +131,13 @@ def remark_lines(traces: TraceSet) -> tuple[str, ...]:
         f"{_shorten(name.name)}"
         for name in traces.names_on_comm_lanes[:MOST_NAMES]
     ]
-    untied = {reason: count for reason, count in traces.uncorrelated.items() if count}
+    untied = {_UNTIED[reason]: count for reason, count in traces.uncorrelated.items() if count and reason in _UNTIED}
     if untied:
-        reasons = ", ".join(f"{count} {reason.replace('_', ' ')}" for reason, count in untied.items())
-        lines.append(f"events that are tied to no operator, all of them accounted: {reasons}")
+        reasons = ", ".join(f"{count} {reason}" for reason, count in untied.items())
+        lines.append(f"events that are tied to no operator, and in every number all the same: {reasons}")
+    unseen = traces.uncorrelated["collective_without_span"]
+    if unseen:
+        lines.append(f"collectives that were issued and not seen to run, so in no time: {unseen}")
     rest = len(traces.unknown_names) - MOST_NAMES
     if rest > 0:
         lines.append(f"and {rest} more such names: see --json")

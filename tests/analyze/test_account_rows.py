@@ -1,7 +1,7 @@
 """The finer accounts as tables: columns and dtypes as written down, whatever a trace lacks."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -15,6 +15,7 @@ from dtbench.analyze.tabulate import (
     GROUP_TABLE,
     LANE_TABLE,
     OVERLAP_TAX_TABLE,
+    Table,
 )
 from dtbench.analyze.trace_analysis import TraceAnalysis, analyze_trace
 
@@ -44,6 +45,15 @@ def test_a_trace_that_lacks_something_has_every_table(draw: Callable[..., Path],
         assert {name: str(dtype) for name, dtype in table.dtypes.items()} == columns
     assert len(GAP_TABLE.tabulate([one])) == len(one.steps)
     assert sum(group.exposed_ns for group in one.accounts.whole.groups) == one.whole.exposed_comm_ns
+
+
+def test_a_time_of_day_is_exact_beside_one_that_is_not_known() -> None:
+    day_ns = 1_694_128_201_430_448_001
+    assert int(float(day_ns)) != day_ns
+    rows: list[Mapping[str, object]] = [{"at_ns": day_ns, "seq": 1}, {"at_ns": None, "seq": 2}]
+    table = Table("times", {"at_ns": "Int64", "seq": "int64"}, lambda analyses: iter(rows)).tabulate([])
+    assert table["at_ns"][0] == day_ns
+    assert table["at_ns"][1] is pd.NA
 
 
 def test_no_traces_give_empty_tables_with_their_columns() -> None:

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dtbench.analyze.coverage import Window
+from dtbench.analyze.device_kinds import device_kinds
 from dtbench.analyze.gaps import LAUNCH_BOUND_NS, GapPart, GapTime, account_gaps, find_gaps
-from dtbench.analyze.kinds.device import device_kinds
 from dtbench.analyze.nesting import find_nesting
 from dtbench.analyze.reader import read_trace
 from dtbench.analyze.tabulate import COMM_WAIT_TABLE, GAP_TABLE
@@ -300,7 +300,7 @@ def test_the_split_agrees_with_looking_at_every_tick(
     gaps = find_gaps(trace, nesting, kinds, analyze_trace(trace).collectives, Window(0, (TICKS + 20) * TICK))
     assert gaps is not None
     for from_tick, until_tick in ((0, 7), (7, 30), (30, TICKS + 20), (0, TICKS + 20)):
-        found = account_gaps(gaps, Window(from_tick * TICK, until_tick * TICK))
+        found = account_gaps(gaps, [Window(from_tick * TICK, until_tick * TICK)])[0]
         counted: dict[str, int] = {}
         for tick in range(from_tick, until_tick):
             part = part_of_tick(tick, drawn)

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dtbench.analyze.main_lane import MainLane, find_closed_gaps, find_main_lane
+from dtbench.analyze.main_lane import MainLane, find_closed_gaps, read_main_lane
 from dtbench.analyze.nesting import find_nesting
 from dtbench.analyze.trace import Sparse, Trace, Unread
 
@@ -50,7 +50,7 @@ def trace_of(kernels: Sequence[tuple[str, int, int, int, int]]) -> Trace:
 def lane_of(kernels: Sequence[tuple[str, int, int, int, int]]) -> MainLane:
     trace = trace_of(kernels)
     compute = np.array([trace.name_of(event) == "gemm" for event in range(len(trace))])
-    return find_main_lane(trace, find_nesting(trace), compute)
+    return read_main_lane(trace, find_nesting(trace), compute)
 
 
 def test_the_main_lane_computes_most_however_long_the_others_copy_or_communicate() -> None:

@@ -71,8 +71,9 @@ def test_a_device_event_without_a_call_is_its_own_launch_and_nothing_is_around_i
     )
     assert launches(trace) == {"known": "cudaLaunchKernel 1", "unknown": None, "untied": None}
     nesting = find_nesting(trace)
-    around = {trace.name_of(e): [trace.name_of(a) for a in nesting.launchers(e)] for e in range(len(trace))[2:]}
-    assert around == {"known": ["cudaLaunchKernel", "aten::mm"], "unknown": [], "untied": []}
+    calls = nesting.calls(np.arange(len(trace))[2:]).tolist()
+    assert [None if call == NOTHING else trace.name_of(call) for call in calls] == ["cudaLaunchKernel", None, None]
+    assert [trace.name_of(above) for above in nesting.enclosing(calls[0])] == ["aten::mm"]
 
 
 def test_many_kernels_of_one_graph_share_its_launch(draw: Callable[..., Path]) -> None:

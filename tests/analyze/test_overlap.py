@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dtbench.analyze.coverage import Window
 from dtbench.analyze.intervals import Intervals, clip, intersect, subtract, unite, unite_all
-from dtbench.analyze.overlap import Overlap, measure_overlap
+from dtbench.analyze.overlap import Overlap, measure_overlaps
 from dtbench.analyze.reader import read_trace
 from dtbench.analyze.shares import share_time
 from dtbench.analyze.tabulate import tabulate_overlap
@@ -63,7 +63,7 @@ def test_the_account_agrees_with_counting_ticks(
     compute: Spans, comm: Spans, copy: Spans, start: int, length: int
 ) -> None:
     kinds = {Kind.COMPUTE: united(compute), Kind.COMM: united(comm), Kind.COPY: united(copy)}
-    overlap = measure_overlap(Window(start, start + length), kinds)
+    (overlap,) = measure_overlaps([Window(start, start + length)], kinds)
     window = set(range(start, start + length))
     c, n, m = ticks(compute) & window, ticks(comm) & window, ticks(copy) & window
     assert overlap == Overlap(

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from dtbench.analyze.launch_tables import read_tables
+from dtbench.analyze.launch_tables import derive_tables, read_tables
 from dtbench.analyze.run import analyze_run, summarize_run
 from dtbench.analyze.tables import STEPS
 from dtbench.analyze.tabulate import TABLES
@@ -26,6 +26,7 @@ from dtbench.store.records import (
     LaunchRecord,
     Memory,
     OverlapPossible,
+    Owned,
     RankRecord,
     RunRecord,
     RunStatus,
@@ -156,6 +157,17 @@ def test_communication_comes_from_the_trace_and_is_held_against_the_plan(made: M
     assert rank.compute_ns + rank.exposed_comm_ns + rank.exposed_copy_ns + rank.idle_ns == rank.step_ns
     assert rank.step_ns == steps["step_ns"].sum() // len(steps)
     assert purpose.exposed_ns == rank.exposed_comm_ns == steps["exposed_comm_ns"].sum() // len(steps)
+
+
+def test_a_note_says_that_the_worker_saw_another_owner_than_the_trace_says(made: MadeRun) -> None:
+    def notes_if_seen(owner: str) -> list[str]:
+        told = rank_record(0, (1.0, 0.5)).model_copy(update={"owned": (Owned(group="0", seq=13, owner=owner),)})
+        write_record(made.launch.rank_record(0), told)
+        return [note for note in derive_tables(made.launch).notes if "another owner" in note]
+
+    assert notes_if_seen("bucket 0") == []
+    (note,) = notes_if_seen("layers.0")
+    assert note.startswith("rank 0: 1 of 1 collectives have another owner")
 
 
 def test_another_plan_does_not_match(tmp_path: Path, scenario: Callable[..., Scenario], recorded: Path) -> None:

@@ -15,6 +15,7 @@ with 1 where a bound does not hold.
 """
 
 import argparse
+import compileall
 import importlib.util
 import json
 import platform
@@ -32,10 +33,7 @@ SHARED = Path(__file__).parents[3] / "shared" / "traces" / "a100x8_ddp_rank.json
 LOAD = """
 import sys
 from pathlib import Path
-try:
-    from dtbench.analyze.reader import read_trace
-except ImportError:
-    from dtbench.analyze.reader import read_trace
+from dtbench.analyze.reader import read_trace
 print(len(read_trace(Path(sys.argv[1]))))
 """
 ANSWER = "import sys; from dtbench.cli.main import main; sys.argv[0] = 'dtbench'; sys.exit(main())"
@@ -246,6 +244,8 @@ def read_options(folder: Path) -> Options:
 
 def main() -> None:
     """Make traces, measure, print the table."""
+    # As pip does when it installs a package; a checkout is compiled anew by each process where Python may not write.
+    compileall.compile_dir(Path(__file__).parents[2] / "dtbench", quiet=1)
     with tempfile.TemporaryDirectory(prefix="dtbench-traces-") as folder:
         options = read_options(Path(folder))
         try:

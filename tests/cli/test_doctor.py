@@ -76,7 +76,7 @@ def test_the_tested_range_of_torch_is_half_open(version: str, is_tested: bool) -
 
 
 def test_missing_torch_comes_with_the_way_to_get_it() -> None:
-    assert "pip install 'dtbench[run]'" in str(found(check_software(NoTorch("not installed")), "torch").advice)
+    assert "pip install '.[run]'" in str(found(check_software(NoTorch("not installed")), "torch").advice)
 
 
 def test_each_gpu_is_named_with_its_memory() -> None:

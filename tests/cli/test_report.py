@@ -41,3 +41,5 @@ def test_no_runs_at_all_says_how_to_make_one(tmp_path: Path) -> None:
     for named in (None, "small"):
         with pytest.raises(StoreError, match="no runs here; start one with `dtbench run"):
             find_run(named, tmp_path)
+    with pytest.raises(StoreError, match="No file or folder is called `small`"):
+        find_run("small", tmp_path)

@@ -1,14 +1,15 @@
 """Words for causes."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from dtbench.analyze.causes.owners import ExposedOwner
+from dtbench.analyze.causes.exposed_owners import ExposedOwner
 from dtbench.analyze.collectives import Collective
 from dtbench.analyze.intervals import unite
-from dtbench.report.causes import advise_cause, describe_cause, describe_exposed_owner, name_collective
+from dtbench.report.causes import advise_cause, describe_cause, describe_exposed_owner, name_collective, spell_owner
 from dtbench.vocabulary import Cause, MissingInput, Operation, Purpose
 
 
@@ -56,6 +57,23 @@ def test_on_gloo_a_late_gather_needs_more_than_prefetch() -> None:
     assert "_set_unshard_async_op(True)" in on_gloo
     assert "_set_unshard_async_op" not in on_nccl
     assert "set_modules_to_forward_prefetch" in on_nccl
+
+
+def test_a_reduction_behind_a_reduction_is_not_sent_to_another_group() -> None:
+    def advise(behind: Collective | None) -> str:
+        return advise_cause(Cause.QUEUED, Purpose.GRAD_REDUCE, is_device=True, behind=behind)
+
+    gather = replace(reduction("layers.1"), operation=Operation.ALL_GATHER, purpose=Purpose.UNSHARD)
+    assert "set_separate_reduce_scatter_group" in advise(gather)
+    assert "process group" not in advise(reduction("layers.1"))
+    assert "process group" in advise(None)
+
+
+def test_owners_that_are_bare_numbers_or_framed_read_as_names() -> None:
+    assert name_collective("1", Operation.REDUCE_SCATTER) == "module 1's reduce-scatter"
+    assert name_collective("0.1", None) == "module 0.1's collective"
+    assert name_collective("## exchange ##", None) == "exchange's collective"
+    assert spell_owner("##") == "##"
 
 
 def test_an_exposed_owner_reads_as_who_and_why() -> None:

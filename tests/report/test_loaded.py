@@ -36,6 +36,13 @@ def test_the_answer_is_what_a_person_reads_when_printing_it() -> None:
     assert any(line.startswith("gradient wait ") for line in others)
 
 
+def test_a_notebook_that_ends_a_cell_with_a_report_gets_words_not_values() -> None:
+    traces = dtbench.read_trace(RECORDED / "ddp_2ranks_rank0.json.gz")
+    assert repr(traces) == str(traces)
+    run = dtbench.load_run(EXAMPLE)
+    assert repr(run) == f"quickstart {run.summary.run_id}, complete; cells: ddp, fsdp2_tp"
+
+
 def test_several_paths_are_one_job(tmp_path: Path) -> None:
     for rank in (0, 1):
         shutil.copy(RECORDED / "ddp_2ranks_rank0.json.gz", tmp_path / f"{rank}.json.gz")

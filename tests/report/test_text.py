@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console, RenderableType
 
-from dtbench.analyze.summary import CellSummary, RunSummary
+from dtbench.analyze.summary import CellSummary, OwnerSummary, RunSummary
 from dtbench.report.sentences import decimals_for, format_ms
 from dtbench.report.sweep_table import render_sweep
 from dtbench.report.text import render_cell, render_places, render_run
@@ -19,7 +19,7 @@ from dtbench.store.records import (
     ReceiptOutcome,
     RunStatus,
 )
-from dtbench.vocabulary import Axis, DeviceKind, Purpose
+from dtbench.vocabulary import Axis, Cause, DeviceKind, Operation, Purpose
 
 NAN = float("nan")
 
@@ -212,6 +212,21 @@ def test_no_name_of_a_purpose_or_cell_is_broken_at_usual_widths(
     assert "\ngrad_reduce  " in text
     assert "\nfsdp2_tp " in text
     assert max(len(line) for line in text.splitlines()) <= width
+
+
+def test_causes_are_summed_where_not_every_owner_is_shown(make_ddp: Callable[..., CellSummary]) -> None:
+    def owned(count: int) -> str:
+        owners = tuple(
+            OwnerSummary(
+                owner=f"layers.{i}", operation=Operation.ALL_GATHER, purpose=Purpose.UNSHARD,
+                cause=Cause.LATE_ISSUE if i % 2 else Cause.SYNC_OP, exposed_ns=3_000_000, owner_exposed_ns=3_000_000,
+            )
+            for i in range(count)
+        )  # fmt: skip
+        return one_line(shown(render_cell(make_ddp().model_copy(update={"owners": owners}))))
+
+    assert "by cause: issued blocking 18.0 ms, issued late 15.0 ms" in owned(11)
+    assert "by cause" not in owned(3)
 
 
 def test_many_ranks_are_cut_and_the_rest_is_announced(make_ddp: Callable[..., CellSummary]) -> None:

@@ -1,25 +1,38 @@
 """The report on anyone's traces: the answer first, then tables that fit a narrow terminal."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from dtbench.analyze.causes.owners import ExposedOwner
+from dtbench.analyze.causes.exposed_owners import ExposedOwner
+from dtbench.analyze.correlate import Uncorrelated
 from dtbench.analyze.explain import explain
 from dtbench.analyze.foreign import analyze_traces
+from dtbench.analyze.intervals import unite
 from dtbench.analyze.means import average, average_purposes
+from dtbench.analyze.ranks.stragglers import RankWaiting, Waiting
 from dtbench.analyze.trace import Unread
 from dtbench.analyze.trace_analysis import TraceAnalysis
 from dtbench.analyze.trace_set import TraceSet
 from dtbench.cli.console import print_table
 from dtbench.report.causes import describe_cause
 from dtbench.report.section import Section
-from dtbench.report.trace_sections import MOST_OWNERS, MOST_RANKS, make_sections, owner_section, time_section
+from dtbench.report.trace_sections import (
+    MOST_OWNERS,
+    MOST_RANKS,
+    make_sections,
+    owner_section,
+    time_section,
+    waiting_section,
+)
 from dtbench.report.trace_words import MOST_NAMES, answer_lines, remark_lines
 from dtbench.units import format_ns
+from dtbench.vocabulary import Cause
 
 RECORDED = Path(__file__).parents[1] / "analyze" / "traces"
 
@@ -47,7 +60,7 @@ def find_owners(analyses: Sequence[TraceAnalysis]) -> tuple[ExposedOwner, ...]:
 def of_ranks(traces: TraceSet, count: int) -> TraceSet:
     """Give a job in which every rank did the same."""
     (one,) = traces.analyses
-    ranks = [replace(one, rank=rank, timeline=replace(one.timeline, rank=rank)) for rank in range(count)]
+    ranks = [replace(one, timeline=replace(one.timeline, rank=rank)) for rank in range(count)]
     return tell(replace(traces, unread=(Unread(),) * count, world_size=count), ranks)
 
 
@@ -107,7 +120,7 @@ def test_owners_are_shown_by_cause_with_the_largest_first(ddp: TraceSet) -> None
 
 def test_every_rank_is_named_and_those_that_are_missing_are_counted(ddp: TraceSet) -> None:
     some = replace(of_ranks(ddp, 3), world_size=8)
-    assert answer_lines(some)[-1].startswith("ranks 0-2 of 8; mean of 9 steps")
+    assert answer_lines(some)[-1].startswith("ranks 0-2 of 8; mean of 3 steps of each, ")
 
 
 def name_owners(traces: TraceSet, owners: Sequence[str]) -> TraceSet:
@@ -131,6 +144,47 @@ def test_many_owners_are_summed_below_those_that_are_shown(fsdp: TraceSet) -> No
     assert sum(float(row[-1].removesuffix(" %")) for row in rows) == pytest.approx(100, abs=1)
 
 
+def test_causes_are_summed_where_not_every_owner_is_shown(ddp: TraceSet, fsdp: TraceSet) -> None:
+    many = name_owners(fsdp, [f"layers.{i}" for i in range(MOST_OWNERS + 5)])
+    sums = Counter[str]()
+    for row in many.owners:
+        sums[describe_cause(row.cause)] += row.exposed_ns
+    (cause, largest_ns), *_ = sums.most_common()
+    assert owner_section(many).notes[0].startswith(f"by cause: {cause} {format_ns(largest_ns / 3)}, ")
+    assert not any(note.startswith("by cause") for note in owner_section(ddp).notes)
+
+
+def test_what_costs_next_to_nothing_gets_no_advice(ddp: TraceSet) -> None:
+    first, *_ = ddp.owners
+    late = replace(first, cause=Cause.LATE_READY, exposed_ns=first.exposed_ns // 50)
+    later = replace(late, exposed_ns=first.exposed_ns // 1000)
+    assert [note.split(":")[0] for note in owner_section(replace(ddp, owners=(first, late))).notes] == [
+        "gradients ready late (grad_reduce)"
+    ]
+    assert owner_section(replace(ddp, owners=(first, later))).notes == ()
+
+
+def test_steps_that_ranks_do_not_have_alike_are_counted_together(ddp: TraceSet) -> None:
+    two = of_ranks(ddp, 2)
+    lacking = replace(two.analyses[1], steps=two.analyses[1].steps[:2])
+    assert "; mean of 5 steps, all ranks' together, " in answer_lines(tell(two, [two.analyses[0], lacking]))[-1]
+
+
+def test_events_without_an_operator_are_in_the_numbers_and_collectives_without_a_span_are_not(ddp: TraceSet) -> None:
+    (one,) = ddp.analyses
+    first, *others = one.collectives
+    unseen = replace(first, span=unite(np.empty(0, np.int64), np.empty(0, np.int64)))
+    timeline = replace(one.timeline, collectives=(unseen, *others))
+    untied = replace(one, uncorrelated=Uncorrelated(launched_before=2, ambiguous=1), timeline=timeline)
+    assert remark_lines(replace(ddp, analyses=(untied,))) == (
+        (
+            "events that are tied to no operator, and in every number all the same: "
+            "2 launched before the trace began, 1 with several launches"
+        ),
+        "collectives that were issued and not seen to run, so in no time: 1",
+    )
+
+
 def test_few_steps_are_shown_one_by_one_and_many_by_their_spread(ddp: TraceSet) -> None:
     few, many = time_section(ddp), time_section(repeat_steps(ddp, 10))
     assert [row[:2] for row in few.rows] == [("0", "10"), ("0", "11"), ("0", "12"), ("0", "whole")]
@@ -147,6 +201,25 @@ def test_of_many_ranks_those_with_the_longest_steps_are_shown(ddp: TraceSet) -> 
     assert len(section.rows) == MOST_RANKS
     assert section.rows[-1][0] == str(slow.rank)
     assert any("--json has all" in note for note in section.notes)
+
+
+def test_one_step_of_each_of_many_ranks_has_no_spread(ddp: TraceSet) -> None:
+    (one,) = ddp.analyses
+    short = tell(ddp, [replace(one, steps=one.steps[:1])])
+    rows = time_section(of_ranks(short, MOST_RANKS)).rows
+    assert len(rows) == MOST_RANKS
+    assert all("\n" not in cell for row in rows for cell in row)
+
+
+def test_of_many_ranks_those_that_others_wait_for_longest_are_shown(ddp: TraceSet) -> None:
+    late = tuple(
+        RankWaiting(rank=rank, collectives=9, last=0, comm_ns=9, skew_wait_ns=1, caused_wait_ns=rank)
+        for rank in range(MOST_RANKS + 4)
+    )
+    waiting = Waiting(ranks=late, collectives=9, partial=0, unknown=0)
+    section = waiting_section(replace(ddp, over_ranks=replace(ddp.over_ranks, waiting=waiting)))
+    assert [row[0] for row in section.rows] == [str(rank) for rank in range(4, MOST_RANKS + 4)]
+    assert section.notes == (f"the {MOST_RANKS} ranks that others wait for longest, of {MOST_RANKS + 4}",)
 
 
 def test_long_names_and_causes_fit_a_narrow_terminal(fsdp: TraceSet, capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,12 +27,15 @@ import numpy as np
 
 from dtbench.analyze.collectives import Collective, Regions
 from dtbench.analyze.intervals import Bools, Intervals, Ints, unite
+from dtbench.analyze.kinds.categories import DEVICE_RANGE
+from dtbench.analyze.kinds.operators import ENGINE
+from dtbench.analyze.main_lane import find_main_lane
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.purposes import find_unit
 from dtbench.analyze.trace import Trace
+from dtbench.ranges import ROOT
 from dtbench.vocabulary import Purpose, Region
 
-_NODE: Final = "autograd::engine::evaluate_function: "
 # Nodes that only hand a finished gradient over: what DDP's hook (inside AccumulateGrad) and DTensor's conversions run.
 _HAND_OVER: Final = re.compile(r"AccumulateGrad|(To|From)TorchTensor")
 _COPY_OUT: Final = re.compile(r"FSDP::all_gather_copy_out(?: \((.*)\))?")
@@ -89,8 +92,7 @@ def device_work(trace: Trace, nesting: Nesting, compute: Bools) -> Work:
         compute: shape ``(n,)``, the device events that compute.
     """
     events = np.flatnonzero(compute)
-    lengths = np.bincount(trace.lane[events], weights=(trace.end_ns - trace.start_ns)[events])
-    main = int(np.argmax(lengths)) if len(lengths) else 0
+    main = find_main_lane(trace, compute)
     events = events[nesting.launch[events] != events]
     launches_ns = trace.start_ns[nesting.launch[events]]
     order = np.lexsort((trace.start_ns[events], launches_ns))
@@ -195,8 +197,8 @@ def _unshard_times(trace: Trace, work: Work, regions: Regions, collectives: Sequ
 def _ready_after(
     work: Work, regions: Regions, previous: Collective | None, collective: Collective, copy_outs: Mapping[str, Ints]
 ) -> int | None:
-    mine = _region_at(regions, collective.issue_ns or 0)
-    if previous is not None and _region_at(regions, previous.issue_ns or 0) == mine:
+    mine = regions.place_at(collective.issue_ns or 0)
+    if previous is not None and regions.place_at(previous.issue_ns or 0) == mine:
         place = _first_compute(work, previous, copy_outs)
         return None if place is None else int(work.starts_ns[place])
     if mine is None or regions.regions[mine] is Region.FORWARD:
@@ -204,11 +206,6 @@ def _ready_after(
     place = work.launched_from(int(regions.starts_ns[mine]))
     is_before = place is not None and work.launches_ns[place] < (collective.issue_ns or 0)
     return int(work.starts_ns[place]) if place is not None and is_before else None
-
-
-def _region_at(regions: Regions, time_ns: int) -> int | None:
-    before = int(regions.starts_ns.searchsorted(time_ns, side="right")) - 1
-    return before if before >= 0 and time_ns < regions.ends_ns[before] else None
 
 
 def _first_compute(work: Work, unshard: Collective, copy_outs: Mapping[str, Ints]) -> int | None:
@@ -226,9 +223,8 @@ def _copy_outs(trace: Trace) -> dict[str, Ints]:
     found: dict[str, Ints] = {}
     for index, name in enumerate(trace.names):
         if (match := _COPY_OUT.fullmatch(name)) is not None:
-            events = np.flatnonzero(trace.name == index)
-            is_host = np.array([category != "gpu_user_annotation" for category in trace.categories], dtype=np.bool_)
-            found[match[1] or "root"] = np.sort(trace.start_ns[events[is_host[trace.category[events]]]])
+            is_range = (trace.name == index) & ~trace.is_one_of((DEVICE_RANGE,))
+            found[match[1] or ROOT] = np.sort(trace.start_ns[is_range])
     return found
 
 
@@ -260,7 +256,7 @@ def engine_nodes(trace: Trace, *, handing_over: bool) -> Intervals:
     wanted = [
         index
         for index, name in enumerate(trace.names)
-        if name.startswith(_NODE) and (handing_over or _HAND_OVER.search(name) is None)
+        if name.startswith(ENGINE) and (handing_over or _HAND_OVER.search(name) is None)
     ]
     events = np.flatnonzero(np.isin(trace.name, wanted))
     return unite(trace.start_ns[events], trace.end_ns[events])

@@ -38,8 +38,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from dtbench.analyze.causes.lanes import Holders, find_holders
-from dtbench.analyze.causes.skew import share_before
+from dtbench.analyze.causes.holders import Holders, find_holders
+from dtbench.analyze.causes.skew_share import share_before
 from dtbench.analyze.causes.surroundings import Surroundings
 from dtbench.analyze.collectives import Collective
 from dtbench.analyze.timeline import RankTimeline

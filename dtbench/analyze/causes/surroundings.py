@@ -32,11 +32,7 @@ class Surroundings:
 
     def region_of(self, collective: Collective) -> int | None:
         """Give the region that issued a collective; None: none is known."""
-        regions = self._timeline.regions
-        if collective.issue_ns is None:
-            return None
-        before = int(np.searchsorted(regions.starts_ns, collective.issue_ns, side="right")) - 1
-        return before if before >= 0 and collective.issue_ns < regions.ends_ns[before] else None
+        return None if collective.issue_ns is None else self._timeline.regions.place_at(collective.issue_ns)
 
     def reductions_of(self, region: int) -> Sequence[Collective]:
         """Give the reductions of gradients that a region issued."""
@@ -59,7 +55,7 @@ class Surroundings:
 
     def _covered_before(self, time_ns: int) -> int:
         """Time of compute before a moment: ``Intervals.covered_before`` for one point, ten times as fast."""
-        last = int(np.searchsorted(self._compute.starts_ns, time_ns, side="right")) - 1
+        last = int(self._compute.starts_ns.searchsorted(time_ns, side="right")) - 1
         if last < 0:
             return 0
         return int(self._totals_ns[last]) - max(int(self._compute.ends_ns[last]) - time_ns, 0)
@@ -72,7 +68,7 @@ class Surroundings:
             end_ns: up to here.
             launched_from_ns: look only for compute launched at or after this.
         """
-        first, last = np.searchsorted(self._starts_ns, (start_ns, end_ns), side="left").tolist()
+        first, last = self._starts_ns.searchsorted((start_ns, end_ns), side="left").tolist()
         if launched_from_ns is not None:
             late = np.flatnonzero(self._timeline.compute_launches_ns[first:last] >= launched_from_ns)
             first = first + int(late[0]) if len(late) else last
@@ -98,7 +94,7 @@ class Surroundings:
         starts = self._launched(collective.issue_ns + 1, end_ns)
         if not len(starts):
             return 0
-        following = int(np.searchsorted(self._starts_ns, starts.max(), side="right"))
+        following = int(self._starts_ns.searchsorted(starts.max(), side="right"))
         until = self._starts_ns[following] if following < len(self._starts_ns) else self._compute.ends_ns[-1]
         return self.compute_ns(int(starts.min()), int(until))
 
@@ -108,5 +104,5 @@ class Surroundings:
 
     def _launched(self, start_ns: int, end_ns: int) -> Ints:
         """Give the starts of the compute launched in ``[start, end)``, in order of launch."""
-        first, last = np.searchsorted(self._launches_ns, (start_ns, max(start_ns, end_ns)), side="left").tolist()
+        first, last = self._launches_ns.searchsorted((start_ns, max(start_ns, end_ns)), side="left").tolist()
         return self._starts_ns[self._by_launch[first:last]]

@@ -8,11 +8,13 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from dtbench.analyze.kinds.operators import find_operation
-from dtbench.analyze.kinds.patterns import KernelPattern
 from dtbench.vocabulary import Kind, Operation
+
+if TYPE_CHECKING:
+    from dtbench.analyze.kinds.patterns import KernelPattern
 
 
 class InName(Enum):
@@ -254,7 +256,7 @@ class KernelTable:
 KERNELS: Final = KernelTable()
 
 
-def make_table(patterns: Iterable[KernelPattern]) -> KernelTable:
+def make_table(patterns: Iterable["KernelPattern"]) -> KernelTable:
     """Put a user's patterns before the rules of the table; the first of them that fits decides."""
     own = tuple(
         KernelRule(

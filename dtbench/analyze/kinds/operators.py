@@ -13,6 +13,10 @@ from dtbench.vocabulary import Operation
 _ISSUE: Final = re.compile(rf"c10d::|_?c10d_functional::|[a-z]{{0,5}}ccl:(?!:)|record_param_comms|{COLLECTIVE_PREFIX}")
 
 
+ENGINE: Final = "autograd::engine::evaluate_function"
+"""What the name of every node that autograd's engine runs begins with; then come a colon and the node's name."""
+
+
 class Role(StrEnum):
     """What the innermost open span of a CPU thread means for that thread's time."""
 

@@ -1,6 +1,8 @@
 """Kernels that no rule knows and that may be communication: counted and shown, never guessed."""
 
 import re
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -81,3 +83,11 @@ def _time_by_lane(trace: Trace, events: Bools) -> "np.ndarray[tuple[int], np.dty
     times = np.zeros(len(trace.lanes), dtype=np.int64)
     np.add.at(times, trace.lane[events], (trace.end_ns - trace.start_ns)[events])
     return times
+
+
+def sum_names(tables: Iterable[Iterable[tuple[str, int]]]) -> tuple[tuple[str, int], ...]:
+    """Sum the counts of equal names over ranks or launches, most frequent first."""
+    counts: Counter[str] = Counter()
+    for table in tables:
+        counts.update(dict(table))
+    return tuple(counts.most_common())

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dtbench.analyze.intervals import Bools, Ints
+from dtbench.analyze.ranks.align import ABSENT
 from dtbench.analyze.ranks.bandwidth import algorithm_bandwidth, bus_factor
 from dtbench.analyze.ranks.clocks import Clocks, find_impossible
 from dtbench.analyze.ranks.match import MatchedGroup, Matches
@@ -100,7 +101,7 @@ def _measure_group(group: MatchedGroup, times: GroupTimes, clocks: Clocks) -> Gr
         group=group,
         there=common.there,
         is_known=is_known,
-        last_column=np.where(is_known & (is_last.sum(axis=1) == 1), is_last.argmax(axis=1), -1),
+        last_column=np.where(is_known & (is_last.sum(axis=1) == 1), is_last.argmax(axis=1), ABSENT),
         last_start_ns=times.start_ns + late_ns,
         wait_ns=np.clip(late_ns, 0, span_ns),
         span_ns=span_ns,

@@ -8,7 +8,7 @@ import numpy as np
 
 from dtbench.analyze.ranks.match import Matches
 from dtbench.analyze.ranks.skew import GroupSkew
-from dtbench.units import format_ns
+from dtbench.units import format_fraction, format_ns
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def describe_waiting(waiting: Waiting) -> tuple[str, ...]:
     if not waiting.collectives:
         return ()
     at_least = "at least " if waiting.partial else ""
-    part = f"{at_least}{waiting.wait_fraction:.1%} of the communication of {len(waiting.ranks)} ranks"
+    part = f"{at_least}{format_fraction(waiting.wait_fraction)} of the communication of {len(waiting.ranks)} ranks"
     sentences = [f"{part} is waiting for the last of them to begin ({waiting.collectives} collectives)"]
     worst = waiting.straggler
     if worst is not None:

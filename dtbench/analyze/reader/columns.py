@@ -34,53 +34,42 @@ class _Codes(dict[_Key, int], Generic[_Key]):
         return code
 
 
-class _Names(_Codes[str]):
-    """Codes of names.
+class _Labels(dict[tuple[str, str | None, object, object], int]):
+    """Codes of (name, category, process, thread), after old spellings became today's: one look-up per event.
 
     Attributes:
-        communicates: by code, 1 where the name alone says that the event is about communication.
-        spelled: by code, the name.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.communicates = bytearray()
-        self.spelled: list[str] = []
-
-    def __missing__(self, key: str) -> int:
-        self.communicates.append(communicates(key))
-        self.spelled.append(key)
-        return super().__missing__(key)
-
-
-class _Places(dict[tuple[str | None, object, object], int]):
-    """Codes of (category, process, thread), after old spellings became today's.
-
-    Attributes:
+        names: distinct names and their codes.
         categories: distinct categories and their codes.
         lanes: distinct lanes and their codes.
-        category: by code of the place, code of its category.
-        lane: by code of the place, code of its lane.
-        is_kernel: by code of the place, 1 for kernels.
+        name: by code of the label, code of its name.
+        category: by code of the label, code of its category.
+        lane: by code of the label, code of its lane.
+        communicates: by code of the label, 1 where the name alone says that the event is about communication.
+        is_kernel: by code of the label, 1 for kernels.
     """
 
     def __init__(self) -> None:
         super().__init__()
+        self.names: _Codes[str] = _Codes()
         self.categories: _Codes[str] = _Codes()
         self.lanes: _Codes[tuple[str, str]] = _Codes()
+        self.name: list[int] = []
         self.category: list[int] = []
         self.lane: list[int] = []
+        self.communicates = bytearray()
         self.is_kernel = bytearray()
 
-    def __missing__(self, key: tuple[str | None, object, object]) -> int:
-        raw, process, thread = key
+    def __missing__(self, key: tuple[str, str | None, object, object]) -> int:
+        name, raw, process, thread = key
         if raw in SPANNING:
             code = self[key] = _LEFT_OUT
             return code
         category = CATEGORIES.get(raw or "", raw or "")
         code = self[key] = len(self.category)
+        self.name.append(self.names[name])
         self.category.append(self.categories[category])
         self.lane.append(self.lanes[_text_of(process), _text_of(thread)])
+        self.communicates.append(communicates(name))
         self.is_kernel.append(category == _KERNEL)
         return code
 
@@ -116,11 +105,9 @@ class Columns:
     """All columns of a trace in the making."""
 
     def __init__(self) -> None:
-        self.names = _Names()
-        self.places = _Places()
+        self.labels = _Labels()
         self.grids: _Codes[str] = _Codes()
-        self.name: list[NDArray[np.int32]] = []
-        self.place: list[NDArray[np.int32]] = []
+        self.label: list[NDArray[np.int32]] = []
         self.start_ns: list[Ints] = []
         self.end_ns: list[Ints] = []
         self.correlation = _SparseParts()
@@ -138,30 +125,35 @@ class Columns:
 
     def add(self, rows: Sequence[Row], times: Times) -> None:
         """Append events; those whose times cannot be read are counted, those that span everything left out."""
-        places = self.places
-        place = np.array([places[row.cat, row.pid, row.tid] for row in rows], dtype=np.int32)
-        kept = (place != _LEFT_OUT) & (times.problem == Problem.NONE)
         start_ns, duration_ns = times.start_ns, times.duration_ns
+        if times.problem.any():
+            rows, start_ns, duration_ns = self._leave_out_unread(rows, times)
+        labels = self.labels
+        label = np.array([labels[row.name, row.cat, row.pid, row.tid] for row in rows], dtype=np.int32)
+        kept = label != _LEFT_OUT
         if not kept.all():
-            self._count(times.problem[place != _LEFT_OUT])
             rows = list(compress(rows, kept.tolist()))
-            place, start_ns, duration_ns = place[kept], start_ns[kept], duration_ns[kept]
-        names = self.names
-        name = np.array([names[row.name] for row in rows], dtype=np.int32)
-        self.name.append(name)
-        self.place.append(place)
+            label, start_ns, duration_ns = label[kept], start_ns[kept], duration_ns[kept]
+        self.label.append(label)
         self.start_ns.append(start_ns)
         self.end_ns.append(start_ns + duration_ns)
-        self._add_args([row.args for row in rows], name, place)
+        self._add_args(rows, label)
         self._length += len(rows)
+
+    def _leave_out_unread(self, rows: Sequence[Row], times: Times) -> tuple[Sequence[Row], Ints, Ints]:
+        """Count events whose times cannot be read, and give the others with start and duration."""
+        spans_everything = np.array([row.cat in SPANNING for row in rows], dtype=np.bool_)
+        self._count(times.problem[~spans_everything])
+        kept = times.problem == Problem.NONE
+        return list(compress(rows, kept.tolist())), times.start_ns[kept], times.duration_ns[kept]
 
     def _count(self, problems: NDArray[np.int8]) -> None:
         for problem, reason in REASONS.items():
             if found := int(np.count_nonzero(problems == problem)):
                 self.unread[reason] += found
 
-    def _add_args(self, args: Sequence[Args], name: NDArray[np.int32], place: NDArray[np.int32]) -> None:
-        first = self._length
+    def _add_args(self, rows: Sequence[Row], label: NDArray[np.int32]) -> None:
+        first, args = self._length, [row.args for row in rows]
         correlation = _to_int64([one.correlation or 0 for one in args])
         tied = np.flatnonzero(correlation)
         self.correlation.add(tied + first, correlation[tied])
@@ -174,11 +166,11 @@ class Columns:
         self._add_autograd([(event + first, one) for event, one in said if one.sequence is not None])
         self.modules.update((event + first, one.modules) for event, one in said if one.modules)
         speaking = {event for event, one in said if one.group is not None or one.collective is not None}
-        speaking.update(np.flatnonzero(np.frombuffer(self.names.communicates, dtype=np.bool_)[name]).tolist())
+        speaking.update(np.flatnonzero(np.frombuffer(self.labels.communicates, dtype=np.bool_)[label]).tolist())
         for event in sorted(speaking):
             if args[event] is not NO_ARGS:
-                self.details[event + first] = read_details(args[event], self.names.spelled[int(name[event])])
-        self._add_grids(args, np.flatnonzero(np.frombuffer(self.places.is_kernel, dtype=np.bool_)[place]))
+                self.details[event + first] = read_details(args[event], rows[event].name)
+        self._add_grids(args, np.flatnonzero(np.frombuffer(self.labels.is_kernel, dtype=np.bool_)[label]))
 
     def _add_autograd(self, said: list[tuple[int, Args]]) -> None:
         events = np.array([event for event, _ in said], dtype=np.int64)

@@ -263,4 +263,7 @@ def _select_newest(path: Path, candidates: Sequence[_Candidate]) -> tuple[list[_
             newest[key] = (stamp, one)
     kept = [one for _, one in newest.values()]
     left_out = len(candidates) - len(kept)
-    return kept, (f"{path}: {left_out} older traces or copies of the same rank are left out",) if left_out else ()
+    if not left_out:
+        return kept, ()
+    what = "an older trace or copy" if left_out == 1 else f"{left_out} older traces or copies"
+    return kept, (f"{path}: {what} of the same rank {'is' if left_out == 1 else 'are'} left out",)

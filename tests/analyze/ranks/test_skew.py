@@ -169,7 +169,7 @@ def test_the_rank_that_is_waited_for_is_named(jobs: Any) -> None:
     assert waiting.straggler.caused_wait_ns == 18_000
     assert waiting.wait_fraction == 18_000 / (14_000 + 14_000 + 5_000)
     assert describe_waiting(waiting) == (
-        "54.5% of the communication of 3 ranks is waiting for the last of them to begin (2 collectives)",
+        "54.5 % of the communication of 3 ranks is waiting for the last of them to begin (2 collectives)",
         "rank 2 is last in 2 of 2; the others wait 18.0 us for it, summed over ranks",
     )
 

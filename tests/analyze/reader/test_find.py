@@ -84,6 +84,8 @@ def test_of_a_workers_traces_the_newest_is_read_and_said(tmp_path: Path) -> None
     )
     assert [name for name, _ in places(tmp_path)] == [f"host_{worker}.10000000000.pt.trace.json" for worker in (1, 2)]
     assert find_traces(tmp_path).notes == (f"{tmp_path}: 2 older traces or copies of the same rank are left out",)
+    (tmp_path / "host_1.9999999999.pt.trace.json").unlink()
+    assert find_traces(tmp_path).notes == (f"{tmp_path}: an older trace or copy of the same rank is left out",)
 
 
 def test_a_folder_for_each_rank_is_one_job(tmp_path: Path) -> None:

@@ -5,14 +5,13 @@ from typing import Final
 import numpy as np
 
 from dtbench.analyze.intervals import Bools, Ints
-from dtbench.analyze.kinds.categories import COPIES, KERNEL
+from dtbench.analyze.kinds.categories import CALLS, COPIES, KERNEL
 from dtbench.analyze.kinds.kernels import KERNELS, KernelTable
 from dtbench.analyze.kinds.operators import is_issue, is_symmetric_memory
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.trace import Trace
 from dtbench.vocabulary import Kind
 
-_CALLS: Final = ("cuda_runtime", "cuda_driver")
 _BETWEEN_DEVICES: Final = "PtoP"  # Kineto's `Memcpy PtoP (Device -> Device)`
 
 
@@ -79,7 +78,7 @@ def launched_by_collective(trace: Trace, nesting: Nesting, device: Bools) -> Boo
 
 def _innermost_operator(trace: Trace, nesting: Nesting, launch: Ints) -> Ints:
     """Climb from each launch past calls into the runtime and driver; a call without an operator stands for itself."""
-    is_call = np.array([category in _CALLS for category in trace.categories], dtype=np.bool_)
+    is_call = np.array([category in CALLS for category in trace.categories], dtype=np.bool_)
     place = launch
     while True:
         above = np.where(is_call[trace.category[place]], nesting.parent[place].astype(np.int64), place)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dtbench.analyze.causes.owners import ExplainedRank, rank_exposed_owners
+from dtbench.analyze.causes.exposed_owners import ExplainedRank, rank_exposed_owners
 from dtbench.analyze.causes.split import CausePart, CauseSplit
 from dtbench.analyze.collectives import Collective, Regions
 from dtbench.analyze.coverage import Window

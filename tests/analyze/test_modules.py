@@ -74,3 +74,21 @@ def test_what_is_recomputed_in_backward_belongs_to_the_module_that_recomputes(dr
         range gloo:all_reduce           @2 |              ===   |
         """)
     assert owners(path) == ["b"]
+
+
+def test_on_a_device_the_same_ranges_name_the_same_owners(draw: Callable[..., Path]) -> None:
+    path = draw(f"""
+        step ProfilerStep#1                @1  |====================|
+        range dtbench::region forward      @1  |==========          |
+        range dtbench::region backward     @1  |          ==========|
+        range dtbench::module a            @1  | =========          |
+        op Redistribute                    @1  |   ======           | {FORWARD}
+        op _c10d_functional::all_reduce    @1  |    ====            |
+        call cudaLaunchKernel              @1  |     a              |
+        op {NODE}                          @1  |            =====   | {BACKWARD}
+        op _c10d_functional::all_reduce    @1  |             ==     |
+        call cudaLaunchKernel              @1  |             b      |
+        kernel ncclDevKernel_AllReduce     @s7 |      aa            |
+        kernel ncclDevKernel_AllReduce     @s7 |              bb    |
+        """)
+    assert owners(path) == ["a", "a"]

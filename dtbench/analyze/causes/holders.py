@@ -62,7 +62,7 @@ def _find_on_lane(collectives: Sequence[Collective], members: list[int]) -> list
         if collective.issue_ns is None:
             continue
         could_ns = collective.issue_ns if collective.ready_ns is None else max(collective.issue_ns, collective.ready_ns)
-        first = int(np.searchsorted(latest_ends[:place], could_ns, side="right"))
+        first = int(latest_ends[:place].searchsorted(could_ns, side="right"))
         if first == place:
             continue
         lefts = np.maximum(starts[first:place], could_ns)

@@ -1,0 +1,73 @@
+"""What a trace holds before anything is counted: the same for device traces and CPU traces.
+
+``device_contents.py`` and ``cpu_contents.py`` find it, ``trace_analysis.py`` accounts for it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dtbench.analyze.accounts import Sources
+from dtbench.analyze.collectives import Collective, Regions
+from dtbench.analyze.correlate import Uncorrelated
+from dtbench.analyze.coverage import Window
+from dtbench.analyze.intervals import Intervals, Ints, unite_all
+from dtbench.analyze.kinds.unknown import UnknownName
+from dtbench.analyze.steps import Step
+from dtbench.analyze.trace import Trace
+from dtbench.analyze.waits import Waits
+from dtbench.errors import TraceError
+from dtbench.vocabulary import Kind
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What both kinds of trace are reduced to.
+
+    Attributes:
+        is_device: communication lies on device streams; False: on threads (gloo).
+        kinds: union of the spans of each kind.
+        whole: first start to last end of the spans that have a kind.
+        steps: in order of time.
+        collectives: as the trace says them, in order of start; on CPU of issue.
+        waits: time consumers stood still, by purpose.
+        compute_starts_ns: shape ``(m,)``, rising, start of every compute event.
+        compute_launches_ns: shape ``(m,)``, when the same event was launched.
+        sources: of the finer accounts.
+        regions: what the training loop was doing when.
+        prepare: fills in what causes need and no event of a collective says; see ``causes/``.
+        uncorrelated: device events that are tied to no single operator.
+        unknown_names: kernels counted as compute that sound like communication.
+        names_on_comm_lanes: kernels counted as compute that no rule knows, on lanes where most is communication.
+    """
+
+    is_device: bool
+    kinds: Mapping[Kind, Intervals]
+    whole: Window
+    steps: tuple[Step, ...]
+    collectives: tuple[Collective, ...]
+    waits: Waits
+    compute_starts_ns: Ints
+    compute_launches_ns: Ints
+    sources: Sources
+    regions: Regions
+    prepare: Callable[[Sequence[Collective]], tuple[Collective, ...]]
+    uncorrelated: Uncorrelated = field(default_factory=Uncorrelated)
+    unknown_names: tuple[tuple[str, int], ...] = ()
+    names_on_comm_lanes: tuple[UnknownName, ...] = ()
+
+
+def find_extent(trace: Trace, kinds: Mapping[Kind, Intervals]) -> Window:
+    """Give first start to last end of what has a kind.
+
+    Raises:
+        TraceError: nothing has one.
+    """
+    everything = unite_all(*kinds.values())
+    if not len(everything.starts_ns):
+        reasons = ", ".join(f"{count} {reason}" for reason, count in trace.unread.events.items())
+        unread = f", and {trace.unread.count} that could not be read: {reasons}" if trace.unread.count else ""
+        raise TraceError(
+            f"{trace.path}: nothing in it computes, copies or communicates ({len(trace.name)} events{unread}); "
+            "was the profiler started with ProfilerActivity.CPU or CUDA, and did it see a step?"
+        )
+    return Window(int(everything.starts_ns[0]), int(everything.ends_ns[-1]))

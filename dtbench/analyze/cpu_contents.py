@@ -1,0 +1,81 @@
+"""What a CPU trace holds: operators of the threads that run the model, gloo's spans on threads of its own.
+
+::
+
+    nesting -> roles of names -> compute by thread; issues -> spans -> collectives -> waits -> steps, lanes
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dtbench.analyze.accounts import Sources
+from dtbench.analyze.causes.blocking import find_blocking
+from dtbench.analyze.causes.ready import cpu_work, find_ready
+from dtbench.analyze.causes.regions import find_or_infer_regions
+from dtbench.analyze.collectives import Collective
+from dtbench.analyze.contents import Contents, find_extent
+from dtbench.analyze.coverage import Window
+from dtbench.analyze.cpu_waits import find_cpu_waits, sum_waits, tell_waits
+from dtbench.analyze.gloo import find_gloo_collectives, model_lanes
+from dtbench.analyze.intervals import unite, unite_all
+from dtbench.analyze.kinds.operators import Role, cpu_role
+from dtbench.analyze.lanes import compute_of_threads, thread_lanes
+from dtbench.analyze.nesting import find_nesting
+from dtbench.analyze.steps import cpu_steps, find_host_ranges
+from dtbench.analyze.trace import Trace
+from dtbench.vocabulary import Kind
+
+
+def find_cpu_contents(trace: Trace) -> Contents:
+    """Find what a CPU trace holds.
+
+    Raises:
+        TraceError: nothing in it computes or communicates.
+    """
+    nesting = find_nesting(trace)
+    roles = [cpu_role(name, category) for name, category in _first_categories(trace)]
+    computing = frozenset(i for i, role in enumerate(roles) if role is Role.COMPUTE)
+    by_thread = compute_of_threads(trace, nesting, model_lanes(trace), computing)
+    compute = unite_all(*by_thread.values())
+    issued = find_gloo_collectives(trace, nesting)
+    waits = find_cpu_waits(trace, issued)
+    collectives = tell_waits(issued, waits)
+    kinds = {
+        Kind.COMPUTE: compute,
+        Kind.COMM: unite_all(*(collective.span for collective in collectives)),
+        Kind.COPY: unite([], []),
+    }
+    ranges = find_host_ranges(trace)
+    steps = cpu_steps(ranges, _last_end_ns(collectives, ranges))
+    regions = find_or_infer_regions(trace, [step.host for step in steps])
+    return Contents(
+        is_device=False,
+        kinds=kinds,
+        whole=find_extent(trace, kinds),
+        steps=tuple(steps),
+        collectives=collectives,
+        waits=sum_waits(waits, compute),
+        compute_starts_ns=compute.starts_ns,
+        compute_launches_ns=compute.starts_ns,
+        sources=Sources(lanes=thread_lanes(by_thread, collectives)),
+        regions=regions,
+        prepare=lambda found: find_blocking(trace, nesting, find_ready(trace, cpu_work(compute), regions, found)),
+    )
+
+
+def _last_end_ns(collectives: Sequence[Collective], ranges: Sequence[tuple[int, Window]]) -> int:
+    """Give the last end of the collectives that the last step issued; 0: it issued none."""
+    if not ranges:
+        return 0
+    last = ranges[-1][1]
+    issued = [one for one in collectives if one.issue_ns is not None and last.start_ns <= one.issue_ns < last.end_ns]
+    return max((one.end_ns for one in issued), default=0)
+
+
+def _first_categories(trace: Trace) -> list[tuple[str, str]]:
+    """Give each distinct name with the category it first comes with: one name never is both operator and range."""
+    if not len(trace.name):
+        return []
+    _, first = np.unique(trace.name, return_index=True)
+    return [(name, trace.category_of(event)) for name, event in zip(trace.names, first.tolist(), strict=True)]
