@@ -64,8 +64,10 @@ def find_extent(trace: Trace, kinds: Mapping[Kind, Intervals]) -> Window:
     """
     everything = unite_all(*kinds.values())
     if not len(everything.starts_ns):
+        reasons = ", ".join(f"{count} {reason}" for reason, count in trace.unread.events.items())
+        unread = f", and {trace.unread.count} that could not be read: {reasons}" if trace.unread.count else ""
         raise TraceError(
-            f"{trace.path}: nothing in it computes, copies or communicates ({len(trace.name)} events); "
+            f"{trace.path}: nothing in it computes, copies or communicates ({len(trace.name)} events{unread}); "
             "was the profiler started with ProfilerActivity.CPU or CUDA, and did it see a step?"
         )
     return Window(int(everything.starts_ns[0]), int(everything.ends_ns[-1]))

@@ -36,7 +36,7 @@ class MainLane:
 
 
 def find_main_lane(trace: Trace, compute: Bools) -> int | None:
-    """Give the lane with most compute, the first of equals; None: nothing computes.
+    """Give the lane with most compute, of equals the first by name; None: nothing computes.
 
     Args:
         trace: the events.
@@ -44,7 +44,8 @@ def find_main_lane(trace: Trace, compute: Bools) -> int | None:
     """
     times_ns = np.zeros(len(trace.lanes), dtype=np.int64)
     np.add.at(times_ns, trace.lane[compute], (trace.end_ns - trace.start_ns)[compute])
-    return int(np.argmax(times_ns)) if times_ns.any() else None
+    longest = np.flatnonzero(times_ns == times_ns.max(initial=1)).tolist()  # whatever stands first in the file
+    return min(longest, key=lambda lane: trace.lanes[lane], default=None)
 
 
 def work_on_lane(trace: Trace, lane: int) -> Ints:

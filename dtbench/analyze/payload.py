@@ -19,6 +19,10 @@ _ITEM_BYTES: Final = {
 }  # fmt: skip
 
 
+_LARGEST_BYTES: Final = 1 << 50
+"""No device holds more: what is larger was not read rightly, and a sum of sizes would not fit into 64 bits."""
+
+
 def item_bytes(dtype: str | None) -> int | None:
     """Give the size of one element; None for a dtype that is not known."""
     return None if dtype is None else _ITEM_BYTES.get(dtype.lower())
@@ -59,14 +63,19 @@ def span_bytes(details: Details | None) -> int | None:
         if size is None:
             return None
         total += size * count_elements(shape)
-    return total
+    return _check(total)
 
 
 def metadata_bytes(details: Details, operation: Operation | None) -> int | None:
     """Read the payload from NCCL's metadata; None where the event carries none."""
     elements = details.out_elements if operation is Operation.ALL_GATHER else details.in_elements
     size = item_bytes(details.dtype)
-    return None if elements is None or size is None else elements * size
+    return None if elements is None or size is None else _check(elements * size)
+
+
+def _check(size_bytes: int) -> int | None:
+    """Give a size that can be one; None for any other."""
+    return size_bytes if 0 <= size_bytes <= _LARGEST_BYTES else None
 
 
 def largest_argument_bytes(levels: Sequence[Details]) -> int | None:
@@ -77,4 +86,4 @@ def largest_argument_bytes(levels: Sequence[Details]) -> int | None:
         for shape, dtype in zip(details.shapes, details.dtypes, strict=False)
         if (size := item_bytes(dtype)) is not None
     ]
-    return max(sizes, default=None)
+    return _check(max(sizes)) if sizes else None

@@ -41,7 +41,10 @@ def find_host_ranges(trace: Trace) -> list[tuple[int, Window]]:
 
 
 def _is_step(trace: Trace) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
-    return np.array([re.fullmatch(rf"{STEP_PREFIX}\d+", name) is not None for name in trace.names], dtype=np.bool_)
+    # At most 18 digits: a number that the tables hold.
+    return np.array(
+        [re.fullmatch(rf"{STEP_PREFIX}\d{{1,18}}", name) is not None for name in trace.names], dtype=np.bool_
+    )
 
 
 def cpu_steps(ranges: list[tuple[int, Window]], last_end_ns: int) -> list[Step]:

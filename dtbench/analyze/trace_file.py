@@ -113,8 +113,11 @@ def _serve(questions: IO[bytes], answers: IO[bytes]) -> None:
             file: TraceFile = pickle.load(questions)
         except EOFError:
             return
-        pickle.dump(analyze_file(file), answers, protocol=pickle.HIGHEST_PROTOCOL)
-        answers.flush()
+        try:
+            pickle.dump(analyze_file(file), answers, protocol=pickle.HIGHEST_PROTOCOL)
+            answers.flush()
+        except BrokenPipeError:  # who asked was killed
+            return
 
 
 def serve_standard() -> NoReturn:

@@ -1,5 +1,6 @@
 """The entry point: finds the verb, and turns every error into a sentence and an exit code."""
 
+import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -33,6 +34,7 @@ _VERBS: tuple[tuple[str, Callable[..., None]], ...] = (
 )
 """In the order of ``dtbench --help``. The modules import only typer at their top: ``--help`` imports them all."""
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _EXIT_STOPPED = 130  # 128 + SIGINT, as shells have it
 _EXIT_PIPE = 141  # 128 + SIGPIPE
 
@@ -84,7 +86,7 @@ def run_app(app: typer.Typer, arguments: Sequence[str]) -> None:
     try:
         app(args=list(arguments), prog_name="dtbench", obj=options)
     except BrokenPipeError:  # `dtbench report | head`: the reader has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         sys.exit(_EXIT_PIPE)
     except (_StoppedError, KeyboardInterrupt):
         print_error("stopped")
@@ -97,9 +99,23 @@ def run_app(app: typer.Typer, arguments: Sequence[str]) -> None:
     except Exception as error:  # noqa: BLE001  the last place that can tell a person what happened
         if options.debug:
             _print_traceback(error)
-        what = f"{type(error).__name__}: {error}".rstrip(": ")
-        print_error(f"This is a bug in dtbench ({what}); run again with `dtbench --debug ...` for the traceback.")
+        print_error(_describe_failure(error))
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            _drop_output()
         sys.exit(1)
+
+
+def _describe_failure(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno in _NO_ROOM:
+        where = error.filename or "the output"
+        return f"{where}: cannot be written ({error.strerror}); make room, then run the same command again"
+    what = f"{type(error).__name__}: {error}".rstrip(": ")
+    return f"This is a bug in dtbench ({what}); run again with `dtbench --debug ...` for the traceback."
+
+
+def _drop_output() -> None:
+    """Send what was not written yet to nowhere: Python would fail on it again when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _print_version(wanted: bool) -> None:

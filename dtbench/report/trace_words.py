@@ -15,6 +15,9 @@ from dtbench.vocabulary import Purpose
 MOST_NAMES = 10
 """Unknown names that are listed."""
 
+MOST_LETTERS = 200
+"""Of a name that is listed; ``--json`` has all."""
+
 _UNTIED: Final = {
     "launched_before": "launched before the trace began",
     "launch_missing": "whose launch is missing",
@@ -121,11 +124,12 @@ def remark_lines(traces: TraceSet) -> tuple[str, ...]:
         if unread.is_truncated:
             lines.append(f"{one.path}: ends in the middle; what came before is used")
     lines += [
-        f"counted as compute, may be communication ({count} times): {name}"
+        f"counted as compute, may be communication ({count} times): {_shorten(name)}"
         for name, count in traces.unknown_names[:MOST_NAMES]
     ]
     lines += [
-        f"counted as compute, on a lane of communication ({format_ns(name.time_ns)}, {name.count} times): {name.name}"
+        f"counted as compute, on a lane of communication ({format_ns(name.time_ns)}, {name.count} times): "
+        f"{_shorten(name.name)}"
         for name in traces.names_on_comm_lanes[:MOST_NAMES]
     ]
     untied = {_UNTIED[reason]: count for reason, count in traces.uncorrelated.items() if count and reason in _UNTIED}
@@ -139,3 +143,7 @@ def remark_lines(traces: TraceSet) -> tuple[str, ...]:
     if rest > 0:
         lines.append(f"and {rest} more such names: see --json")
     return (*lines, *traces.notes)
+
+
+def _shorten(name: str) -> str:
+    return name if len(name) <= MOST_LETTERS else f"{name[:MOST_LETTERS]}... ({len(name)} letters)"

@@ -138,3 +138,31 @@ def test_an_event_of_no_length_is_no_time_and_no_crash(tmp_path: Path, capsys: p
         code, text, errors = run(capsys, *arguments)
         assert code == TraceError.exit_code or ("n/a" in text or '"NaN"' in text)
         assert "bug" not in errors
+
+
+def test_a_payload_that_fits_no_device_is_not_known(draw: Callable[..., Path]) -> None:
+    said = {"Collective name": "allreduce", "In msg nelems": 2**62, "Out msg nelems": 2**62, "dtype": "Double"}
+    traces = dtbench.read_trace(draw(f"kernel ncclDevKernel_AllReduce @7 |==| {json.dumps(said)}"))
+    assert traces.collectives["size_bytes"].isna().all()
+    assert traces.whole["exposed_comm_ns"].tolist() == [2000]
+
+
+def test_a_step_whose_number_fits_no_table_is_no_step(draw: Callable[..., Path]) -> None:
+    traces = dtbench.read_trace(draw(f"{STEP}step ProfilerStep#{'9' * 5000} @1 |     =|\nkernel gemm @7 | aabb|"))
+    assert traces.overlap["step"].tolist() == [1]
+
+
+def test_a_trace_of_which_nothing_could_be_read_says_why(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    event = {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 2**53, "dur": 5, "args": {}}
+    path.write_text(json.dumps({"traceEvents": [event]}))
+    with pytest.raises(TraceError, match="and 1 that could not be read: 1 time out of range"):
+        dtbench.read_trace(path)
+
+
+def test_a_name_without_end_is_shortened_for_people(
+    draw: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, text, _ = run(capsys, "analyze", str(draw(f"kernel my_all_gather{'x' * 100_000} @7 |==|")))
+    assert "xxx... (100013 letters)" in text
+    assert len(text) < 5000

@@ -97,3 +97,12 @@ def test_an_end_closes_the_gap_in_which_it_is_the_last_and_for_which_the_next_wo
     found = find_closed_gaps(lane, np.array(ends, dtype=np.int64))
     assert list(zip(found.starts_ns.tolist(), found.ends_ns.tolist(), found.events.tolist(), strict=True)) == expected
     assert [ends[index] for index in found.closer.tolist()] == [end for _, end, _ in expected]
+
+
+def test_of_streams_that_compute_equally_long_the_order_in_the_file_chooses_none() -> None:
+    kernels = (("gemm", 8, 70, 100, 4), ("gemm", 7, 20, 50, 1), ("ncclDevKernel", 9, 0, 180, 0))
+    assert lane_of(kernels).starts_ns.tolist() == lane_of(kernels[::-1]).starts_ns.tolist() == [20]
+
+
+def test_compute_that_takes_no_time_makes_no_lane_the_main_one() -> None:
+    assert not len(lane_of((("gemm", 7, 20, 20, 1), ("ncclDevKernel", 9, 0, 180, 0))).events)

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -102,3 +103,14 @@ def test_a_pipe_that_is_closed_early_is_no_bug() -> None:
     finished = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, timeout=60, check=True)
     assert finished.stdout == "{"
     assert "bug" not in finished.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is always full")
+def test_a_full_disk_is_no_bug() -> None:
+    command = [sys.executable, "-m", "dtbench.cli.main", "list"]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert done.returncode == 1
+    assert b"the output: cannot be written (No space left on device)" in done.stderr
+    assert b"bug" not in done.stderr
+    assert b"Exception ignored" not in done.stderr

@@ -35,7 +35,7 @@ def read_details(args: Args, name: str) -> Details:
         in_elements=args.in_elements,
         out_elements=args.out_elements,
         seq=args.seq,
-        shapes=_decode(bytes(args.shapes) or bytes(args.old_shapes), _SHAPES),
+        shapes=_read_shapes(bytes(args.shapes) or bytes(args.old_shapes)),
         dtypes=_decode(bytes(args.dtypes), _DTYPES),
         # "[0, 1, 2]", as text or as a list; shortened, "[0, 1, ..., 7]", it is no list
         ranks=_decode(bytes(args.group_ranks).strip(b'" '), _RANKS),
@@ -43,6 +43,16 @@ def read_details(args: Args, name: str) -> Details:
         destination_rank=args.destination_rank,
         is_async=_read_async(args, name),
     )
+
+
+def _read_shapes(raw: bytes) -> tuple[Any, ...]:
+    """Decode the shapes of all arguments; ``()`` where a size is no number."""
+    shapes = _decode(raw, _SHAPES)
+    return shapes if all(not isinstance(shape, list) or _has_sizes(shape) for shape in shapes) else ()
+
+
+def _has_sizes(shape: list[object]) -> bool:
+    return all(_has_sizes(size) if isinstance(size, list) else isinstance(size, int) for size in shape)
 
 
 def _decode(raw: bytes, decoder: Any) -> tuple[Any, ...]:

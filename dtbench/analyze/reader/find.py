@@ -13,13 +13,14 @@ import re
 import tarfile
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import IO, Final
 
 from dtbench.analyze.reader.inflate import Chunks
-from dtbench.analyze.reader.source import DAMAGED, TraceSource
+from dtbench.analyze.reader.source import DAMAGED, TraceSource, open_zipped
 from dtbench.analyze.reader.windows import find_array_start
 from dtbench.errors import TraceError
 
@@ -80,6 +81,8 @@ def find_traces(path: Path) -> FoundTraces:
         return _select(path, list(_look_in_folder(path)))
     if not path.exists():
         raise TraceError(f"{path}: cannot be opened (no such file); check the name")
+    if not path.is_file():
+        raise TraceError(f"{path}: neither a file nor a folder; write the trace to a file first")
     members = _look_in_archive(path)
     if members is not None:
         found, notes = members
@@ -97,18 +100,33 @@ def _look_in_folder(folder: Path) -> Iterator[_Candidate]:
     for file in sorted(_walk(folder, _DEEPEST)):
         place = PurePosixPath(*file.relative_to(folder).parts)
         source = TraceSource(file, rank=find_rank(place))
+        yield _Candidate(place, source, _may_hold_trace(source))
+
+
+def _may_hold_trace(source: TraceSource) -> bool:
+    try:
         with source.open() as stream:
-            yield _Candidate(place, source, _looks_like_trace(stream))
+            return _looks_like_trace(stream)
+    except TraceError:  # its reader will tell, and the others are read
+        return True
 
 
 def _walk(folder: Path, depth: int) -> Iterator[Path]:
-    for entry in folder.iterdir():
-        if entry.name.startswith("."):
-            continue
-        if entry.is_dir() and depth:
-            yield from _walk(entry, depth - 1)
-        elif entry.is_file() and entry.name.endswith(ENDINGS):
-            yield entry
+    """Give files that are named like traces.
+
+    Raises:
+        TraceError: the folder cannot be listed; one inside it that cannot is passed over, as ``lost+found`` is.
+    """
+    try:
+        entries = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
+    except OSError as error:
+        raise TraceError(f"{folder}: cannot be listed ({error.strerror}); check its permissions") from error
+    for entry in entries:
+        with suppress(TraceError, PermissionError):
+            if entry.is_dir() and depth:
+                yield from _walk(entry, depth - 1)
+            elif entry.is_file() and entry.name.endswith(ENDINGS):
+                yield entry
 
 
 def _look_in_archive(path: Path) -> tuple[list[_Candidate], tuple[str, ...]] | None:
@@ -142,13 +160,13 @@ def _zip_members(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
     with zipfile.ZipFile(path) as archive:
         for name in archive.namelist():
             if _may_be_trace(name):
-                yield name, archive.open(name)
+                yield name, open_zipped(archive, name)
 
 
 def _tar_members(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
     with tarfile.open(path, "r|*") as archive:
         for member in archive:
-            if _may_be_trace(member.name) and (stream := archive.extractfile(member)) is not None:
+            if member.isfile() and _may_be_trace(member.name) and (stream := archive.extractfile(member)) is not None:
                 yield member.name, stream
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 _DISTRIBUTED: Final = re.compile(r'"distributedInfo"\s*:\s*(?=\{)')
+_MOST_RANKS: Final = 1 << 22
+"""More ranks than any job has: a larger number was not read rightly."""
 _LENIENT: Final = json.JSONDecoder(strict=False)
 
 
@@ -38,8 +40,8 @@ def _read_info(info: dict[str, Any]) -> Distributed:
     config = info.get("pg_config")
     groups = [group for group in config if isinstance(group, dict)] if isinstance(config, list) else []
     return Distributed(
-        rank=_to_int(info.get("rank")),
-        world_size=_to_int(info.get("world_size")),
+        rank=_to_count(info.get("rank")),
+        world_size=_to_count(info.get("world_size")) or None,
         descriptions={
             str(group["pg_name"]): str(group["pg_desc"])
             for group in groups
@@ -53,11 +55,11 @@ def _read_info(info: dict[str, Any]) -> Distributed:
     )
 
 
-def _to_int(value: object) -> int | None:
-    """Read a number, also one written as text (on-demand traces)."""
-    if isinstance(value, str) and value.isdecimal():
-        return int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+def _to_count(value: object) -> int | None:
+    """Read a number of ranks, also one written as text (on-demand traces); None for what can be none."""
+    if isinstance(value, str) and re.fullmatch(r"\d{1,18}", value):
+        value = int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST_RANKS else None
 
 
 def _to_ranks(value: object) -> tuple[int, ...]:
@@ -65,7 +67,7 @@ def _to_ranks(value: object) -> tuple[int, ...]:
     if isinstance(value, str):
         try:
             value = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             return ()
     if not isinstance(value, list) or not all(isinstance(rank, int) for rank in value):
         return ()

@@ -55,7 +55,7 @@ class TraceSource:
         if zipfile.is_zipfile(self.path):
             zipped = stack.enter_context(zipfile.ZipFile(self.path))
             if self.member in zipped.namelist():
-                return stack.enter_context(zipped.open(self.member))
+                return stack.enter_context(open_zipped(zipped, self.member))
         else:
             # In one pass: there is no way back in a packed archive.
             archive = stack.enter_context(tarfile.open(self.path, "r|*"))  # noqa: SIM115 - the stack closes it
@@ -63,3 +63,15 @@ class TraceSource:
                 if member.name == self.member and (stream := archive.extractfile(member)) is not None:
                     return stream
         raise TraceError(f"{self.label}: is not in the archive; check the name")
+
+
+def open_zipped(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
+    """Open a member; one that needs a password counts as packed in a way that is not known.
+
+    Raises:
+        NotImplementedError: it cannot be unpacked.
+    """
+    try:
+        return archive.open(name)
+    except RuntimeError as error:  # what zipfile raises for a password, and a parent of NotImplementedError
+        raise NotImplementedError(str(error)) from error

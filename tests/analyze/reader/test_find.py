@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import tarfile
 import zipfile
 from pathlib import Path, PurePosixPath
@@ -150,3 +151,67 @@ def test_a_rank_that_cannot_be_read_is_left_out_and_said(tmp_path: Path) -> None
     assert len(traces.analyses) == 2
     assert any("left out" in note and "rank1.json: empty" in note for note in traces.notes)
     assert f"{tmp_path / 'rank2.json'}: cut short; what came before the cut is used" in traces.notes
+
+
+def test_links_and_pipes_in_an_archive_are_passed_over(tmp_path: Path) -> None:
+    make(tmp_path / "job", "rank0.json", "rank2.json")
+    with tarfile.open(tmp_path / "job.tar", "w") as archive:
+        archive.add(tmp_path / "job/rank0.json", "rank0.json")
+        for name, kind in (("rank1.json", tarfile.SYMTYPE), ("rank3.json", tarfile.FIFOTYPE)):
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = kind, "rank1.json"
+            archive.addfile(member)
+        archive.add(tmp_path / "job/rank2.json", "rank2.json")
+    found = find_traces(tmp_path / "job.tar")
+    assert ([source.rank for source in found.sources], found.notes) == ([0, 2], ())
+
+
+def test_an_archive_with_a_password_is_refused_and_named(tmp_path: Path) -> None:
+    path = tmp_path / "job.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("rank0.json", json.dumps({"traceEvents": [EVENT]}))
+    content = bytearray(path.read_bytes())
+    content[content.index(b"PK\x01\x02") + 8] |= 1  # general purpose flag, bit 0: encrypted (APPNOTE 4.4.4)
+    content[6] |= 1
+    path.write_bytes(content)
+    with pytest.raises(TraceError, match="password") as caught:
+        find_traces(path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_pipe_is_refused_instead_of_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "rank0.json")
+    with pytest.raises(TraceError, match="neither a file nor a folder"):
+        find_traces(tmp_path / "rank0.json")
+
+
+def test_a_file_that_cannot_be_opened_costs_a_note_and_not_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(tmp_path, "rank0.json", "rank1.json")
+    opened = Path.open
+
+    def refuse(path: Path, mode: str) -> object:
+        if path.name == "rank1.json":
+            raise PermissionError(13, "Permission denied", str(path))
+        return opened(path, mode)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    traces = analyze_traces([tmp_path])
+    assert [one.rank for one in traces.analyses] == [0]
+    assert any("rank1.json: cannot be opened (Permission denied)" in note for note in traces.notes)
+
+
+def test_a_folder_inside_that_cannot_be_listed_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(tmp_path, "rank0.json", "lost+found/rank1.json")
+    listed = Path.iterdir
+
+    def refuse(path: Path) -> object:
+        if path.name == "lost+found":
+            raise PermissionError(13, "Permission denied", str(path))
+        return listed(path)
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    assert places(tmp_path) == [("rank0.json", 0)]
+    with pytest.raises(TraceError, match="cannot be listed"):
+        find_traces(tmp_path / "lost+found")

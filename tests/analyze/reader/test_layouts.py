@@ -199,3 +199,14 @@ def test_the_collector_of_cycles_is_as_it_was(read: Read) -> None:
     assert gc.isenabled()
     read(dump(complete()))
     assert gc.isenabled()
+
+
+@pytest.mark.parametrize("said", [-1, 10**30, "9" * 5000, 1.5, True, "two", None])
+def test_a_number_of_ranks_that_no_job_has_is_as_if_it_were_not_said(said: object, read: Read) -> None:
+    trace = read(dump(complete(), distributedInfo={"rank": said, "world_size": said}))
+    assert (trace.rank, trace.world_size) == (None, None)
+
+
+def test_shapes_whose_sizes_are_no_numbers_are_no_shapes(read: Read) -> None:
+    arguments = {"Input Dims": [[4], [["x"]]], "Input type": ["float", "TensorList"]}
+    assert read(dump(complete(name="gloo:all_reduce", args=arguments))).details[0].shapes == ()
