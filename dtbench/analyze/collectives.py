@@ -6,7 +6,6 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -71,12 +70,12 @@ class Collective:
     parameters: tuple[str, ...] = ()
     computed_ns: int | None = None
 
-    @cached_property
+    @property
     def start_ns(self) -> int:
         """First start of its span; where none was found, its issue."""
         return int(self.span.starts_ns[0]) if len(self.span.starts_ns) else self.issue_ns or 0
 
-    @cached_property
+    @property
     def end_ns(self) -> int:
         """Last end of its span; where none was found, its issue."""
         return int(self.span.ends_ns[-1]) if len(self.span.ends_ns) else self.issue_ns or 0

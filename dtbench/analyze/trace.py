@@ -154,7 +154,7 @@ class Trace:
     def is_one_of(self, categories: Collection[str]) -> Bools:
         """Tell for each event, shape ``(n,)``, whether its category is one of these."""
         chosen = np.array([category in categories for category in self.categories], dtype=np.bool_)
-        return np.asarray(chosen[self.category])
+        return np.asarray(chosen.take(self.category))
 
     def category_of(self, event: int) -> str:
         """Category of one event."""

@@ -9,7 +9,7 @@
 
 from collections.abc import Sequence
 
-from dtbench.analyze.intervals import Intervals, clip
+from dtbench.analyze.intervals import Intervals, clip, unite
 from dtbench.analyze.shares import share_time
 from dtbench.analyze.timeline import RankTimeline
 
@@ -24,8 +24,14 @@ def share_before(timeline: RankTimeline, last_starts_ns: Sequence[int | None]) -
         ValueError: the two differ in length.
     """
     spans: list[Intervals] = []
+    nothing = unite([], [])
     for collective, last_ns in zip(timeline.collectives, last_starts_ns, strict=True):
-        cut_ns = collective.start_ns if last_ns is None else min(max(last_ns, collective.start_ns), collective.end_ns)
+        if last_ns is None or last_ns <= collective.start_ns:
+            spans += [nothing, collective.span]
+            continue
+        cut_ns = min(last_ns, collective.end_ns)
         spans += [clip(collective.span, collective.start_ns, cut_ns), clip(collective.span, cut_ns, collective.end_ns)]
+    if all(span is nothing for span in spans[::2]):
+        return [0] * len(timeline.collectives)
     before = share_time(spans, timeline.compute, []).exposed_ns[::2, 0].tolist()
     return [min(int(part), whole) for part, whole in zip(before, timeline.exposed_ns, strict=True)]
