@@ -36,7 +36,7 @@ def test_a_broken_rank_is_named_with_its_step_and_last_words(
         "warmup": {"min_steps": 8, "max_steps": 8},
         "measured_steps": 8,
         "profiled_steps": 1,
-        "stall_timeout_s": 4,
+        "stall_timeout_s": 4 if fault == "hang" else 60,  # a busy machine is no hang
     }
     with pytest.raises(LaunchError, match=f"rank 1 {what}, last seen in step 10 \\(MEASURED, backward\\)"):
         launch(scenario(correctness={"enabled": False}, measure=measure), fault)
