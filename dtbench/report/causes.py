@@ -168,10 +168,9 @@ def find_leading(rows: Sequence[Row]) -> Row:
     Args:
         rows: at least one; the owner with most exposed time first.
     """
-    sums = _sum_causes(rows)
-    cause = sums.most_common(1)[0][0]
-    if rows[0].owner_exposed_ns >= LEADING * sums.total() or cause is Cause.UNKNOWN:
+    if _owner_leads(rows):
         return rows[0]
+    cause = _sum_causes(rows).most_common(1)[0][0]
     return max((row for row in rows if row.cause is cause), key=lambda row: row.exposed_ns)
 
 
@@ -183,11 +182,22 @@ def describe_leading(rows: Sequence[Row], windows: float, describe: Callable[[Ro
         windows: over which the rows' times are divided.
         describe: spells one row: who, why.
     """
-    row, sums = find_leading(rows), _sum_causes(rows)
-    if row.owner_exposed_ns >= LEADING * sums.total() or sums.most_common(1)[0][0] is Cause.UNKNOWN:
+    row = find_leading(rows)
+    if _owner_leads(rows):
         return f"{format_ns(row.owner_exposed_ns / windows)} of it {describe(row)}"
-    whole, part = (format_ns(time_ns / windows) for time_ns in (sums[row.cause], row.exposed_ns))
+    whole, part = (format_ns(time_ns / windows) for time_ns in (_sum_causes(rows)[row.cause], row.exposed_ns))
     return f"{whole} of it {_PHRASES[row.cause]}; the largest part, {part}: {describe(row)}"
+
+
+def describe_causes(rows: Sequence[Row], windows: float) -> str:
+    """Say what each cause comes to over all owners, largest first: ``by cause: issued late 12 ms, ...``."""
+    spelled = [f"{_PHRASES[cause]} {format_ns(ns / windows)}" for cause, ns in _sum_causes(rows).most_common()]
+    return f"by cause: {', '.join(spelled)}"
+
+
+def _owner_leads(rows: Sequence[Row]) -> bool:
+    sums = _sum_causes(rows)
+    return rows[0].owner_exposed_ns >= LEADING * sums.total() or sums.most_common(1)[0][0] is Cause.UNKNOWN
 
 
 def _sum_causes(rows: Sequence[Row]) -> Counter[Cause]:

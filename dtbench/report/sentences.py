@@ -4,7 +4,6 @@ A number that could not be computed reads ``n/a``, never 0.
 """
 
 import math
-from collections import Counter
 from collections.abc import Iterable
 from statistics import median
 
@@ -14,7 +13,7 @@ from dtbench.report.causes import advise_cause, describe_cause, describe_leading
 from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Parallel
 from dtbench.store.records import Compilation, Memory, OwnLoop, Receipt, ReceiptOutcome, RunStatus
 from dtbench.units import NS_PER_MS, format_bytes, format_count, format_fraction, format_ns
-from dtbench.vocabulary import Cause, DeviceKind, Purpose
+from dtbench.vocabulary import DeviceKind, Purpose
 
 NAN = float("nan")
 
@@ -84,14 +83,6 @@ def _describe_owner(row: OwnerSummary) -> str:
     mostly = "mostly " if row.exposed_ns < row.owner_exposed_ns else ""
     who = name_collective(row.owner or None, row.operation)
     return f"{who}, {mostly}{describe_cause(row.cause, waited_for=row.waited_for)}"
-
-
-def cause_sentence(cell: CellSummary) -> str:
-    """Say what each cause comes to over all owners, largest first."""
-    sums: Counter[Cause] = Counter()
-    for row in cell.owners:
-        sums[row.cause] += row.exposed_ns
-    return f"by cause: {', '.join(f'{describe_cause(cause)} {format_ns(ns)}' for cause, ns in sums.most_common())}"
 
 
 def advice_sentences(cell: CellSummary) -> list[str]:

@@ -189,7 +189,7 @@ def render_owners(cell: CellSummary) -> RenderableType:
         rest_ns = sum(row.exposed_ns for row in rows[MOST_OWNERS:])
         share = format_fraction(sentences.fraction_of(rest_ns, total_ns))
         table.add_row(f"{len(rows) - MOST_OWNERS} more", "", "", "", sentences.format_ms(rest_ns, decimals), share)
-    by_cause = [sentences.cause_sentence(cell)] if len(rows) > MOST_OWNERS else []
+    by_cause = [causes.describe_causes(rows, 1)] if len(rows) > MOST_OWNERS else []
     return Group(table, *(Text(line, style="dim") for line in (*by_cause, *sentences.advice_sentences(cell))))
 
 

@@ -1,7 +1,6 @@
 """The tables about anyone's traces: where the time went, what communication was for, whose was exposed."""
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 
 from dtbench.analyze.causes.exposed_owners import ExposedOwner
@@ -10,10 +9,17 @@ from dtbench.analyze.overlap import Overlap
 from dtbench.analyze.overlap_tax import CAVEAT
 from dtbench.analyze.trace_analysis import TraceAnalysis
 from dtbench.analyze.trace_set import TraceSet, name_ranges
-from dtbench.report.causes import UNATTRIBUTED, advise_owner, describe_cause, find_leading, name_operation, spell_owner
+from dtbench.report.causes import (
+    UNATTRIBUTED,
+    advise_owner,
+    describe_cause,
+    describe_causes,
+    find_leading,
+    name_operation,
+    spell_owner,
+)
 from dtbench.report.section import Column, Section
 from dtbench.units import format_bytes, format_fraction, format_ns
-from dtbench.vocabulary import Cause
 
 MOST_STEP_ROWS = 12
 """Steps of all ranks that are shown one by one; of more the spread is shown."""
@@ -180,17 +186,8 @@ def owner_section(traces: TraceSet) -> Section:
             *(Column(title, is_number=True) for title in ("exposed", "share")),
         ],
         rows=rows,
-        notes=(*([_sum_by_cause(owners, mean.windows)] if rest else []), *_advise(traces, shown)),
+        notes=(*([describe_causes(owners, mean.windows)] if rest else []), *_advise(traces, shown)),
     )
-
-
-def _sum_by_cause(owners: Sequence[ExposedOwner], windows: int) -> str:
-    """Say what each cause comes to over all owners, largest first: ``by cause: issued late 12 ms, ...``."""
-    sums: Counter[Cause] = Counter()
-    for row in owners:
-        sums[row.cause] += row.exposed_ns
-    spelled = [f"{describe_cause(cause)} {format_ns(time_ns / windows)}" for cause, time_ns in sums.most_common()]
-    return f"by cause: {', '.join(spelled)}"
 
 
 def _advise(traces: TraceSet, owners: Sequence[ExposedOwner]) -> list[str]:

@@ -8,7 +8,7 @@ fail, from there by zlib, which skips what was given already.
 """
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from typing import IO, Any, Final
@@ -68,43 +68,52 @@ class Chunks:
             given = max(0, given - len(text))
 
     def _inflate_fast(self, zipped: bytes) -> Iterator[bytes]:
-        inflater: Any = _ISAL.decompressobj(_GZIP)
-        while zipped:
-            text = inflater.decompress(zipped, self._chunk_bytes)
-            if text:
-                yield text
-            if inflater.eof:
-                zipped = inflater.unused_data or self._stream.read(_ZIPPED_BYTES)
-                if not zipped.startswith(_GZIP_MAGIC):  # padding after the last member
-                    return
-                inflater = _ISAL.decompressobj(_GZIP)
-                continue
-            zipped = inflater.unconsumed_tail or self._stream.read(_ZIPPED_BYTES)
-        self.is_cut = not inflater.eof
+        return self._unzip(zipped, _ISAL.decompressobj, lambda inflater, part, most: inflater.decompress(part, most))
 
     def _inflate_safely(self, zipped: bytes) -> Iterator[bytes]:
-        inflater = zlib.decompressobj(_GZIP)
+        try:
+            yield from self._unzip(zipped, zlib.decompressobj, _decompress_or_salvage)
+        except _DamageError as damage:
+            yield damage.text
+            self.is_altered, self.is_cut = damage.is_altered, not damage.is_altered
+
+    def _unzip(
+        self, zipped: bytes, start: Callable[[int], Any], decompress: Callable[[Any, bytes, int], bytes]
+    ) -> Iterator[bytes]:
+        """Unpack member after member; ``is_cut`` where the last has no end."""
+        inflater = start(_GZIP)
         while zipped:
-            before = inflater.copy()
-            try:
-                text = inflater.decompress(zipped, self._chunk_bytes)
-            except zlib.error as error:
-                yield _salvage(before, zipped)
-                self.is_altered = "incorrect data check" in str(error) or "incorrect length check" in str(error)
-                self.is_cut = not self.is_altered
-                return
+            text = decompress(inflater, zipped, self._chunk_bytes)
             if text:
                 yield text
             if inflater.eof:
                 zipped = inflater.unused_data or self._stream.read(_ZIPPED_BYTES)
                 if not zipped.startswith(_GZIP_MAGIC):  # padding after the last member
                     return
-                inflater = zlib.decompressobj(_GZIP)
+                inflater = start(_GZIP)
                 continue
             zipped = inflater.unconsumed_tail or self._stream.read(_ZIPPED_BYTES)
         self.is_cut = not inflater.eof
         if self.is_cut and (rest := inflater.flush()):  # unzipped, and held back for the sake of the chunk's size
             yield rest
+
+
+class _DamageError(Exception):
+    """What could be unpacked before a damage, and whether only the checksum is wrong."""
+
+    def __init__(self, text: bytes, *, is_altered: bool) -> None:
+        super().__init__()
+        self.text = text
+        self.is_altered = is_altered
+
+
+def _decompress_or_salvage(inflater: "zlib._Decompress", zipped: bytes, most_bytes: int) -> bytes:
+    before = inflater.copy()
+    try:
+        return inflater.decompress(zipped, most_bytes)
+    except zlib.error as error:
+        is_altered = "incorrect data check" in str(error) or "incorrect length check" in str(error)
+        raise _DamageError(_salvage(before, zipped), is_altered=is_altered) from error
 
 
 def _salvage(inflater: "zlib._Decompress", zipped: bytes) -> bytes:
