@@ -1,4 +1,4 @@
-"""Runs and traces against each other: first what they did differently, then what it cost, with statistics over launches.
+"""Runs and traces against each other: what they did differently, then what it cost, by statistics over launches.
 
 ``sides`` says what is compared, ``mechanism`` and ``environment`` what differs in what was done, ``statistics`` decides
 whether a number differs, ``comparison`` is the answer as one frozen value, ``gate`` what a CI job asks of it.

@@ -4,12 +4,12 @@ Ratios are candidate over baseline, fractions are fractions, times nanoseconds; 
 """
 
 from enum import StrEnum
-from typing import Literal
+from typing import Final, Literal
 
 from dtbench.record import FloatOrNan, Record
 from dtbench.vocabulary import Cause, Operation, Purpose
 
-FORMAT_VERSION = 1
+FORMAT_VERSION: Final = 1
 
 
 class Outcome(StrEnum):
