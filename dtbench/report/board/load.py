@@ -1,0 +1,181 @@
+"""What the tabs read of a run, read again only when a file of it has changed."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeVar, cast
+
+from dtbench.errors import DtbenchError
+from dtbench.report.board.refusal import BROKEN, NOT_ASKED_WELL, NOT_FOUND, NOT_YET, Refusal
+from dtbench.report.board.runs import FoundRun, LogDirectory
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dtbench.analyze.launch_tables import LaunchTables
+    from dtbench.analyze.summary import CellSummary, RunSummary
+
+_T = TypeVar("_T")
+_MOST_SUMMARIES: Final = 64
+_MOST_TABLES: Final = 16
+_MOST_TIMELINES: Final = 2
+"""Runs, launches and drawings that stay in memory; the last take tens of megabytes each."""
+
+
+@dataclass
+class _Kept:
+    """A few values by key, the latest used ones; each is made once, by one thread."""
+
+    most: int
+    values: "OrderedDict[Hashable, object]" = field(default_factory=OrderedDict)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def get(self, key: Hashable, make: Callable[[], _T]) -> _T:
+        with self.lock:
+            if key not in self.values:
+                self.values[key] = make()
+            self.values.move_to_end(key)
+            while len(self.values) > self.most:
+                self.values.popitem(last=False)
+            return cast("_T", self.values[key])
+
+
+@dataclass(frozen=True)
+class Loader:
+    """Reads runs below a log directory."""
+
+    directory: LogDirectory
+    _summaries: _Kept = field(default_factory=lambda: _Kept(_MOST_SUMMARIES))
+    _tables: _Kept = field(default_factory=lambda: _Kept(_MOST_TABLES))
+    _timelines: _Kept = field(default_factory=lambda: _Kept(_MOST_TIMELINES))
+
+    def summarize(self, run: FoundRun, state: str) -> "RunSummary":
+        """Give the run's answer, as ``dtbench report`` does.
+
+        Raises:
+            Refusal: the run is broken, or leads out of the log directory.
+        """
+        return self._summaries.get((run.name, state), lambda: _summarize(run))
+
+    def read_launch(self, run: FoundRun, state: str, cell: str, launch: int) -> "LaunchTables":
+        """Give the tables of one launch.
+
+        Raises:
+            Refusal: there is no such launch, or its tables are broken.
+        """
+        check_launch(find_cell(self.summarize(run, state), cell), launch)
+        return self._tables.get((run.name, state, cell, launch), lambda: _read_tables(run, cell, launch))
+
+    def stack(self, run: FoundRun, state: str, cell: str, launches: tuple[int, ...], name: str) -> "pd.DataFrame":
+        """Give one table of some launches of a cell below each other, with a column ``launch``.
+
+        Raises:
+            Refusal: there is no such launch, or a table is broken.
+        """
+        import pandas as pd
+
+        parts = [self.read_launch(run, state, cell, one).tables[name].assign(launch=one) for one in launches]
+        return pd.concat(parts, ignore_index=True)
+
+    def draw_timeline(self, run: FoundRun, state: str, cell: str, launch: int, step: int | None) -> bytes:
+        """Give the timeline's document of one launch as JSON; of as many steps as fit where none is named.
+
+        Raises:
+            Refusal: there is no such launch or step, or its traces are gone.
+        """
+        check_launch(find_cell(self.summarize(run, state), cell), launch)
+        return self._timelines.get((run.name, state, cell, launch, step), lambda: _draw(run, cell, launch, step))
+
+
+def find_cell(summary: "RunSummary", cell: str) -> "CellSummary":
+    """Give one cell of a run.
+
+    Raises:
+        Refusal: there is none of this name.
+    """
+    found = next((one for one in summary.cells if one.name == cell), None)
+    if found is None:
+        raise Refusal(NOT_FOUND, f"The run has no cell `{cell}`.")
+    return found
+
+
+def check_launch(cell: "CellSummary", launch: int) -> None:
+    """Refuse a launch that a cell does not have.
+
+    Raises:
+        Refusal: it has no such launch.
+    """
+    if launch not in cell.launches:
+        there_are = ", ".join(map(str, cell.launches))
+        raise Refusal(NOT_FOUND, f"The cell `{cell.name}` has no launch {launch}; there are {there_are or 'none'}.")
+
+
+def choose_launches(cell: "CellSummary", launch: str) -> tuple[int, ...]:
+    """Give the launches that a request means: ``all``, or one by its index.
+
+    Raises:
+        Refusal: it is neither.
+    """
+    if launch == "all":
+        return cell.launches
+    if not launch.isdecimal():
+        raise Refusal(NOT_ASKED_WELL, f"`launch={launch}` is neither `all` nor a number.")
+    return (int(launch),)
+
+
+def _summarize(run: FoundRun) -> "RunSummary":
+    from dtbench.analyze.run import summarize_run
+    from dtbench.report.board.derive import derive_missing
+
+    try:
+        _refuse_odd_cells(run)
+        _refuse_while_writing(run)
+        derive_missing(run.folder)
+        return summarize_run(run.folder.path)
+    except DtbenchError as error:
+        raise Refusal(BROKEN, f"This run cannot be read. {error}") from error
+    except (OSError, ValueError, KeyError) as error:  # files that other programs wrote
+        raise Refusal(BROKEN, f"This run cannot be read: {run.folder.path}: {type(error).__name__}: {error}") from error
+
+
+def _refuse_odd_cells(run: FoundRun) -> None:
+    """Refuse a run whose record calls a cell by a path, which would lead out of its folder."""
+    from dtbench.store.read import read_run
+
+    for cell in read_run(run.folder.path).cells:
+        if "/" in cell.name or "\\" in cell.name or cell.name in ("", ".", ".."):
+            raise Refusal(BROKEN, f"{run.folder.run}: `{cell.name}` is no name of a cell's folder; was it edited?")
+
+
+def _refuse_while_writing(run: FoundRun) -> None:
+    """Let ranks that write their traces now come to their end: half of the traces would be half of the answer."""
+    from dtbench.report.board.progress import is_alive
+    from dtbench.store.read import is_incomplete, read_run
+
+    record = read_run(run.folder.path)
+    if not is_incomplete(record):
+        return
+    for cell in record.cells:
+        for folder in (run.folder.launch(cell.name, index) for index in cell.launches):
+            if not folder.launch.exists() and folder.find_traces() and is_alive(folder, cell.plan.ranks):
+                raise Refusal(NOT_YET, f"{cell.name}, {folder.path.name}: its ranks are writing their traces.")
+
+
+def _read_tables(run: FoundRun, cell: str, launch: int) -> "LaunchTables":
+    from dtbench.analyze.launch_tables import read_tables
+
+    try:
+        return read_tables(run.folder.launch(cell, launch))
+    except DtbenchError as error:
+        raise Refusal(BROKEN, f"The tables of {cell}, launch {launch} cannot be read. {error}") from error
+
+
+def _draw(run: FoundRun, cell: str, launch: int, step: int | None) -> bytes:
+    from dtbench.report.timeline import open_launch_timeline
+
+    try:
+        title = f"{run.name}, {cell}, launch {launch}"
+        return open_launch_timeline(run.folder.launch(cell, launch), steps=step, title=title).to_json()
+    except DtbenchError as error:
+        raise Refusal(NOT_FOUND, str(error)) from error

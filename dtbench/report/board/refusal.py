@@ -1,0 +1,22 @@
+"""How a request is refused: an HTTP status and a sentence for the page."""
+
+
+class Refusal(Exception):  # noqa: N818  it answers a request, nothing is broken
+    """A request that gets no document.
+
+    Attributes:
+        status: HTTP status code.
+        sentence: what is wrong and what to do next.
+    """
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status, self.sentence = status, sentence
+
+
+NOT_ASKED_WELL = 400
+FORBIDDEN = 403
+NOT_FOUND = 404
+BROKEN = 500
+NOT_YET = 503
+"""The page asks again by itself and keeps what it shows."""
