@@ -26,10 +26,10 @@ def name_lanes(
         ``"stream 7 · compute"``, ``"stream 20 · tp: tensor"`` by lane, in the order in which they are drawn.
     """
     axes = axis_words(analysis)
-    carried: dict[str, Counter[tuple[str, Purpose]]] = {lane: Counter() for lane in times_ns}
+    carried: dict[str, Counter[tuple[str, str]]] = {lane: Counter() for lane in times_ns}
     for one in collectives:
         if one.lane in carried:
-            carried[one.lane][axes.get(one.group, ""), one.purpose] += one.span.length_ns
+            carried[one.lane][axes.get(one.group, ""), _name_use(one)] += one.span.length_ns
     processes = {_process(lane) for lane in times_ns}
     order = sorted(times_ns, key=lambda lane: _rank_lane(lane, times_ns[lane]))
     noun = "stream" if analysis.timeline.is_device else "thread"
@@ -58,7 +58,7 @@ def _rank_lane(lane: str, times_ns: Mapping[Kind, int]) -> tuple[int, int, int, 
     return (*(-times_ns.get(kind, 0) for kind in (Kind.COMPUTE, Kind.COMM, Kind.COPY)), lane)
 
 
-def _name_uses(times_ns: Mapping[Kind, int], carried: Mapping[tuple[str, Purpose], int]) -> list[str]:
+def _name_uses(times_ns: Mapping[Kind, int], carried: Mapping[tuple[str, str], int]) -> list[str]:
     total_ns = sum(times_ns.values())
     words = []
     for kind in (Kind.COMPUTE, Kind.COMM, Kind.COPY):
@@ -67,11 +67,16 @@ def _name_uses(times_ns: Mapping[Kind, int], carried: Mapping[tuple[str, Purpose
     return words
 
 
-def _name_comm(carried: Mapping[tuple[str, Purpose], int]) -> list[str]:
-    """Give ``shard: unshard grad_reduce``; ``comm`` where neither axis nor purpose is known."""
+def _name_comm(carried: Mapping[tuple[str, str], int]) -> list[str]:
+    """Give ``shard: unshard, grad_reduce``; ``comm`` where neither axis nor use is known."""
     longest = sorted(carried, key=lambda use: -carried[use])
-    axes = list(dict.fromkeys(axis for axis, _ in longest if axis))[:_MOST_WORDS]
-    purposes = list(dict.fromkeys(str(purpose) for _, purpose in longest if purpose is not Purpose.OTHER))[:_MOST_WORDS]
-    if axes and purposes:
-        return [f"{' '.join(axes)}: {' '.join(purposes)}"]
-    return [" ".join(axes or purposes) or str(Kind.COMM)]
+    axes = list(dict.fromkeys(axis for axis, use in longest if axis and axis != use))[:_MOST_WORDS]
+    uses = list(dict.fromkeys(use for _, use in longest if use))[:_MOST_WORDS]
+    if axes and uses:
+        return [f"{' '.join(axes)}: {', '.join(uses)}"]
+    return [", ".join(axes or uses) or str(Kind.COMM)]
+
+
+def _name_use(one: Collective) -> str:
+    """Give what a collective is for, where nobody knows its operation, where nobody knows that empty text."""
+    return str(one.operation or "") if one.purpose is Purpose.OTHER else str(one.purpose)
