@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Raw
+from msgspec import MsgspecError, Raw
+from msgspec.json import decode
 
-from dtbench.report.board.load import Loader, choose_launches, find_cell
+from dtbench.report.board.load import Loader, Side, choose_launches, find_cell
 from dtbench.report.board.refusal import NOT_ASKED_WELL, Refusal
 from dtbench.report.board.run_list import RunList
 from dtbench.report.board.runs import FoundRun, LogDirectory
@@ -124,8 +125,24 @@ class Answers:
         name, launch = _word(words, "cell"), _number(words, "launch")
         return Raw(self.loader.draw_timeline(run, state, name, launch, _number_or_none(words, "step")))
 
-    def _compare(self, words: Words) -> object:
-        raise NotImplementedError
+    def _compare(self, words: Words) -> Answer:
+        """Answer what hangs on the files of two runs."""
+        sides = [self._side(_word(words, name)) for name in ("baseline", "candidate")]
+        state = " ".join(state for _, state in sides)
+        if words.get("known") == state:
+            return Answer(state, None)
+        force = words.get("force") == "yes"
+        return Answer(state, self.loader.compare(sides[0][0], sides[1][0], state, force=force))
+
+    def _side(self, word: str) -> tuple[Side, str]:
+        """Give the cell of a run that a request names as a JSON list of both, and the state of its run's files."""
+        try:
+            name, cell = decode(word, type=tuple[str, str])
+        except MsgspecError as error:
+            raise Refusal(NOT_ASKED_WELL, f"`{word}` does not name a run and a cell.") from error
+        run = self.directory.open_run(name)
+        state = self.directory.describe_state(run)
+        return Side(run, find_cell(self.loader.summarize(run, state), cell).name), state
 
 
 def _word(words: Words, name: str) -> str:

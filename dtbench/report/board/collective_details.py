@@ -105,7 +105,7 @@ def _find_same(table: pd.DataFrame, one: Row) -> tuple[list[Row], str]:
 
 
 def _rank_table(same: Sequence[Row], doubt: str) -> Table:
-    names = ("rank", "time", "issue to start", "waited for last", "transfer", "busbw", "exposed", "hidden", "cause")
+    names = ("rank", "time", "waited for last", "transfer", "exposed", "hidden", "busbw", "issue to start", "cause")
     last = next((row.whole("last_rank") for row in same if row.whole("last_rank") is not None), None)
     began = f"Rank {last} began last." if last is not None else ""
     return Table(
@@ -120,12 +120,12 @@ def _rank_row(row: Row) -> tuple[str, ...]:
     return (
         row.text("rank"),
         spell_number(_minus(row.whole("end_ns"), row.whole("start_ns")), format_ns),
-        spell_number(_minus(row.whole("start_ns"), row.whole("issue_ns")), format_ns),
         spell_number(row.number("skew_wait_ns"), format_ns),
         spell_number(row.number("transfer_ns"), format_ns),
-        spell_number(row.number("busbw"), spell_bandwidth),
         spell_number(row.number("exposed_ns"), format_ns),
         spell_number(row.number("hidden_ns"), format_ns),
+        spell_number(row.number("busbw"), spell_bandwidth),
+        spell_number(_minus(row.whole("start_ns"), row.whole("issue_ns")), format_ns),
         row.cause_words,
     )
 

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _MOST_SUMMARIES: Final = 64
 _MOST_TABLES: Final = 16
+_MOST_COMPARISONS: Final = 16
 _MOST_TIMELINES: Final = 2
-"""Runs, launches and drawings that stay in memory; the last take tens of megabytes each."""
+"""What stays in memory of each; drawings take tens of megabytes."""
 
 
 @dataclass
@@ -42,12 +43,21 @@ class _Kept:
 
 
 @dataclass(frozen=True)
+class Side:
+    """One cell of a run."""
+
+    run: FoundRun
+    cell: str
+
+
+@dataclass(frozen=True)
 class Loader:
     """Reads runs below a log directory."""
 
     directory: LogDirectory
     _summaries: _Kept = field(default_factory=lambda: _Kept(_MOST_SUMMARIES))
     _tables: _Kept = field(default_factory=lambda: _Kept(_MOST_TABLES))
+    _comparisons: _Kept = field(default_factory=lambda: _Kept(_MOST_COMPARISONS))
     _timelines: _Kept = field(default_factory=lambda: _Kept(_MOST_TIMELINES))
 
     def summarize(self, run: FoundRun, state: str) -> "RunSummary":
@@ -77,6 +87,15 @@ class Loader:
 
         parts = [self.read_launch(run, state, cell, one).tables[name].assign(launch=one) for one in launches]
         return pd.concat(parts, ignore_index=True)
+
+    def compare(self, baseline: Side, candidate: Side, state: str, *, force: bool) -> object:
+        """Give the comparison of two cells.
+
+        Raises:
+            Refusal: they cannot be compared.
+        """
+        key = (baseline.run.name, baseline.cell, candidate.run.name, candidate.cell, state, force)
+        return self._comparisons.get(key, lambda: _compare(self.directory, baseline, candidate, force=force))
 
     def draw_timeline(self, run: FoundRun, state: str, cell: str, launch: int, step: int | None) -> bytes:
         """Give the timeline's document of one launch as JSON; of as many steps as fit where none is named.
@@ -179,3 +198,10 @@ def _draw(run: FoundRun, cell: str, launch: int, step: int | None) -> bytes:
         return open_launch_timeline(run.folder.launch(cell, launch), steps=step, title=title).to_json()
     except DtbenchError as error:
         raise Refusal(NOT_FOUND, str(error)) from error
+
+
+def _compare(directory: LogDirectory, baseline: Side, candidate: Side, *, force: bool) -> object:
+    from dtbench.report.board.compared import compare_cells
+
+    first, second = (side.run.folder.path / "cells" / side.cell for side in (baseline, candidate))
+    return compare_cells(first, second, results=directory.root, force=force)

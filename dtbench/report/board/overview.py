@@ -139,7 +139,8 @@ def _tiles(cell: CellSummary) -> Iterator[Tile]:
     yield Tile("exposed share", format_fraction(cell.exposed_step_fraction), "of the step, communication alone")
     yield Tile("hidden share", format_fraction(cell.hidden_fraction), "of communication, beside compute")
     for label, purpose in (("gradient wait", Purpose.GRAD_REDUCE), ("unshard wait", Purpose.UNSHARD)):
-        yield Tile(label, sentences.wait_word(cell, purpose), sentences.wait_sentence(cell, purpose))
+        word = sentences.wait_word(cell, purpose)
+        yield Tile(label, word, sentences.wait_sentence(cell, purpose).removeprefix(word).lstrip(" ,:"))
 
 
 def _chart(cell: CellSummary) -> Chart | None:

@@ -17,6 +17,9 @@ class Refusal(Exception):  # noqa: N818  it answers a request, nothing is broken
 NOT_ASKED_WELL = 400
 FORBIDDEN = 403
 NOT_FOUND = 404
+CONFLICT = 409
+"""Two sides are unlike; a person may insist."""
+
 BROKEN = 500
 NOT_YET = 503
 """The page asks again by itself and keeps what it shows."""

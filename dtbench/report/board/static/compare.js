@@ -1,7 +1,7 @@
 /* Compare: two runs or cells against each other, as `dtbench compare` says it. */
 import {drawEmpty, drawError, drawFacts, drawTable, make, makeSelect} from "./dom.js";
 
-const wanted = {baseline: "", candidate: ""};
+const wanted = {baseline: "", candidate: "", force: ""};
 
 export const compare = {
   id: "compare",
@@ -14,7 +14,7 @@ export const compare = {
   },
   draw(panel, answer, choice, page) {
     const change = (name) => (value) => {
-      wanted[name] = value;
+      Object.assign(wanted, {force: ""}, {[name]: value});
       page.refresh();
     };
     const options = sides(page.runs());
@@ -29,9 +29,16 @@ export const compare = {
     if (!answer) return panel.append(drawEmpty("Two sides are needed: choose a run or a cell for each."));
     return panel.append(...drawAnswer(answer));
   },
-  fail(panel, sentence, choice, page) {
+  /** Unlike environments are refused, unless a person insists. */
+  fail(panel, error, choice, page) {
     this.draw(panel, null, choice, page);
-    panel.lastElementChild.replaceWith(drawError(sentence));
+    panel.lastElementChild.replaceWith(drawError(error.message));
+    if (error.status !== 409 || wanted.force || !error.message.includes("--force")) return;
+    const insist = () => {
+      wanted.force = "yes";
+      page.refresh();
+    };
+    panel.append(make("button", {type: "button", onclick: insist}, "Compare all the same"));
   },
 };
 
@@ -54,10 +61,9 @@ function begin(choice, runs) {
 }
 
 function drawAnswer(answer) {
-  const tables = [answer.environment, answer.mechanism, answer.metrics, answer.collectives];
   return [
-    make("div", {class: "card"}, make("p", {class: "answer"}, answer.sentence), drawFacts(answer.facts),
-      ...tables.filter((table) => table !== null).map((table) => drawTable(table, {isShort: table === answer.collectives}))),
-    answer.notes.length ? make("div", {class: "card"}, make("h4", {}, "Notes"), drawFacts(answer.notes)) : null,
-  ].filter((part) => part !== null);
+    make("div", {class: "card"}, make("p", {class: "answer"}, answer.sentence),
+      ...answer.basis.map((line) => make("p", {class: "sentence"}, line)), ...answer.tables.map((table) => drawTable(table))),
+    ...(answer.notes.length ? [make("div", {class: "card"}, drawFacts(answer.notes))] : []),
+  ];
 }

@@ -167,7 +167,7 @@ class Page {
     const field = (name) => this[name].closest(".field");
     const isOfTwo = Boolean(this.#tab.isOfTwo);
     field("run").hidden = isOfTwo;
-    field("cell").hidden = isOfTwo || (run?.cells.length ?? 0) < 2;
+    field("cell").hidden = isOfTwo || (run?.cells.length ?? 0) < (this.#tab.fewestCells ?? 2);
     field("launch").hidden = this.#tab.needsLaunch === "none" || launches.length < 2;
     TABS.forEach((tab, place) => {
       this.tabs[place].setAttribute("aria-selected", String(tab === this.#tab));
@@ -214,7 +214,7 @@ class Page {
     }
     if (this.#tab.fail) {
       this.#drawn = {key: null, state: null};
-      this.#tab.fail(this.panel, error.message, choice, this);
+      this.#tab.fail(this.panel, error, choice, this);
     } else this.#say(drawError(error.message));
   }
 

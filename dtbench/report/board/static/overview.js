@@ -6,6 +6,7 @@ export const overview = {
   id: "overview",
   title: "Overview",
   needsLaunch: "none",
+  fewestCells: 5, // fewer are all told in full
   request: (choice) => ["overview", {run: choice.run, cell: choice.cell}],
   draw(panel, answer, choice, page) {
     panel.replaceChildren(drawHead(answer), drawProgress(panel, answer, choice, page), ...drawCells(answer, choice, page));

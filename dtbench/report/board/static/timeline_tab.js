@@ -26,7 +26,7 @@ export const timeline = {
         wanted.step = value;
         page.refresh();
       }), chosen),
-      make("div", {class: "card"}, box));
+      box);
     if (!answer.ranks.length) return box.replaceWith(drawEmpty("There is nothing to draw here: no rank left a trace that can be read."));
     shown = createTimeline(box, {document: answer, theme: page.isDark() ? "dark" : "light", onSelect: (item) => {
       chosen.textContent = item ? describe(item) : "";
