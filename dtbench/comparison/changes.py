@@ -56,7 +56,9 @@ def _took_turns(before: Sequence[MeasuredLaunch], after: Sequence[MeasuredLaunch
     """Tell whether the sides' launches alternate at least once per round: ABBA and ABAB do, AABB does not."""
     if any(launch.started_unix_ns is None or launch.round is None for launch in (*before, *after)):
         return False
-    started = sorted([(launch.started_unix_ns or 0, 0) for launch in before] + [(launch.started_unix_ns or 0, 1) for launch in after])
+    started = sorted(
+        [(launch.started_unix_ns or 0, 0) for launch in before] + [(launch.started_unix_ns or 0, 1) for launch in after]
+    )
     streaks = 1 + sum(one[1] != other[1] for one, other in zip(started, started[1:], strict=False))
     fewest = min(len(before), len(after))
     return fewest > 1 and streaks > fewest
@@ -77,9 +79,7 @@ def compare_metrics(rounds: Rounds, threshold: float) -> tuple[MetricChange, ...
         family = [key for key in keys if is_of_family(key[0])]
         p_values |= dict(zip(family, correct([found[key].p_value for key in family]), strict=True))
     p_values |= {key: one.p_value for key, one in found.items() if key[0] in _QUESTION}
-    return tuple(
-        _as_change(key, found[key], p_values[key], (before, after), threshold=threshold) for key in keys
-    )
+    return tuple(_as_change(key, found[key], p_values[key], (before, after), threshold=threshold) for key in keys)
 
 
 _QUESTION: Final = (STEP_TIME, TOKENS)
@@ -106,6 +106,10 @@ class _Side:
             numbers.get(key, 0.0 if key[1] and (_PROFILED, "") in numbers else math.nan) for numbers in self._numbers
         ]
 
+    def largest(self, key: Key) -> float:
+        """Give the largest number of any launch; 0 where none has it."""
+        return max((value for value in self.values(key) if not math.isnan(value)), default=0.0)
+
     def sample(self, key: Key, median: float) -> Sample:
         pairs = zip(self._launches, self.values(key), strict=True)
         return Sample(values=tuple(value for launch, value in pairs if launch is not None), median=median)
@@ -122,7 +126,7 @@ def _list_keys(before: _Side, after: _Side) -> list[Key]:
     for metric in METRICS:
         mine = [key for key in known if key[0] == metric.name]
         if metric.name == EXPOSED_BY_OWNER:
-            mine = sorted(mine, key=lambda key: -max(*before.values(key), *after.values(key), 0.0))[:MOST_OWNERS]
+            mine = sorted(mine, key=lambda key: -max(before.largest(key), after.largest(key)))[:MOST_OWNERS]
         keys += mine
     return keys
 

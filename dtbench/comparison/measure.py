@@ -215,7 +215,12 @@ def find_order(collectives: pd.DataFrame) -> tuple[Issued, ...] | None:
     if 2 * steps <= orders.total():
         return None
     return tuple(
-        Issued(operation=Operation(operation) if operation else None, purpose=Purpose(purpose), owner=owner, size_bytes=size)
+        Issued(
+            operation=Operation(operation) if operation else None,
+            purpose=Purpose(purpose),
+            owner=owner,
+            size_bytes=size,
+        )
         for operation, purpose, owner, size in order
     )
 

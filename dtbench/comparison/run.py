@@ -144,7 +144,11 @@ def compare_sides(
             *_note_unknown((baseline, candidate), labels),
             *mechanism_notes,
             *_note_statistics(rounds, (baseline, candidate)),
-            *(f"{label}: {note}" for side, label in zip((baseline, candidate), labels, strict=True) for note in side.notes),
+            *(
+                f"{label}: {note}"
+                for side, label in zip((baseline, candidate), labels, strict=True)
+                for note in side.notes
+            ),
         ),
         treatment=treatment,
     )
@@ -191,7 +195,9 @@ def _note_unknown(sides: Sequence[MeasuredSide], labels: Sequence[str]) -> list[
     silent = [label for side, label in zip(sides, labels, strict=True) if side.environment is None]
     if not silent:
         return []
-    return [f"nobody knows on which machine and software {' and '.join(silent)} ran; whether they are alike is not checked"]
+    return [
+        f"nobody knows on which machine and software {' and '.join(silent)} ran; whether they are alike is not checked"
+    ]
 
 
 def _note_statistics(rounds: Rounds, sides: Sequence[MeasuredSide]) -> list[str]:

@@ -60,9 +60,7 @@ def read_sides(named: str, results: Path, *, force: bool = False) -> Sides:
         for name, side in _read_cells(run, cell).items():
             cells.setdefault(name, []).append(side)
     only = len(cells) == 1 and cell is None
-    return {
-        name: _pool(sides, pattern if only else f"{pattern}:{name}", force=force) for name, sides in cells.items()
-    }
+    return {name: _pool(sides, pattern if only else f"{pattern}:{name}", force=force) for name, sides in cells.items()}
 
 
 def _read_one(named: str, results: Path) -> Sides:
@@ -108,7 +106,9 @@ def _match(pattern: str, results: Path) -> list[Path]:
     relative = str(Path(pattern).relative_to(root)) if Path(pattern).is_absolute() else pattern
     found = {path.resolve(): path for path in chain(root.glob(relative), inside) if is_run(path)}
     if not found:
-        raise StoreError(f"No run matches `{pattern}`, neither from here nor in {results}; the pattern names run folders")
+        raise StoreError(
+            f"No run matches `{pattern}`, neither from here nor in {results}; the pattern names run folders"
+        )
     return sorted(found.values(), key=lambda path: (path.name, str(path)))
 
 
@@ -181,14 +181,15 @@ def _pool(sides: Sequence[MeasuredSide], label: str, *, force: bool) -> Measured
             *(f"{change.field} {change.baseline} and {change.candidate}" for change in treatment),
             *(f"{change.what} {change.baseline} and {change.candidate}" for change in unlike),
         ]
-        told = (
-            f"{first.labels[-2]} and {side.labels[-2]} differ: {'; '.join(differing[:_MOST_DIFFERENCES])}"
-            + (f" and {len(differing) - _MOST_DIFFERENCES} more" if len(differing) > _MOST_DIFFERENCES else "")
+        told = f"{first.labels[-2]} and {side.labels[-2]} differ: {'; '.join(differing[:_MOST_DIFFERENCES])}" + (
+            f" and {len(differing) - _MOST_DIFFERENCES} more" if len(differing) > _MOST_DIFFERENCES else ""
         )
         if treatment:
             raise ComparisonError(f"`{label}` does not match runs of one thing: {told}; compare them with each other")
         if unlike and not force:
-            raise ComparisonError(f"`{label}` matches runs of unlike environments: {told}; --force pools them all the same")
+            raise ComparisonError(
+                f"`{label}` matches runs of unlike environments: {told}; --force pools them all the same"
+            )
         notes += [told] if unlike else []
     named = (
         launch.model_copy(update={"name": f"{side.labels[-2]} {launch.name}"})
