@@ -102,7 +102,7 @@ def analyze_run(path: Path, *, workers: int | None = None) -> dict[tuple[str, in
 
 
 def read_run_environment(path: Path) -> Environment | None:
-    """Read the environment of a run, or that of its first launch where nobody has copied it yet; None: neither is there.
+    """Read the environment of a run, or of its first launch where nobody has copied it yet; None: neither is there.
 
     Raises:
         StoreError: it is broken, or another version wrote it.

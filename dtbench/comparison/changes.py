@@ -7,10 +7,11 @@ for each other, and the exposed times of owners, which may be many, among themse
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final
 
-from dtbench.comparison.comparison import MetricChange, Sample
+from dtbench.comparison.comparison import MetricChange, Outcome, Sample
 from dtbench.comparison.metrics import EXPOSED_BY_OWNER, METRICS, STEP_TIME, TOKENS, Metric
 from dtbench.comparison.statistics import SampleComparison, compare_samples, correct, decide
 from dtbench.store.baseline import MeasuredLaunch
@@ -43,7 +44,7 @@ def arrange(baseline: Sequence[MeasuredLaunch], candidate: Sequence[MeasuredLaun
     rounds = [{launch.round: launch for launch in side if launch.round is not None} for side in (before, after)]
     if not _took_turns(before, after) or not set(rounds[0]) & set(rounds[1]):
         return Rounds(tuple(before), tuple(after), are_interleaved=False)
-    names = dict.fromkeys(launch.round for launch in _in_order([*before, *after]))
+    names = dict.fromkeys(launch.round or "" for launch in _in_order([*before, *after]))
     first, second = (tuple(side.get(name) for name in names) for side in rounds)
     return Rounds(first, second, are_interleaved=True)
 
@@ -59,7 +60,7 @@ def _took_turns(before: Sequence[MeasuredLaunch], after: Sequence[MeasuredLaunch
     started = sorted(
         [(launch.started_unix_ns or 0, 0) for launch in before] + [(launch.started_unix_ns or 0, 1) for launch in after]
     )
-    streaks = 1 + sum(one[1] != other[1] for one, other in zip(started, started[1:], strict=False))
+    streaks = 1 + sum(one[1] != other[1] for one, other in pairwise(started))
     fewest = min(len(before), len(after))
     return fewest > 1 and streaks > fewest
 
@@ -68,18 +69,25 @@ def compare_metrics(rounds: Rounds, threshold: float) -> tuple[MetricChange, ...
     """Compare every number that either side has, the step time first; see [Note: what is corrected for what]."""
     before, after = _Side(rounds.baseline), _Side(rounds.candidate)
     keys = _list_keys(before, after)
-    found = {
-        key: compare_samples(
-            before.values(key), after.values(key), is_interleaved=rounds.are_interleaved, threshold=threshold
-        )
-        for key in keys
-    }
+    found = {key: _compare(key, (before, after), rounds, threshold) for key in keys}
     p_values: dict[Key, float] = {}
     for is_of_family in _FAMILIES:
         family = [key for key in keys if is_of_family(key[0])]
         p_values |= dict(zip(family, correct([found[key].p_value for key in family]), strict=True))
     p_values |= {key: one.p_value for key, one in found.items() if key[0] in _QUESTION}
     return tuple(_as_change(key, found[key], p_values[key], (before, after), threshold=threshold) for key in keys)
+
+
+def _compare(key: Key, sides: tuple["_Side", "_Side"], rounds: Rounds, threshold: float) -> SampleComparison:
+    """Compare one number; what one side never did is no question for statistics, however it varies on the other."""
+    before, after = sides
+    found = compare_samples(
+        before.values(key), after.values(key), is_interleaved=rounds.are_interleaved, threshold=threshold
+    )
+    if found.test is None or (key in before.keys and key in after.keys):
+        return found
+    outcome = Outcome.HIGHER if found.candidate_median > found.baseline_median else Outcome.LOWER
+    return replace(found, low=math.nan, high=math.nan, p_value=math.nan, test=None, outcome=outcome)
 
 
 _QUESTION: Final = (STEP_TIME, TOKENS)

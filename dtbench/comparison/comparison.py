@@ -168,6 +168,7 @@ class Comparison(Record):
         collectives: sorted by the change of ``exposed_ns``, whichever way, largest first.
         notes: what was left out, and why.
         treatment: in what the scenarios differ.
+        is_mechanism_known: both sides say what they communicated.
     """
 
     format_version: Literal[1] = FORMAT_VERSION
@@ -182,3 +183,4 @@ class Comparison(Record):
     collectives: tuple[CollectiveChange, ...]
     notes: tuple[str, ...]
     treatment: tuple[SettingChange, ...] = ()
+    is_mechanism_known: bool = True

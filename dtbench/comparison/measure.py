@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import pandas as pd
 
@@ -121,11 +121,9 @@ def _profiled(overlap: pd.DataFrame, purposes: pd.DataFrame) -> Iterator[Measure
         yield Measurement(metric=metric, subject="", value=float(overlap[column].sum()) / len(overlap))
     hidden = fraction(overlap, "hidden_comm_ns", "comm_ns")
     yield Measurement(metric="hidden_fraction", subject="", value=hidden)
-    sums = purposes.groupby("purpose")[list(_OF_PURPOSE.values())].sum()
-    for purpose in (purpose for purpose in Purpose if purpose in sums.index):
+    for purpose, mine in purposes.groupby("purpose"):
         for metric, column in _OF_PURPOSE.items():
-            value = float(sums.loc[str(purpose), column]) / len(overlap)
-            yield Measurement(metric=metric, subject=str(purpose), value=value)
+            yield Measurement(metric=metric, subject=str(purpose), value=float(mine[column].sum()) / len(overlap))
 
 
 def _by_owner(owned: Sequence[OwnedTime]) -> Iterator[Measurement]:
@@ -201,18 +199,21 @@ def _durations(collectives: pd.DataFrame) -> "pd.Series[int]":
 
 
 def find_order(collectives: pd.DataFrame) -> tuple[Issued, ...] | None:
-    """Give what most steps of the lowest rank issued, in order; None where no more than half of them agree."""
+    """Give what most steps of the lowest rank issued, in order; None where no more than half of them agree.
+
+    Where they agree but for sizes (batches of unequal length do that), sizes are not told.
+    """
     if not len(collectives):
         return None
     mine = collectives[collectives["rank"] == collectives["rank"].min()]
     mine = mine.assign(begin_ns=mine["issue_ns"].fillna(mine["start_ns"])).sort_values("begin_ns", kind="stable")
     columns = ["operation", "purpose", "owner", "size_bytes"]
-    orders = Counter(
-        tuple((*words, None if pd.isna(size) else int(size)) for *words, size in step.itertuples(index=False))
+    steps = [
+        [(*words, None if pd.isna(size) else int(size)) for *words, size in step.itertuples(index=False)]
         for _, step in mine.groupby("step")[columns]
-    )
-    order, steps = orders.most_common(1)[0]
-    if 2 * steps <= orders.total():
+    ]
+    order = _find_most(steps) or _find_most([[(*words, None) for *words, _ in step] for step in steps])
+    if order is None:
         return None
     return tuple(
         Issued(
@@ -223,6 +224,12 @@ def find_order(collectives: pd.DataFrame) -> tuple[Issued, ...] | None:
         )
         for operation, purpose, owner, size in order
     )
+
+
+def _find_most(steps: Sequence[Sequence[tuple[Any, ...]]]) -> tuple[tuple[Any, ...], ...] | None:
+    """Give what more than half of the steps did."""
+    order, count = Counter(tuple(step) for step in steps).most_common(1)[0]
+    return order if 2 * count > len(steps) else None
 
 
 def _find_doubt(summary: CellSummary) -> str | None:

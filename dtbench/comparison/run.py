@@ -9,7 +9,7 @@ from dtbench.comparison.changes import MOST_OWNERS, Rounds, arrange, compare_met
 from dtbench.comparison.collectives import find_collective_changes
 from dtbench.comparison.comparison import Comparison, EnvironmentChange, MetricChange, Side
 from dtbench.comparison.environment import find_environment_changes
-from dtbench.comparison.mechanism import find_mechanism_changes
+from dtbench.comparison.mechanism import find_mechanism_changes, is_mechanism_known
 from dtbench.comparison.metrics import STEP_TIME
 from dtbench.comparison.sentence import Findings, write_sentence
 from dtbench.comparison.settings import find_treatment
@@ -84,7 +84,7 @@ def _pair(first: tuple[str, Sides], second: tuple[str, Sides]) -> list[tuple[Mea
     """
     (_, before), (_, after) = first, second
     if len(before) == len(after) == 1:
-        return [(*before.values(), *after.values())]
+        return [(next(iter(before.values())), next(iter(after.values())))]
     shared = [name for name in before if name in after and name != ONLY]
     if shared and min(len(before), len(after)) > 1:
         return [(before[name], after[name]) for name in shared]
@@ -151,6 +151,7 @@ def compare_sides(
             ),
         ),
         treatment=treatment,
+        is_mechanism_known=is_mechanism_known(baseline, candidate),
     )
 
 
@@ -176,8 +177,8 @@ def _refuse_nothing(baseline: MeasuredSide, candidate: MeasuredSide, labels: tup
 
 def _refuse_unlike(labels: tuple[str, str], unlike: Sequence[EnvironmentChange]) -> str:
     return (
-        f"{labels[0]} and {labels[1]} were measured in unlike environments: {_spell_unlike(unlike)}. Measure both in one, "
-        "or compare them all the same with --force (force=True)"
+        f"{labels[0]} and {labels[1]} were measured in unlike environments: {_spell_unlike(unlike)}. Measure both "
+        "in one, or compare them all the same with --force (force=True)"
     )
 
 

@@ -1,5 +1,4 @@
-"""The answer in one sentence: whether the step time differs and by how much, what was issued otherwise, and whose
-exposed time changed.
+"""The answer in one sentence: by how much the step time differs, what was issued otherwise, whose exposed time changed.
 
 What statistics have not established is not claimed: where there are launches enough to tell, an owner is named only if
 its change is found; with fewer, numbers are told as they were measured, after the words that they are too few.
@@ -57,23 +56,23 @@ def percent(fraction: float) -> str:
 
 def _lead(findings: Findings) -> str:
     step = findings.step
+    basis = f"({_times(step)}, {_launches(findings)})"
     match step.outcome:
         case Outcome.HIGHER | Outcome.LOWER:
-            return f"{_say_change(findings)} ({_times(step)}, {_interval(step)}, {_launches(findings)})"
+            said = f"{_say_change(findings)} ({_times(step)}, {_interval(step)}, {_launches(findings)})"
         case Outcome.BELOW_THRESHOLD:
             less = f"less than the {percent(findings.threshold)} that matter"
-            return f"The step times differ by {percent(step.ratio - 1)}, {less} ({_times(step)}, {_launches(findings)})"
-        case Outcome.NO_DIFFERENCE if math.isnan(step.detectable):
-            return f"No difference in step time detectable ({_times(step)}, {_launches(findings)})"
+            said = f"The step times differ by {percent(step.ratio - 1)}, {less} {basis}"
         case Outcome.NO_DIFFERENCE:
-            above = f"above {percent(step.detectable)}"
-            return f"No difference in step time detectable {above} ({_times(step)}, {_launches(findings)})"
+            above = "" if math.isnan(step.detectable) else f" above {percent(step.detectable)}"
+            said = f"No difference in step time detectable{above} {basis}"
         case Outcome.SAME:
-            return f"The step time is the same ({_times(step)}, {_launches(findings)})"
+            said = f"The step time is the same {basis}"
         case Outcome.NOT_ENOUGH_LAUNCHES:
-            return f"{_say_few(findings)}: step {_times(step)}{_signed(step)}"
+            said = f"{_say_few(findings)}: step {_times(step)}{_signed(step)}"
         case Outcome.UNKNOWN:
-            return f"The step times cannot be compared: {_times(step)}"
+            said = f"The step times cannot be compared: {_times(step)}"
+    return said
 
 
 def _say_change(findings: Findings) -> str:
@@ -151,7 +150,7 @@ def _say_exposed(findings: Findings) -> Iterator[str]:
             yield f"{format_ns(abs(duration_change(longest)))} {longer}: {_name(longest)}"
     if lead is not None:
         more = "more" if exposed_change(lead) > 0 else "less"
-        cause = "" if lead.cause is None else f", now {lead.cause.replace('_', ' ')}"
+        cause = "" if lead.cause is None else f", mostly {lead.cause.replace('_', ' ')}"
         yield f"{format_ns(abs(exposed_change(lead)))} {more} exposed: {_name(lead)}{cause}"
 
 
@@ -168,7 +167,7 @@ def _may_be_told(row: CollectiveChange, findings: Findings) -> bool:
 
 
 def _name(row: CollectiveChange) -> str:
-    """Name whose it is, of what kind, and how long it takes: ``unshard of layers.3 (all-gather, 2.00 ms to 35.0 ms)``."""
+    """Name whose it is, of what kind, and how long it takes: ``unshard of layers.3 (all-gather, 2 ms to 35 ms)``."""
     operation = name_issued(row.purpose, row.operation).removeprefix(f"{row.purpose} ")
     spans = f"{format_ns(row.duration_ns[0])} to {format_ns(row.duration_ns[1])}"
     if row.owner:

@@ -25,7 +25,7 @@ from dtbench.scenario.mistakes import find_nearest
 from dtbench.scenario.sweep import name_some
 from dtbench.store.baseline import MeasuredLaunch, MeasuredSide
 from dtbench.store.find_run import find_run, is_run
-from dtbench.store.layout import RunFolder, baseline_file
+from dtbench.store.layout import baseline_file
 from dtbench.store.read import find_baselines, read_baseline, read_launch_environment, read_run
 from dtbench.store.records import CellRecord, Environment, OwnLoopCell, RunRecord
 
