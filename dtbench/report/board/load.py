@@ -25,21 +25,31 @@ _MOST_TIMELINES: Final = 2
 
 
 @dataclass
+class _Making:
+    """A value, or that it is being made: whoever else asks for it waits for its lock alone."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    made: list[object] = field(default_factory=list)
+
+
+@dataclass
 class _Kept:
     """A few values by key, the latest used ones; each is made once, by one thread."""
 
     most: int
-    values: "OrderedDict[Hashable, object]" = field(default_factory=OrderedDict)
-    lock: threading.RLock = field(default_factory=threading.RLock)
+    values: "OrderedDict[Hashable, _Making]" = field(default_factory=OrderedDict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def get(self, key: Hashable, make: Callable[[], _T]) -> _T:
         with self.lock:
-            if key not in self.values:
-                self.values[key] = make()
+            making = self.values.setdefault(key, _Making())
             self.values.move_to_end(key)
             while len(self.values) > self.most:
                 self.values.popitem(last=False)
-            return cast("_T", self.values[key])
+        with making.lock:
+            if not making.made:
+                making.made.append(make())
+            return cast("_T", making.made[0])
 
 
 @dataclass(frozen=True)

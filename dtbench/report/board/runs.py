@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from dtbench.report.board.refusal import FORBIDDEN, NOT_FOUND, Refusal
+from dtbench.store.find_run import is_run
 from dtbench.store.layout import RunFolder
 
 _MOST_LEVELS: Final = 4
@@ -54,7 +55,7 @@ class LogDirectory:
 
     def find_run_around(self) -> Path | None:
         """Give the run that the log directory lies in, if it does: outside, so only worth a hint."""
-        return next((path for path in self.root.parents if _is_run(path)), None)
+        return next((path for path in self.root.parents if is_run(path)), None)
 
     def open_run(self, name: str) -> FoundRun:
         """Give the run that a request names.
@@ -70,7 +71,7 @@ class LogDirectory:
         path = self.root / asked
         if not self._is_inside(path):
             raise Refusal(FORBIDDEN, f"`{name}` is a link that leads out of the log directory; it is not followed.")
-        if not _is_run(path):
+        if not is_run(path):
             raise Refusal(NOT_FOUND, f"There is no run `{name}` in {self.root}; was it deleted?")
         return FoundRun(self._name(path), RunFolder(path))
 
@@ -103,15 +104,16 @@ class LogDirectory:
         while waiting and seen < _MOST_FOLDERS:
             folder, level = waiting.pop()
             seen += 1
-            if _is_run(folder):
+            if is_run(folder):
                 yield folder
             elif level < _MOST_LEVELS:
                 waiting += [(Path(entry.path), level + 1) for entry in _scan(folder) if self._is_folder(entry)]
 
     def _is_folder(self, entry: "os.DirEntry[str]") -> bool:
+        """Tell whether to look into it; a name that no request can carry is left out."""
         try:
-            is_folder = entry.is_dir() and not entry.name.startswith(".")
-        except OSError:
+            is_folder = entry.is_dir() and not entry.name.startswith(".") and bool(entry.name.encode())
+        except (OSError, UnicodeEncodeError):
             return False
         return is_folder and (not entry.is_symlink() or self._is_inside(Path(entry.path)))
 
@@ -131,11 +133,6 @@ def open_log_directory(logdir: str) -> LogDirectory | None:
         return None
     path = Path(logdir).expanduser().resolve()
     return LogDirectory(path) if path.is_dir() else None
-
-
-def _is_run(path: Path) -> bool:
-    folder = RunFolder(path)
-    return folder.run.is_file() or folder.scenario.is_file()
 
 
 def _scan(folder: Path) -> "list[os.DirEntry[str]]":

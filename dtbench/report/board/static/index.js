@@ -111,7 +111,11 @@ class Page {
   }
 
   #open(tab) {
-    if (tab !== this.#tab) this.#tab.leave?.();
+    if (tab !== this.#tab) {
+      this.#tab.leave?.();
+      this.#drawn = {key: null, state: null};
+      this.panel.replaceChildren();
+    }
     this.#tab = tab;
     this.#show();
   }
