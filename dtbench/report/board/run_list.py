@@ -2,6 +2,7 @@
 
 import threading
 from dataclasses import dataclass, field
+from typing import Literal
 
 import msgspec
 
@@ -53,7 +54,7 @@ class _Cell(msgspec.Struct):
 class _Head(msgspec.Struct):
     """What the list needs of ``run.json``; everything else is skipped unread."""
 
-    format_version: int
+    format_version: Literal[1]  # as in store/records.py, which takes long to import
     name: str
     run_id: str
     question: str

@@ -237,7 +237,7 @@ def test_only_the_pages_own_files_are_served(board: "Board", name: str) -> None:
         ("collective", {**DDP, "row": 10**9}, "There is no collective 1000000000; the launch has "),
         ("overlap", {**DDP, "by": "color"}, "`by=color` is not one of rank, step, purpose, owner."),
         ("overlap", {**DDP, "launch": "-1"}, "`launch=-1` is neither `all` nor a number."),
-        ("timeline", DDP, "are gone"),
+        ("timeline", DDP, "no trace is there (deleted, or none was written)"),
     ],
 )
 def test_a_request_that_makes_no_sense_gets_a_sentence(
