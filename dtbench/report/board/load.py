@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from dtbench.errors import DtbenchError
-from dtbench.report.board.refusal import BROKEN, NOT_ASKED_WELL, NOT_FOUND, NOT_YET, Refusal
+from dtbench.report.board.refusal import ABSENT, BROKEN, NOT_ASKED_WELL, NOT_FOUND, NOT_YET, Refusal
 from dtbench.report.board.runs import FoundRun, LogDirectory
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ def _draw(run: FoundRun, cell: str, launch: int, step: int | None) -> bytes:
         title = f"{run.name}, {cell}, launch {launch}"
         return open_launch_timeline(run.folder.launch(cell, launch), steps=step, title=title).to_json()
     except DtbenchError as error:
-        raise Refusal(NOT_FOUND, str(error)) from error
+        raise Refusal(ABSENT, str(error)) from error
 
 
 def _compare(directory: LogDirectory, baseline: Side, candidate: Side, *, force: bool) -> object:

@@ -186,7 +186,7 @@ def _purpose_table(cell: CellSummary) -> Table | None:
     if not cell.purposes:
         return None
     decimals = sentences.decimals_for(row.comm_ns for row in cell.purposes)
-    names = ("purpose", "count", "size", "plan", "comm", "hidden", "exposed", "wait", "hidden share", "overlap here?")
+    names = ("purpose", "count", "size", "plan", "comm", "hidden", "exposed", "wait", "hidden share", "possible?")
     return Table(
         title="Communication by purpose, per step and rank; times in ms",
         columns=headers(names),
@@ -205,7 +205,7 @@ def _purpose_table(cell: CellSummary) -> Table | None:
             )
             for row in cell.purposes
         ),
-        note=WAIT_EXPLAINED,
+        note=f"possible?: whether it can be hidden here, see below; {WAIT_EXPLAINED}",
     )
 
 

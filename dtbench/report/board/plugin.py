@@ -17,7 +17,7 @@ from tensorboard.plugins import base_plugin
 from werkzeug import Request, Response
 
 from dtbench.report.board.answers import ROUTES, Answers
-from dtbench.report.board.refusal import BROKEN, NOT_FOUND, Refusal
+from dtbench.report.board.refusal import BROKEN, EXPECTED, NOT_FOUND, Refusal
 from dtbench.report.board.run_list import RunList
 from dtbench.report.board.runs import open_log_directory
 
@@ -54,11 +54,12 @@ class BoardPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # tensorboard ha
         try:
             return _respond(request, self._answer(route, request.args.to_dict()), 200)
         except Refusal as refusal:
-            return _respond(request, {"error": refusal.sentence}, refusal.status)
+            code = 200 if refusal.status in EXPECTED else refusal.status
+            return _respond(request, {"error": refusal.sentence, "status": refusal.status}, code)
         except Exception as error:  # noqa: BLE001  a damaged file must reach the page as a sentence, not as a dead tab
             _LOG.exception("%s", request.full_path)
             sentence = f"dtbench could not answer this: {type(error).__name__}: {error}. The server's log says more."
-            return _respond(request, {"error": sentence}, BROKEN)
+            return _respond(request, {"error": sentence, "status": BROKEN}, BROKEN)
 
     def _answer(self, route: str, words: Mapping[str, str]) -> object:
         if self._answers is None:
@@ -77,7 +78,7 @@ def _serve_file(request: Request) -> Response:
     ]
     kind = _TYPES.get(PurePosixPath(name).suffix)
     if not found or kind is None:
-        return _respond(request, {"error": f"There is no file `{name}`."}, NOT_FOUND)
+        return _respond(request, {"error": f"There is no file `{name}`.", "status": NOT_FOUND}, NOT_FOUND)
     return _typed(http_util.Respond(request, found[0].read_text(encoding="utf-8"), kind))
 
 

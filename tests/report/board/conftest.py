@@ -3,7 +3,7 @@
 import json
 import shutil
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -61,15 +61,16 @@ class Board:
         response = self.get(route, **words)
         assert response.status_code == 200, response.text
         said = json.loads(response.data)
+        assert not isinstance(said, dict) or "error" not in said, said
         return said["document"] if isinstance(said, dict) and "document" in said else said
 
     def refuse(self, route: str, **words: object) -> tuple[int, str]:
-        """Give status and sentence of a refusal."""
+        """Give status and sentence of a refusal; one that is part of normal use is an answer for the browser."""
         response = self.get(route, **words)
-        assert response.status_code >= 400, response.text
         assert response.mimetype == "application/json"
-        refusal: Mapping[str, str] = json.loads(response.data)
-        return response.status_code, refusal["error"]
+        refusal = json.loads(response.data)
+        assert response.status_code in (200, refusal["status"])
+        return refusal["status"], refusal["error"]
 
 
 @pytest.fixture

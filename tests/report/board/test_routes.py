@@ -477,7 +477,7 @@ def test_the_tables_of_a_launch_that_has_ended_are_made_beside_the_server(board:
     assert [rank["rank"] for rank in drawn["ranks"]] == [0]
     step = drawn["steps"][0]
     assert board.ask("timeline", **DDP, step=step)["shown_steps"] == [step]
-    assert board.refuse("timeline", **DDP, step=999_999)[0] == 404
+    assert board.refuse("timeline", **DDP, step=999_999)[0] == 410
 
 
 # --- how it is found --------------------------------------------------------------------------------------------------

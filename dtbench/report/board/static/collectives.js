@@ -71,13 +71,19 @@ function drawRows(answer, {change, open}) {
       make("button", {type: "button", class: "sort", "data-keep": `sort-${column.key}`, onclick: () => change({sort: column.key, order})}, column.header + arrow));
   });
   const rows = answer.rows.map((one) => {
-    const cells = one.words.map((words, place) => make("td", {class: answer.columns[place].is_number ? "number" : "text"}, words));
+    const cells = one.words.map((words, place) => drawCell(answer.columns[place], words));
     const row = make("tr", {"data-row": one.row}, ...cells);
     makeClickable(row, () => (one.row === null ? change({grouped: "", owner: one.owner}) : open(one.row)));
     return row;
   });
   const table = make("table", {class: "rows"}, make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...rows));
   return make("div", {class: "card"}, make("div", {class: "scroller tall"}, table), drawPager(answer, change));
+}
+
+/** A cell; of a long owner the end is shown, which tells it from others. */
+function drawCell(column, words) {
+  if (column.key !== "owner") return make("td", {class: column.is_number ? "number" : "text"}, words);
+  return make("td", {class: "text", title: words}, make("div", {class: "clipped"}, make("bdi", {}, words)));
 }
 
 function drawPager(answer, change) {

@@ -10,7 +10,7 @@ export const compare = {
   isOfTwo: true,
   request: (choice, runs) => {
     begin(choice, runs);
-    return wanted.baseline && wanted.candidate ? ["compare", wanted] : null;
+    return wanted.baseline !== wanted.candidate ? ["compare", wanted] : null;
   },
   draw(panel, answer, choice, page) {
     const change = (name) => (value) => {
@@ -26,7 +26,7 @@ export const compare = {
       makeSelect("Baseline", options, wanted.baseline, change("baseline")),
       makeSelect("Candidate", options, wanted.candidate, change("candidate")),
       make("button", {type: "button", onclick: swap}, "Swap")));
-    if (!answer) return panel.append(drawEmpty("Two sides are needed: choose a run or a cell for each."));
+    if (!answer) return panel.append(drawEmpty("Two sides are needed: choose two different cells or runs."));
     return panel.append(...drawAnswer(answer));
   },
   /** Unlike environments are refused, unless a person insists. */

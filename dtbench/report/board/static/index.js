@@ -31,7 +31,7 @@ async function ask(route, words = {}) {
     throw new Error("The server does not answer; does TensorBoard still run?");
   });
   const said = await response.json().catch(() => ({error: `The server answered ${response.status} without a sentence.`}));
-  if (!response.ok) throw Object.assign(new Error(said.error), {status: response.status});
+  if (!response.ok || said.error) throw Object.assign(new Error(said.error), {status: said.status ?? response.status});
   return said;
 }
 
