@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import MsgspecError, Raw
 from msgspec.json import decode
 
-from dtbench.report.board.load import Loader, Side, choose_launches, find_cell
+from dtbench.report.board.load import Loader, Side, check_launch, choose_launches, find_cell
 from dtbench.report.board.refusal import NOT_ASKED_WELL, Refusal
 from dtbench.report.board.run_list import RunList
 from dtbench.report.board.runs import FoundRun, LogDirectory
@@ -56,6 +56,8 @@ class Answers:
                 return self._progress(words)
             case "/compare":
                 return self._compare(words)
+            case "/timeline":
+                return self._timeline(words)
             case _:
                 return self._of_run(words, self._by_route()[route])
 
@@ -65,7 +67,6 @@ class Answers:
             "/overlap": self._overlap,
             "/collectives": self._collectives,
             "/collective": self._collective,
-            "/timeline": self._timeline,
         }
 
     def _of_run(self, words: Words, make: Callable[[FoundRun, str, Words], object]) -> Answer:
@@ -121,9 +122,16 @@ class Answers:
         tables = self.loader.read_launch(run, state, name, launch)
         return cell.plan.device is not DeviceKind.CPU, tables.collectives
 
-    def _timeline(self, run: FoundRun, state: str, words: Words) -> object:
+    def _timeline(self, words: Words) -> Answer:
+        """Answer what hangs on one launch alone: a drawing that a person moves in stays while others end."""
+        run = self.directory.open_run(_word(words, "run"))
+        state = self.directory.describe_state(run)
         name, launch = _word(words, "cell"), _number(words, "launch")
-        return Raw(self.loader.draw_timeline(run, state, name, launch, _number_or_none(words, "step")))
+        check_launch(find_cell(self.loader.summarize(run, state), name), launch)
+        own = self.directory.describe_state(run, run.folder.launch(name, launch).path)
+        if words.get("known") == own:
+            return Answer(own, None)
+        return Answer(own, Raw(self.loader.draw_timeline(run, own, name, launch, _number_or_none(words, "step"))))
 
     def _compare(self, words: Words) -> Answer:
         """Answer what hangs on the files of two runs."""

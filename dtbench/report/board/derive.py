@@ -26,10 +26,12 @@ def derive_missing(folder: RunFolder) -> None:
     Raises:
         StoreError: this is no run, or its record is broken.
     """
+    run = read_run(folder.path)
+    launches = [folder.launch(cell.name, index) for cell in run.cells for index in cell.launches]
+    if not any(_is_waiting(one) for one in launches):
+        return
     with _ONE_AT_A_TIME:
-        run = read_run(folder.path)
-        launches = [folder.launch(cell.name, index) for cell in run.cells for index in cell.launches]
-        waiting = [one for one in launches if _is_waiting(one)]
+        waiting = [one for one in launches if _is_waiting(one)]  # another request may have waited for the same
         if waiting:
             subprocess.run(_command(waiting), env=_environment(), stdin=subprocess.DEVNULL, check=False)
 

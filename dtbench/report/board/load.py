@@ -110,10 +110,16 @@ class Loader:
     def draw_timeline(self, run: FoundRun, state: str, cell: str, launch: int, step: int | None) -> bytes:
         """Give the timeline's document of one launch as JSON; of as many steps as fit where none is named.
 
+        Args:
+            run: the run.
+            state: of the launch's files.
+            cell: it has this launch.
+            launch: its index.
+            step: a step of its traces.
+
         Raises:
-            Refusal: there is no such launch or step, or its traces are gone.
+            Refusal: there is no such step, or the traces are gone.
         """
-        check_launch(find_cell(self.summarize(run, state), cell), launch)
         return self._timelines.get((run.name, state, cell, launch, step), lambda: _draw(run, cell, launch, step))
 
 

@@ -8,7 +8,7 @@ from dtbench.report import causes, sentences, sweep
 from dtbench.report.board.shapes import HIDDEN, Chart, Fact, Table, Tile, Tone, headers, step_bar, step_parts
 from dtbench.report.sweep_table import WAIT_EXPLAINED
 from dtbench.report.text import SHARES_EXPLAINED
-from dtbench.store.records import ReceiptOutcome
+from dtbench.store.records import ReceiptOutcome, RunStatus
 from dtbench.units import format_bytes, format_fraction, format_ns
 from dtbench.vocabulary import Purpose
 
@@ -19,6 +19,7 @@ class CellCard:
 
     name: str
     title: str
+    status: str
     check: Fact
     problem: str | None
     answer: str
@@ -107,7 +108,8 @@ def _make_card(cell: CellSummary) -> CellCard:
     return CellCard(
         name=cell.name,
         title=f"{sentences.parallel_words(cell)} {sentences.backend_words(cell)}",
-        check=Fact("check", sentences.check_word(cell), Tone.GOOD if sentences.is_trusted(cell) else Tone.BAD),
+        status=cell.status.value,
+        check=Fact("check", sentences.check_word(cell), _check_tone(cell)),
         problem=sentences.status_sentence("This cell", cell.status, cell.reason),
         answer=_answer(cell),
         advice=tuple(sentences.advice_sentences(cell)),
@@ -119,6 +121,12 @@ def _make_card(cell: CellSummary) -> CellCard:
         step_facts=tuple(_step_facts(cell)),
         checks=tuple(_check_facts(cell)),
     )
+
+
+def _check_tone(cell: CellSummary) -> Tone:
+    if cell.status is RunStatus.RUNNING:
+        return Tone.WARNING
+    return Tone.GOOD if sentences.is_trusted(cell) else Tone.BAD
 
 
 def _answer(cell: CellSummary) -> str:

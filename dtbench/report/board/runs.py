@@ -75,13 +75,18 @@ class LogDirectory:
             raise Refusal(NOT_FOUND, f"There is no run `{name}` in {self.root}; was it deleted?")
         return FoundRun(self._name(path), RunFolder(path))
 
-    def describe_state(self, run: FoundRun) -> str:
+    def describe_state(self, run: FoundRun, part: Path | None = None) -> str:
         """Give a word that changes whenever a file changes that the board reads.
+
+        Args:
+            run: the run.
+            part: the folder inside it that counts; None: all of it.
 
         Raises:
             Refusal: a link in the run's folder leads out of the log directory.
         """
-        files = sorted(self._read_states(run.folder.path, 0))
+        counted = str(part or run.folder.path)
+        files = sorted(file for file in self._read_states(run.folder.path, 0) if file[0].startswith(counted))
         return hashlib.blake2b(repr(files).encode(errors="surrogateescape"), digest_size=8).hexdigest()
 
     def _read_states(self, folder: Path, level: int) -> Iterator[tuple[str, int, int]]:

@@ -21,7 +21,7 @@ from dtbench.units import format_ns
 from dtbench.vocabulary import Phase
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, FrameLocator, Page
+    from playwright.sync_api import Browser, Dialog, FrameLocator, Page, Route
 
     from tests.report.board.conftest import AddRun
 
@@ -80,16 +80,21 @@ class Opened:
         page.on("requestfailed", lambda request: self.troubles.append(f"failed: {request.url} {request.failure}"))
         page.on("console", lambda said: self.troubles.append(said.text) if said.type == "error" else None)
         page.on("pageerror", lambda error: self.troubles.append(f"error: {error}"))
-        page.on("dialog", lambda dialog: (self.troubles.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        page.on("dialog", self._dismiss)
         page.goto(f"{address}#dtbench")
         self.board: FrameLocator = page.frame_locator('iframe[src*="name=dtbench"]')
 
-    def _pass(self, route: Any, address: str) -> None:
+    def _dismiss(self, dialog: "Dialog") -> None:
+        self.troubles.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    def _pass(self, route: "Route", address: str) -> None:
         """Let requests to the server through, and no other."""
         if route.request.url.startswith((address, "data:", "blob:")):
-            return route.continue_()
+            route.continue_()
+            return
         self.troubles.append(f"outside: {route.request.url}")
-        return route.abort()
+        route.abort()
 
     def open(self, tab: str) -> None:
         self.board.get_by_role("tab", name=tab).click()

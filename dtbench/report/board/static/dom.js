@@ -20,7 +20,8 @@ function fill(element, attributes, children) {
   return element;
 }
 
-const SIGNS = {good: "✓", warning: "!", bad: "✕", plain: ""};
+/** What marks a tone besides its colour. */
+export const SIGNS = {good: "✓", warning: "!", bad: "✕", plain: ""};
 
 /** A list of labels and sentences; what is wrong is marked by a sign, not by colour alone. */
 export function drawFacts(facts) {

@@ -1,6 +1,6 @@
 /* Overview: a run's cells, of each the answer first. */
 import {drawChart} from "./chart.js";
-import {drawFacts, drawTable, make} from "./dom.js";
+import {SIGNS, drawFacts, drawTable, make} from "./dom.js";
 
 export const overview = {
   id: "overview",
@@ -18,12 +18,17 @@ function drawHead(answer) {
     make("h2", {}, answer.title, make("span", {class: "run-id"}, answer.run_id), drawStatus(answer.status)),
     answer.question ? make("p", {class: "question"}, answer.question) : null,
     make("p", {class: "place"}, answer.place),
-    answer.problem ? make("p", {class: "problem"}, answer.problem) : null,
+    answer.problem ? make("p", {class: problemClass(answer.status)}, answer.problem) : null,
     answer.facts.length ? drawFacts(answer.facts) : null);
 }
 
+/** What has not ended yet is no failure. */
+function problemClass(status) {
+  return status === "running" ? "problem unfinished" : "problem";
+}
+
 /** A status in a word with its sign. */
-export function drawStatus(status) {
+function drawStatus(status) {
   const signs = {complete: "✓", failed: "✕", running: "…"};
   return make("span", {class: `status status-${status}`}, make("span", {class: "sign", "aria-hidden": "true"}, signs[status] ?? "?"), status);
 }
@@ -61,12 +66,13 @@ function drawCells(answer, choice, page) {
 }
 
 function drawCell(cell) {
-  const check = make("span", {class: `check tone-${cell.check.tone}`}, make("span", {class: "sign", "aria-hidden": "true"}, cell.check.tone === "good" ? "✓" : "✕"), `check: ${cell.check.words}`);
+  const check = make("span", {class: `check tone-${cell.check.tone}`},
+    make("span", {class: "sign", "aria-hidden": "true"}, SIGNS[cell.check.tone]), `check: ${cell.check.words}`);
   const tiles = cell.tiles.map((tile) => make("div", {class: "tile"},
     make("div", {class: "tile-label"}, tile.label), make("div", {class: "tile-words"}, tile.words), make("div", {class: "tile-detail"}, tile.detail)));
   return make("article", {class: "card cell", "data-cell": cell.name},
     make("h3", {}, cell.name, make("span", {class: "subtitle"}, cell.title), check),
-    cell.problem ? make("p", {class: "problem"}, cell.problem) : null,
+    cell.problem ? make("p", {class: problemClass(cell.status)}, cell.problem) : null,
     make("p", {class: "answer"}, cell.answer),
     ...cell.advice.map((sentence) => make("p", {class: "advice"}, sentence)),
     make("div", {class: "tiles"}, ...tiles),
