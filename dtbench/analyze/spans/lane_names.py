@@ -23,7 +23,8 @@ def name_lanes(
         analysis: of the rank.
 
     Returns:
-        ``"stream 7 · compute"``, ``"stream 20 · tp: tensor"`` by lane, in the order in which they are drawn.
+        ``"stream 7 · compute"``, ``"stream 20 · shard: unshard, grad_reduce"`` by lane, in the order in which lanes are
+        drawn.
     """
     axes = axis_words(analysis)
     carried: dict[str, Counter[tuple[str, str]]] = {lane: Counter() for lane in times_ns}
@@ -55,7 +56,7 @@ def _process(lane: str) -> str:
 
 
 def _rank_lane(lane: str, times_ns: Mapping[Kind, int]) -> tuple[int, int, int, str]:
-    return (*(-times_ns.get(kind, 0) for kind in (Kind.COMPUTE, Kind.COMM, Kind.COPY)), lane)
+    return -times_ns.get(Kind.COMPUTE, 0), -times_ns.get(Kind.COMM, 0), -times_ns.get(Kind.COPY, 0), lane
 
 
 def _name_uses(times_ns: Mapping[Kind, int], carried: Mapping[tuple[str, str], int]) -> list[str]:
@@ -70,8 +71,8 @@ def _name_uses(times_ns: Mapping[Kind, int], carried: Mapping[tuple[str, str], i
 def _name_comm(carried: Mapping[tuple[str, str], int]) -> list[str]:
     """Give ``shard: unshard, grad_reduce``; ``comm`` where neither axis nor use is known."""
     longest = sorted(carried, key=lambda use: -carried[use])
-    axes = list(dict.fromkeys(axis for axis, use in longest if axis and axis != use))[:_MOST_WORDS]
-    uses = list(dict.fromkeys(use for _, use in longest if use))[:_MOST_WORDS]
+    axes = list(dict.fromkeys(axis for axis, _ in longest if axis))[:_MOST_WORDS]
+    uses = list(dict.fromkeys(use for _, use in longest if use and use not in axes))[:_MOST_WORDS]
     if axes and uses:
         return [f"{' '.join(axes)}: {', '.join(uses)}"]
     return [", ".join(axes or uses) or str(Kind.COMM)]
