@@ -62,12 +62,12 @@ def _rank_lane(lane: str, times_ns: Mapping[Kind, int], uses: str) -> tuple[int,
 
 
 def _name_uses(times_ns: Mapping[Kind, int], carried: Mapping[tuple[str, str], int]) -> list[str]:
-    total_ns = sum(times_ns.values())
-    words = []
-    for kind in (Kind.COMPUTE, Kind.COMM, Kind.COPY):
-        if times_ns.get(kind, 0) > _WORTH_SAYING * total_ns:
-            words.append(_name_comm(carried) if kind is Kind.COMM else str(kind))
-    return words
+    least_ns = _WORTH_SAYING * sum(times_ns.values())
+    return [
+        _name_comm(carried) if kind is Kind.COMM else str(kind)
+        for kind in (Kind.COMPUTE, Kind.COMM, Kind.COPY)
+        if times_ns.get(kind, 0) > least_ns
+    ]
 
 
 def _name_comm(carried: Mapping[tuple[str, str], int]) -> str:
