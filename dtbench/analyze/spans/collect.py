@@ -7,13 +7,14 @@ what is counted.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
 import numpy as np
 
 from dtbench.analyze.coverage import Window
 from dtbench.analyze.garbage import without_collection
-from dtbench.analyze.intervals import Intervals, clip, subtract, unite_all
+from dtbench.analyze.intervals import Bools, Intervals, Ints, clip, subtract, unite_all
 from dtbench.analyze.reader import read_trace
 from dtbench.analyze.spans.place import Place, place_ranks
 from dtbench.analyze.spans.work import Work, find_work
@@ -114,18 +115,28 @@ class _Rank:
         ends = [self.work.end_ns, *(span.ends_ns for span in spans)]
         return Window(int(np.concatenate(starts).min()), int(np.concatenate(ends).max()))
 
+    @cached_property
+    def _borders(self) -> Ints:
+        """Start and end of every collective, shape ``(n, 2)``; both the same where its span was not found."""
+        borders = [(one.start_ns, one.end_ns) for one in self.analysis.collectives]
+        return np.array(borders, dtype=np.int64).reshape(-1, 2)
+
     def collectives_in(self, window: Window) -> tuple[int, ...]:
         """Give those that overlap a window, in order of start."""
-        found = [
-            index
-            for index, one in enumerate(self.analysis.collectives)
-            if len(one.span.starts_ns) and one.start_ns < window.end_ns and one.end_ns > window.start_ns
-        ]
-        return tuple(sorted(found, key=lambda index: self.analysis.collectives[index].start_ns))
+        starts, ends = self._borders.T
+        found = np.flatnonzero((starts < window.end_ns) & (ends > window.start_ns) & (ends > starts))
+        return tuple(found[np.argsort(starts[found], kind="stable")].tolist())
+
+    def _is_in(self, window: Window) -> Bools:
+        return np.asarray((self.work.start_ns < window.end_ns) & (self.work.end_ns > window.start_ns))
 
     def work_in(self, window: Window) -> Work:
         """Give compute and copies that overlap a window."""
-        return self.work.keep((self.work.start_ns < window.end_ns) & (self.work.end_ns > window.start_ns))
+        return self.work.keep(self._is_in(window))
+
+    def count_in(self, window: Window) -> int:
+        """Count the spans that overlap a window."""
+        return int(self._is_in(window).sum()) + len(self.collectives_in(window))
 
 
 def collect_spans(traces: TraceSet, steps: StepRange | None = None, *, most_spans: int = MOST_SPANS) -> JobSpans:
@@ -146,7 +157,8 @@ def collect_spans(traces: TraceSet, steps: StepRange | None = None, *, most_span
         raise TraceError(f"the traces have no step {name_ranges(sorted({steps.first, steps.last}))}: {there}")
     found = [_Rank(one, _read_work(file)) for one, file in zip(traces.analyses, traces.files, strict=True)]
     shown = wanted if steps is not None else _choose_steps(found, wanted, most_spans)
-    notes = [f"steps {name_ranges(shown)} of {name_ranges(every)} are drawn"] if len(shown) < len(every) else []
+    fits_not = steps is None and len(shown) < len(every)
+    notes = [f"steps {name_ranges(shown)} of {name_ranges(every)} are drawn: all are too many"] if fits_not else []
     drawn, absent = _leave_out_stepless(found, shown)
     thinned, lost = _thin(drawn, shown, most_spans)
     return _put_together(traces, thinned, every=every, shown=shown, notes=[*notes, *absent, *lost])
@@ -163,13 +175,13 @@ def _places_of(analysis: TraceAnalysis, shown: Sequence[int]) -> tuple[int, ...]
 
 def _choose_steps(ranks: Sequence[_Rank], wanted: Sequence[int], most_spans: int) -> list[int]:
     """Take steps from the first on while their spans over all ranks fit; at least one."""
-    total, shown = 0, []
+    total = 0
+    shown: list[int] = []
     for number in wanted:
         for rank in ranks:
             places = _places_of(rank.analysis, (number,))
             if places:
-                window = rank.window_of(places)
-                total += len(rank.work_in(window)) + len(rank.collectives_in(window))
+                total += rank.count_in(rank.window_of(places))
         if shown and total > most_spans:
             break
         shown.append(number)
@@ -191,13 +203,15 @@ def _thin(ranks: Sequence[_Rank], shown: Sequence[int], most_spans: int) -> tupl
     lengths = np.concatenate([rank.work.end_ns - rank.work.start_ns for rank in cut])
     if len(lengths) <= most_spans:
         return cut, []
-    least_ns = int(np.partition(lengths, len(lengths) - most_spans)[len(lengths) - most_spans])
+    largest_lost = len(lengths) - most_spans - 1
+    least_ns = int(np.partition(lengths, largest_lost)[largest_lost])
     kept = [replace(rank, work=rank.work.keep(rank.work.end_ns - rank.work.start_ns > least_ns)) for rank in cut]
     lost = len(lengths) - sum(len(rank.work) for rank in kept)
-    return kept, [
+    note = (
         f"{lost} of {len(lengths)} spans of compute and copies, those of {format_ns(least_ns)} and shorter, are not"
         " drawn; they are in every number"
-    ]
+    )
+    return kept, [note]
 
 
 def _put_together(
