@@ -15,6 +15,7 @@ from dtbench.cli.analyze import analyze
 from dtbench.cli.check import check
 from dtbench.cli.console import print_error
 from dtbench.cli.doctor import doctor
+from dtbench.cli.export import export
 from dtbench.cli.list_scenarios import list_scenarios
 from dtbench.cli.report import report
 from dtbench.cli.run import run
@@ -29,6 +30,7 @@ _VERBS: tuple[tuple[str, Callable[..., None]], ...] = (
     ("report", report),
     ("analyze", analyze),
     ("tensorboard", tensorboard),
+    ("export", export),
     ("doctor", doctor),
     ("schema", schema),
 )
