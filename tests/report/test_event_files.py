@@ -207,7 +207,7 @@ def test_a_loader_that_stands_on_a_replaced_file_goes_on_to_the_new_one(tmp_path
 
 
 def test_no_file_is_seen_by_tensorboard_before_all_are_written(tmp_path: Path) -> None:
-    seen = []
+    seen: list[Path] = []
 
     def write(unfinished: Path) -> None:
         for cell in ("a", "b"):
