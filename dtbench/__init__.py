@@ -1,8 +1,9 @@
 """Benchmark PyTorch's DTensor, FSDP and DDP: which communication is not hidden behind compute, who owns it, and why.
 
 ``dtbench.capture`` measures your own training loop, ``dtbench.TrainingModel`` is your own model in a scenario;
-``dtbench.read_trace`` and ``dtbench.load_run`` give a notebook the numbers of anyone's traces and of a run, and
-``dtbench.trace_handler`` lets your own profiler write traces that they read. The rest is the command ``dtbench``.
+``dtbench.read_trace`` and ``dtbench.load_run`` give a notebook the numbers of anyone's traces and of a run,
+``dtbench.load_runs`` every step of many runs, and ``dtbench.trace_handler`` lets your own profiler write traces that
+they read. The rest is the command ``dtbench``.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -13,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 from dtbench.training_model import TrainingModel
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from dtbench.report.loaded import RunReport, TraceReport
     from dtbench.worker.own_loop import OwnSteps
 
-__all__ = ["TrainingModel", "capture", "load_run", "named_gloo", "read_trace", "trace_handler"]
+__all__ = ["TrainingModel", "capture", "load_run", "load_runs", "named_gloo", "read_trace", "trace_handler"]
 __version__ = "0.1.0"
 
 
@@ -132,14 +135,19 @@ def read_trace(
 
 
 def load_run(path: str | PathLike[str]) -> "RunReport":
-    """Give a run's numbers as DataFrames: ``steps``, ``overlap``, ``purposes``, ``collectives``; and its ``summary``.
+    """Give a run's numbers as DataFrames: ``steps``, ``overlap``, ``purposes``, ``collectives``, ``owners``. ::
 
-    ``tables`` has the others of the traces by name (``lanes``, ``groups``, ``gaps``, ``comm_waits``, ``overlap_tax``).
-    Every table has the columns ``cell`` and ``launch``, then those that ``dtbench.analyze.tables`` writes down. Tables
-    that are missing are made from the traces.
+        run = dtbench.load_run("results/quickstart")  # the latest of these; or one run's folder
+        run  # a notebook shows the answer; print(run) says it
+        run.plot_owners()  # and plot_breakdown, plot_overlap, plot_step_distribution, plot_sweep
+        run.collectives.query("exposed_ns > 1e6")
+
+    ``summary`` has what ``dtbench report`` shows, ``tables`` the others of the traces by name (``lanes``, ``groups``,
+    ``gaps``, ``comm_waits``, ``overlap_tax``). Every table has the columns ``cell`` and ``launch``, then those that
+    ``dtbench.analyze.tables`` writes down. Tables that are missing are made from the traces.
 
     Args:
-        path: folder of one run, ``results/<scenario>/<run>``.
+        path: folder of one run, or of several: the latest.
 
     Raises:
         StoreError: this is no run, or a file of it is broken or of another version.
@@ -147,6 +155,32 @@ def load_run(path: str | PathLike[str]) -> "RunReport":
     from pathlib import Path
 
     from dtbench.report.loaded import load_run as load
+
+    return load(Path(path))
+
+
+def load_runs(path: str | PathLike[str] = "results") -> "pd.DataFrame":
+    """Give every step of every rank of many runs as one DataFrame, a row each. ::
+
+        steps = dtbench.load_runs("results")
+        measured = steps[steps["phase"] == "MEASURED"]
+        measured.groupby(["scenario", "run", "cell", "launch"], observed=True)["duration_ns"].median()
+
+    Columns (``RUN_STEPS`` in ``dtbench.analyze.tables``): ``scenario``, ``run``, ``status``, ``cell``, ``launch``, one
+    for each axis of a sweep (``parallel.bucket_cap_mb``: text as in the scenario, NA elsewhere), ``rank``, ``step``,
+    ``phase``, ``start_ns``, ``duration_ns``, ``cpu_ns``. Words are categories: say ``observed=True`` to ``groupby``.
+    Launches that did not end well and files that are broken are left out: a warning says so, and
+    ``steps.attrs["notes"]`` has a sentence for each.
+
+    Args:
+        path: folder of all runs, of one scenario's, or of one run.
+
+    Raises:
+        StoreError: there is no run.
+    """
+    from pathlib import Path
+
+    from dtbench.report.loaded import load_runs as load
 
     return load(Path(path))
 

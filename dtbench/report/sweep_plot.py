@@ -14,7 +14,7 @@ from matplotlib.patches import Patch
 
 from dtbench.analyze.summary import CellSummary, RunSummary
 from dtbench.report import sentences, sweep
-from dtbench.report.plots import DOTS_PER_INCH, LINE_COLOURS, LINE_STYLES, Part, add_axes, literal, say
+from dtbench.report.plots_drawing import DOTS_PER_INCH, LINE_COLOURS, LINE_STYLES, Part, add_axes, literal, say
 from dtbench.report.sweep import SweepAxis
 from dtbench.scenario.axes import UNSET
 from dtbench.units import NS_PER_MS
