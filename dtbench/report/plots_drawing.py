@@ -45,9 +45,14 @@ def new_figure(height_in: float, width_in: float = WIDTH_IN) -> Picture:
     return Picture(figsize=(width_in, height_in), dpi=DOTS_PER_INCH, layout="constrained")
 
 
-def set_finding(axes: Axes, words: str) -> None:
+def set_finding(axes: Axes, words: str, *, fontsize: float = 11) -> None:
     """Give axes the title that says what is to be seen; names in it are text."""
-    axes.set_title(literal(words), loc="left", fontweight="bold", fontsize=11, wrap=True)
+    axes.set_title(literal(words), loc="left", fontweight="bold", fontsize=fontsize, wrap=True)
+
+
+def set_heading(figure: Figure, words: str) -> None:
+    """Give a whole figure the title that says what is to be seen; names in it are text."""
+    figure.suptitle(literal(words), x=0.01, ha="left", fontweight="bold", fontsize=11, wrap=True)
 
 
 def legend_patch(part: Part, name: str) -> Patch:
@@ -88,6 +93,18 @@ def say(figure: Figure, axes: Axes, words: str) -> Figure:
 def literal(words: str) -> str:
     """Give text that matplotlib does not read as mathematics."""
     return words.replace("$", r"\$")
+
+
+def shorten_middle(words: str, most: int = 44) -> str:
+    """Cut what is too long for a label in the middle: the ends of a module's name tell it apart.
+
+    >>> shorten_middle("model.layers.0.self_attention.projection", most=20)
+    'model.lay...ojection'
+    """
+    if len(words) <= most:
+        return words
+    end = (most - 3) // 2
+    return f"{words[: most - 3 - end]}...{words[-end:]}"
 
 
 def figure_png(figure: Figure) -> bytes:

@@ -20,20 +20,22 @@ from dtbench.report.plots_drawing import (
     literal,
     new_figure,
     say,
+    set_finding,
+    shorten_middle,
 )
 from dtbench.report.sentences import fraction_of
 from dtbench.units import NS_PER_MS, format_fraction, format_ns
 from dtbench.vocabulary import Cause, Operation
 
 MOST_OWNERS = 14
-"""Bars of one cell; what is left over is summed in one more."""
+"""Bars of one cell; what is left over is summed in words."""
 
 MOST_STEPS = 60
 """Bars of one cell over steps; of more the first are drawn."""
 
 CAUSE_PARTS: Final = {
-    Cause.SKEW: Part("skew", "skew", "#0072B2", "", "white"),
-    Cause.QUEUED: Part("queued", "queued", "#56B4E9", "\\\\\\", "black"),
+    Cause.SKEW: Part("skew", "skew", "#A6D5F2", "", "black"),
+    Cause.QUEUED: Part("queued", "queued", "#0072B2", "\\\\\\", "white"),
     Cause.LATE_ISSUE: Part("late_issue", "late_issue", "#D55E00", "///", "black"),
     Cause.LATE_READY: Part("late_ready", "late_ready", "#CC79A7", "xxx", "black"),
     Cause.SYNC_OP: Part("sync_op", "sync_op", "#E69F00", "...", "black"),
@@ -58,13 +60,13 @@ def plot_exposed_owners(owners: pd.DataFrame) -> Figure:
         figure = new_figure(2.0)
         return say(figure, add_axes(figure), "No exposed communication with an owner and a cause is in this table.")
     bars = [_rank_owners(rows) for _, rows in panels]
-    heights = [0.75 + 0.3 * max(2, len(of_panel)) for of_panel in bars]
+    heights = [0.75 + 0.3 * max(2, min(len(of_panel), MOST_OWNERS + 1)) for of_panel in bars]
     figure = new_figure(0.9 + sum(heights))
-    grid = figure.subplots(len(panels), 1, squeeze=False, sharex=True, gridspec_kw={"height_ratios": heights})[:, 0]
+    grid = figure.subplots(len(panels), 1, squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
     for axes, (cell, rows), of_panel in zip(grid, panels, bars, strict=True):
         _draw_owners(axes, of_panel)
         _bare(axes)
-        axes.set_title(literal(_owner_finding(cell, rows)), loc="left", fontweight="bold", fontsize=10, wrap=True)
+        set_finding(axes, _owner_finding(cell, rows), fontsize=10)
     grid[-1].set_xlabel("ms exposed per step and rank", fontsize=9)
     used = [cause for cause in Cause if any(cause in parts for of_panel in bars for _, parts in of_panel)]
     handles = [legend_patch(CAUSE_PARTS[cause], describe_cause(cause)) for cause in used]
@@ -97,11 +99,7 @@ def _rank_owners(rows: pd.DataFrame) -> list[_Bar]:
     for (owner, operation, purpose), parts in ordered:
         name = _name_owner(owner, operation)
         named.append((f"{name} ({purpose})" if names[name] > 1 else name, parts))
-    rest = named[MOST_OWNERS:]
-    if not rest:
-        return named
-    summed = {cause: sum(parts.get(cause, 0.0) for _, parts in rest) for cause in Cause}
-    return [*named[:MOST_OWNERS], (f"{len(rest)} more", {cause: time for cause, time in summed.items() if time})]
+    return named
 
 
 def _name_owner(owner: str, operation: str) -> str:
@@ -110,7 +108,8 @@ def _name_owner(owner: str, operation: str) -> str:
 
 
 def _draw_owners(axes: Axes, bars: Sequence[_Bar]) -> None:
-    for position, (_, parts) in enumerate(bars):
+    shown, rest = bars[:MOST_OWNERS], bars[MOST_OWNERS:]
+    for position, (_, parts) in enumerate(shown):
         left = 0.0
         for cause in (one for one in Cause if one in parts):
             length = parts[cause] / NS_PER_MS
@@ -118,10 +117,14 @@ def _draw_owners(axes: Axes, bars: Sequence[_Bar]) -> None:
             left += length
         words = f" {format_ns(sum(parts.values()))}"
         axes.text(left, position, words, va="center", ha="left", fontsize=7.5, color="#444444")
-    axes.set_yticks(range(len(bars)), [literal(name) for name, _ in bars], fontsize=8)
-    axes.set_ylim(len(bars) - 0.4, -0.6)
-    axes.margins(x=0.12)
-    axes.set_xlim(left=0)
+    names = [name for name, _ in shown]
+    if rest:
+        rest_ns = sum(sum(parts.values()) for _, parts in rest)
+        axes.text(0, len(shown), f" {format_ns(rest_ns)} together", va="center", fontsize=7.5, color="#444444")
+        names.append(f"{len(rest)} more")
+    axes.set_yticks(range(len(names)), [literal(shorten_middle(name)) for name in names], fontsize=8)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.set_xlim(0, 1.14 * max(sum(parts.values()) for _, parts in shown) / NS_PER_MS)
 
 
 def _owner_finding(cell: str, rows: pd.DataFrame) -> str:
@@ -151,7 +154,11 @@ def plot_overlap(overlap: pd.DataFrame) -> Figure:
         for side in ("top", "right"):
             axes.spines[side].set_visible(False)
         axes.set_ylabel("ms", fontsize=9)
-        axes.set_title(literal(_overlap_finding(cell, rows)), loc="left", fontweight="bold", fontsize=10, wrap=True)
+        steps = len(rows.groupby(_step_key(rows)))
+        cut = f"; the first {MOST_STEPS} of {steps} steps" if steps > MOST_STEPS else ""
+        axes.set_title(
+            literal(_overlap_finding(cell, rows) + cut), loc="left", fontweight="bold", fontsize=10, wrap=True
+        )
     grid[-1].set_xlabel("PROFILED step, of the trace", fontsize=9)
     dot = Line2D([], [], linestyle="none", marker="o", markersize=3.5, color="black", label="exposed, of one rank")
     handles = [*(legend_patch(part, part.name) for part in (_EXPOSED, HIDDEN_COMM)), dot]
@@ -161,7 +168,7 @@ def plot_overlap(overlap: pd.DataFrame) -> Figure:
 
 def _draw_steps(axes: Axes, rows: pd.DataFrame) -> None:
     """Draw exposed communication from the ground and hidden on top of it, a bar for each step of each launch."""
-    key = ["launch", "step"] if "launch" in rows else ["step"]
+    key = _step_key(rows)
     means = rows.groupby(key)[[_EXPOSED.field, HIDDEN_COMM.field]].mean() / NS_PER_MS
     shown = means.iloc[:MOST_STEPS]
     places = range(len(shown))
@@ -189,6 +196,10 @@ def _draw_steps(axes: Axes, rows: pd.DataFrame) -> None:
     every = 1 + (len(shown) - 1) // 20
     axes.set_xticks(list(places)[::every], labels[::every], fontsize=8)
     axes.tick_params(axis="x", length=0)
+
+
+def _step_key(rows: pd.DataFrame) -> list[str]:
+    return ["launch", "step"] if "launch" in rows else ["step"]
 
 
 def _tuples(index: pd.Index) -> list[tuple[object, ...]]:
