@@ -1,4 +1,7 @@
-"""Which run a person means: a path, a scenario's name, a run's id, or nothing for the latest."""
+"""Which run a person means: a path, a scenario's name, a run's id, or nothing for the latest.
+
+Its imports are late: `dtbench analyze` asks whether a path is a run, and reads traces without any record.
+"""
 
 from pathlib import Path
 
