@@ -129,11 +129,10 @@ def derive_tables(
     workers: int | None = None,
 ) -> LaunchTables:
     """Make the tables without writing them; a trace that cannot be read is left out, and a note says so."""
-    groups = _recorded_groups(folder) if process_groups is None else process_groups
-    found = folder.find_traces()
     facts = {record.rank: RankFacts.of(record) for record in read_rank_records(folder)}
-    files = [TraceFile(TraceSource(path), rank, groups.get(rank, {}), facts.get(rank)) for rank, path in found.items()]
-    traces = gather_ranks([_refuse_cut(answer) for answer in analyze_files(files, workers=workers)])
+    groups = _recorded_groups(folder) if process_groups is None else process_groups
+    traces = _gather_launch(folder, groups, facts, workers=workers)
+    found = folder.find_traces()
     absent = [f"rank {rank} is left out: it has no trace" for rank in sorted(_expected_ranks(folder) - set(found))]
     return LaunchTables(
         tables={table.name: table.tabulate(traces.analyses) for table in TABLES},
@@ -141,6 +140,37 @@ def derive_tables(
         unknown_names=traces.unknown_names,
         notes=(*absent, *_check_owners(facts, traces), *traces.notes),
     )
+
+
+def read_launch_traces(folder: LaunchFolder, *, workers: int | None = None) -> TraceSet:
+    """Analyse the traces of a launch: for what its tables do not keep.
+
+    Args:
+        folder: the launch.
+        workers: processes to use at most; None: as ``analyze_files`` decides.
+
+    Raises:
+        StoreError: they are gone, or none can be used.
+    """
+    if not folder.find_traces():
+        raise StoreError(f"{folder.traces}: no trace is there (deleted, or none was written); the tables stay")
+    facts = {record.rank: RankFacts.of(record) for record in read_rank_records(folder)}
+    traces = _gather_launch(folder, _recorded_groups(folder), facts, workers=workers)
+    if not traces.analyses:
+        raise StoreError(f"{folder.traces}: none of the traces can be used: {'; '.join(traces.notes)}")
+    return traces
+
+
+def _gather_launch(
+    folder: LaunchFolder,
+    groups: Mapping[int, Mapping[str, Axis | None]],
+    facts: Mapping[int, RankFacts],
+    *,
+    workers: int | None,
+) -> TraceSet:
+    found = folder.find_traces()
+    files = [TraceFile(TraceSource(path), rank, groups.get(rank, {}), facts.get(rank)) for rank, path in found.items()]
+    return gather_ranks([_refuse_cut(answer) for answer in analyze_files(files, workers=workers)])
 
 
 def _check_owners(facts: Mapping[int, RankFacts], traces: TraceSet) -> list[str]:

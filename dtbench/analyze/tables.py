@@ -173,3 +173,25 @@ OVERLAP_TAX: Final = {
     "under_ns": "float64",
     "ratio": "float64",
 }
+
+SPANS: Final = {
+    "rank": "int64",
+    "step": "Int64",  # in whose window it starts; NA: in none
+    "lane": "string",  # <process>/<stream or thread>
+    "lane_name": "string",  # "stream 7 · compute"
+    "kind": "string",  # compute, comm, copy
+    "name": "string",  # kernel, copy or operator; of communication the operation
+    "start_ns": "int64",  # from the origin of the picture, on the clock that all its ranks share
+    "end_ns": "int64",  # start_ns and the duration on the rank's own clock
+    "owner": "string",  # of a collective; empty: unattributed, and for compute and copies
+    "purpose": "string",  # of a collective; empty for compute and copies
+    "operation": "string",  # likewise
+    "exposed_ns": "int64",  # of communication: the part with no compute beside it; two at once both count it
+}
+
+EXPOSED: Final = {
+    "rank": "int64",
+    "step": "Int64",  # NA: outside the windows of all steps
+    "start_ns": "int64",  # as in SPANS
+    "end_ns": "int64",  # the lengths of a step's rows sum to OVERLAP's exposed_comm_ns
+}
