@@ -16,7 +16,8 @@ from dtbench.training_model import TrainingModel
 if TYPE_CHECKING:
     import pandas as pd
 
-    from dtbench.report.loaded import RunReport, TraceReport
+    from dtbench.report.loaded import RunReport
+    from dtbench.report.trace_report import TraceReport
     from dtbench.worker.own_loop import OwnSteps
 
 __all__ = ["TrainingModel", "capture", "load_run", "load_runs", "named_gloo", "read_trace", "trace_handler"]
@@ -127,7 +128,7 @@ def read_trace(
 
     from dtbench.analyze.foreign import analyze_traces
     from dtbench.analyze.kinds.pattern_file import load_patterns
-    from dtbench.report.loaded import TraceReport
+    from dtbench.report.trace_report import TraceReport
 
     paths = [path] if isinstance(path, str | PathLike) else path
     own = () if patterns is None else load_patterns(Path(patterns))

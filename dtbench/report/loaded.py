@@ -1,7 +1,7 @@
-"""What a notebook gets: traces or a run as DataFrames. Columns, dtypes and units are in ``dtbench.analyze.tables``."""
+"""What a notebook gets of a run, or of many: DataFrames. Columns, dtypes, units are in ``dtbench.analyze.tables``."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -9,123 +9,25 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from dtbench.analyze.causes.exposed_owners import ExposedOwner
-from dtbench.analyze.launch_tables import read_tables
+from dtbench.analyze.launch_tables import read_launch_traces, read_tables
 from dtbench.analyze.many_runs import NOTES, load_run_steps
-from dtbench.analyze.means import average
 from dtbench.analyze.run import read_step_times, summarize_run
-from dtbench.analyze.summary import OwnerSummary, RunSummary
+from dtbench.analyze.summary import RunSummary
 from dtbench.analyze.tables import OWNERS
 from dtbench.analyze.tabulate import (
-    COMM_WAIT_TABLE,
-    GAP_TABLE,
-    GROUP_TABLE,
-    LANE_TABLE,
-    OVERLAP_TAX_TABLE,
     TABLES,
-    tabulate_collectives,
-    tabulate_overlap,
-    tabulate_purposes,
-    tabulate_whole,
 )
-from dtbench.analyze.trace_set import TraceSet
+from dtbench.errors import StoreError
 from dtbench.report import run_words
 from dtbench.report.html import report_html
-from dtbench.report.trace_sections import owner_section, time_section
-from dtbench.report.trace_words import answer_lines, remark_lines
-from dtbench.store.layout import RunFolder
+from dtbench.report.trace_report import plot_step_of, tabulate_owners
+from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.outline import find_runs_below
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-
-@dataclass(frozen=True, repr=False)
-class TraceReport:
-    """What the traces of one job say; ``print`` it for the answer in words.
-
-    Attributes:
-        traces: the values behind the tables: one ``TraceAnalysis`` per rank.
-    """
-
-    traces: TraceSet
-
-    @cached_property
-    def overlap(self) -> pd.DataFrame:
-        """Where each step's time went, one row per rank and step: ``tables.OVERLAP``; no row for a trace without."""
-        return tabulate_overlap(self.traces.analyses)
-
-    @cached_property
-    def whole(self) -> pd.DataFrame:
-        """Where each whole trace's time went, one row per rank: ``tables.WHOLE``."""
-        return tabulate_whole(self.traces.analyses)
-
-    @cached_property
-    def purposes(self) -> pd.DataFrame:
-        """What communication was for, one row per rank, step and purpose: ``tables.PURPOSES``."""
-        return tabulate_purposes(self.traces.analyses)
-
-    @cached_property
-    def collectives(self) -> pd.DataFrame:
-        """One row per rank and collective: ``tables.COLLECTIVES``."""
-        return tabulate_collectives(self.traces.analyses)
-
-    @cached_property
-    def lanes(self) -> pd.DataFrame:
-        """What each stream or thread did, one row per rank, step and lane: ``tables.LANES``."""
-        return LANE_TABLE.tabulate(self.traces.analyses)
-
-    @cached_property
-    def groups(self) -> pd.DataFrame:
-        """Communication by process group, one row per rank, step and group: ``tables.GROUPS``."""
-        return GROUP_TABLE.tabulate(self.traces.analyses)
-
-    @cached_property
-    def gaps(self) -> pd.DataFrame:
-        """Why the main compute stream stood still, one row per rank and step: ``tables.GAPS``."""
-        return GAP_TABLE.tabulate(self.traces.analyses)
-
-    @cached_property
-    def comm_waits(self) -> pd.DataFrame:
-        """What it waited for, one row per rank, step and collective: ``tables.COMM_WAITS``."""
-        return COMM_WAIT_TABLE.tabulate(self.traces.analyses)
-
-    @cached_property
-    def overlap_tax(self) -> pd.DataFrame:
-        """How much slower kernels ran under communication, one row per rank and kernel: ``tables.OVERLAP_TAX``."""
-        return OVERLAP_TAX_TABLE.tabulate(self.traces.analyses)
-
-    @cached_property
-    def owners(self) -> pd.DataFrame:
-        """Whose communication was exposed and why, over all ranks: ``tables.OWNERS``."""
-        windows = average(self.traces.analyses).windows if self.traces.analyses else 1
-        return _tabulate_owners(self.traces.owners, windows)
-
-    def plot_owners(self) -> "Figure":
-        """Draw whose communication was exposed, split by cause."""
-        from dtbench.report.plots import plot_exposed_owners
-
-        return plot_exposed_owners(self.owners)
-
-    def plot_overlap(self) -> "Figure":
-        """Draw how much communication each step hid and left exposed."""
-        from dtbench.report.plots import plot_overlap
-
-        return plot_overlap(self.overlap)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What could not be read, may be counted wrongly, or was left out."""
-        return remark_lines(self.traces)
-
-    def __str__(self) -> str:
-        return "\n".join([*answer_lines(self.traces), *(f"Note: {note}" for note in self.notes)])
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        sections = [section for section in (owner_section(self.traces), time_section(self.traces)) if section.rows]
-        return report_html("", answer_lines(self.traces), sections, self.notes)
+    from dtbench.report.timeline.open import Steps, Timeline
 
 
 @dataclass(frozen=True, repr=False)
@@ -154,8 +56,8 @@ class RunReport:
     @cached_property
     def owners(self) -> pd.DataFrame:
         """Whose communication was exposed and why: ``cell``, then ``tables.OWNERS``."""
-        of_cells = [_tabulate_owners(cell.owners, 1).assign(cell=cell.name) for cell in self.summary.cells]
-        stacked = pd.concat(of_cells, ignore_index=True) if of_cells else _tabulate_owners((), 1).assign(cell="")
+        of_cells = [tabulate_owners(cell.owners, 1).assign(cell=cell.name) for cell in self.summary.cells]
+        stacked = pd.concat(of_cells, ignore_index=True) if of_cells else tabulate_owners((), 1).assign(cell="")
         return stacked[["cell", *OWNERS]]
 
     @property
@@ -192,6 +94,25 @@ class RunReport:
         from dtbench.report.plots import plot_sweep
 
         return plot_sweep(self.summary)
+
+    def plot_timeline(self, step: int | None = None, *, cell: str | None = None, launch: int | None = None) -> "Figure":
+        """Draw what ran on each lane in one step of a launch; left out: the first that has traces, a typical step.
+
+        Raises:
+            StoreError: there is no such cell or launch, or its traces are gone.
+        """
+        return plot_step_of(read_launch_traces(_choose_launch(self.summary, cell, launch)), step)
+
+    def timeline(self, steps: "Steps" = None, *, cell: str | None = None, launch: int | None = None) -> "Timeline":
+        """Give what every rank of a launch did, to zoom and pan in: ``steps`` is one, (first, last), or all that fit.
+
+        Raises:
+            StoreError: there is no such cell or launch, or its traces are gone.
+            TraceError: there is no such step.
+        """
+        from dtbench.report.timeline import open_run_timeline
+
+        return open_run_timeline(Path(self.summary.path), cell=cell, launch=launch, steps=steps)
 
     def __str__(self) -> str:
         head = run_words.head_words(self.summary)
@@ -247,21 +168,15 @@ def load_runs(results: Path) -> pd.DataFrame:
     return steps
 
 
-def _tabulate_owners(rows: Sequence[ExposedOwner | OwnerSummary], windows: int) -> pd.DataFrame:
-    """Make ``tables.OWNERS`` of rows whose times are sums over so many windows."""
-    made = [
-        {
-            "owner": row.owner or "",
-            "operation": str(row.operation or ""),
-            "purpose": str(row.purpose),
-            "cause": str(row.cause),
-            "exposed_ns": row.exposed_ns / windows,
-            "owner_exposed_ns": row.owner_exposed_ns / windows,
-            "waited_for": row.waited_for,
-        }
-        for row in rows
-    ]
-    return pd.DataFrame(made, columns=list(OWNERS), dtype=object).astype(OWNERS)
+def _choose_launch(summary: RunSummary, cell: str | None, launch: int | None) -> LaunchFolder:
+    """Give the first launch with traces of those that are meant, else the first."""
+    launches = [(one.name, index) for one in summary.cells for index in one.launches]
+    meant = [one for one in launches if cell in (None, one[0]) and launch in (None, one[1])]
+    if not meant:
+        there = ", ".join(f"{name} launch {index}" for name, index in launches) or "none"
+        raise StoreError(f"{summary.path}: there is no such cell or launch in this run; there are: {there}")
+    folders = [RunFolder(Path(summary.path)).launch(*one) for one in meant]
+    return next((folder for folder in folders if folder.find_traces()), folders[0])
 
 
 def _stack(tables: Mapping[tuple[str, int], pd.DataFrame]) -> pd.DataFrame:

@@ -9,6 +9,7 @@ from dtbench.report.plots_drawing import figure_png, save_figure
 from dtbench.report.plots_exposed import plot_exposed_owners, plot_overlap
 from dtbench.report.plots_steps import plot_step_distribution, plot_step_times
 from dtbench.report.plots_sweep_map import plot_sweep_map
+from dtbench.report.plots_timeline import plot_timeline
 from dtbench.report.sweep_plot import plot_sweep
 
 __all__ = [
@@ -23,5 +24,6 @@ __all__ = [
     "plot_step_times",
     "plot_sweep",
     "plot_sweep_map",
+    "plot_timeline",
     "save_figure",
 ]
