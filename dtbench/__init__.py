@@ -2,8 +2,8 @@
 
 ``dtbench.capture`` measures your own training loop, ``dtbench.TrainingModel`` is your own model in a scenario;
 ``dtbench.read_trace`` and ``dtbench.load_run`` give a notebook the numbers of anyone's traces and of a run,
-``dtbench.load_runs`` every step of many runs, and ``dtbench.trace_handler`` lets your own profiler write traces that
-they read. The rest is the command ``dtbench``.
+``dtbench.load_runs`` every step of many runs, ``dtbench.compare`` what two of them do differently and what it costs,
+and ``dtbench.trace_handler`` lets your own profiler write traces that they read. The rest is the command ``dtbench``.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -16,11 +16,12 @@ from dtbench.training_model import TrainingModel
 if TYPE_CHECKING:
     import pandas as pd
 
+    from dtbench.report.compared import Compared, ComparisonReport
     from dtbench.report.loaded import RunReport
     from dtbench.report.trace_report import TraceReport
     from dtbench.worker.own_loop import OwnSteps
 
-__all__ = ["TrainingModel", "capture", "load_run", "load_runs", "named_gloo", "read_trace", "trace_handler"]
+__all__ = ["TrainingModel", "capture", "compare", "load_run", "load_runs", "named_gloo", "read_trace", "trace_handler"]
 __version__ = "0.1.0"
 
 
@@ -148,10 +149,10 @@ def load_run(path: str | PathLike[str]) -> "RunReport":
     ``dtbench.analyze.tables`` writes down. Tables that are missing are made from the traces.
 
     Args:
-        path: folder of one run, or of several: the latest.
+        path: folder of one run, or of several: the latest; a scenario's name finds those in ``results``.
 
     Raises:
-        StoreError: this is no run, or a file of it is broken or of another version.
+        StoreError: there is no run, or a file of it is broken or of another version.
     """
     from pathlib import Path
 
@@ -184,6 +185,43 @@ def load_runs(path: str | PathLike[str] = "results") -> "pd.DataFrame":
     from dtbench.report.loaded import load_runs as load
 
     return load(Path(path))
+
+
+def compare(
+    baseline: "Compared",
+    candidate: "Compared",
+    *,
+    results: str | PathLike[str] = "results",
+    force: bool = False,
+    threshold: float = 0.01,
+) -> "ComparisonReport":
+    """Say what two things did differently, then what it cost, and whether that is more than noise. ::
+
+        found = dtbench.compare("results/bucket_sweep:small", "results/bucket_sweep:large")
+        found  # a notebook shows the answer; print(found) says it
+        found.metrics, found.mechanism, found.collectives  # DataFrames
+        found.plot()  # each metric's change with its interval
+
+    Each is a run (its folder, a scenario's for the latest, or what ``load_run`` gave), one cell of it
+    (``"<run>:<cell>"``), runs that match a pattern, a saved baseline's name, or anyone's traces.
+
+    Args:
+        baseline: what to compare with.
+        candidate: what is compared.
+        results: folder of all runs and baselines.
+        force: compare although the environments are unlike; a note names in what.
+        threshold: relative changes below it do not matter to you.
+
+    Raises:
+        ComparisonError: they are of several cells, of unlike environments, or of nothing that can be compared.
+        StoreError: there is no such thing, or a file of it is broken or of another version.
+        TraceError: they are traces, and none can be read.
+    """
+    from pathlib import Path
+
+    from dtbench.report.compared import compare as compare_both
+
+    return compare_both(baseline, candidate, results=Path(results), force=force, threshold=threshold)
 
 
 def trace_handler(folder: str | PathLike[str]) -> Callable[[Any], None]:

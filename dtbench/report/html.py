@@ -14,20 +14,28 @@ MOST_NOTES = 12
 _MUTED = "opacity:.75"
 
 
-def report_html(head: str, sentences: Sequence[str], sections: Sequence[Section], notes: Sequence[str] = ()) -> str:
+def report_html(
+    head: str,
+    sentences: Sequence[str],
+    sections: Sequence[Section],
+    notes: Sequence[str] = (),
+    *,
+    folded: Sequence[Section] = (),
+) -> str:
     """Give what a notebook shows of a report.
 
     Args:
         head: what it is of, small above the answer; may be empty.
         sentences: the answer, then what belongs to it.
-        sections: tables below them, each folded away after the first.
+        sections: tables below them.
         notes: what a reader must know, folded away.
+        folded: tables that are folded away.
     """
     parts = [f'<div style="{_MUTED};font-size:90%">{escape(head)}</div>'] if head else []
     parts += [f"<div><strong>{escape(sentence)}</strong></div>" for sentence in sentences[:1]]
     parts += [f"<div>{escape(sentence)}</div>" for sentence in sentences[1:]]
-    parts += [_table(section) for section in sections[:1]]
-    parts += [_fold(section.title, _table(section)) for section in sections[1:]]
+    parts += [_table(section) for section in sections]
+    parts += [_fold(section.title, _table(section)) for section in folded]
     if notes:
         parts.append(_fold(f"{len(notes)} note{'' if len(notes) == 1 else 's'}", _list(notes)))
     return f'<div class="dtbench">{"".join(parts)}</div>'

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pandas as pd
 
@@ -21,13 +21,16 @@ from dtbench.errors import StoreError
 from dtbench.report import run_words
 from dtbench.report.html import report_html
 from dtbench.report.trace_report import plot_step_of, tabulate_owners
+from dtbench.store.find_run import find_run
 from dtbench.store.layout import LaunchFolder, RunFolder
-from dtbench.store.outline import find_runs_below
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from dtbench.report.timeline.open import Steps, Timeline
+
+RESULTS: Final = Path("results")
+"""Where runs are when only a scenario is named."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -131,12 +134,12 @@ def load_run(path: Path) -> RunReport:
     """Read a run's tables; derived ones are made from the traces where they are missing.
 
     Args:
-        path: folder of a run, or of a scenario's runs: the latest of these.
+        path: folder of a run, or of several, the latest of which is taken; or a scenario's name.
 
     Raises:
         StoreError: this is no run, or a file of it is broken or of another version.
     """
-    folder = max(find_runs_below(path), key=lambda run: run.name, default=path)
+    folder = find_run(str(path), RESULTS)
     summary = summarize_run(folder)
     launches = [(cell.name, index) for cell in summary.cells for index in cell.launches]
     folders = {launch: RunFolder(folder).launch(*launch) for launch in launches}

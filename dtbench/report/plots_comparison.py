@@ -8,9 +8,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from dtbench.comparison.comparison import Better, Comparison, MetricChange, Outcome, Unit
+from dtbench.comparison.comparison import Better, Comparison, MetricChange, Outcome
+from dtbench.comparison.gate import spell_number
+from dtbench.comparison.metrics import EXPOSED_BY_OWNER, spell_metric
 from dtbench.report.plots_drawing import add_axes, literal, new_figure, say, set_heading, shorten_middle
-from dtbench.units import format_bytes, format_count, format_fraction, format_ns
+from dtbench.units import format_fraction
 
 MOST_METRICS = 24
 """Rows of one figure, the first of the comparison."""
@@ -18,6 +20,7 @@ MOST_METRICS = 24
 _MOST_CHANGE = 1.0
 """Relative changes beyond it lie at the edge, with an arrow."""
 
+_ESTABLISHED: Final = (Outcome.HIGHER, Outcome.LOWER)
 _LOOKS: Final = {
     "worse": ("#D55E00", "s", "#D55E00"),
     "better": ("#0072B2", "o", "#0072B2"),
@@ -30,9 +33,10 @@ _LOOKS: Final = {
 def plot_comparison(comparison: Comparison) -> Figure:
     """Draw a row for each metric: candidate over baseline with its 95 % interval, over the band of what is too small.
 
-    The words beside it are the comparison's outcome; a metric whose ratio is not known is only words.
+    The words beside it are the comparison's outcome; a metric whose ratio is not known is only words. Of owners, only
+    those whose change is established have a row.
     """
-    rows = comparison.metrics[:MOST_METRICS]
+    rows = _choose(comparison.metrics)
     figure = new_figure(1.9 + 0.36 * max(2, len(rows)), width_in=10.0)
     axes = add_axes(figure)
     if not rows:
@@ -42,7 +46,9 @@ def plot_comparison(comparison: Comparison) -> Figure:
     axes.axvline(0, color="#444444", linewidth=0.9, zorder=1)
     for position, row in enumerate(rows):
         _draw_metric(axes, row, position, limit)
-    axes.set_yticks(range(len(rows)), [literal(shorten_middle(_name(row))) for row in rows], fontsize=8)
+    axes.set_yticks(
+        range(len(rows)), [literal(shorten_middle(spell_metric(row.metric, row.subject))) for row in rows], fontsize=8
+    )
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     axes.set_ylim(len(rows) - 0.4, -0.6)
@@ -53,6 +59,11 @@ def plot_comparison(comparison: Comparison) -> Figure:
     set_heading(figure, comparison.sentence)
     _draw_legend(figure, rows, comparison.threshold)
     return figure
+
+
+def _choose(metrics: tuple[MetricChange, ...]) -> tuple[MetricChange, ...]:
+    shown = [row for row in metrics if row.metric != EXPOSED_BY_OWNER or row.outcome in _ESTABLISHED]
+    return tuple(shown[:MOST_METRICS])
 
 
 def _limit(rows: tuple[MetricChange, ...], threshold: float) -> float:
@@ -86,36 +97,17 @@ def _draw_metric(axes: Axes, row: MetricChange, position: int, limit: float) -> 
 
 
 def _meaning(row: MetricChange) -> str:
-    if row.outcome not in (Outcome.HIGHER, Outcome.LOWER):
+    if row.outcome not in _ESTABLISHED:
         return "cannot be told apart"
     if row.better is Better.NEITHER:
         return "differs"
     return "better" if (row.outcome is Outcome.HIGHER) is (row.better is Better.HIGHER) else "worse"
 
 
-def _name(row: MetricChange) -> str:
-    words = row.metric.replace("_", " ")
-    return f"{words}, {row.subject}" if row.subject else words
-
-
 def _words(row: MetricChange) -> str:
     change = "" if math.isnan(row.ratio) else f" ({100 * (row.ratio - 1):+.1f} %)"
-    values = f"{_spell(row.baseline.median, row.unit)} to {_spell(row.candidate.median, row.unit)}"
-    return f"{values}{change}: {row.outcome.value}"
-
-
-def _spell(value: float, unit: Unit) -> str:
-    match unit:
-        case Unit.NS:
-            return format_ns(value)
-        case Unit.BYTES:
-            return format_bytes(value)
-        case Unit.PER_SECOND:
-            return f"{format_count(value)}/s"
-        case Unit.FRACTION:
-            return format_fraction(value)
-        case Unit.COUNT:
-            return format_count(value)
+    before, after = (spell_number(sample.median, row.unit) for sample in (row.baseline, row.candidate))
+    return f"{after} against {before}{change}: {row.outcome.value}"
 
 
 def _draw_legend(figure: Figure, rows: tuple[MetricChange, ...], threshold: float) -> None:

@@ -133,7 +133,7 @@ class TraceReport:
 
     def _repr_html_(self) -> str:
         sections = [section for section in (owner_section(self.traces), time_section(self.traces)) if section.rows]
-        return report_html("", answer_lines(self.traces), sections, self.notes)
+        return report_html("", answer_lines(self.traces), sections[:1], self.notes, folded=sections[1:])
 
 
 def plot_step_of(traces: TraceSet, step: int | None) -> "Figure":

@@ -68,7 +68,7 @@ def test_point_interval_and_band_are_the_records_numbers() -> None:
     assert np.asarray(line(figure, "interval step_time").get_xdata()) == pytest.approx([0.03, 0.07])
     (band,) = [patch for patch in figure.axes[0].patches if patch.get_gid() == "threshold"]
     assert band.get_extents().width > 0
-    assert [text.get_text() for text in figure.axes[0].texts] == ["100 ms to 105 ms (+5.0 %): higher"]
+    assert [text.get_text() for text in figure.axes[0].texts] == ["105 ms against 100 ms (+5.0 %): higher"]
 
 
 def test_the_title_is_the_comparisons_sentence_and_the_axis_names_both_sides() -> None:
@@ -103,7 +103,7 @@ def test_one_huge_change_hides_no_other_and_points_outwards() -> None:
 def test_what_is_not_known_is_only_words() -> None:
     figure = plot_comparison(comparison(SLOWER, change("wait", NAN, (NAN, NAN), Outcome.UNKNOWN)))
     assert not [one for one in figure.axes[0].lines if "wait" in str(one.get_gid())]
-    assert figure.axes[0].texts[-1].get_text() == "100 ms to n/a: not known"
+    assert figure.axes[0].texts[-1].get_text() == "n/a against 100 ms: not known"
 
 
 def test_no_metric_at_all_is_said() -> None:
