@@ -5,15 +5,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from dtbench.analyze.many import analyze_files
-from dtbench.analyze.reader.find import find_traces
+from dtbench.analyze.reader.find import find_traces, holds_trace_files
 from dtbench.analyze.trace_file import TraceFile, Unusable
 from dtbench.analyze.trace_set import TraceSet, gather_ranks
 from dtbench.errors import TraceError
+from dtbench.store.find_run import holds_runs, is_run
 
 if TYPE_CHECKING:
     from dtbench.analyze.kinds.patterns import KernelPattern
 
+_ENDINGS: Final = (".json", ".json.gz", ".tar", ".tar.gz", ".tgz", ".zip")
 _MOST_REASONS: Final = 3
+
+
+def are_traces(path: Path) -> bool:
+    """Tell whether a path is a trace, or a folder or archive of traces; a run, or a folder of runs, is none."""
+    if not path.is_dir():
+        return path.is_file() or path.name.endswith(_ENDINGS)  # a trace that is missing is refused as a trace
+    return not is_run(path) and not holds_runs(path) and holds_trace_files(path)
 
 
 def analyze_traces(

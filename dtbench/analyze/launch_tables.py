@@ -3,7 +3,7 @@
 What a table cannot hold travels in ``overlap``'s ``attrs``: events that could not be read, unknown names, notes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
@@ -131,7 +131,7 @@ def derive_tables(
     """Make the tables without writing them; a trace that cannot be read is left out, and a note says so."""
     files = find_launch_traces(folder, process_groups)
     facts = {file.rank: file.facts for file in files if file.rank is not None and file.facts is not None}
-    traces = gather_ranks([_refuse_cut(answer) for answer in analyze_files(files, workers=workers)])
+    traces = _gather_whole(files, workers=workers)
     absent = describe_absent(folder)
     return LaunchTables(
         tables={table.name: table.tabulate(traces.analyses) for table in TABLES},
@@ -162,6 +162,28 @@ def describe_absent(folder: LaunchFolder) -> list[str]:
     """Say which ranks of a launch have no trace."""
     absent = sorted(_expected_ranks(folder) - set(folder.find_traces()))
     return [f"rank {rank} is left out: it has no trace" for rank in absent]
+
+
+def read_launch_traces(folder: LaunchFolder, *, workers: int | None = None) -> TraceSet:
+    """Analyse the traces of a launch: for what its tables do not keep.
+
+    Args:
+        folder: the launch.
+        workers: processes to use at most; None: as ``analyze_files`` decides.
+
+    Raises:
+        StoreError: they are gone, or none can be used.
+    """
+    if not folder.find_traces():
+        raise StoreError(f"{folder.traces}: no trace is there (deleted, or none was written); the tables stay")
+    traces = _gather_whole(find_launch_traces(folder), workers=workers)
+    if not traces.analyses:
+        raise StoreError(f"{folder.traces}: none of the traces can be used: {'; '.join(traces.notes)}")
+    return traces
+
+
+def _gather_whole(files: Sequence[TraceFile], *, workers: int | None) -> TraceSet:
+    return gather_ranks([_refuse_cut(answer) for answer in analyze_files(files, workers=workers)])
 
 
 def _check_owners(facts: Mapping[int, RankFacts], traces: TraceSet) -> list[str]:

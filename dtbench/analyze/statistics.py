@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from dtbench.analyze.summary import Interval
 
 _RESAMPLES: Final = 2000
-_SEED: Final = 20261  # the same data give the same interval, always
+SEED: Final = 20261
+"""Of every bootstrap: the same data give the same interval, always."""
 _CONFIDENCE: Final = (2.5, 97.5)  # percent
 
 
@@ -22,7 +23,7 @@ def summarize(values: Sequence[float]) -> Interval:
     data = np.asarray(values, dtype=np.float64)
     if not len(data):
         return Interval(median=math.nan, low=math.nan, high=math.nan, quartile1=math.nan, quartile3=math.nan, count=0)
-    low, high = _bounds(_resample_medians(data, np.random.default_rng(_SEED)))
+    low, high = bounds(resample_medians(data, np.random.default_rng(SEED)))
     quartile1, median, quartile3 = (float(value) for value in np.percentile(data, (25, 50, 75)))
     return Interval(median=median, low=low, high=high, quartile1=quartile1, quartile3=quartile3, count=len(data))
 
@@ -38,10 +39,10 @@ def summarize_launches(launches: Sequence[Sequence[float]]) -> Interval:
     pooled = summarize([float(value) for values in filled for value in values])
     if len(filled) < 2:
         return pooled
-    rng = np.random.default_rng(_SEED)
-    medians = np.stack([_resample_medians(values, rng) for values in filled])
+    rng = np.random.default_rng(SEED)
+    medians = np.stack([resample_medians(values, rng) for values in filled])
     chosen = rng.integers(len(filled), size=(len(filled), _RESAMPLES))
-    low, high = _bounds(np.median(np.take_along_axis(medians, chosen, axis=0), axis=0))
+    low, high = bounds(np.median(np.take_along_axis(medians, chosen, axis=0), axis=0))
     point = float(np.median([np.median(values) for values in filled]))
     return pooled.model_copy(update={"median": point, "low": low, "high": high})
 
@@ -51,18 +52,20 @@ def summarize_ratio(values: Sequence[float], baseline: Sequence[float]) -> Inter
     over, under = np.asarray(values, dtype=np.float64), np.asarray(baseline, dtype=np.float64)
     if not len(over) or not len(under):
         return Interval(median=math.nan, low=math.nan, high=math.nan, quartile1=math.nan, quartile3=math.nan, count=0)
-    rng = np.random.default_rng(_SEED)
-    low, high = _bounds(_resample_medians(over, rng) / _resample_medians(under, rng))
+    rng = np.random.default_rng(SEED)
+    low, high = bounds(resample_medians(over, rng) / resample_medians(under, rng))
     quartile1, median, quartile3 = (float(value) for value in np.percentile(over, (25, 50, 75)) / np.median(under))
     return Interval(median=median, low=low, high=high, quartile1=quartile1, quartile3=quartile3, count=len(over))
 
 
-def _resample_medians(data: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+def resample_medians(data: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+    """Give medians of bootstrap resamples; NaN below two values. Generators alike resample equally long data alike."""
     if len(data) < 2:
         return np.full(_RESAMPLES, math.nan)
     return np.asarray(np.median(rng.choice(data, size=(_RESAMPLES, len(data))), axis=1), dtype=np.float64)
 
 
-def _bounds(medians: NDArray[np.float64]) -> tuple[float, float]:
+def bounds(medians: NDArray[np.float64]) -> tuple[float, float]:
+    """Give the middle 95 % of resampled statistics."""
     low, high = np.percentile(medians, _CONFIDENCE)
     return float(low), float(high)

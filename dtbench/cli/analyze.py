@@ -52,11 +52,12 @@ def analyze(
     without a run, too.
     In JSON times are nanoseconds, ratios fractions, and a number that could not be computed is "NaN".
     """
+    from dtbench.analyze.foreign import are_traces
     from dtbench.analyze.garbage import without_collection
-    from dtbench.cli.find_run import find_run, is_traces
+    from dtbench.store.find_run import find_run
 
     named = targets or ["latest"]
-    if all(is_traces(Path(target)) for target in named):
+    if all(are_traces(Path(target)) for target in named):
         with without_collection():  # imports, too, make many objects and little garbage
             _analyze_traces([Path(target) for target in named], workers=workers, as_json=as_json, patterns=patterns)
         return

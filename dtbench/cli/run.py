@@ -122,9 +122,9 @@ def _find_unfinished(wish: _Wish) -> Path:
     Raises:
         StoreError: there is none.
     """
-    from dtbench.cli.find_run import find_run
     from dtbench.errors import StoreError
     from dtbench.launch.resume import find_unfinished
+    from dtbench.store.find_run import find_run
 
     if wish.unfinished is not None:
         return find_run(wish.unfinished, wish.results)

@@ -10,7 +10,7 @@ from dtbench.store.records import Environment
 from dtbench.units import format_bytes, format_fraction
 from dtbench.vocabulary import Purpose
 
-_SPECIAL: Final = re.compile(r"([\\`*_{}\[\]|#>])")
+_SPECIAL: Final = re.compile(r"([\\`*_{}\[\]|#>~])")
 
 
 def summary_markdown(summary: RunSummary) -> str:

@@ -280,7 +280,7 @@ def test_a_run_without_a_measured_step_says_so(make_run: Callable[..., RunSummar
 
 
 def test_pictures_of_a_hundred_cells_stay_pictures(make_sweep: Sweep) -> None:
-    hundred = make_sweep(grid(strategy=list("abcdefghij"), way=[f"w{way}" for way in range(10)]))
+    hundred = make_sweep(grid(strategy=list("abcdefghij"), way=[f"w{way}" for way in range(5)], more=["x", "y"]))
     figure = plot_sweep(hundred)
     assert len(bars_of(figure, "rest")) == MOST_BARS
     assert "the first 40 of 100 cells" in figure.get_suptitle()

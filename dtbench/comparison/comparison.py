@@ -122,6 +122,7 @@ class CollectiveChange(Record):
         exposed_ns: of (baseline, candidate).
         cause: the candidate's largest; None where nothing of it is exposed.
         count: collectives per step of (baseline, candidate).
+        place: for one without an owner, which of them changed most: its group, number in a step, sequence number.
     """
 
     owner: str
@@ -131,6 +132,15 @@ class CollectiveChange(Record):
     exposed_ns: tuple[FloatOrNan, FloatOrNan]
     cause: Cause | None
     count: tuple[FloatOrNan, FloatOrNan]
+    place: str = ""
+
+
+class SettingChange(Record):
+    """One field of the scenario (dotted) in which the sides differ on purpose: a treatment; values as text."""
+
+    field: str
+    baseline: str
+    candidate: str
 
 
 class EnvironmentChange(Record):
@@ -155,8 +165,10 @@ class Comparison(Record):
         noise_floor: largest relative change of the step time between halves of one side; NaN: too few launches.
         mechanism: what was done differently, most telling first; empty: nothing.
         metrics: ``step_time`` first.
-        collectives: sorted by the change of ``exposed_ns``, largest first.
+        collectives: sorted by the change of ``exposed_ns``, whichever way, largest first.
         notes: what was left out, and why.
+        treatment: in what the scenarios differ.
+        is_mechanism_known: both sides say what they communicated.
     """
 
     format_version: Literal[1] = FORMAT_VERSION
@@ -170,3 +182,5 @@ class Comparison(Record):
     metrics: tuple[MetricChange, ...]
     collectives: tuple[CollectiveChange, ...]
     notes: tuple[str, ...]
+    treatment: tuple[SettingChange, ...] = ()
+    is_mechanism_known: bool = True
