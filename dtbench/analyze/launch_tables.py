@@ -3,7 +3,7 @@
 What a table cannot hold travels in ``overlap``'s ``attrs``: events that could not be read, unknown names, notes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import pandas as pd
@@ -131,7 +131,7 @@ def derive_tables(
     """Make the tables without writing them; a trace that cannot be read is left out, and a note says so."""
     files = find_launch_traces(folder, process_groups)
     facts = {file.rank: file.facts for file in files if file.rank is not None and file.facts is not None}
-    traces = _gather_whole(files, workers=workers)
+    traces = _gather_launch(files, workers=workers)
     absent = describe_absent(folder)
     return LaunchTables(
         tables={table.name: table.tabulate(traces.analyses) for table in TABLES},
@@ -139,6 +139,24 @@ def derive_tables(
         unknown_names=traces.unknown_names,
         notes=(*absent, *_check_owners(facts, traces), *traces.notes),
     )
+
+
+def read_launch_traces(folder: LaunchFolder, *, workers: int | None = None) -> TraceSet:
+    """Analyse the traces of a launch: for what its tables do not keep.
+
+    Args:
+        folder: the launch.
+        workers: processes to use at most; None: as ``analyze_files`` decides.
+
+    Raises:
+        StoreError: they are gone, or none can be used.
+    """
+    if not folder.find_traces():
+        raise StoreError(f"{folder.traces}: no trace is there (deleted, or none was written); the tables stay")
+    traces = _gather_launch(find_launch_traces(folder), workers=workers)
+    if not traces.analyses:
+        raise StoreError(f"{folder.traces}: none of the traces can be used: {'; '.join(traces.notes)}")
+    return traces
 
 
 def find_launch_traces(
@@ -164,25 +182,7 @@ def describe_absent(folder: LaunchFolder) -> list[str]:
     return [f"rank {rank} is left out: it has no trace" for rank in absent]
 
 
-def read_launch_traces(folder: LaunchFolder, *, workers: int | None = None) -> TraceSet:
-    """Analyse the traces of a launch: for what its tables do not keep.
-
-    Args:
-        folder: the launch.
-        workers: processes to use at most; None: as ``analyze_files`` decides.
-
-    Raises:
-        StoreError: they are gone, or none can be used.
-    """
-    if not folder.find_traces():
-        raise StoreError(f"{folder.traces}: no trace is there (deleted, or none was written); the tables stay")
-    traces = _gather_whole(find_launch_traces(folder), workers=workers)
-    if not traces.analyses:
-        raise StoreError(f"{folder.traces}: none of the traces can be used: {'; '.join(traces.notes)}")
-    return traces
-
-
-def _gather_whole(files: Sequence[TraceFile], *, workers: int | None) -> TraceSet:
+def _gather_launch(files: list[TraceFile], *, workers: int | None) -> TraceSet:
     return gather_ranks([_refuse_cut(answer) for answer in analyze_files(files, workers=workers)])
 
 

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dtbench.cli.console import print_json, print_line, print_prose, print_table
+from dtbench.cli.find_launch import find_launch
 from dtbench.report.section import Column
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from dtbench.analyze.reader.source import TraceSource
     from dtbench.analyze.trace_set import TraceSet
@@ -48,12 +49,12 @@ def export(
     Traces stand in it as the profiler wrote them. How far the clocks are apart comes from the ends of collectives, as
     `dtbench analyze` finds it. In JSON times are nanoseconds.
     """
-    from dtbench.analyze.foreign import are_traces
-    from dtbench.store.find_run import find_run
-
     if perfetto is None:
         raise typer.BadParameter("say what to write: --perfetto OUT.tar")
     refuse_place(perfetto, force=force)
+    from dtbench.analyze.foreign import are_traces
+    from dtbench.store.find_run import find_run
+
     named = targets or ["latest"]
     if all(are_traces(Path(target)) for target in named):
         refuse_choice(cell, launch)
@@ -72,52 +73,6 @@ def export(
         print_json(_to_document(plan, perfetto, size_bytes))
     else:
         _print_archive(plan, perfetto, size_bytes)
-
-
-def find_launch(run: Path, *, cell: str | None, launch: int | None) -> "LaunchFolder":
-    """Give the one launch of a run that a person means and that has traces.
-
-    Args:
-        run: folder of the run.
-        cell: its name; None: there is only one.
-        launch: its number; None: there is only one.
-
-    Raises:
-        BadParameter: none or several fit.
-        TraceError: no launch of the run has a trace.
-    """
-    from dtbench.errors import TraceError
-    from dtbench.store.layout import RunFolder
-    from dtbench.store.read import read_run
-
-    folders = {
-        (one.name, index): RunFolder(run).launch(one.name, index)
-        for one in read_run(run).cells
-        for index in one.launches
-    }
-    traced = {key: folder for key, folder in folders.items() if folder.find_traces()}
-    if not traced:
-        raise TraceError(f"{run}: no launch of this run has a trace; did it run, and with profiled_steps above 0?")
-    cell = _choose("cell", cell, dict.fromkeys(name for name, _ in traced))
-    index = _choose("launch", None if launch is None else str(launch), [str(at) for name, at in traced if name == cell])
-    return traced[cell, int(index)]
-
-
-def _choose(what: str, wished: str | None, there_are: "Iterable[str]") -> str:
-    """Give the wished one, or the only one."""
-    from dtbench.scenario.mistakes import find_nearest
-    from dtbench.scenario.sweep import name_some
-
-    names = list(there_are)
-    if wished is None and len(names) == 1:
-        return names[0]
-    if wished is None:
-        raise typer.BadParameter(f"there are several to choose from, {name_some(names)}; name one: --{what} {names[0]}")
-    if wished in names:
-        return wished
-    near = find_nearest(wished, names)
-    meant = f"did you mean `{near}`?" if near else f"there is {name_some(names)}"
-    raise typer.BadParameter(f"no {what} `{wished}` with traces is in the run; {meant}")
 
 
 def refuse_place(path: Path, *, force: bool) -> None:
