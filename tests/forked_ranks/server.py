@@ -79,11 +79,14 @@ class Server:
     def accept(self) -> None:
         """Take a request and fork; refuse what this process's environment has decided already."""
         starter, _ = self.listener.accept()
-        request = receive(starter)
+        try:
+            request = receive(starter)
+        except ValueError:  # cut short: it was killed meanwhile
+            starter.close()
+            return
         differing = read_by_imports(request.environment) ^ read_by_imports(self.given)
         if differing:
-            starter.sendall(REFUSED + ", ".join(sorted({name for name, _ in differing})).encode())
-            starter.close()
+            tell(starter, REFUSED + ", ".join(sorted({name for name, _ in differing})).encode())
             for stream in request.streams:
                 os.close(stream)
             return
@@ -104,7 +107,11 @@ class Server:
 
     def pass_on_signals(self, starter: socket.socket) -> None:
         """Send the rank the signals that its starter got; a starter that is gone was killed, and so is the rank."""
-        numbers = starter.recv(16)
+        if starter not in self.pids:
+            return  # its rank ended while the signal was under way
+        numbers = b""
+        with suppress(ConnectionResetError):
+            numbers = starter.recv(16)
         if not numbers:
             self.selector.unregister(starter)
         for number in numbers or [signal.SIGKILL]:
@@ -117,9 +124,14 @@ class Server:
         os.close(ended)
         if starter in self.selector.get_map():
             self.selector.unregister(starter)
-        with suppress(BrokenPipeError):  # it was killed
-            starter.sendall(ENDED + os.waitstatus_to_exitcode(status).to_bytes(4, "big", signed=True))
-        starter.close()
+        tell(starter, ENDED + os.waitstatus_to_exitcode(status).to_bytes(4, "big", signed=True))
+
+
+def tell(starter: socket.socket, answer: bytes) -> None:
+    """Say the last word to a starter, which may have been killed."""
+    with suppress(BrokenPipeError, ConnectionResetError):
+        starter.sendall(answer)
+    starter.close()
 
 
 def read_by_imports(environment: dict[str, str]) -> set[tuple[str, str]]:
