@@ -24,7 +24,7 @@ from dtbench.report.board.runs import LogDirectory
 from dtbench.store.journal import JournalWriter, RankState, StepTiming
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.units import format_fraction, format_ns
-from dtbench.vocabulary import Phase
+from dtbench.vocabulary import Cause, Phase
 
 if TYPE_CHECKING:
     from tests.report.board.conftest import AddRun, Board
@@ -507,7 +507,10 @@ def test_tensorboard_starts_without_paying_for_what_a_tab_needs() -> None:
 
 def test_bars_have_the_colours_of_the_plots() -> None:
     from dtbench.report.board import plugin
-    from dtbench.report.plots import HIDDEN_COMM, PARTS
+    from dtbench.report.plots_breakdown import HIDDEN_COMM, PARTS
+    from dtbench.report.plots_exposed import CAUSE_PARTS
 
-    style = (Path(plugin.__file__).parent / "static" / "board.css").read_text(encoding="utf-8").lower()
+    style = (Path(plugin.__file__).parent / "static" / "board.css").read_text(encoding="utf-8")
     assert all(part.colour.lower() in style for part in (*PARTS, HIDDEN_COMM))
+    for cause in Cause:
+        assert f".part-{cause} {{ fill: {CAUSE_PARTS[cause].colour.lower()};" in style

@@ -7,8 +7,8 @@ const LABEL_FITS = 0.085;
 const MS = 1e6;
 
 /** Parts that are hatched, as in the plots: lightness and hatch tell them apart in grey. */
-const HATCHES = {exposed_comm_ns: "slash", hidden_comm_ns: "slash-light", exposed_copy_ns: "dots", queued: "dots-dark",
-  late_issue: "slash", late_ready: "back", sync_op: "dots-dark", unknown: "slash-light"};
+const HATCHES = {exposed_comm_ns: "slash", hidden_comm_ns: "slash-light", exposed_copy_ns: "dots", queued: "back", late_issue: "slash",
+  late_ready: "cross", sync_op: "dots", tail: "rows", needed_at_once: "columns"};
 
 /** The patterns that hatched parts lie under; once per page. */
 export function drawPatterns() {
@@ -16,12 +16,15 @@ export function drawPatterns() {
     draw("pattern", {id: `hatch-${id}`, width: 7, height: 7, patternUnits: "userSpaceOnUse"}, ...shapes);
   const line = (d, kind) => draw("path", {d, class: `hatch-${kind}`});
   const slash = "M-1,1 l2,-2 M0,7 l7,-7 M6,8 l2,-2";
+  const back = "M-1,6 l2,2 M0,0 l7,7 M6,-1 l2,2";
   const defs = draw("defs", {},
     pattern("slash", line(slash, "dark")),
     pattern("slash-light", line(slash, "light")),
-    pattern("back", line("M-1,6 l2,2 M0,0 l7,7 M6,-1 l2,2", "dark")),
-    pattern("dots", draw("circle", {cx: 3, cy: 3, r: 1, class: "hatch-dot"})),
-    pattern("dots-dark", draw("circle", {cx: 3, cy: 3, r: 1, class: "hatch-dot"})));
+    pattern("back", line(back, "dark")),
+    pattern("cross", line(slash, "light"), line(back, "light")),
+    pattern("rows", line("M0,3.5 h7", "dark")),
+    pattern("columns", line("M3.5,0 v7", "dark")),
+    pattern("dots", draw("circle", {cx: 3, cy: 3, r: 1, class: "hatch-dot"})));
   return draw("svg", {width: 0, height: 0, "aria-hidden": "true", class: "patterns"}, defs);
 }
 
