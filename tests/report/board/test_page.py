@@ -179,7 +179,13 @@ def test_two_runs_are_compared_in_the_words_of_the_command(
     shown = open_page()
     shown.open("Compare")
     sides = [str(logdir / name / "cells" / "ddp") for name in (RUN, OTHER)]
-    assert shown.text(".answer") == compare_paths(*sides, results=logdir).sentence
+    sentence = compare_paths(*sides, results=logdir).sentence
+    assert shown.text(".answer") == sentence
+    chosen = shown.board.get_by_label("Candidate").input_value()
+    shown.board.get_by_label("Candidate").select_option(json.dumps([RUN, "ddp"], separators=(",", ":")))
+    shown.board.locator(".empty", has_text="choose two different cells or runs").wait_for()
+    shown.board.get_by_label("Candidate").select_option(chosen)
+    assert shown.text(".answer") == sentence
     assert shown.troubles == []
 
 

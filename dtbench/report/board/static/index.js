@@ -190,7 +190,10 @@ class Page {
     if (run.error && !this.#tab.isOfTwo) return this.#say(drawError(run.error));
     const choice = this.#asked();
     const request = this.#tab.request(choice, this.#runs);
-    if (request === null) return this.#tab.draw(this.panel, null, choice, this);
+    if (request === null) {
+      this.#drawn = {key: null, state: null};
+      return this.#tab.draw(this.panel, null, choice, this);
+    }
     const key = JSON.stringify([this.#tab.id, request]);
     const known = key === this.#drawn.key ? this.#drawn.state : null;
     const waiting = setTimeout(() => turn === this.#turn && !known && this.#wait(), 300);
