@@ -370,6 +370,37 @@ def test_two_timelines_in_one_page_of_a_dark_notebook_need_neither_server_nor_ne
     assert backgrounds == ["rgb(27, 31, 36)"] * 2
 
 
+# How they run the scripts of an output: `evalHtmlScriptTags` in @jupyterlab/rendermime, `domEval` in vscode's notebook.
+NOTEBOOKS = {
+    "jupyterlab": """for (const script of [...place.getElementsByTagName("script")]) {
+      const copy = document.createElement("script");
+      for (const {name, value} of script.attributes) copy.setAttribute(name, value);
+      copy.textContent = script.textContent;
+      script.parentNode.replaceChild(copy, script);
+    }""",
+    "vscode": """for (const script of [...place.getElementsByTagName("script")]) {
+      const copy = document.createElement("script");
+      copy.text = script.innerText;
+      if (script.type) copy.setAttribute("type", script.type);
+      place.appendChild(copy).parentNode.removeChild(copy);
+    }""",
+}
+
+
+@pytest.mark.parametrize("notebook", sorted(NOTEBOOKS))
+def test_the_snippet_draws_in_the_output_of_a_notebook(
+    page: Any, show: Show, document: TimelineDocument, notebook: str
+) -> None:
+    show(document)
+    page.evaluate("window.timeline.destroy()")
+    insert = "(snippet) => { const place = document.getElementById('place'); place.innerHTML = snippet; %s }"
+    page.evaluate(insert % NOTEBOOKS[notebook], timeline_html(document))
+    page.wait_for_selector("#place canvas")
+    settle(page)
+    assert page.locator(".dtb-title").inner_text() == document.title
+    assert COMPUTE in {colour_at(page, 400, y) for y in range(0, 200, 4)}
+
+
 def test_the_canvas_says_what_it_is_and_takes_the_focus(show: Show, document: TimelineDocument) -> None:
     page = show(document)
     canvas = page.locator("canvas")
