@@ -401,7 +401,9 @@ function describe(item) {
   known("region", one.region);
   known("size", one.size_bytes, one.size_bytes === null ? "" : formatBytes(one.size_bytes) + (one.dtype && ` ${one.dtype}`));
   known("busbw", one.busbw, one.busbw === null ? "" : formatBandwidth(one.busbw));
-  rows.push(["exposed", formatNs(one.exposed_ns)], ["hidden", formatNs(one.hidden_ns)]);
+  const isShared = one.exposed_ns + one.hidden_ns < item.duration_ns; // with collectives that ran at the same time
+  rows.push(["exposed", formatNs(one.exposed_ns) + (isShared ? " (its share)" : "")]);
+  rows.push(["hidden", formatNs(one.hidden_ns) + (isShared ? " (its share)" : "")]);
   known("cause", one.cause);
   const causes = Object.entries(one.causes);
   if (causes.length > 1) for (const [cause, ns] of causes) rows.push([`  ${cause}`, formatNs(ns)]);
