@@ -836,8 +836,8 @@ class Timeline {
     for (let at = 0; at < rank.lanes.length; at++) {
       const lane = rank.lanes[at];
       if (!lane.channels[COMM].count) continue;
-      const span = findSpan(lane, moment, near);
-      if (span !== NOTHING && lane.kind[span] === COMM) return this.itemOf(rank, at, span);
+      const span = findSpan(lane, moment, near, COMM);
+      if (span !== NOTHING) return this.itemOf(rank, at, span);
     }
     return null;
   }
@@ -1453,11 +1453,13 @@ function mix(data, offset, parts, layers) {
   }
 }
 
-function findSpan(lane, moment, near) {
+// The span of a lane at a moment, else the nearest within reach; of one kind only where that is said.
+function findSpan(lane, moment, near, kind) {
   let best = NOTHING;
   let distance = near;
   const beyond = countBelow(lane.start, moment + near);
   for (let i = beyond - 1; i >= 0 && lane.reach[i] >= moment - near; i--) {
+    if (kind !== undefined && lane.kind[i] !== kind) continue;
     const away = Math.max(0, lane.start[i] - moment, moment - lane.start[i] - lane.duration[i]);
     if (away < distance || (away === distance && best === NOTHING)) {
       best = i;

@@ -253,6 +253,17 @@ def test_a_folded_rank_shows_its_exposed_collectives(show: Show, many_ranks: Tim
     assert "lane" in {row["type"] for row in state(page)["rows"] if row["rank"] == 2}
 
 
+def test_a_collective_beside_compute_on_one_stream_can_be_hit_in_the_strip_of_its_rank(
+    show: Show, document: TimelineDocument, one_rank: RankColumns
+) -> None:
+    both = LaneColumns("0/7", "stream 7", [200 * US, 300 * US], [400 * US, 250 * US], [1, 0], [4, 1], [0, -1])
+    page = show(replace(document, ranks=[replace(one_rank, lanes=[both])]))
+    head = next(row for row in state(page)["rows"] if row["type"] == "rank")
+    box = page.locator("canvas").bounding_box()
+    page.mouse.click(box["x"] + x_of(page, 500 * US), box["y"] + head["y"] + head["height"] - 3)
+    assert state(page)["selected"] == "collective:0:3"
+
+
 def test_a_frame_has_no_more_rectangles_than_pixels_allow_whatever_the_number_of_spans(
     show: Show, document: TimelineDocument, one_rank: RankColumns
 ) -> None:
