@@ -80,7 +80,7 @@ INTERLEAVED: dict[str, Noise] = {
     "two modes, in turns": INDEPENDENT["two modes"],
     "memory": _in_turns(_remember),
     "drift": _in_turns(lambda _rng, count: np.linspace(0, 0.1, count, dtype=np.float64)),
-    "jump": _in_turns(lambda rng, count: 0.08 * (np.arange(count) >= rng.integers(count))),
+    "jump": _in_turns(lambda rng, count: np.where(np.arange(count) >= rng.integers(count), 0.08, 0.0)),
 }
 
 
