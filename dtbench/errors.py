@@ -11,7 +11,10 @@
     ├── MissingError (7)    a package or program that the command needs is not installed
     ├── PatternsError (2)   a file of kernel patterns is wrong: line, key, what there is
     ├── CaptureError (1)    a person's own loop cannot be measured as it is written
-    └── CheckError (8)      the run finished, but its numbers must not be trusted: results or receipts are wrong
+    ├── CheckError (8)      the run finished, but its numbers must not be trusted: results or receipts are wrong
+    ├── ComparisonError (9) these cannot be compared: unlike environments, nothing measured, not one thing
+    ├── GateError (10)      a bound of --fail-if is exceeded
+    └── UndecidedError (11) a bound of --fail-if cannot be judged: too few launches, or nobody knows the number
 
 Exit code 130 means that the user pressed Ctrl-C.
 """
@@ -79,6 +82,24 @@ class CheckError(DtbenchError):
     """The run finished but failed its own checks: results differ from the reference, or a knob was not applied."""
 
     exit_code = 8
+
+
+class ComparisonError(DtbenchError):
+    """Two sides cannot be compared, or must not be unless somebody insists."""
+
+    exit_code = 9
+
+
+class GateError(DtbenchError):
+    """What ``--fail-if`` names has happened; the comparison was printed."""
+
+    exit_code = 10
+
+
+class UndecidedError(DtbenchError):
+    """Nobody can say whether what ``--fail-if`` names has happened; no bound is known to be exceeded."""
+
+    exit_code = 11
 
 
 class CaptureError(DtbenchError):

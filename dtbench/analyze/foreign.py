@@ -5,15 +5,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from dtbench.analyze.many import analyze_files
-from dtbench.analyze.reader.find import find_traces
+from dtbench.analyze.reader.find import find_traces, holds_trace_files
 from dtbench.analyze.trace_file import TraceFile, Unusable
 from dtbench.analyze.trace_set import TraceSet, gather_ranks
 from dtbench.errors import TraceError
+from dtbench.store.find_run import holds_runs, is_run
 
 if TYPE_CHECKING:
     from dtbench.analyze.kinds.patterns import KernelPattern
 
+_ENDINGS: Final = (".json", ".json.gz", ".tar", ".tar.gz", ".tgz", ".zip")
 _MOST_REASONS: Final = 3
+
+
+def are_traces(path: Path) -> bool:
+    """Tell whether a path is a trace, or a folder or archive of traces; a run, or a folder of runs, is none."""
+    if not path.is_dir():
+        return path.is_file() or path.name.endswith(_ENDINGS)  # a trace that is missing is refused as a trace
+    return not is_run(path) and not holds_runs(path) and holds_trace_files(path)
 
 
 def analyze_traces(
@@ -33,11 +42,26 @@ def analyze_traces(
     sources = dict.fromkeys(source for one in found for source in one.sources)
     if not sources:
         raise TraceError("no trace was given: there are none to analyse")
-    answers = analyze_files([TraceFile(source, patterns=tuple(patterns)) for source in sources], workers=workers)
+    files = [TraceFile(source, patterns=tuple(patterns)) for source in sources]
+    return analyze_job(files, workers=workers, notes=[note for one in found for note in one.notes])
+
+
+def analyze_job(files: Sequence[TraceFile], *, workers: int | None = None, notes: Sequence[str] = ()) -> TraceSet:
+    """Analyse the traces of one job that were found already.
+
+    Args:
+        files: at least one.
+        workers: processes to use at most; None: as ``analyze_files`` decides.
+        notes: what finding them left out; they come first.
+
+    Raises:
+        TraceError: none can be read.
+    """
+    answers = analyze_files(files, workers=workers)
     reasons = [answer.reason for answer in answers if isinstance(answer, Unusable)]
     if len(reasons) == len(answers):
         raise TraceError(_refuse(reasons))
-    return gather_ranks(answers, notes=[note for one in found for note in one.notes])
+    return gather_ranks(answers, notes=notes)
 
 
 def _refuse(reasons: Sequence[str]) -> str:

@@ -33,10 +33,10 @@ def summarize_run(path: Path) -> RunSummary:
         StoreError: this is no run, or a file of it is broken or of another version.
     """
     run = read_run(path)
-    environment = _read_environment(path)
-    device = _name_device(environment, run)
+    environment = read_run_environment(path)
+    device = name_device(environment, run)
     cells = tuple(
-        _with_own_torch(summarize_cell(_read_cell(path, run, cell), device), path, environment) for cell in run.cells
+        _with_own_torch(summarize_cell(read_cell(path, run, cell), device), path, environment) for cell in run.cells
     )
     status, reason = _status(run, cells)
     return RunSummary(
@@ -54,6 +54,21 @@ def summarize_run(path: Path) -> RunSummary:
         resumed_unix_ns=run.resumed_unix_ns,
         repeat_end=run.repeat_end,
     )
+
+
+def summarize_one_cell(path: Path, name: str) -> CellSummary:
+    """Give one cell's part of ``summarize_run``, without reading the others.
+
+    Raises:
+        StoreError: the run has no such cell, or a file of it is broken or of another version.
+    """
+    run = read_run(path)
+    environment = _read_environment(path)
+    cell = next((cell for cell in run.cells if cell.name == name), None)
+    if cell is None:
+        raise StoreError(f"{path}: the run has no cell `{name}`")
+    summary = summarize_cell(_read_cell(path, run, cell), _name_device(environment, run))
+    return _with_own_torch(summary, path, environment)
 
 
 def _with_own_torch(cell: CellSummary, path: Path, environment: Environment | None) -> CellSummary:
@@ -102,7 +117,12 @@ def analyze_run(path: Path, *, workers: int | None = None) -> dict[tuple[str, in
     return made
 
 
-def _read_environment(path: Path) -> Environment | None:
+def read_run_environment(path: Path) -> Environment | None:
+    """Read the environment of a run, or of its first launch where nobody has copied it yet; None: neither is there.
+
+    Raises:
+        StoreError: it is broken, or another version wrote it.
+    """
     try:
         return read_environment(path)
     except StoreError:
@@ -112,7 +132,8 @@ def _read_environment(path: Path) -> Environment | None:
     return read_launch_environment(written[0]) if written else None
 
 
-def _name_device(environment: Environment | None, run: RunRecord) -> str:
+def name_device(environment: Environment | None, run: RunRecord) -> str:
+    """Name what a run computed on, for its reports and for the peak of its devices."""
     if environment is None:
         return "unknown"
     if environment.devices and any(cell.plan.device == "cuda" for cell in run.cells):
@@ -120,7 +141,12 @@ def _name_device(environment: Environment | None, run: RunRecord) -> str:
     return f"{environment.processor}, {environment.cores} cores"
 
 
-def _read_cell(path: Path, run: RunRecord, cell: CellRecord | OwnLoopCell) -> CellData:
+def read_cell(path: Path, run: RunRecord, cell: CellRecord | OwnLoopCell) -> CellData:
+    """Read everything that one cell of a run wrote; derived tables are made where they are missing.
+
+    Raises:
+        StoreError: a file of it is broken or of another version.
+    """
     return CellData(
         cell=cell,
         run_is_incomplete=is_incomplete(run),

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     MadeTables = Mapping[tuple[str, int], LaunchTables]
 
 FORMAT_VERSION = 1
-TRACE_ENDINGS = (".json", ".json.gz", ".tar", ".tar.gz", ".tgz", ".zip")
 
 
 def analyze(
@@ -53,11 +52,12 @@ def analyze(
     without a run, too.
     In JSON times are nanoseconds, ratios fractions, and a number that could not be computed is "NaN".
     """
+    from dtbench.analyze.foreign import are_traces
     from dtbench.analyze.garbage import without_collection
-    from dtbench.cli.find_run import find_run
+    from dtbench.store.find_run import find_run
 
     named = targets or ["latest"]
-    if all(_is_traces(Path(target)) for target in named):
+    if all(are_traces(Path(target)) for target in named):
         with without_collection():  # imports, too, make many objects and little garbage
             _analyze_traces([Path(target) for target in named], workers=workers, as_json=as_json, patterns=patterns)
         return
@@ -110,16 +110,6 @@ def _load_patterns(path: Path | None) -> "tuple[KernelPattern, ...]":
     from dtbench.analyze.kinds.pattern_file import load_patterns
 
     return load_patterns(path)
-
-
-def _is_traces(path: Path) -> bool:
-    """Tell whether a path is a trace, or a folder or archive of traces; a run, or a folder of runs, is none."""
-    from dtbench.analyze.reader.find import holds_trace_files
-    from dtbench.cli.find_run import holds_runs, is_run
-
-    if not path.is_dir():
-        return path.is_file() or path.name.endswith(TRACE_ENDINGS)  # a trace that is missing is refused as a trace
-    return not is_run(path) and not holds_runs(path) and holds_trace_files(path)
 
 
 def _run_document(run: Path, made: "MadeTables") -> object:

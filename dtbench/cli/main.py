@@ -11,10 +11,13 @@ import typer
 from typer.core import TyperGroup
 
 from dtbench import __version__
+from dtbench.cli import baseline
 from dtbench.cli.analyze import analyze
 from dtbench.cli.check import check
+from dtbench.cli.compare import compare
 from dtbench.cli.console import print_error
 from dtbench.cli.doctor import doctor
+from dtbench.cli.export import export
 from dtbench.cli.list_scenarios import list_scenarios
 from dtbench.cli.report import report
 from dtbench.cli.run import run
@@ -28,7 +31,9 @@ _VERBS: tuple[tuple[str, Callable[..., None]], ...] = (
     ("run", run),
     ("report", report),
     ("analyze", analyze),
+    ("compare", compare),
     ("tensorboard", tensorboard),
+    ("export", export),
     ("doctor", doctor),
     ("schema", schema),
 )
@@ -77,7 +82,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's threads would take cores from the ranks
     given = list(sys.argv[1:] if arguments is None else arguments)
     before = [argument for argument in given if argument == "--debug"]  # wherever a person typed it
-    run_app(make_app(_VERBS), [*before[:1], *(argument for argument in given if argument != "--debug")])
+    app = make_app(_VERBS)
+    app.add_typer(baseline.make_group(), name="baseline")
+    run_app(app, [*before[:1], *(argument for argument in given if argument != "--debug")])
 
 
 def run_app(app: typer.Typer, arguments: Sequence[str]) -> None:

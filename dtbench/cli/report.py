@@ -24,7 +24,7 @@ def report(
     In JSON times are nanoseconds, ratios fractions, and a number that could not be computed is "NaN".
     """
     from dtbench.analyze.run import summarize_run
-    from dtbench.cli.find_run import find_run
+    from dtbench.store.find_run import find_run
 
     summary = summarize_run(find_run(run, results))
     if cell is not None:

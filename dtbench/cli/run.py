@@ -1,7 +1,7 @@
 """``dtbench run``: train a scenario on real ranks, then show what was found."""
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -101,7 +101,8 @@ def _run(wish: _Wish) -> Path:
     folders: list[Path] = []
     repeat = resolve_repeat(cells[0].scenario)
     most_launches = None if isinstance(repeat, int) else repeat.at_most
-    with observe(folders.append, most_launches=most_launches) as observer:
+    with observe(folders.append, most_launches=most_launches) as screen:
+        observer = replace(screen, on_end=lambda cell: _publish_cell(folders[-1], cell))
         try:
             if before is not None:
                 return resume_scenario(wish.file, cells, before, observer=observer, judge=_judge).path
@@ -114,11 +115,19 @@ def _run(wish: _Wish) -> Path:
 
 def _judge(folder: "RunFolder", cells: "tuple[CellRecord, ...]", precision: float) -> "Judgement":
     """Judge whether launches tell step times well enough: the launcher counts, statistics decide."""
-    from dtbench.compare.precision import describe_precision, is_known, read_step_times
+    from dtbench.comparison.precision import describe_precision, is_known, read_step_times
     from dtbench.launch.repeat import Judgement
 
     step_times = read_step_times(folder, cells)
     return Judgement(is_enough=is_known(step_times, precision), words=describe_precision(step_times, precision))
+
+
+def _publish_cell(folder: Path, cell: str) -> None:
+    """Let an open TensorBoard show a cell while others still run; whatever is wrong, the end of the run says it."""
+    from dtbench.report.publish import publish_cell
+
+    with suppress(Exception):  # a picture must not end a run of hours
+        publish_cell(folder, cell)
 
 
 def _find_unfinished(wish: _Wish) -> Path:
@@ -127,9 +136,9 @@ def _find_unfinished(wish: _Wish) -> Path:
     Raises:
         StoreError: there is none.
     """
-    from dtbench.cli.find_run import find_run
     from dtbench.errors import StoreError
     from dtbench.launch.resume import find_unfinished
+    from dtbench.store.find_run import find_run
 
     if wish.unfinished is not None:
         return find_run(wish.unfinished, wish.results)

@@ -37,9 +37,9 @@ def find_folder(named: str | None, results: Path) -> Path:
     Raises:
         StoreError: there is no such folder, or no event file in it.
     """
-    from dtbench.cli.find_run import find_run, is_run
     from dtbench.errors import StoreError
     from dtbench.report.server import has_event_files
+    from dtbench.store.find_run import find_run, is_run
     from dtbench.store.layout import RunFolder
 
     folder = results if named is None else Path(named) if Path(named).is_dir() else results / named

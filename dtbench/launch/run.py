@@ -52,6 +52,7 @@ class Observer:
         on_launch: a launch of a cell begins; index None: the single-process reference.
         on_progress: the ranks were looked at.
         on_failure: a cell's launch failed, with its sentence; the run goes on.
+        on_end: a launch of this cell has ended, well or not, and others follow.
         on_stop: the user stopped the run; a sentence about what is left.
     """
 
@@ -59,6 +60,7 @@ class Observer:
     on_launch: Callable[[str, int | None, Plan], None] = lambda _cell, _index, _plan: None
     on_progress: Callable[[Progress], None] = lambda _progress: None
     on_failure: Callable[[str, str], None] = lambda _cell, _reason: None
+    on_end: Callable[[str], None] = lambda _cell: None
     on_stop: Callable[[str], None] = lambda _sentence: None
 
 
@@ -199,8 +201,12 @@ def _find_references(folder: RunFolder, cells: tuple[CellRecord, ...]) -> dict[s
 def _run_all(run: _Run) -> RunFolder:
     """Run every launch that is not finished yet."""
     try:
+        ended: str | None = None
         for cell, index in _list_launches(run):
-            if cell.name not in run.failures and (cell.name, index) not in run.finished:
+            if ended is not None:
+                run.observer.on_end(ended)
+            ended = None if cell.name in run.failures else cell.name
+            if ended is not None:
                 _run_launch(run, cell, index)
     except BaseException as error:
         reason = f"{type(error).__name__}: {error}"
@@ -219,10 +225,15 @@ def _run_all(run: _Run) -> RunFolder:
 
 
 def _list_launches(run: _Run) -> Iterator[tuple[CellRecord, int]]:
-    """Give the planned launches, then a round at a time while cells that repeat automatically need more."""
-    yield from _interleave(run.cells)
-    while _add_round(run):
-        yield from _interleave(run.cells, first=len(run.cells[0].launches) - 1)
+    """Give the planned launches that are left, then a round at a time while ``repeat: auto`` needs more."""
+    first = 0
+    while True:
+        yield from (
+            launch for launch in _interleave(run.cells, first) if (launch[0].name, launch[1]) not in run.finished
+        )
+        if not _add_round(run):
+            return
+        first = len(run.cells[0].launches) - 1
 
 
 def _add_round(run: _Run) -> bool:
@@ -266,7 +277,7 @@ def write_orders(
     refuse_automatic(cells)
     run = prepare_run(file, cells, results, observer=observer, prepared=True)
     folders = []
-    for cell, index in _interleave(cells):
+    for cell, index in _interleave(cells, 0):
         data = None
         if cell.scenario.correctness.enabled:
             reference = run.folder.reference(cell.name)
@@ -286,7 +297,7 @@ def _unlaunched(order: WorkerOrder) -> WorkerOrder:
     return order.model_copy(update={"launched_unix_ns": None})
 
 
-def _interleave(cells: tuple[CellRecord, ...], first: int = 0) -> Iterator[tuple[CellRecord, int]]:
+def _interleave(cells: tuple[CellRecord, ...], first: int) -> Iterator[tuple[CellRecord, int]]:
     """Give launches round by round, every second one backwards (ABBA): a drift of the machine hits all cells alike."""
     rounds = max(len(cell.launches) for cell in cells)
     for index in range(first, rounds):

@@ -13,6 +13,7 @@
         traces/rank<r>.<ns>.pt.trace.json.gz
         logs/rank<r>.log
         events/rank<r>.jsonl  rank<r>.journal
+    results/.baselines/<name>.json      saved baselines: no folder of runs is called so
 """
 
 import re
@@ -33,6 +34,16 @@ _FOLDER_NAME = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 def can_name_runs(name: str) -> bool:
     """Tell whether a name can be that of a folder of runs."""
     return _FOLDER_NAME.fullmatch(name) is not None
+
+
+def baseline_file(results: Path, name: str) -> Path:
+    """Give the file of a saved baseline."""
+    return baselines_folder(results) / f"{name}.json"
+
+
+def baselines_folder(results: Path) -> Path:
+    """Give the folder of all saved baselines."""
+    return results / ".baselines"
 
 
 def trace_name(rank: int, unix_ns: int) -> str:

@@ -12,8 +12,9 @@ from pydantic import ValidationError
 
 from dtbench.errors import StoreError
 from dtbench.record import Record
+from dtbench.store.baseline import MeasuredSide
 from dtbench.store.finish import gather_steps
-from dtbench.store.layout import LaunchFolder, RunFolder
+from dtbench.store.layout import LaunchFolder, RunFolder, baseline_file, baselines_folder
 from dtbench.store.records import (
     FORMAT_VERSION,
     Environment,
@@ -116,6 +117,20 @@ def read_steps(folder: LaunchFolder) -> "pd.DataFrame":
     if not ranks:
         raise StoreError(f"{folder.path}: no rank finished a step, there is neither {folder.steps.name} nor a journal")
     return gather_steps(folder, ranks=ranks)
+
+
+def read_baseline(results: Path, name: str) -> MeasuredSide:
+    """Read a saved baseline.
+
+    Raises:
+        StoreError: there is none of this name, it is broken, or another version wrote it.
+    """
+    return _read_record(baseline_file(results, name), MeasuredSide)
+
+
+def find_baselines(results: Path) -> list[str]:
+    """Give the names of all saved baselines, sorted."""
+    return sorted(path.stem for path in baselines_folder(results).glob("*.json") if not path.name.startswith("."))
 
 
 def read_table(path: Path) -> "pd.DataFrame":

@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from dtbench.compare.comparison import Outcome
-from dtbench.compare.statistics import compare_samples
+from dtbench.comparison.comparison import Outcome
+from dtbench.comparison.statistics import compare_samples
 
 Values = NDArray[np.float64]
 Noise = Callable[[np.random.Generator, int], tuple[Values, Values]]

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from dtbench.cli.find_run import find_run
 from dtbench.errors import StoreError
+from dtbench.store.find_run import find_run
 
 
 @pytest.fixture

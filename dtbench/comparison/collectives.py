@@ -1,0 +1,120 @@
+"""Whose collectives took longer, or were exposed for longer, than on the other side."""
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Final
+
+from dtbench.comparison.comparison import CollectiveChange
+from dtbench.store.baseline import MeasuredLaunch, OwnedTime, PlacedTime
+from dtbench.vocabulary import Operation, Purpose
+
+_Key = tuple[str, Operation | None, Purpose]
+
+_TELLING: Final = 0.5
+"""Part of a change from which one collective among several is named for it."""
+
+
+def find_collective_changes(
+    baseline: Sequence[MeasuredLaunch], candidate: Sequence[MeasuredLaunch]
+) -> tuple[CollectiveChange, ...]:
+    """Give one row per owner, operation and purpose, medians over launches; the largest change of exposed time first.
+
+    An owner that a side does not know counts as zero there.
+    """
+    before, after = _by_owner(baseline), _by_owner(candidate)
+    rows = [
+        _compare(key, before.get(key, ()), after.get(key, ()), (len(baseline), len(candidate)))
+        for key in dict.fromkeys((*before, *after))
+    ]
+    named = [row if row.owner else _with_place(row, baseline, candidate) for row in rows]
+    return tuple(sorted(named, key=lambda row: (-abs(exposed_change(row)), -abs(duration_change(row)))))
+
+
+def exposed_change(row: CollectiveChange) -> float:
+    """Give by how much more of it is exposed, ns per step and rank."""
+    return row.exposed_ns[1] - row.exposed_ns[0]
+
+
+def duration_change(row: CollectiveChange) -> float:
+    """Give by how much longer it takes, ns per step and rank."""
+    return row.duration_ns[1] - row.duration_ns[0]
+
+
+def _by_owner(launches: Sequence[MeasuredLaunch]) -> Mapping[_Key, Sequence[OwnedTime]]:
+    found: dict[_Key, list[OwnedTime]] = {}
+    for launch in launches:
+        for row in launch.owned:
+            found.setdefault((row.owner, row.operation, row.purpose), []).append(row)
+    return found
+
+
+def _compare(
+    key: _Key, before: Sequence[OwnedTime], after: Sequence[OwnedTime], launches: tuple[int, int]
+) -> CollectiveChange:
+    def middle(name: str) -> tuple[float, float]:
+        first, second = (
+            _median([getattr(row, name) for row in rows], count)
+            for rows, count in zip((before, after), launches, strict=True)
+        )
+        return first, second
+
+    owner, operation, purpose = key
+    most = max(after, key=lambda row: row.exposed_ns, default=None)
+    return CollectiveChange(
+        owner=owner,
+        operation=operation,
+        purpose=purpose,
+        duration_ns=middle("duration_ns"),
+        exposed_ns=middle("exposed_ns"),
+        cause=most.cause if most is not None else None,
+        count=middle("count"),
+    )
+
+
+def _median(values: Sequence[float], launches: int) -> float:
+    """Give the median over launches; one that has no such row counts as zero."""
+    return median([*values, *[0.0] * (launches - len(values))]) if launches else 0.0
+
+
+def _with_place(
+    row: CollectiveChange, baseline: Sequence[MeasuredLaunch], candidate: Sequence[MeasuredLaunch]
+) -> CollectiveChange:
+    """Say which of several collectives without an owner changed, where it is mostly one."""
+    before, after = (_by_place(launches, row) for launches in (baseline, candidate))
+    changes_ns = {
+        place: (_change_ns(before, after, place, "exposed_ns"), _change_ns(before, after, place, "duration_ns"))
+        for place in dict.fromkeys((*before, *after))
+    }
+    for part, whole_ns in enumerate((exposed_change(row), duration_change(row))):
+        most = max(changes_ns, key=lambda place: abs(changes_ns[place][part]), default=None)
+        if most is not None and whole_ns and changes_ns[most][part] / whole_ns > _TELLING:
+            known = (after.get(most) or before[most])[0]
+            return row.model_copy(update={"place": _spell_place(known)})
+    return row
+
+
+def _by_place(
+    launches: Sequence[MeasuredLaunch], row: CollectiveChange
+) -> Mapping[tuple[str, int], Sequence[PlacedTime]]:
+    found: dict[tuple[str, int], list[PlacedTime]] = {}
+    for launch in launches:
+        for one in launch.placed:
+            if (one.operation, one.purpose) == (row.operation, row.purpose):
+                found.setdefault((one.group, one.number), []).append(one)
+    return found
+
+
+def _change_ns(
+    before: Mapping[tuple[str, int], Sequence[PlacedTime]],
+    after: Mapping[tuple[str, int], Sequence[PlacedTime]],
+    place: tuple[str, int],
+    name: str,
+) -> float:
+    old, new = ([getattr(one, name) for one in side.get(place, ())] for side in (before, after))
+    return (median(new) if new else 0.0) - (median(old) if old else 0.0)
+
+
+def _spell_place(one: PlacedTime) -> str:
+    group = f" of group {one.group}" if one.group else ""
+    seq = "" if one.seq is None else f" (seq {one.seq})"
+    return f"number {one.number}{group}{seq}"

@@ -1,0 +1,186 @@
+"""The answer of a comparison as one frozen value: what every report, page, notebook and ``--json`` shows.
+
+Ratios are candidate over baseline, fractions are fractions, times nanoseconds; NaN where a number cannot be computed.
+"""
+
+from enum import StrEnum
+from typing import Final, Literal
+
+from dtbench.record import FloatOrNan, Record
+from dtbench.vocabulary import Cause, Operation, Purpose
+
+FORMAT_VERSION: Final = 1
+
+
+class Outcome(StrEnum):
+    """What can be said of one metric; never more than the launches tell.
+
+    ``SAME`` is for a number that does not vary (bytes, counts) and is equal; ``UNKNOWN`` where a side has no number.
+    """
+
+    HIGHER = "higher"
+    LOWER = "lower"
+    BELOW_THRESHOLD = "differs by less than the threshold"
+    NO_DIFFERENCE = "no difference detectable"
+    SAME = "the same"
+    NOT_ENOUGH_LAUNCHES = "not enough launches"
+    UNKNOWN = "not known"
+
+
+class Unit(StrEnum):
+    """What the numbers of a metric are."""
+
+    NS = "ns"
+    BYTES = "bytes"
+    PER_SECOND = "per second"
+    FRACTION = "fraction"
+    COUNT = "count"
+
+
+class Better(StrEnum):
+    """The direction in which a metric is better; ``NEITHER``: it only says what was done."""
+
+    LOWER = "lower"
+    HIGHER = "higher"
+    NEITHER = "neither"
+
+
+class Side(Record):
+    """One of the things compared.
+
+    Attributes:
+        label: how a person named it, made short: a run, a cell, a baseline's name, a trace.
+        paths: what was read.
+        launches: that count: complete, and to be trusted.
+        is_interleaved: its launches took turns with the other side's, in one run.
+    """
+
+    label: str
+    paths: tuple[str, ...]
+    launches: int
+    is_interleaved: bool = False
+
+
+class Sample(Record):
+    """One metric on one side: a value for each launch, in the order in which they ran; their median."""
+
+    values: tuple[FloatOrNan, ...]
+    median: FloatOrNan
+
+
+class MetricChange(Record):
+    """One metric on both sides.
+
+    Attributes:
+        metric: ``step_time``, ``tokens_per_second``, ``exposed_comm``, ...: a word that ``--fail-if`` takes.
+        subject: what it is of: a purpose, or an owner; empty: the whole step.
+        ratio: of the medians, candidate over baseline; with its 95 % interval.
+        p_value: corrected for the number of metrics tested beside it; NaN where nothing was tested.
+        test: by which; None where nothing was tested.
+        detectable: smallest relative change that as many launches with this spread would find 8 times of 10.
+        outliers: launches far from the others of their side, named; they are counted.
+    """
+
+    metric: str
+    subject: str
+    unit: Unit
+    better: Better
+    baseline: Sample
+    candidate: Sample
+    ratio: FloatOrNan
+    low: FloatOrNan
+    high: FloatOrNan
+    p_value: FloatOrNan
+    test: str | None
+    detectable: FloatOrNan
+    outcome: Outcome
+    outliers: tuple[str, ...] = ()
+
+
+class MechanismChange(Record):
+    """One thing that was done differently: ``what`` (collectives, sizes, order, async flags, a receipt), of whom.
+
+    Attributes:
+        what: ``count``, ``size_bytes``, ``order``, ``async``, ``receipt``.
+        subject: a purpose and operation, or a knob.
+        baseline: as text.
+        candidate: as text.
+    """
+
+    what: str
+    subject: str
+    baseline: str
+    candidate: str
+
+
+class CollectiveChange(Record):
+    """One owner's collectives of one kind on both sides, ns per step and rank: where exposed time came or went.
+
+    Attributes:
+        owner: empty: unattributed.
+        duration_ns: span, of (baseline, candidate).
+        exposed_ns: of (baseline, candidate).
+        cause: the candidate's largest; None where nothing of it is exposed.
+        count: collectives per step of (baseline, candidate).
+        place: for one without an owner, which of them changed most: its group, number in a step, sequence number.
+    """
+
+    owner: str
+    operation: Operation | None
+    purpose: Purpose
+    duration_ns: tuple[FloatOrNan, FloatOrNan]
+    exposed_ns: tuple[FloatOrNan, FloatOrNan]
+    cause: Cause | None
+    count: tuple[FloatOrNan, FloatOrNan]
+    place: str = ""
+
+
+class SettingChange(Record):
+    """One field of the scenario (dotted) in which the sides differ on purpose: a treatment; values as text."""
+
+    field: str
+    baseline: str
+    candidate: str
+
+
+class EnvironmentChange(Record):
+    """One thing in which the machines or their software differ.
+
+    Attributes:
+        is_declared: it is what the scenario varies (a treatment), so nothing to warn of.
+    """
+
+    what: str
+    baseline: str
+    candidate: str
+    is_declared: bool
+
+
+class Comparison(Record):
+    """Two sides against each other.
+
+    Attributes:
+        sentence: the answer, as the first line of every report says it.
+        threshold: relative changes below it do not matter to the person who asks.
+        noise_floor: largest relative change of the step time between halves of one side; NaN: too few launches.
+        mechanism: what was done differently, most telling first; empty: nothing.
+        metrics: ``step_time`` first.
+        collectives: sorted by the change of ``exposed_ns``, whichever way, largest first.
+        notes: what was left out, and why.
+        treatment: in what the scenarios differ.
+        is_mechanism_known: both sides say what they communicated.
+    """
+
+    format_version: Literal[1] = FORMAT_VERSION
+    baseline: Side
+    candidate: Side
+    sentence: str
+    threshold: float
+    noise_floor: FloatOrNan
+    environment: tuple[EnvironmentChange, ...]
+    mechanism: tuple[MechanismChange, ...]
+    metrics: tuple[MetricChange, ...]
+    collectives: tuple[CollectiveChange, ...]
+    notes: tuple[str, ...]
+    treatment: tuple[SettingChange, ...] = ()
+    is_mechanism_known: bool = True

@@ -1,0 +1,235 @@
+"""What a CI job asks of a comparison: ``step_time > 3%``, ``exposed[unshard] > 5 ms``, ``mechanism changed``.
+
+A bound is exceeded only where the change is established: statistics find it, and it is larger than the bound. A bound
+on a number that nobody can judge is not kept in silence: it is undecided.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from dtbench.comparison.comparison import Comparison, MetricChange, Outcome, Unit
+from dtbench.comparison.metrics import BY_NAME, EXPOSED_BY_OWNER, EXPOSED_BY_PURPOSE, METRICS, spell_metric
+from dtbench.scenario.mistakes import find_nearest, join_words, shorten
+from dtbench.units import MIB, NS_PER_MS, NS_PER_S, NS_PER_US, format_bytes, format_ns
+
+_MECHANISM: Final = "mechanism changed"
+_BOUND: Final = re.compile(
+    r"\s*(?P<metric>\w+)\s*(?:\[(?P<subject>.*)\])?\s*(?P<sign>[<>])\s*(?P<number>[+-]?\d+(?:\.\d*)?)\s*(?P<unit>%|[A-Za-z]+)\s*"
+)
+_UNITS: Final = {
+    "ns": (Unit.NS, 1.0),
+    "us": (Unit.NS, float(NS_PER_US)),
+    "ms": (Unit.NS, float(NS_PER_MS)),
+    "s": (Unit.NS, float(NS_PER_S)),
+    "b": (Unit.BYTES, 1.0),
+    "kib": (Unit.BYTES, 1024.0),
+    "mib": (Unit.BYTES, float(MIB)),
+    "gib": (Unit.BYTES, 1024.0 * MIB),
+}
+_ESTABLISHED: Final = (Outcome.HIGHER, Outcome.LOWER, Outcome.BELOW_THRESHOLD)
+_UNDECIDED: Final = (Outcome.NOT_ENOUGH_LAUNCHES, Outcome.UNKNOWN)
+_MOST_SUBJECTS: Final = 12
+
+
+class BoundError(ValueError):
+    """A bound that cannot be read, or that is on a number that there is not."""
+
+
+class Kept(StrEnum):
+    """What became of a bound."""
+
+    KEPT = "kept"
+    EXCEEDED = "exceeded"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True)
+class Bound:
+    """How far a number may change.
+
+    Attributes:
+        typed: as a person wrote it.
+        metric: None: whatever was done differently.
+        subject: empty: the whole step.
+        most: the change, signed as it was written: above it, if positive, below it, if negative, the bound is exceeded.
+        is_relative: ``most`` is a fraction of the baseline; else in the metric's unit.
+    """
+
+    typed: str
+    metric: str | None
+    subject: str = ""
+    most: float = 0.0
+    is_relative: bool = True
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """One bound on one comparison; ``words`` are a sentence."""
+
+    kept: Kept
+    words: str
+
+
+def read_bound(typed: str) -> Bound:
+    """Read a bound.
+
+    >>> read_bound("step_time > 3%").most
+    0.03
+
+    Raises:
+        BoundError: it cannot be read, is on no metric, in another unit, or asks for the wrong direction.
+    """
+    if " ".join(typed.split()).lower() == _MECHANISM:
+        return Bound(typed, None)
+    match = _BOUND.fullmatch(typed)
+    if match is None:
+        raise BoundError(
+            f"`{shorten(typed)}` is no bound; write `step_time > 3%`, `exposed[unshard] > 5 ms`, "
+            f"`tokens_per_second < -3%` or `{_MECHANISM}`"
+        )
+    name, sign, number = match["metric"], match["sign"], float(match["number"])
+    if name not in BY_NAME:
+        near = find_nearest(name, BY_NAME)
+        meant = f"did you mean `{near}`?" if near else f"there are {join_words([m.name for m in METRICS], last='and')}"
+        raise BoundError(f"`{shorten(typed)}`: no metric is called `{name}`; {meant}")
+    if BY_NAME[name].of is not None and not match["subject"]:
+        raise BoundError(f"`{shorten(typed)}`: say of what, `{name}[...]` with {BY_NAME[name].of} in the brackets")
+    if BY_NAME[name].of is None and match["subject"]:
+        raise BoundError(f"`{shorten(typed)}`: `{name}` is of the whole step; leave `[{match['subject']}]` out")
+    if (sign == ">") != (number >= 0) or (sign == "<" and not number):
+        other = f"{name} {sign} {'-' if sign == '<' else ''}{abs(number):g}{match['unit']}"
+        raise BoundError(
+            f"`{shorten(typed)}` would hold for what did not change: `>` takes a rise and `<` a fall, `{other}`"
+        )
+    most, is_relative = _read_amount(typed, name, number, match["unit"])
+    return Bound(typed, name, (match["subject"] or "").strip(), most, is_relative)
+
+
+def _read_amount(typed: str, name: str, number: float, unit: str) -> tuple[float, bool]:
+    if unit == "%":
+        return number / 100, True
+    measured, factor = _UNITS.get(unit.lower(), (None, 0.0))
+    if measured is not BY_NAME[name].unit:
+        units = ["%", *(spelled for spelled, (of, _) in _UNITS.items() if of is BY_NAME[name].unit)]
+        raise BoundError(f"`{shorten(typed)}`: `{name}` is bounded in {join_words(units)}, not `{unit}`")
+    return number * factor, False
+
+
+def check_subjects(bounds: Iterable[Bound], comparisons: Sequence[Comparison]) -> None:
+    """Check that what bounds are on occurs in one of the comparisons at least.
+
+    Raises:
+        BoundError: it occurs in none.
+    """
+    for bound in bounds:
+        if bound.metric is None or any(_find(bound, comparison) for comparison in comparisons):
+            continue
+        known = [one for comparison in comparisons for one in comparison.metrics if one.metric == bound.metric]
+        subjects = list(dict.fromkeys(one.subject for one in known if one.subject))
+        if not bound.subject:
+            continue  # nobody has the number: undecided
+        near = find_nearest(bound.subject, subjects)
+        named = join_words([f"`{subject}`" for subject in subjects[:_MOST_SUBJECTS]], last="and")
+        meant = (
+            f"did you mean `{near}`?" if near else f"there is {named}" if subjects else "there is nothing of the kind"
+        )
+        raise BoundError(f"`{shorten(bound.typed)}`: nothing is called `{shorten(bound.subject)}` here; {meant}")
+
+
+def judge(bound: Bound, comparison: Comparison) -> Judgement:
+    """Say whether a bound is kept."""
+    if bound.metric is None:
+        return _judge_mechanism(bound, comparison)
+    change = _find(bound, comparison)
+    who = f"`{bound.typed}`, {comparison.candidate.label} against {comparison.baseline.label}"
+    if change is None:
+        if bound.subject:
+            return Judgement(Kept.KEPT, f"{who}: kept, there is none of it on either side")
+        return Judgement(Kept.UNDECIDED, f"{who}: undecided, neither side has this number")
+    if change.outcome in _UNDECIDED:
+        return Judgement(Kept.UNDECIDED, f"{who}: undecided, {_say_undecided(change, comparison)}")
+    words = f"{spell_metric(change.metric, change.subject)} {_spell_both(change)}"
+    if change.outcome not in _ESTABLISHED:
+        return Judgement(Kept.KEPT, f"{who}: kept, {words}, {change.outcome}{_warn_of_blindness(bound, change)}")
+    amount = _amount(bound, change)
+    is_beyond = amount > bound.most if bound.most >= 0 else amount < bound.most
+    return Judgement(
+        Kept.EXCEEDED if is_beyond else Kept.KEPT, f"{who}: {'EXCEEDED' if is_beyond else 'kept'}, {words}"
+    )
+
+
+def _judge_mechanism(bound: Bound, comparison: Comparison) -> Judgement:
+    who = f"`{bound.typed}`, {comparison.candidate.label} against {comparison.baseline.label}"
+    if comparison.mechanism:
+        first = comparison.mechanism[0]
+        rest = f" and {len(comparison.mechanism) - 1} more" if len(comparison.mechanism) > 1 else ""
+        said = f"{first.what} of {first.subject}: {first.candidate} against {first.baseline}{rest}"
+        return Judgement(Kept.EXCEEDED, f"{who}: EXCEEDED, {said}")
+    if not comparison.is_mechanism_known:
+        return Judgement(Kept.UNDECIDED, f"{who}: undecided, what was communicated is not known on both sides")
+    return Judgement(Kept.KEPT, f"{who}: kept, the same was done on both sides")
+
+
+def _find(bound: Bound, comparison: Comparison) -> MetricChange | None:
+    """Give the metric that a bound is on; ``exposed[layers.3]`` is of an owner where no purpose is called so."""
+    names = [bound.metric, *([EXPOSED_BY_OWNER] if bound.metric == EXPOSED_BY_PURPOSE else [])]
+    for name in names:
+        for change in comparison.metrics:
+            if (change.metric, change.subject) == (name, bound.subject):
+                return change
+    return None
+
+
+def _amount(bound: Bound, change: MetricChange) -> float:
+    """Give the change in the bound's unit; of nothing to something it is infinite, relatively."""
+    before, after = change.baseline.median, change.candidate.median
+    if not bound.is_relative:
+        return after - before
+    if not math.isnan(change.ratio):
+        return change.ratio - 1
+    return math.inf if after > before else -math.inf
+
+
+def _say_undecided(change: MetricChange, comparison: Comparison) -> str:
+    if change.outcome is Outcome.UNKNOWN:
+        return "a side does not have this number"
+    return (
+        f"{comparison.candidate.launches} against {comparison.baseline.launches} launches are too few "
+        f"({spell_metric(change.metric, change.subject)} {_spell_both(change)})"
+    )
+
+
+def _spell_both(change: MetricChange) -> str:
+    before, after = (spell_number(sample.median, change.unit) for sample in (change.baseline, change.candidate))
+    signed = "" if math.isnan(change.ratio) else f" ({100 * (change.ratio - 1):+.1f} %)"
+    return f"{after} against {before}{signed}"
+
+
+def spell_number(value: float, unit: Unit) -> str:
+    """Spell a number of a metric for people."""
+    if math.isnan(value):
+        return "n/a"
+    match unit:
+        case Unit.NS:
+            return format_ns(value)
+        case Unit.BYTES:
+            return format_bytes(value)
+        case Unit.FRACTION:
+            return f"{100 * value:.1f} %"
+        case Unit.PER_SECOND | Unit.COUNT:
+            return f"{value:,.0f}"
+
+
+def _warn_of_blindness(bound: Bound, change: MetricChange) -> str:
+    """Say when these launches could not have shown a change of the size of the bound."""
+    if math.isnan(change.detectable):
+        return ""
+    before = change.baseline.median
+    most = abs(bound.most) if bound.is_relative else abs(bound.most) / before if before > 0 else math.inf
+    if change.detectable <= most:
+        return ""
+    return f"; but so few launches with this spread only show changes above {100 * change.detectable:.1f} %"

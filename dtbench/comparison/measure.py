@@ -1,0 +1,244 @@
+"""One launch, or the traces of one job, as the numbers that are compared: those of ``dtbench report``, per launch."""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import pandas as pd
+
+from dtbench.analyze.statistics import summarize
+from dtbench.analyze.summarize_cell import CellData, summarize_cell
+from dtbench.analyze.summarize_overlap import fraction
+from dtbench.analyze.summary import CellSummary
+from dtbench.analyze.tabulate import tabulate_collectives, tabulate_overlap, tabulate_purposes, tabulate_whole
+from dtbench.analyze.trace_set import TraceSet
+from dtbench.comparison.metrics import EXPOSED_BY_OWNER, EXPOSED_BY_PURPOSE, STEP_TIME, TOKENS, WAIT
+from dtbench.store.baseline import Issued, MeasuredLaunch, Measurement, OwnedTime, PlacedTime
+from dtbench.store.records import ReceiptOutcome, RunStatus
+from dtbench.vocabulary import Cause, Operation, Purpose
+
+_CAUSES: Final = {f"exposed_{cause}_ns": cause for cause in Cause}
+_OF_STEP: Final = {
+    "exposed_comm": "exposed_comm_ns",
+    "hidden_comm": "hidden_comm_ns",
+    "idle": "idle_ns",
+    "compute": "compute_ns",
+}
+_OF_PURPOSE: Final = {EXPOSED_BY_PURPOSE: "exposed_ns", WAIT: "wait_ns"}
+
+
+def measure_launch(data: CellData, place: int, device: str) -> tuple[MeasuredLaunch, str | None]:
+    """Give the numbers of one launch of a cell, and why they must not be trusted; None: nothing speaks against them.
+
+    Args:
+        data: the cell.
+        place: of the launch among ``data.launches``.
+        device: name of its accelerator.
+    """
+    launch = data.launches[place]
+    index = data.cell.launches[place]
+    alone = replace(data, cell=data.cell.model_copy(update={"launches": (index,)}), launches=(launch,))
+    summary = summarize_cell(alone, device)
+    overlap, collectives = launch.tables.overlap, launch.tables.collectives
+    owned = total_owned(collectives[collectives["step"].notna()], len(overlap))
+    measured = MeasuredLaunch(
+        name=launch.folder.path.name,
+        started_unix_ns=launch.record.started_unix_ns if launch.record else None,
+        round=f"{launch.folder.path.parents[2].name} {launch.folder.path.name}",
+        measurements=(
+            *_whole_run(summary),
+            *_profiled(overlap, launch.tables.purposes),
+            *_by_owner(owned),
+        ),
+        owned=owned,
+        placed=total_placed(collectives[collectives["step"].notna()], len(overlap)),
+        traffic=launch.ranks[0].traffic if launch.ranks else (),
+        order=find_order(collectives[collectives["step"].notna()]),
+        receipts=summary.receipts,
+    )
+    return measured, _find_doubt(summary)
+
+
+def measure_traces(traces: TraceSet, name: str) -> MeasuredLaunch:
+    """Give the numbers of someone's traces, which are one launch: of their steps, else of the whole traces."""
+    overlap, collectives = tabulate_overlap(traces.analyses), tabulate_collectives(traces.analyses)
+    overlap = overlap[overlap["step_ns"] > 0]
+    purposes = tabulate_purposes(traces.analyses)
+    if len(overlap):
+        collectives = collectives[collectives["step"].notna()]
+    else:
+        overlap = tabulate_whole(traces.analyses).rename(columns={"window_ns": "step_ns"}).assign(step=0)
+        collectives = collectives.assign(step=0)
+        rows = [
+            {"purpose": str(row.purpose), "exposed_ns": row.exposed_ns, "wait_ns": row.wait_ns}
+            for one in traces.analyses
+            for row in one.whole_purposes
+        ]
+        purposes = pd.DataFrame(rows, columns=["purpose", "exposed_ns", "wait_ns"])
+    slowest = overlap.groupby("step")["step_ns"].max()
+    owned = total_owned(collectives, len(overlap))
+    return MeasuredLaunch(
+        name=name,
+        started_unix_ns=None,
+        round=None,
+        measurements=(
+            Measurement(metric=STEP_TIME, subject="", value=summarize([float(time_ns) for time_ns in slowest]).median),
+            *_profiled(overlap, purposes),
+            *_by_owner(owned),
+        ),
+        owned=owned,
+        placed=total_placed(collectives, len(overlap)),
+        traffic=(),
+        order=find_order(collectives),
+        receipts=(),
+    )
+
+
+def _whole_run(summary: CellSummary) -> Iterator[Measurement]:
+    """Give what is known of MEASURED steps, and of the launch; what it has not is left out."""
+    memory = summary.memory
+    values: dict[str, float | None] = {
+        STEP_TIME: summary.step_time.median,
+        TOKENS: summary.tokens_per_second,
+        "cpu_time": summary.cpu_ns_per_step,
+        "time_to_first_step": summary.time_to_first_step_ns,
+        "host_memory": memory.rss_peak_bytes if memory else None,
+        "allocated_memory": memory.allocated_peak_bytes if memory else None,
+        "reserved_memory": memory.reserved_peak_bytes if memory else None,
+    }
+    for metric, value in values.items():
+        if value is not None and not math.isnan(value):
+            yield Measurement(metric=metric, subject="", value=float(value))
+
+
+def _profiled(overlap: pd.DataFrame, purposes: pd.DataFrame) -> Iterator[Measurement]:
+    """Give where PROFILED steps went, means over steps and ranks; a purpose that occurs in some steps counts in all."""
+    if not len(overlap):
+        return
+    for metric, column in _OF_STEP.items():
+        yield Measurement(metric=metric, subject="", value=float(overlap[column].sum()) / len(overlap))
+    hidden = fraction(overlap, "hidden_comm_ns", "comm_ns")
+    yield Measurement(metric="hidden_fraction", subject="", value=hidden)
+    for purpose, mine in purposes.groupby("purpose"):
+        for metric, column in _OF_PURPOSE.items():
+            yield Measurement(metric=metric, subject=str(purpose), value=float(mine[column].sum()) / len(overlap))
+
+
+def _by_owner(owned: Sequence[OwnedTime]) -> Iterator[Measurement]:
+    exposed_ns: Counter[str] = Counter()
+    for row in owned:
+        if row.owner:
+            exposed_ns[row.owner] += row.exposed_ns  # type: ignore[assignment]  # a Counter adds floats as well
+    for owner, value in exposed_ns.items():
+        yield Measurement(metric=EXPOSED_BY_OWNER, subject=owner, value=float(value))
+
+
+def total_owned(collectives: pd.DataFrame, windows: int) -> tuple[OwnedTime, ...]:
+    """Sum collectives by owner, operation and purpose, per window.
+
+    Args:
+        collectives: columns as ``tables.COLLECTIVES``; those that count.
+        windows: PROFILED steps of all ranks, over which means are taken; 0 gives no rows.
+    """
+    if not windows or not len(collectives):
+        return ()
+    table = collectives.assign(duration_ns=_durations(collectives), count=1)
+    keys = ["owner", "operation", "purpose"]
+    sums = table.groupby(keys, dropna=False)[["count", "duration_ns", "exposed_ns", *_CAUSES]].sum()
+    rows = []
+    for key, row in zip(sums.index, sums.to_dict("records"), strict=True):
+        owner, operation, purpose = key
+        largest = max(_CAUSES, key=lambda column: row[column])
+        rows.append(
+            OwnedTime(
+                owner=str(owner),
+                operation=Operation(operation) if operation else None,
+                purpose=Purpose(purpose),
+                count=float(row["count"]) / windows,
+                duration_ns=float(row["duration_ns"]) / windows,
+                exposed_ns=float(row["exposed_ns"]) / windows,
+                cause=_CAUSES[largest] if row[largest] else None,
+            )
+        )
+    return tuple(rows)
+
+
+def total_placed(collectives: pd.DataFrame, windows: int) -> tuple[PlacedTime, ...]:
+    """Sum what has no owner by its place in a step, per window; arguments as ``total_owned``."""
+    table = collectives[collectives["owner"] == ""]
+    if not windows or not len(table):
+        return ()
+    table = table.assign(duration_ns=_durations(table), begin_ns=table["issue_ns"].fillna(table["start_ns"]))
+    table = table.sort_values("begin_ns", kind="stable")
+    place = ["group", "operation", "purpose"]
+    table["number"] = table.groupby(["rank", "step", *place]).cumcount() + 1
+    found = table.groupby([*place, "number"]).agg(
+        {"seq": "first", "duration_ns": "sum", "exposed_ns": "sum"}  # the first that is known
+    )
+    rows = []
+    for key, row in zip(found.index, found.to_dict("records"), strict=True):
+        group, operation, purpose, number = key
+        rows.append(
+            PlacedTime(
+                group=str(group),
+                operation=Operation(operation) if operation else None,
+                purpose=Purpose(purpose),
+                number=int(number),
+                seq=None if pd.isna(row["seq"]) else int(row["seq"]),
+                duration_ns=float(row["duration_ns"]) / windows,
+                exposed_ns=float(row["exposed_ns"]) / windows,
+            )
+        )
+    return tuple(rows)
+
+
+def _durations(collectives: pd.DataFrame) -> "pd.Series[int]":
+    return (collectives["end_ns"] - collectives["start_ns"]).fillna(0)
+
+
+def find_order(collectives: pd.DataFrame) -> tuple[Issued, ...] | None:
+    """Give what most steps of the lowest rank issued, in order; None where no more than half of them agree.
+
+    Where they agree but for sizes (batches of unequal length do that), sizes are not told.
+    """
+    if not len(collectives):
+        return None
+    mine = collectives[collectives["rank"] == collectives["rank"].min()]
+    mine = mine.assign(begin_ns=mine["issue_ns"].fillna(mine["start_ns"])).sort_values("begin_ns", kind="stable")
+    columns = ["operation", "purpose", "owner", "size_bytes"]
+    steps = [
+        [(*words, None if pd.isna(size) else int(size)) for *words, size in step.itertuples(index=False)]
+        for _, step in mine.groupby("step")[columns]
+    ]
+    order = _find_most(steps) or _find_most([[(*words, None) for *words, _ in step] for step in steps])
+    if order is None:
+        return None
+    return tuple(
+        Issued(
+            operation=Operation(operation) if operation else None,
+            purpose=Purpose(purpose),
+            owner=owner,
+            size_bytes=size,
+        )
+        for operation, purpose, owner, size in order
+    )
+
+
+def _find_most(steps: Sequence[Sequence[tuple[Any, ...]]]) -> tuple[tuple[Any, ...], ...] | None:
+    """Give what more than half of the steps did."""
+    order, count = Counter(tuple(step) for step in steps).most_common(1)[0]
+    return order if 2 * count > len(steps) else None
+
+
+def _find_doubt(summary: CellSummary) -> str | None:
+    """Say why a launch's numbers must not be trusted."""
+    if summary.status is not RunStatus.COMPLETE:
+        return summary.reason or "it is not complete"
+    if summary.correctness is not None and not summary.correctness.passed:
+        return "its results differ from those of a single process"
+    if any(row.matches_plan is False for row in summary.purposes):
+        return "what it communicated differs from its plan"
+    wrong = [receipt.knob for receipt in summary.receipts if receipt.outcome is ReceiptOutcome.DISAGREES]
+    return f"asked and got differ for {', '.join(wrong)}" if wrong else None

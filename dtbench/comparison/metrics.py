@@ -1,0 +1,61 @@
+"""The numbers that are compared: what each is called, in which unit, and which direction is better."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from dtbench.comparison.comparison import Better, Unit
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One number of a launch, or one for each of several subjects.
+
+    Attributes:
+        name: a word that ``--fail-if`` takes.
+        words: for people.
+        of: what its subjects are; None: the whole step only.
+    """
+
+    name: str
+    words: str
+    unit: Unit
+    better: Better
+    of: str | None = None
+
+
+STEP_TIME: Final = "step_time"
+TOKENS: Final = "tokens_per_second"
+EXPOSED_BY_PURPOSE: Final = "exposed"
+WAIT: Final = "wait"
+EXPOSED_BY_OWNER: Final = "owner_exposed"
+
+METRICS: Final = (
+    Metric(STEP_TIME, "step time", Unit.NS, Better.LOWER),
+    Metric(TOKENS, "tokens per s", Unit.PER_SECOND, Better.HIGHER),
+    Metric("exposed_comm", "exposed comm", Unit.NS, Better.LOWER),
+    Metric("hidden_comm", "hidden comm", Unit.NS, Better.NEITHER),
+    Metric("hidden_fraction", "hidden share", Unit.FRACTION, Better.HIGHER),
+    Metric("idle", "idle", Unit.NS, Better.LOWER),
+    Metric("compute", "compute", Unit.NS, Better.LOWER),
+    Metric("cpu_time", "CPU time", Unit.NS, Better.LOWER),
+    Metric("time_to_first_step", "first step", Unit.NS, Better.LOWER),
+    Metric("host_memory", "host memory", Unit.BYTES, Better.LOWER),
+    Metric("allocated_memory", "allocated memory", Unit.BYTES, Better.LOWER),
+    Metric("reserved_memory", "reserved memory", Unit.BYTES, Better.LOWER),
+    Metric(EXPOSED_BY_PURPOSE, "exposed", Unit.NS, Better.LOWER, of="a purpose"),
+    Metric(WAIT, "wait", Unit.NS, Better.LOWER, of="a purpose"),
+    Metric(EXPOSED_BY_OWNER, "exposed", Unit.NS, Better.LOWER, of="an owner"),
+)
+"""In the order in which reports show them. Exposed and hidden time, idle and compute are of PROFILED steps."""
+
+BY_NAME: Final = {metric.name: metric for metric in METRICS}
+
+
+def spell_metric(name: str, subject: str) -> str:
+    """Name a metric for people.
+
+    >>> spell_metric("exposed", "unshard"), spell_metric("step_time", "")
+    ('unshard exposed', 'step time')
+    """
+    words = BY_NAME[name].words if name in BY_NAME else name
+    return f"{subject} {words}" if subject else words

@@ -1,0 +1,220 @@
+"""From what a person names to the answer: sides are read, refused where they are unlike, and compared."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from dtbench.comparison.changes import MOST_OWNERS, Rounds, arrange, compare_metrics
+from dtbench.comparison.collectives import find_collective_changes
+from dtbench.comparison.comparison import Comparison, EnvironmentChange, MetricChange, Side
+from dtbench.comparison.environment import find_environment_changes
+from dtbench.comparison.mechanism import find_mechanism_changes, is_mechanism_known
+from dtbench.comparison.metrics import STEP_TIME
+from dtbench.comparison.sentence import Findings, write_sentence
+from dtbench.comparison.settings import find_treatment
+from dtbench.comparison.sides import ONLY, Sides, read_sides
+from dtbench.comparison.statistics import LEAST_LAUNCHES, noise_floor
+from dtbench.errors import ComparisonError
+from dtbench.scenario.sweep import name_some
+from dtbench.store.baseline import MeasuredSide
+
+THRESHOLD: Final = 0.01
+"""Relative changes below it do not matter to most people."""
+
+
+def compare_paths(
+    baseline: str, candidate: str, *, results: Path, force: bool = False, threshold: float = THRESHOLD
+) -> Comparison:
+    """Compare two things, each named as ``sides.py`` says.
+
+    Args:
+        baseline: what to compare with.
+        candidate: what is compared.
+        results: folder of all runs and baselines.
+        force: compare although environments differ; a note names in what.
+        threshold: relative changes below it do not matter.
+
+    Raises:
+        ComparisonError: they are of several cells, of unlike environments, or of nothing that can be compared.
+        StoreError: there is no such thing, or a file of it is broken or of another version.
+        TraceError: they are traces, and none can be read.
+    """
+    found = compare_all([baseline, candidate], results=results, force=force, threshold=threshold)
+    if len(found) > 1:
+        raise ComparisonError(
+            f"`{baseline}` and `{candidate}` have {len(found)} cells in common; name one: "
+            f"`{candidate}:{_cell_of(found[0].candidate)}`"
+        )
+    return found[0]
+
+
+def _cell_of(side: Side) -> str:
+    return Path(side.paths[0]).name
+
+
+def compare_all(
+    named: Sequence[str], *, results: Path, force: bool = False, threshold: float = THRESHOLD
+) -> tuple[Comparison, ...]:
+    """Compare every other with the first; of one run alone, its cells with its first; raises as ``compare_paths``.
+
+    Two runs of several cells are compared cell by cell.
+    """
+    if len(named) == 1:
+        return _compare_cells(named[0], read_sides(named[0], results, force=force), force=force, threshold=threshold)
+    first, *others = (read_sides(one, results, force=force) for one in named)
+    pairs = [
+        pair for name, other in zip(named[1:], others, strict=True) for pair in _pair((named[0], first), (name, other))
+    ]
+    return tuple(compare_sides(before, after, force=force, threshold=threshold) for before, after in pairs)
+
+
+def _compare_cells(named: str, sides: Sides, *, force: bool, threshold: float) -> tuple[Comparison, ...]:
+    first, *others = sides.values()
+    if not others:
+        raise ComparisonError(f"`{named}` is one thing; name a second one to compare it with")
+    return tuple(compare_sides(first, other, force=force, threshold=threshold) for other in others)
+
+
+def _pair(first: tuple[str, Sides], second: tuple[str, Sides]) -> list[tuple[MeasuredSide, MeasuredSide]]:
+    """Pair the only things of both, else cells of equal names.
+
+    Raises:
+        ComparisonError: one has several cells, and nobody says which.
+    """
+    (_, before), (_, after) = first, second
+    if len(before) == len(after) == 1:
+        return [(next(iter(before.values())), next(iter(after.values())))]
+    shared = [name for name in before if name in after and name != ONLY]
+    if shared and min(len(before), len(after)) > 1:
+        return [(before[name], after[name]) for name in shared]
+    named, sides = max(first, second, key=lambda one: len(one[1]))
+    cells = [name for name in sides if name != ONLY]
+    raise ComparisonError(f"`{named}` has several cells, {name_some(cells)}; say which: `{named}:{cells[0]}`")
+
+
+def compare_sides(
+    baseline: MeasuredSide, candidate: MeasuredSide, *, force: bool = False, threshold: float = THRESHOLD
+) -> Comparison:
+    """Compare two sides.
+
+    Raises:
+        ComparisonError: they are of unlike environments and nobody insists, share launches, or one has none to trust.
+    """
+    labels = _tell_apart(baseline, candidate)
+    _refuse_nothing(baseline, candidate, labels)
+    treatment = find_treatment(baseline.settings, candidate.settings)
+    environment = find_environment_changes(baseline.environment, candidate.environment, treatment)
+    unlike = [change for change in environment if not change.is_declared]
+    if unlike and not force:
+        raise ComparisonError(_refuse_unlike(labels, unlike))
+    rounds = arrange(baseline.launches, candidate.launches)
+    metrics = compare_metrics(rounds, threshold)
+    mechanism, mechanism_notes = find_mechanism_changes(baseline, candidate)
+    sides = tuple(
+        Side(
+            label=label,
+            paths=side.paths,
+            launches=len(side.launches),
+            is_interleaved=rounds.are_interleaved,
+        )
+        for side, label in zip((baseline, candidate), labels, strict=True)
+    )
+    findings = Findings(
+        baseline=sides[0],
+        candidate=sides[1],
+        are_traces=baseline.settings is None and candidate.settings is None,
+        threshold=threshold,
+        mechanism=mechanism,
+        metrics=metrics,
+        collectives=find_collective_changes(baseline.launches, candidate.launches),
+    )
+    return Comparison(
+        baseline=sides[0],
+        candidate=sides[1],
+        sentence=write_sentence(findings),
+        threshold=threshold,
+        noise_floor=_find_noise(metrics),
+        environment=environment,
+        mechanism=mechanism,
+        metrics=metrics,
+        collectives=tuple(findings.collectives),
+        notes=(
+            *_note_unlike(unlike),
+            *_note_unknown((baseline, candidate), labels),
+            *mechanism_notes,
+            *_note_statistics(rounds, (baseline, candidate)),
+            *(
+                f"{label}: {note}"
+                for side, label in zip((baseline, candidate), labels, strict=True)
+                for note in side.notes
+            ),
+        ),
+        treatment=treatment,
+        is_mechanism_known=is_mechanism_known(baseline, candidate),
+    )
+
+
+def _tell_apart(baseline: MeasuredSide, candidate: MeasuredSide) -> tuple[str, str]:
+    """Give the shortest labels that differ."""
+    longest = max(len(baseline.labels), len(candidate.labels))
+    pairs = [
+        (baseline.labels[min(place, len(baseline.labels) - 1)], candidate.labels[min(place, len(candidate.labels) - 1)])
+        for place in range(longest)
+    ]
+    return next((pair for pair in pairs if pair[0] != pair[1]), pairs[-1])
+
+
+def _refuse_nothing(baseline: MeasuredSide, candidate: MeasuredSide, labels: tuple[str, str]) -> None:
+    shared = sorted(set(baseline.paths) & set(candidate.paths))
+    if shared:
+        raise ComparisonError(f"{shared[0]} is on both sides; a thing is not compared with itself")
+    for side, label in zip((baseline, candidate), labels, strict=True):
+        if not side.launches:
+            why = f": {'; '.join(side.notes)}" if side.notes else ""
+            raise ComparisonError(f"{label} has no launch that is complete and can be trusted{why}")
+
+
+def _refuse_unlike(labels: tuple[str, str], unlike: Sequence[EnvironmentChange]) -> str:
+    return (
+        f"{labels[0]} and {labels[1]} were measured in unlike environments: {_spell_unlike(unlike)}. Measure both "
+        "in one, or compare them all the same with --force (force=True)"
+    )
+
+
+def _spell_unlike(unlike: Sequence[EnvironmentChange]) -> str:
+    return "; ".join(f"{change.what} {change.baseline} against {change.candidate}" for change in unlike)
+
+
+def _note_unlike(unlike: Sequence[EnvironmentChange]) -> list[str]:
+    if not unlike:
+        return []
+    return [f"WARNING: unlike environments, so any difference may be theirs: {_spell_unlike(unlike)}"]
+
+
+def _note_unknown(sides: Sequence[MeasuredSide], labels: Sequence[str]) -> list[str]:
+    silent = [label for side, label in zip(sides, labels, strict=True) if side.environment is None]
+    if not silent:
+        return []
+    return [
+        f"nobody knows on which machine and software {' and '.join(silent)} ran; whether they are alike is not checked"
+    ]
+
+
+def _note_statistics(rounds: Rounds, sides: Sequence[MeasuredSide]) -> list[str]:
+    notes = []
+    if min(len(side.launches) for side in sides) >= LEAST_LAUNCHES and not rounds.are_interleaved:
+        notes.append(
+            "the launches did not take turns, so a drift of the machine between the sides counts as a difference; "
+            "cells of one scenario do"
+        )
+    owners = {row.owner for side in sides for launch in side.launches for row in launch.owned if row.owner}
+    if len(owners) > MOST_OWNERS:
+        notes.append(f"of {len(owners)} owners, the {MOST_OWNERS} with most exposed time were tested")
+    return notes
+
+
+def _find_noise(metrics: Sequence[MetricChange]) -> float:
+    step = next(change for change in metrics if change.metric == STEP_TIME)
+    floors = [noise_floor(sample.values) for sample in (step.baseline, step.candidate)]
+    return max((floor for floor in floors if not math.isnan(floor)), default=math.nan)

@@ -1,0 +1,176 @@
+"""The answer in one sentence: by how much the step time differs, what was issued otherwise, whose exposed time changed.
+
+What statistics have not established is not claimed: where there are launches enough to tell, an owner is named only if
+its change is found; with fewer, numbers are told as they were measured, after the words that they are too few.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from dtbench.comparison.collectives import duration_change, exposed_change
+from dtbench.comparison.comparison import CollectiveChange, MechanismChange, MetricChange, Outcome, Side
+from dtbench.comparison.mechanism import name_issued
+from dtbench.comparison.metrics import EXPOSED_BY_OWNER, EXPOSED_BY_PURPOSE, STEP_TIME
+from dtbench.comparison.statistics import LEAST_LAUNCHES
+from dtbench.units import format_ns
+
+_ESTABLISHED = (Outcome.HIGHER, Outcome.LOWER, Outcome.BELOW_THRESHOLD)
+_LEAST_CHANGE_NS = 1000
+_OUTGROWS = 2.0
+"""A collective that got longer by so many times what any got more exposed is named, too: hidden, not yet a cost."""
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What the sentence is about; ``are_traces``: neither side has launches, only someone's traces."""
+
+    baseline: Side
+    candidate: Side
+    are_traces: bool
+    threshold: float
+    mechanism: Sequence[MechanismChange]
+    metrics: Sequence[MetricChange]
+    collectives: Sequence[CollectiveChange]
+
+    @property
+    def step(self) -> MetricChange:
+        """The step time."""
+        return next(change for change in self.metrics if change.metric == STEP_TIME)
+
+
+def write_sentence(findings: Findings) -> str:
+    """Give the answer, without a final period."""
+    return "; ".join([_lead(findings), *_say_issued(findings.mechanism), *_say_exposed(findings)])
+
+
+def percent(fraction: float) -> str:
+    """Spell a relative change without its sign, with two digits below 10 % and no more than one decimal above.
+
+    >>> percent(0.0617), percent(-0.0034), percent(1.5)
+    ('6.2 %', '0.34 %', '150 %')
+    """
+    size = abs(100 * fraction)
+    return f"{size:.2f} %" if size < 1 else f"{size:.1f} %" if size < 100 else f"{size:.0f} %"
+
+
+def _lead(findings: Findings) -> str:
+    step = findings.step
+    basis = f"({_times(step)}, {_launches(findings)})"
+    match step.outcome:
+        case Outcome.HIGHER | Outcome.LOWER:
+            said = f"{_say_change(findings)} ({_times(step)}, {_interval(step)}, {_launches(findings)})"
+        case Outcome.BELOW_THRESHOLD:
+            less = f"less than the {percent(findings.threshold)} that matter"
+            said = f"The step times differ by {percent(step.ratio - 1)}, {less} {basis}"
+        case Outcome.NO_DIFFERENCE:
+            above = "" if math.isnan(step.detectable) else f" above {percent(step.detectable)}"
+            said = f"No difference in step time detectable{above} {basis}"
+        case Outcome.SAME:
+            said = f"The step time is the same {basis}"
+        case Outcome.NOT_ENOUGH_LAUNCHES:
+            said = f"{_say_few(findings)}: step {_times(step)}{_signed(step)}"
+        case Outcome.UNKNOWN:
+            said = f"The step times cannot be compared: {_times(step)}"
+    return said
+
+
+def _say_change(findings: Findings) -> str:
+    ratio = findings.step.ratio
+    before, after = findings.baseline.label, findings.candidate.label
+    if not 0.5 < ratio < 2:
+        return f"{after} takes {ratio:.2f} x as long as {before}"
+    return f"{after} is {percent(ratio - 1)} {'slower' if ratio > 1 else 'faster'} than {before}"
+
+
+def _times(step: MetricChange) -> str:
+    return f"{format_ns(step.candidate.median)} against {format_ns(step.baseline.median)}"
+
+
+def _signed(step: MetricChange) -> str:
+    if math.isnan(step.ratio) or step.ratio == 1:
+        return ""
+    return f" ({'+' if step.ratio > 1 else '-'}{percent(step.ratio - 1)})"
+
+
+def _interval(step: MetricChange) -> str:
+    if not 0.5 < step.ratio < 2:
+        return f"95 % interval {step.low:.2f} to {step.high:.2f} x"
+    ends = (step.low - 1, step.high - 1) if step.ratio > 1 else (1 - step.high, 1 - step.low)
+    return f"95 % interval {' to '.join(_number(end) for end in ends)} %"
+
+
+def _number(fraction: float) -> str:
+    digits = 2 if abs(fraction) < 0.01 else 1
+    return f"{100 * fraction:.{digits}f}"
+
+
+def _launches(findings: Findings) -> str:
+    after, before = findings.candidate.launches, findings.baseline.launches
+    return f"{after} launches each" if after == before else f"{after} launches against {before}"
+
+
+def _say_few(findings: Findings) -> str:
+    if findings.are_traces:
+        return "Traces of one launch each, which statistics cannot judge"
+    after, before = findings.candidate.launches, findings.baseline.launches
+    return f"Not enough launches to tell ({after} against {before}; {LEAST_LAUNCHES} each are needed)"
+
+
+def _say_issued(mechanism: Sequence[MechanismChange]) -> Iterator[str]:
+    """Say the first thing that was communicated otherwise, and how many more there are; not what knobs say."""
+    issued = [change for change in mechanism if change.what != "receipt"]
+    if not issued:
+        return
+    first = issued[0]
+    rest = f" and {len(issued) - 1} more changes of what was issued" if len(issued) > 1 else ""
+    match first.what:
+        case "count":
+            yield f"{first.subject}: {first.candidate} per step against {first.baseline}{rest}"
+        case "async":
+            yield f"{first.subject}: {first.candidate} asynchronous against {first.baseline}{rest}"
+        case "order":
+            yield f"issued in another order{rest}"
+        case _:
+            yield f"{first.subject}: {first.candidate} against {first.baseline}{rest}"
+
+
+def _say_exposed(findings: Findings) -> Iterator[str]:
+    told = [row for row in findings.collectives if _may_be_told(row, findings)]
+    exposed = [row for row in told if abs(exposed_change(row)) >= _LEAST_CHANGE_NS]
+    step = findings.step
+    if step.outcome in (Outcome.HIGHER, Outcome.LOWER):  # what went along with it comes first
+        exposed.sort(key=lambda row: (exposed_change(row) > 0) is not (step.ratio > 1))
+    lead = exposed[0] if exposed else None
+    if not _is_enough(findings):
+        longest = max(told, key=lambda row: abs(duration_change(row)), default=None)
+        bound_ns = max(_LEAST_CHANGE_NS, _OUTGROWS * abs(exposed_change(lead)) if lead else 0.0)
+        if longest is not None and longest is not lead and abs(duration_change(longest)) >= bound_ns:
+            longer = "longer" if duration_change(longest) > 0 else "shorter"
+            yield f"{format_ns(abs(duration_change(longest)))} {longer}: {_name(longest)}"
+    if lead is not None:
+        more = "more" if exposed_change(lead) > 0 else "less"
+        cause = "" if lead.cause is None else f", mostly {lead.cause.replace('_', ' ')}"
+        yield f"{format_ns(abs(exposed_change(lead)))} {more} exposed: {_name(lead)}{cause}"
+
+
+def _is_enough(findings: Findings) -> bool:
+    return min(findings.baseline.launches, findings.candidate.launches) >= LEAST_LAUNCHES
+
+
+def _may_be_told(row: CollectiveChange, findings: Findings) -> bool:
+    """Tell whether a change is established, or there are too few launches for any to be, which the lead has said."""
+    if not _is_enough(findings):
+        return True
+    key = (EXPOSED_BY_OWNER, row.owner) if row.owner else (EXPOSED_BY_PURPOSE, str(row.purpose))
+    return any((one.metric, one.subject) == key and one.outcome in _ESTABLISHED for one in findings.metrics)
+
+
+def _name(row: CollectiveChange) -> str:
+    """Name whose it is, of what kind, and how long it takes: ``unshard of layers.3 (all-gather, 2 ms to 35 ms)``."""
+    operation = name_issued(row.purpose, row.operation).removeprefix(f"{row.purpose} ")
+    spans = f"{format_ns(row.duration_ns[0])} to {format_ns(row.duration_ns[1])}"
+    if row.owner:
+        return f"{row.purpose} of {row.owner} ({operation}, {spans})"
+    place = f", {row.place}" if row.place else ""
+    return f"{row.purpose} without owner ({operation}{place}, {spans})"

@@ -1,0 +1,206 @@
+"""What a person names, as sides: a run, a cell, runs that match a pattern, a saved baseline, or traces.
+
+::
+
+    quickstart                         latest run of a scenario, or its path, or a run's id
+    quickstart:ddp                     one cell of it, or the path .../<run id>/cells/ddp
+    'quickstart/2026112*:ddp'          launches of all runs that match, as one side
+    main                               a saved baseline
+    traces/  rank0.json.gz             anyone's traces of one job: one launch
+"""
+
+from collections.abc import Mapping, Sequence
+from glob import has_magic
+from itertools import chain
+from pathlib import Path
+from typing import Final
+
+from dtbench.analyze.foreign import analyze_traces, are_traces
+from dtbench.analyze.run import name_device, read_cell, read_run_environment
+from dtbench.comparison.environment import find_environment_changes
+from dtbench.comparison.measure import measure_launch, measure_traces
+from dtbench.comparison.settings import find_treatment, flatten
+from dtbench.errors import ComparisonError, StoreError
+from dtbench.scenario.mistakes import find_nearest
+from dtbench.scenario.sweep import name_some
+from dtbench.store.baseline import MeasuredLaunch, MeasuredSide
+from dtbench.store.find_run import find_run, is_run
+from dtbench.store.layout import baseline_file
+from dtbench.store.read import find_baselines, read_baseline, read_launch_environment, read_run
+from dtbench.store.records import CellRecord, Environment, OwnLoopCell, RunRecord
+
+ONLY: Final = ""
+"""Stands for the cell of what has no cells: a saved baseline, traces."""
+
+_MOST_DIFFERENCES: Final = 6
+
+Sides = Mapping[str, MeasuredSide]
+"""What one name stands for: a side for each cell."""
+
+
+def read_sides(named: str, results: Path, *, force: bool = False) -> Sides:
+    """Read what a person names; one side for each cell of a run.
+
+    Args:
+        named: see above.
+        results: folder of all runs and baselines.
+        force: pool runs of unlike environments, too.
+
+    Raises:
+        ComparisonError: runs that match a pattern are not of one thing, or there is no such cell.
+        StoreError: nothing is called so, or a file of it is broken or of another version.
+        TraceError: these are traces, and none can be read.
+    """
+    if Path(named).exists() or not has_magic(named):
+        return _read_one(named, results)
+    pattern, cell = _split(named)
+    runs = _match(pattern, results)
+    cells: dict[str, list[MeasuredSide]] = {}
+    for run in runs:
+        for name, side in _read_cells(run, cell).items():
+            cells.setdefault(name, []).append(side)
+    only = len(cells) == 1 and cell is None
+    return {name: _pool(sides, pattern if only else f"{pattern}:{name}", force=force) for name, sides in cells.items()}
+
+
+def _read_one(named: str, results: Path) -> Sides:
+    path = Path(named)
+    if is_run(path.parent.parent) and path.parent.name == "cells":
+        return _read_cells(path.parent.parent, path.name)
+    if not path.exists() and baseline_file(results, named).exists():
+        return {ONLY: read_baseline(results, named)}
+    if are_traces(path):
+        traces = analyze_traces([path])
+        return {ONLY: _side_of_traces(path, measure_traces(traces, path.name), traces.notes)}
+    try:
+        return _read_cells(find_run(named, results), None)
+    except StoreError as error:
+        run, cell = _split(named)
+        if cell is None or path.exists():
+            raise StoreError(f"{error}{_mention_baselines(named, results)}") from error
+    return _read_cells(find_run(run, results), cell)
+
+
+def _split(named: str) -> tuple[str, str | None]:
+    """Cut ``<run>:<cell>``."""
+    run, colon, cell = named.rpartition(":")
+    return (run, cell) if colon else (named, None)
+
+
+def _mention_baselines(named: str, results: Path) -> str:
+    saved = find_baselines(results)
+    near = find_nearest(named, saved)
+    if near is not None:
+        return f" The baseline `{near}` has a name like it."
+    return f" Saved baselines: {name_some(saved)}." if saved else ""
+
+
+def _match(pattern: str, results: Path) -> list[Path]:
+    """Give all runs that a pattern matches, from here or from the folder of all runs; oldest first.
+
+    Raises:
+        StoreError: it matches none.
+    """
+    inside = [] if Path(pattern).is_absolute() else [*results.glob(pattern), *results.glob(f"*/{pattern}")]
+    root = Path(Path(pattern).anchor) if Path(pattern).is_absolute() else Path()
+    relative = str(Path(pattern).relative_to(root)) if Path(pattern).is_absolute() else pattern
+    found = {path.resolve(): path for path in chain(root.glob(relative), inside) if is_run(path)}
+    if not found:
+        raise StoreError(
+            f"No run matches `{pattern}`, neither from here nor in {results}; the pattern names run folders"
+        )
+    return sorted(found.values(), key=lambda path: (path.name, str(path)))
+
+
+def _read_cells(run: Path, wanted: str | None) -> Sides:
+    """Read one cell of a run, or all.
+
+    Raises:
+        ComparisonError: it has no such cell.
+    """
+    record, environment = read_run(run), read_run_environment(run)
+    names = [cell.name for cell in record.cells]
+    if wanted is not None and wanted not in names:
+        near = find_nearest(wanted, names)
+        meant = f"did you mean `{near}`?" if near else f"it has {name_some(names)}"
+        raise ComparisonError(f"{run}: the run has no cell `{wanted}`; {meant}")
+    chosen = [cell for cell in record.cells if wanted in (None, cell.name)]
+    return {cell.name: _read_cell(run, record, cell, environment) for cell in chosen}
+
+
+def _read_cell(
+    run: Path, record: RunRecord, cell: CellRecord | OwnLoopCell, environment: Environment | None
+) -> MeasuredSide:
+    data = read_cell(run, record, cell)
+    measured = [measure_launch(data, place, name_device(environment, record)) for place in range(len(data.launches))]
+    written = [launch.folder.environment for launch in data.launches if launch.folder.environment.exists()]
+    only = len(record.cells) == 1
+    return MeasuredSide(
+        labels=(
+            record.name if only else cell.name,
+            record.name if only else f"{record.name}:{cell.name}",
+            record.run_id if only else f"{record.run_id}:{cell.name}",
+            str(run) if only else f"{run}:{cell.name}",
+        ),
+        paths=(str(run.resolve() / "cells" / cell.name),),
+        settings=flatten(cell),
+        environment=read_launch_environment(written[0]) if written else environment,
+        launches=tuple(launch for launch, doubt in measured if doubt is None),
+        notes=tuple(
+            f"{cell.name} {launch.name} of {record.run_id} is left out: {doubt.splitlines()[0]}"
+            for launch, doubt in measured
+            if doubt is not None
+        ),
+    )
+
+
+def _side_of_traces(path: Path, launch: MeasuredLaunch, notes: Sequence[str]) -> MeasuredSide:
+    whole = path.resolve()
+    return MeasuredSide(
+        labels=(path.name or whole.name, *("/".join(whole.parts[-count:]) for count in (2, 3)), str(whole)),
+        paths=(str(whole),),
+        settings=None,
+        environment=None,
+        launches=(launch,),
+        notes=tuple(notes),
+    )
+
+
+def _pool(sides: Sequence[MeasuredSide], label: str, *, force: bool) -> MeasuredSide:
+    """Put the launches of one cell of several runs together.
+
+    Raises:
+        ComparisonError: they are of different settings or, unless forced, of unlike environments.
+    """
+    first = sides[0]
+    notes = []
+    for side in sides[1:]:
+        treatment = find_treatment(first.settings, side.settings)
+        unlike = find_environment_changes(first.environment, side.environment)
+        differing = [
+            *(f"{change.field} {change.baseline} and {change.candidate}" for change in treatment),
+            *(f"{change.what} {change.baseline} and {change.candidate}" for change in unlike),
+        ]
+        told = f"{first.labels[-2]} and {side.labels[-2]} differ: {'; '.join(differing[:_MOST_DIFFERENCES])}" + (
+            f" and {len(differing) - _MOST_DIFFERENCES} more" if len(differing) > _MOST_DIFFERENCES else ""
+        )
+        if treatment:
+            raise ComparisonError(f"`{label}` does not match runs of one thing: {told}; compare them with each other")
+        if unlike and not force:
+            raise ComparisonError(
+                f"`{label}` matches runs of unlike environments: {told}; --force pools them all the same"
+            )
+        notes += [told] if unlike else []
+    named = (
+        launch.model_copy(update={"name": f"{side.labels[-2]} {launch.name}"})
+        for side in sides
+        for launch in side.launches
+    )
+    return MeasuredSide(
+        labels=(label,),
+        paths=tuple(path for side in sides for path in side.paths),
+        settings=first.settings,
+        environment=first.environment,
+        launches=tuple(named),
+        notes=(*(note for side in sides for note in side.notes), *notes),
+    )

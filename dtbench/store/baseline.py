@@ -1,0 +1,104 @@
+"""What a comparison needs of one side, small enough to keep: a saved baseline outlives the run that it is of.
+
+Times are nanoseconds and, like counts and sizes of what was communicated, means per PROFILED step and rank.
+"""
+
+from typing import Literal
+
+from dtbench.record import FloatOrNan, Record
+from dtbench.store.records import Environment, Receipt, Traffic
+from dtbench.vocabulary import Cause, Operation, Purpose
+
+
+class Measurement(Record):
+    """One number of one launch.
+
+    Attributes:
+        metric: as ``dtbench.comparison.metrics`` calls it.
+        subject: what it is of, a purpose for example; empty: the whole step.
+    """
+
+    metric: str
+    subject: str
+    value: FloatOrNan
+
+
+class OwnedTime(Record):
+    """One owner's collectives of one kind; ``owner`` is empty where nobody knows it, ``cause`` the largest."""
+
+    owner: str
+    operation: Operation | None
+    purpose: Purpose
+    count: float
+    duration_ns: float
+    exposed_ns: float
+    cause: Cause | None
+
+
+class PlacedTime(Record):
+    """One collective of a step that has no owner, by its place.
+
+    Attributes:
+        number: from 1, among those of its group and operation in a step, by issue.
+        seq: its sequence number on the group where it first occurs; None: not told.
+    """
+
+    group: str
+    operation: Operation | None
+    purpose: Purpose
+    number: int
+    seq: int | None
+    duration_ns: float
+    exposed_ns: float
+
+
+class Issued(Record):
+    """One collective as it was issued; ``size_bytes`` None: not told."""
+
+    operation: Operation | None
+    purpose: Purpose
+    owner: str
+    size_bytes: int | None
+
+
+class MeasuredLaunch(Record):
+    """One launch, or the traces of one job.
+
+    Attributes:
+        name: by which people find it.
+        started_unix_ns: None: not told.
+        round: of equal text for launches of one run that took turns; None: traces.
+        traffic: what the lowest rank issued in a MEASURED step; empty where nobody recorded it.
+        order: what the lowest rank issued in a PROFILED step, in this order; None: its steps do not agree, or no trace.
+        receipts: one for each knob, the worst of all ranks.
+    """
+
+    name: str
+    started_unix_ns: int | None
+    round: str | None
+    measurements: tuple[Measurement, ...]
+    owned: tuple[OwnedTime, ...]
+    placed: tuple[PlacedTime, ...]
+    traffic: tuple[Traffic, ...]
+    order: tuple[Issued, ...] | None
+    receipts: tuple[Receipt, ...]
+
+
+class MeasuredSide(Record):
+    """Launches of one thing in one environment; also the file of a saved baseline.
+
+    Attributes:
+        labels: names for it, the shortest first: the first that tells it from the other side is used.
+        settings: fields of the scenario, or what a person's own loop says of itself, dotted, as text; None: traces.
+        environment: None: not told.
+        launches: that count: complete, and to be trusted.
+        notes: what was left out, and why.
+    """
+
+    format_version: Literal[1] = 1
+    labels: tuple[str, ...]
+    paths: tuple[str, ...]
+    settings: dict[str, str] | None
+    environment: Environment | None
+    launches: tuple[MeasuredLaunch, ...]
+    notes: tuple[str, ...]

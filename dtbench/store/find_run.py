@@ -1,0 +1,67 @@
+"""Which run a person means: a path, a scenario's name, a run's id, or nothing for the latest.
+
+Its imports are late: `dtbench analyze` asks whether a path is a run, and reads traces without any record.
+"""
+
+from pathlib import Path
+
+
+def find_run(named: str | None, results: Path) -> Path:
+    """Give the folder of a run; where several match, the latest.
+
+    Args:
+        named: path of a run or of a folder of runs, name of a scenario, or id of a run; None: the latest of all.
+        results: folder of all runs.
+
+    Raises:
+        StoreError: nothing matches.
+    """
+    from dtbench.errors import StoreError
+    from dtbench.store.read import find_runs, latest_run
+
+    if named is None:
+        return latest_run(results)
+    for candidate in (Path(named), results / named):
+        if is_run(candidate):
+            return candidate
+        if inside := _runs_inside(candidate):
+            return inside[-1]
+    for run in find_runs(results):
+        if run.name == named:
+            return run
+    raise StoreError(_say_missing(named, results))
+
+
+def _say_missing(named: str, results: Path) -> str:
+    from dtbench.store.read import find_runs
+
+    if Path(named).exists():
+        return f"`{named}` is there, but it holds neither a run (run.json) nor traces (*.json, *.json.gz)."
+    runs = find_runs(results)
+    if not runs:
+        return (
+            f"No file or folder is called `{named}`, and {results}: no runs here; start one with "
+            "`dtbench run <scenario>`, or name another folder with --results"
+        )
+    return f"No run is called `{named}` in {results}; the latest is {runs[-1]}; a path works, too."
+
+
+def is_run(folder: Path) -> bool:
+    """Tell whether a folder is a run, finished or not."""
+    from dtbench.store.layout import RunFolder
+
+    run = RunFolder(folder)
+    return run.run.is_file() or run.scenario.is_file()
+
+
+def holds_runs(folder: Path) -> bool:
+    """Tell whether a folder is one of a scenario's runs, or of all results."""
+    return bool(_runs_inside(folder))
+
+
+def _runs_inside(folder: Path) -> list[Path]:
+    """Give the runs of one scenario's folder, else those of a folder of all results, oldest first."""
+    from dtbench.store.read import find_runs
+
+    of_scenario = [run for run in find_runs(folder.parent) if run.parent == folder]
+    return of_scenario or find_runs(folder)
