@@ -63,11 +63,11 @@ def summarize_one_cell(path: Path, name: str) -> CellSummary:
         StoreError: the run has no such cell, or a file of it is broken or of another version.
     """
     run = read_run(path)
-    environment = _read_environment(path)
+    environment = read_run_environment(path)
     cell = next((cell for cell in run.cells if cell.name == name), None)
     if cell is None:
         raise StoreError(f"{path}: the run has no cell `{name}`")
-    summary = summarize_cell(_read_cell(path, run, cell), _name_device(environment, run))
+    summary = summarize_cell(read_cell(path, run, cell), name_device(environment, run))
     return _with_own_torch(summary, path, environment)
 
 
