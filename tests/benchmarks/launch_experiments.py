@@ -1,6 +1,6 @@
 """Real launches compared by ``dtbench compare``'s own code: is nothing found where nothing is, and 5 % where it is?
 
-``python -m tests.benchmarks.launch_experiments --folder DIR`` runs 20 tries. Each is one ``dtbench run`` of
+``python -m tests.benchmarks.launch_experiments --folder DIR`` runs 20 tries. Each is one run of
 ``slowed.yaml``: ten launches of each of three cells, interleaved. ``again`` equals ``first``; ``slower`` sleeps in its
 forward for 5 % of the step time that ``first`` has on this machine, as measured before the tries. Wanted: ``again`` is
 called different in at most 1 try of 20, ``slower`` is found in at least 18 (exit code 1 otherwise). For contrast, the
@@ -15,7 +15,6 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -29,21 +28,28 @@ MOST_FALSE, LEAST_FOUND, TRIES = 1, 18, 20
 FIRST, AGAIN, SLOWER = "first", "again", "slower"
 
 
-def run_scenario(results: Path, *overrides: str) -> Path:
-    """Run ``slowed.yaml`` into a folder of its own, or what is left of it there; give the run's folder.
+def launch_all(results: Path, *overrides: str) -> Path:
+    """Do what ``dtbench run slowed.yaml`` does, or ``--resume`` where that is begun, without its report; give the run.
 
     Raises:
-        subprocess.CalledProcessError: a launch failed; standard error says why.
+        LaunchError: a launch failed.
     """
-    before = list(results.glob("slowed/*/run.json"))
-    if before and json.loads(before[0].read_text(encoding="utf-8"))["status"] == "complete":
-        return before[0].parent
-    sets = [word for override in overrides for word in ("--set", override)]
-    command = [sys.executable, "-m", "dtbench.cli.main", "run", str(SCENARIO), "--results", str(results), *sets]
-    with (results.parent / f"{results.name}.log").open("a", encoding="utf-8") as log:
-        subprocess.run([*command, *(["--resume"] if before else [])], check=True, stdout=log, stderr=log)
-    (found,) = results.glob("slowed/*/run.json")
-    return found.parent
+    from dtbench.launch.machine import read_machine
+    from dtbench.launch.resume import find_unfinished
+    from dtbench.launch.run import Observer, plan_cells, resume_scenario, run_scenario
+    from dtbench.scenario.load import load_scenario_file
+    from dtbench.store.read import find_runs
+
+    file = load_scenario_file(SCENARIO, overrides)
+    unfinished = find_unfinished(results, file.name)
+    finished = find_runs(results)
+    if finished and unfinished is None:
+        return finished[0]
+    cells = plan_cells(file, read_machine())
+    observer = Observer(on_launch=lambda _cell, _index, _plan: print(".", end="", flush=True))
+    if unfinished is not None:
+        return resume_scenario(file, cells, unfinished, observer=observer).path
+    return run_scenario(file, cells, results, observer=observer).path
 
 
 def read_steps(run: Path, cell: str) -> list[list[float]]:
@@ -63,7 +69,7 @@ def calibrate(folder: Path) -> dict[str, float]:
     """Give the step time of the first cell in ms, and the sleep that is 5 % of it; once for all tries."""
     kept = folder / "calibration.json"
     if not kept.exists():
-        run = run_scenario(folder / "calibration", "repeat=1")
+        run = launch_all(folder / "calibration", "repeat=1")
         step_ms = statistics.fmean(statistics.median(read_steps(run, cell)[0]) for cell in (FIRST, AGAIN)) / 1e6
         kept.write_text(json.dumps({"step_ms": step_ms, "sleep_ms": SLOWDOWN * step_ms}), encoding="utf-8")
     calibration: dict[str, float] = json.loads(kept.read_text(encoding="utf-8"))
@@ -108,13 +114,13 @@ def run_try(folder: Path, number: int, overrides: Sequence[str]) -> dict[str, An
     kept = folder / f"try{number:02}.json"
     if not kept.exists():
         start_s = time.monotonic()
-        run = run_scenario(folder / f"try{number:02}", *overrides)
+        run = launch_all(folder / f"try{number:02}", *overrides)
         made = {"try": number, "wall_s": time.monotonic() - start_s, **compare(run)}
         kept.write_text(json.dumps(made), encoding="utf-8")
     record: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
     again, slower = record[AGAIN], record[SLOWER]
     print(
-        f"try {number:2}  again {again['ratio']:.3f} (p {again['p_value']:.3f}) {again['outcome']:<26} "
+        f"\rtry {number:2}  again {again['ratio']:.3f} (p {again['p_value']:.3f}) {again['outcome']:<26} "
         f"slower {slower['ratio']:.3f} (p {slower['p_value']:.4f}) {slower['outcome']:<26} {record['wall_s']:.0f} s",
         flush=True,
     )
@@ -157,7 +163,7 @@ def main() -> None:
     folder = wish.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     calibration = calibrate(folder)
-    print(f"calibrated: {calibration['step_ms']:.1f} ms a step, sleep {calibration['sleep_ms']:.2f} ms", flush=True)
+    print(f"\rcalibrated: {calibration['step_ms']:.1f} ms a step, sleep {calibration['sleep_ms']:.2f} ms", flush=True)
     sleep = f"cells.{SLOWER}.model.arguments.sleep_ms={calibration['sleep_ms']:.3f}"
     tries = [run_try(folder, number, (f"repeat={wish.launches}", sleep)) for number in range(wish.tries)]
     counts = count(tries)
