@@ -7,8 +7,8 @@ called different in at most 1 try of 20, ``slower`` is found in at least 18 (exi
 same launches with all their steps pooled.
 
 A script that was stopped goes on with the same command: finished tries stay, an unfinished run is resumed. What it
-finds is in ``DIR/launch_experiments.json``; the record that is kept is ``tests/benchmarks/recorded/``. A benchmark, not
-a test: run it on a quiet machine with two cores, about half an hour.
+finds is in ``DIR/launch_experiments.json``; copied to ``tests/benchmarks/recorded/`` it is held to what is wanted. A
+benchmark, not a test: 600 launches take about an hour on a quiet machine with two cores.
 """
 
 import argparse

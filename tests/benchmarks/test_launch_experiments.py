@@ -1,4 +1,4 @@
-"""What the recorded experiment must keep, and how its counts are made; the experiment itself takes half an hour."""
+"""What the recorded experiment must keep, and how its counts are made; the experiment itself takes an hour."""
 
 import json
 import subprocess
