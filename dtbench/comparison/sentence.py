@@ -66,9 +66,9 @@ def _lead(findings: Findings) -> str:
         case Outcome.NO_DIFFERENCE:
             above = "" if math.isnan(step.detectable) else f" above {percent(step.detectable)}"
             said = f"No difference in step time detectable{above} {basis}"
-        case Outcome.SAME:
+        case Outcome.SAME if _is_enough(findings):
             said = f"The step time is the same {basis}"
-        case Outcome.NOT_ENOUGH_LAUNCHES:
+        case Outcome.NOT_ENOUGH_LAUNCHES | Outcome.SAME:
             said = f"{_say_few(findings)}: step {_times(step)}{_signed(step)}"
         case Outcome.UNKNOWN:
             said = f"The step times cannot be compared: {_times(step)}"
