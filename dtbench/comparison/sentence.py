@@ -45,7 +45,7 @@ def write_sentence(findings: Findings) -> str:
 
 
 def percent(fraction: float) -> str:
-    """Spell a relative change without its sign, with two digits below 10 % and no more than one decimal above.
+    """Spell a relative change without its sign: two decimals below 1 %, none from 100 % on, else one.
 
     >>> percent(0.0617), percent(-0.0034), percent(1.5)
     ('6.2 %', '0.34 %', '150 %')
