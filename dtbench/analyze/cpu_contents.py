@@ -34,9 +34,7 @@ def find_cpu_contents(trace: Trace) -> Contents:
         TraceError: nothing in it computes or communicates.
     """
     nesting = find_nesting(trace)
-    roles = [cpu_role(name, category) for name, category in _first_categories(trace)]
-    computing = frozenset(i for i, role in enumerate(roles) if role is Role.COMPUTE)
-    by_thread = compute_of_threads(trace, nesting, model_lanes(trace), computing)
+    by_thread = compute_of_threads(trace, nesting, model_lanes(trace), computing_names(trace))
     compute = unite_all(*by_thread.values())
     issued = find_gloo_collectives(trace, nesting)
     waits = find_cpu_waits(trace, issued)
@@ -62,6 +60,12 @@ def find_cpu_contents(trace: Trace) -> Contents:
         regions=regions,
         prepare=lambda found: find_blocking(trace, nesting, find_ready(trace, cpu_work(compute), regions, found)),
     )
+
+
+def computing_names(trace: Trace) -> frozenset[int]:
+    """Give the indices into ``trace.names`` of what computes."""
+    roles = [cpu_role(name, category) for name, category in _first_categories(trace)]
+    return frozenset(i for i, role in enumerate(roles) if role is Role.COMPUTE)
 
 
 def _last_end_ns(collectives: Sequence[Collective], ranges: Sequence[tuple[int, Window]]) -> int:

@@ -129,18 +129,61 @@ def derive_tables(
     workers: int | None = None,
 ) -> LaunchTables:
     """Make the tables without writing them; a trace that cannot be read is left out, and a note says so."""
-    groups = _recorded_groups(folder) if process_groups is None else process_groups
-    found = folder.find_traces()
-    facts = {record.rank: RankFacts.of(record) for record in read_rank_records(folder)}
-    files = [TraceFile(TraceSource(path), rank, groups.get(rank, {}), facts.get(rank)) for rank, path in found.items()]
-    traces = gather_ranks([_refuse_cut(answer) for answer in analyze_files(files, workers=workers)])
-    absent = [f"rank {rank} is left out: it has no trace" for rank in sorted(_expected_ranks(folder) - set(found))]
+    files = find_launch_traces(folder, process_groups)
+    facts = {file.rank: file.facts for file in files if file.rank is not None and file.facts is not None}
+    traces = _gather_launch(files, workers=workers)
+    absent = describe_absent(folder)
     return LaunchTables(
         tables={table.name: table.tabulate(traces.analyses) for table in TABLES},
         unread_events=traces.unread_events,
         unknown_names=traces.unknown_names,
         notes=(*absent, *_check_owners(facts, traces), *traces.notes),
     )
+
+
+def read_launch_traces(folder: LaunchFolder, *, workers: int | None = None) -> TraceSet:
+    """Analyse the traces of a launch: for what its tables do not keep.
+
+    Args:
+        folder: the launch.
+        workers: processes to use at most; None: as ``analyze_files`` decides.
+
+    Raises:
+        StoreError: they are gone, or none can be used.
+    """
+    if not folder.find_traces():
+        raise StoreError(f"{folder.traces}: no trace is there (deleted, or none was written); the tables stay")
+    traces = _gather_launch(find_launch_traces(folder), workers=workers)
+    if not traces.analyses:
+        raise StoreError(f"{folder.traces}: none of the traces can be used: {'; '.join(traces.notes)}")
+    return traces
+
+
+def find_launch_traces(
+    folder: LaunchFolder, process_groups: Mapping[int, Mapping[str, Axis | None]] | None = None
+) -> list[TraceFile]:
+    """Give the trace of every rank that has one, with what the rank's record knows beside it, in order of rank.
+
+    Args:
+        folder: the launch.
+        process_groups: mesh axis by name of the group, for each rank; left out: as the ranks' records say.
+    """
+    groups = _recorded_groups(folder) if process_groups is None else process_groups
+    facts = {record.rank: RankFacts.of(record) for record in read_rank_records(folder)}
+    return [
+        TraceFile(TraceSource(path), rank, groups.get(rank, {}), facts.get(rank))
+        for rank, path in folder.find_traces().items()
+    ]
+
+
+def describe_absent(folder: LaunchFolder) -> list[str]:
+    """Say which ranks of a launch have no trace."""
+    absent = sorted(_expected_ranks(folder) - set(folder.find_traces()))
+    return [f"rank {rank} is left out: it has no trace" for rank in absent]
+
+
+def _gather_launch(files: list[TraceFile], *, workers: int | None) -> TraceSet:
+    return gather_ranks([_refuse_cut(answer) for answer in analyze_files(files, workers=workers)])
 
 
 def _check_owners(facts: Mapping[int, RankFacts], traces: TraceSet) -> list[str]:

@@ -21,6 +21,18 @@ STEPS: Final = {
     "cpu_ns": "int64",  # CPU time of the whole process (all threads) in the step
 }
 
+RUN_STEPS: Final = {
+    # every step of many runs: what ``dtbench.load_runs`` gives
+    "scenario": "category",
+    "run": "category",  # its id, as its folder is called
+    "status": "category",  # of the run: complete, failed, running; every launch in the table is complete
+    "cell": "category",
+    "launch": "int64",
+    # here one category for each axis of any run's sweep, named as the scenario does; NA: not on that axis
+    **STEPS,
+    "phase": "category",
+}
+
 OVERLAP: Final = {
     "rank": "int64",
     "step": "int64",  # number in the trace's ProfilerStep#N
@@ -86,6 +98,17 @@ COLLECTIVES: Final = {
     "parameters": "string",  # FQNs that a DDP bucket or an FSDP unit carries, by ", "; empty: not known
 }
 
+OWNERS: Final = {
+    # whose communication was exposed and why, most exposed owner first: means per step and rank
+    "owner": "string",  # empty: unattributed
+    "operation": "string",
+    "purpose": "string",
+    "cause": "string",
+    "exposed_ns": "float64",  # for this cause
+    "owner_exposed_ns": "float64",  # for all causes of this owner, operation and purpose
+    "waited_for": "Int64",  # for skew, the rank that most of it waited for; NA: not told
+}
+
 LANES: Final = {
     "rank": "int64",
     "step": "int64",
@@ -149,4 +172,26 @@ OVERLAP_TAX: Final = {
     "alone_ns": "float64",  # medians
     "under_ns": "float64",
     "ratio": "float64",
+}
+
+SPANS: Final = {
+    "rank": "int64",
+    "step": "Int64",  # in whose window it starts; NA: in none
+    "lane": "string",  # <process>/<stream or thread>
+    "lane_name": "string",  # "stream 7 · compute"
+    "kind": "string",  # compute, comm, copy
+    "name": "string",  # kernel, copy or operator; of communication the operation
+    "start_ns": "int64",  # from the origin of the picture, on the clock that all its ranks share
+    "end_ns": "int64",  # start_ns and the duration on the rank's own clock
+    "owner": "string",  # of a collective; empty: unattributed, and for compute and copies
+    "purpose": "string",  # of a collective; empty for compute and copies
+    "operation": "string",  # likewise
+    "exposed_ns": "int64",  # of communication: the part with no compute beside it; two at once both count it
+}
+
+EXPOSED: Final = {
+    "rank": "int64",
+    "step": "Int64",  # NA: outside the windows of all steps
+    "start_ns": "int64",  # as in SPANS
+    "end_ns": "int64",  # the lengths of a step's rows sum to OVERLAP's exposed_comm_ns
 }

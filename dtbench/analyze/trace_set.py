@@ -10,7 +10,7 @@ from dtbench.analyze.kinds.unknown import UnknownName, sum_names
 from dtbench.analyze.ranks.over_ranks import OverRanks
 from dtbench.analyze.trace import Unread
 from dtbench.analyze.trace_analysis import TraceAnalysis
-from dtbench.analyze.trace_file import Analyzed, Answer, Unusable
+from dtbench.analyze.trace_file import Analyzed, Answer, TraceFile, Unusable
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class TraceSet:
         over_ranks: what only several ranks together say.
         owners: whose communication is exposed and why, over all ranks, most exposed first.
         notes: what a reader of the numbers must know.
+        files: of the analyses, in the same order: where what they do not keep can be read again.
     """
 
     analyses: tuple[TraceAnalysis, ...]
@@ -34,6 +35,7 @@ class TraceSet:
     over_ranks: OverRanks
     owners: tuple[ExposedOwner, ...]
     notes: tuple[str, ...]
+    files: tuple[TraceFile, ...] = ()
 
     @property
     def unread_events(self) -> int:
@@ -84,6 +86,7 @@ def gather_ranks(answers: Sequence[Answer], *, notes: Sequence[str] = ()) -> Tra
             *explained.over_ranks.notes,
             *describe_lacking(analyses),
         ),
+        files=tuple(replace(one.file, rank=rank) for rank, one in kept.items()),
     )
 
 

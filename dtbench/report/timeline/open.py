@@ -1,0 +1,105 @@
+"""From traces, a launch or a run to their timeline: a document, and a page that draws it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from dtbench.analyze.launch_tables import read_launch_traces
+from dtbench.analyze.spans import StepRange, collect_spans
+from dtbench.analyze.trace_set import TraceSet
+from dtbench.errors import StoreError
+from dtbench.report.timeline.document import TimelineDocument, make_document
+from dtbench.report.timeline.page import timeline_html, timeline_page
+from dtbench.store.layout import LaunchFolder, RunFolder
+from dtbench.store.read import read_run
+
+Steps: TypeAlias = int | tuple[int, int] | None
+"""Which steps: one by its number, first and last of several, or None: as many as fit."""
+
+
+@dataclass(frozen=True, repr=False)
+class Timeline:
+    """What ranks did, drawn in a notebook where it is the last value of a cell."""
+
+    document: TimelineDocument
+
+    def to_json(self) -> bytes:
+        """Give the document that ``timeline.js`` draws."""
+        return self.document.to_json()
+
+    def save(self, path: Path | str) -> None:
+        """Write a page that shows it in any browser, without a server and offline."""
+        Path(path).write_text(timeline_page(self.document), encoding="utf-8")
+
+    def _repr_html_(self) -> str:
+        return timeline_html(self.document)
+
+    def __repr__(self) -> str:
+        ranks, steps = len(self.document.ranks), len(self.document.shown_steps)
+        spans = sum(len(lane.start) for rank in self.document.ranks for lane in rank.lanes)
+        return f"timeline of {ranks} ranks, {steps} steps, {spans} spans; save() writes a page"
+
+
+def make_timeline(traces: TraceSet, *, steps: Steps = None, title: str = "") -> Timeline:
+    """Make the timeline of traces that were analysed; their files are read once more.
+
+    Args:
+        traces: of one job.
+        steps: which steps; None: as many as fit, a note says which are left out.
+        title: what it is called.
+
+    Raises:
+        TraceError: a trace is gone, or there is no such step.
+    """
+    return Timeline(make_document(collect_spans(traces, _range_of(steps)), title))
+
+
+def open_launch_timeline(folder: LaunchFolder, *, steps: Steps = None, title: str = "") -> Timeline:
+    """Make the timeline of one launch.
+
+    Raises:
+        StoreError: its traces are gone.
+        TraceError: there is no such step.
+    """
+    return make_timeline(read_launch_traces(folder), steps=steps, title=title)
+
+
+def open_run_timeline(
+    run: Path, *, cell: str | None = None, launch: int | None = None, steps: Steps = None
+) -> Timeline:
+    """Make the timeline of one launch of a run.
+
+    Args:
+        run: its folder.
+        cell: of the run; None: the first that has traces.
+        launch: of the cell; None: the first that has traces.
+        steps: as for ``make_timeline``.
+
+    Raises:
+        StoreError: this is no run, it has no such cell or launch, or its traces are gone.
+        TraceError: there is no such step.
+    """
+    folder = RunFolder(run)
+    launches = [(entry.name, index) for entry in read_run(run).cells for index in entry.launches]
+    asked = [one for one in launches if cell in (None, one[0]) and launch in (None, one[1])]
+    if not asked:
+        there = ", ".join(f"{name} launch {index}" for name, index in launches) or "none"
+        raise StoreError(f"{run}: there is no launch {_name(cell, launch)} in this run; there are: {there}")
+    with_traces = [one for one in asked if folder.launch(*one).find_traces()]
+    chosen = (with_traces or asked)[0]
+    title = f"{run.name} · {chosen[0]} · launch {chosen[1]}"
+    return open_launch_timeline(folder.launch(*chosen), steps=steps, title=title)
+
+
+def _name(cell: str | None, launch: int | None) -> str:
+    return " ".join([*([] if launch is None else [str(launch)]), *([] if cell is None else [f"of cell {cell}"])])
+
+
+def _range_of(steps: Steps) -> StepRange | None:
+    match steps:
+        case None:
+            return None
+        case int():
+            return StepRange(steps, steps)
+        case first, last:
+            return StepRange(first, last)

@@ -1,0 +1,60 @@
+"""A timeline as HTML that needs nothing else: for a cell of a notebook, and for a page of its own.
+
+The module and the document are written into the page. Neither can end its element: in JSON every ``<`` is spelled as
+its number, and a test holds that the module has no ``</``. Names come to the screen as text, see ``timeline.js``.
+"""
+
+import html
+from importlib import resources
+from typing import Final
+from uuid import uuid4
+
+from dtbench.report.timeline.document import TimelineDocument
+
+_SNIPPET: Final = """<div id="{name}" style="width:100%"></div>
+<script type="application/json" id="{name}-document">{document}</script>
+<script type="module">{script}
+const place = document.getElementById("{name}");
+const source = document.getElementById("{name}-document");
+createTimeline(place, {{document: JSON.parse(source.textContent)}});
+</script>
+"""
+
+_PAGE: Final = """<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title>
+<link rel="icon" href="data:,">
+<style>
+:root {{ color-scheme: light dark }}
+body {{ margin: 12px; background: Canvas }}
+</style></head>
+<body>
+{snippet}</body>
+</html>
+"""
+
+
+def script_text() -> str:
+    """Give ``timeline.js``, an ES module that exports ``createTimeline``."""
+    return resources.files("dtbench.report.timeline").joinpath("timeline.js").read_text(encoding="utf-8")
+
+
+def timeline_html(document: TimelineDocument) -> str:
+    """Give what draws the timeline where it is put into a page; several may stand in one."""
+    return _SNIPPET.format(
+        name=f"dtbench-timeline-{uuid4().hex}", document=_embed(document.to_json()), script=script_text()
+    )
+
+
+def timeline_page(document: TimelineDocument) -> str:
+    """Give a whole page that shows the timeline."""
+    title = html.escape(document.title or "Timeline")
+    return _PAGE.format(title=title, snippet=timeline_html(document))
+
+
+def _embed(json_text: bytes) -> str:
+    """Spell JSON so that it cannot end the element that holds it, and that any JavaScript reads it."""
+    text = json_text.decode()
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
