@@ -143,12 +143,14 @@ def print_comparisons(comparisons: "Sequence[Comparison]") -> None:
     if len(comparisons) > 1:
         print_section(summary_section(comparisons))
         print_line()
+    if len(comparisons) > MOST_IN_FULL:
+        for comparison in comparisons:
+            print_prose(f"{comparison.candidate.label}: {comparison.sentence}")
+        print_prose("Name two of them for what was done differently, and all metrics; --json has everything.")
+        return
     for comparison in comparisons:
         print_prose(comparison.sentence, style="bold")
-        if len(comparisons) <= MOST_IN_FULL:
-            _print_in_full(comparison)
-    if len(comparisons) > MOST_IN_FULL:
-        print_prose("Name two of them for what was done differently, and all metrics; --json has everything.")
+        _print_in_full(comparison)
 
 
 def _print_in_full(comparison: "Comparison") -> None:

@@ -123,7 +123,8 @@ def _say_issued(mechanism: Sequence[MechanismChange]) -> Iterator[str]:
     if not issued:
         return
     first = issued[0]
-    rest = f" and {len(issued) - 1} more changes of what was issued" if len(issued) > 1 else ""
+    others = f"{len(issued) - 1} more change{'s' if len(issued) > 2 else ''} of what was issued"
+    rest = f" and {others}" if len(issued) > 1 else ""
     match first.what:
         case "count":
             yield f"{first.subject}: {first.candidate} per step against {first.baseline}{rest}"

@@ -122,8 +122,8 @@ def _mechanism_section(comparison: Comparison) -> Iterator[Section]:
         rows = [(change.what, change.subject, change.baseline, change.candidate) for change in comparison.mechanism]
         yield _words_section("What was done differently, per step", ("what", "of", "baseline", "candidate"), rows)
     elif comparison.is_mechanism_known:
-        note = "the same collectives: as many, of the same sizes, in the same order"
-        yield Section("What was done differently, per step", (Column("what"),), (("nothing",),), (note,))
+        rows = [("nothing", "as many collectives, of the same sizes, in the same order")]
+        yield _words_section("What was done differently, per step", ("what", "of"), rows)
 
 
 def _words_section(title: str, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Section:
@@ -140,7 +140,7 @@ def _metrics_section(comparison: Comparison) -> Section:
     rows = [_metric_row(change) for change in (*shown, *found[:MOST_OWNERS])]
     note = (
         "medians over launches; exposed, hidden, idle, compute and wait are means over PROFILED steps and ranks; "
-        "the interval is the change's"
+        "the interval is the change's and of that number alone, outcomes are corrected for how many were tested"
     )
     headers = ("metric", "baseline", "candidate", "change", "95 % interval", "outcome")
     columns = tuple(Column(header, is_number=place in (1, 2, 3, 4)) for place, header in enumerate(headers))

@@ -80,7 +80,7 @@ def make_scenario(cell: FakeCell) -> Scenario:
     return Scenario.model_validate(document, strict=False)
 
 
-def write_run(results: Path, name: str, run_id: str, cells: Mapping[str, FakeCell]) -> Path:
+def make_run(results: Path, name: str, run_id: str, cells: Mapping[str, FakeCell]) -> Path:
     """Write a run whose cells took turns."""
     folder = RunFolder(results / name / run_id)
     records = []
@@ -272,7 +272,7 @@ def run_of(results: Path) -> Callable[..., Path]:
     """Write a run; its cells by name, and ``run_id`` and ``name`` where they matter."""
 
     def make(cells: Mapping[str, FakeCell], *, name: str = "small", run_id: str = "20260101T120000Z-aaaa") -> Path:
-        return write_run(results, name, run_id, cells)
+        return make_run(results, name, run_id, cells)
 
     return make
 
@@ -335,7 +335,13 @@ def gather(owner: str, exposed_ms: float, duration_ms: float | None = None) -> O
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
+def write_run() -> Callable[..., Path]:
+    """Write a run: the folder of all runs, the run's name and id, its cells."""
+    return make_run
+
+
+@pytest.fixture(scope="session")
 def cell() -> type[FakeCell]:
     """Describe one cell of a run."""
     return FakeCell

@@ -87,7 +87,7 @@ def test_an_owner_is_named_only_where_its_change_is_found(
     compare: Callable[..., Comparison], launch_of: Make, side_of: Make, gather_of: Make
 ) -> None:
     def side(label: str, turn: int, times: tuple[float, ...]) -> MeasuredSide:
-        return side_of(
+        made: MeasuredSide = side_of(
             label,
             [
                 launch_of(
@@ -99,6 +99,7 @@ def test_an_owner_is_named_only_where_its_change_is_found(
                 for index, time in enumerate(times)
             ],
         )
+        return made
 
     noisy = compare_sides(side("old", 0, (2.0, 40.0, 5.0, 20.0, 3.0)), side("new", 1, (30.0, 3.0, 25.0, 4.0, 30.0)))
     assert "layers.3" not in noisy.sentence
@@ -118,6 +119,27 @@ def test_what_one_side_never_did_is_no_question_of_chance(compare: Callable[...,
     found = compare(TIMES, TIMES, {"owned": [gather_of("old", 2.0)]}, {"owned": [gather_of("new", 3.0)]})
     outcomes = {change.subject: (change.outcome, change.test) for change in found.metrics if change.subject}
     assert outcomes == {"old": (Outcome.LOWER, None), "new": (Outcome.HIGHER, None)}
+
+
+def test_a_difference_below_the_noise_floor_is_doubted_where_launches_took_no_turns(
+    launch_of: Make, side_of: Make
+) -> None:
+    drifting = [100.0, 100.2, 99.9, 100.1, 112.0, 112.2, 111.9, 112.1]
+
+    def find(factor: float, *, turns: bool) -> tuple[Outcome, bool]:
+        old, new = (
+            [
+                launch_of(index, by * time, started=(2 * index + turn + 1) if turns else 1 + index + 100 * turn)
+                for index, time in enumerate(drifting)
+            ]
+            for turn, by in enumerate((1.0, factor))
+        )
+        found = compare_sides(side_of("old", old), side_of("new", new))
+        return found.metrics[0].outcome, any("noise floor" in note for note in found.notes)
+
+    assert find(1.11, turns=False) == (Outcome.HIGHER, True)
+    assert find(1.3, turns=False) == (Outcome.HIGHER, False)
+    assert find(1.05, turns=True) == (Outcome.HIGHER, False)
 
 
 def traffic(count: int, size: int, asynchronous: int = 0, axis: Axis | None = Axis.SHARD) -> Traffic:

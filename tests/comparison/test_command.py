@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -41,14 +42,23 @@ def command(
     return run
 
 
+@pytest.fixture(scope="session")
+def written(tmp_path_factory: pytest.TempPathFactory, write_run: Callable[..., Path], cell: Any) -> Path:
+    """Write one run for all tests of commands; gives the folder of all runs."""
+    results = tmp_path_factory.mktemp("written") / "results"
+    cells = {
+        "plain": cell(FOUR),
+        "ahead": cell(SLOW, gathers_ms={"layers.1": 12.0}, parallel={"forward_prefetch": 1}, asynchronous=5),
+    }
+    write_run(results, "small", "20260101T120000Z-aaaa", cells)
+    return results
+
+
 @pytest.fixture
-def two_cells(run_of: Callable[..., Path], cell: Any) -> Path:
-    return run_of(
-        {
-            "plain": cell(FOUR),
-            "ahead": cell(SLOW, gathers_ms={"layers.1": 12.0}, parallel={"forward_prefetch": 1}, asynchronous=5),
-        }
-    )
+def two_cells(written: Path, results: Path) -> Path:
+    """Give a copy of the run, with nothing beside it."""
+    shutil.copytree(written, results)
+    return results / "small" / "20260101T120000Z-aaaa"
 
 
 @pytest.mark.usefixtures("two_cells")
@@ -223,6 +233,8 @@ def test_comparing_loads_no_torch_no_plots_and_no_statistics_package(two_cells: 
     run = subprocess.run(
         [sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, timeout=120, check=True
     )
-    loaded = {name.split(".")[0] for name in run.stdout.splitlines()[-1].split()}
+    modules = set(run.stdout.splitlines()[-1].split())
+    loaded = {name.split(".")[0] for name in modules}
     assert "pandas" in loaded
     assert not loaded & {"torch", "matplotlib", "tensorboard", "jinja2", "IPython"}
+    assert "scipy.stats" not in modules
