@@ -34,7 +34,7 @@ def find_launch(run: Path, *, cell: str | None, launch: int | None) -> "LaunchFo
     }
     traced = {key: folder for key, folder in folders.items() if folder.find_traces()}
     if not traced:
-        raise TraceError(f"{run}: no launch of this run has a trace; did it run with profiled_steps above 0?")
+        raise TraceError(f"{run}: no launch of this run has a trace; did it run, and with profiled_steps above 0?")
     cell = _choose("cell", cell, dict.fromkeys(name for name, _ in traced))
     index = _choose("launch", None if launch is None else str(launch), [str(at) for name, at in traced if name == cell])
     return traced[cell, int(index)]
