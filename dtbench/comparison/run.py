@@ -218,7 +218,9 @@ def _note_statistics(rounds: Rounds, sides: Sequence[MeasuredSide]) -> list[str]
 def _note_noise(metrics: Sequence[MetricChange], rounds: Rounds) -> list[str]:
     """Warn of a difference that is no larger than what a side differs from itself; within rounds, a drift cancels."""
     step, floor = metrics[0], _find_noise(metrics)
-    if rounds.are_interleaved or step.outcome not in (Outcome.HIGHER, Outcome.LOWER) or not max(step.ratio, 1 / step.ratio) - 1 < floor:
+    if rounds.are_interleaved or step.outcome not in (Outcome.HIGHER, Outcome.LOWER):
+        return []
+    if not max(step.ratio, 1 / step.ratio) - 1 < floor:
         return []
     return ["the step times differ by less than halves of one side do (the noise floor): take more launches to be sure"]
 

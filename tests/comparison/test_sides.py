@@ -19,9 +19,19 @@ FOUR = (100.0, 101.0, 99.0, 100.0)
 SLOW = (120.0, 121.0, 119.0, 120.0)
 
 
+@pytest.fixture(scope="session")
+def written(tmp_path_factory: pytest.TempPathFactory, write_run: Runs, cell: Any) -> Path:
+    """Write one run for all tests of sides; gives the folder of all runs."""
+    results = tmp_path_factory.mktemp("written") / "results"
+    write_run(results, "small", "20260101T120000Z-aaaa", {"plain": cell(FOUR), "slow": cell(SLOW)})
+    return results
+
+
 @pytest.fixture
-def two_cells(run_of: Runs, cell: Any) -> Path:
-    return run_of({"plain": cell(FOUR), "slow": cell(SLOW)})
+def two_cells(written: Path, results: Path) -> Path:
+    """Give a copy of the run, with nothing beside it."""
+    shutil.copytree(written, results)
+    return results / "small" / "20260101T120000Z-aaaa"
 
 
 @pytest.mark.parametrize(
@@ -53,7 +63,7 @@ def test_cells_that_ran_one_after_the_other_did_not_take_turns(run_of: Runs, cel
 def test_two_runs_of_several_cells_are_compared_cell_by_cell(
     two_cells: Path, run_of: Runs, cell: Any, results: Path
 ) -> None:
-    other = run_of({"slow": cell(SLOW), "plain": cell(SLOW)}, run_id="20260102T120000Z-bbbb")
+    other = run_of({"slow": cell(SLOW[:1]), "plain": cell(SLOW[:1])}, run_id="20260102T120000Z-bbbb")
     found = compare_all([str(two_cells), str(other)], results=results)
     assert [Path(one.candidate.paths[0]).name for one in found] == ["plain", "slow"]
     with pytest.raises(ComparisonError, match="2 cells in common; name one"):
@@ -73,16 +83,16 @@ def test_a_pattern_pools_the_launches_of_all_runs_that_match(run_of: Runs, cell:
 def test_runs_of_other_settings_are_not_pooled_nor_those_of_unlike_environments_unless_forced(
     run_of: Runs, cell: Any, results: Path, environment: Environment
 ) -> None:
-    run_of({"only": cell(FOUR)}, name="a", run_id="20260101T120000Z-aaaa")
-    run_of({"only": cell(FOUR, parallel={"forward_prefetch": 1})}, name="a", run_id="20260102T120000Z-bbbb")
+    run_of({"only": cell(FOUR[:1])}, name="a", run_id="20260101T120000Z-aaaa")
+    run_of({"only": cell(FOUR[:1], parallel={"forward_prefetch": 1})}, name="a", run_id="20260102T120000Z-bbbb")
     with pytest.raises(ComparisonError, match=r"not match runs of one thing.*parallel.forward_prefetch 0 and 1"):
         read_sides("a/*", results, force=True)
-    run_of({"only": cell(FOUR)}, name="b", run_id="20260101T120000Z-cccc")
+    run_of({"only": cell(FOUR[:1])}, name="b", run_id="20260101T120000Z-cccc")
     elsewhere = environment.model_copy(update={"host": "cluster"})
-    run_of({"only": cell(FOUR, environment=elsewhere)}, name="b", run_id="20260102T120000Z-dddd")
+    run_of({"only": cell(FOUR[:1], environment=elsewhere)}, name="b", run_id="20260102T120000Z-dddd")
     with pytest.raises(ComparisonError, match=r"unlike environments.*host laptop and cluster"):
         read_sides("b/*", results)
-    assert len(read_sides("b/*", results, force=True)["only"].launches) == 8
+    assert len(read_sides("b/*", results, force=True)["only"].launches) == 2
 
 
 @pytest.mark.parametrize(
@@ -187,8 +197,8 @@ def test_unlike_environments_are_refused_by_name_and_warned_of_when_forced(
     other = environment.model_copy(
         update={"torch": "2.12.0", "cores": 4, "variables": {"OMP_NUM_THREADS": "2", "NCCL_ALGO": "Ring"}}
     )
-    run_of({"only": cell(FOUR)}, run_id="20260101T120000Z-aaaa")
-    run_of({"only": cell(SLOW, environment=other)}, run_id="20260102T120000Z-bbbb")
+    run_of({"only": cell(FOUR[:1])}, run_id="20260101T120000Z-aaaa")
+    run_of({"only": cell(SLOW[:1], environment=other)}, run_id="20260102T120000Z-bbbb")
     differing = (
         "cores 2 against 4; torch 2.13.0+cpu against 2.12.0; variable OMP_NUM_THREADS 1 against 2; "
         "variable NCCL_ALGO - against Ring"
@@ -208,8 +218,8 @@ def test_a_variable_or_an_interpreter_that_the_scenario_varies_is_no_unlike_envi
     varied = environment.model_copy(update={"variables": {"OMP_NUM_THREADS": "2"}})
     run_of(
         {
-            "one": cell(FOUR, env={"OMP_NUM_THREADS": "1"}),
-            "two": cell(FOUR, env={"OMP_NUM_THREADS": "2"}, environment=varied),
+            "one": cell(FOUR[:1], env={"OMP_NUM_THREADS": "1"}),
+            "two": cell(FOUR[:1], env={"OMP_NUM_THREADS": "2"}, environment=varied),
         }
     )
     (found,) = compare_all(["small"], results=results)
@@ -219,7 +229,7 @@ def test_a_variable_or_an_interpreter_that_the_scenario_varies_is_no_unlike_envi
 
 
 def test_settings_that_differ_are_the_treatment_and_are_listed(run_of: Runs, cell: Any, results: Path) -> None:
-    run_of({"plain": cell(FOUR), "ahead": cell(FOUR, parallel={"forward_prefetch": 1}, asynchronous=5)})
+    run_of({"plain": cell(FOUR[:1]), "ahead": cell(FOUR[:1], parallel={"forward_prefetch": 1}, asynchronous=5)})
     (found,) = compare_all(["small"], results=results)
     assert [(one.field, one.baseline, one.candidate) for one in found.treatment] == [
         ("parallel.forward_prefetch", "0", "1")
