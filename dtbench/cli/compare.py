@@ -76,13 +76,10 @@ def compare(
     if as_json:
         _print_documents(comparisons)
     elif as_markdown:
-        from dtbench.report.comparison_markdown import comparisons_markdown
-
-        print(comparisons_markdown(comparisons), end="")
+        _print_markdown(comparisons, judgements)
     else:
         print_comparisons(comparisons)
-        for judgement in judgements:
-            print_prose(judgement.words)
+        _print_kept(judgements)
     _fail(judgements)
 
 
@@ -127,6 +124,29 @@ def _fail(judgements: "Sequence[Judgement]") -> None:
         raise GateError("\n".join([*exceeded, *undecided]))
     if undecided:
         raise UndecidedError("\n".join(undecided))
+
+
+def _print_kept(judgements: "Sequence[Judgement]") -> None:
+    """Print the bounds that are kept; the others end the command, on standard error."""
+    if not judgements:
+        return
+    from dtbench.comparison.gate import Kept
+
+    for judgement in judgements:
+        if judgement.kept is Kept.KEPT:
+            print_prose(judgement.words)
+
+
+def _print_markdown(comparisons: "Sequence[Comparison]", judgements: "Sequence[Judgement]") -> None:
+    """Print Markdown with every bound first: what a person looks for in a pull request."""
+    from dtbench.report.comparison_markdown import comparisons_markdown
+    from dtbench.report.markdown import escape_markdown
+
+    for judgement in judgements:
+        print(f"- {escape_markdown(judgement.words)}")
+    if judgements:
+        print()
+    print(comparisons_markdown(comparisons), end="")
 
 
 def _print_documents(comparisons: "Sequence[Comparison]") -> None:

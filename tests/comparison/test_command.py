@@ -128,6 +128,19 @@ def test_a_bound_decides_the_exit_code_after_everything_was_printed(
     assert ("What it cost" in out) == (code != 2)
 
 
+@pytest.mark.usefixtures("two_cells")
+def test_kept_bounds_are_told_with_the_answer_and_all_of_them_in_markdown(command: Make) -> None:
+    bounds = ("--fail-if", "step_time > 50%", "--fail-if", "step_time > 3%")
+    _, out, err = command("compare", "small", *bounds)
+    assert "`step_time > 50%`, ahead against plain: kept, step time 120 ms against 100 ms" in out
+    assert "EXCEEDED" not in out
+    assert "`step_time > 3%`, ahead against plain: EXCEEDED" in err
+    code, out, _ = command("compare", "small", "--markdown", *bounds)
+    assert code == 10
+    assert out.startswith("- \\`step\\_time \\> 50%\\`, ahead against plain: kept, ")
+    assert out.splitlines()[1].startswith("- \\`step\\_time \\> 3%\\`, ahead against plain: EXCEEDED")
+
+
 def test_one_launch_each_cannot_pass_a_gate(command: Make, run_of: Callable[..., Path], cell: Any) -> None:
     run_of({"plain": cell(FOUR[:1]), "slow": cell(SLOW[:1])})
     code, out, err = command("compare", "small", "--fail-if", "step_time > 50%")
