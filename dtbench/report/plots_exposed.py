@@ -33,6 +33,9 @@ MOST_OWNERS = 14
 MOST_STEPS = 60
 """Bars of one cell over steps; of more the first are drawn."""
 
+_SHARED_BELOW = 6
+"""Cells whose longest bars differ by less have one scale; beyond, the shorter would not be seen."""
+
 CAUSE_PARTS: Final = {
     Cause.SKEW: Part("skew", "skew", "#A6D5F2", "", "black"),
     Cause.QUEUED: Part("queued", "queued", "#0072B2", "\\\\\\", "white"),
@@ -60,11 +63,14 @@ def plot_exposed_owners(owners: pd.DataFrame) -> Figure:
         figure = new_figure(2.0)
         return say(figure, add_axes(figure), "No exposed communication with an owner and a cause is in this table.")
     bars = [_rank_owners(rows) for _, rows in panels]
+    longest = [_longest(of_panel) for of_panel in bars]
+    shares_scale = max(longest) <= _SHARED_BELOW * min(longest)
     heights = [0.75 + 0.3 * max(2, min(len(of_panel), MOST_OWNERS + 1)) for of_panel in bars]
     figure = new_figure(0.9 + sum(heights))
     grid = figure.subplots(len(panels), 1, squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
     for axes, (cell, rows), of_panel in zip(grid, panels, bars, strict=True):
         _draw_owners(axes, of_panel)
+        axes.set_xlim(0, 1.14 * (max(longest) if shares_scale else _longest(of_panel)) / NS_PER_MS)
         _bare(axes)
         set_finding(axes, _owner_finding(cell, rows), fontsize=10)
     grid[-1].set_xlabel("ms exposed per step and rank", fontsize=9)
@@ -102,6 +108,10 @@ def _rank_owners(rows: pd.DataFrame) -> list[_Bar]:
     return named
 
 
+def _longest(bars: Sequence[_Bar]) -> float:
+    return max(sum(parts.values()) for _, parts in bars)
+
+
 def _name_owner(owner: str, operation: str) -> str:
     what = name_operation(Operation(operation) if operation else None)
     return f"{spell_owner(owner) if owner else UNATTRIBUTED}, {what}"
@@ -124,7 +134,6 @@ def _draw_owners(axes: Axes, bars: Sequence[_Bar]) -> None:
         names.append(f"{len(rest)} more")
     axes.set_yticks(range(len(names)), [literal(shorten_middle(name)) for name in names], fontsize=8)
     axes.set_ylim(len(names) - 0.4, -0.6)
-    axes.set_xlim(0, 1.14 * max(sum(parts.values()) for _, parts in shown) / NS_PER_MS)
 
 
 def _owner_finding(cell: str, rows: pd.DataFrame) -> str:
