@@ -73,7 +73,7 @@ def plot_exposed_owners(owners: pd.DataFrame) -> Figure:
         axes.set_xlim(0, 1.14 * (max(longest) if shares_scale else _longest(of_panel)) / NS_PER_MS)
         _bare(axes)
         set_finding(axes, _owner_finding(cell, rows), fontsize=10)
-    grid[-1].set_xlabel("ms exposed per step and rank", fontsize=9)
+    grid[-1].set_xlabel(f"ms exposed per step and rank{_cut_words(owners)}", fontsize=9)
     used = [cause for cause in Cause if any(cause in parts for of_panel in bars for _, parts in of_panel)]
     handles = [legend_patch(CAUSE_PARTS[cause], describe_cause(cause)) for cause in used]
     figure.legend(handles=handles, loc="outside lower left", ncols=min(4, len(handles)), frameon=False, fontsize=8)
@@ -92,6 +92,11 @@ def _panels(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
         return [("", table)]
     cells = list(dict.fromkeys(table["cell"]))[:MOST_CELLS]
     return [(str(cell) if len(cells) > 1 else "", table[table["cell"] == cell]) for cell in cells]
+
+
+def _cut_words(table: pd.DataFrame) -> str:
+    cells = table["cell"].nunique() if "cell" in table else 1
+    return f"; the first {MOST_CELLS} of {cells} cells" if cells > MOST_CELLS else ""
 
 
 def _rank_owners(rows: pd.DataFrame) -> list[_Bar]:
@@ -168,7 +173,7 @@ def plot_overlap(overlap: pd.DataFrame) -> Figure:
         axes.set_title(
             literal(_overlap_finding(cell, rows) + cut), loc="left", fontweight="bold", fontsize=10, wrap=True
         )
-    grid[-1].set_xlabel("PROFILED step, of the trace", fontsize=9)
+    grid[-1].set_xlabel(f"PROFILED step, of the trace{_cut_words(overlap)}", fontsize=9)
     dot = Line2D([], [], linestyle="none", marker="o", markersize=3.5, color="black", label="exposed, of one rank")
     handles = [*(legend_patch(part, part.name) for part in (_EXPOSED, HIDDEN_COMM)), dot]
     figure.legend(handles=handles, loc="outside lower left", ncols=3, frameon=False, fontsize=8)

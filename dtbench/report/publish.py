@@ -8,7 +8,8 @@ import pandas as pd
 from dtbench.analyze.launch_tables import read_tables
 from dtbench.analyze.summary import RunSummary
 from dtbench.errors import StoreError
-from dtbench.report.plots import plot_step_breakdown, save_figure
+from dtbench.report.owner_table import tabulate_run_owners
+from dtbench.report.plots import MOST_CELLS, plot_exposed_owners, plot_step_breakdown, save_figure
 from dtbench.report.sweep_plot import plot_sweep
 from dtbench.report.tensorboard import write_tensorboard
 from dtbench.store.layout import LaunchFolder, RunFolder
@@ -28,6 +29,8 @@ def publish(summary: RunSummary) -> None:
     purposes = _gather(summary, folder, lambda launch: read_tables(launch).purposes)
     try:
         save_figure(plot_step_breakdown(summary), folder.breakdown_plot)
+        if len(summary.cells) <= MOST_CELLS and any(cell.owners for cell in summary.cells):
+            save_figure(plot_exposed_owners(tabulate_run_owners(summary)), folder.owners_plot)
         if len(summary.cells) > 1:
             save_figure(plot_sweep(summary), folder.sweep_plot)
         write_tensorboard(

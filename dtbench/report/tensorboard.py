@@ -2,7 +2,8 @@
 
 ::
 
-    tb/                          text: summary, environment; images: step_breakdown, sweep; HParams: the experiment
+    tb/                          text: summary, environment; images: step_breakdown,
+                                 exposed_owners, sweep; HParams: the experiment
       <cell>/                    scalars: summary/...; text: receipts; HParams: a session
       <cell>/  or, with several launches, <cell>/launch<k>/
                                  scalars: step_ms/<phase>, tokens_per_second, hidden_ms/<purpose>, exposed_ms/<purpose>,
@@ -31,7 +32,14 @@ from dtbench.analyze.summary import CellSummary, RunSummary
 from dtbench.report import sentences, sweep
 from dtbench.report.hparams import experiment, find_settings, session
 from dtbench.report.markdown import environment_markdown, receipts_markdown, summary_markdown
-from dtbench.report.plots import MOST_CELLS, figure_png, plot_step_breakdown, plot_step_times
+from dtbench.report.owner_table import tabulate_run_owners
+from dtbench.report.plots import (
+    MOST_CELLS,
+    figure_png,
+    plot_exposed_owners,
+    plot_step_breakdown,
+    plot_step_times,
+)
 from dtbench.report.sweep_plot import plot_sweep
 from dtbench.store.records import Environment
 from dtbench.units import NS_PER_MS, NS_PER_S
@@ -112,6 +120,8 @@ def _run_values(summary: RunSummary, environment: Environment | None) -> list[_T
         (0, _text("summary", summary_markdown(summary))),
         (0, _image("step_breakdown", figure_png(plot_step_breakdown(summary)))),
     ]
+    if len(summary.cells) <= MOST_CELLS and any(cell.owners for cell in summary.cells):
+        values.append((0, _image("exposed_owners", figure_png(plot_exposed_owners(tabulate_run_owners(summary))))))
     if len(summary.cells) > 1:
         values.append((0, _image("sweep", figure_png(plot_sweep(summary)))))
         values.append((0, experiment(find_settings(summary))))
