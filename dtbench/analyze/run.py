@@ -55,6 +55,21 @@ def summarize_run(path: Path) -> RunSummary:
     )
 
 
+def summarize_one_cell(path: Path, name: str) -> CellSummary:
+    """Give one cell's part of ``summarize_run``, without reading the others.
+
+    Raises:
+        StoreError: the run has no such cell, or a file of it is broken or of another version.
+    """
+    run = read_run(path)
+    environment = read_run_environment(path)
+    cell = next((cell for cell in run.cells if cell.name == name), None)
+    if cell is None:
+        raise StoreError(f"{path}: the run has no cell `{name}`")
+    summary = summarize_cell(read_cell(path, run, cell), name_device(environment, run))
+    return _with_own_torch(summary, path, environment)
+
+
 def _with_own_torch(cell: CellSummary, path: Path, environment: Environment | None) -> CellSummary:
     """Say in a cell's notes when its ranks had another torch than the run says, as ``python:`` in a scenario asks."""
     written = [RunFolder(path).launch(cell.name, index).environment for index in cell.launches]

@@ -17,6 +17,7 @@ from dtbench.cli.check import check
 from dtbench.cli.compare import compare
 from dtbench.cli.console import print_error
 from dtbench.cli.doctor import doctor
+from dtbench.cli.export import export
 from dtbench.cli.list_scenarios import list_scenarios
 from dtbench.cli.report import report
 from dtbench.cli.run import run
@@ -32,6 +33,7 @@ _VERBS: tuple[tuple[str, Callable[..., None]], ...] = (
     ("analyze", analyze),
     ("compare", compare),
     ("tensorboard", tensorboard),
+    ("export", export),
     ("doctor", doctor),
     ("schema", schema),
 )

@@ -1,7 +1,7 @@
 """``dtbench run``: train a scenario on real ranks, then show what was found."""
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -96,7 +96,8 @@ def _run(wish: _Wish) -> Path:
     if before is None:
         _hint_at_unfinished(wish)
     folders: list[Path] = []
-    with observe(folders.append) as observer:
+    with observe(folders.append) as screen:
+        observer = replace(screen, on_end=lambda cell: _publish_cell(folders[-1], cell))
         try:
             if before is not None:
                 return resume_scenario(wish.file, cells, before, observer=observer).path
@@ -105,6 +106,14 @@ def _run(wish: _Wish) -> Path:
             kept = f"what was measured before is in {folders[-1]}; `{wish.command}` goes on" if folders else ""
             observer.on_stop(kept or "nothing was measured")
             raise
+
+
+def _publish_cell(folder: Path, cell: str) -> None:
+    """Let an open TensorBoard show a cell while others still run; whatever is wrong, the end of the run says it."""
+    from dtbench.report.publish import publish_cell
+
+    with suppress(Exception):  # a picture must not end a run of hours
+        publish_cell(folder, cell)
 
 
 def _find_unfinished(wish: _Wish) -> Path:

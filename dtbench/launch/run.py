@@ -41,6 +41,7 @@ class Observer:
         on_launch: a launch of a cell begins; index None: the single-process reference.
         on_progress: the ranks were looked at.
         on_failure: a cell's launch failed, with its sentence; the run goes on.
+        on_end: a launch of this cell has ended, well or not, and others follow.
         on_stop: the user stopped the run; a sentence about what is left.
     """
 
@@ -48,6 +49,7 @@ class Observer:
     on_launch: Callable[[str, int | None, Plan], None] = lambda _cell, _index, _plan: None
     on_progress: Callable[[Progress], None] = lambda _progress: None
     on_failure: Callable[[str, str], None] = lambda _cell, _reason: None
+    on_end: Callable[[str], None] = lambda _cell: None
     on_stop: Callable[[str], None] = lambda _sentence: None
 
 
@@ -178,9 +180,12 @@ def _find_references(folder: RunFolder, cells: tuple[CellRecord, ...]) -> dict[s
 def _run_all(run: _Run) -> RunFolder:
     """Run every launch that is not finished yet."""
     try:
-        for cell, index in _interleave(run.cells):
-            if cell.name not in run.failures and (cell.name, index) not in run.finished:
+        left = [(cell, index) for cell, index in _interleave(run.cells) if (cell.name, index) not in run.finished]
+        for place, (cell, index) in enumerate(left, start=1):
+            if cell.name not in run.failures:
                 _run_launch(run, cell, index)
+                if place < len(left):
+                    run.observer.on_end(cell.name)
     except BaseException as error:
         reason = f"{type(error).__name__}: {error}"
         if isinstance(error, KeyboardInterrupt):

@@ -138,7 +138,8 @@ def measure(page: Page, ranks: int, spans: int) -> None:
     print(f"{spans} spans, {ranks} ranks: opened in {page.evaluate('window.openedMs'):.0f} ms")
     for zoom in _ZOOMS:
         times, rects = page.evaluate(_MEASURE, [zoom, _FRAMES])
-        print(f"  {zoom:>9.4%} in view: median {statistics.median(times):5.1f} ms, worst {max(times):5.1f} ms, {rects} rects")
+        median_ms, worst_ms = statistics.median(times), max(times)
+        print(f"  {zoom:>9.4%} in view: median {median_ms:5.1f} ms, worst {worst_ms:5.1f} ms, {rects} rects")
 
 
 def main() -> None:

@@ -146,7 +146,8 @@ def collect_spans(traces: TraceSet, steps: StepRange | None = None, *, most_span
         raise TraceError(f"the traces have no step {name_ranges(sorted({steps.first, steps.last}))}: {there}")
     found = [_Rank(one, _read_work(file)) for one, file in zip(traces.analyses, traces.files, strict=True)]
     shown = wanted if steps is not None else _choose_steps(found, wanted, most_spans)
-    notes = [f"steps {name_ranges(shown)} of {name_ranges(every)} are drawn"] if len(shown) < len(every) else []
+    fits_not = steps is None and len(shown) < len(every)
+    notes = [f"steps {name_ranges(shown)} of {name_ranges(every)} are drawn: all are too many"] if fits_not else []
     drawn, absent = _leave_out_stepless(found, shown)
     thinned, lost = _thin(drawn, shown, most_spans)
     return _put_together(traces, thinned, every=every, shown=shown, notes=[*notes, *absent, *lost])
@@ -163,7 +164,8 @@ def _places_of(analysis: TraceAnalysis, shown: Sequence[int]) -> tuple[int, ...]
 
 def _choose_steps(ranks: Sequence[_Rank], wanted: Sequence[int], most_spans: int) -> list[int]:
     """Take steps from the first on while their spans over all ranks fit; at least one."""
-    total, shown = 0, []
+    total = 0
+    shown: list[int] = []
     for number in wanted:
         for rank in ranks:
             places = _places_of(rank.analysis, (number,))
@@ -191,13 +193,15 @@ def _thin(ranks: Sequence[_Rank], shown: Sequence[int], most_spans: int) -> tupl
     lengths = np.concatenate([rank.work.end_ns - rank.work.start_ns for rank in cut])
     if len(lengths) <= most_spans:
         return cut, []
-    least_ns = int(np.partition(lengths, len(lengths) - most_spans)[len(lengths) - most_spans])
+    largest_lost = len(lengths) - most_spans - 1
+    least_ns = int(np.partition(lengths, largest_lost)[largest_lost])
     kept = [replace(rank, work=rank.work.keep(rank.work.end_ns - rank.work.start_ns > least_ns)) for rank in cut]
     lost = len(lengths) - sum(len(rank.work) for rank in kept)
-    return kept, [
+    note = (
         f"{lost} of {len(lengths)} spans of compute and copies, those of {format_ns(least_ns)} and shorter, are not"
         " drawn; they are in every number"
-    ]
+    )
+    return kept, [note]
 
 
 def _put_together(

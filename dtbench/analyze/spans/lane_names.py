@@ -15,7 +15,7 @@ _MOST_WORDS: Final = 3
 def name_lanes(
     times_ns: Mapping[str, Mapping[Kind, int]], collectives: Iterable[Collective], analysis: TraceAnalysis
 ) -> dict[str, str]:
-    """Name the lanes of one rank, those with most compute first, then those with most communication.
+    """Name the lanes of one rank, those that compute first, then those that communicate.
 
     Args:
         times_ns: by lane, how long each kind ran on it.
@@ -23,7 +23,8 @@ def name_lanes(
         analysis: of the rank.
 
     Returns:
-        ``"stream 7 · compute"``, ``"stream 20 · tp: tensor"`` by lane, in the order in which they are drawn.
+        ``"stream 7 · compute"``, ``"stream 20 · shard: unshard, grad_reduce"`` by lane, in the order in which lanes are
+        drawn.
     """
     axes = axis_words(analysis)
     carried: dict[str, Counter[tuple[str, str]]] = {lane: Counter() for lane in times_ns}
@@ -31,7 +32,7 @@ def name_lanes(
         if one.lane in carried:
             carried[one.lane][axes.get(one.group, ""), _name_use(one)] += one.span.length_ns
     processes = {_process(lane) for lane in times_ns}
-    order = sorted(times_ns, key=lambda lane: _rank_lane(lane, times_ns[lane]))
+    order = sorted(times_ns, key=lambda lane: _rank_lane(lane, times_ns[lane], _name_comm(carried[lane])))
     noun = "stream" if analysis.timeline.is_device else "thread"
     return {
         lane: " · ".join(
@@ -54,27 +55,26 @@ def _process(lane: str) -> str:
     return lane.rpartition("/")[0]
 
 
-def _rank_lane(lane: str, times_ns: Mapping[Kind, int]) -> tuple[int, int, int, str]:
-    return (*(-times_ns.get(kind, 0) for kind in (Kind.COMPUTE, Kind.COMM, Kind.COPY)), lane)
+def _rank_lane(lane: str, times_ns: Mapping[Kind, int], uses: str) -> tuple[int, bool, str, int, str]:
+    """Sort lanes that compute by their time; the others by use, so that they are in one order on all ranks."""
+    comm_ns = times_ns.get(Kind.COMM, 0)
+    return -times_ns.get(Kind.COMPUTE, 0), not comm_ns, uses, -comm_ns, lane
 
 
 def _name_uses(times_ns: Mapping[Kind, int], carried: Mapping[tuple[str, str], int]) -> list[str]:
     total_ns = sum(times_ns.values())
-    words = []
-    for kind in (Kind.COMPUTE, Kind.COMM, Kind.COPY):
-        if times_ns.get(kind, 0) > _WORTH_SAYING * total_ns:
-            words += _name_comm(carried) if kind is Kind.COMM else [str(kind)]
-    return words
+    used = [kind for kind in (Kind.COMPUTE, Kind.COMM, Kind.COPY) if times_ns.get(kind, 0) > _WORTH_SAYING * total_ns]
+    return [_name_comm(carried) if kind is Kind.COMM else str(kind) for kind in used]
 
 
-def _name_comm(carried: Mapping[tuple[str, str], int]) -> list[str]:
+def _name_comm(carried: Mapping[tuple[str, str], int]) -> str:
     """Give ``shard: unshard, grad_reduce``; ``comm`` where neither axis nor use is known."""
     longest = sorted(carried, key=lambda use: -carried[use])
-    axes = list(dict.fromkeys(axis for axis, use in longest if axis and axis != use))[:_MOST_WORDS]
-    uses = list(dict.fromkeys(use for _, use in longest if use))[:_MOST_WORDS]
+    axes = list(dict.fromkeys(axis for axis, _ in longest if axis))[:_MOST_WORDS]
+    uses = list(dict.fromkeys(use for _, use in longest if use and use not in axes))[:_MOST_WORDS]
     if axes and uses:
-        return [f"{' '.join(axes)}: {', '.join(uses)}"]
-    return [", ".join(axes or uses) or str(Kind.COMM)]
+        return f"{' '.join(axes)}: {', '.join(uses)}"
+    return ", ".join(axes or uses) or str(Kind.COMM)
 
 
 def _name_use(one: Collective) -> str:

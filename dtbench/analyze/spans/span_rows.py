@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dtbench.analyze import tables
-from dtbench.analyze.intervals import Intervals, Ints
+from dtbench.analyze.intervals import Bools, Intervals, Ints
 from dtbench.analyze.spans.collect import JobSpans, RankSpans
 from dtbench.analyze.spans.lane_names import name_lanes
 from dtbench.analyze.spans.work import KINDS
@@ -82,9 +82,9 @@ class _Lanes:
         times = {kind: int(lengths[mine & (work.kind == code)].sum()) for code, kind in enumerate(KINDS)}
         return {**times, Kind.COMM: sum(self._collectives[place].span.length_ns for place in self._on.get(lane, ()))}
 
-    def _work_on(self, lane: str) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+    def _work_on(self, lane: str) -> Bools:
         lanes = self._spans.work.lanes
-        return self._spans.work.lane == (lanes.index(lane) if lane in lanes else len(lanes))
+        return np.asarray(self._spans.work.lane == (lanes.index(lane) if lane in lanes else len(lanes)))
 
     def arrange(self, lane: str, name: str) -> Lane:
         """Give the spans of a lane."""

@@ -156,7 +156,10 @@ def make_document(spans: JobSpans, title: str = "") -> TimelineDocument:
     strings = _Strings()
     ranks = [_RankWriter(one, spans, strings).write() for one in spans.ranks]
     borders = np.concatenate(
-        [one.place.to_picture(np.array([one.window.start_ns, one.window.end_ns]), spans.origin_ns) for one in spans.ranks]
+        [
+            one.place.to_picture(np.array([one.window.start_ns, one.window.end_ns]), spans.origin_ns)
+            for one in spans.ranks
+        ]
     )
     return TimelineDocument(
         format_version=FORMAT_VERSION,
@@ -289,6 +292,5 @@ class _RankWriter:
     def _issues(self, found: Sequence[Collective]) -> list[int | None]:
         moments = self._from_origin([collective.issue_ns or 0 for collective in found])
         return [
-            None if collective.issue_ns is None else moment
-            for collective, moment in zip(found, moments, strict=True)
+            None if collective.issue_ns is None else moment for collective, moment in zip(found, moments, strict=True)
         ]

@@ -1,6 +1,5 @@
 """From traces, a launch or a run to their timeline: a document, and a page that draws it."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias

@@ -1,7 +1,7 @@
 """A timeline as HTML that needs nothing else: for a cell of a notebook, and for a page of its own.
 
-The module and the document are written into the page. Neither can end its element: in JSON every ``<`` is spelled
-``\\u003c``, and a test holds that the module has no ``</``. Names come to the screen as text, see ``timeline.js``.
+The module and the document are written into the page. Neither can end its element: in JSON every ``<`` is spelled as
+its number, and a test holds that the module has no ``</``. Names come to the screen as text, see ``timeline.js``.
 """
 
 import html

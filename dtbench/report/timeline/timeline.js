@@ -16,7 +16,8 @@ const COPY = 2;
 const KIND_WORDS = ["compute", "communication", "copy"];
 const NOTHING = -1;
 
-const GUTTER = 212;
+const GUTTER_PART = 0.19; // of the width, for names of lanes
+const GUTTER_LIMITS = [132, 264];
 const RULER_HEIGHT = 24;
 const RANK_HEIGHT = 24;
 const STRIP_HEIGHT = 6;
@@ -32,6 +33,7 @@ const HATCH_FROM = 3;
 const NAME_FROM = 30;
 const NEAR = 3; // px beside a span that still hit it
 const FAINTEST = 0.3; // coverage as which less than that is drawn, so that a single short kernel is seen
+const FAINTEST_EXPOSED = 0.75;
 const FANOUT = 32; // of the tree that finds long spans
 const MOST_OPEN_RANKS = 8; // with more, ranks are folded at first
 const SHORTEST_VIEW = 20; // ns
@@ -443,6 +445,7 @@ class Timeline {
     const { ranks } = this.model;
     if (ranks.length > MOST_OPEN_RANKS) for (const rank of ranks) this.folded.add(rank.rank);
     this.view = { start: this.model.start, end: this.model.end };
+    this.applyTheme(); // whose legend names what is drawn
     this.title.textContent = this.model.document.title;
     this.filter.hidden = ranks.length <= MOST_OPEN_RANKS;
     this.notes.textContent = this.model.document.notes.join(" · ");
@@ -513,20 +516,29 @@ class Timeline {
     const stripes = `repeating-linear-gradient(135deg, ${theme.hatch} 0 1px, transparent 1px 4px)`;
     this.legend.replaceChildren(
       ...[
-        ["compute", theme.compute, "none"],
-        ["communication, hidden", theme.hidden, "none"],
-        ["exposed", theme.exposed, stripes],
-        ["copy", theme.copy, "none"],
-      ].map(([words, colour, image]) => {
+        ["compute", theme.compute, "none", 11],
+        ["communication, hidden", theme.hidden, "none", 11],
+        ["exposed", theme.exposed, stripes, 11],
+        ["copy", theme.copy, "none", 7],
+        ...this.purposes().map((purpose) => [purpose, PURPOSE_COLOURS[purpose] ?? PURPOSE_COLOURS.other, "none", 4]),
+      ].map(([words, colour, image, height]) => {
         const key = make("span", "dtb-key");
         const swatch = make("span", "dtb-swatch");
         swatch.style.backgroundColor = colour;
         swatch.style.backgroundImage = image;
-        if (words === "copy") swatch.style.height = "7px";
+        swatch.style.height = `${height}px`;
+        if (height < 5) swatch.style.borderWidth = "0";
         key.append(swatch, make("span", "", words));
         return key;
       }),
     );
+  }
+
+  // Those of the collectives that are drawn, in the order of their colours.
+  purposes() {
+    const codes = new Set((this.model?.ranks ?? []).flatMap((rank) => rank.columns.collectives.purpose));
+    const words = new Set([...codes].map((code) => this.model.document.strings[code]));
+    return Object.keys(PURPOSE_COLOURS).filter((purpose) => words.has(purpose));
   }
 
   chooseHeight() {
@@ -614,8 +626,12 @@ class Timeline {
 
   // ------------------------------------------------------------------------------------------ where things are
 
+  get gutter() {
+    return Math.round(Math.min(GUTTER_LIMITS[1], Math.max(GUTTER_LIMITS[0], GUTTER_PART * this.width)));
+  }
+
   get plotWidth() {
-    return Math.max(1, this.width - GUTTER);
+    return Math.max(1, this.width - this.gutter);
   }
 
   get nsPerPx() {
@@ -623,11 +639,11 @@ class Timeline {
   }
 
   xOf(moment) {
-    return GUTTER + (moment - this.view.start) / this.nsPerPx;
+    return this.gutter + (moment - this.view.start) / this.nsPerPx;
   }
 
   timeAt(x) {
-    return this.view.start + (x - GUTTER) * this.nsPerPx;
+    return this.view.start + (x - this.gutter) * this.nsPerPx;
   }
 
   yOf(row) {
@@ -661,7 +677,7 @@ class Timeline {
   }
 
   zoomAt(x, factor) {
-    const at = this.timeAt(Math.max(x, GUTTER));
+    const at = this.timeAt(Math.max(x, this.gutter));
     this.setView(at - (at - this.view.start) * factor, at + (this.view.end - at) * factor);
   }
 
@@ -701,7 +717,7 @@ class Timeline {
     const { x } = this.pointOf(event);
     const unit = event.deltaMode === 1 ? 16 : event.deltaMode === 2 ? 400 : 1;
     const sideways = event.shiftKey ? event.deltaY || event.deltaX : event.deltaX;
-    if (x < GUTTER) this.scrollBy(event.deltaY * unit);
+    if (x < this.gutter) this.scrollBy(event.deltaY * unit);
     else if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) this.move((sideways * unit) / this.plotWidth);
     else {
       const isAll = this.view.end - this.view.start >= (this.model.end - this.model.start) * 1.039;
@@ -714,7 +730,7 @@ class Timeline {
   onDown(event) {
     if (event.button !== 0) return;
     const point = this.pointOf(event);
-    this.drag = { ...point, view: { ...this.view }, scroll: this.scroll, moved: false, picks: event.shiftKey && point.x >= GUTTER };
+    this.drag = { ...point, view: { ...this.view }, scroll: this.scroll, moved: false, picks: event.shiftKey && point.x >= this.gutter };
     this.canvas.setPointerCapture(event.pointerId);
     this.hover(null);
   }
@@ -735,7 +751,7 @@ class Timeline {
     }
     this.scroll = drag.scroll - (point.y - drag.y);
     this.clampScroll();
-    const by = drag.x < GUTTER ? 0 : (drag.x - point.x) * ((drag.view.end - drag.view.start) / this.plotWidth);
+    const by = drag.x < this.gutter ? 0 : (drag.x - point.x) * ((drag.view.end - drag.view.start) / this.plotWidth);
     this.setView(drag.view.start + by, drag.view.end + by);
   }
 
@@ -749,7 +765,7 @@ class Timeline {
 
   click({ x, y }) {
     const row = this.rowAt(y);
-    if ((row?.type === "rank" || row?.type === "folded") && x < GUTTER) {
+    if ((row?.type === "rank" || row?.type === "folded") && x < this.gutter) {
       if (!this.folded.delete(row.rank.rank)) this.folded.add(row.rank.rank);
       this.layOut();
       this.schedule();
@@ -759,14 +775,14 @@ class Timeline {
   onDouble(event) {
     const { x, y } = this.pointOf(event);
     const found = this.hit(x, y);
-    if (x < GUTTER) return;
+    if (x < this.gutter) return;
     if (found) this.zoomTo(found.start_ns - 0.3 * found.duration_ns, found.start_ns + 1.3 * found.duration_ns);
     else this.fit();
   }
 
   onKey(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const middle = GUTTER + this.plotWidth / 2;
+    const middle = this.gutter + this.plotWidth / 2;
     const acts = {
       w: () => this.zoomAt(middle, 0.7), "+": () => this.zoomAt(middle, 0.7), "=": () => this.zoomAt(middle, 0.7),
       s: () => this.zoomAt(middle, 1 / 0.7), "-": () => this.zoomAt(middle, 1 / 0.7),
@@ -789,7 +805,7 @@ class Timeline {
 
   hit(x, y) {
     const row = this.rowAt(y);
-    if (!row || x < GUTTER || !(row.type === "lane" || row.type === "folded" || row.type === "rank")) return null;
+    if (!row || x < this.gutter || !(row.type === "lane" || row.type === "folded" || row.type === "rank")) return null;
     const moment = this.timeAt(x);
     const near = NEAR * this.nsPerPx;
     if (row.type === "lane") {
@@ -958,7 +974,7 @@ class Timeline {
   // ------------------------------------------------------------------------------------------ drawing
 
   draw() {
-    if (!this.model || this.listeners.signal.aborted || this.width <= GUTTER) return;
+    if (!this.model || this.listeners.signal.aborted || this.width <= this.gutter) return;
     const began = performance.now();
     const { context, theme } = this;
     this.drawn = { rows: 0, rects: 0, names: 0, pixels: 0 };
@@ -976,7 +992,7 @@ class Timeline {
     this.drawCoverage(visible);
     context.save();
     context.beginPath();
-    context.rect(GUTTER, RULER_HEIGHT, this.plotWidth, this.height - RULER_HEIGHT);
+    context.rect(this.gutter, RULER_HEIGHT, this.plotWidth, this.height - RULER_HEIGHT);
     context.clip();
     for (const row of visible) this.drawRow(row);
     this.drawSelection(visible);
@@ -1008,7 +1024,7 @@ class Timeline {
     for (const row of visible) {
       for (const start of this.shownSteps(row.rank).map((i) => row.rank.columns.steps.start[i])) {
         const x = Math.round(this.xOf(start));
-        if (x >= GUTTER) this.rect(x, this.yOf(row), 1, row.height);
+        if (x >= this.gutter) this.rect(x, this.yOf(row), 1, row.height);
       }
     }
     context.globalAlpha = 1;
@@ -1049,7 +1065,7 @@ class Timeline {
     brush.putImageData(this.image, 0, 0, 0, 0, width, lines.length);
     const { context } = this;
     context.imageSmoothingEnabled = false;
-    lines.forEach((line, at) => context.drawImage(this.buffer, 0, at, width, 1, GUTTER, line.y, this.plotWidth, line.height));
+    lines.forEach((line, at) => context.drawImage(this.buffer, 0, at, width, 1, this.gutter, line.y, this.plotWidth, line.height));
     this.drawn.rows += lines.length;
     this.drawn.pixels += lines.length * width;
   }
@@ -1103,7 +1119,7 @@ class Timeline {
       const end = this.xOf(steps.start[i] + steps.duration[i]);
       const share = steps.duration[i] ? (100 * steps.exposed_comm_ns[i]) / steps.duration[i] : 0;
       const words = `step ${steps.number[i]} · ${formatNs(steps.duration[i])} · exposed ${formatNs(steps.exposed_comm_ns[i])} (${share.toFixed(1)} %)`;
-      const from = Math.max(x, GUTTER) + 5;
+      const from = Math.max(x, this.gutter) + 5;
       this.writeInside(words, from, y + (row.height - STRIP_HEIGHT) / 2, Math.min(end, this.width) - from, theme.muted);
     }
   }
@@ -1114,7 +1130,7 @@ class Timeline {
     const y = this.yOf(row);
     const last = countBelow(regions.start, this.view.end);
     for (let i = 0; i < last; i++) {
-      const x = Math.max(this.xOf(regions.start[i]), GUTTER);
+      const x = Math.max(this.xOf(regions.start[i]), this.gutter);
       const end = Math.min(this.xOf(regions.start[i] + regions.duration[i]), this.width);
       if (end - x < 1) continue;
       const word = this.model.document.strings[regions.name[i]];
@@ -1138,15 +1154,15 @@ class Timeline {
     visitLong(lane.levels, from, beyond, BORDER_FROM * nsPerPx, (span) => {
       const x = this.xOf(lane.start[span]);
       const end = Math.min(this.width + 2, x + lane.duration[span] / nsPerPx);
-      if (end < GUTTER) return;
+      if (end < this.gutter) return;
       const kind = lane.kind[span];
-      if (kind === COMM) this.frameCollective(row, span, Math.max(x, GUTTER - 2), end, y, height);
+      if (kind === COMM) this.frameCollective(row, span, Math.max(x, this.gutter - 2), end, y, height);
       else {
         context.fillStyle = theme.border;
         const less = kind === COPY ? Math.round(height * COPY_PART) : height;
         this.rect(end - 1, y + height - less, 1, less);
       }
-      if (end - Math.max(x, GUTTER) > NAME_FROM) named.push(span);
+      if (end - Math.max(x, this.gutter) > NAME_FROM) named.push(span);
     });
     for (const span of named) this.nameSpan(row, span, y, height);
   }
@@ -1166,12 +1182,14 @@ class Timeline {
   nameSpan(row, span, y, height) {
     const { theme } = this;
     const { lane, rank } = row;
-    const x = Math.max(this.xOf(lane.start[span]), GUTTER) + 4;
+    const x = Math.max(this.xOf(lane.start[span]), this.gutter) + 4;
     const room = Math.min(this.xOf(lane.start[span] + lane.duration[span]), this.width) - x - 3;
     const kind = lane.kind[span];
     if (kind === COMM) {
-      const words = nameCollective(this.collectiveOf(rank, lane.collective[span]));
-      this.writeInside(words, x + 1, y + (height - 3) / 2 + 0.5, room - 2, theme.onComm, theme.hidden);
+      const one = this.collectiveOf(rank, lane.collective[span]);
+      const words = nameCollective(one);
+      const isTight = one.owner && this.widthOf(words) > room - 2; // its stripe says the purpose, too
+      this.writeInside(isTight ? one.owner : words, x + 1, y + (height - 3) / 2 + 0.5, room - 2, theme.onComm, theme.hidden);
     } else if (kind === COPY) this.writeInside(this.shortName(lane.text[span]), x, y + height * (1 - COPY_PART / 2), room, "#000000");
     else this.writeInside(this.shortName(lane.text[span]), x, y + height / 2 + 0.5, room, theme.onCompute);
   }
@@ -1228,7 +1246,7 @@ class Timeline {
     const beyond = countBelow(channel.start, this.view.end);
     context.fillStyle = this.hatchPattern();
     visitLong(channel.levels, from, beyond, HATCH_FROM * this.nsPerPx, (at) => {
-      const x = Math.max(this.xOf(channel.start[at]), GUTTER);
+      const x = Math.max(this.xOf(channel.start[at]), this.gutter);
       const end = Math.min(this.xOf(channel.end[at]), this.width);
       if (end > x) this.rect(x, y, end - x, height);
     });
@@ -1285,9 +1303,9 @@ class Timeline {
     const row = visible.find((one) => one.rank === rank && (one.type === "folded" || one.at === at));
     if (!row || at < 0) return null;
     const lane = rank.lanes[at];
-    const x = Math.max(this.xOf(lane.start[span]), GUTTER - 4);
+    const x = Math.max(this.xOf(lane.start[span]), this.gutter - 4);
     const end = Math.min(Math.max(x + 2, this.xOf(lane.start[span] + lane.duration[span])), this.width + 4);
-    if (end < GUTTER || x > this.width) return null;
+    if (end < this.gutter || x > this.width) return null;
     const { context, theme } = this;
     const y = this.yOf(row);
     const height = row.height - LANE_PAD;
@@ -1300,12 +1318,12 @@ class Timeline {
   drawLabels(visible) {
     const { context, theme } = this;
     context.fillStyle = theme.grid;
-    this.rect(GUTTER - 1, RULER_HEIGHT, 1, this.height);
+    this.rect(this.gutter - 1, RULER_HEIGHT, 1, this.height);
     for (const row of visible) {
       const y = this.yOf(row) + (row.height - (row.type === "rank" ? 0 : LANE_PAD)) / 2 + 0.5;
       if (row.type === "rank" || row.type === "folded") this.labelRank(row, y);
-      else if (row.type === "lane") this.writeInside(row.lane.name, 22, y, GUTTER - 26, theme.text);
-      else this.writeInside("host", 22, y, GUTTER - 26, theme.muted);
+      else if (row.type === "lane") this.writeInside(row.lane.name, 22, y, this.gutter - 26, theme.text);
+      else this.writeInside("host", 22, y, this.gutter - 26, theme.muted);
     }
   }
 
@@ -1316,7 +1334,7 @@ class Timeline {
     const apart = row.rank.columns.is_aligned ? "" : " (own clock)";
     const left = Math.max(104, this.writeInside(`${sign} rank ${row.rank.rank}${apart}`, 8, y, 120, theme.text));
     context.font = FONT;
-    this.writeInside(`${formatNs(this.exposedIn(row.rank))} exposed`, left, y, GUTTER - left - 4, theme.muted);
+    this.writeInside(`${formatNs(this.exposedIn(row.rank))} exposed`, left, y, this.gutter - left - 4, theme.muted);
   }
 
   exposedIn(rank) {
@@ -1350,7 +1368,7 @@ class Timeline {
     this.rect(0, 0, this.width, RULER_HEIGHT);
     context.fillStyle = theme.grid;
     this.rect(0, RULER_HEIGHT - 1, this.width, 1);
-    this.writeInside(`${formatNs(this.view.end - this.view.start)} shown`, 8, RULER_HEIGHT / 2, GUTTER - 10, theme.muted);
+    this.writeInside(`${formatNs(this.view.end - this.view.start)} shown`, 8, RULER_HEIGHT / 2, this.gutter - 10, theme.muted);
     for (const tick of this.ticks()) {
       const x = this.xOf(tick);
       context.fillStyle = theme.muted;
@@ -1383,7 +1401,7 @@ class Timeline {
       ranks: this.model?.ranks.filter((rank) => !this.hidden.has(rank.rank)).map((rank) => rank.rank) ?? [],
       rows: this.rows.map((row) => ({ type: row.type, rank: row.rank.rank, lane: row.lane?.name, y: RULER_HEIGHT + row.y - this.scroll, height: row.height })),
       exposed_ns: Object.fromEntries((this.model?.ranks ?? []).map((rank) => [rank.rank, this.exposedIn(rank)])),
-      gutter: GUTTER, drawn: this.drawn, frame_ms: this.frameMs, theme: this.theme.name,
+      gutter: this.gutter, drawn: this.drawn, frame_ms: this.frameMs, theme: this.theme.name,
     };
   }
 
@@ -1415,7 +1433,7 @@ function mix(data, offset, parts, layers) {
       if (third) value += third * layers[2][1][part];
       data[at + part] = value / sum;
     }
-    data[at + 3] = 255 * Math.min(1, Math.max(FAINTEST, sum));
+    data[at + 3] = 255 * Math.min(1, Math.max(inner ? FAINTEST_EXPOSED : FAINTEST, sum));
   }
 }
 

@@ -1,0 +1,158 @@
+"""The document of a timeline: what is written is what the tables say, and nothing in it is anything but text."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dtbench.analyze.foreign import analyze_traces
+from dtbench.analyze.spans import collect_spans, tabulate_exposed, tabulate_spans
+from dtbench.analyze.tabulate import tabulate_collectives
+from dtbench.analyze.trace_set import TraceSet
+from dtbench.errors import StoreError, TraceError
+from dtbench.report.timeline import make_timeline, open_run_timeline, script_text, timeline_html
+from dtbench.report.timeline.document import TimelineDocument
+
+ROOT = Path(__file__).parents[3]
+RECORDED = ROOT / "tests" / "analyze" / "traces"
+
+
+@pytest.fixture(scope="module")
+def ddp() -> TraceSet:
+    return analyze_traces([RECORDED / "ddp_2ranks_rank0.json.gz"])
+
+
+@pytest.fixture(scope="module")
+def written(ddp: TraceSet) -> dict[str, Any]:
+    read: dict[str, Any] = json.loads(make_timeline(ddp, title="ddp").to_json())
+    return read
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """The example run, with a trace in the second of its cells."""
+    folder = tmp_path / "run"
+    shutil.copytree(ROOT / "results" / "example", folder)
+    traces = folder / "cells" / "fsdp2_tp" / "launch0" / "traces"
+    traces.mkdir()
+    shutil.copy(RECORDED / "fsdp2_tp_2x2_rank0.json.gz", traces / "rank0.1.pt.trace.json.gz")
+    return folder
+
+
+def test_the_document_holds_every_span_of_the_table(ddp: TraceSet, written: dict[str, Any]) -> None:
+    table = tabulate_spans(collect_spans(ddp))
+    strings = written["strings"]
+    rows = [
+        [lane["lane"], lane["name"], start, start + length, ("compute", "comm", "copy")[kind], strings[text]]
+        for rank in written["ranks"]
+        for lane in rank["lanes"]
+        for start, length, kind, text in zip(lane["start"], lane["duration"], lane["kind"], lane["text"], strict=True)
+    ]
+    columns = ["lane", "lane_name", "start_ns", "end_ns", "kind", "name"]
+    assert rows == table[columns].to_numpy().tolist()
+
+
+def test_the_marked_lengths_add_up_to_the_exposed_time_of_every_step(ddp: TraceSet, written: dict[str, Any]) -> None:
+    (rank,) = written["ranks"]
+    exposed, steps = rank["exposed"], rank["steps"]
+    inside = [
+        sum(
+            max(0, min(start + length, end) - max(start, begin))
+            for start, length in zip(exposed["start"], exposed["duration"], strict=True)
+        )
+        for begin, end in zip(
+            steps["start"], map(sum, zip(steps["start"], steps["duration"], strict=True)), strict=True
+        )
+    ]
+    counted = [step.overlap.exposed_comm_ns for step in ddp.analyses[0].steps]
+    assert inside == counted == steps["exposed_comm_ns"]
+    assert sum(exposed["duration"]) == sum(counted) > 0
+    table = tabulate_exposed(collect_spans(ddp))
+    assert sum(table["end_ns"] - table["start_ns"]) == sum(counted)
+
+
+def test_collectives_are_told_as_in_their_table(ddp: TraceSet, written: dict[str, Any]) -> None:
+    columns = written["ranks"][0]["collectives"]
+    table = tabulate_collectives(ddp.analyses).iloc[columns["index"]]
+    strings = written["strings"]
+    for word in ("owner", "purpose", "operation", "cause", "group", "region", "dtype"):
+        assert [strings[code] for code in columns[word]] == table[word].tolist()
+    for number in ("size_bytes", "exposed_ns", "hidden_ns", "seq"):
+        assert columns[number] == table[number].tolist()
+    assert [sum(causes.values()) for causes in columns["causes"]] == columns["exposed_ns"]
+    assert columns["start"] == (table["start_ns"] - int(written["origin_ns"])).tolist()
+
+
+def test_every_number_is_one_that_javascript_counts_exactly(written: dict[str, Any]) -> None:
+    def numbers(value: object) -> list[float]:
+        if isinstance(value, dict):
+            return [number for part in value.values() for number in numbers(part)]
+        if isinstance(value, list):
+            return [number for part in value for number in numbers(part)]
+        return [value] if isinstance(value, int | float) else []
+
+    assert max(abs(number) for number in numbers(written)) < 2**53
+    assert isinstance(written["origin_ns"], str)
+
+
+def test_one_step_and_a_range_of_steps_can_be_asked_for(ddp: TraceSet) -> None:
+    assert make_timeline(ddp, steps=11).document.shown_steps == [11]
+    document = make_timeline(ddp, steps=(10, 11)).document
+    assert (document.shown_steps, document.steps, document.notes) == ([10, 11], [10, 11, 12], [])
+    with pytest.raises(TraceError, match="no step 13: they have 10-12"):
+        make_timeline(ddp, steps=13)
+
+
+def test_no_name_can_end_the_element_that_holds_it(document: TimelineDocument, markup: str) -> None:
+    snippet = timeline_html(document)
+    assert snippet.count("</script>") == 2  # of the document and of the module
+    found = re.search(r'<script type="application/json"[^>]*>(.*?)</script>', snippet, re.DOTALL)
+    assert found is not None
+    assert json.loads(found[1]) == json.loads(document.to_json())
+    assert markup not in snippet
+
+
+def test_the_module_can_stand_inside_a_page_and_asks_for_nothing() -> None:
+    script = script_text()
+    assert "</" not in script
+    assert "<!--" not in script
+    assert re.search(r"https?://|\bimport\b|\bfetch\b|innerHTML|localStorage", script) is None
+
+
+def test_a_saved_page_has_the_title_as_text(ddp: TraceSet, tmp_path: Path, markup: str) -> None:
+    timeline = make_timeline(ddp, title=markup)
+    timeline.save(tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "<title>&lt;img src=x onerror=alert(1)&gt;&lt;/script&gt;</title>" in page
+    assert markup not in page
+
+
+def test_a_run_shows_the_first_launch_that_has_traces(run: Path) -> None:
+    document = open_run_timeline(run).document
+    assert document.title == "run · fsdp2_tp · launch 0"
+    assert [lane.name for lane in document.ranks[0].lanes][1:] == [
+        "thread 3652 · shard: unshard, grad_reduce",
+        "thread 3653 · shard: grad_reduce, unshard, all_reduce",
+        "thread 3666 · tensor",
+        "thread 3668 · tensor: all_reduce",
+    ]
+
+
+def test_a_launch_whose_traces_are_gone_is_one_sentence(run: Path) -> None:
+    with pytest.raises(StoreError, match=r"traces: no trace is there \(deleted, or none was written\)"):
+        open_run_timeline(run, cell="ddp")
+
+
+def test_a_launch_that_is_not_there_is_refused_with_those_that_are(run: Path) -> None:
+    with pytest.raises(StoreError, match=r"no launch 3 of cell ddp .* ddp launch 0, fsdp2_tp launch 0"):
+        open_run_timeline(run, cell="ddp", launch=3)
+
+
+def test_a_launch_whose_traces_cannot_be_read_says_why(run: Path) -> None:
+    path = run / "cells" / "fsdp2_tp" / "launch0" / "traces" / "rank0.1.pt.trace.json.gz"
+    path.write_bytes(b"no trace")
+    with pytest.raises(StoreError, match=r"none of the traces can be used: .*rank0\.1\.pt\.trace\.json\.gz"):
+        open_run_timeline(run, cell="fsdp2_tp")

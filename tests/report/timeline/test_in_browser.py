@@ -1,0 +1,355 @@
+"""The canvas in headless Chromium: what is drawn where, what mouse and keys do, what is said of a collective."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dtbench.report.timeline import timeline_html
+from dtbench.report.timeline.document import LaneColumns, RankColumns, TimelineDocument
+
+Show = Callable[[TimelineDocument], Any]
+
+COMPUTE, HIDDEN, EXPOSED, COPY, PAPER = (0, 114, 178), (247, 221, 164), (230, 159, 0), (204, 121, 167), (255, 255, 255)
+WIDTH = 1000
+US = 1_000
+
+
+def state(page: Any) -> dict[str, Any]:
+    found: dict[str, Any] = page.evaluate("window.timeline.state()")
+    return found
+
+
+def row_of(page: Any, lane: str, rank: int = 0) -> dict[str, float]:
+    found: dict[str, float] = next(
+        row for row in state(page)["rows"] if row["rank"] == rank and row.get("lane") == lane
+    )
+    return found
+
+
+def x_of(page: Any, moment_ns: int) -> float:
+    now = state(page)
+    part = (moment_ns - now["start_ns"]) / (now["end_ns"] - now["start_ns"])
+    return float(now["gutter"] + part * (canvas_width(page) - now["gutter"]))
+
+
+def canvas_width(page: Any) -> int:
+    return int(page.evaluate("document.querySelector('canvas').clientWidth"))
+
+
+def colour_at(page: Any, x: float, y: float) -> tuple[int, ...]:
+    script = "([x, y]) => [...document.querySelector('canvas').getContext('2d').getImageData(x, y, 1, 1).data]"
+    return tuple(page.evaluate(script, [x, y])[:3])
+
+
+def settle(page: Any) -> None:
+    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
+def focus(page: Any) -> None:
+    page.evaluate("document.querySelector('canvas').focus()")
+
+
+def click_lane(page: Any, lane: str, moment_ns: int, rank: int = 0) -> None:
+    row = row_of(page, lane, rank)
+    box = page.locator("canvas").bounding_box()
+    page.mouse.click(box["x"] + x_of(page, moment_ns), box["y"] + row["y"] + row["height"] / 2)
+    settle(page)
+
+
+def test_every_span_is_drawn_in_its_colour_where_it_ran(show: Show, document: TimelineDocument) -> None:
+    page = show(document)
+    compute, comm, copy = (
+        row_of(page, lane)["y"] + 3 for lane in ("stream 7 · compute", "stream 20 · shard", "stream 22 · copy")
+    )
+    assert colour_at(page, x_of(page, 300 * US), compute) == COMPUTE
+    assert colour_at(page, x_of(page, 500 * US), compute) == PAPER
+    assert colour_at(page, x_of(page, 350 * US), comm) == HIDDEN
+    assert colour_at(page, x_of(page, 100 * US), comm) == PAPER
+    low = row_of(page, "stream 22 · copy")
+    assert colour_at(page, x_of(page, 895 * US), low["y"] + low["height"] - 6) == COPY
+    assert colour_at(page, x_of(page, 895 * US), copy) == PAPER  # copies are half as high
+
+
+def test_exposed_time_is_hatched_in_its_lane_and_in_the_strip_of_its_rank(
+    show: Show, document: TimelineDocument
+) -> None:
+    page = show(document)
+    comm = row_of(page, "stream 20 · shard")
+    head = next(row for row in state(page)["rows"] if row["type"] == "rank")
+    for y in (comm["y"] + comm["height"] - 12, head["y"] + head["height"] - 3):
+        seen = [colour_at(page, x_of(page, 500 * US) + offset, y) for offset in range(12)]
+        assert EXPOSED in seen
+        assert min(sum(colour) for colour in seen) < sum(EXPOSED) // 2  # a dark line of the hatch
+    assert colour_at(page, x_of(page, 300 * US), head["y"] + head["height"] - 3) not in (EXPOSED, HIDDEN)
+
+
+def test_what_is_marked_as_exposed_adds_up_to_what_is_counted(show: Show, document: TimelineDocument) -> None:
+    page = show(document)
+    assert state(page)["exposed_ns"] == {"0": 300 * US, "1": 300 * US}
+    page.evaluate("window.timeline.zoomTo(450000, 950000)")
+    assert state(page)["exposed_ns"] == {"0": 200 * US, "1": 200 * US}
+
+
+def test_a_wheel_zooms_about_the_pointer(show: Show, document: TimelineDocument) -> None:
+    page = show(document)
+    box = page.locator("canvas").bounding_box()
+    x = x_of(page, 250 * US)
+    page.mouse.move(box["x"] + x, box["y"] + 100)
+    page.mouse.wheel(0, -300)
+    settle(page)
+    now = state(page)
+    assert now["end_ns"] - now["start_ns"] == pytest.approx(1_000_000 * 1.0018**-300)
+    assert x_of(page, 250 * US) == pytest.approx(x, abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("key", "start", "end"),
+    [
+        ("w", 150_000, 850_000),
+        ("+", 150_000, 850_000),
+        ("d", 20_000, 1_020_000),  # it may be moved a little beyond its ends
+        ("ArrowLeft", -20_000, 980_000),
+    ],
+)
+def test_keys_zoom_and_move(show: Show, document: TimelineDocument, key: str, start: int, end: int) -> None:
+    page = show(document)
+    focus(page)
+    page.keyboard.press(key)
+    assert (state(page)["start_ns"], state(page)["end_ns"]) == pytest.approx((start, end))
+    page.keyboard.press("f")
+    assert (state(page)["start_ns"], state(page)["end_ns"]) == (0, 1_000_000)
+
+
+def test_keys_mean_nothing_to_a_timeline_without_the_focus(show: Show, document: TimelineDocument) -> None:
+    page = show(document)
+    page.keyboard.press("w")
+    assert (state(page)["start_ns"], state(page)["end_ns"]) == (0, 1_000_000)
+
+
+def test_dragging_moves_and_shift_dragging_zooms_to_the_range(show: Show, document: TimelineDocument) -> None:
+    page = show(document)
+    page.evaluate("window.timeline.zoomTo(200000, 600000)")
+    box = page.locator("canvas").bounding_box()
+    start = x_of(page, 400 * US)
+    page.mouse.move(box["x"] + start, box["y"] + 15)
+    page.mouse.down()
+    page.mouse.move(box["x"] + x_of(page, 500 * US), box["y"] + 15, steps=3)
+    page.mouse.up()
+    assert (state(page)["start_ns"], state(page)["end_ns"]) == pytest.approx((100 * US, 500 * US), abs=2 * US)
+    page.keyboard.down("Shift")
+    page.mouse.move(box["x"] + x_of(page, 200 * US), box["y"] + 15)
+    page.mouse.down()
+    page.mouse.move(box["x"] + x_of(page, 300 * US), box["y"] + 15, steps=3)
+    page.mouse.up()
+    page.keyboard.up("Shift")
+    assert (state(page)["start_ns"], state(page)["end_ns"]) == pytest.approx((200 * US, 300 * US), abs=2 * US)
+    assert page.evaluate("window.chosen") == []
+
+
+def test_a_click_on_a_collective_tells_its_owner(show: Show, document: TimelineDocument, markup: str) -> None:
+    page = show(document)
+    click_lane(page, "stream 20 · shard", 300 * US)
+    (chosen,) = page.evaluate("window.chosen")
+    assert chosen["id"] == "collective:0:3"
+    assert chosen["collective"]["owner"] == f"layers.0 {markup}"
+    assert (chosen["start_ns"], chosen["duration_ns"]) == (200 * US, 400 * US)
+    shown = page.locator(".dtb-details").inner_text()
+    for words in (
+        markup,
+        "4.00 KiB",
+        "2.50 GB/s",
+        "200 us",
+        "bandwidth",
+        "150 us",
+        "group 0, 2 ranks",
+        "41",
+        "rank 1, 50.0 us",
+    ):
+        assert words in shown
+    assert "The same on 2 ranks" in shown
+
+
+def test_the_same_collective_of_another_rank_is_outlined_and_can_be_chosen(
+    show: Show, document: TimelineDocument
+) -> None:
+    page = show(document)
+    other = row_of(page, "stream 20 · shard", rank=1)
+    plain = colour_at(page, x_of(page, 350 * US), other["y"])
+    click_lane(page, "stream 20 · shard", 300 * US)
+    assert plain != (0, 0, 0)
+    assert colour_at(page, x_of(page, 350 * US), row_of(page, "stream 20 · shard", rank=1)["y"]) == (0, 0, 0)
+    page.get_by_role("button", name="rank 1: 400 us").click()
+    assert state(page)["selected"] == "collective:1:3"
+
+
+def test_hovering_says_what_it_is(show: Show, document: TimelineDocument, markup: str) -> None:
+    page = show(document)
+    row = row_of(page, "stream 7 · compute")
+    box = page.locator("canvas").bounding_box()
+    page.mouse.move(box["x"] + x_of(page, 650 * US), box["y"] + row["y"] + 5)
+    shown = page.locator(".dtb-tip").inner_text()
+    assert markup in shown
+    assert "100 us" in shown
+    page.mouse.move(box["x"] + x_of(page, 750 * US), box["y"] + row["y"] + 5)
+    assert not page.locator(".dtb-tip").is_visible()
+
+
+def test_names_with_markup_are_text_everywhere(show: Show, document: TimelineDocument, markup: str) -> None:
+    page = show(document)
+    click_lane(page, "stream 20 · shard", 300 * US)
+    assert page.locator("img").count() == 0
+    assert page.locator("body script").count() == 1
+    assert markup in page.locator(".dtb-title").inner_text()
+    assert markup in page.locator(".dtb-notes").inner_text()
+
+
+def test_n_and_p_go_through_exposed_collectives_and_escape_lets_go(show: Show, document: TimelineDocument) -> None:
+    page = show(document)
+    focus(page)
+    seen = []
+    for key in ("n", "n", "n", "p", "Escape"):
+        page.keyboard.press(key)
+        seen.append(state(page)["selected"])
+    assert seen == ["collective:0:3", "collective:1:3", "collective:0:4", "collective:1:3", None]
+    assert [one and one["id"] for one in page.evaluate("window.chosen")] == seen
+
+
+def test_a_collective_can_be_selected_from_outside(show: Show, document: TimelineDocument) -> None:
+    page = show(document)
+    assert page.evaluate("window.timeline.select({rank: 1, index: 4})") is True
+    assert state(page)["selected"] == "collective:1:4"
+    assert page.evaluate("window.timeline.select('collective:1:99')") is False
+    assert page.evaluate("window.timeline.select('span:9:0:0')") is False
+    assert page.evaluate("window.timeline.select(null)") is True
+    assert state(page)["selected"] is None
+
+
+def test_many_ranks_are_folded_scroll_and_can_be_picked(show: Show, many_ranks: TimelineDocument) -> None:
+    page = show(many_ranks)
+    assert {row["type"] for row in state(page)["rows"]} == {"folded"}
+    focus(page)
+    page.keyboard.press("PageDown")
+    assert state(page)["scroll"] > 0
+    page.locator("input").fill("3-4, 60")
+    now = state(page)
+    assert (now["ranks"], now["scroll"]) == ([3, 4, 60], 0)
+    assert {row["type"] for row in now["rows"]} == {"rank", "regions", "lane"}
+    page.locator("input").fill("")
+    assert len(state(page)["ranks"]) == 64
+
+
+def test_a_folded_rank_shows_its_exposed_collectives(show: Show, many_ranks: TimelineDocument) -> None:
+    page = show(many_ranks)
+    box = page.locator("canvas").bounding_box()
+    row = state(page)["rows"][2]
+    page.mouse.click(box["x"] + x_of(page, 300 * US), box["y"] + row["y"] + 18)
+    assert state(page)["selected"] == "collective:2:3"
+    page.mouse.click(box["x"] + 30, box["y"] + row["y"] + 8)
+    assert "lane" in {row["type"] for row in state(page)["rows"] if row["rank"] == 2}
+
+
+def test_a_frame_has_no_more_rectangles_than_pixels_allow_whatever_the_number_of_spans(
+    show: Show, document: TimelineDocument, one_rank: RankColumns
+) -> None:
+    number = 200_000
+    start = (np.arange(number) * 5).tolist()
+    lane = LaneColumns("0/7", "stream 7", start, [4] * number, [0] * number, [1] * number, [-1] * number)
+    page = show(replace(document, ranks=[replace(one_rank, lanes=[lane])]))
+    for zoom in (1, 0.1, 0.01, 0.001, 0.0001):
+        page.evaluate(f"window.timeline.zoomTo(0, {int(1_000_000 * zoom)}); window.timeline.redraw()")
+        drawn = state(page)["drawn"]
+        assert drawn["rects"] < WIDTH
+        assert drawn["pixels"] <= 3 * WIDTH  # its lane and the strip of its rank
+    assert drawn["rects"] > 10  # at this zoom single spans have borders
+    row = row_of(page, "stream 7")
+    assert colour_at(page, x_of(page, 52), row["y"] + 3) == COMPUTE
+    assert colour_at(page, x_of(page, 54) + 5, row["y"] + 3) == PAPER
+
+
+def test_a_document_that_does_not_come_is_said_and_not_hidden(
+    page: Any, show: Show, document: TimelineDocument
+) -> None:
+    show(document)
+    page.evaluate(
+        """async () => {
+          window.timeline.destroy();
+          const {createTimeline} = await import("./timeline.js");
+          const place = document.getElementById("place");
+          const load = async () => { throw new Error("the traces are gone <b>"); };
+          await createTimeline(place, {load}).ready.catch(() => {});
+        }"""
+    )
+    assert page.locator("#place").inner_text().strip() == "The timeline cannot be drawn: the traces are gone <b>"
+
+
+def test_a_document_of_another_format_is_refused(page: Any, show: Show, document: TimelineDocument) -> None:
+    show(document)
+    page.evaluate(
+        """async () => {
+          const {createTimeline} = await import("./timeline.js");
+          const place = document.getElementById("place");
+          await createTimeline(place, {document: {format_version: 2}}).ready.catch(() => {});
+        }"""
+    )
+    assert "format 2" in page.locator("#place").inner_text()
+
+
+def test_nothing_is_left_of_a_timeline_that_was_destroyed(show: Show, document: TimelineDocument) -> None:
+    page = show(document)
+    page.evaluate("window.timeline.destroy()")
+    assert page.locator("#place").inner_html() == ""
+
+
+def test_two_timelines_in_one_page_of_a_dark_notebook_need_neither_server_nor_network(
+    page: Any, document: TimelineDocument, tmp_path: Path
+) -> None:
+    body = timeline_html(document) + timeline_html(document)
+    head = '<meta charset="utf-8"><link rel="icon" href="data:,">'
+    file = tmp_path / "notebook.html"
+    file.write_text(f'<!doctype html>{head}<body style="background:#111">{body}</body>', encoding="utf-8")
+    page.context.set_offline(True)
+    page.goto(file.as_uri())
+    page.wait_for_function("() => document.querySelectorAll('.dtb-timeline').length === 2")
+    settle(page)
+    assert page.locator("img").count() == 0
+    names = page.locator(".dtb-title").all_inner_texts()
+    assert names == [document.title] * 2
+    backgrounds = page.evaluate(
+        "[...document.querySelectorAll('.dtb-timeline')].map((one) => getComputedStyle(one).backgroundColor)"
+    )
+    assert backgrounds == ["rgb(27, 31, 36)"] * 2
+
+
+def test_the_canvas_says_what_it_is_and_takes_the_focus(show: Show, document: TimelineDocument) -> None:
+    page = show(document)
+    canvas = page.locator("canvas")
+    assert canvas.get_attribute("role") == "application"
+    assert "Timeline" in canvas.get_attribute("aria-label")
+    page.keyboard.press("Tab")
+    for _ in range(4):
+        if page.evaluate("document.activeElement.tagName") == "CANVAS":
+            break
+        page.keyboard.press("Tab")
+    page.keyboard.press("n")
+    assert "grad_reduce" in page.locator(".dtb-says").inner_text()
+
+
+def test_a_finer_screen_gets_as_many_pixels(chromium: Any, site: str, show: Show, document: TimelineDocument) -> None:
+    show(document)
+    fine = chromium.new_page(viewport={"width": WIDTH, "height": 520}, device_scale_factor=2)
+    fine.goto(f"{site}/index.html")
+    fine.evaluate("window.timeline.ready")
+    size = fine.evaluate("[document.querySelector('canvas').width, document.querySelector('canvas').clientWidth]")
+    row = row_of(fine, "stream 7 · compute")
+    seen = colour_at(fine, 2 * x_of(fine, 300 * US), 2 * (row["y"] + 3))
+    fine.set_viewport_size({"width": 800, "height": 520})
+    settle(fine)
+    narrow = fine.evaluate("document.querySelector('canvas').width")
+    fine.close()
+    assert size[0] == 2 * size[1]
+    assert seen == COMPUTE
+    assert narrow < size[0]
