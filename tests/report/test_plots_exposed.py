@@ -97,6 +97,13 @@ def test_each_cell_has_its_own_axes() -> None:
     assert figure.axes[1].get_xlim()[1] > 200
 
 
+def test_of_very_many_cells_the_first_are_drawn_and_it_is_said() -> None:
+    many = [owners_of(owner_row("layers.0", Cause.TAIL, 2)).assign(cell=f"c{place}") for place in range(20)]
+    figure = plot_exposed_owners(pd.concat(many))
+    assert len(figure.axes) == 12
+    assert "the first 12 of 20 cells" in figure.axes[-1].get_xlabel()
+
+
 def test_nothing_exposed_is_said() -> None:
     (text,) = plot_exposed_owners(owners_of()).axes[0].texts
     assert text.get_text().startswith("No exposed communication")
