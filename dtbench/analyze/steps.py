@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -10,6 +11,8 @@ from dtbench.analyze.kinds.categories import DEVICE_CATEGORIES, DEVICE_RANGE
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.trace import Trace
 from dtbench.ranges import STEP_PREFIX
+
+_STEP: Final = re.compile(rf"{STEP_PREFIX}\d{{1,18}}")  # at most 18 digits: a number that the tables hold
 
 
 @dataclass(frozen=True)
@@ -31,20 +34,13 @@ class Step:
 def find_host_ranges(trace: Trace) -> list[tuple[int, Window]]:
     """Find number and host range of every step, in order of time; a number that comes twice keeps its first range."""
     found: dict[int, Window] = {}
-    for event in np.flatnonzero(_is_step(trace)[trace.name]).tolist() if len(trace.name) else []:
+    for event in np.flatnonzero(trace.is_named(_STEP.fullmatch)).tolist():
         if trace.category_of(event) == DEVICE_RANGE:
             continue
         number = int(trace.name_of(event).removeprefix(STEP_PREFIX))
         window = Window(int(trace.start_ns[event]), int(trace.end_ns[event]))
         found[number] = min(found.get(number, window), window, key=lambda one: one.start_ns)
     return sorted(found.items(), key=lambda item: item[1].start_ns)
-
-
-def _is_step(trace: Trace) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
-    # At most 18 digits: a number that the tables hold.
-    return np.array(
-        [re.fullmatch(rf"{STEP_PREFIX}\d{{1,18}}", name) is not None for name in trace.names], dtype=np.bool_
-    )
 
 
 def cpu_steps(ranges: list[tuple[int, Window]], last_end_ns: int) -> list[Step]:
