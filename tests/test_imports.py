@@ -58,6 +58,15 @@ def test_accounting_for_traces_makes_no_models_of_scenarios() -> None:
     assert not loaded & {"pydantic", "numpy.ma"}
 
 
+def test_a_command_that_ends_looks_for_no_garbage() -> None:
+    script = (
+        "import atexit, gc; atexit.register(lambda: print(gc.get_freeze_count() > 0));"
+        "from dtbench.cli.main import main; main(['list', '--json'])"
+    )
+    finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert finished.stdout.splitlines()[-1] == "True"
+
+
 def test_a_handler_for_a_persons_profiler_loads_no_analysis() -> None:
     loaded = loaded_by("import dtbench, tempfile; dtbench.trace_handler(tempfile.gettempdir())")
     assert not {name for name in loaded if name.startswith(("dtbench.analyze", "dtbench.report", "pandas"))}

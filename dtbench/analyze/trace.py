@@ -170,9 +170,9 @@ class Trace:
 def _is_one_of(codes: NDArray[Any], chosen: Sequence[int]) -> Bools:
     """Tell for each code of a column whether it is one of these, all of which are codes."""
     if len(chosen) > _FEW:
-        is_chosen = np.zeros(int(codes.max(initial=0)) + 1 + max(chosen), dtype=np.bool_)
+        is_chosen = np.zeros(max(int(codes.max(initial=0)), *chosen) + 1, dtype=np.bool_)
         is_chosen[list(chosen)] = True
-        return is_chosen[codes]
+        return np.asarray(is_chosen[codes])
     found = np.zeros(len(codes), dtype=np.bool_)
     for code in chosen:
         found |= codes == code
