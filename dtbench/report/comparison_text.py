@@ -118,6 +118,7 @@ def _environment_section(comparison: Comparison) -> Iterator[Section]:
 
 
 def _mechanism_section(comparison: Comparison) -> Iterator[Section]:
+    rows: list[tuple[str, ...]]
     if comparison.mechanism:
         rows = [(change.what, change.subject, change.baseline, change.candidate) for change in comparison.mechanism]
         yield _words_section("What was done differently, per step", ("what", "of", "baseline", "candidate"), rows)
