@@ -1,8 +1,9 @@
 """Benchmark PyTorch's DTensor, FSDP and DDP: which communication is not hidden behind compute, who owns it, and why.
 
 ``dtbench.capture`` measures your own training loop, ``dtbench.TrainingModel`` is your own model in a scenario;
-``dtbench.read_trace`` and ``dtbench.load_run`` give a notebook the numbers of anyone's traces and of a run, and
-``dtbench.trace_handler`` lets your own profiler write traces that they read. The rest is the command ``dtbench``.
+``dtbench.read_trace`` and ``dtbench.load_run`` give a notebook the numbers of anyone's traces and of a run,
+``dtbench.load_runs`` every step of many runs, ``dtbench.compare`` what two of them do differently and what it costs,
+and ``dtbench.trace_handler`` lets your own profiler write traces that they read. The rest is the command ``dtbench``.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -13,10 +14,14 @@ from typing import TYPE_CHECKING, Any
 from dtbench.training_model import TrainingModel
 
 if TYPE_CHECKING:
-    from dtbench.report.loaded import RunReport, TraceReport
+    import pandas as pd
+
+    from dtbench.report.compared import Compared, ComparisonReport
+    from dtbench.report.loaded import RunReport
+    from dtbench.report.trace_report import TraceReport
     from dtbench.worker.own_loop import OwnSteps
 
-__all__ = ["TrainingModel", "capture", "load_run", "named_gloo", "read_trace", "trace_handler"]
+__all__ = ["TrainingModel", "capture", "compare", "load_run", "load_runs", "named_gloo", "read_trace", "trace_handler"]
 __version__ = "0.1.0"
 
 
@@ -124,7 +129,7 @@ def read_trace(
 
     from dtbench.analyze.foreign import analyze_traces
     from dtbench.analyze.kinds.pattern_file import load_patterns
-    from dtbench.report.loaded import TraceReport
+    from dtbench.report.trace_report import TraceReport
 
     paths = [path] if isinstance(path, str | PathLike) else path
     own = () if patterns is None else load_patterns(Path(patterns))
@@ -132,23 +137,91 @@ def read_trace(
 
 
 def load_run(path: str | PathLike[str]) -> "RunReport":
-    """Give a run's numbers as DataFrames: ``steps``, ``overlap``, ``purposes``, ``collectives``; and its ``summary``.
+    """Give a run's numbers as DataFrames: ``steps``, ``overlap``, ``purposes``, ``collectives``, ``owners``. ::
 
-    ``tables`` has the others of the traces by name (``lanes``, ``groups``, ``gaps``, ``comm_waits``, ``overlap_tax``).
-    Every table has the columns ``cell`` and ``launch``, then those that ``dtbench.analyze.tables`` writes down. Tables
-    that are missing are made from the traces.
+        run = dtbench.load_run("results/quickstart")  # the latest of these; or one run's folder
+        run  # a notebook shows the answer; print(run) says it
+        run.plot_owners()  # and plot_breakdown, plot_overlap, plot_step_distribution, plot_sweep
+        run.collectives.query("exposed_ns > 1e6")
+
+    ``summary`` has what ``dtbench report`` shows, ``tables`` the others of the traces by name (``lanes``, ``groups``,
+    ``gaps``, ``comm_waits``, ``overlap_tax``). Every table has the columns ``cell`` and ``launch``, then those that
+    ``dtbench.analyze.tables`` writes down. Tables that are missing are made from the traces.
 
     Args:
-        path: folder of one run, ``results/<scenario>/<run>``.
+        path: folder of one run, or of several: the latest; a scenario's name finds those in ``results``.
 
     Raises:
-        StoreError: this is no run, or a file of it is broken or of another version.
+        StoreError: there is no run, or a file of it is broken or of another version.
     """
     from pathlib import Path
 
     from dtbench.report.loaded import load_run as load
 
     return load(Path(path))
+
+
+def load_runs(path: str | PathLike[str] = "results") -> "pd.DataFrame":
+    """Give every step of every rank of many runs as one DataFrame, a row each. ::
+
+        steps = dtbench.load_runs("results")
+        measured = steps[steps["phase"] == "MEASURED"]
+        measured.groupby(["scenario", "run", "cell", "launch"], observed=True)["duration_ns"].median()
+
+    Columns (``RUN_STEPS`` in ``dtbench.analyze.tables``): ``scenario``, ``run``, ``status``, ``cell``, ``launch``, one
+    for each axis of a sweep (``parallel.bucket_cap_mb``: text as in the scenario, NA elsewhere), ``rank``, ``step``,
+    ``phase``, ``start_ns``, ``duration_ns``, ``cpu_ns``. Words are categories: say ``observed=True`` to ``groupby``.
+    Launches that did not end well and files that are broken are left out: a warning says so, and
+    ``steps.attrs["notes"]`` has a sentence for each.
+
+    Args:
+        path: folder of all runs, of one scenario's, or of one run.
+
+    Raises:
+        StoreError: there is no run.
+    """
+    from pathlib import Path
+
+    from dtbench.report.loaded import load_runs as load
+
+    return load(Path(path))
+
+
+def compare(
+    baseline: "Compared",
+    candidate: "Compared",
+    *,
+    results: str | PathLike[str] = "results",
+    force: bool = False,
+    threshold: float = 0.01,
+) -> "ComparisonReport":
+    """Say what two things did differently, then what it cost, and whether that is more than noise. ::
+
+        found = dtbench.compare("results/bucket_sweep:small", "results/bucket_sweep:large")
+        found  # a notebook shows the answer; print(found) says it
+        found.metrics, found.mechanism, found.collectives  # DataFrames
+        found.plot()  # each metric's change with its interval
+
+    Each is a run (its folder, a scenario's for the latest, or what ``load_run`` gave), one cell of it
+    (``"<run>:<cell>"``), runs that match a pattern, a saved baseline's name, or anyone's traces.
+
+    Args:
+        baseline: what to compare with.
+        candidate: what is compared.
+        results: folder of all runs and baselines.
+        force: compare although the environments are unlike; a note names in what.
+        threshold: relative changes below it do not matter to you.
+
+    Raises:
+        ComparisonError: they are of several cells, of unlike environments, or of nothing that can be compared.
+        StoreError: there is no such thing, or a file of it is broken or of another version.
+        TraceError: they are traces, and none can be read.
+    """
+    from pathlib import Path
+
+    from dtbench.report.compared import compare as compare_both
+
+    return compare_both(baseline, candidate, results=Path(results), force=force, threshold=threshold)
 
 
 def trace_handler(folder: str | PathLike[str]) -> Callable[[Any], None]:

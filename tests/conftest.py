@@ -1,11 +1,22 @@
-"""Small scenarios and real launches for tests that need them."""
+"""Small scenarios and real launches for tests that need them.
 
+A rank spends most of a small launch on importing torch. So ``launch`` forks its ranks from a process that has imported
+the worker: for tests of what ranks compute, send and record. ``launch_fresh`` starts them as a user's start: for tests
+of how ranks start, fail and end (all of ``launch/``), of variables and interpreters, and for one honest run of each
+strategy. What tests start by themselves (``dtbench run``, torchrun) is fresh, too.
+"""
+
+import contextlib
 import hashlib
 import json
+import os
+import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +48,9 @@ SMALL: dict[str, Any] = {
         "stall_timeout_s": 60,
     },
 }
+
+
+FORKED_RANKS = Path(__file__).parent / "forked_ranks"
 
 
 def make_scenario(**sections: Any) -> Scenario:
@@ -85,41 +99,80 @@ def references(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("references")
 
 
+@pytest.fixture(scope="session")
+def forked() -> Iterator[tuple[str, ...]]:
+    """Give what goes before a rank's command for it to be forked from a process that has imported the worker.
+
+    See ``forked_ranks/server.py``. There are two, so that neighbouring ranks differ in the seed of Python's hashes.
+    """
+    if sys.platform != "linux":  # no pidfd, and a fork of torch is nobody's promise
+        yield ()
+        return
+    pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
+    given = {"PYTHONUNBUFFERED": "1", "TORCH_CPP_LOG_LEVEL": "ERROR", "OMP_NUM_THREADS": "1"}  # as every launch gives
+    environment = {**given, **os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as open_servers:
+        sockets = [Path(folder) / name for name in ("even", "odd")]
+        servers = [
+            subprocess.Popen(
+                [sys.executable, "-P", str(FORKED_RANKS / "server.py"), str(path)],
+                stdin=subprocess.PIPE,
+                env=environment,
+            )
+            for path in sockets
+        ]
+        for server, path in zip(servers, sockets, strict=True):
+            open_servers.enter_context(server)  # leaving closes its standard input, which ends it
+            while not path.exists():
+                assert server.poll() is None, "what ranks are forked from has not started; its last words are below"
+                time.sleep(0.05)
+        yield (sys.executable, "-I", "-S", str(FORKED_RANKS / "start.py"), ":".join(map(str, sockets)))
+
+
 @pytest.fixture
-def launch(tmp_path: Path, references: Path) -> Callable[..., Launched]:
-    """Run a scenario's reference and one launch with real ranks; ``fault`` runs the faulty worker instead."""
+def launch(tmp_path: Path, references: Path, forked: tuple[str, ...]) -> Callable[..., Launched]:
+    """Run a scenario's reference and one launch with forked ranks; ``fault`` runs the faulty worker instead."""
+    return partial(_launch, tmp_path, references, forked)
 
-    def run(scenario: Scenario, fault: str | None = None) -> Launched:
-        from dtbench.launch.local import WORKER, launch_ranks
 
-        plan = make_plan(scenario, Machine(cpu_cores=2, cuda_devices=0))
-        reference_scenario, reference_plan = plan_reference(scenario, plan)
-        key = hashlib.sha256(reference_scenario.model_dump_json(exclude={"measure"}).encode()).hexdigest()[:16]
-        reference, folder = LaunchFolder(references / key), LaunchFolder(tmp_path / "launch0")
-        order = WorkerOrder(
-            cell="cell",
-            index=0,
-            scenario=scenario,
-            plan=plan,
-            folder=str(folder.path),
-            reference=str(reference.reference_data) if scenario.correctness.enabled else None,
-            is_reference=False,
-            import_folders=(str(Path(__file__).parent / "worker"),),
-            launched_unix_ns=time.time_ns(),
-        )
-        if scenario.correctness.enabled and not reference.reference_data.exists():
-            changes = {
-                "scenario": reference_scenario,
-                "plan": reference_plan,
-                "folder": str(reference.path),
-                "reference": None,
-            }
-            single = order.model_copy(update={**changes, "is_reference": True})
-            launch_ranks(single, reference, on_look=lambda _ranks: None)
-        worker: Sequence[str] = WORKER
-        if fault is not None:
-            worker = (sys.executable, str(Path(__file__).parent / "worker" / "faulty_worker.py"), fault)
-        launch_ranks(order, folder, on_look=lambda _ranks: None, worker=worker)
-        return Launched(folder)
+@pytest.fixture
+def launch_fresh(tmp_path: Path, references: Path) -> Callable[..., Launched]:
+    """Do as ``launch``, with ranks that start as a user's do: each a fresh process that imports all by itself."""
+    return partial(_launch, tmp_path, references, ())
 
-    return run
+
+def _launch(
+    tmp_path: Path, references: Path, prefix: tuple[str, ...], scenario: Scenario, fault: str | None = None
+) -> Launched:
+    from dtbench.launch.local import WORKER, launch_ranks
+
+    assert not (prefix and (scenario.env or scenario.python)), "what imports read has been read; use launch_fresh"
+    plan = make_plan(scenario, Machine(cpu_cores=2, cuda_devices=0))
+    reference_scenario, reference_plan = plan_reference(scenario, plan)
+    key = hashlib.sha256(reference_scenario.model_dump_json(exclude={"measure"}).encode()).hexdigest()[:16]
+    reference, folder = LaunchFolder(references / key), LaunchFolder(tmp_path / "launch0")
+    order = WorkerOrder(
+        cell="cell",
+        index=0,
+        scenario=scenario,
+        plan=plan,
+        folder=str(folder.path),
+        reference=str(reference.reference_data) if scenario.correctness.enabled else None,
+        is_reference=False,
+        import_folders=(str(Path(__file__).parent / "worker"),),
+        launched_unix_ns=time.time_ns(),
+    )
+    if scenario.correctness.enabled and not reference.reference_data.exists():
+        changes = {
+            "scenario": reference_scenario,
+            "plan": reference_plan,
+            "folder": str(reference.path),
+            "reference": None,
+        }
+        single = order.model_copy(update={**changes, "is_reference": True})
+        launch_ranks(single, reference, on_look=lambda _ranks: None, worker=(*prefix, *WORKER))
+    worker: Sequence[str] = WORKER
+    if fault is not None:
+        worker = (sys.executable, str(Path(__file__).parent / "worker" / "faulty_worker.py"), fault)
+    launch_ranks(order, folder, on_look=lambda _ranks: None, worker=(*prefix, *worker))
+    return Launched(folder)

@@ -19,11 +19,13 @@ class RankFacts:
         group_ranks: global ranks of each process group, by torch's name of the group.
         parameters: FQNs that travel together, by their collectives' owner: a DDP bucket's, an FSDP unit's.
         owners: of FSDP's collectives, by group and sequence number, as seen where FSDP asked for them.
+        host: machine, whose ranks share a clock; None: not told.
     """
 
     group_ranks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     parameters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     owners: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    host: str | None = None
 
     @classmethod
     def of(cls, record: "RankRecord") -> "RankFacts":
@@ -32,6 +34,7 @@ class RankFacts:
             group_ranks={group.name: group.ranks for group in record.process_groups},
             parameters={carried.owner: carried.parameters for carried in record.carried},
             owners={(owned.group, owned.seq): owned.owner for owned in record.owned},
+            host=record.host,
         )
 
     def check_owners(self, collectives: Iterable[Collective]) -> str | None:

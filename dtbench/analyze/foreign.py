@@ -42,11 +42,26 @@ def analyze_traces(
     sources = dict.fromkeys(source for one in found for source in one.sources)
     if not sources:
         raise TraceError("no trace was given: there are none to analyse")
-    answers = analyze_files([TraceFile(source, patterns=tuple(patterns)) for source in sources], workers=workers)
+    files = [TraceFile(source, patterns=tuple(patterns)) for source in sources]
+    return analyze_job(files, workers=workers, notes=[note for one in found for note in one.notes])
+
+
+def analyze_job(files: Sequence[TraceFile], *, workers: int | None = None, notes: Sequence[str] = ()) -> TraceSet:
+    """Analyse the traces of one job that were found already.
+
+    Args:
+        files: at least one.
+        workers: processes to use at most; None: as ``analyze_files`` decides.
+        notes: what finding them left out; they come first.
+
+    Raises:
+        TraceError: none can be read.
+    """
+    answers = analyze_files(files, workers=workers)
     reasons = [answer.reason for answer in answers if isinstance(answer, Unusable)]
     if len(reasons) == len(answers):
         raise TraceError(_refuse(reasons))
-    return gather_ranks(answers, notes=[note for one in found for note in one.notes])
+    return gather_ranks(answers, notes=notes)
 
 
 def _refuse(reasons: Sequence[str]) -> str:

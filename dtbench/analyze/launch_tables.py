@@ -129,11 +129,10 @@ def derive_tables(
     workers: int | None = None,
 ) -> LaunchTables:
     """Make the tables without writing them; a trace that cannot be read is left out, and a note says so."""
-    facts = {record.rank: RankFacts.of(record) for record in read_rank_records(folder)}
-    groups = _recorded_groups(folder) if process_groups is None else process_groups
-    traces = _gather_launch(folder, groups, facts, workers=workers)
-    found = folder.find_traces()
-    absent = [f"rank {rank} is left out: it has no trace" for rank in sorted(_expected_ranks(folder) - set(found))]
+    files = find_launch_traces(folder, process_groups)
+    facts = {file.rank: file.facts for file in files if file.rank is not None and file.facts is not None}
+    traces = _gather_launch(files, workers=workers)
+    absent = describe_absent(folder)
     return LaunchTables(
         tables={table.name: table.tabulate(traces.analyses) for table in TABLES},
         unread_events=traces.unread_events,
@@ -154,22 +153,36 @@ def read_launch_traces(folder: LaunchFolder, *, workers: int | None = None) -> T
     """
     if not folder.find_traces():
         raise StoreError(f"{folder.traces}: no trace is there (deleted, or none was written); the tables stay")
-    facts = {record.rank: RankFacts.of(record) for record in read_rank_records(folder)}
-    traces = _gather_launch(folder, _recorded_groups(folder), facts, workers=workers)
+    traces = _gather_launch(find_launch_traces(folder), workers=workers)
     if not traces.analyses:
         raise StoreError(f"{folder.traces}: none of the traces can be used: {'; '.join(traces.notes)}")
     return traces
 
 
-def _gather_launch(
-    folder: LaunchFolder,
-    groups: Mapping[int, Mapping[str, Axis | None]],
-    facts: Mapping[int, RankFacts],
-    *,
-    workers: int | None,
-) -> TraceSet:
-    found = folder.find_traces()
-    files = [TraceFile(TraceSource(path), rank, groups.get(rank, {}), facts.get(rank)) for rank, path in found.items()]
+def find_launch_traces(
+    folder: LaunchFolder, process_groups: Mapping[int, Mapping[str, Axis | None]] | None = None
+) -> list[TraceFile]:
+    """Give the trace of every rank that has one, with what the rank's record knows beside it, in order of rank.
+
+    Args:
+        folder: the launch.
+        process_groups: mesh axis by name of the group, for each rank; left out: as the ranks' records say.
+    """
+    groups = _recorded_groups(folder) if process_groups is None else process_groups
+    facts = {record.rank: RankFacts.of(record) for record in read_rank_records(folder)}
+    return [
+        TraceFile(TraceSource(path), rank, groups.get(rank, {}), facts.get(rank))
+        for rank, path in folder.find_traces().items()
+    ]
+
+
+def describe_absent(folder: LaunchFolder) -> list[str]:
+    """Say which ranks of a launch have no trace."""
+    absent = sorted(_expected_ranks(folder) - set(folder.find_traces()))
+    return [f"rank {rank} is left out: it has no trace" for rank in absent]
+
+
+def _gather_launch(files: list[TraceFile], *, workers: int | None) -> TraceSet:
     return gather_ranks([_refuse_cut(answer) for answer in analyze_files(files, workers=workers)])
 
 

@@ -52,7 +52,23 @@ def summarize_run(path: Path) -> RunSummary:
         device=device,
         cells=cells,
         resumed_unix_ns=run.resumed_unix_ns,
+        repeat_end=run.repeat_end,
     )
+
+
+def summarize_one_cell(path: Path, name: str) -> CellSummary:
+    """Give one cell's part of ``summarize_run``, without reading the others.
+
+    Raises:
+        StoreError: the run has no such cell, or a file of it is broken or of another version.
+    """
+    run = read_run(path)
+    environment = read_run_environment(path)
+    cell = next((cell for cell in run.cells if cell.name == name), None)
+    if cell is None:
+        raise StoreError(f"{path}: the run has no cell `{name}`")
+    summary = summarize_cell(read_cell(path, run, cell), name_device(environment, run))
+    return _with_own_torch(summary, path, environment)
 
 
 def _with_own_torch(cell: CellSummary, path: Path, environment: Environment | None) -> CellSummary:

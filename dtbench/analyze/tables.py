@@ -21,6 +21,18 @@ STEPS: Final = {
     "cpu_ns": "int64",  # CPU time of the whole process (all threads) in the step
 }
 
+RUN_STEPS: Final = {
+    # every step of many runs: what ``dtbench.load_runs`` gives
+    "scenario": "category",
+    "run": "category",  # its id, as its folder is called
+    "status": "category",  # of the run: complete, failed, running; every launch in the table is complete
+    "cell": "category",
+    "launch": "int64",
+    # here one category for each axis of any run's sweep, named as the scenario does; NA: not on that axis
+    **STEPS,
+    "phase": "category",
+}
+
 OVERLAP: Final = {
     "rank": "int64",
     "step": "int64",  # number in the trace's ProfilerStep#N
@@ -84,6 +96,17 @@ COLLECTIVES: Final = {
     "cause": "string",  # of the largest part of exposed_ns; empty: nothing is exposed
     **{f"exposed_{cause}_ns": "int64" for cause in Cause},  # add up to exposed_ns; see analyze/causes/split.py
     "parameters": "string",  # FQNs that a DDP bucket or an FSDP unit carries, by ", "; empty: not known
+}
+
+OWNERS: Final = {
+    # whose communication was exposed and why, most exposed owner first: means per step and rank
+    "owner": "string",  # empty: unattributed
+    "operation": "string",
+    "purpose": "string",
+    "cause": "string",
+    "exposed_ns": "float64",  # for this cause
+    "owner_exposed_ns": "float64",  # for all causes of this owner, operation and purpose
+    "waited_for": "Int64",  # for skew, the rank that most of it waited for; NA: not told
 }
 
 LANES: Final = {

@@ -28,6 +28,7 @@ class RankTimeline:
         steps: window of each step.
         path: the trace's file, for messages.
         world_size: ranks of the job, as the trace says; None where it does not.
+        host: machine, whose ranks share a clock; None: not told.
     """
 
     rank: int
@@ -45,3 +46,4 @@ class RankTimeline:
     steps: tuple[Window, ...]
     path: str = ""
     world_size: int | None = None
+    host: str | None = None

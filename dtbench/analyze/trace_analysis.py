@@ -7,7 +7,7 @@
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from dtbench.analyze.accounts import Accounts, make_accounts
@@ -151,6 +151,7 @@ def analyze_trace(
     timeline = _make_timeline(
         trace, contents, contents.prepare(collectives), step_of=step_of, shares=shares, rank=known_rank
     )
+    timeline = replace(timeline, host=None if facts is None else facts.host)
     return _account(trace, contents, timeline, shares)
 
 

@@ -1,6 +1,8 @@
 """The entry point: finds the verb, and turns every error into a sentence and an exit code."""
 
+import atexit
 import errno
+import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -11,10 +13,13 @@ import typer
 from typer.core import TyperGroup
 
 from dtbench import __version__
+from dtbench.cli import baseline
 from dtbench.cli.analyze import analyze
 from dtbench.cli.check import check
+from dtbench.cli.compare import compare
 from dtbench.cli.console import print_error
 from dtbench.cli.doctor import doctor
+from dtbench.cli.export import export
 from dtbench.cli.list_scenarios import list_scenarios
 from dtbench.cli.report import report
 from dtbench.cli.run import run
@@ -28,7 +33,9 @@ _VERBS: tuple[tuple[str, Callable[..., None]], ...] = (
     ("run", run),
     ("report", report),
     ("analyze", analyze),
+    ("compare", compare),
     ("tensorboard", tensorboard),
+    ("export", export),
     ("doctor", doctor),
     ("schema", schema),
 )
@@ -75,9 +82,12 @@ def make_app(verbs: Sequence[tuple[str, Callable[..., None]]]) -> typer.Typer:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit with its code (see ``dtbench.errors``); without arguments, those of the process."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's threads would take cores from the ranks
+    atexit.register(gc.freeze)  # else Python, as it ends, looks through everything for garbage
     given = list(sys.argv[1:] if arguments is None else arguments)
     before = [argument for argument in given if argument == "--debug"]  # wherever a person typed it
-    run_app(make_app(_VERBS), [*before[:1], *(argument for argument in given if argument != "--debug")])
+    app = make_app(_VERBS)
+    app.add_typer(baseline.make_group(), name="baseline")
+    run_app(app, [*before[:1], *(argument for argument in given if argument != "--debug")])
 
 
 def run_app(app: typer.Typer, arguments: Sequence[str]) -> None:

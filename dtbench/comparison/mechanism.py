@@ -101,6 +101,8 @@ def _compare_sizes(before: Sequence[Issued], after: Sequence[Issued]) -> Iterato
     old, new = _sizes_by_kind(before), _sizes_by_kind(after)
     for kind in dict.fromkeys((*old, *new)):
         sizes = old.get(kind), new.get(kind)
+        if any(each is not None and None in each for each in sizes):
+            continue  # a size that is not told differs from nothing
         if sorted(map(str, sizes[0] or ())) != sorted(map(str, sizes[1] or ())):
             yield _change("size_bytes", name_issued(*kind), *(_spell_each(each) for each in sizes))
 

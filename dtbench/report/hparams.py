@@ -3,16 +3,17 @@
 Only the plugin's protobufs are used: its ``summary`` functions need TensorFlow.
 """
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Protocol, TypeAlias
 
 from google.protobuf.struct_pb2 import ListValue, Value
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.hparams import api_pb2, metadata
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionEndInfo, SessionStartInfo
 
-from dtbench.analyze.summary import CellSummary, RunSummary
+from dtbench.analyze.summary import CellSummary
 from dtbench.scenario.axes import UNSET
+from dtbench.scenario.schema import Scenario
 from dtbench.store.records import RunStatus
 
 METRICS: Final = (
@@ -22,6 +23,8 @@ METRICS: Final = (
     ("summary/gradient_wait_ms", "gradient_wait_ms"),
     ("summary/unshard_wait_ms", "unshard_wait_ms"),
     ("summary/hidden_fraction", "hidden_fraction"),
+    ("summary/peak_host_mib", "peak_host_mib"),
+    ("summary/peak_allocated_mib", "peak_allocated_mib"),
 )
 """Scalars of a cell that are results, and how the page calls them."""
 
@@ -32,11 +35,34 @@ _STATUS: Final = {
 }
 
 
-def find_settings(summary: RunSummary) -> dict[str, dict[str, str]]:
+Settings: TypeAlias = Mapping[str, Mapping[str, str]]
+"""What tells the cells apart, by cell and by name of the setting, as text."""
+
+
+class Cell(Protocol):
+    """What a planned cell and a summarized one have in common."""
+
+    @property
+    def name(self) -> str:
+        """Of the cell."""
+        ...
+
+    @property
+    def scenario(self) -> Scenario | None:
+        """None for a person's own loop."""
+        ...
+
+    @property
+    def coordinates(self) -> Mapping[str, str]:
+        """Its value on each axis of a matrix."""
+        ...
+
+
+def find_settings(cells: Sequence[Cell]) -> dict[str, dict[str, str]]:
     """Give what tells the cells apart, by cell: their places on the axes, else every field that differs, as text."""
-    placed = {cell.name: dict(cell.coordinates) for cell in summary.cells}
+    placed = {cell.name: dict(cell.coordinates) for cell in cells}
     if not any(placed.values()):
-        dumped = {cell.name: cell.scenario.model_dump(mode="json") if cell.scenario else {} for cell in summary.cells}
+        dumped = {cell.name: cell.scenario.model_dump(mode="json") if cell.scenario else {} for cell in cells}
         placed = {name: _flatten(fields) for name, fields in dumped.items()}
     names = list(dict.fromkeys(name for settings in placed.values() for name in settings))
     found = {cell: {name: settings.get(name, UNSET) for name in names} for cell, settings in placed.items()}
@@ -44,8 +70,8 @@ def find_settings(summary: RunSummary) -> dict[str, dict[str, str]]:
     return {cell: {name: settings[name] for name in differing} for cell, settings in found.items()}
 
 
-def experiment(settings: Mapping[str, Mapping[str, str]]) -> Summary.Value:
-    """Give the event that declares settings and results; it stands beside the cells' folders.
+def experiment(settings: Settings, metrics: Iterable[tuple[str, str]]) -> Summary.Value:
+    """Give the event that declares settings and results (of ``METRICS``); it stands beside the cells' folders.
 
     A setting is a number where it is one in every cell, and then the page can draw it as an axis.
     """
@@ -56,14 +82,14 @@ def experiment(settings: Mapping[str, Mapping[str, str]]) -> Summary.Value:
         domain = ListValue(values=[_value(text, is_number=_is_number(name, settings)) for text in values])
         kind = api_pb2.DATA_TYPE_FLOAT64 if _is_number(name, settings) else api_pb2.DATA_TYPE_STRING
         infos.append(api_pb2.HParamInfo(name=name, type=kind, domain_discrete=domain))
-    metrics = [
-        api_pb2.MetricInfo(name=api_pb2.MetricName(tag=tag), display_name=display_name) for tag, display_name in METRICS
+    results = [
+        api_pb2.MetricInfo(name=api_pb2.MetricName(tag=tag), display_name=display_name) for tag, display_name in metrics
     ]
-    data = HParamsPluginData(experiment=api_pb2.Experiment(hparam_infos=infos, metric_infos=metrics))
+    data = HParamsPluginData(experiment=api_pb2.Experiment(hparam_infos=infos, metric_infos=results))
     return _summary(metadata.EXPERIMENT_TAG, data)
 
 
-def session(cell: CellSummary, settings: Mapping[str, Mapping[str, str]]) -> tuple[Summary.Value, Summary.Value]:
+def session(cell: CellSummary, settings: Settings) -> tuple[Summary.Value, Summary.Value]:
     """Give the two events that make a cell's folder a row of the page: its settings, and how it ended."""
     start = SessionStartInfo(group_name=cell.name)
     for name, text in settings[cell.name].items():
@@ -79,7 +105,7 @@ def _summary(tag: str, data: HParamsPluginData) -> Summary.Value:
     return Summary.Value(tag=tag, metadata=metadata.create_summary_metadata(data), tensor=metadata.NULL_TENSOR)
 
 
-def _is_number(name: str, settings: Mapping[str, Mapping[str, str]]) -> bool:
+def _is_number(name: str, settings: Settings) -> bool:
     try:
         return all(isinstance(float(of_cell[name]), float) for of_cell in settings.values())
     except ValueError:

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from dtbench.analyze.summary import CellSummary, RunSummary
-from dtbench.report import sentences, sweep
+from dtbench.report import causes, sentences, sweep
 from dtbench.store.records import Environment
-from dtbench.units import format_bytes
+from dtbench.units import format_bytes, format_fraction
 from dtbench.vocabulary import Purpose
 
-_SPECIAL: Final = re.compile(r"([\\`*_{}\[\]|#>])")
+_SPECIAL: Final = re.compile(r"([\\`*_{}\[\]|#>~])")
 
 
 def summary_markdown(summary: RunSummary) -> str:
@@ -22,6 +22,8 @@ def summary_markdown(summary: RunSummary) -> str:
     resumed = sentences.resumed_sentence(len(summary.resumed_unix_ns))
     if resumed is not None:
         blocks.append(resumed)
+    if summary.repeat_end is not None:
+        blocks.append(escape_markdown(summary.repeat_end))
     blocks.append(sweep_markdown(summary))
     if len(summary.cells) > 1:
         constant = sweep.constant_words(summary)
@@ -75,6 +77,30 @@ def receipts_markdown(cell: CellSummary) -> str:
     """Give every knob of a cell: asked, got, outcome."""
     rows = ((knob.knob, knob.asked, knob.got, knob.outcome.value, knob.note) for knob in cell.receipts)
     return markdown_table(("knob", "asked", "got", "outcome", "note"), rows)
+
+
+def owners_markdown(cell: CellSummary) -> str:
+    """Give whose communication was exposed and why, and what would change the largest causes; times in ms."""
+    rows = sorted(cell.owners, key=lambda row: -row.exposed_ns)
+    total_ns = sum(row.exposed_ns for row in rows)
+    decimals = sentences.decimals_for(row.exposed_ns for row in rows)
+    table = markdown_table(
+        ("owner", "collective", "purpose", "cause", "exposed, ms", "share"),
+        (
+            (
+                causes.spell_owner(row.owner) if row.owner else causes.UNATTRIBUTED,
+                causes.name_operation(row.operation),
+                row.purpose.value,
+                causes.describe_cause(row.cause, waited_for=row.waited_for),
+                sentences.format_ms(row.exposed_ns, decimals),
+                format_fraction(sentences.fraction_of(row.exposed_ns, total_ns)),
+            )
+            for row in rows
+        ),
+    )
+    answer = sentences.answer_sentence(cell)
+    lead = [f"Exposed: {escape_markdown(answer)}"] if answer is not None else []
+    return "\n\n".join([*lead, table, *(escape_markdown(line) for line in sentences.advice_sentences(cell))])
 
 
 def environment_markdown(environment: Environment) -> str:

@@ -1,18 +1,22 @@
 """Put everything that is derived for people into a run's folder: the plots and TensorBoard's event files."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pandas as pd
 
 from dtbench.analyze.launch_tables import read_tables
-from dtbench.analyze.summary import RunSummary
+from dtbench.analyze.run import summarize_one_cell
+from dtbench.analyze.summary import CellSummary, RunSummary
 from dtbench.errors import StoreError
-from dtbench.report.plots import plot_step_breakdown, save_figure
+from dtbench.report.hparams import find_settings
+from dtbench.report.owner_table import tabulate_run_owners
+from dtbench.report.plots import MOST_CELLS, plot_exposed_owners, plot_step_breakdown, save_figure
 from dtbench.report.sweep_plot import plot_sweep
-from dtbench.report.tensorboard import write_tensorboard
+from dtbench.report.tensorboard import write_cell, write_tensorboard
 from dtbench.store.layout import LaunchFolder, RunFolder
-from dtbench.store.read import read_environment, read_steps
+from dtbench.store.read import read_environment, read_run, read_steps
+from dtbench.store.records import CellRecord
 
 
 def publish(summary: RunSummary) -> None:
@@ -22,31 +26,64 @@ def publish(summary: RunSummary) -> None:
         StoreError: a table is broken, or the disk is full.
     """
     folder = RunFolder(Path(summary.path))
-    steps = _gather(summary, folder, lambda launch: read_steps(launch) if launch.steps.exists() else None)
+    steps, purposes = _gather_steps(summary.cells, folder), _gather_purposes(summary.cells, folder)
     if steps is None:
         return
-    purposes = _gather(summary, folder, lambda launch: read_tables(launch).purposes)
     try:
         save_figure(plot_step_breakdown(summary), folder.breakdown_plot)
+        if len(summary.cells) <= MOST_CELLS and any(cell.owners for cell in summary.cells):
+            save_figure(plot_exposed_owners(tabulate_run_owners(summary)), folder.owners_plot)
         if len(summary.cells) > 1:
             save_figure(plot_sweep(summary), folder.sweep_plot)
         write_tensorboard(
             summary,
             folder.tensorboard,
             steps=steps,
-            purposes=pd.DataFrame(columns=["cell", "launch"]) if purposes is None else purposes,
+            purposes=purposes,
             environment=read_environment(folder.path) if folder.environment.exists() else None,
         )
     except OSError as error:
         raise StoreError(f"{folder.path}: plot and TensorBoard files cannot be written ({error.strerror})") from error
 
 
+def publish_cell(path: Path, name: str) -> None:
+    """Write the event files of one cell of a run that goes on: TensorBoard shows what it has measured by now.
+
+    Args:
+        path: folder of the run.
+        name: of the cell; one without steps gets none.
+
+    Raises:
+        StoreError: a table is broken, or the disk is full.
+    """
+    folder = RunFolder(path)
+    planned = [cell for cell in read_run(path).cells if isinstance(cell, CellRecord)]
+    cell = summarize_one_cell(path, name)
+    steps, purposes = _gather_steps([cell], folder), _gather_purposes([cell], folder)
+    if steps is None:
+        return
+    settings = find_settings(planned) if len(planned) > 1 else {}
+    try:
+        write_cell(cell, folder.tensorboard, steps=steps, purposes=purposes, settings=settings)
+    except OSError as error:
+        raise StoreError(f"{folder.path}: TensorBoard files cannot be written ({error.strerror})") from error
+
+
+def _gather_steps(cells: Sequence[CellSummary], folder: RunFolder) -> pd.DataFrame | None:
+    return _gather(cells, folder, lambda launch: read_steps(launch) if launch.steps.exists() else None)
+
+
+def _gather_purposes(cells: Sequence[CellSummary], folder: RunFolder) -> pd.DataFrame:
+    found = _gather(cells, folder, lambda launch: read_tables(launch).purposes)
+    return pd.DataFrame(columns=["cell", "launch"]) if found is None else found
+
+
 def _gather(
-    summary: RunSummary, folder: RunFolder, read: Callable[[LaunchFolder], pd.DataFrame | None]
+    cells: Sequence[CellSummary], folder: RunFolder, read: Callable[[LaunchFolder], pd.DataFrame | None]
 ) -> pd.DataFrame | None:
     """Put one table of every launch below each other, with the columns ``cell`` and ``launch``."""
     parts = []
-    for cell in summary.cells:
+    for cell in cells:
         for index in cell.launches:
             table = read(folder.launch(cell.name, index))
             if table is not None:

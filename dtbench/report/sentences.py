@@ -72,7 +72,7 @@ def answer_sentence(cell: CellSummary) -> str | None:
     if not cell.ranks:
         return None
     exposed_ns = sum(row.exposed_comm_ns for row in cell.ranks) / len(cell.ranks)
-    share = format_fraction(fraction_of(exposed_ns, profiled_step_ns(cell)))
+    share = format_fraction(cell.exposed_step_fraction)
     said = f"{format_ns(exposed_ns)} of a profiled step ({share})"
     if not cell.owners or not exposed_ns:
         return said

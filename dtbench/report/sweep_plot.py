@@ -1,4 +1,4 @@
-"""One figure of a sweep: lines over a numeric axis, or bars where no axis is a number.
+"""One figure of a sweep: lines over a numeric axis, a map of two axes, or bars where no axis is a number.
 
 Both start at zero: a sweep whose cells hardly differ has to look so.
 """
@@ -14,7 +14,17 @@ from matplotlib.patches import Patch
 
 from dtbench.analyze.summary import CellSummary, RunSummary
 from dtbench.report import sentences, sweep
-from dtbench.report.plots import DOTS_PER_INCH, LINE_COLOURS, LINE_STYLES, Part, add_axes, literal, say
+from dtbench.report.plots_drawing import (
+    LINE_COLOURS,
+    LINE_STYLES,
+    Part,
+    add_axes,
+    literal,
+    new_figure,
+    say,
+    set_heading,
+)
+from dtbench.report.plots_sweep_map import fits_map, plot_sweep_map
 from dtbench.report.sweep import SweepAxis
 from dtbench.scenario.axes import UNSET
 from dtbench.units import NS_PER_MS
@@ -22,6 +32,9 @@ from dtbench.vocabulary import Purpose
 
 MOST_LINES = len(LINE_COLOURS) * len(LINE_STYLES)
 MOST_BARS = 40
+_MOST_READABLE = 5
+"""Lines over one axis; more of them are a map, where it can be."""
+
 _MOST_TICKS = 12
 _DOUBTFUL = "#CC0000"
 _MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X")
@@ -74,11 +87,18 @@ def plot_sweep(summary: RunSummary) -> Figure:
     numeric = find_numeric_axis(axes)
     known = [cell for cell in summary.cells if not math.isnan(cell.step_time.median)]
     if not known:
-        figure = Figure(figsize=(9.0, 3.0), dpi=DOTS_PER_INCH, layout="constrained")
+        figure = new_figure(3.0)
         return say(figure, add_axes(figure), "No step was measured in this run.")
+    if fits_map(axes) and not _are_lines(axes, numeric):
+        return plot_sweep_map(summary)
     if numeric is None:
         return _plot_bars(summary, known)
     return _plot_lines(summary, numeric, [axis for axis in axes if axis is not numeric])
+
+
+def _are_lines(axes: Sequence[SweepAxis], numeric: SweepAxis | None) -> bool:
+    """Tell whether the cells make few enough lines over the numeric axis to be told apart."""
+    return numeric is not None and all(len(set(axis.values)) <= _MOST_READABLE for axis in axes if axis is not numeric)
 
 
 def find_numeric_axis(axes: Sequence[SweepAxis]) -> SweepAxis | None:
@@ -117,7 +137,7 @@ def _plot_lines(summary: RunSummary, numeric: SweepAxis, others: Sequence[SweepA
     """Draw the step time with its interval, and beside it the exposed communication, over a numeric axis."""
     scale = make_scale(numeric)
     lines = _find_lines(summary, numeric, others, scale)
-    figure = Figure(figsize=(10.0, 4.2), dpi=DOTS_PER_INCH, layout="constrained")
+    figure = new_figure(4.2, width_in=10.0)
     left, right = figure.subplots(1, 2)
     for axes, name in ((left, "step time, ms"), (right, "exposed communication, ms per step")):
         for side in ("top", "right"):
@@ -134,9 +154,7 @@ def _plot_lines(summary: RunSummary, numeric: SweepAxis, others: Sequence[SweepA
         top = axes.get_ylim()[1]
         axes.set_ylim(0, top if top > 0 else 1)
     hidden = f"; {len(lines) - MOST_LINES} more lines are not drawn" if len(lines) > MOST_LINES else ""
-    figure.suptitle(
-        literal(sweep.finding(summary) + hidden), x=0.01, ha="left", fontweight="bold", fontsize=11, wrap=True
-    )
+    set_heading(figure, sweep.finding(summary) + hidden)
     if others:
         names = literal(",\n".join(axis.name for axis in others))
         handles, labels = left.get_legend_handles_labels()
@@ -145,10 +163,6 @@ def _plot_lines(summary: RunSummary, numeric: SweepAxis, others: Sequence[SweepA
         )
     figure.supxlabel(_footnote(summary), x=0.01, ha="left", fontsize=7, color="#444444")
     return figure
-
-
-def _set_title(figure: Figure, words: str) -> None:
-    figure.suptitle(literal(words), x=0.01, ha="left", fontweight="bold", fontsize=11, wrap=True)
 
 
 def _draw_step_times(axes: Axes, line: Line) -> None:
@@ -231,7 +245,7 @@ def _draw_scale(axes: Axes, scale: Scale, name: str) -> None:
 def _plot_bars(summary: RunSummary, known: Sequence[CellSummary]) -> Figure:
     """Draw a bar for each cell: the profiled step with its exposed communication, and the measured step over it."""
     cells = list(known)[:MOST_BARS]
-    figure = Figure(figsize=(9.5, 1.9 + 0.42 * max(2, len(cells))), dpi=DOTS_PER_INCH, layout="constrained")
+    figure = new_figure(1.9 + 0.42 * max(2, len(cells)), width_in=9.5)
     axes = add_axes(figure)
     used: list[Part] = []
     for position, cell in enumerate(cells):
@@ -256,7 +270,7 @@ def _plot_bars(summary: RunSummary, known: Sequence[CellSummary]) -> Figure:
     axes.set_xlim(0, None)
     axes.set_xlabel("ms per step; bars: PROFILED, mean over ranks; points: MEASURED, median with interval", fontsize=8)
     more = f"; the first {MOST_BARS} of {len(known)} cells" if len(known) > MOST_BARS else ""
-    _set_title(figure, sweep.finding(summary) + more)
+    set_heading(figure, sweep.finding(summary) + more)
     patches = [
         Patch(facecolor=part.colour, hatch=part.hatch, edgecolor="#333333", linewidth=0.5, label=part.name)
         for part in dict.fromkeys(used)

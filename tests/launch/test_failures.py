@@ -30,7 +30,7 @@ pytestmark = pytest.mark.ranks
     ],
 )
 def test_a_broken_rank_is_named_with_its_step_and_last_words(
-    launch: Callable[..., Any], scenario: Callable[..., Any], tmp_path: Path, fault: str, what: str, word: str
+    launch_fresh: Callable[..., Any], scenario: Callable[..., Any], tmp_path: Path, fault: str, what: str, word: str
 ) -> None:
     measure = {
         "warmup": {"min_steps": 8, "max_steps": 8},
@@ -39,7 +39,7 @@ def test_a_broken_rank_is_named_with_its_step_and_last_words(
         "stall_timeout_s": 4 if fault == "hang" else 60,  # a busy machine is no hang
     }
     with pytest.raises(LaunchError, match=f"rank 1 {what}, last seen in step 10 \\(MEASURED, backward\\)"):
-        launch(scenario(correctness={"enabled": False}, measure=measure), fault)
+        launch_fresh(scenario(correctness={"enabled": False}, measure=measure), fault)
     folder = LaunchFolder(tmp_path / "launch0")
     record = LaunchRecord.model_validate_json(folder.launch.read_bytes())
     assert record.status is RunStatus.FAILED

@@ -74,12 +74,12 @@ def test_every_interpreter_is_asked_once_and_all_that_fail_are_named(
 
 @pytest.mark.ranks
 def test_the_ranks_say_which_interpreter_and_variables_they_had(
-    launch: Callable[..., Any], scenario: Callable[..., Scenario], other_python: Path
+    launch_fresh: Callable[..., Any], scenario: Callable[..., Scenario], other_python: Path
 ) -> None:
     pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
     probe_interpreter(str(other_python))
     wanted = {"TORCH_SHOW_CPP_STACKTRACES": "1", "OMP_NUM_THREADS": "2"}
-    launched = launch(scenario(python=str(other_python), env=wanted))
+    launched = launch_fresh(scenario(python=str(other_python), env=wanted))
     receipts = {receipt.knob: receipt for receipt in launched.rank().receipts}
     assert receipts["python"].got == str(other_python)
     assert receipts["env.OMP_NUM_THREADS"].got == "2"

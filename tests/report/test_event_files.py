@@ -8,10 +8,16 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from tensorboard.backend.event_processing import plugin_event_accumulator
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.plugins.hparams import metadata
 
-from dtbench.analyze.summary import CellSummary, RunSummary
-from dtbench.report.tensorboard import write_tensorboard
+from dtbench.analyze.summary import CellSummary, OwnerSummary, RunSummary
+from dtbench.report.event_files import replace_folder, scalar, text, write_events
+from dtbench.report.tensorboard import write_cell, write_tensorboard
+from dtbench.vocabulary import Cause, Operation, Purpose
 
 
 def read_back(folder: Path) -> EventAccumulator:
@@ -23,6 +29,10 @@ def read_back(folder: Path) -> EventAccumulator:
 def scalars_of(folder: Path) -> dict[str, dict[int, float]]:
     reader = read_back(folder)
     return {tag: {row.step: row.value for row in reader.Scalars(tag)} for tag in reader.Tags()["scalars"]}
+
+
+def records_of(file: Path) -> list[Event]:
+    return list(EventFileLoader(str(file)).Load())
 
 
 def text_of(folder: Path, tag: str) -> str:
@@ -44,6 +54,11 @@ def test_the_reports_numbers_come_back_in_ms(
             "summary/hidden_fraction": 4 / 96,
             "summary/exposed_step_fraction": 92 / 258,
             "summary/profiler_cost": 1.12,
+            "summary/time_to_first_step_ms": 3870.0,
+            "summary/cpu_ms": 204.0,
+            "summary/peak_host_mib": 655.0,
+            "correctness/loss_error": 2.2e-7,
+            "correctness/gradient_error": 5e-7,
         }
     )
 
@@ -134,9 +149,12 @@ def test_writing_again_replaces_every_old_file(
     before = set(folder.rglob("*tfevents*"))
     write_tensorboard(make_run(make_ddp()), folder, steps=steps, purposes=purposes, environment=None)
     after = set(folder.rglob("*tfevents*"))
-    assert not before & after
     assert {path.parent.name for path in after} == {"tb", "ddp"}
     assert list(tmp_path.iterdir()) == [folder]
+    for emptied in before & after:
+        assert len(records_of(emptied)) == 1, "the latest old name stays for TensorBoard's loader in Python, empty"
+    write_tensorboard(make_run(make_ddp()), folder, steps=steps, purposes=purposes, environment=None)
+    assert len(list((folder / "ddp").iterdir())) == 2
 
 
 def test_a_failure_while_writing_leaves_the_old_files(
@@ -161,9 +179,127 @@ def test_event_files_are_written_where_torch_and_tensorflow_cannot_be_imported(t
         import sys
         from pathlib import Path
         sys.modules["torch"] = sys.modules["tensorflow"] = None
-        from dtbench.report.tensorboard import _scalar, _text, _write_events
-        _write_events(Path(sys.argv[1]), [(1, _scalar("x", 2.0)), (0, _text("t", "words"))])
+        from dtbench.report.event_files import replace_folder, scalar, text, write_events
+        values = [(1, scalar("x", 2.0)), (0, text("t", "words"))]
+        replace_folder(Path(sys.argv[1]), lambda folder: write_events(folder, values))
     """
     subprocess.run([sys.executable, "-W", "error", "-c", textwrap.dedent(code), str(tmp_path)], check=True)
     assert scalars_of(tmp_path) == {"x": {1: 2.0}}
     assert text_of(tmp_path, "t") == "words"
+
+
+def test_a_loader_that_stands_on_a_replaced_file_goes_on_to_the_new_one(tmp_path: Path) -> None:
+    folder = tmp_path / "tb" / "ddp"
+
+    def write(number: float) -> None:
+        values = [(step, scalar("x", number + step)) for step in (0, 1)] + [(0, text("t", str(number)))]
+        replace_folder(folder, lambda unfinished: write_events(unfinished, values))
+
+    write(1.0)
+    reader = plugin_event_accumulator.EventAccumulator(str(folder))
+    reader.Reload()
+    for number in (10.0, 20.0, 30.0):
+        write(number)
+        reader.Reload()
+        assert [event.tensor_proto.float_val[0] for event in reader.Tensors("x")] == [number, number + 1]
+        assert [bytes(event.tensor_proto.string_val[0]) for event in reader.Tensors("t")] == [str(number).encode()]
+    assert len(list(folder.iterdir())) == 2
+
+
+def test_no_file_is_seen_by_tensorboard_before_all_are_written(tmp_path: Path) -> None:
+    seen: list[Path] = []
+
+    def write(unfinished: Path) -> None:
+        for cell in ("a", "b"):
+            write_events(unfinished / cell, [(0, scalar("x", 1.0))])
+            seen.extend(tmp_path.rglob("*tfevents*"))
+
+    replace_folder(tmp_path / "tb", write)
+    assert seen == []
+    assert {file.parent.name for file in tmp_path.rglob("*tfevents*")} == {"a", "b"}
+
+
+def test_the_owners_with_most_exposed_time_are_scalars_and_all_are_a_text(
+    make_run: Callable[..., RunSummary],
+    make_ddp: Callable[..., CellSummary],
+    steps: pd.DataFrame,
+    purposes: pd.DataFrame,
+    tmp_path: Path,
+) -> None:
+    rows = [
+        owner_row("layers.1", Cause.TAIL, 3),
+        owner_row("layers.1", Cause.LATE_ISSUE, 1),
+        owner_row("", Cause.SKEW, 2),
+    ]
+    rows += [owner_row(f"<b>small|{place}", Cause.TAIL, 0.1) for place in range(12)]
+    cell = make_ddp(update={"owners": tuple(rows)})
+    write_tensorboard(make_run(cell), tmp_path / "tb", steps=steps, purposes=purposes, environment=None)
+    found = {tag: values[0] for tag, values in scalars_of(tmp_path / "tb" / "ddp").items() if "by_owner" in tag}
+    assert found["exposed_ms_by_owner/layers.1 all-reduce"] == pytest.approx(4)
+    assert found["exposed_ms_by_owner/unattributed all-reduce"] == pytest.approx(2)
+    assert len(found) == 10
+    words = text_of(tmp_path / "tb" / "ddp", "owners")
+    assert "| layers.1 | all-reduce | grad\\_reduce | nothing left to hide behind | 3.0" in words
+    assert "&lt;b\\>small\\|11" in words
+
+
+def owner_row(owner: str, cause: Cause, exposed_ms: float) -> OwnerSummary:
+    return OwnerSummary(
+        owner=owner,
+        operation=Operation.ALL_REDUCE,
+        purpose=Purpose.GRAD_REDUCE,
+        cause=cause,
+        exposed_ns=round(exposed_ms * 1_000_000),
+        owner_exposed_ns=round(exposed_ms * 1_000_000),
+    )
+
+
+def test_losses_stand_at_the_steps_that_they_were_recorded_in(
+    make_run: Callable[..., RunSummary],
+    make_ddp: Callable[..., CellSummary],
+    steps: pd.DataFrame,
+    purposes: pd.DataFrame,
+    tmp_path: Path,
+) -> None:
+    """Of eight warm-up steps the first five have one."""
+    warmup = pd.concat([steps[steps["step"] == 0].assign(step=step) for step in range(8)])
+    others = steps[steps["step"] > 0].assign(step=steps["step"] + 7)
+    cell = make_ddp(update={"losses": (9.0, 8.0, 7.0, 6.0, 5.0, 4.0, float("nan"), 2.0)})
+    every = pd.concat([warmup, others])
+    write_tensorboard(make_run(cell), tmp_path / "tb", steps=every, purposes=purposes, environment=None)
+    assert scalars_of(tmp_path / "tb" / "ddp")["loss"] == {0: 9, 1: 8, 2: 7, 3: 6, 4: 5, 8: 4, 10: 2}
+
+
+def test_cpu_time_is_the_median_of_the_ranks(
+    make_run: Callable[..., RunSummary], steps: pd.DataFrame, purposes: pd.DataFrame, tmp_path: Path
+) -> None:
+    write_tensorboard(make_run(), tmp_path / "tb", steps=steps, purposes=purposes, environment=None)
+    assert scalars_of(tmp_path / "tb" / "ddp")["cpu_ms/MEASURED"] == pytest.approx({1: 90, 2: 90})
+
+
+def test_a_cell_appears_while_others_still_run_and_says_the_same_in_the_end(
+    make_run: Callable[..., RunSummary],
+    make_ddp: Callable[..., CellSummary],
+    steps: pd.DataFrame,
+    purposes: pd.DataFrame,
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "run" / "tb"
+    settings = {"ddp": {"parallel.kind": "ddp"}, "fsdp2_tp": {"parallel.kind": "fsdp2"}}
+    write_cell(make_ddp(), folder, steps=steps, purposes=purposes, settings=settings)
+    early = scalars_of(folder / "ddp")
+    assert early["step_ms/MEASURED"] == pytest.approx({1: 111, 2: 112})
+    assert metadata.EXPERIMENT_TAG in read_back(folder).summary_metadata
+    assert metadata.SESSION_START_INFO_TAG in read_back(folder / "ddp").summary_metadata
+    write_tensorboard(make_run(), folder, steps=steps, purposes=purposes, environment=None)
+    assert scalars_of(folder / "ddp") == early
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["tb"]
+
+
+def test_the_first_of_several_launches_has_a_folder_of_its_own_from_the_start(
+    make_ddp: Callable[..., CellSummary], steps: pd.DataFrame, purposes: pd.DataFrame, tmp_path: Path
+) -> None:
+    cell = make_ddp(update={"launches": (0, 1, 2)})
+    write_cell(cell, tmp_path / "tb", steps=steps, purposes=purposes, settings={})
+    assert "step_ms/MEASURED" in scalars_of(tmp_path / "tb" / "ddp" / "launch0")
+    assert "step_ms/MEASURED" not in scalars_of(tmp_path / "tb" / "ddp")

@@ -76,5 +76,17 @@ def test_a_run_gives_the_tables_of_all_its_cells_and_launches() -> None:
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="is this the folder of a run"):
+    with pytest.raises(StoreError, match="holds neither a run"):
         dtbench.load_run(tmp_path)
+    with pytest.raises(StoreError, match="No file or folder is called"):
+        dtbench.load_run(tmp_path / "absent")
+
+
+def test_a_folder_of_runs_stands_for_its_latest_and_a_scenarios_name_for_that_in_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("20260101T000000-aaaa", "20260102T000000-bbbb"):
+        shutil.copytree(EXAMPLE, tmp_path / "results" / "quickstart" / name)
+    monkeypatch.chdir(tmp_path)
+    for path in ("results/quickstart", "quickstart"):
+        assert Path(dtbench.load_run(path).summary.path).name == "20260102T000000-bbbb"

@@ -13,7 +13,14 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from dtbench.analyze.summary import CellSummary, RunSummary
-from dtbench.report.plots import MOST_RANKS, figure_png, plot_step_breakdown, plot_step_times, save_figure
+from dtbench.report.plots import (
+    MOST_RANKS,
+    figure_png,
+    plot_step_breakdown,
+    plot_step_distribution,
+    plot_step_times,
+    save_figure,
+)
 
 PARTS = ("compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
 
@@ -123,6 +130,34 @@ def test_slow_first_steps_do_not_flatten_the_measured_ones(steps: pd.DataFrame) 
 def test_a_launch_that_died_in_warm_up_still_has_a_picture(steps: pd.DataFrame) -> None:
     assert "No step was measured" in words_of(plot_step_times(steps[steps["phase"] == "WARMUP"]))
     assert "No step was recorded" in words_of(plot_step_times(steps.head(0)))
+
+
+def test_the_distribution_has_measured_steps_only_of_the_slowest_rank(steps: pd.DataFrame) -> None:
+    figure = plot_step_distribution(steps)
+    (dots,) = [line for line in figure.axes[0].lines if str(line.get_gid()).startswith("steps")]
+    assert np.asarray(dots.get_xdata()) == pytest.approx(np.array([111, 112]))
+    assert figure.axes[0].get_title(loc="left") == "A measured step takes 112 ms"
+
+
+def test_each_launch_has_its_box_and_the_title_says_how_far_launches_lie_apart(steps: pd.DataFrame) -> None:
+    slower = steps.assign(launch=1, duration_ns=steps["duration_ns"] * 2)
+    other = steps.assign(cell="fsdp2")
+    figure = plot_step_distribution(pd.concat([steps, slower, other]))
+    boxes = [patch for patch in figure.axes[0].patches if isinstance(patch, Rectangle)]
+    assert [box.get_gid() for box in boxes] == ["box ddp, launch 0", "box ddp, launch 1", "box fsdp2, launch 0"]
+    assert boxes[1].get_width() == pytest.approx(2 * boxes[0].get_width())
+    words = figure.axes[0].get_title(loc="left")
+    assert words == "A measured step takes 167 ms in ddp, 112 ms in fsdp2; launches lie up to 66.7 % apart"
+
+
+def test_very_many_launches_are_a_row_for_each_cell(steps: pd.DataFrame) -> None:
+    many = pd.concat([steps.assign(launch=launch, cell=cell) for launch in range(50) for cell in ("a", "b")])
+    labels = [label.get_text() for label in plot_step_distribution(many).axes[0].get_yticklabels()]
+    assert labels == ["a", "b"]
+
+
+def test_without_measured_steps_the_distribution_says_so(steps: pd.DataFrame) -> None:
+    assert "No step was measured" in words_of(plot_step_distribution(steps[steps["phase"] == "WARMUP"]))
 
 
 def test_a_saved_figure_replaces_the_old_one_and_leaves_nothing_else(

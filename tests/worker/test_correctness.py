@@ -19,9 +19,9 @@ ASYNC = {**FSDP2, "unshard_async_op": True, "forward_prefetch": 1}
     "parallel", [DDP, FSDP2, TENSOR, ASYNC, {**TENSOR, "shards": 2, "sequence_parallel": True}], ids=str
 )
 def test_an_honest_run_equals_the_single_process(
-    launch: Callable[..., Any], scenario: Callable[..., Any], parallel: dict[str, Any]
+    launch_fresh: Callable[..., Any], scenario: Callable[..., Any], parallel: dict[str, Any]
 ) -> None:
-    result = launch(scenario(parallel=parallel, gradient_clip_norm=1.0)).correctness
+    result = launch_fresh(scenario(parallel=parallel, gradient_clip_norm=1.0)).correctness
     assert result.passed
     assert 0 < result.gradient_error < 1e-5
     assert result.loss_error < 1e-6

@@ -47,18 +47,18 @@ class Clocks:
     notes: tuple[str, ...] = ()
 
 
-def estimate_clocks(times: Sequence[GroupTimes], ranks: Iterable[int]) -> Clocks:
-    """Estimate every rank's clock and decide whether to correct it.
+def estimate_clocks(times: Sequence[GroupTimes], hosts: Mapping[int, str | None]) -> Clocks:
+    """Estimate every rank's clock and decide whether to correct it; ranks of one host have one clock.
 
     As few corrections are applied as leave at most twice the spread of ends that all would leave. Ranks are out of step
     when, on the clocks so chosen, more than a tenth of their collectives end on one rank before another has begun.
 
     Args:
         times: of every matched group, as ``read_times`` gives them.
-        ranks: whose clocks are asked for.
+        hosts: machine of each rank whose clock is asked for; None: not told.
     """
     edges = keep_surest(find_edges(times))
-    untouched = {rank: Clock() for rank in sorted(ranks)}
+    untouched = {rank: Clock() for rank in sorted(hosts)}
     if not edges:
         return Clocks(untouched)
     by_rank = dict(untouched)
@@ -68,7 +68,8 @@ def estimate_clocks(times: Sequence[GroupTimes], ranks: Iterable[int]) -> Clocks
         corrected = chain_clocks(island)
         own = [one for one in times if set(one.ranks) <= set(corrected)]
         refined = _refine(own, _refine(own, corrected))  # twice: where a neighbour was far off, so was the first median
-        chosen = _choose(own, refined)
+        machines = _divide_by_host(refined, hosts)
+        chosen = _choose(own, _share_clocks(refined, machines), machines)
         stray = _find_out_of_step(own, chosen)
         out_of_step |= stray
         in_step = {rank: clock for rank, clock in chosen.items() if rank not in stray}
@@ -104,14 +105,36 @@ def _ends_about_median(common: Sequence[GroupTimes], *, least_ranks: int) -> dic
     return {rank: own for rank, own in together.items() if len(own)}
 
 
-def _choose(times: Sequence[GroupTimes], estimated: Mapping[int, Clock]) -> dict[int, Clock]:
-    """Apply the fewest corrections, largest first, that leave at most twice the spread of ends that all would leave."""
-    order = sorted(estimated, key=lambda rank: _most_ahead_ns(times, rank, estimated[rank]), reverse=True)
+def _divide_by_host(ranks: Iterable[int], hosts: Mapping[int, str | None]) -> list[tuple[int, ...]]:
+    """Put together the ranks of one host; a rank whose host is not told stands alone."""
+    together: dict[str | int, list[int]] = defaultdict(list)
+    for rank in ranks:
+        host = hosts.get(rank)
+        together[rank if host is None else host].append(rank)
+    return [tuple(members) for members in together.values()]
+
+
+def _share_clocks(clocks: Mapping[int, Clock], machines: Iterable[Sequence[int]]) -> dict[int, Clock]:
+    """Give all ranks of a machine the clock whose offset is the middle one of theirs."""
+    shared = dict(clocks)
+    for members in machines:
+        middle = sorted((clocks[rank] for rank in members), key=lambda clock: clock.offset_ns)[len(members) // 2]
+        shared.update(dict.fromkeys(members, middle))
+    return shared
+
+
+def _choose(
+    times: Sequence[GroupTimes], estimated: Mapping[int, Clock], machines: Sequence[Sequence[int]]
+) -> dict[int, Clock]:
+    """Correct the fewest machines, largest first, that leave at most twice the spread of ends that all would leave."""
+    furthest_ns = {rank: _most_ahead_ns(times, rank, clock) for rank, clock in estimated.items()}
+    order = sorted(machines, key=lambda members: max(furthest_ns[rank] for rank in members), reverse=True)
 
     def apply(number: int) -> dict[int, Clock]:
+        corrected = {rank for members in order[:number] for rank in members}
         return {
-            rank: estimated[rank] if rank in order[:number] else Clock(uncertainty_ns=estimated[rank].uncertainty_ns)
-            for rank in estimated
+            rank: clock if rank in corrected else Clock(uncertainty_ns=clock.uncertainty_ns)
+            for rank, clock in estimated.items()
         }
 
     enough_ns = {

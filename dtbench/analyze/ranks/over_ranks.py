@@ -41,7 +41,7 @@ def compare_ranks(timelines: Sequence[RankTimeline]) -> OverRanks:
     distinct, notes = keep_distinct_ranks(timelines)
     matches = match_collectives(distinct)
     times = read_times(matches, distinct)
-    clocks = estimate_clocks(times, [timeline.rank for timeline in distinct])
+    clocks = estimate_clocks(times, {timeline.rank: timeline.host for timeline in distinct})
     skews = measure_skew(matches, times, clocks)
     return OverRanks(
         matches=matches,

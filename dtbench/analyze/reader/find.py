@@ -25,6 +25,8 @@ from dtbench.analyze.reader.windows import find_array_start
 from dtbench.errors import TraceError
 
 ENDINGS: Final = (".json", ".json.gz")
+PERFETTO_MANIFEST: Final = "perfetto_manifest.json"
+"""Says in an archive of traces how Perfetto shall show them; no trace itself."""
 _DEEPEST: Final = 4
 _PEEK_BYTES: Final = 1 << 16
 _LARGEST_PEEK: Final = 1 << 22
@@ -125,7 +127,7 @@ def _walk(folder: Path, depth: int) -> Iterator[Path]:
         with suppress(TraceError, PermissionError):
             if entry.is_dir() and depth:
                 yield from _walk(entry, depth - 1)
-            elif entry.is_file() and entry.name.endswith(ENDINGS):
+            elif entry.is_file() and _may_be_trace(entry.name):
                 yield entry
 
 
@@ -171,7 +173,8 @@ def _tar_members(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
 
 
 def _may_be_trace(name: str) -> bool:
-    return name.endswith(ENDINGS) and not PurePosixPath(name).name.startswith(".")
+    last = PurePosixPath(name).name
+    return last.endswith(ENDINGS) and not last.startswith(".") and last != PERFETTO_MANIFEST
 
 
 def _look_at(path: Path, name: str, stream: IO[bytes]) -> _Candidate:

@@ -34,6 +34,11 @@ class TraceSource:
         """What messages call it."""
         return str(self.path) if self.member is None else f"{self.path}/{self.member}"
 
+    @property
+    def name(self) -> str:
+        """Its file name, or its place in the archive."""
+        return self.path.name if self.member is None else self.member
+
     @contextmanager
     def open(self) -> Iterator[IO[bytes]]:
         """Open its bytes as they are stored, perhaps gzipped.

@@ -62,12 +62,9 @@ def _rank_lane(lane: str, times_ns: Mapping[Kind, int], uses: str) -> tuple[int,
 
 
 def _name_uses(times_ns: Mapping[Kind, int], carried: Mapping[tuple[str, str], int]) -> list[str]:
-    least_ns = _WORTH_SAYING * sum(times_ns.values())
-    return [
-        _name_comm(carried) if kind is Kind.COMM else str(kind)
-        for kind in (Kind.COMPUTE, Kind.COMM, Kind.COPY)
-        if times_ns.get(kind, 0) > least_ns
-    ]
+    total_ns = sum(times_ns.values())
+    used = [kind for kind in (Kind.COMPUTE, Kind.COMM, Kind.COPY) if times_ns.get(kind, 0) > _WORTH_SAYING * total_ns]
+    return [_name_comm(carried) if kind is Kind.COMM else str(kind) for kind in used]
 
 
 def _name_comm(carried: Mapping[tuple[str, str], int]) -> str:

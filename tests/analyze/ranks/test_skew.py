@@ -233,3 +233,22 @@ def test_whatever_is_lost_or_off_what_is_said_is_true(jobs: Any, seed: int) -> N
             if skew.skew_wait_ns is not None:
                 wait_ns = truth.last_start_ns[rank, old] - truth.start_ns[rank, old]
                 assert abs(skew.skew_wait_ns - wait_ns) <= 3 * jitter_ns + 2_000
+
+
+def test_ranks_of_one_host_have_one_clock_though_few_ends_lie_apart(jobs: Any) -> None:
+    job = jobs.job(groups=((0, 1),), count=5, offsets_ns=(0, 4_000_000), jitter_ns=3_000_000)
+    timelines = jobs.generate(job).timelines
+    alone = analyze(timelines)[0]
+    assert any(clock.offset_ns for clock in alone.by_rank.values())  # what the ends alone would have
+    together = analyze([replace(timeline, host="a") for timeline in timelines])[0]
+    assert [clock.offset_ns for clock in together.by_rank.values()] == [0, 0]
+    assert not any("corrected" in note for note in together.notes)
+
+
+def test_a_host_whose_clock_is_off_is_corrected_as_a_whole(jobs: Any) -> None:
+    job = jobs.job(count=40, offsets_ns=(0, 0, 5_000_000, 5_000_000), jitter_ns=2_000)
+    timelines = jobs.generate(job).timelines
+    found = analyze([replace(one, host="ab"[one.rank // 2]) for one in timelines])[0].by_rank
+    assert found[0] == found[1]
+    assert found[2] == found[3]
+    assert found[2].offset_ns - found[0].offset_ns == pytest.approx(5_000_000, abs=2_000)

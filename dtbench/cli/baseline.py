@@ -1,0 +1,69 @@
+"""``dtbench baseline``: numbers of a run under a name, to compare with long after the run is gone."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dtbench.cli.console import print_line, print_table
+from dtbench.report.section import Column
+
+_Results = Annotated[Path, typer.Option(help="Folder of all runs and baselines.")]
+
+
+def make_group() -> typer.Typer:
+    """Give the verbs of ``dtbench baseline``."""
+    group = typer.Typer(
+        no_args_is_help=True,
+        help="Keep the numbers of a run under a name: `dtbench compare NAME RUN` works when the run is gone.",
+    )
+    for name, function in (("save", save), ("list", list_baselines), ("remove", remove)):
+        group.command(name)(function)
+    return group
+
+
+def save(
+    name: Annotated[str, typer.Argument(help="Of the baseline: letters, digits, `_`, `-` and `.`.")],
+    run: Annotated[str, typer.Argument(help="What `dtbench compare` takes: a run, `RUN:CELL`, a pattern, traces.")],
+    cell: Annotated[str | None, typer.Option(help="Cell of the run, where it has several.")] = None,
+    results: _Results = Path("results"),
+    replace: Annotated[bool, typer.Option("--replace", help="Replace a baseline of this name.")] = False,
+) -> None:
+    """Save the numbers of a run, a cell, or traces as a baseline.
+
+    It holds what a comparison needs: the numbers of every launch, collectives, receipts and environment; no traces.
+    """
+    from dtbench.comparison.baselines import save_baseline
+    from dtbench.store.layout import baseline_file
+
+    named = run if cell is None else f"{run}:{cell}"
+    if not replace and baseline_file(results, name).exists():
+        raise typer.BadParameter(f"there is a baseline `{name}`; --replace replaces it, or choose another name")
+    saved = save_baseline(name, named, results=results)
+    count = f"{len(saved.launches)} launch{'' if len(saved.launches) == 1 else 'es'}"
+    print_line(f"saved {count} of {saved.labels[0]} as {baseline_file(results, name)}")
+    print_line(f"compare with it: dtbench compare {name} <run>")
+
+
+def list_baselines(results: _Results = Path("results")) -> None:
+    """List all saved baselines."""
+    from dtbench.comparison.baselines import describe_baselines
+
+    rows = describe_baselines(results)
+    if not rows:
+        print_line(f"{results}: no baselines here; save one with `dtbench baseline save NAME RUN`")
+        return
+    headers = ("name", "of", "launches", "step time", "torch", "host")
+    columns = [Column(header, is_number=header in ("launches", "step time")) for header in headers]
+    print_table(columns, [(row.name, row.of, str(row.launches), row.step_time, row.torch, row.host) for row in rows])
+
+
+def remove(
+    name: Annotated[str, typer.Argument(help="Of the baseline.")],
+    results: _Results = Path("results"),
+) -> None:
+    """Remove a saved baseline; runs stay as they are."""
+    from dtbench.comparison.baselines import remove_baseline
+
+    remove_baseline(name, results)
+    print_line(f"removed the baseline {name}")

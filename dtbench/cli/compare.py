@@ -1,0 +1,187 @@
+"""``dtbench compare``: runs, cells, baselines or traces against each other."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dtbench.cli.console import print_json, print_line, print_prose, print_section
+
+if TYPE_CHECKING:
+    from dtbench.comparison.comparison import Comparison
+    from dtbench.comparison.gate import Bound, Judgement
+
+MOST_IN_FULL = 3
+"""Comparisons that are told in full; of more, only their sentences are."""
+
+
+def compare(
+    named: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="BASELINE [CANDIDATE...]",
+            help="A run's folder or id, or a scenario for its latest run; `RUN:CELL`, or a cell's folder; a quoted "
+            "pattern, `'quickstart/2026*:ddp'`, for the launches of all runs that match; a saved baseline's name; or "
+            "traces of one job, a file, folder or archive. One run alone: its cells against its first.",
+        ),
+    ],
+    results: Annotated[Path, typer.Option(help="Folder of all runs and baselines.")] = Path("results"),
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document; of several candidates a list.")
+    ] = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, for a pull request.")] = False,
+    fail_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="BOUND",
+            help="Fail where a change is established and beyond a bound: 'step_time > 3%', 'tokens_per_second < -3%', "
+            "'exposed\\[unshard] > 5 ms', 'exposed\\[layers.3] > 20%', 'mechanism changed'. May be repeated.",
+        ),
+    ] = None,
+    threshold: Annotated[
+        float, typer.Option(metavar="PERCENT", min=0, help="Changes below it do not matter to you.")
+    ] = 1.0,
+    force: Annotated[
+        bool, typer.Option("--force", help="Compare although hosts, devices, torch or variables differ.")
+    ] = False,
+) -> None:
+    """Compare: what was done differently first, then what it cost, by statistics over launches.
+
+    Four launches of each are needed to tell a difference: --set repeat=4.
+    Cells of one scenario take turns, so compare variations as cells.
+    A name is a path, else a saved baseline, else a scenario or a run's id.
+
+    Exit codes:
+    0   compared, and every bound is kept
+    2   wrong arguments, or a bound that cannot be read
+    5   a trace cannot be read
+    6   there is no such run, or it cannot be read
+    9   cannot be compared: unlike environments without --force, or no launch to trust
+    10  a bound is exceeded
+    11  none is exceeded, but one cannot be judged: too few launches, or no number
+
+    In JSON times are nanoseconds, ratios fractions, an unknown number is "NaN".
+    """
+    from dtbench.analyze.garbage import without_collection
+
+    if as_json and as_markdown:
+        raise typer.BadParameter("give --json or --markdown, not both")
+    bounds = _read_bounds(fail_if or [])
+    with without_collection():
+        from dtbench.comparison.run import compare_all
+
+        comparisons = compare_all(named, results=results, force=force, threshold=threshold / 100)
+    judgements = _judge(bounds, comparisons)
+    if as_json:
+        _print_documents(comparisons)
+    elif as_markdown:
+        _print_markdown(comparisons, judgements)
+    else:
+        print_comparisons(comparisons)
+        _print_kept(judgements)
+    _fail(judgements)
+
+
+def _read_bounds(typed: Sequence[str]) -> "list[Bound]":
+    if not typed:
+        return []
+    from dtbench.comparison.gate import BoundError, read_bound
+
+    try:
+        return [read_bound(one) for one in typed]
+    except BoundError as error:
+        raise typer.BadParameter(str(error), param_hint="--fail-if") from error
+
+
+def _judge(bounds: "Sequence[Bound]", comparisons: "Sequence[Comparison]") -> "list[Judgement]":
+    if not bounds:
+        return []
+    from dtbench.comparison.gate import BoundError, check_subjects, judge
+
+    try:
+        check_subjects(bounds, comparisons)
+    except BoundError as error:
+        raise typer.BadParameter(str(error), param_hint="--fail-if") from error
+    return [judge(bound, comparison) for comparison in comparisons for bound in bounds]
+
+
+def _fail(judgements: "Sequence[Judgement]") -> None:
+    """Exit as the bounds ask.
+
+    Raises:
+        GateError: one is exceeded.
+        UndecidedError: none is, but one cannot be judged.
+    """
+    if not judgements:
+        return
+    from dtbench.comparison.gate import Kept
+    from dtbench.errors import GateError, UndecidedError
+
+    exceeded = [judgement.words for judgement in judgements if judgement.kept is Kept.EXCEEDED]
+    undecided = [judgement.words for judgement in judgements if judgement.kept is Kept.UNDECIDED]
+    if exceeded:
+        raise GateError("\n".join([*exceeded, *undecided]))
+    if undecided:
+        raise UndecidedError("\n".join(undecided))
+
+
+def _print_kept(judgements: "Sequence[Judgement]") -> None:
+    """Print the bounds that are kept; the others end the command, on standard error."""
+    if not judgements:
+        return
+    from dtbench.comparison.gate import Kept
+
+    for judgement in judgements:
+        if judgement.kept is Kept.KEPT:
+            print_prose(judgement.words)
+
+
+def _print_markdown(comparisons: "Sequence[Comparison]", judgements: "Sequence[Judgement]") -> None:
+    """Print Markdown with every bound first: what a person looks for in a pull request."""
+    from dtbench.report.comparison_markdown import comparisons_markdown
+    from dtbench.report.markdown import escape_markdown
+
+    for judgement in judgements:
+        print(f"- {escape_markdown(judgement.words)}")
+    if judgements:
+        print()
+    print(comparisons_markdown(comparisons), end="")
+
+
+def _print_documents(comparisons: "Sequence[Comparison]") -> None:
+    import json
+
+    documents = [json.loads(comparison.model_dump_json()) for comparison in comparisons]
+    print_json(documents[0] if len(documents) == 1 else documents)
+
+
+def print_comparisons(comparisons: "Sequence[Comparison]") -> None:
+    """Print comparisons: a few in full, of many one sentence each below a table."""
+    from dtbench.report.comparison_text import summary_section
+
+    if len(comparisons) > 1:
+        print_section(summary_section(comparisons))
+        print_line()
+    if len(comparisons) > MOST_IN_FULL:
+        for comparison in comparisons:
+            print_prose(f"{comparison.candidate.label}: {comparison.sentence}")
+        print_prose("Name two of them for what was done differently, and all metrics; --json has everything.")
+        return
+    for comparison in comparisons:
+        print_prose(comparison.sentence, style="bold")
+        _print_in_full(comparison)
+
+
+def _print_in_full(comparison: "Comparison") -> None:
+    from dtbench.report.comparison_text import basis_lines, comparison_sections, remark_lines
+
+    for line in basis_lines(comparison):
+        print_prose(line, style="dim")
+    for section in comparison_sections(comparison):
+        print_section(section)
+    print_line()
+    for note in remark_lines(comparison):
+        is_warning = note.startswith("WARNING")
+        print_prose(note if is_warning else f"Note: {note}", style="bold yellow" if is_warning else "")
+    print_line()

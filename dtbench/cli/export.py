@@ -1,0 +1,171 @@
+"""``dtbench export``: hand a job's traces to other viewers."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dtbench.cli.console import print_json, print_line, print_prose, print_table
+from dtbench.cli.find_launch import find_launch
+from dtbench.report.section import Column
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dtbench.analyze.reader.source import TraceSource
+    from dtbench.analyze.trace_set import TraceSet
+    from dtbench.report.perfetto import ArchivePlan
+    from dtbench.store.layout import LaunchFolder
+
+FORMAT_VERSION = 1
+
+
+def export(
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RUN | TRACE...]",
+            help="A run's folder or id, a scenario, `latest`; or traces of one job, folders or archives of them. "
+            "Left out: the latest run.",
+        ),
+    ] = None,
+    perfetto: Annotated[
+        Path | None, typer.Option(metavar="OUT.tar", help="Archive to write, for Perfetto version 58 or later.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the archive if there is one.")] = False,
+    cell: Annotated[str | None, typer.Option(help="Of a run with several cells, the one to export.")] = None,
+    launch: Annotated[
+        int | None, typer.Option(min=0, help="Of a cell with several launches, the one to export.")
+    ] = None,
+    results: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("results"),
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Traces to read at once, each in a process. Left out: as cores and memory allow."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print every number as one JSON document.")] = False,
+) -> None:
+    """Write one archive with all ranks' traces that Perfetto shows beside each other, their clocks lined up.
+
+    Traces stand in it as the profiler wrote them. How far the clocks are apart comes from the ends of collectives, as
+    `dtbench analyze` finds it. In JSON times are nanoseconds.
+    """
+    if perfetto is None:
+        raise typer.BadParameter("say what to write: --perfetto OUT.tar")
+    refuse_place(perfetto, force=force)
+    from dtbench.analyze.foreign import are_traces
+    from dtbench.store.find_run import find_run
+
+    named = targets or ["latest"]
+    if all(are_traces(Path(target)) for target in named):
+        refuse_choice(cell, launch)
+        traces, sources = _read_traces([Path(target) for target in named], workers)
+    elif len(named) > 1:
+        raise typer.BadParameter("give one run, or only traces")
+    else:
+        run = find_run(None if named == ["latest"] else named[0], results)
+        traces, sources = _read_launch(find_launch(run, cell=cell, launch=launch), workers)
+    from dtbench.report.perfetto import plan_archive, write_archive
+
+    refuse_overwritten_source(perfetto, sources)
+    plan = plan_archive(traces, sources)
+    size_bytes = write_archive(plan, perfetto)
+    if as_json:
+        print_json(_to_document(plan, perfetto, size_bytes))
+    else:
+        _print_archive(plan, perfetto, size_bytes)
+
+
+def refuse_place(path: Path, *, force: bool) -> None:
+    """Refuse to write where a person would not want it, before anything is read.
+
+    Raises:
+        BadParameter: another kind of file is named, or one is there already.
+    """
+    if path.is_dir():
+        raise typer.BadParameter(f"{path} is a folder; name a file in it, say {path / 'traces.tar'}")
+    if path.suffix != ".tar":
+        raise typer.BadParameter(f"the archive is a tar file without compression; call it {path.name}.tar, say")
+    if path.exists() and not force:
+        raise typer.BadParameter(f"{path} is there already; name another file, or replace it with --force")
+
+
+def refuse_choice(cell: str | None, launch: int | None) -> None:
+    """Refuse options that only a run has.
+
+    Raises:
+        BadParameter: one is given.
+    """
+    if cell is not None or launch is not None:
+        raise typer.BadParameter("--cell and --launch choose from a run; traces were given")
+
+
+def refuse_overwritten_source(path: Path, sources: "Sequence[TraceSource]") -> None:
+    """Refuse to replace the archive that is being read.
+
+    Raises:
+        BadParameter: it is one of the sources.
+    """
+    if path.exists() and any(path.samefile(source.path) for source in sources):
+        raise typer.BadParameter(f"{path} is what is being exported; name another file")
+
+
+def _read_traces(paths: list[Path], workers: int | None) -> "tuple[TraceSet, Sequence[TraceSource]]":
+    from dtbench.analyze.foreign import analyze_job
+    from dtbench.analyze.reader.find import find_traces
+    from dtbench.analyze.trace_file import TraceFile
+
+    found = [find_traces(path) for path in paths]
+    sources = tuple(dict.fromkeys(source for one in found for source in one.sources))
+    notes = [note for one in found for note in one.notes]
+    return analyze_job([TraceFile(source) for source in sources], workers=workers, notes=notes), sources
+
+
+def _read_launch(folder: "LaunchFolder", workers: int | None) -> "tuple[TraceSet, Sequence[TraceSource]]":
+    from dtbench.analyze.foreign import analyze_job
+    from dtbench.analyze.launch_tables import describe_absent, find_launch_traces
+
+    files = find_launch_traces(folder)
+    return analyze_job(files, workers=workers, notes=describe_absent(folder)), [file.source for file in files]
+
+
+def _to_document(plan: "ArchivePlan", path: Path, size_bytes: int) -> object:
+    ranks = [
+        {
+            "rank": trace.rank,
+            "trace": trace.source.label,
+            "member": trace.member,
+            "offset_ns": trace.offset_ns,
+            "clock_offset_ns": trace.clock.offset_ns,
+            "clock_uncertainty_ns": trace.clock.uncertainty_ns,
+            "clock_drift": trace.clock.drift,
+        }
+        for trace in plan.traces
+    ]
+    return {
+        "format_version": FORMAT_VERSION,
+        "archive": str(path),
+        "size_bytes": size_bytes,
+        "ranks": ranks,
+        "notes": list(plan.notes),
+    }
+
+
+def _print_archive(plan: "ArchivePlan", path: Path, size_bytes: int) -> None:
+    from dtbench.units import format_bytes, format_ns
+
+    print_table(
+        [
+            Column("rank", is_number=True),
+            Column("moved later by", is_number=True),
+            Column("in the archive"),
+            Column("trace"),
+        ],
+        [
+            (str(trace.rank), format_ns(trace.offset_ns) if trace.offset_ns else "0", trace.member, trace.source.name)
+            for trace in plan.traces
+        ],
+    )
+    print_line()
+    for note in plan.notes:
+        print_prose(f"Note: {note}")
+    print_prose(f"Wrote {path} ({format_bytes(size_bytes)}); open it at https://ui.perfetto.dev.", style="bold")

@@ -1,0 +1,101 @@
+"""Saved baselines: what a comparison needs of one side, under a name, in the folder of all runs."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from dtbench.comparison.metrics import STEP_TIME
+from dtbench.comparison.sides import read_sides
+from dtbench.errors import ComparisonError, StoreError
+from dtbench.scenario.mistakes import find_nearest
+from dtbench.scenario.sweep import name_some
+from dtbench.store.baseline import MeasuredSide
+from dtbench.store.layout import baseline_file, can_name_runs
+from dtbench.store.read import find_baselines, find_runs, read_baseline
+from dtbench.store.write import write_record
+from dtbench.units import format_ns
+
+_UNKNOWN: Final = "not told"
+
+
+@dataclass(frozen=True)
+class BaselineRow:
+    """One saved baseline in words; ``of`` is what it was made from."""
+
+    name: str
+    of: str
+    launches: int
+    step_time: str
+    torch: str
+    host: str
+
+
+def save_baseline(name: str, named: str, *, results: Path) -> MeasuredSide:
+    """Save what a person names as a baseline; gives what was saved, under the names that it had.
+
+    Raises:
+        ComparisonError: the name cannot be one, there is nothing to trust in it, or it has several cells.
+        StoreError: there is no such thing, or it cannot be written.
+        TraceError: they are traces, and none can be read.
+    """
+    if not can_name_runs(name):
+        raise ComparisonError(
+            f"`{name}` cannot name a baseline: letters, digits, `_`, `-` and `.` can, a letter or digit first"
+        )
+    if any(name in (run.name, run.parent.name) for run in find_runs(results)):
+        raise ComparisonError(
+            f"`{name}` is the name of a scenario or run in {results}; choose another for the baseline"
+        )
+    sides = read_sides(named, results)
+    if len(sides) > 1:
+        cells = list(sides)
+        raise ComparisonError(f"`{named}` has several cells, {name_some(cells)}; say which: `{named}:{cells[0]}`")
+    side = next(iter(sides.values()))
+    if not side.launches:
+        why = f": {'; '.join(side.notes)}" if side.notes else ""
+        raise ComparisonError(f"`{named}` has no launch that is complete and can be trusted{why}")
+    kept = side.model_copy(update={"labels": (name, f"{name} ({side.labels[-2] if len(side.labels) > 1 else named})")})
+    write_record(baseline_file(results, name), kept)
+    return side
+
+
+def describe_baselines(results: Path) -> tuple[BaselineRow, ...]:
+    """Describe all saved baselines, by name.
+
+    Raises:
+        StoreError: one is broken, or another version wrote it.
+    """
+    return tuple(_describe(name, read_baseline(results, name)) for name in find_baselines(results))
+
+
+def remove_baseline(name: str, results: Path) -> None:
+    """Remove a saved baseline.
+
+    Raises:
+        StoreError: there is none of this name.
+    """
+    saved = find_baselines(results)
+    if name not in saved:
+        near = find_nearest(name, saved)
+        meant = f"did you mean `{near}`?" if near else f"there are {name_some(saved)}" if saved else "there is none"
+        raise StoreError(f"{results}: no baseline is called `{name}`; {meant}")
+    baseline_file(results, name).unlink()
+
+
+def _describe(name: str, side: MeasuredSide) -> BaselineRow:
+    times_ns = [
+        one.value
+        for launch in side.launches
+        for one in launch.measurements
+        if one.metric == STEP_TIME and not math.isnan(one.value)
+    ]
+    return BaselineRow(
+        name=name,
+        of=side.labels[-1].removeprefix(f"{name} (").removesuffix(")"),
+        launches=len(side.launches),
+        step_time=format_ns(median(times_ns)) if times_ns else "n/a",
+        torch=side.environment.torch if side.environment else _UNKNOWN,
+        host=side.environment.host if side.environment else _UNKNOWN,
+    )

@@ -1,0 +1,120 @@
+"""Where each rank's PROFILED step went."""
+
+import math
+from typing import Final
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from dtbench.analyze.summary import CellSummary, RankBreakdown, RunSummary
+from dtbench.report import sentences
+from dtbench.report.plots_drawing import Part, add_axes, draw_bar, legend_patch, literal, new_figure, say, set_finding
+from dtbench.units import NS_PER_MS, format_fraction
+
+MOST_CELLS = 12
+"""Cells of one figure; a picture of a hundred would be as high as a house."""
+
+MOST_RANKS = 16
+"""Bars of one cell; more would be too thin to read."""
+
+_BAR_IN = 0.42
+_LABEL_FITS = 0.07
+"""A part shorter than this share of the longest step has no room for its label."""
+
+PARTS: Final = (
+    Part("compute", "compute_ns", "#0072B2", "", "white"),
+    Part("exposed comm", "exposed_comm_ns", "#E69F00", "///", "black"),
+    Part("exposed copy", "exposed_copy_ns", "#CC79A7", "...", "black"),
+    Part("idle", "idle_ns", "#E6E6E6", "", "black"),
+)
+HIDDEN_COMM: Final = Part("hidden comm (beside compute)", "hidden_comm_ns", "#F7DDA4", "///", "black")
+
+
+def plot_step_breakdown(summary: RunSummary) -> Figure:
+    """Stack where each rank's profiled step went: a bar per rank, grouped by cell, hidden communication below it."""
+    profiled = [cell for cell in summary.cells if cell.ranks]
+    cells = profiled[:MOST_CELLS]
+    bars = sum(min(len(cell.ranks), MOST_RANKS) + 1 for cell in cells)
+    figure = new_figure(1.7 + _BAR_IN * max(2, bars))
+    axes = add_axes(figure)
+    if not cells:
+        return say(figure, axes, "No step was profiled in this run.")
+    longest_ns = max(row.step_ns for cell in cells for row in cell.ranks)
+    ticks: list[tuple[float, str]] = []
+    position = 0.0
+    for cell in cells:
+        axes.text(0, position + 0.25, _cell_heading(cell), fontweight="bold", va="center", ha="left")
+        for row in cell.ranks[:MOST_RANKS]:
+            position += 1
+            _draw_rank(axes, row, position, longest_ns)
+            ticks.append((position, f"rank {row.rank}"))
+        position += 1.1
+    _finish_breakdown(axes, ticks, longest_ns, profiled)
+    _draw_legend(figure, cells)
+    return figure
+
+
+def _draw_rank(axes: Axes, row: RankBreakdown, position: float, longest_ns: int) -> None:
+    left_ns = 0
+    for part in PARTS:
+        length_ns = getattr(row, part.field)
+        draw_bar(axes, part, (left_ns / NS_PER_MS, length_ns / NS_PER_MS), (position - 0.05, 0.56))
+        if length_ns >= _LABEL_FITS * longest_ns:
+            _label(axes, part, (left_ns + length_ns / 2, position - 0.05), format_fraction(length_ns / row.step_ns))
+        left_ns += length_ns
+    draw_bar(axes, HIDDEN_COMM, (0, row.hidden_comm_ns / NS_PER_MS), (position + 0.32, 0.16))
+    exposed = format_fraction(sentences.fraction_of(row.exposed_comm_ns, row.step_ns))
+    hidden = format_fraction(sentences.fraction_of(row.hidden_comm_ns, row.comm_ns))
+    words = f"exposed {exposed} of step\nhidden {hidden} of comm"
+    axes.text(1.012 * row.step_ns / NS_PER_MS, position, words, va="center", ha="left", fontsize=7, color="#444444")
+
+
+def _label(axes: Axes, part: Part, centre: tuple[float, float], words: str) -> None:
+    """Write a share into its part, on a plain patch so that a hatch does not run through the digits."""
+    box = {"facecolor": part.colour, "edgecolor": "none", "pad": 1.0}
+    axes.text(
+        centre[0] / NS_PER_MS,
+        centre[1],
+        words,
+        ha="center",
+        va="center",
+        fontsize=7.5,
+        color=part.label_colour,
+        bbox=box,
+    )
+
+
+def _finish_breakdown(axes: Axes, ticks: list[tuple[float, str]], longest_ns: int, cells: list[CellSummary]) -> None:
+    axes.set_yticks([position for position, _ in ticks], [words for _, words in ticks])
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylim(ticks[-1][0] + 0.6, -0.2)
+    axes.set_xlim(0, 1.2 * longest_ns / NS_PER_MS)
+    axes.spines["left"].set_visible(False)
+    axes.set_xlabel("ms of a profiled step (mean of each rank)")
+    set_finding(axes, _breakdown_finding(cells))
+
+
+def _draw_legend(figure: Figure, cells: list[CellSummary]) -> None:
+    idle = " / ".join(dict.fromkeys(sentences.idle_word(cell) for cell in cells))
+    legend = [legend_patch(part, idle if part.name == "idle" else part.name) for part in (*PARTS, HIDDEN_COMM)]
+    figure.legend(handles=legend, loc="outside lower left", ncols=len(legend), frameon=False, fontsize=8)
+
+
+def _cell_heading(cell: CellSummary) -> str:
+    more = f"; ranks 0 to {MOST_RANKS - 1} of {len(cell.ranks)}" if len(cell.ranks) > MOST_RANKS else ""
+    return literal(f"{cell.name}  ({sentences.parallel_words(cell)}{more})")
+
+
+def _breakdown_finding(cells: list[CellSummary]) -> str:
+    """Say the finding: how much of the step communication took alone, for the worst cell and the best one."""
+    known = [cell for cell in cells if not math.isnan(cell.exposed_step_fraction)]
+    if not known:
+        return "No communication was seen"
+    worst = max(known, key=lambda cell: cell.exposed_step_fraction)
+    best = min(known, key=lambda cell: cell.exposed_step_fraction)
+    worst_words = f"{format_fraction(worst.exposed_step_fraction)} of the step in {worst.name}"
+    more = f"; the first {MOST_CELLS} of {len(cells)} cells" if len(cells) > MOST_CELLS else ""
+    if worst is best:
+        return f"Exposed communication takes {worst_words}{more}"
+    best_words = f"{format_fraction(best.exposed_step_fraction)} in {best.name}"
+    return f"Exposed communication takes {worst_words}, {best_words}{more}"

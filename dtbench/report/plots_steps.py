@@ -1,0 +1,185 @@
+"""How long steps took: one by one, and how they are spread over launches."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Final
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from dtbench.report.plots_drawing import (
+    EDGE,
+    LINE_COLOURS,
+    LINE_STYLES,
+    add_axes,
+    literal,
+    new_figure,
+    say,
+    set_finding,
+)
+from dtbench.units import NS_PER_MS, format_fraction, format_ns
+from dtbench.vocabulary import Phase
+
+PHASE_COLOURS: Final = {Phase.WARMUP: "#EEEEEE", Phase.MEASURED: "#D6EAF5", Phase.PROFILED: "#FBE9C6"}
+
+
+def plot_step_times(steps: pd.DataFrame) -> Figure:
+    """Draw the duration of every step of every rank, with the phases shaded.
+
+    The scale follows the steps after warm-up; slower warm-up steps leave at the top, and the title says how slow.
+
+    Args:
+        steps: columns as in ``dtbench.analyze.tables.STEPS``, of one launch.
+    """
+    figure = new_figure(3.4)
+    axes = add_axes(figure)
+    if steps.empty:
+        return say(figure, axes, "No step was recorded.")
+    for phase, first, last in _phase_spans(steps):
+        axes.axvspan(first - 0.5, last + 0.5, color=PHASE_COLOURS[phase], linewidth=0, zorder=0)
+        words = f"{phase.value}\n{format_ns(_slowest_rank_ns(steps, phase))}"
+        axes.text(first - 0.3, 0.97, words, transform=axes.get_xaxis_transform(), va="top", fontsize=7)
+    ranks = sorted(steps["rank"].unique())
+    for index, rank in enumerate(ranks):
+        ordered = steps[steps["rank"] == rank].sort_values("step")
+        colour, style = LINE_COLOURS[index % len(LINE_COLOURS)], LINE_STYLES[index % len(LINE_STYLES)]
+        duration_ms = ordered["duration_ns"] / NS_PER_MS
+        axes.plot(ordered["step"], duration_ms, color=colour, linestyle=style, linewidth=1.2, label=f"rank {rank}")
+    axes.set_ylim(*_settled_range_ms(steps))
+    axes.set_xlim(steps["step"].min() - 0.5, steps["step"].max() + 0.5)
+    axes.set_xlabel("step")
+    axes.set_ylabel("ms")
+    set_finding(axes, _times_finding(steps))
+    figure.legend(loc="outside right center", ncols=1 + len(ranks) // 17, frameon=False, fontsize=7)
+    return figure
+
+
+def _settled_range_ms(steps: pd.DataFrame) -> tuple[float, float]:
+    """Give the ends of the vertical axis: those of the steps after warm-up, or of all where there are no others."""
+    settled = steps[steps["phase"] != Phase.WARMUP.value]
+    duration_ms = (steps if settled.empty else settled)["duration_ns"] / NS_PER_MS
+    low, high = float(duration_ms.min()), float(duration_ms.max())
+    margin = max(high - low, 0.05 * high)
+    return max(0.0, low - margin), high + margin
+
+
+def _slowest_rank_ns(steps: pd.DataFrame, phase: Phase) -> float:
+    """Give the median over the steps of a phase of the slowest rank's duration; NaN when there are none."""
+    return float(steps[steps["phase"] == phase.value].groupby("step")["duration_ns"].max().median())
+
+
+def _times_finding(steps: pd.DataFrame) -> str:
+    first_ns = steps.loc[steps["step"] == steps["step"].min(), "duration_ns"].max()
+    measured_ns = _slowest_rank_ns(steps, Phase.MEASURED)
+    if math.isnan(measured_ns):
+        return f"No step was measured; the first took {format_ns(first_ns)}"
+    return f"A measured step takes {format_ns(measured_ns)} (median, slowest rank), the first {format_ns(first_ns)}"
+
+
+def _phase_spans(steps: pd.DataFrame) -> Iterator[tuple[Phase, int, int]]:
+    """Give (phase, first step, last step), both included."""
+    for phase in Phase:
+        found = steps.loc[steps["phase"] == phase.value, "step"]
+        if not found.empty:
+            yield phase, int(found.min()), int(found.max())
+
+
+MOST_GROUPS = 40
+"""Launches of one figure; of more, each cell is one row."""
+
+_DOT_JITTER = 0.22
+_NAMING = ("scenario", "run", "cell", "launch")
+
+
+def plot_step_distribution(steps: pd.DataFrame) -> Figure:
+    """Draw how MEASURED steps are spread: for each launch a dot for each step, its box over the middle half.
+
+    A step's time is its slowest rank's. Launches of a cell lie together; where launches are too many, each cell is one
+    row. The thick line is a launch's median.
+
+    Args:
+        steps: columns as in ``dtbench.analyze.tables.STEPS``, and those that tell launches apart of ``scenario``,
+            ``run``, ``cell`` and ``launch``, as from ``RunReport.steps`` or ``dtbench.load_runs``.
+    """
+    groups = _measured_groups(steps)
+    if not groups:
+        figure = new_figure(2.0)
+        return say(figure, add_axes(figure), "No step was measured.")
+    shown = groups[:MOST_GROUPS]
+    figure = new_figure(1.3 + 0.34 * max(3, len(shown)))
+    axes = add_axes(figure)
+    cells = list(dict.fromkeys(group.cell for group in shown))
+    for position, group in enumerate(shown):
+        _draw_group(axes, group, position, LINE_COLOURS[cells.index(group.cell) % len(LINE_COLOURS)])
+    axes.set_yticks(range(len(shown)), [literal(group.label) for group in shown], fontsize=8)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    axes.set_ylim(len(shown) - 0.4, -0.6)
+    axes.set_xlabel("ms per MEASURED step, slowest rank; box: middle half, thick line: median", fontsize=8)
+    more = f"; the first {MOST_GROUPS} of {len(groups)} rows" if len(groups) > MOST_GROUPS else ""
+    set_finding(axes, _spread_finding(groups) + more)
+    return figure
+
+
+@dataclass(frozen=True)
+class _Group:
+    """The MEASURED steps of one row: what it is of, and the slowest rank's time of each step, in order."""
+
+    cell: str
+    label: str
+    times_ms: tuple[float, ...]
+
+    @property
+    def median_ms(self) -> float:
+        return median(self.times_ms)
+
+
+def _measured_groups(steps: pd.DataFrame) -> list[_Group]:
+    measured = steps[steps["phase"] == Phase.MEASURED.value]
+    if measured.empty:
+        return []
+    known = [name for name in _NAMING if name in measured]
+    telling = [name for name in known if measured[name].nunique() > 1]
+    if measured[known].drop_duplicates().shape[0] > MOST_GROUPS and "launch" in telling:
+        telling.remove("launch")
+    whole = [name for name in known if name != "launch"]
+    slowest = measured.groupby([*known, "step"], observed=True, sort=False)["duration_ns"].max().reset_index()
+    groups = []
+    for _, rows in slowest.groupby(telling or [lambda _row: 0], observed=True, sort=False):
+        first = rows.iloc[0]
+        label = ", ".join(f"launch {first[name]}" if name == "launch" else str(first[name]) for name in telling)
+        cell = ", ".join(str(first[name]) for name in whole if name in telling)
+        groups.append(_Group(cell, label or "all steps", tuple(rows["duration_ns"] / NS_PER_MS)))
+    return groups
+
+
+def _draw_group(axes: Axes, group: _Group, position: int, colour: str) -> None:
+    times = np.array(group.times_ms)
+    jitter = _DOT_JITTER * np.sin(2.4 * np.arange(len(times)))  # the same picture every time, no two dots alike
+    (dots,) = axes.plot(times, position + jitter, linestyle="none", marker="o", markersize=2.6, color=colour, alpha=0.5)
+    dots.set_gid(f"steps {group.label}")
+    low, high = np.percentile(times, (25, 75))
+    (box,) = axes.barh(position, high - low, left=low, height=0.62, fill=False, edgecolor=EDGE, linewidth=0.9)
+    box.set_gid(f"box {group.label}")
+    line = axes.vlines(group.median_ms, position - 0.36, position + 0.36, color="black", linewidth=2.4)
+    line.set_gid(f"median {group.label}")
+
+
+def _spread_finding(groups: Sequence[_Group]) -> str:
+    """Say each cell's median of medians where they are few, else the range; and how far launches lie apart."""
+    medians: dict[str, list[float]] = {}
+    for group in groups:
+        medians.setdefault(group.cell, []).append(group.median_ms)
+    typical = {cell: median(of_launches) * NS_PER_MS for cell, of_launches in medians.items()}
+    if len(typical) > 3:
+        low, high = min(typical, key=typical.__getitem__), max(typical, key=typical.__getitem__)
+        words = f"A measured step takes {format_ns(typical[low])} ({low}) to {format_ns(typical[high])} ({high})"
+    else:
+        told = ", ".join(f"{format_ns(time_ns)}{f' in {cell}' if cell else ''}" for cell, time_ns in typical.items())
+        words = f"A measured step takes {told}"
+    apart = [(max(of) - min(of)) / median(of) for of in medians.values() if len(of) > 1]
+    return f"{words}; launches lie up to {format_fraction(max(apart))} apart" if apart else words

@@ -1,0 +1,158 @@
+"""One step as a picture: what ran on each lane of each rank, and where communication ran alone.
+
+::
+
+    rank 0   stream 7 · compute     ██████████████   ███████████
+             stream 20 · shard           ▨▨▨▨▨▨▨▨▨▨▨▨▨
+             exposed                                ▄▄▄
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from dtbench.report.causes import name_collective, spell_owner
+from dtbench.report.plots_drawing import (
+    EDGE,
+    Part,
+    add_axes,
+    legend_patch,
+    literal,
+    new_figure,
+    say,
+    set_finding,
+    shorten_middle,
+)
+from dtbench.units import NS_PER_MS, format_ns
+from dtbench.vocabulary import Kind, Operation
+
+MOST_RANKS = 8
+MOST_LANES = 6
+"""Lanes of one rank, those that did most."""
+
+_PARTS: Final = {
+    Kind.COMPUTE: Part("compute", "compute", "#0072B2", "", "white"),
+    Kind.COMM: Part("communication", "comm", "#F7DDA4", "///", "black"),
+    Kind.COPY: Part("copy", "copy", "#CC79A7", "...", "black"),
+}
+_EXPOSED: Final = Part("exposed communication", "exposed", "#D55E00", "", "white")
+_FINEST = 1 / 2000
+"""Pauses shorter than this share of the step are not to be seen, and spans on both sides are drawn as one."""
+
+_LABEL_FITS = 0.06
+
+
+def plot_timeline(spans: pd.DataFrame, exposed: pd.DataFrame, step: int) -> Figure:
+    """Draw one step: lanes from above as ranks name them, communication that ran alone marked below each rank.
+
+    Args:
+        spans: columns as in ``dtbench.analyze.tables.SPANS``.
+        exposed: columns as in ``dtbench.analyze.tables.EXPOSED``, of the same ranks.
+        step: the step that is drawn; spans that start in another are left out.
+    """
+    mine, alone = spans[spans["step"] == step], exposed[exposed["step"] == step]
+    if mine.empty:
+        figure = new_figure(2.0)
+        return say(figure, add_axes(figure), f"Nothing ran in step {step}.")
+    ranks = sorted(mine["rank"].unique())
+    rows = [(rank, lane) for rank in ranks[:MOST_RANKS] for lane in [*_main_lanes(mine[mine["rank"] == rank]), None]]
+    figure = new_figure(1.5 + 0.36 * max(3, len(rows)), width_in=11.0)
+    axes = add_axes(figure)
+    origin_ns, length_ns = int(mine["start_ns"].min()), int(mine["end_ns"].max() - mine["start_ns"].min())
+    for position, (rank, lane) in enumerate(rows):
+        if lane is None:
+            _draw_exposed(axes, alone[alone["rank"] == rank], position, origin_ns)
+            axes.axhline(position + 0.5, color="#DDDDDD", linewidth=0.8)
+        else:
+            of_lane = mine[(mine["rank"] == rank) & (mine["lane"] == lane)]
+            _draw_lane(axes, of_lane, position, (origin_ns, length_ns))
+    axes.set_yticks(range(len(rows)), [literal(_row_name(mine, rank, lane)) for rank, lane in rows], fontsize=7.5)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set_xlim(0, length_ns / NS_PER_MS)
+    axes.set_xlabel("ms, on the clock that the ranks share", fontsize=8)
+    more = f"; ranks {ranks[0]} to {ranks[MOST_RANKS - 1]} of {len(ranks)}" if len(ranks) > MOST_RANKS else ""
+    set_finding(axes, _finding(mine, alone, step) + more)
+    handles = [legend_patch(part, part.name) for part in (*_PARTS.values(), _EXPOSED)]
+    figure.legend(handles=handles, loc="outside lower left", ncols=4, frameon=False, fontsize=8)
+    return figure
+
+
+def _main_lanes(of_rank: pd.DataFrame) -> list[str]:
+    """Give the lanes that did most, in the order in which they come."""
+    busy = (of_rank["end_ns"] - of_rank["start_ns"]).groupby(of_rank["lane"]).sum().nlargest(MOST_LANES)
+    return [lane for lane in dict.fromkeys(of_rank["lane"]) if lane in busy.index]
+
+
+def _row_name(spans: pd.DataFrame, rank: int, lane: str | None) -> str:
+    if lane is None:
+        return f"rank {rank}  exposed"
+    name = spans.loc[(spans["rank"] == rank) & (spans["lane"] == lane), "lane_name"].iloc[0]
+    return f"rank {rank}  {shorten_middle(str(name), most=46)}"
+
+
+def _draw_lane(axes: Axes, spans: pd.DataFrame, position: int, window: tuple[int, int]) -> None:
+    origin_ns, length_ns = window
+    for kind, part in _PARTS.items():
+        of_kind = spans[spans["kind"] == kind.value]
+        pieces = merge_spans(of_kind["start_ns"].to_numpy(), of_kind["end_ns"].to_numpy(), length_ns * _FINEST)
+        _draw_pieces(axes, part, pieces - origin_ns, (position - 0.34, 0.68))
+    for row in spans[spans["kind"] == Kind.COMM.value].itertuples():
+        start_ns, end_ns = int(str(row.start_ns)), int(str(row.end_ns))
+        if end_ns - start_ns >= _LABEL_FITS * length_ns and row.owner:
+            most = max(6, round(90 * (end_ns - start_ns) / length_ns))
+            words = literal(shorten_middle(spell_owner(str(row.owner)), most=most))
+            middle_ms = ((start_ns + end_ns) / 2 - origin_ns) / NS_PER_MS
+            box = {"facecolor": _PARTS[Kind.COMM].colour, "edgecolor": "none", "pad": 0.8}
+            axes.text(middle_ms, position, words, ha="center", va="center", fontsize=6.5, bbox=box, clip_on=True)
+
+
+def _draw_exposed(axes: Axes, exposed: pd.DataFrame, position: int, origin_ns: int) -> None:
+    pieces = exposed[["start_ns", "end_ns"]].to_numpy(dtype=np.int64) - origin_ns
+    _draw_pieces(axes, _EXPOSED, pieces, (position - 0.2, 0.4))
+
+
+def _draw_pieces(axes: Axes, part: Part, pieces_ns: np.ndarray, place: tuple[float, float]) -> None:
+    if not len(pieces_ns):
+        return
+    spans = [(start / NS_PER_MS, (end - start) / NS_PER_MS) for start, end in pieces_ns]
+    drawn = axes.broken_barh(
+        spans, place, facecolors=part.colour, hatch=part.hatch, edgecolor=EDGE if part.hatch else "none", linewidth=0.4
+    )
+    drawn.set_gid(part.field)
+
+
+def merge_spans(starts_ns: np.ndarray, ends_ns: np.ndarray, finest_ns: float) -> np.ndarray:
+    """Give what spans cover, shape ``(pieces, 2)``, in order; pauses shorter than ``finest_ns`` are covered, too."""
+    pieces: list[list[int]] = []
+    for at in np.argsort(starts_ns, kind="stable"):
+        start, end = int(starts_ns[at]), int(ends_ns[at])
+        if pieces and start - pieces[-1][1] <= finest_ns:
+            pieces[-1][1] = max(pieces[-1][1], end)
+        else:
+            pieces.append([start, end])
+    return np.array(pieces, dtype=np.int64).reshape(-1, 2)
+
+
+def _finding(spans: pd.DataFrame, exposed: pd.DataFrame, step: int) -> str:
+    ranks = spans["rank"].nunique()
+    total_ns = int((exposed["end_ns"] - exposed["start_ns"]).sum())
+    if not (spans["kind"] == Kind.COMM.value).any():
+        return f"Step {step}: no communication"
+    if not total_ns:
+        return f"Step {step}: all communication ran beside compute"
+    per_rank = " per rank" if ranks > 1 else ""
+    words = f"Step {step}: {format_ns(total_ns / ranks)} of communication exposed{per_rank}"
+    comm = spans[spans["kind"] == Kind.COMM.value]
+    by_owner = comm.groupby(["owner", "operation"])["exposed_ns"].sum()
+    owner, operation = _words(by_owner.idxmax())
+    return f"{words}, most of it {name_collective(owner or None, Operation(operation) if operation else None)}"
+
+
+def _words(key: object) -> Sequence[str]:
+    return [str(one) for one in key] if isinstance(key, tuple) else [str(key)]

@@ -1,0 +1,63 @@
+"""What a run says in few lines, for whoever prints it or ends a notebook's cell with it; the report's own words."""
+
+from dtbench.analyze.summary import CellSummary, RunSummary
+from dtbench.report import sentences, sweep
+from dtbench.report.section import Column, Section
+from dtbench.vocabulary import Purpose
+
+MOST_ROWS = 24
+"""Cells of the table; ``RunReport.summary`` has all."""
+
+
+def head_words(summary: RunSummary) -> str:
+    """Say which run this is and what it asks."""
+    return f"{summary.name} {summary.run_id}: {summary.question}"
+
+
+def answer_words(summary: RunSummary) -> list[str]:
+    """Say the answer first: which cell is fastest where there are several, then what each left exposed, whose and why.
+
+    How the run ended comes before all where it is not complete.
+    """
+    ended = sentences.status_sentence("This run", summary.status, summary.reason)
+    lines = [] if ended is None else [ended]
+    if len(summary.cells) > 1:
+        lines.append(sweep.finding(summary))
+    if len(summary.cells) <= sweep.MOST_CELLS:
+        for cell in summary.cells:
+            lines += _cell_lines(cell)
+    return lines
+
+
+def _cell_lines(cell: CellSummary) -> list[str]:
+    ended = sentences.status_sentence(cell.name, cell.status, cell.reason)
+    exposed = sentences.answer_sentence(cell)
+    waits = sentences.wait_sentence(cell, Purpose.GRAD_REDUCE)
+    return [
+        *([] if ended is None else [ended]),
+        f"{cell.name}: gradient wait {waits}" if exposed is None else f"{cell.name}: exposed {exposed}",
+    ]
+
+
+def note_words(summary: RunSummary) -> tuple[str, ...]:
+    """Say what a reader of the numbers must know, with the cells that it is about."""
+    return sweep.note_sentences(summary)
+
+
+def cells_section(summary: RunSummary) -> Section:
+    """Give the cells against each other, one row each."""
+    axes, columns = sweep.find_axes(summary), sweep.sweep_columns(summary)
+    shown = range(len(summary.cells))[:MOST_ROWS]
+    rest = len(summary.cells) - len(shown)
+    return Section(
+        title="Each cell, per step; times in ms",
+        columns=[
+            *(Column(axis.name) for axis in axes),
+            *(Column(column.header, is_number=column.header != "check") for column in columns),
+        ],
+        rows=[
+            (*(sweep.shorten_value(axis.values[place]) for axis in axes), *(column.words[place] for column in columns))
+            for place in shown
+        ],
+        notes=(sweep.scope_words(summary).replace("`", ""), *([f"and {rest} more cells"] if rest else [])),
+    )

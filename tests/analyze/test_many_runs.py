@@ -1,0 +1,181 @@
+"""Many runs as one table: what is in it, and what is left out with a sentence."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import dtbench
+from dtbench.analyze.many_runs import load_run_steps
+from dtbench.analyze.tables import RUN_STEPS, STEPS
+from dtbench.errors import StoreError
+from dtbench.store.layout import RunFolder
+from dtbench.store.read import read_run
+from dtbench.store.records import CellRecord, LaunchRecord, RunStatus
+from dtbench.store.write import write_record, write_table
+
+EXAMPLE = Path(__file__).parents[2] / "results" / "example"
+MakeRun = Callable[..., RunFolder]
+
+
+def steps_of(ranks: int, first_ns: int) -> pd.DataFrame:
+    """Give two steps of each rank, one to warm up and one measured."""
+    rows = [
+        (rank, step, phase, 10 + step, first_ns + step, 5)
+        for rank in range(ranks)
+        for step, phase in enumerate(("WARMUP", "MEASURED"))
+    ]
+    return pd.DataFrame(rows, columns=list(STEPS)).astype(STEPS)
+
+
+@pytest.fixture
+def make_run(tmp_path: Path) -> MakeRun:
+    """Write a run of one cell: launches by their status, and its coordinates."""
+
+    def make(
+        scenario: str,
+        run_id: str,
+        statuses: tuple[RunStatus | None, ...] = (RunStatus.COMPLETE,),
+        coordinates: dict[str, str] | None = None,
+        status: RunStatus = RunStatus.COMPLETE,
+    ) -> RunFolder:
+        example = read_run(EXAMPLE)
+        folder = RunFolder(tmp_path / "results" / scenario / run_id)
+        cell = example.cells[0]
+        assert isinstance(cell, CellRecord)
+        changes = {"launches": tuple(range(len(statuses))), "coordinates": coordinates or {}}
+        cells = (cell.model_copy(update=changes),)
+        named = {"name": scenario, "run_id": run_id, "cells": cells, "status": status}
+        write_record(folder.run, example.model_copy(update=named))
+        for index, how in enumerate(statuses):
+            launch = folder.launch(cell.name, index)
+            write_table(launch.steps, steps_of(2, 100 * (index + 1)))
+            if how is not None:
+                record = LaunchRecord(
+                    cell=cell.name,
+                    index=index,
+                    status=how,
+                    started_unix_ns=0,
+                    duration_ns=1,
+                    reason=None if how is RunStatus.COMPLETE else "rank 1 was killed",
+                    failures=(),
+                )
+                write_record(launch.launch, record)
+        return folder
+
+    return make
+
+
+def test_the_columns_and_types_are_those_written_down(make_run: MakeRun, tmp_path: Path) -> None:
+    make_run("ddp", "20260101T000000-aaaa")
+    steps = load_run_steps(tmp_path / "results")
+    assert {name: str(dtype) for name, dtype in steps.dtypes.items()} == RUN_STEPS
+    assert list(steps.columns) == list(RUN_STEPS)
+    assert steps["phase"].cat.categories.tolist() == ["WARMUP", "MEASURED", "PROFILED"]
+
+
+def test_every_launch_of_every_run_is_there_with_its_own_times(make_run: MakeRun, tmp_path: Path) -> None:
+    make_run("ddp", "20260101T000000-aaaa", (RunStatus.COMPLETE, RunStatus.COMPLETE))
+    make_run("fsdp", "20260101T000001-bbbb")
+    steps = load_run_steps(tmp_path / "results")
+    measured = steps[steps["phase"] == "MEASURED"]
+    found = measured.groupby(["scenario", "run", "launch"], observed=True)["duration_ns"].agg(["count", "max"])
+    assert found.reset_index().to_numpy().tolist() == [
+        ["ddp", "20260101T000000-aaaa", 0, 2, 101],
+        ["ddp", "20260101T000000-aaaa", 1, 2, 201],
+        ["fsdp", "20260101T000001-bbbb", 0, 2, 101],
+    ]
+    assert steps.attrs["notes"] == []
+
+
+def test_each_axis_of_any_sweep_is_a_column(make_run: MakeRun, tmp_path: Path) -> None:
+    make_run("a", "20260101T000000-aaaa", coordinates={"parallel.bucket_cap_mb": "4", "rank": "odd"})
+    make_run("b", "20260101T000001-bbbb")
+    steps = load_run_steps(tmp_path / "results")
+    swept = steps[steps["scenario"] == "a"]
+    assert set(swept["parallel.bucket_cap_mb"]) == {"4"}
+    assert set(swept["axis rank"]) == {"odd"}
+    assert set(swept["rank"]) == {0, 1}
+    assert steps[steps["scenario"] == "b"]["parallel.bucket_cap_mb"].isna().all()
+
+
+def test_launches_that_did_not_end_well_are_left_out_and_named(make_run: MakeRun, tmp_path: Path) -> None:
+    run = make_run("ddp", "20260101T000000-aaaa", (RunStatus.COMPLETE, RunStatus.FAILED, None))
+    steps = load_run_steps(tmp_path / "results")
+    assert set(steps["launch"]) == {0}
+    failed, unfinished = steps.attrs["notes"]
+    assert failed == f"{run.launch('ddp', 1).path}: the launch is failed: rank 1 was killed"
+    assert unfinished == f"{run.launch('ddp', 2).path}: not finished, there is no launch.json"
+
+
+def test_a_run_that_still_goes_on_gives_its_finished_launches(make_run: MakeRun, tmp_path: Path) -> None:
+    make_run("ddp", "20260101T000000-aaaa", (RunStatus.COMPLETE, None), status=RunStatus.RUNNING)
+    steps = load_run_steps(tmp_path / "results")
+    assert set(steps["status"]) == {"running"}
+    assert set(steps["launch"]) == {0}
+
+
+@pytest.mark.parametrize("broken", ["run.json", "launch.json", "steps.parquet"])
+@pytest.mark.parametrize("content", [b"", b"{", b"PAR1 and no more", b'{"format_version": 2}'])
+def test_a_broken_file_costs_its_launch_and_is_named(
+    make_run: MakeRun, tmp_path: Path, broken: str, content: bytes
+) -> None:
+    make_run("ddp", "20260101T000000-aaaa")
+    other = make_run("ddp", "20260101T000001-bbbb")
+    (path,) = other.path.rglob(broken)
+    path.write_bytes(content)
+    steps = load_run_steps(tmp_path / "results")
+    assert set(steps["run"]) == {"20260101T000000-aaaa"}
+    (note,) = steps.attrs["notes"]
+    assert str(path) in note
+
+
+def test_a_table_without_a_column_is_left_out_and_one_with_more_is_read(make_run: MakeRun, tmp_path: Path) -> None:
+    first, second = make_run("ddp", "20260101T000000-aaaa"), make_run("ddp", "20260101T000001-bbbb")
+    write_table(first.launch("ddp", 0).steps, steps_of(2, 1).drop(columns="cpu_ns"))
+    write_table(second.launch("ddp", 0).steps, steps_of(2, 1).assign(more=1).iloc[:, ::-1])
+    steps = load_run_steps(tmp_path / "results")
+    assert set(steps["run"]) == {"20260101T000001-bbbb"}
+    assert list(steps.columns) == list(RUN_STEPS)
+    assert "cpu_ns" in steps.attrs["notes"][0]
+
+
+def test_a_run_killed_before_its_first_record_is_named(make_run: MakeRun, tmp_path: Path) -> None:
+    run = make_run("ddp", "20260101T000000-aaaa")
+    run.scenario.write_text("# why?")
+    run.run.unlink()
+    steps = load_run_steps(tmp_path / "results")
+    assert steps.empty
+    assert steps.attrs["notes"] == [f"{run.path}: not finished, there is no run.json"]
+    assert set(RUN_STEPS) <= set(steps.columns)
+
+
+def test_one_runs_and_one_scenarios_folder_are_taken_too(make_run: MakeRun, tmp_path: Path) -> None:
+    run = make_run("ddp", "20260101T000000-aaaa")
+    make_run("ddp", "20260101T000001-bbbb")
+    assert load_run_steps(run.path)["run"].nunique() == 1
+    assert load_run_steps(run.path.parent)["run"].nunique() == 2
+
+
+def test_no_run_at_all_is_refused(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "absent"):
+        with pytest.raises(StoreError, match="no runs here"):
+            load_run_steps(folder)
+
+
+def test_a_person_is_warned_of_what_is_left_out(make_run: MakeRun, tmp_path: Path) -> None:
+    make_run("ddp", "20260101T000000-aaaa", (RunStatus.COMPLETE, None, None))
+    with pytest.warns(UserWarning, match=r"left out: .*launch1: not finished.* and 1 more, see .attrs\['notes'\]"):
+        assert len(dtbench.load_runs(tmp_path / "results")) == 4
+
+
+def test_names_with_markup_stay_as_they_are(make_run: MakeRun, tmp_path: Path) -> None:
+    run = make_run("ddp", "20260101T000000-aaaa")
+    record = json.loads(run.run.read_text())
+    record["name"] = "<b>$x$"
+    run.run.write_text(json.dumps(record))
+    steps = load_run_steps(tmp_path / "results")
+    assert set(steps["scenario"]) == {"<b>$x$"}
+    assert "<b>" not in steps.head(1)._repr_html_()

@@ -1,0 +1,176 @@
+"""Whose communication was exposed, and how much of each step: the figures, by their artists."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+import dtbench
+from dtbench.analyze.tables import OWNERS
+from dtbench.report.plots import figure_png, plot_exposed_owners, plot_overlap
+from dtbench.report.plots_exposed import CAUSE_PARTS, MOST_OWNERS, MOST_STEPS
+from dtbench.vocabulary import Cause
+
+RECORDED = Path(__file__).parents[1] / "analyze" / "traces"
+MS = 1_000_000
+
+
+def owner_row(owner: str, cause: Cause, exposed_ms: float, *, purpose: str = "unshard") -> dict[str, object]:
+    return {
+        "owner": owner,
+        "operation": "all_gather",
+        "purpose": purpose,
+        "cause": cause.value,
+        "exposed_ns": exposed_ms * MS,
+        "owner_exposed_ns": exposed_ms * MS,
+        "waited_for": None,
+    }
+
+
+def owners_of(*rows: dict[str, object]) -> pd.DataFrame:
+    return pd.DataFrame(list(rows), columns=list(OWNERS), dtype=object).astype(OWNERS)
+
+
+def rectangles(figure: Figure, panel: int = 0) -> list[Rectangle]:
+    return [patch for patch in figure.axes[panel].patches if isinstance(patch, Rectangle)]
+
+
+def labels(figure: Figure, panel: int = 0) -> list[str]:
+    return [label.get_text() for label in figure.axes[panel].get_yticklabels()]
+
+
+def title(figure: Figure, panel: int = 0) -> str:
+    return figure.axes[panel].get_title(loc="left")
+
+
+def test_the_bars_are_the_tables_numbers_longest_owner_first_and_the_title_names_it() -> None:
+    owners = owners_of(
+        owner_row("layers.0", Cause.TAIL, 2),
+        owner_row("layers.1", Cause.SKEW, 3),
+        owner_row("layers.1", Cause.LATE_ISSUE, 4),
+    )
+    figure = plot_exposed_owners(owners)
+    drawn = [(bar.get_gid(), bar.get_x(), bar.get_width()) for bar in rectangles(figure)]
+    assert drawn == [
+        ("skew", 0, pytest.approx(3)),
+        ("late_issue", pytest.approx(3), pytest.approx(4)),
+        ("tail", 0, pytest.approx(2)),
+    ]
+    assert labels(figure) == ["layers.1, all-gather", "layers.0, all-gather"]
+    assert title(figure) == "layers.1's all-gather leaves most exposed: 77.8 % of 9.00 ms"
+
+
+def test_owners_that_do_not_fit_are_summed_in_words() -> None:
+    rows = [owner_row(f"layers.{place}", Cause.TAIL, 100 - place) for place in range(MOST_OWNERS + 3)]
+    figure = plot_exposed_owners(owners_of(*rows))
+    assert len(rectangles(figure)) == MOST_OWNERS
+    assert labels(figure)[-1] == "3 more"
+    rest_ms = sum(100 - place for place in range(MOST_OWNERS, MOST_OWNERS + 3))
+    assert figure.axes[0].texts[-1].get_text() == f" {rest_ms} ms together"
+
+
+def test_collectives_of_one_owner_are_told_apart_by_their_purpose() -> None:
+    figure = plot_exposed_owners(
+        owners_of(owner_row("", Cause.TAIL, 2), owner_row("", Cause.TAIL, 1, purpose="tensor"))
+    )
+    assert labels(figure) == ["unattributed, all-gather (unshard)", "unattributed, all-gather (tensor)"]
+
+
+def test_every_cause_looks_different_in_grey() -> None:
+    looks = {
+        (part.hatch, round(sum(int(part.colour[at : at + 2], 16) for at in (1, 3, 5)) / 96))
+        for part in CAUSE_PARTS.values()
+    }
+    assert set(CAUSE_PARTS) == set(Cause)
+    assert len(looks) == len(Cause)
+
+
+def test_each_cell_has_its_own_axes() -> None:
+    first = owners_of(owner_row("layers.0", Cause.TAIL, 2)).assign(cell="ddp")
+    second = owners_of(owner_row("layers.0", Cause.TAIL, 200)).assign(cell="fsdp2")
+    figure = plot_exposed_owners(pd.concat([first, second]))
+    assert [title(figure, panel).split(":")[0] for panel in range(2)] == ["ddp", "fsdp2"]
+    assert figure.axes[0].get_xlim()[1] < 3
+    assert figure.axes[1].get_xlim()[1] > 200
+
+
+def test_of_very_many_cells_the_first_are_drawn_and_it_is_said() -> None:
+    many = [owners_of(owner_row("layers.0", Cause.TAIL, 2)).assign(cell=f"c{place}") for place in range(20)]
+    figure = plot_exposed_owners(pd.concat(many))
+    assert len(figure.axes) == 12
+    assert "the first 12 of 20 cells" in figure.axes[-1].get_xlabel()
+
+
+def test_nothing_exposed_is_said() -> None:
+    (text,) = plot_exposed_owners(owners_of()).axes[0].texts
+    assert text.get_text().startswith("No exposed communication")
+
+
+def test_markup_in_an_owners_name_is_text() -> None:
+    name = r"<b>$x_{$[bold]\frac{1}{2}"
+    figure = plot_exposed_owners(owners_of(owner_row(name, Cause.TAIL, 2)).assign(cell="a$b^$"))
+    assert figure_png(figure).startswith(b"\x89PNG")
+    assert labels(figure)[0].replace(r"\$", "$").startswith(name)
+
+
+def test_a_notebook_shows_a_figure_without_pyplot() -> None:
+    figure = plot_exposed_owners(owners_of(owner_row("layers.0", Cause.TAIL, 2)))
+    assert figure._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
+
+
+def test_overlap_stacks_what_is_hidden_on_what_is_exposed() -> None:
+    traces = dtbench.read_trace(RECORDED / "ddp_2ranks_rank0.json.gz")
+    figure = plot_overlap(traces.overlap)
+    exposed = [bar for bar in rectangles(figure) if bar.get_gid() == "exposed_comm_ns"]
+    hidden = [bar for bar in rectangles(figure) if bar.get_gid() == "hidden_comm_ns"]
+    assert [bar.get_height() * MS for bar in exposed] == pytest.approx(traces.overlap["exposed_comm_ns"].tolist())
+    assert [bar.get_height() * MS for bar in hidden] == pytest.approx(traces.overlap["hidden_comm_ns"].tolist())
+    for below, above in zip(exposed, hidden, strict=True):
+        assert above.get_y() == pytest.approx(below.get_height())
+
+
+def overlap_of(exposed_ms: dict[tuple[int, int], int]) -> pd.DataFrame:
+    """Give steps of ranks of 100 ms each, with 20 ms of communication."""
+    return pd.DataFrame(
+        {
+            "rank": rank,
+            "step": step,
+            "step_ns": 100 * MS,
+            "comm_ns": 20 * MS,
+            "hidden_comm_ns": (20 - exposed) * MS,
+            "exposed_comm_ns": exposed * MS,
+        }
+        for (rank, step), exposed in exposed_ms.items()
+    )
+
+
+def test_a_bar_is_the_mean_over_ranks_and_each_rank_is_a_dot() -> None:
+    figure = plot_overlap(overlap_of({(0, 7): 5, (1, 7): 15}))
+    (exposed,) = [bar for bar in rectangles(figure) if bar.get_gid() == "exposed_comm_ns"]
+    assert exposed.get_height() == pytest.approx(10)
+    (dots,) = figure.axes[0].lines
+    assert sorted(np.asarray(dots.get_ydata())) == pytest.approx([5, 15])
+    assert title(figure) == "50.0 % of the communication is hidden, 10.0 ms of a step exposed (10.0 %)"
+
+
+def test_more_steps_than_fit_are_cut_and_said() -> None:
+    figure = plot_overlap(overlap_of({(0, step): 5 for step in range(MOST_STEPS + 40)}))
+    assert len([bar for bar in rectangles(figure) if bar.get_gid() == "exposed_comm_ns"]) == MOST_STEPS
+    assert f"the first {MOST_STEPS} of {MOST_STEPS + 40} steps" in title(figure)
+
+
+def test_no_profiled_step_is_said() -> None:
+    assert plot_overlap(overlap_of({})).axes[0].texts[0].get_text() == "No step was profiled."
+
+
+def test_a_run_draws_its_own_tables() -> None:
+    run = dtbench.load_run(Path(__file__).parents[2] / "results" / "example")
+    bars = [bar for bar in rectangles(run.plot_overlap()) if bar.get_gid() == "exposed_comm_ns"]
+    ddp = run.overlap[run.overlap["cell"] == "ddp"]
+    assert [bar.get_height() * MS for bar in bars] == pytest.approx(
+        ddp.groupby("step")["exposed_comm_ns"].mean().tolist()
+    )
+    assert len(run.plot_step_distribution().axes[0].lines) == 2

@@ -1,0 +1,140 @@
+"""One step by lane: the figure, by its artists."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
+
+import dtbench
+from dtbench.analyze.tables import EXPOSED, SPANS
+from dtbench.errors import StoreError, TraceError
+from dtbench.report.plots import figure_png, plot_timeline
+from dtbench.report.plots_timeline import MOST_LANES, MOST_RANKS, merge_spans
+
+RECORDED = Path(__file__).parents[1] / "analyze" / "traces"
+MS = 1_000_000
+
+
+def span(rank: int, lane: str, kind: str, start_ms: float, end_ms: float, **more: object) -> dict[str, object]:
+    return {
+        "rank": rank,
+        "step": 7,
+        "lane": lane,
+        "lane_name": lane,
+        "kind": kind,
+        "name": "kernel",
+        "start_ns": round(start_ms * MS),
+        "end_ns": round(end_ms * MS),
+        "owner": "",
+        "purpose": "",
+        "operation": "all_gather" if kind == "comm" else "",
+        "exposed_ns": 0,
+        **more,
+    }
+
+
+def table(rows: list[dict[str, object]], dtypes: dict[str, str]) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=list(dtypes), dtype=object).astype(dtypes)
+
+
+def step_figure(spans: list[dict[str, object]], alone_ms: tuple[tuple[float, float], ...] = ()) -> Figure:
+    exposed = [{"rank": 0, "step": 7, "start_ns": int(a * MS), "end_ns": int(b * MS)} for a, b in alone_ms]
+    return plot_timeline(table(spans, SPANS), table(exposed, EXPOSED), 7)
+
+
+def pieces(figure: Figure, gid: str) -> list[tuple[float, float]]:
+    """Give (start, end) in ms of what was drawn under a name, in order."""
+    found = [one for one in figure.axes[0].collections if isinstance(one, PolyCollection) and one.get_gid() == gid]
+    boxes = [np.asarray(path.vertices)[:, 0] for one in found for path in one.get_paths()]
+    return sorted((float(x.min()), float(x.max())) for x in boxes)
+
+
+def title(figure: Figure) -> str:
+    return figure.axes[0].get_title(loc="left")
+
+
+def test_spans_lie_where_they_ran_and_exposed_time_below_them() -> None:
+    figure = step_figure(
+        [
+            span(0, "7", "compute", 10, 40),
+            span(0, "20", "comm", 30, 60, owner="layers.1", exposed_ns=20 * MS),
+            span(0, "7", "compute", 60, 110),
+        ],
+        ((40, 60),),
+    )
+    assert pieces(figure, "compute") == [pytest.approx((0, 30)), pytest.approx((50, 100))]
+    assert pieces(figure, "comm") == [pytest.approx((20, 50))]
+    assert pieces(figure, "exposed") == [pytest.approx((30, 50))]
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == [
+        "rank 0  7",
+        "rank 0  20",
+        "rank 0  exposed",
+    ]
+    assert title(figure) == "Step 7: 20.0 ms of communication exposed, most of it layers.1's all-gather"
+    assert [text.get_text() for text in figure.axes[0].texts] == ["layers.1"]
+
+
+def test_spans_on_each_other_and_with_pauses_too_short_to_see_are_one_piece() -> None:
+    starts, ends = np.array([0, 5, 100, 111]), np.array([50, 20, 110, 120])
+    assert merge_spans(starts, ends, 2).tolist() == [[0, 50], [100, 120]]
+    assert merge_spans(starts, ends, 0).tolist() == [[0, 50], [100, 110], [111, 120]]
+    assert merge_spans(starts[:0], ends[:0], 0).shape == (0, 2)
+
+
+def test_what_is_exposed_is_the_tables_number() -> None:
+    traces = dtbench.read_trace(RECORDED / "ddp_2ranks_rank0.json.gz")
+    for step, exposed_ns in traces.overlap.set_index("step")["exposed_comm_ns"].items():
+        figure = traces.plot_timeline(int(str(step)))
+        assert sum(end - start for start, end in pieces(figure, "exposed")) * MS == pytest.approx(exposed_ns, abs=50)
+
+
+def test_left_out_the_step_is_a_typical_one_and_an_unknown_one_is_refused() -> None:
+    traces = dtbench.read_trace(RECORDED / "fsdp2_tp_2x2_rank0.json.gz")
+    assert title(traces.plot_timeline()).startswith("Step 10: 110 ms of communication exposed")
+    with pytest.raises(TraceError, match="have no step 99"):
+        traces.plot_timeline(99)
+
+
+def test_many_ranks_and_lanes_are_cut_to_the_busiest_and_said() -> None:
+    spans = [
+        span(rank, f"lane {lane}", "compute", 0, 1 + lane)
+        for rank in range(MOST_RANKS + 2)
+        for lane in range(MOST_LANES + 3)
+    ]
+    figure = step_figure(spans)
+    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert len(labels) == MOST_RANKS * (MOST_LANES + 1)
+    assert labels[0] == "rank 0  lane 3"
+    assert "ranks 0 to 7 of 10" in title(figure)
+
+
+def test_other_steps_spans_are_left_out_and_an_empty_step_is_said() -> None:
+    figure = step_figure([span(0, "7", "compute", 0, 1, step=6)])
+    assert figure.axes[0].texts[0].get_text() == "Nothing ran in step 7."
+    assert "no communication" in title(step_figure([span(0, "7", "compute", 0, 1)]))
+    assert "ran beside compute" in title(step_figure([span(0, "7", "comm", 0, 1)]))
+
+
+def test_markup_in_names_is_text() -> None:
+    name = r"<b>$x_{$\frac"
+    figure = step_figure([span(0, name, "comm", 0, 10, owner=name, exposed_ns=5)], ((0, 5),))
+    assert figure_png(figure).startswith(b"\x89PNG")
+
+
+def test_a_run_without_traces_or_such_a_cell_says_so() -> None:
+    run = dtbench.load_run(Path(__file__).parents[2] / "results" / "example")
+    with pytest.raises(StoreError, match="no such cell or launch in this run; there are: ddp launch 0"):
+        run.plot_timeline(cell="dpd")
+    with pytest.raises(StoreError, match="trace"):
+        run.plot_timeline()
+    with pytest.raises(StoreError, match="trace"):
+        run.timeline()
+
+
+def test_the_canvas_of_a_trace_is_what_a_notebook_shows() -> None:
+    timeline = dtbench.read_trace(RECORDED / "ddp_2ranks_rank0.json.gz").timeline(steps=11)
+    assert list(timeline.document.shown_steps) == [11]
+    assert "createTimeline" in timeline._repr_html_()
