@@ -32,25 +32,22 @@ def tensorboard(
 
 
 def find_folder(named: str | None, results: Path) -> Path:
-    """Give the folder that TensorBoard shall read.
+    """Give the folder that TensorBoard shall read: of one run its whole folder, so that its tab ``dtbench`` sees it.
 
     Raises:
-        StoreError: there is no such folder, or no event file in it.
+        StoreError: there is no such folder, or neither a run nor an event file in it.
     """
     from dtbench.errors import StoreError
+    from dtbench.report.board.runs import LogDirectory
     from dtbench.report.server import has_event_files
-    from dtbench.store.find_run import find_run, is_run
-    from dtbench.store.layout import RunFolder
+    from dtbench.store.find_run import find_run
 
     folder = results if named is None else Path(named) if Path(named).is_dir() else results / named
     if not folder.is_dir():
         folder = find_run(named, results)
-    if is_run(folder):
-        folder = RunFolder(folder).tensorboard
-    if not has_event_files(folder):
+    if not LogDirectory(folder.resolve()).has_runs() and not has_event_files(folder):
         raise StoreError(
-            f"There are no TensorBoard event files in {folder}: `dtbench run <scenario>` writes them, "
-            "and `dtbench analyze <run>` makes those of an older run again."
+            f"There is neither a run nor a TensorBoard event file in {folder}: `dtbench run <scenario>` makes a run."
         )
     return folder
 

@@ -5,8 +5,22 @@ from pathlib import Path
 
 
 def tensorboard_command(folder: Path, *, host: str, port: int) -> list[str]:
-    """Give the command that serves every event file below a folder, with the TensorBoard of this interpreter."""
-    return [sys.executable, "-m", "tensorboard.main", "--logdir", str(folder), "--host", host, "--port", str(port)]
+    """Give the command that serves every run and event file below a folder, with the TensorBoard of this interpreter.
+
+    ``-P``: what lies in the folder that a person stands in is not imported.
+    """
+    return [
+        sys.executable,
+        "-P",
+        "-m",
+        "tensorboard.main",
+        "--logdir",
+        str(folder),
+        "--host",
+        host,
+        "--port",
+        str(port),
+    ]
 
 
 def has_event_files(folder: Path) -> bool:

@@ -56,6 +56,8 @@ def render_head(summary: RunSummary) -> RenderableType:
     resumed = sentences.resumed_sentence(len(summary.resumed_unix_ns))
     if resumed is not None:
         lines.append(Text(resumed, style="yellow"))
+    if summary.repeat_end is not None:
+        lines.append(Text(summary.repeat_end, style="dim"))
     how_it_ended = sentences.status_sentence("This run", summary.status, summary.reason)
     if how_it_ended is not None:
         lines.append(Text(how_it_ended, style="bold red"))

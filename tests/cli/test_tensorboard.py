@@ -35,15 +35,25 @@ def test_a_scenarios_name_serves_all_its_runs(results: Path) -> None:
     assert find_folder("small", results) == results / "small"
 
 
-def test_a_run_is_served_by_its_event_files_alone(results: Path) -> None:
+def test_a_run_is_served_as_a_whole_so_that_its_tab_sees_it(results: Path) -> None:
     run = results / "small" / "20260102T120000Z-bbbb"
-    assert find_folder(str(run), results) == run / "tb"
-    assert find_folder(run.name, results) == run / "tb"
+    assert find_folder(str(run), results) == run
+    assert find_folder(run.name, results) == run
 
 
-def test_a_run_without_event_files_says_how_to_get_them(results: Path) -> None:
-    with pytest.raises(StoreError, match=r"no TensorBoard event files in .*aaaa/tb: `dtbench run"):
-        find_folder("20260101T120000Z-aaaa", results)
+def test_a_run_without_event_files_is_served_for_its_tab(results: Path) -> None:
+    run = results / "small" / "20260101T120000Z-aaaa"
+    assert find_folder(run.name, results) == run
+
+
+def test_event_files_without_a_run_are_served(results: Path) -> None:
+    events = results / "small" / "20260102T120000Z-bbbb" / "tb"
+    assert find_folder(str(events), results) == events
+
+
+def test_a_folder_with_neither_says_how_to_get_a_run(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"neither a run nor a TensorBoard event file in .*: `dtbench run"):
+        find_folder(str(tmp_path), tmp_path / "results")
 
 
 def test_an_unknown_name_is_refused_with_the_latest_run(results: Path) -> None:
@@ -73,8 +83,8 @@ def test_a_free_port_is_accepted() -> None:
 
 def test_the_server_is_the_one_of_this_interpreter(tmp_path: Path) -> None:
     command = tensorboard_command(tmp_path, host="localhost", port=7000)
-    assert command[:3] == [sys.executable, "-m", "tensorboard.main"]
-    assert command[3:] == ["--logdir", str(tmp_path), "--host", "localhost", "--port", "7000"]
+    assert command[:4] == [sys.executable, "-P", "-m", "tensorboard.main"]
+    assert command[4:] == ["--logdir", str(tmp_path), "--host", "localhost", "--port", "7000"]
 
 
 def test_a_server_that_fails_is_an_error_with_its_code() -> None:

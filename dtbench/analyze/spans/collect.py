@@ -7,13 +7,14 @@ what is counted.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
 import numpy as np
 
 from dtbench.analyze.coverage import Window
 from dtbench.analyze.garbage import without_collection
-from dtbench.analyze.intervals import Intervals, clip, subtract, unite_all
+from dtbench.analyze.intervals import Bools, Intervals, Ints, clip, subtract, unite_all
 from dtbench.analyze.reader import read_trace
 from dtbench.analyze.spans.place import Place, place_ranks
 from dtbench.analyze.spans.work import Work, find_work
@@ -114,18 +115,28 @@ class _Rank:
         ends = [self.work.end_ns, *(span.ends_ns for span in spans)]
         return Window(int(np.concatenate(starts).min()), int(np.concatenate(ends).max()))
 
+    @cached_property
+    def _borders(self) -> Ints:
+        """Start and end of every collective, shape ``(n, 2)``; both the same where its span was not found."""
+        borders = [(one.start_ns, one.end_ns) for one in self.analysis.collectives]
+        return np.array(borders, dtype=np.int64).reshape(-1, 2)
+
     def collectives_in(self, window: Window) -> tuple[int, ...]:
         """Give those that overlap a window, in order of start."""
-        found = [
-            index
-            for index, one in enumerate(self.analysis.collectives)
-            if len(one.span.starts_ns) and one.start_ns < window.end_ns and one.end_ns > window.start_ns
-        ]
-        return tuple(sorted(found, key=lambda index: self.analysis.collectives[index].start_ns))
+        starts, ends = self._borders.T
+        found = np.flatnonzero((starts < window.end_ns) & (ends > window.start_ns) & (ends > starts))
+        return tuple(found[np.argsort(starts[found], kind="stable")].tolist())
+
+    def _is_in(self, window: Window) -> Bools:
+        return np.asarray((self.work.start_ns < window.end_ns) & (self.work.end_ns > window.start_ns))
 
     def work_in(self, window: Window) -> Work:
         """Give compute and copies that overlap a window."""
-        return self.work.keep((self.work.start_ns < window.end_ns) & (self.work.end_ns > window.start_ns))
+        return self.work.keep(self._is_in(window))
+
+    def count_in(self, window: Window) -> int:
+        """Count the spans that overlap a window."""
+        return int(self._is_in(window).sum()) + len(self.collectives_in(window))
 
 
 def collect_spans(traces: TraceSet, steps: StepRange | None = None, *, most_spans: int = MOST_SPANS) -> JobSpans:
@@ -170,8 +181,7 @@ def _choose_steps(ranks: Sequence[_Rank], wanted: Sequence[int], most_spans: int
         for rank in ranks:
             places = _places_of(rank.analysis, (number,))
             if places:
-                window = rank.window_of(places)
-                total += len(rank.work_in(window)) + len(rank.collectives_in(window))
+                total += rank.count_in(rank.window_of(places))
         if shown and total > most_spans:
             break
         shown.append(number)

@@ -103,22 +103,31 @@ const HELP =
   "n p: next, previous exposed collective · click: details · Esc: nothing selected";
 
 // ---------------------------------------------------------------------------------------------- words for numbers
+// As in dtbench/units.py, to the letter.
 
 function threeDigits(value) {
   if (value === 0) return "0";
-  const rounded = Number(value.toPrecision(3));
+  const rounded = roundToThree(value);
   const digits = Math.floor(Math.log10(Math.abs(rounded))) + 1;
   return rounded.toFixed(Math.max(0, Math.min(9, 3 - digits)));
 }
 
-function formatNs(ns) {
+// Python rounds what lies exactly between two to the even one, JavaScript up.
+function roundToThree(value) {
+  const [digits, exponent] = Math.abs(value).toExponential(60).split("e");
+  const isTie = /^50*$/.test(digits.slice(4));
+  if (!isTie || Number(digits[3]) % 2) return Number(value.toPrecision(3));
+  return Math.sign(value) * Number(`${digits.slice(0, 4)}e${exponent}`);
+}
+
+export function formatNs(ns) {
   for (const [size, unit] of [[1e9, "s"], [1e6, "ms"], [1e3, "us"]]) {
     if (Math.abs(ns) >= size * 0.9995) return `${threeDigits(ns / size)} ${unit}`;
   }
   return `${threeDigits(ns)} ns`;
 }
 
-function formatBytes(bytes) {
+export function formatBytes(bytes) {
   let size = bytes;
   for (const unit of ["B", "KiB", "MiB", "GiB"]) {
     if (Math.abs(size) < 1023.5) return unit === "B" ? `${Math.round(size)} B` : `${threeDigits(size)} ${unit}`;
@@ -374,9 +383,14 @@ function fillList(list, rows) {
 }
 
 // What is known about a span, for people: [[term, words], ...]; what is not known has no row.
-function describe(model, item) {
+function describe(item) {
   const rows = [["rank", String(item.rank)], ["kind", KIND_WORDS[item.kindCode]], ["lane", item.lane]];
   rows.push(["duration", formatNs(item.duration_ns)], ["start", formatNs(item.start_ns)]);
+  const { is_aligned, clock_offset_ns } = item.rankPart.columns;
+  if (!is_aligned) rows.push(["clock", "its own: not in step with the other ranks"]);
+  else if (clock_offset_ns) {
+    rows.push(["clock", `${formatNs(Math.abs(clock_offset_ns))} ${clock_offset_ns > 0 ? "ahead" : "behind"}, corrected`]);
+  }
   const one = item.collective;
   if (!one) return rows;
   const known = (term, value, words) => {
@@ -387,7 +401,9 @@ function describe(model, item) {
   known("region", one.region);
   known("size", one.size_bytes, one.size_bytes === null ? "" : formatBytes(one.size_bytes) + (one.dtype && ` ${one.dtype}`));
   known("busbw", one.busbw, one.busbw === null ? "" : formatBandwidth(one.busbw));
-  rows.push(["exposed", formatNs(one.exposed_ns)], ["hidden", formatNs(one.hidden_ns)]);
+  const isShared = one.exposed_ns + one.hidden_ns < item.duration_ns; // with collectives that ran at the same time
+  rows.push(["exposed", formatNs(one.exposed_ns) + (isShared ? " (its share)" : "")]);
+  rows.push(["hidden", formatNs(one.hidden_ns) + (isShared ? " (its share)" : "")]);
   known("cause", one.cause);
   const causes = Object.entries(one.causes);
   if (causes.length > 1) for (const [cause, ns] of causes) rows.push([`  ${cause}`, formatNs(ns)]);
@@ -883,7 +899,7 @@ class Timeline {
     if ((item?.id ?? null) === (this.selected?.id ?? null)) return;
     this.selected = item;
     this.showDetails();
-    this.says.textContent = item ? `${item.name}: ${describe(this.model, item).map((row) => row.join(" ")).join(", ")}` : "nothing selected";
+    this.says.textContent = item ? `${item.name}: ${describe(item).map((row) => row.join(" ")).join(", ")}` : "nothing selected";
     this.options.onSelect?.(item && publish(item));
     this.schedule();
   }
@@ -927,7 +943,7 @@ class Timeline {
     this.details.hidden = !item;
     if (!item) return;
     const list = make("dl");
-    fillList(list, describe(this.model, item));
+    fillList(list, describe(item));
     this.details.replaceChildren(make("h3", "", item.name), list);
     const others = this.membersOf(item);
     if (others.length > 1) {
@@ -959,7 +975,7 @@ class Timeline {
     this.tip.hidden = !item;
     if (item && isNew) {
       const list = make("dl");
-      fillList(list, describe(this.model, item));
+      fillList(list, describe(item));
       this.tip.replaceChildren(make("b", "", item.name.length > 300 ? `${item.name.slice(0, 300)}…` : item.name), list);
     }
     if (item) {

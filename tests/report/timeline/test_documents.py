@@ -134,8 +134,8 @@ def test_a_run_shows_the_first_launch_that_has_traces(run: Path) -> None:
     document = open_run_timeline(run).document
     assert document.title == "run · fsdp2_tp · launch 0"
     assert [lane.name for lane in document.ranks[0].lanes][1:] == [
-        "thread 3652 · shard: unshard, grad_reduce",
         "thread 3653 · shard: grad_reduce, unshard, all_reduce",
+        "thread 3652 · shard: unshard, grad_reduce",
         "thread 3666 · tensor",
         "thread 3668 · tensor: all_reduce",
     ]

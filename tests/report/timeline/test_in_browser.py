@@ -10,6 +10,7 @@ import pytest
 
 from dtbench.report.timeline import timeline_html
 from dtbench.report.timeline.document import LaneColumns, RankColumns, TimelineDocument
+from dtbench.units import format_bytes, format_ns
 
 Show = Callable[[TimelineDocument], Any]
 
@@ -182,7 +183,7 @@ def test_the_same_collective_of_another_rank_is_outlined_and_can_be_chosen(
     click_lane(page, "stream 20 · shard", 300 * US)
     assert plain != (0, 0, 0)
     assert colour_at(page, x_of(page, 350 * US), row_of(page, "stream 20 · shard", rank=1)["y"]) == (0, 0, 0)
-    page.get_by_role("button", name="rank 1: 400 us").click()
+    page.get_by_role("button", name="rank 1: 400 us, exposed 200 us, starts +0 ns").click()
     assert state(page)["selected"] == "collective:1:3"
 
 
@@ -304,6 +305,51 @@ def test_nothing_is_left_of_a_timeline_that_was_destroyed(show: Show, document: 
     assert page.locator("#place").inner_html() == ""
 
 
+def test_a_rank_on_a_clock_of_its_own_says_so(show: Show, document: TimelineDocument) -> None:
+    first, second = document.ranks
+    apart = replace(second, is_aligned=False, clock_offset_ns=None)
+    page = show(replace(document, ranks=[replace(first, clock_offset_ns=-2_500), apart]))
+    page.evaluate("window.timeline.select({rank: 0, index: 3})")
+    assert "2.50 us behind, corrected" in page.locator(".dtb-details").inner_text()
+    page.evaluate("window.timeline.select({rank: 1, index: 3})")
+    assert "its own: not in step" in page.locator(".dtb-details").inner_text()
+
+
+def test_times_and_sizes_are_spelled_as_everywhere_in_dtbench(
+    page: Any, show: Show, document: TimelineDocument
+) -> None:
+    show(document)
+    random = np.random.default_rng(7)
+    edges = [
+        0,
+        1,
+        9,
+        10,
+        999,
+        1_000,
+        1023,
+        1024,
+        9_994,
+        9_995,
+        9_999,
+        99_950,
+        999_499,
+        999_500,
+        999_999,
+        1_048_064,
+        1_664,
+        1_625,
+        1_635,
+    ]
+    values = [*edges, *(int(value) for value in 10 ** random.uniform(0, 13, 3_000))]
+    script = """async (values) => {
+      const {formatNs, formatBytes} = await import("./timeline.js");
+      return values.map((value) => [formatNs(value), formatBytes(value)]);
+    }"""
+    spelled = page.evaluate(script, values)
+    assert [tuple(pair) for pair in spelled] == [(format_ns(value), format_bytes(value)) for value in values]
+
+
 def test_two_timelines_in_one_page_of_a_dark_notebook_need_neither_server_nor_network(
     page: Any, document: TimelineDocument, tmp_path: Path
 ) -> None:
@@ -322,6 +368,37 @@ def test_two_timelines_in_one_page_of_a_dark_notebook_need_neither_server_nor_ne
         "[...document.querySelectorAll('.dtb-timeline')].map((one) => getComputedStyle(one).backgroundColor)"
     )
     assert backgrounds == ["rgb(27, 31, 36)"] * 2
+
+
+# How they run the scripts of an output: `evalHtmlScriptTags` in @jupyterlab/rendermime, `domEval` in vscode's notebook.
+NOTEBOOKS = {
+    "jupyterlab": """for (const script of [...place.getElementsByTagName("script")]) {
+      const copy = document.createElement("script");
+      for (const {name, value} of script.attributes) copy.setAttribute(name, value);
+      copy.textContent = script.textContent;
+      script.parentNode.replaceChild(copy, script);
+    }""",
+    "vscode": """for (const script of [...place.getElementsByTagName("script")]) {
+      const copy = document.createElement("script");
+      copy.text = script.innerText;
+      if (script.type) copy.setAttribute("type", script.type);
+      place.appendChild(copy).parentNode.removeChild(copy);
+    }""",
+}
+
+
+@pytest.mark.parametrize("notebook", sorted(NOTEBOOKS))
+def test_the_snippet_draws_in_the_output_of_a_notebook(
+    page: Any, show: Show, document: TimelineDocument, notebook: str
+) -> None:
+    show(document)
+    page.evaluate("window.timeline.destroy()")
+    insert = "(snippet) => { const place = document.getElementById('place'); place.innerHTML = snippet; %s }"
+    page.evaluate(insert % NOTEBOOKS[notebook], timeline_html(document))
+    page.wait_for_selector("#place canvas")
+    settle(page)
+    assert page.locator(".dtb-title").inner_text() == document.title
+    assert COMPUTE in {colour_at(page, 400, y) for y in range(0, 200, 4)}
 
 
 def test_the_canvas_says_what_it_is_and_takes_the_focus(show: Show, document: TimelineDocument) -> None:

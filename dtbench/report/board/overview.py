@@ -1,0 +1,284 @@
+"""The tab Overview: a run's cells, of each the answer first, in the words and numbers of the terminal's report."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dtbench.analyze.summary import CellSummary, RunSummary
+from dtbench.report import causes, sentences, sweep
+from dtbench.report.board.shapes import HIDDEN, Chart, Fact, Table, Tile, Tone, headers, step_bar, step_parts
+from dtbench.report.sweep_table import WAIT_EXPLAINED
+from dtbench.report.text import SHARES_EXPLAINED
+from dtbench.store.records import ReceiptOutcome, RunStatus
+from dtbench.units import format_bytes, format_fraction, format_ns
+from dtbench.vocabulary import Purpose
+
+
+@dataclass(frozen=True)
+class CellCard:
+    """One cell; ``answer`` leads it."""
+
+    name: str
+    title: str
+    status: str
+    check: Fact
+    problem: str | None
+    answer: str
+    advice: tuple[str, ...]
+    tiles: tuple[Tile, ...]
+    chart: Chart | None
+    owners: Table | None
+    purposes: Table | None
+    overlap_facts: tuple[Fact, ...]
+    step_facts: tuple[Fact, ...]
+    checks: tuple[Fact, ...]
+
+
+@dataclass(frozen=True)
+class OverviewDocument:
+    """A run: which, how it ended, its cells against each other, and those that are told in full."""
+
+    title: str
+    run_id: str
+    question: str
+    place: str
+    status: str
+    problem: str | None
+    facts: tuple[Fact, ...]
+    sweep: Table | None
+    finding: str
+    cells: tuple[CellCard, ...]
+    cells_left: int
+
+
+def make_overview(summary: RunSummary, cell: str | None) -> OverviewDocument:
+    """Give the overview; of more cells than a person reads, ``cell`` says which is told in full."""
+    is_few = len(summary.cells) <= sweep.MOST_CELLS
+    chosen = summary.cells if is_few else [one for one in summary.cells if one.name == cell] or summary.cells[:1]
+    return OverviewDocument(
+        title=summary.name,
+        run_id=summary.run_id,
+        question=summary.question,
+        place=f"{summary.device} on {summary.host}, torch {summary.torch}",
+        status=summary.status.value,
+        problem=sentences.status_sentence("This run", summary.status, summary.reason),
+        facts=tuple(_run_facts(summary)),
+        sweep=_sweep_table(summary) if len(summary.cells) > 1 else None,
+        finding=sweep.finding(summary) if len(summary.cells) > 1 else "",
+        cells=tuple(_make_card(one) for one in chosen),
+        cells_left=len(summary.cells) - len(chosen),
+    )
+
+
+def _run_facts(summary: RunSummary) -> Iterator[Fact]:
+    for override in summary.overrides:
+        yield Fact("set", override)
+    resumed = sentences.resumed_sentence(len(summary.resumed_unix_ns))
+    if resumed is not None:
+        yield Fact("resumed", resumed, Tone.WARNING)
+    if len(summary.cells) > sweep.MOST_CELLS:
+        for note in sweep.note_sentences(summary):
+            yield Fact("note", note)
+
+
+def _sweep_table(summary: RunSummary) -> Table:
+    axes, columns = sweep.find_axes(summary), sweep.sweep_columns(summary)
+    names = [axis.name for axis in axes]
+    has_names = names == ["cell"]
+    lead = [] if has_names else ["cell"]
+    rows = tuple(
+        (
+            *([] if has_names else [cell.name]),
+            *(axis.values[place] for axis in axes),
+            *(column.words[place] for column in columns),
+        )
+        for place, cell in enumerate(summary.cells)
+    )
+    constant = sweep.constant_words(summary)
+    said = [*([f"in all cells: {constant}"] if constant else []), sweep.scope_words(summary)]
+    return Table(
+        title="All cells, per step; times in ms",
+        columns=headers([*lead, *names, *(column.header for column in columns)], text=len(lead) + len(names)),
+        rows=rows,
+        keys=tuple(cell.name for cell in summary.cells),
+        note="; ".join(said),
+    )
+
+
+def _make_card(cell: CellSummary) -> CellCard:
+    return CellCard(
+        name=cell.name,
+        title=f"{sentences.parallel_words(cell)} {sentences.backend_words(cell)}",
+        status=cell.status.value,
+        check=Fact("check", sentences.check_word(cell), _check_tone(cell)),
+        problem=sentences.status_sentence("This cell", cell.status, cell.reason),
+        answer=_answer(cell),
+        advice=tuple(sentences.advice_sentences(cell)),
+        tiles=tuple(_tiles(cell)),
+        chart=_chart(cell),
+        owners=_owner_table(cell),
+        purposes=_purpose_table(cell),
+        overlap_facts=tuple(_overlap_facts(cell)),
+        step_facts=tuple(_step_facts(cell)),
+        checks=tuple(_check_facts(cell)),
+    )
+
+
+def _check_tone(cell: CellSummary) -> Tone:
+    if cell.status is RunStatus.RUNNING:
+        return Tone.WARNING
+    return Tone.GOOD if sentences.is_trusted(cell) else Tone.BAD
+
+
+def _answer(cell: CellSummary) -> str:
+    answer = sentences.answer_sentence(cell)
+    if answer is None:
+        return f"Exposed communication: {sentences.wait_sentence(cell, Purpose.GRAD_REDUCE)}"
+    return f"Exposed: {answer}"
+
+
+def _tiles(cell: CellSummary) -> Iterator[Tile]:
+    step = cell.step_time
+    scope = f"over {len(cell.launches)} launches" if len(cell.launches) > 1 else "within this launch"
+    yield Tile(
+        "step time", format_ns(step.median), f"95 % interval {sentences.range_words(step.low, step.high)} {scope}"
+    )
+    utilization = sentences.utilization_words(cell)
+    yield Tile("throughput", sentences.throughput_words(cell), f"MFU {utilization}")
+    yield Tile("exposed share", format_fraction(cell.exposed_step_fraction), "of the step, communication alone")
+    yield Tile("hidden share", format_fraction(cell.hidden_fraction), "of communication, beside compute")
+    for label, purpose in (("gradient wait", Purpose.GRAD_REDUCE), ("unshard wait", Purpose.UNSHARD)):
+        word = sentences.wait_word(cell, purpose)
+        yield Tile(label, word, sentences.wait_sentence(cell, purpose).removeprefix(word).lstrip(" ,:"))
+
+
+def _chart(cell: CellSummary) -> Chart | None:
+    if not cell.ranks:
+        return None
+    idle = sentences.idle_word(cell)
+    parts = step_parts(idle)
+    rows = [(f"rank {row.rank}", row.model_dump()) for row in cell.ranks]
+    return Chart(
+        title="Where a profiled step went, mean of each rank",
+        parts=parts,
+        bars=tuple(step_bar(label, row, parts) for label, row in rows),
+        below=HIDDEN,
+        note=f"step = compute + exposed comm + exposed copy + {idle}; {SHARES_EXPLAINED}",
+    )
+
+
+def _owner_table(cell: CellSummary) -> Table | None:
+    if not cell.owners:
+        return None
+    rows = sorted(cell.owners, key=lambda row: -row.exposed_ns)
+    total_ns = sum(row.exposed_ns for row in rows)
+    decimals = sentences.decimals_for(row.exposed_ns for row in rows)
+    return Table(
+        title="Exposed communication by owner and cause, per step and rank; times in ms",
+        columns=headers(("owner", "collective", "purpose", "cause", "exposed", "share"), text=4),
+        rows=tuple(
+            (
+                causes.spell_owner(row.owner) if row.owner else causes.UNATTRIBUTED,
+                causes.name_operation(row.operation),
+                row.purpose.value,
+                causes.describe_cause(row.cause, waited_for=row.waited_for),
+                sentences.format_ms(row.exposed_ns, decimals),
+                format_fraction(sentences.fraction_of(row.exposed_ns, total_ns)),
+            )
+            for row in rows
+        ),
+        note=causes.describe_causes(rows, 1),
+    )
+
+
+def _purpose_table(cell: CellSummary) -> Table | None:
+    if not cell.purposes:
+        return None
+    decimals = sentences.decimals_for(row.comm_ns for row in cell.purposes)
+    names = ("purpose", "count", "size", "plan", "comm", "hidden", "exposed", "wait", "hidden share", "possible?")
+    return Table(
+        title="Communication by purpose, per step and rank; times in ms",
+        columns=headers(names),
+        rows=tuple(
+            (
+                row.purpose.value,
+                str(row.count),
+                format_bytes(row.size_bytes),
+                sentences.plan_word(row),
+                *(
+                    sentences.format_ms(time_ns, decimals)
+                    for time_ns in (row.comm_ns, row.hidden_ns, row.exposed_ns, row.wait_ns)
+                ),
+                format_fraction(row.hidden_fraction),
+                sentences.overlap_word(row),
+            )
+            for row in cell.purposes
+        ),
+        note=f"possible?: whether it can be hidden here, see below; {WAIT_EXPLAINED}",
+    )
+
+
+def _overlap_facts(cell: CellSummary) -> Iterator[Fact]:
+    by_reason: dict[str, list[str]] = {}
+    for row in cell.purposes:
+        if row.overlap_reason:
+            by_reason.setdefault(sentences.overlap_sentence(row), []).append(row.purpose.value)
+    for reason, names in by_reason.items():
+        yield Fact(", ".join(names), reason)
+
+
+def _step_facts(cell: CellSummary) -> Iterator[Fact]:
+    yield Fact("step time", sentences.step_time_words(cell.step_time, launches=len(cell.launches)))
+    if len(cell.launches) > 1:
+        yield Fact("launches", ", ".join(format_ns(median) for median in cell.launch_medians_ns) + " (medians)")
+    yield Fact("profiler", sentences.profiler_cost_words(cell.profiler_cost))
+    yield Fact("first step", sentences.first_step_words(cell))
+    yield Fact("memory peak", sentences.memory_words(cell.memory))
+    yield Fact("CPU time", f"{format_ns(cell.cpu_ns_per_step)} per step and rank")
+    if cell.compilation is not None:
+        yield Fact("compiling", sentences.compilation_words(cell.compilation))
+
+
+def _check_facts(cell: CellSummary) -> Iterator[Fact]:
+    """Give what speaks against the numbers first, then what was verified, then what must be known."""
+    yield from _receipt_facts(cell, ReceiptOutcome.DISAGREES, "receipt disagrees", Tone.BAD)
+    for row in cell.purposes:
+        if row.matches_plan is False:
+            got = f"got {row.count} with {format_bytes(row.size_bytes)}"
+            yield Fact("differs from plan", f"{row.purpose.value}: {sentences.plan_word(row)}, {got}", Tone.BAD)
+    yield Fact("correctness", sentences.correctness_words(cell), _correctness_tone(cell))
+    yield from _receipt_facts(cell, ReceiptOutcome.NO_EFFECT, "no effect here", Tone.WARNING)
+    agreeing = sentences.count_agreeing(cell.receipts)
+    yield Fact("receipts", f"{agreeing} {'knob agrees' if agreeing == 1 else 'knobs agree'}")
+    yield _warmup_fact(cell)
+    yield from _unread_facts(cell)
+    for note in sentences.cell_notes(cell):
+        yield Fact("note", note)
+
+
+def _receipt_facts(cell: CellSummary, outcome: ReceiptOutcome, label: str, tone: Tone) -> Iterator[Fact]:
+    for receipt in cell.receipts:
+        if receipt.outcome is outcome:
+            yield Fact(label, sentences.receipt_words(receipt), tone)
+
+
+def _unread_facts(cell: CellSummary) -> Iterator[Fact]:
+    if cell.unread_events:
+        counted = f"{cell.unread_events} trace events could not be read; no number counts them"
+        yield Fact("unread", counted, Tone.WARNING)
+    if cell.unknown_names:
+        named = ", ".join(f"{name} ({count})" for name, count in cell.unknown_names)
+        yield Fact("unknown", f"device events that no rule knows: {named}", Tone.WARNING)
+
+
+def _correctness_tone(cell: CellSummary) -> Tone:
+    if cell.correctness is None:
+        return Tone.WARNING
+    return Tone.GOOD if cell.correctness.passed else Tone.BAD
+
+
+def _warmup_fact(cell: CellSummary) -> Fact:
+    if cell.warmup is None:
+        return Fact("warm-up", "n/a: it did not end", Tone.WARNING)
+    if cell.warmup.settled:
+        return Fact("warm-up", f"settled after {cell.warmup.steps} steps: {cell.warmup.reason}")
+    return Fact("warm-up", f"NOT settled after {cell.warmup.steps} steps: {cell.warmup.reason}", Tone.WARNING)

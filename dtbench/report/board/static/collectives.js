@@ -1,0 +1,112 @@
+/* Collectives: the table, filtered, sorted and paged by the server; a click shows one. */
+import {drawChart} from "./chart.js";
+import {drawEmpty, drawError, drawFacts, drawTable, make, makeClickable, makeSelect} from "./dom.js";
+
+const FILTERS = ["purpose", "operation", "region", "cause", "rank", "step"];
+const wanted = {grouped: "", text: "", owner: undefined, sort: "exposed_ns", order: "descending", offset: 0};
+for (const name of FILTERS) wanted[name] = "";
+let opened = null;
+
+export const collectives = {
+  id: "collectives",
+  title: "Collectives",
+  needsLaunch: "one",
+  request: (choice) => ["collectives", {...choice, ...wanted}],
+  draw(panel, answer, choice, page) {
+    const change = (changes) => {
+      Object.assign(wanted, {offset: 0}, changes);
+      page.refresh();
+    };
+    const place = `${choice.run} ${choice.cell} ${choice.launch}`;
+    if (opened && opened.place !== place) opened = null;
+    const details = make("aside", {class: "details", "aria-live": "polite", "aria-label": "The chosen collective"});
+    const open = async (row) => {
+      opened = {place, row};
+      for (const one of panel.querySelectorAll("tr.chosen")) one.classList.remove("chosen");
+      panel.querySelector(`tr[data-row="${row}"]`)?.classList.add("chosen");
+      const said = await page.ask("collective", {...choice, row}).catch((error) => ({error: error.message}));
+      details.replaceChildren(...(said.error ? [drawError(said.error)] : drawDetails(said.document, page)));
+    };
+    const table = drawRows(answer, {change, open});
+    const hadFocus = document.activeElement?.dataset?.keep;
+    panel.replaceChildren(drawControls(answer, change), make("div", {class: "with-details"}, table, details));
+    if (hadFocus) focusAgain(panel, hadFocus);
+    if (opened) open(opened.row);
+    else details.append(drawEmpty(wanted.grouped ? "Choose an owner to see its collectives." : "Choose a collective to see every rank's times and why it is exposed."));
+  },
+};
+
+/** Typing goes on where it was when the table below is drawn anew. */
+function focusAgain(panel, name) {
+  const field = panel.querySelector(`[data-keep="${name}"]`);
+  field?.focus();
+  field?.setSelectionRange?.(field.value.length, field.value.length);
+}
+
+function drawControls(answer, change) {
+  let timer = null;
+  const text = make("input", {type: "search", value: wanted.text, "data-keep": "text", placeholder: "owner or parameter", oninput: () => {
+    clearTimeout(timer);
+    timer = setTimeout(() => change({text: text.value}), 250);
+  }});
+  const filters = FILTERS.map((name) => {
+    const values = answer.choices[name].map((value) => [value, value]);
+    return makeSelect(name === "operation" ? "collective" : name, [["", "any"], ...values], wanted[name], (value) => change({[name]: value}));
+  });
+  const owner = wanted.owner === undefined ? null : make("button", {type: "button", class: "chip", onclick: () => change({owner: undefined})},
+    `owner: ${wanted.owner || "unattributed"} ✕`);
+  return make("div", {class: "controls"},
+    makeSelect("Show", [["", "single collectives"], ["owner", "together by owner"]], wanted.grouped,
+      (value) => change({grouped: value, owner: undefined, sort: "exposed_ns", order: "descending"})),
+    make("label", {class: "field"}, make("span", {}, "Find"), text), ...filters, owner,
+    make("p", {class: "sentence"}, answer.sentence));
+}
+
+function drawRows(answer, {change, open}) {
+  const heads = answer.columns.map((column) => {
+    const isSorted = column.key === answer.sort;
+    const order = isSorted && answer.descending ? "ascending" : "descending";
+    const arrow = isSorted ? (answer.descending ? " ▾" : " ▴") : "";
+    return make("th", {scope: "col", class: column.is_number ? "number" : "text", "aria-sort": isSorted ? (answer.descending ? "descending" : "ascending") : "none"},
+      make("button", {type: "button", class: "sort", "data-keep": `sort-${column.key}`, onclick: () => change({sort: column.key, order})}, column.header + arrow));
+  });
+  const rows = answer.rows.map((one) => {
+    const cells = one.words.map((words, place) => drawCell(answer.columns[place], words));
+    const row = make("tr", {"data-row": one.row}, ...cells);
+    makeClickable(row, () => (one.row === null ? change({grouped: "", owner: one.owner}) : open(one.row)));
+    return row;
+  });
+  const table = make("table", {class: "rows"}, make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...rows));
+  return make("div", {class: "card"}, make("div", {class: "scroller tall"}, table), drawPager(answer, change));
+}
+
+/** A cell; of a long owner the end is shown, which tells it from others. */
+function drawCell(column, words) {
+  if (column.key !== "owner") return make("td", {class: column.is_number ? "number" : "text"}, words);
+  return make("td", {class: "text", title: words}, make("div", {class: "clipped"}, make("bdi", {}, words)));
+}
+
+function drawPager(answer, change) {
+  const last = Math.min(answer.offset + answer.page, answer.total);
+  const go = (words, offset, isOff) => make("button", {type: "button", disabled: isOff, onclick: () => change({offset})}, words);
+  return make("div", {class: "pager"},
+    go("Previous", Math.max(0, answer.offset - answer.page), answer.offset === 0),
+    make("span", {}, answer.total ? `${answer.offset + 1} to ${last} of ${answer.total}` : "nothing matches"),
+    go("Next", answer.offset + answer.page, last >= answer.total));
+}
+
+function drawDetails(one, page) {
+  const parameters = one.parameters.length
+    ? make("details", {open: one.parameters.length <= 12}, make("summary", {}, `${one.parameters.length} parameters`), make("ul", {}, ...one.parameters.map((name) => make("li", {}, name))))
+    : make("p", {class: "note"}, "Which parameters it carries is not known.");
+  return [
+    make("h3", {}, one.title),
+    one.advice ? make("p", {class: "advice"}, one.advice) : null,
+    drawFacts(one.facts),
+    drawTable(one.ranks),
+    one.chart ? drawChart(one.chart) : null,
+    make("h4", {}, "What it carries"),
+    parameters,
+    make("button", {type: "button", onclick: () => page.openTimeline(one)}, "Show in the timeline"),
+  ].filter((part) => part !== null);
+}

@@ -1,0 +1,69 @@
+/* Compare: two runs or cells against each other, as `dtbench compare` says it. */
+import {drawEmpty, drawError, drawFacts, drawTable, make, makeSelect} from "./dom.js";
+
+const wanted = {baseline: "", candidate: "", force: ""};
+
+export const compare = {
+  id: "compare",
+  title: "Compare",
+  needsLaunch: "none",
+  isOfTwo: true,
+  request: (choice, runs) => {
+    begin(choice, runs);
+    return wanted.baseline !== wanted.candidate ? ["compare", wanted] : null;
+  },
+  draw(panel, answer, choice, page) {
+    const change = (name) => (value) => {
+      Object.assign(wanted, {force: ""}, {[name]: value});
+      page.refresh();
+    };
+    const options = sides(page.runs());
+    const swap = () => {
+      [wanted.baseline, wanted.candidate] = [wanted.candidate, wanted.baseline];
+      page.refresh();
+    };
+    panel.replaceChildren(make("div", {class: "controls"},
+      makeSelect("Baseline", options, wanted.baseline, change("baseline")),
+      makeSelect("Candidate", options, wanted.candidate, change("candidate")),
+      make("button", {type: "button", onclick: swap}, "Swap")));
+    if (!answer) return panel.append(drawEmpty("Two sides are needed: choose two different cells or runs."));
+    return panel.append(...drawAnswer(answer));
+  },
+  /** Unlike environments are refused, unless a person insists. */
+  fail(panel, error, choice, page) {
+    this.draw(panel, null, choice, page);
+    panel.lastElementChild.replaceWith(drawError(error.message));
+    if (error.status !== 409 || wanted.force || !error.message.includes("--force")) return;
+    const insist = () => {
+      wanted.force = "yes";
+      page.refresh();
+    };
+    panel.append(make("button", {type: "button", onclick: insist}, "Compare all the same"));
+  },
+};
+
+/** A side is a run and a cell, as JSON, since either may hold any character. */
+function sides(runs) {
+  return runs.filter((run) => !run.error).flatMap((run) =>
+    run.cells.map((cell) => [JSON.stringify([run.run, cell.name]), `${run.scenario} ${run.run_id} · ${cell.name}`]));
+}
+
+/** Begin with the chosen run's cell and the run of the same scenario before it, or its other cell. */
+function begin(choice, runs) {
+  const known = new Set(sides(runs).map(([value]) => value));
+  if (known.has(wanted.baseline) && known.has(wanted.candidate)) return;
+  const mine = runs.find((run) => run.run === choice.run);
+  if (!mine || mine.error || !choice.cell) return;
+  const before = runs.slice(runs.indexOf(mine) + 1).find((run) => run.scenario === mine.scenario && run.cells.some((cell) => cell.name === choice.cell));
+  const other = mine.cells.find((cell) => cell.name !== choice.cell);
+  wanted.candidate = JSON.stringify([mine.run, choice.cell]);
+  wanted.baseline = before ? JSON.stringify([before.run, choice.cell]) : JSON.stringify([mine.run, (other ?? mine.cells[0]).name]);
+}
+
+function drawAnswer(answer) {
+  return [
+    make("div", {class: "card"}, make("p", {class: "answer"}, answer.sentence),
+      ...answer.basis.map((line) => make("p", {class: "sentence"}, line)), ...answer.tables.map((table) => drawTable(table))),
+    ...(answer.notes.length ? [make("div", {class: "card"}, drawFacts(answer.notes))] : []),
+  ];
+}
