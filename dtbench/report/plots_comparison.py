@@ -103,8 +103,9 @@ def _set_scale(axes: Axes, limit: float) -> None:
 
 
 def _draw_metric(axes: Axes, row: MetricChange, position: int, limit: float) -> None:
-    at_right = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 7.5, "annotation_clip": False}
-    axes.annotate(literal(_words(row)), (1.01, position), **at_right)
+    at_right = (1.01, position)
+    said = axes.annotate(literal(_words(row)), at_right, xycoords=("axes fraction", "data"), va="center", fontsize=7.5)
+    said.set_annotation_clip(False)
     if math.isnan(row.ratio):
         return
     edge, marker, filling = _LOOKS[_meaning(row)]

@@ -143,7 +143,8 @@ def _draw_owners(axes: Axes, bars: Sequence[_Bar]) -> None:
 
 def _owner_finding(cell: str, rows: pd.DataFrame) -> str:
     by_owner = rows.groupby(["owner", "operation", "purpose"])["exposed_ns"].sum()
-    total_ns, (owner, operation, _) = float(by_owner.sum()), by_owner.idxmax()
+    total_ns, longest = float(by_owner.sum()), by_owner.idxmax()
+    owner, operation, _ = longest if isinstance(longest, tuple) else (longest, "", "")
     share = format_fraction(fraction_of(float(by_owner.max()), total_ns))
     who = name_collective(str(owner) or None, Operation(operation) if operation else None)
     words = f"{who} leaves most exposed: {share} of {format_ns(total_ns)}"

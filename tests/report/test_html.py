@@ -94,7 +94,11 @@ def test_markup_in_a_runs_names_is_text_in_every_figure(marked: RunSummary) -> N
     run = report_of(marked)
     for figure in (run.plot_breakdown(), run.plot_owners(), run.plot_sweep()):
         assert figure_png(figure).startswith(b"\x89PNG")
-        words = "".join(text.get_text() for axes in figure.axes for text in (axes.title, axes._left_title, *axes.texts))
+        words = "".join(
+            text
+            for axes in figure.axes
+            for text in (axes.get_title(loc="left"), *(one.get_text() for one in axes.texts))
+        )
         words += figure.get_suptitle() + "".join(
             label.get_text() for axes in figure.axes for label in axes.get_yticklabels()
         )
@@ -126,7 +130,7 @@ def test_markup_in_a_comparison_is_text() -> None:
     assert "b" not in elements.names
     assert elements.text.count(MARKUP) >= 5
     assert figure_png(marked.plot()).startswith(b"\x89PNG")
-    assert "<b " not in marked.mechanism._repr_html_()
+    assert "<b " not in marked.mechanism.to_html()
 
 
 def test_a_comparison_shows_mechanism_and_cost_and_folds_the_rest() -> None:

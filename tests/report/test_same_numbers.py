@@ -9,7 +9,7 @@ import io
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +17,7 @@ from html import unescape
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import pytest
 from matplotlib.patches import Rectangle
 from rich.console import Console
@@ -239,10 +240,15 @@ def sweep_plot(run: Run) -> Shown:
     axes = run.loaded.plot_sweep().axes
     lines = [line for panel in axes for line in panel.lines if str(line.get_gid()).startswith(("line", "measured"))]
     if len(axes) == 1:
-        return {(name, STEP): float(line.get_xdata()[0]) * MS for name, line in zip(run.names, lines, strict=True)}
+        return {
+            (name, STEP): float(np.asarray(line.get_xdata())[0]) * MS
+            for name, line in zip(run.names, lines, strict=True)
+        }
     found: dict[tuple[str, str], float] = {}
     for quantity, line in zip((STEP, EXPOSED), lines, strict=True):
-        found |= {(name, quantity): float(y) * MS for name, y in zip(run.names, line.get_ydata(), strict=True)}
+        found |= {
+            (name, quantity): float(y) * MS for name, y in zip(run.names, np.asarray(line.get_ydata()), strict=True)
+        }
     return found
 
 
@@ -252,12 +258,13 @@ def comparison(run: Run) -> Shown:
     compared = {name: dtbench.compare(f"{run.folder}:{first}", f"{run.folder}:{name}") for name in others}
     found: dict[tuple[str, str], float] = {}
     for name, one in compared.items():
-        step = one.metrics.set_index("metric").loc["step_time"]
+        step = one.metrics.iloc[0]
+        assert step["metric"] == "step_time"
         found |= {(first, STEP): float(step["baseline"]), (name, STEP): float(step["candidate"])}
     return found
 
 
-def _bars(patches: list[object], gid: str) -> list[Rectangle]:
+def _bars(patches: Iterable[object], gid: str) -> list[Rectangle]:
     return [patch for patch in patches if isinstance(patch, Rectangle) and patch.get_gid() == gid]
 
 
