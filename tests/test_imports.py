@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,25 @@ def test_accounting_for_traces_loads_numpy_and_nothing_else_that_is_heavy(
     assert "numpy" in loaded
     assert not loaded & (_HEAVY - {"numpy"} | {"yaml"} | spared)
     assert not loaded & {"dtbench.store.records", "dtbench.scenario.schema", "dtbench.plan", "dtbench.record"}
+
+
+@pytest.mark.skipif(
+    tuple(map(int, version("typer").split(".")[:2])) >= (0, 29),
+    reason="the installed typer is newer than pyproject.toml allows, and loads pydantic itself",
+)
+def test_accounting_for_traces_makes_no_models_of_scenarios() -> None:
+    trace = Path(__file__).parent / "analyze" / "traces" / "ddp_2ranks_rank0.json.gz"
+    loaded = loaded_by(f"from dtbench.cli.main import main; main({['analyze', str(trace), '--json']!r})")
+    assert not loaded & {"pydantic", "numpy.ma"}
+
+
+def test_a_command_that_ends_looks_for_no_garbage() -> None:
+    script = (
+        "import atexit, gc; atexit.register(lambda: print(gc.get_freeze_count() > 0));"
+        "from dtbench.cli.main import main; main(['list', '--json'])"
+    )
+    finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert finished.stdout.splitlines()[-1] == "True"
 
 
 def test_a_handler_for_a_persons_profiler_loads_no_analysis() -> None:

@@ -14,7 +14,8 @@ Where to look (the layers of the contract in ``pyproject.toml``, bottom up):
 * collectives: ``collectives`` (the record), ``device_collectives``, ``gloo`` and ``gloo_match``, ``payload``;
 * who stood still: ``main_lane``, ``gaps``, ``waits``, ``cpu_waits``;
 * accounts of a window: ``lanes``, ``group_times``, ``purpose_times``, ``overlap_tax``, ``accounts``;
-* one rank: ``device_contents`` or ``cpu_contents``, ``contents``, ``trace_analysis``, ``timeline``, ``facts``;
+* one rank: ``device_time``, ``device_contents`` or ``cpu_contents``, ``contents``, ``trace_analysis``, ``timeline``,
+  ``facts``;
 * all ranks: ``ranks/``; why it is exposed: ``causes/``; both joined: ``explain``;
 * many files: ``trace_file``, ``many``, ``garbage``, ``trace_set``, ``foreign``;
 * rows: ``tables``, ``tabulate``, ``account_rows``, ``means``;

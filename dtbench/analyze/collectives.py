@@ -109,10 +109,9 @@ class Regions:
 def find_regions(trace: Trace) -> Regions:
     """Collect the region ranges of a trace."""
     known = {f"{REGION_PREFIX}{region}": region for region in Region}
-    wanted = [i for i, name in enumerate(trace.names) if name in known]
     events = [
         event
-        for event in np.flatnonzero(np.isin(trace.name, wanted)).tolist()
+        for event in np.flatnonzero(trace.is_named(known.__contains__)).tolist()
         if trace.category_of(event) != DEVICE_RANGE
     ]
     events.sort(key=lambda event: int(trace.start_ns[event]))

@@ -10,12 +10,10 @@ from dtbench.analyze.accounts import Sources
 from dtbench.analyze.collectives import Collective, Regions
 from dtbench.analyze.correlate import Uncorrelated
 from dtbench.analyze.coverage import Window
-from dtbench.analyze.intervals import Intervals, Ints, unite_all
+from dtbench.analyze.intervals import Intervals, Ints
 from dtbench.analyze.kinds.unknown import UnknownName
 from dtbench.analyze.steps import Step
-from dtbench.analyze.trace import Trace
 from dtbench.analyze.waits import Waits
-from dtbench.errors import TraceError
 from dtbench.vocabulary import Kind
 
 
@@ -54,20 +52,3 @@ class Contents:
     uncorrelated: Uncorrelated = field(default_factory=Uncorrelated)
     unknown_names: tuple[tuple[str, int], ...] = ()
     names_on_comm_lanes: tuple[UnknownName, ...] = ()
-
-
-def find_extent(trace: Trace, kinds: Mapping[Kind, Intervals]) -> Window:
-    """Give first start to last end of what has a kind.
-
-    Raises:
-        TraceError: nothing has one.
-    """
-    everything = unite_all(*kinds.values())
-    if not len(everything.starts_ns):
-        reasons = ", ".join(f"{count} {reason}" for reason, count in trace.unread.events.items())
-        unread = f", and {trace.unread.count} that could not be read: {reasons}" if trace.unread.count else ""
-        raise TraceError(
-            f"{trace.path}: nothing in it computes, copies or communicates ({len(trace.name)} events{unread}); "
-            "was the profiler started with ProfilerActivity.CPU or CUDA, and did it see a step?"
-        )
-    return Window(int(everything.starts_ns[0]), int(everything.ends_ns[-1]))

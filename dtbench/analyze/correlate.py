@@ -145,5 +145,4 @@ def attribute(trace: Trace, nesting: Nesting, calls: Ints) -> Attribution:
 
 def _named(trace: Trace, pattern: re.Pattern[str]) -> Bools:
     """Tell for each event, shape ``(n,)``, whether its name begins so."""
-    fits = np.array([pattern.match(name) is not None for name in trace.names], dtype=np.bool_)
-    return np.asarray(fits[trace.name])
+    return trace.is_named(pattern.match)

@@ -14,7 +14,7 @@ from dtbench.analyze.causes.blocking import find_blocking
 from dtbench.analyze.causes.ready import cpu_work, find_ready
 from dtbench.analyze.causes.regions import find_or_infer_regions
 from dtbench.analyze.collectives import Collective
-from dtbench.analyze.contents import Contents, find_extent
+from dtbench.analyze.contents import Contents
 from dtbench.analyze.coverage import Window
 from dtbench.analyze.cpu_waits import find_cpu_waits, sum_waits, tell_waits
 from dtbench.analyze.gloo import find_gloo_collectives, model_lanes
@@ -22,7 +22,7 @@ from dtbench.analyze.intervals import unite, unite_all
 from dtbench.analyze.kinds.operators import Role, cpu_role
 from dtbench.analyze.lanes import compute_of_threads, thread_lanes
 from dtbench.analyze.nesting import find_nesting
-from dtbench.analyze.steps import cpu_steps, find_host_ranges
+from dtbench.analyze.steps import cpu_steps, find_extent, find_host_ranges
 from dtbench.analyze.trace import Trace
 from dtbench.vocabulary import Kind
 

@@ -130,7 +130,7 @@ def _output_bytes(collective: Collective) -> int | None:
 
 
 def _named(trace: Trace, *, suffix: str) -> Bools:
-    return np.array([name.endswith(suffix) for name in trace.names], dtype=np.bool_)[trace.name]
+    return trace.is_named(lambda name: name.endswith(suffix))
 
 
 def _reducer_waits(trace: Trace, collectives: Sequence[Collective], others: Sequence[int]) -> Iterator[Wait]:
@@ -171,8 +171,7 @@ def _backwards(trace: Trace) -> Iterator[tuple[int, int, int]]:
     Where the trace has no region ranges, a backward ends where the next one starts (the last with the trace): DDP waits
     for all its buckets before anything else computes, so that time after them is never counted.
     """
-    is_node = np.array([name.startswith(ENGINE) for name in trace.names], dtype=np.bool_)
-    nodes = np.flatnonzero(is_node[trace.name]) if len(trace.name) else np.array([], dtype=np.int64)
+    nodes = np.flatnonzero(trace.is_named(lambda name: name.startswith(ENGINE)))
     if not len(nodes):
         return
     nodes = nodes[np.argsort(trace.start_ns[nodes], kind="stable")]
@@ -198,8 +197,8 @@ def _backwards(trace: Trace) -> Iterator[tuple[int, int, int]]:
 def _engine_extents(trace: Trace, starts_ns: Ints) -> list[tuple[int, int]]:
     """Split the engine's nodes where a training step starts."""
     first_ns, last_ns = int(starts_ns[0]), int(trace.end_ns.max())
-    is_step = np.array([name.startswith(STEP_PREFIX) for name in trace.names], dtype=np.bool_)
-    steps = sorted(start for start in trace.start_ns[is_step[trace.name]].tolist() if start > first_ns)
+    is_step = trace.is_named(lambda name: name.startswith(STEP_PREFIX))
+    steps = sorted(start for start in trace.start_ns[is_step].tolist() if start > first_ns)
     return list(zip([first_ns, *steps], [*steps, last_ns], strict=True))
 
 

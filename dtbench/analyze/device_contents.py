@@ -12,19 +12,16 @@ import numpy as np
 from dtbench.analyze.accounts import Sources
 from dtbench.analyze.causes.ready import device_work, find_ready
 from dtbench.analyze.causes.regions import find_or_infer_regions
-from dtbench.analyze.contents import Contents, find_extent
+from dtbench.analyze.contents import Contents
 from dtbench.analyze.correlate import count_uncorrelated, find_links
 from dtbench.analyze.device_collectives import find_device_collectives
-from dtbench.analyze.device_kinds import device_kinds
+from dtbench.analyze.device_time import find_device_time
 from dtbench.analyze.gaps import find_gaps
-from dtbench.analyze.intervals import unite
 from dtbench.analyze.kinds.kernels import KernelTable
 from dtbench.analyze.kinds.unknown import find_names_on_comm_lanes, find_unknown_names
 from dtbench.analyze.lanes import device_lanes
 from dtbench.analyze.main_lane import read_main_lane
-from dtbench.analyze.nesting import find_nesting
 from dtbench.analyze.overlap_tax import measure_overlap_tax
-from dtbench.analyze.steps import device_steps, find_host_ranges
 from dtbench.analyze.trace import Trace
 from dtbench.analyze.waits import find_device_waits
 from dtbench.vocabulary import Axis, Kind
@@ -41,23 +38,20 @@ def find_device_contents(trace: Trace, process_groups: Mapping[str, Axis | None]
     Raises:
         TraceError: nothing in it computes, copies or communicates.
     """
-    nesting = find_nesting(trace)
-    masks = device_kinds(trace, nesting, kernels)
-    kinds = {kind: unite(trace.start_ns[mask], trace.end_ns[mask]) for kind, mask in masks.items()}
-    whole = find_extent(trace, kinds)
+    time = find_device_time(trace, kernels)
+    nesting, masks = time.nesting, time.masks
     computing = np.flatnonzero(masks[Kind.COMPUTE])
     computing = computing[np.argsort(trace.start_ns[computing], kind="stable")]
     lane = read_main_lane(trace, nesting, masks[Kind.COMPUTE])
     collectives = find_device_collectives(
         trace, nesting, masks[Kind.COMM], lane=lane, process_groups=process_groups, operation_of=kernels.operation_of
     )
-    steps = device_steps(trace, nesting, find_host_ranges(trace), whole.end_ns)
-    regions = find_or_infer_regions(trace, [step.host for step in steps])
+    regions = find_or_infer_regions(trace, [step.host for step in time.steps])
     return Contents(
         is_device=True,
-        kinds=kinds,
-        whole=whole,
-        steps=tuple(steps),
+        kinds=time.kinds,
+        whole=time.whole,
+        steps=time.steps,
         collectives=collectives,
         waits=find_device_waits(collectives),
         unknown_names=find_unknown_names(trace, masks[Kind.COMPUTE], kernels),
@@ -67,8 +61,8 @@ def find_device_contents(trace: Trace, process_groups: Mapping[str, Axis | None]
         uncorrelated=count_uncorrelated(find_links(trace, nesting)[1]),
         sources=Sources(
             lanes=device_lanes(trace, masks),
-            gaps=find_gaps(trace, nesting, masks, collectives, whole),
-            overlap_tax=measure_overlap_tax(trace, masks[Kind.COMPUTE], kinds[Kind.COMM]),
+            gaps=find_gaps(trace, nesting, masks, collectives, time.whole),
+            overlap_tax=measure_overlap_tax(trace, masks[Kind.COMPUTE], time.kinds[Kind.COMM]),
         ),
         regions=regions,
         prepare=lambda found: find_ready(trace, device_work(trace, nesting, masks[Kind.COMPUTE]), regions, found),

@@ -109,8 +109,9 @@ def find_enclosures(events: Ints, lanes: NDArray[np.int32] | Ints, starts_ns: In
         starts_ns: shape ``(n,)``.
         ends_ns: shape ``(n,)``.
     """
-    clock = set_clock(lanes[events], starts_ns[events], ends_ns[events])
-    starts, ends = clock.keys(lanes[events], starts_ns[events]), clock.keys(lanes[events], ends_ns[events])
+    lanes, starts_ns, ends_ns = lanes[events], starts_ns[events], ends_ns[events]
+    clock = set_clock(lanes, starts_ns, ends_ns)
+    starts, ends = clock.keys(lanes, starts_ns), clock.keys(lanes, ends_ns)
     order = np.argsort(starts, kind="stable")
     # Equal starts happen in traces of whole microseconds: the longer span is outside.
     equal = starts[order[1:]] == starts[order[:-1]]

@@ -22,7 +22,7 @@ _NO_NUMBER: Final = -1  # torch writes -1 itself where an operator has none
 
 def is_engine_node(trace: Trace) -> Bools:
     """Tell for each event, shape ``(n,)``, whether it is a node that the autograd engine runs."""
-    return np.array([name.startswith(ENGINE) for name in trace.names], dtype=np.bool_)[trace.name]
+    return trace.is_named(lambda name: name.startswith(ENGINE))
 
 
 def find_forwards(trace: Trace, nesting: Nesting, nodes: Ints) -> Ints:
@@ -75,7 +75,7 @@ def _learn_lanes(lanes: NDArray[np.int32], numbers: Ints, threads: Ints) -> dict
     """
     is_forward = threads == 0
     found = {}
-    for thread in np.unique(threads[~is_forward]).tolist():
+    for thread in sorted(set(threads[~is_forward].tolist())):
         shares = is_forward & np.isin(numbers, numbers[threads == thread])
         rows = lanes[shares].astype(np.int64), numbers[shares]
         order = np.lexsort(rows)

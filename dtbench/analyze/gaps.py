@@ -250,12 +250,11 @@ def _last_collective(collectives: Sequence[Collective], times_ns: Ints) -> tuple
 
 def _find_synchronising(trace: Trace, gaps: _Borders, host_until: Ints) -> Intervals:
     """Find when the host was late because the thread that launches sat in a synchronising call."""
-    waits = np.array([_SYNCHRONISES.fullmatch(name) is not None for name in trace.names], dtype=np.bool_)
-    calls = np.flatnonzero(waits[trace.name] & trace.is_one_of(CALLS))
+    calls = np.flatnonzero(trace.is_named(_SYNCHRONISES.fullmatch) & trace.is_one_of(CALLS))
     late = np.flatnonzero((host_until > gaps.starts_ns) & (gaps.launch != NOTHING))
     threads = trace.lane[gaps.launch[late]]
     found = [unite([], [])]
-    for thread in np.unique(threads).tolist():
+    for thread in sorted(set(threads.tolist())):
         mine, sat = late[threads == thread], calls[trace.lane[calls] == thread]
         sitting = unite(trace.start_ns[sat], trace.end_ns[sat])
         found.append(intersect(unite(gaps.starts_ns[mine], host_until[mine]), sitting))

@@ -56,18 +56,16 @@ def model_lanes(trace: Trace) -> frozenset[int]:
     they never count.
     """
     gloo = set(trace.lane[_find_span_events(trace)].tolist())
-    marks = tuple(i for i, name in enumerate(trace.names) if name.startswith((STEP_PREFIX, ENGINE)))
-    lanes = set(trace.lane[np.isin(trace.name, marks)].tolist()) - gloo
+    marks = trace.is_named(lambda name: name.startswith((STEP_PREFIX, ENGINE)))
+    lanes = set(trace.lane[marks].tolist()) - gloo
     if lanes:
         return frozenset(lanes)
-    is_operator = np.array([category == "cpu_op" for category in trace.categories], dtype=np.bool_)
-    counts = Counter(trace.lane[is_operator[trace.category]].tolist())
+    counts = Counter(trace.lane[trace.is_one_of(("cpu_op",))].tolist())
     return frozenset(lane for lane, _ in [item for item in counts.most_common() if item[0] not in gloo][:1])
 
 
 def _find_span_events(trace: Trace) -> Ints:
-    is_gloo = np.array([cpu_role(name, "") is Role.COLLECTIVE for name in trace.names], dtype=np.bool_)
-    return np.flatnonzero(is_gloo[trace.name])
+    return np.flatnonzero(trace.is_named(lambda name: cpu_role(name, "") is Role.COLLECTIVE))
 
 
 def _find_spans(trace: Trace) -> list[Span]:
@@ -128,8 +126,7 @@ def _is_recorded_comm(trace: Trace, nesting: Nesting, event: int) -> bool:
 
 def _find_recorded_comms(trace: Trace, nesting: Nesting) -> dict[int, str]:
     """Give what ``dist.record_comm`` calls each collective, by the operator that issued it; FSDP units' names only."""
-    names = [number for number, name in enumerate(trace.names) if find_unit([name])]
-    events = np.flatnonzero(np.isin(trace.name, names)).tolist()
+    events = np.flatnonzero(trace.is_named(lambda name: find_unit([name]))).tolist()
     return {
         int(nesting.parent[event]): trace.name_of(event) for event in events if _is_recorded_comm(trace, nesting, event)
     }

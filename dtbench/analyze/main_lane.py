@@ -43,7 +43,8 @@ def find_main_lane(trace: Trace, compute: Bools) -> int | None:
         compute: shape ``(n,)``, the device events that are compute.
     """
     times_ns = np.zeros(len(trace.lanes), dtype=np.int64)
-    np.add.at(times_ns, trace.lane[compute], (trace.end_ns - trace.start_ns)[compute])
+    events = np.flatnonzero(compute)
+    np.add.at(times_ns, trace.lane[events], trace.end_ns[events] - trace.start_ns[events])
     longest = np.flatnonzero(times_ns == times_ns.max(initial=1)).tolist()  # whatever stands first in the file
     return min(longest, key=lambda lane: trace.lanes[lane], default=None)
 

@@ -124,11 +124,12 @@ def name_coordinate(axis: str) -> str:
     return f"axis {axis}" if axis in RUN_STEPS else axis
 
 
-def _repeat(words: Sequence[str | None], rows: np.ndarray) -> pd.Categorical:
+def _repeat(words: Sequence[str | None], rows: np.ndarray) -> "pd.Categorical[str]":
     """Give each launch's word for all of its rows, as categories in order of appearance; NA where it has none."""
-    places: Mapping[str | None, int] = {word: place for place, word in enumerate(_known(words))}
+    known = list(_known(words))
+    places: Mapping[str | None, int] = {word: place for place, word in enumerate(known)}
     codes = np.array([places.get(word, -1) for word in words], dtype=np.int32)
-    return pd.Categorical.from_codes(np.repeat(codes, rows), categories=list(places))  # type: ignore[arg-type]
+    return pd.Categorical.from_codes(np.repeat(codes, rows), categories=pd.Index(known, dtype="str"))
 
 
 def _known(words: Sequence[str | None]) -> Iterator[str]:

@@ -57,7 +57,7 @@ def find_modules(trace: Trace) -> Modules:
 
 def _is_named(trace: Trace, prefix: str) -> Bools:
     """Tell for each event, shape ``(n,)``, whether its name begins so."""
-    return np.array([name.startswith(prefix) for name in trace.names], dtype=np.bool_)[trace.name]
+    return trace.is_named(lambda name: name.startswith(prefix))
 
 
 def _find_units(trace: Trace) -> tuple[NDArray[np.int32], Ints, Ints, tuple[str, ...]]:
@@ -69,7 +69,7 @@ def _find_units(trace: Trace) -> tuple[NDArray[np.int32], Ints, Ints, tuple[str,
     )
     names = tuple(numbers)
     is_before = np.array([hook is not None and hook[1] == "pre" for hook in hooks], dtype=np.bool_)
-    is_hook = (unit_of != NOTHING)[trace.name] & trace.is_one_of(("user_annotation", "cpu_op"))
+    is_hook = trace.is_named(_HOOK.fullmatch) & trace.is_one_of(("user_annotation", "cpu_op"))
     events = np.flatnonzero(is_hook)
     lanes, units = trace.lane[events], unit_of[trace.name[events]]
     order = np.lexsort((trace.start_ns[events], units, lanes))

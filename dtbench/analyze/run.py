@@ -52,6 +52,7 @@ def summarize_run(path: Path) -> RunSummary:
         device=device,
         cells=cells,
         resumed_unix_ns=run.resumed_unix_ns,
+        repeat_end=run.repeat_end,
     )
 
 

@@ -1,15 +1,22 @@
 """The steps of a trace and their windows: half-open, each running to the next, so that steps tile the trace."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from dtbench.analyze.coverage import Window
+from dtbench.analyze.intervals import Intervals, unite_all
 from dtbench.analyze.kinds.categories import DEVICE_CATEGORIES, DEVICE_RANGE
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.trace import Trace
+from dtbench.errors import TraceError
 from dtbench.ranges import STEP_PREFIX
+from dtbench.vocabulary import Kind
+
+_STEP: Final = re.compile(rf"{STEP_PREFIX}\d{{1,18}}")  # at most 18 digits: a number that the tables hold
 
 
 @dataclass(frozen=True)
@@ -31,20 +38,13 @@ class Step:
 def find_host_ranges(trace: Trace) -> list[tuple[int, Window]]:
     """Find number and host range of every step, in order of time; a number that comes twice keeps its first range."""
     found: dict[int, Window] = {}
-    for event in np.flatnonzero(_is_step(trace)[trace.name]).tolist() if len(trace.name) else []:
+    for event in np.flatnonzero(trace.is_named(_STEP.fullmatch)).tolist():
         if trace.category_of(event) == DEVICE_RANGE:
             continue
         number = int(trace.name_of(event).removeprefix(STEP_PREFIX))
         window = Window(int(trace.start_ns[event]), int(trace.end_ns[event]))
         found[number] = min(found.get(number, window), window, key=lambda one: one.start_ns)
     return sorted(found.items(), key=lambda item: item[1].start_ns)
-
-
-def _is_step(trace: Trace) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
-    # At most 18 digits: a number that the tables hold.
-    return np.array(
-        [re.fullmatch(rf"{STEP_PREFIX}\d{{1,18}}", name) is not None for name in trace.names], dtype=np.bool_
-    )
 
 
 def cpu_steps(ranges: list[tuple[int, Window]], last_end_ns: int) -> list[Step]:
@@ -89,3 +89,20 @@ def device_steps(trace: Trace, nesting: Nesting, ranges: list[tuple[int, Window]
 def _tile(ranges: list[tuple[int, Window]]) -> list[Window]:
     ends = [window.start_ns for _, window in ranges[1:]] + [window.end_ns for _, window in ranges[-1:]]
     return [Window(window.start_ns, end) for (_, window), end in zip(ranges, ends, strict=True)]
+
+
+def find_extent(trace: Trace, kinds: Mapping[Kind, Intervals]) -> Window:
+    """Give first start to last end of what has a kind.
+
+    Raises:
+        TraceError: nothing has one.
+    """
+    everything = unite_all(*kinds.values())
+    if not len(everything.starts_ns):
+        reasons = ", ".join(f"{count} {reason}" for reason, count in trace.unread.events.items())
+        unread = f", and {trace.unread.count} that could not be read: {reasons}" if trace.unread.count else ""
+        raise TraceError(
+            f"{trace.path}: nothing in it computes, copies or communicates ({len(trace.name)} events{unread}); "
+            "was the profiler started with ProfilerActivity.CPU or CUDA, and did it see a step?"
+        )
+    return Window(int(everything.starts_ns[0]), int(everything.ends_ns[-1]))

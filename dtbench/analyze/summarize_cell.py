@@ -65,8 +65,8 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
     """
     cell, launches = data.cell, data.launches
     ranks_planned = cell.plan.ranks
-    measured = [_job_step_times(launch.steps, Phase.MEASURED, ranks_planned) for launch in launches]
-    profiled = [_job_step_times(launch.steps, Phase.PROFILED, ranks_planned) for launch in launches]
+    measured = [job_step_times(launch.steps, Phase.MEASURED, ranks_planned) for launch in launches]
+    profiled = [job_step_times(launch.steps, Phase.PROFILED, ranks_planned) for launch in launches]
     step_time = summarize_launches(measured)
     overlap = _stack([launch.tables.overlap for launch in launches])
     purposes = _stack([launch.tables.purposes for launch in launches])
@@ -124,7 +124,7 @@ def _pool(launches: Sequence[Sequence[float]]) -> list[float]:
     return [value for values in launches for value in values]
 
 
-def _job_step_times(steps: pd.DataFrame, phase: Phase, ranks: int) -> list[float]:
+def job_step_times(steps: pd.DataFrame, phase: Phase, ranks: int) -> list[float]:
     """Give the slowest rank's time of each step of a phase, ns; a step that some rank did not finish is left out."""
     chosen = steps[steps["phase"] == phase]
     if not len(chosen):

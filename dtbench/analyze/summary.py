@@ -136,7 +136,12 @@ class CellSummary(Record):
 
 
 class RunSummary(Record):
-    """A whole run, ready to be shown; ``resumed_unix_ns``: when it was gone on with after it had ended early."""
+    """A whole run, ready to be shown.
+
+    Attributes:
+        resumed_unix_ns: when it was gone on with after it had ended early.
+        repeat_end: why ``repeat: auto`` added no more launches; None: it has not come to that, or a number was given.
+    """
 
     format_version: Literal[1] = 1
     name: str
@@ -151,3 +156,4 @@ class RunSummary(Record):
     device: str
     cells: tuple[CellSummary, ...]
     resumed_unix_ns: tuple[int, ...] = ()
+    repeat_end: str | None = None

@@ -4,13 +4,16 @@ Columns that nearly every event has are dense; what few events have (a launch's 
 number) is a ``Sparse`` column, so that a trace of millions of events stays small.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dtbench.analyze.intervals import Bools, Ints
+
+_FEW: Final = 8  # comparing a column with so many numbers is faster than looking all its values up
 
 
 @dataclass(frozen=True)
@@ -153,9 +156,24 @@ class Trace:
 
     def is_one_of(self, categories: Collection[str]) -> Bools:
         """Tell for each event, shape ``(n,)``, whether its category is one of these."""
-        chosen = np.array([category in categories for category in self.categories], dtype=np.bool_)
-        return np.asarray(chosen.take(self.category))
+        return _is_one_of(self.category, [code for code, one in enumerate(self.categories) if one in categories])
+
+    def is_named(self, fits: Callable[[str], object]) -> Bools:
+        """Tell for each event, shape ``(n,)``, whether its name fits; each name is asked once."""
+        return _is_one_of(self.name, [code for code, name in enumerate(self.names) if fits(name)])
 
     def category_of(self, event: int) -> str:
         """Category of one event."""
         return self.categories[int(self.category[event])]
+
+
+def _is_one_of(codes: NDArray[Any], chosen: Sequence[int]) -> Bools:
+    """Tell for each code of a column whether it is one of these, all of which are codes."""
+    if len(chosen) > _FEW:
+        is_chosen = np.zeros(max(int(codes.max(initial=0)), *chosen) + 1, dtype=np.bool_)
+        is_chosen[list(chosen)] = True
+        return np.asarray(is_chosen[codes])
+    found = np.zeros(len(codes), dtype=np.bool_)
+    for code in chosen:
+        found |= codes == code
+    return found

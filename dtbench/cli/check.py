@@ -40,6 +40,7 @@ def _plan_cells(file: "ScenarioFile") -> "dict[str, Plan]":
     """Give the plan of every cell, or one error that tells what is wrong with each."""
     from dtbench.errors import PlanError
     from dtbench.plan import plan_for_check
+    from dtbench.scenario.repeat import find_mixed_repeat
 
     plans: dict[str, Plan] = {}
     refusals: list[str] = []
@@ -48,6 +49,8 @@ def _plan_cells(file: "ScenarioFile") -> "dict[str, Plan]":
             plans[cell.name] = plan_for_check(cell.scenario)
         except PlanError as refusal:
             refusals.append(f"Cell `{cell.name}` of {file.name}: {refusal}")
+    mixed = find_mixed_repeat({cell.name: cell.scenario for cell in file.cells})
+    refusals += [] if mixed is None else [f"{file.name}: {mixed}"]
     if refusals:
         raise PlanError("\n".join(refusals))
     return plans
@@ -78,6 +81,7 @@ def _wire_bytes(plan: "Plan") -> int | None:
 
 
 def _print_plans(file: "ScenarioFile", plans: "dict[str, Plan]") -> None:
+    from dtbench.scenario.repeat import describe_repeat, resolve_repeat
     from dtbench.units import format_bytes, format_count
 
     print_line(file.question, style="bold")
@@ -110,6 +114,9 @@ def _print_plans(file: "ScenarioFile", plans: "dict[str, Plan]") -> None:
     )
     print_line("state: weights, gradients and optimizer; activations and buffers come on top")
     _print_traffic(plans)
+    repeat = resolve_repeat(file.cells[0].scenario)
+    if not isinstance(repeat, int):
+        print_line(f"repeat: auto takes {describe_repeat(repeat)}.")
     for note in dict.fromkeys(note for plan in plans.values() for note in plan.notes):
         print_line(f"Note: {note}")
 

@@ -76,13 +76,10 @@ def compare(
     if as_json:
         _print_documents(comparisons)
     elif as_markdown:
-        from dtbench.report.comparison_markdown import comparisons_markdown
-
-        print(comparisons_markdown(comparisons), end="")
+        _print_markdown(comparisons, judgements)
     else:
         print_comparisons(comparisons)
-        for judgement in judgements:
-            print_prose(judgement.words)
+        _print_kept(judgements)
     _fail(judgements)
 
 
@@ -129,6 +126,29 @@ def _fail(judgements: "Sequence[Judgement]") -> None:
         raise UndecidedError("\n".join(undecided))
 
 
+def _print_kept(judgements: "Sequence[Judgement]") -> None:
+    """Print the bounds that are kept; the others end the command, on standard error."""
+    if not judgements:
+        return
+    from dtbench.comparison.gate import Kept
+
+    for judgement in judgements:
+        if judgement.kept is Kept.KEPT:
+            print_prose(judgement.words)
+
+
+def _print_markdown(comparisons: "Sequence[Comparison]", judgements: "Sequence[Judgement]") -> None:
+    """Print Markdown with every bound first: what a person looks for in a pull request."""
+    from dtbench.report.comparison_markdown import comparisons_markdown
+    from dtbench.report.markdown import escape_markdown
+
+    for judgement in judgements:
+        print(f"- {escape_markdown(judgement.words)}")
+    if judgements:
+        print()
+    print(comparisons_markdown(comparisons), end="")
+
+
 def _print_documents(comparisons: "Sequence[Comparison]") -> None:
     import json
 
@@ -143,12 +163,14 @@ def print_comparisons(comparisons: "Sequence[Comparison]") -> None:
     if len(comparisons) > 1:
         print_section(summary_section(comparisons))
         print_line()
+    if len(comparisons) > MOST_IN_FULL:
+        for comparison in comparisons:
+            print_prose(f"{comparison.candidate.label}: {comparison.sentence}")
+        print_prose("Name two of them for what was done differently, and all metrics; --json has everything.")
+        return
     for comparison in comparisons:
         print_prose(comparison.sentence, style="bold")
-        if len(comparisons) <= MOST_IN_FULL:
-            _print_in_full(comparison)
-    if len(comparisons) > MOST_IN_FULL:
-        print_prose("Name two of them for what was done differently, and all metrics; --json has everything.")
+        _print_in_full(comparison)
 
 
 def _print_in_full(comparison: "Comparison") -> None:

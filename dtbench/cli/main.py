@@ -1,6 +1,8 @@
 """The entry point: finds the verb, and turns every error into a sentence and an exit code."""
 
+import atexit
 import errno
+import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -80,6 +82,7 @@ def make_app(verbs: Sequence[tuple[str, Callable[..., None]]]) -> typer.Typer:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit with its code (see ``dtbench.errors``); without arguments, those of the process."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's threads would take cores from the ranks
+    atexit.register(gc.freeze)  # else Python, as it ends, looks through everything for garbage
     given = list(sys.argv[1:] if arguments is None else arguments)
     before = [argument for argument in given if argument == "--debug"]  # wherever a person typed it
     app = make_app(_VERBS)

@@ -32,21 +32,23 @@ class Screen(Protocol):
 
 
 @contextmanager
-def observe(on_folder: "Callable[[Path], None]") -> "Iterator[Observer]":
+def observe(on_folder: "Callable[[Path], None]", *, most_launches: int | None = None) -> "Iterator[Observer]":
     """Give an observer that shows progress on standard error for as long as the context lasts.
 
     Args:
         on_folder: told the run's folder, too, when it exists.
+        most_launches: of a cell, where their number is found while it runs.
     """
     from rich.console import Console
 
     from dtbench.launch.run import Observer
 
     console = Console(stderr=True, highlight=False)
+    most = "" if most_launches is None else f" (at most {most_launches})"
     with _open_screen(console) as screen:
 
         def on_launch(cell: str, index: int | None, plan: "Plan") -> None:
-            what = "single process for the check" if index is None else f"launch {index}"
+            what = "single process for the check" if index is None else f"launch {index}{most}"
             screen.say(f"{cell}: {what}, {plan.ranks} rank{'s' if plan.ranks > 1 else ''} over {plan.backend}")
 
         def on_path(path: Path) -> None:

@@ -13,8 +13,10 @@ from dtbench.cli.report import print_report, to_document
 if TYPE_CHECKING:
     from dtbench.analyze.summary import RunSummary
     from dtbench.errors import LaunchError
+    from dtbench.launch.repeat import Judgement
     from dtbench.scenario.load import ScenarioFile
-    from dtbench.store.records import WorkerOrder
+    from dtbench.store.layout import RunFolder
+    from dtbench.store.records import CellRecord, WorkerOrder
 
 
 _MOST_NAMED = 10
@@ -90,22 +92,34 @@ def _run(wish: _Wish) -> Path:
     from dtbench.cli.progress import observe
     from dtbench.launch.machine import read_machine
     from dtbench.launch.run import plan_cells, resume_scenario, run_scenario
+    from dtbench.scenario.repeat import resolve_repeat
 
     cells = plan_cells(wish.file, read_machine())
     before = _find_unfinished(wish) if wish.resume else None
     if before is None:
         _hint_at_unfinished(wish)
     folders: list[Path] = []
-    with observe(folders.append) as screen:
+    repeat = resolve_repeat(cells[0].scenario)
+    most_launches = None if isinstance(repeat, int) else repeat.at_most
+    with observe(folders.append, most_launches=most_launches) as screen:
         observer = replace(screen, on_end=lambda cell: _publish_cell(folders[-1], cell))
         try:
             if before is not None:
-                return resume_scenario(wish.file, cells, before, observer=observer).path
-            return run_scenario(wish.file, cells, wish.results, observer=observer).path
+                return resume_scenario(wish.file, cells, before, observer=observer, judge=_judge).path
+            return run_scenario(wish.file, cells, wish.results, observer=observer, judge=_judge).path
         except KeyboardInterrupt:
             kept = f"what was measured before is in {folders[-1]}; `{wish.command}` goes on" if folders else ""
             observer.on_stop(kept or "nothing was measured")
             raise
+
+
+def _judge(folder: "RunFolder", cells: "tuple[CellRecord, ...]", precision: float) -> "Judgement":
+    """Judge whether launches tell step times well enough: the launcher counts, statistics decide."""
+    from dtbench.comparison.precision import describe_precision, is_known, read_step_times
+    from dtbench.launch.repeat import Judgement
+
+    step_times = read_step_times(folder, cells)
+    return Judgement(is_enough=is_known(step_times, precision), words=describe_precision(step_times, precision))
 
 
 def _publish_cell(folder: Path, cell: str) -> None:

@@ -39,9 +39,15 @@ def measure_launch(data: CellData, place: int, device: str) -> tuple[MeasuredLau
     """
     launch = data.launches[place]
     index = data.cell.launches[place]
-    alone = replace(data, cell=data.cell.model_copy(update={"launches": (index,)}), launches=(launch,))
-    summary = summarize_cell(alone, device)
     overlap, collectives = launch.tables.overlap, launch.tables.collectives
+    # Owners are summed below, with their durations; for the summary, half of whose time they take, there are none.
+    without_owners = replace(launch.tables, tables={**launch.tables.tables, "collectives": collectives[:0]})
+    alone = replace(
+        data,
+        cell=data.cell.model_copy(update={"launches": (index,)}),
+        launches=(replace(launch, tables=without_owners),),
+    )
+    summary = summarize_cell(alone, device)
     owned = total_owned(collectives[collectives["step"].notna()], len(overlap))
     measured = MeasuredLaunch(
         name=launch.folder.path.name,

@@ -7,7 +7,7 @@ from typing import Final
 
 from dtbench.comparison.changes import MOST_OWNERS, Rounds, arrange, compare_metrics
 from dtbench.comparison.collectives import find_collective_changes
-from dtbench.comparison.comparison import Comparison, EnvironmentChange, MetricChange, Side
+from dtbench.comparison.comparison import Comparison, EnvironmentChange, MetricChange, Outcome, Side
 from dtbench.comparison.environment import find_environment_changes
 from dtbench.comparison.mechanism import find_mechanism_changes, is_mechanism_known
 from dtbench.comparison.metrics import STEP_TIME
@@ -144,6 +144,7 @@ def compare_sides(
             *_note_unknown((baseline, candidate), labels),
             *mechanism_notes,
             *_note_statistics(rounds, (baseline, candidate)),
+            *_note_noise(metrics, rounds),
             *(
                 f"{label}: {note}"
                 for side, label in zip((baseline, candidate), labels, strict=True)
@@ -212,6 +213,16 @@ def _note_statistics(rounds: Rounds, sides: Sequence[MeasuredSide]) -> list[str]
     if len(owners) > MOST_OWNERS:
         notes.append(f"of {len(owners)} owners, the {MOST_OWNERS} with most exposed time were tested")
     return notes
+
+
+def _note_noise(metrics: Sequence[MetricChange], rounds: Rounds) -> list[str]:
+    """Warn of a difference that is no larger than what a side differs from itself; within rounds, a drift cancels."""
+    step, floor = metrics[0], _find_noise(metrics)
+    if rounds.are_interleaved or step.outcome not in (Outcome.HIGHER, Outcome.LOWER):
+        return []
+    if not max(step.ratio, 1 / step.ratio) - 1 < floor:
+        return []
+    return ["the step times differ by less than halves of one side do (the noise floor): take more launches to be sure"]
 
 
 def _find_noise(metrics: Sequence[MetricChange]) -> float:

@@ -45,7 +45,7 @@ def write_sentence(findings: Findings) -> str:
 
 
 def percent(fraction: float) -> str:
-    """Spell a relative change without its sign, with two digits below 10 % and no more than one decimal above.
+    """Spell a relative change without its sign: two decimals below 1 %, none from 100 % on, else one.
 
     >>> percent(0.0617), percent(-0.0034), percent(1.5)
     ('6.2 %', '0.34 %', '150 %')
@@ -66,9 +66,9 @@ def _lead(findings: Findings) -> str:
         case Outcome.NO_DIFFERENCE:
             above = "" if math.isnan(step.detectable) else f" above {percent(step.detectable)}"
             said = f"No difference in step time detectable{above} {basis}"
-        case Outcome.SAME:
+        case Outcome.SAME if _is_enough(findings):
             said = f"The step time is the same {basis}"
-        case Outcome.NOT_ENOUGH_LAUNCHES:
+        case Outcome.NOT_ENOUGH_LAUNCHES | Outcome.SAME:
             said = f"{_say_few(findings)}: step {_times(step)}{_signed(step)}"
         case Outcome.UNKNOWN:
             said = f"The step times cannot be compared: {_times(step)}"
@@ -123,7 +123,8 @@ def _say_issued(mechanism: Sequence[MechanismChange]) -> Iterator[str]:
     if not issued:
         return
     first = issued[0]
-    rest = f" and {len(issued) - 1} more changes of what was issued" if len(issued) > 1 else ""
+    others = f"{len(issued) - 1} more change{'s' if len(issued) > 2 else ''} of what was issued"
+    rest = f" and {others}" if len(issued) > 1 else ""
     match first.what:
         case "count":
             yield f"{first.subject}: {first.candidate} per step against {first.baseline}{rest}"

@@ -25,7 +25,7 @@ from dtbench.scenario.mistakes import find_nearest
 from dtbench.scenario.sweep import name_some
 from dtbench.store.baseline import MeasuredLaunch, MeasuredSide
 from dtbench.store.find_run import find_run, is_run
-from dtbench.store.layout import baseline_file
+from dtbench.store.layout import baseline_file, can_name_runs
 from dtbench.store.read import find_baselines, read_baseline, read_launch_environment, read_run
 from dtbench.store.records import CellRecord, Environment, OwnLoopCell, RunRecord
 
@@ -67,7 +67,7 @@ def _read_one(named: str, results: Path) -> Sides:
     path = Path(named)
     if is_run(path.parent.parent) and path.parent.name == "cells":
         return _read_cells(path.parent.parent, path.name)
-    if not path.exists() and baseline_file(results, named).exists():
+    if not path.exists() and can_name_runs(named) and baseline_file(results, named).exists():
         return {ONLY: read_baseline(results, named)}
     if are_traces(path):
         traces = analyze_traces([path])

@@ -4,6 +4,8 @@
 
     plan all cells  ->  reference of each model  ->  launch 0 of every cell  ->  launch 1 of every cell  -> ...
 
+With ``repeat: auto`` rounds are added until a judge says that it is enough, or time is up: ``dtbench.launch.repeat``.
+
 A failed launch ends its cell, never the run: the other cells go on, and the run ends as failed. A run that did not end
 well can be gone on with: see ``dtbench.launch.resume``.
 """
@@ -19,12 +21,21 @@ from dtbench.errors import LaunchError, PlanError, ScenarioError, StoreError
 from dtbench.launch.interpreter import probe_interpreters
 from dtbench.launch.local import WORKER, describe_stop, launch_ranks
 from dtbench.launch.machine import read_torch_version
+from dtbench.launch.repeat import (
+    Judge,
+    add_launch,
+    find_end,
+    keep_launches,
+    never_enough,
+    refuse_automatic,
+)
 from dtbench.launch.resume import keep_finished, refuse_other
 from dtbench.launch.watch import Progress
 from dtbench.plan import Machine, Plan, make_plan, plan_mesh, plan_reference
 from dtbench.scenario.load import ScenarioFile
 from dtbench.scenario.model import Custom
-from dtbench.scenario.schema import Scenario
+from dtbench.scenario.repeat import count_launches, find_mixed_repeat, resolve_repeat
+from dtbench.scenario.schema import AutoRepeat, Scenario
 from dtbench.store.layout import LaunchFolder, RunFolder, can_name_runs, new_run_folder
 from dtbench.store.lock import hold_run
 from dtbench.store.read import read_run
@@ -68,6 +79,8 @@ class _Run:
     failures: dict[str, str] = field(default_factory=dict)
     prepared: bool = False
     resumed_unix_ns: tuple[int, ...] = ()
+    judge: Judge = never_enough
+    repeat_end: str | None = None
 
     def find_imports(self, order: WorkerOrder) -> WorkerOrder:
         """Say where a person's own model is looked for: beside the scenario, then where dtbench was started."""
@@ -95,10 +108,12 @@ def plan_cells(file: ScenarioFile, machine: Machine) -> tuple[CellRecord, ...]:
                 name=cell.name,
                 scenario=cell.scenario,
                 plan=plan,
-                launches=tuple(range(cell.scenario.repeat)),
+                launches=tuple(range(count_launches(resolve_repeat(cell.scenario)))),
                 coordinates=dict(cell.coordinates),
             )
         )
+    mixed = find_mixed_repeat({cell.name: cell.scenario for cell in file.cells})
+    problems += [] if mixed is None else [f"{file.name}: {mixed}"]
     if problems:
         raise PlanError("\n".join(problems))
     return tuple(cells)
@@ -121,9 +136,12 @@ def run_scenario(
     results: Path,
     *,
     observer: Observer,
+    judge: Judge = never_enough,
     worker: tuple[str, ...] = WORKER,
 ) -> RunFolder:
     """Run every launch of every planned cell; gives the finished run folder.
+
+    ``judge`` says when cells that repeat automatically are known well enough.
 
     Raises:
         MissingError: an interpreter that a cell names cannot run it; nothing has run.
@@ -132,6 +150,7 @@ def run_scenario(
     """
     probe_interpreters(cells)
     run = prepare_run(file, cells, results, observer=observer, worker=worker)
+    run.judge = judge
     with hold_run(run.folder):
         return _run_all(run)
 
@@ -142,6 +161,7 @@ def resume_scenario(
     path: Path,
     *,
     observer: Observer,
+    judge: Judge = never_enough,
     worker: tuple[str, ...] = WORKER,
 ) -> RunFolder:
     """Go on with the run in ``path``: launches that ended well stay, all others are run anew, in the usual order.
@@ -154,10 +174,11 @@ def resume_scenario(
     torch_versions.update((python, found.torch) for python, found in probe_interpreters(cells).items())
     folder = RunFolder(path.resolve())
     with hold_run(folder):
-        refuse_other(folder.path, file, cells, torch_versions)
         before = read_run(folder.path)
+        cells = keep_launches(before, cells)
+        refuse_other(folder.path, file, cells, torch_versions)
         finished = keep_finished(folder, cells)
-        run = _Run(file, folder, cells, observer, tuple(worker), before.started_unix_ns, finished)
+        run = _Run(file, folder, cells, observer, tuple(worker), before.started_unix_ns, finished, judge=judge)
         run.references = _find_references(folder, cells)
         run.resumed_unix_ns = (*before.resumed_unix_ns, time.time_ns())
         for cell, index in sorted(finished):
@@ -180,12 +201,13 @@ def _find_references(folder: RunFolder, cells: tuple[CellRecord, ...]) -> dict[s
 def _run_all(run: _Run) -> RunFolder:
     """Run every launch that is not finished yet."""
     try:
-        left = [(cell, index) for cell, index in _interleave(run.cells) if (cell.name, index) not in run.finished]
-        for place, (cell, index) in enumerate(left, start=1):
-            if cell.name not in run.failures:
+        ended: str | None = None
+        for cell, index in _list_launches(run):
+            if ended is not None:
+                run.observer.on_end(ended)
+            ended = None if cell.name in run.failures else cell.name
+            if ended is not None:
                 _run_launch(run, cell, index)
-                if place < len(left):
-                    run.observer.on_end(cell.name)
     except BaseException as error:
         reason = f"{type(error).__name__}: {error}"
         if isinstance(error, KeyboardInterrupt):
@@ -200,6 +222,32 @@ def _run_all(run: _Run) -> RunFolder:
         reference.unlink(missing_ok=True)  # as large as the model, and of no use once everything is compared
     _write_run(run, RunStatus.COMPLETE, None)
     return run.folder
+
+
+def _list_launches(run: _Run) -> Iterator[tuple[CellRecord, int]]:
+    """Give the planned launches that are left, then a round at a time while ``repeat: auto`` needs more."""
+    first = 0
+    while True:
+        yield from (
+            launch for launch in _interleave(run.cells, first) if (launch[0].name, launch[1]) not in run.finished
+        )
+        if not _add_round(run):
+            return
+        first = len(run.cells[0].launches) - 1
+
+
+def _add_round(run: _Run) -> bool:
+    """Add a launch to every cell, also to one that failed: resumed, it has as many as the others."""
+    rule = resolve_repeat(run.cells[0].scenario)
+    cells = tuple(cell for cell in run.cells if cell.name not in run.failures)
+    if not isinstance(rule, AutoRepeat) or not cells:
+        return False
+    run.repeat_end = find_end(run.folder, cells, rule, run.judge)
+    if run.repeat_end is not None:
+        return False
+    run.cells = tuple(add_launch(cell) for cell in run.cells)
+    _write_run(run, RunStatus.RUNNING, None)
+    return True
 
 
 def prepare_run(
@@ -226,9 +274,10 @@ def write_orders(
     file: ScenarioFile, cells: tuple[CellRecord, ...], results: Path, *, observer: Observer
 ) -> tuple[RunFolder, tuple[LaunchFolder, ...]]:
     """Prepare a run whose ranks someone else starts (torchrun, Slurm): its orders, first to run first."""
+    refuse_automatic(cells)
     run = prepare_run(file, cells, results, observer=observer, prepared=True)
     folders = []
-    for cell, index in _interleave(cells):
+    for cell, index in _interleave(cells, 0):
         data = None
         if cell.scenario.correctness.enabled:
             reference = run.folder.reference(cell.name)
@@ -248,10 +297,10 @@ def _unlaunched(order: WorkerOrder) -> WorkerOrder:
     return order.model_copy(update={"launched_unix_ns": None})
 
 
-def _interleave(cells: tuple[CellRecord, ...]) -> Iterator[tuple[CellRecord, int]]:
+def _interleave(cells: tuple[CellRecord, ...], first: int) -> Iterator[tuple[CellRecord, int]]:
     """Give launches round by round, every second one backwards (ABBA): a drift of the machine hits all cells alike."""
     rounds = max(len(cell.launches) for cell in cells)
-    for index in range(rounds):
+    for index in range(first, rounds):
         for cell in cells if index % 2 == 0 else reversed(cells):
             if index in cell.launches:
                 yield cell, index
@@ -347,6 +396,7 @@ def _write_run(run: _Run, status: RunStatus, reason: str | None) -> None:
         ended_unix_ns=None if status is RunStatus.RUNNING else time.time_ns(),
         cells=run.cells,
         prepared=run.prepared,
+        repeat_end=run.repeat_end,
         resumed_unix_ns=run.resumed_unix_ns,
     )
     write_record(run.folder.run, record)

@@ -10,12 +10,11 @@ Columns, times in ns, ratios candidate over baseline:
   both sides, per step and rank
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pandas as pd
 
@@ -107,7 +106,7 @@ def _order(section: Section) -> int:
     return _FIRST.index(section.title) if section.title in _FIRST else len(_FIRST)
 
 
-_METRICS: Sequence[str] = (
+_METRICS: Final = [
     "metric",
     "subject",
     "unit",
@@ -121,7 +120,7 @@ _METRICS: Sequence[str] = (
     "outcome",
     "baseline_launches",
     "candidate_launches",
-)
+]
 
 
 def _metric_row(row: MetricChange) -> dict[str, object]:
@@ -142,7 +141,7 @@ def _metric_row(row: MetricChange) -> dict[str, object]:
     }
 
 
-_COLLECTIVES: Sequence[str] = (
+_COLLECTIVES: Final = [
     "owner",
     "operation",
     "purpose",
@@ -153,7 +152,7 @@ _COLLECTIVES: Sequence[str] = (
     "candidate_duration_ns",
     "baseline_count",
     "candidate_count",
-)
+]
 
 
 def _collective_row(row: CollectiveChange) -> dict[str, object]:

@@ -60,12 +60,13 @@ def remark_lines(comparison: Comparison) -> tuple[str, ...]:
 def summary_section(comparisons: Sequence[Comparison]) -> Section:
     """Give several candidates against one baseline, or cells of two runs, in one row each."""
     rows = []
+    is_one = len({comparison.baseline.label for comparison in comparisons}) == 1
     for comparison in comparisons:
         step = comparison.metrics[0]
         rows.append(
             (
                 comparison.candidate.label,
-                comparison.baseline.label,
+                *(() if is_one else (comparison.baseline.label,)),
                 spell_number(step.candidate.median, step.unit),
                 spell_number(step.baseline.median, step.unit),
                 _change_words(step),
@@ -73,9 +74,14 @@ def summary_section(comparisons: Sequence[Comparison]) -> Section:
                 outcome_words(step),
             )
         )
-    headers = ("candidate", "baseline", "step time", "baseline's", "change", "95 % interval", "outcome")
-    columns = [Column(header, is_number=place in (2, 3, 4, 5)) for place, header in enumerate(headers)]
-    return Section("Step times", columns, rows)
+    words = ("candidate",) if is_one else ("candidate", "baseline")
+    columns = (
+        *(Column(header) for header in words),
+        *(Column(header, is_number=True) for header in ("step time", "baseline's", "change", "95 % interval")),
+        Column("outcome"),
+    )
+    title = f"Step times against {comparisons[0].baseline.label}" if is_one else "Step times"
+    return Section(title, columns, rows)
 
 
 def outcome_words(change: MetricChange) -> str:
@@ -112,12 +118,13 @@ def _environment_section(comparison: Comparison) -> Iterator[Section]:
 
 
 def _mechanism_section(comparison: Comparison) -> Iterator[Section]:
+    rows: list[tuple[str, ...]]
     if comparison.mechanism:
         rows = [(change.what, change.subject, change.baseline, change.candidate) for change in comparison.mechanism]
         yield _words_section("What was done differently, per step", ("what", "of", "baseline", "candidate"), rows)
     elif comparison.is_mechanism_known:
-        note = "the same collectives: as many, of the same sizes, in the same order"
-        yield Section("What was done differently, per step", (Column("what"),), (("nothing",),), (note,))
+        rows = [("nothing", "as many collectives, of the same sizes, in the same order")]
+        yield _words_section("What was done differently, per step", ("what", "of"), rows)
 
 
 def _words_section(title: str, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Section:
@@ -134,7 +141,7 @@ def _metrics_section(comparison: Comparison) -> Section:
     rows = [_metric_row(change) for change in (*shown, *found[:MOST_OWNERS])]
     note = (
         "medians over launches; exposed, hidden, idle, compute and wait are means over PROFILED steps and ranks; "
-        "the interval is the change's"
+        "the interval is the change's and of that number alone, outcomes are corrected for how many were tested"
     )
     headers = ("metric", "baseline", "candidate", "change", "95 % interval", "outcome")
     columns = tuple(Column(header, is_number=place in (1, 2, 3, 4)) for place, header in enumerate(headers))

@@ -13,14 +13,14 @@ from dtbench.analyze.launch_tables import read_launch_traces, read_tables
 from dtbench.analyze.many_runs import NOTES, load_run_steps
 from dtbench.analyze.run import read_step_times, summarize_run
 from dtbench.analyze.summary import RunSummary
-from dtbench.analyze.tables import OWNERS
 from dtbench.analyze.tabulate import (
     TABLES,
 )
 from dtbench.errors import StoreError
 from dtbench.report import run_words
 from dtbench.report.html import report_html
-from dtbench.report.trace_report import plot_step_of, tabulate_owners
+from dtbench.report.owner_table import tabulate_run_owners
+from dtbench.report.trace_report import plot_step_of
 from dtbench.store.find_run import find_run
 from dtbench.store.layout import LaunchFolder, RunFolder
 
@@ -59,9 +59,7 @@ class RunReport:
     @cached_property
     def owners(self) -> pd.DataFrame:
         """Whose communication was exposed and why: ``cell``, then ``tables.OWNERS``."""
-        of_cells = [tabulate_owners(cell.owners, 1).assign(cell=cell.name) for cell in self.summary.cells]
-        stacked = pd.concat(of_cells, ignore_index=True) if of_cells else tabulate_owners((), 1).assign(cell="")
-        return stacked[["cell", *OWNERS]]
+        return tabulate_run_owners(self.summary)
 
     @property
     def notes(self) -> tuple[str, ...]:

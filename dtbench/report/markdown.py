@@ -22,6 +22,8 @@ def summary_markdown(summary: RunSummary) -> str:
     resumed = sentences.resumed_sentence(len(summary.resumed_unix_ns))
     if resumed is not None:
         blocks.append(resumed)
+    if summary.repeat_end is not None:
+        blocks.append(escape_markdown(summary.repeat_end))
     blocks.append(sweep_markdown(summary))
     if len(summary.cells) > 1:
         constant = sweep.constant_words(summary)

@@ -17,8 +17,13 @@ from dtbench.units import format_fraction
 MOST_METRICS = 24
 """Rows of one figure, the first of the comparison."""
 
-_MOST_CHANGE = 1.0
-"""Relative changes beyond it lie at the edge, with an arrow."""
+_MOST_RATIO = 16.0
+"""Ratios beyond it lie at the edge, with an arrow."""
+
+_PERCENT_BELOW = 1.6
+"""Widest ratio whose axis is labelled in percent."""
+
+_STEPS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
 
 _ESTABLISHED: Final = (Outcome.HIGHER, Outcome.LOWER)
 _LOOKS: Final = {
@@ -41,9 +46,10 @@ def plot_comparison(comparison: Comparison) -> Figure:
     axes = add_axes(figure)
     if not rows:
         return say(figure, axes, "No metric is known on both sides.")
-    limit = _limit(rows, comparison.threshold)
-    axes.axvspan(-comparison.threshold, comparison.threshold, color="#EEEEEE", linewidth=0, zorder=0, gid="threshold")
-    axes.axvline(0, color="#444444", linewidth=0.9, zorder=1)
+    limit = _find_limit(rows, comparison.threshold)
+    band = (1 - comparison.threshold, 1 + comparison.threshold)
+    axes.axvspan(*band, color="#EEEEEE", linewidth=0, zorder=0, gid="threshold")
+    axes.axvline(1, color="#444444", linewidth=0.9, zorder=1)
     for position, row in enumerate(rows):
         _draw_metric(axes, row, position, limit)
     axes.set_yticks(
@@ -52,8 +58,7 @@ def plot_comparison(comparison: Comparison) -> Figure:
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     axes.set_ylim(len(rows) - 0.4, -0.6)
-    axes.set_xlim(-1.08 * limit, 1.08 * limit)
-    axes.xaxis.set_major_formatter(lambda change, _place: f"{100 * change:+.3g} %" if change else "0")
+    _set_scale(axes, limit)
     sides = f"{shorten_middle(comparison.candidate.label)} against {shorten_middle(comparison.baseline.label)}"
     axes.set_xlabel(literal(f"change, {sides}; bars: 95 % intervals"), fontsize=8)
     set_heading(figure, comparison.sentence)
@@ -66,34 +71,58 @@ def _choose(metrics: tuple[MetricChange, ...]) -> tuple[MetricChange, ...]:
     return tuple(shown[:MOST_METRICS])
 
 
-def _limit(rows: tuple[MetricChange, ...], threshold: float) -> float:
-    """Give the largest change that is drawn to scale: three of four ends fit, so that one large change hides no other.
+def _find_limit(rows: tuple[MetricChange, ...], threshold: float) -> float:
+    """Give the largest ratio that is drawn to scale, or one over the smallest: of four ends three fit.
 
-    The first row, which the comparison leads with, always fits where it is below twice as much.
+    So one large change hides no other. The first row, which the comparison leads with, always fits below the most.
     """
-    ends = [sorted(abs(end - 1) for end in (row.ratio, row.low, row.high) if not math.isnan(end)) for row in rows]
+    ends = [sorted(_distance(end) for end in (row.ratio, row.low, row.high) if end > 0) for row in rows]
     all_ends = sorted(end for of_row in ends for end in of_row)
-    most = all_ends[3 * (len(all_ends) - 1) // 4] if all_ends else 0.0
-    return min(_MOST_CHANGE, 1.2 * max([2.5 * threshold, 0.02, most, *ends[0]]))
+    most = all_ends[3 * (len(all_ends) - 1) // 4] if all_ends else 1.0
+    widest = max([(1 + threshold) ** 2.5, 1.02, most, *ends[0]])
+    return min(_MOST_RATIO, float(widest**1.15))
+
+
+def _distance(ratio: float) -> float:
+    return max(ratio, 1 / ratio)
+
+
+def _set_scale(axes: Axes, limit: float) -> None:
+    """Draw ratios by their logarithm, so that twice and half lie alike; small changes are labelled in percent."""
+    axes.set_xscale("log")
+    axes.set_xlim(limit**-1.08, limit**1.08)
+    if limit < _PERCENT_BELOW:
+        step = next(step for step in _STEPS if limit - 1 <= 4 * step)
+        ticks = [1 + place * step for place in range(-4, 5) if 1 / limit <= 1 + place * step <= limit]
+        labels = [f"{100 * (tick - 1):+.3g} %" if tick != 1 else "0" for tick in ticks]
+    else:
+        ticks = [2.0**power for power in range(-8, 9) if 1 / limit <= 2.0**power <= limit]
+        labels = [f"{tick:g} x" if tick >= 1 else f"1/{1 / tick:g} x" for tick in ticks]
+    axes.set_xticks(ticks, labels)
+    axes.set_xticks([], minor=True)
 
 
 def _draw_metric(axes: Axes, row: MetricChange, position: int, limit: float) -> None:
-    at_right = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 7.5, "annotation_clip": False}
-    axes.annotate(literal(_words(row)), (1.01, position), **at_right)
+    at_right = (1.01, position)
+    said = axes.annotate(literal(_words(row)), at_right, xycoords=("axes fraction", "data"), va="center", fontsize=7.5)
+    said.set_annotation_clip(False)
     if math.isnan(row.ratio):
         return
     edge, marker, filling = _LOOKS[_meaning(row)]
-    change = row.ratio - 1
-    inside = max(-limit, min(limit, change))
+    place = _clip(row.ratio, limit)
     if not math.isnan(row.low) and not math.isnan(row.high):
-        ends = [max(-limit, min(limit, end - 1)) for end in (row.low, row.high)]
+        ends = [_clip(end, limit) for end in (row.low, row.high)]
         (bar,) = axes.plot(ends, [position, position], color=edge, linewidth=1.6, marker="|", markersize=6)
         bar.set_gid(f"interval {row.metric} {row.subject}")
-    shown = marker if inside == change else ">" if change > 0 else "<"
+    shown = marker if place == row.ratio else ">" if row.ratio > 1 else "<"
     (point,) = axes.plot(
-        inside, position, marker=shown, markersize=6, markeredgecolor=edge, markerfacecolor=filling, linestyle="none"
+        place, position, marker=shown, markersize=6, markeredgecolor=edge, markerfacecolor=filling, linestyle="none"
     )
     point.set_gid(f"ratio {row.metric} {row.subject}")
+
+
+def _clip(ratio: float, limit: float) -> float:
+    return max(1 / limit, min(limit, ratio))
 
 
 def _meaning(row: MetricChange) -> str:

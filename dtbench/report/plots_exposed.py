@@ -33,6 +33,9 @@ MOST_OWNERS = 14
 MOST_STEPS = 60
 """Bars of one cell over steps; of more the first are drawn."""
 
+_SHARED_BELOW = 6
+"""Cells whose longest bars differ by less have one scale; beyond, the shorter would not be seen."""
+
 CAUSE_PARTS: Final = {
     Cause.SKEW: Part("skew", "skew", "#A6D5F2", "", "black"),
     Cause.QUEUED: Part("queued", "queued", "#0072B2", "\\\\\\", "white"),
@@ -60,14 +63,17 @@ def plot_exposed_owners(owners: pd.DataFrame) -> Figure:
         figure = new_figure(2.0)
         return say(figure, add_axes(figure), "No exposed communication with an owner and a cause is in this table.")
     bars = [_rank_owners(rows) for _, rows in panels]
+    longest = [_longest(of_panel) for of_panel in bars]
+    shares_scale = max(longest) <= _SHARED_BELOW * min(longest)
     heights = [0.75 + 0.3 * max(2, min(len(of_panel), MOST_OWNERS + 1)) for of_panel in bars]
     figure = new_figure(0.9 + sum(heights))
     grid = figure.subplots(len(panels), 1, squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
     for axes, (cell, rows), of_panel in zip(grid, panels, bars, strict=True):
         _draw_owners(axes, of_panel)
+        axes.set_xlim(0, 1.14 * (max(longest) if shares_scale else _longest(of_panel)) / NS_PER_MS)
         _bare(axes)
         set_finding(axes, _owner_finding(cell, rows), fontsize=10)
-    grid[-1].set_xlabel("ms exposed per step and rank", fontsize=9)
+    grid[-1].set_xlabel(f"ms exposed per step and rank{_cut_words(owners)}", fontsize=9)
     used = [cause for cause in Cause if any(cause in parts for of_panel in bars for _, parts in of_panel)]
     handles = [legend_patch(CAUSE_PARTS[cause], describe_cause(cause)) for cause in used]
     figure.legend(handles=handles, loc="outside lower left", ncols=min(4, len(handles)), frameon=False, fontsize=8)
@@ -88,6 +94,11 @@ def _panels(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     return [(str(cell) if len(cells) > 1 else "", table[table["cell"] == cell]) for cell in cells]
 
 
+def _cut_words(table: pd.DataFrame) -> str:
+    cells = table["cell"].nunique() if "cell" in table else 1
+    return f"; the first {MOST_CELLS} of {cells} cells" if cells > MOST_CELLS else ""
+
+
 def _rank_owners(rows: pd.DataFrame) -> list[_Bar]:
     bars: dict[tuple[str, str, str], dict[Cause, float]] = {}
     for row in rows.itertuples():
@@ -100,6 +111,10 @@ def _rank_owners(rows: pd.DataFrame) -> list[_Bar]:
         name = _name_owner(owner, operation)
         named.append((f"{name} ({purpose})" if names[name] > 1 else name, parts))
     return named
+
+
+def _longest(bars: Sequence[_Bar]) -> float:
+    return max(sum(parts.values()) for _, parts in bars)
 
 
 def _name_owner(owner: str, operation: str) -> str:
@@ -124,12 +139,12 @@ def _draw_owners(axes: Axes, bars: Sequence[_Bar]) -> None:
         names.append(f"{len(rest)} more")
     axes.set_yticks(range(len(names)), [literal(shorten_middle(name)) for name in names], fontsize=8)
     axes.set_ylim(len(names) - 0.4, -0.6)
-    axes.set_xlim(0, 1.14 * max(sum(parts.values()) for _, parts in shown) / NS_PER_MS)
 
 
 def _owner_finding(cell: str, rows: pd.DataFrame) -> str:
     by_owner = rows.groupby(["owner", "operation", "purpose"])["exposed_ns"].sum()
-    total_ns, (owner, operation, _) = float(by_owner.sum()), by_owner.idxmax()
+    total_ns, longest = float(by_owner.sum()), by_owner.idxmax()
+    owner, operation, _ = longest if isinstance(longest, tuple) else (longest, "", "")
     share = format_fraction(fraction_of(float(by_owner.max()), total_ns))
     who = name_collective(str(owner) or None, Operation(operation) if operation else None)
     words = f"{who} leaves most exposed: {share} of {format_ns(total_ns)}"
@@ -159,7 +174,7 @@ def plot_overlap(overlap: pd.DataFrame) -> Figure:
         axes.set_title(
             literal(_overlap_finding(cell, rows) + cut), loc="left", fontweight="bold", fontsize=10, wrap=True
         )
-    grid[-1].set_xlabel("PROFILED step, of the trace", fontsize=9)
+    grid[-1].set_xlabel(f"PROFILED step, of the trace{_cut_words(overlap)}", fontsize=9)
     dot = Line2D([], [], linestyle="none", marker="o", markersize=3.5, color="black", label="exposed, of one rank")
     handles = [*(legend_patch(part, part.name) for part in (_EXPOSED, HIDDEN_COMM)), dot]
     figure.legend(handles=handles, loc="outside lower left", ncols=3, frameon=False, fontsize=8)

@@ -149,7 +149,8 @@ def _measured_groups(steps: pd.DataFrame) -> list[_Group]:
     whole = [name for name in known if name != "launch"]
     slowest = measured.groupby([*known, "step"], observed=True, sort=False)["duration_ns"].max().reset_index()
     groups = []
-    for _, rows in slowest.groupby(telling or [lambda _row: 0], observed=True, sort=False):
+    grouped = slowest.groupby(telling, observed=True, sort=False) if telling else [((), slowest)]
+    for _, rows in grouped:
         first = rows.iloc[0]
         label = ", ".join(f"launch {first[name]}" if name == "launch" else str(first[name]) for name in telling)
         cell = ", ".join(str(first[name]) for name in whole if name in telling)

@@ -10,7 +10,8 @@ from dtbench.analyze.run import summarize_one_cell
 from dtbench.analyze.summary import CellSummary, RunSummary
 from dtbench.errors import StoreError
 from dtbench.report.hparams import find_settings
-from dtbench.report.plots import plot_step_breakdown, save_figure
+from dtbench.report.owner_table import tabulate_run_owners
+from dtbench.report.plots import MOST_CELLS, plot_exposed_owners, plot_step_breakdown, save_figure
 from dtbench.report.sweep_plot import plot_sweep
 from dtbench.report.tensorboard import write_cell, write_tensorboard
 from dtbench.store.layout import LaunchFolder, RunFolder
@@ -30,6 +31,8 @@ def publish(summary: RunSummary) -> None:
         return
     try:
         save_figure(plot_step_breakdown(summary), folder.breakdown_plot)
+        if len(summary.cells) <= MOST_CELLS and any(cell.owners for cell in summary.cells):
+            save_figure(plot_exposed_owners(tabulate_run_owners(summary)), folder.owners_plot)
         if len(summary.cells) > 1:
             save_figure(plot_sweep(summary), folder.sweep_plot)
         write_tensorboard(

@@ -9,7 +9,18 @@ def tensorboard_command(folder: Path, *, host: str, port: int) -> list[str]:
 
     ``-P``: what lies in the folder that a person stands in is not imported.
     """
-    return [sys.executable, "-P", "-m", "tensorboard.main", "--logdir", str(folder), "--host", host, "--port", str(port)]
+    return [
+        sys.executable,
+        "-P",
+        "-m",
+        "tensorboard.main",
+        "--logdir",
+        str(folder),
+        "--host",
+        host,
+        "--port",
+        str(port),
+    ]
 
 
 def has_event_files(folder: Path) -> bool:

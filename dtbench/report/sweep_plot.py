@@ -157,7 +157,10 @@ def _plot_lines(summary: RunSummary, numeric: SweepAxis, others: Sequence[SweepA
     set_heading(figure, sweep.finding(summary) + hidden)
     if others:
         names = literal(",\n".join(axis.name for axis in others))
-        handles, labels = left.get_legend_handles_labels()
+        handles = [drawn for drawn in left.lines if str(drawn.get_gid()).startswith("line ")]
+        labels = [
+            literal(line.label) for line in lines[:MOST_LINES]
+        ]  # by hand: one that begins with _ is left out else
         figure.legend(
             handles, labels, loc="outside right center", frameon=False, fontsize=8, title=names, title_fontsize=8
         )

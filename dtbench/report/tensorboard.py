@@ -2,7 +2,8 @@
 
 ::
 
-    tb/                          text: summary, environment; images: step_breakdown, sweep; HParams: the experiment
+    tb/                          text: summary, environment; images: step_breakdown,
+                                 exposed_owners, sweep; HParams: the experiment
       <cell>/                    scalars: summary/..., exposed_ms_by_owner/<owner> <collective>; text: receipts, owners;
                                  HParams: a session
       <cell>/  or, with several launches, <cell>/launch<k>/
@@ -24,7 +25,14 @@ from dtbench.report import causes, sentences, sweep
 from dtbench.report.event_files import Tagged, image, replace_folder, scalar, text, write_events
 from dtbench.report.hparams import METRICS, Settings, experiment, find_settings, session
 from dtbench.report.markdown import environment_markdown, owners_markdown, receipts_markdown, summary_markdown
-from dtbench.report.plots import MOST_CELLS, figure_png, plot_step_breakdown, plot_step_times
+from dtbench.report.owner_table import tabulate_run_owners
+from dtbench.report.plots import (
+    MOST_CELLS,
+    figure_png,
+    plot_exposed_owners,
+    plot_step_breakdown,
+    plot_step_times,
+)
 from dtbench.report.sweep_plot import plot_sweep
 from dtbench.store.records import Environment
 from dtbench.units import NS_PER_MS, NS_PER_S
@@ -122,6 +130,8 @@ def _run_values(summary: RunSummary, environment: Environment | None) -> list[Ta
         (0, text("summary", summary_markdown(summary))),
         (0, image("step_breakdown", figure_png(plot_step_breakdown(summary)))),
     ]
+    if len(summary.cells) <= MOST_CELLS and any(cell.owners for cell in summary.cells):
+        values.append((0, image("exposed_owners", figure_png(plot_exposed_owners(tabulate_run_owners(summary))))))
     if len(summary.cells) > 1:
         values.append((0, image("sweep", figure_png(plot_sweep(summary)))))
         known = {tag for cell in summary.cells for tag in _cell_numbers(cell)}

@@ -56,6 +56,8 @@ def render_head(summary: RunSummary) -> RenderableType:
     resumed = sentences.resumed_sentence(len(summary.resumed_unix_ns))
     if resumed is not None:
         lines.append(Text(resumed, style="yellow"))
+    if summary.repeat_end is not None:
+        lines.append(Text(summary.repeat_end, style="dim"))
     how_it_ended = sentences.status_sentence("This run", summary.status, summary.reason)
     if how_it_ended is not None:
         lines.append(Text(how_it_ended, style="bold red"))
@@ -324,7 +326,7 @@ def render_places(summary: RunSummary) -> Text:
         if cell.trace_paths:
             where = _inside(folder.path, os.path.commonpath([str(Path(path).parent) for path in cell.trace_paths]))
             lines.append(Text(f"  traces       {where} ({len(cell.trace_paths)})"))
-    plots = [plot.name for plot in (folder.sweep_plot, folder.breakdown_plot) if plot.exists()]
+    plots = [plot.name for plot in (folder.sweep_plot, folder.breakdown_plot, folder.owners_plot) if plot.exists()]
     if plots:
         lines.append(Text(f"  {'plots' if len(plots) > 1 else 'plot '}        {', '.join(plots)}"))
     if folder.tensorboard.exists():

@@ -1,16 +1,12 @@
 """What a notebook gets of anyone's traces, as DataFrames: columns, dtypes, units are in ``dtbench.analyze.tables``."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from dtbench.analyze.causes.exposed_owners import ExposedOwner
 from dtbench.analyze.means import average
-from dtbench.analyze.summary import OwnerSummary
-from dtbench.analyze.tables import OWNERS
 from dtbench.analyze.tabulate import (
     COMM_WAIT_TABLE,
     GAP_TABLE,
@@ -25,6 +21,7 @@ from dtbench.analyze.tabulate import (
 from dtbench.analyze.trace_set import TraceSet
 from dtbench.errors import TraceError
 from dtbench.report.html import report_html
+from dtbench.report.owner_table import tabulate_owners
 from dtbench.report.trace_sections import owner_section, time_section
 from dtbench.report.trace_words import answer_lines, remark_lines
 
@@ -160,20 +157,3 @@ def _typical_step(overlap: pd.DataFrame) -> int:
         raise TraceError("these traces have no steps, so there is none to draw; timeline() draws all of them")
     exposed = overlap.groupby("step")["exposed_comm_ns"].mean().sort_values(kind="stable")
     return int(exposed.index[(len(exposed) - 1) // 2])
-
-
-def tabulate_owners(rows: Sequence[ExposedOwner | OwnerSummary], windows: int) -> pd.DataFrame:
-    """Make ``tables.OWNERS`` of rows whose times are sums over so many windows."""
-    made = [
-        {
-            "owner": row.owner or "",
-            "operation": str(row.operation or ""),
-            "purpose": str(row.purpose),
-            "cause": str(row.cause),
-            "exposed_ns": row.exposed_ns / windows,
-            "owner_exposed_ns": row.owner_exposed_ns / windows,
-            "waited_for": row.waited_for,
-        }
-        for row in rows
-    ]
-    return pd.DataFrame(made, columns=list(OWNERS), dtype=object).astype(OWNERS)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from dtbench.record import Record
 from dtbench.scenario.document import Entry, Items, Leaf, Node, Section, to_plain
-from dtbench.scenario.expectation import is_mapping_of_texts, kinds_of
+from dtbench.scenario.expectation import is_mapping_of_texts, is_section, kinds_of
 from dtbench.scenario.mistakes import Mistake, find_nearest, join_words, shorten
 from dtbench.scenario.scalars import show_scalar, text_of_scalar
 from dtbench.scenario.schema import Scenario
@@ -105,10 +105,10 @@ def name_axis(name: str, entry: Entry, variations: Mapping[str, Section]) -> Axi
 def list_fields(record: type[Record], path: tuple[str, ...]) -> Iterator[tuple[str, object]]:
     """Give every field that holds a value, all kinds of each section, by its dotted path, with what it accepts."""
     for name, field in record.model_fields.items():
-        kinds = kinds_of(field.annotation)
-        for section in kinds.values():
-            yield from list_fields(section, (*path, name))
-        if not kinds and name != "schema_version":
+        if is_section(field.annotation):
+            for section in kinds_of(field.annotation).values():
+                yield from list_fields(section, (*path, name))
+        elif name != "schema_version":
             yield ".".join((*path, name)), field.annotation
 
 

@@ -21,8 +21,14 @@ _NOUNS = {bool: "true or false", int: "a whole number", float: "a number", str: 
 
 def kinds_of(annotation: object) -> dict[str, type[Record]]:
     """Give the records that a section may be, by their ``kind`` (by their name where they have none)."""
-    records = [option for option in _options_of(annotation) if isinstance(option, type) and issubclass(option, Record)]
+    options = [_unwrap(option)[0] for option in _options_of(annotation)]
+    records = [option for option in options if isinstance(option, type) and issubclass(option, Record)]
     return {_kind_of(record): record for record in records}
+
+
+def is_section(annotation: object) -> bool:
+    """Whether a field holds nothing but a section, of one kind or several."""
+    return len(kinds_of(annotation)) == len(_options_of(annotation))
 
 
 def item_annotation(annotation: object, index: int) -> object:
@@ -47,9 +53,11 @@ def describe(annotation: object, metadata: Iterable[object] = ()) -> str:
     """Say what an annotation accepts."""
     base, constraints = _unwrap(annotation)
     constraints = (*metadata, *constraints)
-    if get_origin(base) in (Union, UnionType) and NoneType in get_args(base):
-        return f"{' or '.join(describe(option, constraints) for option in _options_of(base))} (or left out)"
     kinds = kinds_of(base)
+    is_optional = get_origin(base) in (Union, UnionType) and NoneType in get_args(base)
+    if is_optional or (kinds and not is_section(base)):
+        words = join_words([describe(option, constraints) for option in _options_of(base)])
+        return f"{words} (or left out)" if is_optional else words
     if kinds:
         return "a mapping" if len(kinds) == 1 else f"a mapping with a `kind`, {quote_words(kinds)}"
     if is_mapping_of_texts(base):
@@ -73,7 +81,8 @@ def quote_words(words: Iterable[str]) -> str:
 
 def literals_of(annotation: object) -> tuple[str, ...]:
     """Give the words that an annotation accepts; empty where it accepts other things."""
-    options = [option for option in _options_of(annotation) if get_origin(option) is Literal]
+    options = [_unwrap(option)[0] for option in _options_of(annotation)]
+    options = [option for option in options if get_origin(option) is Literal]
     return tuple(value for option in options for value in get_args(option) if isinstance(value, str))
 
 

@@ -25,7 +25,7 @@ from dtbench.scenario.expectation import (
 )
 from dtbench.scenario.mistakes import Mistake, OverridePlace, Place, find_nearest, join_words, shorten
 from dtbench.scenario.scalars import show_scalar, text_of_scalar
-from dtbench.scenario.schema import Scenario
+from dtbench.scenario.schema import MAPPING, NUMBER, WORD, Scenario
 
 _OTHER_NAMES = {
     "gpu": "cuda",
@@ -92,8 +92,10 @@ def _find_spot(loc: tuple[int | str, ...], root: Section) -> _Spot:
     """Follow pydantic's location through the tree and the schema at once, as far as both go."""
     spot = _Spot((), root, root.place, Scenario, None, Scenario, None)
     for part in loc:
-        if part == _OF_KEY:
+        if part == _OF_KEY or _names_alternative(part, spot):
             return spot
+        if part in (NUMBER, WORD, MAPPING):
+            continue
         kinds = kinds_of(spot.annotation)
         if len(kinds) > 1 and spot.record is None:
             spot = replace(spot, record=kinds.get(str(part)))
@@ -104,6 +106,12 @@ def _find_spot(loc: tuple[int | str, ...], root: Section) -> _Spot:
         else:
             spot = _step_into_field(spot, part)
     return spot
+
+
+def _names_alternative(part: int | str, spot: _Spot) -> bool:
+    """Tell whether pydantic says which of several plain values it tried, as in ``bool | int``: no place of its own."""
+    is_plain = isinstance(spot.node, Leaf) or (spot.record is None and not kinds_of(spot.annotation))
+    return isinstance(part, str) and is_plain and not is_mapping_of_texts(spot.annotation)
 
 
 def _step_into_item(spot: _Spot, item: Node, index: int) -> _Spot:

@@ -131,11 +131,17 @@ def _axis(kinds: list[Schema]) -> Schema:
 def _list_fields(section: Schema, sections: dict[str, Schema], path: tuple[str, ...]) -> Iterator[tuple[str, Schema]]:
     """Give every field that holds a value, of every kind of each section, by its dotted path."""
     for name, field in section["properties"].items():
-        inner = [sections[ref.removeprefix("#/$defs/")] for ref in _references(field)]
-        for one in inner:
-            yield from _list_fields(one, sections, (*path, name))
-        if not inner and (*path, name) not in (("schema_version",), ("env",)):
+        if not _holds_value(field):
+            for ref in _references(field):
+                yield from _list_fields(sections[ref.removeprefix("#/$defs/")], sections, (*path, name))
+        elif (*path, name) not in (("schema_version",), ("env",)):
             yield ".".join((*path, name)), field
+
+
+def _holds_value(field: Schema) -> bool:
+    """Tell whether a field may be something else than a section (or left out)."""
+    kinds = [kind for kind in (*field.get("oneOf", ()), *field.get("anyOf", ())) if kind != {"type": "null"}]
+    return any("$ref" not in kind for kind in kinds) if kinds else not _references(field)
 
 
 def _references(field: Schema) -> list[str]:

@@ -6,7 +6,7 @@ A scenario file holds these sections once, and optionally ``cells``: named varia
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Discriminator, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import AfterValidator, Discriminator, Field, PositiveFloat, PositiveInt, Tag, model_validator
 
 from dtbench.record import Record
 from dtbench.scenario.model import Model
@@ -393,6 +393,46 @@ def _check_variable(name: str) -> str:
 Variable = Annotated[str, AfterValidator(_check_variable)]
 
 
+class AutoRepeat(Record):
+    """Launch all cells in turns until their step times are known well enough, or time is up."""
+
+    kind: Literal["auto"] = "auto"
+    precision: Annotated[float, Field(gt=0, lt=1)] = 0.02
+    """Largest half width of the 95 % interval of a cell's step time, or of its ratio to the first cell's, relative."""
+    time_budget_s: Annotated[float, Field(gt=0, le=10_000_000)] = 1800.0
+    """No round begins that would take the launches of all cells together beyond this."""
+    at_least: Annotated[int, Field(ge=2, le=10_000)] = 4
+    """Launches of each cell before precision or time are asked; comparisons need four."""
+    at_most: Annotated[int, Field(ge=2, le=10_000)] = 40
+    """Launches of each cell, whatever the precision."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "AutoRepeat":
+        if self.at_most < self.at_least:
+            raise ValueError(f"at_most ({self.at_most}) is below at_least ({self.at_least})")
+        return self
+
+
+NUMBER, WORD, MAPPING = "[number]", "[word]", "[mapping]"
+"""How pydantic's places of mistakes name the alternatives of ``Repeat``; no field is called so."""
+
+
+def _find_alternative(value: object) -> str:
+    match value:
+        case str():
+            return WORD
+        case dict() | AutoRepeat():
+            return MAPPING
+        case _:
+            return NUMBER
+
+
+Repeat = Annotated[
+    Annotated[PositiveInt, Tag(NUMBER)] | Annotated[Literal["auto"], Tag(WORD)] | Annotated[AutoRepeat, Tag(MAPPING)],
+    Discriminator(_find_alternative),
+]
+
+
 class Scenario(Record):
     """One cell: everything that decides what is measured. Nothing here depends on the machine, except ``device``."""
 
@@ -411,8 +451,8 @@ class Scenario(Record):
     parallel: Parallel
     measure: Measure = Measure()
     correctness: Correctness = Correctness()
-    repeat: PositiveInt = 1
-    """Launches of each cell; each starts all ranks anew."""
+    repeat: Repeat = 1
+    """Launches of each cell; each starts all ranks anew. ``auto``: as many as a precision needs."""
     env: dict[Variable, str] = {}
     """Environment variables of the ranks, such as ``NCCL_ALGO``; each value a text in quotes."""
     python: Annotated[str, Field(min_length=1)] | None = None

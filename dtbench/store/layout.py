@@ -3,7 +3,7 @@
 ::
 
     results/<scenario>/<utc>-<short id>/
-      run.json  scenario.yaml  env.json  tb/  step_breakdown.png  sweep.png  .lock
+      run.json  scenario.yaml  env.json  tb/  step_breakdown.png  exposed_owners.png  sweep.png  .lock
       cells/<cell>/reference/reference.pt     losses and gradients of the single process, and a launch folder's other
       files cells/<cell>/launch<k>/
         order.json                       what the worker was told: written by launch, read by the worker
@@ -174,6 +174,11 @@ class RunFolder:
     def breakdown_plot(self) -> Path:
         """Step breakdown per rank."""
         return self.path / "step_breakdown.png"
+
+    @property
+    def owners_plot(self) -> Path:
+        """Whose communication was exposed, and why."""
+        return self.path / "exposed_owners.png"
 
     def reference(self, cell: str) -> LaunchFolder:
         """Launch of the single process that a cell is checked against."""

@@ -293,6 +293,7 @@ class RunRecord(Record):
         reason: why it failed; None unless ``status`` is failed.
         prepared: only orders were written; someone else starts the ranks.
         resumed_unix_ns: when it was gone on with after it had ended early.
+        repeat_end: why ``repeat: auto`` added no more launches; None: it has not come to that, or a number was given.
     """
 
     format_version: Literal[1] = 1
@@ -308,6 +309,7 @@ class RunRecord(Record):
     cells: tuple[CellRecord | OwnLoopCell, ...]
     prepared: bool = False
     resumed_unix_ns: tuple[int, ...] = ()
+    repeat_end: str | None = None
 
 
 class Device(Record):

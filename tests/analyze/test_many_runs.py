@@ -178,4 +178,4 @@ def test_names_with_markup_stay_as_they_are(make_run: MakeRun, tmp_path: Path) -
     run.run.write_text(json.dumps(record))
     steps = load_run_steps(tmp_path / "results")
     assert set(steps["scenario"]) == {"<b>$x$"}
-    assert "<b>" not in steps.head(1)._repr_html_()
+    assert "<b>" not in steps.head(1).to_html()

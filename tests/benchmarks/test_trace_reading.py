@@ -1,8 +1,11 @@
 """The benchmark runs and fills its table; what it measures is no test's business."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "tests" / "analyze" / "traces" / "ddp_2ranks_rank0.json.gz"
@@ -36,3 +39,22 @@ def test_a_child_of_a_large_process_would_look_large_so_the_benchmark_stays_smal
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_what_is_compared_with_hta_is_what_the_whole_answer_says() -> None:
+    trace = str(ROOT.parent / "shared" / "traces" / "mi300x_ddp_rank.json.gz")
+    if not Path(trace).is_file():
+        pytest.skip("the shared GPU traces are not beside this checkout")
+    asked = [[sys.executable, "-m", "tests.benchmarks.overlap_answer", trace]]
+    asked.append([sys.executable, "-m", "dtbench.cli.main", "analyze", trace, "--json"])
+    lean, full = (
+        json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
+        for command in asked
+    )
+    (rank,) = full["ranks"]
+    assert len(lean["steps"]) == len(rank["steps"]) > 0
+    for said in rank["steps"]:
+        for field, value in lean["steps"][str(said["step"])].items():
+            assert said[field] == value
+    assert lean["whole"].pop("step_ns") == rank["whole"]["window_ns"]
+    assert {field: rank["whole"][field] for field in lean["whole"]} == lean["whole"]

@@ -1,9 +1,10 @@
 """How long one frame of the timeline takes with 200,000 spans, in headless Chromium without a GPU.
 
-``python -m tests.benchmarks.timeline_frames [--chromium /usr/bin/chromium] [--spans 200000]`` draws made-up jobs of 8
-and of 64 ranks at zooms from everything down to a microsecond, 1400 x 900 pixels, and prints the median and the worst
-frame of each. A frame is timed from the call to the moment at which its pixels can be read back, so that painting,
-which Chromium puts off, is in it. The aim is a median below 16 ms at any zoom.
+``python -m tests.benchmarks.timeline_frames [--chromium /usr/bin/chromium] [--spans 200000]`` draws made-up jobs of 1,
+8 and 64 ranks at zooms from everything down to a microsecond, 1400 x 900 pixels, and prints the best, the median and
+the worst frame of each; on a busy machine only the best says something about the code. A frame is timed from the call
+to the moment at which its pixels can be read back, so that painting, which Chromium puts off, is in it. The aim is a
+median below 16 ms at any zoom.
 """
 
 import argparse
@@ -17,7 +18,7 @@ from playwright.sync_api import Page, sync_playwright
 from dtbench.report.timeline import script_text
 
 _ZOOMS = (1.0, 0.3, 0.1, 0.03, 0.01, 0.001, 0.0001, 0.000001)
-_FRAMES = 15
+_FRAMES = 31
 _LANES = (0.80, 0.05, 0.15)  # part of the spans on the compute, communication and copy lane
 
 _PAGE = """<!doctype html><link rel="icon" href="data:,"><body><div id="place"></div><script type="module">
@@ -138,8 +139,9 @@ def measure(page: Page, ranks: int, spans: int) -> None:
     print(f"{spans} spans, {ranks} ranks: opened in {page.evaluate('window.openedMs'):.0f} ms")
     for zoom in _ZOOMS:
         times, rects = page.evaluate(_MEASURE, [zoom, _FRAMES])
-        median_ms, worst_ms = statistics.median(times), max(times)
-        print(f"  {zoom:>9.4%} in view: median {median_ms:5.1f} ms, worst {worst_ms:5.1f} ms, {rects} rects")
+        best_ms, median_ms, worst_ms = min(times), statistics.median(times), max(times)
+        said = f"best {best_ms:5.1f} ms, median {median_ms:5.1f} ms, worst {worst_ms:5.1f} ms, {rects} rects"
+        print(f"  {zoom:>9.4%} in view: {said}")
 
 
 def main() -> None:

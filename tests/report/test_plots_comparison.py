@@ -64,8 +64,8 @@ def line(figure: Figure, gid: str) -> Line2D:
 
 def test_point_interval_and_band_are_the_records_numbers() -> None:
     figure = plot_comparison(comparison(SLOWER))
-    assert np.asarray(line(figure, "ratio step_time").get_xdata()) == pytest.approx([0.05])
-    assert np.asarray(line(figure, "interval step_time").get_xdata()) == pytest.approx([0.03, 0.07])
+    assert np.asarray(line(figure, "ratio step_time").get_xdata()) == pytest.approx([1.05])
+    assert np.asarray(line(figure, "interval step_time").get_xdata()) == pytest.approx([1.03, 1.07])
     (band,) = [patch for patch in figure.axes[0].patches if patch.get_gid() == "threshold"]
     assert band.get_extents().width > 0
     assert [text.get_text() for text in figure.axes[0].texts] == ["105 ms against 100 ms (+5.0 %): higher"]
@@ -95,9 +95,21 @@ def test_worse_better_and_neither_differ_in_shape_and_not_only_in_colour() -> No
 def test_one_huge_change_hides_no_other_and_points_outwards() -> None:
     huge = change("exposed_comm", 40.0, (30.0, 50.0), Outcome.HIGHER)
     figure = plot_comparison(comparison(SLOWER, SLOWER, SLOWER, huge))
-    assert figure.axes[0].get_xlim()[1] < 0.15
+    assert figure.axes[0].get_xlim()[1] < 1.15
     assert line(figure, "ratio exposed").get_marker() == ">"
     assert "(+3900.0 %)" in figure.axes[0].texts[-1].get_text()
+
+
+def test_a_large_change_that_leads_is_drawn_to_scale_with_ratios_for_labels() -> None:
+    figure = plot_comparison(comparison(change("step_time", 2.5, (1.5, 5.5), Outcome.HIGHER)))
+    assert np.asarray(line(figure, "ratio step_time").get_xdata()) == pytest.approx([2.5])
+    labels = [label.get_text() for label in figure.axes[0].get_xticklabels()]
+    assert labels == ["1/4 x", "1/2 x", "1 x", "2 x", "4 x"]
+
+
+def test_what_fell_to_nothing_points_outwards() -> None:
+    figure = plot_comparison(comparison(SLOWER, change("unshard", 0.0, (NAN, NAN), Outcome.LOWER)))
+    assert line(figure, "ratio unshard").get_marker() == "<"
 
 
 def test_what_is_not_known_is_only_words() -> None:

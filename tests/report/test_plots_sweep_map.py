@@ -48,7 +48,7 @@ def test_a_cell_that_is_left_out_is_an_empty_field(swept: Callable[..., RunSumma
     summary = swept()
     rest = (summary.cells[0], *summary.cells[2:])
     axes = plot_sweep_map(summary.model_copy(update={"cells": rest})).axes[0]
-    assert math.isnan(float(np.ma.filled(axes.images[0].get_array(), np.nan)[0, -1]))
+    assert math.isnan(float(np.ma.filled(np.ma.asarray(axes.images[0].get_array()), np.nan)[0, -1]))
     assert len(axes.texts) == len(summary.cells) - 1
 
 

@@ -41,7 +41,9 @@ def table(rows: list[dict[str, object]], dtypes: dict[str, str]) -> pd.DataFrame
 
 
 def step_figure(spans: list[dict[str, object]], alone_ms: tuple[tuple[float, float], ...] = ()) -> Figure:
-    exposed = [{"rank": 0, "step": 7, "start_ns": int(a * MS), "end_ns": int(b * MS)} for a, b in alone_ms]
+    exposed: list[dict[str, object]] = [
+        {"rank": 0, "step": 7, "start_ns": int(a * MS), "end_ns": int(b * MS)} for a, b in alone_ms
+    ]
     return plot_timeline(table(spans, SPANS), table(exposed, EXPOSED), 7)
 
 

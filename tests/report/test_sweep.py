@@ -279,6 +279,11 @@ def test_a_run_without_a_measured_step_says_so(make_run: Callable[..., RunSummar
     assert len(plot_sweep(make_run(unknown[0], *cells[1:])).axes) == 2, "one cell that failed hides no other"
 
 
+def test_a_line_whose_name_begins_with_an_underscore_is_in_the_legend(make_sweep: Sweep) -> None:
+    figure = plot_sweep(make_sweep(grid(**{"parallel.bucket_cap_mb": ["1", "4"], "way": ["_odd", "plain"]})))
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["_odd", "plain"]
+
+
 def test_pictures_of_a_hundred_cells_stay_pictures(make_sweep: Sweep) -> None:
     hundred = make_sweep(grid(strategy=list("abcdefghij"), way=[f"w{way}" for way in range(5)], more=["x", "y"]))
     figure = plot_sweep(hundred)

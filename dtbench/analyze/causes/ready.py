@@ -253,10 +253,7 @@ def engine_nodes(trace: Trace, *, handing_over: bool) -> Intervals:
         trace: the events.
         handing_over: count also the nodes that only hand a finished gradient over.
     """
-    wanted = [
-        index
-        for index, name in enumerate(trace.names)
-        if name.startswith(ENGINE) and (handing_over or _HAND_OVER.search(name) is None)
-    ]
-    events = np.flatnonzero(np.isin(trace.name, wanted))
+    events = np.flatnonzero(
+        trace.is_named(lambda name: name.startswith(ENGINE) and (handing_over or _HAND_OVER.search(name) is None))
+    )
     return unite(trace.start_ns[events], trace.end_ns[events])

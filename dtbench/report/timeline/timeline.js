@@ -401,7 +401,9 @@ function describe(item) {
   known("region", one.region);
   known("size", one.size_bytes, one.size_bytes === null ? "" : formatBytes(one.size_bytes) + (one.dtype && ` ${one.dtype}`));
   known("busbw", one.busbw, one.busbw === null ? "" : formatBandwidth(one.busbw));
-  rows.push(["exposed", formatNs(one.exposed_ns)], ["hidden", formatNs(one.hidden_ns)]);
+  const isShared = one.exposed_ns + one.hidden_ns < item.duration_ns; // with collectives that ran at the same time
+  rows.push(["exposed", formatNs(one.exposed_ns) + (isShared ? " (its share)" : "")]);
+  rows.push(["hidden", formatNs(one.hidden_ns) + (isShared ? " (its share)" : "")]);
   known("cause", one.cause);
   const causes = Object.entries(one.causes);
   if (causes.length > 1) for (const [cause, ns] of causes) rows.push([`  ${cause}`, formatNs(ns)]);
@@ -834,8 +836,8 @@ class Timeline {
     for (let at = 0; at < rank.lanes.length; at++) {
       const lane = rank.lanes[at];
       if (!lane.channels[COMM].count) continue;
-      const span = findSpan(lane, moment, near);
-      if (span !== NOTHING && lane.kind[span] === COMM) return this.itemOf(rank, at, span);
+      const span = findSpan(lane, moment, near, COMM);
+      if (span !== NOTHING) return this.itemOf(rank, at, span);
     }
     return null;
   }
@@ -1451,11 +1453,13 @@ function mix(data, offset, parts, layers) {
   }
 }
 
-function findSpan(lane, moment, near) {
+// The span of a lane at a moment, else the nearest within reach; of one kind only where that is said.
+function findSpan(lane, moment, near, kind) {
   let best = NOTHING;
   let distance = near;
   const beyond = countBelow(lane.start, moment + near);
   for (let i = beyond - 1; i >= 0 && lane.reach[i] >= moment - near; i--) {
+    if (kind !== undefined && lane.kind[i] !== kind) continue;
     const away = Math.max(0, lane.start[i] - moment, moment - lane.start[i] - lane.duration[i]);
     if (away < distance || (away === distance && best === NOTHING)) {
       best = i;

@@ -253,6 +253,17 @@ def test_a_folded_rank_shows_its_exposed_collectives(show: Show, many_ranks: Tim
     assert "lane" in {row["type"] for row in state(page)["rows"] if row["rank"] == 2}
 
 
+def test_a_collective_beside_compute_on_one_stream_can_be_hit_in_the_strip_of_its_rank(
+    show: Show, document: TimelineDocument, one_rank: RankColumns
+) -> None:
+    both = LaneColumns("0/7", "stream 7", [200 * US, 300 * US], [400 * US, 250 * US], [1, 0], [4, 1], [0, -1])
+    page = show(replace(document, ranks=[replace(one_rank, lanes=[both])]))
+    head = next(row for row in state(page)["rows"] if row["type"] == "rank")
+    box = page.locator("canvas").bounding_box()
+    page.mouse.click(box["x"] + x_of(page, 500 * US), box["y"] + head["y"] + head["height"] - 3)
+    assert state(page)["selected"] == "collective:0:3"
+
+
 def test_a_frame_has_no_more_rectangles_than_pixels_allow_whatever_the_number_of_spans(
     show: Show, document: TimelineDocument, one_rank: RankColumns
 ) -> None:
@@ -368,6 +379,37 @@ def test_two_timelines_in_one_page_of_a_dark_notebook_need_neither_server_nor_ne
         "[...document.querySelectorAll('.dtb-timeline')].map((one) => getComputedStyle(one).backgroundColor)"
     )
     assert backgrounds == ["rgb(27, 31, 36)"] * 2
+
+
+# How they run the scripts of an output: `evalHtmlScriptTags` in @jupyterlab/rendermime, `domEval` in vscode's notebook.
+NOTEBOOKS = {
+    "jupyterlab": """for (const script of [...place.getElementsByTagName("script")]) {
+      const copy = document.createElement("script");
+      for (const {name, value} of script.attributes) copy.setAttribute(name, value);
+      copy.textContent = script.textContent;
+      script.parentNode.replaceChild(copy, script);
+    }""",
+    "vscode": """for (const script of [...place.getElementsByTagName("script")]) {
+      const copy = document.createElement("script");
+      copy.text = script.innerText;
+      if (script.type) copy.setAttribute("type", script.type);
+      place.appendChild(copy).parentNode.removeChild(copy);
+    }""",
+}
+
+
+@pytest.mark.parametrize("notebook", sorted(NOTEBOOKS))
+def test_the_snippet_draws_in_the_output_of_a_notebook(
+    page: Any, show: Show, document: TimelineDocument, notebook: str
+) -> None:
+    show(document)
+    page.evaluate("window.timeline.destroy()")
+    insert = "(snippet) => { const place = document.getElementById('place'); place.innerHTML = snippet; %s }"
+    page.evaluate(insert % NOTEBOOKS[notebook], timeline_html(document))
+    page.wait_for_selector("#place canvas")
+    settle(page)
+    assert page.locator(".dtb-title").inner_text() == document.title
+    assert COMPUTE in {colour_at(page, 400, y) for y in range(0, 200, 4)}
 
 
 def test_the_canvas_says_what_it_is_and_takes_the_focus(show: Show, document: TimelineDocument) -> None:

@@ -1,0 +1,53 @@
+"""When a device computed, communicated and copied, and the windows of its steps: what every account starts from.
+
+::
+
+    Trace -> nesting -> kinds -> DeviceTime -> overlap.measure_overlaps      compute, exposed communication, idle
+                                           -> device_contents               whose, why, and everything else
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dtbench.analyze.coverage import Window
+from dtbench.analyze.device_kinds import device_kinds
+from dtbench.analyze.intervals import Bools, Intervals, unite
+from dtbench.analyze.kinds.kernels import KERNELS, KernelTable
+from dtbench.analyze.nesting import Nesting, find_nesting
+from dtbench.analyze.steps import Step, device_steps, find_extent, find_host_ranges
+from dtbench.analyze.trace import Trace
+from dtbench.vocabulary import Kind
+
+
+@dataclass(frozen=True)
+class DeviceTime:
+    """When each kind ran, and in which windows: enough for ``measure_overlaps``, and what all else starts from.
+
+    Attributes:
+        nesting: of the trace.
+        masks: for each kind shape ``(n,)``, its device events.
+        kinds: union of the spans of each kind.
+        whole: first start to last end of the device events.
+        steps: in order of time.
+    """
+
+    nesting: Nesting
+    masks: Mapping[Kind, Bools]
+    kinds: Mapping[Kind, Intervals]
+    whole: Window
+    steps: tuple[Step, ...]
+
+
+def find_device_time(trace: Trace, kernels: KernelTable = KERNELS) -> DeviceTime:
+    """Find what ran on the device when, and the steps.
+
+    Raises:
+        TraceError: nothing in the trace computes, copies or communicates.
+    """
+    nesting = find_nesting(trace)
+    masks = device_kinds(trace, nesting, kernels)
+    kinds = {kind: unite(trace.start_ns[mask], trace.end_ns[mask]) for kind, mask in masks.items()}
+    whole = find_extent(trace, kinds)
+    return DeviceTime(
+        nesting, masks, kinds, whole, tuple(device_steps(trace, nesting, find_host_ranges(trace), whole.end_ns))
+    )

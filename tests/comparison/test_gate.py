@@ -1,0 +1,131 @@
+"""Bounds: what they read as, when they are exceeded, and what cannot be judged."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dtbench.comparison.comparison import Comparison, Outcome
+from dtbench.comparison.gate import BoundError, Kept, check_subjects, judge, read_bound
+from dtbench.comparison.run import compare_sides
+from dtbench.store.records import Traffic
+from dtbench.vocabulary import Axis, Operation, Purpose
+
+Make = Callable[..., Any]
+TIMES = (100.0, 101.0, 99.5, 100.5, 100.2)
+
+
+@pytest.fixture
+def slower_by(launch_of: Make, side_of: Make, gather_of: Make) -> Callable[..., Comparison]:
+    """Compare with a side that is slower by a factor and exposes 4 ms of ``layers.3`` in place of 2."""
+
+    def side(label: str, times: list[float], *, exposed_ms: float, turn: int, count: int) -> Any:
+        issued = Traffic(
+            purpose=Purpose.UNSHARD,
+            axis=Axis.SHARD,
+            operation=Operation.ALL_GATHER,
+            count=count,
+            size_bytes=8,
+            count_async=0,
+        )
+        launches = [
+            launch_of(
+                index,
+                time,
+                owned=[gather_of("layers.3", exposed_ms + index / 100)],
+                started=2 * index + turn + 1,
+                traffic=[issued],
+            )
+            for index, time in enumerate(times)
+        ]
+        return side_of(label, launches)
+
+    def make(factor: float, launches: int = 5, *, traffic: int = 1) -> Comparison:
+        times = list(TIMES[:launches])
+        return compare_sides(
+            side("old", times, exposed_ms=2.0, turn=0, count=1),
+            side("new", [factor * time for time in times], exposed_ms=4.0, turn=1, count=traffic),
+        )
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("bound", "factor", "kept"),
+    [
+        ("step_time > 3%", 1.05, Kept.EXCEEDED),
+        ("step_time > 3 %", 1.02, Kept.KEPT),
+        ("step_time>3%", 0.9, Kept.KEPT),
+        ("step_time > 0.3%", 1.005, Kept.EXCEEDED),  # below the threshold, and found all the same
+        ("step_time < -5%", 0.9, Kept.EXCEEDED),
+        ("step_time < -15%", 0.9, Kept.KEPT),
+        ("step_time > 4 ms", 1.05, Kept.EXCEEDED),
+        ("step_time > 4000us", 1.03, Kept.KEPT),
+        ("exposed[layers.3] > 50%", 1.0, Kept.EXCEEDED),
+        ("owner_exposed[layers.3] > 1.5 ms", 1.0, Kept.EXCEEDED),
+        ("owner_exposed[layers.3] > 2.5 ms", 1.0, Kept.KEPT),
+        ("mechanism  changed", 1.0, Kept.KEPT),
+        ("allocated_memory > 5%", 1.0, Kept.UNDECIDED),
+    ],
+)
+def test_a_bound_is_exceeded_where_the_change_is_found_and_beyond_it(
+    slower_by: Callable[..., Comparison], bound: str, factor: float, kept: Kept
+) -> None:
+    found = judge(read_bound(bound), slower_by(factor))
+    assert found.kept is kept
+    assert f"`{bound}`, new against old" in found.words
+
+
+def test_a_change_that_is_not_found_exceeds_nothing_however_large(launch_of: Make, side_of: Make) -> None:
+    wild = [launch_of(index, time) for index, time in enumerate((100.0, 180.0, 90.0, 170.0))]
+    wilder = [launch_of(index, time) for index, time in enumerate((190.0, 95.0, 185.0, 120.0))]
+    found = compare_sides(side_of("old", wild), side_of("new", wilder))
+    assert found.metrics[0].ratio > 1.03
+    assert found.metrics[0].outcome is Outcome.NO_DIFFERENCE
+    judged = judge(read_bound("step_time > 3%"), found)
+    assert judged.kept is Kept.KEPT
+    assert "only show changes above" in judged.words
+
+
+def test_too_few_launches_are_undecided_and_never_kept_in_silence(slower_by: Callable[..., Comparison]) -> None:
+    for factor in (0.5, 1.0, 2.0):
+        judged = judge(read_bound("step_time > 3%"), slower_by(factor, 1) if factor != 1 else slower_by(1.0001, 1))
+        assert judged.kept is Kept.UNDECIDED
+        assert "1 against 1 launches are too few" in judged.words
+
+
+def test_what_was_done_differently_exceeds_the_bound_on_it(slower_by: Callable[..., Comparison]) -> None:
+    judged = judge(read_bound("mechanism changed"), slower_by(1.0, traffic=2))
+    assert judged.kept is Kept.EXCEEDED
+    assert "count of unshard all-gather: 2 against 1" in judged.words
+    unknown = slower_by(1.0).model_copy(update={"is_mechanism_known": False})
+    assert judge(read_bound("mechanism changed"), unknown).kept is Kept.UNDECIDED
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("step_tim > 3%", "no metric is called `step_tim`; did you mean `step_time`?"),
+        ("qqq > 3%", "there are step_time, tokens_per_second"),
+        ("step_time", "is no bound; write `step_time > 3%`"),
+        ("step_time > 3", "is no bound"),
+        ("step_time >= 3%", "is no bound"),
+        ("step_time > 3 MiB", "`step_time` is bounded in %, ns, us, ms or s, not `MiB`"),
+        ("host_memory > 3 ms", "is bounded in %, b, kib, mib or gib, not `ms`"),
+        ("tokens_per_second < 3%", "`tokens_per_second < -3%`"),
+        ("step_time > -3%", "`step_time > 3%`"),
+        ("exposed > 3%", r"say of what, `exposed\[...\]` with a purpose in the brackets"),
+        ("step_time[unshard] > 3%", r"is of the whole step; leave `\[unshard\]` out"),
+    ],
+)
+def test_a_bound_that_cannot_be_meant_is_refused_with_what_to_write(typed: str, said: str) -> None:
+    with pytest.raises(BoundError, match=said):
+        read_bound(typed)
+
+
+def test_a_subject_that_is_nowhere_is_refused_with_those_there_are(slower_by: Callable[..., Comparison]) -> None:
+    found = slower_by(1.0)
+    check_subjects([read_bound("owner_exposed[layers.3] > 3%"), read_bound("mechanism changed")], [found])
+    with pytest.raises(BoundError, match=r"nothing is called `layers.4` here; did you mean `layers.3`"):
+        check_subjects([read_bound("owner_exposed[layers.4] > 3%")], [found])
+    check_subjects([read_bound("allocated_memory > 3%")], [found])  # nobody has it: undecided, not unknown

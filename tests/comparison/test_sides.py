@@ -1,0 +1,241 @@
+"""What a person names, and what is refused."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dtbench.comparison.baselines import describe_baselines, remove_baseline, save_baseline
+from dtbench.comparison.run import compare_all, compare_paths
+from dtbench.comparison.sides import read_sides
+from dtbench.errors import ComparisonError, StoreError
+from dtbench.store.layout import baseline_file
+from dtbench.store.records import Environment
+
+Runs = Callable[..., Path]
+FOUR = (100.0, 101.0, 99.0, 100.0)
+SLOW = (120.0, 121.0, 119.0, 120.0)
+
+
+@pytest.fixture(scope="session")
+def written(tmp_path_factory: pytest.TempPathFactory, write_run: Runs, cell: Any) -> Path:
+    """Write one run for all tests of sides; gives the folder of all runs."""
+    results = tmp_path_factory.mktemp("written") / "results"
+    write_run(results, "small", "20260101T120000Z-aaaa", {"plain": cell(FOUR), "slow": cell(SLOW)})
+    return results
+
+
+@pytest.fixture
+def two_cells(written: Path, results: Path) -> Path:
+    """Give a copy of the run, with nothing beside it."""
+    shutil.copytree(written, results)
+    return results / "small" / "20260101T120000Z-aaaa"
+
+
+@pytest.mark.parametrize(
+    "named", ["{run}:slow", "{run}/cells/slow", "small:slow", "20260101T120000Z-aaaa:slow", "small/*:slow"]
+)
+def test_a_cell_is_named_in_every_way_that_help_says(two_cells: Path, results: Path, named: str) -> None:
+    sides = read_sides(named.format(run=two_cells), results)
+    assert list(sides) == ["slow"]
+    assert [launch.name.split()[-1] for launch in sides["slow"].launches] == [f"launch{index}" for index in range(4)]
+
+
+def test_one_run_alone_is_its_cells_against_the_first(two_cells: Path, results: Path) -> None:
+    (found,) = compare_all([str(two_cells)], results=results)
+    assert (found.baseline.label, found.candidate.label) == ("plain", "slow")
+    assert found.baseline.is_interleaved
+    assert found.metrics[0].candidate.median == 120e6
+    assert found.sentence.startswith("slow is 20.0 % slower than plain (120 ms against 100 ms, 95 % interval ")
+
+
+def test_cells_that_ran_one_after_the_other_did_not_take_turns(run_of: Runs, cell: Any, results: Path) -> None:
+    run_of({"only": cell(FOUR)}, run_id="20260101T120000Z-aaaa")
+    run_of({"only": cell(SLOW)}, run_id="20260102T120000Z-bbbb")
+    found = compare_paths("20260101T120000Z-aaaa", "20260102T120000Z-bbbb", results=results)
+    assert not found.baseline.is_interleaved
+    assert any("did not take turns" in note for note in found.notes)
+    assert (found.baseline.label, found.candidate.label) == ("20260101T120000Z-aaaa", "20260102T120000Z-bbbb")
+
+
+def test_two_runs_of_several_cells_are_compared_cell_by_cell(
+    two_cells: Path, run_of: Runs, cell: Any, results: Path
+) -> None:
+    other = run_of({"slow": cell(SLOW[:1]), "plain": cell(SLOW[:1])}, run_id="20260102T120000Z-bbbb")
+    found = compare_all([str(two_cells), str(other)], results=results)
+    assert [Path(one.candidate.paths[0]).name for one in found] == ["plain", "slow"]
+    with pytest.raises(ComparisonError, match="2 cells in common; name one"):
+        compare_paths(str(two_cells), str(other), results=results)
+
+
+def test_a_pattern_pools_the_launches_of_all_runs_that_match(run_of: Runs, cell: Any, results: Path) -> None:
+    for run_id in ("20260101T120000Z-aaaa", "20260102T120000Z-bbbb"):
+        run_of({"only": cell(FOUR[:2])}, run_id=run_id)
+    side = read_sides("small/*", results)["only"]
+    assert [launch.name for launch in side.launches] == [
+        f"{run_id} launch{index}" for run_id in ("20260101T120000Z-aaaa", "20260102T120000Z-bbbb") for index in (0, 1)
+    ]
+    assert side.labels == ("small/*",)
+
+
+def test_runs_of_other_settings_are_not_pooled_nor_those_of_unlike_environments_unless_forced(
+    run_of: Runs, cell: Any, results: Path, environment: Environment
+) -> None:
+    run_of({"only": cell(FOUR[:1])}, name="a", run_id="20260101T120000Z-aaaa")
+    run_of({"only": cell(FOUR[:1], parallel={"forward_prefetch": 1})}, name="a", run_id="20260102T120000Z-bbbb")
+    with pytest.raises(ComparisonError, match=r"not match runs of one thing.*parallel.forward_prefetch 0 and 1"):
+        read_sides("a/*", results, force=True)
+    run_of({"only": cell(FOUR[:1])}, name="b", run_id="20260101T120000Z-cccc")
+    elsewhere = environment.model_copy(update={"host": "cluster"})
+    run_of({"only": cell(FOUR[:1], environment=elsewhere)}, name="b", run_id="20260102T120000Z-dddd")
+    with pytest.raises(ComparisonError, match=r"unlike environments.*host laptop and cluster"):
+        read_sides("b/*", results)
+    assert len(read_sides("b/*", results, force=True)["only"].launches) == 2
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        (["small"], None),
+        (["small:slo", "small:plain"], "has no cell `slo`; did you mean `slow`?"),
+        (["small:slow", "small"], r"has several cells, `plain` and `slow`; say which: `small:plain`"),
+        (["small:slow", "small:slow"], "is on both sides"),
+        (["small:slow"], "name a second one"),
+    ],
+)
+def test_what_cannot_be_compared_is_told_and_what_to_name_instead(
+    two_cells: Path, results: Path, named: list[str], said: str | None
+) -> None:
+    assert two_cells.exists()
+    if said is None:
+        assert compare_all(named, results=results)
+    else:
+        with pytest.raises(ComparisonError, match=said):
+            compare_all(named, results=results)
+
+
+def test_nothing_of_a_name_is_refused_and_a_baseline_with_a_name_like_it_is_told(
+    two_cells: Path, results: Path
+) -> None:
+    save_baseline("main", f"{two_cells}:plain", results=results)
+    with pytest.raises(StoreError, match="The baseline `main` has a name like it"):
+        read_sides("mian", results)
+    with pytest.raises(StoreError, match="No run matches `nothing/\\*`"):
+        read_sides("nothing/*", results)
+
+
+def test_a_launch_that_failed_is_left_out_and_told(run_of: Runs, cell: Any, results: Path) -> None:
+    run_of({"plain": cell(FOUR), "slow": cell((*SLOW, 500.0), failed=(4,))})
+    (found,) = compare_all(["small"], results=results)
+    assert found.candidate.launches == 4
+    assert any("launch4" in note and "rank 1 died" in note for note in found.notes)
+    run_of({"plain": cell(FOUR), "slow": cell((500.0,), failed=(0,))}, run_id="20260102T120000Z-bbbb")
+    with pytest.raises(ComparisonError, match=r"slow has no launch that is complete and can be trusted: .*rank 1 died"):
+        compare_all(["20260102T120000Z-bbbb"], results=results)
+
+
+def test_rounds_stay_together_where_a_launch_of_one_side_is_left_out(run_of: Runs, cell: Any, results: Path) -> None:
+    drift = (100.0, 110.0, 130.0, 150.0, 190.0, 250.0)
+    run_of({"plain": cell(drift), "slow": cell([1.1 * time for time in drift], failed=(2,))})
+    (found,) = compare_all(["small"], results=results)
+    assert found.metrics[0].test == "paired t"
+    assert found.metrics[0].low == pytest.approx(1.1, rel=0.02)
+    assert len(found.metrics[0].candidate.values) == 5
+
+
+def test_a_baseline_says_the_same_as_its_run_when_the_run_is_gone(two_cells: Path, results: Path) -> None:
+    before = compare_paths("small:plain", "small:slow", results=results)
+    saved = save_baseline("main", "small:plain", results=results)
+    assert saved.labels[0] == "plain"
+    kept = compare_paths("main", "small:slow", results=results)
+    assert kept.baseline.label == "main"
+    assert kept.metrics == before.metrics
+    assert kept.collectives == before.collectives
+    assert kept.mechanism == before.mechanism
+    (row,) = describe_baselines(results)
+    assert (row.name, row.of, row.launches, row.step_time, row.torch) == (
+        *("main", "20260101T120000Z-aaaa:plain", 4, "100 ms", "2.13.0+cpu"),
+    )
+    save_baseline("other", "small:slow", results=results)
+    shutil.rmtree(two_cells)
+    gone = compare_paths("main", "other", results=results)
+    assert gone.metrics == before.metrics
+    remove_baseline("main", results)
+    assert not baseline_file(results, "main").exists()
+    with pytest.raises(StoreError, match="no baseline is called `main`; there are `other`"):
+        remove_baseline("main", results)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("../main", "cannot name a baseline"),
+        ("small", "is the name of a scenario or run"),
+        ("20260101T120000Z-aaaa", "is the name of a scenario or run"),
+        ("[bold]", "cannot name a baseline"),
+    ],
+)
+def test_a_name_that_is_no_file_name_or_means_a_run_is_no_baseline(
+    two_cells: Path, results: Path, name: str, said: str
+) -> None:
+    with pytest.raises(ComparisonError, match=said):
+        save_baseline(name, f"{two_cells}:plain", results=results)
+
+
+def test_a_broken_baseline_is_refused_with_its_file(two_cells: Path, results: Path) -> None:
+    save_baseline("main", f"{two_cells}:plain", results=results)
+    baseline_file(results, "main").write_text("{")
+    with pytest.raises(StoreError, match=r"main\.json: broken"):
+        compare_all(["main", "small:slow"], results=results)
+
+
+def test_unlike_environments_are_refused_by_name_and_warned_of_when_forced(
+    run_of: Runs, cell: Any, results: Path, environment: Environment
+) -> None:
+    other = environment.model_copy(
+        update={"torch": "2.12.0", "cores": 4, "variables": {"OMP_NUM_THREADS": "2", "NCCL_ALGO": "Ring"}}
+    )
+    run_of({"only": cell(FOUR[:1])}, run_id="20260101T120000Z-aaaa")
+    run_of({"only": cell(SLOW[:1], environment=other)}, run_id="20260102T120000Z-bbbb")
+    differing = (
+        "cores 2 against 4; torch 2.13.0+cpu against 2.12.0; variable OMP_NUM_THREADS 1 against 2; "
+        "variable NCCL_ALGO - against Ring"
+    )
+    with pytest.raises(ComparisonError, match="unlike environments") as refused:
+        compare_paths("20260101T120000Z-aaaa", "20260102T120000Z-bbbb", results=results)
+    assert differing in str(refused.value)
+    assert "--force" in str(refused.value)
+    forced = compare_paths("20260101T120000Z-aaaa", "20260102T120000Z-bbbb", results=results, force=True)
+    assert forced.notes[0].startswith("WARNING")
+    assert differing in forced.notes[0]
+
+
+def test_a_variable_or_an_interpreter_that_the_scenario_varies_is_no_unlike_environment(
+    run_of: Runs, cell: Any, results: Path, environment: Environment
+) -> None:
+    varied = environment.model_copy(update={"variables": {"OMP_NUM_THREADS": "2"}})
+    run_of(
+        {
+            "one": cell(FOUR[:1], env={"OMP_NUM_THREADS": "1"}),
+            "two": cell(FOUR[:1], env={"OMP_NUM_THREADS": "2"}, environment=varied),
+        }
+    )
+    (found,) = compare_all(["small"], results=results)
+    (change,) = found.environment
+    assert (change.what, change.is_declared) == ("variable OMP_NUM_THREADS", True)
+    assert [one.field for one in found.treatment] == ["env.OMP_NUM_THREADS"]
+
+
+def test_settings_that_differ_are_the_treatment_and_are_listed(run_of: Runs, cell: Any, results: Path) -> None:
+    run_of({"plain": cell(FOUR[:1]), "ahead": cell(FOUR[:1], parallel={"forward_prefetch": 1}, asynchronous=5)})
+    (found,) = compare_all(["small"], results=results)
+    assert [(one.field, one.baseline, one.candidate) for one in found.treatment] == [
+        ("parallel.forward_prefetch", "0", "1")
+    ]
+    assert [(one.what, one.subject, one.baseline, one.candidate) for one in found.mechanism] == [
+        ("async", "unshard all-gather", "0 of 5", "5 of 5"),
+        ("receipt", "parallel.forward_prefetch", "0", "1"),
+    ]
+    assert "unshard all-gather: 5 of 5 asynchronous against 0 of 5" in found.sentence

@@ -1,0 +1,329 @@
+"""A number that appears in two places is the same number: every place of ``PLACES`` against ``dtbench report --json``.
+
+A place gives what it shows by (cell, quantity): words as they are spelled (``"23.7"``, in ms or percent), which must be
+the document's number rounded to as many decimals; or a float in ns or as a fraction, which must be that number. To add
+a place, write a function and put it into the list with the quantities that it must show.
+"""
+
+import io
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from functools import cached_property
+from html import unescape
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pytest
+from matplotlib.patches import Rectangle
+from rich.console import Console
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+import dtbench
+from dtbench.analyze.run import summarize_run
+from dtbench.cli.report import report
+from dtbench.report import sweep
+from dtbench.report.loaded import RunReport
+from dtbench.report.markdown import summary_markdown
+from dtbench.report.publish import publish
+from dtbench.report.text import render_run
+from dtbench.store.layout import RunFolder
+
+RESULTS = Path(__file__).parents[2] / "results"
+MS = 1_000_000
+
+STEP, EXPOSED, HIDDEN_SHARE, EXPOSED_SHARE = "step time", "exposed comm", "hidden share", "exposed share of step"
+GRADIENT, UNSHARD = "gradient wait", "unshard wait"
+TABLE: Final = (STEP, EXPOSED, HIDDEN_SHARE, GRADIENT)
+FRACTIONS: Final = (HIDDEN_SHARE, EXPOSED_SHARE)
+
+Shown = Mapping[tuple[str, str], str | float]
+"""What a place shows, by cell and quantity."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run, as each place gets at it."""
+
+    folder: Path
+
+    @cached_property
+    def loaded(self) -> RunReport:
+        return dtbench.load_run(self.folder)
+
+    @property
+    def names(self) -> list[str]:
+        return [cell.name for cell in self.loaded.summary.cells]
+
+
+@pytest.fixture(scope="module", params=["example", "example_sweep"])
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Give a run with its plots and event files."""
+    folder = tmp_path_factory.mktemp("results") / "scenario" / "run"
+    shutil.copytree(RESULTS / str(request.param), folder)
+    publish(summarize_run(folder))
+    return Run(folder)
+
+
+@pytest.fixture(scope="module")
+def document(run: Run) -> Mapping[tuple[str, str], float]:
+    """Give the numbers of ``--json``, in ns or as fractions; what no rank has is left out."""
+    with redirect_stdout(io.StringIO()) as printed:
+        report(str(run.folder), Path("nowhere"), as_json=True)
+    found: dict[tuple[str, str], float] = {}
+    for cell in json.loads(printed.getvalue())["cells"]:
+        waits = {row["purpose"]: row["wait_ns"] for row in cell["purposes"]}
+        exposed = [row["exposed_comm_ns"] for row in cell["ranks"]]
+        numbers = {
+            STEP: cell["step_time"]["median"],
+            EXPOSED: sum(exposed) / len(exposed),
+            HIDDEN_SHARE: cell["hidden_fraction"],
+            EXPOSED_SHARE: cell["exposed_step_fraction"],
+            GRADIENT: waits["grad_reduce"],
+            **({UNSHARD: waits["unshard"]} if "unshard" in waits else {}),
+        }
+        found |= {(cell["name"], quantity): float(number) for quantity, number in numbers.items()}
+    return found
+
+
+def terminal_table(run: Run) -> Shown:
+    """Read the table of all cells on a terminal that is wide enough for it."""
+    console = Console(width=400, highlight=False)
+    with console.capture() as capture:
+        console.print(render_run(run.loaded.summary))
+    lines = capture.get().splitlines()
+    start = next(at for at, text in enumerate(lines) if text.startswith("All cells, per step"))
+    rows = [line.split() for line in lines[start:] if line.split()[-1:] == ["passed"]]
+    columns = [column.header for column in sweep.sweep_columns(run.loaded.summary)]
+    return _by_column(run, columns, [_join_units(row[1:]) for row in rows])
+
+
+def _join_units(words: list[str]) -> list[str]:
+    """Put ``4.49 k`` and ``69.9 %`` together again."""
+    joined: list[str] = []
+    for word in words:
+        if word in ("k", "M", "%"):
+            joined[-1] = f"{joined[-1]} {word}"
+        else:
+            joined.append(word)
+    return joined
+
+
+def terminal_cells(run: Run) -> Shown:
+    """Read the sentence on what is exposed in each cell's own part."""
+    console = Console(width=400, highlight=False)
+    with console.capture() as capture:
+        console.print(render_run(run.loaded.summary))
+    pattern = re.compile(r"^exposed +([\d.]+) ms of a profiled step \(([\d.]+) %\)", re.MULTILINE)
+    found = zip(run.names, pattern.findall(capture.get()), strict=True)
+    return dict(_exposed_words(found))
+
+
+def notebook_words(run: Run) -> Shown:
+    """Read what a notebook says, and what ``print`` does."""
+    pattern = r"([\w.-]+): exposed ([\d.]+) ms of a profiled step \(([\d.]+) %\)"
+    html, printed = (re.findall(pattern, text) for text in (unescape(run.loaded._repr_html_()), str(run.loaded)))
+    assert html == printed
+    return dict(_exposed_words((name, (time, share)) for name, time, share in html))
+
+
+def _exposed_words(found: Iterator[tuple[str, tuple[str, str]]]) -> Iterator[tuple[tuple[str, str], str]]:
+    for name, (time, share) in found:
+        yield (name, EXPOSED), time
+        yield (name, EXPOSED_SHARE), share
+
+
+def notebook_table(run: Run) -> Shown:
+    html = run.loaded._repr_html_()
+    columns = [unescape(header) for header in re.findall(r"<th[^>]*>(.*?)</th>", html)]
+    rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall(r"<tr>(.*?)</tr>", html)][1:]
+    return _by_column(run, columns, rows)
+
+
+def markdown_table(run: Run) -> Shown:
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in summary_markdown(run.loaded.summary).splitlines()
+        if line.startswith("|")
+    ]
+    header, _, *body = rows[: len(run.names) + 2]
+    return _by_column(run, [title.removesuffix(", ms") for title in header], body)
+
+
+def _by_column(run: Run, columns: list[str], rows: list[list[str]]) -> Shown:
+    """Give the words of the columns that are quantities, of each cell; ``none`` is no number."""
+    named = zip(run.names, rows, strict=True)
+    found = {
+        (name, column): word.removesuffix(" %")
+        for name, row in named
+        for column, word in zip(columns, row, strict=True)
+        if column in (*TABLE, UNSHARD)
+    }
+    return {key: word for key, word in found.items() if word != "none"}
+
+
+def event_files(run: Run) -> Shown:
+    tags = {
+        STEP: ("summary/step_ms", MS),
+        EXPOSED: ("summary/exposed_ms", MS),
+        GRADIENT: ("summary/gradient_wait_ms", MS),
+        UNSHARD: ("summary/unshard_wait_ms", MS),
+        HIDDEN_SHARE: ("summary/hidden_fraction", 1),
+        EXPOSED_SHARE: ("summary/exposed_step_fraction", 1),
+    }
+    found: dict[tuple[str, str], float] = {}
+    for name in run.names:
+        reader = EventAccumulator(str(RunFolder(run.folder).tensorboard / name))
+        reader.Reload()
+        there = set(reader.Tags()["scalars"])
+        for quantity, (tag, unit) in tags.items():
+            if tag in there:
+                (event,) = reader.Scalars(tag)
+                found[name, quantity] = event.value * unit
+    return found
+
+
+def tables(run: Run) -> Shown:
+    """Compute them from the DataFrames, as a person in a notebook would."""
+    found: dict[tuple[str, str], float] = {}
+    for name, rows in run.loaded.overlap.groupby("cell"):
+        found[str(name), EXPOSED_SHARE] = rows["exposed_comm_ns"].sum() / rows["step_ns"].sum()
+        found[str(name), HIDDEN_SHARE] = rows["hidden_comm_ns"].sum() / rows["comm_ns"].sum()
+    return found
+
+
+def all_runs(run: Run) -> Shown:
+    """Compute the step time from ``load_runs``: median over launches of the median over steps of the slowest rank."""
+    steps = dtbench.load_runs(run.folder.parent.parent)
+    measured = steps[steps["phase"] == "MEASURED"]
+    slowest = measured.groupby(["cell", "launch", "step"], observed=True)["duration_ns"].max()
+    medians = slowest.groupby(["cell", "launch"], observed=True).median().groupby("cell", observed=True).median()
+    return {(str(name), STEP): float(time) for name, time in medians.items()}
+
+
+def breakdown_plot(run: Run) -> Shown:
+    """Measure the bars, one for each rank, in the order of cells."""
+    bars = _bars(run.loaded.plot_breakdown().axes[0].patches, "exposed_comm_ns")
+    ranks = [len(cell.ranks) for cell in run.loaded.summary.cells]
+    found: dict[tuple[str, str], float] = {}
+    for name, count in zip(run.names, ranks, strict=True):
+        mine, bars = bars[:count], bars[count:]
+        found[name, EXPOSED] = sum(bar.get_width() for bar in mine) / count * MS
+    return found
+
+
+def overlap_plot(run: Run) -> Shown:
+    """Read each panel's title, and hold its bars against it."""
+    found: dict[tuple[str, str], str | float] = {}
+    for axes in run.loaded.plot_overlap().axes:
+        pattern = r"(.+): ([\d.]+) % of the communication is hidden, ([\d.]+) ms of a step exposed \(([\d.]+) %\)"
+        match = re.fullmatch(pattern, axes.get_title(loc="left"))
+        assert match is not None
+        name, hidden, exposed, share = match.groups()
+        found |= {(name, HIDDEN_SHARE): hidden, (name, EXPOSED): exposed, (name, EXPOSED_SHARE): share}
+        bars = [bar.get_height() for bar in _bars(axes.patches, "exposed_comm_ns")]
+        assert sum(bars) / len(bars) == pytest.approx(float(exposed), rel=0.01)
+    return found
+
+
+def distribution_plot(run: Run) -> Shown:
+    title = run.loaded.plot_step_distribution().axes[0].get_title(loc="left")
+    return {(name, STEP): time for time, name in re.findall(r"([\d.]+) ms in ([\w.-]+?)(?=[,;]|$)", title)}
+
+
+def sweep_plot(run: Run) -> Shown:
+    """Read the points of the line, or of the bars where no axis is a number."""
+    axes = run.loaded.plot_sweep().axes
+    lines = [line for panel in axes for line in panel.lines if str(line.get_gid()).startswith(("line", "measured"))]
+    if len(axes) == 1:
+        return {
+            (name, STEP): float(np.asarray(line.get_xdata())[0]) * MS
+            for name, line in zip(run.names, lines, strict=True)
+        }
+    found: dict[tuple[str, str], float] = {}
+    for quantity, line in zip((STEP, EXPOSED), lines, strict=True):
+        found |= {
+            (name, quantity): float(y) * MS for name, y in zip(run.names, np.asarray(line.get_ydata()), strict=True)
+        }
+    return found
+
+
+def comparison(run: Run) -> Shown:
+    """Take the step times of each cell against the first."""
+    first, *others = run.names
+    compared = {name: dtbench.compare(f"{run.folder}:{first}", f"{run.folder}:{name}") for name in others}
+    found: dict[tuple[str, str], float] = {}
+    for name, one in compared.items():
+        step = one.metrics.iloc[0]
+        assert step["metric"] == "step_time"
+        found |= {(first, STEP): float(step["baseline"]), (name, STEP): float(step["candidate"])}
+    return found
+
+
+def _bars(patches: Iterable[object], gid: str) -> list[Rectangle]:
+    return [patch for patch in patches if isinstance(patch, Rectangle) and patch.get_gid() == gid]
+
+
+PLACES: Final[tuple[tuple[Callable[[Run], Shown], tuple[str, ...]], ...]] = (
+    (terminal_table, TABLE),
+    (terminal_cells, (EXPOSED, EXPOSED_SHARE)),
+    (notebook_words, (EXPOSED, EXPOSED_SHARE)),
+    (notebook_table, TABLE),
+    (markdown_table, TABLE),
+    (event_files, (*TABLE, EXPOSED_SHARE)),
+    (tables, FRACTIONS),
+    (all_runs, (STEP,)),
+    (breakdown_plot, (EXPOSED,)),
+    (overlap_plot, (EXPOSED, *FRACTIONS)),
+    (distribution_plot, (STEP,)),
+    (sweep_plot, (STEP,)),
+    (comparison, (STEP,)),
+)
+"""Where numbers appear, and what must appear there for every cell."""
+
+
+@pytest.mark.parametrize(("place", "quantities"), PLACES, ids=[place.__name__ for place, _ in PLACES])
+def test_a_number_is_the_same_wherever_it_appears(
+    run: Run,
+    document: Mapping[tuple[str, str], float],
+    place: Callable[[Run], Shown],
+    quantities: tuple[str, ...],
+) -> None:
+    shown = place(run)
+    assert {(name, quantity) for name in run.names for quantity in quantities} <= set(shown)
+    for key, what in shown.items():
+        exact = document[key] * (100 if key[1] in FRACTIONS else 1 / MS)
+        if isinstance(what, str):
+            decimals = len(what.partition(".")[2])
+            assert what == f"{exact:.{decimals}f}", key
+        else:
+            assert what == pytest.approx(document[key], rel=1e-6), key
+
+
+def test_the_owners_bars_and_the_terminals_table_are_the_summarys_rows(run: Run) -> None:
+    owners = run.loaded.owners
+    rows = [(cell.name, row.exposed_ns) for cell in run.loaded.summary.cells for row in cell.owners]
+    assert [(str(name), float(time)) for name, time in zip(owners["cell"], owners["exposed_ns"], strict=True)] == rows
+    widths = [
+        bar.get_width() * MS
+        for axes in run.loaded.plot_owners().axes
+        for bar in axes.patches
+        if isinstance(bar, Rectangle)
+    ]
+    assert sorted(widths) == pytest.approx(sorted(time for _, time in rows))
+
+
+def test_traces_say_the_same_in_words_html_tables_and_plots() -> None:
+    traces = dtbench.read_trace(Path(__file__).parents[1] / "analyze" / "traces" / "ddp_2ranks_rank0.json.gz")
+    mean_ns = traces.overlap["exposed_comm_ns"].mean()
+    words = f"{mean_ns / MS:.1f} ms exposed ({100 * mean_ns / traces.overlap['step_ns'].mean():.1f} %)"
+    assert words in str(traces)
+    assert words in unescape(traces._repr_html_())
+    assert traces.owners["exposed_ns"].sum() == pytest.approx(mean_ns)
+    title = traces.plot_owners().axes[0].get_title(loc="left")
+    assert title.endswith(f"of {mean_ns / MS:.1f} ms")
+    assert f"{mean_ns / MS:.1f} ms of a step exposed" in traces.plot_overlap().axes[0].get_title(loc="left")
