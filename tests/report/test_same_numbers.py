@@ -27,6 +27,7 @@ import dtbench
 from dtbench.analyze.run import summarize_run
 from dtbench.cli.report import report
 from dtbench.report import sweep
+from dtbench.report.board.overview import make_overview
 from dtbench.report.loaded import RunReport
 from dtbench.report.markdown import summary_markdown
 from dtbench.report.publish import publish
@@ -252,6 +253,30 @@ def sweep_plot(run: Run) -> Shown:
     return found
 
 
+def tensorboard_table(run: Run) -> Shown:
+    """Read the table of all cells on TensorBoard's tab."""
+    table = make_overview(run.loaded.summary, None).sweep
+    assert table is not None
+    return _by_column(run, [column.header for column in table.columns], [list(row) for row in table.rows])
+
+
+def tensorboard_cards(run: Run) -> Shown:
+    """Read what the tab says of each cell in full: its answer, its tiles, and the bars of its ranks."""
+    found: dict[tuple[str, str], str | float] = {}
+    for card in make_overview(run.loaded.summary, None).cells:
+        match = re.match(r"Exposed: ([\d.]+) ms of a profiled step \(([\d.]+) %\)", card.answer)
+        assert match is not None
+        tiles = {tile.label: tile.words for tile in card.tiles}
+        assert tiles["exposed share"] == f"{match[2]} %"
+        found |= {(card.name, EXPOSED): match[1], (card.name, EXPOSED_SHARE): match[2]}
+        found[card.name, HIDDEN_SHARE] = tiles["hidden share"].removesuffix(" %")
+        assert card.chart is not None
+        at = [part.name for part in card.chart.parts].index("exposed comm")
+        bars = [bar.lengths_ns[at] for bar in card.chart.bars]
+        assert f"{sum(bars) / len(bars) / MS:.{len(match[1].partition('.')[2])}f}" == match[1]
+    return found
+
+
 def comparison(run: Run) -> Shown:
     """Take the step times of each cell against the first."""
     first, *others = run.names
@@ -281,6 +306,8 @@ PLACES: Final[tuple[tuple[Callable[[Run], Shown], tuple[str, ...]], ...]] = (
     (overlap_plot, (EXPOSED, *FRACTIONS)),
     (distribution_plot, (STEP,)),
     (sweep_plot, (STEP,)),
+    (tensorboard_table, TABLE),
+    (tensorboard_cards, (EXPOSED, *FRACTIONS)),
     (comparison, (STEP,)),
 )
 """Where numbers appear, and what must appear there for every cell."""
