@@ -14,6 +14,7 @@ from dtbench.comparison.sentence import percent
 from dtbench.report.causes import UNATTRIBUTED, name_operation, spell_owner
 from dtbench.report.section import Column, Section
 from dtbench.report.sentences import decimals_for, format_ms
+from dtbench.units import three_digits
 
 MOST_ROWS: Final = 12
 """Rows of a table that hangs on the model; ``--json`` has all."""
@@ -28,6 +29,9 @@ _OUTCOMES: Final = {
     Outcome.UNKNOWN: "not known",
 }
 _ESTABLISHED: Final = (Outcome.HIGHER, Outcome.LOWER)
+
+_MANIFOLD: Final = 10.0
+"""A ratio from which "times" is easier to read than percent."""
 
 
 def comparison_sections(comparison: Comparison) -> tuple[Section, ...]:
@@ -162,16 +166,20 @@ def _metric_row(change: MetricChange) -> tuple[str, ...]:
 def _change_words(change: MetricChange) -> str:
     if math.isnan(change.ratio):
         return "n/a"
-    return f"{change.ratio:,.0f} x" if change.ratio >= 10 else f"{100 * (change.ratio - 1):+.1f} %"
+    return f"{three_digits(change.ratio)} x" if _is_manifold(change) else f"{100 * (change.ratio - 1):+.1f} %"
+
+
+def _is_manifold(change: MetricChange) -> bool:
+    """Tell whether change and interval are spelled as so many times, both alike."""
+    return any(ratio >= _MANIFOLD for ratio in (change.ratio, change.high))
 
 
 def _interval_words(change: MetricChange) -> str:
     if math.isnan(change.low) or math.isnan(change.high):
         return "n/a"
-    farthest = max(abs(change.low), abs(change.high))
-    if farthest >= 10:
-        return f"{change.low:.0f} to {change.high:.0f} x"
-    decimals = 0 if farthest >= 2 else 1
+    if _is_manifold(change):
+        return f"{three_digits(change.low)} to {three_digits(change.high)} x"
+    decimals = 0 if max(abs(change.low), abs(change.high)) >= 2 else 1
     return f"{100 * (change.low - 1):+.{decimals}f} to {100 * (change.high - 1):+.{decimals}f} %"
 
 
