@@ -144,7 +144,8 @@ def _metrics_section(comparison: Comparison) -> Section:
     ]
     rows = [_metric_row(change) for change in (*shown, *found[:MOST_OWNERS])]
     note = (
-        "medians over launches; exposed, hidden, idle, compute and wait are means over PROFILED steps and ranks; "
+        "medians over launches; step time is the slowest rank's, the median over steps; exposed, hidden, idle, "
+        "compute and wait are means over PROFILED steps and ranks, so they need not add up to it; "
         "the interval is the change's and of that number alone, outcomes are corrected for how many were tested"
     )
     headers = ("metric", "baseline", "candidate", "change", "95 % interval", "outcome")
@@ -184,7 +185,7 @@ def _interval_words(change: MetricChange) -> str:
 
 
 def _collectives_section(comparison: Comparison) -> Iterator[Section]:
-    rows = comparison.collectives
+    rows = [row for row in comparison.collectives if _has_changed(row)]
     if not rows:
         return
     shown = rows[:MOST_OWNERS]
@@ -199,6 +200,10 @@ def _collectives_section(comparison: Comparison) -> Iterator[Section]:
         [_collective_row(row, exposed, took) for row in shown],
         (f"and {rest} more: see --json",) if rest > 0 else (),
     )
+
+
+def _has_changed(row: CollectiveChange) -> bool:
+    return any(before != after for before, after in (row.exposed_ns, row.duration_ns, row.count))
 
 
 def _collective_row(row: CollectiveChange, exposed: int, took: int) -> tuple[str, ...]:
