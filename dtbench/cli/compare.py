@@ -16,6 +16,21 @@ MOST_IN_FULL = 3
 """Comparisons that are told in full; of more, only their sentences are."""
 
 
+def read_percent(typed: object) -> float:
+    """Read ``2`` or ``2%``.
+
+    Raises:
+        BadParameter: it is no number from 0.
+    """
+    try:
+        percent = float(str(typed).strip().removesuffix("%"))
+    except ValueError:
+        percent = -1.0
+    if not 0 <= percent < float("inf"):
+        raise typer.BadParameter(f"`{typed}` is no percentage; write 2 or 2%")
+    return percent
+
+
 def compare(
     named: Annotated[
         list[str],
@@ -40,7 +55,8 @@ def compare(
         ),
     ] = None,
     threshold: Annotated[
-        float, typer.Option(metavar="PERCENT", min=0, help="Changes below it do not matter to you.")
+        float,
+        typer.Option(metavar="PERCENT", parser=read_percent, help="Changes below it do not matter to you."),
     ] = 1.0,
     force: Annotated[
         bool, typer.Option("--force", help="Compare although hosts, devices, torch or variables differ.")
