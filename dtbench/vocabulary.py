@@ -1,6 +1,7 @@
 """The words both wings share: phases, regions, kinds, purposes, mesh axes; and who a collective belongs to."""
 
 from enum import StrEnum
+from typing import Final
 
 
 class DeviceKind(StrEnum):
@@ -126,6 +127,20 @@ class Cause(StrEnum):
     NEEDED_AT_ONCE = "needed_at_once"
     BANDWIDTH = "bandwidth"
     UNKNOWN = "unknown"
+
+
+CAUSE_PHRASES: Final = {
+    Cause.SKEW: "waited for other ranks",
+    Cause.QUEUED: "queued behind another collective",
+    Cause.LATE_ISSUE: "issued late",
+    Cause.LATE_READY: "gradients ready late",
+    Cause.SYNC_OP: "issued blocking",
+    Cause.TAIL: "nothing left to hide behind",
+    Cause.NEEDED_AT_ONCE: "needed at once",
+    Cause.BANDWIDTH: "longer than what hides it",
+    Cause.UNKNOWN: "cause unknown",
+}
+"""A short phrase for each cause, for sentences and tables."""
 
 
 class MissingInput(StrEnum):

@@ -90,7 +90,7 @@ def compare(
         comparisons = compare_all(named, results=results, force=force, threshold=threshold / 100)
     judgements = _judge(bounds, comparisons)
     if as_json:
-        _print_documents(comparisons)
+        _print_documents(comparisons, judgements)
     elif as_markdown:
         _print_markdown(comparisons, judgements)
     else:
@@ -165,10 +165,15 @@ def _print_markdown(comparisons: "Sequence[Comparison]", judgements: "Sequence[J
     print(comparisons_markdown(comparisons), end="")
 
 
-def _print_documents(comparisons: "Sequence[Comparison]") -> None:
+def _print_documents(comparisons: "Sequence[Comparison]", judgements: "Sequence[Judgement]") -> None:
+    """Print each comparison; with what became of the bounds on it, where there are any."""
     import json
 
     documents = [json.loads(comparison.model_dump_json()) for comparison in comparisons]
+    each = len(judgements) // len(documents)
+    for place, document in enumerate(documents if judgements else []):
+        own = judgements[place * each : (place + 1) * each]
+        document["bounds"] = [{"bound": one.typed, "kept": str(one.kept), "words": one.words} for one in own]
     print_json(documents[0] if len(documents) == 1 else documents)
 
 

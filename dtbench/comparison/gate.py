@@ -71,6 +71,7 @@ class Bound:
 class Judgement:
     """One bound on one comparison; ``words`` are a sentence."""
 
+    typed: str
     kept: Kept
     words: str
 
@@ -152,17 +153,19 @@ def judge(bound: Bound, comparison: Comparison) -> Judgement:
     who = f"`{bound.typed}`, {comparison.candidate.label} against {comparison.baseline.label}"
     if change is None:
         if bound.subject:
-            return Judgement(Kept.KEPT, f"{who}: kept, there is none of it on either side")
-        return Judgement(Kept.UNDECIDED, f"{who}: undecided, neither side has this number")
+            return Judgement(bound.typed, Kept.KEPT, f"{who}: kept, there is none of it on either side")
+        return Judgement(bound.typed, Kept.UNDECIDED, f"{who}: undecided, neither side has this number")
     if change.outcome in _UNDECIDED:
-        return Judgement(Kept.UNDECIDED, f"{who}: undecided, {_say_undecided(change, comparison)}")
+        return Judgement(bound.typed, Kept.UNDECIDED, f"{who}: undecided, {_say_undecided(change, comparison)}")
     words = f"{spell_metric(change.metric, change.subject)} {_spell_both(change)}"
     if change.outcome not in _ESTABLISHED:
-        return Judgement(Kept.KEPT, f"{who}: kept, {words}, {change.outcome}{_warn_of_blindness(bound, change)}")
+        return Judgement(
+            bound.typed, Kept.KEPT, f"{who}: kept, {words}, {change.outcome}{_warn_of_blindness(bound, change)}"
+        )
     amount = _amount(bound, change)
     is_beyond = amount > bound.most if bound.most >= 0 else amount < bound.most
     return Judgement(
-        Kept.EXCEEDED if is_beyond else Kept.KEPT, f"{who}: {'EXCEEDED' if is_beyond else 'kept'}, {words}"
+        bound.typed, Kept.EXCEEDED if is_beyond else Kept.KEPT, f"{who}: {'EXCEEDED' if is_beyond else 'kept'}, {words}"
     )
 
 
@@ -172,10 +175,12 @@ def _judge_mechanism(bound: Bound, comparison: Comparison) -> Judgement:
         first = comparison.mechanism[0]
         rest = f" and {len(comparison.mechanism) - 1} more" if len(comparison.mechanism) > 1 else ""
         said = f"{first.what} of {first.subject}: {first.candidate} against {first.baseline}{rest}"
-        return Judgement(Kept.EXCEEDED, f"{who}: EXCEEDED, {said}")
+        return Judgement(bound.typed, Kept.EXCEEDED, f"{who}: EXCEEDED, {said}")
     if not comparison.is_mechanism_known:
-        return Judgement(Kept.UNDECIDED, f"{who}: undecided, what was communicated is not known on both sides")
-    return Judgement(Kept.KEPT, f"{who}: kept, the same was done on both sides")
+        return Judgement(
+            bound.typed, Kept.UNDECIDED, f"{who}: undecided, what was communicated is not known on both sides"
+        )
+    return Judgement(bound.typed, Kept.KEPT, f"{who}: kept, the same was done on both sides")
 
 
 def _find(bound: Bound, comparison: Comparison) -> MetricChange | None:

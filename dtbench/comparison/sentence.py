@@ -14,6 +14,7 @@ from dtbench.comparison.mechanism import name_issued
 from dtbench.comparison.metrics import EXPOSED_BY_OWNER, EXPOSED_BY_PURPOSE, STEP_TIME
 from dtbench.comparison.statistics import LEAST_LAUNCHES
 from dtbench.units import format_ns
+from dtbench.vocabulary import CAUSE_PHRASES
 
 _ESTABLISHED = (Outcome.HIGHER, Outcome.LOWER, Outcome.BELOW_THRESHOLD)
 _LEAST_CHANGE_NS = 1000
@@ -151,7 +152,7 @@ def _say_exposed(findings: Findings) -> Iterator[str]:
             yield f"{format_ns(abs(duration_change(longest)))} {longer}: {_name(longest)}"
     if lead is not None:
         more = "more" if exposed_change(lead) > 0 else "less"
-        cause = "" if lead.cause is None else f", mostly {lead.cause.replace('_', ' ')}"
+        cause = "" if lead.cause is None else f", mostly {CAUSE_PHRASES[lead.cause]}"
         yield f"{format_ns(abs(exposed_change(lead)))} {more} exposed: {_name(lead)}{cause}"
 
 

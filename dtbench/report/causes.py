@@ -7,21 +7,10 @@ from typing import Final, Protocol, TypeVar
 from dtbench.analyze.causes.exposed_owners import ExposedOwner
 from dtbench.analyze.collectives import Collective
 from dtbench.units import format_ns
-from dtbench.vocabulary import Cause, MissingInput, Operation, Purpose
+from dtbench.vocabulary import CAUSE_PHRASES, Cause, MissingInput, Operation, Purpose
 
 UNATTRIBUTED: Final = "unattributed"
 
-_PHRASES: Final = {
-    Cause.SKEW: "waited for other ranks",
-    Cause.QUEUED: "queued behind another collective",
-    Cause.LATE_ISSUE: "issued late",
-    Cause.LATE_READY: "gradients ready late",
-    Cause.SYNC_OP: "issued blocking",
-    Cause.TAIL: "nothing left to hide behind",
-    Cause.NEEDED_AT_ONCE: "needed at once",
-    Cause.BANDWIDTH: "longer than what hides it",
-    Cause.UNKNOWN: "cause unknown",
-}
 _MISSING: Final = {
     MissingInput.RANKS: "the other ranks' traces: skew or bandwidth",
     MissingInput.LAUNCH: "the call that launched it",
@@ -126,8 +115,8 @@ def describe_cause(
     if cause is Cause.QUEUED and behind is not None:
         return f"queued behind {name_collective(behind.owner or None, behind.operation)}"
     if cause is Cause.UNKNOWN and missing:
-        return f"{_PHRASES[cause]} (missing: {'; '.join(_MISSING[one] for one in missing)})"
-    return _PHRASES[cause]
+        return f"{CAUSE_PHRASES[cause]} (missing: {'; '.join(_MISSING[one] for one in missing)})"
+    return CAUSE_PHRASES[cause]
 
 
 def describe_exposed_owner(row: ExposedOwner) -> str:
@@ -186,12 +175,12 @@ def describe_leading(rows: Sequence[Row], windows: float, describe: Callable[[Ro
     if _owner_leads(rows):
         return f"{format_ns(row.owner_exposed_ns / windows)} of it {describe(row)}"
     whole, part = (format_ns(time_ns / windows) for time_ns in (_sum_causes(rows)[row.cause], row.exposed_ns))
-    return f"{whole} of it {_PHRASES[row.cause]}; the largest part, {part}: {describe(row)}"
+    return f"{whole} of it {CAUSE_PHRASES[row.cause]}; the largest part, {part}: {describe(row)}"
 
 
 def describe_causes(rows: Sequence[Row], windows: float) -> str:
     """Say what each cause comes to over all owners, largest first: ``by cause: issued late 12 ms, ...``."""
-    spelled = [f"{_PHRASES[cause]} {format_ns(ns / windows)}" for cause, ns in _sum_causes(rows).most_common()]
+    spelled = [f"{CAUSE_PHRASES[cause]} {format_ns(ns / windows)}" for cause, ns in _sum_causes(rows).most_common()]
     return f"by cause: {', '.join(spelled)}"
 
 

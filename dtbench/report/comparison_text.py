@@ -15,6 +15,7 @@ from dtbench.report.causes import UNATTRIBUTED, name_operation, spell_owner
 from dtbench.report.section import Column, Section
 from dtbench.report.sentences import decimals_for, format_ms
 from dtbench.units import three_digits
+from dtbench.vocabulary import CAUSE_PHRASES
 
 MOST_ROWS: Final = 12
 """Rows of a table that hangs on the model; ``--json`` has all."""
@@ -213,5 +214,5 @@ def _collective_row(row: CollectiveChange, exposed: int, took: int) -> tuple[str
         f"{row.purpose} {name_operation(row.operation)}",
         *(format_ms(time_ns, exposed) for time_ns in row.exposed_ns),
         *(format_ms(time_ns, took) for time_ns in row.duration_ns),
-        "" if row.cause is None else row.cause.replace("_", " "),
+        "" if row.cause is None else CAUSE_PHRASES[row.cause],
     )

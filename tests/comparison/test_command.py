@@ -67,7 +67,9 @@ def test_the_answer_leads_then_what_was_done_differently_then_what_it_cost(comma
     assert code == 0
     lines = out.splitlines()
     assert lines[0].startswith("ahead is 20.0 % slower than plain (120 ms against 100 ms, ")
-    assert "20.0 ms more exposed: unshard of layers.1 (all-gather, 4.00 ms to 24.0 ms), mostly sync op" in lines[0]
+    assert (
+        "20.0 ms more exposed: unshard of layers.1 (all-gather, 4.00 ms to 24.0 ms), mostly issued blocking" in lines[0]
+    )
     titles = ["What was asked for", "What was done differently, per step", "What it cost", "Whose exposed time changed"]
     places = [next(place for place, line in enumerate(lines) if line.startswith(title)) for title in titles]
     assert places == sorted(places)
@@ -150,6 +152,18 @@ def test_kept_bounds_are_told_with_the_answer_and_all_of_them_in_markdown(comman
     assert code == 10
     assert out.startswith("- \\`step\\_time \\> 50%\\`, ahead against plain: kept, ")
     assert out.splitlines()[1].startswith("- \\`step\\_time \\> 3%\\`, ahead against plain: EXCEEDED")
+
+
+@pytest.mark.usefixtures("two_cells")
+def test_json_says_what_became_of_each_bound(command: Make) -> None:
+    bounds = ("--fail-if", "step_time > 50%", "--fail-if", "step_time > 3%")
+    code, out, _ = command("compare", "small:plain", "small:ahead", "small:ahead", "--json", *bounds)
+    assert code == 10
+    for document in json.loads(out):
+        assert [(one["bound"], one["kept"]) for one in document["bounds"]] == [
+            ("step_time > 50%", "kept"),
+            ("step_time > 3%", "exceeded"),
+        ]
 
 
 def test_one_launch_each_cannot_pass_a_gate(command: Make, run_of: Callable[..., Path], cell: Any) -> None:
