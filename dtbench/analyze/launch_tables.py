@@ -5,13 +5,14 @@ What a table cannot hold travels in ``overlap``'s ``attrs``: events that could n
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pandas as pd
 
 from dtbench.analyze.facts import RankFacts
 from dtbench.analyze.many import analyze_files
 from dtbench.analyze.reader.source import TraceSource
-from dtbench.analyze.tabulate import TABLES
+from dtbench.analyze.tabulate import TABLES, Table
 from dtbench.analyze.trace_file import Analyzed, Answer, TraceFile, Unusable
 from dtbench.analyze.trace_set import TraceSet, gather_ranks
 from dtbench.errors import StoreError
@@ -94,7 +95,7 @@ def read_tables(folder: LaunchFolder) -> LaunchTables:
             made = derive_tables(folder)
             return replace(made, notes=(*made.notes, f"derived tables were not kept: {error}"))
     found = [(table, folder.derived_table(table.name)) for table in TABLES]
-    tables = {table.name: table.fit(read_table(path)) if path.exists() else table.tabulate(()) for table, path in found}
+    tables = {table.name: _read_fitting(table, path) if path.exists() else table.tabulate(()) for table, path in found}
     lacking = [path.name for _, path in found if not path.exists()]
     said = tables["overlap"].attrs
     notes = [str(note) for note in said.get("notes", ())]
@@ -106,6 +107,15 @@ def read_tables(folder: LaunchFolder) -> LaunchTables:
         unknown_names=tuple((str(name), int(count)) for name, count in said.get("unknown_names", ())),
         notes=tuple(notes),
     )
+
+
+def _read_fitting(table: Table, path: Path) -> pd.DataFrame:
+    try:
+        return table.fit(read_table(path))
+    except (TypeError, ValueError) as error:
+        raise StoreError(
+            f"{path}: does not hold what it should ({error}); delete it, `dtbench analyze` makes derived tables again"
+        ) from error
 
 
 def _are_current(folder: LaunchFolder) -> bool:

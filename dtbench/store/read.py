@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from dtbench.errors import StoreError
 from dtbench.record import Record
 from dtbench.store.baseline import MeasuredSide
-from dtbench.store.finish import gather_steps
+from dtbench.store.finish import STEP_TYPES, gather_steps
 from dtbench.store.layout import LaunchFolder, RunFolder, baseline_file, baselines_folder
 from dtbench.store.records import (
     FORMAT_VERSION,
@@ -109,14 +109,26 @@ def read_steps(folder: LaunchFolder) -> "pd.DataFrame":
     """Read the timings of every step of every rank, from the journals where the launch did not end.
 
     Raises:
-        StoreError: the table is broken, or there is neither table nor journal.
+        StoreError: the table is broken or lacks a column, or there is neither table nor journal.
     """
     if folder.steps.exists():
-        return read_table(folder.steps)
+        return _fit_steps(read_table(folder.steps), folder.steps)
     ranks = len(list(folder.journal(0).parent.glob("rank*.journal")))
     if not ranks:
         raise StoreError(f"{folder.path}: no rank finished a step, there is neither {folder.steps.name} nor a journal")
     return gather_steps(folder, ranks=ranks)
+
+
+def _fit_steps(frame: "pd.DataFrame", path: Path) -> "pd.DataFrame":
+    lacking = [name for name in STEP_TYPES if name not in frame]
+    if lacking:
+        raise StoreError(
+            f"{path}: lacks the columns {', '.join(lacking)}; was it edited, or written by another version?"
+        )
+    try:
+        return frame.astype(STEP_TYPES)
+    except (TypeError, ValueError) as error:
+        raise StoreError(f"{path}: does not hold what it should ({error}); was it edited?") from error
 
 
 def read_baseline(results: Path, name: str) -> MeasuredSide:
@@ -142,6 +154,8 @@ def read_table(path: Path) -> "pd.DataFrame":
     import pandas as pd
     import pyarrow as pa
 
+    if path.is_dir():  # pandas would put together whatever is in it
+        raise StoreError(f"{path}: is a folder and no table; remove it, `dtbench analyze` makes derived tables again")
     try:
         return pd.read_parquet(path)
     except FileNotFoundError as error:

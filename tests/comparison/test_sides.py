@@ -5,13 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from dtbench.comparison.baselines import describe_baselines, remove_baseline, save_baseline
 from dtbench.comparison.run import compare_all, compare_paths
 from dtbench.comparison.sides import read_sides
 from dtbench.errors import ComparisonError, StoreError
-from dtbench.store.layout import baseline_file
+from dtbench.store.layout import RunFolder, baseline_file
 from dtbench.store.records import Environment
 
 Runs = Callable[..., Path]
@@ -239,3 +240,36 @@ def test_settings_that_differ_are_the_treatment_and_are_listed(run_of: Runs, cel
         ("receipt", "parallel.forward_prefetch", "0", "1"),
     ]
     assert "unshard all-gather: 5 of 5 asynchronous against 0 of 5" in found.sentence
+
+
+@pytest.mark.parametrize("named", ["x" * 300, "x/" * 3000, "é" * 200, ":*", "**x", "*/**x:plain", ""])
+@pytest.mark.usefixtures("two_cells")
+def test_a_name_that_no_folder_can_have_is_refused_with_a_sentence(results: Path, named: str) -> None:
+    with pytest.raises(StoreError):
+        compare_paths(named, "small:slow", results=results)
+
+
+def test_a_table_of_steps_without_a_column_or_with_words_for_numbers_is_refused(two_cells: Path, results: Path) -> None:
+    steps = RunFolder(two_cells).launch("slow", 1).steps
+    whole = pd.read_parquet(steps)
+    for damaged in (whole.drop(columns=["duration_ns"]), whole.assign(duration_ns="long")):
+        damaged.to_parquet(steps, index=False)
+        with pytest.raises(StoreError, match=r"steps\.parquet: (lacks the columns duration_ns|does not hold)"):
+            read_sides(str(two_cells), results)
+    steps.unlink()
+    steps.mkdir()
+    with pytest.raises(StoreError, match=r"steps\.parquet: is a folder"):
+        read_sides(str(two_cells), results)
+
+
+def test_a_derived_table_of_a_version_without_owners_still_compares(two_cells: Path, results: Path) -> None:
+    table = RunFolder(two_cells).launch("slow", 1).derived_table("collectives")
+    pd.read_parquet(table).drop(columns=["owner"]).to_parquet(table, index=False)
+    assert len(read_sides(str(two_cells), results)["slow"].launches) == 4
+
+
+def test_a_derived_table_that_holds_words_for_numbers_is_refused(two_cells: Path, results: Path) -> None:
+    table = RunFolder(two_cells).launch("slow", 1).overlap
+    pd.read_parquet(table).assign(step_ns="long").to_parquet(table, index=False)
+    with pytest.raises(StoreError, match=r"overlap\.parquet: does not hold what it should"):
+        read_sides(str(two_cells), results)
