@@ -52,7 +52,9 @@ def save_baseline(name: str, named: str, *, results: Path) -> MeasuredSide:
     if len(sides) > 1:
         cells = list(sides)
         raise ComparisonError(f"`{named}` has several cells, {name_some(cells)}; say which: `{named}:{cells[0]}`")
-    side = next(iter(sides.values()))
+    side = next(iter(sides.values()), None)
+    if side is None:
+        raise ComparisonError(f"`{named}` has no cells, so there is nothing to save")
     if not side.launches:
         why = f": {'; '.join(side.notes)}" if side.notes else ""
         raise ComparisonError(f"`{named}` has no launch that is complete and can be trusted{why}")

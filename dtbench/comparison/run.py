@@ -70,6 +70,8 @@ def compare_all(
 
 
 def _compare_cells(named: str, sides: Sides, *, force: bool, threshold: float) -> tuple[Comparison, ...]:
+    if not sides:
+        raise ComparisonError(f"`{named}` has no cells, so there is nothing to compare")
     first, *others = sides.values()
     if not others:
         raise ComparisonError(f"`{named}` is one thing; name a second one to compare it with")
@@ -83,6 +85,9 @@ def _pair(first: tuple[str, Sides], second: tuple[str, Sides]) -> list[tuple[Mea
         ComparisonError: one has several cells, and nobody says which.
     """
     (_, before), (_, after) = first, second
+    for name, sides in (first, second):
+        if not sides:
+            raise ComparisonError(f"`{name}` has no cells, so there is nothing to compare")
     if len(before) == len(after) == 1:
         return [(next(iter(before.values())), next(iter(after.values())))]
     shared = [name for name in before if name in after and name != ONLY]

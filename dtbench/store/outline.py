@@ -3,14 +3,14 @@
 Only what such a table shows is decoded and held against its type; ``read.read_run`` checks every field.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
 from dtbench.errors import StoreError
-from dtbench.store.layout import LaunchFolder, RunFolder
+from dtbench.store.layout import LaunchFolder, RunFolder, can_name_cell
 from dtbench.store.records import FORMAT_VERSION, RunStatus
 
 
@@ -67,7 +67,30 @@ def read_outline(path: Path) -> RunOutline:
     Raises:
         StoreError: there is no ``run.json``, it is broken, or another version wrote it.
     """
-    return _read(RunFolder(path).run, RunOutline)
+    file = RunFolder(path).run
+    outline = _read(file, RunOutline)
+    refuse_odd_cells(file, {cell.name: cell.launches for cell in outline.cells}, len(outline.cells))
+    return outline
+
+
+def refuse_odd_cells(file: Path, launches: Mapping[str, Sequence[int]], cells: int) -> None:
+    """Refuse a run whose cells cannot be those that dtbench wrote: they would lead out of its folder, or be one.
+
+    Args:
+        file: that lists them.
+        launches: indices by the name of the cell.
+        cells: how many are listed.
+
+    Raises:
+        StoreError: a name is no name of a folder or occurs twice, or a launch does.
+    """
+    for name, indices in launches.items():
+        if not can_name_cell(name):
+            raise StoreError(f"{file}: `{name}` is no name of a cell's folder; was it edited?")
+        if not indices or len(set(indices)) < len(indices) or min(indices) < 0:
+            raise StoreError(f"{file}: the launches of `{name}` are not told apart by numbers from 0; was it edited?")
+    if len(launches) < cells:
+        raise StoreError(f"{file}: two cells have one name; was it edited?")
 
 
 def check_launch(folder: LaunchFolder) -> None:

@@ -15,6 +15,7 @@ from dtbench.record import Record
 from dtbench.store.baseline import MeasuredSide
 from dtbench.store.finish import STEP_TYPES, gather_steps
 from dtbench.store.layout import LaunchFolder, RunFolder, baseline_file, baselines_folder
+from dtbench.store.outline import refuse_odd_cells
 from dtbench.store.records import (
     FORMAT_VERSION,
     Environment,
@@ -46,7 +47,9 @@ def read_run(path: Path) -> RunRecord:
         raise StoreError(
             f"{path}: the run is incomplete, it ended before it wrote {folder.run.name}; run the scenario again"
         )
-    return _read_record(folder.run, RunRecord)
+    run = _read_record(folder.run, RunRecord)
+    refuse_odd_cells(folder.run, {cell.name: cell.launches for cell in run.cells}, len(run.cells))
+    return run
 
 
 def is_incomplete(run: RunRecord) -> bool:
@@ -179,9 +182,16 @@ def read_columns(path: Path) -> tuple[str, ...]:
 
 def find_runs(results: Path) -> list[Path]:
     """Give the folders of all runs, oldest first: their names begin with the time."""
-    folders = [RunFolder(path) for path in results.glob("*/*") if path.is_dir()]
-    found = [folder.path for folder in folders if folder.run.exists() or folder.scenario.exists()]
+    found = [path for path in results.glob("*/*") if _holds_run(path)]
     return sorted(found, key=lambda path: (path.name, str(path)))
+
+
+def _holds_run(path: Path) -> bool:
+    folder = RunFolder(path)
+    try:
+        return path.is_dir() and (folder.run.exists() or folder.scenario.exists())
+    except OSError:  # a folder of somebody else must not hide all others
+        return False
 
 
 def latest_run(results: Path) -> Path:
