@@ -3,9 +3,10 @@
 What a table cannot hold travels in ``overlap``'s ``attrs``: events that could not be read, unknown names, notes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 import pandas as pd
 
@@ -19,7 +20,14 @@ from dtbench.errors import StoreError
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.read import read_columns, read_order, read_rank_records, read_table
 from dtbench.store.write import write_table
-from dtbench.vocabulary import Axis
+from dtbench.vocabulary import Axis, Cause, Operation, Purpose
+
+_VOCABULARIES: Final[Mapping[str, Callable[[str], object]]] = {
+    "purpose": Purpose,
+    "operation": lambda word: word and Operation(word),
+    "cause": lambda word: word and Cause(word),
+}
+"""Columns of few words; of an operation and a cause none may be told."""
 
 
 @dataclass(frozen=True)
@@ -111,11 +119,19 @@ def read_tables(folder: LaunchFolder) -> LaunchTables:
 
 def _read_fitting(table: Table, path: Path) -> pd.DataFrame:
     try:
-        return table.fit(read_table(path))
+        fitted = table.fit(read_table(path))
+        _check_words(fitted)
     except (TypeError, ValueError) as error:
         raise StoreError(
             f"{path}: does not hold what it should ({error}); delete it, `dtbench analyze` makes derived tables again"
         ) from error
+    return fitted
+
+
+def _check_words(table: pd.DataFrame) -> None:
+    for name, look_up in _VOCABULARIES.items():
+        for word in table[name].unique() if name in table else ():
+            look_up(word)
 
 
 def _are_current(folder: LaunchFolder) -> bool:

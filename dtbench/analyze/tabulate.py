@@ -68,7 +68,7 @@ class Table:
         lacking = [name for name in self.dtypes if name not in frame]
         dtypes = {name: nullable[name] if name in lacking else dtype for name, dtype in self.dtypes.items()}
         fitted = frame.reindex(columns=list(self.dtypes)).astype(dtypes)
-        words = [name for name in lacking if dtypes[name] == "string"]
+        words = [name for name, dtype in dtypes.items() if dtype == "string" and name != "lane"]  # NA in ``GAPS``
         fitted[words] = fitted[words].fillna("")
         fitted.attrs = dict(frame.attrs)
         return fitted

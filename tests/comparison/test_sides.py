@@ -264,12 +264,20 @@ def test_a_table_of_steps_without_a_column_or_with_words_for_numbers_is_refused(
 
 def test_a_derived_table_of_a_version_without_owners_still_compares(two_cells: Path, results: Path) -> None:
     table = RunFolder(two_cells).launch("slow", 1).derived_table("collectives")
-    pd.read_parquet(table).drop(columns=["owner"]).to_parquet(table, index=False)
-    assert len(read_sides(str(two_cells), results)["slow"].launches) == 4
+    whole = pd.read_parquet(table)
+    for lacking in (whole.drop(columns=["owner"]), whole.assign(owner=None)):
+        lacking.to_parquet(table, index=False)
+        assert len(read_sides(str(two_cells), results)["slow"].launches) == 4
 
 
-def test_a_derived_table_that_holds_words_for_numbers_is_refused(two_cells: Path, results: Path) -> None:
-    table = RunFolder(two_cells).launch("slow", 1).overlap
-    pd.read_parquet(table).assign(step_ns="long").to_parquet(table, index=False)
-    with pytest.raises(StoreError, match=r"overlap\.parquet: does not hold what it should"):
+@pytest.mark.parametrize(
+    ("name", "column", "word"),
+    [("overlap", "step_ns", "long"), ("collectives", "purpose", "nonsense"), ("collectives", "operation", "nonsense")],
+)
+def test_a_derived_table_that_holds_what_it_should_not_is_refused(
+    two_cells: Path, results: Path, name: str, column: str, word: str
+) -> None:
+    table = RunFolder(two_cells).launch("slow", 1).derived_table(name)
+    pd.read_parquet(table).assign(**{column: word}).to_parquet(table, index=False)
+    with pytest.raises(StoreError, match=rf"{name}\.parquet: does not hold what it should \(.*{word}"):
         read_sides(str(two_cells), results)
