@@ -3,7 +3,7 @@
 Only what such a table shows is decoded and held against its type; ``read.read_run`` checks every field.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -42,23 +42,28 @@ _O = TypeVar("_O", RunOutline, _LaunchOutline)
 
 
 def find_runs_below(folder: Path) -> list[Path]:
-    """Give the folders of runs: the folder itself, else those in it and one below, in order of their names."""
+    """Give the folders of runs: the folder itself, else those in it and one below, in order of their names.
+
+    What cannot be looked into, as a folder of somebody else, holds none.
+    """
     if _is_run(folder):
         return [folder]
-    inside = sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
-    return [run for path in inside for run in _runs_at(path)]
+    return [run for path in _list(folder) for run in ([path] if _is_run(path) else filter(_is_run, _list(path)))]
 
 
-def _runs_at(folder: Path) -> Iterator[Path]:
-    if _is_run(folder):
-        yield folder
-    else:
-        yield from sorted(path for path in folder.iterdir() if _is_run(path))
+def _list(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
 
 
 def _is_run(path: Path) -> bool:
     folder = RunFolder(path)
-    return folder.run.is_file() or folder.scenario.is_file()
+    try:
+        return folder.run.is_file() or folder.scenario.is_file()
+    except OSError:
+        return False
 
 
 def read_outline(path: Path) -> RunOutline:

@@ -4,8 +4,9 @@ A run that is not finished is still readable: its records say ``running``, its l
 ``steps.parquet``, and the steps that its ranks finished are then read from their journals.
 """
 
+import math
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 from pydantic import ValidationError
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _R = TypeVar("_R", bound=Record)
+
+
+_TOO_LARGE: Final = 1e30
+"""Of any number that is measured; many of it still add up to a float."""
 
 
 class _Versioned(msgspec.Struct):
@@ -140,7 +145,12 @@ def read_baseline(results: Path, name: str) -> MeasuredSide:
     Raises:
         StoreError: there is none of this name, it is broken, or another version wrote it.
     """
-    return _read_record(baseline_file(results, name), MeasuredSide)
+    path = baseline_file(results, name)
+    saved = _read_record(path, MeasuredSide)
+    for one in (one for launch in saved.launches for one in launch.measurements):
+        if not (math.isnan(one.value) or 0 <= one.value < _TOO_LARGE):
+            raise StoreError(f"{path}: no launch has a {one.metric} of {one.value:g}; was it edited?")
+    return saved
 
 
 def find_baselines(results: Path) -> list[str]:

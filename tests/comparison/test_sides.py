@@ -1,5 +1,6 @@
 """What a person names, and what is refused."""
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -281,3 +282,37 @@ def test_a_derived_table_that_holds_what_it_should_not_is_refused(
     pd.read_parquet(table).assign(**{column: word}).to_parquet(table, index=False)
     with pytest.raises(StoreError, match=rf"{name}\.parquet: does not hold what it should \(.*{word}"):
         read_sides(str(two_cells), results)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda document: document.update(labels=[]), "labels"),
+        (lambda document: document["launches"][0]["measurements"][0].update(value=1e308), "no launch has a step_time"),
+        (lambda document: document["launches"][0]["measurements"][0].update(value=-1.0), "no launch has a step_time"),
+        (
+            lambda document: document["launches"][0]["measurements"][0].update(value="Infinity"),
+            "no launch has a step_time",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("two_cells")
+def test_a_baseline_with_what_nobody_can_have_measured_is_refused_and_hides_no_other(
+    results: Path, change: Callable[[Any], None], said: str
+) -> None:
+    for name in ("broken", "whole"):
+        save_baseline(name, "small:plain", results=results)
+    document = json.loads(baseline_file(results, "broken").read_text(encoding="utf-8"))
+    change(document)
+    baseline_file(results, "broken").write_text(json.dumps(document), encoding="utf-8")
+    with pytest.raises(StoreError, match=said):
+        compare_paths("broken", "small:slow", results=results)
+    broken, whole = describe_baselines(results)
+    assert (broken.name, broken.launches, whole.launches) == ("broken", 0, 4)
+    assert said in broken.of
+
+
+def test_a_step_that_took_no_time_gives_no_ratio_to_tell(run_of: Runs, cell: Any, results: Path) -> None:
+    run = run_of({"none": cell((0.0, 0.0, 0.0, 0.0)), "slow": cell(SLOW)})
+    (found,) = compare_all([str(run)], results=results)
+    assert found.sentence.startswith("slow takes longer than none, which took no time (120 ms against 0 ns")
