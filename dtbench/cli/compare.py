@@ -1,5 +1,6 @@
 """``dtbench compare``: runs, cells, baselines or traces against each other."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -67,6 +68,8 @@ def compare(
 
     if as_json and as_markdown:
         raise typer.BadParameter("give --json or --markdown, not both")
+    if not math.isfinite(threshold):
+        raise typer.BadParameter(f"{threshold} is no percentage", param_hint="--threshold")
     bounds = _read_bounds(fail_if or [])
     with without_collection():
         from dtbench.comparison.run import compare_all

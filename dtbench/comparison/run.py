@@ -60,6 +60,8 @@ def compare_all(
 
     Two runs of several cells are compared cell by cell.
     """
+    if not 0 <= threshold < math.inf:
+        raise ComparisonError(f"the threshold is {threshold:g}; give an ordinary number of at least 0")
     if len(named) == 1:
         return _compare_cells(named[0], read_sides(named[0], results, force=force), force=force, threshold=threshold)
     first, *others = (read_sides(one, results, force=force) for one in named)

@@ -316,3 +316,10 @@ def test_a_step_that_took_no_time_gives_no_ratio_to_tell(run_of: Runs, cell: Any
     run = run_of({"none": cell((0.0, 0.0, 0.0, 0.0)), "slow": cell(SLOW)})
     (found,) = compare_all([str(run)], results=results)
     assert found.sentence.startswith("slow takes longer than none, which took no time (120 ms against 0 ns")
+
+
+@pytest.mark.parametrize("threshold", [float("nan"), float("inf"), -0.01])
+@pytest.mark.usefixtures("two_cells")
+def test_a_threshold_that_hides_everything_or_nothing_is_refused(results: Path, threshold: float) -> None:
+    with pytest.raises(ComparisonError, match="the threshold is"):
+        compare_paths("small:plain", "small:slow", results=results, threshold=threshold)
