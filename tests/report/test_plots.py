@@ -125,7 +125,7 @@ def test_hundreds_of_ranks_are_drawn_and_the_legend_names_the_first(steps: pd.Da
     ranks = pd.concat([steps[steps["rank"] == 0].assign(rank=rank) for rank in range(300)])
     figure = plot_step_times(ranks)
     figure_png(figure)  # would warn of a figure without room
-    assert sum(len(line.get_xdata()) > 0 for line in figure.axes[0].get_lines()) == 300
+    assert sum(np.size(line.get_xdata()) > 0 for line in figure.axes[0].get_lines()) == 300
     (legend,) = figure.legends
     assert [words.get_text() for words in legend.get_texts()] == [f"rank {rank}" for rank in range(32)]
     assert legend.get_title().get_text() == "and 268 more ranks"
