@@ -14,6 +14,7 @@ from dtbench.problems import find_problems
 from dtbench.record import Record
 from dtbench.refusals import find_refusals
 from dtbench.scenario.model import Custom, Mlp, Model, Transformer
+from dtbench.scenario.network import EmulatedNetwork
 from dtbench.scenario.presets import resolve_model
 from dtbench.scenario.schema import AdamW, Ddp, Fsdp1, Fsdp2, Scenario, Sgd
 from dtbench.traffic.formula import plan_traffic
@@ -92,7 +93,7 @@ def make_plan(scenario: Scenario, machine: Machine) -> Plan:
     device = _choose_device(scenario, machine)
     mesh = plan_mesh(scenario)
     ranks = prod(axis.size for axis in mesh)
-    problems = [*find_problems(scenario), *find_refusals(scenario, device)]
+    problems = [*find_problems(scenario), *find_refusals(scenario, device), *_check_network(scenario, device, ranks)]
     if device is DeviceKind.CUDA and ranks > machine.cuda_devices:
         problems.append(_too_few_gpus(scenario, ranks, machine))
     if device is DeviceKind.CPU and machine.memory_bytes is not None:
@@ -141,6 +142,7 @@ def plan_reference(scenario: Scenario, plan: Plan) -> tuple[Scenario, Plan]:
         "parallel": {"kind": "ddp", "replicas": 1},
         "precision": {"dtype": "float32"},
         "accumulation": {"micro_batches": 1},
+        "network": {"kind": "real"},
         "model": {**scenario.model.model_dump(mode="json"), "activation_checkpointing": None, "compile": None},
     }
     single = Scenario.model_validate_json(json.dumps(fields))
@@ -278,6 +280,32 @@ def _note_compiled_ddp(scenario: Scenario) -> Iterator[str]:
         yield "model.compile under DDP: a graph gives its gradients in an order of its own; only bytes are compared"
 
 
+def _check_network(scenario: Scenario, device: DeviceKind, ranks: int) -> Iterator[str]:
+    """Name what a link cannot be among these ranks."""
+    network = scenario.network
+    if not isinstance(network, EmulatedNetwork):
+        return
+    if device is DeviceKind.CUDA:
+        yield "network.kind=emulated carries gloo's collectives only; device=cpu, or network.kind=real, works"
+    nodes = network.between_nodes
+    if nodes is not None and nodes.ranks_per_node >= ranks:
+        yield (
+            f"network.between_nodes.ranks_per_node={nodes.ranks_per_node} puts all {ranks} ranks on one node, so that "
+            + (
+                f"nothing would cross; {ranks // 2} makes two nodes"
+                if ranks > 1
+                else "nothing would cross; leave it out"
+            )
+        )
+    elif nodes is not None and ranks % nodes.ranks_per_node:
+        near = max(size for size in range(1, nodes.ranks_per_node) if ranks % size == 0)
+        asked = f"network.between_nodes.ranks_per_node={nodes.ranks_per_node}"
+        yield f"{ranks} ranks do not fill nodes of {asked}; {near} does"
+    slow = network.slow_rank
+    if slow is not None and slow.rank >= ranks:
+        yield f"network.slow_rank.rank={slow.rank} is none of the {ranks} ranks; {ranks - 1} is the last"
+
+
 def _find_notes(scenario: Scenario, device: DeviceKind, ranks: int, machine: Machine) -> Iterator[str]:
     reference = estimate_reference_bytes(scenario)
     if scenario.correctness.enabled and reference > LARGE_REFERENCE_BYTES:
@@ -285,7 +313,9 @@ def _find_notes(scenario: Scenario, device: DeviceKind, ranks: int, machine: Mac
             f"one process checks the ranks first and needs at least {format_bytes(reference)} on one device; "
             "correctness.enabled=false leaves it out"
         )
-    if device is DeviceKind.CPU and ranks > 1:
+    if isinstance(scenario.network, EmulatedNetwork) and ranks > 1:
+        yield "communication costs what the emulated link says: its times are this link's, not the machine's"
+    elif device is DeviceKind.CPU and ranks > 1:
         yield "loopback communication takes cores from compute; trust the step time, not the ratio"
     if device is DeviceKind.CPU and ranks > machine.cpu_cores:
         shared = f"{ranks} ranks share {machine.cpu_cores} cores"

@@ -6,6 +6,7 @@
       dtbench::region backward                                                   what the training loop is doing
         dtbench::collective group=3 seq=41 op=all_reduce bytes=4096 axis=tensor async=1 owner=...
         dtbench::wait group=3 seq=41                                             a consumer stands still for it
+      dtbench::link group=3 seq=41 begun_ns=1200                                 the emulated link serves it
       dtbench::unit (layers.0)                                                   FSDP1 gathers or reduces this unit
       dtbench::module layers.0.attention                                         a call, over a tensor axis
 
@@ -23,6 +24,7 @@ from dtbench.vocabulary import Axis, Operation, Region
 
 REGION_PREFIX: Final = "dtbench::region "
 COLLECTIVE_PREFIX: Final = "dtbench::collective "
+LINK_PREFIX: Final = "dtbench::link "
 WAIT_PREFIX: Final = "dtbench::wait "
 UNIT_PREFIX: Final = "dtbench::unit"
 MODULE_PREFIX: Final = "dtbench::module "
@@ -33,6 +35,7 @@ ROOT: Final = "root"
 _COLLECTIVE = re.compile(
     r"dtbench::collective group=(\S*) seq=(\d+) op=(\w+) bytes=(\d+) axis=(\w*) async=([01]) owner=(.*)", re.DOTALL
 )
+_LINK = re.compile(r"dtbench::link group=(\S*) seq=(\d+) begun_ns=(\d+)")
 _WAIT = re.compile(r"dtbench::wait group=(\S*) seq=(\d+)")
 
 
@@ -55,6 +58,15 @@ class WaitLabel:
 
     group: str
     seq: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkLabel:
+    """A collective on the emulated link; the link began to serve it ``begun_ns`` before its range begins."""
+
+    group: str
+    seq: int
+    begun_ns: int
 
 
 def collective_range(label: CollectiveLabel) -> str:
@@ -80,6 +92,17 @@ def parse_collective_range(name: str) -> CollectiveLabel | None:
         is_async=is_async == "1",
         owner=owner,
     )
+
+
+def link_range(label: LinkLabel) -> str:
+    """Write the name of the range in which the emulated link serves a collective."""
+    return f"{LINK_PREFIX}group={label.group} seq={label.seq} begun_ns={label.begun_ns}"
+
+
+def parse_link_range(name: str) -> LinkLabel | None:
+    """Read it back; None for any other name."""
+    match = _LINK.fullmatch(name)
+    return None if match is None else LinkLabel(group=match[1], seq=int(match[2]), begun_ns=int(match[3]))
 
 
 def wait_range(label: WaitLabel) -> str:

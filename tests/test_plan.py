@@ -30,9 +30,44 @@ def test_a_cpu_plan_says_that_loopback_takes_cores(scenario: Make) -> None:
     assert "loopback communication takes cores from compute; trust the step time, not the ratio" in notes
 
 
+LINK = {"kind": "emulated", "latency_us": 50.0, "bandwidth_gb_per_s": 1.0}
+
+
+def test_on_an_emulated_link_the_note_is_about_the_link(scenario: Make) -> None:
+    notes = make_plan(scenario(network=LINK), LAPTOP).notes
+    assert not any("loopback" in note for note in notes)
+    assert any("what the emulated link says" in note for note in notes)
+
+
+def test_the_reference_has_no_link(scenario: Make) -> None:
+    wanted = scenario(network=LINK)
+    single, _ = plan_reference(wanted, make_plan(wanted, LAPTOP))
+    assert single.network.kind == "real"
+
+
+def test_a_link_carries_no_gpus(scenario: Make) -> None:
+    with pytest.raises(PlanError, match=r"network\.kind=emulated carries gloo's collectives only"):
+        make_plan(scenario(network=LINK, device="cuda"), Machine(cpu_cores=2, cuda_devices=2))
+
+
 @pytest.mark.parametrize(
     ("sections", "sentence"),
     [
+        (
+            {"network": {**LINK, "between_nodes": {"ranks_per_node": 2, "bandwidth_gb_per_s": 0.1}}},
+            "ranks_per_node=2 puts all 2 ranks on one node, so that nothing would cross; 1 makes two nodes",
+        ),
+        (
+            {
+                "network": {**LINK, "between_nodes": {"ranks_per_node": 3, "bandwidth_gb_per_s": 0.1}},
+                "parallel": {"kind": "ddp", "replicas": 4},
+            },
+            "4 ranks do not fill nodes of network.between_nodes.ranks_per_node=3; 2 does",
+        ),
+        (
+            {"network": {**LINK, "slow_rank": {"rank": 2, "factor": 2.0}}},
+            "network.slow_rank.rank=2 is none of the 2 ranks; 1 is the last",
+        ),
         (
             {"data": {"global_batch": 7, "sequence_length": 8}},
             "data.global_batch=7 cannot be shared equally by 2 data-parallel ranks; 6 or 8 can",

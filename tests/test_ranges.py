@@ -6,9 +6,12 @@ from hypothesis import strategies as st
 
 from dtbench.ranges import (
     CollectiveLabel,
+    LinkLabel,
     WaitLabel,
     collective_range,
+    link_range,
     parse_collective_range,
+    parse_link_range,
     parse_wait_range,
     wait_range,
 )
@@ -34,6 +37,12 @@ def test_a_label_survives_the_trace(label: CollectiveLabel) -> None:
 @given(st.integers(0), st.from_regex(r"[\w.:-]*", fullmatch=True))
 def test_a_wait_survives_the_trace(seq: int, group: str) -> None:
     assert parse_wait_range(wait_range(WaitLabel(group=group, seq=seq))) == WaitLabel(group=group, seq=seq)
+
+
+@given(st.integers(0), st.from_regex(r"[\w.:-]*", fullmatch=True), st.integers(0))
+def test_a_link_survives_the_trace(seq: int, group: str, begun_ns: int) -> None:
+    label = LinkLabel(group=group, seq=seq, begun_ns=begun_ns)
+    assert parse_link_range(link_range(label)) == label
 
 
 @pytest.mark.parametrize("name", ["aten::mm", "dtbench::collective", "dtbench::collective group=0 seq=x", ""])

@@ -22,7 +22,7 @@ from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.payload import item_bytes, span_bytes, tensor_elements
 from dtbench.analyze.purposes import FSDP_RANGES, find_purpose, find_unit
 from dtbench.analyze.trace import Details, Trace
-from dtbench.ranges import STEP_PREFIX, parse_collective_range
+from dtbench.ranges import STEP_PREFIX, parse_collective_range, parse_link_range
 from dtbench.vocabulary import Operation, Purpose
 
 # Their whole payload is a multiple of one rank's part: output or input, by argument of c10d's operator.
@@ -34,8 +34,9 @@ def find_gloo_collectives(trace: Trace, nesting: Nesting) -> tuple[Collective, .
     """Find the collectives of a CPU trace, in order of issue; spans that no issue takes come last, as ``other``."""
     issues = _find_issues(trace, nesting)
     spans = _find_spans(trace)
-    matches = match_spans(issues, spans)
-    taken = {span.event for span in matches.values()}
+    by_gloo = match_spans(issues, spans)
+    taken = {span.event for span in by_gloo.values()}
+    matches = {**by_gloo, **_find_link_spans(trace, issues, by_gloo)}
     evidence = _Evidence(
         trace=trace,
         nesting=nesting,
@@ -80,6 +81,30 @@ def _find_spans(trace: Trace) -> list[Span]:
         for event in _find_span_events(trace).tolist()
     ]
     return sorted(spans, key=lambda span: (span.start_ns, span.event))
+
+
+def _find_link_spans(trace: Trace, issues: Sequence[Issue], by_gloo: Mapping[int, Span]) -> dict[int, Span]:
+    """Give the span on the emulated link of each issue that it carried, by the issue's event.
+
+    Consumers wait for the link, not for gloo, which has moved the data meanwhile: its spans are not counted beside.
+    """
+    labels = {i: label for i, name in enumerate(trace.names) if (label := parse_link_range(name)) is not None}
+    events = np.flatnonzero(np.isin(trace.name, list(labels))).tolist() if labels else []
+    carried = {(labels[int(trace.name[e])].group, labels[int(trace.name[e])].seq): e for e in events}
+    found = {}
+    for issue in issues:
+        event = carried.get((issue.label.group, issue.label.seq)) if issue.label else None
+        if event is not None:
+            moved = by_gloo.get(issue.event)
+            found[issue.event] = Span(
+                event=event,
+                start_ns=int(trace.start_ns[event]),
+                lane=int(trace.lane[event]),
+                form=moved.form if moved else Form(issue.operation, None, None),
+                dtype=moved.dtype if moved else None,
+                begun_ns=labels[int(trace.name[event])].begun_ns,
+            )
+    return found
 
 
 def _form(operation: Operation | None, details: Details | None) -> Form:
@@ -164,7 +189,8 @@ class _Evidence:
     def time_of(self, span: Span | None) -> Intervals:
         """Give when it ran; never, where the span was not found."""
         events = [] if span is None else [span.event]
-        return unite(self.trace.start_ns[events], self.trace.end_ns[events])
+        begun_ns = 0 if span is None else span.begun_ns
+        return unite(self.trace.start_ns[events] - begun_ns, self.trace.end_ns[events])
 
     def lane_of(self, span: Span | None) -> str:
         """Give the thread that it ran on."""

@@ -60,13 +60,19 @@ class Form:
 
 @dataclass(frozen=True)
 class Span:
-    """A collective as it ran on one of gloo's threads."""
+    """A collective as it ran on one of gloo's threads, or on the emulated link.
+
+    Attributes:
+        start_ns: of its event.
+        begun_ns: how much earlier it began; only the link says so.
+    """
 
     event: int
     start_ns: int
     lane: int
     form: Form
     dtype: str | None
+    begun_ns: int = 0
 
 
 def match_spans(issues: Sequence[Issue], spans: Sequence[Span]) -> dict[int, Span]:

@@ -1,6 +1,5 @@
 """``dtbench compare``: runs, cells, baselines or traces against each other."""
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +14,21 @@ if TYPE_CHECKING:
 
 MOST_IN_FULL = 3
 """Comparisons that are told in full; of more, only their sentences are."""
+
+
+def read_percent(typed: object) -> float:
+    """Read ``2`` or ``2%``.
+
+    Raises:
+        BadParameter: it is no number from 0.
+    """
+    try:
+        percent = float(str(typed).strip().removesuffix("%"))
+    except ValueError:
+        percent = -1.0
+    if not 0 <= percent < float("inf"):
+        raise typer.BadParameter(f"`{typed}` is no percentage; write 2 or 2%")
+    return percent
 
 
 def compare(
@@ -41,7 +55,8 @@ def compare(
         ),
     ] = None,
     threshold: Annotated[
-        float, typer.Option(metavar="PERCENT", min=0, help="Changes below it do not matter to you.")
+        float,
+        typer.Option(metavar="PERCENT", parser=read_percent, help="Changes below it do not matter to you."),
     ] = 1.0,
     force: Annotated[
         bool, typer.Option("--force", help="Compare although hosts, devices, torch or variables differ.")
@@ -68,8 +83,6 @@ def compare(
 
     if as_json and as_markdown:
         raise typer.BadParameter("give --json or --markdown, not both")
-    if not math.isfinite(threshold):
-        raise typer.BadParameter(f"{threshold} is no percentage", param_hint="--threshold")
     bounds = _read_bounds(fail_if or [])
     with without_collection():
         from dtbench.comparison.run import compare_all

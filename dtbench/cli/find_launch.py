@@ -49,7 +49,8 @@ def _choose(what: str, wished: str | None, there_are: "Iterable[str]") -> str:
     if wished is None and len(names) == 1:
         return names[0]
     if wished is None:
-        raise typer.BadParameter(f"there are several to choose from, {name_some(names)}; name one: --{what} {names[0]}")
+        several = "several cells" if what == "cell" else "several launches"
+        raise typer.BadParameter(f"there are {several}, {name_some(names)}; name one: --{what} {names[0]}")
     if wished in names:
         return wished
     near = find_nearest(wished, names)

@@ -27,7 +27,7 @@ def tensorboard(
     folder = find_folder(run, results)
     refuse_taken_port(host, port)
     print_line(f"TensorBoard reads {folder}")
-    print_line(f"http://{host}:{port}/  (in a few seconds; Ctrl-C ends it)", style="bold")
+    print_line(f"http://{host}:{port}/#dtbench  (in a few seconds; Ctrl-C ends it)", style="bold")
     serve(tensorboard_command(folder, host=host, port=port))
 
 

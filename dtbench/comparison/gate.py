@@ -33,6 +33,7 @@ _UNITS: Final = {
 _ESTABLISHED: Final = (Outcome.HIGHER, Outcome.LOWER, Outcome.BELOW_THRESHOLD)
 _UNDECIDED: Final = (Outcome.NOT_ENOUGH_LAUNCHES, Outcome.UNKNOWN)
 _MOST_SUBJECTS: Final = 12
+_NAMES: Final = [metric.name if metric.of is None else f"{metric.name}[{metric.of}]" for metric in METRICS]
 
 
 class BoundError(ValueError):
@@ -97,10 +98,13 @@ def read_bound(typed: str) -> Bound:
         raise BoundError(f"`{shorten(typed)}`: nothing can change by so much; the bound would always be kept")
     if name not in BY_NAME:
         near = find_nearest(name, BY_NAME)
-        meant = f"did you mean `{near}`?" if near else f"there are {join_words([m.name for m in METRICS], last='and')}"
+        meant = f"did you mean `{near}`?" if near else f"there are {join_words(_NAMES, last='and')}"
         raise BoundError(f"`{shorten(typed)}`: no metric is called `{name}`; {meant}")
     if BY_NAME[name].of is not None and not subject:
-        raise BoundError(f"`{shorten(typed)}`: say of what, `{name}[...]` with {BY_NAME[name].of} in the brackets")
+        whole = f"; `{name}_comm` is of the whole step" if name == EXPOSED_BY_PURPOSE else ""
+        raise BoundError(
+            f"`{shorten(typed)}`: say of what, `{name}[...]` with {BY_NAME[name].of} in the brackets{whole}"
+        )
     if BY_NAME[name].of is None and match["subject"]:
         raise BoundError(f"`{shorten(typed)}`: `{name}` is of the whole step; leave `[{match['subject']}]` out")
     if (sign == ">") != (number >= 0) or (sign == "<" and not number):

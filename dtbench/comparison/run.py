@@ -13,7 +13,7 @@ from dtbench.comparison.mechanism import find_mechanism_changes, is_mechanism_kn
 from dtbench.comparison.metrics import STEP_TIME
 from dtbench.comparison.sentence import Findings, write_sentence
 from dtbench.comparison.settings import find_treatment
-from dtbench.comparison.sides import ONLY, Sides, read_sides
+from dtbench.comparison.sides import ONLY, Sides, is_saved, read_sides
 from dtbench.comparison.statistics import LEAST_LAUNCHES, noise_floor
 from dtbench.errors import ComparisonError
 from dtbench.scenario.sweep import name_some
@@ -176,7 +176,9 @@ def _tell_apart(baseline: MeasuredSide, candidate: MeasuredSide) -> tuple[str, s
 def _refuse_nothing(baseline: MeasuredSide, candidate: MeasuredSide, labels: tuple[str, str]) -> None:
     shared = sorted(set(baseline.paths) & set(candidate.paths))
     if shared:
-        raise ComparisonError(f"{shared[0]} is on both sides; a thing is not compared with itself")
+        saved = [side.labels[0] for side in (baseline, candidate) if is_saved(side)]
+        again = f": `{saved[0]}` was saved from it, so run the scenario again" if saved else ""
+        raise ComparisonError(f"{shared[0]} is on both sides{again}; a thing is not compared with itself")
     for side, label in zip((baseline, candidate), labels, strict=True):
         if not side.launches:
             why = f": {'; '.join(side.notes)}" if side.notes else ""

@@ -70,6 +70,11 @@ def _read_named(named: str, results: Path, *, force: bool) -> Sides:
     return {name: _pool(sides, pattern if only else f"{pattern}:{name}", force=force) for name, sides in cells.items()}
 
 
+def is_saved(side: MeasuredSide) -> bool:
+    """Tell whether a side is a saved baseline, by the labels that ``save_baseline`` gives it."""
+    return side.labels[-1].startswith(f"{side.labels[0]} (")
+
+
 def _read_one(named: str, results: Path) -> Sides:
     path = Path(named)
     if is_run(path.parent.parent) and path.parent.name == "cells":

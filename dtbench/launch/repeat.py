@@ -78,5 +78,5 @@ def find_end(folder: RunFolder, cells: tuple[CellRecord, ...], rule: AutoRepeat,
     used_ns = sum(read_launch(folder.launch(cell.name, index)).duration_ns for cell in cells for index in cell.launches)
     if used_ns * (count + 1) / count > rule.time_budget_s * NS_PER_S:
         used = f"{used_ns / NS_PER_S:.0f} s of {rule.time_budget_s:g} s"
-        return f"{told}; one more round would go beyond `repeat.time_budget_s` ({used} are used)"
+        return f"{told}; no other round fits into `repeat.time_budget_s` ({used} are used)"
     return None

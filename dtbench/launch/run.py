@@ -349,9 +349,9 @@ def _run_reference(run: _Run, cell: CellRecord) -> Path:
 
 
 def _reference_key(scenario: Scenario) -> str:
-    return scenario.model_copy(update={"measure": None, "correctness": None, "repeat": 1}).model_dump_json(
-        warnings=False
-    )
+    return scenario.model_copy(
+        update={"measure": None, "correctness": None, "repeat": 1, "network": None}
+    ).model_dump_json(warnings=False)
 
 
 def _start(run: _Run, folder: LaunchFolder, order: WorkerOrder) -> None:

@@ -14,6 +14,7 @@ from dtbench.comparison.sentence import percent
 from dtbench.report.causes import UNATTRIBUTED, name_operation, spell_owner
 from dtbench.report.section import Column, Section
 from dtbench.report.sentences import decimals_for, format_ms
+from dtbench.units import three_digits
 
 MOST_ROWS: Final = 12
 """Rows of a table that hangs on the model; ``--json`` has all."""
@@ -28,6 +29,9 @@ _OUTCOMES: Final = {
     Outcome.UNKNOWN: "not known",
 }
 _ESTABLISHED: Final = (Outcome.HIGHER, Outcome.LOWER)
+
+_MANIFOLD: Final = 10.0
+"""A ratio from which "times" is easier to read than percent."""
 
 
 def comparison_sections(comparison: Comparison) -> tuple[Section, ...]:
@@ -140,7 +144,8 @@ def _metrics_section(comparison: Comparison) -> Section:
     ]
     rows = [_metric_row(change) for change in (*shown, *found[:MOST_OWNERS])]
     note = (
-        "medians over launches; exposed, hidden, idle, compute and wait are means over PROFILED steps and ranks; "
+        "medians over launches; step time is the slowest rank's, the median over steps; exposed, hidden, idle, "
+        "compute and wait are means over PROFILED steps and ranks, so they need not add up to it; "
         "the interval is the change's and of that number alone, outcomes are corrected for how many were tested"
     )
     headers = ("metric", "baseline", "candidate", "change", "95 % interval", "outcome")
@@ -162,21 +167,25 @@ def _metric_row(change: MetricChange) -> tuple[str, ...]:
 def _change_words(change: MetricChange) -> str:
     if math.isnan(change.ratio):
         return "n/a"
-    return f"{change.ratio:,.0f} x" if change.ratio >= 10 else f"{100 * (change.ratio - 1):+.1f} %"
+    return f"{three_digits(change.ratio)} x" if _is_manifold(change) else f"{100 * (change.ratio - 1):+.1f} %"
+
+
+def _is_manifold(change: MetricChange) -> bool:
+    """Tell whether change and interval are spelled as so many times, both alike."""
+    return any(ratio >= _MANIFOLD for ratio in (change.ratio, change.high))
 
 
 def _interval_words(change: MetricChange) -> str:
     if math.isnan(change.low) or math.isnan(change.high):
         return "n/a"
-    farthest = max(abs(change.low), abs(change.high))
-    if farthest >= 10:
-        return f"{change.low:.0f} to {change.high:.0f} x"
-    decimals = 0 if farthest >= 2 else 1
+    if _is_manifold(change):
+        return f"{three_digits(change.low)} to {three_digits(change.high)} x"
+    decimals = 0 if max(abs(change.low), abs(change.high)) >= 2 else 1
     return f"{100 * (change.low - 1):+.{decimals}f} to {100 * (change.high - 1):+.{decimals}f} %"
 
 
 def _collectives_section(comparison: Comparison) -> Iterator[Section]:
-    rows = comparison.collectives
+    rows = [row for row in comparison.collectives if _has_changed(row)]
     if not rows:
         return
     shown = rows[:MOST_OWNERS]
@@ -191,6 +200,10 @@ def _collectives_section(comparison: Comparison) -> Iterator[Section]:
         [_collective_row(row, exposed, took) for row in shown],
         (f"and {rest} more: see --json",) if rest > 0 else (),
     )
+
+
+def _has_changed(row: CollectiveChange) -> bool:
+    return any(before != after for before, after in (row.exposed_ns, row.duration_ns, row.count))
 
 
 def _collective_row(row: CollectiveChange, exposed: int, took: int) -> tuple[str, ...]:

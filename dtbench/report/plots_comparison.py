@@ -6,6 +6,7 @@ from typing import Final
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.markers import CARETLEFTBASE, CARETRIGHTBASE
 from matplotlib.patches import Patch
 
 from dtbench.comparison.comparison import Better, Comparison, MetricChange, Outcome
@@ -18,7 +19,7 @@ MOST_METRICS = 24
 """Rows of one figure, the first of the comparison."""
 
 _MOST_RATIO = 16.0
-"""Ratios beyond it lie at the edge, with an arrow."""
+"""Ratios and ends of intervals beyond it lie at the edge, with an arrow."""
 
 _PERCENT_BELOW = 1.6
 """Widest ratio whose axis is labelled in percent."""
@@ -60,7 +61,8 @@ def plot_comparison(comparison: Comparison) -> Figure:
     axes.set_ylim(len(rows) - 0.4, -0.6)
     _set_scale(axes, limit)
     sides = f"{shorten_middle(comparison.candidate.label)} against {shorten_middle(comparison.baseline.label)}"
-    axes.set_xlabel(literal(f"change, {sides}; bars: 95 % intervals"), fontsize=8)
+    bars = "bars: 95 % intervals of each metric alone, an arrow where one goes on"
+    axes.set_xlabel(literal(f"change, {sides}; {bars}"), fontsize=8)
     set_heading(figure, comparison.sentence)
     _draw_legend(figure, rows, comparison.threshold)
     return figure
@@ -112,13 +114,32 @@ def _draw_metric(axes: Axes, row: MetricChange, position: int, limit: float) -> 
     place = _clip(row.ratio, limit)
     if not math.isnan(row.low) and not math.isnan(row.high):
         ends = [_clip(end, limit) for end in (row.low, row.high)]
-        (bar,) = axes.plot(ends, [position, position], color=edge, linewidth=1.6, marker="|", markersize=6)
+        seen = [place for place, end in enumerate((row.low, row.high)) if ends[place] == end]
+        (bar,) = axes.plot(
+            ends, [position, position], color=edge, linewidth=1.6, marker="|", markersize=6, markevery=seen
+        )
         bar.set_gid(f"interval {row.metric} {row.subject}")
+        _draw_beyond(axes, row, position, limit)
     shown = marker if place == row.ratio else ">" if row.ratio > 1 else "<"
     (point,) = axes.plot(
         place, position, marker=shown, markersize=6, markeredgecolor=edge, markerfacecolor=filling, linestyle="none"
     )
     point.set_gid(f"ratio {row.metric} {row.subject}")
+
+
+def _draw_beyond(axes: Axes, row: MetricChange, position: int, limit: float) -> None:
+    """Draw an arrow where an interval goes on beyond the axis."""
+    for end in (row.low, row.high):
+        if _clip(end, limit) != end:
+            (arrow,) = axes.plot(
+                _clip(end, limit),
+                position,
+                color=_LOOKS[_meaning(row)][0],
+                marker=CARETRIGHTBASE if end > 1 else CARETLEFTBASE,
+                markersize=6,
+                linestyle="none",
+            )
+            arrow.set_gid(f"beyond {row.metric} {row.subject}")
 
 
 def _clip(ratio: float, limit: float) -> float:

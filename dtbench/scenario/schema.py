@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Discriminator, Field, PositiveFloat, Positi
 
 from dtbench.record import Record
 from dtbench.scenario.model import Model
+from dtbench.scenario.network import Network, RealNetwork
 
 SCHEMA_VERSION = 1
 
@@ -449,6 +450,8 @@ class Scenario(Record):
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """Of the initial weights and of the tokens."""
     parallel: Parallel
+    network: Network = RealNetwork(kind="real")
+    """What carries the collectives; left out: gloo or NCCL as they are."""
     measure: Measure = Measure()
     correctness: Correctness = Correctness()
     repeat: Repeat = 1

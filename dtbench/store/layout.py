@@ -106,6 +106,11 @@ class LaunchFolder:
         return self.path / "logs"
 
     @property
+    def link(self) -> Path:
+        """Folder in which ranks on an emulated link tell each other when they issued."""
+        return self.path / "link"
+
+    @property
     def reference_data(self) -> Path:
         """Losses and gradients of the single process; only in a reference's folder."""
         return self.path / "reference.pt"

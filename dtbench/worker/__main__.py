@@ -18,6 +18,7 @@ import torch
 from torch.distributed.elastic.multiprocessing.errors import record
 
 from dtbench.errors import DtbenchError
+from dtbench.scenario.network import EmulatedNetwork
 from dtbench.store.finish import finish_launch
 from dtbench.store.journal import JournalWriter, RankState
 from dtbench.store.layout import LaunchFolder
@@ -27,6 +28,7 @@ from dtbench.vocabulary import DeviceKind, Region
 from dtbench.worker.correctness import write_reference
 from dtbench.worker.environment import die_with_parent, read_environment
 from dtbench.worker.events import Events
+from dtbench.worker.network.link import Link
 from dtbench.worker.recorder import Recorder
 from dtbench.worker.session import Rank, Session, process_group, process_start_unix_ns, run_reference
 
@@ -82,8 +84,10 @@ def run(order: WorkerOrder, rank: Rank, journal: JournalWriter, events: Events) 
         write_reference(folder.reference_data, *run_reference(order, recorder, journal))
         journal.set_state(RankState.DONE, time.time_ns())
         return
-    with process_group(order.plan, recorder, rank):
-        found = Session(order, rank, recorder, journal, events.say).run()
+    network = order.scenario.network
+    link = Link(network, folder.link) if isinstance(network, EmulatedNetwork) else None
+    with process_group(order.plan, recorder, rank, link):
+        found = Session(order, rank, recorder, journal, events.say, link).run()
         journal.set_state(RankState.FINISHING, time.time_ns())
         write_record(folder.rank_record(rank.rank), found)
         if rank.rank == 0:

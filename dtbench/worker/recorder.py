@@ -7,13 +7,13 @@ kernels carry all of that in the trace, and a Python frame before each would cos
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 from dtbench.ranges import ROOT, CollectiveLabel
-from dtbench.store.records import Owned, Traffic
+from dtbench.store.records import Owned, ProcessGroupInfo, Traffic
 from dtbench.vocabulary import Axis, Operation, Purpose, Region, purpose_of
 
 DELAYED = "delayed parameters"
@@ -118,6 +118,11 @@ class Recorder:
             yield
         finally:
             self._reducing.reset(before)
+
+    def count_shared(self, groups: Iterable[ProcessGroupInfo]) -> int:
+        """Give how many collectives this process has issued in all, those of groups of one rank left out."""
+        alone = {group.name for group in groups if len(group.ranks) < 2}
+        return sum(count for group, count in self._sequence.items() if group not in alone)
 
     def step_issues(self) -> tuple[Issue, ...]:
         """Give the current step's collectives in order of issue: the signature of what was communicated."""

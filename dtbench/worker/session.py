@@ -45,6 +45,8 @@ from dtbench.worker.models.custom import build_custom, expect_bytes, expect_traf
 from dtbench.worker.models.mlp import build_mlp
 from dtbench.worker.models.options import BlockOptions, read_compilation
 from dtbench.worker.models.transformer import build_transformer
+from dtbench.worker.network.link import Link
+from dtbench.worker.network.link_receipts import read_network_receipts
 from dtbench.worker.network.named_gloo import register_named_gloo
 from dtbench.worker.optimizer import make_optimizer
 from dtbench.worker.owners import name_modules
@@ -72,12 +74,12 @@ class Rank:
 
 
 @contextmanager
-def process_group(plan: Plan, recorder: Recorder, rank: Rank) -> Iterator[None]:
-    """Join all ranks; leave the group only when nothing is in flight and results are on disk.
+def process_group(plan: Plan, recorder: Recorder, rank: Rank, link: Link | None = None) -> Iterator[None]:
+    """Join all ranks, over a link where there is one; leave only when nothing is in flight and results are on disk.
 
     Time-outs are twice the launcher's own, so that the launcher, who knows every rank, speaks first.
     """
-    backend = register_named_gloo(recorder) if plan.device is DeviceKind.CPU else "nccl"
+    backend = register_named_gloo(recorder, link) if plan.device is DeviceKind.CPU else "nccl"
     if plan.device is DeviceKind.CUDA:
         torch.cuda.set_device(rank.local_rank)
     dist.init_process_group(backend, timeout=timedelta(microseconds=2 * plan.stall_timeout_ns // 1000))
@@ -142,8 +144,15 @@ class Session:
     """A rank at work on an order; ``run`` does everything between joining the group and leaving it."""
 
     def __init__(
-        self, order: WorkerOrder, rank: Rank, recorder: Recorder, journal: Any, say: Callable[[str, str], None]
+        self,
+        order: WorkerOrder,
+        rank: Rank,
+        recorder: Recorder,
+        journal: Any,
+        say: Callable[[str, str], None],
+        link: Link | None = None,
     ) -> None:
+        self._link = link
         self._order, self._rank, self._recorder, self._journal, self._say = order, rank, recorder, journal, say
         self._scenario, self._plan = order.scenario, order.plan
         self._folder = LaunchFolder(Path(order.folder))
@@ -253,6 +262,7 @@ class Session:
                 *read_training_receipts(step, self._scenario),
                 *read_profiler_receipts(self._trace, self._plan.device, self._scenario.measure.profiler),
                 *read_environment_receipts(self._scenario),
+                *read_network_receipts(self._scenario.network, self._link, self._recorder.count_shared(groups)),
             ),
             traffic=traffic,
             planned=self._planned,

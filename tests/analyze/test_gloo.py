@@ -88,6 +88,29 @@ def test_threads_are_learnt_to_belong_to_groups_where_size_does_not_tell(draw: C
     assert sorted(tuple(row) for row in rows) == [("1", 1, 3000), ("1", 2, 10000), ("3", 1, 3000), ("3", 2, 12000)]
 
 
+def test_over_an_emulated_link_a_collective_lies_where_the_link_serves_it(draw: Callable[..., Path]) -> None:
+    labels = [LABEL.format(group=0, seq=seq, op="all_reduce", size=16, axis="replicate", owner="") for seq in (1, 2)]
+    moved = '{"Input Dims": [[4]], "Input type": ["float"]}'
+    one = analyze(
+        draw(f"""
+        step ProfilerStep#1                              @1 |============|
+        op aten::mm                                      @1 |====        |
+        range {labels[0]}                                @1 |=           |
+        range {labels[1]}                                @1 | =          |
+        range gloo:all_reduce                            @2 |=           | {moved}
+        range gloo:all_reduce                            @2 | =          | {moved}
+        range dtbench::link group=0 seq=1 begun_ns=1000  @3 |  ===       |
+        range dtbench::link group=0 seq=2 begun_ns=0     @3 |     ====   |
+        """)
+    )
+    first, second = one.collectives
+    assert (second.start_ns - first.start_ns, second.end_ns - second.start_ns) == (4000, 4000)
+    assert first.end_ns - first.start_ns == 4000
+    assert first.dtype == "float"
+    assert one.steps[0].overlap == Overlap(12000, 2000, 8000, 2000, 6000, 0, 4000)  # gloo's own spans count for nothing
+    assert one.timeline.exposed_ns == (2000, 4000)
+
+
 def test_an_issue_without_a_span_is_counted_and_said(draw: Callable[..., Path]) -> None:
     label = LABEL.format(group=0, seq=1, op="all_reduce", size=8, axis="replicate", owner="bucket 0")
     one = analyze(

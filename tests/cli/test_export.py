@@ -149,8 +149,8 @@ def test_ranks_of_the_launch_that_left_no_trace_are_said_to_be_out(
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ((), "several to choose from, `ddp` and `fsdp2`; name one: --cell ddp"),
-        (("--cell", "ddp"), "several to choose from, `0` and `1`; name one: --launch 0"),
+        ((), "several cells, `ddp` and `fsdp2`; name one: --cell ddp"),
+        (("--cell", "ddp"), "several launches, `0` and `1`; name one: --launch 0"),
         (("--cell", "dpp"), "did you mean `ddp`?"),
         (("--cell", "ddp", "--launch", "7"), "no launch `7` with traces"),
         (("--cell", "ddp", "--launch", "1"), None),

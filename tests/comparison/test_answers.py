@@ -9,6 +9,7 @@ import pytest
 
 from dtbench.comparison.comparison import Comparison, Outcome
 from dtbench.comparison.run import compare_sides
+from dtbench.report.comparison_text import comparison_sections
 from dtbench.store.baseline import Issued, MeasuredLaunch, MeasuredSide
 from dtbench.store.records import Traffic
 from dtbench.vocabulary import Axis, Operation, Purpose
@@ -57,6 +58,24 @@ def test_a_speedup_has_its_interval_the_right_way_round(compare: Callable[..., C
 
 def test_what_takes_many_times_as_long_is_told_so(compare: Callable[..., Comparison]) -> None:
     assert compare(TIMES, tuple(3 * time for time in TIMES)).sentence.startswith("new takes 3.00 x as long as old (")
+
+
+@pytest.mark.parametrize(
+    ("ratios", "words"),
+    [
+        ((4.501, 1.042, 14.21), ["4.50 x", "1.04 to 14.2 x"]),
+        ((12.3, 0.456, 3427.0), ["12.3 x", "0.456 to 3430 x"]),
+        ((1.2, 0.9, 1.4), ["+20.0 %", "-10.0 to +40.0 %"]),
+    ],
+)
+def test_a_change_and_its_interval_are_told_alike_in_percent_or_in_times(
+    compare: Callable[..., Comparison], ratios: tuple[float, ...], words: list[str]
+) -> None:
+    found = compare(TIMES, TIMES)
+    step = found.metrics[0].model_copy(update=dict(zip(("ratio", "low", "high"), ratios, strict=True)))
+    told = comparison_sections(found.model_copy(update={"metrics": (step,)}))
+    (cost,) = (section for section in told if section.title == "What it cost")
+    assert list(cost.rows[0][3:5]) == words
 
 
 def test_no_difference_says_above_what_one_would_have_been_seen(compare: Callable[..., Comparison]) -> None:

@@ -80,6 +80,17 @@ def test_the_answer_leads_then_what_was_done_differently_then_what_it_cost(comma
 
 
 @pytest.mark.usefixtures("two_cells")
+def test_the_threshold_is_a_number_of_percent_with_or_without_the_sign(command: Make) -> None:
+    for typed in ("25", "25%", "25 %"):
+        code, out, _ = command("compare", "small", "--threshold", typed, "--json")
+        assert (code, json.loads(out)["threshold"]) == (0, 0.25)
+    for typed in ("-1", "nan", "much"):
+        code, _, said = command("compare", "small", "--threshold", typed)
+        assert code == 2
+        assert f"`{typed}` is no percentage" in said
+
+
+@pytest.mark.usefixtures("two_cells")
 def test_json_is_the_comparison_and_a_list_of_several(command: Make, results: Path) -> None:
     code, out, _ = command("compare", "small:plain", "small:ahead", "--json")
     assert code == 0

@@ -108,7 +108,7 @@ def test_what_was_done_differently_exceeds_the_bound_on_it(slower_by: Callable[.
     ("typed", "said"),
     [
         ("step_tim > 3%", "no metric is called `step_tim`; did you mean `step_time`?"),
-        ("qqq > 3%", "there are step_time, tokens_per_second"),
+        ("qqq > 3%", r"there are step_time, tokens_per_second.* and owner_exposed\[an owner\]$"),
         ("step_time", "is no bound; write `step_time > 3%`"),
         ("step_time > 3", "is no bound"),
         ("step_time >= 3%", "is no bound"),
@@ -116,7 +116,8 @@ def test_what_was_done_differently_exceeds_the_bound_on_it(slower_by: Callable[.
         ("host_memory > 3 ms", "is bounded in %, b, kib, mib or gib, not `ms`"),
         ("tokens_per_second < 3%", "`tokens_per_second < -3%`"),
         ("step_time > -3%", "`step_time > 3%`"),
-        ("exposed > 3%", r"say of what, `exposed\[...\]` with a purpose in the brackets"),
+        ("exposed > 3%", r"say of what, `exposed\[...\]` with a purpose in the brackets; `exposed_comm` is of the"),
+        ("wait > 3%", r"`wait\[...\]` with a purpose in the brackets$"),
         ("step_time[unshard] > 3%", r"is of the whole step; leave `\[unshard\]` out"),
     ],
 )

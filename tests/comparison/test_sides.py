@@ -118,6 +118,12 @@ def test_what_cannot_be_compared_is_told_and_what_to_name_instead(
             compare_all(named, results=results)
 
 
+def test_a_baseline_against_the_run_that_it_was_saved_from_says_so(two_cells: Path, results: Path) -> None:
+    save_baseline("main", f"{two_cells}:plain", results=results)
+    with pytest.raises(ComparisonError, match="on both sides: `main` was saved from it, so run the scenario again;"):
+        compare_all(["main", "small:plain"], results=results)
+
+
 def test_nothing_of_a_name_is_refused_and_a_baseline_with_a_name_like_it_is_told(
     two_cells: Path, results: Path
 ) -> None:

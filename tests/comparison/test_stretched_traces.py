@@ -10,6 +10,7 @@ import pytest
 
 from dtbench.comparison.comparison import Comparison, Outcome
 from dtbench.comparison.run import compare_paths
+from dtbench.report.comparison_text import comparison_sections
 from dtbench.vocabulary import Operation, Purpose
 
 LAYERS: Final = 4
@@ -115,6 +116,7 @@ def test_the_first_sentence_names_the_all_gather_that_got_longer_and_its_owner(
     )
     assert found.mechanism == ()
     assert found.is_mechanism_known
+    assert [row[0] for row in comparison_sections(found)[-1].rows if row[4] != row[5]] == [f"layers.{which % LAYERS}"]
 
 
 def test_without_an_owner_it_is_named_by_its_group_and_sequence_number(tmp_path: Path) -> None:
@@ -128,6 +130,7 @@ def test_nothing_is_said_to_differ_between_a_trace_and_its_copy(tmp_path: Path) 
     found = compare(tmp_path, events, [*events])  # steps of 40 ms, and of 17 ms up to its last kernel
     assert found.sentence == "Traces of one launch each, which statistics cannot judge: step 28.5 ms against 28.5 ms"
     assert {change.outcome for change in found.metrics} <= {Outcome.SAME}
+    assert [section.title for section in comparison_sections(found)][1:] == ["What it cost"]
 
 
 @pytest.mark.parametrize("which", [0, 6, 12])

@@ -7,6 +7,7 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.markers import CARETRIGHTBASE
 
 from dtbench.comparison.comparison import Better, Comparison, MetricChange, Outcome, Sample, Side, Unit
 from dtbench.report.plots import figure_png, plot_comparison
@@ -98,6 +99,16 @@ def test_one_huge_change_hides_no_other_and_points_outwards() -> None:
     assert figure.axes[0].get_xlim()[1] < 1.15
     assert line(figure, "ratio exposed").get_marker() == ">"
     assert "(+3900.0 %)" in figure.axes[0].texts[-1].get_text()
+
+
+def test_an_interval_that_goes_on_beyond_the_axis_ends_in_an_arrow_and_not_as_if_it_were_known() -> None:
+    wide = change("exposed_comm", 1.04, (1.01, 14.0), Outcome.NO_DIFFERENCE)
+    figure = plot_comparison(comparison(SLOWER, SLOWER, SLOWER, wide))
+    assert line(figure, "interval exposed").get_markevery() == [0]
+    arrow = line(figure, "beyond exposed")
+    assert arrow.get_marker() == CARETRIGHTBASE
+    assert list(np.asarray(arrow.get_xdata())) == [np.asarray(line(figure, "interval exposed").get_xdata())[1]]
+    assert not [one for one in figure.axes[0].lines if "beyond step_time" in str(one.get_gid())]
 
 
 def test_a_large_change_that_leads_is_drawn_to_scale_with_ratios_for_labels() -> None:

@@ -31,8 +31,8 @@ def drop(axis: Axis, operation: Operation) -> None:
     """Lose the second collective of this axis and operation on every rank: it returns at once and moves nothing."""
     seen: list[None] = []
 
-    def forward(method: str, of: Operation, payload: int, recorder: Any, waits: Any) -> Callable[..., Any]:
-        real = _forward(method, of, payload, recorder, waits)
+    def forward(method: str, of: Operation, payload: int, watch: Any) -> Callable[..., Any]:
+        real, recorder = _forward(method, of, payload, watch), watch.recorder
 
         def call(group: Any, *args: Any, **kwargs: Any) -> Any:
             matches = of is operation and recorder.axes.get(group._name) is axis and recorder.region is not None
@@ -48,8 +48,8 @@ def drop(axis: Axis, operation: Operation) -> None:
 def delay_gathers(*, skip_one_wait: bool) -> None:  # noqa: C901 - one closure in another, as the patched code is
     """Let all-gathers fill their output 30 ms late, poisoned until then; optionally skip the third wait for one."""
 
-    def forward(method: str, of: Operation, payload: int, recorder: Any, waits: Any) -> Callable[..., Any]:
-        real = _forward(method, of, payload, recorder, waits)
+    def forward(method: str, of: Operation, payload: int, watch: Any) -> Callable[..., Any]:
+        real, recorder = _forward(method, of, payload, watch), watch.recorder
 
         def call(group: Any, *args: Any, **kwargs: Any) -> Any:
             if of is not Operation.ALL_GATHER or recorder.region is None or not isinstance(args[0], torch.Tensor):

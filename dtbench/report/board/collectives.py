@@ -100,7 +100,7 @@ _GROUPED: Final = (
 
 
 def list_collectives(table: pd.DataFrame, query: Query) -> CollectivesDocument:
-    """Give a page of single collectives.
+    """Give a page of single collectives; those of no profiled step only where a person asks for them.
 
     Args:
         table: ``tables.COLLECTIVES`` of one launch.
@@ -120,7 +120,7 @@ def list_collectives(table: pd.DataFrame, query: Query) -> CollectivesDocument:
 
 
 def group_collectives(table: pd.DataFrame, query: Query) -> CollectivesDocument:
-    """Give a page of collectives taken together by owner, operation and purpose; sums over the launch.
+    """Give a page of collectives taken together by owner, operation and purpose; sums over the profiled steps.
 
     Raises:
         Refusal: it sorts by a column that is not there.
@@ -156,12 +156,10 @@ def _document(
     query: Query,
     columns: tuple[SortableColumn, ...],
 ) -> CollectivesDocument:
-    exposed_ns = int(kept["exposed_ns"].sum())
-    total_ns = int(known["exposed_ns"].sum())
-    share = f"{format_ns(exposed_ns)} exposed of {format_ns(total_ns)} over all ranks and steps"
     what = "collectives" if columns is _SINGLE else "owners' collectives"
+    shares = _spell_shares(known, kept, query)
     return CollectivesDocument(
-        sentence=f"{len(kept)} {what}; {share}" if len(known) else "No collective was seen in this launch's traces.",
+        sentence=f"{len(kept)} {what}; {shares}" if len(known) else "No collective was seen in this launch's traces.",
         columns=columns,
         rows=rows,
         total=len(kept),
@@ -171,6 +169,25 @@ def _document(
         descending=query.descending,
         choices={name: _values(_words(known[name]).unique().tolist()) for name in FILTERS},
     )
+
+
+def _spell_shares(known: pd.DataFrame, kept: pd.DataFrame, query: Query) -> str:
+    """Say how much of the exposed time is shown, and what is left out since it is of no profiled step."""
+    counted = _counted(known, query)
+    exposed, total = (format_ns(int(rows["exposed_ns"].sum())) for rows in (kept, counted))
+    left_out = len(known) - len(counted)
+    if query.chosen.get("step") == NONE:
+        return f"{exposed} exposed of {total} outside the profiled steps, over all ranks"
+    aside = f"; {left_out} more are of no profiled step, choose step {NONE} to see them" if left_out else ""
+    return f"{exposed} exposed of {total} over all ranks and steps{aside}"
+
+
+def _counted(table: pd.DataFrame, query: Query) -> pd.DataFrame:
+    """Leave out what no profiled step issued, as every account does, unless it is asked for or there are no steps."""
+    in_step = table["step"].notna()
+    if query.chosen.get("step") == NONE:
+        return table[~in_step]
+    return table[in_step] if in_step.any() else table
 
 
 def _values(words: list[str]) -> tuple[str, ...]:
@@ -190,7 +207,7 @@ def _with_duration(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _filter(table: pd.DataFrame, query: Query) -> pd.DataFrame:
-    kept = table
+    kept = _counted(table, query)
     for name, value in query.chosen.items():
         kept = kept[_words(kept[name]) == ("" if value == NONE else value)]
     if query.owner is not None:

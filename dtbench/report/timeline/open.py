@@ -37,7 +37,8 @@ class Timeline:
     def __repr__(self) -> str:
         ranks, steps = len(self.document.ranks), len(self.document.shown_steps)
         spans = sum(len(lane.start) for rank in self.document.ranks for lane in rank.lanes)
-        return f"timeline of {ranks} ranks, {steps} steps, {spans} spans; save() writes a page"
+        counted = [f"{count} {what}{'' if count == 1 else 's'}" for count, what in ((ranks, "rank"), (steps, "step"))]
+        return f"timeline of {', '.join(counted)}, {spans} spans; save() writes a page"
 
 
 def make_timeline(traces: TraceSet, *, steps: Steps = None, title: str = "") -> Timeline:

@@ -6,8 +6,9 @@ and results are gloo's. See [Note: why gloo is wrapped and NCCL is not] in ``dtb
 """
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch.profiler import record_function
 
 from dtbench.ranges import WaitLabel, collective_range, wait_range
 from dtbench.vocabulary import Operation
+from dtbench.worker.network.link import Link, flatten_tensors
 from dtbench.worker.recorder import Recorder
 
 BACKEND_NAME = "dtbench_gloo"
@@ -51,10 +53,15 @@ _METHODS: dict[str, tuple[Operation, int]] = {
 }
 
 
-def register_named_gloo(recorder: Recorder) -> str:
-    """Make the backend known to ``torch.distributed`` and give its name for ``init_process_group``."""
+def register_named_gloo(recorder: Recorder, link: Link | None = None) -> str:
+    """Make the backend known to ``torch.distributed`` and give its name for ``init_process_group``.
+
+    Args:
+        recorder: told about every collective.
+        link: carries them; None: gloo alone does.
+    """
     waits: weakref.WeakKeyDictionary[Any, WaitLabel] = weakref.WeakKeyDictionary()
-    group_class = _make_group_class(recorder, waits)
+    group_class = _make_group_class(_Watch(recorder, link, waits))
 
     def create(store: dist.Store, rank: int, size: int, timeout: timedelta) -> dist.ProcessGroup:
         gloo = dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
@@ -78,6 +85,15 @@ def find_recorder(group: dist.ProcessGroup) -> Recorder | None:
     return group.recorder if isinstance(group, _Group) else None
 
 
+@dataclass(frozen=True)
+class _Watch:
+    """Who is told about a collective, and what carries it."""
+
+    recorder: Recorder
+    link: Link | None
+    waits: "weakref.WeakKeyDictionary[Any, WaitLabel]"
+
+
 class _Group(dist.ProcessGroup):
     """What torch asks of a group beside collectives, answered for a real group inside."""
 
@@ -88,6 +104,7 @@ class _Group(dist.ProcessGroup):
         self._size = size
         self._name = ""
         self._description = ""
+        self._ranks: tuple[int, ...] = ()
 
     def size(self) -> int:
         return self._size
@@ -114,29 +131,31 @@ class _Group(dist.ProcessGroup):
         self._description = description
         self._inner._set_group_desc(description)
 
+    def ranks(self) -> tuple[int, ...]:
+        """Give the global ranks of the group, in its own order."""
+        if not self._ranks:
+            self._ranks = tuple(dist.get_process_group_ranks(self))
+        return self._ranks
+
     def _get_backend(self, device: torch.device) -> Any:
         return self._inner._get_backend(device)
 
 
-def _make_group_class(recorder: Recorder, waits: "weakref.WeakKeyDictionary[Any, WaitLabel]") -> Callable[..., Any]:
+def _make_group_class(watch: _Watch) -> Callable[..., Any]:
     """Give the group's class: one forwarding method for each collective that this torch has."""
     forwards = {
-        method: _forward(method, operation, payload, recorder, waits)
+        method: _forward(method, operation, payload, watch)
         for method, (operation, payload) in _METHODS.items()
         if hasattr(dist.ProcessGroup, method)
     }
     return type("NamedGloo", (_Group,), forwards)
 
 
-def _forward(
-    method: str,
-    operation: Operation,
-    payload: int,
-    recorder: Recorder,
-    waits: "weakref.WeakKeyDictionary[Any, WaitLabel]",
-) -> Callable[..., Any]:
+def _forward(method: str, operation: Operation, payload: int, watch: _Watch) -> Callable[..., Any]:
+    recorder = watch.recorder
+
     def call(group: Any, *args: Any, **kwargs: Any) -> Any:
-        tensors = tuple(_tensors(args[payload])) if len(args) > payload else ()
+        tensors = tuple(flatten_tensors(args[payload])) if len(args) > payload else ()
         label = recorder.issue(
             group._name,
             operation,
@@ -144,10 +163,18 @@ def _forward(
             is_async=_is_async(args, kwargs),
             is_integer=bool(tensors) and not tensors[0].is_floating_point(),
         )
+
+        def start() -> Any:
+            return getattr(group._inner, method)(*args, **kwargs)
+
         with record_function(collective_range(label)) if recorder.is_naming else nullcontext():
-            work = getattr(group._inner, method)(*args, **kwargs)
+            if watch.link is None:
+                work = start()
+            else:
+                outputs = list(flatten_tensors(args[_OUTPUT])) if args else []
+                work = watch.link.carry(label, group.ranks(), start, outputs, is_named=recorder.is_naming)
         if recorder.is_naming and work is not None:
-            waits[work] = WaitLabel(group=label.group, seq=label.seq)
+            watch.waits[work] = WaitLabel(group=label.group, seq=label.seq)
         return work
 
     return call
@@ -163,15 +190,6 @@ def _name_waits(recorder: Recorder, waits: "weakref.WeakKeyDictionary[Any, WaitL
             return wait(work, *args, **kwargs)
 
     dist.Work.wait = named_wait
-
-
-def _tensors(argument: Any) -> Iterator[torch.Tensor]:
-    """Walk a tensor, a list of them, or a list of lists."""
-    if isinstance(argument, torch.Tensor):
-        yield argument
-    elif isinstance(argument, (list, tuple)):
-        for item in argument:
-            yield from _tensors(item)
 
 
 def _is_async(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -189,6 +189,23 @@ def test_two_runs_are_compared_in_the_words_of_the_command(
     assert shown.troubles == []
 
 
+def test_the_comparison_follows_the_chosen_run_and_begins_with_its_first_cell(
+    logdir: Path, add_run: "AddRun", open_page: "Callable[[], Opened]"
+) -> None:
+    add_run(logdir, OTHER)
+    shown = open_page()
+    shown.open("Compare")
+    baseline, candidate = (shown.board.get_by_label(side) for side in ("Baseline", "Candidate"))
+    assert json.loads(baseline.input_value()) == [RUN, "ddp"]
+    shown.open("Overview")
+    shown.board.locator("[data-field=run] select").select_option(RUN)
+    shown.board.locator(".run-id", has_text=Path(RUN).name).wait_for()
+    shown.open("Compare")
+    shown.board.locator(".answer").first.wait_for()
+    assert [json.loads(side.input_value()) for side in (baseline, candidate)] == [[RUN, "ddp"], [RUN, "fsdp2_tp"]]
+    assert shown.troubles == []
+
+
 def test_tabs_and_rows_are_reached_by_keyboard(open_page: "Callable[[], Opened]") -> None:
     shown = open_page()
     shown.board.get_by_role("tab", name="Overview").focus()

@@ -354,6 +354,25 @@ def test_collectives_by_owner_are_sums_of_the_table(board: "Board", logdir: Path
     assert board.ask("collectives", **FSDP, owner=owner)["total"] == int((table["owner"] == owner).sum())
 
 
+@pytest.mark.parametrize("grouped", ["", "owner"])
+def test_collectives_of_no_profiled_step_are_counted_only_where_they_are_asked_for(
+    logdir: Path, open_board: OpenBoard, grouped: str
+) -> None:
+    launch = LaunchFolder(logdir / RUN / "cells/ddp/launch0")
+    table = pd.read_parquet(launch.derived_table("collectives"))
+    first = table["step"] == table["step"].min()
+    table["step"] = table["step"].astype("Int64").mask(first)
+    table.to_parquet(launch.derived_table("collectives"))
+    board = open_board(logdir)
+    inside, outside = (format_ns(table["exposed_ns"][rows].sum()) for rows in (~first, first))
+    said = board.ask("collectives", **DDP, grouped=grouped)
+    aside = f"{int(first.sum())} more are of no profiled step, choose step (none) to see them"
+    assert said["sentence"].endswith(f"; {inside} exposed of {inside} over all ranks and steps; {aside}")
+    assert said["choices"]["step"][-1] == "(none)"
+    said = board.ask("collectives", **DDP, grouped=grouped, step="(none)")
+    assert said["sentence"].endswith(f"; {outside} exposed of {outside} outside the profiled steps, over all ranks")
+
+
 def test_a_collective_names_its_owner_and_every_ranks_times(logdir: Path, open_board: OpenBoard) -> None:
     launch = LaunchFolder(logdir / RUN / "cells/ddp/launch0")
     table = pd.read_parquet(launch.derived_table("collectives"))

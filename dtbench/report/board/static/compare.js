@@ -2,6 +2,7 @@
 import {drawEmpty, drawError, drawFacts, drawTable, make, makeSelect} from "./dom.js";
 
 const wanted = {baseline: "", candidate: "", force: ""};
+let begunWith = "";
 
 export const compare = {
   id: "compare",
@@ -48,16 +49,22 @@ function sides(runs) {
     run.cells.map((cell) => [JSON.stringify([run.run, cell.name]), `${run.scenario} ${run.run_id} · ${cell.name}`]));
 }
 
-/** Begin with the chosen run's cell and the run of the same scenario before it, or its other cell. */
+/** Begin, again where another run or cell is chosen: its cell after the scenario's run before, else after its first. */
 function begin(choice, runs) {
   const known = new Set(sides(runs).map(([value]) => value));
-  if (known.has(wanted.baseline) && known.has(wanted.candidate)) return;
+  const chosen = JSON.stringify([choice.run, choice.cell]);
+  if (chosen === begunWith && known.has(wanted.baseline) && known.has(wanted.candidate)) return;
   const mine = runs.find((run) => run.run === choice.run);
   if (!mine || mine.error || !choice.cell) return;
   const before = runs.slice(runs.indexOf(mine) + 1).find((run) => run.scenario === mine.scenario && run.cells.some((cell) => cell.name === choice.cell));
-  const other = mine.cells.find((cell) => cell.name !== choice.cell);
-  wanted.candidate = JSON.stringify([mine.run, choice.cell]);
-  wanted.baseline = before ? JSON.stringify([before.run, choice.cell]) : JSON.stringify([mine.run, (other ?? mine.cells[0]).name]);
+  const [first, second] = mine.cells.map((cell) => cell.name);
+  const cell = before || choice.cell !== first ? choice.cell : second ?? first;
+  begunWith = chosen;
+  Object.assign(wanted, {
+    baseline: JSON.stringify(before ? [before.run, choice.cell] : [mine.run, first]),
+    candidate: JSON.stringify([mine.run, cell]),
+    force: "",
+  });
 }
 
 function drawAnswer(answer) {

@@ -1,0 +1,59 @@
+"""What a rank says of its link: nothing went past it, and gloo kept up."""
+
+from pathlib import Path
+
+import pytest
+
+from dtbench.scenario.network import EmulatedNetwork, RealNetwork
+from dtbench.store.records import ReceiptOutcome
+
+pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
+
+NETWORK = EmulatedNetwork(kind="emulated", bandwidth_gb_per_s=1.0)
+
+
+def test_a_collective_that_went_past_the_link_is_a_disagreement(tmp_path: Path) -> None:
+    from dtbench.worker.network.link import Carried, Link
+    from dtbench.worker.network.link_receipts import read_network_receipts
+
+    (receipt,) = read_network_receipts(NETWORK, Link(NETWORK, tmp_path, Carried(count=9)), 10)
+    assert receipt.outcome is ReceiptOutcome.DISAGREES
+    assert receipt.note == "the link carried 9 of 10 collectives: others went past it, or are not done"
+    (receipt,) = read_network_receipts(NETWORK, None, 10)
+    assert receipt.outcome is ReceiptOutcome.DISAGREES
+
+
+def test_a_link_that_is_faster_than_gloo_has_no_effect_and_says_so(tmp_path: Path) -> None:
+    from dtbench.worker.network.link import Carried, Link
+    from dtbench.worker.network.link_receipts import read_network_receipts
+
+    def read(late: int) -> tuple[ReceiptOutcome, str]:
+        link = Link(NETWORK, tmp_path, Carried(count=10, late=late, latest_ns=2_000_000))
+        (receipt,) = read_network_receipts(NETWORK, link, 10)
+        return receipt.outcome, receipt.note
+
+    assert read(0) == (ReceiptOutcome.AGREES, "every one of 10 collectives went over the link")
+    held_up = (
+        "every one of 10 collectives went over the link; {} were held up by gloo, which took longer, by up to 2.00 ms"
+    )
+    assert read(5) == (ReceiptOutcome.AGREES, held_up.format(5))
+    assert read(6) == (ReceiptOutcome.NO_EFFECT, f"gloo is slower than this link: {held_up.format(6)}")
+
+
+def test_a_real_network_needs_no_receipt() -> None:
+    from dtbench.worker.network.link_receipts import read_network_receipts
+
+    assert read_network_receipts(RealNetwork(kind="real"), None, 10) == ()
+
+
+def test_ranks_of_one_machine_read_each_others_times(tmp_path: Path) -> None:
+    from dtbench.worker.network.issue_times import SLOTS, IssueTimes
+
+    first, second = (IssueTimes(tmp_path, "0", (0, 3), own) for own in (0, 1))
+    first.put(1, 100)
+    assert (first.last(1), second.last(1)) == (100, 100)
+    second.put(1, 250)
+    assert (first.last(1), second.last(1)) == (250, 250)
+    second.put(1 + SLOTS, 900)  # takes the place of its first time
+    assert (first.last(1), first.last(1 + SLOTS), first.last(2)) == (100, 900, 0)
+    assert IssueTimes(tmp_path, "0", (0, 1), 0).last(1) == 0, "another group has another file"
