@@ -3,22 +3,31 @@
 What a table cannot hold travels in ``overlap``'s ``attrs``: events that could not be read, unknown names, notes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
 
 import pandas as pd
 
 from dtbench.analyze.facts import RankFacts
 from dtbench.analyze.many import analyze_files
 from dtbench.analyze.reader.source import TraceSource
-from dtbench.analyze.tabulate import TABLES
+from dtbench.analyze.tabulate import TABLES, Table
 from dtbench.analyze.trace_file import Analyzed, Answer, TraceFile, Unusable
 from dtbench.analyze.trace_set import TraceSet, gather_ranks
 from dtbench.errors import StoreError
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.read import read_columns, read_order, read_rank_records, read_table
 from dtbench.store.write import write_table
-from dtbench.vocabulary import Axis
+from dtbench.vocabulary import Axis, Cause, Operation, Purpose
+
+_VOCABULARIES: Final[Mapping[str, Callable[[str], object]]] = {
+    "purpose": Purpose,
+    "operation": lambda word: word and Operation(word),
+    "cause": lambda word: word and Cause(word),
+}
+"""Columns of few words; of an operation and a cause none may be told."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +103,7 @@ def read_tables(folder: LaunchFolder) -> LaunchTables:
             made = derive_tables(folder)
             return replace(made, notes=(*made.notes, f"derived tables were not kept: {error}"))
     found = [(table, folder.derived_table(table.name)) for table in TABLES]
-    tables = {table.name: table.fit(read_table(path)) if path.exists() else table.tabulate(()) for table, path in found}
+    tables = {table.name: _read_fitting(table, path) if path.exists() else table.tabulate(()) for table, path in found}
     lacking = [path.name for _, path in found if not path.exists()]
     said = tables["overlap"].attrs
     notes = [str(note) for note in said.get("notes", ())]
@@ -106,6 +115,23 @@ def read_tables(folder: LaunchFolder) -> LaunchTables:
         unknown_names=tuple((str(name), int(count)) for name, count in said.get("unknown_names", ())),
         notes=tuple(notes),
     )
+
+
+def _read_fitting(table: Table, path: Path) -> pd.DataFrame:
+    try:
+        fitted = table.fit(read_table(path))
+        _check_words(fitted)
+    except (TypeError, ValueError) as error:
+        raise StoreError(
+            f"{path}: does not hold what it should ({error}); delete it, `dtbench analyze` makes derived tables again"
+        ) from error
+    return fitted
+
+
+def _check_words(table: pd.DataFrame) -> None:
+    for name, look_up in _VOCABULARIES.items():
+        for word in table[name].unique() if name in table else ():
+            look_up(word)
 
 
 def _are_current(folder: LaunchFolder) -> bool:

@@ -50,7 +50,7 @@ def summarize_launches(launches: Sequence[Sequence[float]]) -> Interval:
 def summarize_ratio(values: Sequence[float], baseline: Sequence[float]) -> Interval:
     """Give the ratio of two medians with its 95 % bootstrap interval; quartiles: of ``values / median(baseline)``."""
     over, under = np.asarray(values, dtype=np.float64), np.asarray(baseline, dtype=np.float64)
-    if not len(over) or not len(under):
+    if not len(over) or not len(under) or under.min() <= 0:
         return Interval(median=math.nan, low=math.nan, high=math.nan, quartile1=math.nan, quartile3=math.nan, count=0)
     rng = np.random.default_rng(SEED)
     low, high = bounds(resample_medians(over, rng) / resample_medians(under, rng))

@@ -59,11 +59,17 @@ class Table:
         return pd.DataFrame(rows, columns=list(self.dtypes), dtype=object).astype(dict(self.dtypes))
 
     def fit(self, frame: "pd.DataFrame") -> "pd.DataFrame":
-        """Give a table that another version wrote these columns and types; what it lacks is NA where the type can."""
+        """Give a table that another version wrote these columns and types; what it lacks is NA, a word empty.
+
+        Raises:
+            TypeError, ValueError: a column holds what cannot be of its type.
+        """
         nullable = {name: dtype.replace("int", "Int").replace("float", "Float") for name, dtype in self.dtypes.items()}
         lacking = [name for name in self.dtypes if name not in frame]
         dtypes = {name: nullable[name] if name in lacking else dtype for name, dtype in self.dtypes.items()}
         fitted = frame.reindex(columns=list(self.dtypes)).astype(dtypes)
+        words = [name for name, dtype in dtypes.items() if dtype == "string" and name != "lane"]  # NA in ``GAPS``
+        fitted[words] = fitted[words].fillna("")
         fitted.attrs = dict(frame.attrs)
         return fitted
 

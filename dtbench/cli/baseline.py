@@ -35,9 +35,10 @@ def save(
     """
     from dtbench.comparison.baselines import save_baseline
     from dtbench.store.layout import baseline_file
+    from dtbench.store.read import find_baselines
 
     named = run if cell is None else f"{run}:{cell}"
-    if not replace and baseline_file(results, name).exists():
+    if not replace and name in find_baselines(results):
         raise typer.BadParameter(f"there is a baseline `{name}`; --replace replaces it, or choose another name")
     saved = save_baseline(name, named, results=results)
     count = f"{len(saved.launches)} launch{'' if len(saved.launches) == 1 else 'es'}"

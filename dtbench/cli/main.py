@@ -42,6 +42,8 @@ _VERBS: tuple[tuple[str, Callable[..., None]], ...] = (
 """In the order of ``dtbench --help``. The modules import only typer at their top: ``--help`` imports them all."""
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_MACHINE = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP, errno.EIO, errno.ESTALE)
+"""What a file system refuses, whatever a program does."""
 _EXIT_STOPPED = 130  # 128 + SIGINT, as shells have it
 _EXIT_PIPE = 141  # 128 + SIGPIPE
 
@@ -119,6 +121,8 @@ def _describe_failure(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno in _NO_ROOM:
         where = error.filename or "the output"
         return f"{where}: cannot be written ({error.strerror}); make room, then run the same command again"
+    if isinstance(error, OSError) and error.errno in _MACHINE and error.filename:
+        return f"{error.filename}: cannot be read or written ({error.strerror})"
     what = f"{type(error).__name__}: {error}".rstrip(": ")
     return f"This is a bug in dtbench ({what}); run again with `dtbench --debug ...` for the traceback."
 

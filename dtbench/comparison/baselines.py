@@ -52,7 +52,9 @@ def save_baseline(name: str, named: str, *, results: Path) -> MeasuredSide:
     if len(sides) > 1:
         cells = list(sides)
         raise ComparisonError(f"`{named}` has several cells, {name_some(cells)}; say which: `{named}:{cells[0]}`")
-    side = next(iter(sides.values()))
+    side = next(iter(sides.values()), None)
+    if side is None:
+        raise ComparisonError(f"`{named}` has no cells, so there is nothing to save")
     if not side.launches:
         why = f": {'; '.join(side.notes)}" if side.notes else ""
         raise ComparisonError(f"`{named}` has no launch that is complete and can be trusted{why}")
@@ -62,12 +64,8 @@ def save_baseline(name: str, named: str, *, results: Path) -> MeasuredSide:
 
 
 def describe_baselines(results: Path) -> tuple[BaselineRow, ...]:
-    """Describe all saved baselines, by name.
-
-    Raises:
-        StoreError: one is broken, or another version wrote it.
-    """
-    return tuple(_describe(name, read_baseline(results, name)) for name in find_baselines(results))
+    """Describe all saved baselines, by name; of one that is broken or of another version, why it cannot be read."""
+    return tuple(_read_row(name, results) for name in find_baselines(results))
 
 
 def remove_baseline(name: str, results: Path) -> None:
@@ -82,6 +80,13 @@ def remove_baseline(name: str, results: Path) -> None:
         meant = f"did you mean `{near}`?" if near else f"there are {name_some(saved)}" if saved else "there is none"
         raise StoreError(f"{results}: no baseline is called `{name}`; {meant}")
     baseline_file(results, name).unlink()
+
+
+def _read_row(name: str, results: Path) -> BaselineRow:
+    try:
+        return _describe(name, read_baseline(results, name))
+    except StoreError as error:
+        return BaselineRow(name=name, of=str(error), launches=0, step_time="n/a", torch=_UNKNOWN, host=_UNKNOWN)
 
 
 def _describe(name: str, side: MeasuredSide) -> BaselineRow:

@@ -18,7 +18,7 @@ from dtbench.units import MIB, NS_PER_MS, NS_PER_S, NS_PER_US, format_bytes, for
 
 _MECHANISM: Final = "mechanism changed"
 _BOUND: Final = re.compile(
-    r"\s*(?P<metric>\w+)\s*(?:\[(?P<subject>.*)\])?\s*(?P<sign>[<>])\s*(?P<number>[+-]?\d+(?:\.\d*)?)\s*(?P<unit>%|[A-Za-z]+)\s*"
+    r"\s*(?P<metric>\w+)\s*(?:\[(?P<subject>.*)\]\s*)?(?P<sign>[<>])\s*(?P<number>[+-]?\d+(?:\.\d*)?)\s*(?P<unit>%|[A-Za-z]+)\s*"
 )
 _UNITS: Final = {
     "ns": (Unit.NS, 1.0),
@@ -94,11 +94,14 @@ def read_bound(typed: str) -> Bound:
             f"`tokens_per_second < -3%` or `{_MECHANISM}`"
         )
     name, sign, number = match["metric"], match["sign"], float(match["number"])
+    subject = (match["subject"] or "").strip()
+    if not math.isfinite(number):
+        raise BoundError(f"`{shorten(typed)}`: nothing can change by so much; the bound would always be kept")
     if name not in BY_NAME:
         near = find_nearest(name, BY_NAME)
         meant = f"did you mean `{near}`?" if near else f"there are {join_words(_NAMES, last='and')}"
         raise BoundError(f"`{shorten(typed)}`: no metric is called `{name}`; {meant}")
-    if BY_NAME[name].of is not None and not match["subject"]:
+    if BY_NAME[name].of is not None and not subject:
         whole = f"; `{name}_comm` is of the whole step" if name == EXPOSED_BY_PURPOSE else ""
         raise BoundError(
             f"`{shorten(typed)}`: say of what, `{name}[...]` with {BY_NAME[name].of} in the brackets{whole}"
@@ -106,12 +109,12 @@ def read_bound(typed: str) -> Bound:
     if BY_NAME[name].of is None and match["subject"]:
         raise BoundError(f"`{shorten(typed)}`: `{name}` is of the whole step; leave `[{match['subject']}]` out")
     if (sign == ">") != (number >= 0) or (sign == "<" and not number):
-        other = f"{name} {sign} {'-' if sign == '<' else ''}{abs(number):g}{match['unit']}"
+        other = f"{name} {sign} {'-' if sign == '<' else ''}{abs(number) or 0.1:g}{match['unit']}"
         raise BoundError(
             f"`{shorten(typed)}` would hold for what did not change: `>` takes a rise and `<` a fall, `{other}`"
         )
     most, is_relative = _read_amount(typed, name, number, match["unit"])
-    return Bound(typed, name, (match["subject"] or "").strip(), most, is_relative)
+    return Bound(typed, name, subject, most, is_relative)
 
 
 def _read_amount(typed: str, name: str, number: float, unit: str) -> tuple[float, bool]:

@@ -60,6 +60,8 @@ def compare_all(
 
     Two runs of several cells are compared cell by cell.
     """
+    if not 0 <= threshold < math.inf:
+        raise ComparisonError(f"the threshold is {threshold:g}; give an ordinary number of at least 0")
     if len(named) == 1:
         return _compare_cells(named[0], read_sides(named[0], results, force=force), force=force, threshold=threshold)
     first, *others = (read_sides(one, results, force=force) for one in named)
@@ -70,6 +72,8 @@ def compare_all(
 
 
 def _compare_cells(named: str, sides: Sides, *, force: bool, threshold: float) -> tuple[Comparison, ...]:
+    if not sides:
+        raise ComparisonError(f"`{named}` has no cells, so there is nothing to compare")
     first, *others = sides.values()
     if not others:
         raise ComparisonError(f"`{named}` is one thing; name a second one to compare it with")
@@ -83,6 +87,9 @@ def _pair(first: tuple[str, Sides], second: tuple[str, Sides]) -> list[tuple[Mea
         ComparisonError: one has several cells, and nobody says which.
     """
     (_, before), (_, after) = first, second
+    for name, sides in (first, second):
+        if not sides:
+            raise ComparisonError(f"`{name}` has no cells, so there is nothing to compare")
     if len(before) == len(after) == 1:
         return [(next(iter(before.values())), next(iter(after.values())))]
     shared = [name for name in before if name in after and name != ONLY]

@@ -79,6 +79,8 @@ def _lead(findings: Findings) -> str:
 def _say_change(findings: Findings) -> str:
     ratio = findings.step.ratio
     before, after = findings.baseline.label, findings.candidate.label
+    if math.isnan(ratio):
+        return f"{after} takes longer than {before}, which took no time"
     if not 0.5 < ratio < 2:
         return f"{after} takes {ratio:.2f} x as long as {before}"
     return f"{after} is {percent(ratio - 1)} {'slower' if ratio > 1 else 'faster'} than {before}"

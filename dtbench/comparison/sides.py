@@ -48,9 +48,16 @@ def read_sides(named: str, results: Path, *, force: bool = False) -> Sides:
 
     Raises:
         ComparisonError: runs that match a pattern are not of one thing, or there is no such cell.
-        StoreError: nothing is called so, or a file of it is broken or of another version.
+        StoreError: nothing is called so, or a file of it cannot be read, is broken or of another version.
         TraceError: these are traces, and none can be read.
     """
+    try:
+        return _read_named(named, results, force=force)
+    except OSError as error:  # a name too long for the file system, a folder of somebody else
+        raise StoreError(f"{error.filename or named}: cannot be read ({error.strerror or error})") from error
+
+
+def _read_named(named: str, results: Path, *, force: bool) -> Sides:
     if Path(named).exists() or not has_magic(named):
         return _read_one(named, results)
     pattern, cell = _split(named)
@@ -104,12 +111,15 @@ def _match(pattern: str, results: Path) -> list[Path]:
     """Give all runs that a pattern matches, from here or from the folder of all runs; oldest first.
 
     Raises:
-        StoreError: it matches none.
+        StoreError: it matches none, or is none.
     """
-    inside = [] if Path(pattern).is_absolute() else [*results.glob(pattern), *results.glob(f"*/{pattern}")]
+    inside = [] if Path(pattern).is_absolute() else [results.glob(pattern), results.glob(f"*/{pattern}")]
     root = Path(Path(pattern).anchor) if Path(pattern).is_absolute() else Path()
     relative = str(Path(pattern).relative_to(root)) if Path(pattern).is_absolute() else pattern
-    found = {path.resolve(): path for path in chain(root.glob(relative), inside) if is_run(path)}
+    try:
+        found = {path.resolve(): path for path in chain(root.glob(relative), *inside) if is_run(path)}
+    except ValueError as error:
+        raise StoreError(f"`{pattern}` is no pattern of folders: {error}") from error
     if not found:
         raise StoreError(
             f"No run matches `{pattern}`, neither from here nor in {results}; the pattern names run folders"

@@ -26,6 +26,9 @@ from dtbench.vocabulary import Phase
 
 PHASE_COLOURS: Final = {Phase.WARMUP: "#EEEEEE", Phase.MEASURED: "#D6EAF5", Phase.PROFILED: "#FBE9C6"}
 
+MOST_NAMED = 32
+"""Ranks in the legend of step times; a longer one leaves no room for their lines."""
+
 
 def plot_step_times(steps: pd.DataFrame) -> Figure:
     """Draw the duration of every step of every rank, with the phases shaded.
@@ -48,13 +51,16 @@ def plot_step_times(steps: pd.DataFrame) -> Figure:
         ordered = steps[steps["rank"] == rank].sort_values("step")
         colour, style = LINE_COLOURS[index % len(LINE_COLOURS)], LINE_STYLES[index % len(LINE_STYLES)]
         duration_ms = ordered["duration_ns"] / NS_PER_MS
-        axes.plot(ordered["step"], duration_ms, color=colour, linestyle=style, linewidth=1.2, label=f"rank {rank}")
+        name = f"rank {rank}" if index < MOST_NAMED else "_more"  # matplotlib's legend leaves out what begins with `_`
+        axes.plot(ordered["step"], duration_ms, color=colour, linestyle=style, linewidth=1.2, label=name)
     axes.set_ylim(*_settled_range_ms(steps))
     axes.set_xlim(steps["step"].min() - 0.5, steps["step"].max() + 0.5)
     axes.set_xlabel("step")
     axes.set_ylabel("ms")
     set_finding(axes, _times_finding(steps))
-    figure.legend(loc="outside right center", ncols=1 + len(ranks) // 17, frameon=False, fontsize=7)
+    columns = 1 + min(len(ranks), MOST_NAMED) // 17
+    more = f"and {len(ranks) - MOST_NAMED} more ranks" if len(ranks) > MOST_NAMED else None
+    figure.legend(loc="outside right center", ncols=columns, frameon=False, fontsize=7, title=more, title_fontsize=7)
     return figure
 
 
@@ -64,7 +70,7 @@ def _settled_range_ms(steps: pd.DataFrame) -> tuple[float, float]:
     duration_ms = (steps if settled.empty else settled)["duration_ns"] / NS_PER_MS
     low, high = float(duration_ms.min()), float(duration_ms.max())
     margin = max(high - low, 0.05 * high)
-    return max(0.0, low - margin), high + margin
+    return max(0.0, low - margin), high + margin or 1.0
 
 
 def _slowest_rank_ns(steps: pd.DataFrame, phase: Phase) -> float:

@@ -243,6 +243,6 @@ def _step_values(steps: pd.DataFrame, tokens_per_step: int | None) -> Iterator[T
 def _purpose_values(purposes: pd.DataFrame) -> Iterator[Tagged]:
     """Give hidden, exposed and wait of every profiled step: the median over ranks."""
     for column, tag in (("hidden_ns", "hidden_ms"), ("exposed_ns", "exposed_ms"), ("wait_ns", "wait_ms")):
-        medians = purposes.groupby(["purpose", "step"], as_index=False)[column].median()
+        medians = purposes.groupby(["purpose", "step"], as_index=False)[column].median().dropna()
         for purpose, step, time_ns in zip(medians["purpose"], medians["step"], medians[column], strict=True):
             yield int(step), scalar(f"{tag}/{purpose}", time_ns / NS_PER_MS)

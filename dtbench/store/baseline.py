@@ -3,7 +3,9 @@
 Times are nanoseconds and, like counts and sizes of what was communicated, means per PROFILED step and rank.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from dtbench.record import FloatOrNan, Record
 from dtbench.store.records import Environment, Receipt, Traffic
@@ -96,7 +98,7 @@ class MeasuredSide(Record):
     """
 
     format_version: Literal[1] = 1
-    labels: tuple[str, ...]
+    labels: Annotated[tuple[str, ...], Field(min_length=1)]
     paths: tuple[str, ...]
     settings: dict[str, str] | None
     environment: Environment | None

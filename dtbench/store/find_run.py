@@ -14,22 +14,33 @@ def find_run(named: str | None, results: Path) -> Path:
         results: folder of all runs.
 
     Raises:
-        StoreError: nothing matches.
+        StoreError: nothing matches, or it cannot be looked for.
     """
     from dtbench.errors import StoreError
-    from dtbench.store.read import find_runs, latest_run
+    from dtbench.store.read import latest_run
 
     if named is None:
         return latest_run(results)
+    if not named:
+        raise StoreError("The name of a run is empty; leave it out for the latest run, where a command allows it.")
+    try:
+        found = _find_named(named, results)
+    except OSError as error:  # a name too long for the file system, a folder of somebody else
+        raise StoreError(f"{error.filename or named}: cannot be read ({error.strerror or error})") from error
+    if found is None:
+        raise StoreError(_say_missing(named, results))
+    return found
+
+
+def _find_named(named: str, results: Path) -> Path | None:
+    from dtbench.store.read import find_runs
+
     for candidate in (Path(named), results / named):
         if is_run(candidate):
             return candidate
         if inside := _runs_inside(candidate):
             return inside[-1]
-    for run in find_runs(results):
-        if run.name == named:
-            return run
-    raise StoreError(_say_missing(named, results))
+    return next((run for run in find_runs(results) if run.name == named), None)
 
 
 def _say_missing(named: str, results: Path) -> str:

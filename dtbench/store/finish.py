@@ -1,6 +1,6 @@
 """Close a launch: gather the journals of all ranks into ``steps.parquet`` and say how it ended."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from dtbench.store.journal import JournalView, read_journal
 from dtbench.store.layout import LaunchFolder
@@ -9,6 +9,16 @@ from dtbench.store.write import write_record, write_table
 
 if TYPE_CHECKING:
     import pandas as pd
+
+STEP_TYPES: Final = {
+    "rank": "int64",
+    "step": "int64",
+    "phase": "string",
+    "start_ns": "int64",
+    "duration_ns": "int64",
+    "cpu_ns": "int64",
+}
+"""Columns of ``steps.parquet``, as ``STEPS`` in ``dtbench.analyze.tables``."""
 
 
 def finish_launch(folder: LaunchFolder, record: LaunchRecord, *, ranks: int) -> None:
@@ -23,15 +33,7 @@ def gather_steps(folder: LaunchFolder, *, ranks: int) -> "pd.DataFrame":
 
     journals = [view for rank in range(ranks) if (view := read_journal(folder.journal(rank))) is not None]
     rows = [row for view in journals for row in _rows(view)]
-    types = {
-        "rank": "int64",
-        "step": "int64",
-        "phase": "string",
-        "start_ns": "int64",
-        "duration_ns": "int64",
-        "cpu_ns": "int64",
-    }
-    return pd.DataFrame(rows, columns=list(types)).astype(types)
+    return pd.DataFrame(rows, columns=list(STEP_TYPES)).astype(STEP_TYPES)
 
 
 def _rows(view: JournalView) -> list[tuple[int, int, str, int, int, int]]:

@@ -30,10 +30,19 @@ TRACE_SUFFIXES = (".pt.trace.json.gz", ".pt.trace.json")
 
 _FOLDER_NAME = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 
+_MOST_BYTES = 255
+"""Of one name in a path, on all file systems in use."""
+
 
 def can_name_runs(name: str) -> bool:
     """Tell whether a name can be that of a folder of runs."""
     return _FOLDER_NAME.fullmatch(name) is not None
+
+
+def can_name_cell(name: str) -> bool:
+    """Tell whether a name can be that of a cell's folder: none that leads out of it, or that no file system takes."""
+    odd = {"/", "\\", "\0"} & set(name) or name in ("", ".", "..")
+    return not odd and len(name.encode(errors="surrogateescape")) <= _MOST_BYTES
 
 
 def baseline_file(results: Path, name: str) -> Path:
@@ -123,7 +132,9 @@ class LaunchFolder:
         """Trace of each rank that has one; the newest where there are several."""
         found: dict[int, Path] = {}
         for path in sorted(self.traces.glob("rank*.pt.trace.json*")):
-            found[int(path.name.split(".")[0].removeprefix("rank"))] = path
+            rank = path.name.split(".")[0].removeprefix("rank")
+            if rank.isascii() and rank.isdecimal():
+                found[int(rank)] = path
         return dict(sorted(found.items()))
 
     def log(self, rank: int) -> Path:

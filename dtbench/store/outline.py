@@ -3,14 +3,14 @@
 Only what such a table shows is decoded and held against its type; ``read.read_run`` checks every field.
 """
 
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
 from dtbench.errors import StoreError
-from dtbench.store.layout import LaunchFolder, RunFolder
+from dtbench.store.layout import LaunchFolder, RunFolder, can_name_cell
 from dtbench.store.records import FORMAT_VERSION, RunStatus
 
 
@@ -42,23 +42,28 @@ _O = TypeVar("_O", RunOutline, _LaunchOutline)
 
 
 def find_runs_below(folder: Path) -> list[Path]:
-    """Give the folders of runs: the folder itself, else those in it and one below, in order of their names."""
+    """Give the folders of runs: the folder itself, else those in it and one below, in order of their names.
+
+    What cannot be looked into, as a folder of somebody else, holds none.
+    """
     if _is_run(folder):
         return [folder]
-    inside = sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
-    return [run for path in inside for run in _runs_at(path)]
+    return [run for path in _list(folder) for run in ([path] if _is_run(path) else filter(_is_run, _list(path)))]
 
 
-def _runs_at(folder: Path) -> Iterator[Path]:
-    if _is_run(folder):
-        yield folder
-    else:
-        yield from sorted(path for path in folder.iterdir() if _is_run(path))
+def _list(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
 
 
 def _is_run(path: Path) -> bool:
     folder = RunFolder(path)
-    return folder.run.is_file() or folder.scenario.is_file()
+    try:
+        return folder.run.is_file() or folder.scenario.is_file()
+    except OSError:
+        return False
 
 
 def read_outline(path: Path) -> RunOutline:
@@ -67,7 +72,30 @@ def read_outline(path: Path) -> RunOutline:
     Raises:
         StoreError: there is no ``run.json``, it is broken, or another version wrote it.
     """
-    return _read(RunFolder(path).run, RunOutline)
+    file = RunFolder(path).run
+    outline = _read(file, RunOutline)
+    refuse_odd_cells(file, {cell.name: cell.launches for cell in outline.cells}, len(outline.cells))
+    return outline
+
+
+def refuse_odd_cells(file: Path, launches: Mapping[str, Sequence[int]], cells: int) -> None:
+    """Refuse a run whose cells cannot be those that dtbench wrote: they would lead out of its folder, or be one.
+
+    Args:
+        file: that lists them.
+        launches: indices by the name of the cell.
+        cells: how many are listed.
+
+    Raises:
+        StoreError: a name is no name of a folder or occurs twice, or a launch does.
+    """
+    for name, indices in launches.items():
+        if not can_name_cell(name):
+            raise StoreError(f"{file}: `{name}` is no name of a cell's folder; was it edited?")
+        if not indices or len(set(indices)) < len(indices) or min(indices) < 0:
+            raise StoreError(f"{file}: the launches of `{name}` are not told apart by numbers from 0; was it edited?")
+    if len(launches) < cells:
+        raise StoreError(f"{file}: two cells have one name; was it edited?")
 
 
 def check_launch(folder: LaunchFolder) -> None:

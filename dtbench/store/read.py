@@ -4,8 +4,9 @@ A run that is not finished is still readable: its records say ``running``, its l
 ``steps.parquet``, and the steps that its ranks finished are then read from their journals.
 """
 
+import math
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 from pydantic import ValidationError
@@ -13,8 +14,9 @@ from pydantic import ValidationError
 from dtbench.errors import StoreError
 from dtbench.record import Record
 from dtbench.store.baseline import MeasuredSide
-from dtbench.store.finish import gather_steps
+from dtbench.store.finish import STEP_TYPES, gather_steps
 from dtbench.store.layout import LaunchFolder, RunFolder, baseline_file, baselines_folder
+from dtbench.store.outline import refuse_odd_cells
 from dtbench.store.records import (
     FORMAT_VERSION,
     Environment,
@@ -29,6 +31,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _R = TypeVar("_R", bound=Record)
+
+
+_TOO_LARGE: Final = 1e30
+"""Of any number that is measured; many of it still add up to a float."""
 
 
 class _Versioned(msgspec.Struct):
@@ -46,7 +52,9 @@ def read_run(path: Path) -> RunRecord:
         raise StoreError(
             f"{path}: the run is incomplete, it ended before it wrote {folder.run.name}; run the scenario again"
         )
-    return _read_record(folder.run, RunRecord)
+    run = _read_record(folder.run, RunRecord)
+    refuse_odd_cells(folder.run, {cell.name: cell.launches for cell in run.cells}, len(run.cells))
+    return run
 
 
 def is_incomplete(run: RunRecord) -> bool:
@@ -109,14 +117,26 @@ def read_steps(folder: LaunchFolder) -> "pd.DataFrame":
     """Read the timings of every step of every rank, from the journals where the launch did not end.
 
     Raises:
-        StoreError: the table is broken, or there is neither table nor journal.
+        StoreError: the table is broken or lacks a column, or there is neither table nor journal.
     """
     if folder.steps.exists():
-        return read_table(folder.steps)
+        return _fit_steps(read_table(folder.steps), folder.steps)
     ranks = len(list(folder.journal(0).parent.glob("rank*.journal")))
     if not ranks:
         raise StoreError(f"{folder.path}: no rank finished a step, there is neither {folder.steps.name} nor a journal")
     return gather_steps(folder, ranks=ranks)
+
+
+def _fit_steps(frame: "pd.DataFrame", path: Path) -> "pd.DataFrame":
+    lacking = [name for name in STEP_TYPES if name not in frame]
+    if lacking:
+        raise StoreError(
+            f"{path}: lacks the columns {', '.join(lacking)}; was it edited, or written by another version?"
+        )
+    try:
+        return frame.astype(STEP_TYPES)
+    except (TypeError, ValueError) as error:
+        raise StoreError(f"{path}: does not hold what it should ({error}); was it edited?") from error
 
 
 def read_baseline(results: Path, name: str) -> MeasuredSide:
@@ -125,7 +145,12 @@ def read_baseline(results: Path, name: str) -> MeasuredSide:
     Raises:
         StoreError: there is none of this name, it is broken, or another version wrote it.
     """
-    return _read_record(baseline_file(results, name), MeasuredSide)
+    path = baseline_file(results, name)
+    saved = _read_record(path, MeasuredSide)
+    for one in (one for launch in saved.launches for one in launch.measurements):
+        if not (math.isnan(one.value) or 0 <= one.value < _TOO_LARGE):
+            raise StoreError(f"{path}: no launch has a {one.metric} of {one.value:g}; was it edited?")
+    return saved
 
 
 def find_baselines(results: Path) -> list[str]:
@@ -142,6 +167,8 @@ def read_table(path: Path) -> "pd.DataFrame":
     import pandas as pd
     import pyarrow as pa
 
+    if path.is_dir():  # pandas would put together whatever is in it
+        raise StoreError(f"{path}: is a folder and no table; remove it, `dtbench analyze` makes derived tables again")
     try:
         return pd.read_parquet(path)
     except FileNotFoundError as error:
@@ -165,9 +192,16 @@ def read_columns(path: Path) -> tuple[str, ...]:
 
 def find_runs(results: Path) -> list[Path]:
     """Give the folders of all runs, oldest first: their names begin with the time."""
-    folders = [RunFolder(path) for path in results.glob("*/*") if path.is_dir()]
-    found = [folder.path for folder in folders if folder.run.exists() or folder.scenario.exists()]
+    found = [path for path in results.glob("*/*") if _holds_run(path)]
     return sorted(found, key=lambda path: (path.name, str(path)))
+
+
+def _holds_run(path: Path) -> bool:
+    folder = RunFolder(path)
+    try:
+        return path.is_dir() and (folder.run.exists() or folder.scenario.exists())
+    except OSError:  # a folder of somebody else must not hide all others
+        return False
 
 
 def latest_run(results: Path) -> Path:

@@ -1,5 +1,7 @@
 """Bounds: what they read as, when they are exceeded, and what cannot be judged."""
 
+import re
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -130,3 +132,25 @@ def test_a_subject_that_is_nowhere_is_refused_with_those_there_are(slower_by: Ca
     with pytest.raises(BoundError, match=r"nothing is called `layers.4` here; did you mean `layers.3`"):
         check_subjects([read_bound("owner_exposed[layers.4] > 3%")], [found])
     check_subjects([read_bound("allocated_memory > 3%")], [found])  # nobody has it: undecided, not unknown
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (f"step_time > {'9' * 400}%", "always be kept"),
+        (f"step_time > {'9' * 400} ms", "always be kept"),
+        ("exposed[ ] > 3%", "say of what"),
+        ("step_time < 0%", "a fall, `step_time < -0.1%`"),
+        ("step_time < -0%", "a fall, `step_time < -0.1%`"),
+    ],
+)
+def test_a_bound_that_could_never_be_exceeded_is_refused(typed: str, said: str) -> None:
+    with pytest.raises(BoundError, match=re.escape(said)):
+        read_bound(typed)
+
+
+def test_a_bound_with_very_many_spaces_is_refused_at_once() -> None:
+    begun = time.process_time()
+    with pytest.raises(BoundError):
+        read_bound("a" + " " * 20_000)
+    assert time.process_time() - begun < 2

@@ -1,17 +1,19 @@
 """What a person names, and what is refused."""
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from dtbench.comparison.baselines import describe_baselines, remove_baseline, save_baseline
 from dtbench.comparison.run import compare_all, compare_paths
 from dtbench.comparison.sides import read_sides
 from dtbench.errors import ComparisonError, StoreError
-from dtbench.store.layout import baseline_file
+from dtbench.store.layout import RunFolder, baseline_file
 from dtbench.store.records import Environment
 
 Runs = Callable[..., Path]
@@ -245,3 +247,85 @@ def test_settings_that_differ_are_the_treatment_and_are_listed(run_of: Runs, cel
         ("receipt", "parallel.forward_prefetch", "0", "1"),
     ]
     assert "unshard all-gather: 5 of 5 asynchronous against 0 of 5" in found.sentence
+
+
+@pytest.mark.parametrize("named", ["x" * 300, "x/" * 3000, "é" * 200, ":*", "**x", "*/**x:plain", ""])
+@pytest.mark.usefixtures("two_cells")
+def test_a_name_that_no_folder_can_have_is_refused_with_a_sentence(results: Path, named: str) -> None:
+    with pytest.raises(StoreError):
+        compare_paths(named, "small:slow", results=results)
+
+
+def test_a_table_of_steps_without_a_column_or_with_words_for_numbers_is_refused(two_cells: Path, results: Path) -> None:
+    steps = RunFolder(two_cells).launch("slow", 1).steps
+    whole = pd.read_parquet(steps)
+    for damaged in (whole.drop(columns=["duration_ns"]), whole.assign(duration_ns="long")):
+        damaged.to_parquet(steps, index=False)
+        with pytest.raises(StoreError, match=r"steps\.parquet: (lacks the columns duration_ns|does not hold)"):
+            read_sides(str(two_cells), results)
+    steps.unlink()
+    steps.mkdir()
+    with pytest.raises(StoreError, match=r"steps\.parquet: is a folder"):
+        read_sides(str(two_cells), results)
+
+
+def test_a_derived_table_of_a_version_without_owners_still_compares(two_cells: Path, results: Path) -> None:
+    table = RunFolder(two_cells).launch("slow", 1).derived_table("collectives")
+    whole = pd.read_parquet(table)
+    for lacking in (whole.drop(columns=["owner"]), whole.assign(owner=None)):
+        lacking.to_parquet(table, index=False)
+        assert len(read_sides(str(two_cells), results)["slow"].launches) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "word"),
+    [("overlap", "step_ns", "long"), ("collectives", "purpose", "nonsense"), ("collectives", "operation", "nonsense")],
+)
+def test_a_derived_table_that_holds_what_it_should_not_is_refused(
+    two_cells: Path, results: Path, name: str, column: str, word: str
+) -> None:
+    table = RunFolder(two_cells).launch("slow", 1).derived_table(name)
+    pd.read_parquet(table).assign(**{column: word}).to_parquet(table, index=False)
+    with pytest.raises(StoreError, match=rf"{name}\.parquet: does not hold what it should \(.*{word}"):
+        read_sides(str(two_cells), results)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda document: document.update(labels=[]), "labels"),
+        (lambda document: document["launches"][0]["measurements"][0].update(value=1e308), "no launch has a step_time"),
+        (lambda document: document["launches"][0]["measurements"][0].update(value=-1.0), "no launch has a step_time"),
+        (
+            lambda document: document["launches"][0]["measurements"][0].update(value="Infinity"),
+            "no launch has a step_time",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("two_cells")
+def test_a_baseline_with_what_nobody_can_have_measured_is_refused_and_hides_no_other(
+    results: Path, change: Callable[[Any], None], said: str
+) -> None:
+    for name in ("broken", "whole"):
+        save_baseline(name, "small:plain", results=results)
+    document = json.loads(baseline_file(results, "broken").read_text(encoding="utf-8"))
+    change(document)
+    baseline_file(results, "broken").write_text(json.dumps(document), encoding="utf-8")
+    with pytest.raises(StoreError, match=said):
+        compare_paths("broken", "small:slow", results=results)
+    broken, whole = describe_baselines(results)
+    assert (broken.name, broken.launches, whole.launches) == ("broken", 0, 4)
+    assert said in broken.of
+
+
+def test_a_step_that_took_no_time_gives_no_ratio_to_tell(run_of: Runs, cell: Any, results: Path) -> None:
+    run = run_of({"none": cell((0.0, 0.0, 0.0, 0.0)), "slow": cell(SLOW)})
+    (found,) = compare_all([str(run)], results=results)
+    assert found.sentence.startswith("slow takes longer than none, which took no time (120 ms against 0 ns")
+
+
+@pytest.mark.parametrize("threshold", [float("nan"), float("inf"), -0.01])
+@pytest.mark.usefixtures("two_cells")
+def test_a_threshold_that_hides_everything_or_nothing_is_refused(results: Path, threshold: float) -> None:
+    with pytest.raises(ComparisonError, match="the threshold is"):
+        compare_paths("small:plain", "small:slow", results=results, threshold=threshold)

@@ -121,6 +121,20 @@ def test_phases_are_shaded_from_their_first_to_their_last_step(steps: pd.DataFra
     assert [text.get_text().split()[0] for text in axes.texts] == ["WARMUP", "MEASURED", "PROFILED"]
 
 
+def test_hundreds_of_ranks_are_drawn_and_the_legend_names_the_first(steps: pd.DataFrame) -> None:
+    ranks = pd.concat([steps[steps["rank"] == 0].assign(rank=rank) for rank in range(300)])
+    figure = plot_step_times(ranks)
+    figure_png(figure)  # would warn of a figure without room
+    assert sum(np.size(line.get_xdata()) > 0 for line in figure.axes[0].get_lines()) == 300
+    (legend,) = figure.legends
+    assert [words.get_text() for words in legend.get_texts()] == [f"rank {rank}" for rank in range(32)]
+    assert legend.get_title().get_text() == "and 268 more ranks"
+
+
+def test_steps_that_took_no_time_have_a_scale(steps: pd.DataFrame) -> None:
+    assert plot_step_times(steps.assign(duration_ns=0)).axes[0].get_ylim() == (0.0, 1.0)
+
+
 def test_slow_first_steps_do_not_flatten_the_measured_ones(steps: pd.DataFrame) -> None:
     figure = plot_step_times(steps)
     assert figure.axes[0].get_ylim()[1] < 200

@@ -9,6 +9,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.hparams import metadata
 
 from dtbench.analyze.tables import STEPS
+from dtbench.analyze.tabulate import TABLES
 from dtbench.cli.run import _publish_cell
 from dtbench.errors import StoreError
 from dtbench.plan import Machine, make_plan
@@ -90,3 +91,15 @@ def test_what_is_wrong_with_a_table_does_not_end_the_run(run: RunFolder) -> None
         publish_cell(run.path, "cap-1")
     _publish_cell(run.path, "cap-1")
     assert not run.tensorboard.exists()
+
+
+def test_a_time_that_a_table_of_another_version_lacks_is_left_out(run: RunFolder) -> None:
+    folder = run.launch("cap-1", 0)
+    for table in TABLES:
+        write_table(folder.derived_table(table.name), table.tabulate(()))
+    row = {"rank": 0, "step": 1, "purpose": "unshard", "count": 1, "size_bytes": 1, "comm_ns": 5, "hidden_ns": 5}
+    write_table(folder.derived_table("purposes"), pd.DataFrame([row]))
+    publish_cell(run.path, "cap-1")
+    tags = read_back(run.tensorboard / "cap-1" / "launch0").Tags()["scalars"]
+    assert "hidden_ms/unshard" in tags
+    assert "exposed_ms/unshard" not in tags

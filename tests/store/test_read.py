@@ -1,6 +1,9 @@
 """Reading runs back, and every refusal."""
 
+import errno
 import json
+import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,6 +11,7 @@ import pytest
 
 from dtbench.errors import StoreError
 from dtbench.store.layout import LaunchFolder, RunFolder
+from dtbench.store.outline import read_outline
 from dtbench.store.read import (
     find_runs,
     is_incomplete,
@@ -21,6 +25,8 @@ from dtbench.store.read import (
 )
 from dtbench.store.records import RunRecord, RunStatus
 from dtbench.store.write import write_record
+
+EXAMPLE = Path(__file__).parents[2] / "results" / "example"
 
 
 @pytest.fixture
@@ -116,3 +122,53 @@ def test_runs_are_found_in_order_of_time(make_run: Callable[..., Path], tmp_path
     late, early = make_run("20260102T000000-aaaa"), make_run("20260101T000000-bbbb")
     assert find_runs(results) == [early, late]
     assert latest_run(results) == late
+
+
+@pytest.mark.parametrize(
+    ("cells", "said"),
+    [
+        ([("../../x", [0])], "`../../x` is no name of a cell's folder"),
+        ([("..", [0])], "no name of a cell's folder"),
+        ([("", [0])], "no name of a cell's folder"),
+        ([("x" * 300, [0])], "no name of a cell's folder"),
+        ([("a\0b", [0])], "no name of a cell's folder"),
+        ([("a", [0]), ("a", [1])], "two cells have one name"),
+        ([("a", [0, 0])], "the launches of `a` are not told apart"),
+        ([("a", [-1])], "the launches of `a` are not told apart"),
+        ([("a", [])], "the launches of `a` are not told apart"),
+    ],
+)
+def test_a_run_whose_cells_dtbench_cannot_have_written_is_refused_by_both_readers(
+    tmp_path: Path, cells: list[tuple[str, list[int]]], said: str
+) -> None:
+    shutil.copytree(EXAMPLE, tmp_path / "run", ignore=shutil.ignore_patterns("cells"))
+    file = RunFolder(tmp_path / "run").run
+    document = json.loads(file.read_text(encoding="utf-8"))
+    document["cells"] = [{**document["cells"][0], "name": name, "launches": launches} for name, launches in cells]
+    file.write_text(json.dumps(document), encoding="utf-8")
+    for read in (read_run, read_outline):
+        with pytest.raises(StoreError, match=re.escape(said)):
+            read(tmp_path / "run")
+
+
+def test_a_trace_of_a_rank_without_a_number_is_no_trace_of_a_launch(tmp_path: Path) -> None:
+    folder = LaunchFolder(tmp_path)
+    folder.traces.mkdir()
+    for name in ("rankX.1.pt.trace.json", "rank2.1.pt.trace.json"):
+        (folder.traces / name).write_text("{}", encoding="utf-8")
+    assert folder.find_traces() == {2: folder.traces / "rank2.1.pt.trace.json"}
+
+
+def test_a_folder_of_somebody_else_does_not_hide_the_runs_beside_it(
+    make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, other = make_run(), make_run("20260102T000000-bbbb")
+    real = Path.exists
+
+    def exists(path: Path) -> bool:
+        if path.is_relative_to(other):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr(Path, "exists", exists)
+    assert find_runs(run.parents[1]) == [run]

@@ -55,7 +55,7 @@ class LogDirectory:
 
     def find_run_around(self) -> Path | None:
         """Give the run that the log directory lies in, if it does: outside, so only worth a hint."""
-        return next((path for path in self.root.parents if is_run(path)), None)
+        return next((path for path in self.root.parents if _is_run(path)), None)
 
     def open_run(self, name: str) -> FoundRun:
         """Give the run that a request names.
@@ -71,7 +71,11 @@ class LogDirectory:
         path = self.root / asked
         if not self._is_inside(path):
             raise Refusal(FORBIDDEN, f"`{name}` is a link that leads out of the log directory; it is not followed.")
-        if not is_run(path):
+        try:
+            is_there = is_run(path)
+        except OSError as error:  # a name too long for the file system, a folder of somebody else
+            raise Refusal(NOT_FOUND, f"The run cannot be looked for: {error.strerror}.") from error
+        if not is_there:
             raise Refusal(NOT_FOUND, f"There is no run `{name}` in {self.root}; was it deleted?")
         return FoundRun(self._name(path), RunFolder(path))
 
@@ -109,7 +113,7 @@ class LogDirectory:
         while waiting and seen < _MOST_FOLDERS:
             folder, level = waiting.pop()
             seen += 1
-            if is_run(folder):
+            if _is_run(folder):
                 yield folder
             elif level < _MOST_LEVELS:
                 waiting += [(Path(entry.path), level + 1) for entry in _scan(folder) if self._is_folder(entry)]
@@ -136,8 +140,19 @@ def open_log_directory(logdir: str) -> LogDirectory | None:
     """Give the folder that TensorBoard was told to read; None: it was told none, or one that is not on this disk."""
     if not logdir or "://" in logdir:
         return None
-    path = Path(logdir).expanduser().resolve()
-    return LogDirectory(path) if path.is_dir() else None
+    try:
+        path = Path(logdir).expanduser().resolve()
+        return LogDirectory(path) if path.is_dir() else None
+    except (OSError, RuntimeError, ValueError):  # a name that no folder has, a home that nobody has
+        return None
+
+
+def _is_run(folder: Path) -> bool:
+    """Tell whether a folder is a run that can be read: one of somebody else must not hide all others."""
+    try:
+        return is_run(folder)
+    except OSError:
+        return False
 
 
 def _scan(folder: Path) -> "list[os.DirEntry[str]]":

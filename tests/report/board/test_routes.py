@@ -217,6 +217,34 @@ def test_a_cell_that_is_called_by_a_path_is_refused(logdir: Path, open_board: Op
     assert "is no name of a cell's folder" in sentence
 
 
+def test_a_folder_of_somebody_else_does_not_hide_the_runs_beside_it(
+    logdir: Path, open_board: OpenBoard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (logdir / "lost+found").mkdir()
+    real = Path.is_file
+
+    def is_file(path: Path) -> bool:
+        if "lost+found" in path.parts:
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr(Path, "is_file", is_file)
+    board = open_board(logdir)
+    assert board.plugin.is_active()
+    assert [run["run"] for run in board.ask("runs")["runs"]] == [RUN]
+    assert board.refuse("overview", run="lost+found") == (404, "The run cannot be looked for: Permission denied.")
+
+
+def test_a_number_or_a_name_of_thousands_of_characters_is_refused(board: "Board") -> None:
+    assert board.refuse("overlap", **{**DDP, "launch": "9" * 5000})[0] == 400
+    assert board.refuse("overview", run="x" * 300) == (404, "The run cannot be looked for: File name too long.")
+
+
+@pytest.mark.parametrize("logdir", ["x" * 5000, "a\0b", "~nobody-of-this-name/x"])
+def test_a_log_directory_that_no_folder_can_be_is_none(open_board: OpenBoard, logdir: str) -> None:
+    assert not open_board(logdir).plugin.is_active()
+
+
 @pytest.mark.parametrize("name", ["plugin.py", "..%2Fplugin.py", "none.js", "timeline.html"])
 def test_only_the_pages_own_files_are_served(board: "Board", name: str) -> None:
     assert board.get("static/index.js").mimetype == "text/javascript"
