@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import sys
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from dtbench.worker.receipts import compare
 
 _SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|ACCESS_?KEY|AUTH", re.IGNORECASE)
 _PACKAGES = ("dtbench", "torch", "numpy", "triton", "transformers")
+_SET_BY_TORCH = ("TORCHINDUCTOR_CACHE_DIR",)
+"""torch writes it when its compiler is imported, with the user's name in it."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -39,7 +42,7 @@ def read_environment() -> Environment:
         nccl=".".join(map(str, torch.cuda.nccl.version())) if cuda and dist.is_nccl_available() else None,
         packages=_packages(),
         devices=tuple(_device(index) for index in range(torch.cuda.device_count())) if cuda else (),
-        variables=redact({key: value for key, value in os.environ.items() if key.startswith(VARIABLE_PREFIXES)}),
+        variables=find_variables(os.environ),
         notes=tuple(_notes()),
     )
 
@@ -51,6 +54,12 @@ def read_environment_receipts(scenario: Scenario) -> tuple[Receipt, ...]:
         return tuple(variables)
     asked = Path(shutil.which(scenario.python) or scenario.python).absolute()  # not resolved: a venv's is a link
     return (*variables, compare("python", scenario.python, sys.executable, expected=str(asked)))
+
+
+def find_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Give the variables that tune what is measured, secrets hidden; where a cache lies tunes nothing."""
+    named = {key: value for key, value in environment.items() if key.startswith(VARIABLE_PREFIXES)}
+    return redact({key: value for key, value in named.items() if key not in _SET_BY_TORCH})
 
 
 def redact(variables: dict[str, str]) -> dict[str, str]:

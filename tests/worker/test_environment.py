@@ -29,3 +29,10 @@ def test_a_scenario_that_asks_for_nothing_gets_no_receipt(scenario: Callable[...
     from dtbench.worker.environment import read_environment_receipts
 
     assert read_environment_receipts(scenario()) == ()
+
+
+def test_where_torch_keeps_its_cache_is_no_part_of_an_environment() -> None:
+    from dtbench.worker.environment import find_variables
+
+    given = {"TORCHINDUCTOR_CACHE_DIR": "/tmp/somebody", "NCCL_ALGO": "Ring", "HOME": "/", "TORCH_TOKEN": "abc"}
+    assert find_variables(given) == {"NCCL_ALGO": "Ring", "TORCH_TOKEN": "(redacted)"}
