@@ -111,6 +111,7 @@ def forked() -> Iterator[tuple[str, ...]]:
     pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
     given = {"PYTHONUNBUFFERED": "1", "TORCH_CPP_LOG_LEVEL": "ERROR", "OMP_NUM_THREADS": "1"}  # as every launch gives
     environment = {**given, **os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    environment.pop("TORCHINDUCTOR_CACHE_DIR", None)  # a test may have imported what sets it, as this process will
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as open_servers:
         sockets = [Path(folder) / name for name in ("even", "odd")]
         servers = [

@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="ranks are forked on Linux only"),
 ]
 
-GIVEN = {"PYTHONUNBUFFERED": "1", "TORCH_CPP_LOG_LEVEL": "ERROR", **os.environ}
+GIVEN = {"PYTHONUNBUFFERED": "1", "TORCH_CPP_LOG_LEVEL": "ERROR", "OMP_NUM_THREADS": "1", **os.environ}
 DESCRIBE = """
 import json, os, random, sys, threading
 is_forked = "torch" in sys.modules
