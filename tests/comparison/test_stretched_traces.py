@@ -17,7 +17,7 @@ LAYERS: Final = 4
 STEP_US: Final = 40_000
 STRETCH_US: Final = 33_000
 RECORDED: Final = Path(__file__).parents[1] / "analyze" / "traces"
-SHARED: Final = Path("/work/shared/traces")
+SHARED: Final = Path(__file__).parents[3] / "shared" / "traces"
 
 
 def make_events(*, with_owner: bool = True) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from dtbench.report.perfetto import ArchivePlan, make_manifest, plan_archive, wr
 from dtbench.report.trace_document import collective_documents, traces_document
 
 GLOO = Path(__file__).parents[1] / "analyze" / "traces"
-V100 = Path("/work/shared/traces/v100x8_dlrm_all_ranks.tar.gz")
+V100 = Path(__file__).parents[3] / "shared" / "traces" / "v100x8_dlrm_all_ranks.tar.gz"
 
 
 def make_trace(rank: int, world_size: int, *, ahead_us: float = 0, drift: float = 0) -> dict[str, Any]:

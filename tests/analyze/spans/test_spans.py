@@ -21,7 +21,7 @@ from dtbench.analyze.trace_set import TraceSet
 from dtbench.errors import TraceError
 from dtbench.vocabulary import Kind
 
-REAL = Path("/work/shared/traces")
+REAL = Path(__file__).parents[4] / "shared" / "traces"
 GLOO = Path(__file__).parents[1] / "traces"
 ALL_TRACES = [
     GLOO / "ddp_2ranks_rank0.json.gz",
