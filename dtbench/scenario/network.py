@@ -6,6 +6,8 @@ from pydantic import Discriminator, Field, NonNegativeFloat, PositiveFloat, Posi
 
 from dtbench.record import Record
 
+Algorithm = Literal["direct", "ring", "tree"]
+
 
 class Tier(Record):
     """What a message costs: ``latency + size / bandwidth``."""
@@ -52,7 +54,7 @@ class EmulatedNetwork(Tier):
     """
 
     kind: Literal["emulated"]
-    algorithm: Literal["direct", "ring", "tree"] = "direct"
+    algorithm: Algorithm = "direct"
     """How many messages a collective is: ``direct`` one of its whole size; ``ring`` and ``tree`` as their algorithms
     send them, for example 2(n-1) of 1/n each for an all-reduce on a ring of n."""
     lanes: Literal["per_group", "shared"] = "per_group"

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-from dtbench.scenario.network import EmulatedNetwork, Jitter, Tier
+from dtbench.scenario.network import Algorithm, EmulatedNetwork, Jitter, Tier
 from dtbench.units import NS_PER_US
 from dtbench.vocabulary import Operation
 
@@ -40,7 +40,7 @@ class Messages:
     share: float
 
 
-def count_messages(algorithm: str, operation: Operation, ranks: int) -> Messages:
+def count_messages(algorithm: Algorithm, operation: Operation, ranks: int) -> Messages:
     """Give the messages of a collective, by [Note: messages of an algorithm]; ``ranks`` at least 2."""
     match algorithm:
         case "direct":
@@ -50,7 +50,7 @@ def count_messages(algorithm: str, operation: Operation, ranks: int) -> Messages
         case "tree":
             messages = _count_on_tree(operation, ranks)
         case _:
-            raise AssertionError(algorithm)
+            assert_never(algorithm)
     return Messages(messages.rounds, 0.0) if operation is Operation.BARRIER else messages
 
 

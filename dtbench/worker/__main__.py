@@ -7,6 +7,7 @@ torchrun sets them. Results go to the launch folder that the order names.
 import argparse
 import faulthandler
 import os
+import shutil
 import signal
 import sys
 import time
@@ -93,6 +94,7 @@ def run(order: WorkerOrder, rank: Rank, journal: JournalWriter, events: Events) 
         if rank.rank == 0:
             write_record(folder.environment, read_environment())
         events.say("results written")
+    shutil.rmtree(folder.link, ignore_errors=True)  # every rank has left the group: nobody asks for times any more
     journal.set_state(RankState.DONE, time.time_ns())
     if rank.rank == 0:
         finish_launch(folder, _complete(order), ranks=order.plan.ranks)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dtbench.scenario.network import BetweenNodes, EmulatedNetwork, Jitter, SlowRank
+from dtbench.scenario.network import Algorithm, BetweenNodes, EmulatedNetwork, Jitter, SlowRank
 from dtbench.traffic.link import count_messages, find_tier, service_ns
 from dtbench.vocabulary import Operation
 
@@ -44,7 +44,7 @@ def test_nothing_crosses_among_fewer_than_two_ranks() -> None:
     ],
 )
 def test_messages_of_four_ranks_are_those_of_the_table(
-    algorithm: str, operation: Operation, rounds: int, share: float
+    algorithm: Algorithm, operation: Operation, rounds: int, share: float
 ) -> None:
     messages = count_messages(algorithm, operation, 4)
     assert (messages.rounds, messages.share) == (rounds, share)

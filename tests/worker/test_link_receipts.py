@@ -13,10 +13,10 @@ NETWORK = EmulatedNetwork(kind="emulated", bandwidth_gb_per_s=1.0)
 
 
 def test_a_collective_that_went_past_the_link_is_a_disagreement(tmp_path: Path) -> None:
-    from dtbench.worker.network.link import Carried, Link
+    from dtbench.worker.network.link import Link, Tally
     from dtbench.worker.network.link_receipts import read_network_receipts
 
-    (receipt,) = read_network_receipts(NETWORK, Link(NETWORK, tmp_path, Carried(count=9)), 10)
+    (receipt,) = read_network_receipts(NETWORK, Link(NETWORK, tmp_path, Tally(count=9)), 10)
     assert receipt.outcome is ReceiptOutcome.DISAGREES
     assert receipt.note == "the link carried 9 of 10 collectives: others went past it, or are not done"
     (receipt,) = read_network_receipts(NETWORK, None, 10)
@@ -24,11 +24,11 @@ def test_a_collective_that_went_past_the_link_is_a_disagreement(tmp_path: Path) 
 
 
 def test_a_link_that_is_faster_than_gloo_has_no_effect_and_says_so(tmp_path: Path) -> None:
-    from dtbench.worker.network.link import Carried, Link
+    from dtbench.worker.network.link import Link, Tally
     from dtbench.worker.network.link_receipts import read_network_receipts
 
     def read(late: int) -> tuple[ReceiptOutcome, str]:
-        link = Link(NETWORK, tmp_path, Carried(count=10, late=late, latest_ns=2_000_000))
+        link = Link(NETWORK, tmp_path, Tally(count=10, late=late, latest_ns=2_000_000))
         (receipt,) = read_network_receipts(NETWORK, link, 10)
         return receipt.outcome, receipt.note
 

@@ -89,7 +89,7 @@ class LogDirectory:
         Raises:
             Refusal: a link in the run's folder leads out of the log directory.
         """
-        counted = str(part or run.folder.path)
+        counted = f"{part or run.folder.path}{os.sep}"  # launch1 is no part of launch10
         files = sorted(file for file in self._read_states(run.folder.path, 0) if file[0].startswith(counted))
         return hashlib.blake2b(repr(files).encode(errors="surrogateescape"), digest_size=8).hexdigest()
 

@@ -53,7 +53,7 @@ class _Job:
 
 
 @dataclass
-class Carried:
+class Tally:
     """What the link did since it was asked last: the proof that nothing went past it.
 
     Attributes:
@@ -79,7 +79,7 @@ class Link:
 
     network: EmulatedNetwork
     folder: Path
-    carried: Carried = field(default_factory=Carried)
+    carried: Tally = field(default_factory=Tally)
     _lanes: dict[str, "queue.SimpleQueue[_Job]"] = field(default_factory=dict)
     _times: dict[str, IssueTimes] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -138,7 +138,7 @@ class Link:
         with self._lock:
             if name not in self._lanes:
                 self._lanes[name] = queue.SimpleQueue()
-                lane = _Lane(self._lanes[name], self.carried)
+                lane = _Lane(self._lanes[name], self.carried, self._lock)
                 threading.Thread(target=lane.serve, name=f"dtbench link {name}", daemon=True).start()
             return self._lanes[name]
 
@@ -148,7 +148,8 @@ class _Lane:
     """Serves one job after another."""
 
     jobs: "queue.SimpleQueue[_Job]"
-    carried: Carried
+    carried: Tally
+    lock: threading.Lock  # lanes count into one tally
     free_ns: int = 0  # by the link's own reckoning: a thread that wakes late delays nothing that is queued
     ended_ns: int = 0  # when the thread woke
 
@@ -176,9 +177,9 @@ class _Lane:
         self.ended_ns = time.monotonic_ns()
 
     def _count(self, late_ns: int) -> None:
-        self.carried.count += 1
-        if late_ns > 0:
-            self.carried.late += 1
+        with self.lock:
+            self.carried.count += 1
+            self.carried.late += late_ns > 0
             self.carried.latest_ns = max(self.carried.latest_ns, late_ns)
 
     def _named(self, job: _Job, begun_ns: int) -> AbstractContextManager[Any]:
