@@ -13,7 +13,7 @@
         traces/rank<r>.<ns>.pt.trace.json.gz
         logs/rank<r>.log
         events/rank<r>.jsonl  rank<r>.journal
-        link/                            only while ranks run over an emulated link
+        link/                            while ranks run over an emulated link; killed ones leave it behind
     results/.baselines/<name>.json      saved baselines: no folder of runs is called so
 """
 
@@ -108,7 +108,7 @@ class LaunchFolder:
 
     @property
     def link(self) -> Path:
-        """Folder in which ranks on an emulated link tell each other when they issued; it goes when they end."""
+        """Folder in which ranks on an emulated link tell each other when they issued; it goes with them."""
         return self.path / "link"
 
     @property
