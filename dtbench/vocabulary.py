@@ -143,6 +143,31 @@ CAUSE_PHRASES: Final = {
 """A short phrase for each cause, for sentences and tables."""
 
 
+class Estimate(StrEnum):
+    """An independent way to tell how much communication a step leaves exposed.
+
+    ``trace``: read from the profiler's spans; ``ablation``: the step time without communication, subtracted;
+    ``wait``: the time that consumers stood still. ``logger`` is torch's own, of DDP, a cross-check of ``wait``.
+    """
+
+    TRACE = "trace"
+    ABLATION = "ablation"
+    WAIT = "wait"
+    LOGGER = "logger"
+
+
+class Arm(StrEnum):
+    """What is done to communication in a block of steps, to see what it costs.
+
+    ``full``: nothing, its waits are timed; ``removed``: neither link nor backend runs, outputs are filled locally;
+    ``serial``: the issuer waits for every collective, so that nothing overlaps.
+    """
+
+    FULL = "full"
+    REMOVED = "removed"
+    SERIAL = "serial"
+
+
 class MissingInput(StrEnum):
     """What a trace would have to say for an ``unknown`` cause to be known.
 

@@ -9,7 +9,7 @@ from dtbench.plan import Plan
 from dtbench.record import FloatOrNan, Record
 from dtbench.scenario.schema import Scenario
 from dtbench.store.records import Compilation, CorrectnessResult, Memory, OwnLoop, Receipt, RunStatus, WarmupEnd
-from dtbench.vocabulary import Cause, Operation, Purpose
+from dtbench.vocabulary import Cause, Estimate, Operation, Purpose
 
 
 class Interval(Record):
@@ -83,6 +83,50 @@ class RankBreakdown(Record):
     idle_ns: int
 
 
+class Estimated(Record):
+    """One estimate of exposed communication per step, ns; may be negative (``ablation``), NaN where it is not known.
+
+    Attributes:
+        standard_error_ns: of the mean; NaN with fewer than two independent values.
+        count: independent values behind it: steps, or pairs of blocks.
+    """
+
+    estimate: Estimate
+    mean_ns: FloatOrNan
+    standard_error_ns: FloatOrNan
+    count: int
+
+
+class ExposureRow(Record):
+    """Exposed communication of a rank, estimated several ways.
+
+    Attributes:
+        rank: None: the mean over all ranks.
+        disputes: one sentence for each pair of estimates that do not agree, with the assumption that broke; empty: all
+            that are known agree.
+    """
+
+    rank: int | None
+    estimates: tuple[Estimated, ...]
+    disputes: tuple[str, ...]
+
+
+class ExposureSummary(Record):
+    """Whether independent estimates of exposed communication agree, and what overlapping gained.
+
+    Attributes:
+        rows: the mean over ranks first, then each rank.
+        serial_ns: step time of a run that waits after every collective, median of the slowest rank; NaN: not known.
+        overlapped_ns: the same of the run as it is, from blocks that took turns with it.
+        notes: on what the arms lack or differ in.
+    """
+
+    rows: tuple[ExposureRow, ...]
+    serial_ns: FloatOrNan
+    overlapped_ns: FloatOrNan
+    notes: tuple[str, ...]
+
+
 class CellSummary(Record):
     """One cell of a run.
 
@@ -102,6 +146,7 @@ class CellSummary(Record):
         losses: mean over data-parallel ranks, as recorded.
         unread_events: events of the traces that could not be read, summed.
         unknown_names: (name, count) of device events that no rule knows.
+        exposure: None where only the trace was asked.
     """
 
     name: str
@@ -133,6 +178,7 @@ class CellSummary(Record):
     trace_paths: tuple[str, ...]
     notes: tuple[str, ...]
     coordinates: dict[str, str] = {}
+    exposure: ExposureSummary | None = None
 
 
 class RunSummary(Record):

@@ -6,7 +6,7 @@ from typing import Literal
 from dtbench.plan import Plan
 from dtbench.record import FloatOrNan, Record
 from dtbench.scenario.schema import Scenario
-from dtbench.vocabulary import Axis, DeviceKind, Operation, Purpose
+from dtbench.vocabulary import Arm, Axis, DeviceKind, Operation, Purpose
 
 FORMAT_VERSION = 1
 
@@ -162,6 +162,47 @@ class CorrectnessResult(Record):
     worst_parameter: str
 
 
+class ArmBlock(Record):
+    """Steps of one arm that this rank ran one after another, without profiler, learning rate 0.
+
+    Attributes:
+        step_ns: duration of each step, as MEASURED steps are timed.
+        wait_ns: by purpose, how long a consumer stood still in each of these steps; only of arm ``full``.
+    """
+
+    arm: Arm
+    step_ns: tuple[int, ...]
+    wait_ns: dict[Purpose, tuple[int, ...]] = {}
+
+
+class ArmCount(Record):
+    """What one step of an arm did, counted in a step of its own: the arms must differ in nothing but communication.
+
+    Attributes:
+        operators: that torch dispatched on this rank.
+        traffic: collectives as the step issued them.
+    """
+
+    arm: Arm
+    operators: int
+    traffic: tuple[Traffic, ...]
+
+
+class ArmSteps(Record):
+    """What the steps after PROFILED found out about exposed communication.
+
+    Attributes:
+        blocks: in the order in which they ran; arms take turns (ABBA).
+        counts: one for each arm.
+        logged_ns: DDP's own logger, communication less what overlapped compute, one value for each step of its own that
+            it sampled; empty for other strategies.
+    """
+
+    blocks: tuple[ArmBlock, ...]
+    counts: tuple[ArmCount, ...]
+    logged_ns: tuple[int, ...] = ()
+
+
 class RankRecord(Record):
     """What one rank found out; written by the worker before it shuts down.
 
@@ -177,6 +218,7 @@ class RankRecord(Record):
         fsdp_units: FQNs in the order in which forward first unsharded them; ``""`` is the root.
         carried: what each DDP bucket (in order of issue) or FSDP unit carried in the PROFILED steps.
         owned: FSDP's collectives while the profiler was on, in order of issue (empty where the backend is not wrapped).
+        arms: None where ``measure.exposure`` asks for nothing but the trace.
     """
 
     format_version: Literal[1] = 1
@@ -199,6 +241,7 @@ class RankRecord(Record):
     fsdp_units: tuple[str, ...]
     carried: tuple[Carried, ...] = ()
     owned: tuple[Owned, ...] = ()
+    arms: ArmSteps | None = None
 
 
 class RankFailure(Record):
