@@ -10,6 +10,7 @@ from statistics import median
 from dtbench.analyze.summary import CellSummary, Interval, OwnerSummary, PurposeSummary
 from dtbench.plan import Plan
 from dtbench.report.causes import advise_cause, describe_cause, describe_leading, name_collective
+from dtbench.scenario.model import Timed
 from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Parallel
 from dtbench.store.records import Compilation, Memory, OwnLoop, Receipt, ReceiptOutcome, RunStatus
 from dtbench.units import NS_PER_MS, format_bytes, format_count, format_fraction, format_ns
@@ -208,6 +209,8 @@ def first_step_words(cell: CellSummary) -> str:
 
 def utilization_words(cell: CellSummary) -> str:
     """Give the model FLOPs utilization, or say what nobody knows."""
+    if cell.scenario is not None and isinstance(cell.scenario.model, Timed):
+        return "n/a (its blocks take a given time)"
     if isinstance(cell.plan, Plan) and cell.plan.flops_per_step is None:
         return "n/a (the model's FLOPs are unknown)"
     if math.isnan(cell.model_flops_utilization):
@@ -308,6 +311,8 @@ def check_word(cell: CellSummary) -> str:
         return "traffic differs"
     if any(receipt.outcome is ReceiptOutcome.DISAGREES for receipt in cell.receipts):
         return "knob differs"
+    if cell.prediction is not None and cell.prediction.is_inside is False:
+        return "time differs"
     return "not checked" if cell.correctness is None else "passed"
 
 
