@@ -90,8 +90,15 @@ def _finish_breakdown(axes: Axes, ticks: list[tuple[float, str]], longest_ns: in
     axes.set_ylim(ticks[-1][0] + 0.6, -0.2)
     axes.set_xlim(0, 1.2 * longest_ns / NS_PER_MS)
     axes.spines["left"].set_visible(False)
-    axes.set_xlabel("ms of a profiled step (mean of each rank)")
+    axes.set_xlabel(f"ms of a profiled step (mean of each rank){_link_words(cells)}")
     set_finding(axes, _breakdown_finding(cells))
+
+
+def _link_words(cells: list[CellSummary]) -> str:
+    """Say that an emulated link carried the communication, of all cells or of some."""
+    linked = sum(sentences.is_linked(cell) for cell in cells)
+    whose = "" if linked == len(cells) else " of some cells"
+    return f", communication{whose} {sentences.LINKED}" if linked else ""
 
 
 def _draw_legend(figure: Figure, cells: list[CellSummary]) -> None:

@@ -21,6 +21,7 @@ from dtbench.report.plots import (
     plot_step_times,
     save_figure,
 )
+from dtbench.scenario.network import EmulatedNetwork
 
 PARTS = ("compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
 
@@ -74,6 +75,22 @@ def test_both_shares_stand_beside_each_rank(
     make_run: Callable[..., RunSummary], make_ddp: Callable[..., CellSummary]
 ) -> None:
     assert "exposed 7.9 % of step\nhidden 60.0 % of comm" in words_of(plot_step_breakdown(make_run(make_ddp())))
+
+
+def test_communication_over_an_emulated_link_is_said_to_be(
+    make_run: Callable[..., RunSummary], make_ddp: Callable[..., CellSummary]
+) -> None:
+    link = EmulatedNetwork(kind="emulated", bandwidth_gb_per_s=0.125)
+    scenario = make_ddp().scenario
+    assert scenario is not None
+    linked = make_ddp(update={"scenario": scenario.model_copy(update={"network": link})})
+    start = "ms of a profiled step (mean of each rank)"
+    for cells, words in (
+        ([make_ddp()], ""),
+        ([linked], ", communication over an emulated link"),
+        ([linked, make_ddp()], ", communication of some cells over an emulated link"),
+    ):
+        assert plot_step_breakdown(make_run(*cells)).axes[0].get_xlabel() == start + words
 
 
 def test_a_run_without_profiled_steps_says_so_instead_of_drawing_nothing(
