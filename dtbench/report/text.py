@@ -81,7 +81,7 @@ def _render_cells(summary: RunSummary) -> Iterator[RenderableType]:
 
 def render_cell(cell: CellSummary) -> RenderableType:
     """Give one cell: the two waits first, then the step, where it went, the purposes, and what speaks against them."""
-    title = Text.assemble((cell.name, "bold"), f"  {sentences.parallel_words(cell)} {sentences.backend_words(cell)}")
+    title = Text.assemble((cell.name, "bold"), f"  {sentences.mesh_words(cell)} {sentences.backend_words(cell)}")
     parts: list[RenderableType] = [
         Rule(title, align="left", style="dim"),
         *_status_lines(cell),
@@ -134,6 +134,8 @@ def render_step(cell: CellSummary) -> RenderableType:
         rows.append(("compiling", sentences.compilation_words(cell.compilation)))
     if len(cell.launches) > 1:
         rows.insert(1, ("launches", ", ".join(format_ns(median) for median in cell.launch_medians_ns) + " (medians)"))
+    if knobs := sentences.knob_words(cell):
+        rows.insert(0, ("knobs", ", ".join(knobs)))
     grid = _grid()
     for label, words in rows:
         grid.add_row(label, Text(words))
@@ -259,7 +261,15 @@ def _overlap_lines(purposes: tuple[PurposeSummary, ...]) -> Iterator[Text]:
 def render_checks(cell: CellSummary) -> RenderableType:
     """Give what was verified and what a reader must know: results, receipts, warm-up, notes, what could not be read."""
     grid = _grid()
-    for rows in (_plan_rows, _correctness_rows, _receipt_rows, _warmup_rows, _unread_rows, _note_rows):
+    for rows in (
+        _plan_rows,
+        _correctness_rows,
+        _prediction_rows,
+        _receipt_rows,
+        _warmup_rows,
+        _unread_rows,
+        _note_rows,
+    ):
         for label, words in rows(cell):
             grid.add_row(label, words)
     return grid
@@ -274,6 +284,13 @@ def _plan_rows(cell: CellSummary) -> Iterator[tuple[str, Text]]:
 def _correctness_rows(cell: CellSummary) -> Iterator[tuple[str, Text]]:
     style = "yellow" if cell.correctness is None else "green" if cell.correctness.passed else "bold red"
     yield "correctness", Text(sentences.correctness_words(cell), style=style)
+
+
+def _prediction_rows(cell: CellSummary) -> Iterator[tuple[str, Text]]:
+    prediction = cell.prediction
+    if prediction is not None:
+        styles = {None: "yellow", True: "green", False: "bold red"}
+        yield "prediction", Text(prediction.sentence, style=styles[prediction.is_inside])
 
 
 def _receipt_rows(cell: CellSummary) -> Iterator[tuple[str, Text]]:
