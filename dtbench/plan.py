@@ -94,6 +94,7 @@ def make_plan(scenario: Scenario, machine: Machine) -> Plan:
     mesh = plan_mesh(scenario)
     ranks = prod(axis.size for axis in mesh)
     problems = [*find_problems(scenario), *find_refusals(scenario, device), *_check_network(scenario, device, ranks)]
+    problems += _check_exposure(scenario, device)
     if device is DeviceKind.CUDA and ranks > machine.cuda_devices:
         problems.append(_too_few_gpus(scenario, ranks, machine))
     if device is DeviceKind.CPU and machine.memory_bytes is not None:
@@ -304,6 +305,15 @@ def _check_network(scenario: Scenario, device: DeviceKind, ranks: int) -> Iterat
     slow = network.slow_rank
     if slow is not None and slow.rank >= ranks:
         yield f"network.slow_rank.rank={slow.rank} is none of the {ranks} ranks; {ranks - 1} is the last"
+
+
+def _check_exposure(scenario: Scenario, device: DeviceKind) -> Iterator[str]:
+    """Name an estimate of exposed communication that this device cannot give."""
+    if device is DeviceKind.CUDA and "ablation" in scenario.measure.exposure:
+        yield (
+            "measure.exposure=ablation leaves collectives out where their process group is wrapped, and NCCL's is not; "
+            "measure.exposure=[trace, wait] works, or device=cpu"
+        )
 
 
 def _find_notes(scenario: Scenario, device: DeviceKind, ranks: int, machine: Machine) -> Iterator[str]:

@@ -45,6 +45,13 @@ def test_the_reference_has_no_link(scenario: Make) -> None:
     assert single.network.kind == "real"
 
 
+def test_what_nccl_carries_cannot_be_left_out(scenario: Make) -> None:
+    gpus = Machine(cpu_cores=2, cuda_devices=2)
+    with pytest.raises(PlanError, match=r"measure\.exposure=\[trace, wait\] works"):
+        make_plan(scenario(measure={"exposure": ["trace", "ablation"]}, device="cuda"), gpus)
+    make_plan(scenario(measure={"exposure": ["trace", "wait"]}, device="cuda"), gpus)
+
+
 def test_a_link_carries_no_gpus(scenario: Make) -> None:
     with pytest.raises(PlanError, match=r"network\.kind=emulated carries gloo's collectives only"):
         make_plan(scenario(network=LINK, device="cuda"), Machine(cpu_cores=2, cuda_devices=2))
