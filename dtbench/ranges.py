@@ -9,6 +9,7 @@
       dtbench::link group=3 seq=41 begun_ns=1200                                 the emulated link serves it
       dtbench::unit (layers.0)                                                   FSDP1 gathers or reduces this unit
       dtbench::module layers.0.attention                                         a call, over a tensor axis
+      dtbench::timed layers.3 backward                                         a block takes the time that it is given
 
 ``group`` is torch's process-group name, ``seq`` counts the collectives issued on that group by this process, ``bytes``
 follows nccl-tests (all-gather: whole output; reduce-scatter: whole input). ``axis`` is empty when the group is no mesh
@@ -28,6 +29,7 @@ LINK_PREFIX: Final = "dtbench::link "
 WAIT_PREFIX: Final = "dtbench::wait "
 UNIT_PREFIX: Final = "dtbench::unit"
 MODULE_PREFIX: Final = "dtbench::module "
+TIMED_PREFIX: Final = "dtbench::timed "
 STEP_PREFIX: Final = "ProfilerStep#"
 ROOT: Final = "root"
 """What the root unit is called, whose FQN is empty."""
@@ -129,3 +131,8 @@ def unit_range(fqn: str) -> str:
 def module_range(fqn: str) -> str:
     """Write the name of the range around a module's call; the root's FQN is empty."""
     return f"{MODULE_PREFIX}{fqn or ROOT}"
+
+
+def timed_range(fqn: str, region: Region) -> str:
+    """Write the name of the range in which a block of known cost takes its time; it counts as compute."""
+    return f"{TIMED_PREFIX}{fqn} {region}"

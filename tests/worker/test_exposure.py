@@ -15,6 +15,8 @@ pytestmark = pytest.mark.ranks
 LATENCY_US = 20_000.0
 LINK = {"kind": "emulated", "latency_us": LATENCY_US, "bandwidth_gb_per_s": 1.0}
 MLP = {"kind": "mlp", "layers": 2, "dim": 64, "hidden_dim": 128}
+# long units: a loaded machine must not be refused
+TIMED = {"kind": "timed", "layers": 2, "dim": 64, "hidden_dim": 64, "forward_ms": 60, "backward_ms": 60}
 ARMS = (Arm.FULL, Arm.REMOVED, Arm.SERIAL)
 
 STRATEGIES: dict[str, dict[str, Any]] = {
@@ -31,18 +33,18 @@ STRATEGIES: dict[str, dict[str, Any]] = {
 
 OVERLAPPED: dict[str, dict[str, Any]] = {
     "fsdp2, asynchronous": {
-        "parallel": {"kind": "fsdp2", "shards": 2, "unshard_async_op": True, "forward_prefetch": 1}
+        "parallel": {"kind": "fsdp2", "shards": 2, "unshard_async_op": True, "forward_prefetch": 1},
+        "model": TIMED,
     },
     "fsdp2 and tensor": {"parallel": {"kind": "fsdp2", "shards": 2, "tensor": 2}},
     "ddp and tensor": {"parallel": {"kind": "ddp", "replicas": 2, "tensor": 2}},
-    "ddp, small buckets": {"parallel": {"kind": "ddp", "replicas": 2, "bucket_cap_mb": 0.02}},
+    "ddp, small buckets": {"parallel": {"kind": "ddp", "replicas": 2, "bucket_cap_mb": 0.02}, "model": TIMED},
 }
 
 
 def run_arms(launch: Callable[..., Any], scenario: Callable[..., Any], sections: dict[str, Any]) -> list[RankRecord]:
-    wanted = scenario(
-        model=MLP, network=LINK, measure={"exposure": ["trace", "ablation", "wait"], "stall_timeout_s": 60}, **sections
-    )
+    measure = {"exposure": ["trace", "ablation", "wait"], "stall_timeout_s": 60}
+    wanted = scenario(**{"model": MLP, "network": LINK, "measure": measure, **sections})
     launched = launch(wanted)
     return [launched.rank(rank) for rank in range(len(list(launched.folder.path.glob("ranks/rank*.json"))))]
 
@@ -112,8 +114,9 @@ def test_ablation_and_waits_agree_where_some_is_hidden(
     ranks = run_arms(launch, scenario, OVERLAPPED[strategy])
     check_arms(ranks)
     for rank in ranks:
-        waited, slack = wait_ns(rank), 0.1 * link_ns(rank) + 10 * NS_PER_MS
-        assert waited <= link_ns(rank) + slack
+        # a step's compute moves with the load, and what is hidden moves with it
+        waited, slack = wait_ns(rank), 0.25 * link_ns(rank) + 10 * NS_PER_MS
+        assert 0 < waited <= link_ns(rank) + slack
         assert abs(step_ns(rank, Arm.FULL) - step_ns(rank, Arm.REMOVED) - waited) <= slack
         assert step_ns(rank, Arm.SERIAL) >= step_ns(rank, Arm.FULL) - slack
 
