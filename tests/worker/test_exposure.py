@@ -65,7 +65,7 @@ def step_ns(rank: RankRecord, arm: Arm) -> int:
 
 def wait_ns(rank: RankRecord) -> int:
     """Give how long a step of arm ``full`` stood still, the shortest."""
-    sums = []
+    sums: list[int] = []
     for block in arms_of(rank).blocks:
         if block.arm is Arm.FULL:
             sums += [sum(waits) for waits in zip(*block.wait_ns.values(), strict=True)]
