@@ -88,7 +88,7 @@ class Estimated(Record):
 
     Attributes:
         standard_error_ns: of the mean; NaN with fewer than two independent values.
-        count: independent values behind it: steps, or pairs of blocks.
+        count: independent values behind it: steps, blocks, pairs of blocks; launches where there are several.
     """
 
     estimate: Estimate

@@ -341,7 +341,8 @@ def is_trusted(cell: CellSummary) -> bool:
 
 def cell_notes(cell: CellSummary) -> tuple[str, ...]:
     """Give what a reader of the numbers must know, the plan's notes first, each once."""
-    return tuple(dict.fromkeys((*cell.plan.notes, *cell.notes)))
+    of_estimates = cell.exposure.notes if cell.exposure else ()
+    return tuple(dict.fromkeys((*cell.plan.notes, *cell.notes, *of_estimates)))
 
 
 def decimals_for(times_ns: Iterable[float]) -> int:

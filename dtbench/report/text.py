@@ -14,7 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from dtbench.analyze.summary import CellSummary, PurposeSummary, RunSummary
-from dtbench.report import causes, sentences, sweep
+from dtbench.report import causes, estimates, sentences, sweep
+from dtbench.report.estimates_text import render_estimates
 from dtbench.report.sweep_table import WAIT_EXPLAINED, headed_table, render_sweep
 from dtbench.store.layout import RunFolder
 from dtbench.store.records import ReceiptOutcome
@@ -90,6 +91,8 @@ def render_cell(cell: CellSummary) -> RenderableType:
     parts.append(render_step(cell))
     if cell.ranks:
         parts += [Text(), render_breakdown(cell)]
+    if cell.exposure is not None:
+        parts += [Text(), render_estimates(cell.exposure)]
     if cell.owners:
         parts += [Text(), render_owners(cell)]
     if cell.purposes:
@@ -105,13 +108,15 @@ def _status_lines(cell: CellSummary) -> Iterator[Text]:
 
 
 def render_waits(cell: CellSummary) -> RenderableType:
-    """Give the lines that lead every report: the two waits, and what is exposed, whose, and why."""
+    """Give the lines that lead every report: the two waits, what is exposed, whose and why, and if estimates agree."""
     grid = _grid()
     for label, purpose in (("gradient wait", Purpose.GRAD_REDUCE), ("unshard wait", Purpose.UNSHARD)):
         grid.add_row(Text(label, style="bold"), Text(sentences.wait_sentence(cell, purpose), style="bold"))
     answer = sentences.answer_sentence(cell)
     if answer is not None:
         grid.add_row(Text("exposed", style="bold"), Text(answer, style="bold"))
+    for label, words in estimates.lead_rows(cell):
+        grid.add_row(Text(label, style="bold"), Text(words, style="bold"))
     return grid
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from dtbench.analyze.summary import CellSummary, RunSummary
 from dtbench.report import causes, sentences, sweep
+from dtbench.report.board.estimates import CellEstimates, make_estimates
 from dtbench.report.board.shapes import HIDDEN, Chart, Fact, Table, Tile, Tone, headers, step_bar, step_parts
 from dtbench.report.sweep_table import WAIT_EXPLAINED
 from dtbench.report.text import SHARES_EXPLAINED
@@ -24,6 +25,7 @@ class CellCard:
     problem: str | None
     answer: str
     advice: tuple[str, ...]
+    estimates: CellEstimates | None
     tiles: tuple[Tile, ...]
     chart: Chart | None
     owners: Table | None
@@ -113,6 +115,7 @@ def _make_card(cell: CellSummary) -> CellCard:
         problem=sentences.status_sentence("This cell", cell.status, cell.reason),
         answer=_answer(cell),
         advice=tuple(sentences.advice_sentences(cell)),
+        estimates=make_estimates(cell),
         tiles=tuple(_tiles(cell)),
         chart=_chart(cell),
         owners=_owner_table(cell),
