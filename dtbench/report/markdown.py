@@ -65,6 +65,7 @@ def _cell_block(cell: CellSummary) -> str:
         *(f"{label}: {words}" for label, words in estimates.lead_rows(cell)),
         f"step time: {sentences.step_time_words(cell.step_time, launches=len(cell.launches))}",
         f"results: {sentences.correctness_words(cell)}",
+        *(f"prediction: {held.sentence}" for held in (cell.prediction,) if held is not None),
         *(f"plan: {words}" for words in (sentences.plan_words(cell),) if words is not None),
         *(f"note: {note}" for note in sentences.cell_notes(cell)),
     ]

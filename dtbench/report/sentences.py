@@ -311,6 +311,8 @@ def check_word(cell: CellSummary) -> str:
         return "traffic differs"
     if any(receipt.outcome is ReceiptOutcome.DISAGREES for receipt in cell.receipts):
         return "knob differs"
+    if cell.prediction is not None and cell.prediction.is_inside is False:
+        return "time differs"
     return "not checked" if cell.correctness is None else "passed"
 
 

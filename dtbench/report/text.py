@@ -259,7 +259,15 @@ def _overlap_lines(purposes: tuple[PurposeSummary, ...]) -> Iterator[Text]:
 def render_checks(cell: CellSummary) -> RenderableType:
     """Give what was verified and what a reader must know: results, receipts, warm-up, notes, what could not be read."""
     grid = _grid()
-    for rows in (_plan_rows, _correctness_rows, _receipt_rows, _warmup_rows, _unread_rows, _note_rows):
+    for rows in (
+        _plan_rows,
+        _correctness_rows,
+        _prediction_rows,
+        _receipt_rows,
+        _warmup_rows,
+        _unread_rows,
+        _note_rows,
+    ):
         for label, words in rows(cell):
             grid.add_row(label, words)
     return grid
@@ -274,6 +282,13 @@ def _plan_rows(cell: CellSummary) -> Iterator[tuple[str, Text]]:
 def _correctness_rows(cell: CellSummary) -> Iterator[tuple[str, Text]]:
     style = "yellow" if cell.correctness is None else "green" if cell.correctness.passed else "bold red"
     yield "correctness", Text(sentences.correctness_words(cell), style=style)
+
+
+def _prediction_rows(cell: CellSummary) -> Iterator[tuple[str, Text]]:
+    prediction = cell.prediction
+    if prediction is not None:
+        styles = {None: "yellow", True: "green", False: "bold red"}
+        yield "prediction", Text(prediction.sentence, style=styles[prediction.is_inside])
 
 
 def _receipt_rows(cell: CellSummary) -> Iterator[tuple[str, Text]]:

@@ -249,6 +249,7 @@ def _check_facts(cell: CellSummary) -> Iterator[Fact]:
             got = f"got {row.count} with {format_bytes(row.size_bytes)}"
             yield Fact("differs from plan", f"{row.purpose.value}: {sentences.plan_word(row)}, {got}", Tone.BAD)
     yield Fact("correctness", sentences.correctness_words(cell), _correctness_tone(cell))
+    yield from _prediction_facts(cell)
     yield from _receipt_facts(cell, ReceiptOutcome.NO_EFFECT, "no effect here", Tone.WARNING)
     agreeing = sentences.count_agreeing(cell.receipts)
     yield Fact("receipts", f"{agreeing} {'knob agrees' if agreeing == 1 else 'knobs agree'}")
@@ -256,6 +257,12 @@ def _check_facts(cell: CellSummary) -> Iterator[Fact]:
     yield from _unread_facts(cell)
     for note in sentences.cell_notes(cell):
         yield Fact("note", note)
+
+
+def _prediction_facts(cell: CellSummary) -> Iterator[Fact]:
+    if cell.prediction is not None:
+        tones = {None: Tone.WARNING, True: Tone.GOOD, False: Tone.BAD}
+        yield Fact("prediction", cell.prediction.sentence, tones[cell.prediction.is_inside])
 
 
 def _receipt_facts(cell: CellSummary, outcome: ReceiptOutcome, label: str, tone: Tone) -> Iterator[Fact]:
