@@ -321,10 +321,12 @@ def _find_notes(scenario: Scenario, device: DeviceKind, ranks: int, machine: Mac
             f"one process checks the ranks first and needs at least {format_bytes(reference)} on one device; "
             "correctness.enabled=false leaves it out"
         )
-    if isinstance(scenario.network, EmulatedNetwork) and ranks > 1:
+    is_linked = isinstance(scenario.network, EmulatedNetwork)
+    if is_linked and ranks > 1:
         yield "communication costs what the emulated link says: its times are this link's, not the machine's"
     elif device is DeviceKind.CPU and ranks > 1:
         yield "loopback communication takes cores from compute; trust the step time, not the ratio"
     if device is DeviceKind.CPU and ranks > machine.cpu_cores:
         shared = f"{ranks} ranks share {machine.cpu_cores} cores"
-        yield f"{shared}: ranks wait for each other's turns, and that shows as communication"
+        shows = "host time" if is_linked else "communication"  # the link begins when the last rank has come
+        yield f"{shared}: ranks wait for each other's turns, and that shows as {shows}"

@@ -42,6 +42,16 @@ def test_on_an_emulated_link_the_note_is_about_the_link(scenario: Make) -> None:
     assert any("what the emulated link says" in note for note in notes)
 
 
+@pytest.mark.parametrize(("network", "shows"), [({"kind": "real"}, "communication"), (LINK, "host time")])
+def test_ranks_that_share_cores_are_told_where_their_turns_show(
+    scenario: Make, network: dict[str, Any], shows: str
+) -> None:
+    wanted = scenario(network=network, parallel={"kind": "ddp", "replicas": 4})
+    assert f"4 ranks share 2 cores: ranks wait for each other's turns, and that shows as {shows}" in (
+        make_plan(wanted, LAPTOP).notes
+    )
+
+
 def test_the_reference_has_no_link(scenario: Make) -> None:
     wanted = scenario(network=LINK)
     single, _ = plan_reference(wanted, make_plan(wanted, LAPTOP))

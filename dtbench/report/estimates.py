@@ -10,7 +10,7 @@ from typing import Final
 
 import pandas as pd
 
-from dtbench.analyze.exposure.agreement import ERRORS, LEAST_NS, SHARE, Agreement, judge, known_votes
+from dtbench.analyze.exposure.agreement import ERRORS, LEAST_NS, SHARE, Agreement, judge, known_votes, leans_on_errors
 from dtbench.analyze.summary import CellSummary, Estimated, ExposureRow, ExposureSummary, RunSummary
 from dtbench.analyze.tables import ESTIMATES
 from dtbench.report import sentences
@@ -75,7 +75,7 @@ def agreement_sentence(exposure: ExposureSummary) -> str:
             more = f"; and {rest} more {'dispute' if rest == 1 else 'disputes'}" if rest else ""
             return f"DISPUTED: {mean.disputes[0]}{more}"
         case Agreement.AGREE:
-            said = f"agree: {_figures(mean)}"
+            said = f"{'agree within their errors only' if leans_on_errors(mean) else 'agree'}: {_figures(mean)}"
         case Agreement.UNKNOWN:
             said = _unknown_words(mean)
     disputed = _disputed_ranks(exposure)

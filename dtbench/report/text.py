@@ -81,7 +81,7 @@ def _render_cells(summary: RunSummary) -> Iterator[RenderableType]:
 
 def render_cell(cell: CellSummary) -> RenderableType:
     """Give one cell: the two waits first, then the step, where it went, the purposes, and what speaks against them."""
-    title = Text.assemble((cell.name, "bold"), f"  {sentences.parallel_words(cell)} {sentences.backend_words(cell)}")
+    title = Text.assemble((cell.name, "bold"), f"  {sentences.mesh_words(cell)} {sentences.backend_words(cell)}")
     parts: list[RenderableType] = [
         Rule(title, align="left", style="dim"),
         *_status_lines(cell),
@@ -134,6 +134,8 @@ def render_step(cell: CellSummary) -> RenderableType:
         rows.append(("compiling", sentences.compilation_words(cell.compilation)))
     if len(cell.launches) > 1:
         rows.insert(1, ("launches", ", ".join(format_ns(median) for median in cell.launch_medians_ns) + " (medians)"))
+    if knobs := sentences.knob_words(cell):
+        rows.insert(0, ("knobs", ", ".join(knobs)))
     grid = _grid()
     for label, words in rows:
         grid.add_row(label, Text(words))

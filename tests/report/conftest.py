@@ -340,7 +340,7 @@ def make_run(
 
 @pytest.fixture
 def exposure_of() -> Callable[..., ExposureSummary]:
-    """Build estimates: their means in ms by rank (None: over ranks) and kind, each with an error of 0.3 ms."""
+    """Build estimates: their means in ms by rank (None: over ranks) and kind, all with the same standard error."""
 
     def make(
         means_ms: Mapping[int | None, Mapping[str, float]],
@@ -348,13 +348,14 @@ def exposure_of() -> Callable[..., ExposureSummary]:
         *,
         serial_ms: float = float("nan"),
         overlapped_ms: float = float("nan"),
+        error_ms: float = 0.3,
         notes: tuple[str, ...] = (),
     ) -> ExposureSummary:
         rows = [
             ExposureRow(
                 rank=rank,
                 estimates=tuple(
-                    Estimated(estimate=Estimate(name), mean_ns=mean * MS, standard_error_ns=0.3 * MS, count=5)
+                    Estimated(estimate=Estimate(name), mean_ns=mean * MS, standard_error_ns=error_ms * MS, count=5)
                     for name, mean in means.items()
                 ),
                 disputes=(disputes or {}).get(rank, ()),

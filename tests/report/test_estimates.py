@@ -57,6 +57,11 @@ def test_agreement_is_one_sentence_with_all_figures(agreeing: ExposureSummary) -
     assert agreement_sentence(agreeing) == "agree: trace 12.0 ms, ablation 12.4 ms, waits 11.8 ms"
 
 
+def test_agreement_that_rests_on_large_errors_says_so(exposure_of: Exposure) -> None:
+    exposure = exposure_of({None: {"trace": 45.0, "ablation": 32.0}}, error_ms=10)
+    assert agreement_sentence(exposure) == "agree within their errors only: trace 45.0 ms, ablation 32.0 ms"
+
+
 def test_a_dispute_leads_with_the_figures_that_differ_and_why(disputed: ExposureSummary) -> None:
     assert agreement_sentence(disputed) == f"DISPUTED: {CONTENTION}; and 1 more dispute"
 

@@ -50,8 +50,11 @@ def compare(one: Estimated, other: Estimated) -> Agreement:
 def allowed_ns(one: Estimated, other: Estimated) -> float:
     """Give how far two known estimates may lie apart; a standard error that is not known allows nothing."""
     error_ns = _combined_error_ns(one, other)
-    larger_ns = max(abs(one.mean_ns), abs(other.mean_ns))
-    return max(0.0 if math.isnan(error_ns) else ERRORS * error_ns, SHARE * larger_ns, LEAST_NS)
+    return max(0.0 if math.isnan(error_ns) else ERRORS * error_ns, _always_allowed_ns(one, other))
+
+
+def _always_allowed_ns(one: Estimated, other: Estimated) -> float:
+    return max(SHARE * max(abs(one.mean_ns), abs(other.mean_ns)), LEAST_NS)
 
 
 def _combined_error_ns(one: Estimated, other: Estimated) -> float:
@@ -61,6 +64,12 @@ def _combined_error_ns(one: Estimated, other: Estimated) -> float:
 def known_votes(row: ExposureRow) -> tuple[Estimated, ...]:
     """Give those that vote and are known."""
     return tuple(one for one in row.estimates if one.estimate in VOTES and not math.isnan(one.mean_ns))
+
+
+def leans_on_errors(row: ExposureRow) -> bool:
+    """Tell whether two estimates lie further apart than 10 % and 2 ms: only how unsure they are lets them agree."""
+    pairs = combinations(known_votes(row), 2)
+    return any(abs(one.mean_ns - other.mean_ns) > _always_allowed_ns(one, other) for one, other in pairs)
 
 
 def judge(row: ExposureRow) -> Agreement:

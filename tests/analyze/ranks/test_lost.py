@@ -17,7 +17,8 @@ def lose(jobs: Any, timeline: RankTimeline, event: int, **said: Any) -> RankTime
     """Drop a collective and leave a launch 2 us before its start; ``said`` changes what the launch says."""
     one = timeline.collectives[event]
     launch = Launch(one.operation, one.group, one.seq, one.start_ns - 5, one.start_ns - 2)
-    return replace(jobs.drop(timeline, event), unseen=(replace(launch, **said),))
+    dropped: RankTimeline = jobs.drop(timeline, event)
+    return replace(dropped, unseen=(replace(launch, **said),))
 
 
 @pytest.fixture
