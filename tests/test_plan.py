@@ -108,6 +108,13 @@ def test_the_notes_say_whose_time_it_is_which_rank_is_slow_and_what_is_rarely_ex
     assert not any("rarely" in note or "as asked" in note for note in others)
 
 
+def test_what_nccl_carries_cannot_be_left_out(scenario: Make) -> None:
+    gpus = Machine(cpu_cores=2, cuda_devices=2)
+    with pytest.raises(PlanError, match=r"measure\.exposure=\[trace, wait\] works"):
+        make_plan(scenario(measure={"exposure": ["trace", "ablation"]}, device="cuda"), gpus)
+    make_plan(scenario(measure={"exposure": ["trace", "wait"]}, device="cuda"), gpus)
+
+
 def test_a_link_carries_no_gpus(scenario: Make) -> None:
     with pytest.raises(PlanError, match=r"network\.kind=emulated carries gloo's collectives only"):
         make_plan(scenario(network=LINK, device="cuda"), Machine(cpu_cores=2, cuda_devices=2))
