@@ -1,7 +1,9 @@
 """What the analyser answers about a cell, in the few numbers that rows are judged by."""
 
 import math
+from itertools import combinations
 
+from dtbench.analyze.exposure.agreement import Agreement, compare, known_votes
 from dtbench.analyze.summary import CellSummary, OwnerSummary
 from dtbench.selftest.records import Answer, EstimateRow
 from dtbench.vocabulary import Cause, Purpose
@@ -59,6 +61,16 @@ def find_disputes(summary: CellSummary) -> tuple[str, ...]:
     """Give a sentence for each two estimates that differ, of the mean over ranks first, then of each rank."""
     rows = () if summary.exposure is None else summary.exposure.rows
     return tuple(sentence for row in rows for sentence in row.disputes)
+
+
+def do_agree(summary: CellSummary) -> bool | None:
+    """Tell whether no two estimates differ, of the mean over ranks and of each rank; None: there are no two to compare.
+
+    DDP's own logger has no vote: it checks one of the others (MEASUREMENT.md, section 3), and says so in the disputes.
+    """
+    rows = () if summary.exposure is None else summary.exposure.rows
+    outcomes = [compare(one, other) for row in rows for one, other in combinations(known_votes(row), 2)]
+    return Agreement.DISPUTED not in outcomes if outcomes else None
 
 
 def to_whole_ns(time_ns: float) -> int | None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from dtbench.analyze.summary import CellSummary
 from dtbench.scenario.network import EmulatedNetwork
-from dtbench.selftest.answers import find_disputes, find_estimates, find_exposed_ns, to_whole_ns
+from dtbench.selftest.answers import do_agree, find_disputes, find_estimates, find_exposed_ns, to_whole_ns
 from dtbench.selftest.evidence import Evidence
 from dtbench.selftest.records import Bounds, Check, Foretold
 from dtbench.store.records import ReceiptOutcome, RunStatus
@@ -79,15 +79,16 @@ def _check_estimates(cell: str, summary: CellSummary, foretold: Foretold | None)
     asked = () if summary.scenario is None else summary.scenario.measure.exposure
     known = {one.estimate for one in find_estimates(summary) if one.mean_ns is not None}
     lacking = [estimate for estimate in asked if estimate not in known]
-    disputes = find_disputes(summary)
     if lacking:
         notes = "; ".join(summary.exposure.notes) if summary.exposure is not None else ""
         reason = f"cell {cell}: no estimate by {', '.join(lacking)}{f': {notes}' if notes else ''}"
         return make_check(cell, "estimates", "agree", "unknown", reason=reason)
-    if disputes and not (foretold is not None and foretold.is_disputed):
-        reason = f"cell {cell}: estimates differ: {disputes[0]}"
-        return make_check(cell, "estimates", "agree", "disputed", reason=reason)
-    return make_check(cell, "estimates", "agree", "disputed, as foretold" if disputes else "agree")
+    if do_agree(summary) is not False:
+        return make_check(cell, "estimates", "agree", "agree")
+    if foretold is not None and foretold.is_disputed:
+        return make_check(cell, "estimates", "agree", "disputed, as foretold")
+    reason = f"cell {cell}: estimates differ: {'; '.join(find_disputes(summary))}"
+    return make_check(cell, "estimates", "agree", "disputed", reason=reason)
 
 
 def check_bounds(cell: str, what: str, bounds: Bounds, got_ns: int | None) -> Check:

@@ -6,7 +6,7 @@ step and what it exposes lie within the bounds of its closed form, on either sid
 
 from collections.abc import Iterator
 
-from dtbench.selftest.answers import find_answer, find_disputes, find_estimates, to_whole_ns
+from dtbench.selftest.answers import do_agree, find_answer, find_disputes, find_estimates, to_whole_ns
 from dtbench.selftest.cell_checks import check_cell, check_closed_form, check_ran
 from dtbench.selftest.evidence import Found
 from dtbench.selftest.expectation_checks import check_expectation
@@ -52,13 +52,14 @@ def _describe_cell(cell: str, row: Row, found: Found) -> CellOutcome:
     foretold = found.foretold.get(cell)
     if cell not in found.evidence:
         nothing = Answer(exposed_ns=None)
-        return CellOutcome(cell=cell, step_ns=None, answer=nothing, estimates=(), disputes=(), foretold=foretold)
+        return CellOutcome(cell=cell, step_ns=None, answer=nothing, agree=None, foretold=foretold)
     summary = found.evidence[cell].summary
     return CellOutcome(
         cell=cell,
         step_ns=to_whole_ns(summary.step_time.median),
         answer=find_answer(summary, _purpose_of(cell, row)),
         estimates=find_estimates(summary),
+        agree=do_agree(summary),
         disputes=find_disputes(summary),
         foretold=foretold,
     )

@@ -66,16 +66,18 @@ class CellOutcome(Record):
 
     Attributes:
         step_ns: MEASURED step, slowest rank, median.
-        disputes: between estimates, a sentence each.
+        agree: no two of the three estimates differ, on no rank; None: there are no two.
+        disputes: between any two of them and DDP's own logger, a sentence each.
         foretold: None where no closed form speaks about the cell.
     """
 
     cell: str
     step_ns: int | None
     answer: Answer
-    estimates: tuple[EstimateRow, ...]
-    disputes: tuple[str, ...]
+    agree: bool | None
     foretold: Foretold | None
+    estimates: tuple[EstimateRow, ...] = ()
+    disputes: tuple[str, ...] = ()
 
 
 class Check(Record):

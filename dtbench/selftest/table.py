@@ -51,17 +51,10 @@ def _describe_cell(cell: CellOutcome) -> Iterator[str]:
     yield _ms(answer.exposed_ns)
     yield _ms(estimates.get(Estimate.ABLATION))
     yield _ms(estimates.get(Estimate.WAIT))
-    yield _agree_word(cell)
+    yield {True: "yes", False: "no", None: _NOTHING}[cell.agree]
     yield _NOTHING if cell.foretold is None else _ms(cell.foretold.exposed_ns.expected_ns)
     yield _ms(cell.step_ns)
     yield _NOTHING if cell.foretold is None else _ms(cell.foretold.step_ns.expected_ns)
-
-
-def _agree_word(cell: CellOutcome) -> str:
-    if cell.disputes:
-        return "no"
-    known = [one for one in cell.estimates if one.mean_ns is not None]
-    return "yes" if len(known) > 1 else _NOTHING
 
 
 def _ms(time_ns: int | None) -> str:

@@ -264,6 +264,13 @@ def test_a_dispute_that_the_closed_form_foretells_is_none() -> None:
     assert judge(make_row(TAIL), changes, FORETOLD.model_copy(update={"is_disputed": True})).passed
 
 
+def test_ddps_own_logger_has_no_vote() -> None:
+    exposure = make_exposure(15.0, 15.5, 14.5, "waits 14.5 ms against DDP's logger 20.0 ms")
+    outcome = judge(make_row(TAIL), {"exposure": exposure})
+    assert outcome.passed
+    assert (outcome.cells[0].agree, len(outcome.cells[0].disputes)) == (True, 1)
+
+
 def test_the_named_cause_is_of_the_purpose_that_was_injected() -> None:
     owners = (
         make_owner("layers.1", Cause.SYNC_OP, 40.0),

@@ -140,28 +140,27 @@ def swap_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the analyser take compute for communication and communication for compute."""
     from dataclasses import replace
 
-    from dtbench.analyze import trace_analysis
+    from dtbench.analyze.cpu_contents import find_cpu_contents
 
-    find = trace_analysis.find_cpu_contents
-
-    def swapped(*args: Any) -> Any:
-        contents = find(*args)
+    def swapped(trace: Any) -> Any:
+        contents = find_cpu_contents(trace)
         kinds = dict(contents.kinds)
         kinds[Kind.COMPUTE], kinds[Kind.COMM] = kinds[Kind.COMM], kinds[Kind.COMPUTE]
         return replace(contents, kinds=kinds)
 
-    monkeypatch.setattr(trace_analysis, "find_cpu_contents", swapped)
+    monkeypatch.setattr("dtbench.analyze.trace_analysis.find_cpu_contents", swapped)
 
 
 def test_purposes_that_are_swapped_turn_the_row_red(
     honest: tuple[Selftest, SelftestRecord], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dtbench.analyze import gloo
+    from dtbench.analyze.purposes import find_purpose
 
     selftest, record = honest
     assert find_row(record, "late_issue").passed, find_row(record, "late_issue").reasons
-    find = gloo.find_purpose
     swaps = {Purpose.UNSHARD: Purpose.GRAD_REDUCE, Purpose.GRAD_REDUCE: Purpose.UNSHARD}
-    monkeypatch.setattr(gloo, "find_purpose", lambda *args: swaps.get(find(*args), Purpose.OTHER))
+    monkeypatch.setattr(
+        "dtbench.analyze.gloo.find_purpose", lambda *args: swaps.get(find_purpose(*args), Purpose.OTHER)
+    )
     row = find_row(judge_run(selftest, copy_run(honest, tmp_path).path), "late_issue")
     assert "cause" in failed(row), row.reasons

@@ -20,7 +20,7 @@ CELL = CellOutcome(
         EstimateRow(estimate=Estimate.ABLATION, mean_ns=-2 * MS, standard_error_ns=MS),
         EstimateRow(estimate=Estimate.WAIT, mean_ns=None, standard_error_ns=None),
     ),
-    disputes=(),
+    agree=True,
     foretold=Foretold(step_ns=bounds(128), exposed_ns=bounds(14), source="written down"),
 )
 FAILED = Check(cell="tail", what="step", expected="", got="", passed=False, reason="cell tail: it took too long")
@@ -39,7 +39,7 @@ def test_each_cell_is_a_line_with_answer_estimates_and_closed_form() -> None:
 
 
 def test_a_row_that_failed_says_why_below_the_table() -> None:
-    disputed = CELL.model_copy(update={"disputes": ("trace against waits",), "foretold": None, "step_ns": None})
+    disputed = CELL.model_copy(update={"agree": False, "foretold": None, "step_ns": None})
     row = RowOutcome(row="tail", claim="", passed=False, cells=(disputed,), checks=(FAILED,))
     section = tabulate_rows([row])
     assert list(section.rows[0])[7:] == ["no", "-", "-", "-", "FAIL"]

@@ -73,7 +73,12 @@ def test_a_collective_lies_on_its_lane_from_its_own_issue_so_that_waiting_for_a_
     from dtbench.worker.network import link
 
     named: list[str] = []
-    monkeypatch.setattr(link, "record_function", lambda name: nullcontext(named.append(name)))
+
+    def record(name: str) -> nullcontext[None]:
+        named.append(name)
+        return nullcontext()
+
+    monkeypatch.setattr(link, "record_function", record)
     lane = link._Lane(queue.SimpleQueue(), link.Tally(), threading.Lock())
     label = CollectiveLabel(
         group="0", seq=1, operation=Operation.ALL_REDUCE, size_bytes=4, axis=Axis.REPLICATE, is_async=True, owner=""
