@@ -15,7 +15,8 @@
     ├── CheckError (8)      the run finished, but its numbers must not be trusted: results, receipts or times are wrong
     ├── ComparisonError (9) these cannot be compared: unlike environments, nothing measured, not one thing
     ├── GateError (10)      a bound of --fail-if is exceeded
-    └── UndecidedError (11) a bound of --fail-if cannot be judged: too few launches, or nobody knows the number
+    ├── UndecidedError (11) a bound of --fail-if cannot be judged: too few launches, or nobody knows the number
+    └── SelftestError (12)  a known situation was not told for what it is
 
 Exit code 130 means that the user pressed Ctrl-C.
 """
@@ -109,3 +110,9 @@ class CaptureError(DtbenchError):
 
 class PredictionError(DtbenchError):
     """There is no closed form for what a scenario asks, or nobody knows what it costs."""
+
+
+class SelftestError(DtbenchError):
+    """A situation that ``dtbench selftest`` injected was not told for what it is; everything was printed."""
+
+    exit_code = 12

@@ -64,7 +64,7 @@ class WaitLabel:
 
 @dataclass(frozen=True, kw_only=True)
 class LinkLabel:
-    """A collective on the emulated link; the link began to serve it ``begun_ns`` before its range begins."""
+    """A collective on the emulated link; its lane took it ``begun_ns`` before its range begins."""
 
     group: str
     seq: int

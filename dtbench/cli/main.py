@@ -24,6 +24,7 @@ from dtbench.cli.list_scenarios import list_scenarios
 from dtbench.cli.report import report
 from dtbench.cli.run import run
 from dtbench.cli.schema import schema
+from dtbench.cli.selftest import selftest
 from dtbench.cli.tensorboard import tensorboard
 from dtbench.errors import DtbenchError
 
@@ -37,6 +38,7 @@ _VERBS: tuple[tuple[str, Callable[..., None]], ...] = (
     ("tensorboard", tensorboard),
     ("export", export),
     ("doctor", doctor),
+    ("selftest", selftest),
     ("schema", schema),
 )
 """In the order of ``dtbench --help``. The modules import only typer at their top: ``--help`` imports them all."""

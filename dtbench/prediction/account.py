@@ -1,6 +1,7 @@
 """From what a rank did to where its step went: compute, exposed communication, idle; they add up to the step.
 
-Definitions: MEASUREMENT.md, sections 1 and 2. A collective's span is its service, as on the link's lane in a trace.
+Definitions: MEASUREMENT.md, sections 1 and 2. A collective's span is that on the link's lane in a trace: from when its
+rank has issued it and the lane is free, through waiting for the last rank and its service, to its end.
 """
 
 from collections import Counter
@@ -20,8 +21,9 @@ class PredictedCollective:
         owner: ``bucket 0``, or the FQN of an FSDP unit, ``root`` for the root; empty: nobody's.
         region: that issued it; None: none was entered.
         exposed_ns: its share of its span without compute beside it, 1/k where k collectives are served at once.
-        queued_ns: time between issue and begin in which another collective held the lane.
-        skew_ns: the rest of that time: another rank had not issued it yet, or one ahead of it on the lane; in no span.
+        begin_ns: of its service; its span began ``skew_ns`` before.
+        queued_ns: time between issue and span in which others held the lane.
+        skew_ns: time on its lane in which another rank had not issued it yet.
         wait_ns: the host stood still for it.
         causes: of what is exposed, by the rules of ``dtbench.analyze.causes.split``; empty where nothing is.
         cause: the largest of these; None where nothing is exposed.
@@ -50,7 +52,7 @@ class PredictedStep:
     """One rank's step; ``compute + exposed_comm + idle = step``.
 
     Attributes:
-        comm_ns: time in which at least one collective is served.
+        comm_ns: time in which at least one collective is on its lane.
         forward_ns, backward_ns, optimizer_ns: time in these regions, over all micro-batches.
         collectives: in order of issue.
     """
@@ -67,12 +69,12 @@ class PredictedStep:
 
     @property
     def hidden_comm_ns(self) -> int:
-        """Time in which a collective is served beside compute."""
+        """Time in which a collective is on its lane beside compute."""
         return self.comm_ns - self.exposed_comm_ns
 
     @property
     def idle_ns(self) -> int:
-        """Time with neither compute nor a collective in service."""
+        """Time with neither compute nor a collective on its lane."""
         return self.step_ns - self.compute_ns - self.exposed_comm_ns
 
     @property
@@ -94,10 +96,12 @@ class PredictedStep:
 
 def account_step(rank: int, execution: Execution) -> PredictedStep:
     """Account for every nanosecond of one rank's step; what is served after its end is not counted."""
-    spans = [(one.begin_ns, min(one.end_ns, execution.step_ns)) for one in execution.served]
-    compute = [(one.start_ns, one.end_ns) for one in execution.computed]
-    comm_ns, shares = share_exposed(spans, compute)
     ledger = Ledger(execution)
+    waiting = [(ledger.taken_ns(one), min(one.begin_ns, execution.step_ns)) for one in execution.served]
+    service = [(one.begin_ns, min(one.end_ns, execution.step_ns)) for one in execution.served]
+    compute = [(one.start_ns, one.end_ns) for one in execution.computed]
+    comm_ns, shares = share_exposed([*waiting, *service], compute)
+    parts = list(zip(shares[: len(waiting)], shares[len(waiting) :], strict=True))
     return PredictedStep(
         rank=rank,
         step_ns=execution.step_ns,
@@ -108,8 +112,7 @@ def account_step(rank: int, execution: Execution) -> PredictedStep:
         backward_ns=_time_in(execution, Region.BACKWARD),
         optimizer_ns=_time_in(execution, Region.OPTIMIZER),
         collectives=tuple(
-            _describe(execution, one, exposed_ns, ledger)
-            for one, exposed_ns in zip(execution.served, shares, strict=True)
+            _describe(execution, one, part, ledger) for one, part in zip(execution.served, parts, strict=True)
         ),
     )
 
@@ -118,9 +121,10 @@ def _time_in(execution: Execution, region: Region) -> int:
     return sum(visit.end_ns - visit.start_ns for visit in execution.visited if visit.region is region)
 
 
-def _describe(execution: Execution, one: Served, exposed_ns: int, ledger: Ledger) -> PredictedCollective:
+def _describe(execution: Execution, one: Served, exposed: tuple[int, int], ledger: Ledger) -> PredictedCollective:
+    """Describe a collective of which so much is exposed before its service, and in it."""
     request = one.collective.request
-    causes, queued_ns = ledger.split(one, exposed_ns), ledger.held_ns(one, one.issue_ns)
+    causes, queued_ns = ledger.split(one, sum(exposed), exposed[0]), ledger.held_ns(one, one.issue_ns)
     return PredictedCollective(
         purpose=request.purpose,
         operation=request.operation,
@@ -132,7 +136,7 @@ def _describe(execution: Execution, one: Served, exposed_ns: int, ledger: Ledger
         issue_ns=one.issue_ns,
         begin_ns=one.begin_ns,
         end_ns=one.end_ns,
-        exposed_ns=exposed_ns,
+        exposed_ns=sum(exposed),
         queued_ns=queued_ns,
         skew_ns=one.begin_ns - one.issue_ns - queued_ns,
         wait_ns=one.wait_ns,

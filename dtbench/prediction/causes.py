@@ -1,8 +1,8 @@
 """Why a predicted collective is exposed: the rules that the analyser holds against traces, on a simulated step.
 
 The same order and bounds as ``dtbench.analyze.causes.split``, which explains them; here all ranks, issues and regions
-are known, so that nothing is ``unknown`` but what the optimizer's region issues. ``skew`` is never a cause: the link's
-span begins when the last rank has issued, so that waiting for it lies in no span (``PredictedCollective.skew_ns``).
+are known, so that nothing is ``unknown`` but what the optimizer's region issues. As on the link, a collective's span
+begins when its own rank has issued it and its lane is free: what comes before its service is waiting for the last rank.
 """
 
 from collections.abc import Callable
@@ -22,13 +22,17 @@ class Ledger:
 
     execution: Execution
 
-    def held_ns(self, one: Served, from_ns: int) -> int:
-        """Time from a moment to its begin in which another collective held the lane."""
-        return sum(_overlap(from_ns, one.begin_ns, other.begin_ns, other.end_ns) for other in self._ahead(one))
+    def taken_ns(self, one: Served) -> int:
+        """Give when it takes its lane, where its span begins: its rank has issued it, and all before it have ended."""
+        return max([one.issue_ns, *(other.end_ns for other in self._ahead(one))])
 
-    def split(self, one: Served, exposed_ns: int) -> tuple[tuple[Cause, int], ...]:
-        """Let each cause take its part of what is exposed; they add up to it."""
-        splitter = _Splitter(self, one, exposed_ns)
+    def held_ns(self, one: Served, from_ns: int) -> int:
+        """Give the time from a moment until it takes its lane, in which others held it."""
+        return max(0, self.taken_ns(one) - from_ns)
+
+    def split(self, one: Served, exposed_ns: int, skew_ns: int) -> tuple[tuple[Cause, int], ...]:
+        """Let each cause take its part of what is exposed, of which ``skew_ns`` is before the last rank's issue."""
+        splitter = _Splitter(self, one, exposed_ns, skew_ns)
         left_ns = exposed_ns
         parts = []
         for cause, bound in _BOUNDS:
@@ -108,6 +112,7 @@ class _Splitter:
     ledger: Ledger
     one: Served
     exposed_ns: int
+    skew_ns: int
 
     @property
     def is_reduction(self) -> bool:
@@ -166,7 +171,7 @@ class _Splitter:
 
     def _is_hidden_in_part(self) -> bool:
         one = self.one
-        if self._is_much(self.ledger.compute_ns(one.begin_ns, one.end_ns)):
+        if self._is_much(self.ledger.compute_ns(self.ledger.taken_ns(one), one.end_ns)):
             return True
         is_unshard = one.collective.request.purpose is Purpose.UNSHARD
         could_ns = self.ledger.ready_ns(one)
@@ -182,6 +187,7 @@ class _Splitter:
 
 
 _BOUNDS: Final[tuple[tuple[Cause, Callable[[_Splitter], int]], ...]] = (
+    (Cause.SKEW, lambda splitter: splitter.skew_ns),
     (Cause.QUEUED, _Splitter.queued_ns),
     (Cause.LATE_ISSUE, _Splitter.late_issue_ns),
     (Cause.LATE_READY, _Splitter.late_ready_ns),

@@ -4,6 +4,7 @@
 
     results/<scenario>/<utc>-<short id>/
       run.json  scenario.yaml  env.json  tb/  step_breakdown.png  exposed_owners.png  sweep.png  .lock
+      selftest.json                       only of a run of `dtbench selftest`: what its rows found
       cells/<cell>/reference/reference.pt     losses and gradients of the single process, and a launch folder's other
       files cells/<cell>/launch<k>/
         order.json                       what the worker was told: written by launch, read by the worker
@@ -181,6 +182,11 @@ class RunFolder:
     def sweep_plot(self) -> Path:
         """The cells of a sweep against each other."""
         return self.path / "sweep.png"
+
+    @property
+    def selftest(self) -> Path:
+        """What the rows of a selftest found, as far as they were judged."""
+        return self.path / "selftest.json"
 
     @property
     def tensorboard(self) -> Path:

@@ -254,9 +254,12 @@ def test_the_others_wait_for_a_slow_rank(scenario: Make) -> None:
     assert (in_ms(fast.step_ns), in_ms(slow.step_ns)) == (4 * 40 + 15, 4 * 40 + 15)
     assert (in_ms(fast.compute_ns), in_ms(slow.compute_ns)) == (80, 160)
     waits = [(in_ms(one.issue_ns), in_ms(one.begin_ns), in_ms(one.queued_ns)) for one in fast.collectives]
-    assert waits == [(20, 40, 0), (40, 80, 15), (60, 120, 15), (80, 160, 30)]
-    assert [in_ms(one.skew_ns) for one in fast.collectives] == [20, 25, 45, 50]
+    assert waits == [(20, 40, 0), (40, 80, 15), (60, 120, 35), (80, 160, 55)]
+    assert [in_ms(one.skew_ns) for one in fast.collectives] == [20, 25, 25, 25]
     assert {one.skew_ns for one in slow.collectives} == {0}
+    assert in_ms(fast.exposed_comm_ns) == 4 * 20 + 15, "its lane is never idle once it has issued its first bucket"
+    assert [one.cause for one in fast.collectives[2:]] == [Cause.SKEW, Cause.SKEW]
+    assert in_ms(slow.exposed_comm_ns) == 15
 
 
 def test_a_slow_rank_of_the_link_slows_its_groups_only(scenario: Make) -> None:

@@ -57,3 +57,41 @@ def test_ranks_of_one_machine_read_each_others_times(tmp_path: Path) -> None:
     second.put(1 + SLOTS, 900)  # takes the place of its first time
     assert (first.last(1), first.last(1 + SLOTS), first.last(2)) == (100, 900, 0)
     assert IssueTimes(tmp_path, "0", (0, 1), 0).last(1) == 0, "another group has another file"
+
+
+def test_a_collective_lies_on_its_lane_from_its_own_issue_so_that_waiting_for_a_late_rank_is_part_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import queue
+    import threading
+    import time
+    from contextlib import nullcontext
+
+    from dtbench.ranges import CollectiveLabel, LinkLabel, parse_link_range
+    from dtbench.units import NS_PER_MS
+    from dtbench.vocabulary import Axis, Operation
+    from dtbench.worker.network import link
+
+    named: list[str] = []
+
+    def record(name: str) -> nullcontext[None]:
+        named.append(name)
+        return nullcontext()
+
+    monkeypatch.setattr(link, "record_function", record)
+    lane = link._Lane(queue.SimpleQueue(), link.Tally(), threading.Lock())
+    label = CollectiveLabel(
+        group="0", seq=1, operation=Operation.ALL_REDUCE, size_bytes=4, axis=Axis.REPLICATE, is_async=True, owner=""
+    )
+    now_ns = time.monotonic_ns()
+
+    def serve(issued_ns: int) -> LinkLabel:
+        job = link._Job(label, issued_ns, 20 * NS_PER_MS, lambda: now_ns, None, [], None, is_named=True)
+        lane._serve_one(job)
+        parsed = parse_link_range(named[-1])
+        assert parsed is not None
+        return parsed
+
+    assert serve(now_ns - 50 * NS_PER_MS).begun_ns >= 50 * NS_PER_MS, "the last rank issued it 50 ms later"
+    assert time.monotonic_ns() - now_ns >= 20 * NS_PER_MS, "and only then it was served"
+    assert serve(now_ns - 40 * NS_PER_MS).begun_ns < 20 * NS_PER_MS, "its lane was not free before the first had ended"

@@ -9,7 +9,9 @@
                              a done   b done          what consumers wait for
 
 A collective is done at ``max(backend, max(last issue, lane free) + service)``; see ``dtbench.traffic.link`` for the
-service. A lane is a thread: it sleeps until then, so that it costs no core.
+service. In the trace it lies on its lane from the moment at which this rank has issued it and the lane is free: what
+comes before the last rank's issue is waiting for that rank, as in a kernel of NCCL. A lane is a thread: it sleeps until
+then, so that it costs no core.
 """
 
 import queue
@@ -172,7 +174,7 @@ class _Lane:
         end_ns = start_ns + job.service_ns
         self.free_ns = max(end_ns, moved_ns)
         self._count(moved_ns - end_ns)
-        with self._named(job, max(0, moved_ns - max(start_ns, self.ended_ns))):
+        with self._named(job, max(0, moved_ns - max(job.issue_ns, self.ended_ns))):
             sleep_until(end_ns)
         self.ended_ns = time.monotonic_ns()
 
@@ -183,7 +185,7 @@ class _Lane:
             self.carried.latest_ns = max(self.carried.latest_ns, late_ns)
 
     def _named(self, job: _Job, begun_ns: int) -> AbstractContextManager[Any]:
-        """Give the range of a collective on the link; it opens ``begun_ns`` after the link began to serve it."""
+        """Give the range of a collective on the link; it opens ``begun_ns`` after this rank took the lane."""
         if not job.is_named:
             return nullcontext()
         label = LinkLabel(group=job.label.group, seq=job.label.seq, begun_ns=begun_ns)

@@ -1,0 +1,98 @@
+"""``dtbench selftest``: known situations on real ranks, and whether dtbench names them."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dtbench.cli.console import print_json, print_line, print_section
+
+if TYPE_CHECKING:
+    from dtbench.selftest.records import RowOutcome, SelftestRecord
+    from dtbench.selftest.run import Selftest
+
+
+def selftest(
+    seed: Annotated[int, typer.Option(min=0, help="Of the numbers: costs of link and layers, which rank is slow.")] = 0,
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="ROW", help="Run only this row, such as tail. May be repeated.")
+    ] = None,
+    results: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("results"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print every check as one JSON document.")] = False,
+) -> None:
+    """Inject known situations and check what dtbench says of each: minutes, two cores, no GPU.
+
+    Each row trains a timed model over an emulated link, so that its answer is known beforehand: cause and owner of what
+    is exposed, three estimates of it, and the step time are held against what was injected.
+    Exit code 12: a row failed. In JSON times are integer nanoseconds.
+    """
+    from dtbench.selftest.run import plan_selftest
+
+    record = _run(plan_selftest(seed, only or ()), results)
+    unpublished = _publish(Path(record.run))
+    if as_json:
+        print_json(json.loads(record.model_dump_json()))
+    else:
+        _print(record)
+    _refuse(record)
+    if unpublished is not None:
+        raise unpublished
+
+
+def _run(planned: "Selftest", results: Path) -> "SelftestRecord":
+    """Run it with its progress on standard error; stopped, it says where the rows are that were judged before."""
+    from dtbench.cli.progress import observe
+    from dtbench.selftest.run import run_selftest
+    from dtbench.selftest.table import result_word
+    from dtbench.store.layout import RunFolder
+
+    folders: list[Path] = []
+    with observe(folders.append) as screen:
+
+        def on_row(row: "RowOutcome") -> None:
+            print(f"row {row.row}: {result_word(row)}", file=sys.stderr, flush=True)
+
+        try:
+            return run_selftest(planned, results, observer=screen, on_row=on_row)
+        except KeyboardInterrupt:
+            judged = [file for file in (RunFolder(folder).selftest for folder in folders) if file.exists()]
+            screen.on_stop(f"rows that were judged before are in {judged[0]}" if judged else "no row was judged")
+            raise
+
+
+def _publish(run: Path) -> Exception | None:
+    """Write what `dtbench report` and TensorBoard show of any run; gives what went wrong."""
+    from dtbench.analyze.run import summarize_run
+    from dtbench.errors import StoreError
+    from dtbench.report.publish import publish
+
+    try:
+        publish(summarize_run(run))
+    except StoreError as error:
+        return error
+    return None
+
+
+def _print(record: "SelftestRecord") -> None:
+    from dtbench.selftest.table import tabulate_rows
+
+    print_section(tabulate_rows(record.rows))
+    passed = sum(row.passed for row in record.rows)
+    print_line(f"seed {record.seed}: {passed} of {len(record.rows)} rows passed; `dtbench report {record.run}`")
+
+
+def _refuse(record: "SelftestRecord") -> None:
+    """Refuse to end well when a row failed.
+
+    Raises:
+        SelftestError: names each such row.
+    """
+    from dtbench.errors import SelftestError
+
+    failed = [row.row for row in record.rows if not row.passed]
+    if failed:
+        raise SelftestError(
+            f"{len(failed)} of {len(record.rows)} rows failed: {', '.join(failed)}; the reasons are above"
+        )

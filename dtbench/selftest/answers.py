@@ -1,0 +1,78 @@
+"""What the analyser answers about a cell, in the few numbers that rows are judged by."""
+
+import math
+from itertools import combinations
+
+from dtbench.analyze.exposure.agreement import Agreement, compare, known_votes
+from dtbench.analyze.summary import CellSummary, OwnerSummary
+from dtbench.selftest.records import Answer, EstimateRow
+from dtbench.vocabulary import Cause, Purpose
+
+
+def find_answer(summary: CellSummary, purpose: Purpose | None) -> Answer:
+    """Give whose communication of a purpose is exposed most, and why; None: of all purposes.
+
+    The cause is the one with most exposed time over all owners, the owner the one that has most of it.
+    """
+    rows = [row for row in summary.owners if purpose is None or row.purpose is purpose]
+    totals: dict[Cause, int] = {}
+    for row in rows:
+        totals[row.cause] = totals.get(row.cause, 0) + row.exposed_ns
+    exposed_ns = find_exposed_ns(summary)
+    if not totals:
+        return Answer(exposed_ns=exposed_ns)
+    cause = max(totals, key=totals.__getitem__)
+    largest = max((row for row in rows if row.cause is cause), key=_exposed_of)
+    return Answer(
+        exposed_ns=exposed_ns,
+        cause=cause,
+        cause_ns=totals[cause],
+        owner=largest.owner,
+        operation=largest.operation,
+        waited_for=largest.waited_for,
+    )
+
+
+def _exposed_of(row: OwnerSummary) -> int:
+    return row.exposed_ns
+
+
+def find_exposed_ns(summary: CellSummary) -> int | None:
+    """Give what a PROFILED step exposes, mean over steps and ranks; None where none was profiled."""
+    if not summary.ranks:
+        return None
+    return round(sum(rank.exposed_comm_ns for rank in summary.ranks) / len(summary.ranks))
+
+
+def find_estimates(summary: CellSummary) -> tuple[EstimateRow, ...]:
+    """Give every estimate of exposed communication, mean over ranks; empty where only the trace was asked."""
+    rows = () if summary.exposure is None else summary.exposure.rows
+    return tuple(
+        EstimateRow(
+            estimate=one.estimate,
+            mean_ns=to_whole_ns(one.mean_ns),
+            standard_error_ns=to_whole_ns(one.standard_error_ns),
+        )
+        for one in (rows[0].estimates if rows else ())
+    )
+
+
+def find_disputes(summary: CellSummary) -> tuple[str, ...]:
+    """Give a sentence for each two estimates that differ, of the mean over ranks first, then of each rank."""
+    rows = () if summary.exposure is None else summary.exposure.rows
+    return tuple(sentence for row in rows for sentence in row.disputes)
+
+
+def do_agree(summary: CellSummary) -> bool | None:
+    """Tell whether no two estimates differ, of the mean over ranks and of each rank; None: there are no two to compare.
+
+    DDP's own logger has no vote: it checks one of the others (MEASUREMENT.md, section 3), and says so in the disputes.
+    """
+    rows = () if summary.exposure is None else summary.exposure.rows
+    outcomes = [compare(one, other) for row in rows for one, other in combinations(known_votes(row), 2)]
+    return Agreement.DISPUTED not in outcomes if outcomes else None
+
+
+def to_whole_ns(time_ns: float) -> int | None:
+    """Round a time; None for one that is not known."""
+    return None if math.isnan(time_ns) else round(time_ns)

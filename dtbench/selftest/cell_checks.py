@@ -1,0 +1,106 @@
+"""What every cell is checked for, whatever its row is about."""
+
+import math
+from collections.abc import Iterator
+
+from dtbench.analyze.summary import CellSummary
+from dtbench.scenario.network import EmulatedNetwork
+from dtbench.selftest.answers import do_agree, find_disputes, find_estimates, find_exposed_ns, to_whole_ns
+from dtbench.selftest.evidence import Evidence
+from dtbench.selftest.records import Bounds, Check, Foretold
+from dtbench.store.records import ReceiptOutcome, RunStatus
+from dtbench.units import format_bytes, format_ns
+
+_LINK_KNOB = "network.kind"
+
+
+def make_check(cell: str, what: str, expected: str, got: str, *, reason: str | None = None) -> Check:
+    """Give a check, which passed where there is no reason for which it failed."""
+    return Check(cell=cell, what=what, expected=expected, got=got, passed=reason is None, reason=reason or "")
+
+
+def check_ran(cell: str, evidence: Evidence | None) -> Check:
+    """Look whether the cell ran to its end."""
+    if evidence is None:
+        reason = f"cell {cell} did not run: nothing of it can be read"
+        return make_check(cell, "ran", "complete", "nothing", reason=reason)
+    summary = evidence.summary
+    why = f"cell {cell} did not run to its end: {summary.reason or summary.status}"
+    is_complete = summary.status is RunStatus.COMPLETE and bool(evidence.ranks)
+    return make_check(cell, "ran", "complete", str(summary.status), reason=None if is_complete else why)
+
+
+def check_cell(cell: str, summary: CellSummary) -> Iterator[Check]:
+    """Look at what holds for every run: its receipts, its traffic, its link."""
+    yield _check_receipts(cell, summary)
+    yield _check_link(cell, summary)
+    yield _check_traffic(cell, summary)
+
+
+def check_closed_form(cell: str, summary: CellSummary, foretold: Foretold | None) -> Iterator[Check]:
+    """Look whether the estimates agree, and whether step and exposed communication lie within their bounds."""
+    yield _check_estimates(cell, summary, foretold)
+    if foretold is None:
+        yield make_check(cell, "closed form", "known", "unknown", reason=f"cell {cell}: there is no closed form of it")
+        return
+    yield check_bounds(cell, "step", foretold.step_ns, to_whole_ns(summary.step_time.median))
+    yield check_bounds(cell, "exposed communication", foretold.exposed_ns, find_exposed_ns(summary))
+
+
+def _check_receipts(cell: str, summary: CellSummary) -> Check:
+    wrong = [one for one in summary.receipts if one.outcome is ReceiptOutcome.DISAGREES]
+    told = "; ".join(f"{one.knob} was asked as {one.asked} and is {one.got} ({one.note})" for one in wrong)
+    return make_check(cell, "receipts", "agree", told or "agree", reason=f"cell {cell}: {told}" if wrong else None)
+
+
+def _check_link(cell: str, summary: CellSummary) -> Check:
+    """Look whether every collective went over the link, and gloo kept up with it."""
+    is_linked = summary.scenario is not None and isinstance(summary.scenario.network, EmulatedNetwork)
+    expected = ReceiptOutcome.AGREES.value if is_linked else "no receipt"
+    receipt = next((one for one in summary.receipts if one.knob == _LINK_KNOB), None)
+    got = "no receipt" if receipt is None else receipt.outcome.value
+    reason = f"cell {cell}: {_LINK_KNOB}: {got}{'' if receipt is None else f', {receipt.note}'}"
+    return make_check(cell, "link", expected, got, reason=None if got == expected else reason)
+
+
+def _check_traffic(cell: str, summary: CellSummary) -> Check:
+    told = "; ".join(
+        f"{row.count} collectives of {row.purpose} with {format_bytes(row.size_bytes)} a step, the plan has "
+        f"{row.planned_count} with {format_bytes(row.planned_size_bytes or math.nan)}"
+        for row in summary.purposes
+        if row.matches_plan is False
+    )
+    reason = f"cell {cell}: {told}" if told else None
+    return make_check(cell, "traffic", "as planned", told or "as planned", reason=reason)
+
+
+def _check_estimates(cell: str, summary: CellSummary, foretold: Foretold | None) -> Check:
+    """Look whether all estimates are known and agree; what the closed form itself disputes may be disputed."""
+    asked = () if summary.scenario is None else summary.scenario.measure.exposure
+    known = {one.estimate for one in find_estimates(summary) if one.mean_ns is not None}
+    lacking = [estimate for estimate in asked if estimate not in known]
+    if lacking:
+        notes = "; ".join(summary.exposure.notes) if summary.exposure is not None else ""
+        reason = f"cell {cell}: no estimate by {', '.join(lacking)}{f': {notes}' if notes else ''}"
+        return make_check(cell, "estimates", "agree", "unknown", reason=reason)
+    if do_agree(summary) is not False:
+        return make_check(cell, "estimates", "agree", "agree")
+    if foretold is not None and foretold.is_disputed:
+        return make_check(cell, "estimates", "agree", "disputed, as foretold")
+    reason = f"cell {cell}: estimates differ: {'; '.join(find_disputes(summary))}"
+    return make_check(cell, "estimates", "agree", "disputed", reason=reason)
+
+
+def check_bounds(cell: str, what: str, bounds: Bounds, got_ns: int | None) -> Check:
+    """Look whether a number lies within its bounds: below is as wrong as above."""
+    expected = f"{format_ns(bounds.low_ns)} to {format_ns(bounds.high_ns)}"
+    if got_ns is None:
+        return make_check(cell, what, expected, "unknown", reason=f"cell {cell}: {what}: nobody knows")
+    if bounds.low_ns <= got_ns <= bounds.high_ns:
+        return make_check(cell, what, expected, format_ns(got_ns))
+    side = "less than it can be" if got_ns < bounds.low_ns else "more than it should be"
+    reason = (
+        f"cell {cell}: {what} {format_ns(got_ns)} is {side}: the closed form says {format_ns(bounds.expected_ns)}, and "
+        f"{expected} would pass"
+    )
+    return make_check(cell, what, expected, format_ns(got_ns), reason=reason)

@@ -1,0 +1,165 @@
+"""What one cell of a selftest left behind, read once: its summary, its ranks' records, and what only traces tell."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, median
+
+from dtbench.analyze.launch_tables import read_launch_traces
+from dtbench.analyze.ranks.clocks import estimate_clocks
+from dtbench.analyze.ranks.match import match_collectives
+from dtbench.analyze.ranks.times import read_times
+from dtbench.analyze.run import summarize_one_cell
+from dtbench.analyze.summary import CellSummary
+from dtbench.analyze.timeline import RankTimeline
+from dtbench.errors import StoreError
+from dtbench.selftest.records import Foretold
+from dtbench.store.layout import LaunchFolder, RunFolder
+from dtbench.store.read import read_rank_records
+from dtbench.store.records import RankRecord
+from dtbench.vocabulary import Purpose, Region
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A reduction of gradients in PROFILED steps, median over steps, ns from the step's start.
+
+    Attributes:
+        ready_ns: when the last rank issued it.
+        end_ns: when it was done, on the rank where that was last.
+    """
+
+    size_bytes: int
+    ready_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True)
+class Traced:
+    """What only the traces of a launch tell.
+
+    Attributes:
+        buckets: in order of issue; empty where steps differ in them.
+        step_ns: PROFILED step, slowest rank, median over steps.
+        forward_ns: time in forward of a step, mean over ranks and steps; 0 without such regions.
+        backward_at_ns: when the last rank began its first backward, from the step's start, median; 0 likewise.
+        clock_ns: by rank, how far its clock is found to be ahead.
+        clock_doubt_ns: half width of the 99 % interval of the least sure of these.
+    """
+
+    buckets: tuple[Bucket, ...]
+    step_ns: int
+    forward_ns: int
+    backward_at_ns: int
+    clock_ns: tuple[tuple[int, int], ...]
+    clock_doubt_ns: int
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Everything about one cell; ``traced`` is None where no trace can be used."""
+
+    summary: CellSummary
+    ranks: tuple[RankRecord, ...]
+    traced: Traced | None
+
+
+def read_evidence(run: Path, cell: str) -> Evidence:
+    """Read a cell of a run, whatever of it is there.
+
+    Raises:
+        StoreError: a file of it is broken or of another version.
+    """
+    summary = summarize_one_cell(run, cell)
+    folder = RunFolder(run).launch(cell, summary.launches[0])
+    return Evidence(summary, read_rank_records(folder), _read_traced(_read_timelines(folder)))
+
+
+def _read_timelines(folder: LaunchFolder) -> list[RankTimeline]:
+    """Give every rank's; none where no trace can be used, which the summary's notes tell."""
+    try:
+        return [one.timeline for one in read_launch_traces(folder).analyses]
+    except StoreError:
+        return []
+
+
+def _read_traced(timelines: Sequence[RankTimeline]) -> Traced | None:
+    steps = range(min((len(timeline.steps) for timeline in timelines), default=0))
+    if not steps:
+        return None
+    clocks = find_clocks(timelines)
+    regions = [[list(_regions_in(timeline, step)) for timeline in timelines] for step in steps]
+    forwards_ns = [
+        sum(end_ns - start_ns for region, start_ns, end_ns in of_rank if region is Region.FORWARD)
+        for of_ranks in regions
+        for of_rank in of_ranks
+    ]
+    backwards_ns = [
+        max(next((start_ns for region, start_ns, _ in of_rank if region is Region.BACKWARD), 0) for of_rank in of_ranks)
+        for of_ranks in regions
+    ]
+    return Traced(
+        buckets=_read_buckets(timelines, steps),
+        step_ns=round(median(max(timeline.steps[step].length_ns for timeline in timelines) for step in steps)),
+        forward_ns=round(fmean(forwards_ns)),
+        backward_at_ns=round(median(backwards_ns)),
+        clock_ns=tuple((rank, offset_ns) for rank, (offset_ns, _) in clocks.items()),
+        clock_doubt_ns=max(doubt_ns for _, doubt_ns in clocks.values()),
+    )
+
+
+def _regions_in(timeline: RankTimeline, step: int) -> Iterator[tuple[Region, int, int]]:
+    """Give the regions that begin in a step with start and end, from the step's start."""
+    window, regions = timeline.steps[step], timeline.regions
+    starts_ns, ends_ns = regions.starts_ns.tolist(), regions.ends_ns.tolist()
+    for region, start_ns, end_ns in zip(regions.regions, starts_ns, ends_ns, strict=True):
+        if window.start_ns <= start_ns < window.end_ns:
+            yield region, start_ns - window.start_ns, end_ns - window.start_ns
+
+
+def _read_buckets(timelines: Sequence[RankTimeline], steps: range) -> tuple[Bucket, ...]:
+    by_step = [[_buckets_in(timeline, step) for timeline in timelines] for step in steps]
+    sizes = {tuple(bucket.size_bytes for bucket in of_rank) for of_ranks in by_step for of_rank in of_ranks}
+    if len(sizes) != 1:
+        return ()
+    return tuple(
+        Bucket(
+            size_bytes=size_bytes,
+            ready_ns=round(median(max(of_rank[place].ready_ns for of_rank in of_ranks) for of_ranks in by_step)),
+            end_ns=round(median(max(of_rank[place].end_ns for of_rank in of_ranks) for of_ranks in by_step)),
+        )
+        for place, size_bytes in enumerate(sizes.pop())
+    )
+
+
+def _buckets_in(timeline: RankTimeline, step: int) -> list[Bucket]:
+    start_ns = timeline.steps[step].start_ns
+    mine = [
+        Bucket(one.size_bytes or 0, one.issue_ns - start_ns, one.end_ns - start_ns)
+        for one, of in zip(timeline.collectives, timeline.step_of, strict=True)
+        if of == step and one.purpose is Purpose.GRAD_REDUCE and one.issue_ns is not None
+    ]
+    return sorted(mine, key=lambda bucket: bucket.ready_ns)
+
+
+def find_clocks(timelines: Sequence[RankTimeline]) -> dict[int, tuple[int, int]]:
+    """Give by rank how far its clock is ahead as the analyser estimates it, and the doubt about that, ns.
+
+    Ranks are taken for those of different machines: of one machine the analyser takes clocks to be equal.
+    """
+    times = read_times(match_collectives(timelines), timelines)
+    clocks = estimate_clocks(times, {timeline.rank: f"rank {timeline.rank}" for timeline in timelines})
+    return {rank: (clock.offset_ns, clock.uncertainty_ns or 0) for rank, clock in clocks.by_rank.items()}
+
+
+@dataclass(frozen=True)
+class Found:
+    """What is known about the cells of a row.
+
+    Attributes:
+        evidence: by cell; one that is missing has left nothing that can be read.
+        foretold: by cell; one that is missing has no closed form.
+    """
+
+    evidence: Mapping[str, Evidence]
+    foretold: Mapping[str, Foretold]

@@ -1,0 +1,127 @@
+"""The closed forms of a row's cells: what a step takes and what it exposes, with bounds on either side.
+
+A cell is fed with the costs that were injected and the CPU time of its steps, which may or may not hide; or, where the
+row has a cell without a link, with what that one measured: when each gradient was ready, and what came after the last.
+"""
+
+import math
+from collections.abc import Mapping
+from contextlib import suppress
+from statistics import fmean
+from typing import Final
+
+from dtbench.errors import PredictionError
+from dtbench.prediction.bounds import bound_step, margin_ns
+from dtbench.prediction.costs import RankCosts, known_costs, measured_costs, same_costs, spread_host
+from dtbench.prediction.predict import Prediction, predict_step
+from dtbench.selftest.evidence import Evidence, Traced
+from dtbench.selftest.records import Bounds, Foretold
+from dtbench.selftest.row import Row
+from dtbench.store.records import CellRecord
+from dtbench.units import NS_PER_MS
+from dtbench.vocabulary import Arm
+
+_LEAST_NS: Final = 5 * NS_PER_MS
+_SHARE: Final = 0.1
+"""What is exposed may differ from its closed form by the larger of the two, and by the host's time: a quarter of the
+smallest unit, as the estimates may differ among themselves by a tenth."""
+_AGREE_NS: Final = 2 * NS_PER_MS
+"""Estimates that differ by less agree in any case (MEASUREMENT.md, section 3)."""
+
+
+def foretell_row(row: Row, cells: Mapping[str, CellRecord], evidence: Mapping[str, Evidence]) -> dict[str, Foretold]:
+    """Give the closed form of each cell of a row that has one.
+
+    Args:
+        row: its cells.
+        cells: as planned, by name.
+        evidence: what they left behind, by name.
+    """
+    found: dict[str, Foretold] = {}
+    for name in row.cells:
+        if name == row.fed_by or name not in evidence or math.isnan(evidence[name].summary.cpu_ns_per_step):
+            continue  # it has no link, or did not come to MEASURED steps
+        with suppress(PredictionError):  # the row is told that there is none
+            found[name] = _foretell(
+                cells[name], evidence[name], None if row.fed_by is None else evidence.get(row.fed_by)
+            )
+    return found
+
+
+def _foretell(cell: CellRecord, evidence: Evidence, unlinked: Evidence | None) -> Foretold:
+    if unlinked is not None and unlinked.traced is not None and unlinked.traced.buckets:
+        return foretell_from_measured(cell, unlinked.traced)
+    return foretell_from_known(cell, host_ns=round(evidence.summary.cpu_ns_per_step))
+
+
+def foretell_from_known(cell: CellRecord, *, host_ns: int) -> Foretold:
+    """Give the closed form from costs as injected, and the host's time of a step.
+
+    Raises:
+        PredictionError: there is none.
+    """
+    known = known_costs(cell.scenario, cell.plan)
+    step = bound_step(cell.scenario, cell.plan, host_ns=host_ns)
+    batches = cell.scenario.accumulation.micro_batches
+    spread = {rank: spread_host(costs, host_ns, micro_batches=batches) for rank, costs in known.items()}
+    without_host = predict_step(cell.scenario, cell.plan, known)
+    expected = predict_step(cell.scenario, cell.plan, spread)
+    exposed_ns = [_mean_exposed_ns(one, cell.plan.ranks) for one in (without_host, expected)]
+    slack_ns = _slack_ns(exposed_ns[1])
+    return Foretold(
+        step_ns=Bounds(expected_ns=step.expected_ns, low_ns=step.low_ns, high_ns=step.high_ns),
+        exposed_ns=Bounds(
+            expected_ns=exposed_ns[1],
+            low_ns=max(0, min(exposed_ns) - slack_ns),
+            high_ns=max(exposed_ns) + host_ns + slack_ns,
+        ),
+        source="costs as injected, and the CPU time of a step",
+        is_disputed=_is_disputed(cell, known),
+    )
+
+
+def foretell_from_measured(cell: CellRecord, unlinked: Traced) -> Foretold:
+    """Give the closed form from what a run without a link measured, with a bucket for each block.
+
+    Raises:
+        PredictionError: there is none, or the run does not fit the cell.
+    """
+    known = known_costs(cell.scenario, cell.plan)[0]
+    measured = measured_costs(
+        known,
+        forward_ns=unlinked.backward_at_ns,
+        ready_ns=[bucket.ready_ns for bucket in unlinked.buckets],
+        after_ns=max(0, unlinked.step_ns - max(bucket.end_ns for bucket in unlinked.buckets)),
+    )
+    costs = same_costs(measured, cell.plan)
+    expected = predict_step(cell.scenario, cell.plan, costs)
+    exposed_ns = _mean_exposed_ns(expected, cell.plan.ranks)
+    return Foretold(
+        step_ns=_around(expected.step_ns, margin_ns(expected.step_ns)),
+        exposed_ns=_around(exposed_ns, margin_ns(exposed_ns)),
+        source="ready times and what came after them, measured without a link",
+        is_disputed=_is_disputed(cell, costs),
+    )
+
+
+def _around(expected_ns: int, slack_ns: int) -> Bounds:
+    return Bounds(expected_ns=expected_ns, low_ns=max(0, expected_ns - slack_ns), high_ns=expected_ns + slack_ns)
+
+
+def _slack_ns(expected_ns: int) -> int:
+    return max(_LEAST_NS, round(_SHARE * expected_ns))
+
+
+def _mean_exposed_ns(prediction: Prediction, ranks: int) -> int:
+    return round(fmean(prediction.of(rank).exposed_comm_ns for rank in range(ranks)))
+
+
+def _is_disputed(cell: CellRecord, costs: RankCosts) -> bool:
+    """Tell whether by the closed form itself the trace and the step without communication differ, on any rank."""
+    full, removed = (predict_step(cell.scenario, cell.plan, costs, arm=arm) for arm in (Arm.FULL, Arm.REMOVED))
+    for rank in range(cell.plan.ranks):
+        gained_ns = full.of(rank).step_ns - removed.of(rank).step_ns
+        traced_ns = full.of(rank).exposed_comm_ns
+        if abs(gained_ns - traced_ns) > max(_AGREE_NS, _SHARE * max(gained_ns, traced_ns)):
+            return True
+    return False

@@ -1,0 +1,134 @@
+"""Situations of FSDP2 on gloo: gathers that block, come late or come ahead, and two tiers of a link.
+
+::
+
+    serial       ─m─████ ─m─████ ─m─████       the unit computes when its gather is done
+    prefetched   ─m─████████████                m < c: only the first gather is exposed
+                    ─m─ ─m─
+"""
+
+from typing import Final
+
+from dtbench.selftest.ddp_situations import APART_NS
+from dtbench.selftest.draw import Draw
+from dtbench.selftest.expectations import Counted, ForwardTook, Named, Ordered, WithoutEffect
+from dtbench.selftest.row import Row
+from dtbench.selftest.sections import Blocks, Message, draw_link, emulate, fsdp2, tier
+from dtbench.selftest.words import Words
+from dtbench.units import NS_PER_MS
+from dtbench.vocabulary import Cause, Operation, Purpose
+
+_PURPOSES: Final = (Purpose.UNSHARD, Purpose.GRAD_REDUCE)
+_DEPTHS: Final = (0, 1, 2)
+
+
+def _gather(blocks: Blocks) -> Message:
+    return Message(Operation.ALL_GATHER, blocks.block_bytes)
+
+
+def _draw_exposed(draw: Draw) -> tuple[Blocks, float, Words]:
+    blocks = Blocks(draw.whole(3, 4), draw.one_of((1, 2)), draw.whole(20, 26), draw.whole(20, 26))
+    service_ms = draw.tenths(10.0, 16.0)
+    return blocks, service_ms, fsdp2(blocks, draw_link(draw, service_ms, _gather(blocks)), forward_prefetch=1)
+
+
+def inject_exposed(draw: Draw) -> Row:
+    """Give collectives that block, all of them."""
+    blocks, service_ms, cell = _draw_exposed(draw)
+    return Row(
+        name="exposed",
+        claim=f"gloo gathers and reduces {blocks.layers} units blocking, {service_ms:g} ms each: nothing is hidden",
+        cells={"exposed": cell},
+        expectations=tuple(Named("exposed", purpose, Cause.SYNC_OP, blocks.units) for purpose in _PURPOSES),
+    )
+
+
+def inject_forward_prefetch(draw: Draw) -> Row:
+    """Give the same, and look at what its prefetch is said to do."""
+    return Row(
+        name="forward_prefetch",
+        claim="where gathers block, forward_prefetch only moves them: it has no effect, and a receipt says so",
+        cells={"exposed": _draw_exposed(draw)[2]},
+        expectations=(WithoutEffect("exposed", "parallel.forward_prefetch"),),
+    )
+
+
+def _draw_prefetch(draw: Draw) -> tuple[Blocks, float, dict[str, Words]]:
+    unit_ms = draw.whole(22, 28)
+    blocks = Blocks(draw.whole(4, 5), draw.one_of((1, 2)), unit_ms, unit_ms)
+    service_ms = unit_ms - draw.tenths(8.0, 12.0)
+    network = draw_link(draw, service_ms, _gather(blocks))
+    cells = {
+        f"prefetch_{depth}": fsdp2(blocks, network, unshard_async_op=True, forward_prefetch=depth) for depth in _DEPTHS
+    }
+    return blocks, service_ms, cells
+
+
+def inject_late_issue(draw: Draw) -> Row:
+    """Give asynchronous gathers that are issued when they are needed."""
+    blocks, service_ms, cells = _draw_prefetch(draw)
+    return Row(
+        name="late_issue",
+        claim=f"async gathers of {service_ms:g} ms without prefetch: each is issued when its unit is about to compute",
+        cells={"prefetch_0": cells["prefetch_0"]},
+        expectations=(Named("prefetch_0", Purpose.UNSHARD, Cause.LATE_ISSUE, blocks.units, Operation.ALL_GATHER),),
+    )
+
+
+def inject_prefetch(draw: Draw) -> Row:
+    """Give the same with none, one and two units gathered ahead."""
+    blocks, service_ms, cells = _draw_prefetch(draw)
+    ends = (blocks.units[0], blocks.units[-1])
+    return Row(
+        name="prefetch",
+        claim=f"async gathers of {service_ms:g} ms, one or two units of {blocks.forward_ms:g} ms ahead: exposed are "
+        "only the first of forward and the first of backward",
+        cells=cells,
+        expectations=(
+            *(
+                Named(f"prefetch_{depth}", Purpose.UNSHARD, Cause.NEEDED_AT_ONCE, ends, Operation.ALL_GATHER)
+                for depth in _DEPTHS[1:]
+            ),
+            Ordered(tuple(cells), APART_NS),
+        ),
+    )
+
+
+def inject_hsdp(draw: Draw) -> Row:
+    """Give two nodes of two ranks: shards inside, replicas between."""
+    blocks = Blocks(3, draw.one_of((1, 2)), draw.whole(22, 28), draw.whole(22, 28))
+    inside_ms, between_ms, share = draw.tenths(4.0, 8.0), draw.tenths(12.0, 18.0), draw.tenths(0.2, 0.8)
+    reduced = Message(Operation.ALL_REDUCE, blocks.block_bytes // 2)
+    between: Words = {"ranks_per_node": 2, **tier(between_ms, reduced, latency_share=share)}
+    network = emulate(tier(inside_ms, _gather(blocks), latency_share=share), between_nodes=between)
+    cell = fsdp2(blocks, network, replicas=2, unshard_async_op=True, forward_prefetch=1)
+    return Row(
+        name="hsdp",
+        claim=f"two nodes of two ranks: units cross {inside_ms:g} ms inside a node, gradients {between_ms:g} ms more "
+        "between nodes, issued blocking",
+        cells={"hsdp": cell},
+        expectations=(
+            Named("hsdp", Purpose.GRAD_REDUCE, Cause.SYNC_OP, blocks.units, Operation.ALL_REDUCE),
+            Counted("hsdp", Purpose.UNSHARD, 2 * blocks.layers, 2 * blocks.all_bytes),
+            Counted("hsdp", Purpose.GRAD_REDUCE, 2 * blocks.layers, blocks.all_bytes + blocks.all_bytes // 2),
+        ),
+    )
+
+
+def inject_forward(_draw: Draw) -> Row:
+    """Give the forward of MEASUREMENT.md, section 6; its numbers are not drawn."""
+    blocks = Blocks(5, 1, 20.0, 20.0)
+    link = emulate(tier(12.0, _gather(blocks), latency_share=0.5))
+    return Row(
+        name="forward",
+        claim="five units of 20 ms behind gathers of 12 ms: 160 ms of forward one after another, 112 ms prefetched",
+        cells={
+            "forward_serial": fsdp2(blocks, link),
+            "forward_prefetched": fsdp2(blocks, link, unshard_async_op=True, forward_prefetch=1),
+        },
+        expectations=(
+            ForwardTook("forward_serial", 160 * NS_PER_MS, 0.1),
+            ForwardTook("forward_prefetched", 112 * NS_PER_MS, 0.1),
+            Ordered(("forward_serial", "forward_prefetched"), APART_NS),
+        ),
+    )

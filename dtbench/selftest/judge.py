@@ -1,0 +1,71 @@
+"""Whether a row passed: its evidence against what was injected and what the closed form foretells. Pure functions.
+
+Every cell is checked for the same things: it ran, its receipts and its traffic agree, its estimates agree, and both its
+step and what it exposes lie within the bounds of its closed form, on either side. Then come the row's expectations.
+"""
+
+from collections.abc import Iterator
+
+from dtbench.selftest.answers import do_agree, find_answer, find_disputes, find_estimates, to_whole_ns
+from dtbench.selftest.cell_checks import check_cell, check_closed_form, check_ran
+from dtbench.selftest.evidence import Found
+from dtbench.selftest.expectation_checks import check_expectation
+from dtbench.selftest.expectations import Expectation, Named, Ordered
+from dtbench.selftest.records import Answer, CellOutcome, Check, RowOutcome
+from dtbench.selftest.row import Row
+from dtbench.vocabulary import Purpose
+
+
+def judge_row(row: Row, found: Found) -> RowOutcome:
+    """Check everything about a row."""
+    checks = [check for cell in row.cells for check in _check_one(cell, row, found)]
+    ran = {check.cell for check in checks if check.what == "ran" and check.passed}
+    for expected in row.expectations:
+        if ran.issuperset(_cells_of(expected)):  # that a cell did not run is told already
+            checks += check_expectation(expected, found)
+    return RowOutcome(
+        row=row.name,
+        claim=row.claim,
+        passed=all(check.passed for check in checks),
+        cells=tuple(_describe_cell(cell, row, found) for cell in row.cells),
+        checks=tuple(checks),
+    )
+
+
+def _check_one(cell: str, row: Row, found: Found) -> Iterator[Check]:
+    evidence = found.evidence.get(cell)
+    ran = check_ran(cell, evidence)
+    yield ran
+    if not ran.passed or evidence is None:
+        return
+    yield from check_cell(cell, evidence.summary)
+    if cell != row.fed_by:  # it has no link of known cost
+        yield from check_closed_form(cell, evidence.summary, found.foretold.get(cell))
+
+
+def _cells_of(expected: Expectation) -> tuple[str, ...]:
+    return expected.cells if isinstance(expected, Ordered) else (expected.cell,)
+
+
+def _describe_cell(cell: str, row: Row, found: Found) -> CellOutcome:
+    """Put what was found in a cell side by side."""
+    foretold = found.foretold.get(cell)
+    if cell not in found.evidence:
+        nothing = Answer(exposed_ns=None)
+        return CellOutcome(cell=cell, step_ns=None, answer=nothing, agree=None, foretold=foretold)
+    summary = found.evidence[cell].summary
+    return CellOutcome(
+        cell=cell,
+        step_ns=to_whole_ns(summary.step_time.median),
+        answer=find_answer(summary, _purpose_of(cell, row)),
+        estimates=find_estimates(summary),
+        agree=do_agree(summary),
+        disputes=find_disputes(summary),
+        foretold=foretold,
+    )
+
+
+def _purpose_of(cell: str, row: Row) -> Purpose | None:
+    """Give the purpose of what was injected into a cell; None where it is none, or several."""
+    purposes = {one.purpose for one in row.expectations if isinstance(one, Named) and one.cell == cell}
+    return purposes.pop() if len(purposes) == 1 else None

@@ -1,0 +1,129 @@
+"""What a selftest found, row by row: the analyser's answer, the estimates and the closed form side by side.
+
+Times are integer nanoseconds; None where a number is not known.
+"""
+
+from typing import Literal
+
+from dtbench.record import Record
+from dtbench.vocabulary import Cause, Estimate, Operation
+
+
+class Answer(Record):
+    """What the analyser says of a cell's PROFILED steps, means over steps and ranks.
+
+    Attributes:
+        exposed_ns: of all communication.
+        cause: of most exposed time among the collectives that the row is about; None: nothing of them is exposed.
+        cause_ns: exposed time of that cause.
+        owner: that has most of it; empty: unattributed.
+        operation: of that owner's collectives.
+        waited_for: for ``skew``, the rank that most of it waited for.
+    """
+
+    exposed_ns: int | None
+    cause: Cause | None = None
+    cause_ns: int | None = None
+    owner: str = ""
+    operation: Operation | None = None
+    waited_for: int | None = None
+
+
+class EstimateRow(Record):
+    """One estimate of exposed communication per step, mean over ranks."""
+
+    estimate: Estimate
+    mean_ns: int | None
+    standard_error_ns: int | None
+
+
+class Bounds(Record):
+    """What the closed form says of a number, and the bounds outside of which a run is wrong, both included."""
+
+    expected_ns: int
+    low_ns: int
+    high_ns: int
+
+
+class Foretold(Record):
+    """The closed form of a cell.
+
+    Attributes:
+        step_ns: MEASURED step, slowest rank.
+        exposed_ns: mean over ranks.
+        source: what it was fed with.
+        is_disputed: by its own account the trace and the step without communication tell different numbers.
+    """
+
+    step_ns: Bounds
+    exposed_ns: Bounds
+    source: str
+    is_disputed: bool = False
+
+
+class CellOutcome(Record):
+    """What was found in one cell of a row.
+
+    Attributes:
+        step_ns: MEASURED step, slowest rank, median.
+        agree: no two of the three estimates differ, on no rank; None: there are no two.
+        disputes: between any two of them and DDP's own logger, a sentence each.
+        foretold: None where no closed form speaks about the cell.
+    """
+
+    cell: str
+    step_ns: int | None
+    answer: Answer
+    agree: bool | None
+    foretold: Foretold | None
+    estimates: tuple[EstimateRow, ...] = ()
+    disputes: tuple[str, ...] = ()
+
+
+class Check(Record):
+    """One thing that was checked.
+
+    Attributes:
+        cell: where.
+        what: is looked at, in a few words.
+        reason: why it failed, a sentence; empty where it passed.
+    """
+
+    cell: str
+    what: str
+    expected: str
+    got: str
+    passed: bool
+    reason: str = ""
+
+
+class RowOutcome(Record):
+    """One row: what was injected, what was found in its cells, and whether every check passed."""
+
+    row: str
+    claim: str
+    passed: bool
+    cells: tuple[CellOutcome, ...]
+    checks: tuple[Check, ...]
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why it failed."""
+        return tuple(check.reason for check in self.checks if not check.passed)
+
+
+class SelftestRecord(Record):
+    """A selftest, as far as it came.
+
+    Attributes:
+        run: folder of the run whose cells are the rows' cells.
+        is_complete: all rows that were asked for are there.
+        passed: every row passed, and none is missing.
+    """
+
+    format_version: Literal[1] = 1
+    seed: int
+    run: str
+    is_complete: bool
+    passed: bool
+    rows: tuple[RowOutcome, ...]

@@ -1,0 +1,26 @@
+"""One known situation: the cells that inject it, and what must be found in them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dtbench.selftest.expectations import Expectation
+from dtbench.selftest.words import Words
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the selftest.
+
+    Attributes:
+        name: as ``--only`` takes it.
+        claim: what is injected and must be found, with its numbers: a sentence.
+        cells: what each changes of the shared sections, by name; rows of equal cells share their launches.
+        expectations: what must be found, beside what every cell is checked for.
+        fed_by: cell without a link whose measured times feed the closed forms of the others; None: costs as injected.
+    """
+
+    name: str
+    claim: str
+    cells: Mapping[str, Words]
+    expectations: tuple[Expectation, ...]
+    fed_by: str | None = None

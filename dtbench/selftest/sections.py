@@ -1,0 +1,123 @@
+"""The sections of a scenario that situations are made of: a timed model, a strategy, a link of wanted cost."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from dtbench.scenario.network import Algorithm
+from dtbench.selftest.draw import Draw
+from dtbench.selftest.words import Value, Words
+from dtbench.traffic.link import count_messages
+from dtbench.units import MIB, NS_PER_MS
+from dtbench.vocabulary import Operation
+
+_ALGORITHMS: Final[tuple[Algorithm, ...]] = ("direct", "ring", "tree")
+_WIDTH: Final = 256
+_BYTES_PER_ELEMENT: Final = 4
+
+SHARED: Final[Words] = {
+    "device": "cpu",
+    "data": {"global_batch": 4, "sequence_length": 8},
+    "optimizer": {"kind": "sgd"},
+    # losses are held against one process elsewhere: it would take as long as the ranks, and says nothing of time
+    "correctness": {"enabled": False},
+    "measure": {
+        "warmup": {"min_steps": 8, "max_steps": 10},
+        "measured_steps": 5,
+        "profiled_steps": 3,
+        "exposure": ("trace", "ablation", "wait"),
+        "stall_timeout_s": 60.0,
+    },
+}
+"""What all cells have: a batch whose products take no time, and few steps, because each of them is known."""
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """The blocks of a timed model: two matrices each, and a time in forward and in backward."""
+
+    layers: int
+    mib: int
+    forward_ms: float
+    backward_ms: float
+
+    @property
+    def block_bytes(self) -> int:
+        """Parameters of one block."""
+        return self.mib * MIB
+
+    @property
+    def all_bytes(self) -> int:
+        """Parameters of all blocks; nothing is outside of them."""
+        return self.layers * self.block_bytes
+
+    def words(self, **more: Value) -> Words:
+        """Spell the section ``model``."""
+        return {
+            "kind": "timed",
+            "layers": self.layers,
+            "dim": _WIDTH,
+            "hidden_dim": self.block_bytes // (2 * _BYTES_PER_ELEMENT * _WIDTH),
+            "forward_ms": float(self.forward_ms),
+            "backward_ms": float(self.backward_ms),
+            **more,
+        }
+
+    def buckets(self, first: int) -> tuple[str, ...]:
+        """Name DDP's buckets of one block each, from this one on; negative: from the end."""
+        return tuple(f"bucket {index}" for index in range(self.layers))[first:]
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        """Name FSDP's units of one block each."""
+        return tuple(f"layers.{index}" for index in range(self.layers))
+
+
+@dataclass(frozen=True)
+class Message:
+    """A collective whose time on the link is wanted: what it does, how many bytes, among how many ranks."""
+
+    operation: Operation
+    size_bytes: int
+    ranks: int = 2
+
+
+def ddp(blocks: Blocks, network: Words, *, blocks_per_bucket: int = 1, **more: Value) -> Words:
+    """Give a cell of two replicas whose buckets hold so many blocks each."""
+    cap_mib = float(blocks.mib * blocks_per_bucket)
+    parallel: Words = {"kind": "ddp", "replicas": 2, "bucket_cap_mb": cap_mib, **more}
+    return {"model": blocks.words(), "parallel": parallel, "network": network}
+
+
+def fsdp2(blocks: Blocks, network: Words, **more: Value) -> Words:
+    """Give a cell of two shards, a unit for each block."""
+    parallel: Words = {"kind": "fsdp2", "shards": 2, **more}
+    return {"model": blocks.words(), "parallel": parallel, "network": network}
+
+
+def tier(service_ms: float, message: Message, *, latency_share: float, algorithm: Algorithm = "direct") -> Words:
+    """Give latency and bandwidth with which the link serves a message in so many ms.
+
+    Args:
+        service_ms: what it is to take.
+        message: what is carried.
+        latency_share: part of the time that is latency.
+        algorithm: of the link.
+    """
+    messages = count_messages(algorithm, message.operation, message.ranks)
+    carried_ns = (1 - latency_share) * service_ms * NS_PER_MS
+    return {
+        "latency_us": float(round(1_000 * latency_share * service_ms / messages.rounds)),
+        "bandwidth_gb_per_s": round(messages.share * message.size_bytes / carried_ns, 6),
+    }
+
+
+def emulate(costs: Words, **more: Value) -> Words:
+    """Give the section ``network`` of a link that costs this."""
+    return {"kind": "emulated", **costs, **more}
+
+
+def draw_link(draw: Draw, service_ms: float, message: Message) -> Words:
+    """Give the section ``network``: a link that takes so many ms for a message, of any latency, algorithm and lanes."""
+    algorithm = draw.one_of(_ALGORITHMS)
+    costs = tier(service_ms, message, latency_share=draw.tenths(0.2, 0.8), algorithm=algorithm)
+    return emulate(costs, algorithm=algorithm, lanes=draw.one_of(("per_group", "shared")))

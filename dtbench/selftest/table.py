@@ -1,0 +1,61 @@
+"""The rows of a selftest as a table of words: the analyser's answer, the estimates and the closed form side by side."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from dtbench.report.section import Column, Section
+from dtbench.selftest.records import CellOutcome, RowOutcome
+from dtbench.units import NS_PER_MS
+from dtbench.vocabulary import Estimate
+
+_COLUMNS: Final = (
+    Column("row"),
+    Column("cell"),
+    Column("named cause"),
+    Column("of"),
+    Column("trace", is_number=True),
+    Column("ablation", is_number=True),
+    Column("waits", is_number=True),
+    Column("agree"),
+    Column("closed form", is_number=True),
+    Column("step", is_number=True),
+    Column("closed form", is_number=True),
+    Column(""),
+)
+_NOTHING: Final = "-"
+
+
+def tabulate_rows(rows: Sequence[RowOutcome]) -> Section:
+    """Give a line for each cell of each row, and below them why rows failed."""
+    lines = [line for row in rows for line in _lines_of(row)]
+    reasons = tuple(f"{row.row} FAILED: {reason}" for row in rows for reason in row.reasons)
+    title = "Exposed communication and steps, ms: what was found beside what was injected"
+    return Section(title, _COLUMNS, lines, reasons)
+
+
+def result_word(row: RowOutcome) -> str:
+    """Give the word that a row ends with."""
+    return "PASS" if row.passed else "FAIL"
+
+
+def _lines_of(row: RowOutcome) -> Iterator[list[str]]:
+    for place, cell in enumerate(row.cells):
+        name, result = (row.row, result_word(row)) if place == 0 else ("", "")
+        yield [name, cell.cell, *_describe_cell(cell), result]
+
+
+def _describe_cell(cell: CellOutcome) -> Iterator[str]:
+    answer, estimates = cell.answer, {one.estimate: one.mean_ns for one in cell.estimates}
+    yield _NOTHING if answer.cause is None else answer.cause.value
+    yield answer.owner or _NOTHING
+    yield _ms(answer.exposed_ns)
+    yield _ms(estimates.get(Estimate.ABLATION))
+    yield _ms(estimates.get(Estimate.WAIT))
+    yield {True: "yes", False: "no", None: _NOTHING}[cell.agree]
+    yield _NOTHING if cell.foretold is None else _ms(cell.foretold.exposed_ns.expected_ns)
+    yield _ms(cell.step_ns)
+    yield _NOTHING if cell.foretold is None else _ms(cell.foretold.step_ns.expected_ns)
+
+
+def _ms(time_ns: int | None) -> str:
+    return _NOTHING if time_ns is None else f"{time_ns / NS_PER_MS:.1f}"

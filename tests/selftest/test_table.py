@@ -1,0 +1,46 @@
+"""The table of a selftest: a line for each cell, and why rows failed."""
+
+from dtbench.selftest.records import Answer, Bounds, CellOutcome, Check, EstimateRow, Foretold, RowOutcome
+from dtbench.selftest.table import tabulate_rows
+from dtbench.vocabulary import Cause, Estimate
+
+MS = 1_000_000
+
+
+def bounds(expected_ms: int) -> Bounds:
+    return Bounds(expected_ns=expected_ms * MS, low_ns=0, high_ns=2 * expected_ms * MS)
+
+
+CELL = CellOutcome(
+    cell="tail",
+    step_ns=round(130.44 * MS),
+    answer=Answer(exposed_ns=15 * MS, cause=Cause.TAIL, cause_ns=15 * MS, owner="bucket 3"),
+    estimates=(
+        EstimateRow(estimate=Estimate.TRACE, mean_ns=15 * MS, standard_error_ns=MS),
+        EstimateRow(estimate=Estimate.ABLATION, mean_ns=-2 * MS, standard_error_ns=MS),
+        EstimateRow(estimate=Estimate.WAIT, mean_ns=None, standard_error_ns=None),
+    ),
+    agree=True,
+    foretold=Foretold(step_ns=bounds(128), exposed_ns=bounds(14), source="written down"),
+)
+FAILED = Check(cell="tail", what="step", expected="", got="", passed=False, reason="cell tail: it took too long")
+
+
+def test_each_cell_is_a_line_with_answer_estimates_and_closed_form() -> None:
+    row = RowOutcome(row="tail", claim="", passed=True, cells=(CELL, CELL), checks=())
+    section = tabulate_rows([row])
+    first, second = section.rows
+    assert list(first) == [
+        *("tail", "tail", "tail", "bucket 3", "15.0", "-2.0", "-", "yes", "14.0", "130.4", "128.0", "PASS")
+    ]
+    assert list(second) == ["", *first[1:-1], ""]
+    assert len(first) == len(section.columns)
+    assert section.notes == ()
+
+
+def test_a_row_that_failed_says_why_below_the_table() -> None:
+    disputed = CELL.model_copy(update={"agree": False, "foretold": None, "step_ns": None})
+    row = RowOutcome(row="tail", claim="", passed=False, cells=(disputed,), checks=(FAILED,))
+    section = tabulate_rows([row])
+    assert list(section.rows[0])[7:] == ["no", "-", "-", "-", "FAIL"]
+    assert section.notes == ("tail FAILED: cell tail: it took too long",)
