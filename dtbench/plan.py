@@ -99,6 +99,7 @@ def make_plan(scenario: Scenario, machine: Machine) -> Plan:
         *find_problems(scenario),
         *find_refusals(scenario, device),
         *find_rank_problems(scenario, device, ranks),
+        *_check_exposure(scenario, device),
     ]
     if device is DeviceKind.CUDA and ranks > machine.cuda_devices:
         problems.append(_too_few_gpus(scenario, ranks, machine))
@@ -312,6 +313,15 @@ def _note_timed(scenario: Scenario, device: DeviceKind) -> Iterator[str]:
     short = [f"model.{name}={unit_ms:g}" for name, unit_ms in units_ms.items() if 0 < unit_ms < SHORT_UNIT_MS]
     if short and device is DeviceKind.CPU:
         yield f"{' and '.join(short)}: a CPU can rarely sleep so briefly and so exactly; a launch tries first"
+
+
+def _check_exposure(scenario: Scenario, device: DeviceKind) -> Iterator[str]:
+    """Name an estimate of exposed communication that this device cannot give."""
+    if device is DeviceKind.CUDA and "ablation" in scenario.measure.exposure:
+        yield (
+            "measure.exposure=ablation leaves collectives out where their process group is wrapped, and NCCL's is not; "
+            "measure.exposure=[trace, wait] works, or device=cpu"
+        )
 
 
 def _find_notes(scenario: Scenario, device: DeviceKind, ranks: int, machine: Machine) -> Iterator[str]:

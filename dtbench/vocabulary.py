@@ -182,7 +182,7 @@ ASSUMPTION_PHRASES: Final = {
     Assumption.SKEW: "skew, ranks wait for each other's compute with communication or without",
     Assumption.HOST_BOUND: "host-bound, the host may set the pace of the step",
     Assumption.PROFILER: "the profiler, it stretches the steps that the trace is of",
-    Assumption.NOT_WAITED_FOR: "nobody waited for all of it, or where no clock looks",
+    Assumption.NOT_WAITED_FOR: "exposed communication that nobody waited for, or whose wait no clock sees",
     Assumption.WAIT_ALONE: (
         "waits that are no exposed communication: beside another thread's compute, before the collective began, "
         "or while waking up"

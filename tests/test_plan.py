@@ -58,6 +58,13 @@ def test_the_reference_has_no_link(scenario: Make) -> None:
     assert single.network.kind == "real"
 
 
+def test_what_nccl_carries_cannot_be_left_out(scenario: Make) -> None:
+    gpus = Machine(cpu_cores=2, cuda_devices=2)
+    with pytest.raises(PlanError, match=r"measure\.exposure=\[trace, wait\] works"):
+        make_plan(scenario(measure={"exposure": ["trace", "ablation"]}, device="cuda"), gpus)
+    make_plan(scenario(measure={"exposure": ["trace", "wait"]}, device="cuda"), gpus)
+
+
 def test_the_reference_takes_no_time_that_is_only_given(scenario: Make) -> None:
     wanted = scenario(model={**TIMED, "slow_rank": {"rank": 1, "factor": 2.0}})
     single, _ = plan_reference(wanted, make_plan(wanted, LAPTOP))

@@ -128,6 +128,8 @@ def rank_line(rank: int, view: "JournalView | None", plan: "Plan") -> str:
         return f"rank {rank}  starting"
     if view.state.name in ("FINISHING", "DONE"):
         return f"rank {rank}  {view.state.name.lower()}, {len(view.timings)} steps"
+    if view.phase is None:
+        return f"rank {rank}  estimating exposure, step {view.step}"
     last = f"  last {format_ns(view.timings[-1].duration_ns)}" if view.timings else ""
     done = sum(timing.phase is view.phase for timing in view.timings)
     steps = {"MEASURED": f"{plan.measured_steps}", "PROFILED": f"{plan.profiled_steps}"}

@@ -270,7 +270,8 @@ _FATAL, _CURRENT_THREAD = "Fatal Python error", "Current thread 0x"
 def _summarize(failures: tuple[RankFailure, ...]) -> str:
     """Make the sentence of the error from the first culprit."""
     first = failures[0]
-    where = "before its first step" if first.last_step is None else f"in step {first.last_step} ({first.last_phase}"
+    phase = first.last_phase or "estimating exposure"
+    where = "before its first step" if first.last_step is None else f"in step {first.last_step} ({phase}"
     if first.last_step is not None:
         where += f", {first.last_region})" if first.last_region else ")"
     others = f"; {len(failures) - 1} more ended with it" if len(failures) > 1 else ""

@@ -120,7 +120,7 @@ def _time_in(execution: Execution, region: Region) -> int:
 
 def _describe(execution: Execution, one: Served, exposed_ns: int, ledger: Ledger) -> PredictedCollective:
     request = one.collective.request
-    causes, queued_ns = ledger.split(one, exposed_ns), ledger.queued_ns(one)
+    causes, queued_ns = ledger.split(one, exposed_ns), ledger.held_ns(one, one.issue_ns)
     return PredictedCollective(
         purpose=request.purpose,
         operation=request.operation,

@@ -22,9 +22,9 @@ class Ledger:
 
     execution: Execution
 
-    def queued_ns(self, one: Served) -> int:
-        """Time between issue and begin in which another collective held the lane."""
-        return sum(_overlap(one.issue_ns, one.begin_ns, other.begin_ns, other.end_ns) for other in self._ahead(one))
+    def held_ns(self, one: Served, from_ns: int) -> int:
+        """Time from a moment to its begin in which another collective held the lane."""
+        return sum(_overlap(from_ns, one.begin_ns, other.begin_ns, other.end_ns) for other in self._ahead(one))
 
     def split(self, one: Served, exposed_ns: int) -> tuple[tuple[Cause, int], ...]:
         """Let each cause take its part of what is exposed; they add up to it."""
@@ -68,8 +68,8 @@ class Ledger:
         """Give the last compute before an issue; None: there was none."""
         return max((done for done in self.execution.computed if done.place < one.place), key=_place, default=None)
 
-    def could_issue_ns(self, one: Served) -> int:
-        """Give the first moment at which it could have been issued.
+    def ready_ns(self, one: Served) -> int:
+        """Give the first moment at which it could have been issued; one that is prefetched deep is issued before.
 
         For an unshard that is the start of the compute of the unit gathered before, or of the region's first compute;
         for anything else the end of what was computed before.
@@ -90,7 +90,7 @@ class Ledger:
             starts = [done.start_ns for done in self.computed_in(one.visit) if done.place < one.place]
         else:
             starts = []
-        return min(one.issue_ns, *starts[:1]) if starts else one.issue_ns
+        return starts[0] if starts else one.issue_ns
 
 
 def _place(computed: Computed) -> int:
@@ -115,14 +115,14 @@ class _Splitter:
         return self.one.collective.request.purpose is Purpose.GRAD_REDUCE
 
     def queued_ns(self) -> int:
-        """Time in which others held its lane."""
-        return self.ledger.queued_ns(self.one)
+        """Time in which others held its lane, from the first moment at which it could run."""
+        return self.ledger.held_ns(self.one, max(self.one.issue_ns, self.ledger.ready_ns(self.one)))
 
     def late_issue_ns(self) -> int:
         """Compute between the moment it could have been issued and its issue; none for gradients on a host."""
         if self.is_reduction:
             return 0
-        return self.ledger.compute_ns(self.ledger.could_issue_ns(self.one), self.one.issue_ns)
+        return self.ledger.compute_ns(self.ledger.ready_ns(self.one), self.one.issue_ns)
 
     def late_ready_ns(self) -> int:
         """Compute of the backward pass before gradients that all became ready at its end; not for the last of them."""
@@ -169,7 +169,7 @@ class _Splitter:
         if self._is_much(self.ledger.compute_ns(one.begin_ns, one.end_ns)):
             return True
         is_unshard = one.collective.request.purpose is Purpose.UNSHARD
-        could_ns = self.ledger.could_issue_ns(one)
+        could_ns = self.ledger.ready_ns(one)
         starts = [
             done.start_ns
             for done in self.ledger.execution.computed

@@ -66,6 +66,11 @@ def lead_rows(cell: CellSummary) -> Iterator[tuple[str, str]]:
         yield "overlap", gain
 
 
+def is_any_known(exposure: ExposureSummary) -> bool:
+    """Tell whether there is anything to put into a table."""
+    return any(not math.isnan(one.mean_ns) for row in exposure.rows for one in row.estimates)
+
+
 def agreement_sentence(exposure: ExposureSummary) -> str:
     """Say whether the estimates of the mean over ranks agree, and with what figures."""
     mean = exposure.rows[0]

@@ -91,7 +91,7 @@ def render_cell(cell: CellSummary) -> RenderableType:
     parts.append(render_step(cell))
     if cell.ranks:
         parts += [Text(), render_breakdown(cell)]
-    if cell.exposure is not None:
+    if cell.exposure is not None and estimates.is_any_known(cell.exposure):
         parts += [Text(), render_estimates(cell.exposure)]
     if cell.owners:
         parts += [Text(), render_owners(cell)]

@@ -346,7 +346,9 @@ class Measure(Record):
     """What the profiler records in PROFILED steps."""
     exposure: tuple[Literal["trace", "ablation", "wait"], ...] = ("trace",)
     """By which independent ways exposed communication is estimated; with more than one the report says whether they
-    agree. ``ablation`` and ``wait`` take steps of their own, after the PROFILED ones."""
+    agree. ``ablation`` and ``wait`` take steps of their own, after the PROFILED ones: with communication as it is, and
+    without it, about ``measured_steps`` each; ``ablation`` (gloo only) as many again in which every collective is
+    waited for at once."""
     stall_timeout_s: Annotated[float, Field(gt=0, le=1_000_000)] = 120.0
     """A rank that shows no progress for this long is declared hung and the launch ends."""
 

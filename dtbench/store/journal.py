@@ -55,7 +55,8 @@ class JournalView:
     Attributes:
         beat_unix_ns: last sign of life.
         issued: collectives since the process began, where the worker sees them (gloo); else 0.
-        phase, step, region: where the rank is or was; None before the first step, and region None between steps.
+        phase, step, region: where the rank is or was; None before the first step, region None between steps, and phase
+            None in steps that estimate exposure after PROFILED.
     """
 
     rank: int
@@ -104,10 +105,11 @@ class JournalWriter:
         self._issued += 1
         self._words[_ISSUED] = self._issued
 
-    def enter_step(self, phase: Phase, step: int, unix_ns: int) -> None:
-        """Say which step begins."""
+    def enter_step(self, phase: Phase | None, step: int, unix_ns: int) -> None:
+        """Say which step begins; None: one of no phase, which leaves no timing."""
         words = self._words
-        words[_PHASE], words[_AT_STEP], words[_REGION] = _PHASES.index(phase), step, -1
+        words[_PHASE] = -1 if phase is None else _PHASES.index(phase)
+        words[_AT_STEP], words[_REGION] = step, -1
         words[_STATE] = RankState.STEPPING
         words[_BEAT] = unix_ns
 

@@ -29,6 +29,7 @@ from dtbench.vocabulary import DeviceKind, Region
 from dtbench.worker.correctness import write_reference
 from dtbench.worker.environment import die_with_parent, read_environment
 from dtbench.worker.events import Events
+from dtbench.worker.network.carrier import Carrier
 from dtbench.worker.network.link import Link
 from dtbench.worker.recorder import Recorder
 from dtbench.worker.session import Rank, Session, process_group, process_start_unix_ns, run_reference
@@ -86,9 +87,9 @@ def run(order: WorkerOrder, rank: Rank, journal: JournalWriter, events: Events) 
         journal.set_state(RankState.DONE, time.time_ns())
         return
     network = order.scenario.network
-    link = Link(network, folder.link) if isinstance(network, EmulatedNetwork) else None
-    with process_group(order.plan, recorder, rank, link):
-        found = Session(order, rank, recorder, journal, events.say, link).run()
+    carrier = Carrier(Link(network, folder.link) if isinstance(network, EmulatedNetwork) else None)
+    with process_group(order.plan, recorder, rank, carrier):
+        found = Session(order, rank, recorder, journal, events.say, carrier).run()
         journal.set_state(RankState.FINISHING, time.time_ns())
         write_record(folder.rank_record(rank.rank), found)
         if rank.rank == 0:

@@ -39,6 +39,7 @@ from dtbench.worker.capture import capture, read_profiler_receipts
 from dtbench.worker.clock import CudaClock, HostClock, StepClock
 from dtbench.worker.correctness import CHECKED_STEPS, GradientProbe, compare_with_reference, mean_over_ranks
 from dtbench.worker.environment import read_environment_receipts
+from dtbench.worker.exposure.estimate import Bench, Estimated
 from dtbench.worker.jitter import Meeting, require_exact_units
 from dtbench.worker.mesh import build_mesh, describe_further, describe_groups
 from dtbench.worker.models.built import BuiltModel
@@ -47,7 +48,7 @@ from dtbench.worker.models.mlp import build_mlp
 from dtbench.worker.models.options import BlockOptions, read_compilation
 from dtbench.worker.models.timed import build_timed
 from dtbench.worker.models.transformer import build_transformer
-from dtbench.worker.network.link import Link
+from dtbench.worker.network.carrier import Carrier
 from dtbench.worker.network.link_receipts import read_network_receipts
 from dtbench.worker.network.named_gloo import register_named_gloo
 from dtbench.worker.optimizer import make_optimizer
@@ -76,12 +77,12 @@ class Rank:
 
 
 @contextmanager
-def process_group(plan: Plan, recorder: Recorder, rank: Rank, link: Link | None = None) -> Iterator[None]:
-    """Join all ranks, over a link where there is one; leave only when nothing is in flight and results are on disk.
+def process_group(plan: Plan, recorder: Recorder, rank: Rank, carrier: Carrier) -> Iterator[None]:
+    """Join all ranks over a carrier; leave only when nothing is in flight and results are on disk.
 
     Time-outs are twice the launcher's own, so that the launcher, who knows every rank, speaks first.
     """
-    backend = register_named_gloo(recorder, link) if plan.device is DeviceKind.CPU else "nccl"
+    backend = register_named_gloo(recorder, carrier) if plan.device is DeviceKind.CPU else "nccl"
     if plan.device is DeviceKind.CUDA:
         torch.cuda.set_device(rank.local_rank)
     dist.init_process_group(backend, timeout=timedelta(microseconds=2 * plan.stall_timeout_ns // 1000))
@@ -154,9 +155,9 @@ class Session:
         recorder: Recorder,
         journal: Any,
         say: Callable[[str, str], None],
-        link: Link | None = None,
+        carrier: Carrier,
     ) -> None:
-        self._link = link
+        self._carrier = carrier
         self._order, self._rank, self._recorder, self._journal, self._say = order, rank, recorder, journal, say
         self._scenario, self._plan = order.scenario, order.plan
         self._folder = LaunchFolder(Path(order.folder))
@@ -166,9 +167,10 @@ class Session:
         self._buckets: list[tuple[int, ...]] = []
         self._trace = self._folder.trace(rank.rank, time.time_ns())
         self._planned: tuple[ExpectedTraffic, ...] | None = None
+        self._estimated: Estimated | None = None
 
     def run(self) -> RankRecord:
-        """Build, warm up, measure, profile; gives what this rank found out."""
+        """Build, warm up, measure, profile, estimate exposure again; gives what this rank found out."""
         mesh = build_mesh(self._plan)
         groups = describe_groups(mesh, self._plan.backend)
         self._recorder.axes.update({group.name: group.axis for group in groups if group.axis is not None})
@@ -189,15 +191,16 @@ class Session:
         rows = slice(data_rank * self._plan.rows_per_rank, (data_rank + 1) * self._plan.rows_per_rank)
         self._say("model ready", f"{parameters} parameters")
         probe = GradientProbe(parallel.gather_gradients, keep=self._rank.rank == 0)
-        phases = self._make_phases(
-            step, Batches(self._scenario, built.make_batch, self._device, rows=rows), probe, parallel
-        )
+        batches = Batches(self._scenario, built.make_batch, self._device, rows=rows)
+        phases = self._make_phases(step, batches, probe, parallel)
         warmup, measured, profiled = PhaseResult(), PhaseResult(), PhaseResult()
         end = phases.warm_up(0, warmup)
         if self._plan.device is DeviceKind.CUDA:
             torch.cuda.reset_peak_memory_stats(self._device)
         phases.measure(end.steps, measured)
         phases.profile(end.steps + self._plan.measured_steps, profiled)
+        last = end.steps + self._plan.measured_steps + self._plan.profiled_steps
+        self._estimated = self._make_bench(batches, first=last + 1).estimate(step)
         return self._conclude(step, parallel, probe, (warmup, measured, profiled), groups, end)
 
     def _make_phases(self, step: TrainStep, batches: Batches, probe: GradientProbe, parallel: Parallelized) -> Phases:
@@ -240,6 +243,19 @@ class Session:
             with capture(self._plan.device, self._recorder, self._trace, settings):
                 yield
 
+    def _make_bench(self, batches: Batches, *, first: int) -> Bench:
+        return Bench(
+            scenario=self._scenario,
+            plan=self._plan,
+            batches=batches,
+            first=first,
+            recorder=self._recorder,
+            journal=self._journal,
+            clock=self._make_clock(),
+            carrier=self._carrier,
+            say=self._say,
+        )
+
     def _make_clock(self) -> StepClock:
         if self._plan.device is DeviceKind.CPU:
             return HostClock()
@@ -271,7 +287,12 @@ class Session:
                 *read_training_receipts(step, self._scenario),
                 *read_profiler_receipts(self._trace, self._plan.device, self._scenario.measure.profiler),
                 *read_environment_receipts(self._scenario),
-                *read_network_receipts(self._scenario.network, self._link, self._recorder.count_shared(groups)),
+                *read_network_receipts(
+                    self._scenario.network,
+                    self._carrier.link,
+                    self._recorder.count_shared(groups) - self._carrier.removed,
+                ),
+                *(() if self._estimated is None else self._estimated.receipts),
             ),
             traffic=traffic,
             planned=self._planned,
@@ -283,6 +304,7 @@ class Session:
             fsdp_units=parallel.units,
             carried=parallel.read_carried(),
             owned=tuple(self._recorder.owned),
+            arms=None if self._estimated is None else self._estimated.steps,
         )
 
     def _check(self, losses: list[Tensor], probe: GradientProbe) -> CorrectnessResult | None:

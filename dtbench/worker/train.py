@@ -46,6 +46,7 @@ class TrainStep:
     Attributes:
         optimizer: None when DDP updates the parameters inside backward.
         micro_batches: parts of a rank's rows, one forward and backward each, one update for all.
+        run_backward: how backward is run from a loss.
     """
 
     parallel: Parallelized
@@ -56,6 +57,7 @@ class TrainStep:
     clip_norm: float | None
     micro_batches: int
     observed: Observed
+    run_backward: Callable[[Tensor], Any] = Tensor.backward
 
     def run(self, batch: Batch, after_backward: Callable[[], None] | None = None) -> Tensor:
         """Train on one batch and give the detached loss, unread: reading it would wait for the device.
@@ -95,7 +97,7 @@ class TrainStep:
                     loss = loss / self.micro_batches
                     self.observed.syncs.append(self.parallel.read_sync())
             with self._region(Region.BACKWARD):
-                loss.backward()
+                self.run_backward(loss)
                 if is_last:
                     self.parallel.finish_backward()
         return loss.detach().to_local() if isinstance(loss, DTensor) else loss.detach()

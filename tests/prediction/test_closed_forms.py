@@ -158,6 +158,33 @@ def test_reductions_of_fsdp2_block_and_queue_behind_prefetched_gathers(scenario:
     ]
 
 
+def test_a_gather_prefetched_deep_is_no_more_queued_than_the_analyser_says(scenario: Make) -> None:
+    """Backward of four blocks, 100 ms each; two gathers of 70 ms ahead, scatters on a lane of their own.
+
+    The gather of block 1 is issued before block 2 has begun, which it could have waited for: of its 20 ms beside the
+    scatter of block 3 none is a queue's, as seen on two ranks with gloo.
+    """
+    parallel = {
+        "kind": "fsdp2",
+        "shards": 2,
+        "unshard_async_op": True,
+        "forward_prefetch": 2,
+        "backward_prefetch": 2,
+        "separate_reduce_scatter_group": True,
+    }
+    step = predict_rank(scenario(model=timed(4, 100, 100), parallel=parallel, network=link(60, 10)))
+    exposed = [(one.owner, one.cause, in_ms(one.exposed_ns)) for one in step.collectives if one.exposed_ns]
+    assert exposed == [
+        ("layers.0", Cause.NEEDED_AT_ONCE, 70),
+        ("layers.3", Cause.NEEDED_AT_ONCE, 70),
+        ("layers.1", Cause.BANDWIDTH, 20),
+        ("layers.3", Cause.SYNC_OP, 50),
+        ("layers.2", Cause.SYNC_OP, 70),
+        ("layers.1", Cause.SYNC_OP, 70),
+        ("layers.0", Cause.SYNC_OP, 70),
+    ]
+
+
 def test_sharding_over_fewer_ranks_after_forward_gathers_on_the_faster_tier(scenario: Make) -> None:
     """Four ranks on two nodes: 40 ms between them, 5 ms inside, where the gathers of backward stay."""
     network = link(5, 0, between_nodes={"ranks_per_node": 2, "latency_us": 40_000.0, "bandwidth_gb_per_s": 1e9})

@@ -1,6 +1,8 @@
 """Two small cells that look like real ones, and a door to change any field of them."""
 
+import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -19,6 +21,9 @@ from dtbench.plan import MeshAxis, Plan
 from dtbench.scenario.model import Transformer
 from dtbench.scenario.schema import Data, Ddp, Fsdp2, Scenario
 from dtbench.store.records import (
+    ArmBlock,
+    ArmCount,
+    ArmSteps,
     CorrectnessResult,
     Memory,
     Receipt,
@@ -27,7 +32,7 @@ from dtbench.store.records import (
     WarmupEnd,
 )
 from dtbench.traffic.planned import PlannedTraffic
-from dtbench.vocabulary import Axis, DeviceKind, Estimate, Operation, Purpose
+from dtbench.vocabulary import Arm, Axis, DeviceKind, Estimate, Operation, Purpose
 
 MS = 1_000_000
 MIB = 1024 * 1024
@@ -336,6 +341,40 @@ def make_run(
         return summary.model_copy(update=changes)
 
     return make
+
+
+def _make_arms(place: int) -> ArmSteps:
+    step_ns = {Arm.FULL: 150_123_456 + 1_357_911 * place, Arm.REMOVED: 118_765_432, Arm.SERIAL: 163_222_111}
+    turn = (Arm.FULL, Arm.REMOVED, Arm.SERIAL, Arm.SERIAL, Arm.REMOVED, Arm.FULL)
+    return ArmSteps(
+        blocks=tuple(
+            ArmBlock(
+                arm=arm,
+                step_ns=tuple(step_ns[arm] + 10_007 * step for step in range(3)),
+                wait_ns={Purpose.GRAD_REDUCE: (28_888_111 + 70_001 * place,) * 3} if arm is Arm.FULL else {},
+            )
+            for arm in turn
+        ),
+        counts=tuple(ArmCount(arm=arm, operators=7, traffic=()) for arm in Arm),
+    )
+
+
+@pytest.fixture(scope="session")
+def add_estimates() -> Callable[[Path], None]:
+    """Make the run in a folder one whose ranks ran blocks of steps with and without communication."""
+
+    def add(folder: Path) -> None:
+        record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+        for cell in record["cells"]:
+            cell["scenario"]["measure"]["exposure"] = ["trace", "ablation", "wait"]
+        (folder / "run.json").write_text(json.dumps(record), encoding="utf-8")
+        for place, file in enumerate(sorted(folder.glob("cells/*/launch0/ranks/rank*.json"))):
+            arms = _make_arms(place).model_dump(mode="json")
+            file.write_text(
+                json.dumps({**json.loads(file.read_text(encoding="utf-8")), "arms": arms}), encoding="utf-8"
+            )
+
+    return add
 
 
 @pytest.fixture

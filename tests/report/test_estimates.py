@@ -134,6 +134,12 @@ def test_the_terminal_leads_with_the_answer_and_shows_the_table(make_ddp: Cell, 
     assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
 
 
+def test_a_cell_that_failed_before_any_estimate_gets_no_empty_table(make_ddp: Cell, exposure_of: Exposure) -> None:
+    text = shown(render_cell(make_ddp(update={"exposure": exposure_of({None: {"trace": NAN, "wait": NAN}})})))
+    assert "estimates      n/a: none is known" in text
+    assert "estimated several ways" not in text
+
+
 def test_a_cell_of_which_only_the_trace_was_asked_says_nothing_of_it(
     make_run: Callable[..., RunSummary], make_ddp: Cell
 ) -> None:

@@ -33,8 +33,6 @@ from dtbench.report.markdown import estimates_markdown, summary_markdown
 from dtbench.report.publish import publish
 from dtbench.report.text import render_run
 from dtbench.store.layout import RunFolder
-from dtbench.store.records import ArmBlock, ArmCount, ArmSteps
-from dtbench.vocabulary import Arm, Purpose
 
 RESULTS = Path(__file__).parents[2] / "results"
 MS = 1_000_000
@@ -341,35 +339,13 @@ ESTIMATES: Final = ("trace", "ablation", "waits")
 
 
 @pytest.fixture(scope="module")
-def estimated(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def estimated(tmp_path_factory: pytest.TempPathFactory, add_estimates: Callable[[Path], None]) -> Run:
     """Give the first run as if its ranks had run blocks of steps with and without communication."""
     folder = tmp_path_factory.mktemp("estimated") / "scenario" / "run"
     shutil.copytree(RESULTS / "example", folder)
-    record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    for cell in record["cells"]:
-        cell["scenario"]["measure"]["exposure"] = ["trace", "ablation", "wait"]
-    (folder / "run.json").write_text(json.dumps(record), encoding="utf-8")
-    for place, file in enumerate(sorted(folder.glob("cells/*/launch0/ranks/rank*.json"))):
-        of_rank = {**json.loads(file.read_text(encoding="utf-8")), "arms": _make_arms(place).model_dump(mode="json")}
-        file.write_text(json.dumps(of_rank), encoding="utf-8")
+    add_estimates(folder)
     publish(summarize_run(folder))
     return Run(folder)
-
-
-def _make_arms(place: int) -> ArmSteps:
-    step_ns = {Arm.FULL: 150_123_456 + 1_357_911 * place, Arm.REMOVED: 118_765_432, Arm.SERIAL: 163_222_111}
-    turn = (Arm.FULL, Arm.REMOVED, Arm.SERIAL, Arm.SERIAL, Arm.REMOVED, Arm.FULL)
-    return ArmSteps(
-        blocks=tuple(
-            ArmBlock(
-                arm=arm,
-                step_ns=tuple(step_ns[arm] + 10_007 * step for step in range(3)),
-                wait_ns={Purpose.GRAD_REDUCE: (28_888_111 + 70_001 * place,) * 3} if arm is Arm.FULL else {},
-            )
-            for arm in turn
-        ),
-        counts=tuple(ArmCount(arm=arm, operators=7, traffic=()) for arm in Arm),
-    )
 
 
 def estimates_in_json(run: Run) -> Shown:

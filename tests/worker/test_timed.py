@@ -13,7 +13,7 @@ pytest.importorskip("torch", reason="torch is what is tested here; install the e
 pytestmark = pytest.mark.ranks
 
 # long units: a loaded machine must not be refused
-UNITS = {"kind": "timed", "layers": 2, "dim": 32, "hidden_dim": 32, "forward_ms": 60, "backward_ms": 60}
+UNITS = {"kind": "timed", "layers": 2, "dim": 32, "hidden_dim": 32, "forward_ms": 100, "backward_ms": 100}
 DDP = {"kind": "ddp", "replicas": 2}
 PLAIN = {
     "optimizer": {"kind": "sgd"},
@@ -54,7 +54,7 @@ def test_compute_in_the_trace_is_what_the_blocks_are_to_take(
 
     overlap = read_tables(launch(scenario(model=UNITS, parallel=DDP, **PLAIN)).folder).overlap
     assert len(overlap) == 2 * 3
-    assert overlap["compute_ns"].median() == pytest.approx(2 * (60 + 60) * NS_PER_MS, rel=0.02)
+    assert overlap["compute_ns"].median() == pytest.approx(2 * (100 + 100) * NS_PER_MS, rel=0.02)
 
 
 def test_a_bucket_hides_behind_the_next_blocks_time_and_the_last_one_is_the_tail(

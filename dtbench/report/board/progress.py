@@ -109,9 +109,11 @@ def _describe(view: JournalView | None, cell: CellRecord | OwnLoopCell) -> str:
         return "starting"
     if view.state in (RankState.FINISHING, RankState.DONE):
         return f"{view.state.name.lower()}, {len(view.timings)} steps"
+    if view.phase is None:
+        return "estimating exposure"
     done = sum(timing.phase is view.phase for timing in view.timings)
     most = {Phase.MEASURED: cell.plan.measured_steps, Phase.PROFILED: cell.plan.profiled_steps}
-    of = most.get(view.phase, cell.plan.max_warmup_steps) if view.phase is not None else cell.plan.max_warmup_steps
+    of = most.get(view.phase, cell.plan.max_warmup_steps)
     at_most = "at most " if view.phase is Phase.WARMUP else ""
     last = f", last {format_ns(view.timings[-1].duration_ns)}" if view.timings else ""
     return f"{view.phase} {done} of {at_most}{of} steps{last}"

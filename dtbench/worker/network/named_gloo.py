@@ -18,7 +18,8 @@ from torch.profiler import record_function
 
 from dtbench.ranges import WaitLabel, collective_range, wait_range
 from dtbench.vocabulary import Operation
-from dtbench.worker.network.link import Link, flatten_tensors
+from dtbench.worker.network.carrier import Carrier, Issued
+from dtbench.worker.network.link import flatten_tensors
 from dtbench.worker.recorder import Recorder
 
 BACKEND_NAME = "dtbench_gloo"
@@ -43,6 +44,7 @@ _METHODS: dict[str, tuple[Operation, int]] = {
     "reduce_scatter_single_coalesced": (Operation.REDUCE_SCATTER, _INPUT),
     "alltoall": (Operation.ALL_TO_ALL, _OUTPUT),
     "alltoall_base": (Operation.ALL_TO_ALL, _OUTPUT),
+    "all_to_all_single": (Operation.ALL_TO_ALL, _OUTPUT),
     "gather": (Operation.GATHER, _OUTPUT),
     "scatter": (Operation.SCATTER, _INPUT),
     "send": (Operation.SEND, _OUTPUT),
@@ -53,15 +55,15 @@ _METHODS: dict[str, tuple[Operation, int]] = {
 }
 
 
-def register_named_gloo(recorder: Recorder, link: Link | None = None) -> str:
+def register_named_gloo(recorder: Recorder, carrier: Carrier | None = None) -> str:
     """Make the backend known to ``torch.distributed`` and give its name for ``init_process_group``.
 
     Args:
         recorder: told about every collective.
-        link: carries them; None: gloo alone does.
+        carrier: carries them; None: gloo alone does.
     """
     waits: weakref.WeakKeyDictionary[Any, WaitLabel] = weakref.WeakKeyDictionary()
-    group_class = _make_group_class(_Watch(recorder, link, waits))
+    group_class = _make_group_class(_Watch(recorder, carrier or Carrier(), waits))
 
     def create(store: dist.Store, rank: int, size: int, timeout: timedelta) -> dist.ProcessGroup:
         gloo = dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
@@ -90,7 +92,7 @@ class _Watch:
     """Who is told about a collective, and what carries it."""
 
     recorder: Recorder
-    link: Link | None
+    carrier: Carrier
     waits: "weakref.WeakKeyDictionary[Any, WaitLabel]"
 
 
@@ -168,11 +170,9 @@ def _forward(method: str, operation: Operation, payload: int, watch: _Watch) -> 
             return getattr(group._inner, method)(*args, **kwargs)
 
         with record_function(collective_range(label)) if recorder.is_naming else nullcontext():
-            if watch.link is None:
-                work = start()
-            else:
-                outputs = list(flatten_tensors(args[_OUTPUT])) if args else []
-                work = watch.link.carry(label, group.ranks(), start, outputs, is_named=recorder.is_naming)
+            work = watch.carrier.carry(
+                Issued(label, recorder.region, group, method, args, is_named=recorder.is_naming), start
+            )
         if recorder.is_naming and work is not None:
             watch.waits[work] = WaitLabel(group=label.group, seq=label.seq)
         return work

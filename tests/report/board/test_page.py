@@ -15,6 +15,7 @@ import pytest
 import dtbench
 from dtbench.analyze.run import summarize_run
 from dtbench.report import sentences
+from dtbench.report.estimates import agreement_sentence, dispute_sentences, estimates_section
 from dtbench.store.journal import JournalWriter
 from dtbench.store.layout import RunFolder
 from dtbench.units import format_ns
@@ -167,6 +168,22 @@ def test_every_tab_opens_without_networking_and_shows_the_tables_numbers(
     shown.board.get_by_role("button", name="Show in the timeline").click()
     shown.board.locator(".timeline-box canvas").first.wait_for()
     shown.board.locator(".sentence", has_text=str(first["owner"])).wait_for()
+    assert shown.troubles == []
+
+
+def test_the_overview_says_whether_estimates_agree_and_shows_them(
+    logdir: Path, add_estimates: "Callable[[Path], None]", open_page: "Callable[[], Opened]"
+) -> None:
+    add_estimates(logdir / RUN)
+    shown = open_page()
+    cell = next(one for one in summarize_run(logdir / RUN).cells if one.name == "fsdp2_tp")
+    assert cell.exposure is not None
+    card = '[data-cell="fsdp2_tp"]'
+    assert shown.text(f"{card} .estimates dd").endswith(agreement_sentence(cell.exposure))
+    section = estimates_section(cell.exposure)
+    table = shown.board.locator(f"{card} .table", has_text=section.title)
+    assert table.locator("tbody tr").first.locator("td").all_inner_texts() == list(section.rows[0])
+    shown.board.locator(f"{card} dd", has_text=dispute_sentences(cell.exposure)[0]).first.wait_for()
     assert shown.troubles == []
 
 

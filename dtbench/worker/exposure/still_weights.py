@@ -1,0 +1,37 @@
+"""Optimizers that do all their work and change no weight."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor
+
+from dtbench.worker.train import TrainStep
+
+
+@contextmanager
+def hold_weights(step: TrainStep) -> Iterator[None]:
+    """Train with a learning rate of 0, inside DDP's backward too, and put the rates back.
+
+    SGD and AdamW scale momentum, weight decay and update by it. Their own state goes on changing.
+    """
+    groups = step.optimizer.param_groups if step.optimizer is not None else [step.parallel.inner_optimizer.defaults]
+    rates = [group["lr"] for group in groups]
+    for group in groups:
+        group["lr"] = 0.0
+    try:
+        yield
+    finally:
+        for group, rate in zip(groups, rates, strict=True):
+            group["lr"] = rate
+
+
+def sum_weights(parameters: Iterable[nn.Parameter]) -> tuple[str, ...]:
+    """Give a sum over this rank's part of each parameter, as text, so that NaN equals itself."""
+    return tuple(repr(float(_local(parameter).sum(dtype=torch.float64))) for parameter in parameters)
+
+
+def _local(parameter: nn.Parameter) -> torch.Tensor:
+    tensor = parameter.detach()
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor

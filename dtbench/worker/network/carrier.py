@@ -1,0 +1,148 @@
+"""What becomes of a collective: carried by the backend, over the link where there is one, or treated as an arm says.
+
+Arms (``dtbench.vocabulary.Arm``) are for the steps after PROFILED that estimate exposed communication; in all others
+``arm`` is None and a collective costs one comparison more.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, assert_never
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+from torch.utils._python_dispatch import _disable_current_modes
+
+from dtbench.ranges import CollectiveLabel
+from dtbench.vocabulary import Arm, Operation, Purpose, Region, purpose_of
+from dtbench.worker.network.link import Link, flatten_tensors
+from dtbench.worker.network.local_fill import Seat, fill_outputs
+
+_POINT_TO_POINT: Final = (Operation.SEND, Operation.RECV)
+"""Never waited for at once: two ranks that both send first would wait for ever."""
+_GIVES_NO_WORK: Final = "monitored_barrier"
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """A collective as it reached its process group.
+
+    Attributes:
+        region: of the step that issued it.
+        method: of the backend, with ``args`` as torch passed them: outputs first.
+        is_named: the trace shows the link's part.
+    """
+
+    label: CollectiveLabel
+    region: Region | None
+    group: Any
+    method: str
+    args: tuple[Any, ...]
+    is_named: bool
+
+    @property
+    def purpose(self) -> Purpose:
+        """Why it was issued."""
+        return purpose_of(self.label.axis, self.label.operation, self.region)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether there is another rank in its group."""
+        return len(self.group.ranks()) > 1
+
+    @property
+    def outputs(self) -> list[torch.Tensor]:
+        """The tensors that it fills."""
+        return list(flatten_tensors(self.args[0])) if self.args else []
+
+
+def _tell_nobody(_issued: Issued, _work: Any, _begun_ns: int) -> None:
+    pass
+
+
+@dataclass(slots=True)
+class Carrier:
+    """Carries the collectives of one rank.
+
+    Attributes:
+        link: None: the backend alone.
+        arm: what is done to them; None: nothing.
+        removed: collectives of several ranks that arm ``removed`` left out: the link has not seen them.
+        objects: calls that exchange Python objects, which arm ``removed`` carries all the same (``carry_objects``).
+        tell: told about each collective of arm ``full``: what it is, its ``Work`` (None: the call has waited), and when
+            the call began, ns on the clock of ``time.perf_counter``.
+    """
+
+    link: Link | None = None
+    arm: Arm | None = None
+    removed: int = 0
+    objects: int = 0
+    tell: Callable[[Issued, Any, int], None] = _tell_nobody
+
+    def carry(self, issued: Issued, start: Callable[[], Any]) -> Any:
+        """Do what the arm says and give a ``Work``; ``start`` issues it to the backend and gives the backend's."""
+        match self.arm:
+            case None:
+                return self._send(issued, start)
+            case Arm.FULL:
+                begun_ns = time.perf_counter_ns()
+                work = self._send(issued, start)
+                self.tell(issued, work, begun_ns)
+                return work
+            case Arm.REMOVED:
+                return self._remove(issued)
+            case Arm.SERIAL:
+                work = self._send(issued, start)
+                if work is not None and issued.label.operation not in _POINT_TO_POINT:
+                    work.wait()
+                return work
+            case _:
+                assert_never(self.arm)
+
+    def _send(self, issued: Issued, start: Callable[[], Any]) -> Any:
+        if self.link is None:
+            return start()
+        return self.link.carry(issued.label, issued.group.ranks(), start, issued.outputs, is_named=issued.is_named)
+
+    def _remove(self, issued: Issued) -> Any:
+        """Fill the outputs here; a real ``Work``, since FSDP2 waits for nothing else."""
+        self.removed += issued.is_shared
+        with _disable_current_modes():  # who counts operators counts those of the step
+            fill_outputs(issued.method, issued.args, Seat(issued.group.rank(), issued.group.size()))
+        if issued.method == _GIVES_NO_WORK:
+            return None
+        done: Any = torch.futures.Future()
+        done.set_result(issued.outputs)
+        return torch._C._distributed_c10d._create_work_from_future(done)
+
+
+_OBJECTS: Final = (
+    *("all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list"),
+    *("send_object_list", "recv_object_list"),
+)
+
+
+@contextmanager
+def carry_objects(carrier: Carrier) -> Iterator[None]:
+    """Let calls that exchange Python objects pass arm ``removed``: who unpickles them needs the real bytes."""
+    with ExitStack() as patches:
+        for home in (dist, dist.distributed_c10d):
+            for name in _OBJECTS:
+                patches.enter_context(mock.patch.object(home, name, _carried(carrier, getattr(home, name))))
+        yield
+
+
+def _carried(carrier: Carrier, original: Callable[..., Any]) -> Callable[..., Any]:
+    def exchange(*args: Any, **kwargs: Any) -> Any:
+        if carrier.arm is not Arm.REMOVED:
+            return original(*args, **kwargs)
+        carrier.objects += 1
+        carrier.arm = None
+        try:
+            return original(*args, **kwargs)
+        finally:
+            carrier.arm = Arm.REMOVED
+
+    return exchange
