@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from dtbench.plan import Plan, is_compiled_ddp
+from dtbench.probe_catalogue.functions import choose
 from dtbench.scenario.model import Custom, Mlp, Transformer
 from dtbench.scenario.presets import resolve_model
 from dtbench.scenario.schema import Scenario
@@ -52,6 +53,9 @@ from dtbench.worker.optimizer import make_optimizer
 from dtbench.worker.owners import name_modules
 from dtbench.worker.parallelize.parallelized import Parallelized, leave_alone
 from dtbench.worker.parallelize.strategy import parallelize
+from dtbench.worker.probes.install import InstalledProbes
+from dtbench.worker.probes.lines import LineWitness
+from dtbench.worker.probes.receipts import read_probe_receipts
 from dtbench.worker.recorder import Issue, Recorder, summarize_issues
 from dtbench.worker.steps import PhaseResult, Phases, StepLoop
 from dtbench.worker.train import Observed, TrainStep, read_training_receipts
@@ -140,6 +144,17 @@ def make_train_step(scenario: Scenario, parallel: Parallelized, built: BuiltMode
     )
 
 
+_Trained = tuple[
+    TrainStep,
+    Parallelized,
+    GradientProbe,
+    tuple[PhaseResult, PhaseResult, PhaseResult],
+    tuple[ProcessGroupInfo, ...],
+    WarmupEnd,
+]
+"""What training leaves for the rank's record."""
+
+
 class Session:
     """A rank at work on an order; ``run`` does everything between joining the group and leaving it."""
 
@@ -162,9 +177,17 @@ class Session:
         self._buckets: list[tuple[int, ...]] = []
         self._trace = self._folder.trace(rank.rank, time.time_ns())
         self._planned: tuple[ExpectedTraffic, ...] | None = None
+        measure = order.scenario.measure
+        self._probes = InstalledProbes(choose(measure.probes), recorder)
+        self._lines = LineWitness(self._folder.lines(rank.rank), rank.rank) if measure.line_coverage else None
 
     def run(self) -> RankRecord:
         """Build, warm up, measure, profile; gives what this rank found out."""
+        with self._probes, self._lines or nullcontext():
+            done = self._train()
+        return self._conclude(*done)
+
+    def _train(self) -> _Trained:
         mesh = build_mesh(self._plan)
         groups = describe_groups(mesh, self._plan.backend)
         self._recorder.axes.update({group.name: group.axis for group in groups if group.axis is not None})
@@ -191,7 +214,7 @@ class Session:
             torch.cuda.reset_peak_memory_stats(self._device)
         phases.measure(end.steps, measured)
         phases.profile(end.steps + self._plan.measured_steps, profiled)
-        return self._conclude(step, parallel, probe, (warmup, measured, profiled), groups, end)
+        return step, parallel, probe, (warmup, measured, profiled), groups, end
 
     def _make_phases(self, step: TrainStep, batches: Batches, probe: GradientProbe, parallel: Parallelized) -> Phases:
         def prepare(steps: range) -> None:
@@ -203,6 +226,8 @@ class Session:
             if number == 0:
                 self._first_step_unix_ns = time.time_ns()
                 probe.note_norm(step.observed.gradient_norm)
+            if self._lines is not None:
+                self._lines.save()
             return loss
 
         store = dist.PrefixStore(
@@ -247,6 +272,7 @@ class Session:
     ) -> RankRecord:
         warmup, measured, profiled = results
         traffic = summarize_issues(measured.issues[-1])
+        probes, lines = self._probes.read(), None if self._lines is None else self._lines.read()
         losses = [*warmup.losses[:CHECKED_STEPS], *measured.losses, *profiled.losses]
         return RankRecord(
             rank=self._rank.rank,
@@ -263,6 +289,7 @@ class Session:
                 *read_profiler_receipts(self._trace, self._plan.device, self._scenario.measure.profiler),
                 *read_environment_receipts(self._scenario),
                 *read_network_receipts(self._scenario.network, self._link, self._recorder.count_shared(groups)),
+                *read_probe_receipts(self._scenario.measure, probes, lines),
             ),
             traffic=traffic,
             planned=self._planned,
@@ -274,6 +301,7 @@ class Session:
             fsdp_units=parallel.units,
             carried=parallel.read_carried(),
             owned=tuple(self._recorder.owned),
+            probes=probes,
         )
 
     def _check(self, losses: list[Tensor], probe: GradientProbe) -> CorrectnessResult | None:
