@@ -5,6 +5,9 @@
     probe      ├─────────────┤        total: 13
     compute    ██░░░░████░░░░░        any thread or stream
     exposed      ├──┤    ├───┤        total less what compute ran beside or inside it: 7
+
+A range of ``torch.profiler`` holds what opening and closing it cost, tens of microseconds: a short function is longer
+here than its probe's clock says.
 """
 
 from collections.abc import Mapping

@@ -33,6 +33,10 @@ def coverage(
     run: Annotated[
         bool, typer.Option("--run", help="Run these scenarios first, once with probes and once traced.")
     ] = False,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PATH=VALUE", help="With --run, override one field of every scenario."),
+    ] = None,
     results: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("results"),
     as_json: Annotated[bool, typer.Option("--json", help="Print every number as one JSON document.")] = False,
 ) -> None:
@@ -46,8 +50,10 @@ def coverage(
 
     if run and not targets:
         raise typer.BadParameter("--run needs scenarios to run; `dtbench list` shows them")
+    if sets and not run:
+        raise typer.BadParameter("--set changes what --run runs; finished runs are as they are")
     failures: list[str] = []
-    paths = _run_all(targets or [], results, failures) if run else _find_runs(targets, results)
+    paths = _run_all(targets or [], sets or [], results, failures) if run else _find_runs(targets, results)
     found = cover(_read_all(paths, must_have=targets is not None))
     print_json(to_document(found, paths)) if as_json else print_coverage(found)
     _refuse(found, failures)
@@ -91,14 +97,14 @@ def _read_all(paths: "Sequence[Path]", *, must_have: bool) -> "list[Evidence]":
     return found
 
 
-def _run_all(names: "Sequence[str]", results: Path, failures: list[str]) -> list[Path]:
+def _run_all(names: "Sequence[str]", sets: "Sequence[str]", results: Path, failures: list[str]) -> list[Path]:
     """Run each scenario in both ways, one run each; a launch that fails is told at the end and stops nothing."""
     from dtbench.launch.machine import read_machine
     from dtbench.launch.run import plan_cells
     from dtbench.scenario.catalog import open_scenario
 
     machine = read_machine()
-    files = [open_scenario(name, [way, "repeat=1"]) for name in names for way in _WAYS]
+    files = [open_scenario(name, ["repeat=1", *sets, way]) for name in names for way in _WAYS]
     planned = [(file, plan_cells(file, machine)) for file in files]  # all mistakes before anything runs
     paths: list[Path] = []
     for file, cells in planned:
@@ -183,12 +189,12 @@ def _section(file: str, rows: "Sequence[CoveredFunction]") -> Section:
     from dtbench.analyze.function_coverage import State
 
     remarks = [f"{row.name}: {remark}" for row in rows for remark in row.remarks]
-    missing = [
-        f"{row.name}: not reached: {row.reason}"
-        for row in rows
-        if row.state is not State.REACHED and row.reason and not row.remarks
-    ]
-    return Section(file, columns, [_row(row) for row in rows], (*remarks, *missing))
+    missing: dict[str, list[str]] = {}
+    for row in rows:
+        if row.state is not State.REACHED and row.reason and not row.remarks:
+            missing.setdefault(row.reason, []).append(row.name)
+    reasons = [f"not reached ({reason}): {', '.join(names)}" for reason, names in missing.items()]
+    return Section(file, columns, [_row(row) for row in rows], (*remarks, *reasons))
 
 
 def _row(row: "CoveredFunction") -> tuple[str, ...]:

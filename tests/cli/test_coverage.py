@@ -103,7 +103,7 @@ def test_the_table_has_a_row_for_each_function_and_sums_up_by_class(
     assert code == 0
     driven = sum(one.reach is Reach.DRIVEN for one in FUNCTIONS)
     assert f"Reached: 1 of {driven} functions" in out
-    assert "_rewrite_spec_if_needed: not reached: nothing in torch 2.13 calls it" in out
+    assert "not reached (nothing in torch 2.13 calls it): _rewrite_spec_if_needed" in out
     for file in {one.file for one in FUNCTIONS}:
         assert file in out
 
@@ -127,6 +127,12 @@ def test_run_without_a_scenario_is_refused(capsys: pytest.CaptureFixture[str]) -
     code, _, err = call(capsys, "--run")
     assert code == 2
     assert "--run needs scenarios" in err
+
+
+def test_an_override_without_run_is_refused(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = call(capsys, "--set", "model.layers=2", "--results", str(results))
+    assert code == 2
+    assert "--set changes what --run runs" in err
 
 
 def test_lines_and_probes_that_disagree_end_with_the_code_of_numbers_not_to_be_trusted(
@@ -165,7 +171,9 @@ def test_run_watches_a_scenario_in_both_ways_and_confirms_one_with_the_other(
         "measure: {warmup: {max_steps: 8}, measured_steps: 4, profiled_steps: 1}\n",
         encoding="utf-8",
     )
-    code, out, err = call(capsys, "--run", str(file), "--results", str(tmp_path / "results"), "--json")
+    code, out, err = call(
+        capsys, "--run", str(file), "--set", "model.layers=1", "--results", str(tmp_path / "r"), "--json"
+    )
     assert code == 0, err
     document = json.loads(out)
     assert len(document["runs"]) == 2
