@@ -11,7 +11,8 @@
     ├── MissingError (7)    a package or program that the command needs is not installed
     ├── PatternsError (2)   a file of kernel patterns is wrong: line, key, what there is
     ├── CaptureError (1)    a person's own loop cannot be measured as it is written
-    ├── CheckError (8)      the run finished, but its numbers must not be trusted: results or receipts are wrong
+    ├── PredictionError (1) nobody can say how long this takes, or what it would cost
+    ├── CheckError (8)      the run finished, but its numbers must not be trusted: results, receipts or times are wrong
     ├── ComparisonError (9) these cannot be compared: unlike environments, nothing measured, not one thing
     ├── GateError (10)      a bound of --fail-if is exceeded
     └── UndecidedError (11) a bound of --fail-if cannot be judged: too few launches, or nobody knows the number
@@ -104,3 +105,7 @@ class UndecidedError(DtbenchError):
 
 class CaptureError(DtbenchError):
     """``dtbench.capture`` was used in a way that cannot be measured; raised in the person's own program."""
+
+
+class PredictionError(DtbenchError):
+    """There is no closed form for what a scenario asks, or nobody knows what it costs."""

@@ -10,10 +10,10 @@ from math import prod
 from typing import assert_never
 
 from dtbench.errors import PlanError
-from dtbench.problems import find_problems
+from dtbench.problems import find_problems, find_rank_problems
 from dtbench.record import Record
 from dtbench.refusals import find_refusals
-from dtbench.scenario.model import Custom, Mlp, Model, Transformer
+from dtbench.scenario.model import Custom, Mlp, Model, Timed, Transformer
 from dtbench.scenario.network import EmulatedNetwork
 from dtbench.scenario.presets import resolve_model
 from dtbench.scenario.schema import AdamW, Ddp, Fsdp1, Fsdp2, Scenario, Sgd
@@ -49,7 +49,7 @@ class Plan(Record):
         rows_per_rank: rows of the global batch that one rank computes.
         parameters: of the whole model, tied weights once; None for a person's own model: building it will show.
         flops_per_step: floating-point operations of forward and backward over the global batch, see ``count_flops``;
-            None where they are not known.
+            None where they are not known, or say nothing about its time.
         tokens_per_step: over the global batch.
         traffic: expected per rank in a step after warm-up; None where the parameters are not known: ranks compute what
             can be said (``RankRecord.planned``).
@@ -78,6 +78,8 @@ class Plan(Record):
 
 
 MOST_LAYERS = 10_000
+SHORT_UNIT_MS = 20
+"""Blocks of a timed model that take less are mostly jitter on a CPU (seen on two cores)."""
 LARGE_REFERENCE_BYTES = 24 * 2**30
 """More than this for weights, gradients and optimizer state is worth a note: many devices cannot hold it."""
 
@@ -93,7 +95,11 @@ def make_plan(scenario: Scenario, machine: Machine) -> Plan:
     device = _choose_device(scenario, machine)
     mesh = plan_mesh(scenario)
     ranks = prod(axis.size for axis in mesh)
-    problems = [*find_problems(scenario), *find_refusals(scenario, device), *_check_network(scenario, device, ranks)]
+    problems = [
+        *find_problems(scenario),
+        *find_refusals(scenario, device),
+        *find_rank_problems(scenario, device, ranks),
+    ]
     if device is DeviceKind.CUDA and ranks > machine.cuda_devices:
         problems.append(_too_few_gpus(scenario, ranks, machine))
     if device is DeviceKind.CPU and machine.memory_bytes is not None:
@@ -120,7 +126,11 @@ def make_plan(scenario: Scenario, machine: Machine) -> Plan:
         flops_per_step=count_flops(scenario),
         tokens_per_step=data.global_batch * data.sequence_length,
         traffic=None if parameters is None else plan_traffic(scenario, parameters),
-        notes=(*_find_notes(scenario, device, ranks, machine), *_note_compiled_ddp(scenario)),
+        notes=(
+            *_find_notes(scenario, device, ranks, machine),
+            *_note_compiled_ddp(scenario),
+            *_note_timed(scenario, device),
+        ),
         state_bytes=None if parameters is None else estimate_state_bytes(scenario),
     )
 
@@ -143,12 +153,20 @@ def plan_reference(scenario: Scenario, plan: Plan) -> tuple[Scenario, Plan]:
         "precision": {"dtype": "float32"},
         "accumulation": {"micro_batches": 1},
         "network": {"kind": "real"},
-        "model": {**scenario.model.model_dump(mode="json"), "activation_checkpointing": None, "compile": None},
+        "model": {**scenario.model.model_dump(mode="json"), **_plain_options(scenario.model)},
     }
     single = Scenario.model_validate_json(json.dumps(fields))
     cores = plan.threads_per_rank * plan.ranks  # memory is not asked again: the ranks themselves need more
     machine = Machine(cpu_cores=cores, cuda_devices=1 if plan.device is DeviceKind.CUDA else 0)
     return single, make_plan(single, machine).model_copy(update={"traffic": ()})  # it wraps nothing
+
+
+def _plain_options(model: Model) -> dict[str, object]:
+    """Give the fields of a model that change how long it takes or what it keeps, set to what changes nothing."""
+    plain: dict[str, object] = {"activation_checkpointing": None, "compile": None}
+    if isinstance(model, Timed):
+        plain |= {"forward_ms": 0.0, "backward_ms": 0.0, "slow_rank": None}
+    return plain
 
 
 def plan_mesh(scenario: Scenario) -> tuple[MeshAxis, ...]:
@@ -165,7 +183,10 @@ def plan_mesh(scenario: Scenario) -> tuple[MeshAxis, ...]:
 
 
 def count_flops(scenario: Scenario) -> int | None:
-    """Count forward and backward of one step, without what is computed twice; None for a person's own model."""
+    """Count forward and backward of one step, without what is computed twice.
+
+    None for a person's own model, and for a timed one: its time is given, whatever its products take.
+    """
     model, data = resolve_model(scenario.model), scenario.data
     match model:
         case Transformer():
@@ -173,7 +194,7 @@ def count_flops(scenario: Scenario) -> int | None:
         case Mlp():
             # forward, gradients of weights and of inputs: 2 each; nobody asks for those of the first block's input
             per_token = (6 * 2 * model.layers - 2) * model.dim * model.hidden_dim
-        case Custom():
+        case Timed() | Custom():
             return None
         case _:
             assert_never(model)
@@ -280,30 +301,17 @@ def _note_compiled_ddp(scenario: Scenario) -> Iterator[str]:
         yield "model.compile under DDP: a graph gives its gradients in an order of its own; only bytes are compared"
 
 
-def _check_network(scenario: Scenario, device: DeviceKind, ranks: int) -> Iterator[str]:
-    """Name what a link cannot be among these ranks."""
-    network = scenario.network
-    if not isinstance(network, EmulatedNetwork):
+def _note_timed(scenario: Scenario, device: DeviceKind) -> Iterator[str]:
+    model = scenario.model
+    if not isinstance(model, Timed):
         return
-    if device is DeviceKind.CUDA:
-        yield "network.kind=emulated carries gloo's collectives only; device=cpu, or network.kind=real, works"
-    nodes = network.between_nodes
-    if nodes is not None and nodes.ranks_per_node >= ranks:
-        yield (
-            f"network.between_nodes.ranks_per_node={nodes.ranks_per_node} puts all {ranks} ranks on one node, so that "
-            + (
-                f"nothing would cross; {ranks // 2} makes two nodes"
-                if ranks > 1
-                else "nothing would cross; leave it out"
-            )
-        )
-    elif nodes is not None and ranks % nodes.ranks_per_node:
-        near = max(size for size in range(1, nodes.ranks_per_node) if ranks % size == 0)
-        asked = f"network.between_nodes.ranks_per_node={nodes.ranks_per_node}"
-        yield f"{ranks} ranks do not fill nodes of {asked}; {near} does"
-    slow = network.slow_rank
-    if slow is not None and slow.rank >= ranks:
-        yield f"network.slow_rank.rank={slow.rank} is none of the {ranks} ranks; {ranks - 1} is the last"
+    yield "compute costs what the timed model says: its times are the scenario's, not the machine's"
+    if model.slow_rank is not None:
+        yield f"blocks of rank {model.slow_rank.rank} take {model.slow_rank.factor:g} times as long, as asked"
+    units_ms = {"forward_ms": model.forward_ms, "backward_ms": model.backward_ms}
+    short = [f"model.{name}={unit_ms:g}" for name, unit_ms in units_ms.items() if 0 < unit_ms < SHORT_UNIT_MS]
+    if short and device is DeviceKind.CPU:
+        yield f"{' and '.join(short)}: a CPU can rarely sleep so briefly and so exactly; a launch tries first"
 
 
 def _find_notes(scenario: Scenario, device: DeviceKind, ranks: int, machine: Machine) -> Iterator[str]:
@@ -315,10 +323,12 @@ def _find_notes(scenario: Scenario, device: DeviceKind, ranks: int, machine: Mac
         )
     if scenario.measure.line_coverage:
         yield "measure.line_coverage traces the interpreter: the times of its launches are not to be used"
-    if isinstance(scenario.network, EmulatedNetwork) and ranks > 1:
+    is_linked = isinstance(scenario.network, EmulatedNetwork)
+    if is_linked and ranks > 1:
         yield "communication costs what the emulated link says: its times are this link's, not the machine's"
     elif device is DeviceKind.CPU and ranks > 1:
         yield "loopback communication takes cores from compute; trust the step time, not the ratio"
     if device is DeviceKind.CPU and ranks > machine.cpu_cores:
         shared = f"{ranks} ranks share {machine.cpu_cores} cores"
-        yield f"{shared}: ranks wait for each other's turns, and that shows as communication"
+        shows = "host time" if is_linked else "communication"  # the link begins when the last rank has come
+        yield f"{shared}: ranks wait for each other's turns, and that shows as {shows}"

@@ -4,13 +4,17 @@ What torch itself gets wrong is in ``dtbench.refusals``.
 """
 
 from collections.abc import Iterator
+from math import ceil
 from typing import Final, assert_never
 
-from dtbench.scenario.model import Custom, Mlp, OperatorCheckpointing, Transformer
+from dtbench.scenario.model import Custom, Mlp, OperatorCheckpointing, Timed, Transformer
+from dtbench.scenario.network import EmulatedNetwork
 from dtbench.scenario.presets import resolve_model
 from dtbench.scenario.schema import AdamW, Cut, Ddp, Fsdp1, Fsdp2, Scenario
 from dtbench.traffic.parameters import is_under, known_parameters
 from dtbench.traffic.tensor import count_data_ranks
+from dtbench.units import NS_PER_S
+from dtbench.vocabulary import DeviceKind
 
 SMALLEST_FLOAT16: Final = 2**-24
 """Above zero, subnormal (IEEE 754-2019, binary16)."""
@@ -39,9 +43,11 @@ def find_problems(scenario: Scenario) -> Iterator[str]:
     yield from _check_strategy(scenario)
     yield from _check_tensor_parallel(scenario, scenario.parallel)
     yield from _check_saved_operators(scenario)
+    if isinstance(scenario.model, Timed):
+        yield from _check_timed(scenario, scenario.model)
 
 
-def _check_model(model: Transformer | Mlp | Custom) -> Iterator[str]:
+def _check_model(model: Transformer | Mlp | Timed | Custom) -> Iterator[str]:
     if not isinstance(model, Transformer):
         return
     if model.dim % model.heads:
@@ -51,6 +57,20 @@ def _check_model(model: Transformer | Mlp | Custom) -> Iterator[str]:
         yield f"{head_size} is odd, but rotary embedding turns pairs; use an even head size"
     if model.kv_heads and model.heads % model.kv_heads:
         yield f"model.heads={model.heads} is not a multiple of model.kv_heads={model.kv_heads}"
+
+
+def _check_timed(scenario: Scenario, model: Timed) -> Iterator[str]:
+    for name in ("activation_checkpointing", "compile"):
+        if getattr(model, name) is not None:
+            yield f"model.{name} would change what a `timed` block is said to take; leave it out, or use kind `mlp`"
+    slowest = 0 if model.slow_rank is None else model.slow_rank.rank
+    region_s = model.layers * max(model.cost_ns(slowest).values()) / NS_PER_S
+    stall_s = scenario.measure.stall_timeout_s
+    if region_s >= stall_s:
+        yield (
+            f"{model.layers} blocks take {region_s:g} s in a row, and a rank without progress for "
+            f"measure.stall_timeout_s={stall_s:g} is taken for hung; measure.stall_timeout_s={ceil(2 * region_s)} works"
+        )
 
 
 def _check_strategy(scenario: Scenario) -> Iterator[str]:
@@ -143,7 +163,7 @@ def _check_tensor_sizes(scenario: Scenario, parallel: Cut) -> Iterator[str]:
             yield f"{name}={size} is not a multiple of parallel.tensor={parallel.tensor}"
 
 
-def _cut_sizes(model: Transformer | Mlp | Custom) -> dict[str, int]:
+def _cut_sizes(model: Transformer | Mlp | Timed | Custom) -> dict[str, int]:
     """Give what the tensor axis must divide, by its name in a scenario."""
     match model:
         case Transformer():
@@ -153,7 +173,7 @@ def _cut_sizes(model: Transformer | Mlp | Custom) -> dict[str, int]:
                 "model.ffn_dim": model.ffn_dim,
                 "model.vocab_size": model.vocab_size,
             }
-        case Mlp():
+        case Mlp() | Timed():
             return {"model.hidden_dim": model.hidden_dim}
         case Custom():
             return {}
@@ -161,10 +181,11 @@ def _cut_sizes(model: Transformer | Mlp | Custom) -> dict[str, int]:
             assert_never(model)
 
 
-def _check_cut_options(model: Transformer | Mlp | Custom, parallel: Cut) -> Iterator[str]:
+def _check_cut_options(model: Transformer | Mlp | Timed | Custom, parallel: Cut) -> Iterator[str]:
     if isinstance(model, Transformer):
         return
-    whose = {"mlp": "a model of kind `mlp`", "custom": "a model of your own (say it in its tensor_plan)"}[model.kind]
+    yours = "a model of your own (say it in its tensor_plan)"
+    whose = yours if isinstance(model, Custom) else f"a model of kind `{model.kind}`"
     for name in ("sequence_parallel", "loss_parallel"):
         if getattr(parallel, name):
             yield f"parallel.{name} is not there for {whose}; leave it out or use kind `transformer`"
@@ -194,3 +215,38 @@ def _check_saved_operators(scenario: Scenario) -> Iterator[str]:
             f"model.activation_checkpointing.save={kept[0]}: with a tensor axis the plan counts each collective "
             "of a recomputed block; save operators that compute"
         )
+
+
+def find_rank_problems(scenario: Scenario, device: DeviceKind, ranks: int) -> Iterator[str]:
+    """Name what so many ranks on such a device cannot be asked for."""
+    network, model = scenario.network, scenario.model
+    if isinstance(network, EmulatedNetwork):
+        yield from _check_network(network, device, ranks)
+    if isinstance(model, Timed) and model.slow_rank is not None and model.slow_rank.rank >= ranks:
+        yield _no_such_rank("model", model.slow_rank.rank, ranks)
+
+
+def _check_network(network: EmulatedNetwork, device: DeviceKind, ranks: int) -> Iterator[str]:
+    if device is DeviceKind.CUDA:
+        yield "network.kind=emulated carries gloo's collectives only; device=cpu, or network.kind=real, works"
+    nodes = network.between_nodes
+    if nodes is not None and (nodes.ranks_per_node >= ranks or ranks % nodes.ranks_per_node):
+        yield _wrong_nodes(nodes.ranks_per_node, ranks)
+    if network.slow_rank is not None and network.slow_rank.rank >= ranks:
+        yield _no_such_rank("network", network.slow_rank.rank, ranks)
+
+
+def _wrong_nodes(ranks_per_node: int, ranks: int) -> str:
+    asked = f"network.between_nodes.ranks_per_node={ranks_per_node}"
+    if ranks == 1:
+        return f"{asked}: one rank sends nothing between nodes; leave network.between_nodes out"
+    near = max(size for size in range(1, min(ranks_per_node, ranks - 1) + 1) if ranks % size == 0)
+    works = f"it must divide {ranks} and be below it: {near} makes {ranks // near} nodes"
+    if ranks_per_node >= ranks:
+        return f"{asked} puts all {ranks} ranks on one node, so that nothing would cross; {works}"
+    return f"{asked}: {ranks} ranks do not fill such nodes; {works}"
+
+
+def _no_such_rank(section: str, rank: int, ranks: int) -> str:
+    which = f"{ranks} ranks; {ranks - 1} is the last" if ranks > 1 else "ranks; there is only rank 0"
+    return f"{section}.slow_rank.rank={rank} is none of the {which}"

@@ -10,6 +10,7 @@
       dtbench::unit (layers.0)                                                   FSDP1 gathers or reduces this unit
       dtbench::module layers.0.attention                                         a call, over a tensor axis
       dtbench::fsdp.DTensorExtensions.post_unflatten_transform (layers.0)        a function under study, and for whom
+      dtbench::timed layers.3 backward                                         a block takes the time that it is given
 
 ``group`` is torch's process-group name, ``seq`` counts the collectives issued on that group by this process, ``bytes``
 follows nccl-tests (all-gather: whole output; reduce-scatter: whole input). ``axis`` is empty when the group is no mesh
@@ -29,6 +30,7 @@ LINK_PREFIX: Final = "dtbench::link "
 WAIT_PREFIX: Final = "dtbench::wait "
 UNIT_PREFIX: Final = "dtbench::unit"
 MODULE_PREFIX: Final = "dtbench::module "
+TIMED_PREFIX: Final = "dtbench::timed "
 STEP_PREFIX: Final = "ProfilerStep#"
 ROOT: Final = "root"
 """What the root unit is called, whose FQN is empty."""
@@ -131,6 +133,11 @@ def unit_range(fqn: str) -> str:
 def module_range(fqn: str) -> str:
     """Write the name of the range around a module's call; the root's FQN is empty."""
     return f"{MODULE_PREFIX}{fqn or ROOT}"
+
+
+def timed_range(fqn: str, region: Region) -> str:
+    """Write the name of the range in which a block of known cost takes its time; it counts as compute."""
+    return f"{TIMED_PREFIX}{fqn} {region}"
 
 
 def probe_range(label: str, owner: str) -> str:

@@ -156,6 +156,42 @@ class Estimate(StrEnum):
     LOGGER = "logger"
 
 
+ESTIMATE_PHRASES: Final = {
+    Estimate.TRACE: "trace",
+    Estimate.ABLATION: "ablation",
+    Estimate.WAIT: "waits",
+    Estimate.LOGGER: "DDP's logger",
+}
+"""A word for each estimate, for sentences and tables."""
+
+
+class Assumption(StrEnum):
+    """What estimates of exposed communication take for granted, and what may break so that two of them differ."""
+
+    CONTENTION = "contention"
+    SKEW = "skew"
+    HOST_BOUND = "host_bound"
+    PROFILER = "profiler"
+    NOT_WAITED_FOR = "not_waited_for"
+    WAIT_ALONE = "wait_alone"
+    CLOCKS = "clocks"
+
+
+ASSUMPTION_PHRASES: Final = {
+    Assumption.CONTENTION: "contention, communication slows the compute beside it",
+    Assumption.SKEW: "skew, ranks wait for each other's compute with communication or without",
+    Assumption.HOST_BOUND: "host-bound, the host may set the pace of the step",
+    Assumption.PROFILER: "the profiler, it stretches the steps that the trace is of",
+    Assumption.NOT_WAITED_FOR: "nobody waited for all of it, or where no clock looks",
+    Assumption.WAIT_ALONE: (
+        "waits that are no exposed communication: beside another thread's compute, before the collective began, "
+        "or while waking up"
+    ),
+    Assumption.CLOCKS: "one of these two clocks misses part of DDP's last wait",
+}
+"""What broke, in a few words, for the sentence on two estimates that differ."""
+
+
 class Arm(StrEnum):
     """What is done to communication in a block of steps, to see what it costs.
 

@@ -1,5 +1,6 @@
 """Plans: sizes, refusals that say what would work, and formulas checked by hand."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from dtbench.errors import PlanError
 from dtbench.plan import Machine, estimate_state_bytes, make_plan, plan_for_check, plan_reference
+from dtbench.scenario.model import Mlp, Timed
 from dtbench.scenario.model import Transformer as TransformerSettings
 from dtbench.scenario.schema import Ddp, Scenario
 from dtbench.traffic.ddp import ddp_bucket_bytes
@@ -16,6 +18,7 @@ from dtbench.vocabulary import Axis, DeviceKind, Operation, Purpose
 
 Make = Callable[..., Scenario]
 MLP = {"kind": "mlp", "layers": 3, "dim": 48, "hidden_dim": 64, "bias": False}
+TIMED = {"kind": "timed", "layers": 3, "forward_ms": 20.0, "backward_ms": 40.0}
 LAPTOP = Machine(cpu_cores=2, cuda_devices=0)
 
 
@@ -39,10 +42,70 @@ def test_on_an_emulated_link_the_note_is_about_the_link(scenario: Make) -> None:
     assert any("what the emulated link says" in note for note in notes)
 
 
+@pytest.mark.parametrize(("network", "shows"), [({"kind": "real"}, "communication"), (LINK, "host time")])
+def test_ranks_that_share_cores_are_told_where_their_turns_show(
+    scenario: Make, network: dict[str, Any], shows: str
+) -> None:
+    wanted = scenario(network=network, parallel={"kind": "ddp", "replicas": 4})
+    assert f"4 ranks share 2 cores: ranks wait for each other's turns, and that shows as {shows}" in (
+        make_plan(wanted, LAPTOP).notes
+    )
+
+
 def test_the_reference_has_no_link(scenario: Make) -> None:
     wanted = scenario(network=LINK)
     single, _ = plan_reference(wanted, make_plan(wanted, LAPTOP))
     assert single.network.kind == "real"
+
+
+def test_the_reference_takes_no_time_that_is_only_given(scenario: Make) -> None:
+    wanted = scenario(model={**TIMED, "slow_rank": {"rank": 1, "factor": 2.0}})
+    single, _ = plan_reference(wanted, make_plan(wanted, LAPTOP))
+    assert isinstance(single.model, Timed)
+    assert set(single.model.cost_ns(0).values()) == {0}
+    assert single.model.mlp == Mlp(kind="mlp", layers=3, dim=256, hidden_dim=512, bias=False)
+
+
+@pytest.mark.parametrize("ranks", range(2, 13))
+def test_the_number_of_ranks_per_node_that_a_refusal_names_is_planned(scenario: Make, ranks: int) -> None:
+    def plan(ranks_per_node: int) -> None:
+        nodes = {"ranks_per_node": ranks_per_node, "bandwidth_gb_per_s": 0.1}
+        parallel = {"kind": "ddp", "replicas": ranks}
+        data = {"global_batch": ranks, "sequence_length": 8}
+        make_plan(scenario(network={**LINK, "between_nodes": nodes}, parallel=parallel, data=data), LAPTOP)
+
+    fitting = [size for size in range(1, ranks) if ranks % size == 0]
+    for ranks_per_node in {*range(1, ranks + 3)} - {*fitting}:
+        with pytest.raises(PlanError) as refused:
+            plan(ranks_per_node)
+        named, nodes = map(int, re.findall(r": (\d+) makes (\d+) nodes", str(refused.value))[0])
+        assert named * nodes == ranks
+        plan(named)
+
+
+def test_one_rank_has_no_nodes_to_cross(scenario: Make) -> None:
+    nodes = {"ranks_per_node": 1, "bandwidth_gb_per_s": 0.1}
+    with pytest.raises(PlanError, match=r"one rank sends nothing between nodes; leave network\.between_nodes out"):
+        make_plan(scenario(network={**LINK, "between_nodes": nodes}, parallel={"kind": "ddp", "replicas": 1}), LAPTOP)
+
+
+def test_a_timed_model_is_planned_as_the_mlp_that_it_is_and_claims_no_flops(scenario: Make) -> None:
+    parallel = {"kind": "fsdp2", "shards": 2, "tensor": 2}
+    plan = make_plan(scenario(model=TIMED, parallel=parallel), LAPTOP)
+    sizes = {**MLP, "dim": 256, "hidden_dim": 512}
+    same = make_plan(scenario(model=sizes, parallel=parallel), LAPTOP)
+    assert (plan.parameters, plan.traffic, plan.state_bytes) == (same.parameters, same.traffic, same.state_bytes)
+    assert plan.flops_per_step is None
+
+
+def test_the_notes_say_whose_time_it_is_which_rank_is_slow_and_what_is_rarely_exact(scenario: Make) -> None:
+    slow = {**TIMED, "backward_ms": 5, "slow_rank": {"rank": 1, "factor": 1.5}}
+    notes = make_plan(scenario(model=slow), LAPTOP).notes
+    assert "compute costs what the timed model says: its times are the scenario's, not the machine's" in notes
+    assert "blocks of rank 1 take 1.5 times as long, as asked" in notes
+    assert any(note.startswith("model.backward_ms=5: a CPU can rarely sleep so briefly") for note in notes)
+    others = make_plan(scenario(model={**TIMED, "forward_ms": 0}), LAPTOP).notes
+    assert not any("rarely" in note or "as asked" in note for note in others)
 
 
 def test_a_link_carries_no_gpus(scenario: Make) -> None:
@@ -55,18 +118,46 @@ def test_a_link_carries_no_gpus(scenario: Make) -> None:
     [
         (
             {"network": {**LINK, "between_nodes": {"ranks_per_node": 2, "bandwidth_gb_per_s": 0.1}}},
-            "ranks_per_node=2 puts all 2 ranks on one node, so that nothing would cross; 1 makes two nodes",
+            "all 2 ranks on one node, so that nothing would cross; it must divide 2 and be below it: 1 makes 2 nodes",
         ),
         (
             {
                 "network": {**LINK, "between_nodes": {"ranks_per_node": 3, "bandwidth_gb_per_s": 0.1}},
                 "parallel": {"kind": "ddp", "replicas": 4},
             },
-            "4 ranks do not fill nodes of network.between_nodes.ranks_per_node=3; 2 does",
+            "ranks_per_node=3: 4 ranks do not fill such nodes; it must divide 4 and be below it: 2 makes 2 nodes",
         ),
         (
             {"network": {**LINK, "slow_rank": {"rank": 2, "factor": 2.0}}},
             "network.slow_rank.rank=2 is none of the 2 ranks; 1 is the last",
+        ),
+        (
+            {"model": {**TIMED, "slow_rank": {"rank": 2, "factor": 2.0}}},
+            "model.slow_rank.rank=2 is none of the 2 ranks; 1 is the last",
+        ),
+        (
+            {
+                "model": {**TIMED, "slow_rank": {"rank": 3, "factor": 2.0}},
+                "parallel": {"kind": "ddp", "replicas": 1},
+            },
+            "model.slow_rank.rank=3 is none of the ranks; there is only rank 0",
+        ),
+        (
+            {"model": {**TIMED, "activation_checkpointing": {"kind": "full"}}},
+            "model.activation_checkpointing would change what a `timed` block is said to take; leave it out",
+        ),
+        ({"model": {**TIMED, "compile": {"backend": "eager"}}}, "model.compile would change what a `timed` block"),
+        (
+            {"model": {**TIMED, "slow_rank": {"rank": 1, "factor": 500}}},
+            "3 blocks take 60 s in a row, and a rank without progress for measure.stall_timeout_s=60 is taken for hung",
+        ),
+        (
+            {"model": TIMED, "parallel": {"kind": "ddp", "replicas": 2, "tensor": 2, "loss_parallel": True}},
+            "parallel.loss_parallel is not there for a model of kind `timed`",
+        ),
+        (
+            {"model": TIMED, "parallel": {"kind": "ddp", "replicas": 2, "tensor": 3}},
+            "model.hidden_dim=512 is not a multiple of parallel.tensor=3",
         ),
         (
             {"data": {"global_batch": 7, "sequence_length": 8}},

@@ -13,6 +13,7 @@ from dtbench.ranges import (
     parse_collective_range,
     parse_link_range,
     parse_wait_range,
+    timed_range,
     wait_range,
 )
 from dtbench.vocabulary import Axis, Operation, Purpose, Region, purpose_of
@@ -43,6 +44,12 @@ def test_a_wait_survives_the_trace(seq: int, group: str) -> None:
 def test_a_link_survives_the_trace(seq: int, group: str, begun_ns: int) -> None:
     label = LinkLabel(group=group, seq=seq, begun_ns=begun_ns)
     assert parse_link_range(link_range(label)) == label
+
+
+def test_a_block_that_takes_its_time_is_named_with_its_region() -> None:
+    name = timed_range("layers.3", Region.BACKWARD)
+    assert name == "dtbench::timed layers.3 backward"
+    assert [parse_collective_range(name), parse_link_range(name), parse_wait_range(name)] == [None] * 3
 
 
 @pytest.mark.parametrize("name", ["aten::mm", "dtbench::collective", "dtbench::collective group=0 seq=x", ""])

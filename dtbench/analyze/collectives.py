@@ -82,6 +82,25 @@ class Collective:
 
 
 @dataclass(frozen=True)
+class Launch:
+    """A collective that was launched and whose kernel is not in the trace.
+
+    Attributes:
+        operation: None: the trace does not say.
+        group: torch's name of the process group; empty: not said.
+        seq: its number on that group.
+        start_ns: of the call that launched its kernel.
+        end_ns: of the same call; the kernel began a few microseconds later at the earliest.
+    """
+
+    operation: Operation | None
+    group: str
+    seq: int | None
+    start_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True)
 class Regions:
     """What the training loop was doing when, from the ranges that dtbench's worker makes.
 

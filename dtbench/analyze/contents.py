@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dtbench.analyze.accounts import Sources
-from dtbench.analyze.collectives import Collective, Regions
+from dtbench.analyze.collectives import Collective, Launch, Regions
 from dtbench.analyze.correlate import Uncorrelated
 from dtbench.analyze.coverage import Window
 from dtbench.analyze.intervals import Intervals, Ints
@@ -35,6 +35,7 @@ class Contents:
         prepare: fills in what causes need and no event of a collective says; see ``causes/``.
         uncorrelated: device events that are tied to no single operator.
         unknown_names: kernels counted as compute that sound like communication.
+        unseen: collectives that were launched and whose kernels the trace lacks.
         names_on_comm_lanes: kernels counted as compute that no rule knows, on lanes where most is communication.
     """
 
@@ -52,3 +53,4 @@ class Contents:
     uncorrelated: Uncorrelated = field(default_factory=Uncorrelated)
     unknown_names: tuple[tuple[str, int], ...] = ()
     names_on_comm_lanes: tuple[UnknownName, ...] = ()
+    unseen: tuple[Launch, ...] = ()

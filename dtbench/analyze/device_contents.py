@@ -23,6 +23,7 @@ from dtbench.analyze.lanes import device_lanes
 from dtbench.analyze.main_lane import read_main_lane
 from dtbench.analyze.overlap_tax import measure_overlap_tax
 from dtbench.analyze.trace import Trace
+from dtbench.analyze.unseen_launches import find_unseen_launches
 from dtbench.analyze.waits import find_device_waits
 from dtbench.vocabulary import Axis, Kind
 
@@ -65,5 +66,6 @@ def find_device_contents(trace: Trace, process_groups: Mapping[str, Axis | None]
             overlap_tax=measure_overlap_tax(trace, masks[Kind.COMPUTE], time.kinds[Kind.COMM]),
         ),
         regions=regions,
+        unseen=find_unseen_launches(trace, nesting),
         prepare=lambda found: find_ready(trace, device_work(trace, nesting, masks[Kind.COMPUTE]), regions, found),
     )

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from dtbench.analyze.bounded import bound_cell
 from dtbench.analyze.launch_tables import LaunchTables, analyze_launch, read_tables
 from dtbench.analyze.summarize_cell import CellData, LaunchData, summarize_cell
 from dtbench.analyze.summary import CellSummary, RunSummary
@@ -36,7 +37,7 @@ def summarize_run(path: Path) -> RunSummary:
     environment = read_run_environment(path)
     device = name_device(environment, run)
     cells = tuple(
-        _with_own_torch(summarize_cell(read_cell(path, run, cell), device), path, environment) for cell in run.cells
+        _complete(summarize_cell(read_cell(path, run, cell), device), path, environment) for cell in run.cells
     )
     status, reason = _status(run, cells)
     return RunSummary(
@@ -68,7 +69,13 @@ def summarize_one_cell(path: Path, name: str) -> CellSummary:
     if cell is None:
         raise StoreError(f"{path}: the run has no cell `{name}`")
     summary = summarize_cell(read_cell(path, run, cell), name_device(environment, run))
-    return _with_own_torch(summary, path, environment)
+    return _complete(summary, path, environment)
+
+
+def _complete(cell: CellSummary, path: Path, environment: Environment | None) -> CellSummary:
+    """Add what hangs on the machine that it ran on."""
+    prediction = bound_cell(cell, None if environment is None else environment.cores)
+    return _with_own_torch(cell.model_copy(update={"prediction": prediction}), path, environment)
 
 
 def _with_own_torch(cell: CellSummary, path: Path, environment: Environment | None) -> CellSummary:

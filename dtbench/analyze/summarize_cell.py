@@ -10,13 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from dtbench.analyze.exposure.summarize import LaunchExposure, summarize_exposure
 from dtbench.analyze.kinds.unknown import sum_names
 from dtbench.analyze.launch_tables import LaunchTables
 from dtbench.analyze.peaks import peak_flops
 from dtbench.analyze.statistics import summarize, summarize_launches, summarize_ratio
 from dtbench.analyze.summarize_overlap import fraction, summarize_purposes, summarize_ranks
 from dtbench.analyze.summarize_owners import summarize_owners
-from dtbench.analyze.summary import CellSummary, Interval
+from dtbench.analyze.summary import CellSummary, ExposureSummary, Interval
 from dtbench.scenario.schema import Fsdp2, Scenario
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.records import (
@@ -107,7 +108,24 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         unknown_names=sum_names(launch.tables.unknown_names for launch in launches),
         trace_paths=tuple(str(path) for launch in launches for path in launch.folder.find_traces().values()),
         notes=(*_launch_notes(launches), *purpose_notes, *_record_notes(data), *_load_notes(profiler_cost)),
+        exposure=_summarize_exposure(data),
     )
+
+
+def _summarize_exposure(data: CellData) -> ExposureSummary | None:
+    asked = data.cell.scenario.measure.exposure if data.cell.scenario else ()
+    launches = [
+        LaunchExposure(
+            name=launch.folder.path.name,
+            has_ended=launch.record is not None or not data.run_is_incomplete,
+            ranks=launch.ranks,
+            overlap=launch.tables.overlap,
+            purposes=launch.tables.purposes,
+            collectives=launch.tables.collectives,
+        )
+        for launch in data.launches
+    ]
+    return summarize_exposure(asked, launches, data.cell.plan.device)
 
 
 def _slowest_compilation(ranks: Sequence[RankRecord]) -> Compilation | None:

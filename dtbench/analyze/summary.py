@@ -88,7 +88,7 @@ class Estimated(Record):
 
     Attributes:
         standard_error_ns: of the mean; NaN with fewer than two independent values.
-        count: independent values behind it: steps, or pairs of blocks.
+        count: independent values behind it: steps, blocks, pairs of blocks; launches where there are several.
     """
 
     estimate: Estimate
@@ -127,6 +127,25 @@ class ExposureSummary(Record):
     notes: tuple[str, ...]
 
 
+class PredictionSummary(Record):
+    """A step time held against its closed form, ns; NaN where there is none.
+
+    Attributes:
+        expected_ns: with the host's time of the run, spread evenly.
+        low_ns: with a host that costs nothing.
+        high_ns: with all of the host's time hidden nowhere, and a margin.
+        is_inside: of the bounds; a step time outside, on either side, is an error. None: there is no closed form, or no
+            step.
+        sentence: what came of it.
+    """
+
+    expected_ns: FloatOrNan
+    low_ns: FloatOrNan
+    high_ns: FloatOrNan
+    is_inside: bool | None
+    sentence: str
+
+
 class CellSummary(Record):
     """One cell of a run.
 
@@ -147,6 +166,7 @@ class CellSummary(Record):
         unread_events: events of the traces that could not be read, summed.
         unknown_names: (name, count) of device events that no rule knows.
         exposure: None where only the trace was asked.
+        prediction: None where nobody knows what the model or the network costs.
     """
 
     name: str
@@ -179,6 +199,7 @@ class CellSummary(Record):
     notes: tuple[str, ...]
     coordinates: dict[str, str] = {}
     exposure: ExposureSummary | None = None
+    prediction: PredictionSummary | None = None
 
 
 class RunSummary(Record):

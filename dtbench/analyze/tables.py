@@ -109,6 +109,16 @@ OWNERS: Final = {
     "waited_for": "Int64",  # for skew, the rank that most of it waited for; NA: not told
 }
 
+ESTIMATES: Final = {
+    # exposed communication per step, estimated independently
+    "rank": "Int64",  # NA: the mean over ranks
+    "estimate": "string",  # trace, ablation, wait, logger
+    "mean_ns": "float64",  # may be negative; NaN: not known
+    "standard_error_ns": "float64",
+    "count": "int64",  # independent values behind it
+    "agreement": "string",  # of the rank's row: agree, disputed, unknown
+}
+
 LANES: Final = {
     "rank": "int64",
     "step": "int64",

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from dtbench.analyze.collectives import Collective, Regions
+from dtbench.analyze.collectives import Collective, Launch, Regions
 from dtbench.analyze.coverage import Window
 from dtbench.analyze.intervals import Intervals, Ints
 
@@ -29,6 +29,7 @@ class RankTimeline:
         path: the trace's file, for messages.
         world_size: ranks of the job, as the trace says; None where it does not.
         host: machine, whose ranks share a clock; None: not told.
+        unseen: collectives that were launched and whose kernels the trace lacks, in order of time.
     """
 
     rank: int
@@ -47,3 +48,4 @@ class RankTimeline:
     path: str = ""
     world_size: int | None = None
     host: str | None = None
+    unseen: tuple[Launch, ...] = ()

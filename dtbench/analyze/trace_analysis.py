@@ -181,6 +181,7 @@ def _make_timeline(
         steps=tuple(step.window for step in contents.steps),
         path=trace.path,
         world_size=trace.world_size,
+        unseen=contents.unseen,
     )
 
 

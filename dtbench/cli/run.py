@@ -45,7 +45,7 @@ def run(
     """Train a scenario on real ranks, and show where each step went and which communication was not hidden.
 
     Makes a run folder with traces, tables, a plot and TensorBoard files. Exit code 4: a rank failed; 8: the run
-    finished, but its results, its traffic or its knobs are not what they should be.
+    finished, but its results, its traffic, its knobs or its step time are not what they should be.
     """
     from dtbench.scenario.catalog import open_scenario
 

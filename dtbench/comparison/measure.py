@@ -14,10 +14,18 @@ from dtbench.analyze.summarize_overlap import fraction
 from dtbench.analyze.summary import CellSummary
 from dtbench.analyze.tabulate import tabulate_collectives, tabulate_overlap, tabulate_purposes, tabulate_whole
 from dtbench.analyze.trace_set import TraceSet
-from dtbench.comparison.metrics import EXPOSED_BY_OWNER, EXPOSED_BY_PURPOSE, STEP_TIME, TOKENS, WAIT
+from dtbench.comparison.metrics import (
+    ABLATION,
+    EXPOSED_BY_OWNER,
+    EXPOSED_BY_PURPOSE,
+    STEP_TIME,
+    TOKENS,
+    WAIT,
+    WAITS,
+)
 from dtbench.store.baseline import Issued, MeasuredLaunch, Measurement, OwnedTime, PlacedTime
 from dtbench.store.records import ReceiptOutcome, RunStatus
-from dtbench.vocabulary import Cause, Operation, Purpose
+from dtbench.vocabulary import Cause, Estimate, Operation, Purpose
 
 _CAUSES: Final = {f"exposed_{cause}_ns": cause for cause in Cause}
 _OF_STEP: Final = {
@@ -27,6 +35,7 @@ _OF_STEP: Final = {
     "compute": "compute_ns",
 }
 _OF_PURPOSE: Final = {EXPOSED_BY_PURPOSE: "exposed_ns", WAIT: "wait_ns"}
+_BY_ESTIMATE: Final = {Estimate.ABLATION: ABLATION, Estimate.WAIT: WAITS}
 
 
 def measure_launch(data: CellData, place: int, device: str) -> tuple[MeasuredLaunch, str | None]:
@@ -56,6 +65,7 @@ def measure_launch(data: CellData, place: int, device: str) -> tuple[MeasuredLau
         measurements=(
             *_whole_run(summary),
             *_profiled(overlap, launch.tables.purposes),
+            *_estimated(summary),
             *_by_owner(owned),
         ),
         owned=owned,
@@ -130,6 +140,14 @@ def _profiled(overlap: pd.DataFrame, purposes: pd.DataFrame) -> Iterator[Measure
     for purpose, mine in purposes.groupby("purpose"):
         for metric, column in _OF_PURPOSE.items():
             yield Measurement(metric=metric, subject=str(purpose), value=float(mine[column].sum()) / len(overlap))
+
+
+def _estimated(summary: CellSummary) -> Iterator[Measurement]:
+    """Give exposed communication as estimated without a profiler, the mean over ranks; what is unknown is left out."""
+    for one in summary.exposure.rows[0].estimates if summary.exposure else ():
+        metric = _BY_ESTIMATE.get(one.estimate)
+        if metric is not None and not math.isnan(one.mean_ns):
+            yield Measurement(metric=metric, subject="", value=one.mean_ns)
 
 
 def _by_owner(owned: Sequence[OwnedTime]) -> Iterator[Measurement]:

@@ -25,6 +25,8 @@ class Metric:
 
 STEP_TIME: Final = "step_time"
 TOKENS: Final = "tokens_per_second"
+ABLATION: Final = "exposed_ablation"
+WAITS: Final = "exposed_waits"
 EXPOSED_BY_PURPOSE: Final = "exposed"
 WAIT: Final = "wait"
 EXPOSED_BY_OWNER: Final = "owner_exposed"
@@ -33,6 +35,8 @@ METRICS: Final = (
     Metric(STEP_TIME, "step time", Unit.NS, Better.LOWER),
     Metric(TOKENS, "tokens per s", Unit.PER_SECOND, Better.HIGHER),
     Metric("exposed_comm", "exposed comm", Unit.NS, Better.LOWER),
+    Metric(ABLATION, "exposed comm by ablation", Unit.NS, Better.LOWER),
+    Metric(WAITS, "exposed comm by waits", Unit.NS, Better.LOWER),
     Metric("hidden_comm", "hidden comm", Unit.NS, Better.NEITHER),
     Metric("hidden_fraction", "hidden share", Unit.FRACTION, Better.HIGHER),
     Metric("idle", "idle", Unit.NS, Better.LOWER),
@@ -46,7 +50,10 @@ METRICS: Final = (
     Metric(WAIT, "wait", Unit.NS, Better.LOWER, of="a purpose"),
     Metric(EXPOSED_BY_OWNER, "exposed", Unit.NS, Better.LOWER, of="an owner"),
 )
-"""In the order in which reports show them. Exposed and hidden time, idle and compute are of PROFILED steps."""
+"""In the order in which reports show them.
+
+Exposed and hidden time, idle and compute are of PROFILED steps; by ablation and by waits, of steps of their own.
+"""
 
 BY_NAME: Final = {metric.name: metric for metric in METRICS}
 

@@ -18,6 +18,7 @@ from dtbench.analyze.tabulate import (
 )
 from dtbench.errors import StoreError
 from dtbench.report import run_words
+from dtbench.report.estimates import tabulate_estimates
 from dtbench.report.html import report_html
 from dtbench.report.owner_table import tabulate_run_owners
 from dtbench.report.trace_report import plot_step_of
@@ -60,6 +61,11 @@ class RunReport:
     def owners(self) -> pd.DataFrame:
         """Whose communication was exposed and why: ``cell``, then ``tables.OWNERS``."""
         return tabulate_run_owners(self.summary)
+
+    @cached_property
+    def estimates(self) -> pd.DataFrame:
+        """Exposed communication estimated several ways: ``cell``, then ``tables.ESTIMATES``; empty if nobody asked."""
+        return tabulate_estimates(self.summary)
 
     @property
     def notes(self) -> tuple[str, ...]:

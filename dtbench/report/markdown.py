@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from dtbench.analyze.summary import CellSummary, RunSummary
-from dtbench.report import causes, sentences, sweep
+from dtbench.report import causes, estimates, sentences, sweep
 from dtbench.store.records import Environment
 from dtbench.units import format_bytes, format_fraction
 from dtbench.vocabulary import Purpose
@@ -62,8 +62,10 @@ def _cell_block(cell: CellSummary) -> str:
     lines = [
         f"gradient wait: {sentences.wait_sentence(cell, Purpose.GRAD_REDUCE)}",
         f"unshard wait: {sentences.wait_sentence(cell, Purpose.UNSHARD)}",
+        *(f"{label}: {words}" for label, words in estimates.lead_rows(cell)),
         f"step time: {sentences.step_time_words(cell.step_time, launches=len(cell.launches))}",
         f"results: {sentences.correctness_words(cell)}",
+        *(f"prediction: {held.sentence}" for held in (cell.prediction,) if held is not None),
         *(f"plan: {words}" for words in (sentences.plan_words(cell),) if words is not None),
         *(f"note: {note}" for note in sentences.cell_notes(cell)),
     ]
@@ -101,6 +103,22 @@ def owners_markdown(cell: CellSummary) -> str:
     answer = sentences.answer_sentence(cell)
     lead = [f"Exposed: {escape_markdown(answer)}"] if answer is not None else []
     return "\n\n".join([*lead, table, *(escape_markdown(line) for line in sentences.advice_sentences(cell))])
+
+
+def estimates_markdown(cell: CellSummary) -> str:
+    """Give exposed communication as estimated several ways, and what does not agree; empty where nobody asked."""
+    if cell.exposure is None:
+        return ""
+    section = estimates.estimates_section(cell.exposure)
+    return "\n\n".join(
+        [
+            *(escape_markdown(f"{label}: {words}") for label, words in estimates.lead_rows(cell)),
+            escape_markdown(section.title),
+            markdown_table([escape_markdown(column.title) for column in section.columns], section.rows),
+            *(f"- {escape_markdown(line)}" for line in estimates.dispute_sentences(cell.exposure)),
+            *(escape_markdown(note) for note in section.notes),
+        ]
+    )
 
 
 def environment_markdown(environment: Environment) -> str:

@@ -8,7 +8,17 @@ from matplotlib.figure import Figure
 
 from dtbench.analyze.summary import CellSummary, RankBreakdown, RunSummary
 from dtbench.report import sentences
-from dtbench.report.plots_drawing import Part, add_axes, draw_bar, legend_patch, literal, new_figure, say, set_finding
+from dtbench.report.plots_drawing import (
+    Part,
+    add_axes,
+    draw_bar,
+    legend_patch,
+    literal,
+    new_figure,
+    say,
+    set_finding,
+    shorten_middle,
+)
 from dtbench.units import NS_PER_MS, format_fraction
 
 MOST_CELLS = 12
@@ -20,6 +30,8 @@ MOST_RANKS = 16
 _BAR_IN = 0.42
 _LABEL_FITS = 0.07
 """A part shorter than this share of the longest step has no room for its label."""
+_KNOBS_FIT = 130
+"""Characters of small print in a line."""
 
 PARTS: Final = (
     Part("compute", "compute_ns", "#0072B2", "", "white"),
@@ -43,7 +55,7 @@ def plot_step_breakdown(summary: RunSummary) -> Figure:
     ticks: list[tuple[float, str]] = []
     position = 0.0
     for cell in cells:
-        axes.text(0, position + 0.25, _cell_heading(cell), fontweight="bold", va="center", ha="left")
+        _draw_heading(axes, cell, position)
         for row in cell.ranks[:MOST_RANKS]:
             position += 1
             _draw_rank(axes, row, position, longest_ns)
@@ -90,8 +102,15 @@ def _finish_breakdown(axes: Axes, ticks: list[tuple[float, str]], longest_ns: in
     axes.set_ylim(ticks[-1][0] + 0.6, -0.2)
     axes.set_xlim(0, 1.2 * longest_ns / NS_PER_MS)
     axes.spines["left"].set_visible(False)
-    axes.set_xlabel("ms of a profiled step (mean of each rank)")
+    axes.set_xlabel(f"ms of a profiled step (mean of each rank){_link_words(cells)}")
     set_finding(axes, _breakdown_finding(cells))
+
+
+def _link_words(cells: list[CellSummary]) -> str:
+    """Say that an emulated link carried the communication, of all cells or of some."""
+    linked = sum(sentences.is_linked(cell) for cell in cells)
+    whose = "" if linked == len(cells) else " of some cells"
+    return f", communication{whose} {sentences.LINKED}" if linked else ""
 
 
 def _draw_legend(figure: Figure, cells: list[CellSummary]) -> None:
@@ -100,9 +119,15 @@ def _draw_legend(figure: Figure, cells: list[CellSummary]) -> None:
     figure.legend(handles=legend, loc="outside lower left", ncols=len(legend), frameon=False, fontsize=8)
 
 
-def _cell_heading(cell: CellSummary) -> str:
+def _draw_heading(axes: Axes, cell: CellSummary, position: float) -> None:
+    """Name a cell above its ranks, and below that its knobs in small print: there may be many."""
     more = f"; ranks 0 to {MOST_RANKS - 1} of {len(cell.ranks)}" if len(cell.ranks) > MOST_RANKS else ""
-    return literal(f"{cell.name}  ({sentences.parallel_words(cell)}{more})")
+    heading = literal(f"{cell.name}  ({sentences.mesh_words(cell)}{more})")
+    knobs = ", ".join(sentences.knob_words(cell))
+    axes.text(0, position + (0.12 if knobs else 0.25), heading, fontweight="bold", va="center", ha="left")
+    if knobs:
+        words = literal(shorten_middle(knobs, most=_KNOBS_FIT))
+        axes.text(0, position + 0.44, words, va="center", ha="left", fontsize=7.5, color="#444444")
 
 
 def _breakdown_finding(cells: list[CellSummary]) -> str:

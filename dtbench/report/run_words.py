@@ -1,7 +1,7 @@
 """What a run says in few lines, for whoever prints it or ends a notebook's cell with it; the report's own words."""
 
 from dtbench.analyze.summary import CellSummary, RunSummary
-from dtbench.report import sentences, sweep
+from dtbench.report import estimates, sentences, sweep
 from dtbench.report.section import Column, Section
 from dtbench.vocabulary import Purpose
 
@@ -36,6 +36,7 @@ def _cell_lines(cell: CellSummary) -> list[str]:
     return [
         *([] if ended is None else [ended]),
         f"{cell.name}: gradient wait {waits}" if exposed is None else f"{cell.name}: exposed {exposed}",
+        *(f"{cell.name}: {label} {words}" for label, words in estimates.lead_rows(cell)),
     ]
 
 
@@ -53,7 +54,7 @@ def cells_section(summary: RunSummary) -> Section:
         title="Each cell, per step; times in ms",
         columns=[
             *(Column(axis.name) for axis in axes),
-            *(Column(column.header, is_number=column.header != "check") for column in columns),
+            *(Column(column.header, is_number=column.header not in sweep.OF_WORDS) for column in columns),
         ],
         rows=[
             (*(sweep.shorten_value(axis.values[place]) for axis in axes), *(column.words[place] for column in columns))

@@ -10,6 +10,8 @@ from statistics import median
 from dtbench.analyze.summary import CellSummary, Interval, OwnerSummary, PurposeSummary
 from dtbench.plan import Plan
 from dtbench.report.causes import advise_cause, describe_cause, describe_leading, name_collective
+from dtbench.scenario.model import Timed
+from dtbench.scenario.network import EmulatedNetwork
 from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Parallel
 from dtbench.store.records import Compilation, Memory, OwnLoop, Receipt, ReceiptOutcome, RunStatus
 from dtbench.units import NS_PER_MS, format_bytes, format_count, format_fraction, format_ns
@@ -125,23 +127,38 @@ def _count_planned(cell: CellSummary, purpose: Purpose) -> int:
 
 
 def parallel_words(cell: CellSummary) -> str:
-    """Say how the model is spread, for example ``4 ranks: fsdp2, shard 2 x tensor 2``."""
+    """Say how the model is spread, for example ``4 ranks: fsdp2, shard 2 x tensor 2, sequence_parallel=true``."""
+    return ", ".join([mesh_words(cell), *knob_words(cell)])
+
+
+def mesh_words(cell: CellSummary) -> str:
+    """Say the same without the knobs: ``4 ranks: fsdp2, shard 2 x tensor 2``."""
     axes = " x ".join(f"{axis.name} {axis.size}" for axis in cell.plan.mesh)
     kind = "your own loop" if cell.scenario is None else cell.scenario.parallel.kind
     words = f"{cell.plan.ranks} {'rank' if cell.plan.ranks == 1 else 'ranks'}: {kind}"
-    return ", ".join([words, *([axes] if axes else []), *_knob_words(cell)])
+    return ", ".join([words, *([axes] if axes else [])])
 
 
 def backend_words(cell: CellSummary) -> str:
     """Say what the ranks talk over."""
-    return "without a process group" if cell.plan.backend is None else f"on {cell.plan.backend}"
+    if cell.plan.backend is None:
+        return "without a process group"
+    return f"on {cell.plan.backend}, {LINKED}" if is_linked(cell) else f"on {cell.plan.backend}"
+
+
+LINKED = "over an emulated link"
+
+
+def is_linked(cell: CellSummary) -> bool:
+    """Tell whether an emulated link carried the collectives: their times are the link's, not the machine's."""
+    return cell.scenario is not None and isinstance(cell.scenario.network, EmulatedNetwork) and cell.plan.ranks > 1
 
 
 _SHAPE = {"kind", "replicas", "shards", "tensor"}
 """Fields of a strategy that its mesh has told already."""
 
 
-def _knob_words(cell: CellSummary) -> list[str]:
+def knob_words(cell: CellSummary) -> list[str]:
     """Name the knobs of the strategy that are not at torch's default: what tells one cell from the next."""
     if cell.scenario is None:
         return []
@@ -208,6 +225,8 @@ def first_step_words(cell: CellSummary) -> str:
 
 def utilization_words(cell: CellSummary) -> str:
     """Give the model FLOPs utilization, or say what nobody knows."""
+    if cell.scenario is not None and isinstance(cell.scenario.model, Timed):
+        return "n/a (its blocks take a given time)"
     if isinstance(cell.plan, Plan) and cell.plan.flops_per_step is None:
         return "n/a (the model's FLOPs are unknown)"
     if math.isnan(cell.model_flops_utilization):
@@ -308,6 +327,8 @@ def check_word(cell: CellSummary) -> str:
         return "traffic differs"
     if any(receipt.outcome is ReceiptOutcome.DISAGREES for receipt in cell.receipts):
         return "knob differs"
+    if cell.prediction is not None and cell.prediction.is_inside is False:
+        return "time differs"
     return "not checked" if cell.correctness is None else "passed"
 
 
@@ -338,7 +359,8 @@ def is_trusted(cell: CellSummary) -> bool:
 
 def cell_notes(cell: CellSummary) -> tuple[str, ...]:
     """Give what a reader of the numbers must know, the plan's notes first, each once."""
-    return tuple(dict.fromkeys((*cell.plan.notes, *cell.notes)))
+    of_estimates = cell.exposure.notes if cell.exposure else ()
+    return tuple(dict.fromkeys((*cell.plan.notes, *cell.notes, *of_estimates)))
 
 
 def decimals_for(times_ns: Iterable[float]) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from dtbench.analyze.summary import CellSummary, RunSummary
-from dtbench.report import sentences
+from dtbench.report import estimates, sentences
 from dtbench.report.sentences import NAN
 from dtbench.scenario.axes import cut_common_folders
 from dtbench.units import NS_PER_MS, format_fraction, format_ns
@@ -17,6 +17,10 @@ from dtbench.vocabulary import Purpose
 
 MOST_CELLS = 4
 """Cells that are told in full; of more, only those that must not be trusted are."""
+
+ESTIMATES, CHECK = estimates.LABEL, "check"
+OF_WORDS = (ESTIMATES, CHECK)
+"""Headers of the columns of words; all others are numbers."""
 
 NOT_ON_AXIS = "-"
 """The value of a cell on an axis that it leaves out."""
@@ -76,6 +80,7 @@ def sweep_columns(summary: RunSummary) -> tuple[Column, ...]:
         return tuple(sentences.format_ms(time_ns, decimals) for time_ns in times_ns)
 
     ranks = tuple(str(cell.plan.ranks) for cell in cells)
+    are_estimated = any(cell.exposure is not None for cell in cells)
     return (
         *([Column("ranks", ranks)] if len(set(ranks)) > 1 else []),
         Column("step time", ms(cell.step_time.median for cell in cells)),
@@ -85,7 +90,8 @@ def sweep_columns(summary: RunSummary) -> tuple[Column, ...]:
         Column("unshard wait", tuple(_wait_words(cell, Purpose.UNSHARD, decimals) for cell in cells)),
         Column("exposed comm", ms(exposed_ns(cell) for cell in cells)),
         Column("hidden share", tuple(format_fraction(cell.hidden_fraction) for cell in cells)),
-        Column("check", tuple(sentences.check_word(cell) for cell in cells)),
+        *([Column(ESTIMATES, tuple(estimates.agreement_word(cell) for cell in cells))] if are_estimated else []),
+        Column(CHECK, tuple(sentences.check_word(cell) for cell in cells)),
     )
 
 

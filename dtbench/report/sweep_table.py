@@ -43,20 +43,20 @@ class SweepTable:
         for of_axis in table.columns[1:]:
             of_axis.justify = "left"
         for column in columns:
-            justify: Literal["left", "right"] = "left" if column.header == "check" else "right"
+            justify: Literal["left", "right"] = "left" if column.header in sweep.OF_WORDS else "right"
             header = column.header.replace(" ", "\n", 1) if "%" not in column.header else "95 %\ninterval"
             table.add_column(header, justify=justify, no_wrap=True, vertical="bottom")
         for place, cell in enumerate(self.summary.cells):
             style = "" if sentences.is_trusted(cell) else "bold red"
             table.add_row(
                 *(Text(sweep.shorten_value(axis.values[place]), style="bold") for axis in axes),
-                *(Text(column.words[place], style=style if column.header == "check" else "") for column in columns),
+                *(Text(column.words[place], style=style if column.header == sweep.CHECK else "") for column in columns),
             )
         return table
 
 
 _ANY_WIDTH = 10_000
-_OF_COMM = ("gradient wait", "unshard wait", "exposed comm", "hidden share")
+_OF_COMM = ("gradient wait", "unshard wait", "exposed comm", "hidden share", sweep.ESTIMATES)
 
 
 def _break(name: str) -> str:

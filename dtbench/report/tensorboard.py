@@ -4,8 +4,8 @@
 
     tb/                          text: summary, environment; images: step_breakdown,
                                  exposed_owners, sweep; HParams: the experiment
-      <cell>/                    scalars: summary/..., exposed_ms_by_owner/<owner> <collective>; text: receipts, owners;
-                                 HParams: a session
+      <cell>/                    scalars: summary/..., exposed_ms_by_owner/<owner> <collective>; text: receipts, owners,
+                                 estimates; HParams: a session
       <cell>/  or, with several launches, <cell>/launch<k>/
                                  scalars: step_ms/<phase>, cpu_ms/<phase>, tokens_per_second, hidden_ms/<purpose>,
                                  exposed_ms/<purpose>, wait_ms/<purpose>; image: step_times
@@ -22,9 +22,16 @@ import pandas as pd
 
 from dtbench.analyze.summary import CellSummary, RunSummary
 from dtbench.report import causes, sentences, sweep
+from dtbench.report.estimates import estimate_numbers
 from dtbench.report.event_files import Tagged, image, replace_folder, scalar, text, write_events
 from dtbench.report.hparams import METRICS, Settings, experiment, find_settings, session
-from dtbench.report.markdown import environment_markdown, owners_markdown, receipts_markdown, summary_markdown
+from dtbench.report.markdown import (
+    environment_markdown,
+    estimates_markdown,
+    owners_markdown,
+    receipts_markdown,
+    summary_markdown,
+)
 from dtbench.report.owner_table import tabulate_run_owners
 from dtbench.report.plots import (
     MOST_CELLS,
@@ -147,6 +154,8 @@ def _cell_values(cell: CellSummary) -> Iterator[Tagged]:
     yield 0, text("receipts", receipts_markdown(cell))
     if cell.owners:
         yield 0, text("owners", owners_markdown(cell))
+    if cell.exposure is not None:
+        yield 0, text("estimates", estimates_markdown(cell))
 
 
 def _cell_numbers(cell: CellSummary) -> dict[str, float]:
@@ -163,6 +172,7 @@ def _cell_numbers(cell: CellSummary) -> dict[str, float]:
         "summary/time_to_first_step_ms": cell.time_to_first_step_ns / NS_PER_MS,
         "summary/cpu_ms": cell.cpu_ns_per_step / NS_PER_MS,
         "summary/model_flops_utilization": cell.model_flops_utilization,
+        **estimate_numbers(cell),
         **_memory_numbers(cell),
         **_correctness_numbers(cell),
         **_owner_numbers(cell),

@@ -14,7 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from dtbench.analyze.summary import CellSummary, PurposeSummary, RunSummary
-from dtbench.report import causes, sentences, sweep
+from dtbench.report import causes, estimates, sentences, sweep
+from dtbench.report.estimates_text import render_estimates
 from dtbench.report.sweep_table import WAIT_EXPLAINED, headed_table, render_sweep
 from dtbench.store.layout import RunFolder
 from dtbench.store.records import ReceiptOutcome
@@ -80,7 +81,7 @@ def _render_cells(summary: RunSummary) -> Iterator[RenderableType]:
 
 def render_cell(cell: CellSummary) -> RenderableType:
     """Give one cell: the two waits first, then the step, where it went, the purposes, and what speaks against them."""
-    title = Text.assemble((cell.name, "bold"), f"  {sentences.parallel_words(cell)} {sentences.backend_words(cell)}")
+    title = Text.assemble((cell.name, "bold"), f"  {sentences.mesh_words(cell)} {sentences.backend_words(cell)}")
     parts: list[RenderableType] = [
         Rule(title, align="left", style="dim"),
         *_status_lines(cell),
@@ -90,6 +91,8 @@ def render_cell(cell: CellSummary) -> RenderableType:
     parts.append(render_step(cell))
     if cell.ranks:
         parts += [Text(), render_breakdown(cell)]
+    if cell.exposure is not None:
+        parts += [Text(), render_estimates(cell.exposure)]
     if cell.owners:
         parts += [Text(), render_owners(cell)]
     if cell.purposes:
@@ -105,13 +108,15 @@ def _status_lines(cell: CellSummary) -> Iterator[Text]:
 
 
 def render_waits(cell: CellSummary) -> RenderableType:
-    """Give the lines that lead every report: the two waits, and what is exposed, whose, and why."""
+    """Give the lines that lead every report: the two waits, what is exposed, whose and why, and if estimates agree."""
     grid = _grid()
     for label, purpose in (("gradient wait", Purpose.GRAD_REDUCE), ("unshard wait", Purpose.UNSHARD)):
         grid.add_row(Text(label, style="bold"), Text(sentences.wait_sentence(cell, purpose), style="bold"))
     answer = sentences.answer_sentence(cell)
     if answer is not None:
         grid.add_row(Text("exposed", style="bold"), Text(answer, style="bold"))
+    for label, words in estimates.lead_rows(cell):
+        grid.add_row(Text(label, style="bold"), Text(words, style="bold"))
     return grid
 
 
@@ -129,6 +134,8 @@ def render_step(cell: CellSummary) -> RenderableType:
         rows.append(("compiling", sentences.compilation_words(cell.compilation)))
     if len(cell.launches) > 1:
         rows.insert(1, ("launches", ", ".join(format_ns(median) for median in cell.launch_medians_ns) + " (medians)"))
+    if knobs := sentences.knob_words(cell):
+        rows.insert(0, ("knobs", ", ".join(knobs)))
     grid = _grid()
     for label, words in rows:
         grid.add_row(label, Text(words))
@@ -254,7 +261,15 @@ def _overlap_lines(purposes: tuple[PurposeSummary, ...]) -> Iterator[Text]:
 def render_checks(cell: CellSummary) -> RenderableType:
     """Give what was verified and what a reader must know: results, receipts, warm-up, notes, what could not be read."""
     grid = _grid()
-    for rows in (_plan_rows, _correctness_rows, _receipt_rows, _warmup_rows, _unread_rows, _note_rows):
+    for rows in (
+        _plan_rows,
+        _correctness_rows,
+        _prediction_rows,
+        _receipt_rows,
+        _warmup_rows,
+        _unread_rows,
+        _note_rows,
+    ):
         for label, words in rows(cell):
             grid.add_row(label, words)
     return grid
@@ -269,6 +284,13 @@ def _plan_rows(cell: CellSummary) -> Iterator[tuple[str, Text]]:
 def _correctness_rows(cell: CellSummary) -> Iterator[tuple[str, Text]]:
     style = "yellow" if cell.correctness is None else "green" if cell.correctness.passed else "bold red"
     yield "correctness", Text(sentences.correctness_words(cell), style=style)
+
+
+def _prediction_rows(cell: CellSummary) -> Iterator[tuple[str, Text]]:
+    prediction = cell.prediction
+    if prediction is not None:
+        styles = {None: "yellow", True: "green", False: "bold red"}
+        yield "prediction", Text(prediction.sentence, style=styles[prediction.is_inside])
 
 
 def _receipt_rows(cell: CellSummary) -> Iterator[tuple[str, Text]]:

@@ -171,7 +171,7 @@ def _explain_kind(spot: _Spot) -> Mistake:
 def _explain_value(spot: _Spot) -> Mistake:
     assert spot.node is not None  # pydantic judges only values that are there
     expected = describe_field(spot.field) if spot.field else describe(spot.annotation)
-    sentence = f"{spot.name} must be {expected}{_but_is(spot.node)}{_in_quotes(spot)}"
+    sentence = f"{spot.name} must be {expected}{_but_is(spot.node)}{_in_quotes(spot)}{_for_example(spot.field)}"
     place = spot.key_place if isinstance(spot.node, Section) else spot.node.place
     return Mistake(place, sentence, _nearest_word(spot.node, literals_of(spot.annotation)))
 
@@ -181,6 +181,11 @@ def _in_quotes(spot: _Spot) -> str:
     if spot.annotation is str and isinstance(spot.node, Leaf) and spot.node.value is not None:
         return f'; write "{text_of_scalar(spot.node.value)}", in quotes'
     return ""
+
+
+def _for_example(field: FieldInfo | None) -> str:
+    """Give a value that works, of a field that has one written down."""
+    return f"; for example {show_scalar(field.examples[0])}" if field is not None and field.examples else ""
 
 
 def _nearest_word(node: Node, words: tuple[str, ...]) -> str | None:

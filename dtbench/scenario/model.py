@@ -2,9 +2,11 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Discriminator, Field, JsonValue, PositiveFloat, PositiveInt, field_validator
+from pydantic import Discriminator, Field, JsonValue, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator
 
 from dtbench.record import Record
+from dtbench.units import NS_PER_MS
+from dtbench.vocabulary import Region
 
 
 class FullCheckpointing(Record):
@@ -96,6 +98,46 @@ class Mlp(ModelOptions):
     activation: Literal["relu", "gelu", "silu"] = "relu"
 
 
+class Straggler(Record):
+    """The rank whose blocks take longer; at the next collective the others wait for it."""
+
+    rank: Annotated[int, Field(ge=0)]
+    factor: Annotated[float, Field(gt=1, le=1_000)]
+
+
+class Timed(ModelOptions):
+    """Blocks of known cost: each is the ``mlp``'s without biases, and at its exit takes a given time.
+
+    On CPU it sleeps, which frees the core; on CUDA it spins. Both are compute to the analysis.
+    """
+
+    kind: Literal["timed"]
+    layers: PositiveInt
+    """Number of blocks."""
+    dim: PositiveInt = 256
+    """Width of inputs, outputs and targets; with the default of ``hidden_dim`` a block is 1 MiB in float32."""
+    hidden_dim: PositiveInt = 512
+    """Width between ``up`` and ``down``."""
+    forward_ms: Annotated[NonNegativeFloat, Field(le=60_000, examples=[20.0])]
+    """What a block takes in forward, after its own products; 0: nothing more than these."""
+    backward_ms: Annotated[NonNegativeFloat, Field(le=60_000, examples=[20.0])]
+    """What it takes in backward, before its gradients are computed; 0: nothing more than that."""
+    slow_rank: Straggler | None = None
+    """Left out: blocks take equally long on all ranks."""
+
+    @property
+    def mlp(self) -> Mlp:
+        """The model without the costs: its parameters, products and tensor-parallel cuts."""
+        return Mlp(kind="mlp", layers=self.layers, dim=self.dim, hidden_dim=self.hidden_dim, bias=False)
+
+    def cost_ns(self, rank: int) -> dict[Region, int]:
+        """Give what each block takes on a rank, by region: forward and backward."""
+        slow = self.slow_rank
+        factor = slow.factor if slow is not None and slow.rank == rank else 1.0
+        costs_ms = {Region.FORWARD: self.forward_ms, Region.BACKWARD: self.backward_ms}
+        return {region: round(cost_ms * factor * NS_PER_MS) for region, cost_ms in costs_ms.items()}
+
+
 PresetName = Literal[
     "gpt2",
     "gpt2-medium",
@@ -154,4 +196,4 @@ class Custom(ModelOptions):
         return factory
 
 
-Model = Annotated[Transformer | Mlp | Preset | Custom, Discriminator("kind")]
+Model = Annotated[Transformer | Mlp | Timed | Preset | Custom, Discriminator("kind")]

@@ -14,7 +14,7 @@ class Tier(Record):
 
     latency_us: Annotated[NonNegativeFloat, Field(le=60_000_000)] = 0.0
     """Of each message, whatever its size."""
-    bandwidth_gb_per_s: PositiveFloat
+    bandwidth_gb_per_s: Annotated[PositiveFloat, Field(examples=[1.0])]
     """In 10^9 bytes per second."""
 
 

@@ -9,7 +9,7 @@ biases to queries, keys and values. GPT-2 has learned positions, biases, LayerNo
 from types import MappingProxyType
 from typing import Final, assert_never
 
-from dtbench.scenario.model import Custom, Mlp, Model, Preset, PresetName, Transformer
+from dtbench.scenario.model import Custom, Mlp, Model, Preset, PresetName, Timed, Transformer
 
 
 def _sizes(layers: int, dim: int, heads: int, kv_heads: int, ffn_dim: int, vocab_size: int) -> Transformer:
@@ -70,14 +70,14 @@ PRESETS: Final = MappingProxyType[PresetName, Transformer](
 )
 
 
-def resolve_model(model: Model) -> Transformer | Mlp | Custom:
+def resolve_model(model: Model) -> Transformer | Mlp | Timed | Custom:
     """Give the architecture with its sizes: a preset becomes a transformer, everything else is what it is."""
     match model:
         case Preset(name=name):
             changes = model.model_dump(exclude={"kind", "name", "activation_checkpointing", "compile"})
             kept = {field: value for field, value in changes.items() if value is not None}
             return PRESETS[name].model_copy(update=kept)
-        case Transformer() | Mlp() | Custom():
+        case Transformer() | Mlp() | Timed() | Custom():
             return model
         case _:
             assert_never(model)

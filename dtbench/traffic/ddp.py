@@ -1,5 +1,6 @@
 """What ``DistributedDataParallel`` reduces: its buckets, its hooks, and what it leaves out of the buckets."""
 
+import sys
 from collections.abc import Iterable
 from math import prod
 from typing import Final, assert_never
@@ -21,7 +22,7 @@ def ddp_bucket_bytes(scenario: Scenario, parallel: Ddp, parameters: tuple[Parame
     order in which gradients became ready, here the reverse of use in forward; with it, the order of definition is cut
     into buckets and then reversed.
     """
-    buckets = _fill_buckets(scenario, parallel, parameters)
+    buckets = fill_buckets(scenario, parallel, parameters)
     return tuple(sum(_local_bytes(item, scenario) for item in bucket) for bucket in buckets)
 
 
@@ -29,19 +30,35 @@ def _local_bytes(parameter: Parameter, scenario: Scenario) -> int:
     return prod(parameter.local_shape(scenario.parallel.tensor)) * DTYPE_BYTES[scenario.precision.dtype]
 
 
-def _fill_buckets(scenario: Scenario, parallel: Ddp, parameters: tuple[Parameter, ...]) -> list[list[Parameter]]:
-    """Close a bucket as soon as it holds at least its cap (``compute_bucket_assignment_by_size``)."""
+def fill_buckets(scenario: Scenario, parallel: Ddp, parameters: tuple[Parameter, ...]) -> list[list[Parameter]]:
+    """Give the parameters of each bucket in order of issue, once they are rebuilt."""
     kept = [item for item in parameters if not is_under(item.name, parallel.delay_all_reduce)]
-    keeps_definition_order = parallel.find_unused_parameters and not parallel.static_graph
-    caps = _bucket_caps(parallel)
+    if parallel.find_unused_parameters and not parallel.static_graph:
+        return _cut_into_buckets(scenario, kept, _bucket_caps(parallel))[::-1]
+    return _cut_into_buckets(scenario, kept[::-1], _bucket_caps(parallel))
+
+
+def fill_first_buckets(scenario: Scenario, parallel: Ddp, parameters: tuple[Parameter, ...]) -> list[list[Parameter]]:
+    """Give the same for the first step, before they are rebuilt: one bucket for all, unless caps are listed.
+
+    Not for ``find_unused_parameters``, whose buckets are never rebuilt.
+    """
+    kept = [item for item in parameters if not is_under(item.name, parallel.delay_all_reduce)]
+    caps = _bucket_caps(parallel) if parallel.bucket_cap_mb_list is not None else (sys.maxsize,)
+    return _cut_into_buckets(scenario, kept, caps)[::-1]
+
+
+def _cut_into_buckets(
+    scenario: Scenario, parameters: Iterable[Parameter], caps: tuple[int, ...]
+) -> list[list[Parameter]]:
+    """Close a bucket as soon as it holds at least its cap (``compute_bucket_assignment_by_size``)."""
     buckets: list[list[Parameter]] = [[]]
-    for parameter in kept if keeps_definition_order else kept[::-1]:
+    for parameter in parameters:
         buckets[-1].append(parameter)
         cap = caps[min(len(buckets), len(caps)) - 1]
         if sum(_local_bytes(item, scenario) for item in buckets[-1]) >= cap:
             buckets.append([])
-    filled = [bucket for bucket in buckets if bucket]
-    return filled[::-1] if keeps_definition_order else filled
+    return [bucket for bucket in buckets if bucket]
 
 
 def _bucket_caps(parallel: Ddp) -> tuple[int, ...]:
@@ -56,8 +73,8 @@ def _bucket_caps(parallel: Ddp) -> tuple[int, ...]:
 def ddp_traffic(scenario: Scenario, parallel: Ddp, parameters: tuple[Parameter, ...]) -> Iterable[PlannedTraffic]:
     """Give the all-reduces of one step: of the buckets, of what was left out of them, of the map of unused ones."""
     syncs = count_syncs(scenario.accumulation)
-    for bucket in _fill_buckets(scenario, parallel, parameters):
-        sizes = _hooked_bytes(bucket, scenario, parallel)
+    for bucket in fill_buckets(scenario, parallel, parameters):
+        sizes = hooked_bytes(bucket, scenario, parallel)
         yield reduce_gradients(Axis.REPLICATE, Operation.ALL_REDUCE, syncs * len(sizes), syncs * sum(sizes))
     delayed = [item for item in parameters if is_under(item.name, parallel.delay_all_reduce)]
     if delayed:  # torch makes their buffer in float32
@@ -68,7 +85,7 @@ def ddp_traffic(scenario: Scenario, parallel: Ddp, parameters: tuple[Parameter, 
         yield reduce_gradients(Axis.REPLICATE, Operation.ALL_REDUCE, syncs, syncs * 4 * kept)  # an int32 for each
 
 
-def _hooked_bytes(bucket: list[Parameter], scenario: Scenario, parallel: Ddp) -> tuple[int, ...]:
+def hooked_bytes(bucket: list[Parameter], scenario: Scenario, parallel: Ddp) -> tuple[int, ...]:
     """Give the bytes of each all-reduce that a bucket becomes."""
     element_bytes = DTYPE_BYTES[parallel.mixed_precision.reduce_dtype or scenario.precision.dtype]
     shapes = [item.local_shape(parallel.tensor) for item in bucket]

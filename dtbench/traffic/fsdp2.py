@@ -17,9 +17,11 @@ def fsdp2_traffic(scenario: Scenario, parallel: Fsdp2, parameters: tuple[Paramet
     reduced_bytes = DTYPE_BYTES[policy.reduce_dtype or policy.param_dtype or scenario.precision.dtype]
     accumulation = scenario.accumulation
     syncs = count_syncs(accumulation)
-    for unit, count in padded_unit_elements(parameters, parallel).items():
+    units = padded_unit_elements(parameters, parallel)
+    again = _gathered_again(accumulation, list(units))
+    for unit, count in units.items():
         if parallel.shards > 1:
-            gathers = _fsdp2_gathers(accumulation, parallel, is_root=unit == "")
+            gathers = _fsdp2_gathers(accumulation, parallel, is_root=unit == "") + (unit == again)
             size_bytes = gathers * count * gathered_bytes
             yield make_traffic(Purpose.UNSHARD, Axis.SHARD, Operation.ALL_GATHER, gathers, size_bytes)
             yield reduce_gradients(Axis.SHARD, Operation.REDUCE_SCATTER, syncs, syncs * count * reduced_bytes)
@@ -35,6 +37,16 @@ def _fsdp2_gathers(accumulation: Accumulation, parallel: Fsdp2, *, is_root: bool
     reshards = not is_root if asked is None else bool(asked)
     forwards = accumulation.micro_batches if parallel.reshard_after_backward else 1
     return forwards + (accumulation.micro_batches if reshards else 0)
+
+
+def _gathered_again(accumulation: Accumulation, units: list[str]) -> str | None:
+    """Name the unit that the last backward gathers for nobody; None: there is none.
+
+    Several backwards leave the order of forwards uncleared until the last one ends, and in it the first block follows
+    the unit that the forward before ended with: where no root is in between, backward's implicit prefetch gathers the
+    last block once more (``_fsdp_param_group.py``: ``_backward_prefetch``, ``finalize_backward``).
+    """
+    return units[-1] if accumulation.micro_batches > 1 and "" not in units and len(units) > 1 else None
 
 
 def padded_unit_elements(parameters: tuple[Parameter, ...], parallel: Fsdp2) -> Counter[str]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import assert_never
 
-from dtbench.scenario.model import Custom, Mlp, Model, Preset, Transformer
+from dtbench.scenario.model import Custom, Mlp, Model, Preset, Timed, Transformer
 from dtbench.scenario.presets import resolve_model
 
 
@@ -45,7 +45,7 @@ def known_parameters(model: Model) -> tuple[Parameter, ...] | None:
     return None if isinstance(model, Custom) else list_parameters(model)
 
 
-def list_parameters(model: Transformer | Mlp | Preset) -> tuple[Parameter, ...]:
+def list_parameters(model: Transformer | Mlp | Timed | Preset) -> tuple[Parameter, ...]:
     """Give the parameters in the order of ``named_parameters``, which is also the order of use in forward."""
     sizes = resolve_model(model)
     match sizes:
@@ -53,6 +53,8 @@ def list_parameters(model: Transformer | Mlp | Preset) -> tuple[Parameter, ...]:
             return _list_transformer(sizes)
         case Mlp():
             return _list_mlp(sizes)
+        case Timed():
+            return _list_mlp(sizes.mlp)
         case Custom():
             raise AssertionError("a preset is a transformer")
         case _:

@@ -10,6 +10,7 @@ from dtbench.scenario.model import (
     Mlp,
     OperatorCheckpointing,
     SelectiveCheckpointing,
+    Timed,
     Transformer,
 )
 from dtbench.scenario.presets import resolve_model
@@ -38,6 +39,8 @@ def tensor_traffic(scenario: Scenario, parameters: tuple[Parameter, ...]) -> Ite
             return _transformer_traffic(scenario, sizes, parameters)
         case Mlp():
             return _mlp_traffic(scenario, sizes)
+        case Timed():
+            return _mlp_traffic(scenario, sizes.mlp)
         case Custom():
             return ()
         case _:

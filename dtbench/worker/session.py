@@ -20,7 +20,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from dtbench.plan import Plan, is_compiled_ddp
 from dtbench.probe_catalogue.functions import choose
-from dtbench.scenario.model import Custom, Mlp, Transformer
+from dtbench.scenario.model import Custom, Mlp, Timed, Transformer
 from dtbench.scenario.presets import resolve_model
 from dtbench.scenario.schema import Scenario
 from dtbench.store.layout import LaunchFolder
@@ -40,11 +40,13 @@ from dtbench.worker.capture import capture, read_profiler_receipts
 from dtbench.worker.clock import CudaClock, HostClock, StepClock
 from dtbench.worker.correctness import CHECKED_STEPS, GradientProbe, compare_with_reference, mean_over_ranks
 from dtbench.worker.environment import read_environment_receipts
+from dtbench.worker.jitter import Meeting, require_exact_units
 from dtbench.worker.mesh import build_mesh, describe_further, describe_groups
 from dtbench.worker.models.built import BuiltModel
 from dtbench.worker.models.custom import build_custom, expect_bytes, expect_traffic, require_no_dropout
 from dtbench.worker.models.mlp import build_mlp
 from dtbench.worker.models.options import BlockOptions, read_compilation
+from dtbench.worker.models.timed import build_timed
 from dtbench.worker.models.transformer import build_transformer
 from dtbench.worker.network.link import Link
 from dtbench.worker.network.link_receipts import read_network_receipts
@@ -106,22 +108,24 @@ def find_data_rank(plan: Plan, mesh: DeviceMesh) -> int:
     return place
 
 
-def make_model(scenario: Scenario, device: torch.device, folders: Sequence[str] = ()) -> BuiltModel:
+def make_model(scenario: Scenario, device: torch.device, folders: Sequence[str] = (), rank: int = 0) -> BuiltModel:
     """Build the model before any parallelism; values come from the seed, equal on every rank.
 
-    ``folders`` are where a person's own module is looked for.
+    ``folders`` are where a person's own module is looked for; ``rank`` decides only what a timed block takes.
     """
-    built = _build(scenario, device, folders)
+    built = _build(scenario, device, folders, rank)
     return replace(built, options=BlockOptions(scenario.model, built.module, built.blocks))
 
 
-def _build(scenario: Scenario, device: torch.device, folders: Sequence[str]) -> BuiltModel:
+def _build(scenario: Scenario, device: torch.device, folders: Sequence[str], rank: int) -> BuiltModel:
     model = resolve_model(scenario.model)
     match model:
         case Transformer():
             return build_transformer(model, scenario, device)
         case Mlp():
             return build_mlp(model, scenario, device)
+        case Timed():
+            return build_timed(model, scenario, device, rank)
         case Custom():
             return build_custom(model, scenario, device, folders)
         case _:
@@ -191,7 +195,10 @@ class Session:
         mesh = build_mesh(self._plan)
         groups = describe_groups(mesh, self._plan.backend)
         self._recorder.axes.update({group.name: group.axis for group in groups if group.axis is not None})
-        built = make_model(self._scenario, self._device, self._order.import_folders)
+        built = make_model(self._scenario, self._device, self._order.import_folders, self._rank.rank)
+        if built.known_cost is not None:
+            meeting = Meeting(self._find_store(), self._rank.rank, self._plan.ranks)
+            self._say("units tried", require_exact_units(built.known_cost, meeting))
         parameters = sum(parameter.numel() for parameter in built.module.parameters())
         if self._plan.traffic is None:
             self._planned = expect_traffic(built.module, built.blocks, self._scenario)
@@ -230,10 +237,7 @@ class Session:
                 self._lines.save()
             return loss
 
-        store = dist.PrefixStore(
-            f"dtbench/{self._order.cell}/{self._order.index}", dist.distributed_c10d._get_default_store()
-        )
-        judge = WarmupJudge(self._plan, self._rank.rank, store)
+        judge = WarmupJudge(self._plan, self._rank.rank, self._find_store())
 
         def see(duration_ns: int, issues: tuple[Issue, ...]) -> WarmupEnd | None:
             self._buckets.append(bucket_bytes(issues) or parallel.bucket_bytes())
@@ -246,6 +250,11 @@ class Session:
             say=self._say,
             capture=lambda: self._capture(parallel, step.built.module),
         )
+
+    def _find_store(self) -> dist.Store:
+        """Give where the ranks of this launch tell each other what they saw."""
+        launch = f"dtbench/{self._order.cell}/{self._order.index}"
+        return dist.PrefixStore(launch, dist.distributed_c10d._get_default_store())
 
     @contextmanager
     def _capture(self, parallel: Parallelized, module: nn.Module) -> Iterator[None]:

@@ -122,6 +122,7 @@ def read_training_receipts(step: TrainStep, scenario: Scenario) -> tuple[Receipt
         compare("parallel.loss_parallel", options.loss_parallel, is_cut),
         *_accumulation_receipts(step, scenario),
         *(() if step.built.options is None else step.built.options.read_receipts()),
+        *(() if step.built.known_cost is None else step.built.known_cost.read_receipts()),
     )
 
 

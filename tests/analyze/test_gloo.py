@@ -39,6 +39,29 @@ def test_the_innermost_open_span_of_a_model_thread_decides_what_computes(draw: C
     assert one.steps[0].overlap == Overlap(20000, 2000 + 3000, 0, 0, 0, 0, 15000)
 
 
+def test_a_block_that_takes_a_given_time_computes_meanwhile_and_owns_nothing(draw: Callable[..., Path]) -> None:
+    label = LABEL.format(group=0, seq=1, op="all_reduce", size=16, axis="replicate", owner="bucket 0")
+    moved = '{"Input Dims": [[4]], "Input type": ["float"]}'
+    one = analyze(
+        draw(f"""
+        step ProfilerStep#1                                       @1 |====================|
+        op _TakeTime                                              @1 | ======             |
+        range dtbench::timed layers.0 forward                     @1 |  ====              |
+        op aten::mm                                               @1 |       ==           |
+        op autograd::engine::evaluate_function: _TakeTimeBackward @1 |          ======    |
+        range dtbench::timed layers.0 backward                    @1 |            ===     |
+        range {label}                                             @1 |           =        |
+        range gloo:all_reduce                                     @2 |           =====    | {moved}
+        """)
+    )
+    assert one.steps[0].overlap == Overlap(20000, 4000 + 2000 + 3000, 5000, 3000, 2000, 0, 9000)
+    (bucket,) = one.collectives
+    assert (bucket.owner, bucket.above) == (
+        "bucket 0",
+        ("autograd::engine::evaluate_function: _TakeTimeBackward", "ProfilerStep#1"),
+    )
+
+
 def test_operators_on_glooes_threads_do_not_compute(draw: Callable[..., Path]) -> None:
     one = analyze(
         draw("""

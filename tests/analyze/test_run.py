@@ -20,6 +20,9 @@ from dtbench.scenario.schema import Scenario
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.read import read_run, read_table
 from dtbench.store.records import (
+    ArmBlock,
+    ArmCount,
+    ArmSteps,
     CellRecord,
     Environment,
     ExpectedTraffic,
@@ -35,7 +38,7 @@ from dtbench.store.records import (
 )
 from dtbench.store.write import write_record, write_table
 from dtbench.traffic.planned import PlannedTraffic
-from dtbench.vocabulary import Axis, Operation, Purpose
+from dtbench.vocabulary import Arm, Axis, Operation, Purpose
 
 MS = 1_000_000
 
@@ -345,3 +348,28 @@ def test_a_cell_keeps_its_place_on_the_axes(made: MadeRun) -> None:
     summary = summarize_run(made.folder.path)
     assert summary.cells[0].coordinates == {"seed": "3"}
     assert summary.resumed_unix_ns == (5,)
+
+
+def test_estimates_of_exposed_communication_come_from_the_records_of_ranks_and_their_traces(
+    tmp_path: Path, scenario: Callable[..., Scenario], recorded: Path
+) -> None:
+    asked = scenario(measure={"exposure": ["trace", "ablation", "wait"]})
+    run = make_run(tmp_path / "run", asked, planned_bytes=3 * 4_194_304)
+    fill_launch(run.launch, recorded)
+    blocks = [ArmBlock(arm=arm, step_ns=(time_ms * MS,) * 3) for arm, time_ms in ((Arm.FULL, 90), (Arm.REMOVED, 70))]
+    waits = {Purpose.GRAD_REDUCE: (18 * MS,) * 3}
+    arms = ArmSteps(
+        blocks=(blocks[0].model_copy(update={"wait_ns": waits}), blocks[1]),
+        counts=tuple(ArmCount(arm=arm, operators=9, traffic=()) for arm in (Arm.FULL, Arm.REMOVED)),
+    )
+    write_record(run.launch.rank_record(0), rank_record(0, (1.0, 0.5)).model_copy(update={"arms": arms}))
+    (cell,) = summarize_run(run.folder.path).cells
+    assert cell.exposure is not None
+    trace, ablation, wait = cell.exposure.rows[0].estimates
+    assert round(trace.mean_ns) == pytest.approx(cell.ranks[0].exposed_comm_ns, abs=1)
+    assert (ablation.mean_ns, wait.mean_ns) == (20 * MS, 18 * MS)
+    assert cell.exposure.notes == ("the steps for ablation and waits are missing on rank 1",)
+
+
+def test_a_run_that_asked_for_the_trace_only_has_no_other_estimates(made: MadeRun) -> None:
+    assert summarize_run(made.folder.path).cells[0].exposure is None

@@ -8,7 +8,7 @@ same launches with all their steps pooled.
 
 A script that was stopped goes on with the same command: finished tries stay, an unfinished run is resumed. What it
 finds is in ``DIR/launch_experiments.json``; copied to ``tests/benchmarks/recorded/`` it is held to what is wanted. A
-benchmark, not a test: 600 launches take about an hour on a quiet machine with two cores.
+benchmark, not a test: 600 launches take a little more than an hour on a quiet machine with two cores.
 """
 
 import argparse

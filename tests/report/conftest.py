@@ -1,11 +1,20 @@
 """Two small cells that look like real ones, and a door to change any field of them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pandas as pd
 import pytest
 
-from dtbench.analyze.summary import CellSummary, Interval, PurposeSummary, RankBreakdown, RunSummary
+from dtbench.analyze.summary import (
+    CellSummary,
+    Estimated,
+    ExposureRow,
+    ExposureSummary,
+    Interval,
+    PurposeSummary,
+    RankBreakdown,
+    RunSummary,
+)
 from dtbench.plan import MeshAxis, Plan
 from dtbench.scenario.model import Transformer
 from dtbench.scenario.schema import Data, Ddp, Fsdp2, Scenario
@@ -18,7 +27,7 @@ from dtbench.store.records import (
     WarmupEnd,
 )
 from dtbench.traffic.planned import PlannedTraffic
-from dtbench.vocabulary import Axis, DeviceKind, Operation, Purpose
+from dtbench.vocabulary import Axis, DeviceKind, Estimate, Operation, Purpose
 
 MS = 1_000_000
 MIB = 1024 * 1024
@@ -325,6 +334,37 @@ def make_run(
             cells=cells or (make_ddp(), make_fsdp2_tp()),
         )
         return summary.model_copy(update=changes)
+
+    return make
+
+
+@pytest.fixture
+def exposure_of() -> Callable[..., ExposureSummary]:
+    """Build estimates: their means in ms by rank (None: over ranks) and kind, all with the same standard error."""
+
+    def make(
+        means_ms: Mapping[int | None, Mapping[str, float]],
+        disputes: Mapping[int | None, tuple[str, ...]] | None = None,
+        *,
+        serial_ms: float = float("nan"),
+        overlapped_ms: float = float("nan"),
+        error_ms: float = 0.3,
+        notes: tuple[str, ...] = (),
+    ) -> ExposureSummary:
+        rows = [
+            ExposureRow(
+                rank=rank,
+                estimates=tuple(
+                    Estimated(estimate=Estimate(name), mean_ns=mean * MS, standard_error_ns=error_ms * MS, count=5)
+                    for name, mean in means.items()
+                ),
+                disputes=(disputes or {}).get(rank, ()),
+            )
+            for rank, means in means_ms.items()
+        ]
+        return ExposureSummary(
+            rows=tuple(rows), serial_ns=serial_ms * MS, overlapped_ns=overlapped_ms * MS, notes=notes
+        )
 
     return make
 

@@ -21,6 +21,8 @@ from dtbench.report.plots import (
     plot_step_times,
     save_figure,
 )
+from dtbench.scenario.network import EmulatedNetwork
+from dtbench.scenario.schema import Ddp
 
 PARTS = ("compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
 
@@ -74,6 +76,38 @@ def test_both_shares_stand_beside_each_rank(
     make_run: Callable[..., RunSummary], make_ddp: Callable[..., CellSummary]
 ) -> None:
     assert "exposed 7.9 % of step\nhidden 60.0 % of comm" in words_of(plot_step_breakdown(make_run(make_ddp())))
+
+
+def test_knobs_stand_below_the_name_of_their_cell_and_never_run_off_the_picture(
+    make_run: Callable[..., RunSummary], make_ddp: Callable[..., CellSummary]
+) -> None:
+    scenario = make_ddp().scenario
+    assert scenario is not None
+    delayed = Ddp(kind="ddp", replicas=2, delay_all_reduce=tuple(f"layers.{place}.ffn" for place in range(60)))
+    cell = make_ddp(update={"scenario": scenario.model_copy(update={"parallel": delayed})})
+    figure = plot_step_breakdown(make_run(cell))
+    figure.draw_without_rendering()
+    name, knobs = figure.axes[0].texts[:2]
+    assert (name.get_text(), knobs.get_text()[:17]) == ("ddp  (2 ranks: ddp, replicate 2)", "delay_all_reduce=")
+    assert knobs.get_window_extent().x1 <= figure.bbox.x1
+    first_bar = bars_of(figure, "compute_ns")[0]
+    assert name.get_position()[1] < knobs.get_position()[1] < first_bar.get_y()
+
+
+def test_communication_over_an_emulated_link_is_said_to_be(
+    make_run: Callable[..., RunSummary], make_ddp: Callable[..., CellSummary]
+) -> None:
+    link = EmulatedNetwork(kind="emulated", bandwidth_gb_per_s=0.125)
+    scenario = make_ddp().scenario
+    assert scenario is not None
+    linked = make_ddp(update={"scenario": scenario.model_copy(update={"network": link})})
+    start = "ms of a profiled step (mean of each rank)"
+    for cells, words in (
+        ([make_ddp()], ""),
+        ([linked], ", communication over an emulated link"),
+        ([linked, make_ddp()], ", communication of some cells over an emulated link"),
+    ):
+        assert plot_step_breakdown(make_run(*cells)).axes[0].get_xlabel() == start + words
 
 
 def test_a_run_without_profiled_steps_says_so_instead_of_drawing_nothing(

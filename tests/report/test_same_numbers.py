@@ -29,10 +29,12 @@ from dtbench.cli.report import report
 from dtbench.report import sweep
 from dtbench.report.board.overview import make_overview
 from dtbench.report.loaded import RunReport
-from dtbench.report.markdown import summary_markdown
+from dtbench.report.markdown import estimates_markdown, summary_markdown
 from dtbench.report.publish import publish
 from dtbench.report.text import render_run
 from dtbench.store.layout import RunFolder
+from dtbench.store.records import ArmBlock, ArmCount, ArmSteps
+from dtbench.vocabulary import Arm, Purpose
 
 RESULTS = Path(__file__).parents[2] / "results"
 MS = 1_000_000
@@ -322,6 +324,10 @@ def test_a_number_is_the_same_wherever_it_appears(
 ) -> None:
     shown = place(run)
     assert {(name, quantity) for name in run.names for quantity in quantities} <= set(shown)
+    _hold_against(document, shown)
+
+
+def _hold_against(document: Mapping[tuple[str, str], float], shown: Shown) -> None:
     for key, what in shown.items():
         exact = document[key] * (100 if key[1] in FRACTIONS else 1 / MS)
         if isinstance(what, str):
@@ -329,6 +335,140 @@ def test_a_number_is_the_same_wherever_it_appears(
             assert what == f"{exact:.{decimals}f}", key
         else:
             assert what == pytest.approx(document[key], rel=1e-6), key
+
+
+ESTIMATES: Final = ("trace", "ablation", "waits")
+
+
+@pytest.fixture(scope="module")
+def estimated(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Give the first run as if its ranks had run blocks of steps with and without communication."""
+    folder = tmp_path_factory.mktemp("estimated") / "scenario" / "run"
+    shutil.copytree(RESULTS / "example", folder)
+    record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    for cell in record["cells"]:
+        cell["scenario"]["measure"]["exposure"] = ["trace", "ablation", "wait"]
+    (folder / "run.json").write_text(json.dumps(record), encoding="utf-8")
+    for place, file in enumerate(sorted(folder.glob("cells/*/launch0/ranks/rank*.json"))):
+        of_rank = {**json.loads(file.read_text(encoding="utf-8")), "arms": _make_arms(place).model_dump(mode="json")}
+        file.write_text(json.dumps(of_rank), encoding="utf-8")
+    publish(summarize_run(folder))
+    return Run(folder)
+
+
+def _make_arms(place: int) -> ArmSteps:
+    step_ns = {Arm.FULL: 150_123_456 + 1_357_911 * place, Arm.REMOVED: 118_765_432, Arm.SERIAL: 163_222_111}
+    turn = (Arm.FULL, Arm.REMOVED, Arm.SERIAL, Arm.SERIAL, Arm.REMOVED, Arm.FULL)
+    return ArmSteps(
+        blocks=tuple(
+            ArmBlock(
+                arm=arm,
+                step_ns=tuple(step_ns[arm] + 10_007 * step for step in range(3)),
+                wait_ns={Purpose.GRAD_REDUCE: (28_888_111 + 70_001 * place,) * 3} if arm is Arm.FULL else {},
+            )
+            for arm in turn
+        ),
+        counts=tuple(ArmCount(arm=arm, operators=7, traffic=()) for arm in Arm),
+    )
+
+
+def estimates_in_json(run: Run) -> Shown:
+    with redirect_stdout(io.StringIO()) as printed:
+        report(str(run.folder), Path("nowhere"), as_json=True)
+    found: dict[tuple[str, str], float] = {}
+    for cell in json.loads(printed.getvalue())["cells"]:
+        mean = cell["exposure"]["rows"][0]
+        found |= {
+            (cell["name"], "waits" if one["estimate"] == "wait" else one["estimate"]): one["mean_ns"]
+            for one in mean["estimates"]
+        }
+    return found
+
+
+def estimates_on_the_terminal(run: Run) -> Shown:
+    return _mean_rows(run, [line.split()[1::3] for line in _terminal_lines(run) if line.startswith("mean ")])
+
+
+def _terminal_lines(run: Run) -> list[str]:
+    console = Console(width=400, highlight=False)
+    with console.capture() as capture:
+        console.print(render_run(run.loaded.summary))
+    return capture.get().splitlines()
+
+
+def _mean_rows(run: Run, rows: list[list[str]]) -> Shown:
+    return {
+        (name, kind): word
+        for name, row in zip(run.names, rows, strict=True)
+        for kind, word in zip(ESTIMATES, row[:3], strict=True)
+    }
+
+
+def estimates_in_markdown(run: Run) -> Shown:
+    tables = [estimates_markdown(cell) for cell in run.loaded.summary.cells]
+    rows = [next(line for line in text.splitlines() if line.startswith("| mean ")) for text in tables]
+    return _mean_rows(run, [row.split()[3::4] for row in rows])
+
+
+def estimates_in_event_files(run: Run) -> Shown:
+    tags = {"trace": "exposed_ms", "ablation": "exposed_ablation_ms", "waits": "exposed_wait_ms"}
+    found: dict[tuple[str, str], float] = {}
+    for name in run.names:
+        reader = EventAccumulator(str(RunFolder(run.folder).tensorboard / name))
+        reader.Reload()
+        found |= {(name, kind): reader.Scalars(f"summary/{tag}")[0].value * MS for kind, tag in tags.items()}
+    return found
+
+
+def estimates_on_tensorboards_tab(run: Run) -> Shown:
+    cards = make_overview(run.loaded.summary, None).cells
+    tables = [card.estimates.table for card in cards if card.estimates is not None]
+    return _mean_rows(run, [[word.partition(" ")[0] for word in table.rows[0][1:]] for table in tables])
+
+
+def estimates_in_a_data_frame(run: Run) -> Shown:
+    means = run.loaded.estimates[run.loaded.estimates["rank"].isna()]
+    return {
+        (str(row["cell"]), "waits" if row["estimate"] == "wait" else str(row["estimate"])): float(row["mean_ns"])
+        for _, row in means.iterrows()
+    }
+
+
+def estimates_in_a_comparison(run: Run) -> Shown:
+    first, second = run.names
+    metrics = dtbench.compare(f"{run.folder}:{first}", f"{run.folder}:{second}").metrics.set_index("metric")
+    named = {"trace": "exposed_comm", "ablation": "exposed_ablation", "waits": "exposed_waits"}
+    return {
+        (name, kind): float(metrics[side][metric])
+        for name, side in ((first, "baseline"), (second, "candidate"))
+        for kind, metric in named.items()
+    }
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        estimates_on_the_terminal,
+        estimates_in_markdown,
+        estimates_in_event_files,
+        estimates_on_tensorboards_tab,
+        estimates_in_a_data_frame,
+        estimates_in_a_comparison,
+    ],
+)
+def test_an_estimate_is_the_same_wherever_it_appears(estimated: Run, place: Callable[[Run], Shown]) -> None:
+    document = {key: float(number) for key, number in estimates_in_json(estimated).items()}
+    assert len(document) == 3 * len(estimated.names)
+    shown = place(estimated)
+    assert set(shown) == set(document)
+    _hold_against(document, shown)
+
+
+def test_the_traces_estimate_is_what_the_rest_of_the_report_calls_exposed(estimated: Run) -> None:
+    for cell in estimated.loaded.summary.cells:
+        assert cell.exposure is not None
+        trace = cell.exposure.rows[0].estimates[0]
+        assert trace.mean_ns == pytest.approx(sweep.exposed_ns(cell), abs=1)
 
 
 def test_the_owners_bars_and_the_terminals_table_are_the_summarys_rows(run: Run) -> None:

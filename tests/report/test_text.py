@@ -10,6 +10,8 @@ from dtbench.analyze.summary import CellSummary, OwnerSummary, RunSummary
 from dtbench.report.sentences import decimals_for, format_ms
 from dtbench.report.sweep_table import render_sweep
 from dtbench.report.text import render_cell, render_places, render_run
+from dtbench.scenario.network import EmulatedNetwork
+from dtbench.scenario.schema import Fsdp2
 from dtbench.store.records import (
     Compilation,
     CorrectnessResult,
@@ -293,6 +295,28 @@ def test_a_persons_own_loop_claims_no_plan_no_check_and_no_knob(make_ddp: Callab
 
 def test_a_single_process_has_no_backend(make_ddp: Callable[..., CellSummary]) -> None:
     assert "without a process group" in shown(render_cell(make_own(make_ddp, backend=None)))
+
+
+def test_the_knobs_of_a_cell_are_told_whole_however_narrow_the_screen(
+    make_fsdp2_tp: Callable[..., CellSummary],
+) -> None:
+    knobs = {"kind": "fsdp2", "shards": 2, "tensor": 2, "sequence_parallel": True, "unshard_async_op": True}
+    scenario = make_fsdp2_tp().scenario
+    assert scenario is not None
+    parallel = Fsdp2.model_validate({**knobs, "forward_prefetch": 1})
+    cell = make_fsdp2_tp(update={"scenario": scenario.model_copy(update={"parallel": parallel})})
+    text = shown(render_cell(cell), 80)
+    assert "fsdp2_tp  4 ranks: fsdp2, shard 2 x tensor 2 on gloo" in text
+    assert "knobs sequence_parallel=true, unshard_async_op=true, forward_prefetch=1 step time" in one_line(text)
+
+
+def test_the_title_of_a_cell_says_that_a_link_was_emulated(make_ddp: Callable[..., CellSummary]) -> None:
+    link = EmulatedNetwork(kind="emulated", bandwidth_gb_per_s=0.125)
+    scenario = make_ddp().scenario
+    assert scenario is not None
+    linked = make_ddp(update={"scenario": scenario.model_copy(update={"network": link})})
+    assert "2 ranks: ddp, replicate 2 on gloo, over an emulated link" in shown(render_cell(linked))
+    assert "emulated" not in shown(render_cell(make_ddp()))
 
 
 def test_a_persons_own_loop_is_told_what_draws_its_plot(

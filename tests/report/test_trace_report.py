@@ -216,7 +216,7 @@ def test_of_many_ranks_those_that_others_wait_for_longest_are_shown(ddp: TraceSe
         RankWaiting(rank=rank, collectives=9, last=0, comm_ns=9, skew_wait_ns=1, caused_wait_ns=rank)
         for rank in range(MOST_RANKS + 4)
     )
-    waiting = Waiting(ranks=late, collectives=9, partial=0, unknown=0)
+    waiting = Waiting(ranks=late, collectives=9, partial=0, launched=0, unknown=0)
     section = waiting_section(replace(ddp, over_ranks=replace(ddp.over_ranks, waiting=waiting)))
     assert [row[0] for row in section.rows] == [str(rank) for rank in range(4, MOST_RANKS + 4)]
     assert section.notes == (f"the {MOST_RANKS} ranks that others wait for longest, of {MOST_RANKS + 4}",)

@@ -88,7 +88,7 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(small: str) -> N
         (
             "kind: transformer",
             "kind: rnn",
-            "my.yaml:5:9: `model.kind` must be `transformer`, `mlp`, `preset` or `custom`, not 'rnn'",
+            "my.yaml:5:9: `model.kind` must be `transformer`, `mlp`, `timed`, `preset` or `custom`, not 'rnn'",
         ),
         (
             "kind: adamw",
@@ -131,6 +131,21 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(small: str) -> N
         ),
         ("device: cpu", "measure: 3", "`measure` must be a mapping, not 3"),
         ("device: cpu", "precision: {autocast: bf16}", "did you mean `bfloat16`?"),
+        (
+            "device: cpu",
+            "network: {kind: emulated, bandwidth_gb_per_s: 0}",
+            "my.yaml:3:47: `network.bandwidth_gb_per_s` must be a number above 0, not 0; for example 1.0",
+        ),
+        (
+            "device: cpu",
+            "network: {kind: emulated, bandwidth_gb_per_s: 1, between_nodes: {bandwidth_gb_per_s: -2}}",
+            "`network.between_nodes.bandwidth_gb_per_s` must be a number above 0, not -2; for example 1.0",
+        ),
+        (
+            "kind: transformer\n  layers: 2\n  dim: 64\n  heads: 4\n  ffn_dim: 96\n  vocab_size: 64\n",
+            "kind: timed\n  layers: 2\n  forward_ms: -20\n  backward_ms: 40\n",
+            "`model.forward_ms` must be a number of at least 0 and of at most 60000, not -20; for example 20.0",
+        ),
     ],
 )
 def test_a_mistake_says_what_is_wrong_and_what_would_be_right(small: str, right: str, wrong: str, told: str) -> None:

@@ -6,25 +6,28 @@ import pytest
 
 from dtbench.plan import plan_for_check
 from dtbench.scenario.load import load_scenario_file
+from dtbench.scenario.network import EmulatedNetwork
+from dtbench.scenario.schema import Fsdp2
 
-_FILES = sorted((Path(__file__).parents[2] / "scenarios").rglob("*.yaml"))
+_FOLDER = Path(__file__).parents[2] / "scenarios"
+_FILES = sorted(_FOLDER.rglob("*.yaml"))
+_ON_CPU = (
+    "quickstart",
+    "ddp",
+    "ddp_tp",
+    "fsdp1",
+    "fsdp1_tp",
+    "fsdp2",
+    "fsdp2_tp",
+    "hsdp",
+    "hsdp_tp",
+    "bucket_sweep",
+)
+_ON_GPUS = ("one_gpu", "eight_gpus", "sixteen_gpus")
 
 
 def test_the_scenarios_that_the_readme_names_are_there() -> None:
-    on_cpu = {
-        "quickstart",
-        "ddp",
-        "ddp_tp",
-        "fsdp1",
-        "fsdp1_tp",
-        "fsdp2",
-        "fsdp2_tp",
-        "hsdp",
-        "hsdp_tp",
-        "bucket_sweep",
-    }
-    on_gpus = {"one_gpu", "eight_gpus", "sixteen_gpus"}
-    assert on_cpu | on_gpus <= {path.stem for path in _FILES}
+    assert {*_ON_CPU, *_ON_GPUS} <= {path.stem for path in _FILES}
 
 
 @pytest.mark.parametrize("path", _FILES, ids=lambda path: path.stem)
@@ -42,3 +45,28 @@ def test_a_shipped_scenario_asks_a_question_and_has_a_plan(path: Path) -> None:
 def test_the_cells_of_a_shipped_scenario_train_the_same_model_on_the_same_data(path: Path) -> None:
     cells = load_scenario_file(path).cells
     assert len({(cell.scenario.model, cell.scenario.data, cell.scenario.seed) for cell in cells}) == 1
+
+
+@pytest.mark.parametrize("name", _ON_CPU)
+def test_a_scenario_for_cpus_asks_about_a_link_and_can_be_taken_to_gpus_without_it(name: str) -> None:
+    path = _FOLDER / f"{name}.yaml"
+    networks = {cell.scenario.network for cell in load_scenario_file(path).cells}
+    assert len(networks) == 1, "cells over unlike links cannot be compared"
+    assert all(isinstance(network, EmulatedNetwork) for network in networks)
+    on_gpus = load_scenario_file(path, ["device=cuda", "network.kind=real"])
+    assert {plan_for_check(cell.scenario).backend for cell in on_gpus.cells} == {"nccl"}
+
+
+def test_what_runs_on_one_node_runs_over_the_same_link() -> None:
+    networks = [load_scenario_file(_FOLDER / f"{name}.yaml").cells[0].scenario.network for name in _ON_CPU]
+    links = [network for network in networks if isinstance(network, EmulatedNetwork)]
+    assert len({link for link in links if link.between_nodes is None}) == 1
+
+
+@pytest.mark.parametrize("name", _ON_CPU)
+def test_fsdp2_on_cpus_gathers_ahead_in_all_cells_but_that_of_torchs_defaults(name: str) -> None:
+    for cell in load_scenario_file(_FOLDER / f"{name}.yaml").cells:
+        parallel = cell.scenario.parallel
+        if isinstance(parallel, Fsdp2):
+            ahead = (parallel.unshard_async_op, parallel.forward_prefetch)
+            assert ahead == ((False, 0) if cell.name == "torch_default" else (True, 1))

@@ -11,6 +11,7 @@ from dtbench.launch.machine import read_machine
 from dtbench.launch.run import Observer, plan_cells, run_scenario
 from dtbench.scenario.catalog import open_scenario
 from dtbench.store.records import ReceiptOutcome, RunStatus
+from dtbench.units import NS_PER_MS
 
 torch = pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 pytestmark = [
@@ -57,3 +58,34 @@ def test_a_scenario_of_more_ranks_than_devices_is_refused(scenario: Callable[...
     data = {"global_batch": 2 * machine.cuda_devices, "sequence_length": 8}
     with pytest.raises(PlanError, match="CUDA devices, one for each rank"):
         make_plan(scenario(device="cuda", parallel=wanted, data=data), machine)
+
+
+TIMED = """\
+# How long does a block of known cost take on a GPU?
+schema_version: 1
+device: cuda
+model:
+  kind: timed
+  layers: 4
+  forward_ms: 20
+  backward_ms: 30
+data:
+  global_batch: 4
+  sequence_length: 16
+measure:
+  measured_steps: 5
+parallel:
+  kind: fsdp2
+  shards: 1
+"""
+
+
+def test_a_timed_model_spins_for_its_time_and_the_trace_counts_it_as_compute(tmp_path: Path) -> None:
+    path = tmp_path / "timed.yaml"
+    path.write_text(TIMED, encoding="utf-8")
+    (cell,) = run(str(path), tmp_path / "results").cells
+    assert cell.correctness is not None
+    assert cell.correctness.passed
+    assert {one.outcome for one in cell.receipts if one.knob.startswith("model.")} == {ReceiptOutcome.AGREES}
+    (rank,) = cell.ranks
+    assert rank.compute_ns == pytest.approx(4 * (20 + 30) * NS_PER_MS, rel=0.05)

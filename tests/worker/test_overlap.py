@@ -1,10 +1,12 @@
 """What a strategy says about whether its communication can be hidden."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from dtbench.scenario.schema import Ddp
+from dtbench.plan import Machine, make_plan
+from dtbench.scenario.schema import Ddp, Fsdp2, Scenario
 from dtbench.store.records import Traffic
 from dtbench.vocabulary import Axis, Operation, Purpose
 
@@ -45,3 +47,53 @@ def test_what_cannot_be_hidden_says_why(buckets: int, count_async: int, knobs: d
     possible, reason = gradients_overlap(buckets=buckets, count_async=count_async, **knobs)
     assert not possible
     assert why in reason
+
+
+def fsdp2_overlap(
+    make_scenario: Callable[..., Scenario], *, asynchronous: bool, **knobs: Any
+) -> dict[Purpose, tuple[bool, str]]:
+    """Say what can overlap on gloo, whose reduce-scatters are never asynchronous."""
+    from dtbench.worker.parallelize.fsdp2 import read_fsdp2_overlap
+
+    parallel = Fsdp2(kind="fsdp2", shards=2, unshard_async_op=asynchronous, **knobs)
+    scenario = make_scenario(parallel=parallel.model_dump(mode="json"))
+    operations = {Purpose.UNSHARD: Operation.ALL_GATHER, Purpose.GRAD_REDUCE: Operation.REDUCE_SCATTER}
+    issued = tuple(
+        Traffic(
+            purpose=purpose,
+            axis=Axis.SHARD,
+            operation=operation,
+            count=3,
+            size_bytes=24,
+            count_async=3 if asynchronous and purpose is Purpose.UNSHARD else 0,
+        )
+        for purpose, operation in operations.items()
+    )
+    rows = read_fsdp2_overlap(parallel, make_plan(scenario, Machine(cpu_cores=2, cuda_devices=0)), issued)
+    return {row.purpose: (row.possible, row.reason) for row in rows}
+
+
+def test_fsdp2_as_torch_has_it_hides_nothing_on_gloo(scenario: Callable[..., Scenario]) -> None:
+    found = fsdp2_overlap(scenario, asynchronous=False, forward_prefetch=1)
+    blocked = (False, "gloo issues FSDP2's collectives synchronously")
+    assert (found[Purpose.UNSHARD], found[Purpose.GRAD_REDUCE]) == (blocked, blocked)
+
+
+@pytest.mark.parametrize(
+    ("knobs", "where", "what"),
+    [
+        ({"forward_prefetch": 1}, "prefetched in forward and backward", "reduce-scatters"),
+        ({}, "prefetched in backward only: forward has no prefetch", "reduce-scatters"),
+        (
+            {"forward_prefetch": 1, "replicas": 2},
+            "prefetched in forward and backward",
+            "reduce-scatters and all-reduces",
+        ),
+    ],
+)
+def test_fsdp2_hides_gathers_on_gloo_once_they_are_asynchronous(
+    scenario: Callable[..., Scenario], knobs: dict[str, Any], where: str, what: str
+) -> None:
+    found = fsdp2_overlap(scenario, asynchronous=True, **knobs)
+    assert found[Purpose.UNSHARD] == (True, f"async_op=True, {where}")
+    assert found[Purpose.GRAD_REDUCE] == (False, f"gloo issues FSDP2's {what} synchronously")

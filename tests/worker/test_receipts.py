@@ -311,6 +311,15 @@ def test_prefetch_without_async_unshard_is_said_to_have_no_effect_on_gloo(
     assert "unshard_async_op" in receipt.note
 
 
+@pytest.mark.parametrize(("ahead", "outcome"), [(False, ReceiptOutcome.NO_EFFECT), (True, ReceiptOutcome.AGREES)])
+def test_a_group_for_reductions_matters_on_gloo_where_gathers_are_issued_ahead_of_them(
+    scenario: Callable[..., Scenario], lone_group: None, ahead: bool, outcome: ReceiptOutcome
+) -> None:
+    sections = _set("fsdp2", separate_reduce_scatter_group=True, unshard_async_op=ahead)[1]
+    receipt = read_receipts(scenario(**sections), scenario(**sections))["parallel.separate_reduce_scatter_group"]
+    assert (receipt.outcome, bool(receipt.note)) == (outcome, not ahead)
+
+
 def test_a_knob_that_torch_lacks_is_refused_by_name_and_version() -> None:
     from dtbench.worker.parallelize.knobs import require_arguments, require_methods
 

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.ranks
 
 MODEL = {"kind": "transformer", "layers": 2, "dim": 64, "heads": 4, "kv_heads": 2, "ffn_dim": 96, "vocab_size": 250}
 MLP = {"kind": "mlp", "layers": 3, "dim": 64, "hidden_dim": 96}
+TIMED = {"kind": "timed", "layers": 3, "dim": 64, "hidden_dim": 96, "forward_ms": 0, "backward_ms": 0}
 BIG = {**MODEL, "dim": 256, "ffn_dim": 704, "vocab_size": 2048}
 
 CASES: dict[str, dict[str, Any]] = {
@@ -69,6 +70,8 @@ CASES: dict[str, dict[str, Any]] = {
     "mlp, fsdp1, nothing in the root": {"model": MLP, "parallel": {"kind": "fsdp1", "shards": 2}},
     "mlp, fsdp2, nothing in the root": {"model": MLP, "parallel": {"kind": "fsdp2", "shards": 2}},
     "mlp, fsdp2 and tensor": {"model": MLP, "parallel": {"kind": "fsdp2", "shards": 1, "tensor": 2}},
+    "timed, ddp": {"model": TIMED, "parallel": {"kind": "ddp", "replicas": 2, "bucket_cap_mb": 0.03}},
+    "timed, fsdp2 and tensor": {"model": TIMED, "parallel": {"kind": "fsdp2", "shards": 2, "tensor": 2}},
     "mlp without biases, ddp and tensor": {
         "model": {**MLP, "bias": False},
         "parallel": {"kind": "ddp", "replicas": 1, "tensor": 2},

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Final
 
-from dtbench.ranges import COLLECTIVE_PREFIX, WAIT_PREFIX
+from dtbench.ranges import COLLECTIVE_PREFIX, TIMED_PREFIX, WAIT_PREFIX
 from dtbench.vocabulary import Operation
 
 # Operators that are, or contain, one collective: `nccl:all_reduce`, `record_param_comms`, `c10d::allreduce_`, ...
@@ -31,6 +31,7 @@ _CPU_RULES: Final[tuple[tuple[Callable[[str, str], object], Role], ...]] = (
     (lambda name, _: name.startswith("gloo:"), Role.COLLECTIVE),
     (lambda name, _: name.startswith(WAIT_PREFIX) or name.endswith("c10d_functional::wait_tensor"), Role.WAIT),
     (lambda name, _: is_issue(name), Role.ISSUE),
+    (lambda name, _: name.startswith(TIMED_PREFIX), Role.COMPUTE),  # a sleep of known length is no operator
     (
         lambda _, category: category != "cpu_op",
         Role.CONTAINER,

@@ -42,7 +42,7 @@ def compare_ranks(timelines: Sequence[RankTimeline]) -> OverRanks:
     matches = match_collectives(distinct)
     times = read_times(matches, distinct)
     clocks = estimate_clocks(times, {timeline.rank: timeline.host for timeline in distinct})
-    skews = measure_skew(matches, times, clocks)
+    skews = measure_skew(matches, times, clocks, distinct)
     return OverRanks(
         matches=matches,
         clocks=clocks,

@@ -17,6 +17,7 @@ from dtbench.analyze.intervals import Bools, Ints
 from dtbench.analyze.ranks.align import ABSENT
 from dtbench.analyze.ranks.bandwidth import algorithm_bandwidth, bus_factor
 from dtbench.analyze.ranks.clocks import Clocks, find_impossible
+from dtbench.analyze.ranks.lost import LostStarts, find_lost_starts
 from dtbench.analyze.ranks.match import MatchedGroup, Matches
 from dtbench.analyze.ranks.times import GroupTimes, ends_together
 from dtbench.analyze.timeline import RankTimeline
@@ -29,6 +30,8 @@ class GroupSkew:
     Attributes:
         group: which collectives.
         there: shape ``(m, r)``: that rank has the event and is in step.
+        is_launched: shape ``(m, r)``: its trace has only the launch, which stands for the start, and the end of the
+            others for its end; see ``lost.py``.
         is_known: shape ``(m,)``: at least two ranks have it, all of them wait for the last (not so in a broadcast,
             reduce, gather or scatter, whose root the traces do not say), and the times are possible.
         last_column: shape ``(m,)``, column of the rank that began last; ``ABSENT`` where two did or it is not known.
@@ -37,16 +40,27 @@ class GroupSkew:
         span_ns: shape ``(m, r)``, first start to last end.
 
     Where the group is not whole, waits are lower bounds: the rank that is not seen may have been later. Entries that
-    are not ``is_known`` or not there mean nothing.
+    are not ``is_known``, or neither there nor launched, mean nothing.
     """
 
     group: MatchedGroup
     there: Bools
+    is_launched: Bools
     is_known: Bools
     last_column: Ints
     last_start_ns: Ints
     wait_ns: Ints
     span_ns: Ints
+
+    @property
+    def begins(self) -> Bools:
+        """Shape ``(m, r)``: when that rank began is known, if only by its launch."""
+        return np.asarray(self.there | self.is_launched, dtype=np.bool_)
+
+    @property
+    def begins_everywhere(self) -> Bools:
+        """Shape ``(m,)``: of every rank of the group it is known when it began."""
+        return np.asarray(self.begins.all(axis=1) & self.group.is_complete, dtype=np.bool_)
 
     @property
     def is_whole(self) -> Bools:
@@ -77,29 +91,43 @@ class CollectiveSkew:
     busbw: float = math.nan
 
 
-def measure_skew(matches: Matches, times: Sequence[GroupTimes], clocks: Clocks) -> list[GroupSkew]:
+def measure_skew(
+    matches: Matches, times: Sequence[GroupTimes], clocks: Clocks, timelines: Sequence[RankTimeline]
+) -> list[GroupSkew]:
     """Measure the skew of every matched group.
 
     Args:
         matches: the groups.
         times: of each of them, as ``read_times`` gives them.
         clocks: of all ranks.
+        timelines: distinct ranks; say what was launched and not seen.
     """
-    return [_measure_group(group, own, clocks) for group, own in zip(matches.groups, times, strict=True)]
+    by_rank = {timeline.rank: timeline for timeline in timelines}
+    found = []
+    for group, own in zip(matches.groups, times, strict=True):
+        common = own.on_common_clock(clocks.by_rank).without(clocks.out_of_step)
+        lost = find_lost_starts(group, common, by_rank, clocks.by_rank)
+        found.append(_measure_group(group, own, common, lost, ~find_impossible(common, clocks.by_rank)))
+    return found
 
 
-def _measure_group(group: MatchedGroup, times: GroupTimes, clocks: Clocks) -> GroupSkew:
-    common = times.on_common_clock(clocks.by_rank).without(clocks.out_of_step)
-    last_ns = common.last(common.start_ns)
+def _measure_group(
+    group: MatchedGroup, times: GroupTimes, common: GroupTimes, lost: LostStarts, is_possible: Bools
+) -> GroupSkew:
+    begins_ns = np.where(lost.is_known, lost.start_ns, common.start_ns)
+    begins = common.there | lost.is_known
+    last_ns = np.where(begins, begins_ns, np.iinfo(np.int64).min).max(axis=1)
     several = common.there.sum(axis=1) > 1
-    is_known = several & ends_together(times) & ~find_impossible(common, clocks.by_rank)
+    is_known = several & ends_together(times) & is_possible
     last_ns = np.where(several, last_ns, 0)
-    is_last = common.there & (common.start_ns == last_ns[:, None])
-    span_ns = times.end_ns - times.start_ns
-    late_ns = last_ns[:, None] - common.start_ns
+    is_last = begins & (begins_ns == last_ns[:, None])
+    lasted_ns = common.last(common.end_ns)[:, None] - lost.start_ns
+    span_ns = np.where(lost.is_known, lasted_ns, times.end_ns - times.start_ns)
+    late_ns = last_ns[:, None] - begins_ns
     return GroupSkew(
         group=group,
         there=common.there,
+        is_launched=lost.is_known,
         is_known=is_known,
         last_column=np.where(is_known & (is_last.sum(axis=1) == 1), is_last.argmax(axis=1), ABSENT),
         last_start_ns=times.start_ns + late_ns,

@@ -45,12 +45,14 @@ class Waiting:
         ranks: in order of rank; those with a collective whose skew is known.
         collectives: how many such collectives there are.
         partial: how many of them not every rank of the group has: their waits are lower bounds.
+        launched: events that a trace lost, and that are counted from their launches.
         unknown: how many matched collectives say nothing about skew.
     """
 
     ranks: tuple[RankWaiting, ...]
     collectives: int
     partial: int
+    launched: int
     unknown: int
 
     @property
@@ -72,7 +74,7 @@ def sum_waiting(skews: Sequence[GroupSkew], matches: Matches) -> Waiting:
     sums = np.zeros((len(ranks), 5), dtype=np.int64)
     for skew in skews:
         rows = [ranks.index(rank) for rank in skew.group.ranks]
-        known = skew.there & skew.is_known[:, None]
+        known = skew.begins & skew.is_known[:, None]
         is_last = known & (skew.last_column[:, None] == np.arange(len(rows)))
         waits_ns = np.where(known, skew.wait_ns, 0)
         sums[rows, 0] += known.sum(axis=0)
@@ -83,7 +85,8 @@ def sum_waiting(skews: Sequence[GroupSkew], matches: Matches) -> Waiting:
     return Waiting(
         ranks=tuple(RankWaiting(rank, *row) for rank, row in zip(ranks, sums.tolist(), strict=True) if row[0]),
         collectives=sum(int(skew.is_known.sum()) for skew in skews),
-        partial=sum(int((skew.is_known & ~skew.is_whole).sum()) for skew in skews),
+        partial=sum(int((skew.is_known & ~skew.begins_everywhere).sum()) for skew in skews),
+        launched=sum(int((skew.is_launched & skew.is_known[:, None]).sum()) for skew in skews),
         unknown=sum(len(group.index) for group in matches.groups) - sum(int(skew.is_known.sum()) for skew in skews),
     )
 
@@ -103,4 +106,6 @@ def describe_waiting(waiting: Waiting) -> tuple[str, ...]:
         )
     if waiting.partial:
         sentences.append(f"{waiting.partial} collectives are not in the trace of every rank of their group")
+    if waiting.launched:
+        sentences.append(f"{waiting.launched} of their kernels are in no trace, and counted from their launches")
     return tuple(sentences)

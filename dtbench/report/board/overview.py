@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from dtbench.analyze.summary import CellSummary, RunSummary
 from dtbench.report import causes, sentences, sweep
+from dtbench.report.board.estimates import CellEstimates, make_estimates
 from dtbench.report.board.shapes import HIDDEN, Chart, Fact, Table, Tile, Tone, headers, step_bar, step_parts
 from dtbench.report.sweep_table import WAIT_EXPLAINED
 from dtbench.report.text import SHARES_EXPLAINED
@@ -24,6 +25,7 @@ class CellCard:
     problem: str | None
     answer: str
     advice: tuple[str, ...]
+    estimates: CellEstimates | None
     tiles: tuple[Tile, ...]
     chart: Chart | None
     owners: Table | None
@@ -113,6 +115,7 @@ def _make_card(cell: CellSummary) -> CellCard:
         problem=sentences.status_sentence("This cell", cell.status, cell.reason),
         answer=_answer(cell),
         advice=tuple(sentences.advice_sentences(cell)),
+        estimates=make_estimates(cell),
         tiles=tuple(_tiles(cell)),
         chart=_chart(cell),
         owners=_owner_table(cell),
@@ -246,6 +249,7 @@ def _check_facts(cell: CellSummary) -> Iterator[Fact]:
             got = f"got {row.count} with {format_bytes(row.size_bytes)}"
             yield Fact("differs from plan", f"{row.purpose.value}: {sentences.plan_word(row)}, {got}", Tone.BAD)
     yield Fact("correctness", sentences.correctness_words(cell), _correctness_tone(cell))
+    yield from _prediction_facts(cell)
     yield from _receipt_facts(cell, ReceiptOutcome.NO_EFFECT, "no effect here", Tone.WARNING)
     agreeing = sentences.count_agreeing(cell.receipts)
     yield Fact("receipts", f"{agreeing} {'knob agrees' if agreeing == 1 else 'knobs agree'}")
@@ -253,6 +257,12 @@ def _check_facts(cell: CellSummary) -> Iterator[Fact]:
     yield from _unread_facts(cell)
     for note in sentences.cell_notes(cell):
         yield Fact("note", note)
+
+
+def _prediction_facts(cell: CellSummary) -> Iterator[Fact]:
+    if cell.prediction is not None:
+        tones = {None: Tone.WARNING, True: Tone.GOOD, False: Tone.BAD}
+        yield Fact("prediction", cell.prediction.sentence, tones[cell.prediction.is_inside])
 
 
 def _receipt_facts(cell: CellSummary, outcome: ReceiptOutcome, label: str, tone: Tone) -> Iterator[Fact]:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dtbench.worker.models.known_cost import KnownCost
 from dtbench.worker.models.options import BlockOptions
 from dtbench.worker.models.weights import Weights
 
@@ -39,6 +40,7 @@ class BuiltModel:
             none.
         options: activation checkpointing and compilation, not applied yet; None: the plain model.
         weights: makes parameters real once the strategy has laid them out; None: the module came with its values.
+        known_cost: what each block takes; None: what its operators take.
     """
 
     module: nn.Module
@@ -50,6 +52,7 @@ class BuiltModel:
     sequence_witness: str | None
     weights: Weights | None
     options: BlockOptions | None = None
+    known_cost: KnownCost | None = None
 
     def apply_options(self) -> None:
         """Checkpoint and compile blocks as the scenario asks: after the tensor axis, before any wrapper."""

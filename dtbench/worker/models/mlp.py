@@ -44,12 +44,21 @@ class Block(nn.Module):
         return x + self.down(self.activation(self.up(x)))
 
 
+MakeBlock = Callable[[MlpSettings, int], Block]
+"""Make the block at a place of the stack, from 0."""
+
+
+def make_block(settings: MlpSettings, _place: int) -> Block:
+    """Make an ordinary block."""
+    return Block(settings)
+
+
 class Mlp(nn.Module):
     """Vectors in, vectors out."""
 
-    def __init__(self, settings: MlpSettings) -> None:
+    def __init__(self, settings: MlpSettings, make: MakeBlock = make_block) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(Block(settings) for _ in range(settings.layers))
+        self.layers = nn.ModuleList(make(settings, place) for place in range(settings.layers))
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (rows, sequence, dim) to the same shape."""
@@ -58,8 +67,10 @@ class Mlp(nn.Module):
         return x
 
 
-def build_mlp(settings: MlpSettings, scenario: Scenario, device: torch.device) -> BuiltModel:
-    """Build the model on the meta device, and say how it may be cut."""
+def build_mlp(
+    settings: MlpSettings, scenario: Scenario, device: torch.device, make: MakeBlock = make_block
+) -> BuiltModel:
+    """Build the model of such blocks on the meta device, and say how it may be cut."""
     dtype = to_dtype(scenario.precision.dtype)
 
     def make_batch(generator: torch.Generator, rows: int) -> Vectors:
@@ -67,7 +78,7 @@ def build_mlp(settings: MlpSettings, scenario: Scenario, device: torch.device) -
         return Vectors(*torch.randn(shape, generator=generator).to(dtype))
 
     with torch.device("meta"):
-        module = Mlp(settings).to(dtype)
+        module = Mlp(settings, make).to(dtype)
     return BuiltModel(
         module=module,
         blocks=tuple(f"layers.{index}" for index in range(settings.layers)),

@@ -28,9 +28,9 @@ from torch.profiler import record_function
 from dtbench.ranges import CollectiveLabel, LinkLabel, link_range
 from dtbench.scenario.network import EmulatedNetwork
 from dtbench.traffic.link import service_ns
-from dtbench.units import NS_PER_S
 from dtbench.vocabulary import Operation
 from dtbench.worker.network.issue_times import IssueTimes
+from dtbench.worker.sleep import sleep_until
 
 _SHARED: Final = ""
 """Name of the one lane that all groups share."""
@@ -173,7 +173,7 @@ class _Lane:
         self.free_ns = max(end_ns, moved_ns)
         self._count(moved_ns - end_ns)
         with self._named(job, max(0, moved_ns - max(start_ns, self.ended_ns))):
-            _sleep_until(end_ns)
+            sleep_until(end_ns)
         self.ended_ns = time.monotonic_ns()
 
     def _count(self, late_ns: int) -> None:
@@ -188,11 +188,6 @@ class _Lane:
             return nullcontext()
         label = LinkLabel(group=job.label.group, seq=job.label.seq, begun_ns=begun_ns)
         return record_function(link_range(label))
-
-
-def _sleep_until(end_ns: int) -> None:
-    while (left_ns := end_ns - time.monotonic_ns()) > 0:
-        time.sleep(left_ns / NS_PER_S)
 
 
 def flatten_tensors(argument: Any) -> Iterator[torch.Tensor]:

@@ -277,7 +277,11 @@ def _prefetch_receipts(sharded: ShardedModel, parallel: Fsdp2, plan: Plan) -> tu
 
 
 def _reduce_scatter_receipts(root: Any, parallel: Fsdp2, plan: Plan) -> Iterator[Receipt]:
-    """Compare how gradients are reduced; group and buffers can only matter where it runs beside something."""
+    """Compare how gradients are reduced; group and buffers can only matter where it runs beside something.
+
+    On gloo backward stands still while it reduces: no second input is in flight. A gather that was issued before may
+    be, if gathers are asynchronous; a group of its own then saves a reduction from standing behind that.
+    """
     gathers, reduces = root._all_gather_process_group, root._reduce_scatter_process_group
     apart = compare(
         "parallel.separate_reduce_scatter_group", parallel.separate_reduce_scatter_group, gathers != reduces
@@ -289,7 +293,8 @@ def _reduce_scatter_receipts(root: Any, parallel: Fsdp2, plan: Plan) -> Iterator
     )
     if plan.device is DeviceKind.CPU:
         reason = "gloo issues FSDP2's reduce-scatters synchronously: there is nothing beside them"
-        apart = without_effect(apart, reason) if parallel.separate_reduce_scatter_group else apart
+        is_alone = parallel.separate_reduce_scatter_group and not parallel.unshard_async_op
+        apart = without_effect(apart, reason) if is_alone else apart
         buffers = without_effect(buffers, reason) if parallel.reduce_scatter_max_input_buffers > 1 else buffers
     yield apart
     yield buffers
@@ -322,6 +327,7 @@ def _reduce_overlap(parallel: Fsdp2, plan: Plan, traffic: tuple[Traffic, ...]) -
             purpose=Purpose.GRAD_REDUCE, possible=True, reason="own stream, beside the rest of backward"
         )
     is_async = all(item.count_async == item.count for item in traffic if item.purpose is Purpose.GRAD_REDUCE)
-    what = "reduce-scatters" if parallel.unshard_async_op else "collectives"
+    reduces = "reduce-scatters and all-reduces" if parallel.replicas > 1 else "reduce-scatters"
+    what = reduces if parallel.unshard_async_op else "collectives"
     reason = "async_op=True" if is_async else f"gloo issues FSDP2's {what} synchronously"
     return OverlapPossible(purpose=Purpose.GRAD_REDUCE, possible=is_async, reason=reason)

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from tests.analyze.causes.conftest import CpuRank, Maker, Story
 
 Stories = Callable[["Maker"], "Story"]
+Compute = Callable[["CpuRank", int], None]
 
 
 def label(operation: str, axis: str, seq: int, *, is_async: bool = True) -> dict[str, object]:
@@ -30,6 +31,22 @@ def layer(rank: "CpuRank", length_ns: int) -> None:
         rank.operator(length_ns)
 
 
+def operate(rank: "CpuRank", length_ns: int) -> None:
+    rank.operator(length_ns)
+
+
+def timed(rank: "CpuRank", length_ns: int) -> None:
+    """A block of known cost takes its time in backward: a range, with no operator in it."""
+    with rank.node("_TakeTimeBackward"):
+        take_time(rank, length_ns, "backward")
+
+
+def take_time(rank: "CpuRank", length_ns: int, region: str = "forward") -> None:
+    start_ns = rank.host_ns
+    rank.host_ns += length_ns
+    rank.add("user_annotation", f"dtbench::timed layers.0 {region}", (1, rank.thread), (start_ns, rank.host_ns))
+
+
 def finish(rank: "CpuRank", now_ns: int) -> None:
     """Copies out of buckets, after a wait that is no event."""
     rank.host_ns = max(rank.host_ns, now_ns)
@@ -42,7 +59,9 @@ def step(rank: "CpuRank") -> None:
         rank.operator(12_000, "aten::_foreach_add_")
 
 
-def buckets(maker: "Maker", extra_ns: int, tail_ns: int, late: int | None) -> "list[CpuRank]":
+def buckets(
+    maker: "Maker", extra_ns: int, tail_ns: int, late: int | None, compute: "Compute" = layer
+) -> "list[CpuRank]":
     """Write DDP's backward of two layers; the last bucket runs alone, and on all ranks but one starts early.
 
     Args:
@@ -50,6 +69,7 @@ def buckets(maker: "Maker", extra_ns: int, tail_ns: int, late: int | None) -> "l
         extra_ns: how much longer the first bucket is than the compute beside it.
         tail_ns: length of the last bucket.
         late: the rank that starts the last bucket late, by half its length.
+        compute: writes what a layer computes.
     """
     size = maker.size()
     ranks = []
@@ -59,13 +79,13 @@ def buckets(maker: "Maker", extra_ns: int, tail_ns: int, late: int | None) -> "l
             with rank.region("forward"):
                 rank.operator(60_000)
             with rank.region("backward"):
-                layer(rank, 120_000)
+                compute(rank, 120_000)
                 now = rank.host_ns + 24_000
                 bucket(rank, 1, (now, now + 120_000 + extra_ns))
                 rank.host_ns = now + 1200
-                layer(rank, 120_000)
+                compute(rank, 120_000)
                 rank.host_ns = now + 120_000 + extra_ns + 12_000
-                layer(rank, 24_000)
+                compute(rank, 24_000)
                 now = rank.host_ns + 24_000
                 wait = tail_ns // 24 * 12 if number == late else 0
                 bucket(rank, 2, (now + wait, now + tail_ns))
@@ -75,20 +95,20 @@ def buckets(maker: "Maker", extra_ns: int, tail_ns: int, late: int | None) -> "l
     return ranks
 
 
-def last_bucket(maker: "Maker") -> "Story":
+def last_bucket(maker: "Maker", compute: "Compute" = layer) -> "Story":
     """Nothing is left to compute beside DDP's last bucket."""
     tail = maker.some(60, 400)
-    ranks = buckets(maker, 6_000, tail, None)
+    ranks = buckets(maker, 6_000, tail, None, compute)
     return maker.story(
         name="last_bucket", ranks=[rank.events for rank in ranks],
         target=("0", 2), injected="tail", expected=[{"tail": tail}] * len(ranks),
     )  # fmt: skip
 
 
-def long_bucket(maker: "Maker") -> "Story":
+def long_bucket(maker: "Maker", compute: "Compute" = layer) -> "Story":
     """A bucket that takes longer than what computes beside it."""
     extra = maker.some(60, 400)
-    ranks = buckets(maker, extra, 60_000, None)
+    ranks = buckets(maker, extra, 60_000, None, compute)
     return maker.story(
         name="long_bucket", ranks=[rank.events for rank in ranks], target=("0", 1), injected="bandwidth",
         expected=[{"bandwidth": extra}] * len(ranks),
@@ -136,7 +156,7 @@ def bucket_without_a_free_thread(maker: "Maker") -> "Story":
     )  # fmt: skip
 
 
-def buckets_ready_at_the_end(maker: "Maker") -> "Story":
+def buckets_ready_at_the_end(maker: "Maker", work: "Compute" = layer) -> "Story":
     """DDP over tensor parallelism: gradients are handed over at the end of backward."""
     compute, length, size = maker.some(100, 200), maker.some(20, 90), maker.size()
     ranks = []
@@ -146,8 +166,8 @@ def buckets_ready_at_the_end(maker: "Maker") -> "Story":
             with rank.region("forward"):
                 rank.operator(60_000)
             with rank.region("backward"):
-                layer(rank, compute)
-                layer(rank, compute)
+                work(rank, compute)
+                work(rank, compute)
                 now = rank.host_ns + 24_000
                 with rank.node("_FromTorchTensorBackward"):
                     pass
@@ -219,7 +239,7 @@ def blocking_gather_after_compute(maker: "Maker") -> "Story":
     )  # fmt: skip
 
 
-def prefetched_gather(maker: "Maker") -> "Story":
+def prefetched_gather(maker: "Maker", work: "Compute" = operate) -> "Story":
     """Issued asynchronously before the first unit computes, and longer than that."""
     compute, extra, size = maker.some(60, 120), maker.some(30, 200), maker.size()
     ranks = []
@@ -233,7 +253,7 @@ def prefetched_gather(maker: "Maker") -> "Story":
                 now = rank.host_ns + 6_000
                 gather(rank, 1, now, compute + extra, is_async=True)
                 rank.host_ns = now + 1200
-                rank.operator(compute)
+                work(rank, compute)
                 rank.wait("1", 11, now + compute + extra)
                 compute_unit(rank, 1, compute)
             step(rank)
@@ -243,6 +263,26 @@ def prefetched_gather(maker: "Maker") -> "Story":
         name="prefetched_gather", ranks=ranks, target=("1", 11), injected="bandwidth",
         expected=[{"late_issue": late, "bandwidth": extra - late}] * size,
     )  # fmt: skip
+
+
+def timed_last_bucket(maker: "Maker") -> "Story":
+    """The same causes where blocks take a given time in place of operators."""
+    return last_bucket(maker, timed)
+
+
+def timed_long_bucket(maker: "Maker") -> "Story":
+    """A sleep hides a bucket as a product does."""
+    return long_bucket(maker, timed)
+
+
+def timed_buckets_ready_at_the_end(maker: "Maker") -> "Story":
+    """A sleep of the backward pass is compute that made a gradient."""
+    return buckets_ready_at_the_end(maker, timed)
+
+
+def timed_prefetched_gather(maker: "Maker") -> "Story":
+    """A sleep in forward hides a gather."""
+    return prefetched_gather(maker, take_time)
 
 
 def blocking_reduction(maker: "Maker") -> "Story":
@@ -328,6 +368,10 @@ STORIES: tuple[Stories, ...] = (
     blocking_reduction,
     tensor_all_reduce,
     tensor_all_reduce_waits_for_a_rank,
+    timed_last_bucket,
+    timed_long_bucket,
+    timed_buckets_ready_at_the_end,
+    timed_prefetched_gather,
 )
 
 

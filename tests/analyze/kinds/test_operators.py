@@ -36,6 +36,8 @@ def analyze(path: Path) -> TraceAnalysis:
         ("_c10d_functional::_wrap_tensor_autograd", "cpu_op", Role.ISSUE),
         ("_c10d_functional::wait_tensor", "cpu_op", Role.WAIT),
         ("dtbench::wait group=0 seq=4", "user_annotation", Role.WAIT),
+        ("dtbench::timed layers.3 backward", "user_annotation", Role.COMPUTE),
+        ("dtbench::module layers.3", "user_annotation", Role.CONTAINER),
         ("autograd::engine::evaluate_function: MmBackward0", "cpu_op", Role.CONTAINER),
         ("torch::autograd::AccumulateGrad", "cpu_op", Role.CONTAINER),
         ("MmBackward0", "cpu_op", Role.CONTAINER),

@@ -144,6 +144,7 @@ def shift(timeline: RankTimeline, by_ns: int) -> RankTimeline:
             )
             for one in timeline.collectives
         ),
+        unseen=tuple(replace(one, start_ns=one.start_ns + by_ns, end_ns=one.end_ns + by_ns) for one in timeline.unseen),
     )
 
 

@@ -1,5 +1,6 @@
 """All eight ranks of a recorded job without any metadata: who waits for whom, whatever is done to clocks and events."""
 
+import json
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,16 @@ FEW_US = 8_000  # ends of one collective differ by 1 to 7 us
 
 
 @pytest.fixture(scope="module")
-def timelines(tmp_path_factory: pytest.TempPathFactory) -> list[RankTimeline]:
+def paths(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("dlrm")
     with tarfile.open(ARCHIVE) as archive:
         archive.extractall(folder, filter="data")
-    return [analyze_trace(read_trace(path)).timeline for path in sorted(folder.rglob("*.json"))]
+    return sorted(folder.rglob("*.json"))
+
+
+@pytest.fixture(scope="module")
+def timelines(paths: list[Path]) -> list[RankTimeline]:
+    return [analyze_trace(read_trace(path)).timeline for path in paths]
 
 
 def waits(compared: OverRanks) -> list[list[int]]:
@@ -81,8 +87,37 @@ def test_one_event_missing_anywhere_changes_no_other_collective(
             max(abs(a - b) for mine, own in zip(expected, found, strict=True) for a, b in zip(mine, own, strict=True))
             <= FEW_US
         )
-        if not whole.collectives[rank][lost].is_last:  # then the others' waits are known all the same
+        if not whole.collectives[rank][lost].is_last:  # then the others' waits are known, even without its launch
             assert last(compared) == last(whole)
             for mine, own in zip(whole.waiting.ranks, compared.waiting.ranks, strict=True):
                 if mine.rank != rank:
                     assert abs(mine.skew_wait_ns - own.skew_wait_ns) <= 8 * FEW_US
+
+
+@pytest.mark.parametrize("rank", range(8))
+def test_a_kernel_missing_anywhere_changes_neither_the_share_nor_who_is_waited_for(
+    jobs: Any, timelines: list[RankTimeline], paths: list[Path], tmp_path: Path, rank: int
+) -> None:
+    whole = compare_ranks(timelines).waiting
+    for lost in range(8):
+        damaged = list(timelines)
+        damaged[rank] = jobs.shift(read_without_kernel(paths[rank], lost, tmp_path), 5_000_000 * (lost % 2))
+        waiting = compare_ranks(damaged).waiting
+        assert 0.964 <= waiting.wait_fraction <= 0.967
+        assert [one.last for one in waiting.ranks] == [0, 0, 0, 0, 1, 2, 0, 5]
+        assert (waiting.partial, waiting.launched) == (0, 1)
+        for mine, own in zip(whole.ranks, waiting.ranks, strict=True):
+            assert abs(mine.skew_wait_ns - own.skew_wait_ns) <= 2 * FEW_US  # a kernel starts a few us after its launch
+
+
+def read_without_kernel(path: Path, lost: int, folder: Path) -> RankTimeline:
+    """Read a trace whose file lacks one kernel of a collective; its launch is still there."""
+    document = json.loads(path.read_text(encoding="utf-8"))
+    kernels = [one for one in document["traceEvents"] if one.get("cat") == "kernel" and "nccl" in one["name"]]
+    document["traceEvents"].remove(sorted(kernels, key=lambda one: one["ts"])[lost])
+    damaged = folder / path.name
+    damaged.write_text(json.dumps(document), encoding="utf-8")
+    timeline = analyze_trace(read_trace(damaged)).timeline
+    assert len(timeline.collectives) == 7
+    assert len(timeline.unseen) == 1
+    return timeline

@@ -1,0 +1,81 @@
+"""When estimates of exposed communication agree (MEASUREMENT.md, section 3).
+
+``|a - b| <= max(3 x combined standard error, 10 % of the larger, 2 ms)``, for every pair of those that vote.
+"""
+
+import math
+from enum import StrEnum
+from itertools import combinations
+from typing import Final
+
+from dtbench.analyze.summary import Estimated, ExposureRow
+from dtbench.units import NS_PER_MS
+from dtbench.vocabulary import Estimate
+
+VOTES: Final = (Estimate.TRACE, Estimate.ABLATION, Estimate.WAIT)
+"""Independent of each other; DDP's logger checks ``wait`` only."""
+
+ERRORS: Final = 3.0
+"""Combined standard errors that two estimates may lie apart."""
+
+SHARE: Final = 0.10
+"""Part of the larger one that they may lie apart, however sure they are."""
+
+LEAST_NS: Final = 2 * NS_PER_MS
+"""They may always lie as far apart."""
+
+
+class Agreement(StrEnum):
+    """What can be said of two estimates, or of all of a row."""
+
+    AGREE = "agree"
+    DISPUTED = "disputed"
+    UNKNOWN = "unknown"
+
+
+def compare(one: Estimated, other: Estimated) -> Agreement:
+    """Hold two estimates against each other.
+
+    ``UNKNOWN`` where one is not known, and where they lie further apart than 10 % and 2 ms while nobody knows how sure
+    one of them is: that is neither agreement nor dispute.
+    """
+    apart_ns = abs(one.mean_ns - other.mean_ns)
+    if math.isnan(apart_ns):
+        return Agreement.UNKNOWN
+    if apart_ns <= allowed_ns(one, other):
+        return Agreement.AGREE
+    return Agreement.UNKNOWN if math.isnan(_combined_error_ns(one, other)) else Agreement.DISPUTED
+
+
+def allowed_ns(one: Estimated, other: Estimated) -> float:
+    """Give how far two known estimates may lie apart; a standard error that is not known allows nothing."""
+    error_ns = _combined_error_ns(one, other)
+    return max(0.0 if math.isnan(error_ns) else ERRORS * error_ns, _always_allowed_ns(one, other))
+
+
+def _always_allowed_ns(one: Estimated, other: Estimated) -> float:
+    return max(SHARE * max(abs(one.mean_ns), abs(other.mean_ns)), LEAST_NS)
+
+
+def _combined_error_ns(one: Estimated, other: Estimated) -> float:
+    return math.hypot(one.standard_error_ns, other.standard_error_ns)
+
+
+def known_votes(row: ExposureRow) -> tuple[Estimated, ...]:
+    """Give those that vote and are known."""
+    return tuple(one for one in row.estimates if one.estimate in VOTES and not math.isnan(one.mean_ns))
+
+
+def leans_on_errors(row: ExposureRow) -> bool:
+    """Tell whether two estimates lie further apart than 10 % and 2 ms: only how unsure they are lets them agree."""
+    pairs = combinations(known_votes(row), 2)
+    return any(abs(one.mean_ns - other.mean_ns) > _always_allowed_ns(one, other) for one, other in pairs)
+
+
+def judge(row: ExposureRow) -> Agreement:
+    """Say of a row that all known estimates agree, that two do not, or that there is nothing to hold together."""
+    if row.disputes:
+        return Agreement.DISPUTED
+    outcomes = [compare(one, other) for one, other in combinations(known_votes(row), 2)]
+    agrees = bool(outcomes) and all(outcome is Agreement.AGREE for outcome in outcomes)
+    return Agreement.AGREE if agrees else Agreement.UNKNOWN

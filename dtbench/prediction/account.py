@@ -1,0 +1,175 @@
+"""From what a rank did to where its step went: compute, exposed communication, idle; they add up to the step.
+
+Definitions: MEASUREMENT.md, sections 1 and 2. A collective's span is its service, as on the link's lane in a trace.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dtbench.prediction.causes import Ledger
+from dtbench.prediction.simulate import Execution, Served
+from dtbench.vocabulary import Axis, Cause, Operation, Purpose, Region
+
+
+@dataclass(frozen=True)
+class PredictedCollective:
+    """One collective of a predicted step, times in ns from the step's start.
+
+    Attributes:
+        owner: ``bucket 0``, or the FQN of an FSDP unit, ``root`` for the root; empty: nobody's.
+        region: that issued it; None: none was entered.
+        exposed_ns: its share of its span without compute beside it, 1/k where k collectives are served at once.
+        queued_ns: time between issue and begin in which another collective held the lane.
+        skew_ns: the rest of that time: another rank had not issued it yet, or one ahead of it on the lane; in no span.
+        wait_ns: the host stood still for it.
+        causes: of what is exposed, by the rules of ``dtbench.analyze.causes.split``; empty where nothing is.
+        cause: the largest of these; None where nothing is exposed.
+    """
+
+    purpose: Purpose
+    operation: Operation
+    axis: Axis
+    owner: str
+    size_bytes: int
+    region: Region | None
+    is_blocking: bool
+    issue_ns: int
+    begin_ns: int
+    end_ns: int
+    exposed_ns: int
+    queued_ns: int
+    skew_ns: int
+    wait_ns: int
+    causes: tuple[tuple[Cause, int], ...]
+    cause: Cause | None
+
+
+@dataclass(frozen=True)
+class PredictedStep:
+    """One rank's step; ``compute + exposed_comm + idle = step``.
+
+    Attributes:
+        comm_ns: time in which at least one collective is served.
+        forward_ns, backward_ns, optimizer_ns: time in these regions, over all micro-batches.
+        collectives: in order of issue.
+    """
+
+    rank: int
+    step_ns: int
+    compute_ns: int
+    comm_ns: int
+    exposed_comm_ns: int
+    forward_ns: int
+    backward_ns: int
+    optimizer_ns: int
+    collectives: tuple[PredictedCollective, ...]
+
+    @property
+    def hidden_comm_ns(self) -> int:
+        """Time in which a collective is served beside compute."""
+        return self.comm_ns - self.exposed_comm_ns
+
+    @property
+    def idle_ns(self) -> int:
+        """Time with neither compute nor a collective in service."""
+        return self.step_ns - self.compute_ns - self.exposed_comm_ns
+
+    @property
+    def wait_ns(self) -> dict[Purpose, int]:
+        """Time in which the host stood still, by purpose."""
+        waits: dict[Purpose, int] = {}
+        for one in self.collectives:
+            waits[one.purpose] = waits.get(one.purpose, 0) + one.wait_ns
+        return waits
+
+    @property
+    def exposed_by_purpose_ns(self) -> dict[Purpose, int]:
+        """What is exposed, by purpose."""
+        exposed: dict[Purpose, int] = {}
+        for one in self.collectives:
+            exposed[one.purpose] = exposed.get(one.purpose, 0) + one.exposed_ns
+        return exposed
+
+
+def account_step(rank: int, execution: Execution) -> PredictedStep:
+    """Account for every nanosecond of one rank's step; what is served after its end is not counted."""
+    spans = [(one.begin_ns, min(one.end_ns, execution.step_ns)) for one in execution.served]
+    compute = [(one.start_ns, one.end_ns) for one in execution.computed]
+    comm_ns, shares = share_exposed(spans, compute)
+    ledger = Ledger(execution)
+    return PredictedStep(
+        rank=rank,
+        step_ns=execution.step_ns,
+        compute_ns=sum(end_ns - start_ns for start_ns, end_ns in compute),
+        comm_ns=comm_ns,
+        exposed_comm_ns=sum(shares),
+        forward_ns=_time_in(execution, Region.FORWARD),
+        backward_ns=_time_in(execution, Region.BACKWARD),
+        optimizer_ns=_time_in(execution, Region.OPTIMIZER),
+        collectives=tuple(
+            _describe(execution, one, exposed_ns, ledger)
+            for one, exposed_ns in zip(execution.served, shares, strict=True)
+        ),
+    )
+
+
+def _time_in(execution: Execution, region: Region) -> int:
+    return sum(visit.end_ns - visit.start_ns for visit in execution.visited if visit.region is region)
+
+
+def _describe(execution: Execution, one: Served, exposed_ns: int, ledger: Ledger) -> PredictedCollective:
+    request = one.collective.request
+    causes, queued_ns = ledger.split(one, exposed_ns), ledger.queued_ns(one)
+    return PredictedCollective(
+        purpose=request.purpose,
+        operation=request.operation,
+        axis=request.axis,
+        owner=request.owner,
+        size_bytes=request.size_bytes,
+        region=None if one.visit is None else execution.visited[one.visit].region,
+        is_blocking=one.is_blocking,
+        issue_ns=one.issue_ns,
+        begin_ns=one.begin_ns,
+        end_ns=one.end_ns,
+        exposed_ns=exposed_ns,
+        queued_ns=queued_ns,
+        skew_ns=one.begin_ns - one.issue_ns - queued_ns,
+        wait_ns=one.wait_ns,
+        causes=causes,
+        cause=max(causes, key=lambda part: part[1])[0] if causes else None,
+    )
+
+
+def share_exposed(spans: Sequence[tuple[int, int]], compute: Sequence[tuple[int, int]]) -> tuple[int, tuple[int, ...]]:
+    """Give the length of the spans' union, and each one's share of what has no compute beside it.
+
+    Where k spans run at once each gets 1/k; nanoseconds that do not divide go to the first of them.
+
+    Args:
+        spans: half-open; empty ones get nothing.
+        compute: half-open, disjoint.
+    """
+    changes: dict[int, list[tuple[int, int]]] = {}  # time: (index, +1 or -1), compute as -1
+    for index, (start_ns, end_ns) in [*((-1, one) for one in compute), *enumerate(spans)]:
+        if start_ns < end_ns:
+            changes.setdefault(start_ns, []).append((index, 1))
+            changes.setdefault(end_ns, []).append((index, -1))
+    running: Counter[int] = Counter()
+    shares = [0] * len(spans)
+    union_ns, before_ns = 0, 0
+    for time_ns in sorted(changes):
+        now = sorted(index for index, count in running.items() if count and index >= 0)
+        union_ns += (time_ns - before_ns) * bool(now)
+        if now and not running[-1]:
+            _give(shares, now, time_ns - before_ns)
+        for index, change in changes[time_ns]:
+            running[index] += change
+        before_ns = time_ns
+    return union_ns, tuple(shares)
+
+
+def _give(shares: list[int], running: Sequence[int], time_ns: int) -> None:
+    each_ns, odd_ns = divmod(time_ns, len(running))
+    for place, index in enumerate(running):
+        shares[index] += each_ns + (place < odd_ns)

@@ -1,0 +1,46 @@
+"""Why a scenario has no closed form, each as a sentence that says what would have one."""
+
+from collections.abc import Iterator
+
+from dtbench.plan import Plan
+from dtbench.scenario.model import Custom, Mlp, Timed
+from dtbench.scenario.network import EmulatedNetwork
+from dtbench.scenario.schema import Ddp, DdpMixedPrecision, PowerSgd, Scenario
+from dtbench.vocabulary import DeviceKind
+
+
+def find_obstacles(scenario: Scenario, plan: Plan) -> Iterator[str]:
+    """Name every reason why nobody can say how long a step takes."""
+    if not isinstance(scenario.network, EmulatedNetwork):
+        yield "network.kind=real has no known cost; network.kind=emulated has one"
+    if plan.device is not DeviceKind.CPU:
+        yield "on CUDA streams decide what overlaps, and nobody has written these down; device=cpu has a closed form"
+    yield from _check_model(scenario)
+    if isinstance(scenario.parallel, Ddp):
+        yield from _check_ddp(scenario.parallel)
+
+
+def _check_model(scenario: Scenario) -> Iterator[str]:
+    model = scenario.model
+    if isinstance(model, Custom):
+        yield "model.kind=custom: only building it shows its parameters; model.kind=timed has known ones"
+    if model.activation_checkpointing is not None:
+        yield "model.activation_checkpointing computes parts of forward again in backward; leave it out"
+    if model.compile is not None:
+        yield "model.compile: a graph computes in an order of its own; leave it out"
+    if scenario.parallel.tensor > 1 and not isinstance(model, Timed | Mlp):
+        kind = model.kind
+        yield f"parallel.tensor over model.kind={kind} exchanges inside its blocks; model.kind=timed has a closed form"
+
+
+def _check_ddp(parallel: Ddp) -> Iterator[str]:
+    if parallel.find_unused_parameters:
+        yield "parallel.find_unused_parameters adds an all-reduce that nobody may wait for; leave it out"
+    if parallel.delay_all_reduce:
+        yield "parallel.delay_all_reduce moves gradients to an all-reduce that a hook starts; leave it out"
+    if parallel.optimizer_in_backward:
+        yield "parallel.optimizer_in_backward updates on the thread that ends an all-reduce; leave it out"
+    if isinstance(parallel.comm_hook, PowerSgd):
+        yield "parallel.comm_hook.kind=powersgd issues all-reduces when others end; fp16_compress has a closed form"
+    if parallel.mixed_precision != DdpMixedPrecision():
+        yield "parallel.mixed_precision of DDP copies parameters on streams of its own; leave it out"

@@ -1,0 +1,182 @@
+"""A step's closed form: programs of all ranks that differ, run against the link, accounted for."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import assert_never
+
+from dtbench.errors import PredictionError
+from dtbench.plan import Plan
+from dtbench.prediction.account import PredictedStep, account_step
+from dtbench.prediction.costs import Costs, RankCosts
+from dtbench.prediction.ddp import make_ddp, make_first_ddp
+from dtbench.prediction.fsdp1 import make_fsdp1
+from dtbench.prediction.fsdp2 import make_fsdp2
+from dtbench.prediction.obstacles import find_obstacles
+from dtbench.prediction.program import Program, ProgramWriter, Request, make_serial, remove_communication
+from dtbench.prediction.simulate import Execution, simulate
+from dtbench.prediction.step import Frame, Hooks, write_step
+from dtbench.prediction.wire import Wire, is_even
+from dtbench.scenario.network import EmulatedNetwork
+from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Scenario
+from dtbench.traffic.parameters import Parameter, known_parameters
+from dtbench.vocabulary import Arm, Purpose
+
+_MEAN_JITTER = 0.5
+
+_MakeHooks = Callable[[Scenario, tuple[Parameter, ...], ProgramWriter], Hooks]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A step of a job.
+
+    Attributes:
+        ranks: one for each rank, in order; where all do the same, rank 0 alone.
+    """
+
+    ranks: tuple[PredictedStep, ...]
+
+    @property
+    def step_ns(self) -> int:
+        """The slowest rank's."""
+        return max(rank.step_ns for rank in self.ranks)
+
+    def of(self, rank: int) -> PredictedStep:
+        """Give one rank's step."""
+        return self.ranks[rank] if len(self.ranks) > 1 else self.ranks[0]
+
+
+def predict_step(
+    scenario: Scenario, plan: Plan, costs: RankCosts, *, arm: Arm = Arm.FULL, jitter_share: float = _MEAN_JITTER
+) -> Prediction:
+    """Predict a step after warm-up.
+
+    Args:
+        scenario: as run.
+        plan: of it.
+        costs: of every rank.
+        arm: what is done to communication: nothing, removed, or waited for at once.
+        jitter_share: how much of the link's jitter each collective takes, from 0 to 1.
+
+    Raises:
+        PredictionError: there is no closed form for this; names all reasons at once.
+    """
+    return _predict(scenario, plan, _Way(costs, _make_hooks, arm, jitter_share))
+
+
+def predict_ranks_alone(scenario: Scenario, plan: Plan, costs: RankCosts, *, jitter_share: float) -> Prediction:
+    """Predict each rank as if all others had issued everything long before: whatever they do, it cannot be faster.
+
+    Raises:
+        PredictionError: there is no closed form for this; names all reasons at once.
+    """
+    programs = _write_programs(scenario, plan, _Way(costs, _make_hooks, Arm.FULL, jitter_share))
+    return _account({rank: simulate({rank: program})[rank] for rank, program in programs.items()})
+
+
+def predict_first_step(scenario: Scenario, plan: Plan, costs: RankCosts) -> Prediction:
+    """Predict the first step: DDP has not rebuilt its buckets yet.
+
+    (FSDP1 does not know yet what to prefetch in forward, which hides nothing on gloo.)
+
+    Raises:
+        PredictionError: there is no closed form for this; names all reasons at once.
+    """
+    return _predict(scenario, plan, _Way(costs, _make_first_hooks, Arm.FULL, _MEAN_JITTER))
+
+
+@dataclass(frozen=True)
+class _Way:
+    """How a step is predicted."""
+
+    costs: RankCosts
+    make_hooks: _MakeHooks
+    arm: Arm
+    jitter_share: float
+
+
+def _predict(scenario: Scenario, plan: Plan, way: _Way) -> Prediction:
+    return _account(simulate(_write_programs(scenario, plan, way)))
+
+
+def _account(executions: Mapping[int, Execution]) -> Prediction:
+    return Prediction(tuple(account_step(rank, execution) for rank, execution in executions.items()))
+
+
+def _write_programs(scenario: Scenario, plan: Plan, way: _Way) -> dict[int, Program]:
+    """Write the program of each rank, or of rank 0 where all do the same."""
+    obstacles = list(find_obstacles(scenario, plan))
+    if obstacles:
+        raise PredictionError("\n".join(obstacles))
+    network, parameters = scenario.network, known_parameters(scenario.model)
+    assert isinstance(network, EmulatedNetwork)
+    assert parameters is not None
+    _check_costs(way.costs, plan, parameters)
+    is_same = len(set(way.costs.values())) == 1 and is_even(network, plan.mesh, plan.ranks)
+    programs = {}
+    for rank in range(1 if is_same else plan.ranks):
+        wire, costs = Wire(network, plan.mesh, rank, way.jitter_share), way.costs[rank]
+        writer = ProgramWriter(wire.resolve, costs.issue_ns, costs.finish_ns)
+        hooks = way.make_hooks(scenario, parameters, writer)
+        programs[rank] = _in_arm(write_step(_make_frame(scenario, plan, costs), hooks, writer), way.arm)
+    return programs
+
+
+def _check_costs(costs: RankCosts, plan: Plan, parameters: tuple[Parameter, ...]) -> None:
+    blocks = len({one.unit for one in parameters if one.unit})
+    if set(costs) != set(range(plan.ranks)):
+        raise PredictionError(f"costs are needed of each of {plan.ranks} ranks")
+    if any(len(one.units) != blocks for one in costs.values()):
+        raise PredictionError(f"costs are needed of each of {blocks} blocks")
+
+
+def _in_arm(program: Program, arm: Arm) -> Program:
+    match arm:
+        case Arm.FULL:
+            return program
+        case Arm.REMOVED:
+            return remove_communication(program)
+        case Arm.SERIAL:
+            return make_serial(program)
+        case _:
+            assert_never(arm)
+
+
+def _make_hooks(scenario: Scenario, parameters: tuple[Parameter, ...], writer: ProgramWriter) -> Hooks:
+    parallel = scenario.parallel
+    match parallel:
+        case Ddp():
+            return make_ddp(scenario, parallel, parameters, writer)
+        case Fsdp1():
+            return make_fsdp1(scenario, parallel, parameters, writer)
+        case Fsdp2():
+            return make_fsdp2(scenario, parallel, parameters, writer)
+        case _:
+            assert_never(parallel)
+
+
+def _make_first_hooks(scenario: Scenario, parameters: tuple[Parameter, ...], writer: ProgramWriter) -> Hooks:
+    if isinstance(scenario.parallel, Ddp):
+        return make_first_ddp(scenario, scenario.parallel, parameters, writer)
+    return _make_hooks(scenario, parameters, writer)
+
+
+def _make_frame(scenario: Scenario, plan: Plan, costs: Costs) -> Frame:
+    """Take what the tensor axis and clipping exchange from the plan's own formulas."""
+    crossings = _spread(plan, Purpose.TENSOR)
+    return Frame(
+        costs=costs,
+        micro_batches=scenario.accumulation.micro_batches,
+        crossing=crossings[0] if crossings else None,
+        clips=_spread(plan, Purpose.OTHER),
+    )
+
+
+def _spread(plan: Plan, purpose: Purpose) -> tuple[Request, ...]:
+    """Give a request for each collective of the plan's lines, which are equal within a line."""
+    return tuple(
+        Request(line.axis, line.operation, purpose, line.size_bytes // line.count)
+        for line in plan.traffic or ()
+        if line.purpose is purpose
+        for _ in range(line.count)
+    )

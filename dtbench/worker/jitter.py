@@ -1,0 +1,108 @@
+"""Whether this machine can take the times that a timed model asks for: tried before warm-up, on all ranks at once.
+
+A sleep ends late, by what the timer and the scheduler add: 60 to 100 us on an idle Linux, more where cores are short.
+A unit is refused when that is more than 5 % of it.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil, floor, log10
+from typing import Final
+
+from dtbench.errors import PlanError
+from dtbench.plan import SHORT_UNIT_MS
+from dtbench.scenario.model import Timed
+from dtbench.units import NS_PER_MS, NS_PER_S, format_fraction, format_ns
+from dtbench.vocabulary import Region
+from dtbench.worker.models.known_cost import MOST_JITTER, KnownCost, Pause, field_of
+from dtbench.worker.warmup import Store
+
+LEAST_MS: Final = SHORT_UNIT_MS
+"""The shortest unit that is advised on any machine: steps disturb sleeps more than an idle rank does."""
+_TIME_NS: Final = NS_PER_S // 2
+_TRIES: Final = (20, 500)  # fewest, most: of 20 the second largest is the 95th percentile
+_ROUNDS: Final = 3
+_PERCENTILE: Final = 0.95
+_NICE: Final = (1, 2, 3, 5, 10)
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Where the ranks of a launch tell each other a text."""
+
+    store: Store
+    rank: int
+    ranks: int
+
+    def exchange(self, topic: str, text: str) -> list[str]:
+        """Say something on a topic and give what every rank says, once all have."""
+        self.store.set(f"{topic}/{self.rank}", text)
+        return [bytes(self.store.get(f"{topic}/{rank}")).decode() for rank in range(self.ranks)]
+
+
+def require_exact_units(cost: KnownCost, meeting: Meeting) -> str:
+    """Try what blocks are to take, keep the jitter with the cost, and say in words what it is; collective.
+
+    A burst of other work is not the machine's jitter: what is too short is tried twice more, and the least counts.
+
+    Raises:
+        PlanError: on every rank alike: the jitter is more than 5 % of a unit.
+    """
+    for number in range(_ROUNDS):
+        for region, jitter_ns in _try_together(cost, meeting, f"jitter/{number}").items():
+            cost.jitter_ns[region] = min(jitter_ns, cost.jitter_ns.get(region, jitter_ns))
+        if not _find_short(cost.asked, cost.jitter_ns):
+            return describe_jitter(cost.asked, cost.jitter_ns) or "blocks take no time of their own"
+    raise PlanError(_refuse(cost.asked, _find_short(cost.asked, cost.jitter_ns), meeting.ranks))
+
+
+def _try_together(cost: KnownCost, meeting: Meeting, topic: str) -> dict[Region, int]:
+    """Give the worst rank's jitter of each unit above 0, ns, all ranks trying at once."""
+    meeting.exchange(f"{topic}/begin", "")
+    mine = {str(region): find_jitter_ns(cost.pause, cost_ns) for region, cost_ns in cost.cost_ns.items() if cost_ns}
+    everyone: list[dict[str, int]] = [json.loads(said) for said in meeting.exchange(topic, json.dumps(mine))]
+    return {Region(name): max(found[name] for found in everyone) for name in mine}
+
+
+def find_jitter_ns(pause: Pause, duration_ns: int) -> int:
+    """Give the 95th percentile (nearest rank) of by how much tries of some length missed it."""
+    fewest, most = _TRIES
+    times = min(most, max(fewest, _TIME_NS // duration_ns))
+    missed_ns = sorted(pause.try_out(duration_ns, times))
+    return missed_ns[ceil(_PERCENTILE * len(missed_ns)) - 1]
+
+
+def _find_short(asked: Timed, jitter_ns: Mapping[Region, int]) -> dict[Region, int]:
+    """Give the units of which the jitter is more than 5 %, with it."""
+    return {region: jitter for region, jitter in jitter_ns.items() if jitter > MOST_JITTER * _unit_ns(asked, region)}
+
+
+def _refuse(asked: Timed, short: Mapping[Region, int], ranks: int) -> str:
+    """Name units that are too short, and one that would work."""
+    together = f"on {ranks} ranks at once" if ranks > 1 else "on one rank"
+    return (
+        f"{describe_jitter(asked, short)} (95th percentile of tries {together}); the limit is "
+        f"{100 * MOST_JITTER:.0f} % of a unit, so use {advise_ms(max(short.values()))} or more here"
+    )
+
+
+def describe_jitter(asked: Timed, jitter_ns: Mapping[Region, int]) -> str:
+    """Say by how much each unit misses its time."""
+    return " and ".join(
+        f"model.{field_of(region)}={getattr(asked, field_of(region)):g} misses its time by up to {format_ns(jitter)}, "
+        f"{format_fraction(jitter / _unit_ns(asked, region))} of it"
+        for region, jitter in jitter_ns.items()
+    )
+
+
+def advise_ms(jitter_ns: int) -> int:
+    """Give a round number of ms of which a jitter is at most 5 %, 20 or more: 1, 2, 3 or 5 and zeros."""
+    least_ms = max(LEAST_MS, ceil(jitter_ns / MOST_JITTER / NS_PER_MS))
+    zeros = 10 ** floor(log10(least_ms))
+    return next(digit * zeros for digit in _NICE if digit * zeros >= least_ms)
+
+
+def _unit_ns(asked: Timed, region: Region) -> int:
+    """Give the unit on a rank that is not slow: the shortest there is."""
+    return round(getattr(asked, field_of(region)) * NS_PER_MS)

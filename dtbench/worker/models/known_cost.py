@@ -1,0 +1,195 @@
+"""Blocks that take a given time: identity in value, compute of known length in the trace.
+
+::
+
+    forward     up, activation, down, residual │ exit: forward_ms
+    backward    exit: backward_ms │ gradients of down and up        a bucket is ready backward_ms after the one before
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from statistics import median
+from typing import Any, Final, Protocol
+
+import torch
+from torch import Tensor
+from torch.profiler import record_function
+
+from dtbench.ranges import timed_range
+from dtbench.scenario.model import Timed
+from dtbench.store.records import Receipt, ReceiptOutcome
+from dtbench.units import NS_PER_MS, format_ns, three_digits
+from dtbench.vocabulary import Region
+from dtbench.worker.sleep import sleep_until
+
+MOST_JITTER: Final = 0.05
+"""Of a unit: above, chance decides more than the cost that is known (MEASUREMENT.md, section 6)."""
+_LONGEST_TRY_NS: Final = 25 * NS_PER_MS
+
+
+class Pause(Protocol):
+    """Takes time where the model computes."""
+
+    def take(self, duration_ns: int) -> None:
+        """Take so long."""
+
+    def try_out(self, duration_ns: int, times: int) -> list[int]:
+        """Take so long some times, outside of any step; gives by how much each missed its length, ns, none below 0."""
+
+    def look_back(self, duration_ns: int) -> list[int]:
+        """Give how long it really took whenever it was to take so long, ns."""
+
+
+class Sleep:
+    """On the host: sleeps until the time is over, which frees the core."""
+
+    def __init__(self) -> None:
+        self._took_ns: defaultdict[int, list[int]] = defaultdict(list)
+
+    def take(self, duration_ns: int) -> None:
+        """Sleep so long, and remember how long it was."""
+        start_ns = time.monotonic_ns()
+        sleep_until(start_ns + duration_ns)
+        self._took_ns[duration_ns].append(time.monotonic_ns() - start_ns)
+
+    def try_out(self, duration_ns: int, times: int) -> list[int]:
+        """Sleep 25 ms at most: what a sleep adds does not hang on its length."""
+        return [self._try_once(min(duration_ns, _LONGEST_TRY_NS)) for _ in range(times)]
+
+    def _try_once(self, duration_ns: int) -> int:
+        start_ns = time.monotonic_ns()
+        sleep_until(start_ns + duration_ns)
+        return abs(time.monotonic_ns() - start_ns - duration_ns)
+
+    def look_back(self, duration_ns: int) -> list[int]:
+        """Give how long each of these sleeps was."""
+        return self._took_ns[duration_ns]
+
+
+class Spin:
+    """On CUDA: a kernel spins for so many cycles of the device's clock, which are tied to time by events."""
+
+    _CYCLES: Final = 50_000_000  # some 30 ms
+    _ROUNDS: Final = 5
+
+    def __init__(self, cuda: Any) -> None:
+        self._cuda = cuda
+
+    def take(self, duration_ns: int) -> None:
+        """Enqueue a spin of so long on the current stream."""
+        self._cuda._sleep(round(duration_ns * self._cycles_per_ns))
+
+    def try_out(self, duration_ns: int, times: int) -> list[int]:
+        """Spin 25 ms at most; what a clock misses grows with the length."""
+        tried_ns = min(duration_ns, _LONGEST_TRY_NS)
+        return [abs(self._try_once(tried_ns) - tried_ns) * duration_ns // tried_ns for _ in range(times)]
+
+    def look_back(self, duration_ns: int) -> list[int]:
+        """Spin again: no event was recorded inside a step, and the clock may have changed since it was calibrated."""
+        return [self._try_once(duration_ns) for _ in range(self._ROUNDS)]
+
+    def _try_once(self, duration_ns: int) -> int:
+        return self._time(round(duration_ns * self._cycles_per_ns))
+
+    @cached_property
+    def _cycles_per_ns(self) -> float:
+        """How fast the clock runs once it has left its idle rate: the first rounds are not counted."""
+        times_ns = [self._time(self._CYCLES) for _ in range(2 * self._ROUNDS)]
+        return self._CYCLES / median(times_ns[self._ROUNDS :])
+
+    def _time(self, cycles: int) -> int:
+        start, end = (self._cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        self._cuda._sleep(cycles)
+        end.record()
+        end.synchronize()
+        return round(start.elapsed_time(end) * NS_PER_MS)
+
+
+def make_pause(device: torch.device) -> Pause:
+    """Give what takes time on a device."""
+    return Spin(torch.cuda) if device.type == "cuda" else Sleep()
+
+
+@dataclass
+class KnownCost:
+    """What every block of a model takes on one rank.
+
+    Attributes:
+        asked: by the scenario.
+        rank: which one.
+        pause: takes the time.
+        cost_ns: of a block on this rank, by region.
+        jitter_ns: by how much any rank may miss it, by region, as tried before warm-up; empty: not tried.
+    """
+
+    asked: Timed
+    rank: int
+    pause: Pause
+    cost_ns: dict[Region, int] = field(init=False)
+    jitter_ns: dict[Region, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.cost_ns = self.asked.cost_ns(self.rank)
+
+    def take(self, region: Region, fqn: str) -> None:
+        """Let a block take its time, in a range of its own; a cost of 0 leaves no range."""
+        if self.cost_ns[region]:
+            with record_function(timed_range(fqn, region)):
+                self.pause.take(self.cost_ns[region])
+
+    def read_receipts(self) -> Iterator[Receipt]:
+        """Hold what blocks really took against what they were to take; a cost of 0 took nothing."""
+        for region, cost_ns in self.cost_ns.items():
+            if cost_ns:
+                yield self._read_receipt(region, cost_ns)
+
+    def _read_receipt(self, region: Region, cost_ns: int) -> Receipt:
+        asked_ms = getattr(self.asked, field_of(region))
+        took = self.pause.look_back(cost_ns)
+        knob = f"model.{field_of(region)}"
+        if not took:
+            note = "no block has taken its time"
+            return Receipt(knob=knob, asked=f"{asked_ms:g}", got="0", outcome=ReceiptOutcome.DISAGREES, note=note)
+        agrees = abs(median(took) - cost_ns) <= MOST_JITTER * cost_ns
+        return Receipt(
+            knob=knob,
+            asked=f"{asked_ms:g}",
+            got=three_digits(median(took) / NS_PER_MS),
+            outcome=ReceiptOutcome.AGREES if agrees else ReceiptOutcome.DISAGREES,
+            note=self._note(region, len(took)),
+        )
+
+    def _note(self, region: Region, times: int) -> str:
+        slow = self.asked.slow_rank
+        here = f"{slow.factor:g} times that on this rank; " if slow is not None and slow.rank == self.rank else ""
+        tried = f"; before warm-up it missed by up to {format_ns(self.jitter_ns[region])}" if self.jitter_ns else ""
+        return f"{here}median of {times}{tried}"
+
+
+def field_of(region: Region) -> str:
+    """Name the field of a timed model that says what a block takes in a region."""
+    return f"{region}_ms"
+
+
+class _TakeTime(torch.autograd.Function):
+    """Identity; takes the time of a block's exit on the way in and on the way back."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, cost: KnownCost, fqn: str) -> Tensor:
+        ctx.cost, ctx.fqn = cost, fqn
+        cost.take(Region.FORWARD, fqn)
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        ctx.cost.take(Region.BACKWARD, ctx.fqn)
+        return gradient, None, None
+
+
+def take_time(x: Tensor, cost: KnownCost, fqn: str) -> Tensor:
+    """Give ``x``, of any shape, after the time that a block takes; its gradient comes after backward's."""
+    return _TakeTime.apply(x, cost, fqn)

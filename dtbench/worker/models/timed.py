@@ -1,0 +1,32 @@
+"""The mlp with blocks of known cost: its parameters, cuts and results, and compute that takes a given time."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from dtbench.scenario.model import Mlp as MlpSettings
+from dtbench.scenario.model import Timed
+from dtbench.scenario.schema import Scenario
+from dtbench.worker.models.built import BuiltModel
+from dtbench.worker.models.known_cost import KnownCost, make_pause, take_time
+from dtbench.worker.models.mlp import Block, build_mlp
+
+
+class TimedBlock(Block):
+    """The mlp's block, which leaves after a given time."""
+
+    def __init__(self, settings: MlpSettings, cost: KnownCost, fqn: str) -> None:
+        super().__init__(settings)
+        self._cost, self._fqn = cost, fqn
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (rows, sequence, dim) to the same shape."""
+        return take_time(super().forward(x), self._cost, self._fqn)
+
+
+def build_timed(settings: Timed, scenario: Scenario, device: torch.device, rank: int) -> BuiltModel:
+    """Build the model as ``build_mlp`` does, for one rank: another one may be slower."""
+    cost = KnownCost(settings, rank, make_pause(device))
+    built = build_mlp(settings.mlp, scenario, device, lambda sizes, place: TimedBlock(sizes, cost, f"layers.{place}"))
+    return replace(built, known_cost=cost)

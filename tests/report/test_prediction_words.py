@@ -1,0 +1,56 @@
+"""A step time outside its closed form's bounds is said everywhere, and ends a run with the error of a failed check."""
+
+from collections.abc import Callable
+
+import pytest
+from rich.console import Console
+
+from dtbench.analyze.summary import CellSummary, PredictionSummary, RunSummary
+from dtbench.cli.run import _check
+from dtbench.errors import CheckError
+from dtbench.report.board.overview import _make_card
+from dtbench.report.markdown import _cell_block
+from dtbench.report.sentences import check_word, is_trusted
+from dtbench.report.text import render_cell
+
+MS = 1_000_000
+INSIDE = PredictionSummary(
+    expected_ns=150 * MS, low_ns=140 * MS, high_ns=160 * MS, is_inside=True, sentence="inside, 140 to 160 ms"
+)
+OUTSIDE = INSIDE.model_copy(update={"is_inside": False, "sentence": "OUTSIDE, below 150 ms to 160 ms"})
+UNKNOWN = INSIDE.model_copy(update={"is_inside": None, "sentence": "no closed form: a reason"})
+
+MakeCell = Callable[..., CellSummary]
+
+
+@pytest.mark.parametrize(
+    ("held", "word"), [(None, "passed"), (INSIDE, "passed"), (UNKNOWN, "passed"), (OUTSIDE, "time differs")]
+)
+def test_only_a_step_time_outside_its_bounds_speaks_against_a_cell(
+    make_ddp: MakeCell, held: PredictionSummary | None, word: str
+) -> None:
+    cell = make_ddp(update={"prediction": held})
+    assert check_word(cell) == word
+    assert is_trusted(cell) is (word == "passed")
+
+
+def test_a_run_outside_its_bounds_fails_its_check(make_ddp: MakeCell, make_run: Callable[..., RunSummary]) -> None:
+    _check(make_run(make_ddp(update={"prediction": INSIDE})))
+    with pytest.raises(CheckError, match="cell ddp: time differs, see above") as raised:
+        _check(make_run(make_ddp(update={"prediction": OUTSIDE})))
+    assert raised.value.exit_code == 8
+
+
+@pytest.mark.parametrize("held", [INSIDE, OUTSIDE, UNKNOWN])
+def test_every_report_says_what_came_of_it(make_ddp: MakeCell, held: PredictionSummary) -> None:
+    cell = make_ddp(update={"prediction": held})
+    console = Console(width=120, color_system=None)
+    with console.capture() as capture:
+        console.print(render_cell(cell))
+    assert f"prediction     {held.sentence}" in capture.get()
+    assert f"- prediction: {held.sentence}" in _cell_block(cell)
+    assert held.sentence in [fact.words for fact in _make_card(cell).checks]
+
+
+def test_a_model_of_unknown_cost_has_no_such_line(make_ddp: MakeCell) -> None:
+    assert "prediction" not in _cell_block(make_ddp())

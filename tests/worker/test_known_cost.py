@@ -1,0 +1,197 @@
+"""A block takes its time at the right place, changes no number, and says afterwards how long it really took."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
+
+from dtbench.scenario.model import Straggler, Timed
+from dtbench.scenario.schema import Scenario
+from dtbench.store.records import Receipt, ReceiptOutcome
+from dtbench.units import NS_PER_MS, NS_PER_S
+from dtbench.vocabulary import Region
+from dtbench.worker.models.known_cost import KnownCost, Sleep, Spin
+from dtbench.worker.models.timed import TimedBlock
+
+Make = Callable[..., Scenario]
+UNITS = Timed(kind="timed", layers=2, dim=8, hidden_dim=8, forward_ms=20.0, backward_ms=40.0)
+
+
+class Log:
+    """A pause that takes no time and writes down what it was to take."""
+
+    def __init__(self, took_ns: list[int] | None = None) -> None:
+        self.lines: list[str] = []
+        self.took_ns = took_ns or []
+
+    def take(self, duration_ns: int) -> None:
+        self.lines.append(f"take {duration_ns // NS_PER_MS} ms")
+
+    def try_out(self, duration_ns: int, times: int) -> list[int]:
+        raise AssertionError("nobody asked for a trial")
+
+    def look_back(self, duration_ns: int) -> list[int]:
+        return self.took_ns
+
+
+def make_blocks(asked: Timed, log: Log) -> Any:
+    cost = KnownCost(asked, 0, log)
+    return torch.nn.Sequential(*(TimedBlock(asked.mlp, cost, f"layers.{index}") for index in range(asked.layers)))
+
+
+def test_a_block_takes_its_time_after_its_products_and_before_its_gradients() -> None:
+    log = Log()
+    blocks = make_blocks(UNITS, log)
+    for index, block in enumerate(blocks):
+        block.down.register_forward_hook(lambda *_, index=index: log.lines.append(f"product {index}"))
+        for weight in (block.up.weight, block.down.weight):
+            weight.register_hook(lambda _, index=index: log.lines.append(f"gradient {index}"))
+    blocks(torch.randn(3, 8)).sum().backward()
+    assert log.lines == [
+        *("product 0", "take 20 ms", "product 1", "take 20 ms"),
+        *("take 40 ms", "gradient 1", "gradient 1", "take 40 ms", "gradient 0", "gradient 0"),
+    ]
+
+
+def test_a_timed_model_computes_what_its_mlp_computes(scenario: Make) -> None:
+    from dtbench.worker.session import make_model
+
+    def train(model: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        built = make_model(scenario(model=model), torch.device("cpu"))
+        built.materialize(built.module)
+        batch = built.make_batch(torch.Generator().manual_seed(0), 4)
+        output = built.compute_output(built.module, batch)
+        built.compute_loss(output, batch).backward()
+        return output, {name: parameter.grad for name, parameter in built.module.named_parameters()}
+
+    sizes = {"layers": 2, "dim": 24, "hidden_dim": 40}
+    output, gradients = train({"kind": "timed", **sizes, "forward_ms": 0, "backward_ms": 0})
+    same, same_gradients = train({"kind": "mlp", **sizes, "bias": False})
+    assert torch.equal(output, same)
+    assert list(gradients) == list(same_gradients)
+    assert all(torch.equal(gradients[name], same_gradients[name]) for name in gradients)
+
+
+def test_the_time_is_a_named_range_and_no_time_is_none() -> None:
+    def profile(asked: Timed) -> list[str]:
+        blocks = make_blocks(asked, Log())
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+            blocks(torch.randn(3, 8)).sum().backward()
+        return [event.name for event in profiler.events() if event.name.startswith("dtbench::")]
+
+    assert sorted(profile(UNITS)) == [
+        *("dtbench::timed layers.0 backward", "dtbench::timed layers.0 forward"),
+        *("dtbench::timed layers.1 backward", "dtbench::timed layers.1 forward"),
+    ]
+    assert profile(UNITS.model_copy(update={"forward_ms": 0.0, "backward_ms": 0.0})) == []
+
+
+def test_a_sleep_takes_its_time_frees_the_core_and_remembers() -> None:
+    sleep = Sleep()
+    before_ns = time.thread_time_ns()
+    sleep.take(30 * NS_PER_MS)
+    assert time.thread_time_ns() - before_ns < 10 * NS_PER_MS
+    (took_ns,) = sleep.look_back(30 * NS_PER_MS)
+    assert took_ns >= 30 * NS_PER_MS
+    assert sleep.look_back(20 * NS_PER_MS) == []
+
+
+def test_a_long_sleep_is_tried_by_short_ones_that_are_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried_ns: list[int] = []
+    monkeypatch.setattr(
+        "dtbench.worker.models.known_cost.sleep_until", lambda end_ns: tried_ns.append(end_ns - time.monotonic_ns())
+    )
+    sleep = Sleep()
+    missed_ns = sleep.try_out(NS_PER_S, 3)
+    assert len(tried_ns) == 3
+    assert max(tried_ns) <= 25 * NS_PER_MS
+    assert all(missed > 20 * NS_PER_MS for missed in missed_ns), "it came back at once"
+    assert sleep.look_back(NS_PER_S) == []
+
+
+class Cuda:
+    """A device whose clock runs slower until it has worked for a while."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0.0
+        self.cycles_per_ns = 0.5
+
+    def _sleep(self, cycles: int) -> None:
+        self.now_ns += cycles / self.cycles_per_ns
+        if self.cycles_per_ns == 0.5 and self.now_ns > 300 * NS_PER_MS:
+            self.cycles_per_ns = 1.7
+
+    def Event(self, *, enable_timing: bool) -> "Mark":  # noqa: N802 - torch's name
+        assert enable_timing
+        return Mark(self)
+
+
+class Mark:
+    """A mark in the time of a device."""
+
+    def __init__(self, cuda: Cuda) -> None:
+        self.cuda, self.at_ns = cuda, -1.0
+
+    def record(self) -> None:
+        self.at_ns = self.cuda.now_ns
+
+    def synchronize(self) -> None:
+        assert self.at_ns >= 0
+
+    def elapsed_time(self, end: "Mark") -> float:
+        return (end.at_ns - self.at_ns) / NS_PER_MS
+
+
+def test_a_spin_is_calibrated_on_a_clock_that_has_left_its_idle_rate() -> None:
+    cuda = Cuda()
+    spin = Spin(cuda)
+    assert max(spin.try_out(20 * NS_PER_MS, 3)) < 1000
+    before_ns = cuda.now_ns
+    spin.take(20 * NS_PER_MS)
+    assert cuda.now_ns - before_ns == pytest.approx(20 * NS_PER_MS, rel=1e-6)
+
+
+def test_a_clock_that_changed_since_shows_in_trials_and_afterwards() -> None:
+    cuda = Cuda()
+    spin = Spin(cuda)
+    spin.take(NS_PER_MS)
+    cuda.cycles_per_ns *= 0.9
+    assert spin.try_out(90 * NS_PER_MS, 2) == pytest.approx([10 * NS_PER_MS] * 2, rel=1e-3)
+    assert spin.look_back(90 * NS_PER_MS) == pytest.approx([100 * NS_PER_MS] * 5, rel=1e-3)
+
+
+def read(asked: Timed, rank: int, took_ns: list[int]) -> list[Receipt]:
+    cost = KnownCost(asked, rank, Log(took_ns), jitter_ns={Region.FORWARD: 80_000, Region.BACKWARD: 90_000})
+    return list(cost.read_receipts())
+
+
+def test_a_receipt_says_what_blocks_took_and_the_jitter_that_was_found() -> None:
+    (forward, backward) = read(UNITS, 0, [20_100_000, 20_200_000, 99_000_000])
+    assert (forward.knob, forward.asked, forward.got) == ("model.forward_ms", "20", "20.2")
+    assert forward.outcome is ReceiptOutcome.AGREES
+    assert forward.note == "median of 3; before warm-up it missed by up to 80.0 us"
+    assert (backward.knob, backward.outcome) == ("model.backward_ms", ReceiptOutcome.DISAGREES)
+
+
+@pytest.mark.parametrize(("took_ms", "agrees"), [(18.9, False), (19.1, True), (20.9, True), (21.1, False)])
+def test_a_block_may_miss_its_time_by_a_twentieth(took_ms: float, agrees: bool) -> None:
+    receipt = read(UNITS, 0, [round(took_ms * NS_PER_MS)])[0]
+    assert (receipt.outcome is ReceiptOutcome.AGREES) == agrees
+
+
+def test_the_slow_rank_is_held_against_its_own_time() -> None:
+    slow = UNITS.model_copy(update={"slow_rank": Straggler(rank=1, factor=2.0)})
+    took_ns = [40_000_000]
+    assert read(slow, 0, took_ns)[0].outcome is ReceiptOutcome.DISAGREES
+    receipt = read(slow, 1, took_ns)[0]
+    assert (receipt.outcome, receipt.asked, receipt.got) == (ReceiptOutcome.AGREES, "20", "40.0")
+    assert receipt.note.startswith("2 times that on this rank; ")
+
+
+def test_time_that_no_block_took_is_a_disagreement_and_no_time_is_no_receipt() -> None:
+    (forward, _) = read(UNITS, 0, [])
+    assert (forward.outcome, forward.note) == (ReceiptOutcome.DISAGREES, "no block has taken its time")
+    assert [one.knob for one in read(UNITS.model_copy(update={"forward_ms": 0.0}), 0, [])] == ["model.backward_ms"]
