@@ -331,6 +331,8 @@ def _find_notes(scenario: Scenario, device: DeviceKind, ranks: int, machine: Mac
             f"one process checks the ranks first and needs at least {format_bytes(reference)} on one device; "
             "correctness.enabled=false leaves it out"
         )
+    if scenario.measure.line_coverage:
+        yield "measure.line_coverage traces the interpreter: the times of its launches are not to be used"
     is_linked = isinstance(scenario.network, EmulatedNetwork)
     if is_linked and ranks > 1:
         yield "communication costs what the emulated link says: its times are this link's, not the machine's"

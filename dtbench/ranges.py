@@ -9,6 +9,7 @@
       dtbench::link group=3 seq=41 begun_ns=1200                                 the emulated link serves it
       dtbench::unit (layers.0)                                                   FSDP1 gathers or reduces this unit
       dtbench::module layers.0.attention                                         a call, over a tensor axis
+      dtbench::fsdp.DTensorExtensions.post_unflatten_transform (layers.0)        a function under study, and for whom
       dtbench::timed layers.3 backward                                         a block takes the time that it is given
 
 ``group`` is torch's process-group name, ``seq`` counts the collectives issued on that group by this process, ``bytes``
@@ -39,6 +40,7 @@ _COLLECTIVE = re.compile(
 )
 _LINK = re.compile(r"dtbench::link group=(\S*) seq=(\d+) begun_ns=(\d+)")
 _WAIT = re.compile(r"dtbench::wait group=(\S*) seq=(\d+)")
+_PROBE = re.compile(r"dtbench::(\w+\.[\w.]+) \((.*)\)", re.DOTALL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,3 +138,19 @@ def module_range(fqn: str) -> str:
 def timed_range(fqn: str, region: Region) -> str:
     """Write the name of the range in which a block of known cost takes its time; it counts as compute."""
     return f"{TIMED_PREFIX}{fqn} {region}"
+
+
+def probe_range(label: str, owner: str) -> str:
+    """Write the name of the range around a function under study.
+
+    Args:
+        label: file and name, ``fsdp.DTensorExtensions.chunk_tensor``.
+        owner: the FSDP unit that asked, else the region of the step.
+    """
+    return f"dtbench::{label} ({owner})"
+
+
+def parse_probe_range(name: str) -> tuple[str, str] | None:
+    """Read label and owner back; None for any other name."""
+    match = _PROBE.fullmatch(name)
+    return None if match is None else (match[1], match[2])

@@ -18,6 +18,7 @@ from dtbench.cli.analyze import analyze
 from dtbench.cli.check import check
 from dtbench.cli.compare import compare
 from dtbench.cli.console import print_error
+from dtbench.cli.coverage import coverage
 from dtbench.cli.doctor import doctor
 from dtbench.cli.export import export
 from dtbench.cli.list_scenarios import list_scenarios
@@ -37,6 +38,7 @@ _VERBS: tuple[tuple[str, Callable[..., None]], ...] = (
     ("compare", compare),
     ("tensorboard", tensorboard),
     ("export", export),
+    ("coverage", coverage),
     ("doctor", doctor),
     ("selftest", selftest),
     ("schema", schema),

@@ -6,8 +6,19 @@ A scenario file holds these sections once, and optionally ``cells``: named varia
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Discriminator, Field, PositiveFloat, PositiveInt, Tag, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    Tag,
+    WithJsonSchema,
+    model_validator,
+)
 
+from dtbench.probe_catalogue.functions import ALL, FILES, is_choice, stem_of
 from dtbench.record import Record
 from dtbench.scenario.model import Model
 from dtbench.scenario.network import Network, RealNetwork
@@ -334,6 +345,36 @@ class Profiler(Record):
         return self
 
 
+def _spell_probes(value: object) -> object:
+    """Give the list that ``true`` and ``false`` stand for."""
+    match value:
+        case True:
+            return (ALL,)
+        case False:
+            return ()
+        case list():
+            return tuple(value)
+        case _:
+            return value
+
+
+def _check_probe(name: str) -> str:
+    if not is_choice(name):
+        files = ", ".join(stem_of(file) for file in FILES)
+        raise ValueError(
+            f"no function under study is called `{name}`; it takes files ({files}) and functions in them as "
+            "`dtbench coverage` lists them, or true for all"
+        )
+    return name
+
+
+Probed = Annotated[
+    tuple[Annotated[str, AfterValidator(_check_probe)], ...],
+    BeforeValidator(_spell_probes),
+    WithJsonSchema({"anyOf": [{"type": "boolean"}, {"type": "array", "items": {"type": "string"}}]}),
+]
+
+
 class Measure(Record):
     """How many steps of each phase, and how to watch them."""
 
@@ -349,6 +390,12 @@ class Measure(Record):
     agree. ``ablation`` and ``wait`` take steps of their own, after the PROFILED ones: with communication as it is, and
     without it, about ``measured_steps`` each; ``ablation`` (gloo only) as many again in which every collective is
     waited for at once."""
+    probes: Probed = ()
+    """Functions under study to count, time and name in the trace: true for all, or a list of files (``fsdp``) and
+    functions (``_data_parallel_utils.sync_grad_hook``)."""
+    line_coverage: bool = False
+    """Note which lines of the files under study run, by the interpreter's own tracing; for launches of its own, whose
+    times are not to be used."""
     stall_timeout_s: Annotated[float, Field(gt=0, le=1_000_000)] = 120.0
     """A rank that shows no progress for this long is declared hung and the launch ends."""
 

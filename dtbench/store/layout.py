@@ -11,6 +11,7 @@
         launch.json  steps.parquet       raw, written last
         overlap.parquet  purposes.parquet  collectives.parquet      derived: can be deleted and remade
         ranks/rank<r>.json               what rank r found out: receipts, losses, memory
+        ranks/lines<r>.json              lines of the files under study that it ran (measure.line_coverage)
         traces/rank<r>.<ns>.pt.trace.json.gz
         logs/rank<r>.log
         events/rank<r>.jsonl  rank<r>.journal
@@ -125,6 +126,10 @@ class LaunchFolder:
     def rank_record(self, rank: int) -> Path:
         """What one rank found out."""
         return self.path / "ranks" / f"rank{rank}.json"
+
+    def lines(self, rank: int) -> Path:
+        """Lines of the files under study that one rank has run so far."""
+        return self.path / "ranks" / f"lines{rank}.json"
 
     def trace(self, rank: int, unix_ns: int) -> Path:
         """A new trace of one rank."""

@@ -17,6 +17,7 @@ from dtbench.store.baseline import MeasuredSide
 from dtbench.store.finish import STEP_TYPES, gather_steps
 from dtbench.store.layout import LaunchFolder, RunFolder, baseline_file, baselines_folder
 from dtbench.store.outline import refuse_odd_cells
+from dtbench.store.probe_records import LineRecord
 from dtbench.store.records import (
     FORMAT_VERSION,
     Environment,
@@ -110,6 +111,16 @@ def read_rank_records(folder: LaunchFolder) -> tuple[RankRecord, ...]:
     """
     paths = folder.rank_record(0).parent.glob("rank*.json")
     records = [_read_record(path, RankRecord) for path in paths]
+    return tuple(sorted(records, key=lambda record: record.rank))
+
+
+def read_line_records(folder: LaunchFolder) -> tuple[LineRecord, ...]:
+    """Read which lines of the files under study the ranks of a launch ran, in order of rank; also of a failed launch.
+
+    Raises:
+        StoreError: one of them is broken, or another version wrote it.
+    """
+    records = [_read_record(path, LineRecord) for path in folder.lines(0).parent.glob("lines*.json")]
     return tuple(sorted(records, key=lambda record: record.rank))
 
 

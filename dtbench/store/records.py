@@ -6,6 +6,7 @@ from typing import Literal
 from dtbench.plan import Plan
 from dtbench.record import FloatOrNan, Record
 from dtbench.scenario.schema import Scenario
+from dtbench.store.probe_records import Probes
 from dtbench.vocabulary import Arm, Axis, DeviceKind, Operation, Purpose
 
 FORMAT_VERSION = 1
@@ -219,6 +220,7 @@ class RankRecord(Record):
         carried: what each DDP bucket (in order of issue) or FSDP unit carried in the PROFILED steps.
         owned: FSDP's collectives while the profiler was on, in order of issue (empty where the backend is not wrapped).
         arms: None where ``measure.exposure`` asks for nothing but the trace.
+        probes: None where ``measure.probes`` names none.
     """
 
     format_version: Literal[1] = 1
@@ -242,6 +244,7 @@ class RankRecord(Record):
     carried: tuple[Carried, ...] = ()
     owned: tuple[Owned, ...] = ()
     arms: ArmSteps | None = None
+    probes: Probes | None = None
 
 
 class RankFailure(Record):

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from dtbench.plan import Plan, is_compiled_ddp
+from dtbench.probe_catalogue.functions import choose
 from dtbench.scenario.model import Custom, Mlp, Timed, Transformer
 from dtbench.scenario.presets import resolve_model
 from dtbench.scenario.schema import Scenario
@@ -55,6 +56,9 @@ from dtbench.worker.optimizer import make_optimizer
 from dtbench.worker.owners import name_modules
 from dtbench.worker.parallelize.parallelized import Parallelized, leave_alone
 from dtbench.worker.parallelize.strategy import parallelize
+from dtbench.worker.probes.install import InstalledProbes
+from dtbench.worker.probes.lines import LineWitness
+from dtbench.worker.probes.receipts import read_probe_receipts
 from dtbench.worker.recorder import Issue, Recorder, summarize_issues
 from dtbench.worker.steps import PhaseResult, Phases, StepLoop
 from dtbench.worker.train import Observed, TrainStep, read_training_receipts
@@ -145,6 +149,17 @@ def make_train_step(scenario: Scenario, parallel: Parallelized, built: BuiltMode
     )
 
 
+_Trained = tuple[
+    TrainStep,
+    Parallelized,
+    GradientProbe,
+    tuple[PhaseResult, PhaseResult, PhaseResult],
+    tuple[ProcessGroupInfo, ...],
+    WarmupEnd,
+]
+"""What training leaves for the rank's record."""
+
+
 class Session:
     """A rank at work on an order; ``run`` does everything between joining the group and leaving it."""
 
@@ -168,9 +183,17 @@ class Session:
         self._trace = self._folder.trace(rank.rank, time.time_ns())
         self._planned: tuple[ExpectedTraffic, ...] | None = None
         self._estimated: Estimated | None = None
+        measure = order.scenario.measure
+        self._probes = InstalledProbes(choose(measure.probes), recorder)
+        self._lines = LineWitness(self._folder.lines(rank.rank), rank.rank) if measure.line_coverage else None
 
     def run(self) -> RankRecord:
         """Build, warm up, measure, profile, estimate exposure again; gives what this rank found out."""
+        with self._probes, self._lines or nullcontext():
+            done = self._train()
+        return self._conclude(*done)
+
+    def _train(self) -> _Trained:
         mesh = build_mesh(self._plan)
         groups = describe_groups(mesh, self._plan.backend)
         self._recorder.axes.update({group.name: group.axis for group in groups if group.axis is not None})
@@ -201,7 +224,7 @@ class Session:
         phases.profile(end.steps + self._plan.measured_steps, profiled)
         last = end.steps + self._plan.measured_steps + self._plan.profiled_steps
         self._estimated = self._make_bench(batches, first=last + 1).estimate(step)
-        return self._conclude(step, parallel, probe, (warmup, measured, profiled), groups, end)
+        return step, parallel, probe, (warmup, measured, profiled), groups, end
 
     def _make_phases(self, step: TrainStep, batches: Batches, probe: GradientProbe, parallel: Parallelized) -> Phases:
         def prepare(steps: range) -> None:
@@ -213,6 +236,8 @@ class Session:
             if number == 0:
                 self._first_step_unix_ns = time.time_ns()
                 probe.note_norm(step.observed.gradient_norm)
+            if self._lines is not None:
+                self._lines.save()
             return loss
 
         judge = WarmupJudge(self._plan, self._rank.rank, self._find_store())
@@ -272,6 +297,7 @@ class Session:
     ) -> RankRecord:
         warmup, measured, profiled = results
         traffic = summarize_issues(measured.issues[-1])
+        probes, lines = self._probes.read(), None if self._lines is None else self._lines.read()
         losses = [*warmup.losses[:CHECKED_STEPS], *measured.losses, *profiled.losses]
         return RankRecord(
             rank=self._rank.rank,
@@ -293,6 +319,7 @@ class Session:
                     self._recorder.count_shared(groups) - self._carrier.removed,
                 ),
                 *(() if self._estimated is None else self._estimated.receipts),
+                *read_probe_receipts(self._scenario.measure, probes, lines),
             ),
             traffic=traffic,
             planned=self._planned,
@@ -305,6 +332,7 @@ class Session:
             carried=parallel.read_carried(),
             owned=tuple(self._recorder.owned),
             arms=None if self._estimated is None else self._estimated.steps,
+            probes=probes,
         )
 
     def _check(self, losses: list[Tensor], probe: GradientProbe) -> CorrectnessResult | None:

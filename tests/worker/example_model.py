@@ -2,7 +2,9 @@
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel
 
 from dtbench import TrainingModel
 
@@ -84,4 +86,46 @@ def build_with_one_row_too_many() -> TrainingModel:
 def build_without_loss() -> TrainingModel:
     return TrainingModel(
         module=nn.Linear(8, 1), make_batch=lambda generator, rows: torch.randn(rows, 8, generator=generator)
+    )
+
+
+class Gathered(nn.Linear):
+    """A linear whose weight, where it is a DTensor, is gathered asynchronously, so that its gradient is so reduced."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight = self.weight
+        if isinstance(weight, DTensor):
+            weight = weight.redistribute(placements=[Replicate()], async_op=True).to_local(grad_placements=[Partial()])
+        return nn.functional.linear(x, weight)
+
+
+class ShardedWeight(ParallelStyle):
+    """Keep a weight's rows apart, and its inputs and outputs as they are."""
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        weight = distribute_tensor(module.get_parameter("weight"), device_mesh, [Shard(0)])
+        module.register_parameter("weight", nn.Parameter(weight))
+        return module
+
+
+class Gatherer(nn.Module):
+    """Blocks of such linears."""
+
+    def __init__(self, width: int, depth: int) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Gathered(width, width, bias=False) for _ in range(depth))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = x + block(x)
+        return x
+
+
+def build_gathered(width: int, depth: int) -> TrainingModel:
+    """Sum whole gradients over the tensor axis: larger than those of a single process, so do not compare them."""
+    return TrainingModel(
+        module=Gatherer(width, depth),
+        make_batch=lambda generator, rows: {"x": torch.randn(rows, width, generator=generator)},
+        loss=lambda output, batch: nn.functional.mse_loss(output, batch["x"]),
+        tensor_plan={"blocks.*": ShardedWeight()},
     )

@@ -1,0 +1,293 @@
+"""Which functions under study ran, in which scenario, how often and how long: what ``dtbench coverage`` says.
+
+A function is *reached* when a line of its body ran in a launch that finished, as the interpreter's own tracing saw it.
+Where no launch of a scenario was traced, its probe counts instead, and the row says so. What was entered only in
+launches that failed is shown apart, with their message. Where lines and probes of one scenario disagree, the row says
+that, too.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+
+from dtbench.analyze.probe_times import ProbeTime, read_probe_times
+from dtbench.errors import StoreError
+from dtbench.probe_catalogue.functions import FUNCTIONS, Reach, StudiedFunction, stem_of
+from dtbench.store.layout import LaunchFolder, RunFolder
+from dtbench.store.probe_records import LineRecord, ProbedFunction, Probes, TracedFunction
+from dtbench.store.read import read_launch, read_line_records, read_rank_records, read_run
+from dtbench.store.records import CellRecord, RunStatus
+
+_OURS = "dtbench."
+
+
+class State(StrEnum):
+    """How far a function was seen to come."""
+
+    REACHED = "reached"
+    RAISED = "entered, then raised"
+    NOT_REACHED = "not reached"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What one launch says.
+
+    Attributes:
+        scenario: its name, and the cell where there are several.
+        finished: the launch is complete.
+        message: why it is not; empty for one that is.
+        lines: of every rank that was traced; () where it was not asked for.
+        probes: of every rank that had probes.
+        times: of probes in its traces, by label.
+    """
+
+    scenario: str
+    finished: bool
+    message: str = ""
+    lines: tuple[LineRecord, ...] = ()
+    probes: tuple[Probes, ...] = ()
+    times: Mapping[str, ProbeTime] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CoveredFunction:
+    """One function's row.
+
+    Attributes:
+        reach: its class; None: the list of functions under study does not have it, the installed torch does.
+        reason: what drives it, or why nothing does.
+        scenarios: that reached it, the one with most calls first; its numbers are those below. Of a function that was
+            only entered, those that entered it.
+        confirmed: lines say so, not its probe alone.
+        driven: somebody else than dtbench called it, or it is a public function, which dtbench may call as anybody.
+        calls: over all ranks and launches of that scenario; from the probe, else from tracing.
+        total_ns: None: it had no probe.
+        time: in PROFILED steps; None: no trace shows it.
+        branches: calls by branch.
+        remarks: disagreements first, then other things to know, a clause each.
+        disagreements: how many of them there are.
+    """
+
+    file: str
+    name: str
+    reach: Reach | None
+    reason: str
+    state: State
+    scenarios: tuple[str, ...] = ()
+    confirmed: bool = False
+    driven: bool = False
+    calls: int = 0
+    total_ns: int | None = None
+    time: ProbeTime | None = None
+    branches: Mapping[str, int] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
+    disagreements: int = 0
+
+
+@dataclass(frozen=True)
+class FunctionCoverage:
+    """All rows, and what is to be known about them; the cost of a probe is None where there was none."""
+
+    functions: tuple[CoveredFunction, ...]
+    cost_per_call_ns: int | None
+    notes: tuple[str, ...]
+
+
+@dataclass
+class _Seen:
+    """What one scenario's launches saw of one function."""
+
+    traced: bool = False
+    lines: int = 0
+    traced_calls: int = 0
+    probed: list[ProbedFunction] = field(default_factory=list)
+    time: ProbeTime | None = None
+    miscounts: list[str] = field(default_factory=list)
+
+    @property
+    def probed_calls(self) -> int:
+        return sum(one.calls for one in self.probed)
+
+    @property
+    def is_reached(self) -> bool:
+        return self.lines > 0 if self.traced else self.probed_calls > 0
+
+    def disagree(self, scenario: str) -> Iterator[str]:
+        """Say where lines and probes contradict each other."""
+        if self.traced and self.probed and self.probed_calls and not self.lines:
+            yield f"in {scenario} its probe counted {self.probed_calls} calls, and tracing saw no line run"
+        if self.traced and self.probed and self.lines and not self.probed_calls:
+            yield f"in {scenario} tracing saw lines run, and its probe counted no call"
+        yield from self.miscounts
+
+
+def read_evidence(path: Path) -> list[Evidence]:
+    """Read what every launch of a run says that was asked for probes or lines.
+
+    Raises:
+        StoreError: this is no run, or a file of it is broken or of another version.
+    """
+    run = read_run(path)
+    return [
+        _read_launch(
+            RunFolder(path).launch(cell.name, index), run.name if len(run.cells) == 1 else f"{run.name}:{cell.name}"
+        )
+        for cell in run.cells
+        if isinstance(cell, CellRecord) and (cell.scenario.measure.probes or cell.scenario.measure.line_coverage)
+        for index in cell.launches
+    ]
+
+
+def _read_launch(folder: LaunchFolder, scenario: str) -> Evidence:
+    lines = read_line_records(folder)
+    try:
+        launch = read_launch(folder)
+    except StoreError:
+        if folder.launch.exists():
+            raise
+        return Evidence(scenario, finished=False, message="the launch did not end", lines=lines)
+    if launch.status is not RunStatus.COMPLETE:
+        words = (launch.reason or "nobody said why").splitlines()
+        return Evidence(scenario, finished=False, message=words[0], lines=lines)
+    probes = tuple(record.probes for record in read_rank_records(folder) if record.probes is not None)
+    times = read_probe_times(folder) if probes else {}
+    return Evidence(scenario, finished=True, lines=lines, probes=probes, times=times)
+
+
+def cover(evidence: Sequence[Evidence]) -> FunctionCoverage:
+    """Put the evidence of any launches together: a row for every function of the files under study."""
+    listed = {(one.file, one.name): one for one in FUNCTIONS}
+    found = {(one.file, one.name): None for record in _all_lines(evidence) for one in record.functions}
+    keys = [*listed, *(key for key in found if key not in listed)]
+    gone = {key for key in listed if found and key not in found}
+    rows = tuple(_cover_one(key, listed.get(key), evidence, is_gone=key in gone) for key in keys)
+    costs = [probes.cost_per_call_ns for one in evidence for probes in one.probes]
+    return FunctionCoverage(rows, max(costs, default=None), tuple(_note(evidence, rows)))
+
+
+def _all_lines(evidence: Iterable[Evidence]) -> Iterator[LineRecord]:
+    for one in evidence:
+        yield from one.lines
+
+
+def _note(evidence: Sequence[Evidence], rows: Sequence[CoveredFunction]) -> Iterator[str]:
+    unlisted = [f"{stem_of(row.file)}.{row.name}" for row in rows if row.reach is None]
+    if unlisted:
+        yield f"the installed torch has functions that are not listed: {', '.join(unlisted)}"
+    if not any(one.lines for one in evidence):
+        yield "no launch was traced (measure.line_coverage): the probes' word is not confirmed"
+    for one in evidence:
+        if not one.finished:
+            yield f"a launch of {one.scenario} did not finish: {one.message}"
+
+
+def _cover_one(
+    key: tuple[str, str], listed: StudiedFunction | None, evidence: Sequence[Evidence], *, is_gone: bool
+) -> CoveredFunction:
+    seen = _gather(key, evidence)
+    reached = sorted((name for name, one in seen.items() if one.is_reached), key=lambda name: -_calls(seen[name]))
+    entered = {
+        one.scenario: one.message
+        for one in evidence
+        if not one.finished and any(function.lines for function in _traced(key, one))
+    }
+    row = CoveredFunction(
+        file=key[0],
+        name=key[1],
+        reach=None if listed is None else listed.reach,
+        reason="" if listed is None else listed.reason,
+        state=State.REACHED if reached else State.RAISED if entered else State.NOT_REACHED,
+        scenarios=tuple(reached or entered),
+    )
+    disagreements = [words for name, one in seen.items() for words in one.disagree(name)]
+    remarks = [*disagreements, *([] if reached else dict.fromkeys(entered.values()))]
+    if is_gone:
+        remarks.append("this torch does not have it: renamed or removed")
+    filled = _fill(row, seen[reached[0]]) if reached else row
+    remarks += _describe(filled, [function for one in seen.values() for function in one.probed])
+    return _with_remarks(filled, remarks, len(disagreements))
+
+
+def _with_remarks(row: CoveredFunction, remarks: Sequence[str], disagreements: int) -> CoveredFunction:
+    return replace(row, remarks=tuple(remarks), disagreements=disagreements)
+
+
+def _fill(row: CoveredFunction, seen: _Seen) -> CoveredFunction:
+    branches: dict[str, int] = defaultdict(int)
+    for one in seen.probed:
+        for branch in one.branches:
+            branches[branch.name] += branch.calls
+    return replace(
+        row,
+        confirmed=seen.lines > 0,
+        driven=_is_driven(row.name, seen.probed),
+        calls=_calls(seen),
+        total_ns=sum(one.total_ns for one in seen.probed) if seen.probed else None,
+        time=seen.time,
+        branches=dict(branches),
+    )
+
+
+def _describe(row: CoveredFunction, probed: Sequence[ProbedFunction]) -> Iterator[str]:
+    if row.state is State.REACHED and not row.driven and row.reach is Reach.DRIVEN:
+        yield "only dtbench's own code called it"
+    raised = sum(one.raised for one in probed)
+    if raised:
+        first = next(one.first_error for one in probed if one.first_error is not None)
+        yield f"{raised} calls raised: {first}"
+    if row.state is State.REACHED and not row.confirmed:
+        yield "not confirmed by lines"
+
+
+def _is_driven(name: str, probed: Sequence[ProbedFunction]) -> bool:
+    """Tell whether torch or a person called it; without a probe nobody knows, and torch is taken for the caller."""
+    last = name.removesuffix(".setter").rpartition(".")[2]
+    if not probed or not last.startswith("_") or (last.startswith("__") and last.endswith("__")):
+        return True
+    return any(not caller.startswith(_OURS) for one in probed for caller in one.callers)
+
+
+def _calls(seen: _Seen) -> int:
+    return seen.probed_calls if seen.probed else seen.traced_calls
+
+
+def _traced(key: tuple[str, str], evidence: Evidence) -> Iterator[TracedFunction]:
+    for record in evidence.lines:
+        yield from (one for one in record.functions if (one.file, one.name) == key)
+
+
+def _probed(key: tuple[str, str], evidence: Evidence) -> Iterator[ProbedFunction]:
+    for record in evidence.probes:
+        yield from (one for one in record.functions if (one.file, one.name) == key)
+
+
+def _gather(key: tuple[str, str], evidence: Sequence[Evidence]) -> dict[str, _Seen]:
+    """Give what launches that finished saw of a function, by scenario."""
+    found: dict[str, _Seen] = {}
+    for one in evidence:
+        if not one.finished:
+            continue
+        seen = found.setdefault(one.scenario, _Seen())
+        traced, probed = list(_traced(key, one)), list(_probed(key, one))
+        seen.traced = seen.traced or bool(one.lines)
+        seen.lines += sum(len(function.lines) for function in traced)
+        seen.traced_calls += sum(function.calls for function in traced)
+        seen.probed += probed
+        if len(traced) == len(probed):
+            seen.miscounts += _compare_counts(one.scenario, traced, probed)
+        time = one.times.get(f"{stem_of(key[0])}.{key[1]}")
+        if time is not None:
+            seen.time = time if seen.time is None else seen.time + time
+    return found
+
+
+def _compare_counts(scenario: str, traced: Sequence[TracedFunction], probed: Sequence[ProbedFunction]) -> Iterator[str]:
+    """Compare calls of ranks that were traced and probed in one launch."""
+    pairs = [(one.calls, other.calls) for one, other in zip(traced, probed, strict=True)]
+    different = next(((by_lines, by_probe) for by_lines, by_probe in pairs if by_lines != by_probe), None)
+    if different is not None:
+        by_lines, by_probe = different
+        yield f"in {scenario} tracing counted {by_lines} calls and its probe {by_probe}"

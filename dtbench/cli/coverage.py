@@ -1,0 +1,251 @@
+"""``dtbench coverage``: which functions of torch under study ran, by which scenario, how often and how long."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dtbench.cli.console import print_json, print_line, print_prose, print_section
+from dtbench.report.section import Column, Section
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dtbench.analyze.function_coverage import CoveredFunction, Evidence, FunctionCoverage
+    from dtbench.scenario.load import ScenarioFile
+    from dtbench.store.records import CellRecord
+
+FORMAT_VERSION = 1
+
+_WAYS = ("measure.probes=true", "measure.line_coverage=true")
+"""What each scenario is run with, one run each: tracing must not see probes, nor slow what they time."""
+
+
+def coverage(
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RUN...]",
+            help="Runs with probes or traced lines: folders, ids or scenarios (their latest). Left out: all such runs "
+            "in the folder of results. With --run, scenarios to run first.",
+        ),
+    ] = None,
+    run: Annotated[
+        bool, typer.Option("--run", help="Run these scenarios first, once with probes and once traced.")
+    ] = False,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PATH=VALUE", help="With --run, override one field of every scenario."),
+    ] = None,
+    results: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("results"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print every number as one JSON document.")] = False,
+) -> None:
+    """Show for every function of the files under study whether it ran, and what it cost.
+
+    It ran when the interpreter's own tracing saw a line of its body in a launch that finished; probes say how often and
+    how long. In JSON times are nanoseconds, null where nobody measured. Exit code 4: a scenario of --run failed; 8:
+    tracing and probes disagree.
+    """
+    from dtbench.analyze.function_coverage import cover
+
+    if run and not targets:
+        raise typer.BadParameter("--run needs scenarios to run; `dtbench list` shows them")
+    if sets and not run:
+        raise typer.BadParameter("--set changes what --run runs; finished runs are as they are")
+    failures: list[str] = []
+    paths = _run_all(targets or [], sets or [], results, failures) if run else _find_runs(targets, results)
+    found = cover(_read_all(paths, must_have=targets is not None))
+    print_json(to_document(found, paths)) if as_json else print_coverage(found)
+    _refuse(found, failures)
+
+
+def _find_runs(targets: list[str] | None, results: Path) -> list[Path]:
+    from dtbench.store.find_run import find_run
+    from dtbench.store.read import find_runs
+
+    return find_runs(results) if targets is None else [find_run(target, results) for target in targets]
+
+
+def _read_all(paths: "Sequence[Path]", *, must_have: bool) -> "list[Evidence]":
+    """Read the evidence of runs.
+
+    Raises:
+        StoreError: a run that was named has none, or none of all has.
+    """
+    from dtbench.analyze.function_coverage import read_evidence
+    from dtbench.errors import StoreError
+
+    found: list[Evidence] = []
+    for path in paths:
+        try:
+            evidence = read_evidence(path)
+        except StoreError:
+            if must_have:
+                raise
+            continue  # somebody else's run, or one that is being written
+        if must_have and not evidence:
+            raise StoreError(
+                f"{path}: this run has neither probes nor traced lines; run its scenario with --set "
+                f"{_WAYS[0]} and with --set {_WAYS[1]}, or let `dtbench coverage --run` do both"
+            )
+        found += evidence
+    if not found:
+        raise StoreError(
+            "no run here has probes or traced lines; `dtbench coverage --run <scenario>` makes both, or name another "
+            "folder with --results"
+        )
+    return found
+
+
+def _run_all(names: "Sequence[str]", sets: "Sequence[str]", results: Path, failures: list[str]) -> list[Path]:
+    """Run each scenario in both ways, one run each; a launch that fails is told at the end and stops nothing."""
+    from dtbench.launch.machine import read_machine
+    from dtbench.launch.run import plan_cells
+    from dtbench.scenario.catalog import open_scenario
+
+    machine = read_machine()
+    files = [open_scenario(name, ["repeat=1", *sets, way]) for name in names for way in _WAYS]
+    planned = [(file, plan_cells(file, machine)) for file in files]  # all mistakes before anything runs
+    paths: list[Path] = []
+    for file, cells in planned:
+        paths += _run_one(file, cells, results, failures)
+    return paths
+
+
+def _run_one(file: "ScenarioFile", cells: "tuple[CellRecord, ...]", results: Path, failures: list[str]) -> list[Path]:
+    from dtbench.cli.progress import observe
+    from dtbench.errors import LaunchError
+    from dtbench.launch.run import run_scenario
+
+    folders: list[Path] = []
+    with observe(folders.append) as observer:
+        try:
+            run_scenario(file, cells, results, observer=observer)
+        except LaunchError as error:
+            failures.append(str(error))
+    return folders
+
+
+def to_document(found: "FunctionCoverage", paths: "Sequence[Path]") -> object:
+    """Give everything as plain values for JSON."""
+    return {
+        "format_version": FORMAT_VERSION,
+        "runs": [str(path) for path in paths],
+        "cost_per_call_ns": found.cost_per_call_ns,
+        "notes": list(found.notes),
+        "functions": [_row_document(row) for row in found.functions],
+    }
+
+
+def _row_document(row: "CoveredFunction") -> dict[str, object]:
+    from dtbench.analyze.function_coverage import State
+
+    time = row.time
+    return {
+        "file": row.file,
+        "name": row.name,
+        "class": None if row.reach is None else str(row.reach),
+        "reason": row.reason,
+        "reached": row.state is State.REACHED,
+        "state": str(row.state),
+        "scenario": row.scenarios[0] if row.scenarios else None,
+        "scenarios": list(row.scenarios),
+        "confirmed_by_lines": row.confirmed,
+        "driven": row.driven,
+        "calls": row.calls,
+        "total_ns": row.total_ns,
+        "profiled_calls": None if time is None else time.calls,
+        "profiled_ns": None if time is None else time.total_ns,
+        "exposed_ns": None if time is None else time.exposed_ns,
+        "branches": dict(row.branches),
+        "remarks": list(row.remarks),
+    }
+
+
+def print_coverage(found: "FunctionCoverage") -> None:
+    """Print a table for each file, then what the classes add up to."""
+    for file in dict.fromkeys(row.file for row in found.functions):
+        print_section(_section(file, [row for row in found.functions if row.file == file]))
+    print_line()
+    print_prose(_sum_up(found.functions), style="bold")
+    if found.cost_per_call_ns is not None:
+        added = f"A probe adds at most {found.cost_per_call_ns} ns to a call"
+        print_prose(f"{added}; that is in the times of the functions around it.")
+    for note in found.notes:
+        print_prose(f"Note: {note}")
+
+
+def _section(file: str, rows: "Sequence[CoveredFunction]") -> Section:
+    columns = (
+        Column("function"),
+        Column("class"),
+        Column("seen"),
+        Column("scenario"),
+        Column("calls", is_number=True),
+        Column("total", is_number=True),
+        Column("per call", is_number=True),
+        Column("exposed", is_number=True),
+    )
+    from dtbench.analyze.function_coverage import State
+
+    remarks = [f"{row.name}: {remark}" for row in rows for remark in row.remarks]
+    missing: dict[str, list[str]] = {}
+    for row in rows:
+        if row.state is not State.REACHED and row.reason and not row.remarks:
+            missing.setdefault(row.reason, []).append(row.name)
+    reasons = [f"not reached ({reason}): {', '.join(names)}" for reason, names in missing.items()]
+    return Section(file, columns, [_row(row) for row in rows], (*remarks, *reasons))
+
+
+def _row(row: "CoveredFunction") -> tuple[str, ...]:
+    from dtbench.units import format_fraction, format_ns
+
+    branches = "".join(f"\n  {name}: {calls}" for name, calls in row.branches.items())
+    more = f" (+{len(row.scenarios) - 1})" if len(row.scenarios) > 1 else ""
+    per_call = None if row.total_ns is None or not row.calls else row.total_ns / row.calls
+    exposed = None if row.time is None or not row.time.total_ns else row.time.exposed_ns / row.time.total_ns
+    return (
+        row.name + branches,
+        "not listed" if row.reach is None else str(row.reach),
+        str(row.state),
+        f"{row.scenarios[0]}{more}" if row.scenarios else "",
+        str(row.calls) if row.calls else "",
+        "" if row.total_ns is None else format_ns(row.total_ns),
+        "" if per_call is None else format_ns(per_call),
+        "" if exposed is None else format_fraction(exposed),
+    )
+
+
+def _sum_up(rows: "Sequence[CoveredFunction]") -> str:
+    from dtbench.analyze.function_coverage import State
+    from dtbench.probe_catalogue.functions import Reach
+
+    counts = {
+        reach: (
+            sum(row.reach is reach and row.state is State.REACHED for row in rows),
+            sum(row.reach is reach for row in rows),
+        )
+        for reach in Reach
+    }
+    driven, called = counts[Reach.DRIVEN], counts[Reach.CALLED]
+    return (
+        f"Reached: {driven[0]} of {driven[1]} functions that torch's public ones drive, {called[0]} of {called[1]} "
+        f"that must be called; {counts[Reach.ELSEWHERE][1]} run elsewhere and {counts[Reach.UNCALLED][1]} are called "
+        "by nobody: these do not count."
+    )
+
+
+def _refuse(found: "FunctionCoverage", failures: "Sequence[str]") -> None:
+    """Refuse to end well.
+
+    Raises:
+        LaunchError: a scenario of --run failed.
+        CheckError: lines and probes disagree.
+    """
+    from dtbench.errors import CheckError, LaunchError
+
+    if failures:
+        raise LaunchError("\n".join(failures))
+    wrong = [f"{row.name}: {remark}" for row in found.functions for remark in row.remarks[: row.disagreements]]
+    if wrong:
+        raise CheckError("tracing and probes disagree, do not trust these counts:\n" + "\n".join(wrong))

@@ -1,0 +1,187 @@
+"""``dtbench coverage``."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dtbench.cli.main import main
+from dtbench.plan import Machine, make_plan
+from dtbench.probe_catalogue.functions import FUNCTIONS, Reach
+from dtbench.scenario.schema import Scenario
+from dtbench.store.layout import RunFolder
+from dtbench.store.probe_records import LineRecord, TracedFunction
+from dtbench.store.records import CellRecord, LaunchRecord, RunRecord, RunStatus
+from dtbench.store.write import write_record
+
+
+def make_run(results: Path, scenario: Scenario, ran: set[str], *, name: str = "small") -> RunFolder:
+    """Make a run of one traced launch in which some functions ran one line."""
+    plan = make_plan(scenario, Machine(cpu_cores=2, cuda_devices=0))
+    run = RunRecord(
+        dtbench_version="0",
+        name=name,
+        run_id="20260101T000000-abcd",
+        question="Why?",
+        overrides=(),
+        status=RunStatus.COMPLETE,
+        reason=None,
+        started_unix_ns=0,
+        ended_unix_ns=1,
+        cells=(CellRecord(name="cell", scenario=scenario, plan=plan, launches=(0,)),),
+    )
+    folder = RunFolder(results / name / run.run_id)
+    write_record(folder.run, run)
+    launch = folder.launch("cell", 0)
+    functions = tuple(
+        TracedFunction(
+            file=one.file,
+            name=one.name,
+            calls=3 if one.name in ran else 0,
+            lines=(5,) if one.name in ran else (),
+            executable_lines=3,
+        )
+        for one in FUNCTIONS
+    )
+    if scenario.measure.line_coverage:
+        record = LineRecord(rank=0, python="3", torch="2", tracer="sys.settrace", functions=functions)
+        write_record(launch.lines(0), record)
+    complete = LaunchRecord(
+        cell="cell",
+        index=0,
+        status=RunStatus.COMPLETE,
+        started_unix_ns=0,
+        duration_ns=1,
+        reason=None,
+        failures=(),
+    )
+    write_record(launch.launch, complete)
+    return folder
+
+
+def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as caught:
+        main(["coverage", *arguments])
+    printed = capsys.readouterr()
+    code = caught.value.code
+    assert isinstance(code, int)
+    return code, printed.out, printed.err
+
+
+@pytest.fixture
+def results(tmp_path: Path, scenario: Callable[..., Scenario]) -> Path:
+    make_run(tmp_path, scenario(measure={"line_coverage": True}), {"sync_grad_hook"})
+    make_run(tmp_path, scenario(), set(), name="unwatched")
+    return tmp_path
+
+
+def test_json_has_every_function_with_what_a_program_needs(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = call(capsys, "--results", str(results), "--json")
+    document = json.loads(out)
+    assert (code, document["format_version"], len(document["functions"])) == (0, 1, len(FUNCTIONS))
+    hook = next(one for one in document["functions"] if one["name"] == "sync_grad_hook")
+    wanted: dict[str, Any] = {
+        "file": "torch/distributed/tensor/parallel/_data_parallel_utils.py",
+        "class": "driven",
+        "reached": True,
+        "scenario": "small",
+        "calls": 3,
+        "total_ns": None,
+        "confirmed_by_lines": True,
+    }
+    assert {name: hook[name] for name in wanted} == wanted
+    assert sum(one["reached"] for one in document["functions"]) == 1
+
+
+def test_the_table_has_a_row_for_each_function_and_sums_up_by_class(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = call(capsys, "small", "--results", str(results))
+    assert code == 0
+    driven = sum(one.reach is Reach.DRIVEN for one in FUNCTIONS)
+    assert f"Reached: 1 of {driven} functions" in out
+    assert "not reached (nothing in torch 2.13 calls it): _rewrite_spec_if_needed" in out
+    for file in {one.file for one in FUNCTIONS}:
+        assert file in out
+
+
+def test_a_run_that_was_not_watched_is_refused_with_what_to_do(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = call(capsys, "unwatched", "--results", str(results))
+    assert (code, out) == (6, "")
+    assert "has neither probes nor traced lines" in err
+    assert "--set measure.probes=true" in err
+
+
+def test_a_folder_without_watched_runs_says_how_to_make_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = call(capsys, "--results", str(tmp_path))
+    assert code == 6
+    assert "`dtbench coverage --run <scenario>`" in err
+
+
+def test_run_without_a_scenario_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = call(capsys, "--run")
+    assert code == 2
+    assert "--run needs scenarios" in err
+
+
+def test_an_override_without_run_is_refused(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = call(capsys, "--set", "model.layers=2", "--results", str(results))
+    assert code == 2
+    assert "--set changes what --run runs" in err
+
+
+def test_lines_and_probes_that_disagree_end_with_the_code_of_numbers_not_to_be_trusted(
+    results: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dtbench.analyze import function_coverage
+
+    whole = function_coverage.cover
+
+    def contradict(evidence: Any) -> Any:
+        found = whole(evidence)
+        wrong = replace(found.functions[0], remarks=("they differ",), disagreements=1)
+        return replace(found, functions=(wrong, *found.functions[1:]))
+
+    monkeypatch.setattr(function_coverage, "cover", contradict)
+    code, out, err = call(capsys, "--results", str(results))
+    assert code == 8
+    assert "sync_grad_hook: they differ" in err
+    assert "Reached:" in out
+
+
+@pytest.mark.ranks
+def test_run_watches_a_scenario_in_both_ways_and_confirms_one_with_the_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch", reason="ranks need it")
+    file = tmp_path / "tiny.yaml"
+    file.write_text(
+        "# What does DDP run?\n"
+        "schema_version: 1\n"
+        "device: cpu\n"
+        "model: {kind: mlp, layers: 2, dim: 16, hidden_dim: 32}\n"
+        "data: {global_batch: 4, sequence_length: 8}\n"
+        "parallel: {kind: ddp, replicas: 2}\n"
+        "correctness: {enabled: false}\n"
+        "measure: {warmup: {max_steps: 8}, measured_steps: 4, profiled_steps: 1}\n",
+        encoding="utf-8",
+    )
+    code, out, err = call(
+        capsys, "--run", str(file), "--set", "model.layers=1", "--results", str(tmp_path / "r"), "--json"
+    )
+    assert code == 0, err
+    document = json.loads(out)
+    assert len(document["runs"]) == 2
+    rows = {one["name"]: one for one in document["functions"]}
+    forward = rows["DistributedDataParallel.forward"]
+    assert (forward["reached"], forward["confirmed_by_lines"], forward["scenario"]) == (True, True, "tiny")
+    assert forward["calls"] == 2 * (8 + 4 + 1 + 1), "two ranks, the step that pays for the profiler too"
+    assert forward["total_ns"] > forward["profiled_ns"] > forward["exposed_ns"] >= 0
+    assert forward["profiled_calls"] == 2
+    assert not rows["sync_grad_hook"]["reached"]
+    assert 0 < document["cost_per_call_ns"] < 1_000_000
