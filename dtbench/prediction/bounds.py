@@ -12,7 +12,7 @@ from typing import Final
 
 from dtbench.plan import Plan
 from dtbench.prediction.costs import known_costs, spread_host
-from dtbench.prediction.predict import predict_ranks_alone, predict_step
+from dtbench.prediction.predict import MEAN_JITTER, time_ranks_alone, time_step
 from dtbench.scenario.schema import Scenario
 from dtbench.units import NS_PER_MS
 
@@ -57,10 +57,10 @@ def bound_step(scenario: Scenario, plan: Plan, *, host_ns: int) -> Bounds:
     known = known_costs(scenario, plan)
     batches = scenario.accumulation.micro_batches
     spread = {rank: spread_host(costs, host_ns, micro_batches=batches) for rank, costs in known.items()}
-    expected_ns = predict_step(scenario, plan, spread).step_ns
-    latest_ns = predict_step(scenario, plan, known, jitter_share=1.0).step_ns + host_ns
+    expected_ns = time_step(scenario, plan, spread, jitter_share=MEAN_JITTER)
+    latest_ns = time_step(scenario, plan, known, jitter_share=1.0) + host_ns
     return Bounds(
         expected_ns=expected_ns,
-        low_ns=predict_ranks_alone(scenario, plan, known, jitter_share=0.0).step_ns,
+        low_ns=time_ranks_alone(scenario, plan, known, jitter_share=0.0),
         high_ns=latest_ns + margin_ns(latest_ns),
     )

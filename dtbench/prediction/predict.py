@@ -1,6 +1,6 @@
 """A step's closed form: programs of all ranks that differ, run against the link, accounted for."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -13,7 +13,7 @@ from dtbench.prediction.fsdp1 import make_fsdp1
 from dtbench.prediction.fsdp2 import make_fsdp2
 from dtbench.prediction.obstacles import find_obstacles
 from dtbench.prediction.program import Program, ProgramWriter, Request, make_serial, remove_communication
-from dtbench.prediction.simulate import Execution, simulate
+from dtbench.prediction.simulate import simulate
 from dtbench.prediction.step import Frame, Hooks, write_step
 from dtbench.prediction.wire import Wire, is_even
 from dtbench.scenario.network import EmulatedNetwork
@@ -21,7 +21,7 @@ from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Scenario
 from dtbench.traffic.parameters import Parameter, known_parameters
 from dtbench.vocabulary import Arm, Purpose
 
-_MEAN_JITTER = 0.5
+MEAN_JITTER = 0.5
 
 _MakeHooks = Callable[[Scenario, tuple[Parameter, ...], ProgramWriter], Hooks]
 
@@ -47,7 +47,7 @@ class Prediction:
 
 
 def predict_step(
-    scenario: Scenario, plan: Plan, costs: RankCosts, *, arm: Arm = Arm.FULL, jitter_share: float = _MEAN_JITTER
+    scenario: Scenario, plan: Plan, costs: RankCosts, *, arm: Arm = Arm.FULL, jitter_share: float = MEAN_JITTER
 ) -> Prediction:
     """Predict a step after warm-up.
 
@@ -64,14 +64,26 @@ def predict_step(
     return _predict(scenario, plan, _Way(costs, _make_hooks, arm, jitter_share))
 
 
-def predict_ranks_alone(scenario: Scenario, plan: Plan, costs: RankCosts, *, jitter_share: float) -> Prediction:
-    """Predict each rank as if all others had issued everything long before: whatever they do, it cannot be faster.
+def time_step(scenario: Scenario, plan: Plan, costs: RankCosts, *, jitter_share: float) -> int:
+    """Give the step time that ``predict_step`` predicts, ns, without accounting for it.
+
+    Raises:
+        PredictionError: there is no closed form for this; names all reasons at once.
+    """
+    executions = simulate(_write_programs(scenario, plan, _Way(costs, _make_hooks, Arm.FULL, jitter_share)))
+    return max(execution.step_ns for execution in executions.values())
+
+
+def time_ranks_alone(scenario: Scenario, plan: Plan, costs: RankCosts, *, jitter_share: float) -> int:
+    """Give the slowest rank's step time, ns, if for each all others had issued everything long before.
+
+    Whatever the others do, no rank can be faster.
 
     Raises:
         PredictionError: there is no closed form for this; names all reasons at once.
     """
     programs = _write_programs(scenario, plan, _Way(costs, _make_hooks, Arm.FULL, jitter_share))
-    return _account({rank: simulate({rank: program})[rank] for rank, program in programs.items()})
+    return max(simulate({rank: program})[rank].step_ns for rank, program in programs.items())
 
 
 def predict_first_step(scenario: Scenario, plan: Plan, costs: RankCosts) -> Prediction:
@@ -82,7 +94,7 @@ def predict_first_step(scenario: Scenario, plan: Plan, costs: RankCosts) -> Pred
     Raises:
         PredictionError: there is no closed form for this; names all reasons at once.
     """
-    return _predict(scenario, plan, _Way(costs, _make_first_hooks, Arm.FULL, _MEAN_JITTER))
+    return _predict(scenario, plan, _Way(costs, _make_first_hooks, Arm.FULL, MEAN_JITTER))
 
 
 @dataclass(frozen=True)
@@ -96,10 +108,7 @@ class _Way:
 
 
 def _predict(scenario: Scenario, plan: Plan, way: _Way) -> Prediction:
-    return _account(simulate(_write_programs(scenario, plan, way)))
-
-
-def _account(executions: Mapping[int, Execution]) -> Prediction:
+    executions = simulate(_write_programs(scenario, plan, way))
     return Prediction(tuple(account_step(rank, execution) for rank, execution in executions.items()))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from dtbench.prediction.bounds import bound_step, margin_ns
 from dtbench.prediction.costs import known_costs
-from dtbench.prediction.predict import predict_step
+from dtbench.prediction.predict import predict_step, time_ranks_alone, time_step
 from dtbench.scenario.schema import Scenario
 from dtbench.vocabulary import Arm
 from tests.prediction.situations import in_ms, link, plan_of, timed
@@ -108,3 +108,14 @@ def test_jitter_lies_between_the_bounds(scenario: Make) -> None:
 
 def test_the_margin_is_the_larger_of_ten_milliseconds_and_four_percent() -> None:
     assert [in_ms(margin_ns(time_ms * MS)) for time_ms in (100, 250, 1000)] == [10, 10, 40]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_times_alone_are_those_of_the_whole_account_and_no_rank_is_faster(scenario: Make, seed: int) -> None:
+    chance = random.Random(seed)
+    asked = scenario(model=draw_model(chance), parallel=draw_parallel(chance), network=link(12, 10))
+    plan = plan_of(asked)
+    costs = known_costs(asked, plan)
+    step_ns = time_step(asked, plan, costs, jitter_share=0.5)
+    assert step_ns == predict_step(asked, plan, costs).step_ns
+    assert time_ranks_alone(asked, plan, costs, jitter_share=0.5) == step_ns  # the slow rank waits for nobody
