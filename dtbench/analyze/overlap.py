@@ -1,4 +1,4 @@
-"""Where the time of a window went: the account of MEASUREMENT.md, section 1, exact in integer nanoseconds."""
+"""Where the time of a window went: an account that is exact in integer nanoseconds."""
 
 import math
 from collections.abc import Mapping, Sequence

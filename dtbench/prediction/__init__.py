@@ -6,5 +6,4 @@
 
 A program says what a rank's host does in one step: compute for so long, issue a collective, wait for it. Strategies are
 written down in the order in which torch 2.13 issues, on gloo. What has no closed form is refused with a sentence.
-Definitions: MEASUREMENT.md, sections 2 and 6.
 """

@@ -1,7 +1,8 @@
 """From what a rank did to where its step went: compute, exposed communication, idle; they add up to the step.
 
-Definitions: MEASUREMENT.md, sections 1 and 2. A collective's span is that on the link's lane in a trace: from when its
-rank has issued it and the lane is free, through waiting for the last rank and its service, to its end.
+The definitions are those of the analyser (``analyze/overlap.py``, ``analyze/causes/split.py``). A collective's span is
+that on the link's lane in a trace: from when its rank has issued it and the lane is free, through waiting for the last
+rank and its service, to its end.
 """
 
 from collections import Counter

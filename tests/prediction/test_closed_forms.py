@@ -1,4 +1,4 @@
-"""The figures of MEASUREMENT.md, section 6, and situations whose answer is a line of arithmetic."""
+"""Figures that were seen on two cores and worked out by hand, and situations whose answer is a line of arithmetic."""
 
 from collections.abc import Callable
 

@@ -1,6 +1,6 @@
 """Each collective's exposed time, split into causes that add up to it in integers.
 
-Definitions: MEASUREMENT.md, section 2, "Cause". A cause takes at most its bound from what the earlier ones left::
+A cause takes at most its bound from what the earlier ones left::
 
     host             issue i                       |            device streams and gloo's threads
     last rank                    |s                |

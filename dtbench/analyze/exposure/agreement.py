@@ -1,4 +1,4 @@
-"""When estimates of exposed communication agree (MEASUREMENT.md, section 3).
+"""When estimates of exposed communication agree.
 
 ``|a - b| <= max(3 x combined standard error, 10 % of the larger, 2 ms)``, for every pair of those that vote.
 """

@@ -1,7 +1,7 @@
 """Sentences on estimates that do not agree: both figures, how far apart, and the assumption that broke.
 
 ===================  =====================================================================================
-larger, smaller      what broke (MEASUREMENT.md, section 3); the second and third only with their evidence
+larger, smaller      what broke; the second and third only with their evidence
 ===================  =====================================================================================
 ablation, any        contention; host-bound
 any, ablation        skew; host-bound; the profiler (of ``trace``)

@@ -26,7 +26,7 @@ from dtbench.vocabulary import Region
 from dtbench.worker.sleep import sleep_until
 
 MOST_JITTER: Final = 0.05
-"""Of a unit: above, chance decides more than the cost that is known (MEASUREMENT.md, section 6)."""
+"""Of a unit: above, chance decides more than the cost that is known."""
 _LONGEST_TRY_NS: Final = 25 * NS_PER_MS
 
 
