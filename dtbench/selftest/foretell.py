@@ -21,10 +21,11 @@ from dtbench.store.records import CellRecord
 from dtbench.units import NS_PER_MS
 from dtbench.vocabulary import Arm
 
-_LEAST_NS: Final = 5 * NS_PER_MS
+_LESS_NS: Final = 5 * NS_PER_MS
+_MORE_NS: Final = 10 * NS_PER_MS
 _SHARE: Final = 0.1
-"""What is exposed may differ from its closed form by the larger of the two, and by the host's time: a quarter of the
-smallest unit, as the estimates may differ among themselves by a tenth."""
+"""What is exposed may be less than its closed form by 5 ms, a quarter of the smallest unit, and more by 10 ms, as a
+step may be, because ranks wait for each other's host; or by a tenth, as estimates may differ among themselves."""
 _AGREE_NS: Final = 2 * NS_PER_MS
 """Estimates that differ by less agree in any case (MEASUREMENT.md, section 3)."""
 
@@ -67,13 +68,13 @@ def foretell_from_known(cell: CellRecord, *, host_ns: int) -> Foretold:
     without_host = predict_step(cell.scenario, cell.plan, known)
     expected = predict_step(cell.scenario, cell.plan, spread)
     exposed_ns = [_mean_exposed_ns(one, cell.plan.ranks) for one in (without_host, expected)]
-    slack_ns = _slack_ns(exposed_ns[1])
+    less_ns, more_ns = (max(least_ns, round(_SHARE * exposed_ns[1])) for least_ns in (_LESS_NS, _MORE_NS))
     return Foretold(
         step_ns=Bounds(expected_ns=step.expected_ns, low_ns=step.low_ns, high_ns=step.high_ns),
         exposed_ns=Bounds(
             expected_ns=exposed_ns[1],
-            low_ns=max(0, min(exposed_ns) - slack_ns),
-            high_ns=max(exposed_ns) + host_ns + slack_ns,
+            low_ns=max(0, min(exposed_ns) - less_ns),
+            high_ns=max(exposed_ns) + more_ns,
         ),
         source="costs as injected, and the CPU time of a step",
         is_disputed=_is_disputed(cell, known),
@@ -106,10 +107,6 @@ def foretell_from_measured(cell: CellRecord, unlinked: Traced) -> Foretold:
 
 def _around(expected_ns: int, slack_ns: int) -> Bounds:
     return Bounds(expected_ns=expected_ns, low_ns=max(0, expected_ns - slack_ns), high_ns=expected_ns + slack_ns)
-
-
-def _slack_ns(expected_ns: int) -> int:
-    return max(_LEAST_NS, round(_SHARE * expected_ns))
 
 
 def _mean_exposed_ns(prediction: Prediction, ranks: int) -> int:

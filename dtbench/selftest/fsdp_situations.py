@@ -76,7 +76,11 @@ def inject_late_issue(draw: Draw) -> Row:
 
 
 def inject_prefetch(draw: Draw) -> Row:
-    """Give the same with none, one and two units gathered ahead."""
+    """Give the same with none, one and two units gathered ahead.
+
+    With two ahead no cause is expected: beside the first gather the host copies the second unit's shards in, which is
+    about 1 % of it, and the analyser may or may not call that something to hide behind.
+    """
     blocks, service_ms, cells = _draw_prefetch(draw)
     ends = (blocks.units[0], blocks.units[-1])
     return Row(
@@ -85,10 +89,7 @@ def inject_prefetch(draw: Draw) -> Row:
         "only the first of forward and the first of backward",
         cells=cells,
         expectations=(
-            *(
-                Named(f"prefetch_{depth}", Purpose.UNSHARD, Cause.NEEDED_AT_ONCE, ends, Operation.ALL_GATHER)
-                for depth in _DEPTHS[1:]
-            ),
+            Named("prefetch_1", Purpose.UNSHARD, Cause.NEEDED_AT_ONCE, ends, Operation.ALL_GATHER),
             Ordered(tuple(cells), APART_NS),
         ),
     )
@@ -97,7 +98,7 @@ def inject_prefetch(draw: Draw) -> Row:
 def inject_hsdp(draw: Draw) -> Row:
     """Give two nodes of two ranks: shards inside, replicas between."""
     blocks = Blocks(3, draw.one_of((1, 2)), draw.whole(22, 28), draw.whole(22, 28))
-    inside_ms, between_ms, share = draw.tenths(4.0, 8.0), draw.tenths(12.0, 18.0), draw.tenths(0.2, 0.8)
+    inside_ms, between_ms, share = draw.tenths(4.0, 6.0), draw.tenths(15.0, 20.0), draw.tenths(0.2, 0.8)
     reduced = Message(Operation.ALL_REDUCE, blocks.block_bytes // 2)
     between: Words = {"ranks_per_node": 2, **tier(between_ms, reduced, latency_share=share)}
     network = emulate(tier(inside_ms, _gather(blocks), latency_share=share), between_nodes=between)
