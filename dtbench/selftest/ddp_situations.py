@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from dtbench.selftest.draw import Draw
 from dtbench.selftest.expectations import Aligned, Counted, Named, Ordered, Rebuilt
 from dtbench.selftest.row import Row
-from dtbench.selftest.sections import Blocks, Message, ddp, draw_link, emulate, tier
+from dtbench.selftest.sections import SMALL_MIB, Blocks, Message, ddp, draw_link, emulate, tier
 from dtbench.selftest.words import Words
 from dtbench.units import MIB, NS_PER_MS
 from dtbench.vocabulary import Cause, Operation, Purpose
@@ -36,14 +36,14 @@ class _Drawn(NamedTuple):
 
 
 def _draw_cell(draw: Draw, layers: tuple[int, int], backward_ms: float, service_ms: float) -> _Drawn:
-    blocks = Blocks(draw.whole(*layers), draw.one_of((1, 2)), 0.0, backward_ms)
+    blocks = Blocks(draw.whole(*layers), draw.one_of(SMALL_MIB), 0.0, backward_ms)
     network = draw_link(draw, service_ms, Message(Operation.ALL_REDUCE, blocks.block_bytes))
     return _Drawn(blocks, service_ms, ddp(blocks, network))
 
 
 def inject_hidden(draw: Draw) -> Row:
     """Give buckets that take next to nothing beside much backward."""
-    blocks, service_ms, cell = _draw_cell(draw, (5, 7), draw.whole(24, 36), draw.tenths(2.0, 3.0))
+    blocks, service_ms, cell = _draw_cell(draw, (5, 6), draw.whole(24, 30), draw.tenths(3.0, 4.0))
     return Row(
         name="hidden",
         claim=f"{blocks.layers} buckets of {service_ms:g} ms beside {blocks.backward_ms:g} ms of backward each: all "
@@ -55,7 +55,7 @@ def inject_hidden(draw: Draw) -> Row:
 
 def _draw_tail(draw: Draw) -> _Drawn:
     service_ms = draw.tenths(12.0, 18.0)
-    return _draw_cell(draw, (4, 6), round(service_ms) + draw.whole(8, 14), service_ms)
+    return _draw_cell(draw, (4, 5), round(service_ms) + draw.whole(8, 12), service_ms)
 
 
 def inject_tail(draw: Draw) -> Row:
@@ -110,7 +110,7 @@ def inject_rebuild(draw: Draw) -> Row:
 def inject_straggler(draw: Draw) -> Row:
     """Give a rank that is late for every bucket."""
     slow, factor = draw.whole(0, 1), draw.tenths(1.6, 2.0)
-    blocks, _, cell = _draw_cell(draw, (4, 4), draw.whole(24, 32), draw.tenths(4.0, 8.0))
+    blocks, _, cell = _draw_cell(draw, (4, 4), draw.whole(22, 26), draw.tenths(4.0, 8.0))
     model = blocks.words(slow_rank={"rank": slow, "factor": factor})
     return Row(
         name="straggler",
@@ -122,7 +122,7 @@ def inject_straggler(draw: Draw) -> Row:
 
 def inject_compressed(draw: Draw) -> Row:
     """Give buckets that only the fp16 hook makes small enough to hide."""
-    blocks = Blocks(draw.whole(4, 5), draw.one_of((1, 2)), 0.0, draw.whole(28, 36))
+    blocks = Blocks(draw.whole(4, 5), draw.one_of(SMALL_MIB), 0.0, draw.whole(28, 36))
     service_ms = blocks.backward_ms - draw.whole(6, 10)
     half = Message(Operation.ALL_REDUCE, blocks.block_bytes // 2)
     cell = ddp(blocks, emulate(tier(service_ms, half, latency_share=0.1)), comm_hook={"kind": "fp16_compress"})
@@ -157,7 +157,7 @@ def inject_late_ready(draw: Draw) -> Row:
 
     One bucket holds all blocks but the first, so that what it takes outweighs what then queues behind it.
     """
-    blocks = Blocks(4, 2, 0.0, draw.whole(22, 28))
+    blocks = Blocks(4, 1, 0.0, draw.whole(20, 24))
     local_bytes = blocks.block_bytes // 2
     service_ms = draw.whole(30, 40)
     most = Message(Operation.ALL_REDUCE, (blocks.layers - 1) * local_bytes)

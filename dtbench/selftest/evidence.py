@@ -1,5 +1,6 @@
 """What one cell of a selftest left behind, read once: its summary, its ranks' records, and what only traces tell."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from dtbench.analyze.timeline import RankTimeline
 from dtbench.errors import StoreError
 from dtbench.selftest.records import Foretold
 from dtbench.store.layout import LaunchFolder, RunFolder
-from dtbench.store.read import read_rank_records
+from dtbench.store.read import read_launch_environment, read_rank_records
 from dtbench.store.records import RankRecord
 from dtbench.vocabulary import Purpose, Region
 
@@ -57,11 +58,24 @@ class Traced:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Everything about one cell; ``traced`` is None where no trace can be used."""
+    """Everything about one cell.
+
+    Attributes:
+        traced: None where no trace can be used.
+        cores: of the machine that the ranks shared; None: not told.
+    """
 
     summary: CellSummary
     ranks: tuple[RankRecord, ...]
     traced: Traced | None
+    cores: int | None = None
+
+    @property
+    def host_ns(self) -> int | None:
+        """How long a rank's host takes in a MEASURED step: its CPU time, longer where ranks take turns on a core."""
+        cpu_ns = self.summary.cpu_ns_per_step
+        turns = max(1.0, self.summary.plan.ranks / self.cores) if self.cores else 1.0
+        return None if math.isnan(cpu_ns) else round(cpu_ns * turns)
 
 
 def read_evidence(run: Path, cell: str) -> Evidence:
@@ -72,7 +86,8 @@ def read_evidence(run: Path, cell: str) -> Evidence:
     """
     summary = summarize_one_cell(run, cell)
     folder = RunFolder(run).launch(cell, summary.launches[0])
-    return Evidence(summary, read_rank_records(folder), _read_traced(_read_timelines(folder)))
+    cores = read_launch_environment(folder.environment).cores if folder.environment.exists() else None
+    return Evidence(summary, read_rank_records(folder), _read_traced(_read_timelines(folder)), cores)
 
 
 def _read_timelines(folder: LaunchFolder) -> list[RankTimeline]:

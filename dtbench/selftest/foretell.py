@@ -1,10 +1,10 @@
 """The closed forms of a row's cells: what a step takes and what it exposes, with bounds on either side.
 
-A cell is fed with the costs that were injected and the CPU time of its steps, which may or may not hide; or, where the
-row has a cell without a link, with what that one measured: when each gradient was ready, and what came after the last.
+A cell is fed with the costs that were injected and the host's time in its steps, which may or may not hide; or, where
+the row has a cell without a link, with what that one measured: when each gradient was ready, and what came after the
+last.
 """
 
-import math
 from collections.abc import Mapping
 from contextlib import suppress
 from statistics import fmean
@@ -26,6 +26,8 @@ _MORE_NS: Final = 10 * NS_PER_MS
 _SHARE: Final = 0.1
 """What is exposed may be less than its closed form by 5 ms, a quarter of the smallest unit, and more by 10 ms, as a
 step may be, because ranks wait for each other's host; or by a tenth, as estimates may differ among themselves."""
+_HOSTS: Final = (0, 1, 2)
+"""Times of the host that bound what is exposed: more of it hides more; CPU time does not hold waiting for a core."""
 _AGREE_NS: Final = 2 * NS_PER_MS
 """Estimates that differ by less agree in any case (MEASUREMENT.md, section 3)."""
 
@@ -40,8 +42,8 @@ def foretell_row(row: Row, cells: Mapping[str, CellRecord], evidence: Mapping[st
     """
     found: dict[str, Foretold] = {}
     for name in row.cells:
-        if name == row.fed_by or name not in evidence or math.isnan(evidence[name].summary.cpu_ns_per_step):
-            continue  # it has no link, or did not come to MEASURED steps
+        if name == row.fed_by or name not in evidence:
+            continue  # it has no link, or left nothing
         with suppress(PredictionError):  # the row is told that there is none
             found[name] = _foretell(
                 cells[name], evidence[name], None if row.fed_by is None else evidence.get(row.fed_by)
@@ -52,7 +54,9 @@ def foretell_row(row: Row, cells: Mapping[str, CellRecord], evidence: Mapping[st
 def _foretell(cell: CellRecord, evidence: Evidence, unlinked: Evidence | None) -> Foretold:
     if unlinked is not None and unlinked.traced is not None and unlinked.traced.buckets:
         return foretell_from_measured(cell, unlinked.traced)
-    return foretell_from_known(cell, host_ns=round(evidence.summary.cpu_ns_per_step))
+    if evidence.host_ns is None:
+        raise PredictionError(f"cell {cell.name} came to no MEASURED step, so that its host's time is not known")
+    return foretell_from_known(cell, host_ns=evidence.host_ns)
 
 
 def foretell_from_known(cell: CellRecord, *, host_ns: int) -> Foretold:
@@ -63,11 +67,7 @@ def foretell_from_known(cell: CellRecord, *, host_ns: int) -> Foretold:
     """
     known = known_costs(cell.scenario, cell.plan)
     step = bound_step(cell.scenario, cell.plan, host_ns=host_ns)
-    batches = cell.scenario.accumulation.micro_batches
-    spread = {rank: spread_host(costs, host_ns, micro_batches=batches) for rank, costs in known.items()}
-    without_host = predict_step(cell.scenario, cell.plan, known)
-    expected = predict_step(cell.scenario, cell.plan, spread)
-    exposed_ns = [_mean_exposed_ns(one, cell.plan.ranks) for one in (without_host, expected)]
+    exposed_ns = [_exposed_with_host_ns(cell, known, times * host_ns) for times in _HOSTS]
     less_ns, more_ns = (max(least_ns, round(_SHARE * exposed_ns[1])) for least_ns in (_LESS_NS, _MORE_NS))
     return Foretold(
         step_ns=Bounds(expected_ns=step.expected_ns, low_ns=step.low_ns, high_ns=step.high_ns),
@@ -76,9 +76,15 @@ def foretell_from_known(cell: CellRecord, *, host_ns: int) -> Foretold:
             low_ns=max(0, min(exposed_ns) - less_ns),
             high_ns=max(exposed_ns) + more_ns,
         ),
-        source="costs as injected, and the CPU time of a step",
+        source="costs as injected, and the host's time in a step",
         is_disputed=_is_disputed(cell, known),
     )
+
+
+def _exposed_with_host_ns(cell: CellRecord, known: RankCosts, host_ns: int) -> int:
+    batches = cell.scenario.accumulation.micro_batches
+    spread = {rank: spread_host(costs, host_ns, micro_batches=batches) for rank, costs in known.items()}
+    return _mean_exposed_ns(predict_step(cell.scenario, cell.plan, spread), cell.plan.ranks)
 
 
 def foretell_from_measured(cell: CellRecord, unlinked: Traced) -> Foretold:

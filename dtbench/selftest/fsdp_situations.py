@@ -13,7 +13,7 @@ from dtbench.selftest.ddp_situations import APART_NS
 from dtbench.selftest.draw import Draw
 from dtbench.selftest.expectations import Counted, ForwardTook, Named, Ordered, WithoutEffect
 from dtbench.selftest.row import Row
-from dtbench.selftest.sections import Blocks, Message, draw_link, emulate, fsdp2, tier
+from dtbench.selftest.sections import SMALL_MIB, Blocks, Message, draw_link, emulate, fsdp2, tier
 from dtbench.selftest.words import Words
 from dtbench.units import NS_PER_MS
 from dtbench.vocabulary import Cause, Operation, Purpose
@@ -27,7 +27,7 @@ def _gather(blocks: Blocks) -> Message:
 
 
 def _draw_exposed(draw: Draw) -> tuple[Blocks, float, Words]:
-    blocks = Blocks(draw.whole(3, 4), draw.one_of((1, 2)), draw.whole(20, 26), draw.whole(20, 26))
+    blocks = Blocks(3, draw.one_of(SMALL_MIB), draw.whole(20, 26), draw.whole(20, 26))
     service_ms = draw.tenths(10.0, 16.0)
     return blocks, service_ms, fsdp2(blocks, draw_link(draw, service_ms, _gather(blocks)), forward_prefetch=1)
 
@@ -54,8 +54,8 @@ def inject_forward_prefetch(draw: Draw) -> Row:
 
 
 def _draw_prefetch(draw: Draw) -> tuple[Blocks, float, dict[str, Words]]:
-    unit_ms = draw.whole(22, 28)
-    blocks = Blocks(draw.whole(4, 5), draw.one_of((1, 2)), unit_ms, unit_ms)
+    unit_ms = draw.whole(22, 26)
+    blocks = Blocks(4, draw.one_of(SMALL_MIB), unit_ms, unit_ms)
     service_ms = unit_ms - draw.tenths(8.0, 12.0)
     network = draw_link(draw, service_ms, _gather(blocks))
     cells = {
@@ -97,7 +97,7 @@ def inject_prefetch(draw: Draw) -> Row:
 
 def inject_hsdp(draw: Draw) -> Row:
     """Give two nodes of two ranks: shards inside, replicas between."""
-    blocks = Blocks(3, draw.one_of((1, 2)), draw.whole(22, 28), draw.whole(22, 28))
+    blocks = Blocks(3, draw.one_of(SMALL_MIB), draw.whole(20, 26), draw.whole(20, 26))
     inside_ms, between_ms, share = draw.tenths(4.0, 6.0), draw.tenths(15.0, 20.0), draw.tenths(0.2, 0.8)
     reduced = Message(Operation.ALL_REDUCE, blocks.block_bytes // 2)
     between: Words = {"ranks_per_node": 2, **tier(between_ms, reduced, latency_share=share)}
@@ -118,7 +118,7 @@ def inject_hsdp(draw: Draw) -> Row:
 
 def inject_forward(_draw: Draw) -> Row:
     """Give the forward of MEASUREMENT.md, section 6; its numbers are not drawn."""
-    blocks = Blocks(5, 1, 20.0, 20.0)
+    blocks = Blocks(5, 1, 20.0, 0.0)
     link = emulate(tier(12.0, _gather(blocks), latency_share=0.5))
     return Row(
         name="forward",

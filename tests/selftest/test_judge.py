@@ -347,3 +347,12 @@ def test_steps_are_in_order_wherever_the_closed_form_tells_them_apart() -> None:
 def test_everything_that_was_found_survives_a_file() -> None:
     outcome = judge(make_row(TAIL))
     assert RowOutcome.model_validate_json(outcome.model_dump_json()) == outcome
+
+
+def test_a_host_takes_longer_than_its_cpu_time_where_ranks_take_turns_on_a_core() -> None:
+    summary = make_summary(plan_row(make_row())["one"], cpu_ns_per_step=6.0 * MS)
+    assert [Evidence(summary, (), None, cores).host_ns for cores in (None, 1, 2, 16)] == [
+        *(6 * MS, 12 * MS, 6 * MS, 6 * MS)
+    ]
+    nothing = summary.model_copy(update={"cpu_ns_per_step": float("nan")})
+    assert Evidence(nothing, (), None, 2).host_ns is None
