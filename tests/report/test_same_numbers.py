@@ -233,7 +233,8 @@ def overlap_plot(run: Run) -> Shown:
 
 def distribution_plot(run: Run) -> Shown:
     title = run.loaded.plot_step_distribution().axes[0].get_title(loc="left")
-    return {(name, STEP): time for time, name in re.findall(r"([\d.]+) ms in ([\w.-]+?)(?=[,;]|$)", title)}
+    found = re.findall(r"([\d.]+)( ms| s) in ([\w.-]+?)(?=[,;]|$)", title)
+    return {(name, STEP): time + unit.replace(" ms", "") for time, unit, name in found}
 
 
 def sweep_plot(run: Run) -> Shown:
@@ -329,8 +330,9 @@ def _hold_against(document: Mapping[tuple[str, str], float], shown: Shown) -> No
     for key, what in shown.items():
         exact = document[key] * (100 if key[1] in FRACTIONS else 1 / MS)
         if isinstance(what, str):
-            decimals = len(what.partition(".")[2])
-            assert what == f"{exact:.{decimals}f}", key
+            number, seconds = what.removesuffix(" s"), what.endswith(" s")
+            decimals = len(number.partition(".")[2])
+            assert number == f"{exact / 1000 if seconds else exact:.{decimals}f}", key
         else:
             assert what == pytest.approx(document[key], rel=1e-6), key
 
