@@ -64,11 +64,12 @@ def find_disputes(summary: CellSummary) -> tuple[str, ...]:
 
 
 def do_agree(summary: CellSummary) -> bool | None:
-    """Tell whether no two estimates differ, of the mean over ranks and of each rank; None: there are no two to compare.
+    """Tell whether no two estimates differ, of the mean over ranks; None: there are no two to compare.
 
-    DDP's own logger has no vote: it checks one of the others (MEASUREMENT.md, section 3), and says so in the disputes.
+    That mean is what a closed form speaks of; a single rank's steps also hang on how ranks share the cores. DDP's own
+    logger has no vote: it checks one of the others (MEASUREMENT.md, section 3). Both are told among the disputes.
     """
-    rows = () if summary.exposure is None else summary.exposure.rows
+    rows = () if summary.exposure is None else summary.exposure.rows[:1]
     outcomes = [compare(one, other) for row in rows for one, other in combinations(known_votes(row), 2)]
     return Agreement.DISPUTED not in outcomes if outcomes else None
 

@@ -71,11 +71,15 @@ class Evidence:
     cores: int | None = None
 
     @property
+    def turns(self) -> float:
+        """Ranks that take turns on a core; 1 where each has one."""
+        return max(1.0, self.summary.plan.ranks / self.cores) if self.cores else 1.0
+
+    @property
     def host_ns(self) -> int | None:
         """How long a rank's host takes in a MEASURED step: its CPU time, longer where ranks take turns on a core."""
         cpu_ns = self.summary.cpu_ns_per_step
-        turns = max(1.0, self.summary.plan.ranks / self.cores) if self.cores else 1.0
-        return None if math.isnan(cpu_ns) else round(cpu_ns * turns)
+        return None if math.isnan(cpu_ns) else round(cpu_ns * self.turns)
 
 
 def read_evidence(run: Path, cell: str) -> Evidence:

@@ -56,11 +56,16 @@ def _foretell(cell: CellRecord, evidence: Evidence, unlinked: Evidence | None) -
         return foretell_from_measured(cell, unlinked.traced)
     if evidence.host_ns is None:
         raise PredictionError(f"cell {cell.name} came to no MEASURED step, so that its host's time is not known")
-    return foretell_from_known(cell, host_ns=evidence.host_ns)
+    return foretell_from_known(cell, host_ns=evidence.host_ns, turns=evidence.turns)
 
 
-def foretell_from_known(cell: CellRecord, *, host_ns: int) -> Foretold:
+def foretell_from_known(cell: CellRecord, *, host_ns: int, turns: float = 1.0) -> Foretold:
     """Give the closed form from costs as injected, and the host's time of a step.
+
+    Args:
+        cell: as planned.
+        host_ns: of a rank.
+        turns: ranks that take turns on a core: each waits so much longer for the others.
 
     Raises:
         PredictionError: there is none.
@@ -74,7 +79,7 @@ def foretell_from_known(cell: CellRecord, *, host_ns: int) -> Foretold:
         exposed_ns=Bounds(
             expected_ns=exposed_ns[1],
             low_ns=max(0, min(exposed_ns) - less_ns),
-            high_ns=max(exposed_ns) + more_ns,
+            high_ns=max(exposed_ns) + round(more_ns * turns),
         ),
         source="costs as injected, and the host's time in a step",
         is_disputed=_is_disputed(cell, known),
