@@ -54,7 +54,7 @@ def inject_hidden(draw: Draw) -> Row:
 
 
 def _draw_tail(draw: Draw) -> _Drawn:
-    service_ms = draw.tenths(12.0, 18.0)
+    service_ms = draw.tenths(22.0, 28.0)
     return _draw_cell(draw, (4, 5), round(service_ms) + draw.whole(8, 12), service_ms)
 
 
@@ -123,7 +123,7 @@ def inject_straggler(draw: Draw) -> Row:
 def inject_compressed(draw: Draw) -> Row:
     """Give buckets that only the fp16 hook makes small enough to hide."""
     blocks = Blocks(draw.whole(4, 5), draw.one_of(SMALL_MIB), 0.0, draw.whole(28, 36))
-    service_ms = blocks.backward_ms - draw.whole(6, 10)
+    service_ms = blocks.backward_ms - draw.whole(4, 6)
     half = Message(Operation.ALL_REDUCE, blocks.block_bytes // 2)
     cell = ddp(blocks, emulate(tier(service_ms, half, latency_share=0.1)), comm_hook={"kind": "fp16_compress"})
     return Row(
@@ -139,7 +139,7 @@ def inject_compressed(draw: Draw) -> Row:
 
 def inject_no_sync(draw: Draw) -> Row:
     """Give two micro-batches of which only the last reduces."""
-    service_ms = draw.tenths(12.0, 18.0)
+    service_ms = draw.tenths(22.0, 28.0)
     blocks, _, cell = _draw_cell(draw, (3, 3), round(service_ms) + draw.whole(8, 14), service_ms)
     return Row(
         name="no_sync",

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 
 from dtbench.analyze.launch_tables import read_launch_traces
 from dtbench.analyze.ranks.clocks import estimate_clocks
@@ -42,7 +42,7 @@ class Traced:
     Attributes:
         buckets: in order of issue; empty where steps differ in them.
         step_ns: PROFILED step, slowest rank, median over steps.
-        forward_ns: time in forward of a step, mean over ranks and steps; 0 without such regions.
+        forward_ns: time in forward of a step, median over ranks and steps; 0 without such regions.
         backward_at_ns: when the last rank began its first backward, from the step's start, median; 0 likewise.
         clock_ns: by rank, how far its clock is found to be ahead.
         clock_doubt_ns: half width of the 99 % interval of the least sure of these.
@@ -120,7 +120,7 @@ def _read_traced(timelines: Sequence[RankTimeline]) -> Traced | None:
     return Traced(
         buckets=_read_buckets(timelines, steps),
         step_ns=round(median(max(timeline.steps[step].length_ns for timeline in timelines) for step in steps)),
-        forward_ns=round(fmean(forwards_ns)),
+        forward_ns=round(median(forwards_ns)),
         backward_at_ns=round(median(backwards_ns)),
         clock_ns=tuple((rank, offset_ns) for rank, (offset_ns, _) in clocks.items()),
         clock_doubt_ns=max(doubt_ns for _, doubt_ns in clocks.values()),

@@ -7,12 +7,21 @@ last.
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from statistics import fmean
 from typing import Final
 
 from dtbench.errors import PredictionError
 from dtbench.prediction.bounds import bound_step, margin_ns
-from dtbench.prediction.costs import RankCosts, known_costs, measured_costs, same_costs, spread_host
+from dtbench.prediction.costs import (
+    Costs,
+    RankCosts,
+    UnitCosts,
+    known_costs,
+    measured_costs,
+    same_costs,
+    spread_host,
+)
 from dtbench.prediction.predict import Prediction, predict_step
 from dtbench.selftest.evidence import Evidence, Traced
 from dtbench.selftest.records import Bounds, Foretold
@@ -106,14 +115,29 @@ def foretell_from_measured(cell: CellRecord, unlinked: Traced) -> Foretold:
         after_ns=max(0, unlinked.step_ns - max(bucket.end_ns for bucket in unlinked.buckets)),
     )
     costs = same_costs(measured, cell.plan)
-    expected = predict_step(cell.scenario, cell.plan, costs)
-    exposed_ns = _mean_exposed_ns(expected, cell.plan.ranks)
+    step_ns = predict_step(cell.scenario, cell.plan, costs).step_ns
+    exposed_ns, most_ns = (
+        _mean_exposed_ns(predict_step(cell.scenario, cell.plan, same_costs(one, cell.plan)), cell.plan.ranks)
+        for one in (_take_host_for_compute(measured), measured)
+    )
+    margin = margin_ns(exposed_ns)
     return Foretold(
-        step_ns=_around(expected.step_ns, margin_ns(expected.step_ns)),
-        exposed_ns=_around(exposed_ns, margin_ns(exposed_ns)),
+        step_ns=_around(step_ns, margin_ns(step_ns)),
+        exposed_ns=Bounds(
+            expected_ns=exposed_ns, low_ns=max(0, exposed_ns - margin), high_ns=max(exposed_ns, most_ns) + margin
+        ),
         source="ready times and what came after them, measured without a link",
         is_disputed=_is_disputed(cell, costs),
     )
+
+
+def _take_host_for_compute(costs: Costs) -> Costs:
+    """Give costs whose blocks have no host's time: what they took beside the known cost is operators, for the most."""
+    units = tuple(
+        UnitCosts(unit.forward_ns + unit.forward_host_ns, unit.backward_ns + unit.backward_host_ns)
+        for unit in costs.units
+    )
+    return replace(costs, units=units)
 
 
 def _around(expected_ns: int, slack_ns: int) -> Bounds:

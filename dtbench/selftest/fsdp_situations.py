@@ -117,7 +117,7 @@ def inject_hsdp(draw: Draw) -> Row:
 
 def inject_forward(_draw: Draw) -> Row:
     """Give the forward of MEASUREMENT.md, section 6; its numbers are not drawn."""
-    blocks = Blocks(5, 1, 20.0, 0.0)
+    blocks = Blocks(5, 0.25, 20.0, 0.0)
     link = emulate(tier(12.0, _gather(blocks), latency_share=0.5))
     return Row(
         name="forward",

@@ -31,7 +31,7 @@ SHARED: Final[Words] = {
 """What all cells have: a batch whose products take no time, and few steps, because each of them is known."""
 
 
-SMALL_MIB: Final = (0.5, 1.0)
+SMALL_MIB: Final = (0.25, 0.5)
 """Of a block: what gloo really moves in less time than a link is asked to take, also on a machine that is busy."""
 
 
