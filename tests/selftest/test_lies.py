@@ -56,7 +56,7 @@ def failed(row: RowOutcome) -> set[str]:
 
 
 def require_green(record: SelftestRecord, name: str) -> None:
-    """Skip where the untouched row failed: its ranks are timed, and other work on the machine fails it as a lie does."""
+    """Skip where the untouched row failed: its ranks are timed, and a busy machine fails it as a lie does."""
     row = find_row(record, name)
     if not row.passed:
         pytest.skip(f"the untouched row failed, so nothing can be said of a lie: {'; '.join(row.reasons)}")
