@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,11 @@ from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.vocabulary import Kind, Purpose
 
 pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
-pytestmark = pytest.mark.ranks
+QUIET = "DTBENCH_QUIET_MACHINE"
+pytestmark = [
+    pytest.mark.ranks,
+    pytest.mark.skipif(not os.environ.get(QUIET), reason=f"times ranks to 2 ms: set {QUIET}=1 if nothing else runs"),
+]
 
 SEED = 0
 ROWS = ("tail", "clock", "late_issue", "compressed")
