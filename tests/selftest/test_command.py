@@ -73,6 +73,7 @@ def test_ctrl_c_leaves_no_rank_behind_and_keeps_the_rows_that_were_judged(tmp_pa
         time.sleep(0.2)
     started.send_signal(signal.SIGINT)
     said += started.stderr.readlines()
+    started.stderr.close()
     assert started.wait(60) == 130, "".join(said)
     assert not [rank for rank in ranks if rank.is_running() and rank.status() != psutil.STATUS_ZOMBIE]
     (run,) = (tmp_path / "results" / "selftest").iterdir()
