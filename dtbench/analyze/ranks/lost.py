@@ -16,6 +16,7 @@ import numpy as np
 from dtbench.analyze.collectives import Launch
 from dtbench.analyze.intervals import Bools, Ints
 from dtbench.analyze.ranks.align import ABSENT
+from dtbench.analyze.ranks.clocks import Clocks
 from dtbench.analyze.ranks.match import MatchedGroup
 from dtbench.analyze.ranks.times import Clock, GroupTimes
 from dtbench.analyze.timeline import RankTimeline
@@ -36,12 +37,13 @@ class LostStarts:
 
 
 def find_lost_starts(
-    group: MatchedGroup, common: GroupTimes, timelines: Mapping[int, RankTimeline], clocks: Mapping[int, Clock]
+    group: MatchedGroup, common: GroupTimes, timelines: Mapping[int, RankTimeline], clocks: Clocks
 ) -> LostStarts:
     """Look for the launches of the events that a matched group lacks.
 
     A launch fits if it was made between those of the rank's collectives before and after, ended before the collective
-    did, and says no other operation, group or number. Where several fit, none is taken.
+    did, and says no other operation, group or number. Where several fit, none is taken; of a rank that is not in step
+    nothing is believed.
 
     Args:
         group: which collectives.
@@ -53,8 +55,8 @@ def find_lost_starts(
     start_ns = np.zeros(group.index.shape, dtype=np.int64)
     ends_ns = common.last(common.end_ns)
     for column, rank in enumerate(group.ranks):
-        timeline, clock = timelines[rank], clocks.get(rank, Clock())
-        if not timeline.unseen:
+        timeline, clock = timelines[rank], clocks.by_rank.get(rank, Clock())
+        if not timeline.unseen or rank in clocks.out_of_step:
             continue
         launched_ns = clock.to_common(np.array([launch.end_ns for launch in timeline.unseen], dtype=np.int64))
         for row in np.flatnonzero(~common.there[:, column] & (group.index[:, column] == ABSENT)).tolist():

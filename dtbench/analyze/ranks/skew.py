@@ -106,7 +106,7 @@ def measure_skew(
     found = []
     for group, own in zip(matches.groups, times, strict=True):
         common = own.on_common_clock(clocks.by_rank).without(clocks.out_of_step)
-        lost = find_lost_starts(group, common, by_rank, clocks.by_rank)
+        lost = find_lost_starts(group, common, by_rank, clocks)
         found.append(_measure_group(group, own, common, lost, ~find_impossible(common, clocks.by_rank)))
     return found
 

@@ -7,8 +7,12 @@ import numpy as np
 import pytest
 
 from dtbench.analyze.collectives import Launch
+from dtbench.analyze.ranks.clocks import estimate_clocks
+from dtbench.analyze.ranks.match import match_collectives
 from dtbench.analyze.ranks.over_ranks import compare_ranks
+from dtbench.analyze.ranks.skew import measure_skew
 from dtbench.analyze.ranks.stragglers import describe_waiting
+from dtbench.analyze.ranks.times import read_times
 from dtbench.analyze.timeline import RankTimeline
 from dtbench.vocabulary import Operation
 
@@ -71,3 +75,16 @@ def test_a_launch_after_the_collective_had_ended_belongs_to_another(jobs: Any, l
     without = compare_ranks([jobs.drop(one, index) if one.rank == rank else one for one in timelines]).waiting
     found = compare_ranks([late if one.rank == rank else one for one in timelines]).waiting
     assert np.array_equal([one.skew_wait_ns for one in found.ranks], [one.skew_wait_ns for one in without.ranks])
+
+
+def test_a_rank_that_is_not_in_step_says_nothing_by_its_launches(jobs: Any, last_of_row: Any) -> None:
+    timelines, rank, index = last_of_row
+    damaged = lose(jobs, timelines[rank], index)
+    before = [*timelines[:rank], damaged, *timelines[rank + 1 :]]
+    matches = match_collectives(before)
+    times = read_times(matches, before)
+    clocks = estimate_clocks(times, {one.rank: None for one in before})
+    (skew,) = measure_skew(matches, times, clocks, before)
+    assert skew.is_launched.sum() == 1
+    (distrusted,) = measure_skew(matches, times, replace(clocks, out_of_step=frozenset({rank})), before)
+    assert not distrusted.is_launched.any()
