@@ -7,7 +7,7 @@ from dtbench.plan import Plan
 from dtbench.record import FloatOrNan, Record
 from dtbench.scenario.schema import Scenario
 from dtbench.store.probe_records import Probes
-from dtbench.vocabulary import Arm, Axis, DeviceKind, Operation, Purpose
+from dtbench.vocabulary import Arm, Axis, DeviceKind, Operation, Purpose, Region
 
 FORMAT_VERSION = 1
 
@@ -214,6 +214,8 @@ class RankRecord(Record):
             model, for the purposes that they cover, and of compiled graphs under DDP; None: the plan says it all.
         compilation: None for a model that is not compiled.
         traffic_is_stable: every MEASURED step issued exactly these.
+        region_ns: how long the host was in each region of a MEASURED step, median, ns: on CPU the region's length; on
+            CUDA the time to launch it, since the host runs ahead. Empty in runs of versions that did not look.
         bucket_bytes_per_step: sizes of the gradient collectives in order of issue (DDP's buckets, FSDP2's units where
             gloo shows them), for each WARMUP step and the last MEASURED one.
         fsdp_units: FQNs in the order in which forward first unsharded them; ``""`` is the root.
@@ -237,6 +239,7 @@ class RankRecord(Record):
     planned: tuple[ExpectedTraffic, ...] | None = None
     compilation: Compilation | None = None
     traffic_is_stable: bool
+    region_ns: dict[Region, int] = {}
     overlap_possible: tuple[OverlapPossible, ...]
     process_groups: tuple[ProcessGroupInfo, ...]
     bucket_bytes_per_step: tuple[tuple[int, ...], ...]

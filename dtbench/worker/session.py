@@ -59,7 +59,7 @@ from dtbench.worker.parallelize.strategy import parallelize
 from dtbench.worker.probes.install import InstalledProbes
 from dtbench.worker.probes.lines import LineWitness
 from dtbench.worker.probes.receipts import read_probe_receipts
-from dtbench.worker.recorder import Issue, Recorder, summarize_issues
+from dtbench.worker.recorder import Issue, Recorder, find_medians, summarize_issues
 from dtbench.worker.steps import PhaseResult, Phases, StepLoop
 from dtbench.worker.train import Observed, TrainStep, read_training_receipts
 from dtbench.worker.warmup import WarmupJudge
@@ -327,6 +327,7 @@ class Session:
             traffic_is_stable=len(set(measured.issues)) == 1,
             overlap_possible=parallel.read_overlap(traffic) if self._plan.ranks > 1 else (),
             process_groups=groups,
+            region_ns=find_medians(measured.regions),
             bucket_bytes_per_step=(*self._buckets, bucket_bytes(measured.issues[-1]) or parallel.bucket_bytes()),
             fsdp_units=parallel.units,
             carried=parallel.read_carried(),
