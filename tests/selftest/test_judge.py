@@ -1,6 +1,7 @@
 """Rows are judged by what their cells left behind: every check passes where it should, and fails where it should."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -238,6 +239,13 @@ def test_what_differs_from_what_was_injected_fails_and_says_why(changes: dict[st
     assert not outcome.passed
     assert len(outcome.reasons) == len(what)
     assert all(reason.startswith("cell one") for reason in outcome.reasons)
+
+
+def test_where_only_the_trace_was_asked_no_estimate_can_differ() -> None:
+    row = make_row(TAIL)
+    row = replace(row, cells={"one": {**row.cells["one"], "measure": {"exposure": ("trace",)}}})
+    assert judge(row, {"exposure": None}).passed
+    assert failed(judge(row, {"exposure": None, "step_time": make_interval(1)})) == ["step"]
 
 
 def test_exposed_communication_outside_its_bounds_fails_on_either_side() -> None:
