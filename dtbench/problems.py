@@ -18,6 +18,9 @@ from dtbench.vocabulary import DeviceKind
 
 SMALLEST_FLOAT16: Final = 2**-24
 """Above zero, subnormal (IEEE 754-2019, binary16)."""
+QUEUES_VARIABLE: Final = "CUDA_DEVICE_MAX_CONNECTIONS"
+"""How many hardware queues the streams of a process share; 8 where it is not set (CUDA programming guide)."""
+FEWEST_QUEUES: Final = 8
 
 
 def find_problems(scenario: Scenario) -> Iterator[str]:
@@ -221,19 +224,28 @@ def find_rank_problems(scenario: Scenario, device: DeviceKind, ranks: int) -> It
     """Name what so many ranks on such a device cannot be asked for."""
     network, model = scenario.network, scenario.model
     if isinstance(network, EmulatedNetwork):
-        yield from _check_network(network, device, ranks)
+        yield from _check_network(network, ranks)
+        if device is DeviceKind.CUDA:
+            yield from _check_queues(scenario)
     if isinstance(model, Timed) and model.slow_rank is not None and model.slow_rank.rank >= ranks:
         yield _no_such_rank("model", model.slow_rank.rank, ranks)
 
 
-def _check_network(network: EmulatedNetwork, device: DeviceKind, ranks: int) -> Iterator[str]:
-    if device is DeviceKind.CUDA:
-        yield "network.kind=emulated carries gloo's collectives only; device=cpu, or network.kind=real, works"
+def _check_network(network: EmulatedNetwork, ranks: int) -> Iterator[str]:
     nodes = network.between_nodes
     if nodes is not None and (nodes.ranks_per_node >= ranks or ranks % nodes.ranks_per_node):
         yield _wrong_nodes(nodes.ranks_per_node, ranks)
     if network.slow_rank is not None and network.slow_rank.rank >= ranks:
         yield _no_such_rank("network", network.slow_rank.rank, ranks)
+
+
+def _check_queues(scenario: Scenario) -> Iterator[str]:
+    queues = scenario.env.get(QUEUES_VARIABLE, "")
+    if queues.isdecimal() and int(queues) < FEWEST_QUEUES:
+        yield (
+            f"env.{QUEUES_VARIABLE}={queues} lets streams stand in one queue, where a lane of the emulated link would "
+            f"hold up compute; {FEWEST_QUEUES} or more works, or leave it out"
+        )
 
 
 def _wrong_nodes(ranks_per_node: int, ranks: int) -> str:

@@ -40,6 +40,7 @@ from dtbench.worker.capture import capture, read_profiler_receipts
 from dtbench.worker.clock import CudaClock, HostClock, StepClock
 from dtbench.worker.correctness import CHECKED_STEPS, GradientProbe, compare_with_reference, mean_over_ranks
 from dtbench.worker.environment import read_environment_receipts
+from dtbench.worker.exposure.arm_loop import BLOCK_STEPS
 from dtbench.worker.exposure.estimate import Bench, Estimated
 from dtbench.worker.jitter import Meeting, require_exact_units
 from dtbench.worker.mesh import build_mesh, describe_further, describe_groups
@@ -50,8 +51,10 @@ from dtbench.worker.models.options import BlockOptions, read_compilation
 from dtbench.worker.models.timed import build_timed
 from dtbench.worker.models.transformer import build_transformer
 from dtbench.worker.network.carrier import Carrier
+from dtbench.worker.network.cuda_link import CudaLink
 from dtbench.worker.network.link_receipts import read_network_receipts
 from dtbench.worker.network.named_gloo import register_named_gloo
+from dtbench.worker.network.named_nccl import register_named_nccl
 from dtbench.worker.optimizer import make_optimizer
 from dtbench.worker.owners import name_modules
 from dtbench.worker.parallelize.parallelized import Parallelized, leave_alone
@@ -86,13 +89,22 @@ def process_group(plan: Plan, recorder: Recorder, rank: Rank, carrier: Carrier) 
 
     Time-outs are twice the launcher's own, so that the launcher, who knows every rank, speaks first.
     """
-    backend = register_named_gloo(recorder, carrier) if plan.device is DeviceKind.CPU else "nccl"
+    backend = _register_backend(plan, recorder, carrier)
     if plan.device is DeviceKind.CUDA:
         torch.cuda.set_device(rank.local_rank)
+        if isinstance(carrier.link, CudaLink):
+            carrier.link.prepare(make_device(plan, rank))
     dist.init_process_group(backend, timeout=timedelta(microseconds=2 * plan.stall_timeout_ns // 1000))
     yield
     dist.barrier()
     dist.destroy_process_group()
+
+
+def _register_backend(plan: Plan, recorder: Recorder, carrier: Carrier) -> str:
+    """Give the name of what carries collectives: over NCCL nothing stands before it but a link."""
+    if plan.device is DeviceKind.CPU:
+        return register_named_gloo(recorder, carrier)
+    return "nccl" if carrier.link is None else register_named_nccl(recorder, carrier)
 
 
 def make_device(plan: Plan, rank: Rank) -> torch.device:
@@ -284,7 +296,8 @@ class Session:
     def _make_clock(self) -> StepClock:
         if self._plan.device is DeviceKind.CPU:
             return HostClock()
-        return CudaClock(torch.cuda, capacity=max(self._plan.measured_steps, self._plan.profiled_steps, 1))
+        steps = max(self._plan.measured_steps, self._plan.profiled_steps, 1 + BLOCK_STEPS)
+        return CudaClock(torch.cuda, capacity=steps)
 
     def _conclude(
         self,

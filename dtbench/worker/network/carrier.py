@@ -17,6 +17,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from dtbench.ranges import CollectiveLabel
 from dtbench.vocabulary import Arm, Operation, Purpose, Region, purpose_of
+from dtbench.worker.network.cuda_link import CudaLink
+from dtbench.worker.network.finished import make_finished_work
 from dtbench.worker.network.link import Link, flatten_tensors
 from dtbench.worker.network.local_fill import Seat, fill_outputs
 
@@ -58,6 +60,10 @@ class Issued:
         return list(flatten_tensors(self.args[0])) if self.args else []
 
 
+def _settle_nothing() -> None:
+    pass
+
+
 def _tell_nobody(_issued: Issued, _work: Any, _begun_ns: int) -> None:
     pass
 
@@ -71,14 +77,17 @@ class Carrier:
         arm: what is done to them; None: nothing.
         removed: collectives of several ranks that arm ``removed`` left out: the link has not seen them.
         objects: calls that exchange Python objects, which arm ``removed`` carries all the same (``carry_objects``).
+        settle: waits for all that the device was given, so that what comes next runs alone; the host has done what it
+            was given.
         tell: told about each collective of arm ``full``: what it is, its ``Work`` (None: the call has waited), and when
             the call began, ns on the clock of ``time.perf_counter``.
     """
 
-    link: Link | None = None
+    link: Link | CudaLink | None = None
     arm: Arm | None = None
     removed: int = 0
     objects: int = 0
+    settle: Callable[[], None] = _settle_nothing
     tell: Callable[[Issued, Any, int], None] = _tell_nobody
 
     def carry(self, issued: Issued, start: Callable[[], Any]) -> Any:
@@ -94,10 +103,7 @@ class Carrier:
             case Arm.REMOVED:
                 return self._remove(issued)
             case Arm.SERIAL:
-                work = self._send(issued, start)
-                if work is not None and issued.label.operation not in _POINT_TO_POINT:
-                    work.wait()
-                return work
+                return self._send_alone(issued, start)
             case _:
                 assert_never(self.arm)
 
@@ -106,6 +112,16 @@ class Carrier:
             return start()
         return self.link.carry(issued.label, issued.group.ranks(), start, issued.outputs, is_named=issued.is_named)
 
+    def _send_alone(self, issued: Issued, start: Callable[[], Any]) -> Any:
+        if issued.label.operation in _POINT_TO_POINT:
+            return self._send(issued, start)
+        self.settle()
+        work = self._send(issued, start)
+        if work is not None:
+            work.wait()
+        self.settle()
+        return work
+
     def _remove(self, issued: Issued) -> Any:
         """Fill the outputs here; a real ``Work``, since FSDP2 waits for nothing else."""
         self.removed += issued.is_shared
@@ -113,9 +129,7 @@ class Carrier:
             fill_outputs(issued.method, issued.args, Seat(issued.group.rank(), issued.group.size()))
         if issued.method == _GIVES_NO_WORK:
             return None
-        done: Any = torch.futures.Future()
-        done.set_result(issued.outputs)
-        return torch._C._distributed_c10d._create_work_from_future(done)
+        return make_finished_work(issued.outputs)
 
 
 _OBJECTS: Final = (

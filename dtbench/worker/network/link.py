@@ -62,11 +62,15 @@ class Tally:
         count: collectives that it delayed until their time.
         late: of these, the ones for which the backend took longer than the link.
         latest_ns: the most by which it did.
+        asked_ns: what their services should have taken together; 0 where nobody measures what they took.
+        took_ns: what these took.
     """
 
     count: int = 0
     late: int = 0
     latest_ns: int = 0
+    asked_ns: int = 0
+    took_ns: int = 0
 
 
 @dataclass
@@ -77,11 +81,13 @@ class Link:
         network: what it costs.
         folder: where the ranks of this machine tell each other when they issued.
         carried: what it did.
+        backend: what moves the data, in words.
     """
 
     network: EmulatedNetwork
     folder: Path
     carried: Tally = field(default_factory=Tally)
+    backend: str = "gloo"
     _lanes: dict[str, "queue.SimpleQueue[_Job]"] = field(default_factory=dict)
     _times: dict[str, IssueTimes] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -120,7 +126,7 @@ class Link:
             done=done,
             is_named=is_named,
         )
-        self._lane(_SHARED if self.network.lanes == "shared" else label.group).put(job)
+        self._lane(lane_of(self.network, label.group)).put(job)
         if work is None:  # a call that blocks
             done.wait()
             return None
@@ -190,6 +196,11 @@ class _Lane:
             return nullcontext()
         label = LinkLabel(group=job.label.group, seq=job.label.seq, begun_ns=begun_ns)
         return record_function(link_range(label))
+
+
+def lane_of(network: EmulatedNetwork, group: str) -> str:
+    """Name the lane that serves a process group: its own, or the one that all share."""
+    return _SHARED if network.lanes == "shared" else group
 
 
 def flatten_tensors(argument: Any) -> Iterator[torch.Tensor]:
