@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from dtbench.analyze.cell_numbers import exposed_by_cause, find_number
 from dtbench.analyze.exposure.agreement import Agreement, judge
-from dtbench.analyze.summary import CellSummary, CheckOutcome, CheckResult, ChecksSummary
+from dtbench.analyze.summary import CellSummary
 from dtbench.scenario.answer import Slot, fill_slots
 from dtbench.scenario.check_words import describe_check, format_quantity
 from dtbench.scenario.checklist import (
@@ -25,6 +25,7 @@ from dtbench.scenario.checklist import (
 )
 from dtbench.scenario.mistakes import find_nearest
 from dtbench.scenario.values import Quantity, ValueName, read_value
+from dtbench.store.check_records import CheckOutcome, CheckResult, ChecksSummary
 from dtbench.store.records import ReceiptOutcome
 from dtbench.units import format_fraction, format_ns
 from dtbench.vocabulary import Cause

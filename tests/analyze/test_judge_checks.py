@@ -10,8 +10,6 @@ from dtbench.analyze.summarize_probes import summarize_probes
 from dtbench.analyze.summary import (
     BranchSummary,
     CellSummary,
-    CheckOutcome,
-    ChecksSummary,
     Estimated,
     ExposureRow,
     ExposureSummary,
@@ -24,6 +22,7 @@ from dtbench.analyze.summary import (
 )
 from dtbench.probe_catalogue.functions import GRADIENT_HOOKS, Reach
 from dtbench.scenario.checklist import Checklist
+from dtbench.store.check_records import CheckOutcome, ChecksSummary
 from dtbench.store.probe_records import ProbedBranch, ProbedFunction, Probes
 from dtbench.store.records import Memory, OwnLoop, Receipt, ReceiptOutcome, RunStatus
 from dtbench.vocabulary import Cause, DeviceKind, Estimate, Operation, Purpose
