@@ -8,6 +8,7 @@ from typing import Literal
 from dtbench.plan import Plan
 from dtbench.record import FloatOrNan, Record
 from dtbench.scenario.schema import Scenario
+from dtbench.store.check_records import ChecksSummary
 from dtbench.store.records import Compilation, CorrectnessResult, Memory, OwnLoop, Receipt, RunStatus, WarmupEnd
 from dtbench.vocabulary import Cause, Estimate, Operation, Purpose
 
@@ -146,6 +147,35 @@ class PredictionSummary(Record):
     sentence: str
 
 
+class BranchSummary(Record):
+    """Calls of a function under study that took one branch; fields as in ``ProbeSummary``."""
+
+    name: str
+    calls: int
+    most_calls: int
+    total_ns: int
+
+
+class ProbeSummary(Record):
+    """A function under study as its probes saw it on one rank, in one launch, in all phases.
+
+    Attributes:
+        label: file and name, as ``measure.probes`` spells them.
+        calls: of the rank and launch with the fewest.
+        most_calls: of the rank and launch with the most.
+        raised: calls that ended in an exception, where there were most.
+        total_ns: inside it, what it calls included; mean over ranks and launches.
+        branches: where branches have names.
+    """
+
+    label: str
+    calls: int
+    most_calls: int
+    raised: int
+    total_ns: int
+    branches: tuple[BranchSummary, ...] = ()
+
+
 class CellSummary(Record):
     """One cell of a run.
 
@@ -167,6 +197,7 @@ class CellSummary(Record):
         unknown_names: (name, count) of device events that no rule knows.
         exposure: None where only the trace was asked.
         prediction: None where nobody knows what the model or the network costs.
+        probes: functions under study that were probed.
     """
 
     name: str
@@ -200,6 +231,7 @@ class CellSummary(Record):
     coordinates: dict[str, str] = {}
     exposure: ExposureSummary | None = None
     prediction: PredictionSummary | None = None
+    probes: tuple[ProbeSummary, ...] = ()
 
 
 class RunSummary(Record):
@@ -208,6 +240,7 @@ class RunSummary(Record):
     Attributes:
         resumed_unix_ns: when it was gone on with after it had ended early.
         repeat_end: why ``repeat: auto`` added no more launches; None: it has not come to that, or a number was given.
+        checks: None where the scenario claims nothing.
     """
 
     format_version: Literal[1] = 1
@@ -224,3 +257,4 @@ class RunSummary(Record):
     cells: tuple[CellSummary, ...]
     resumed_unix_ns: tuple[int, ...] = ()
     repeat_end: str | None = None
+    checks: ChecksSummary | None = None

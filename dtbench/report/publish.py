@@ -9,23 +9,26 @@ from dtbench.analyze.launch_tables import read_tables
 from dtbench.analyze.run import summarize_one_cell
 from dtbench.analyze.summary import CellSummary, RunSummary
 from dtbench.errors import StoreError
-from dtbench.report.hparams import find_settings
 from dtbench.report.owner_table import tabulate_run_owners
 from dtbench.report.plots import MOST_CELLS, plot_exposed_owners, plot_step_breakdown, save_figure
+from dtbench.report.settings import find_settings
 from dtbench.report.sweep_plot import plot_sweep
 from dtbench.report.tensorboard import write_cell, write_tensorboard
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.read import read_environment, read_run, read_steps
 from dtbench.store.records import CellRecord
+from dtbench.store.write import write_record
 
 
 def publish(summary: RunSummary) -> None:
-    """Write plot and event files of a summarized run anew, replacing older ones; a run without steps gets none.
+    """Write plots, event files and checks of a summarized run anew; a run without steps gets only the last.
 
     Raises:
         StoreError: a table is broken, or the disk is full.
     """
     folder = RunFolder(Path(summary.path))
+    if summary.checks is not None:
+        write_record(folder.checks, summary.checks)
     steps, purposes = _gather_steps(summary.cells, folder), _gather_purposes(summary.cells, folder)
     if steps is None:
         return

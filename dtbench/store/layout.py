@@ -5,6 +5,7 @@
     results/<scenario>/<utc>-<short id>/
       run.json  scenario.yaml  env.json  tb/  step_breakdown.png  exposed_owners.png  sweep.png  .lock
       selftest.json                       only of a run of `dtbench selftest`: what its rows found
+      checks.json                         derived: what became of the scenario's checks, and the answer
       cells/<cell>/reference/reference.pt     losses and gradients of the single process, and a launch folder's other
       files cells/<cell>/launch<k>/
         order.json                       what the worker was told: written by launch, read by the worker
@@ -17,6 +18,8 @@
         events/rank<r>.jsonl  rank<r>.journal
         link/                            while ranks run over an emulated link; killed ones leave it behind
     results/.baselines/<name>.json      saved baselines: no folder of runs is called so
+    results/.catalogue.json             how far the latest `dtbench catalogue` came
+    scenarios/outcomes.json  scenarios/README.md    what each scenario came to when that was last recorded
 """
 
 import re
@@ -56,6 +59,21 @@ def baseline_file(results: Path, name: str) -> Path:
 def baselines_folder(results: Path) -> Path:
     """Give the folder of all saved baselines."""
     return results / ".baselines"
+
+
+def catalogue_file(results: Path) -> Path:
+    """Give the file that says how far the latest catalogue came."""
+    return results / ".catalogue.json"
+
+
+def outcomes_file(scenarios: Path) -> Path:
+    """Give the file of the last outcomes of a folder of scenarios."""
+    return scenarios / "outcomes.json"
+
+
+def scenarios_page(scenarios: Path) -> Path:
+    """Give the page that is made of a folder of scenarios and their last outcomes."""
+    return scenarios / "README.md"
 
 
 def trace_name(rank: int, unix_ns: int) -> str:
@@ -192,6 +210,11 @@ class RunFolder:
     def selftest(self) -> Path:
         """What the rows of a selftest found, as far as they were judged."""
         return self.path / "selftest.json"
+
+    @property
+    def checks(self) -> Path:
+        """Derived: what became of the scenario's checks."""
+        return self.path / "checks.json"
 
     @property
     def tensorboard(self) -> Path:
