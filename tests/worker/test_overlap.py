@@ -14,7 +14,7 @@ pytest.importorskip("torch", reason="torch is what is tested here; install the e
 
 
 def gradients_overlap(*, buckets: int, count_async: int, **knobs: Any) -> tuple[bool, str]:
-    from dtbench.worker.parallelize.ddp import read_ddp_overlap
+    from dtbench.worker.parallelize.ddp_receipts import read_ddp_overlap
 
     issued = Traffic(
         purpose=Purpose.GRAD_REDUCE,
