@@ -136,6 +136,8 @@ def _check_iterated(scenario: Scenario, parallel: Ddp, most: int) -> Iterator[st
     for name in _NOT_WITH_ITERATIONS:
         if getattr(parallel, name):
             yield f"data.iterations and parallel.{name} do not go together; leave one of them out"
+    if scenario.gradient_clip_norm is not None:
+        yield "data.iterations: ranks would clip in unequally many iterations; leave gradient_clip_norm out"
     if set(scenario.measure.exposure) != {"trace"}:
         yield "data.iterations: without communication ranks could not join; measure.exposure=[trace] works"
     yield from _check_states(scenario, parallel)

@@ -167,7 +167,9 @@ class WrappedDdp:
         backend = self.backward.backend
         with ExitStack() as stack:
             stack.enter_context(warnings.catch_warnings())  # Dynamo asks its stand-ins of parameters for gradients
-            warnings.filterwarnings("ignore", message=".*attribute of a Tensor that is not a leaf", category=UserWarning)
+            warnings.filterwarnings(
+                "ignore", message=".*attribute of a Tensor that is not a leaf", category=UserWarning
+            )
             stack.enter_context(torch._dynamo.config.patch(optimize_ddp="python_reducer"))
             stack.enter_context(compile_backward(lambda graph: torch.compile(graph, backend=backend)))
             yield
