@@ -49,6 +49,30 @@ def test_what_cannot_be_hidden_says_why(buckets: int, count_async: int, knobs: d
     assert why in reason
 
 
+@pytest.mark.parametrize(
+    ("knobs", "operation", "possible", "why"),
+    [
+        ({}, Operation.ALL_REDUCE, False, "clipping"),
+        ({}, Operation.BROADCAST, False, "rank 0's buffers"),
+        ({"buffer_comm_hook": {"location": "pre_forward"}}, Operation.ALL_REDUCE, False, "waits for the averaged"),
+        ({"buffer_comm_hook": {"location": "post_forward"}}, Operation.ALL_REDUCE, True, "beside backward"),
+        ({"join": {}}, Operation.BROADCAST, False, "who still has rows"),
+    ],
+)
+def test_what_else_ddp_sends_is_hidden_only_where_nobody_waits_for_it(
+    knobs: dict[str, Any], operation: Operation, possible: bool, why: str
+) -> None:
+    from dtbench.worker.parallelize.ddp_receipts import read_ddp_overlap
+
+    issued = Traffic(
+        purpose=Purpose.OTHER, axis=Axis.REPLICATE, operation=operation, count=1, size_bytes=8, count_async=0
+    )
+    rows = read_ddp_overlap(Ddp.model_validate({"kind": "ddp", "replicas": 2, **knobs}), (8, 8), (issued,))
+    (other,) = [row for row in rows if row.purpose is Purpose.OTHER]
+    assert other.possible is possible
+    assert why in other.reason
+
+
 def fsdp2_overlap(
     make_scenario: Callable[..., Scenario], *, asynchronous: bool, **knobs: Any
 ) -> dict[Purpose, tuple[bool, str]]:

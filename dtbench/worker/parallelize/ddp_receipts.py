@@ -9,7 +9,7 @@ from dtbench.scenario.ddp import Ddp, DdpMixedPrecision
 from dtbench.store.records import OverlapPossible, Receipt, Traffic
 from dtbench.traffic.ddp import DDP_DEFAULT_CAP_BYTES
 from dtbench.units import MIB
-from dtbench.vocabulary import Purpose
+from dtbench.vocabulary import Operation, Purpose
 from dtbench.worker.dtypes import dtype_name
 from dtbench.worker.parallelize.ddp import WrappedDdp
 from dtbench.worker.parallelize.ddp_hooks import read_buffer_hook_receipt, read_hook_receipts
@@ -153,7 +153,25 @@ def read_ddp_overlap(
     else:
         possible, reason = True, f"{len(bucket_bytes)} buckets, each all-reduced while backward goes on"
     gradients = OverlapPossible(purpose=Purpose.GRAD_REDUCE, possible=possible, reason=reason)
-    return (gradients, *read_inline_overlap(parallel))
+    return (gradients, *(_beside_gradients(parallel, one, traffic) for one in read_inline_overlap(parallel)))
+
+
+def _beside_gradients(parallel: Ddp, note: OverlapPossible, traffic: tuple[Traffic, ...]) -> OverlapPossible:
+    """Say what buffers and ``join`` make of what is neither weight nor gradient."""
+    hook = parallel.buffer_comm_hook
+    if note.purpose is not Purpose.OTHER:
+        return note
+    if parallel.join is not None:
+        reason = "ranks ask each other before each forward who still has rows"
+    elif hook is not None:
+        after = hook.location == "post_forward"
+        reason = "buffers are averaged beside backward" if after else "forward waits for the averaged buffers"
+        note = note.model_copy(update={"possible": after})
+    elif any(item.operation is Operation.BROADCAST for item in traffic):
+        reason = "forward waits for rank 0's buffers"
+    else:
+        reason = note.reason
+    return note.model_copy(update={"reason": reason})
 
 
 def read_unwrapped_receipts(parallel: Ddp, ranks: int) -> tuple[Receipt, ...]:
