@@ -240,3 +240,22 @@ def test_dynamo_asks_for_the_wrapper_that_runs(launch: Callable[..., Any], scena
     launched = launch(scenario(**_probed(model=compiled, parallel={"kind": "ddp", "replicas": 2})))
     assert launched.correctness.passed
     assert _called(launched)["_get_active_ddp_module"]
+
+
+def test_what_a_rank_that_has_joined_shadows_is_gradient_reduction_in_its_trace_too(
+    launch: Callable[..., Any], scenario: Callable[..., Any]
+) -> None:
+    from dtbench.analyze.facts import RankFacts
+    from dtbench.analyze.reader import read_trace
+    from dtbench.analyze.trace_analysis import analyze_trace
+    from dtbench.vocabulary import Purpose
+
+    wanted = scenario(**_joined([1, 3]))
+    launched = launch(wanted)
+    plan = make_plan(wanted, Machine(cpu_cores=2, cuda_devices=0))
+    (planned,) = [one for one in plan.traffic or () if one.purpose is Purpose.GRAD_REDUCE]
+    for rank in range(2):
+        trace = read_trace(launched.folder.find_traces()[rank])
+        analysis = analyze_trace(trace, rank=rank, facts=RankFacts.of(launched.rank(rank)))
+        found = [one for one in analysis.collectives if one.purpose is Purpose.GRAD_REDUCE]
+        assert (len(found), sum(one.size_bytes or 0 for one in found)) == (planned.count, planned.size_bytes)

@@ -8,7 +8,9 @@ from unittest import mock
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.profiler import record_function
 
+from dtbench.ranges import region_range
 from dtbench.vocabulary import Region
 from dtbench.worker.network.named_gloo import find_recorder
 from dtbench.worker.recorder import DELAYED, IGNORED
@@ -57,7 +59,8 @@ class WaitedDdp(DistributedDataParallel):
         before = recorder.region
         recorder.enter(Region.BACKWARD)
         try:
-            yield
+            with record_function(region_range(Region.BACKWARD)) if recorder.is_naming else nullcontext():
+                yield
         finally:
             recorder.enter(before)
 
