@@ -13,6 +13,7 @@ from dtbench.errors import PlanError
 from dtbench.problems import find_problems, find_rank_problems
 from dtbench.record import Record
 from dtbench.refusals import find_refusals
+from dtbench.scenario.ddp import CustomHook
 from dtbench.scenario.model import Custom, Mlp, Model, Timed, Transformer
 from dtbench.scenario.network import EmulatedNetwork
 from dtbench.scenario.presets import resolve_model
@@ -107,6 +108,13 @@ def make_plan(scenario: Scenario, machine: Machine) -> Plan:
         problems += _check_host_memory(scenario, ranks, machine.memory_bytes)
     if problems:
         raise PlanError("\n".join(problems))
+    return _resolve(scenario, machine)
+
+
+def _resolve(scenario: Scenario, machine: Machine) -> Plan:
+    """Plan what can run."""
+    device, mesh = _choose_device(scenario, machine), plan_mesh(scenario)
+    ranks = prod(axis.size for axis in mesh)
     data_ranks = count_data_ranks(scenario.parallel)
     measure, data = scenario.measure, scenario.data
     parameters = known_parameters(scenario.model)
@@ -125,7 +133,7 @@ def make_plan(scenario: Scenario, machine: Machine) -> Plan:
         threads_per_rank=max(1, machine.cpu_cores // ranks),
         parameters=None if parameters is None else sum(parameter.numel for parameter in parameters),
         flops_per_step=count_flops(scenario),
-        tokens_per_step=data.global_batch * data.sequence_length,
+        tokens_per_step=count_rows(scenario) * data.sequence_length,
         traffic=None if parameters is None else plan_traffic(scenario, parameters),
         notes=(
             *_find_notes(scenario, device, ranks, machine),
@@ -150,7 +158,7 @@ def plan_reference(scenario: Scenario, plan: Plan) -> tuple[Scenario, Plan]:
     """Give scenario and plan of the single process that sees the whole batch, in float32 without autocast."""
     fields = {
         **scenario.model_dump(mode="json"),
-        "parallel": {"kind": "ddp", "replicas": 1},
+        "parallel": {"kind": "ddp", "replicas": 1, **_keep_join(scenario)},
         "precision": {"dtype": "float32"},
         "accumulation": {"micro_batches": 1},
         "network": {"kind": "real"},
@@ -159,7 +167,21 @@ def plan_reference(scenario: Scenario, plan: Plan) -> tuple[Scenario, Plan]:
     single = Scenario.model_validate_json(json.dumps(fields))
     cores = plan.threads_per_rank * plan.ranks  # memory is not asked again: the ranks themselves need more
     machine = Machine(cpu_cores=cores, cuda_devices=1 if plan.device is DeviceKind.CUDA else 0)
-    return single, make_plan(single, machine).model_copy(update={"traffic": ()})  # it wraps nothing
+    return single, _resolve(single, machine).model_copy(update={"traffic": ()})  # it wraps nothing
+
+
+def _keep_join(scenario: Scenario) -> dict[str, object]:
+    """Give the field of DDP that says what ranks weigh that still have rows."""
+    parallel = scenario.parallel
+    if not isinstance(parallel, Ddp) or parallel.join is None:
+        return {}
+    return {"join": parallel.join.model_dump(mode="json")}
+
+
+def count_rows(scenario: Scenario) -> int:
+    """Count the rows that one step trains on: not all, where ranks have unequally many iterations."""
+    rows, iterations = scenario.data.global_batch, scenario.data.iterations
+    return rows if iterations is None else rows * sum(iterations) // (max(iterations) * len(iterations))
 
 
 def _plain_options(model: Model) -> dict[str, object]:
@@ -199,7 +221,7 @@ def count_flops(scenario: Scenario) -> int | None:
             return None
         case _:
             assert_never(model)
-    return per_token * data.global_batch * data.sequence_length
+    return per_token * count_rows(scenario) * data.sequence_length
 
 
 def _transformer_flops(model: Transformer, sequence_length: int) -> int:
@@ -282,6 +304,11 @@ def _refuse_too_many_layers(model: Model) -> None:
 def is_compiled_ddp(scenario: Scenario) -> bool:
     """Whether DDP fills its buckets in an order that the compiler decides: all gradients of a graph come at once."""
     return isinstance(scenario.parallel, Ddp) and scenario.parallel.replicas > 1 and scenario.model.compile is not None
+
+
+def has_own_hook(scenario: Scenario) -> bool:
+    """Whether a person's own hook reduces DDP's buckets: nobody knows what it sends."""
+    return isinstance(scenario.parallel, Ddp) and isinstance(scenario.parallel.comm_hook, CustomHook)
 
 
 def _too_few_gpus(scenario: Scenario, ranks: int, machine: Machine) -> str:

@@ -3,14 +3,16 @@
 What torch itself gets wrong is in ``dtbench.refusals``.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from math import ceil
 from typing import Final, assert_never
 
+from dtbench.scenario.ddp_problems import find_ddp_problems, find_others_problems
 from dtbench.scenario.model import Custom, Mlp, OperatorCheckpointing, Timed, Transformer
 from dtbench.scenario.network import EmulatedNetwork
 from dtbench.scenario.presets import resolve_model
 from dtbench.scenario.schema import AdamW, Cut, Ddp, Fsdp1, Fsdp2, Scenario
+from dtbench.traffic.buffers import list_buffers
 from dtbench.traffic.parameters import is_under, known_parameters
 from dtbench.traffic.tensor import count_data_ranks
 from dtbench.units import NS_PER_S
@@ -51,6 +53,8 @@ def find_problems(scenario: Scenario) -> Iterator[str]:
 
 
 def _check_model(model: Transformer | Mlp | Timed | Custom) -> Iterator[str]:
+    if isinstance(model, Mlp) and model.outputs > model.dim:
+        yield f"model.outputs={model.outputs} cuts model.dim={model.dim} into more parts than it has; {model.dim} works"
     if not isinstance(model, Transformer):
         return
     if model.dim % model.heads:
@@ -81,6 +85,8 @@ def _check_strategy(scenario: Scenario) -> Iterator[str]:
     parallel, accumulation = scenario.parallel, scenario.accumulation
     if accumulation.sync == "reduce_scatter" and not (isinstance(parallel, Fsdp2) and parallel.replicas > 1):
         yield "accumulation.sync=reduce_scatter needs FSDP2 with parallel.replicas above 1; use last or every"
+    if not isinstance(parallel, Ddp):
+        yield from find_others_problems(scenario)
     match parallel:
         case Ddp():
             yield from _check_ddp(scenario, parallel)
@@ -91,32 +97,24 @@ def _check_strategy(scenario: Scenario) -> Iterator[str]:
 
 
 def _check_ddp(scenario: Scenario, parallel: Ddp) -> Iterator[str]:
-    yield from _check_buckets(parallel)
-    yield from _check_delayed(scenario, parallel)
-    if parallel.skip_all_reduce_unused_params and not parallel.find_unused_parameters:
-        yield "parallel.skip_all_reduce_unused_params needs parallel.find_unused_parameters=true"
-    if parallel.optimizer_in_backward and scenario.gradient_clip_norm is not None:
-        yield "parallel.optimizer_in_backward updates before all gradients are known; leave gradient_clip_norm out"
-    if parallel.optimizer_in_backward and parallel.comm_hook is not None:
-        yield "parallel.optimizer_in_backward is a communication hook itself; leave parallel.comm_hook out"
-
-
-def _check_buckets(parallel: Ddp) -> Iterator[str]:
-    if parallel.bucket_cap_mb is not None and parallel.bucket_cap_mb_list is not None:
-        yield "parallel.bucket_cap_mb and parallel.bucket_cap_mb_list exclude each other; set one of them"
-    if parallel.bucket_cap_mb_list == ():
-        yield "parallel.bucket_cap_mb_list is empty; name at least one capacity, or leave it out"
-
-
-def _check_delayed(scenario: Scenario, parallel: Ddp) -> Iterator[str]:
+    yield from find_ddp_problems(scenario, parallel)
     names = [parameter.name for parameter in known_parameters(scenario.model) or ()]
     if not names:
         return  # a person's own model: only building it shows its names
-    for module in parallel.delay_all_reduce:
-        if not any(is_under(name, [module]) for name in names):
-            yield f"parallel.delay_all_reduce: `{module}` names no parameter or module; `{names[1]}` is a parameter"
+    yield from _check_named("delay_all_reduce", parallel.delay_all_reduce, names)
+    yield from _check_named("ignore", parallel.ignore, [*names, *(one.name for one in list_buffers(scenario.model))])
     if is_under(names[0], parallel.delay_all_reduce):
         yield f"parallel.delay_all_reduce must leave out `{names[0]}`, whose gradient starts the delayed all-reduce"
+    if all(is_under(name, parallel.ignore) for name in names):
+        yield "parallel.ignore leaves DDP nothing to reduce; take some names off, or the wrapper: parallel.wrap=false"
+    if any(is_under(name, parallel.ignore) and is_under(name, parallel.delay_all_reduce) for name in names):
+        yield "parallel.ignore and parallel.delay_all_reduce name the same parameter; name it once"
+
+
+def _check_named(knob: str, modules: Iterable[str], names: Sequence[str]) -> Iterator[str]:
+    for module in modules:
+        if not any(is_under(name, [module]) for name in names):
+            yield f"parallel.{knob}: `{module}` names no parameter or module; `{names[1]}` is a parameter"
 
 
 def _check_fsdp1(parallel: Fsdp1) -> Iterator[str]:

@@ -205,6 +205,22 @@ class ArmSteps(Record):
     logged_ns: tuple[int, ...] = ()
 
 
+class LivedCall(Record):
+    """What was done to a live model after PROFILED steps, how long each time took, and how it trained afterwards.
+
+    ``loss_error`` and ``gradient_error`` are relative differences from before; ``passed``: they are what they should
+    be (after ``remove_autograd_hooks`` nothing is reduced, so that gradients must differ). ``error`` is torch's own,
+    where it is known to raise; the differences are NaN then.
+    """
+
+    call: str
+    duration_ns: tuple[int, ...]
+    loss_error: FloatOrNan
+    gradient_error: FloatOrNan
+    passed: bool
+    error: str | None = None
+
+
 class RankRecord(Record):
     """What one rank found out; written by the worker before it shuts down.
 
@@ -224,6 +240,7 @@ class RankRecord(Record):
         owned: FSDP's collectives while the profiler was on, in order of issue (empty where the backend is not wrapped).
         arms: None where ``measure.exposure`` asks for nothing but the trace.
         probes: None where ``measure.probes`` names none.
+        lived: what ``parallel.lifecycle`` asked for, in its order.
     """
 
     format_version: Literal[1] = 1
@@ -249,6 +266,7 @@ class RankRecord(Record):
     owned: tuple[Owned, ...] = ()
     arms: ArmSteps | None = None
     probes: Probes | None = None
+    lived: tuple[LivedCall, ...] = ()
 
 
 class RankFailure(Record):

@@ -39,7 +39,8 @@ class GradientProbe:
         """Gather every gradient (collective), to host memory in float32."""
         for name, gradient in self.gather():
             if self.keep:
-                self.gradients[name] = gradient.detach().to("cpu", torch.float32, copy=True)
+                whole = gradient.to_dense() if gradient.is_sparse else gradient
+                self.gradients[name] = whole.detach().to("cpu", torch.float32, copy=True)
 
     def note_norm(self, norm: Tensor | None) -> None:
         """Keep the total norm that clipping found, as if it were a gradient of its own (collective for a DTensor).

@@ -21,6 +21,8 @@ from dtbench.vocabulary import Axis, Operation, Purpose, Region, purpose_of
 
 DELAYED = "delayed parameters"
 """Owner of the one all-reduce for the parameters that ``delay_all_reduce`` takes out of DDP's buckets."""
+IGNORED = "ignored parameters"
+"""Owner of the all-reduces for the parameters that ``ignore`` takes out of DDP; one for each."""
 
 
 def bucket_owner(index: int) -> str:

@@ -18,18 +18,20 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from dtbench.plan import Plan, is_compiled_ddp
+from dtbench.plan import Plan, has_own_hook, is_compiled_ddp
 from dtbench.probe_catalogue.functions import choose
 from dtbench.scenario.model import Custom, Mlp, Timed, Transformer
 from dtbench.scenario.presets import resolve_model
-from dtbench.scenario.schema import Scenario
+from dtbench.scenario.schema import Ddp, Scenario
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.records import (
     CorrectnessResult,
     ExpectedTraffic,
+    LivedCall,
     Memory,
     ProcessGroupInfo,
     RankRecord,
+    Receipt,
     WarmupEnd,
     WorkerOrder,
 )
@@ -42,7 +44,9 @@ from dtbench.worker.correctness import CHECKED_STEPS, GradientProbe, compare_wit
 from dtbench.worker.environment import read_environment_receipts
 from dtbench.worker.exposure.arm_loop import BLOCK_STEPS
 from dtbench.worker.exposure.estimate import Bench, Estimated
+from dtbench.worker.iterations import Iterations, RunStep, run_whole
 from dtbench.worker.jitter import Meeting, require_exact_units
+from dtbench.worker.lifecycle import live_through, read_lifecycle_receipts
 from dtbench.worker.mesh import build_mesh, describe_further, describe_groups
 from dtbench.worker.models.built import BuiltModel
 from dtbench.worker.models.custom import build_custom, expect_bytes, expect_traffic, require_no_dropout
@@ -195,6 +199,8 @@ class Session:
         self._trace = self._folder.trace(rank.rank, time.time_ns())
         self._planned: tuple[ExpectedTraffic, ...] | None = None
         self._estimated: Estimated | None = None
+        self._lived: tuple[LivedCall, ...] = ()
+        self._iterations: Iterations | None = None
         measure = order.scenario.measure
         self._probes = InstalledProbes(choose(measure.probes), recorder)
         self._lines = LineWitness(self._folder.lines(rank.rank), rank.rank) if measure.line_coverage else None
@@ -216,9 +222,11 @@ class Session:
         parameters = sum(parameter.numel() for parameter in built.module.parameters())
         if self._plan.traffic is None:
             self._planned = expect_traffic(built.module, built.blocks, self._scenario)
+        elif has_own_hook(self._scenario):
+            self._planned = ()
         elif is_compiled_ddp(self._scenario):
             self._planned = expect_bytes(self._plan.traffic, Purpose.GRAD_REDUCE)
-        parallel = parallelize(built, mesh, self._scenario, self._plan)
+        parallel = parallelize(built, mesh, self._scenario, self._plan, self._order.import_folders)
         groups += tuple(describe_further(parallel.groups, groups, self._plan.backend))
         self._recorder.axes.update(parallel.groups)
         step = make_train_step(self._scenario, parallel, built, self._recorder)
@@ -227,7 +235,8 @@ class Session:
         self._say("model ready", f"{parameters} parameters")
         probe = GradientProbe(parallel.gather_gradients, keep=self._rank.rank == 0)
         batches = Batches(self._scenario, built.make_batch, self._device, rows=rows)
-        phases = self._make_phases(step, batches, probe, parallel)
+        run = self._choose_run(step, data_rank)
+        phases = self._make_phases(step, run, batches, probe)
         warmup, measured, profiled = PhaseResult(), PhaseResult(), PhaseResult()
         end = phases.warm_up(0, warmup)
         if self._plan.device is DeviceKind.CUDA:
@@ -236,15 +245,36 @@ class Session:
         phases.profile(end.steps + self._plan.measured_steps, profiled)
         last = end.steps + self._plan.measured_steps + self._plan.profiled_steps
         self._estimated = self._make_bench(batches, first=last + 1).estimate(step)
+        self._live_through(step, batches.make(last + 1))
         return step, parallel, probe, (warmup, measured, profiled), groups, end
 
-    def _make_phases(self, step: TrainStep, batches: Batches, probe: GradientProbe, parallel: Parallelized) -> Phases:
+    def _choose_run(self, step: TrainStep, data_rank: int) -> RunStep:
+        """Give what a step runs: one iteration, or as many as this rank has."""
+        asked = self._scenario.data.iterations
+        if asked is None:
+            return step.run
+        self._iterations = Iterations(step, asked, data_rank)
+        return self._iterations.run
+
+    def _live_through(self, step: TrainStep, batch: Batch) -> None:
+        parallel = self._scenario.parallel
+        if isinstance(parallel, Ddp) and parallel.lifecycle:
+            self._say("living on", ", ".join(parallel.lifecycle))
+            self._lived = live_through(parallel.lifecycle, step, batch)
+
+    def _read_lifecycle(self) -> tuple[Receipt, ...]:
+        parallel = self._scenario.parallel
+        return tuple(read_lifecycle_receipts(self._lived, parallel)) if isinstance(parallel, Ddp) else ()
+
+    def _make_phases(self, step: TrainStep, run: RunStep, batches: Batches, probe: GradientProbe) -> Phases:
+        parallel = step.parallel
+
         def prepare(steps: range) -> None:
             self._batches = {number: batches.make(number) for number in steps}
 
         def train(number: int) -> Tensor:
             collect = probe.collect if number == 0 and self._order.reference else None
-            loss = step.run(self._batches[number], collect)
+            loss = run(self._batches[number], collect)
             if number == 0:
                 self._first_step_unix_ns = time.time_ns()
                 probe.note_norm(step.observed.gradient_norm)
@@ -332,6 +362,8 @@ class Session:
                     self._recorder.count_shared(groups) - self._carrier.removed,
                 ),
                 *(() if self._estimated is None else self._estimated.receipts),
+                *(() if self._iterations is None else self._iterations.read_receipts()),
+                *self._read_lifecycle(),
                 *read_probe_receipts(self._scenario.measure, probes, lines),
             ),
             traffic=traffic,
@@ -347,6 +379,7 @@ class Session:
             owned=tuple(self._recorder.owned),
             arms=None if self._estimated is None else self._estimated.steps,
             probes=probes,
+            lived=self._lived,
         )
 
     def _check(self, losses: list[Tensor], probe: GradientProbe) -> CorrectnessResult | None:
@@ -370,12 +403,13 @@ def run_reference(order: WorkerOrder, recorder: Recorder, journal: Any) -> tuple
     built.materialize(built.module)
     parallel = leave_alone(built.module)
     step = make_train_step(order.scenario, parallel, built, recorder)
+    run = run_whole(step, order.scenario)
     batches = Batches(order.scenario, built.make_batch, device, rows=slice(None))
     probe = GradientProbe(parallel.gather_gradients, keep=True)
     losses = []
     for number in range(CHECKED_STEPS):
         journal.enter_step(Phase.WARMUP, number, time.time_ns())
-        losses.append(float(step.run(batches.make(number), probe.collect if number == 0 else None)))
+        losses.append(float(run(batches.make(number), probe.collect if number == 0 else None)))
         if number == 0:
             probe.note_norm(step.observed.gradient_norm)
     return losses, probe.gradients

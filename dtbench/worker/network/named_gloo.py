@@ -189,7 +189,7 @@ def _forward(method: str, operation: Operation, payload: int, watch: _Watch) -> 
         label = recorder.issue(
             group._name,
             operation,
-            sum(tensor.nbytes for tensor in tensors),
+            sum(count_bytes(tensor) for tensor in tensors),
             is_async=_is_async(args, kwargs),
             is_integer=bool(tensors) and not tensors[0].is_floating_point(),
         )
@@ -200,6 +200,13 @@ def _forward(method: str, operation: Operation, payload: int, watch: _Watch) -> 
         return group.send_off(Issued(label, recorder.region, group, method, args, is_named=recorder.is_naming), start)
 
     return call
+
+
+def count_bytes(tensor: torch.Tensor) -> int:
+    """Give what a tensor holds: of a sparse one its values and their indices."""
+    if tensor.is_sparse:
+        return tensor._values().nbytes + tensor._indices().nbytes
+    return tensor.nbytes
 
 
 def _name_waits(recorder: Recorder, waits: "weakref.WeakKeyDictionary[Any, WaitLabel]") -> None:
