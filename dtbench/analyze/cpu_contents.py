@@ -18,6 +18,7 @@ from dtbench.analyze.contents import Contents
 from dtbench.analyze.coverage import Window
 from dtbench.analyze.cpu_waits import find_cpu_waits, sum_waits, tell_waits
 from dtbench.analyze.gloo import find_gloo_collectives, model_lanes
+from dtbench.analyze.hooked_gradients import name_gradients
 from dtbench.analyze.intervals import unite, unite_all
 from dtbench.analyze.kinds.operators import Role, cpu_role
 from dtbench.analyze.lanes import compute_of_threads, thread_lanes
@@ -38,7 +39,7 @@ def find_cpu_contents(trace: Trace) -> Contents:
     compute = unite_all(*by_thread.values())
     issued = find_gloo_collectives(trace, nesting)
     waits = find_cpu_waits(trace, issued)
-    collectives = tell_waits(issued, waits)
+    collectives = name_gradients(trace, tell_waits(issued, waits))
     kinds = {
         Kind.COMPUTE: compute,
         Kind.COMM: unite_all(*(collective.span for collective in collectives)),

@@ -28,6 +28,10 @@ def _check_model(scenario: Scenario) -> Iterator[str]:
         yield "model.activation_checkpointing computes parts of forward again in backward; leave it out"
     if model.compile is not None:
         yield "model.compile: a graph computes in an order of its own; leave it out"
+    if isinstance(model, Timed) and model.backward_at == "entry":
+        yield "model.backward_at=entry: what hides behind it nobody has written down; exit has a closed form"
+    if scenario.parallel.gather_weights is not None:
+        yield "parallel.gather_weights waits inside hooks, in an order of autograd's own; leave it out"
     if scenario.parallel.tensor > 1 and not isinstance(model, Timed | Mlp):
         kind = model.kind
         yield f"parallel.tensor over model.kind={kind} exchanges inside its blocks; model.kind=timed has a closed form"

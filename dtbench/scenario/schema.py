@@ -100,6 +100,11 @@ class Cut(Record):
     loss_parallel: bool = False
     """Keep the logits sharded on the vocabulary (``loss_parallel``): three small all-reduces in place of gathering
     them."""
+    gather_weights: Literal["sync", "async"] | None = None
+    """Cut no products: keep every weight in parts and gather it where it is used, activations sharded on the sequence
+    (weight-gathered layout, arXiv:2211.05102). ``async``: ``redistribute(..., async_op=True)``, so that gradients reach
+    ``sync_grad_hook`` while they are being reduced; ``sync``: each is waited for where it is issued. For models
+    ``mlp`` and ``timed`` under DDP and FSDP1."""
 
 
 class Fp16Compress(Record):

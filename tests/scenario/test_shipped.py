@@ -6,6 +6,7 @@ import pytest
 
 from dtbench.plan import plan_for_check
 from dtbench.scenario.load import load_scenario_file
+from dtbench.scenario.model import Model, Timed
 from dtbench.scenario.network import EmulatedNetwork
 from dtbench.scenario.schema import Fsdp2
 
@@ -41,10 +42,22 @@ def test_a_shipped_scenario_asks_a_question_and_has_a_plan(path: Path) -> None:
         assert plan_for_check(cell.scenario).ranks >= 1
 
 
+_OF_SEVERAL_MODELS = ("flatten_unflatten",)
+"""What they ask is what a model's size or cut changes."""
+
+
 @pytest.mark.parametrize("path", _FILES, ids=lambda path: path.stem)
 def test_the_cells_of_a_shipped_scenario_train_the_same_model_on_the_same_data(path: Path) -> None:
     cells = load_scenario_file(path).cells
-    assert len({(cell.scenario.model, cell.scenario.data, cell.scenario.seed) for cell in cells}) == 1
+    trained = {(without_times(cell.scenario.model), cell.scenario.data, cell.scenario.seed) for cell in cells}
+    assert (len(trained) == 1) == (path.stem not in _OF_SEVERAL_MODELS)
+
+
+def without_times(model: Model) -> Model:
+    """Give a model without what its blocks are to take: that changes nothing that is computed."""
+    if not isinstance(model, Timed):
+        return model
+    return model.model_copy(update={"forward_ms": 0.0, "backward_ms": 0.0, "slow_rank": None})
 
 
 @pytest.mark.parametrize("name", _ON_CPU)

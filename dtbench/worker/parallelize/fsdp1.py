@@ -79,6 +79,15 @@ class FlatModel:
             for unit, handle in self._named_handles()
         )
 
+    def read_layouts(self) -> dict[int, str]:
+        """Give the FQN of each parameter that the extension takes in and out, by ``id`` of its DTensor layout."""
+        return {
+            id(layout): plain_fqn(f"{unit}.{fqn}" if unit else fqn)
+            for unit, handle in self._named_handles()
+            for fqn, layout in zip(handle.flat_param._fqns, handle.flat_param._param_extensions, strict=True)
+            if layout is not None
+        }
+
     def gather_gradients(self) -> Iterator[tuple[str, Tensor]]:
         """Give FQN and whole gradient of every parameter; collective over all axes.
 
