@@ -47,7 +47,7 @@ class Recorder:
         is_naming: put a named range around every collective and wait (PROFILED steps only: a range costs microseconds).
         unit: FQN of the FSDP unit that asks for what is issued now (PROFILED steps only); None: none does.
         owned: whose each collective was that an FSDP unit asked for.
-        layouts: FQN of each parameter that DTensor's extensions flatten, by ``id`` of its layout; for probes.
+        local_parts: FQN of each parameter whose local part is handed over as a DTensor, by where that lies; for probes.
         on_region, on_issue: told about every region that the step enters and every collective (the journal's
             heartbeat).
     """
@@ -58,7 +58,7 @@ class Recorder:
     is_naming: bool = False
     unit: str | None = None
     owned: list[Owned] = field(default_factory=list)
-    layouts: dict[int, str] = field(default_factory=dict)
+    local_parts: dict[tuple[int, int], str] = field(default_factory=dict)
     on_region: Callable[[Region | None], None] = lambda _region: None
     on_issue: Callable[[], None] = lambda: None
     _step: list[Issue] = field(default_factory=list)

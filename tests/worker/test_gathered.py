@@ -101,7 +101,8 @@ def test_a_gradient_and_its_collective_are_told_by_the_parameters_name(
         )
         launched = launch(wanted)
         collectives = read_tables(launched.folder).collectives
-        awaited = collectives[collectives["awaited_by"] == "_data_parallel_utils.sync_grad_hook"]
+        of_steps = collectives[collectives["step"].notna()]
+        awaited = of_steps[of_steps["awaited_by"] == "_data_parallel_utils.sync_grad_hook"]
         assert awaited.groupby("owner").size().to_dict() == dict.fromkeys(names, 2 * 4), "steps and ranks"
         assert set(awaited["operation"]) == {"reduce_scatter"}
         assert (awaited["wait_ns"] >= 0).all()

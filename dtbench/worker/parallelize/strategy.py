@@ -20,6 +20,7 @@ from dtbench.worker.parallelize.ddp import read_ddp_overlap, read_ddp_receipts, 
 from dtbench.worker.parallelize.fsdp1 import read_fsdp1_overlap, read_fsdp1_receipts, wrap_fsdp1
 from dtbench.worker.parallelize.fsdp2 import read_fsdp2_overlap, read_fsdp2_receipts, wrap_fsdp2
 from dtbench.worker.parallelize.parallelized import Parallelized, clip_gradients
+from dtbench.worker.probes.parameters import place_of
 
 _Kind = TypeVar("_Kind", Ddp, Fsdp1, Fsdp2)
 
@@ -54,7 +55,7 @@ def _parallelize_ddp(built: BuiltModel, mesh: DeviceMesh, scenario: Scenario, pl
         finish_backward=wrapped.model.wait_for_delayed,
         bucket_bytes=buckets.read,
         read_carried=wrapped.read_carried,
-        layouts={id(item.spec): item.fqn for item in wrapped.parameters if item.spec is not None},
+        local_parts={place_of(item.parameter): item.fqn for item in wrapped.parameters if item.spec is not None},
         inner_optimizer=wrapped.inner_optimizer,
         read_receipts=lambda asked: read_ddp_receipts(wrapped, narrow(asked, Ddp)),
         read_overlap=lambda traffic: read_ddp_overlap(parallel, buckets.read(), traffic),
@@ -75,7 +76,7 @@ def _parallelize_fsdp1(built: BuiltModel, mesh: DeviceMesh, scenario: Scenario, 
         units=flat.units,
         watch_owners=flat.watch_owners,
         read_carried=flat.read_carried,
-        layouts=flat.read_layouts(),
+        local_parts=flat.read_local_parts(),
         read_receipts=lambda asked: read_fsdp1_receipts(flat, narrow(asked, Fsdp1), plan),
         read_overlap=lambda traffic: read_fsdp1_overlap(parallel, plan, traffic),
     )

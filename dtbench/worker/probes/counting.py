@@ -96,7 +96,7 @@ class Probe:
                 return original(*args, **kwargs)
             branch = None if choose is None else choose(args, kwargs)
             self._count(sys._getframe(1), branch)
-            parameter = None if name is None else name((args, kwargs), self.recorder.layouts)
+            parameter = None if name is None else name((args, kwargs), self.recorder.local_parts)
             started = self._begin(parameter)
             try:
                 result = original(*args, **kwargs)
@@ -106,7 +106,7 @@ class Probe:
             finally:
                 self._end(started, branch)
             if leaves_name:
-                leave_name((args, kwargs), self.recorder.layouts)
+                leave_name((args, kwargs), self.recorder.local_parts)
             return result
 
         return probed
