@@ -5,6 +5,7 @@ from pathlib import Path
 import pandas as pd
 
 from dtbench.analyze.bounded import bound_cell
+from dtbench.analyze.judge_checks import judge_checklist
 from dtbench.analyze.launch_tables import LaunchTables, analyze_launch, read_tables
 from dtbench.analyze.summarize_cell import CellData, LaunchData, summarize_cell
 from dtbench.analyze.summary import CellSummary, RunSummary
@@ -54,6 +55,7 @@ def summarize_run(path: Path) -> RunSummary:
         cells=cells,
         resumed_unix_ns=run.resumed_unix_ns,
         repeat_end=run.repeat_end,
+        checks=judge_checklist(run.checklist, cells, run.overrides),
     )
 
 

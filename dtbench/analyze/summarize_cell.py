@@ -17,6 +17,7 @@ from dtbench.analyze.peaks import peak_flops
 from dtbench.analyze.statistics import summarize, summarize_launches, summarize_ratio
 from dtbench.analyze.summarize_overlap import fraction, summarize_purposes, summarize_ranks
 from dtbench.analyze.summarize_owners import summarize_owners
+from dtbench.analyze.summarize_probes import summarize_probes
 from dtbench.analyze.summarize_waits import summarize_gradient_waits
 from dtbench.analyze.summary import CellSummary, ExposureSummary, Interval
 from dtbench.scenario.schema import Fsdp2, Scenario
@@ -112,6 +113,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         trace_paths=tuple(str(path) for launch in launches for path in launch.folder.find_traces().values()),
         notes=(*_launch_notes(launches), *purpose_notes, *_record_notes(data), *_load_notes(profiler_cost)),
         exposure=_summarize_exposure(data),
+        probes=summarize_probes([record.probes for record in ranks if record.probes is not None]),
     )
 
 

@@ -3,6 +3,7 @@
 Ratios are fractions, times integer nanoseconds (medians rounded down), NaN where a number cannot be computed.
 """
 
+from enum import StrEnum
 from typing import Literal
 
 from dtbench.plan import Plan
@@ -165,6 +166,35 @@ class PredictionSummary(Record):
     sentence: str
 
 
+class BranchSummary(Record):
+    """Calls of a function under study that took one branch; fields as in ``ProbeSummary``."""
+
+    name: str
+    calls: int
+    most_calls: int
+    total_ns: int
+
+
+class ProbeSummary(Record):
+    """A function under study as its probes saw it on one rank, in one launch, in all phases.
+
+    Attributes:
+        label: file and name, as ``measure.probes`` spells them.
+        calls: of the rank and launch with the fewest.
+        most_calls: of the rank and launch with the most.
+        raised: calls that ended in an exception, where there were most.
+        total_ns: inside it, what it calls included; mean over ranks and launches.
+        branches: where branches have names.
+    """
+
+    label: str
+    calls: int
+    most_calls: int
+    raised: int
+    total_ns: int
+    branches: tuple[BranchSummary, ...] = ()
+
+
 class CellSummary(Record):
     """One cell of a run.
 
@@ -187,6 +217,7 @@ class CellSummary(Record):
         unknown_names: (name, count) of device events that no rule knows.
         exposure: None where only the trace was asked.
         prediction: None where nobody knows what the model or the network costs.
+        probes: functions under study that were probed.
     """
 
     name: str
@@ -221,6 +252,55 @@ class CellSummary(Record):
     coordinates: dict[str, str] = {}
     exposure: ExposureSummary | None = None
     prediction: PredictionSummary | None = None
+    probes: tuple[ProbeSummary, ...] = ()
+
+
+class CheckOutcome(StrEnum):
+    """What became of a check; ``not judged``: a number that it needs is not known, which is no pass."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    NOT_JUDGED = "not judged"
+
+
+class CheckResult(Record):
+    """One check of a scenario file.
+
+    Attributes:
+        kind: as the file has it; ``functions`` for those that it has to call.
+        words: what it asks for.
+        got: the figure that it was judged by.
+        because: why it has to be so; empty where the file does not say.
+    """
+
+    kind: str
+    words: str
+    outcome: CheckOutcome
+    got: str
+    because: str
+
+
+class ChecksSummary(Record):
+    """What a scenario file claims, held against a run.
+
+    Attributes:
+        outcome: failed if one check failed, else not judged if one was not.
+        answer: the file's sentence with this run's numbers; None unless all checks passed, and where there is none.
+        launches: of the cell that has fewest: numbers are medians over them.
+        changed: the run had ``--set`` for more than ``repeat``, so it is not what the file claims about.
+    """
+
+    format_version: Literal[1] = 1
+    outcome: CheckOutcome
+    results: tuple[CheckResult, ...]
+    answer: str | None
+    launches: int
+    changed: bool
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether the file claims what this run of it does not bear out."""
+        return self.outcome is not CheckOutcome.PASSED and not self.changed
 
 
 class RunSummary(Record):
@@ -229,6 +309,7 @@ class RunSummary(Record):
     Attributes:
         resumed_unix_ns: when it was gone on with after it had ended early.
         repeat_end: why ``repeat: auto`` added no more launches; None: it has not come to that, or a number was given.
+        checks: None where the scenario claims nothing.
     """
 
     format_version: Literal[1] = 1
@@ -245,3 +326,4 @@ class RunSummary(Record):
     cells: tuple[CellSummary, ...]
     resumed_unix_ns: tuple[int, ...] = ()
     repeat_end: str | None = None
+    checks: ChecksSummary | None = None

@@ -67,7 +67,13 @@ def _to_document(file: "ScenarioFile", plans: "dict[str, Plan]") -> object:
         }
         for cell in file.cells
     ]
-    return {"name": file.name, "question": file.question, "overrides": list(file.overrides), "cells": cells}
+    return {
+        "name": file.name,
+        "question": file.question,
+        "overrides": list(file.overrides),
+        **file.checklist.model_dump(mode="json"),
+        "cells": cells,
+    }
 
 
 def _wire_bytes(plan: "Plan") -> int | None:
@@ -114,11 +120,22 @@ def _print_plans(file: "ScenarioFile", plans: "dict[str, Plan]") -> None:
     )
     print_line("state: weights, gradients and optimizer; activations and buffers come on top")
     _print_traffic(plans)
+    _print_checklist(file)
     repeat = resolve_repeat(file.cells[0].scenario)
     if not isinstance(repeat, int):
         print_line(f"repeat: auto takes {describe_repeat(repeat)}.")
     for note in dict.fromkeys(note for plan in plans.values() for note in plan.notes):
         print_line(f"Note: {note}")
+
+
+def _print_checklist(file: "ScenarioFile") -> None:
+    from dtbench.scenario.check_words import describe_check
+
+    functions = file.checklist.functions
+    if functions:
+        print_line(f"Must be called: {', '.join(functions)}")
+    for check in file.checklist.checks:
+        print_line(f"Check: {describe_check(check)}")
 
 
 def _print_traffic(plans: "dict[str, Plan]") -> None:

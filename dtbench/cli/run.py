@@ -45,7 +45,8 @@ def run(
     """Train a scenario on real ranks, and show where each step went and which communication was not hidden.
 
     Makes a run folder with traces, tables, a plot and TensorBoard files. Exit code 4: a rank failed; 8: the run
-    finished, but its results, its traffic, its knobs or its step time are not what they should be.
+    finished, but its results, traffic, knobs or step time are not what they should be, or a check of the scenario did
+    not pass (with --set of more than `repeat` its checks are only told).
     """
     from dtbench.scenario.catalog import open_scenario
 
@@ -193,12 +194,13 @@ def _show_what_there_is(error: "LaunchError") -> None:
 
 
 def _check(summary: "RunSummary") -> None:
-    """Refuse to end well when a cell's numbers must not be trusted.
+    """Refuse to end well when a cell's numbers must not be trusted, or the scenario's checks did not pass.
 
     Raises:
-        CheckError: names each such cell and why.
+        CheckError: names each such cell or check and why.
     """
     from dtbench.errors import CheckError
+    from dtbench.report.checklist import failure_words
     from dtbench.report.sentences import check_word, is_trusted
 
     wrong = [f"cell {cell.name}: {check_word(cell)}, see above" for cell in summary.cells if not is_trusted(cell)]
@@ -206,6 +208,9 @@ def _check(summary: "RunSummary") -> None:
         more = [f"and {len(wrong) - _MOST_NAMED} more cells"] if len(wrong) > _MOST_NAMED else []
         told = "\n".join([*wrong[:_MOST_NAMED], *more])
         raise CheckError(f"the run finished, but do not trust its numbers:\n{told}")
+    if summary.checks is not None and summary.checks.is_broken:
+        told = "\n".join(failure_words(summary.checks)[:_MOST_NAMED])
+        raise CheckError(f"the run finished, but its scenario's checks did not pass:\n{told}")
 
 
 def _prepare(file: "ScenarioFile", results: Path, *, as_json: bool) -> None:

@@ -398,5 +398,6 @@ def _write_run(run: _Run, status: RunStatus, reason: str | None) -> None:
         prepared=run.prepared,
         repeat_end=run.repeat_end,
         resumed_unix_ns=run.resumed_unix_ns,
+        checklist=run.file.checklist,
     )
     write_record(run.folder.run, record)

@@ -131,7 +131,7 @@ class RunReport:
 
     def _repr_html_(self) -> str:
         head, answer = run_words.head_words(self.summary), run_words.answer_words(self.summary)
-        return report_html(head, answer, [run_words.cells_section(self.summary)], self.notes)
+        return report_html(head, answer, run_words.tables(self.summary), self.notes)
 
 
 def load_run(path: Path) -> RunReport:

@@ -4,8 +4,9 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from dtbench.analyze.summary import CellSummary, RunSummary
+from dtbench.analyze.summary import CellSummary, ChecksSummary, RunSummary
 from dtbench.report import causes, estimates, sentences, sweep
+from dtbench.report.checklist import answer_line, checks_section
 from dtbench.store.records import Environment
 from dtbench.units import format_bytes, format_fraction
 from dtbench.vocabulary import Purpose
@@ -24,6 +25,8 @@ def summary_markdown(summary: RunSummary) -> str:
         blocks.append(resumed)
     if summary.repeat_end is not None:
         blocks.append(escape_markdown(summary.repeat_end))
+    if summary.checks is not None:
+        blocks += checklist_markdown(summary.checks)
     blocks.append(sweep_markdown(summary))
     if len(summary.cells) > 1:
         constant = sweep.constant_words(summary)
@@ -40,6 +43,13 @@ def summary_markdown(summary: RunSummary) -> str:
     blocks += [_cell_block(cell) for cell in told[: sweep.MOST_CELLS]]
     blocks.append(escape_markdown(f"{summary.device} on {summary.host}, torch {summary.torch}"))
     return "\n\n".join(blocks) + "\n"
+
+
+def checklist_markdown(checks: ChecksSummary) -> list[str]:
+    """Give the answer, every check with its outcome and figure, and on how many launches they were judged."""
+    section = checks_section(checks)
+    table = markdown_table([column.title for column in section.columns], section.rows)
+    return [f"**{escape_markdown(answer_line(checks))}**", table, *(escape_markdown(note) for note in section.notes)]
 
 
 def sweep_markdown(summary: RunSummary) -> str:

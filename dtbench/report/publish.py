@@ -17,15 +17,18 @@ from dtbench.report.tensorboard import write_cell, write_tensorboard
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.read import read_environment, read_run, read_steps
 from dtbench.store.records import CellRecord
+from dtbench.store.write import write_record
 
 
 def publish(summary: RunSummary) -> None:
-    """Write plot and event files of a summarized run anew, replacing older ones; a run without steps gets none.
+    """Write plots, event files and checks of a summarized run anew; a run without steps gets only the last.
 
     Raises:
         StoreError: a table is broken, or the disk is full.
     """
     folder = RunFolder(Path(summary.path))
+    if summary.checks is not None:
+        write_record(folder.checks, summary.checks)
     steps, purposes = _gather_steps(summary.cells, folder), _gather_purposes(summary.cells, folder)
     if steps is None:
         return

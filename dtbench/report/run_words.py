@@ -2,6 +2,7 @@
 
 from dtbench.analyze.summary import CellSummary, RunSummary
 from dtbench.report import estimates, sentences, sweep
+from dtbench.report.checklist import answer_line, checks_section
 from dtbench.report.section import Column, Section
 from dtbench.vocabulary import Purpose
 
@@ -15,12 +16,14 @@ def head_words(summary: RunSummary) -> str:
 
 
 def answer_words(summary: RunSummary) -> list[str]:
-    """Say the answer first: which cell is fastest where there are several, then what each left exposed, whose and why.
+    """Say the answer first: the file's own where it has one, which cell is fastest, what each left exposed and why.
 
     How the run ended comes before all where it is not complete.
     """
     ended = sentences.status_sentence("This run", summary.status, summary.reason)
     lines = [] if ended is None else [ended]
+    if summary.checks is not None:
+        lines.append(answer_line(summary.checks))
     if len(summary.cells) > 1:
         lines.append(sweep.finding(summary))
     if len(summary.cells) <= sweep.MOST_CELLS:
@@ -43,6 +46,12 @@ def _cell_lines(cell: CellSummary) -> list[str]:
 def note_words(summary: RunSummary) -> tuple[str, ...]:
     """Say what a reader of the numbers must know, with the cells that it is about."""
     return sweep.note_sentences(summary)
+
+
+def tables(summary: RunSummary) -> list[Section]:
+    """Give the checks of the scenario, where it has any, and the cells against each other."""
+    checks = [] if summary.checks is None else [checks_section(summary.checks)]
+    return [*checks, cells_section(summary)]
 
 
 def cells_section(summary: RunSummary) -> Section:

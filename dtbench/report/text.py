@@ -15,6 +15,7 @@ from rich.text import Text
 
 from dtbench.analyze.summary import CellSummary, PurposeSummary, RunSummary
 from dtbench.report import causes, estimates, sentences, sweep
+from dtbench.report.checklist_text import render_checklist
 from dtbench.report.estimates_text import render_estimates
 from dtbench.report.gradient_waits_text import render_gradient_waits
 from dtbench.report.sweep_table import WAIT_EXPLAINED, headed_table, render_sweep
@@ -41,6 +42,8 @@ SHARES_EXPLAINED = (
 def render_run(summary: RunSummary) -> RenderableType:
     """Give the whole report: head, the cells against each other, each cell where they are few."""
     parts: list[RenderableType] = [render_head(summary)]
+    if summary.checks is not None:
+        parts.append(render_checklist(summary.checks))
     if len(summary.cells) > 1:
         parts.append(render_sweep(summary))
     parts.extend(_render_cells(summary))

@@ -1,6 +1,7 @@
 """What a field of the schema accepts, in words: "a whole number above 0", "`ddp` or `fsdp2`"."""
 
 from collections.abc import Iterable
+from enum import StrEnum
 from types import NoneType, UnionType
 from typing import Annotated, Literal, Union, get_args, get_origin
 
@@ -62,8 +63,8 @@ def describe(annotation: object, metadata: Iterable[object] = ()) -> str:
         return "a mapping" if len(kinds) == 1 else f"a mapping with a `kind`, {quote_words(kinds)}"
     if is_mapping_of_texts(base):
         return "a mapping from names to texts"
-    if get_origin(base) is Literal:
-        return quote_words(str(value) for value in get_args(base))
+    if choices := _choices_of(base):
+        return quote_words(str(value) for value in choices)
     if get_origin(base) is tuple:
         return _describe_list(get_args(base))
     noun = _NOUNS.get(base, "another value") if isinstance(base, type) else "another value"
@@ -81,9 +82,15 @@ def quote_words(words: Iterable[str]) -> str:
 
 def literals_of(annotation: object) -> tuple[str, ...]:
     """Give the words that an annotation accepts; empty where it accepts other things."""
-    options = [_unwrap(option)[0] for option in _options_of(annotation)]
-    options = [option for option in options if get_origin(option) is Literal]
-    return tuple(value for option in options for value in get_args(option) if isinstance(value, str))
+    choices = [choice for option in _options_of(annotation) for choice in _choices_of(_unwrap(option)[0])]
+    return tuple(choice for choice in choices if isinstance(choice, str))
+
+
+def _choices_of(option: object) -> tuple[object, ...]:
+    """Give the values of a type that lists them."""
+    if isinstance(option, type) and issubclass(option, StrEnum):
+        return tuple(member.value for member in option)
+    return get_args(option) if get_origin(option) is Literal else ()
 
 
 def doc_of(field: FieldInfo) -> str | None:

@@ -26,6 +26,7 @@ from dtbench.scenario.expectation import (
 from dtbench.scenario.mistakes import Mistake, OverridePlace, Place, find_nearest, join_words, shorten
 from dtbench.scenario.scalars import show_scalar, text_of_scalar
 from dtbench.scenario.schema import MAPPING, NUMBER, WORD, Scenario
+from dtbench.scenario.variations import FILE_SECTIONS
 
 _OTHER_NAMES = {
     "gpu": "cuda",
@@ -71,9 +72,15 @@ class _Spot:
         return f"`{path}`" if self.item is None else f"item {self.item} of `{path}`"
 
 
-def explain_errors(error: ValidationError, root: Section) -> list[Mistake]:
-    """Give one mistake per error of a cell, except fields that are only missing because they are misspelt."""
-    found = [(details, _find_spot(details["loc"], root)) for details in error.errors(include_url=False)]
+def explain_errors(error: ValidationError, root: Section, record: type[Record] = Scenario) -> list[Mistake]:
+    """Give one mistake per error of a cell, except fields that are only missing because they are misspelt.
+
+    Args:
+        error: what pydantic refuses.
+        root: what was validated.
+        record: as what; a whole cell unless said otherwise.
+    """
+    found = [(details, _find_spot(details["loc"], root, record)) for details in error.errors(include_url=False)]
     misspelt = {(*spot.path[:-1], _nearest_field(spot)) for details, spot in found if _is_unknown(details)}
     return [
         _explain(details, spot) for details, spot in found if not (_is_missing(details, spot) and spot.path in misspelt)
@@ -88,9 +95,9 @@ def _is_missing(details: ErrorDetails, spot: _Spot) -> bool:
     return details["type"] == "missing" and spot.node is None
 
 
-def _find_spot(loc: tuple[int | str, ...], root: Section) -> _Spot:
+def _find_spot(loc: tuple[int | str, ...], root: Section, record: type[Record]) -> _Spot:
     """Follow pydantic's location through the tree and the schema at once, as far as both go."""
-    spot = _Spot((), root, root.place, Scenario, None, Scenario, None)
+    spot = _Spot((), root, root.place, record, None, record, None)
     for part in loc:
         if part == _OF_KEY or _names_alternative(part, spot):
             return spot
@@ -237,7 +244,7 @@ def _kind_at(spot: _Spot) -> str:
 
 def _field_names(section: _Spot | None) -> list[str]:
     names = list(section.record.model_fields) if section and section.record else []
-    return [*names, "cells", "matrix"] if section and not section.path else names
+    return [*names, *FILE_SECTIONS] if section and not section.path else names
 
 
 def _nearest_field(spot: _Spot) -> str | None:

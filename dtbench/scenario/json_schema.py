@@ -10,6 +10,7 @@ JSON Schema's draft 7 is the latest that the YAML language server understands.
 from collections.abc import Iterator
 from typing import Any
 
+from dtbench.scenario.checklist import Checklist
 from dtbench.scenario.schema import VARIABLE_PREFIXES, Scenario
 from dtbench.scenario.variations import CELL_NAME, CELL_NAME_RULE, MOST_NAME_LENGTH
 
@@ -25,6 +26,7 @@ def make_file_schema() -> Schema:
     whole = _clean(Scenario.model_json_schema())
     sections: dict[str, Schema] = whole.pop("$defs")
     whole["properties"]["env"]["propertyNames"] = {"pattern": f"^({'|'.join(VARIABLE_PREFIXES)})"}
+    claims = _clean(Checklist.model_json_schema())
     partly = _relax(whole)
     variation = {**partly, "properties": {k: v for k, v in partly["properties"].items() if k != "schema_version"}}
     return {
@@ -34,14 +36,20 @@ def make_file_schema() -> Schema:
         "type": "object",
         "additionalProperties": False,
         "required": ["schema_version"],
-        "properties": {**partly["properties"], "cells": _cells(), "matrix": _matrix(whole, sections)},
+        "properties": {
+            **partly["properties"],
+            "cells": _cells(),
+            "matrix": _matrix(whole, sections),
+            **claims["properties"],
+        },
         "if": {"not": {"anyOf": [{"required": ["cells"]}, {"required": ["matrix"]}]}},
         "then": {"$ref": "#/$defs/Scenario"},
         "$defs": {
-            "Scenario": whole,
+            "Scenario": {**whole, "properties": {**whole["properties"], **claims["properties"]}},
             "Variation": variation,
             **sections,
             **{f"{_PARTLY}{name}": _relax(section) for name, section in sections.items()},
+            **claims["$defs"],
         },
     }
 

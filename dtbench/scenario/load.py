@@ -1,8 +1,8 @@
 """A scenario file to frozen records, or to one error that names every mistake in it at once."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -10,6 +10,8 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from dtbench.errors import ScenarioError
+from dtbench.probe_catalogue.functions import choose
+from dtbench.scenario.checklist import Checklist
 from dtbench.scenario.document import Leaf, Section, locate_in, read_document, to_plain
 from dtbench.scenario.explain import explain_errors
 from dtbench.scenario.mistakes import (
@@ -23,6 +25,7 @@ from dtbench.scenario.mistakes import (
     to_printable,
 )
 from dtbench.scenario.override import read_overrides
+from dtbench.scenario.read_checklist import find_cell_mistakes, find_unmeasured, read_checklist
 from dtbench.scenario.schema import SCHEMA_VERSION, Scenario
 from dtbench.scenario.sweep import Sweep, expand_cells, name_some
 
@@ -56,6 +59,7 @@ class ScenarioFile:
         overrides: each ``--set`` as typed.
         cells: in the order of the file, at least one.
         folder: of the file, absolute; None for a text that came from nowhere.
+        checklist: what the file claims.
     """
 
     name: str
@@ -64,6 +68,7 @@ class ScenarioFile:
     overrides: tuple[str, ...]
     cells: tuple[Cell, ...]
     folder: Path | None = None
+    checklist: Checklist = field(default_factory=Checklist)
 
 
 def load_scenario_file(path: Path, overrides: Sequence[str] = ()) -> ScenarioFile:
@@ -93,12 +98,34 @@ def load_scenario(text: str, source_name: str, overrides: Sequence[str] = ()) ->
         raise as_error(mistakes)
     mistakes += _find_version_mistakes(document.root, _line_1(text, source_name))
     typed = read_overrides(overrides)
+    checklist = read_checklist(document.root, mistakes)
     sweep = expand_cells(document.root, typed.overrides)
     mistakes += [*typed.mistakes, *sweep.mistakes]
-    cells = _validate(sweep, mistakes)
+    cells = _add_probes(_validate(sweep, mistakes), checklist.functions)
+    if not sweep.mistakes:
+        mistakes += find_cell_mistakes(checklist, document.root, list(sweep.cells))
+    if not mistakes and not overrides:  # an override may well measure less
+        mistakes += find_unmeasured(checklist, document.root, {cell.name: cell.scenario for cell in cells})
     if mistakes:
         raise as_error(mistakes)
-    return ScenarioFile(Path(source_name).stem, question_of(text), text, tuple(overrides), cells)
+    return ScenarioFile(Path(source_name).stem, question_of(text), text, tuple(overrides), cells, checklist=checklist)
+
+
+def _add_probes(cells: Iterable[Cell], functions: Sequence[str]) -> tuple[Cell, ...]:
+    """Probe the functions that a file is about in every cell; where lines are traced, tracing must see no probes."""
+    return tuple(
+        cell if cell.scenario.measure.line_coverage else cell._replace(scenario=_probe(cell.scenario, functions))
+        for cell in cells
+    )
+
+
+def _probe(scenario: Scenario, functions: Sequence[str]) -> Scenario:
+    probed = {one.label for one in choose(scenario.measure.probes)}
+    more = tuple(label for label in functions if label not in probed)
+    if not more:
+        return scenario
+    measure = scenario.measure.model_copy(update={"probes": (*scenario.measure.probes, *more)})
+    return scenario.model_copy(update={"measure": measure})
 
 
 def read_text(path: Path) -> str:

@@ -6,6 +6,16 @@ from dataclasses import dataclass
 from dtbench.scenario.document import Node, read_document
 from dtbench.scenario.mistakes import Mistake, OverridePlace
 
+_CLAIM = "says what the file claims; change it in the file"
+_OF_THE_FILE = {
+    "schema_version": "says how the file is written and cannot be overridden",
+    "matrix": "says which cells there are; change it in the file",
+    "functions": _CLAIM,
+    "checks": _CLAIM,
+    "answer": _CLAIM,
+}
+"""What sections say that no override can change."""
+
 
 @dataclass(frozen=True)
 class Override:
@@ -44,10 +54,8 @@ def _read_override(place: OverridePlace, mistakes: list[Mistake]) -> Override | 
         mistakes.append(
             Mistake(place, "the path has an empty name; write names joined by dots, for example `model.layers`")
         )
-    elif parts[0] == "schema_version":
-        mistakes.append(Mistake(place, "`schema_version` says how the file is written and cannot be overridden"))
-    elif parts[0] == "matrix":
-        mistakes.append(Mistake(place, "`matrix` says which cells there are; change it in the file"))
+    elif parts[0] in _OF_THE_FILE:
+        mistakes.append(Mistake(place, f"`{parts[0]}` {_OF_THE_FILE[parts[0]]}"))
     elif parts == ("cells",):
         mistakes.append(Mistake(place, "name a field of a cell: `cells.<name>.<section>.<field>=...`"))
     else:

@@ -13,7 +13,7 @@ from dtbench.scenario.document import Entry, Leaf, Section, to_plain
 from dtbench.scenario.matrix import Matrix, expand_matrix
 from dtbench.scenario.mistakes import Mistake, Place, find_nearest, join_words, shorten
 from dtbench.scenario.override import Override
-from dtbench.scenario.variations import is_cell_name, read_variations
+from dtbench.scenario.variations import FILE_SECTIONS, is_cell_name, read_variations
 
 _MOST_NAMES = 8
 """Cells that a sentence names."""
@@ -41,7 +41,7 @@ def expand_cells(root: Section, overrides: Sequence[Override]) -> Sweep:
     neither is one cell, called by its kind.
     """
     mistakes: list[Mistake] = []
-    shared = Section({key: entry for key, entry in root.entries.items() if key not in ("cells", "matrix")}, root.place)
+    shared = Section({key: entry for key, entry in root.entries.items() if key not in FILE_SECTIONS}, root.place)
     for_all = [override for override in overrides if not override.place.is_for_one_cell]
     named = _read_cells(root, mistakes)
     matrix = expand_matrix(root.entries["matrix"], named, mistakes) if "matrix" in root.entries else None

@@ -9,7 +9,9 @@ CELL_NAME_RULE = "small letters, digits, `_`, `-` and `.`, starting with a lette
 MOST_NAME_LENGTH = 64
 
 CELL_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*(\.[a-z0-9_-]+)*")
-_NOT_IN_CELLS = ("schema_version", "cells", "matrix")
+FILE_SECTIONS = ("cells", "matrix", "functions", "checks", "answer")
+"""Sections of a file that are no part of a cell."""
+_NOT_IN_CELLS = ("schema_version", *FILE_SECTIONS)
 
 
 def is_cell_name(name: str) -> bool:

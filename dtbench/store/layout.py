@@ -5,6 +5,7 @@
     results/<scenario>/<utc>-<short id>/
       run.json  scenario.yaml  env.json  tb/  step_breakdown.png  exposed_owners.png  sweep.png  .lock
       selftest.json                       only of a run of `dtbench selftest`: what its rows found
+      checks.json                         derived: what became of the scenario's checks, and the answer
       cells/<cell>/reference/reference.pt     losses and gradients of the single process, and a launch folder's other
       files cells/<cell>/launch<k>/
         order.json                       what the worker was told: written by launch, read by the worker
@@ -192,6 +193,11 @@ class RunFolder:
     def selftest(self) -> Path:
         """What the rows of a selftest found, as far as they were judged."""
         return self.path / "selftest.json"
+
+    @property
+    def checks(self) -> Path:
+        """Derived: what became of the scenario's checks."""
+        return self.path / "checks.json"
 
     @property
     def tensorboard(self) -> Path:

@@ -5,6 +5,7 @@ from typing import Literal
 
 from dtbench.plan import Plan
 from dtbench.record import FloatOrNan, Record
+from dtbench.scenario.checklist import Checklist
 from dtbench.scenario.schema import Scenario
 from dtbench.store.probe_records import Probes
 from dtbench.vocabulary import Arm, Axis, DeviceKind, Operation, Purpose
@@ -340,6 +341,7 @@ class RunRecord(Record):
         prepared: only orders were written; someone else starts the ranks.
         resumed_unix_ns: when it was gone on with after it had ended early.
         repeat_end: why ``repeat: auto`` added no more launches; None: it has not come to that, or a number was given.
+        checklist: what the scenario file claims.
     """
 
     format_version: Literal[1] = 1
@@ -356,6 +358,7 @@ class RunRecord(Record):
     prepared: bool = False
     resumed_unix_ns: tuple[int, ...] = ()
     repeat_end: str | None = None
+    checklist: Checklist = Checklist()
 
 
 class Device(Record):

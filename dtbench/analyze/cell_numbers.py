@@ -1,0 +1,98 @@
+"""A number of a cell's summary by its name (``dtbench.scenario.values``); NaN where nobody knows it."""
+
+import math
+from collections.abc import Sequence
+from statistics import fmean
+
+from dtbench.analyze.summary import CellSummary, OwnerSummary
+from dtbench.scenario.values import ValueName
+from dtbench.vocabulary import Cause, Purpose
+
+
+def find_number(cell: CellSummary, name: ValueName) -> float:
+    """Give a number, ns and bytes as they are.
+
+    What a profiled cell did not do is 0 (an all-gather under DDP); what nobody saw is NaN, also an owner who left
+    nothing exposed: a name with a slip in it must not read 0.
+    """
+    group, *path = name.path
+    match path:
+        case [purpose, "causes", cause, _]:
+            return exposed_by_cause(cell, Cause(cause), Purpose(purpose))
+        case [cause, _] if group == "causes":
+            return exposed_by_cause(cell, Cause(cause), None)
+        case [label, branch, field]:
+            return _find_of_probe(cell, label, branch, field)
+        case [member, field]:
+            return _find_of_member(cell, group, member, field)
+        case _:
+            return _walk(cell, name.path)
+
+
+def _find_of_member(cell: CellSummary, group: str, member: str, field: str) -> float:
+    """Give a number of one member of a list, or of all of them together."""
+    match group:
+        case "purposes":
+            return _find_of_purpose(cell, member, field)
+        case "owners":
+            rows = [row.exposed_ns for row in cell.owners if row.owner == member]
+            return sum(rows) if rows else math.nan
+        case "gradient_waits":
+            waits = [getattr(row, field) for row in cell.gradient_waits if row.parameter == member]
+            return waits[0] if waits else math.nan
+        case "ranks":
+            rows = [getattr(row, field) for row in cell.ranks if member in ("mean", str(row.rank))]
+            return fmean(rows) if rows else math.nan
+        case _:
+            return _find_estimate(cell, member)
+
+
+def exposed_by_cause(cell: CellSummary, cause: Cause, purpose: Purpose | None) -> float:
+    """Give what a cause explains of a purpose's (None: of all) exposed communication, ns per step and rank."""
+    if not cell.ranks or (not cell.owners and any(row.exposed_comm_ns for row in cell.ranks)):
+        return math.nan  # no step was profiled, or nobody could say whose it was
+    return _sum_exposed(cell.owners, cause, purpose)
+
+
+def _sum_exposed(owners: Sequence[OwnerSummary], cause: Cause, purpose: Purpose | None) -> int:
+    return sum(row.exposed_ns for row in owners if row.cause is cause and purpose in (None, row.purpose))
+
+
+def _find_of_purpose(cell: CellSummary, purpose: str, field: str) -> float:
+    if not cell.ranks:
+        return math.nan
+    rows = [row for row in cell.purposes if row.purpose == purpose]
+    if rows:
+        return float(getattr(rows[0], field))
+    return math.nan if field == "hidden_fraction" else 0
+
+
+def _find_estimate(cell: CellSummary, estimate: str) -> float:
+    rows = cell.exposure.rows[:1] if cell.exposure is not None else ()
+    return next((one.mean_ns for row in rows for one in row.estimates if one.estimate == estimate), math.nan)
+
+
+def _find_of_probe(cell: CellSummary, label: str, branch: str, field: str) -> float:
+    probe = next((one for one in cell.probes if one.label == label), None)
+    if probe is None:
+        return math.nan
+    if not branch:
+        calls, total_ns, fields = probe.calls, probe.total_ns, probe.model_dump()
+    else:
+        taken = next((one for one in probe.branches if one.name == branch), None)
+        if taken is None:
+            return 0 if field in ("calls", "most_calls") else math.nan
+        calls, total_ns, fields = taken.calls, taken.total_ns, taken.model_dump()
+    if field == "per_call_ns":
+        return total_ns / calls if calls else math.nan
+    return float(fields.get(field, math.nan))
+
+
+def _walk(cell: CellSummary, path: tuple[str, ...]) -> float:
+    """Follow fields from record to record; None on the way is not known."""
+    found: object = cell
+    for field in path:
+        if found is None:
+            break
+        found = getattr(found, field)
+    return float(found) if isinstance(found, int | float) else math.nan

@@ -1,0 +1,253 @@
+"""What became of a file's checks in a run: each judged by the numbers of its cells, and the answer, if all hold.
+
+A check on a number that nobody knows is *not judged*, which is no pass: the answer then stays away as if it had failed.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from dtbench.analyze.cell_numbers import exposed_by_cause, find_number
+from dtbench.analyze.exposure.agreement import Agreement, judge
+from dtbench.analyze.summary import CellSummary, CheckOutcome, CheckResult, ChecksSummary
+from dtbench.scenario.answer import Slot, fill_slots
+from dtbench.scenario.check_words import describe_check, format_quantity
+from dtbench.scenario.checklist import (
+    AgreeingEstimates,
+    Bound,
+    Check,
+    Checklist,
+    EqualLosses,
+    InsidePrediction,
+    KnobReceipt,
+    LeadingCause,
+    Order,
+)
+from dtbench.scenario.mistakes import find_nearest
+from dtbench.scenario.values import Quantity, ValueName, read_value
+from dtbench.store.records import ReceiptOutcome
+from dtbench.units import format_fraction, format_ns
+from dtbench.vocabulary import Cause
+
+FIRST_LOSSES = 5
+"""Losses that cells are compared by: those of the first steps, which every cell records alike."""
+
+_MOST_NAMED = 4
+
+Cells = Mapping[str, CellSummary]
+_Finding = tuple[CheckOutcome, str]
+"""An outcome, and the figure that it was judged by."""
+
+PASSED, FAILED, NOT_JUDGED = CheckOutcome.PASSED, CheckOutcome.FAILED, CheckOutcome.NOT_JUDGED
+
+
+def judge_checklist(
+    checklist: Checklist, cells: Sequence[CellSummary], overrides: Sequence[str]
+) -> ChecksSummary | None:
+    """Judge what a file claims; None where it claims nothing.
+
+    Args:
+        checklist: as the file had it when it ran.
+        cells: of the run.
+        overrides: of the run; any but those of ``repeat`` make it another experiment than the file claims about.
+    """
+    if checklist.is_empty:
+        return None
+    by_name = {cell.name: cell for cell in cells}
+    results = [_judge(check, by_name) for check in checklist.checks]
+    if checklist.functions:
+        results.insert(0, _judge_functions(checklist.functions, cells))
+    outcome = _worst([result.outcome for result in results])
+    answer = checklist.answer
+    if answer is not None:
+        answer = fill_slots(answer, lambda slot: _fill(slot, by_name)) if outcome is PASSED else None
+    return ChecksSummary(
+        outcome=outcome,
+        results=tuple(results),
+        answer=answer,
+        launches=min((len(cell.launches) for cell in cells), default=0),
+        changed=any(not _is_of_repeat(override) for override in overrides),
+    )
+
+
+def _is_of_repeat(override: str) -> bool:
+    return override.partition("=")[0].strip().partition(".")[0] == "repeat"
+
+
+def _worst(outcomes: Sequence[CheckOutcome]) -> CheckOutcome:
+    return next((one for one in (FAILED, NOT_JUDGED) if one in outcomes), PASSED)
+
+
+def _judge(check: Check, cells: Cells) -> CheckResult:
+    outcome, got = _find_outcome(check, cells)
+    return CheckResult(
+        kind=check.kind, words=describe_check(check), outcome=outcome, got=got, because=check.because or ""
+    )
+
+
+def _find_outcome(check: Check, cells: Cells) -> _Finding:
+    match check:
+        case Bound():
+            return _judge_bound(check, cells)
+        case Order():
+            return _judge_order(check, cells)
+        case EqualLosses():
+            return _judge_losses(check, cells)
+        case _:
+            names = list(cells) if check.cell is None else [check.cell]
+            return _join([(name, _judge_cell(check, cells[name])) for name in names])
+
+
+def _judge_cell(
+    check: InsidePrediction | KnobReceipt | LeadingCause | AgreeingEstimates, cell: CellSummary
+) -> _Finding:
+    match check:
+        case InsidePrediction():
+            return _judge_prediction(cell)
+        case KnobReceipt():
+            return _judge_receipt(check, cell)
+        case LeadingCause():
+            return _judge_cause(check, cell)
+        case AgreeingEstimates():
+            return _judge_estimates(cell)
+
+
+def _join(found: Sequence[tuple[str, _Finding]]) -> _Finding:
+    """Put the findings of several cells together: what went wrong first."""
+    worst = _worst([outcome for _, (outcome, _) in found])
+    if len(found) == 1:
+        return worst, found[0][1][1]
+    ordered = sorted(found, key=lambda one: one[1][0] is not worst)
+    shown = [f"{name} {got}" for name, (_, got) in ordered[:_MOST_NAMED]]
+    more = [f"and {len(found) - _MOST_NAMED} more"] if len(found) > _MOST_NAMED else []
+    return worst, ", ".join([*shown, *more])
+
+
+def _judge_bound(check: Bound, cells: Cells) -> _Finding:
+    others = (check.over, check.minus)
+    names = [name for name in cells if name not in others] if check.cell is None else [check.cell]
+    return _join([(name, _judge_number(check, name, cells)) for name in names])
+
+
+def _judge_number(check: Bound, cell: str, cells: Cells) -> _Finding:
+    number = _compute(check.name, cells, cell, over=check.over, minus=check.minus)
+    got = format_quantity(number, Quantity.RATIO if check.over is not None else check.name.quantity)
+    if math.isnan(number):
+        return NOT_JUDGED, got
+    low, high = check.low, check.high
+    is_inside = (low is None or low <= number) and (high is None or number <= high)
+    return (PASSED if is_inside else FAILED), got
+
+
+def _compute(name: ValueName, cells: Cells, cell: str, *, over: str | None = None, minus: str | None = None) -> float:
+    number = find_number(cells[cell], name)
+    if over is not None:
+        whole = find_number(cells[over], name)
+        return number / whole if whole else math.nan
+    return number if minus is None else number - find_number(cells[minus], name)
+
+
+def _judge_order(check: Order, cells: Cells) -> _Finding:
+    name = read_value(check.value)
+    numbers = [find_number(cells[cell], name) for cell in check.cells]
+    pairs = zip(check.cells, numbers, strict=True)
+    got = ", ".join(f"{cell} {format_quantity(number, name.quantity)}" for cell, number in pairs)
+    if any(math.isnan(number) for number in numbers):
+        return NOT_JUDGED, got
+    steps = pairwise(numbers)
+    is_ordered = all(later > former and later - former >= check.apart * abs(former) for former, later in steps)
+    return (PASSED if is_ordered else FAILED), got
+
+
+def _judge_losses(check: EqualLosses, cells: Cells) -> _Finding:
+    first, *others = [cells[name].losses[:FIRST_LOSSES] for name in check.cells or cells]
+    differences = [
+        abs(mine - theirs) / max(abs(mine), abs(theirs)) if mine != theirs else 0.0
+        for losses in others
+        for mine, theirs in zip(first, losses, strict=False)
+    ]
+    is_known = all(len(losses) == FIRST_LOSSES for losses in (first, *others))
+    if not is_known or any(math.isnan(one) for one in differences):
+        return NOT_JUDGED, "losses are not known"
+    largest = max(differences, default=0.0)
+    outcome = PASSED if largest <= check.tolerance else FAILED
+    return outcome, f"largest relative difference {format_quantity(largest, Quantity.ERROR)}"
+
+
+def _judge_prediction(cell: CellSummary) -> _Finding:
+    held = cell.prediction
+    if held is None or held.is_inside is None:
+        return NOT_JUDGED, "no closed form" if held is None else held.sentence
+    got = f"{format_ns(cell.step_time.median)}, bounds {format_ns(held.low_ns)} to {format_ns(held.high_ns)}"
+    return (PASSED if held.is_inside else FAILED), got
+
+
+def _judge_receipt(check: KnobReceipt, cell: CellSummary) -> _Finding:
+    wanted = ReceiptOutcome.AGREES if check.outcome == "agrees" else ReceiptOutcome.NO_EFFECT
+    receipt = next((one for one in cell.receipts if one.knob == check.knob), None)
+    if receipt is None:
+        near = find_nearest(check.knob, [one.knob for one in cell.receipts])
+        return NOT_JUDGED, f"no receipt of it{f', there is one of {near}' if near else ''}"
+    got = f"asked {receipt.asked}, got {receipt.got}: {receipt.outcome.value}"
+    return (PASSED if receipt.outcome is wanted else FAILED), got
+
+
+def _judge_cause(check: LeadingCause, cell: CellSummary) -> _Finding:
+    exposed = {cause: exposed_by_cause(cell, cause, check.purpose) for cause in Cause}
+    total = sum(exposed.values())
+    if math.isnan(total) or not total:
+        return NOT_JUDGED, "causes are not known" if math.isnan(total) else "nothing is exposed"
+    ordered = sorted(exposed, key=lambda cause: -exposed[cause])
+    got = ", ".join(f"{cause} {format_fraction(exposed[cause] / total)}" for cause in ordered[:2] if exposed[cause])
+    return (PASSED if ordered[0] is check.leads else FAILED), got
+
+
+def _judge_estimates(cell: CellSummary) -> _Finding:
+    if cell.exposure is None:
+        return NOT_JUDGED, "not estimated"
+    mean = cell.exposure.rows[0]
+    known = [one for one in mean.estimates if not math.isnan(one.mean_ns)]
+    got = ", ".join(f"{one.estimate} {format_ns(one.mean_ns)}" for one in known) or "none is known"
+    return _AGREEMENT[judge(mean)], got
+
+
+_AGREEMENT = {Agreement.AGREE: PASSED, Agreement.DISPUTED: FAILED, Agreement.UNKNOWN: NOT_JUDGED}
+
+
+def _judge_functions(labels: Sequence[str], cells: Sequence[CellSummary]) -> CheckResult:
+    """Judge whether each function under study that the file names was called in some cell."""
+    calls: dict[str, int] = {}
+    for cell in cells:
+        for probe in cell.probes:
+            calls[probe.label] = max(calls.get(probe.label, 0), probe.most_calls)
+    unprobed = [label for label in labels if label not in calls]
+    uncalled = [label for label in labels if calls.get(label) == 0]
+    outcome = FAILED if uncalled else NOT_JUDGED if unprobed else PASSED
+    missing = [*(f"{label} never called" for label in uncalled), *(f"{label} not probed" for label in unprobed)]
+    what = "the function" if len(labels) == 1 else f"each of {len(labels)} functions"
+    return CheckResult(
+        kind="functions",
+        words=f"{what} under study that it is about is called",
+        outcome=outcome,
+        got=", ".join(missing) if missing else "called",
+        because="",
+    )
+
+
+def _fill(slot: Slot, cells: Cells) -> str:
+    match slot.how:
+        case "lowest" | "highest":
+            known = {name: find_number(cell, slot.value) for name, cell in cells.items()}
+            known = {name: number for name, number in known.items() if not math.isnan(number)}
+            choose = min if slot.how == "lowest" else max
+            return choose(known, key=lambda name: known[name]) if known else "n/a"
+        case "over":
+            return format_quantity(_fill_number(slot, cells), Quantity.RATIO)
+        case _:
+            return format_quantity(_fill_number(slot, cells), slot.value.quantity)
+
+
+def _fill_number(slot: Slot, cells: Cells) -> float:
+    cell = next(iter(cells)) if slot.cell is None else slot.cell
+    over, minus = (slot.other if slot.how == how else None for how in ("over", "minus"))
+    return _compute(slot.value, cells, cell, over=over, minus=minus)

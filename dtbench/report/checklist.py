@@ -1,0 +1,57 @@
+"""What a scenario's checks came to, in words: one wording for terminal, Markdown and notebook."""
+
+from dtbench.analyze.summary import CheckOutcome, ChecksSummary
+from dtbench.report.section import Column, Section
+
+
+def answer_line(checks: ChecksSummary) -> str:
+    """Give the answer to the scenario's question, or say why this run gives none."""
+    wrong = [result for result in checks.results if result.outcome is not CheckOutcome.PASSED]
+    if not wrong:
+        return f"all checks passed ({len(checks.results)})" if checks.answer is None else checks.answer
+    counts = {outcome: sum(result.outcome is outcome for result in wrong) for outcome in CheckOutcome}
+    told = [f"{count} {_spell(outcome)}" for outcome, count in counts.items() if count]
+    return f"no answer: of {len(checks.results)} checks {' and '.join(told)}"
+
+
+def _spell(outcome: CheckOutcome) -> str:
+    return "could not be judged" if outcome is CheckOutcome.NOT_JUDGED else outcome.value
+
+
+def checks_section(checks: ChecksSummary) -> Section:
+    """Give every check: what became of it, what it asks for, and the figure that it was judged by."""
+    return Section(
+        title="Checks of the scenario",
+        columns=(Column("outcome"), Column("check"), Column("got")),
+        rows=[
+            (_mark(result.outcome), _describe(result.words, result.because), result.got) for result in checks.results
+        ],
+        notes=(scope_words(checks), *([CHANGED] if checks.changed else [])),
+    )
+
+
+CHANGED = "--set made this another experiment than the file claims about: its checks are told and do not count"
+
+
+def scope_words(checks: ChecksSummary) -> str:
+    """Say on how many launches the checks were judged."""
+    if checks.launches > 1:
+        return f"judged on medians over {checks.launches} launches"
+    return "judged on one launch; `--set repeat=4` gives statistics"
+
+
+def failure_words(checks: ChecksSummary) -> list[str]:
+    """Say of each check that did not pass what it asks for and what was got."""
+    return [
+        f"{_spell(result.outcome)}: {result.words}; got {result.got}"
+        for result in checks.results
+        if result.outcome is not CheckOutcome.PASSED
+    ]
+
+
+def _mark(outcome: CheckOutcome) -> str:
+    return "FAILED" if outcome is CheckOutcome.FAILED else outcome.value
+
+
+def _describe(words: str, because: str) -> str:
+    return f"{words}\n  because {because}" if because else words

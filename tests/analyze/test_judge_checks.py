@@ -1,0 +1,394 @@
+"""Each kind of check passes, fails, and stays unjudged, on cells made by hand."""
+
+import math
+from typing import Any
+
+import pytest
+
+from dtbench.analyze.judge_checks import judge_checklist
+from dtbench.analyze.summarize_probes import summarize_probes
+from dtbench.analyze.summary import (
+    BranchSummary,
+    CellSummary,
+    CheckOutcome,
+    ChecksSummary,
+    Estimated,
+    ExposureRow,
+    ExposureSummary,
+    Interval,
+    OwnerSummary,
+    PredictionSummary,
+    ProbeSummary,
+    PurposeSummary,
+    RankBreakdown,
+)
+from dtbench.probe_catalogue.functions import GRADIENT_HOOKS, Reach
+from dtbench.scenario.checklist import Checklist
+from dtbench.store.probe_records import ProbedBranch, ProbedFunction, Probes
+from dtbench.store.records import Memory, OwnLoop, Receipt, ReceiptOutcome, RunStatus
+from dtbench.vocabulary import Cause, DeviceKind, Estimate, Operation, Purpose
+
+MS = 1_000_000
+NAN = math.nan
+HOOK = "_data_parallel_utils.sync_grad_hook"
+PASSED, FAILED, NOT_JUDGED = CheckOutcome.PASSED, CheckOutcome.FAILED, CheckOutcome.NOT_JUDGED
+
+
+def interval(median: float) -> Interval:
+    return Interval(median=median, low=median, high=median, quartile1=median, quartile3=median, count=20)
+
+
+def purpose(kind: Purpose, wait_ms: int) -> PurposeSummary:
+    return PurposeSummary(
+        purpose=kind,
+        count=3,
+        size_bytes=4096,
+        planned_count=None,
+        planned_size_bytes=None,
+        matches_plan=None,
+        comm_ns=40 * MS,
+        hidden_ns=10 * MS,
+        exposed_ns=30 * MS,
+        wait_ns=wait_ms * MS,
+        hidden_fraction=0.25,
+        overlap_possible=None,
+        overlap_reason="",
+    )
+
+
+def owner(name: str, cause: Cause, exposed_ms: int, kind: Purpose = Purpose.GRAD_REDUCE) -> OwnerSummary:
+    return OwnerSummary(
+        owner=name,
+        operation=Operation.ALL_REDUCE,
+        purpose=kind,
+        cause=cause,
+        exposed_ns=exposed_ms * MS,
+        owner_exposed_ns=30 * MS,
+    )
+
+
+RANKS = tuple(
+    RankBreakdown(
+        rank=rank,
+        steps=5,
+        step_ns=100 * MS,
+        compute_ns=50 * MS,
+        comm_ns=40 * MS,
+        hidden_comm_ns=10 * MS,
+        exposed_comm_ns=30 * MS,
+        exposed_copy_ns=0,
+        idle_ns=(20 + rank) * MS,
+    )
+    for rank in (0, 1)
+)
+
+PLAIN = CellSummary(
+    name="plain",
+    status=RunStatus.COMPLETE,
+    reason=None,
+    scenario=None,
+    plan=OwnLoop(
+        script="train.py",
+        device=DeviceKind.CPU,
+        backend="gloo",
+        mesh=(),
+        ranks=2,
+        min_warmup_steps=8,
+        max_warmup_steps=60,
+        measured_steps=20,
+        profiled_steps=5,
+        tokens_per_step=None,
+        notes=(),
+    ),
+    launches=(0,),
+    step_time=interval(100.0 * MS),
+    launch_medians_ns=(100.0 * MS,),
+    profiler_cost=interval(1.1),
+    time_to_first_step_ns=NAN,
+    tokens_per_second=1000.0,
+    model_flops_utilization=NAN,
+    memory=Memory(rss_peak_bytes=300 * 1024 * 1024, allocated_peak_bytes=None, reserved_peak_bytes=None),
+    cpu_ns_per_step=80.0 * MS,
+    hidden_fraction=0.25,
+    exposed_step_fraction=0.3,
+    purposes=(purpose(Purpose.GRAD_REDUCE, wait_ms=40),),
+    owners=(owner("bucket 0", Cause.LATE_READY, 20), owner("bucket 1", Cause.TAIL, 10)),
+    ranks=RANKS,
+    receipts=(
+        Receipt(knob="parallel.static_graph", asked="true", got="True", outcome=ReceiptOutcome.AGREES),
+        Receipt(knob="parallel.forward_prefetch", asked="1", got="1", outcome=ReceiptOutcome.NO_EFFECT),
+    ),
+    warmup=None,
+    correctness=None,
+    losses=(4.0, 3.5, 3.0, 2.5, 2.0, 1.0, 0.9),
+    unread_events=0,
+    unknown_names=(),
+    trace_paths=(),
+    notes=(),
+    prediction=PredictionSummary(
+        expected_ns=98.0 * MS, low_ns=90.0 * MS, high_ns=110.0 * MS, is_inside=True, sentence="inside"
+    ),
+    probes=(
+        ProbeSummary(
+            label=HOOK,
+            calls=40,
+            most_calls=60,
+            raised=0,
+            total_ns=400 * MS,
+            branches=(BranchSummary(name="awaited", calls=20, most_calls=20, total_ns=300 * MS),),
+        ),
+    ),
+)
+
+
+def change(**update: Any) -> CellSummary:
+    return PLAIN.model_copy(update=update)
+
+
+ASYNC = change(name="async", step_time=interval(80.0 * MS), purposes=(purpose(Purpose.GRAD_REDUCE, wait_ms=10),))
+
+
+def judge(check: dict[str, object], *cells: CellSummary) -> tuple[CheckOutcome, str]:
+    result = summarize(check, *cells).results[0]
+    return result.outcome, result.got
+
+
+def summarize(check: dict[str, object], *cells: CellSummary, overrides: tuple[str, ...] = ()) -> ChecksSummary:
+    checklist = Checklist.model_validate({"checks": (check,)}, strict=False)
+    found = judge_checklist(checklist, cells or (PLAIN, ASYNC), overrides)
+    assert found is not None
+    return found
+
+
+def bound(value: str, **bounds: object) -> dict[str, object]:
+    return {"kind": "bound", "value": value, "cell": "plain", **bounds}
+
+
+@pytest.mark.parametrize(
+    ("check", "outcome", "got"),
+    [
+        (bound("step_time.median", at_most_ms=100), PASSED, "100 ms"),
+        (bound("step_time.median", at_most_ms=99), FAILED, "100 ms"),
+        (bound("step_time.median", at_least_ms=101), FAILED, "100 ms"),
+        (bound("time_to_first_step_ns", at_most_ms=99), NOT_JUDGED, "n/a"),
+        (bound("memory.rss_peak_bytes", at_most_mib=300), PASSED, "300 MiB"),
+        (bound("memory.rss_peak_bytes", at_most_mib=299), FAILED, "300 MiB"),
+        (bound("memory.allocated_peak_bytes", at_most_mib=1), NOT_JUDGED, "n/a"),
+        (bound("hidden_fraction", at_least=0.2, at_most=0.3), PASSED, "25.0 %"),
+        (bound("hidden_fraction", at_least=0.3), FAILED, "25.0 %"),
+        (bound("profiler_cost.median", at_most=1.2), PASSED, "1.10 x"),
+        (bound("compilation.graphs", at_most=1), NOT_JUDGED, "n/a"),
+        (bound("correctness.loss_error", at_most=1), NOT_JUDGED, "n/a"),
+        (bound("purposes.grad_reduce.wait_ns", at_least_ms=36, at_most_ms=44), PASSED, "40.0 ms"),
+        (bound("purposes.grad_reduce.wait_ns", at_most_ms=30), FAILED, "40.0 ms"),
+        (bound("purposes.unshard.count", at_most=0), PASSED, "0"),
+        (bound("purposes.unshard.count", at_least=1), FAILED, "0"),
+        (bound("purposes.unshard.hidden_fraction", at_least=0), NOT_JUDGED, "n/a"),
+        (bound("causes.tail.exposed_ns", at_most_ms=10), PASSED, "10.0 ms"),
+        (bound("causes.skew.exposed_ns", at_least_ms=1), FAILED, "0 ns"),
+        (bound("purposes.unshard.causes.tail.exposed_ns", at_most_ms=0), PASSED, "0 ns"),
+        (bound("purposes.grad_reduce.causes.late_ready.exposed_ns", at_least_ms=21), FAILED, "20.0 ms"),
+        (bound("owners.bucket 1.exposed_ns", at_least_ms=10), PASSED, "10.0 ms"),
+        (bound("owners.bucket 1.exposed_ns", at_least_ms=11), FAILED, "10.0 ms"),
+        (bound("owners.bucket 7.exposed_ns", at_most_ms=11), NOT_JUDGED, "n/a"),
+        (bound("ranks.1.idle_ns", at_least_ms=21), PASSED, "21.0 ms"),
+        (bound("ranks.mean.idle_ns", at_least_ms=21), FAILED, "20.5 ms"),
+        (bound("ranks.9.idle_ns", at_least_ms=21), NOT_JUDGED, "n/a"),
+        (bound("exposure.ablation.mean_ns", at_least_ms=0), NOT_JUDGED, "n/a"),
+        (bound("prediction.expected_ns", at_least_ms=98), PASSED, "98.0 ms"),
+        (bound(f"probes.{HOOK}.calls", at_least=40), PASSED, "40"),
+        (bound(f"probes.{HOOK}.most_calls", at_most=59), FAILED, "60"),
+        (bound(f"probes.{HOOK}.per_call_ns", at_most_ms=10), PASSED, "10.0 ms"),
+        (bound(f"probes.{HOOK}.awaited.calls", at_least=20), PASSED, "20"),
+        (bound(f"probes.{HOOK}.awaited.per_call_ns", at_most_ms=10), FAILED, "15.0 ms"),
+        (bound(f"probes.{HOOK}.plain.calls", at_least=1), FAILED, "0"),
+        (bound(f"probes.{HOOK}.plain.per_call_ns", at_most_ms=1), NOT_JUDGED, "n/a"),
+        (bound("probes.distributed.DistributedDataParallel.forward.calls", at_least=1), NOT_JUDGED, "n/a"),
+        (bound("step_time.median", cell="async", over="plain", at_most=0.8), PASSED, "0.800 x"),
+        (bound("step_time.median", cell="async", over="plain", at_most=0.7), FAILED, "0.800 x"),
+        (bound("purposes.unshard.count", cell="async", over="plain", at_most=1), NOT_JUDGED, "n/a"),
+        (bound("step_time.median", minus="async", at_least_ms=20), PASSED, "20.0 ms"),
+        (bound("step_time.median", minus="async", at_least_ms=21), FAILED, "20.0 ms"),
+        ({"kind": "bound", "value": "hidden_fraction", "at_most": 0.3}, PASSED, "plain 25.0 %, async 25.0 %"),
+        (
+            {"kind": "bound", "value": "step_time.median", "at_least_ms": 90},
+            FAILED,
+            "async 80.0 ms, plain 100 ms",
+        ),
+        ({"kind": "bound", "value": "step_time.median", "over": "plain", "at_most": 0.9}, PASSED, "0.800 x"),
+    ],
+)
+def test_a_bound_is_judged_by_its_number(check: dict[str, object], outcome: CheckOutcome, got: str) -> None:
+    assert judge(check) == (outcome, got)
+
+
+@pytest.mark.parametrize(
+    ("cells", "apart", "outcome"),
+    [
+        (("async", "plain"), 0.0, PASSED),
+        (("async", "plain"), 0.25, PASSED),
+        (("async", "plain"), 0.26, FAILED),
+        (("plain", "async"), 0.0, FAILED),
+    ],
+)
+def test_cells_stand_in_an_order(cells: tuple[str, ...], apart: float, outcome: CheckOutcome) -> None:
+    check = {"kind": "order", "value": "step_time.median", "cells": cells, "apart": apart}
+    assert judge(check)[0] is outcome
+
+
+def test_cells_that_are_equal_stand_in_no_order() -> None:
+    check: dict[str, object] = {"kind": "order", "value": "hidden_fraction", "cells": ("plain", "async")}
+    assert judge(check) == (FAILED, "plain 25.0 %, async 25.0 %")
+
+
+def test_an_order_by_a_number_that_is_not_known_is_not_judged() -> None:
+    check: dict[str, object] = {"kind": "order", "value": "time_to_first_step_ns", "cells": ("plain", "async")}
+    assert judge(check)[0] is NOT_JUDGED
+
+
+def predicted(*, is_inside: bool | None) -> CellSummary:
+    held = PLAIN.prediction
+    assert held is not None
+    return change(prediction=held.model_copy(update={"is_inside": is_inside, "sentence": "n/a: no closed form"}))
+
+
+def test_a_step_time_is_held_against_its_closed_form() -> None:
+    check: dict[str, object] = {"kind": "prediction", "cell": "plain"}
+    assert judge(check, predicted(is_inside=True)) == (PASSED, "100 ms, bounds 90.0 ms to 110 ms")
+    assert judge(check, predicted(is_inside=False))[0] is FAILED
+    assert judge(check, predicted(is_inside=None)) == (NOT_JUDGED, "n/a: no closed form")
+    assert judge(check, change(prediction=None))[0] is NOT_JUDGED
+
+
+@pytest.mark.parametrize(
+    ("knob", "wanted", "outcome"),
+    [
+        ("parallel.static_graph", "agrees", PASSED),
+        ("parallel.static_graph", "no_effect", FAILED),
+        ("parallel.forward_prefetch", "no_effect", PASSED),
+        ("parallel.forward_prefetch", "agrees", FAILED),
+        ("parallel.static_graphs", "agrees", NOT_JUDGED),
+    ],
+)
+def test_a_receipt_says_what_became_of_a_knob(knob: str, wanted: str, outcome: CheckOutcome) -> None:
+    assert judge({"kind": "receipt", "knob": knob, "outcome": wanted, "cell": "plain"})[0] is outcome
+
+
+def test_the_cause_that_explains_most_leads() -> None:
+    check: dict[str, object] = {"kind": "cause", "leads": "late_ready", "purpose": "grad_reduce", "cell": "plain"}
+    assert judge(check) == (PASSED, "late_ready 66.7 %, tail 33.3 %")
+    assert judge({**check, "leads": "tail"})[0] is FAILED
+    assert judge({**check, "purpose": "unshard"}) == (NOT_JUDGED, "nothing is exposed")
+    assert judge(check, change(ranks=())) == (NOT_JUDGED, "causes are not known")
+    assert judge(check, change(owners=())) == (NOT_JUDGED, "causes are not known")
+
+
+def test_losses_of_the_first_steps_are_compared_and_no_later_ones() -> None:
+    check: dict[str, object] = {"kind": "losses", "tolerance": 0.01}
+    assert judge(check, PLAIN, change(name="async", losses=(4.0, 3.5, 3.0, 2.5, 2.01, 7.0)))[0] is PASSED
+    assert judge(check, PLAIN, change(name="async", losses=(4.0, 3.5, 3.0, 2.5, 2.1)))[0] is FAILED
+    assert judge(check, PLAIN, change(name="async", losses=(4.0, 3.5, 3.0, 2.5, NAN)))[0] is NOT_JUDGED
+    assert judge(check, PLAIN, change(name="async", losses=(4.0,)))[0] is NOT_JUDGED
+
+
+def exposed(*means_ms: float, disputes: tuple[str, ...] = ()) -> ExposureSummary:
+    estimates = tuple(
+        Estimated(estimate=estimate, mean_ns=mean * MS, standard_error_ns=1.0, count=5)
+        for estimate, mean in zip((Estimate.TRACE, Estimate.ABLATION, Estimate.WAIT), means_ms, strict=False)
+    )
+    return ExposureSummary(
+        rows=(ExposureRow(rank=None, estimates=estimates, disputes=disputes),),
+        serial_ns=NAN,
+        overlapped_ns=NAN,
+        notes=(),
+    )
+
+
+def test_estimates_agree_or_are_disputed() -> None:
+    check: dict[str, object] = {"kind": "estimates", "cell": "plain"}
+    assert judge(check, change(exposure=exposed(30, 31))) == (PASSED, "trace 30.0 ms, ablation 31.0 ms")
+    assert judge(check, change(exposure=exposed(30, 90, disputes=("they differ",))))[0] is FAILED
+    assert judge(check, change(exposure=exposed(30)))[0] is NOT_JUDGED
+    assert judge(check, PLAIN) == (NOT_JUDGED, "not estimated")
+
+
+def judge_functions(*labels: str) -> ChecksSummary:
+    uncalled = ProbeSummary(label="ddp._localize_dtensor", calls=0, most_calls=0, raised=0, total_ns=0)
+    cells = [PLAIN, ASYNC.model_copy(update={"probes": (uncalled,)})]
+    found = judge_checklist(Checklist(functions=labels), cells, ())
+    assert found is not None
+    return found
+
+
+def test_each_function_must_be_called_in_some_cell() -> None:
+    assert judge_functions(HOOK).outcome is PASSED
+    found = judge_functions(HOOK, "ddp._localize_dtensor")
+    assert (found.outcome, found.results[0].got) == (FAILED, "ddp._localize_dtensor never called")
+    found = judge_functions(HOOK, "ddp._reconstruct_dtensor")
+    assert (found.outcome, found.results[0].got) == (NOT_JUDGED, "ddp._reconstruct_dtensor not probed")
+
+
+def answered(answer: str, at_most_ms: float = 100) -> ChecksSummary:
+    checklist = Checklist.model_validate(
+        {"checks": (bound("step_time.median", at_most_ms=at_most_ms),), "answer": answer}, strict=False
+    )
+    found = judge_checklist(checklist, [PLAIN, ASYNC], ())
+    assert found is not None
+    return found
+
+
+def test_the_answer_has_the_numbers_of_the_run() -> None:
+    answer = (
+        "{step_time.median of plain}, {step_time.median of async over plain}, {step_time.median of plain minus async}, "
+        "{hidden_fraction of async}; fastest {lowest step_time.median}, slowest {highest step_time.median}; "
+        "{time_to_first_step_ns of plain}, {lowest time_to_first_step_ns}."
+    )
+    assert answered(answer).answer == "100 ms, 0.800 x, 20.0 ms, 25.0 %; fastest async, slowest plain; n/a, n/a."
+
+
+def test_there_is_no_answer_where_a_check_failed() -> None:
+    found = answered("{step_time.median of plain}", at_most_ms=1)
+    assert (found.outcome, found.answer) == (FAILED, None)
+    assert found.is_broken
+
+
+def test_a_check_that_failed_weighs_more_than_one_that_was_not_judged() -> None:
+    checks = (bound("time_to_first_step_ns", at_most_ms=1), bound("step_time.median", at_most_ms=1))
+    found = judge_checklist(Checklist.model_validate({"checks": checks}, strict=False), [PLAIN], ())
+    assert found is not None
+    assert found.outcome is FAILED
+
+
+@pytest.mark.parametrize(
+    ("overrides", "is_broken"),
+    [((), True), (("repeat=4",), True), (("repeat.at_most=4",), True), (("network.kind=real",), False)],
+)
+def test_checks_of_a_run_that_was_changed_do_not_count(overrides: tuple[str, ...], is_broken: bool) -> None:
+    found = summarize(bound("step_time.median", at_most_ms=1), overrides=overrides)
+    assert found.outcome is FAILED
+    assert found.is_broken is is_broken
+
+
+def test_a_file_that_claims_nothing_has_nothing_to_judge() -> None:
+    assert judge_checklist(Checklist(), [PLAIN], ()) is None
+
+
+def probes(calls: int, awaited: int) -> Probes:
+    branches = (ProbedBranch(name="awaited", calls=awaited, total_ns=awaited * MS),) if awaited else ()
+    function = ProbedFunction(
+        file=GRADIENT_HOOKS,
+        name="sync_grad_hook",
+        reach=Reach.DRIVEN,
+        calls=calls,
+        raised=0,
+        total_ns=calls * MS,
+        branches=branches,
+    )
+    return Probes(functions=(function,), unprobed=(), unlisted=(), cost_per_call_ns=500)
+
+
+def test_probes_of_all_ranks_become_one_row() -> None:
+    (row,) = summarize_probes([probes(calls=10, awaited=4), probes(calls=20, awaited=0)])
+    assert (row.label, row.calls, row.most_calls, row.total_ns) == (HOOK, 10, 20, 15 * MS)
+    (branch,) = row.branches
+    assert (branch.name, branch.calls, branch.most_calls, branch.total_ns) == ("awaited", 0, 4, 2 * MS)
