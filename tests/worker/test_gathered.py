@@ -35,7 +35,8 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def gathers(launched: Any) -> Receipt:
-    return next(one for one in launched.rank().receipts if one.knob == "parallel.gather_weights")
+    receipts: tuple[Receipt, ...] = launched.rank().receipts
+    return next(one for one in receipts if one.knob == "parallel.gather_weights")
 
 
 def probed(launched: Any) -> dict[str, Any]:

@@ -37,7 +37,7 @@ class GatheredWeights(ParallelStyle):
         for name, parameter in list(module.named_parameters(recurse=False)):
             part = distribute_tensor(parameter, device_mesh, [Shard(0)])
             module.register_parameter(name, nn.Parameter(part))
-        module.forward = partial(_multiply, module, self._gather)  # type: ignore[method-assign]
+        module.forward = partial(_multiply, module, self._gather)
         return module
 
 
