@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from dtbench.analyze.cell_numbers import exposed_by_cause, find_number
 from dtbench.analyze.exposure.agreement import Agreement, judge
-from dtbench.analyze.summary import CellSummary, CheckOutcome, CheckResult, ChecksSummary
+from dtbench.analyze.summary import CellSummary
 from dtbench.scenario.answer import Slot, fill_slots
 from dtbench.scenario.check_words import describe_check, format_quantity
 from dtbench.scenario.checklist import (
@@ -25,6 +25,7 @@ from dtbench.scenario.checklist import (
 )
 from dtbench.scenario.mistakes import find_nearest
 from dtbench.scenario.values import Quantity, ValueName, read_value
+from dtbench.store.check_records import CheckOutcome, CheckResult, ChecksSummary
 from dtbench.store.records import ReceiptOutcome
 from dtbench.units import format_fraction, format_ns
 from dtbench.vocabulary import Cause
@@ -130,8 +131,11 @@ def _judge_bound(check: Bound, cells: Cells) -> _Finding:
 
 
 def _judge_number(check: Bound, cell: str, cells: Cells) -> _Finding:
-    number = _compute(check.name, cells, cell, over=check.over, minus=check.minus)
-    got = format_quantity(number, Quantity.RATIO if check.over is not None else check.name.quantity)
+    if check.per is not None:
+        number = _divide(find_number(cells[cell], check.name), find_number(cells[cell], read_value(check.per)))
+    else:
+        number = _compute(check.name, cells, cell, over=check.over, minus=check.minus)
+    got = format_quantity(number, check.quantity)
     if math.isnan(number):
         return NOT_JUDGED, got
     low, high = check.low, check.high
@@ -142,9 +146,12 @@ def _judge_number(check: Bound, cell: str, cells: Cells) -> _Finding:
 def _compute(name: ValueName, cells: Cells, cell: str, *, over: str | None = None, minus: str | None = None) -> float:
     number = find_number(cells[cell], name)
     if over is not None:
-        whole = find_number(cells[over], name)
-        return number / whole if whole else math.nan
+        return _divide(number, find_number(cells[over], name))
     return number if minus is None else number - find_number(cells[minus], name)
+
+
+def _divide(number: float, whole: float) -> float:
+    return number / whole if whole else math.nan
 
 
 def _judge_order(check: Order, cells: Cells) -> _Finding:

@@ -3,12 +3,12 @@
 Ratios are fractions, times integer nanoseconds (medians rounded down), NaN where a number cannot be computed.
 """
 
-from enum import StrEnum
 from typing import Literal
 
 from dtbench.plan import Plan
 from dtbench.record import FloatOrNan, Record
 from dtbench.scenario.schema import Scenario
+from dtbench.store.check_records import ChecksSummary
 from dtbench.store.records import Compilation, CorrectnessResult, Memory, OwnLoop, Receipt, RunStatus, WarmupEnd
 from dtbench.vocabulary import Cause, Estimate, Operation, Purpose
 
@@ -253,54 +253,6 @@ class CellSummary(Record):
     exposure: ExposureSummary | None = None
     prediction: PredictionSummary | None = None
     probes: tuple[ProbeSummary, ...] = ()
-
-
-class CheckOutcome(StrEnum):
-    """What became of a check; ``not judged``: a number that it needs is not known, which is no pass."""
-
-    PASSED = "passed"
-    FAILED = "failed"
-    NOT_JUDGED = "not judged"
-
-
-class CheckResult(Record):
-    """One check of a scenario file.
-
-    Attributes:
-        kind: as the file has it; ``functions`` for those that it has to call.
-        words: what it asks for.
-        got: the figure that it was judged by.
-        because: why it has to be so; empty where the file does not say.
-    """
-
-    kind: str
-    words: str
-    outcome: CheckOutcome
-    got: str
-    because: str
-
-
-class ChecksSummary(Record):
-    """What a scenario file claims, held against a run.
-
-    Attributes:
-        outcome: failed if one check failed, else not judged if one was not.
-        answer: the file's sentence with this run's numbers; None unless all checks passed, and where there is none.
-        launches: of the cell that has fewest: numbers are medians over them.
-        changed: the run had ``--set`` for more than ``repeat``, so it is not what the file claims about.
-    """
-
-    format_version: Literal[1] = 1
-    outcome: CheckOutcome
-    results: tuple[CheckResult, ...]
-    answer: str | None
-    launches: int
-    changed: bool
-
-    @property
-    def is_broken(self) -> bool:
-        """Whether the file claims what this run of it does not bear out."""
-        return self.outcome is not CheckOutcome.PASSED and not self.changed
 
 
 class RunSummary(Record):

@@ -167,7 +167,7 @@ def print_coverage(found: "FunctionCoverage") -> None:
     for file in dict.fromkeys(row.file for row in found.functions):
         print_section(_section(file, [row for row in found.functions if row.file == file]))
     print_line()
-    print_prose(_sum_up(found.functions), style="bold")
+    print_prose(sum_up(found.functions), style="bold")
     if found.cost_per_call_ns is not None:
         added = f"A probe adds at most {found.cost_per_call_ns} ns to a call"
         print_prose(f"{added}; that is in the times of the functions around it.")
@@ -216,7 +216,8 @@ def _row(row: "CoveredFunction") -> tuple[str, ...]:
     )
 
 
-def _sum_up(rows: "Sequence[CoveredFunction]") -> str:
+def sum_up(rows: "Sequence[CoveredFunction]") -> str:
+    """Say how many functions under study were reached, by class."""
     from dtbench.analyze.function_coverage import State
     from dtbench.probe_catalogue.functions import Reach
 

@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 from dtbench import __version__
 from dtbench.cli import baseline
 from dtbench.cli.analyze import analyze
+from dtbench.cli.catalogue import catalogue
 from dtbench.cli.check import check
 from dtbench.cli.compare import compare
 from dtbench.cli.console import print_error
@@ -38,6 +39,7 @@ _VERBS: tuple[tuple[str, Callable[..., None]], ...] = (
     ("compare", compare),
     ("tensorboard", tensorboard),
     ("export", export),
+    ("catalogue", catalogue),
     ("coverage", coverage),
     ("doctor", doctor),
     ("selftest", selftest),

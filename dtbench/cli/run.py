@@ -61,7 +61,7 @@ def run(
     from dtbench.errors import LaunchError
 
     try:
-        folder = _run(_Wish(file, scenario, results, unfinished, resume=resume))
+        folder = train(Wish(file, scenario, results, unfinished, resume=resume))
     except LaunchError as error:
         _show_what_there_is(error)
         raise
@@ -69,27 +69,39 @@ def run(
 
 
 @dataclass(frozen=True)
-class _Wish:
-    """What a person typed: the scenario read and as named, and which unfinished run is meant; None: the newest."""
+class Wish:
+    """What a person typed: the scenario read and as named, and which unfinished run is meant; None: the newest.
+
+    Attributes:
+        caller: the command that goes on with it, where that is not ``dtbench run``.
+    """
 
     file: "ScenarioFile"
     named: str
     results: Path
     unfinished: str | None
     resume: bool
+    caller: str | None = None
 
     @property
     def command(self) -> str:
         """What goes on with this run."""
         import shlex
 
+        if self.caller is not None:
+            return self.caller
         sets = [word for override in self.file.overrides for word in ("--set", override)]
         results = [] if self.results == Path("results") else ["--results", str(self.results)]
         return shlex.join(["dtbench", "run", self.named, *sets, *results, "--resume"])
 
 
-def _run(wish: _Wish) -> Path:
-    """Run a scenario, or what an unfinished run of it lacks; gives the folder."""
+def train(wish: Wish) -> Path:
+    """Run a scenario, or what an unfinished run of it lacks; gives the folder.
+
+    Raises:
+        LaunchError, PlanError, StoreError: as ``run_scenario`` and ``resume_scenario``.
+        KeyboardInterrupt: after a sentence on what is kept.
+    """
     from dtbench.cli.progress import observe
     from dtbench.launch.machine import read_machine
     from dtbench.launch.run import plan_cells, resume_scenario, run_scenario
@@ -97,7 +109,7 @@ def _run(wish: _Wish) -> Path:
 
     cells = plan_cells(wish.file, read_machine())
     before = _find_unfinished(wish) if wish.resume else None
-    if before is None:
+    if before is None and wish.caller is None:
         _hint_at_unfinished(wish)
     folders: list[Path] = []
     repeat = resolve_repeat(cells[0].scenario)
@@ -131,7 +143,7 @@ def _publish_cell(folder: Path, cell: str) -> None:
         publish_cell(folder, cell)
 
 
-def _find_unfinished(wish: _Wish) -> Path:
+def _find_unfinished(wish: Wish) -> Path:
     """Give the run to go on with.
 
     Raises:
@@ -151,7 +163,7 @@ def _find_unfinished(wish: _Wish) -> Path:
     return found
 
 
-def _hint_at_unfinished(wish: _Wish) -> None:
+def _hint_at_unfinished(wish: Wish) -> None:
     """Say how to go on with an unfinished run of the same words, where there is one that nobody is writing."""
     import sys
 

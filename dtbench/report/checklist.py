@@ -1,7 +1,7 @@
 """What a scenario's checks came to, in words: one wording for terminal, Markdown and notebook."""
 
-from dtbench.analyze.summary import CheckOutcome, ChecksSummary
 from dtbench.report.section import Column, Section
+from dtbench.store.check_records import CheckOutcome, ChecksSummary
 
 
 def answer_line(checks: ChecksSummary) -> str:

@@ -3,9 +3,9 @@
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from dtbench.analyze.summary import CheckOutcome, ChecksSummary
 from dtbench.report.checklist import answer_line, checks_section
 from dtbench.report.sweep_table import headed_table
+from dtbench.store.check_records import CheckOutcome, ChecksSummary
 
 _STYLES = {CheckOutcome.PASSED: "green", CheckOutcome.FAILED: "bold red", CheckOutcome.NOT_JUDGED: "yellow"}
 

@@ -3,8 +3,8 @@
 Only the plugin's protobufs are used: its ``summary`` functions need TensorFlow.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, Protocol, TypeAlias
+from collections.abc import Iterable
+from typing import Final
 
 from google.protobuf.struct_pb2 import ListValue, Value
 from tensorboard.compat.proto.summary_pb2 import Summary
@@ -12,8 +12,7 @@ from tensorboard.plugins.hparams import api_pb2, metadata
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionEndInfo, SessionStartInfo
 
 from dtbench.analyze.summary import CellSummary
-from dtbench.scenario.axes import UNSET
-from dtbench.scenario.schema import Scenario
+from dtbench.report.settings import Settings
 from dtbench.store.records import RunStatus
 
 METRICS: Final = (
@@ -33,41 +32,6 @@ _STATUS: Final = {
     RunStatus.FAILED: api_pb2.STATUS_FAILURE,
     RunStatus.RUNNING: api_pb2.STATUS_RUNNING,
 }
-
-
-Settings: TypeAlias = Mapping[str, Mapping[str, str]]
-"""What tells the cells apart, by cell and by name of the setting, as text."""
-
-
-class Cell(Protocol):
-    """What a planned cell and a summarized one have in common."""
-
-    @property
-    def name(self) -> str:
-        """Of the cell."""
-        ...
-
-    @property
-    def scenario(self) -> Scenario | None:
-        """None for a person's own loop."""
-        ...
-
-    @property
-    def coordinates(self) -> Mapping[str, str]:
-        """Its value on each axis of a matrix."""
-        ...
-
-
-def find_settings(cells: Sequence[Cell]) -> dict[str, dict[str, str]]:
-    """Give what tells the cells apart, by cell: their places on the axes, else every field that differs, as text."""
-    placed = {cell.name: dict(cell.coordinates) for cell in cells}
-    if not any(placed.values()):
-        dumped = {cell.name: cell.scenario.model_dump(mode="json") if cell.scenario else {} for cell in cells}
-        placed = {name: _flatten(fields) for name, fields in dumped.items()}
-    names = list(dict.fromkeys(name for settings in placed.values() for name in settings))
-    found = {cell: {name: settings.get(name, UNSET) for name in names} for cell, settings in placed.items()}
-    differing = [name for name in names if len({settings[name] for settings in found.values()}) > 1]
-    return {cell: {name: settings[name] for name in differing} for cell, settings in found.items()}
 
 
 def experiment(settings: Settings, metrics: Iterable[tuple[str, str]]) -> Summary.Value:
@@ -114,14 +78,3 @@ def _is_number(name: str, settings: Settings) -> bool:
 
 def _value(text: str, *, is_number: bool) -> Value:
     return Value(number_value=float(text)) if is_number else Value(string_value=text)
-
-
-def _flatten(fields: Mapping[str, object], prefix: str = "") -> dict[str, str]:
-    """Give the fields of a scenario by their dotted paths, as text; what is None is left out."""
-    flat: dict[str, str] = {}
-    for name, value in fields.items():
-        if isinstance(value, dict):
-            flat.update(_flatten(value, f"{prefix}{name}."))
-        elif value is not None:
-            flat[f"{prefix}{name}"] = f"{value:g}" if isinstance(value, float) else str(value)
-    return flat

@@ -4,9 +4,10 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from dtbench.analyze.summary import CellSummary, ChecksSummary, RunSummary
+from dtbench.analyze.summary import CellSummary, RunSummary
 from dtbench.report import causes, estimates, sentences, sweep
 from dtbench.report.checklist import answer_line, checks_section
+from dtbench.store.check_records import ChecksSummary
 from dtbench.store.records import Environment
 from dtbench.units import format_bytes, format_fraction
 from dtbench.vocabulary import Purpose

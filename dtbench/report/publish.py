@@ -9,9 +9,9 @@ from dtbench.analyze.launch_tables import read_tables
 from dtbench.analyze.run import summarize_one_cell
 from dtbench.analyze.summary import CellSummary, RunSummary
 from dtbench.errors import StoreError
-from dtbench.report.hparams import find_settings
 from dtbench.report.owner_table import tabulate_run_owners
 from dtbench.report.plots import MOST_CELLS, plot_exposed_owners, plot_step_breakdown, save_figure
+from dtbench.report.settings import find_settings
 from dtbench.report.sweep_plot import plot_sweep
 from dtbench.report.tensorboard import write_cell, write_tensorboard
 from dtbench.store.layout import LaunchFolder, RunFolder

@@ -24,7 +24,7 @@ from dtbench.analyze.summary import CellSummary, RunSummary
 from dtbench.report import causes, sentences, sweep
 from dtbench.report.estimates import estimate_numbers
 from dtbench.report.event_files import Tagged, image, replace_folder, scalar, text, write_events
-from dtbench.report.hparams import METRICS, Settings, experiment, find_settings, session
+from dtbench.report.hparams import METRICS, experiment, session
 from dtbench.report.markdown import (
     environment_markdown,
     estimates_markdown,
@@ -40,6 +40,7 @@ from dtbench.report.plots import (
     plot_step_breakdown,
     plot_step_times,
 )
+from dtbench.report.settings import Settings, find_settings
 from dtbench.report.sweep_plot import plot_sweep
 from dtbench.store.records import Environment
 from dtbench.units import NS_PER_MS, NS_PER_S

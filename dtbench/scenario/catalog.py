@@ -89,9 +89,9 @@ def list_scenarios() -> list[ListedScenario]:
 
 def read_catalog() -> list[CatalogEntry]:
     """Give the person's own scenarios, then the shipped ones, each sorted by name."""
-    own = _find_files(_OWN_FOLDER)
+    own = find_files(_OWN_FOLDER)
     shipped_folder = _shipped_folder()
-    shipped = _find_files(shipped_folder) if shipped_folder is not None else []
+    shipped = find_files(shipped_folder) if shipped_folder is not None else []
     own_by_name = {path.stem: path for path in reversed(own)}
     own_files = {path.resolve() for path in own}
     return [
@@ -137,7 +137,7 @@ def _find_path(written: str, entries: Sequence[CatalogEntry]) -> Path:
     return path
 
 
-def _find_files(folder: Path) -> list[Path]:
+def find_files(folder: Path) -> list[Path]:
     """Give the scenario files of a folder and the folders in it, without hidden ones, sorted by name."""
     if not folder.is_dir():
         return []

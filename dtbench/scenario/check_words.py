@@ -52,8 +52,7 @@ def _describe_finding(check: InsidePrediction | KnobReceipt | LeadingCause | Agr
 
 def describe_bounds(bound: Bound) -> str:
     """Say between what a number has to lie."""
-    quantity = Quantity.RATIO if bound.over is not None else bound.name.quantity
-    low, high = bound.low, bound.high
+    quantity, low, high = bound.quantity, bound.low, bound.high
     if low is not None and high is not None:
         return f"between {format_quantity(low, quantity)} and {format_quantity(high, quantity)}"
     if low is not None:
@@ -64,7 +63,8 @@ def describe_bounds(bound: Bound) -> str:
 def _describe_subject(bound: Bound) -> str:
     other = bound.over or bound.minus
     if other is None:
-        return f"{bound.value} of {_name(bound.cell)}"
+        per = "" if bound.per is None else f" per {bound.per}"
+        return f"{bound.value}{per} of {_name(bound.cell)}"
     cell = "every other cell" if bound.cell is None else bound.cell
     return f"{bound.value} of {cell} {'over' if bound.over else 'minus'} {other}"
 

@@ -60,6 +60,8 @@ class Bound(Record):
     """Divide by the same number of this cell: the bounds are ratios."""
     minus: str | None = None
     """Subtract the same number of this cell."""
+    per: Value | None = None
+    """Divide by this other number of the same cell: the bounds are ratios."""
     at_least: Number | None = None
     """For counts, fractions and ratios."""
     at_most: Number | None = None
@@ -81,6 +83,11 @@ class Bound(Record):
         return read_value(self.value)
 
     @property
+    def quantity(self) -> Quantity:
+        """What its bounds are."""
+        return Quantity.RATIO if self.over is not None or self.per is not None else self.name.quantity
+
+    @property
     def low(self) -> float | None:
         """Lower bound in ns, bytes or as it is; None: there is none."""
         return self._find("at_least")
@@ -96,8 +103,8 @@ class Bound(Record):
 
     @model_validator(mode="after")
     def _consistent(self) -> "Bound":
-        if self.over is not None and self.minus is not None:
-            raise ValueError("`over` divides and `minus` subtracts; write two checks")
+        if sum(one is not None for one in (self.over, self.minus, self.per)) > 1:
+            raise ValueError("`over`, `minus` and `per` compare in three ways; write a check for each")
         if self.cell is not None and self.cell in (self.over, self.minus):
             raise ValueError(f"compares `{shorten(self.cell)}` with itself")
         self._refuse_units()
@@ -107,7 +114,7 @@ class Bound(Record):
 
     def _refuse_units(self) -> None:
         """Refuse bounds in another unit than the number's, and a check without bounds."""
-        right = "" if self.over is not None else _SUFFIXES.get(self.name.quantity, "")
+        right = _SUFFIXES.get(self.quantity, "")
         fits = f"`at_least{right}` and `at_most{right}`"
         sides = [f"{side}{suffix}" for side in ("at_least", "at_most") for suffix in _SCALES]
         given = [side for side in sides if getattr(self, side) is not None]
@@ -115,8 +122,7 @@ class Bound(Record):
             raise ValueError(f"has no bound: write {fits}, or one of them")
         for name in given:
             if name not in (f"at_least{right}", f"at_most{right}"):
-                what = "a ratio" if self.over is not None else self.name.quantity.value
-                raise ValueError(f"`{name}` does not fit {what}, write {fits}, or one of them")
+                raise ValueError(f"`{name}` does not fit {self.quantity.value}, write {fits}, or one of them")
 
 
 class Order(Record):

@@ -108,6 +108,9 @@ def _cells_of(check: Check, cells: Mapping[str, Scenario]) -> Sequence[str]:
 
 def _describe_lack(check: Check, scenario: Scenario) -> str | None:
     match check:
+        case Bound(value=value, per=str() as per):
+            lacks = [_describe_value_lack(read_value(name), scenario) for name in (value, per)]
+            return next((lack for lack in lacks if lack is not None), None)
         case Bound(value=value) | Order(value=value):
             return _describe_value_lack(read_value(value), scenario)
         case AgreeingEstimates() if len(scenario.measure.exposure) < 2:

@@ -18,6 +18,8 @@
         events/rank<r>.jsonl  rank<r>.journal
         link/                            while ranks run over an emulated link; killed ones leave it behind
     results/.baselines/<name>.json      saved baselines: no folder of runs is called so
+    results/.catalogue.json             how far the latest `dtbench catalogue` came
+    scenarios/outcomes.json  scenarios/README.md    what each scenario came to when that was last recorded
 """
 
 import re
@@ -57,6 +59,21 @@ def baseline_file(results: Path, name: str) -> Path:
 def baselines_folder(results: Path) -> Path:
     """Give the folder of all saved baselines."""
     return results / ".baselines"
+
+
+def catalogue_file(results: Path) -> Path:
+    """Give the file that says how far the latest catalogue came."""
+    return results / ".catalogue.json"
+
+
+def outcomes_file(scenarios: Path) -> Path:
+    """Give the file of the last outcomes of a folder of scenarios."""
+    return scenarios / "outcomes.json"
+
+
+def scenarios_page(scenarios: Path) -> Path:
+    """Give the page that is made of a folder of scenarios and their last outcomes."""
+    return scenarios / "README.md"
 
 
 def trace_name(rank: int, unix_ns: int) -> str:

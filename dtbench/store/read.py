@@ -14,8 +14,16 @@ from pydantic import ValidationError
 from dtbench.errors import StoreError
 from dtbench.record import Record
 from dtbench.store.baseline import MeasuredSide
+from dtbench.store.check_records import CatalogueRecord, OutcomesRecord
 from dtbench.store.finish import STEP_TYPES, gather_steps
-from dtbench.store.layout import LaunchFolder, RunFolder, baseline_file, baselines_folder
+from dtbench.store.layout import (
+    LaunchFolder,
+    RunFolder,
+    baseline_file,
+    baselines_folder,
+    catalogue_file,
+    outcomes_file,
+)
 from dtbench.store.outline import refuse_odd_cells
 from dtbench.store.probe_records import LineRecord
 from dtbench.store.records import (
@@ -167,6 +175,26 @@ def read_baseline(results: Path, name: str) -> MeasuredSide:
 def find_baselines(results: Path) -> list[str]:
     """Give the names of all saved baselines, sorted."""
     return sorted(path.stem for path in baselines_folder(results).glob("*.json") if not path.name.startswith("."))
+
+
+def read_catalogue(results: Path) -> CatalogueRecord | None:
+    """Read how far the latest catalogue came; None: there was none.
+
+    Raises:
+        StoreError: the file is broken, or another version wrote it.
+    """
+    path = catalogue_file(results)
+    return _read_record(path, CatalogueRecord) if path.exists() else None
+
+
+def read_outcomes(scenarios: Path) -> OutcomesRecord:
+    """Read the last outcomes of a folder of scenarios; none where none was recorded.
+
+    Raises:
+        StoreError: the file is broken, or another version wrote it.
+    """
+    path = outcomes_file(scenarios)
+    return _read_record(path, OutcomesRecord) if path.exists() else OutcomesRecord()
 
 
 def read_table(path: Path) -> "pd.DataFrame":

@@ -10,8 +10,6 @@ from dtbench.analyze.summarize_probes import summarize_probes
 from dtbench.analyze.summary import (
     BranchSummary,
     CellSummary,
-    CheckOutcome,
-    ChecksSummary,
     Estimated,
     ExposureRow,
     ExposureSummary,
@@ -24,6 +22,7 @@ from dtbench.analyze.summary import (
 )
 from dtbench.probe_catalogue.functions import GRADIENT_HOOKS, Reach
 from dtbench.scenario.checklist import Checklist
+from dtbench.store.check_records import CheckOutcome, ChecksSummary
 from dtbench.store.probe_records import ProbedBranch, ProbedFunction, Probes
 from dtbench.store.records import Memory, OwnLoop, Receipt, ReceiptOutcome, RunStatus
 from dtbench.vocabulary import Cause, DeviceKind, Estimate, Operation, Purpose
@@ -208,6 +207,9 @@ def bound(value: str, **bounds: object) -> dict[str, object]:
         (bound("step_time.median", cell="async", over="plain", at_most=0.7), FAILED, "0.800 x"),
         (bound("purposes.unshard.count", cell="async", over="plain", at_most=1), NOT_JUDGED, "n/a"),
         (bound("step_time.median", minus="async", at_least_ms=20), PASSED, "20.0 ms"),
+        (bound("step_time.median", per="cpu_ns_per_step", at_most=1.25), PASSED, "1.25 x"),
+        (bound("step_time.median", per="cpu_ns_per_step", at_most=1.24), FAILED, "1.25 x"),
+        (bound("step_time.median", per="purposes.unshard.wait_ns", at_most=1), NOT_JUDGED, "n/a"),
         (bound("step_time.median", minus="async", at_least_ms=21), FAILED, "20.0 ms"),
         ({"kind": "bound", "value": "hidden_fraction", "at_most": 0.3}, PASSED, "plain 25.0 %, async 25.0 %"),
         (

@@ -127,7 +127,17 @@ def test_functions_are_not_probed_where_lines_are_traced(two_cells: str) -> None
         (
             "checks:\n  - {kind: bound, value: hidden_fraction, over: ddp, minus: fsdp, at_most: 1}",
             2,
-            "`over` divides and `minus` subtracts",
+            "compare in three ways; write a check for each",
+        ),
+        (
+            "checks:\n  - {kind: bound, value: step_time.median, per: cpu_ns_per_step, at_most_ms: 1}",
+            2,
+            "`at_most_ms` does not fit a ratio",
+        ),
+        (
+            "checks:\n  - {kind: bound, value: step_time.median, per: exposure.wait.mean_ns, at_most: 1}",
+            2,
+            "add `wait` to `measure.exposure`",
         ),
         (
             "checks:\n  - {kind: bound, value: hidden_fraction, cell: ddp, over: ddp, at_most: 1}",

@@ -1,0 +1,311 @@
+"""``dtbench catalogue``: every scenario that has checks, one after another, and what each answers."""
+
+import shlex
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dtbench.cli.console import print_json, print_prose, print_section
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dtbench.plan import Machine
+    from dtbench.report.catalogue import CatalogueRow
+    from dtbench.scenario.load import ScenarioFile
+    from dtbench.store.check_records import CatalogueRecord, FinishedScenario
+
+FORMAT_VERSION = 1
+
+
+def catalogue(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME...]", help="Scenarios to run; left out: all that have checks."),
+    ] = None,
+    results: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("results"),
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with a catalogue that was stopped: what is finished stays.")
+    ] = False,
+    repeat: Annotated[
+        int | None, typer.Option(min=1, help="Launches of each cell; left out: as each file says, mostly one.")
+    ] = None,
+    only_list: Annotated[
+        bool, typer.Option("--list", help="Run nothing: show what would run, and what cannot.")
+    ] = False,
+    write: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Record the outcomes in this folder of scenarios, and make its README.md."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a table.")] = False,
+) -> None:
+    """Run every scenario that has checks and can run here, and show what each answers.
+
+    Ctrl-C loses nothing that is finished; --resume goes on. Exit code 8: a check did not pass; 4: a launch failed.
+    """
+    files = _choose(names or [], repeat)
+    rows = (
+        _list(files) if only_list else _run_all(files, results, _spell_command(names, results, repeat), resume=resume)
+    )
+    runs = [Path(row.run) for row in rows if row.run is not None]
+    if write is not None:
+        _write(write, runs)
+    if as_json:
+        print_json(_to_document(rows, runs))
+    else:
+        _print(rows, runs)
+    if not only_list:
+        _refuse(rows)
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """A scenario; ``obstacle`` says why it cannot run here, else it is None and the file is there."""
+
+    name: str
+    question: str
+    file: "ScenarioFile | None"
+    obstacle: str | None
+
+
+def _choose(names: "Sequence[str]", repeat: int | None) -> "list[_Chosen]":
+    """Give the scenarios that were named, or all that have checks; broken ones with what is wrong.
+
+    Raises:
+        ScenarioError: one that was named is unknown, wrong, or has no checks.
+    """
+    from dtbench.errors import ScenarioError
+    from dtbench.launch.machine import read_machine
+    from dtbench.scenario.catalog import list_scenarios, open_scenario
+
+    overrides = [] if repeat is None else [f"repeat={repeat}"]
+    machine = read_machine()
+    if names:
+        files = [open_scenario(name, overrides) for name in names]
+        idle = [file.name for file in files if file.checklist.is_empty]
+        if idle:
+            raise ScenarioError(f"{', '.join(idle)}: no `checks:` there, so nothing to judge; `dtbench run` runs it")
+        return [_plan(file, machine) for file in files]
+    chosen = []
+    for listed in list_scenarios():
+        if listed.entry.hidden_by is not None:
+            continue
+        if listed.error is not None:
+            broken = listed.error.splitlines()[0]
+            chosen.append(_Chosen(listed.entry.name, listed.question or "", None, f"the file is wrong: {broken}"))
+            continue
+        file = open_scenario(str(listed.entry.path), overrides)
+        if not file.checklist.is_empty:
+            chosen.append(_plan(file, machine))
+    return chosen
+
+
+def _plan(file: "ScenarioFile", machine: "Machine") -> _Chosen:
+    from dtbench.errors import PlanError
+    from dtbench.launch.run import plan_cells
+
+    try:
+        plan_cells(file, machine)
+    except PlanError as error:
+        return _Chosen(file.name, file.question, file, f"cannot run here: {str(error).splitlines()[0]}")
+    return _Chosen(file.name, file.question, file, None)
+
+
+def _list(chosen: "Sequence[_Chosen]") -> "list[CatalogueRow]":
+    from dtbench.report.catalogue import CatalogueRow
+
+    return [CatalogueRow(one.name, one.question, None, one.obstacle or "can run here") for one in chosen]
+
+
+def _spell_command(names: "Sequence[str] | None", results: Path, repeat: int | None) -> str:
+    """Give the command that goes on with this catalogue."""
+    where = [] if results == Path("results") else ["--results", str(results)]
+    often = [] if repeat is None else ["--repeat", str(repeat)]
+    return shlex.join(["dtbench", "catalogue", *(names or []), *where, *often, "--resume"])
+
+
+def _run_all(chosen: "Sequence[_Chosen]", results: Path, command: str, *, resume: bool) -> "list[CatalogueRow]":
+    """Run what can run, one after another; each that ends is noted, so that a stopped catalogue can go on."""
+    from dtbench.report.catalogue import CatalogueRow
+    from dtbench.store.check_records import CatalogueRecord, FinishedScenario
+    from dtbench.store.layout import catalogue_file
+    from dtbench.store.write import write_record
+
+    before = _find_before(results) if resume else None
+    state = before or CatalogueRecord(started_unix_ns=time.time_ns(), finished=())
+    runnable = [one for one in chosen if one.obstacle is None]
+    rows: list[CatalogueRow] = []
+    for one in chosen:
+        if one.file is None or one.obstacle is not None:
+            rows.append(CatalogueRow(one.name, one.question, None, one.obstacle or ""))
+            continue
+        place = f"[{runnable.index(one) + 1} of {len(runnable)}] {one.name}"
+        done = _find_finished(state, one.file)
+        if done is None:
+            _say(f"{place}: {one.question}")
+            try:
+                done = _run_one(one.file, results, state, command)
+            except KeyboardInterrupt:
+                _say(f"{len(rows)} of {len(chosen)} scenarios are done and stay; `{command}` goes on")
+                raise
+        else:
+            _say(f"{place}: finished before")
+        if isinstance(done, FinishedScenario):
+            state = state.model_copy(update={"finished": (*_without(state, one.name), done)})
+            write_record(catalogue_file(results), state)
+        rows.append(_judge(one, done))
+    return rows
+
+
+def _without(state: "CatalogueRecord", name: str) -> "tuple[FinishedScenario, ...]":
+    return tuple(one for one in state.finished if one.scenario != name)
+
+
+def _find_before(results: Path) -> "CatalogueRecord":
+    """Give how far the catalogue came that is to be gone on with.
+
+    Raises:
+        StoreError: there was none, or its file is broken.
+    """
+    from dtbench.errors import StoreError
+    from dtbench.store.read import read_catalogue
+
+    before = read_catalogue(results)
+    if before is None:
+        raise StoreError(f"{results}: no catalogue was begun here; without --resume one starts")
+    return before
+
+
+def _find_finished(state: "CatalogueRecord", file: "ScenarioFile") -> "FinishedScenario | None":
+    """Give the run of a scenario that this catalogue finished; None also where the file has changed since."""
+    from dtbench.launch.resume import is_same_experiment
+
+    found = next((one for one in state.finished if one.scenario == file.name), None)
+    return found if found is not None and is_same_experiment(Path(found.run), file) else None
+
+
+def _run_one(file: "ScenarioFile", results: Path, state: "CatalogueRecord", command: str) -> "FinishedScenario | str":
+    """Run one scenario, or what a stopped run of this catalogue lacks; gives a sentence where a launch failed."""
+    from dtbench.cli.run import Wish, train
+    from dtbench.errors import LaunchError, StoreError
+    from dtbench.store.check_records import FinishedScenario
+
+    unfinished = _find_stopped(file, results, state)
+    wish = Wish(
+        file,
+        file.name,
+        results,
+        None if unfinished is None else str(unfinished),
+        resume=unfinished is not None,
+        caller=command,
+    )
+    started = time.monotonic_ns()
+    try:
+        folder = train(wish)
+    except (LaunchError, StoreError) as error:
+        return str(error)
+    return FinishedScenario(scenario=file.name, run=str(folder), duration_ns=time.monotonic_ns() - started)
+
+
+def _find_stopped(file: "ScenarioFile", results: Path, state: "CatalogueRecord") -> Path | None:
+    """Give the run of a scenario that this catalogue began and did not finish."""
+    from dtbench.launch.resume import find_unfinished, is_same_experiment
+    from dtbench.store.read import read_run
+
+    found = find_unfinished(results, file.name)
+    if found is None or not is_same_experiment(found, file):
+        return None
+    return found if read_run(found).started_unix_ns >= state.started_unix_ns else None
+
+
+def _judge(chosen: _Chosen, done: "FinishedScenario | str") -> "CatalogueRow":
+    """Give the row of a scenario, and put what is derived for people into its run's folder."""
+    from dtbench.analyze.run import summarize_run
+    from dtbench.report.catalogue import CatalogueRow, judge_run
+    from dtbench.report.publish import publish
+    from dtbench.store.check_records import CheckOutcome
+
+    if isinstance(done, str):
+        return CatalogueRow(chosen.name, chosen.question, CheckOutcome.NOT_JUDGED, f"FAILED: {done.splitlines()[0]}")
+    summary = summarize_run(Path(done.run))
+    publish(summary)
+    row = judge_run(summary, done.duration_ns)
+    _say(f"{chosen.name}: {row.outcome}: {row.told}")
+    return row
+
+
+def _say(sentence: str) -> None:
+    print(sentence, file=sys.stderr, flush=True)
+
+
+def _print(rows: "Sequence[CatalogueRow]", runs: "Sequence[Path]") -> None:
+    from dtbench.report.catalogue import tabulate_catalogue
+
+    print_section(tabulate_catalogue(rows))
+    reached = _sum_up_coverage(runs)
+    if reached is not None:
+        print_prose(reached)
+
+
+def _sum_up_coverage(runs: "Sequence[Path]") -> str | None:
+    """Say how many functions under study these runs' probes saw; None where they had none."""
+    from dtbench.analyze.function_coverage import cover, read_evidence
+    from dtbench.cli.coverage import sum_up
+
+    evidence = [one for run in runs for one in read_evidence(run)]
+    return f"{sum_up(cover(evidence).functions)} (as probes saw them)" if evidence else None
+
+
+def _to_document(rows: "Sequence[CatalogueRow]", runs: "Sequence[Path]") -> object:
+    return {
+        "format_version": FORMAT_VERSION,
+        "scenarios": [
+            {
+                "scenario": row.scenario,
+                "question": row.question,
+                "outcome": None if row.outcome is None else row.outcome.value,
+                "answer": row.told,
+                "run": row.run,
+                "launches": row.launches,
+                "duration_ns": row.duration_ns,
+            }
+            for row in rows
+        ],
+        "coverage": _sum_up_coverage(runs),
+    }
+
+
+def _write(folder: Path, runs: "Sequence[Path]") -> None:
+    """Record what the runs came to beside the scenarios of a folder, and make its page anew.
+
+    Raises:
+        ScenarioError: the folder holds no scenario, or a wrong one.
+    """
+    from dtbench.report.scenario_page import record_outcomes, write_page
+
+    record_outcomes(folder, runs)
+    write_page(folder)
+
+
+def _refuse(rows: "Sequence[CatalogueRow]") -> None:
+    """Refuse to end well where a scenario did not pass.
+
+    Raises:
+        CheckError: a check did not pass; names each such scenario.
+        LaunchError: no check failed, and a scenario could not be run to its end.
+    """
+    from dtbench.errors import CheckError, LaunchError
+    from dtbench.store.check_records import CheckOutcome
+
+    wrong = [row for row in rows if row.outcome not in (None, CheckOutcome.PASSED)]
+    unmeasured = [row.scenario for row in wrong if row.run is None]
+    failed = [row.scenario for row in wrong if row.run is not None]
+    if failed:
+        more = f"; could not be run to their end: {', '.join(unmeasured)}" if unmeasured else ""
+        raise CheckError(f"checks did not pass: {', '.join(failed)}{more}; `dtbench report <scenario>` says why")
+    if unmeasured:
+        raise LaunchError(f"could not be run to their end: {', '.join(unmeasured)}; --resume tries these again")
