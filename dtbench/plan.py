@@ -216,7 +216,8 @@ def count_flops(scenario: Scenario) -> int | None:
             per_token = _transformer_flops(model, data.sequence_length)
         case Mlp():
             # forward, gradients of weights and of inputs: 2 each; nobody asks for those of the first block's input
-            per_token = (6 * 2 * model.layers - 2) * model.dim * model.hidden_dim
+            products = 1 if model.hidden_dim is None else 2
+            per_token = (6 * products * model.layers - 2) * model.dim * (model.hidden_dim or model.dim)
         case Timed() | Custom():
             return None
         case _:

@@ -146,7 +146,7 @@ def probe_range(label: str, owner: str) -> str:
 
     Args:
         label: file and name, ``fsdp.DTensorExtensions.chunk_tensor``.
-        owner: the FSDP unit that asked, else the region of the step.
+        owner: the parameter that it is for, else the FSDP unit that asked, else the region of the step.
     """
     return f"dtbench::{label} ({owner})"
 

@@ -70,6 +70,25 @@ class OwnerSummary(Record):
     waited_for: int | None = None
 
 
+class GradientWait(Record):
+    """How long the hook of a tensor-parallel parameter stood still for its gradient, medians per backward, ns.
+
+    Read where ``sync_grad_hook`` ran (``dtbench.analyze.hooked_gradients``), of gradients that came unfinished.
+
+    Attributes:
+        count: waits seen, over all ranks and PROFILED steps.
+        wait_ns: from where the hook began to wait for the collective to where it went on.
+        hidden_ns: of the collective that it waited for, beside compute.
+        exposed_ns: the rest of that collective.
+    """
+
+    parameter: str
+    count: int
+    wait_ns: int
+    hidden_ns: int
+    exposed_ns: int
+
+
 class RankBreakdown(Record):
     """Where one rank's mean PROFILED step went, ns; ``steps`` were averaged, the parts add up to ``step_ns``."""
 
@@ -190,6 +209,7 @@ class CellSummary(Record):
         hidden_fraction: of communication, NaN when there is none.
         exposed_step_fraction: exposed communication over step, PROFILED.
         owners: whose communication was exposed and why, most exposed first.
+        gradient_waits: of parameters whose gradients came unfinished to their hooks, where these had a probe.
         compilation: of the rank where it took longest; None for a model that is not compiled.
         cpu_ns_per_step: CPU time of a rank's process per MEASURED step, median.
         losses: mean over data-parallel ranks, as recorded.
@@ -218,6 +238,7 @@ class CellSummary(Record):
     exposed_step_fraction: FloatOrNan
     purposes: tuple[PurposeSummary, ...]
     owners: tuple[OwnerSummary, ...] = ()
+    gradient_waits: tuple[GradientWait, ...] = ()
     ranks: tuple[RankBreakdown, ...]
     receipts: tuple[Receipt, ...]
     warmup: WarmupEnd | None

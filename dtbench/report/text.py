@@ -17,6 +17,7 @@ from dtbench.analyze.summary import CellSummary, PurposeSummary, RunSummary
 from dtbench.report import causes, estimates, sentences, sweep
 from dtbench.report.checklist_text import render_checklist
 from dtbench.report.estimates_text import render_estimates
+from dtbench.report.gradient_waits_text import render_gradient_waits
 from dtbench.report.sweep_table import WAIT_EXPLAINED, headed_table, render_sweep
 from dtbench.store.layout import RunFolder
 from dtbench.store.records import ReceiptOutcome
@@ -98,6 +99,8 @@ def render_cell(cell: CellSummary) -> RenderableType:
         parts += [Text(), render_estimates(cell.exposure)]
     if cell.owners:
         parts += [Text(), render_owners(cell)]
+    if cell.gradient_waits:
+        parts += [Text(), render_gradient_waits(cell)]
     if cell.purposes:
         parts += [Text(), render_purposes(cell)]
     parts += [Text(), render_checks(cell), Text()]

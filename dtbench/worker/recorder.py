@@ -52,6 +52,7 @@ class Recorder:
         is_naming: put a named range around every collective and wait (PROFILED steps only: a range costs microseconds).
         unit: FQN of the FSDP unit that asks for what is issued now (PROFILED steps only); None: none does.
         owned: whose each collective was that an FSDP unit asked for.
+        local_parts: FQN of each parameter whose local part is handed over as a DTensor, by where that lies; for probes.
         on_region, on_issue: told about every region that the step enters and every collective (the journal's
             heartbeat).
         now_ns: the clock that times regions.
@@ -63,6 +64,7 @@ class Recorder:
     is_naming: bool = False
     unit: str | None = None
     owned: list[Owned] = field(default_factory=list)
+    local_parts: dict[tuple[int, int], str] = field(default_factory=dict)
     on_region: Callable[[Region | None], None] = lambda _region: None
     on_issue: Callable[[], None] = lambda: None
     now_ns: Callable[[], int] = time.perf_counter_ns

@@ -229,6 +229,7 @@ class Session:
         parallel = parallelize(built, mesh, self._scenario, self._plan, self._order.import_folders)
         groups += tuple(describe_further(parallel.groups, groups, self._plan.backend))
         self._recorder.axes.update(parallel.groups)
+        self._recorder.local_parts.update(parallel.local_parts)
         step = make_train_step(self._scenario, parallel, built, self._recorder)
         data_rank = find_data_rank(self._plan, mesh)
         rows = slice(data_rank * self._plan.rows_per_rank, (data_rank + 1) * self._plan.rows_per_rank)

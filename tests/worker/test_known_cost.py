@@ -56,6 +56,19 @@ def test_a_block_takes_its_time_after_its_products_and_before_its_gradients() ->
     ]
 
 
+def test_at_its_entry_a_block_takes_its_backward_time_after_its_gradients_also_the_first() -> None:
+    log = Log()
+    blocks = make_blocks(UNITS.model_copy(update={"backward_at": "entry"}), log)
+    for index, block in enumerate(blocks):
+        for weight in (block.up.weight, block.down.weight):
+            weight.register_hook(lambda _, index=index: log.lines.append(f"gradient {index}"))
+    blocks(torch.randn(3, 8)).sum().backward()
+    assert log.lines == [
+        *("take 20 ms", "take 20 ms"),
+        *("gradient 1", "gradient 1", "take 40 ms", "gradient 0", "gradient 0", "take 40 ms"),
+    ]
+
+
 def test_a_timed_model_computes_what_its_mlp_computes(scenario: Make) -> None:
     from dtbench.worker.session import make_model
 

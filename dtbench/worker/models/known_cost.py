@@ -4,6 +4,9 @@
 
     forward     up, activation, down, residual │ exit: forward_ms
     backward    exit: backward_ms │ gradients of down and up        a bucket is ready backward_ms after the one before
+
+    backward_at: entry
+    backward    gradients of down and up │ entry: backward_ms       in which they can be reduced
 """
 
 import time
@@ -135,20 +138,33 @@ def field_of(region: Region) -> str:
 
 
 class _TakeTime(torch.autograd.Function):
-    """Identity; takes the time of a block's exit on the way in and on the way back."""
+    """Identity; takes a block's time of some regions, on the way in and on the way back."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, cost: KnownCost, fqn: str) -> Tensor:
-        ctx.cost, ctx.fqn = cost, fqn
-        cost.take(Region.FORWARD, fqn)
+    def forward(ctx: Any, x: Tensor, cost: KnownCost, fqn: str, regions: tuple[Region, ...], *askers: Tensor) -> Tensor:
+        ctx.cost, ctx.fqn, ctx.regions, ctx.askers = cost, fqn, regions, len(askers)
+        if Region.FORWARD in regions:
+            cost.take(Region.FORWARD, fqn)
         return x.view_as(x)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        ctx.cost.take(Region.BACKWARD, ctx.fqn)
-        return gradient, None, None
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        if Region.BACKWARD in ctx.regions:
+            ctx.cost.take(Region.BACKWARD, ctx.fqn)
+        return gradient, *(None,) * (3 + ctx.askers)
 
 
-def take_time(x: Tensor, cost: KnownCost, fqn: str) -> Tensor:
-    """Give ``x``, of any shape, after the time that a block takes; its gradient comes after backward's."""
-    return _TakeTime.apply(x, cost, fqn)
+def enter_block(x: Tensor, cost: KnownCost, fqn: str) -> Tensor:
+    """Give ``x``, of any shape; where the scenario says ``entry``, its gradient comes after the block's time.
+
+    Nobody asks for the gradient of the first block's input: a tensor of nothing asks in its place.
+    """
+    if cost.asked.backward_at == "exit":
+        return x
+    return _TakeTime.apply(x, cost, fqn, (Region.BACKWARD,), torch.empty(0, requires_grad=True))
+
+
+def leave_block(x: Tensor, cost: KnownCost, fqn: str) -> Tensor:
+    """Give ``x``, of any shape, after the time that a block takes; at an exit its gradient comes after backward's."""
+    is_whole = cost.asked.backward_at == "exit"
+    return _TakeTime.apply(x, cost, fqn, (Region.FORWARD, Region.BACKWARD) if is_whole else (Region.FORWARD,))
