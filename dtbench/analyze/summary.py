@@ -8,7 +8,16 @@ from typing import Literal
 from dtbench.plan import Plan
 from dtbench.record import FloatOrNan, Record
 from dtbench.scenario.schema import Scenario
-from dtbench.store.records import Compilation, CorrectnessResult, Memory, OwnLoop, Receipt, RunStatus, WarmupEnd
+from dtbench.store.records import (
+    CanaryResult,
+    Compilation,
+    CorrectnessResult,
+    Memory,
+    OwnLoop,
+    Receipt,
+    RunStatus,
+    WarmupEnd,
+)
 from dtbench.vocabulary import Cause, Estimate, Operation, Purpose
 
 
@@ -167,6 +176,7 @@ class CellSummary(Record):
         unknown_names: (name, count) of device events that no rule knows.
         exposure: None where only the trace was asked.
         prediction: None where nobody knows what the model or the network costs.
+        canary: None where nobody looked for missing waits.
     """
 
     name: str
@@ -200,6 +210,7 @@ class CellSummary(Record):
     coordinates: dict[str, str] = {}
     exposure: ExposureSummary | None = None
     prediction: PredictionSummary | None = None
+    canary: CanaryResult | None = None
 
 
 class RunSummary(Record):

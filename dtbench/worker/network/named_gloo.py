@@ -166,8 +166,8 @@ def _forward(method: str, operation: Operation, payload: int, watch: _Watch) -> 
             is_integer=bool(tensors) and not tensors[0].is_floating_point(),
         )
 
-        def start() -> Any:
-            return getattr(group._inner, method)(*args, **kwargs)
+        def start(*others: Any) -> Any:
+            return getattr(group._inner, method)(*(others or args), **kwargs)
 
         with record_function(collective_range(label)) if recorder.is_naming else nullcontext():
             work = watch.carrier.carry(
