@@ -23,6 +23,7 @@ from dtbench.analyze.summary import CellSummary, ExposureSummary, Interval
 from dtbench.scenario.schema import Fsdp2, Scenario
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.records import (
+    CanaryResult,
     CellRecord,
     Compilation,
     CorrectnessResult,
@@ -114,6 +115,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         notes=(*_launch_notes(launches), *purpose_notes, *_record_notes(data), *_load_notes(profiler_cost)),
         exposure=_summarize_exposure(data),
         probes=summarize_probes([record.probes for record in ranks if record.probes is not None]),
+        canary=_worst_canary(ranks),
     )
 
 
@@ -210,6 +212,16 @@ def _worst_correctness(ranks: Sequence[RankRecord]) -> CorrectnessResult | None:
     return max(
         results,
         key=lambda result: (not result.passed, np.nan_to_num(result.gradient_error, nan=math.inf)),
+        default=None,
+    )
+
+
+def _worst_canary(ranks: Sequence[RankRecord]) -> CanaryResult | None:
+    """Give a result that failed, naming most, if any rank of any launch has one, else one that nobody can tell."""
+    results = [record.canary for record in ranks if record.canary is not None]
+    return max(
+        results,
+        key=lambda result: (result.passed is False, result.passed is None, len(result.missed), result.gradient_error),
         default=None,
     )
 

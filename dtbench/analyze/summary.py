@@ -9,7 +9,16 @@ from dtbench.plan import Plan
 from dtbench.record import FloatOrNan, Record
 from dtbench.scenario.schema import Scenario
 from dtbench.store.check_records import ChecksSummary
-from dtbench.store.records import Compilation, CorrectnessResult, Memory, OwnLoop, Receipt, RunStatus, WarmupEnd
+from dtbench.store.records import (
+    CanaryResult,
+    Compilation,
+    CorrectnessResult,
+    Memory,
+    OwnLoop,
+    Receipt,
+    RunStatus,
+    WarmupEnd,
+)
 from dtbench.vocabulary import Cause, Estimate, Operation, Purpose
 
 
@@ -218,6 +227,7 @@ class CellSummary(Record):
         exposure: None where only the trace was asked.
         prediction: None where nobody knows what the model or the network costs.
         probes: functions under study that were probed.
+        canary: None where nobody looked for missing waits.
     """
 
     name: str
@@ -253,6 +263,7 @@ class CellSummary(Record):
     exposure: ExposureSummary | None = None
     prediction: PredictionSummary | None = None
     probes: tuple[ProbeSummary, ...] = ()
+    canary: CanaryResult | None = None
 
 
 class RunSummary(Record):

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from dtbench.analyze.summary import CellSummary, PurposeSummary, RunSummary
 from dtbench.report import causes, estimates, sentences, sweep
+from dtbench.report.canary import canary_words
 from dtbench.report.checklist_text import render_checklist
 from dtbench.report.estimates_text import render_estimates
 from dtbench.report.gradient_waits_text import render_gradient_waits
@@ -270,6 +271,7 @@ def render_checks(cell: CellSummary) -> RenderableType:
     for rows in (
         _plan_rows,
         _correctness_rows,
+        _canary_rows,
         _prediction_rows,
         _receipt_rows,
         _warmup_rows,
@@ -290,6 +292,12 @@ def _plan_rows(cell: CellSummary) -> Iterator[tuple[str, Text]]:
 def _correctness_rows(cell: CellSummary) -> Iterator[tuple[str, Text]]:
     style = "yellow" if cell.correctness is None else "green" if cell.correctness.passed else "bold red"
     yield "correctness", Text(sentences.correctness_words(cell), style=style)
+
+
+def _canary_rows(cell: CellSummary) -> Iterator[tuple[str, Text]]:
+    if cell.canary is not None:
+        styles = {None: "yellow", True: "green", False: "bold red"}
+        yield "canary", Text(canary_words(cell.canary), style=styles[cell.canary.passed])
 
 
 def _prediction_rows(cell: CellSummary) -> Iterator[tuple[str, Text]]:

@@ -164,6 +164,47 @@ class CorrectnessResult(Record):
     worst_parameter: str
 
 
+class MissedWait(Record):
+    """Collectives of a step that were read before they were done; what is not common to all of them is None.
+
+    Attributes:
+        owner: bucket or FSDP unit; None: unknown.
+        place: of a single one without owner, among those of a step that are otherwise equal, from 0.
+        count: how many collectives fail together.
+        was_awaited: somebody waited for each in the end, too late.
+    """
+
+    purpose: Purpose | None
+    operation: Operation | None
+    region: Region | None
+    owner: str | None
+    place: int | None
+    count: int
+    was_awaited: bool
+
+
+class CanaryResult(Record):
+    """What became of steps in which results of collectives came only when waited for, with poison in place until then.
+
+    Attributes:
+        passed: on all ranks, within the tolerances of ``CorrectnessResult``; None: nobody can tell, see ``reason``.
+        steps: that were poisoned; each held against one step, equal otherwise, without any delay.
+        collectives: withheld in one of them on this rank.
+        is_equal: losses and gradients are the same numbers.
+        loss_error, gradient_error: largest relative differences on this rank; infinite where a poisoned step had NaN.
+        missed: whose results were read too early, where a step failed.
+    """
+
+    passed: bool | None
+    steps: int
+    collectives: int
+    is_equal: bool
+    loss_error: FloatOrNan
+    gradient_error: FloatOrNan
+    missed: tuple[MissedWait, ...] = ()
+    reason: str | None = None
+
+
 class ArmBlock(Record):
     """Steps of one arm that this rank ran one after another, without profiler, learning rate 0.
 
@@ -241,6 +282,7 @@ class RankRecord(Record):
         arms: None where ``measure.exposure`` asks for nothing but the trace.
         probes: None where ``measure.probes`` names none.
         lived: what ``parallel.lifecycle`` asked for, in its order.
+        canary: None where nobody asked for its steps.
     """
 
     format_version: Literal[1] = 1
@@ -267,6 +309,7 @@ class RankRecord(Record):
     arms: ArmSteps | None = None
     probes: Probes | None = None
     lived: tuple[LivedCall, ...] = ()
+    canary: CanaryResult | None = None
 
 
 class RankFailure(Record):

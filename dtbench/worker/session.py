@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -25,6 +26,7 @@ from dtbench.scenario.presets import resolve_model
 from dtbench.scenario.schema import Ddp, Scenario
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.records import (
+    CanaryResult,
     CorrectnessResult,
     ExpectedTraffic,
     LivedCall,
@@ -38,6 +40,7 @@ from dtbench.store.records import (
 from dtbench.units import NS_PER_S
 from dtbench.vocabulary import Axis, DeviceKind, Phase, Purpose
 from dtbench.worker.batches import Batch, Batches
+from dtbench.worker.canary.canary import look_for_missing_waits
 from dtbench.worker.capture import capture, read_profiler_receipts
 from dtbench.worker.clock import CudaClock, HostClock, StepClock
 from dtbench.worker.correctness import CHECKED_STEPS, GradientProbe, compare_with_reference, mean_over_ranks
@@ -201,15 +204,20 @@ class Session:
         self._estimated: Estimated | None = None
         self._lived: tuple[LivedCall, ...] = ()
         self._iterations: Iterations | None = None
+        self._look: Callable[[], CanaryResult | None] = lambda: None
         measure = order.scenario.measure
         self._probes = InstalledProbes(choose(measure.probes), recorder)
         self._lines = LineWitness(self._folder.lines(rank.rank), rank.rank) if measure.line_coverage else None
 
     def run(self) -> RankRecord:
-        """Build, warm up, measure, profile, estimate exposure again; gives what this rank found out."""
+        """Build, warm up, measure, profile, estimate exposure again; gives what this rank found out.
+
+        Missing waits are looked for when all else is read: no memory peak, probe or receipt knows of such steps.
+        """
         with self._probes, self._lines or nullcontext():
             done = self._train()
-        return self._conclude(*done)
+        found = self._conclude(*done)
+        return found.model_copy(update={"canary": self._look()})
 
     def _train(self) -> _Trained:
         mesh = build_mesh(self._plan)
@@ -245,7 +253,9 @@ class Session:
         phases.measure(end.steps, measured)
         phases.profile(end.steps + self._plan.measured_steps, profiled)
         last = end.steps + self._plan.measured_steps + self._plan.profiled_steps
-        self._estimated = self._make_bench(batches, first=last + 1).estimate(step)
+        bench = self._make_bench(batches, first=last + 1)
+        self._estimated = bench.estimate(step)
+        self._look = partial(look_for_missing_waits, bench, step)
         self._live_through(step, batches.make(last + 1))
         return step, parallel, probe, (warmup, measured, profiled), groups, end
 

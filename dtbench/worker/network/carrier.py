@@ -1,7 +1,7 @@
 """What becomes of a collective: carried by the backend, over the link where there is one, or treated as an arm says.
 
-Arms (``dtbench.vocabulary.Arm``) are for the steps after PROFILED that estimate exposed communication; in all others
-``arm`` is None and a collective costs one comparison more.
+Arms (``dtbench.vocabulary.Arm``) are for the steps after PROFILED that estimate exposed communication, and ``poison``
+is for those that look for missing waits; in all others both are None and a collective costs two comparisons more.
 """
 
 import time
@@ -64,6 +64,11 @@ def _settle_nothing() -> None:
     pass
 
 
+Start = Callable[..., Any]
+"""Issues a collective to the backend and gives the backend's ``Work``; given arguments, with these for torch's own."""
+Send = Callable[[Issued, Start], Any]
+
+
 def _tell_nobody(_issued: Issued, _work: Any, _begun_ns: int) -> None:
     pass
 
@@ -75,6 +80,7 @@ class Carrier:
     Attributes:
         link: None: the backend alone.
         arm: what is done to them; None: nothing.
+        poison: told to carry each in its own way, given what it is, what starts it and what would have carried it.
         removed: collectives of several ranks that arm ``removed`` left out: the link has not seen them.
         objects: calls that exchange Python objects, which arm ``removed`` carries all the same (``carry_objects``).
         settle: waits for all that the device was given, so that what comes next runs alone; the host has done what it
@@ -85,13 +91,16 @@ class Carrier:
 
     link: Link | CudaLink | None = None
     arm: Arm | None = None
+    poison: Callable[[Issued, Start, Send], Any] | None = None
     removed: int = 0
     objects: int = 0
     settle: Callable[[], None] = _settle_nothing
     tell: Callable[[Issued, Any, int], None] = _tell_nobody
 
-    def carry(self, issued: Issued, start: Callable[[], Any]) -> Any:
-        """Do what the arm says and give a ``Work``; ``start`` issues it to the backend and gives the backend's."""
+    def carry(self, issued: Issued, start: Start) -> Any:
+        """Do what poison or arm say and give a ``Work``."""
+        if self.poison is not None:
+            return self.poison(issued, start, self._send)
         match self.arm:
             case None:
                 return self._send(issued, start)
@@ -107,7 +116,7 @@ class Carrier:
             case _:
                 assert_never(self.arm)
 
-    def _send(self, issued: Issued, start: Callable[[], Any]) -> Any:
+    def _send(self, issued: Issued, start: Start) -> Any:
         if self.link is None:
             return start()
         return self.link.carry(issued.label, issued.group.ranks(), start, issued.outputs, is_named=issued.is_named)
@@ -140,7 +149,7 @@ _OBJECTS: Final = (
 
 @contextmanager
 def carry_objects(carrier: Carrier) -> Iterator[None]:
-    """Let calls that exchange Python objects pass arm ``removed``: who unpickles them needs the real bytes."""
+    """Let calls that exchange Python objects pass poison and arm ``removed``: who unpickles needs the real bytes."""
     with ExitStack() as patches:
         for home in (dist, dist.distributed_c10d):
             for name in _OBJECTS:
@@ -150,13 +159,14 @@ def carry_objects(carrier: Carrier) -> Iterator[None]:
 
 def _carried(carrier: Carrier, original: Callable[..., Any]) -> Callable[..., Any]:
     def exchange(*args: Any, **kwargs: Any) -> Any:
-        if carrier.arm is not Arm.REMOVED:
+        arm, poison = carrier.arm, carrier.poison
+        if arm is not Arm.REMOVED and poison is None:
             return original(*args, **kwargs)
-        carrier.objects += 1
-        carrier.arm = None
+        carrier.objects += arm is Arm.REMOVED
+        carrier.arm = carrier.poison = None
         try:
             return original(*args, **kwargs)
         finally:
-            carrier.arm = Arm.REMOVED
+            carrier.arm, carrier.poison = arm, poison
 
     return exchange

@@ -88,7 +88,7 @@ class Link:
     folder: Path
     carried: Tally = field(default_factory=Tally)
     backend: str = "gloo"
-    _lanes: dict[str, "queue.SimpleQueue[_Job]"] = field(default_factory=dict)
+    _lanes: dict[str, "_Lane"] = field(default_factory=dict)
     _times: dict[str, IssueTimes] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -142,28 +142,40 @@ class Link:
         times.put(label.seq, issue_ns)
         return lambda: max(issue_ns, times.last(label.seq))
 
-    def _lane(self, name: str) -> "queue.SimpleQueue[_Job]":
+    def _lane(self, name: str) -> "_Lane":
         with self._lock:
             if name not in self._lanes:
-                self._lanes[name] = queue.SimpleQueue()
-                lane = _Lane(self._lanes[name], self.carried, self._lock)
-                threading.Thread(target=lane.serve, name=f"dtbench link {name}", daemon=True).start()
+                self._lanes[name] = _Lane(name, self.carried, self._lock)
+                self._lanes[name].begin()
             return self._lanes[name]
 
 
 @dataclass
 class _Lane:
-    """Serves one job after another."""
+    """Serves one job after another, on one thread at a time."""
 
-    jobs: "queue.SimpleQueue[_Job]"
+    name: str
     carried: Tally
     lock: threading.Lock  # lanes count into one tally
+    jobs: "queue.SimpleQueue[_Job]" = field(default_factory=queue.SimpleQueue)
+    server: threading.Thread | None = None
     free_ns: int = 0  # by the link's own reckoning: a thread that wakes late delays nothing that is queued
     ended_ns: int = 0  # when the thread woke
 
+    def begin(self) -> None:
+        """Let a new thread serve."""
+        self.server = threading.Thread(target=self.serve, name=f"dtbench link {self.name}", daemon=True)
+        self.server.start()
+
+    def put(self, job: _Job) -> None:
+        """Queue a job; from a callback on the serving thread, which may wait for it (PowerSGD), another one serves."""
+        self.jobs.put(job)
+        if self.server is threading.current_thread():
+            self.begin()
+
     def serve(self) -> None:
-        """Take jobs for as long as the process lives."""
-        while True:
+        """Take jobs for as long as the process lives, or until another thread does."""
+        while self.server is threading.current_thread():
             job = self.jobs.get()
             try:
                 self._serve_one(job)

@@ -194,8 +194,8 @@ def _forward(method: str, operation: Operation, payload: int, watch: _Watch) -> 
             is_integer=bool(tensors) and not tensors[0].is_floating_point(),
         )
 
-        def start() -> Any:
-            return getattr(group._inner, method)(*args, **kwargs)
+        def start(*others: Any) -> Any:
+            return getattr(group._inner, method)(*(others or args), **kwargs)
 
         return group.send_off(Issued(label, recorder.region, group, method, args, is_named=recorder.is_naming), start)
 
