@@ -329,3 +329,42 @@ def test_outcomes_are_recorded_beside_the_scenarios_and_told_on_their_page(fake:
     Path("scenarios/two.yaml").unlink()
     call("one", "--write", "scenarios")
     assert [one.scenario for one in read_outcomes(Path("scenarios")).outcomes] == ["one"]
+
+
+def run_one(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = 0
+    try:
+        main(["run", *arguments])
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
+
+
+def test_a_single_run_whose_check_fails_ends_with_exit_code_8_after_its_report(
+    fake: Fake, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_one(capsys, "one")[0] == 0
+    write("one", seed=3)
+    code, shown, told = run_one(capsys, "one")
+    assert code == 8
+    assert "no answer: of 1 checks 1 failed" in shown
+    assert "the run finished, but its scenario's checks did not pass:" in told
+    assert "failed: losses of all cells equal to 0.1; got largest relative difference 7.5e-01" in told
+    assert RunFolder(find_runs(Path("results"))[-1]).checks.exists()
+
+
+def test_checks_of_a_run_with_overrides_are_told_and_do_not_count(
+    fake: Fake, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, shown, _ = run_one(capsys, "one", "--set", "cells.b.seed=3")
+    assert code == 0
+    assert "FAILED" in shown
+    assert "its checks are told and do not count" in shown
+
+
+def test_programs_read_the_checks_of_a_run(fake: Fake, capsys: pytest.CaptureFixture[str]) -> None:
+    _, printed, _ = run_one(capsys, "one", "--json")
+    checks = json.loads(printed)["checks"]
+    assert (checks["outcome"], checks["answer"]) == ("passed", "Yes, from 1.00 MiB on.")
+    assert checks["results"][0]["kind"] == "losses"
