@@ -222,15 +222,17 @@ _AGREEMENT = {Agreement.AGREE: PASSED, Agreement.DISPUTED: FAILED, Agreement.UNK
 
 
 def _judge_functions(labels: Sequence[str], cells: Sequence[CellSummary]) -> CheckResult:
-    """Judge whether each function under study that the file names was called in some cell."""
+    """Judge whether each function that the file names, and the installed torch has, was called in some cell."""
     calls: dict[str, int] = {}
     for cell in cells:
         for probe in cell.probes:
             calls[probe.label] = max(calls.get(probe.label, 0), probe.most_calls)
-    unprobed = [label for label in labels if label not in calls]
-    uncalled = [label for label in labels if calls.get(label) == 0]
-    outcome = FAILED if uncalled else NOT_JUDGED if unprobed else PASSED
-    missing = [*(f"{label} never called" for label in uncalled), *(f"{label} not probed" for label in unprobed)]
+    uncalled = [f"{label} never called" for label in labels if calls.get(label) == 0]
+    unprobed = [f"{label} not in this torch" for label in labels if label not in calls]
+    if len(unprobed) == len(labels):
+        outcome, missing = NOT_JUDGED, ["no function was probed"]
+    else:
+        outcome, missing = FAILED if uncalled else PASSED, [*uncalled, *unprobed]
     what = "the function" if len(labels) == 1 else f"each of {len(labels)} functions"
     return CheckResult(
         kind="functions",

@@ -3,7 +3,7 @@
 import shlex
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -137,6 +137,7 @@ def _run_all(chosen: "Sequence[_Chosen]", results: Path, command: str, *, resume
 
     before = _find_before(results) if resume else None
     state = before or CatalogueRecord(started_unix_ns=time.time_ns(), finished=())
+    write_record(catalogue_file(results), state)
     runnable = [one for one in chosen if one.obstacle is None]
     rows: list[CatalogueRow] = []
     for one in chosen:
@@ -194,19 +195,19 @@ def _run_one(file: "ScenarioFile", results: Path, state: "CatalogueRecord", comm
     from dtbench.errors import LaunchError, StoreError
     from dtbench.store.check_records import FinishedScenario
 
+    anew = Wish(file, file.name, results, None, resume=False, caller=command)
     unfinished = _find_stopped(file, results, state)
-    wish = Wish(
-        file,
-        file.name,
-        results,
-        None if unfinished is None else str(unfinished),
-        resume=unfinished is not None,
-        caller=command,
-    )
     started = time.monotonic_ns()
     try:
-        folder = train(wish)
-    except (LaunchError, StoreError) as error:
+        if unfinished is None:
+            folder = train(anew)
+        else:
+            try:
+                folder = train(replace(anew, unfinished=str(unfinished), resume=True))
+            except StoreError as refusal:  # another machine, another torch
+                _say(f"{refusal}: it starts anew")
+                folder = train(anew)
+    except LaunchError as error:
         return str(error)
     return FinishedScenario(scenario=file.name, run=str(folder), duration_ns=time.monotonic_ns() - started)
 

@@ -16,7 +16,7 @@ def render_checklist(checks: ChecksSummary) -> RenderableType:
     table = headed_table(section.title, tuple(column.title for column in section.columns))
     for column in table.columns:
         column.justify = "left"
-        column.overflow = "fold"
+        column.vertical = "top"
     for row, result in zip(section.rows, checks.results, strict=True):
         mark, *words = row
         table.add_row(Text(mark, style=_STYLES[result.outcome]), *(Text(word) for word in words))

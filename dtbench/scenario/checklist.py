@@ -34,6 +34,9 @@ def _check_value(name: str) -> str:
 
 def _check_label(label: str) -> str:
     labels = [one.label for one in FUNCTIONS]
+    outer = label.rpartition(".")[0]
+    if label in labels and outer in labels and not label.endswith(".setter"):
+        raise ValueError(f"`{label}` is made anew at every call of `{outer}`, so that it has no probe; name that one")
     if label in labels:
         return label
     near = find_nearest(label, labels)

@@ -326,8 +326,13 @@ def test_each_function_must_be_called_in_some_cell() -> None:
     assert judge_functions(HOOK).outcome is PASSED
     found = judge_functions(HOOK, "ddp._localize_dtensor")
     assert (found.outcome, found.results[0].got) == (FAILED, "ddp._localize_dtensor never called")
+
+
+def test_a_function_that_the_installed_torch_does_not_have_is_told_and_fails_nothing() -> None:
     found = judge_functions(HOOK, "ddp._reconstruct_dtensor")
-    assert (found.outcome, found.results[0].got) == (NOT_JUDGED, "ddp._reconstruct_dtensor not probed")
+    assert (found.outcome, found.results[0].got) == (PASSED, "ddp._reconstruct_dtensor not in this torch")
+    found = judge_functions("ddp._reconstruct_dtensor")
+    assert (found.outcome, found.results[0].got) == (NOT_JUDGED, "no function was probed")
 
 
 def answered(answer: str, at_most_ms: float = 100) -> ChecksSummary:

@@ -27,6 +27,10 @@ _ON_CPU = (
 _ON_GPUS = ("one_gpu", "eight_gpus", "sixteen_gpus")
 
 
+def _find(name: str) -> Path:
+    return next(path for path in _FILES if path.stem == name)
+
+
 def test_the_scenarios_that_the_readme_names_are_there() -> None:
     assert {*_ON_CPU, *_ON_GPUS} <= {path.stem for path in _FILES}
 
@@ -62,7 +66,7 @@ def without_times(model: Model) -> Model:
 
 @pytest.mark.parametrize("name", _ON_CPU)
 def test_a_scenario_for_cpus_asks_about_a_link_and_can_be_taken_to_gpus_without_it(name: str) -> None:
-    path = _FOLDER / f"{name}.yaml"
+    path = _find(name)
     links = {
         network.model_copy(update={"between_nodes": None})
         for cell in load_scenario_file(path).cells
@@ -75,15 +79,26 @@ def test_a_scenario_for_cpus_asks_about_a_link_and_can_be_taken_to_gpus_without_
 
 
 def test_what_runs_on_one_node_runs_over_the_same_link() -> None:
-    networks = [load_scenario_file(_FOLDER / f"{name}.yaml").cells[0].scenario.network for name in _ON_CPU]
+    networks = [load_scenario_file(_find(name)).cells[0].scenario.network for name in _ON_CPU]
     links = [network for network in networks if isinstance(network, EmulatedNetwork)]
     assert len({link for link in links if link.between_nodes is None}) == 1
 
 
 @pytest.mark.parametrize("name", _ON_CPU)
 def test_fsdp2_on_cpus_gathers_ahead_in_all_cells_but_that_of_torchs_defaults(name: str) -> None:
-    for cell in load_scenario_file(_FOLDER / f"{name}.yaml").cells:
+    for cell in load_scenario_file(_find(name)).cells:
         parallel = cell.scenario.parallel
         if isinstance(parallel, Fsdp2):
             ahead = (parallel.unshard_async_op, parallel.forward_prefetch)
             assert ahead == ((False, 0) if cell.name == "torch_default" else (True, 1))
+
+
+def test_no_two_scenarios_have_one_name() -> None:
+    assert len({path.stem for path in _FILES}) == len(_FILES)
+
+
+@pytest.mark.parametrize("name", _ON_CPU)
+def test_a_scenario_for_cpus_answers_its_question_and_can_be_wrong(name: str) -> None:
+    checklist = load_scenario_file(_find(name)).checklist
+    assert checklist.checks
+    assert checklist.answer is not None
