@@ -13,6 +13,7 @@ from dtbench.errors import PlanError
 from dtbench.problems import find_problems, find_rank_problems
 from dtbench.record import Record
 from dtbench.refusals import find_refusals
+from dtbench.scenario.ddp import CustomHook
 from dtbench.scenario.model import Custom, Mlp, Model, Timed, Transformer
 from dtbench.scenario.network import EmulatedNetwork
 from dtbench.scenario.presets import resolve_model
@@ -107,6 +108,13 @@ def make_plan(scenario: Scenario, machine: Machine) -> Plan:
         problems += _check_host_memory(scenario, ranks, machine.memory_bytes)
     if problems:
         raise PlanError("\n".join(problems))
+    return _resolve(scenario, machine)
+
+
+def _resolve(scenario: Scenario, machine: Machine) -> Plan:
+    """Plan what can run."""
+    device, mesh = _choose_device(scenario, machine), plan_mesh(scenario)
+    ranks = prod(axis.size for axis in mesh)
     data_ranks = count_data_ranks(scenario.parallel)
     measure, data = scenario.measure, scenario.data
     parameters = known_parameters(scenario.model)
@@ -125,7 +133,7 @@ def make_plan(scenario: Scenario, machine: Machine) -> Plan:
         threads_per_rank=max(1, machine.cpu_cores // ranks),
         parameters=None if parameters is None else sum(parameter.numel for parameter in parameters),
         flops_per_step=count_flops(scenario),
-        tokens_per_step=data.global_batch * data.sequence_length,
+        tokens_per_step=count_rows(scenario) * data.sequence_length,
         traffic=None if parameters is None else plan_traffic(scenario, parameters),
         notes=(
             *_find_notes(scenario, device, ranks, machine),
@@ -150,7 +158,7 @@ def plan_reference(scenario: Scenario, plan: Plan) -> tuple[Scenario, Plan]:
     """Give scenario and plan of the single process that sees the whole batch, in float32 without autocast."""
     fields = {
         **scenario.model_dump(mode="json"),
-        "parallel": {"kind": "ddp", "replicas": 1},
+        "parallel": {"kind": "ddp", "replicas": 1, **_keep_join(scenario)},
         "precision": {"dtype": "float32"},
         "accumulation": {"micro_batches": 1},
         "network": {"kind": "real"},
@@ -159,7 +167,21 @@ def plan_reference(scenario: Scenario, plan: Plan) -> tuple[Scenario, Plan]:
     single = Scenario.model_validate_json(json.dumps(fields))
     cores = plan.threads_per_rank * plan.ranks  # memory is not asked again: the ranks themselves need more
     machine = Machine(cpu_cores=cores, cuda_devices=1 if plan.device is DeviceKind.CUDA else 0)
-    return single, make_plan(single, machine).model_copy(update={"traffic": ()})  # it wraps nothing
+    return single, _resolve(single, machine).model_copy(update={"traffic": ()})  # it wraps nothing
+
+
+def _keep_join(scenario: Scenario) -> dict[str, object]:
+    """Give the field of DDP that says what ranks weigh that still have rows."""
+    parallel = scenario.parallel
+    if not isinstance(parallel, Ddp) or parallel.join is None:
+        return {}
+    return {"join": parallel.join.model_dump(mode="json")}
+
+
+def count_rows(scenario: Scenario) -> int:
+    """Count the rows that one step trains on: not all, where ranks have unequally many iterations."""
+    rows, iterations = scenario.data.global_batch, scenario.data.iterations
+    return rows if iterations is None else rows * sum(iterations) // (max(iterations) * len(iterations))
 
 
 def _plain_options(model: Model) -> dict[str, object]:
@@ -194,12 +216,13 @@ def count_flops(scenario: Scenario) -> int | None:
             per_token = _transformer_flops(model, data.sequence_length)
         case Mlp():
             # forward, gradients of weights and of inputs: 2 each; nobody asks for those of the first block's input
-            per_token = (6 * 2 * model.layers - 2) * model.dim * model.hidden_dim
+            products = 1 if model.hidden_dim is None else 2
+            per_token = (6 * products * model.layers - 2) * model.dim * (model.hidden_dim or model.dim)
         case Timed() | Custom():
             return None
         case _:
             assert_never(model)
-    return per_token * data.global_batch * data.sequence_length
+    return per_token * count_rows(scenario) * data.sequence_length
 
 
 def _transformer_flops(model: Transformer, sequence_length: int) -> int:
@@ -284,6 +307,11 @@ def is_compiled_ddp(scenario: Scenario) -> bool:
     return isinstance(scenario.parallel, Ddp) and scenario.parallel.replicas > 1 and scenario.model.compile is not None
 
 
+def has_own_hook(scenario: Scenario) -> bool:
+    """Whether a person's own hook reduces DDP's buckets: nobody knows what it sends."""
+    return isinstance(scenario.parallel, Ddp) and isinstance(scenario.parallel.comm_hook, CustomHook)
+
+
 def _too_few_gpus(scenario: Scenario, ranks: int, machine: Machine) -> str:
     cuda_devices = machine.cuda_devices
     found = "no CUDA device" if not cuda_devices else f"{cuda_devices} CUDA device{'s' if cuda_devices > 1 else ''}"
@@ -317,10 +345,11 @@ def _note_timed(scenario: Scenario, device: DeviceKind) -> Iterator[str]:
 
 def _check_exposure(scenario: Scenario, device: DeviceKind) -> Iterator[str]:
     """Name an estimate of exposed communication that this device cannot give."""
-    if device is DeviceKind.CUDA and "ablation" in scenario.measure.exposure:
+    is_wrapped = device is DeviceKind.CPU or isinstance(scenario.network, EmulatedNetwork)
+    if "ablation" in scenario.measure.exposure and not is_wrapped:
         yield (
             "measure.exposure=ablation leaves collectives out where their process group is wrapped, and NCCL's is not; "
-            "measure.exposure=[trace, wait] works, or device=cpu"
+            "measure.exposure=[trace, wait] works, or network.kind=emulated, or device=cpu"
         )
 
 

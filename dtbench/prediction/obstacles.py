@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 
 from dtbench.plan import Plan
-from dtbench.scenario.model import Custom, Mlp, Timed
+from dtbench.scenario.ddp import CommHook, CustomHook, Ddp, DdpMixedPrecision, Noop, PowerSgd
+from dtbench.scenario.model import Custom, Mlp, Model, Timed, Transformer
 from dtbench.scenario.network import EmulatedNetwork
-from dtbench.scenario.schema import Ddp, DdpMixedPrecision, PowerSgd, Scenario
+from dtbench.scenario.schema import Scenario
 from dtbench.vocabulary import DeviceKind
 
 
@@ -28,9 +29,23 @@ def _check_model(scenario: Scenario) -> Iterator[str]:
         yield "model.activation_checkpointing computes parts of forward again in backward; leave it out"
     if model.compile is not None:
         yield "model.compile: a graph computes in an order of its own; leave it out"
+    yield from _check_kind(model)
+    if scenario.data.iterations is not None:
+        yield "data.iterations puts several updates into a step; leave it out"
+    if scenario.parallel.gather_weights is not None:
+        yield "parallel.gather_weights waits inside hooks, in an order of autograd's own; leave it out"
     if scenario.parallel.tensor > 1 and not isinstance(model, Timed | Mlp):
         kind = model.kind
         yield f"parallel.tensor over model.kind={kind} exchanges inside its blocks; model.kind=timed has a closed form"
+
+
+def _check_kind(model: Model) -> Iterator[str]:
+    if isinstance(model, Mlp) and (model.running_statistics or model.unused_layers):
+        yield "model.running_statistics and model.unused_layers change what DDP sends beside gradients; leave them out"
+    if isinstance(model, Transformer) and model.sparse_embedding:
+        yield "model.sparse_embedding: what gloo sends of it hangs on the rows of each rank; leave it out"
+    if isinstance(model, Timed) and model.backward_at == "entry":
+        yield "model.backward_at=entry: what hides behind it nobody has written down; exit has a closed form"
 
 
 def _check_ddp(parallel: Ddp) -> Iterator[str]:
@@ -40,7 +55,23 @@ def _check_ddp(parallel: Ddp) -> Iterator[str]:
         yield "parallel.delay_all_reduce moves gradients to an all-reduce that a hook starts; leave it out"
     if parallel.optimizer_in_backward:
         yield "parallel.optimizer_in_backward updates on the thread that ends an all-reduce; leave it out"
-    if isinstance(parallel.comm_hook, PowerSgd):
-        yield "parallel.comm_hook.kind=powersgd issues all-reduces when others end; fp16_compress has a closed form"
+    yield from _check_hook(parallel.comm_hook)
     if parallel.mixed_precision != DdpMixedPrecision():
         yield "parallel.mixed_precision of DDP copies parameters on streams of its own; leave it out"
+    for name in ("ignore", "python_reducer"):
+        if getattr(parallel, name):
+            yield f"parallel.{name} reduces gradients outside DDP's buckets; leave it out"
+    if not parallel.wrap:
+        yield "parallel.wrap=false reduces nothing; with the wrapper there is a closed form"
+
+
+def _check_hook(hook: CommHook | None) -> Iterator[str]:
+    match hook:
+        case PowerSgd():
+            yield "parallel.comm_hook.kind=powersgd issues all-reduces when others end; fp16_compress has a closed form"
+        case CustomHook():
+            yield "parallel.comm_hook.kind=custom: nobody knows what it sends; allreduce has a closed form"
+        case Noop():
+            yield "parallel.comm_hook.kind=noop sends nothing; allreduce has a closed form"
+        case _:
+            return

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Discriminator, Field, JsonValue, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator
+from pydantic import AfterValidator, Discriminator, Field, JsonValue, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from dtbench.record import Record
 from dtbench.units import NS_PER_MS
@@ -75,6 +75,9 @@ class Transformer(ModelOptions):
     vocab_size: PositiveInt
     tied_head: bool = False
     """Use the embedding's weight as the output head."""
+    sparse_embedding: bool = False
+    """The embedding's gradient holds only the rows that were looked up (``nn.Embedding(sparse=True)``); with DDP and
+    plain SGD."""
     rope_theta: PositiveFloat = 10_000.0
     """Base of the rotary frequencies (RoFormer, arXiv:2104.09864)."""
     norm_eps: PositiveFloat = 1e-5
@@ -91,11 +94,19 @@ class Mlp(ModelOptions):
     """Number of blocks."""
     dim: PositiveInt
     """Width of inputs, outputs and targets."""
-    hidden_dim: PositiveInt
-    """Width between ``up`` and ``down``."""
+    hidden_dim: PositiveInt | None
+    """Width between ``up`` and ``down``; null: no ``down``, a block is ``x + activation(up(x))``."""
     bias: bool = True
     """Whether ``up`` and ``down`` have biases."""
     activation: Literal["relu", "gelu", "silu"] = "relu"
+    outputs: PositiveInt = 1
+    """Tensors that forward gives: its result cut along ``dim``, which the loss puts together again; how large a tree
+    DDP has to walk."""
+    running_statistics: bool = False
+    """Each block keeps mean and variance of what enters it, and a count, in buffers as BatchNorm does; they change no
+    output, so that ranks still train as a single process does."""
+    unused_layers: Annotated[int, Field(ge=0)] = 0
+    """Further blocks, last in order, that forward leaves out: their parameters never have gradients (DDP only)."""
 
 
 class Straggler(Record):
@@ -106,7 +117,7 @@ class Straggler(Record):
 
 
 class Timed(ModelOptions):
-    """Blocks of known cost: each is the ``mlp``'s without biases, and at its exit takes a given time.
+    """Blocks of known cost: each is the ``mlp``'s without biases, and takes a given time at its exit.
 
     On CPU it sleeps, which frees the core; on CUDA it spins. Both are compute to the analysis.
     """
@@ -116,12 +127,14 @@ class Timed(ModelOptions):
     """Number of blocks."""
     dim: PositiveInt = 256
     """Width of inputs, outputs and targets; with the default of ``hidden_dim`` a block is 1 MiB in float32."""
-    hidden_dim: PositiveInt = 512
-    """Width between ``up`` and ``down``."""
+    hidden_dim: PositiveInt | None = 512
+    """Width between ``up`` and ``down``; null: no ``down``, so that a block has one parameter."""
     forward_ms: Annotated[NonNegativeFloat, Field(le=60_000, examples=[20.0])]
     """What a block takes in forward, after its own products; 0: nothing more than these."""
     backward_ms: Annotated[NonNegativeFloat, Field(le=60_000, examples=[20.0])]
-    """What it takes in backward, before its gradients are computed; 0: nothing more than that."""
+    """What it takes in backward; 0: nothing more than its gradients."""
+    backward_at: Literal["exit", "entry"] = "exit"
+    """Where it takes that: before its gradients are computed, or after, so that they can be reduced meanwhile."""
     slow_rank: Straggler | None = None
     """Left out: blocks take equally long on all ranks."""
 
@@ -177,23 +190,23 @@ class Preset(ModelOptions):
     """Left out: as published; a tied head cannot be tensor-parallel."""
 
 
+def check_function_name(name: str) -> str:
+    """Refuse what does not name a function as ``module:function``."""
+    module, _, function = name.partition(":")
+    if not all(part.isidentifier() for part in (*module.split("."), function)):
+        raise ValueError(f"write `module:function`, as in `my_model:build`, not {name!r}")
+    return name
+
+
 class Custom(ModelOptions):
     """A person's own model: a Python function that gives a ``dtbench.TrainingModel``."""
 
     kind: Literal["custom"]
-    factory: str
+    factory: Annotated[str, AfterValidator(check_function_name)]
     """``module:function``; the module is looked for beside the scenario file, in the current folder, then among what is
     installed."""
     arguments: dict[str, JsonValue] = {}
     """What the function is called with, by name."""
-
-    @field_validator("factory")
-    @classmethod
-    def _names_a_function(cls, factory: str) -> str:
-        module, _, function = factory.partition(":")
-        if not all(part.isidentifier() for part in (*module.split("."), function)):
-            raise ValueError(f"write `module:function`, as in `my_model:build`, not {factory!r}")
-        return factory
 
 
 Model = Annotated[Transformer | Mlp | Timed | Preset | Custom, Discriminator("kind")]

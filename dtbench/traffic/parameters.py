@@ -17,6 +17,8 @@ class Parameter:
         unit: FSDP unit that it belongs to: ``layers.<i>`` or ``""`` for the root.
         tensor_dim: dimension that tensor parallelism shards; None: replicated.
         is_norm: weight of an RMSNorm, whose gradient is partial under sequence parallelism.
+        is_sparse: its gradient holds only the rows that were looked up.
+        is_used: forward uses it; else it never has a gradient.
     """
 
     name: str
@@ -24,6 +26,8 @@ class Parameter:
     unit: str
     tensor_dim: int | None
     is_norm: bool = False
+    is_sparse: bool = False
+    is_used: bool = True
 
     @property
     def numel(self) -> int:
@@ -64,7 +68,7 @@ def list_parameters(model: Transformer | Mlp | Timed | Preset) -> tuple[Paramete
 def _list_transformer(model: Transformer) -> tuple[Parameter, ...]:
     dim, hidden = model.dim, model.ffn_dim
     kv_dim = dim // model.heads * (model.kv_heads or model.heads)
-    parameters = [Parameter("embedding.weight", (model.vocab_size, dim), "", 0)]
+    parameters = [Parameter("embedding.weight", (model.vocab_size, dim), "", 0, is_sparse=model.sparse_embedding)]
     for index in range(model.layers):
         unit = f"layers.{index}"
         shapes: tuple[tuple[str, tuple[int, ...], int | None], ...] = (
@@ -89,16 +93,13 @@ def _list_transformer(model: Transformer) -> tuple[Parameter, ...]:
 
 
 def _list_mlp(model: Mlp) -> tuple[Parameter, ...]:
-    dim, hidden = model.dim, model.hidden_dim
-    shapes: tuple[tuple[str, tuple[int, ...], int | None], ...] = (
-        ("up.weight", (hidden, dim), 0),
-        ("up.bias", (hidden,), 0),
-        ("down.weight", (dim, hidden), 1),
-        ("down.bias", (dim,), None),
-    )
+    dim, hidden = model.dim, model.hidden_dim or model.dim
+    shapes: list[tuple[str, tuple[int, ...], int | None]] = [("up.weight", (hidden, dim), 0), ("up.bias", (hidden,), 0)]
+    if model.hidden_dim is not None:
+        shapes += [("down.weight", (dim, hidden), 1), ("down.bias", (dim,), None)]
     return tuple(
-        Parameter(f"layers.{index}.{name}", shape, f"layers.{index}", tensor_dim)
-        for index in range(model.layers)
+        Parameter(f"layers.{index}.{name}", shape, f"layers.{index}", tensor_dim, is_used=index < model.layers)
+        for index in range(model.layers + model.unused_layers)
         for name, shape, tensor_dim in shapes
         if model.bias or not name.endswith("bias")
     )

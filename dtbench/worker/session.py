@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -18,30 +19,37 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from dtbench.plan import Plan, is_compiled_ddp
+from dtbench.plan import Plan, has_own_hook, is_compiled_ddp
 from dtbench.probe_catalogue.functions import choose
 from dtbench.scenario.model import Custom, Mlp, Timed, Transformer
 from dtbench.scenario.presets import resolve_model
-from dtbench.scenario.schema import Scenario
+from dtbench.scenario.schema import Ddp, Scenario
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.records import (
+    CanaryResult,
     CorrectnessResult,
     ExpectedTraffic,
+    LivedCall,
     Memory,
     ProcessGroupInfo,
     RankRecord,
+    Receipt,
     WarmupEnd,
     WorkerOrder,
 )
 from dtbench.units import NS_PER_S
 from dtbench.vocabulary import Axis, DeviceKind, Phase, Purpose
 from dtbench.worker.batches import Batch, Batches
+from dtbench.worker.canary.canary import look_for_missing_waits
 from dtbench.worker.capture import capture, read_profiler_receipts
 from dtbench.worker.clock import CudaClock, HostClock, StepClock
 from dtbench.worker.correctness import CHECKED_STEPS, GradientProbe, compare_with_reference, mean_over_ranks
 from dtbench.worker.environment import read_environment_receipts
+from dtbench.worker.exposure.arm_loop import BLOCK_STEPS
 from dtbench.worker.exposure.estimate import Bench, Estimated
+from dtbench.worker.iterations import Iterations, RunStep, run_whole
 from dtbench.worker.jitter import Meeting, require_exact_units
+from dtbench.worker.lifecycle import live_through, read_lifecycle_receipts
 from dtbench.worker.mesh import build_mesh, describe_further, describe_groups
 from dtbench.worker.models.built import BuiltModel
 from dtbench.worker.models.custom import build_custom, expect_bytes, expect_traffic, require_no_dropout
@@ -50,8 +58,10 @@ from dtbench.worker.models.options import BlockOptions, read_compilation
 from dtbench.worker.models.timed import build_timed
 from dtbench.worker.models.transformer import build_transformer
 from dtbench.worker.network.carrier import Carrier
+from dtbench.worker.network.cuda_link import CudaLink
 from dtbench.worker.network.link_receipts import read_network_receipts
 from dtbench.worker.network.named_gloo import register_named_gloo
+from dtbench.worker.network.named_nccl import register_named_nccl
 from dtbench.worker.optimizer import make_optimizer
 from dtbench.worker.owners import name_modules
 from dtbench.worker.parallelize.parallelized import Parallelized, leave_alone
@@ -59,7 +69,7 @@ from dtbench.worker.parallelize.strategy import parallelize
 from dtbench.worker.probes.install import InstalledProbes
 from dtbench.worker.probes.lines import LineWitness
 from dtbench.worker.probes.receipts import read_probe_receipts
-from dtbench.worker.recorder import Issue, Recorder, summarize_issues
+from dtbench.worker.recorder import Issue, Recorder, find_medians, summarize_issues
 from dtbench.worker.steps import PhaseResult, Phases, StepLoop
 from dtbench.worker.train import Observed, TrainStep, read_training_receipts
 from dtbench.worker.warmup import WarmupJudge
@@ -86,13 +96,22 @@ def process_group(plan: Plan, recorder: Recorder, rank: Rank, carrier: Carrier) 
 
     Time-outs are twice the launcher's own, so that the launcher, who knows every rank, speaks first.
     """
-    backend = register_named_gloo(recorder, carrier) if plan.device is DeviceKind.CPU else "nccl"
+    backend = _register_backend(plan, recorder, carrier)
     if plan.device is DeviceKind.CUDA:
         torch.cuda.set_device(rank.local_rank)
+        if isinstance(carrier.link, CudaLink):
+            carrier.link.prepare(make_device(plan, rank))
     dist.init_process_group(backend, timeout=timedelta(microseconds=2 * plan.stall_timeout_ns // 1000))
     yield
     dist.barrier()
     dist.destroy_process_group()
+
+
+def _register_backend(plan: Plan, recorder: Recorder, carrier: Carrier) -> str:
+    """Give the name of what carries collectives: over NCCL nothing stands before it but a link."""
+    if plan.device is DeviceKind.CPU:
+        return register_named_gloo(recorder, carrier)
+    return "nccl" if carrier.link is None else register_named_nccl(recorder, carrier)
 
 
 def make_device(plan: Plan, rank: Rank) -> torch.device:
@@ -183,15 +202,22 @@ class Session:
         self._trace = self._folder.trace(rank.rank, time.time_ns())
         self._planned: tuple[ExpectedTraffic, ...] | None = None
         self._estimated: Estimated | None = None
+        self._lived: tuple[LivedCall, ...] = ()
+        self._iterations: Iterations | None = None
+        self._look: Callable[[], CanaryResult | None] = lambda: None
         measure = order.scenario.measure
         self._probes = InstalledProbes(choose(measure.probes), recorder)
         self._lines = LineWitness(self._folder.lines(rank.rank), rank.rank) if measure.line_coverage else None
 
     def run(self) -> RankRecord:
-        """Build, warm up, measure, profile, estimate exposure again; gives what this rank found out."""
+        """Build, warm up, measure, profile, estimate exposure again; gives what this rank found out.
+
+        Missing waits are looked for when all else is read: no memory peak, probe or receipt knows of such steps.
+        """
         with self._probes, self._lines or nullcontext():
             done = self._train()
-        return self._conclude(*done)
+        found = self._conclude(*done)
+        return found.model_copy(update={"canary": self._look()})
 
     def _train(self) -> _Trained:
         mesh = build_mesh(self._plan)
@@ -204,18 +230,22 @@ class Session:
         parameters = sum(parameter.numel() for parameter in built.module.parameters())
         if self._plan.traffic is None:
             self._planned = expect_traffic(built.module, built.blocks, self._scenario)
+        elif has_own_hook(self._scenario):
+            self._planned = ()
         elif is_compiled_ddp(self._scenario):
             self._planned = expect_bytes(self._plan.traffic, Purpose.GRAD_REDUCE)
-        parallel = parallelize(built, mesh, self._scenario, self._plan)
+        parallel = parallelize(built, mesh, self._scenario, self._plan, self._order.import_folders)
         groups += tuple(describe_further(parallel.groups, groups, self._plan.backend))
         self._recorder.axes.update(parallel.groups)
+        self._recorder.local_parts.update(parallel.local_parts)
         step = make_train_step(self._scenario, parallel, built, self._recorder)
         data_rank = find_data_rank(self._plan, mesh)
         rows = slice(data_rank * self._plan.rows_per_rank, (data_rank + 1) * self._plan.rows_per_rank)
         self._say("model ready", f"{parameters} parameters")
         probe = GradientProbe(parallel.gather_gradients, keep=self._rank.rank == 0)
         batches = Batches(self._scenario, built.make_batch, self._device, rows=rows)
-        phases = self._make_phases(step, batches, probe, parallel)
+        run = self._choose_run(step, data_rank)
+        phases = self._make_phases(step, run, batches, probe)
         warmup, measured, profiled = PhaseResult(), PhaseResult(), PhaseResult()
         end = phases.warm_up(0, warmup)
         if self._plan.device is DeviceKind.CUDA:
@@ -223,16 +253,39 @@ class Session:
         phases.measure(end.steps, measured)
         phases.profile(end.steps + self._plan.measured_steps, profiled)
         last = end.steps + self._plan.measured_steps + self._plan.profiled_steps
-        self._estimated = self._make_bench(batches, first=last + 1).estimate(step)
+        bench = self._make_bench(batches, first=last + 1)
+        self._estimated = bench.estimate(step)
+        self._look = partial(look_for_missing_waits, bench, step)
+        self._live_through(step, batches.make(last + 1))
         return step, parallel, probe, (warmup, measured, profiled), groups, end
 
-    def _make_phases(self, step: TrainStep, batches: Batches, probe: GradientProbe, parallel: Parallelized) -> Phases:
+    def _choose_run(self, step: TrainStep, data_rank: int) -> RunStep:
+        """Give what a step runs: one iteration, or as many as this rank has."""
+        asked = self._scenario.data.iterations
+        if asked is None:
+            return step.run
+        self._iterations = Iterations(step, asked, data_rank)
+        return self._iterations.run
+
+    def _live_through(self, step: TrainStep, batch: Batch) -> None:
+        parallel = self._scenario.parallel
+        if isinstance(parallel, Ddp) and parallel.lifecycle:
+            self._say("living on", ", ".join(parallel.lifecycle))
+            self._lived = live_through(parallel.lifecycle, step, batch)
+
+    def _read_lifecycle(self) -> tuple[Receipt, ...]:
+        parallel = self._scenario.parallel
+        return tuple(read_lifecycle_receipts(self._lived, parallel)) if isinstance(parallel, Ddp) else ()
+
+    def _make_phases(self, step: TrainStep, run: RunStep, batches: Batches, probe: GradientProbe) -> Phases:
+        parallel = step.parallel
+
         def prepare(steps: range) -> None:
             self._batches = {number: batches.make(number) for number in steps}
 
         def train(number: int) -> Tensor:
             collect = probe.collect if number == 0 and self._order.reference else None
-            loss = step.run(self._batches[number], collect)
+            loss = run(self._batches[number], collect)
             if number == 0:
                 self._first_step_unix_ns = time.time_ns()
                 probe.note_norm(step.observed.gradient_norm)
@@ -284,7 +337,8 @@ class Session:
     def _make_clock(self) -> StepClock:
         if self._plan.device is DeviceKind.CPU:
             return HostClock()
-        return CudaClock(torch.cuda, capacity=max(self._plan.measured_steps, self._plan.profiled_steps, 1))
+        steps = max(self._plan.measured_steps, self._plan.profiled_steps, 1 + BLOCK_STEPS)
+        return CudaClock(torch.cuda, capacity=steps)
 
     def _conclude(
         self,
@@ -319,6 +373,8 @@ class Session:
                     self._recorder.count_shared(groups) - self._carrier.removed,
                 ),
                 *(() if self._estimated is None else self._estimated.receipts),
+                *(() if self._iterations is None else self._iterations.read_receipts()),
+                *self._read_lifecycle(),
                 *read_probe_receipts(self._scenario.measure, probes, lines),
             ),
             traffic=traffic,
@@ -327,12 +383,14 @@ class Session:
             traffic_is_stable=len(set(measured.issues)) == 1,
             overlap_possible=parallel.read_overlap(traffic) if self._plan.ranks > 1 else (),
             process_groups=groups,
+            region_ns=find_medians(measured.regions),
             bucket_bytes_per_step=(*self._buckets, bucket_bytes(measured.issues[-1]) or parallel.bucket_bytes()),
             fsdp_units=parallel.units,
             carried=parallel.read_carried(),
             owned=tuple(self._recorder.owned),
             arms=None if self._estimated is None else self._estimated.steps,
             probes=probes,
+            lived=self._lived,
         )
 
     def _check(self, losses: list[Tensor], probe: GradientProbe) -> CorrectnessResult | None:
@@ -356,12 +414,13 @@ def run_reference(order: WorkerOrder, recorder: Recorder, journal: Any) -> tuple
     built.materialize(built.module)
     parallel = leave_alone(built.module)
     step = make_train_step(order.scenario, parallel, built, recorder)
+    run = run_whole(step, order.scenario)
     batches = Batches(order.scenario, built.make_batch, device, rows=slice(None))
     probe = GradientProbe(parallel.gather_gradients, keep=True)
     losses = []
     for number in range(CHECKED_STEPS):
         journal.enter_step(Phase.WARMUP, number, time.time_ns())
-        losses.append(float(step.run(batches.make(number), probe.collect if number == 0 else None)))
+        losses.append(float(run(batches.make(number), probe.collect if number == 0 else None)))
         if number == 0:
             probe.note_norm(step.observed.gradient_norm)
     return losses, probe.gradients

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from dtbench.plan import plan_for_check
+from dtbench.record import Record
 from dtbench.scenario.load import load_scenario_file
 from dtbench.scenario.network import EmulatedNetwork
 from dtbench.scenario.schema import Fsdp2
@@ -45,10 +46,32 @@ def test_a_shipped_scenario_asks_a_question_and_has_a_plan(path: Path) -> None:
         assert plan_for_check(cell.scenario).ranks >= 1
 
 
+_CHANGE_NO_RESULT = frozenset(
+    {
+        *("outputs", "running_statistics", "unused_layers", "sparse_embedding", "compile", "iterations"),
+        *("forward_ms", "backward_ms", "slow_rank"),
+    }
+)
+"""Fields of ``model`` and ``data`` that cells may differ in: what is trained is the same function of the same rows.
+
+Iterations of unequal number leave rows out; that is what such cells compare.
+"""
+
+
+def _strip(section: Record) -> Record:
+    same = {name: None for name in _CHANGE_NO_RESULT if name in type(section).model_fields}
+    return section.model_copy(update=same)
+
+
+_OF_SEVERAL_MODELS = ("flatten_unflatten",)
+"""What they ask is what a model's size or cut changes."""
+
+
 @pytest.mark.parametrize("path", _FILES, ids=lambda path: path.stem)
 def test_the_cells_of_a_shipped_scenario_train_the_same_model_on_the_same_data(path: Path) -> None:
-    cells = load_scenario_file(path).cells
-    assert len({(cell.scenario.model, cell.scenario.data, cell.scenario.seed) for cell in cells}) == 1
+    scenarios = [cell.scenario for cell in load_scenario_file(path).cells]
+    trained = {(_strip(one.model), _strip(one.data), one.seed) for one in scenarios}
+    assert (len(trained) == 1) == (path.stem not in _OF_SEVERAL_MODELS)
 
 
 @pytest.mark.parametrize("name", _ON_CPU)

@@ -185,7 +185,7 @@ def _delay(*prefixes: str) -> str:
     from dtbench.worker.parallelize.ddp import LocalParameter, _check_delayed
 
     parameters = [
-        LocalParameter(name, nn.Parameter(torch.ones(2)), None) for name in ("in.weight", "out.weight", "scale")
+        LocalParameter(name, name, nn.Parameter(torch.ones(2)), None) for name in ("in.weight", "out.weight", "scale")
     ]
     with pytest.raises(PlanError) as caught:
         _check_delayed(tuple(parameters), [item for item in parameters if item.fqn.startswith(prefixes)])

@@ -14,7 +14,7 @@ pytest.importorskip("torch", reason="torch is what is tested here; install the e
 
 
 def gradients_overlap(*, buckets: int, count_async: int, **knobs: Any) -> tuple[bool, str]:
-    from dtbench.worker.parallelize.ddp import read_ddp_overlap
+    from dtbench.worker.parallelize.ddp_receipts import read_ddp_overlap
 
     issued = Traffic(
         purpose=Purpose.GRAD_REDUCE,
@@ -47,6 +47,30 @@ def test_what_cannot_be_hidden_says_why(buckets: int, count_async: int, knobs: d
     possible, reason = gradients_overlap(buckets=buckets, count_async=count_async, **knobs)
     assert not possible
     assert why in reason
+
+
+@pytest.mark.parametrize(
+    ("knobs", "operation", "possible", "why"),
+    [
+        ({}, Operation.ALL_REDUCE, False, "clipping"),
+        ({}, Operation.BROADCAST, False, "rank 0's buffers"),
+        ({"buffer_comm_hook": {"location": "pre_forward"}}, Operation.ALL_REDUCE, False, "waits for the averaged"),
+        ({"buffer_comm_hook": {"location": "post_forward"}}, Operation.ALL_REDUCE, True, "beside backward"),
+        ({"join": {}}, Operation.BROADCAST, False, "who still has rows"),
+    ],
+)
+def test_what_else_ddp_sends_is_hidden_only_where_nobody_waits_for_it(
+    knobs: dict[str, Any], operation: Operation, possible: bool, why: str
+) -> None:
+    from dtbench.worker.parallelize.ddp_receipts import read_ddp_overlap
+
+    issued = Traffic(
+        purpose=Purpose.OTHER, axis=Axis.REPLICATE, operation=operation, count=1, size_bytes=8, count_async=0
+    )
+    rows = read_ddp_overlap(Ddp.model_validate({"kind": "ddp", "replicas": 2, **knobs}), (8, 8), (issued,))
+    (other,) = [row for row in rows if row.purpose is Purpose.OTHER]
+    assert other.possible is possible
+    assert why in other.reason
 
 
 def fsdp2_overlap(

@@ -11,16 +11,22 @@ import pytest
 
 from dtbench.errors import MissingError
 from dtbench.plan import Machine, make_plan
+from dtbench.scenario.ddp import (
+    BufferCommHook,
+    Ddp,
+    DdpMixedPrecision,
+    EncodeAndDecode,
+    Fp16Compress,
+    PlainAllReduce,
+    PowerSgd,
+)
 from dtbench.scenario.schema import (
     Accumulation,
     AdamW,
-    Ddp,
-    DdpMixedPrecision,
     Fsdp1,
     Fsdp1MixedPrecision,
     Fsdp2,
     Fsdp2MixedPrecision,
-    PowerSgd,
     Precision,
     Scenario,
     Sgd,
@@ -47,6 +53,7 @@ def _mixed(strategy: str, **knobs: Any) -> tuple[str, dict[str, Any]]:
 
 POWERSGD = {"kind": "powersgd"}
 ACCUMULATION = {"micro_batches": 2}
+MLP = {"kind": "mlp", "layers": 2, "dim": 64, "hidden_dim": 96}
 
 # strategy and knob: the sections that ask for it, beside the base of its strategy
 ASKED: dict[str, tuple[str, dict[str, Any]]] = {
@@ -73,6 +80,20 @@ ASKED: dict[str, tuple[str, dict[str, Any]]] = {
     "ddp parallel.comm_hook.min_compression_rate": _set("ddp", comm_hook={**POWERSGD, "min_compression_rate": 3.0}),
     "ddp parallel.comm_hook.use_error_feedback": _set("ddp", comm_hook={**POWERSGD, "use_error_feedback": False}),
     "ddp parallel.comm_hook.warm_start": _set("ddp", comm_hook={**POWERSGD, "warm_start": False}),
+    "ddp parallel.comm_hook.builtin": _set("ddp", comm_hook={"kind": "allreduce", "builtin": True}),
+    "ddp parallel.comm_hook.dtype": _set("ddp", comm_hook={"kind": "encode_and_decode", "dtype": "float16"}),
+    "ddp parallel.wrap": _set("ddp", wrap=False),
+    "ddp parallel.ddp_sink_clone": _set("ddp", find_unused_parameters=True, ddp_sink_clone=False),
+    "ddp parallel.buffer_comm_hook.location": _set("ddp", buffer_comm_hook={"location": "pre_forward"}),
+    "ddp parallel.ignore": _set("ddp", ignore=["layers.1"]),
+    "ddp parallel.python_reducer": _set("ddp", python_reducer=True),
+    "ddp parallel.compiled_autograd": (
+        "ddp",
+        {
+            **_set("ddp", python_reducer=True, compiled_autograd=True)[1],
+            "model": {**MLP, "compile": {"what": "model", "backend": "eager"}},
+        },
+    ),
     "ddp parallel.delay_all_reduce": _set("ddp", delay_all_reduce=["layers.1"]),
     "ddp parallel.optimizer_in_backward": _set("ddp", optimizer_in_backward=True),
     "ddp parallel.mixed_precision.param_dtype": _mixed("ddp", param_dtype="bfloat16"),
@@ -267,7 +288,8 @@ def test_defaults_agree_with_torchs_own(scenario: Callable[..., Scenario]) -> No
 
 def test_every_knob_of_the_schema_has_a_receipt() -> None:
     def knobs(record: Any, prefix: str) -> set[str]:
-        nested = {"mixed_precision", "comm_hook"}
+        nested = {"mixed_precision", "comm_hook", "buffer_comm_hook"}
+        nested |= {"join", "lifecycle"}  # need steps that a session runs: test_ddp_functions
         return {f"{prefix}.{name}" for name in record.model_fields if name != "kind" and name not in nested}
 
     wanted = {"ddp optimizer.kind", "ddp gradient_clip_norm", "ddp parallel.comm_hook.kind"}
@@ -275,6 +297,10 @@ def test_every_knob_of_the_schema_has_a_receipt() -> None:
         (Ddp, "ddp parallel"),
         (DdpMixedPrecision, "ddp parallel.mixed_precision"),
         (PowerSgd, "ddp parallel.comm_hook"),
+        (PlainAllReduce, "ddp parallel.comm_hook"),
+        (Fp16Compress, "ddp parallel.comm_hook"),
+        (EncodeAndDecode, "ddp parallel.comm_hook"),
+        (BufferCommHook, "ddp parallel.buffer_comm_hook"),
         (Fsdp1, "fsdp1 parallel"),
         (Fsdp1MixedPrecision, "fsdp1 parallel.mixed_precision"),
         (Fsdp2, "fsdp2 parallel"),

@@ -25,7 +25,7 @@ def call_factory(settings: Custom, folders: Sequence[str]) -> TrainingModel:
     Raises:
         PlanError: no such module or function, arguments that it does not take, an error inside it, or another result.
     """
-    function = _find_function(settings.factory, folders)
+    function = find_function(settings.factory, folders, field="model.factory")
     _check_arguments(function, settings)
     try:
         made = function(**settings.arguments)
@@ -43,18 +43,23 @@ def describe(error: Exception) -> str:
     return f"{traceback.format_exception_only(error)[-1].strip()} ({last.filename}, line {last.lineno})"
 
 
-def _find_function(factory: str, folders: Sequence[str]) -> Callable[..., Any]:
-    module_name, _, function_name = factory.partition(":")
-    module = _import_module(module_name, folders)
+def find_function(name: str, folders: Sequence[str], *, field: str) -> Callable[..., Any]:
+    """Give the function that a field of a scenario names as ``module:function``.
+
+    Raises:
+        PlanError: there is no such module or function, or importing it raises.
+    """
+    module_name, _, function_name = name.partition(":")
+    module = _import_module(module_name, folders, field)
     function = getattr(module, function_name, None)
     if not callable(function):
         there = [name for name, value in vars(module).items() if inspect.isfunction(value) and not name.startswith("_")]
         known = f"it has {', '.join(there)}" if there else "it has no functions"
-        raise PlanError(f"model.factory: there is no function `{function_name}` in {_place_of(module)}; {known}")
+        raise PlanError(f"{field}: there is no function `{function_name}` in {_place_of(module)}; {known}")
     return function
 
 
-def _import_module(name: str, folders: Sequence[str]) -> ModuleType:
+def _import_module(name: str, folders: Sequence[str], field: str) -> ModuleType:
     """Import with the person's folders first in the path, and leave them at its end for what is imported later."""
     top = name.partition(".")[0]
     own = [folder for folder in dict.fromkeys(folders) if _holds(Path(folder), top)]
@@ -64,16 +69,16 @@ def _import_module(name: str, folders: Sequence[str]) -> ModuleType:
         module = importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
-            raise PlanError(f"model.factory: importing `{name}` raised {describe(error)}") from error
+            raise PlanError(f"{field}: importing `{name}` raised {describe(error)}") from error
         looked = ", ".join([*dict.fromkeys(folders), "what is installed"])
-        raise PlanError(f"model.factory: there is no module `{name}` in {looked}") from error
+        raise PlanError(f"{field}: there is no module `{name}` in {looked}") from error
     except Exception as error:
-        raise PlanError(f"model.factory: importing `{name}` raised {describe(error)}") from error
+        raise PlanError(f"{field}: importing `{name}` raised {describe(error)}") from error
     finally:
         sys.path[:] = [*before, *own]
     if own and not _place_of(module).startswith(own[0]):
         rival = f"{Path(own[0]) / top} has the name of {_place_of(module)}, which is loaded already"
-        raise PlanError(f"model.factory: {rival}; rename your module")
+        raise PlanError(f"{field}: {rival}; rename your module")
     return module
 
 

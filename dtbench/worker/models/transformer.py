@@ -87,7 +87,7 @@ class Transformer(nn.Module):
     def __init__(self, settings: TransformerSettings) -> None:
         super().__init__()
         self.settings = settings
-        self.embedding = nn.Embedding(settings.vocab_size, settings.dim)
+        self.embedding = nn.Embedding(settings.vocab_size, settings.dim, sparse=settings.sparse_embedding)
         self.layers = nn.ModuleList(Block(settings) for _ in range(settings.layers))
         self.norm = nn.RMSNorm(settings.dim, eps=settings.norm_eps)
         self.head = nn.Linear(settings.dim, settings.vocab_size, bias=False)

@@ -1,4 +1,4 @@
-"""``DistributedDataParallel``, alone or over a tensor axis: wrap, train, and read buckets and knobs back.
+"""``DistributedDataParallel``, alone or over a tensor axis: wrap a model and train it.
 
 [Note: parameters that DDP over tensor parallelism hides] ``_pre_dp_module_transform`` replaces DTensor parameters by
 local ones before DDP sees them, and the first forward replaces these by DTensors again, as plain attributes: from then
@@ -7,17 +7,17 @@ parameters and their specs from before.
 """
 
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
 import torch
-import torch.distributed as dist
+import torch._dynamo.utils as dynamo
 import torch.nn.parallel.distributed as torch_ddp
 from torch import Tensor, nn
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch._dynamo.compiled_autograd import _enable as compile_backward
 from torch.distributed.algorithms.ddp_comm_hooks.optimizer_overlap_hooks import _OptimizerHookState
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
@@ -26,32 +26,21 @@ from torch.nn.parallel import DistributedDataParallel
 
 from dtbench.errors import PlanError
 from dtbench.plan import Plan
-from dtbench.scenario.schema import (
-    Bf16Compress,
-    CommHook,
-    Ddp,
-    DdpMixedPrecision,
-    Fp16Compress,
-    Optimizer,
-    PlainAllReduce,
-    PowerSgd,
-    Scenario,
-)
-from dtbench.store.records import Carried, OverlapPossible, Receipt, Traffic
-from dtbench.traffic.ddp import DDP_DEFAULT_CAP_BYTES
+from dtbench.scenario.ddp import Ddp, DdpMixedPrecision
+from dtbench.scenario.model import Compile
+from dtbench.scenario.schema import Scenario
+from dtbench.store.records import Carried
 from dtbench.traffic.parameters import is_under
-from dtbench.units import MIB
-from dtbench.vocabulary import Axis, DeviceKind, Purpose
-from dtbench.worker.dtypes import dtype_name, to_dtype
+from dtbench.vocabulary import Axis, DeviceKind
+from dtbench.worker.dtypes import to_dtype
 from dtbench.worker.models.built import BuiltModel
-from dtbench.worker.network.named_gloo import find_recorder
-from dtbench.worker.optimizer import optimizer_class
-from dtbench.worker.parallelize.buckets import BucketAssignment, carry, keep_assignment, name_powersgd, read_buckets
+from dtbench.worker.parallelize.buckets import BucketAssignment, carry, keep_assignment, read_buckets
+from dtbench.worker.parallelize.ddp_hooks import register_hooks
 from dtbench.worker.parallelize.knobs import require_arguments
 from dtbench.worker.parallelize.parallelized import Sync, clip_gradients, plain_fqn
-from dtbench.worker.parallelize.tensor import TensorEvidence, cut_model, read_inline_overlap, read_tensor_receipts
-from dtbench.worker.receipts import compare, without_effect
-from dtbench.worker.recorder import DELAYED
+from dtbench.worker.parallelize.tensor import TensorEvidence, cut_model
+from dtbench.worker.parallelize.waited_ddp import WaitedDdp
+from dtbench.worker.recorder import DELAYED, IGNORED
 
 _PASSED_ON = (
     "bucket_cap_mb",
@@ -69,9 +58,14 @@ _PASSED_ON = (
 
 @dataclass(frozen=True)
 class LocalParameter:
-    """A parameter as DDP sees it: the local part of a DTensor where ``spec`` is one's, whole where it is None."""
+    """A parameter as DDP sees it: the local part of a DTensor where ``spec`` is one's, whole where it is None.
+
+    Attributes:
+        name: as in the module, with what wrappers put into it.
+    """
 
     fqn: str
+    name: str
     parameter: nn.Parameter
     spec: Any
 
@@ -87,44 +81,25 @@ class LocalParameter:
         )
 
 
-class WaitedDdp(DistributedDataParallel):
-    """DDP that keeps the ``Work`` of its delayed all-reduce.
-
-    torch drops it (2.13, ``_delayed_all_reduce_hook``), so that the optimizer may read gradients that are still being
-    reduced: losses were off by 1e-5 on gloo. ``wait_for_delayed`` is called at the end of backward.
-    """
-
-    _delayed_work: Any = None
-
-    def _delayed_all_reduce_hook(self, grad: Tensor) -> Tensor:
-        original = dist.all_reduce
-        recorder = find_recorder(self.process_group)
-
-        def keep_work(*args: Any, **kwargs: Any) -> Any:
-            with nullcontext() if recorder is None else recorder.reducing(DELAYED):
-                self._delayed_work = original(*args, **kwargs)
-            return self._delayed_work
-
-        with mock.patch.object(dist, "all_reduce", keep_work):
-            return super()._delayed_all_reduce_hook(grad)
-
-    def wait_for_delayed(self) -> None:
-        """Wait for the delayed all-reduce of this backward, if there was one."""
-        if self._delayed_work is not None:
-            self._delayed_work.wait()
-            self._delayed_work = None
-
-
 @dataclass(frozen=True)
 class WrappedDdp:
-    """A DDP model and what was seen while it was built."""
+    """A DDP model and what was seen while it was built.
+
+    Attributes:
+        delayed: FQNs of the parameters that leave the buckets for one late all-reduce.
+        ignored: names of the parameters and buffers that DDP leaves alone.
+        assigned: what its reducer was given.
+        backward: what compiles backward; None: nothing does.
+    """
 
     model: WaitedDdp
     parameters: tuple[LocalParameter, ...]
     tensor: TensorEvidence
     initial_syncs: int
     delayed: tuple[str, ...]
+    ignored: tuple[str, ...]
     assigned: BucketAssignment
+    backward: Compile | None
 
     @property
     def local_parameters(self) -> tuple[nn.Parameter, ...]:
@@ -164,27 +139,55 @@ class WrappedDdp:
         return None
 
     def read_carried(self) -> tuple[Carried, ...]:
-        """Give the parameters of each bucket in order of issue, then of the delayed all-reduce."""
+        """Give the parameters of each bucket in order of issue, then of all-reduces outside the buckets."""
         fqns = {id(item.parameter): item.fqn for item in self.parameters}
         delayed = [item.parameter for item in self.parameters if item.fqn in self.delayed]
+        ignored = [item.parameter for item in self.parameters if item.name in self.ignored]
         buckets = read_buckets(self.model, self.assigned, fqns)
-        return (*buckets, carry(DELAYED, delayed, fqns)) if delayed else buckets
+        outside = ((DELAYED, delayed), (IGNORED, ignored))
+        return (*buckets, *(carry(owner, parameters, fqns) for owner, parameters in outside if parameters))
 
     def hold_back(self) -> AbstractContextManager[Any]:
         """Give the context in which gradients are kept local."""
         return self.model.no_sync()
 
+    def join(self, parallel: Ddp) -> AbstractContextManager[Any]:
+        """Give the context in which ranks may have unequally many iterations."""
+        assert parallel.join is not None
+        return self.model.join(divide_by_initial_world_size=parallel.join.divide_by_initial_world_size)
+
     def read_sync(self) -> Sync:
         """Ask torch whether the coming backward will reduce."""
         return Sync.REDUCE if self.model.require_backward_grad_sync else Sync.HOLD
 
+    @contextmanager
+    def compiled(self) -> Iterator[None]:
+        """Compile backward, with DDP's gradient hooks in its graph."""
+        assert self.backward is not None
+        backend = self.backward.backend
+        with ExitStack() as stack:
+            stack.enter_context(warnings.catch_warnings())  # Dynamo asks its stand-ins of parameters for gradients
+            warnings.filterwarnings(
+                "ignore", message=".*attribute of a Tensor that is not a leaf", category=UserWarning
+            )
+            stack.enter_context(torch._dynamo.config.patch(optimize_ddp="python_reducer"))
+            stack.enter_context(compile_backward(lambda graph: torch.compile(graph, backend=backend)))
+            yield
 
-def wrap_ddp(built: BuiltModel, mesh: DeviceMesh, scenario: Scenario, plan: Plan) -> WrappedDdp:
+    def compiled_backwards(self) -> int:
+        """Count the graphs of backward that were captured in this process."""
+        return 0 if self.backward is None else dynamo.counters["compiled_autograd"]["captures"]
+
+
+def wrap_ddp(
+    built: BuiltModel, mesh: DeviceMesh, scenario: Scenario, plan: Plan, import_folders: Sequence[str]
+) -> WrappedDdp:
     """Cut along ``tensor`` if asked, wrap, and set every knob; one at torch's default is not passed.
 
     Raises:
         MissingError: the installed torch lacks a knob that is asked for.
-        PlanError: ``delay_all_reduce`` does not fit the names of a person's own model.
+        PlanError: ``delay_all_reduce`` or ``ignore`` does not fit the names of a person's own model, or their own hook
+            cannot be found.
     """
     parallel = scenario.parallel
     assert isinstance(parallel, Ddp)
@@ -195,28 +198,61 @@ def wrap_ddp(built: BuiltModel, mesh: DeviceMesh, scenario: Scenario, plan: Plan
     if parallel.tensor > 1:
         _pre_dp_module_transform(module)
     parameters = tuple(
-        LocalParameter(plain_fqn(name), parameter, getattr(parameter, "_st_info", None))
+        LocalParameter(plain_fqn(name), name, parameter, getattr(parameter, "_st_info", None))
         for name, parameter in ((name, module.get_parameter(name)) for name in fqns)
     )
-    named = zip(fqns, parameters, strict=True)
-    delayed = [(name, item) for name, item in named if is_under(item.fqn, parallel.delay_all_reduce)]
+    delayed = [item for item in parameters if is_under(item.fqn, parallel.delay_all_reduce)]
+    ignored = _leave_alone(module, parallel)
     knobs = _constructor_knobs(parallel)
     if parallel.delay_all_reduce:
-        _check_delayed(parameters, [item for _, item in delayed])
+        _check_delayed(parameters, delayed)
     if delayed:  # by their names as wrapped: torch keeps in the buckets what it does not find
-        knobs["delay_all_reduce_named_params"] = [(name, item.parameter) for name, item in delayed]
+        knobs["delay_all_reduce_named_params"] = [(item.name, item.parameter) for item in delayed]
         knobs["param_to_hook_all_reduce"] = parameters[0].parameter
     if plan.device is DeviceKind.CUDA:
         knobs["device_ids"] = [parameters[0].parameter.device.index]
-    with _count_initial_syncs() as syncs, keep_assignment() as assigned, warnings.catch_warnings():
+    reducer = {"optimize_ddp": "python_reducer"} if parallel.python_reducer else {}
+    with (
+        _count_initial_syncs() as syncs,
+        keep_assignment() as assigned,
+        torch._dynamo.config.patch(reducer),
+        warnings.catch_warnings(),
+    ):
         # 2.13 prefers forward_sync_buffers, which 2.11 does not have; who sets the knob means the one with this name
         warnings.filterwarnings("ignore", message=".*broadcast_buffers.*", category=FutureWarning)
         wrapped = WaitedDdp(module, process_group=mesh.get_group(Axis.REPLICATE.value), **knobs)
-    _register_hook(wrapped, parallel, scenario.optimizer)
-    return WrappedDdp(wrapped, parameters, evidence, len(syncs), tuple(item.fqn for _, item in delayed), assigned)
+    wrapped.left_alone = tuple(item.parameter for item in parameters if item.name in ignored)
+    if not parallel.ddp_sink_clone:
+        wrapped._set_ddp_sink_clone(val=False)
+    register_hooks(wrapped, parallel, scenario.optimizer, import_folders)
+    names = tuple(item.fqn for item in delayed)
+    backward = scenario.model.compile if parallel.compiled_autograd else None
+    return WrappedDdp(wrapped, parameters, evidence, len(syncs), names, ignored, assigned, backward)
 
 
-def _check_delayed(parameters: tuple[LocalParameter, ...], delayed: list[LocalParameter]) -> None:
+def _leave_alone(module: nn.Module, parallel: Ddp) -> tuple[str, ...]:
+    """Tell DDP which parameters and buffers are none of its business; gives their names.
+
+    Raises:
+        PlanError: there are none, or one that torch would reduce all the same.
+    """
+    if not parallel.ignore:
+        return ()
+    known = [name for name, _ in (*module.named_parameters(), *module.named_buffers())]
+    names = tuple(name for name in known if is_under(plain_fqn(name), parallel.ignore))
+    _check_ignored(names, known)
+    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(module, names)
+    return names
+
+
+def _check_ignored(names: Sequence[str], known: Sequence[str]) -> None:
+    if not names:
+        raise PlanError(f"parallel.ignore: no parameter's or buffer's name starts so; `{known[-1]}` is one")
+    if any("." not in name for name in names):
+        raise PlanError("parallel.ignore: torch ignores no parameter of the root; name parameters of its parts")
+
+
+def _check_delayed(parameters: Sequence[LocalParameter], delayed: Sequence[LocalParameter]) -> None:
     """Refuse what plans refuse, for a model whose names only building it shows.
 
     Raises:
@@ -250,34 +286,6 @@ def _constructor_knobs(parallel: Ddp) -> dict[str, Any]:
     return knobs
 
 
-def _register_hook(model: DistributedDataParallel, parallel: Ddp, optimizer: Optimizer) -> None:
-    """Register the communication hook, or the optimizer that runs in one."""
-    if parallel.optimizer_in_backward:
-        settings = optimizer.model_dump(exclude={"kind"}, exclude_none=True)
-        with warnings.catch_warnings():  # torch scripts its functional optimizers when they are imported
-            warnings.filterwarnings("ignore", message=".*(torch.jit|TorchScript).*", category=DeprecationWarning)
-            model._register_fused_optim(optimizer_class(optimizer), **settings)
-    elif parallel.comm_hook is not None:
-        model.register_comm_hook(*_make_hook(model, parallel.comm_hook))
-
-
-def _make_hook(model: DistributedDataParallel, hook: CommHook) -> tuple[object, Callable[..., Any]]:
-    """Give state and function for ``register_comm_hook``."""
-    match hook:
-        case PlainAllReduce():
-            return model.process_group, default_hooks.allreduce_hook
-        case Fp16Compress():
-            return model.process_group, default_hooks.fp16_compress_hook
-        case Bf16Compress():
-            return model.process_group, default_hooks.bf16_compress_hook
-        case PowerSgd():
-            settings = hook.model_dump(exclude={"kind", "start_powersgd_iter"})
-            state = powerSGD_hook.PowerSGDState(
-                model.process_group, start_powerSGD_iter=hook.start_powersgd_iter, **settings
-            )
-            return state, name_powersgd
-
-
 @contextmanager
 def _count_initial_syncs() -> Iterator[list[None]]:
     """Count how often DDP's constructor broadcasts the parameters."""
@@ -290,123 +298,3 @@ def _count_initial_syncs() -> Iterator[list[None]]:
 
     with mock.patch.object(torch_ddp, "_sync_module_states", counted):
         yield calls
-
-
-def read_ddp_receipts(wrapped: WrappedDdp, parallel: Ddp) -> tuple[Receipt, ...]:
-    """Read every knob back from the live wrapper and its reducer."""
-    model = wrapped.model
-    data = model._get_ddp_logging_data()
-    return (
-        compare("parallel.replicas", parallel.replicas, int(data["world_size"])),
-        *read_tensor_receipts(wrapped.tensor, parallel, through=wrapped.localized),
-        *_bucket_receipts(model, data, parallel),
-        compare(
-            "parallel.gradient_as_bucket_view", parallel.gradient_as_bucket_view, bool(data["gradient_as_bucket_view"])
-        ),
-        compare("parallel.static_graph", parallel.static_graph, bool(model.static_graph)),
-        *_unused_receipts(model, data, parallel),
-        _buffer_receipt(model, data, parallel),
-        compare("parallel.init_sync", parallel.init_sync, wrapped.initial_syncs > 0),
-        compare(
-            "parallel.batched_grad_copy", parallel.batched_grad_copy, bool(getattr(model, "batched_grad_copy", False))
-        ),
-        *_hook_receipts(model, parallel),
-        compare(
-            "parallel.delay_all_reduce",
-            parallel.delay_all_reduce,
-            len(model._delay_all_reduce_params),
-            expected=len(wrapped.delayed) if wrapped.delayed or not parallel.delay_all_reduce else "some",
-            note="parameters that left the buckets; dtbench waits for their all-reduce, torch does not",
-        ),
-        *_mixed_precision_receipts(model, parallel.mixed_precision),
-    )
-
-
-def _bucket_receipts(model: DistributedDataParallel, data: dict[str, Any], parallel: Ddp) -> Iterator[Receipt]:
-    caps = parallel.bucket_cap_mb_list
-    if caps is not None:
-        cap_bytes = int(max(caps) * MIB)
-    else:
-        cap_bytes = DDP_DEFAULT_CAP_BYTES if parallel.bucket_cap_mb is None else int(parallel.bucket_cap_mb * MIB)
-    got = int(data["bucket_cap_bytes"])
-    cap = compare("parallel.bucket_cap_mb", parallel.bucket_cap_mb, got, expected=cap_bytes, note="in bytes")
-    yield without_effect(cap, "bucket_cap_mb_list decides") if caps is not None and parallel.bucket_cap_mb else cap
-    listed = tuple(getattr(model, "bucket_bytes_cap_list", ()))  # torch 2.13
-    expected = tuple(int(size * MIB) for size in caps or ())
-    yield compare("parallel.bucket_cap_mb_list", caps, listed, expected=expected, note="in bytes")
-
-
-def _unused_receipts(model: DistributedDataParallel, data: dict[str, Any], parallel: Ddp) -> Iterator[Receipt]:
-    unused = compare(
-        "parallel.find_unused_parameters", parallel.find_unused_parameters, bool(data["find_unused_parameters"])
-    )
-    if parallel.static_graph and parallel.find_unused_parameters:
-        unused = without_effect(unused, "static_graph already knows the unused parameters")
-    yield unused
-    skip = compare(
-        "parallel.skip_all_reduce_unused_params",
-        parallel.skip_all_reduce_unused_params,
-        bool(getattr(model, "skip_all_reduce_unused_params", False)),
-    )
-    yield without_effect(skip, "every parameter of this model is used") if skip.got == "true" else skip
-
-
-def _buffer_receipt(model: DistributedDataParallel, data: dict[str, Any], parallel: Ddp) -> Receipt:
-    broadcast = compare("parallel.broadcast_buffers", parallel.broadcast_buffers, bool(data["broadcast_buffers"]))
-    if any(True for _ in model.module.buffers()):
-        return broadcast
-    return without_effect(broadcast, "the model has no buffers")
-
-
-_OPTIMIZER_HOOK = "hook_then_optimizer_wrapper"
-_HOOKS = {
-    "allreduce_hook": "allreduce",
-    "fp16_compress_hook": "fp16_compress",
-    "bf16_compress_hook": "bf16_compress",
-    "powerSGD_hook": "powersgd",
-}
-
-
-def _hook_receipts(model: DistributedDataParallel, parallel: Ddp) -> Iterator[Receipt]:
-    """Compare with the hook that is registered, and PowerSGD's settings with its live state."""
-    hooks = [(getattr(hook, "__name__", repr(hook)), state) for hook, state in model._comm_hooks]
-    kind = None if parallel.comm_hook is None else parallel.comm_hook.kind
-    in_backward = any(name == _OPTIMIZER_HOOK for name, _ in hooks)
-    names = [_HOOKS.get(name, name) for name, _ in hooks if name != _OPTIMIZER_HOOK]
-    yield compare("parallel.comm_hook.kind", kind, names[0] if names else None)
-    yield compare("parallel.optimizer_in_backward", parallel.optimizer_in_backward, in_backward)
-    if not isinstance(parallel.comm_hook, PowerSgd):
-        return
-    states = [state for _, state in hooks if isinstance(state, powerSGD_hook.PowerSGDState)]
-    for knob in (name for name in PowerSgd.model_fields if name != "kind"):
-        attribute = "start_powerSGD_iter" if knob == "start_powersgd_iter" else knob
-        got = getattr(states[0], attribute) if states else None
-        yield compare(f"parallel.comm_hook.{knob}", getattr(parallel.comm_hook, knob), got)
-
-
-def _mixed_precision_receipts(model: DistributedDataParallel, asked: DdpMixedPrecision) -> Iterator[Receipt]:
-    for name in DdpMixedPrecision.model_fields:
-        got = None if model.mixed_precision is None else dtype_name(getattr(model.mixed_precision, name))
-        yield compare(f"parallel.mixed_precision.{name}", getattr(asked, name), got)
-
-
-def read_ddp_overlap(
-    parallel: Ddp, bucket_bytes: tuple[int, ...], traffic: tuple[Traffic, ...]
-) -> tuple[OverlapPossible, ...]:
-    """Say that buckets overlap backward, unless they are issued blocking or none is ready before its end.
-
-    Over a tensor axis every gradient passes through a ``from_local`` node that was made before forward, so autograd
-    comes to it last (seen on gloo: 72 % of DDP's all-reduces hidden, 6 % with a tensor axis).
-    """
-    reduces = [item for item in traffic if item.purpose is Purpose.GRAD_REDUCE]
-    possible, reason = False, ""
-    if any(item.count_async < item.count for item in reduces):
-        reason = "all-reduces are issued synchronously"
-    elif parallel.tensor > 1:
-        reason = "over a tensor axis gradients are ready only when backward is over"
-    elif len(bucket_bytes) == 1:
-        reason = "one bucket: ready when backward is over"
-    else:
-        possible, reason = True, f"{len(bucket_bytes)} buckets, each all-reduced while backward goes on"
-    gradients = OverlapPossible(purpose=Purpose.GRAD_REDUCE, possible=possible, reason=reason)
-    return (gradients, *read_inline_overlap(parallel))

@@ -5,8 +5,9 @@ here that wraps a model, and a case in ``parallelize`` that gives its ``Parallel
 lacks it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from torch.distributed.device_mesh import DeviceMesh
@@ -16,47 +17,66 @@ from dtbench.plan import Plan
 from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Parallel, Scenario
 from dtbench.worker.models.built import BuiltModel
 from dtbench.worker.parallelize.buckets import BucketLog
-from dtbench.worker.parallelize.ddp import read_ddp_overlap, read_ddp_receipts, wrap_ddp
+from dtbench.worker.parallelize.ddp import WrappedDdp, wrap_ddp
+from dtbench.worker.parallelize.ddp_receipts import read_ddp_overlap, read_ddp_receipts, read_unwrapped_receipts
 from dtbench.worker.parallelize.fsdp1 import read_fsdp1_overlap, read_fsdp1_receipts, wrap_fsdp1
 from dtbench.worker.parallelize.fsdp2 import read_fsdp2_overlap, read_fsdp2_receipts, wrap_fsdp2
-from dtbench.worker.parallelize.parallelized import Parallelized, clip_gradients
+from dtbench.worker.parallelize.parallelized import Parallelized, clip_gradients, leave_alone
+from dtbench.worker.parallelize.tensor import cut_model
+from dtbench.worker.probes.parameters import place_of
 
 _Kind = TypeVar("_Kind", Ddp, Fsdp1, Fsdp2)
 
 
-def parallelize(built: BuiltModel, mesh: DeviceMesh, scenario: Scenario, plan: Plan) -> Parallelized:
-    """Apply the scenario's strategy to a plain, fully initialised model.
+def parallelize(
+    built: BuiltModel, mesh: DeviceMesh, scenario: Scenario, plan: Plan, import_folders: Sequence[str] = ()
+) -> Parallelized:
+    """Apply the scenario's strategy to a plain model; a person's own hooks are looked for in ``import_folders``.
 
     Raises:
         MissingError: the installed torch lacks a knob that is asked for.
     """
     match scenario.parallel:
         case Ddp():
-            return _parallelize_ddp(built, mesh, scenario, plan)
+            if not scenario.parallel.wrap:
+                return _leave_unwrapped(built, mesh, scenario.parallel)
+            return _parallelize_ddp(scenario, wrap_ddp(built, mesh, scenario, plan, import_folders))
         case Fsdp1():
             return _parallelize_fsdp1(built, mesh, scenario, plan)
         case Fsdp2():
             return _parallelize_fsdp2(built, mesh, scenario, plan)
 
 
-def _parallelize_ddp(built: BuiltModel, mesh: DeviceMesh, scenario: Scenario, plan: Plan) -> Parallelized:
+def _parallelize_ddp(scenario: Scenario, wrapped: WrappedDdp) -> Parallelized:
     parallel = narrow(scenario.parallel, Ddp)
-    wrapped = wrap_ddp(built, mesh, scenario, plan)
     buckets = BucketLog(wrapped.model)
     return Parallelized(
         model=wrapped.model,
         parameters=wrapped.local_parameters,
         gather_gradients=wrapped.gather_gradients,
         clip=wrapped.clip,
-        accumulate=_hold_back_until_last(scenario, wrapped.hold_back),
+        accumulate=_hold_back_until_last(scenario, wrapped.hold_back)
+        if wrapped.backward is None
+        else lambda _is_last: wrapped.compiled(),
+        join=nullcontext if parallel.join is None else lambda: wrapped.join(parallel),
         read_sync=wrapped.read_sync,
         loss_context=_loss_context(scenario),
-        finish_backward=wrapped.model.wait_for_delayed,
+        finish_backward=wrapped.model.finish_backward,
         bucket_bytes=buckets.read,
         read_carried=wrapped.read_carried,
+        local_parts={place_of(item.parameter): item.fqn for item in wrapped.parameters if item.spec is not None},
         inner_optimizer=wrapped.inner_optimizer,
         read_receipts=lambda asked: read_ddp_receipts(wrapped, narrow(asked, Ddp)),
         read_overlap=lambda traffic: read_ddp_overlap(parallel, buckets.read(), traffic),
+    )
+
+
+def _leave_unwrapped(built: BuiltModel, mesh: DeviceMesh, parallel: Ddp) -> Parallelized:
+    """Give the plain model of one rank."""
+    cut_model(built, mesh, parallel)
+    built.materialize(built.module)
+    return replace(
+        leave_alone(built.module), read_receipts=lambda asked: read_unwrapped_receipts(narrow(asked, Ddp), mesh.size())
     )
 
 
@@ -74,6 +94,7 @@ def _parallelize_fsdp1(built: BuiltModel, mesh: DeviceMesh, scenario: Scenario, 
         units=flat.units,
         watch_owners=flat.watch_owners,
         read_carried=flat.read_carried,
+        local_parts=flat.read_local_parts(),
         read_receipts=lambda asked: read_fsdp1_receipts(flat, narrow(asked, Fsdp1), plan),
         read_overlap=lambda traffic: read_fsdp1_overlap(parallel, plan, traffic),
     )

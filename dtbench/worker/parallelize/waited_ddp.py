@@ -1,0 +1,84 @@
+"""DDP that waits for what torch's own leaves in flight, and reduces what it is told to leave alone."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+from unittest import mock
+
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.profiler import record_function
+
+from dtbench.ranges import region_range
+from dtbench.vocabulary import Region
+from dtbench.worker.network.named_gloo import find_recorder
+from dtbench.worker.recorder import DELAYED, IGNORED
+
+
+class WaitedDdp(DistributedDataParallel):
+    """DDP that keeps the ``Work`` of its delayed all-reduce, and reduces ignored parameters after backward.
+
+    torch drops the former (2.13, ``_delayed_all_reduce_hook``), so that the optimizer may read gradients that are still
+    being reduced: losses were off by 1e-5 on gloo. ``finish_backward`` is called at the end of backward.
+
+    Attributes:
+        left_alone: trained parameters that DDP ignores.
+    """
+
+    left_alone: tuple[nn.Parameter, ...] = ()
+    _delayed_work: Any = None
+
+    def _delayed_all_reduce_hook(self, grad: Tensor) -> Tensor:
+        original = dist.all_reduce
+        recorder = find_recorder(self.process_group)
+
+        def keep_work(*args: Any, **kwargs: Any) -> Any:
+            with nullcontext() if recorder is None else recorder.reducing(DELAYED):
+                self._delayed_work = original(*args, **kwargs)
+            return self._delayed_work
+
+        with mock.patch.object(dist, "all_reduce", keep_work):
+            return super()._delayed_all_reduce_hook(grad)
+
+    def _match_all_reduce_for_bwd_pass(self) -> None:
+        """Shadow the buckets of ranks that still have rows: part of their backward."""
+        with self._in_backward():
+            super()._match_all_reduce_for_bwd_pass()
+
+    def _match_unused_params_allreduce(self) -> None:
+        with self._in_backward():
+            super()._match_unused_params_allreduce()
+
+    @contextmanager
+    def _in_backward(self) -> Iterator[None]:
+        recorder = find_recorder(self.process_group)
+        if recorder is None:
+            yield
+            return
+        before = recorder.region
+        recorder.enter(Region.BACKWARD)
+        try:
+            with record_function(region_range(Region.BACKWARD)) if recorder.is_naming else nullcontext():
+                yield
+        finally:
+            recorder.enter(before)
+
+    def finish_backward(self) -> None:
+        """Wait for the delayed all-reduce of this backward, if there was one; average the ignored gradients."""
+        if self._delayed_work is not None:
+            self._delayed_work.wait()
+            self._delayed_work = None
+        if self.left_alone:
+            self._reduce_ignored()
+
+    def _reduce_ignored(self) -> None:
+        recorder = find_recorder(self.process_group)
+        with nullcontext() if recorder is None else recorder.reducing(IGNORED):
+            gradients = [parameter.grad for parameter in self.left_alone if parameter.grad is not None]
+            works = [
+                dist.all_reduce(gradient.div_(self.process_group.size()), group=self.process_group, async_op=True)
+                for gradient in gradients
+            ]
+        for work in works:
+            work.wait()
