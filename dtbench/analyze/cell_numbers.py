@@ -77,15 +77,11 @@ def _find_of_probe(cell: CellSummary, label: str, branch: str, field: str) -> fl
     if probe is None:
         return math.nan
     if not branch:
-        calls, total_ns, fields = probe.calls, probe.total_ns, probe.model_dump()
-    else:
-        taken = next((one for one in probe.branches if one.name == branch), None)
-        if taken is None:
-            return 0 if field in ("calls", "most_calls") else math.nan
-        calls, total_ns, fields = taken.calls, taken.total_ns, taken.model_dump()
-    if field == "per_call_ns":
-        return total_ns / calls if calls else math.nan
-    return float(fields.get(field, math.nan))
+        return float(getattr(probe, field))
+    taken = next((one for one in probe.branches if one.name == branch), None)
+    if taken is None:
+        return 0 if field in ("calls", "most_calls") else math.nan
+    return float(getattr(taken, field, math.nan))
 
 
 def _walk(cell: CellSummary, path: tuple[str, ...]) -> float:

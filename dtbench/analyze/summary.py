@@ -182,6 +182,7 @@ class BranchSummary(Record):
     calls: int
     most_calls: int
     total_ns: int
+    per_call_ns: FloatOrNan
 
 
 class ProbeSummary(Record):
@@ -193,6 +194,7 @@ class ProbeSummary(Record):
         most_calls: of the rank and launch with the most.
         raised: calls that ended in an exception, where there were most.
         total_ns: inside it, what it calls included; mean over ranks and launches.
+        per_call_ns: mean over all calls; NaN where there was none.
         branches: where branches have names.
     """
 
@@ -201,6 +203,7 @@ class ProbeSummary(Record):
     most_calls: int
     raised: int
     total_ns: int
+    per_call_ns: FloatOrNan
     branches: tuple[BranchSummary, ...] = ()
 
 
