@@ -154,4 +154,7 @@ def receipt(knob: str, outcome: ReceiptOutcome) -> Receipt:
 
 
 def exposed(cause: Cause, purpose: Purpose | None) -> OwnerSummary:
-    return OwnerSummary.model_construct(owner="", purpose=purpose, cause=cause, exposed_ns=5, owner_exposed_ns=5)
+    assert purpose is not None
+    return OwnerSummary(
+        owner="", operation=None, purpose=purpose, cause=cause, exposed_ns=5, owner_exposed_ns=5, waited_for=None
+    )

@@ -105,7 +105,7 @@ def test_a_function_that_no_cell_calls_fails_its_scenario(name: str) -> None:
     for silent in (None, *functions):
         probes = tuple(
             ProbeSummary(
-                label=label, calls=0, most_calls=0 if label == silent else 1, raised=0, total_ns=1, branches=()
+                label=label, calls=0, most_calls=0 if label == silent else 1, raised=0, total_ns=1, per_call_ns=1.0
             )
             for label in functions
         )

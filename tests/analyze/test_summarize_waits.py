@@ -1,6 +1,7 @@
 """Gradient waits of a cell by parameter, from its tables of collectives, as a person and a check read them."""
 
 import math
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -25,6 +26,12 @@ def collectives(*rows: dict[str, object]) -> pd.DataFrame:
     return pd.DataFrame([{**blank, **awaited, **row} for row in rows], columns=list(COLLECTIVES)).astype(COLLECTIVES)
 
 
+def make_cell(waits: tuple[GradientWait, ...]) -> CellSummary:
+    """Give a cell of which nothing else is known."""
+    known: Any = {"gradient_waits": waits}
+    return CellSummary.model_construct(**known)
+
+
 def test_a_parameter_waits_the_median_of_its_waits() -> None:
     table = collectives(
         {"wait_ns": 10, "hidden_ns": 1, "exposed_ns": 9},
@@ -45,7 +52,7 @@ def test_what_no_hook_of_a_step_waited_for_is_no_gradient_wait(row: dict[str, ob
 
 def test_a_check_finds_a_parameters_wait_and_nothing_for_another_name() -> None:
     waits = (GradientWait(parameter="layers.0.up.weight", count=4, wait_ns=7, hidden_ns=5, exposed_ns=2),)
-    cell = CellSummary.model_construct(gradient_waits=waits)
+    cell = make_cell(waits)
     name = read_value("gradient_waits.layers.0.up.weight.wait_ns")
     assert name.quantity is Quantity.TIME
     assert find_number(cell, name) == 7
@@ -61,7 +68,7 @@ def test_the_longest_waits_are_printed_first_and_the_rest_is_counted() -> None:
         for index in range(MOST_PARAMETERS + 2)
     )
     console = Console(width=80, record=True)
-    console.print(render_gradient_waits(CellSummary.model_construct(gradient_waits=waits)))
+    console.print(render_gradient_waits(make_cell(waits)))
     lines = console.export_text().splitlines()
     names = [line.split()[0] for line in lines if line.startswith("p")]
     assert names == [f"p{index}" for index in range(MOST_PARAMETERS + 1, 1, -1)]

@@ -180,7 +180,7 @@ def forget_in_hook(*, takes_future: bool) -> None:
 def forget_delayed() -> None:
     """Do as torch does: drop the work of the delayed all-reduce."""
     hurry()
-    waited_ddp.WaitedDdp.wait_for_delayed = lambda self: None  # type: ignore[method-assign]
+    waited_ddp.WaitedDdp.wait_for_delayed = lambda self: None
 
 
 def forget_tensors() -> None:
