@@ -11,11 +11,12 @@ from dtbench.analyze import judge_checks
 from dtbench.analyze.judge_checks import judge_checklist
 from dtbench.analyze.summary import CellSummary, ProbeSummary
 from dtbench.probe_catalogue.functions import DDP, FUNCTIONS, Reach
-from dtbench.scenario.checklist import Bound, Checklist, EqualLosses, KnobReceipt, Order
+from dtbench.scenario.checklist import Bound, Checklist, EqualLosses, KnobReceipt, LeadingCause, Order
 from dtbench.scenario.load import load_scenario_file
 from dtbench.scenario.values import ValueName
 from dtbench.store.check_records import CheckOutcome
 from dtbench.store.records import Receipt, ReceiptOutcome
+from dtbench.vocabulary import Cause
 
 _FOLDER = Path(__file__).parents[2] / "scenarios" / "ddp"
 _FILES = {path.stem: load_scenario_file(path) for path in sorted(_FOLDER.glob("*.yaml"))}
@@ -50,7 +51,9 @@ def outside(bound: Bound) -> Iterator[float]:
 
 def inside(bound: Bound) -> float:
     low, high = bound.low, bound.high
-    return (low + high) / 2 if low is not None and high is not None else high if low is None else low or 0.0  # type: ignore[return-value]
+    if low is not None and high is not None:
+        return (low + high) / 2
+    return low + abs(low) / 10 + 0.01 if low is not None else (high or 0.0) - abs(high or 0.0) / 10
 
 
 def say(monkeypatch: pytest.MonkeyPatch, bound: Bound, number: float) -> None:
@@ -95,6 +98,13 @@ def test_a_check_of_a_shipped_scenario_can_fail(monkeypatch: pytest.MonkeyPatch,
             assert judge_alone(name, place, cells) is CheckOutcome.PASSED
             monkeypatch.setattr(judge_checks, "find_number", lambda cell, _name: -(10.0 ** numbers.get(cell.name, 0)))
             assert judge_alone(name, place, cells) is CheckOutcome.FAILED
+        case LeadingCause(leads=leads):
+            for others, outcome in ((1.0, CheckOutcome.PASSED), (3.0, CheckOutcome.FAILED)):
+                exposed = {cause: 2.0 if cause is leads else others for cause in Cause}
+                monkeypatch.setattr(
+                    judge_checks, "exposed_by_cause", lambda _cell, cause, _purpose, e=exposed: e[cause]
+                )
+                assert judge_alone(name, place, cells) is outcome
         case _:
             raise AssertionError(f"say how {check.kind} can fail")
 
