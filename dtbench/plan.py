@@ -216,7 +216,8 @@ def count_flops(scenario: Scenario) -> int | None:
             per_token = _transformer_flops(model, data.sequence_length)
         case Mlp():
             # forward, gradients of weights and of inputs: 2 each; nobody asks for those of the first block's input
-            per_token = (6 * 2 * model.layers - 2) * model.dim * model.hidden_dim
+            products = 1 if model.hidden_dim is None else 2
+            per_token = (6 * products * model.layers - 2) * model.dim * (model.hidden_dim or model.dim)
         case Timed() | Custom():
             return None
         case _:
@@ -344,10 +345,11 @@ def _note_timed(scenario: Scenario, device: DeviceKind) -> Iterator[str]:
 
 def _check_exposure(scenario: Scenario, device: DeviceKind) -> Iterator[str]:
     """Name an estimate of exposed communication that this device cannot give."""
-    if device is DeviceKind.CUDA and "ablation" in scenario.measure.exposure:
+    is_wrapped = device is DeviceKind.CPU or isinstance(scenario.network, EmulatedNetwork)
+    if "ablation" in scenario.measure.exposure and not is_wrapped:
         yield (
             "measure.exposure=ablation leaves collectives out where their process group is wrapped, and NCCL's is not; "
-            "measure.exposure=[trace, wait] works, or device=cpu"
+            "measure.exposure=[trace, wait] works, or network.kind=emulated, or device=cpu"
         )
 
 

@@ -20,6 +20,9 @@ from dtbench.vocabulary import DeviceKind
 
 SMALLEST_FLOAT16: Final = 2**-24
 """Above zero, subnormal (IEEE 754-2019, binary16)."""
+QUEUES_VARIABLE: Final = "CUDA_DEVICE_MAX_CONNECTIONS"
+"""How many hardware queues the streams of a process share; 8 where it is not set (CUDA programming guide)."""
+FEWEST_QUEUES: Final = 8
 
 
 def find_problems(scenario: Scenario) -> Iterator[str]:
@@ -144,16 +147,44 @@ def _check_tensor_parallel(scenario: Scenario, parallel: Cut) -> Iterator[str]:
     if parallel.tensor > 1:
         yield from _check_tensor_sizes(scenario, parallel)
         yield from _check_tensor_company(scenario, parallel)
+        if parallel.gather_weights is not None:
+            yield from _check_gathered(scenario, parallel)
         return
     for name in ("sequence_parallel", "loss_parallel"):
         if getattr(parallel, name):
             yield f"parallel.{name} needs parallel.tensor above 1: it shards on the tensor axis"
+    if parallel.gather_weights is not None:
+        yield "parallel.gather_weights needs parallel.tensor above 1: it gathers over the tensor axis"
+
+
+def _check_gathered(scenario: Scenario, parallel: Cut) -> Iterator[str]:
+    """Name what cannot have its weights gathered over the tensor axis."""
+    asked, model = "parallel.gather_weights", resolve_model(scenario.model)
+    if isinstance(parallel, Fsdp2):
+        yield (
+            f"{asked} is there to time sync_grad_hook, through which DDP and FSDP1 hand gradients of DTensors; FSDP2 "
+            "takes DTensors as they are, so leave it out, or use parallel.kind=fsdp1"
+        )
+    match model:
+        case Transformer():
+            yield f"{asked} cuts the sequence, and attention needs all of it; use model.kind=mlp or timed"
+        case Custom():
+            yield f"{asked} is not there for a model of your own (gather in its forward, as its tensor_plan allows)"
+        case Mlp() | Timed():
+            pass
+        case _:
+            assert_never(model)
+    for name in ("compile", "activation_checkpointing"):
+        if getattr(scenario.model, name) is not None:
+            yield f"{asked} with model.{name} would gather otherwise than planned; leave one of them out"
 
 
 def _check_tensor_sizes(scenario: Scenario, parallel: Cut) -> Iterator[str]:
     model = resolve_model(scenario.model)
     sizes = _cut_sizes(model)
-    if parallel.sequence_parallel:
+    if parallel.gather_weights is not None and isinstance(model, Mlp | Timed):
+        sizes["model.dim"] = model.dim
+    if parallel.sequence_parallel or parallel.gather_weights is not None:
         sizes["data.sequence_length"] = scenario.data.sequence_length
     yield from _check_cut_options(model, parallel)
     for name, size in sizes.items():
@@ -172,7 +203,7 @@ def _cut_sizes(model: Transformer | Mlp | Timed | Custom) -> dict[str, int]:
                 "model.vocab_size": model.vocab_size,
             }
         case Mlp() | Timed():
-            return {"model.hidden_dim": model.hidden_dim}
+            return {} if model.hidden_dim is None else {"model.hidden_dim": model.hidden_dim}
         case Custom():
             return {}
         case _:
@@ -182,6 +213,8 @@ def _cut_sizes(model: Transformer | Mlp | Timed | Custom) -> dict[str, int]:
 def _check_cut_options(model: Transformer | Mlp | Timed | Custom, parallel: Cut) -> Iterator[str]:
     if isinstance(model, Transformer):
         return
+    if isinstance(model, Mlp | Timed) and model.hidden_dim is None and parallel.gather_weights is None:
+        yield "model.hidden_dim=null: one product is not cut column- and row-wise; parallel.gather_weights works"
     yours = "a model of your own (say it in its tensor_plan)"
     whose = yours if isinstance(model, Custom) else f"a model of kind `{model.kind}`"
     for name in ("sequence_parallel", "loss_parallel"):
@@ -219,19 +252,28 @@ def find_rank_problems(scenario: Scenario, device: DeviceKind, ranks: int) -> It
     """Name what so many ranks on such a device cannot be asked for."""
     network, model = scenario.network, scenario.model
     if isinstance(network, EmulatedNetwork):
-        yield from _check_network(network, device, ranks)
+        yield from _check_network(network, ranks)
+        if device is DeviceKind.CUDA:
+            yield from _check_queues(scenario)
     if isinstance(model, Timed) and model.slow_rank is not None and model.slow_rank.rank >= ranks:
         yield _no_such_rank("model", model.slow_rank.rank, ranks)
 
 
-def _check_network(network: EmulatedNetwork, device: DeviceKind, ranks: int) -> Iterator[str]:
-    if device is DeviceKind.CUDA:
-        yield "network.kind=emulated carries gloo's collectives only; device=cpu, or network.kind=real, works"
+def _check_network(network: EmulatedNetwork, ranks: int) -> Iterator[str]:
     nodes = network.between_nodes
     if nodes is not None and (nodes.ranks_per_node >= ranks or ranks % nodes.ranks_per_node):
         yield _wrong_nodes(nodes.ranks_per_node, ranks)
     if network.slow_rank is not None and network.slow_rank.rank >= ranks:
         yield _no_such_rank("network", network.slow_rank.rank, ranks)
+
+
+def _check_queues(scenario: Scenario) -> Iterator[str]:
+    queues = scenario.env.get(QUEUES_VARIABLE, "")
+    if queues.isdecimal() and int(queues) < FEWEST_QUEUES:
+        yield (
+            f"env.{QUEUES_VARIABLE}={queues} lets streams stand in one queue, where a lane of the emulated link would "
+            f"hold up compute; {FEWEST_QUEUES} or more works, or leave it out"
+        )
 
 
 def _wrong_nodes(ranks_per_node: int, ranks: int) -> str:

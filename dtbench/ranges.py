@@ -6,7 +6,8 @@
       dtbench::region backward                                                   what the training loop is doing
         dtbench::collective group=3 seq=41 op=all_reduce bytes=4096 axis=tensor async=1 owner=...
         dtbench::wait group=3 seq=41                                             a consumer stands still for it
-      dtbench::link group=3 seq=41 begun_ns=1200                                 the emulated link serves it
+      dtbench::link group=3 seq=41 begun_ns=1200                                 the emulated link serves it; on CUDA
+                                                                                 the launch of what takes its time
       dtbench::unit (layers.0)                                                   FSDP1 gathers or reduces this unit
       dtbench::module layers.0.attention                                         a call, over a tensor axis
       dtbench::fsdp.DTensorExtensions.post_unflatten_transform (layers.0)        a function under study, and for whom
@@ -145,7 +146,7 @@ def probe_range(label: str, owner: str) -> str:
 
     Args:
         label: file and name, ``fsdp.DTensorExtensions.chunk_tensor``.
-        owner: the FSDP unit that asked, else the region of the step.
+        owner: the parameter that it is for, else the FSDP unit that asked, else the region of the step.
     """
     return f"dtbench::{label} ({owner})"
 

@@ -25,7 +25,7 @@ import pytest
 from dtbench.plan import Machine, make_plan, plan_reference
 from dtbench.scenario.schema import Scenario
 from dtbench.store.layout import LaunchFolder
-from dtbench.store.records import CorrectnessResult, LaunchRecord, RankRecord, WorkerOrder
+from dtbench.store.records import CanaryResult, CorrectnessResult, LaunchRecord, RankRecord, WorkerOrder
 
 SMALL: dict[str, Any] = {
     "schema_version": 1,
@@ -86,6 +86,16 @@ class Launched:
         result = self.rank().correctness
         assert result is not None
         return result
+
+    @property
+    def canary(self) -> CanaryResult:
+        """What rank 0 found; all ranks agree whether it passed."""
+        results = [self.rank(rank).canary for rank in range(len(list(self.folder.path.glob("ranks/rank*.json"))))]
+        first = results[0]
+        assert first is not None
+        assert {result.passed for result in results if result is not None} == {first.passed}
+        assert None not in results
+        return first
 
     @property
     def traffic(self) -> Mapping[tuple[str, str, str], tuple[int, int]]:

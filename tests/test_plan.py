@@ -58,10 +58,12 @@ def test_the_reference_has_no_link(scenario: Make) -> None:
     assert single.network.kind == "real"
 
 
-def test_what_nccl_carries_cannot_be_left_out(scenario: Make) -> None:
+def test_what_nccl_carries_can_only_be_left_out_behind_a_link(scenario: Make) -> None:
     gpus = Machine(cpu_cores=2, cuda_devices=2)
-    with pytest.raises(PlanError, match=r"measure\.exposure=\[trace, wait\] works"):
-        make_plan(scenario(measure={"exposure": ["trace", "ablation"]}, device="cuda"), gpus)
+    ablation = {"exposure": ["trace", "ablation"]}
+    with pytest.raises(PlanError, match=r"measure\.exposure=\[trace, wait\] works, or network\.kind=emulated"):
+        make_plan(scenario(measure=ablation, device="cuda"), gpus)
+    make_plan(scenario(measure=ablation, network=LINK, device="cuda"), gpus)
     make_plan(scenario(measure={"exposure": ["trace", "wait"]}, device="cuda"), gpus)
 
 
@@ -115,9 +117,15 @@ def test_the_notes_say_whose_time_it_is_which_rank_is_slow_and_what_is_rarely_ex
     assert not any("rarely" in note or "as asked" in note for note in others)
 
 
-def test_a_link_carries_no_gpus(scenario: Make) -> None:
-    with pytest.raises(PlanError, match=r"network\.kind=emulated carries gloo's collectives only"):
-        make_plan(scenario(network=LINK, device="cuda"), Machine(cpu_cores=2, cuda_devices=2))
+def test_on_gpus_a_link_needs_queues_for_its_lanes(scenario: Make) -> None:
+    gpus = Machine(cpu_cores=2, cuda_devices=2)
+    notes = make_plan(scenario(network=LINK, device="cuda"), gpus).notes
+    assert any("what the emulated link says" in note for note in notes)
+    with pytest.raises(PlanError, match="up compute; 8 or more works, or leave it out"):
+        make_plan(scenario(network=LINK, device="cuda", env={"CUDA_DEVICE_MAX_CONNECTIONS": "1"}), gpus)
+    for queues in ("8", "32"):
+        make_plan(scenario(network=LINK, device="cuda", env={"CUDA_DEVICE_MAX_CONNECTIONS": queues}), gpus)
+    make_plan(scenario(device="cuda", env={"CUDA_DEVICE_MAX_CONNECTIONS": "1"}), gpus)
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,9 @@ def _find_of_member(cell: CellSummary, group: str, member: str, field: str) -> f
         case "owners":
             rows = [row.exposed_ns for row in cell.owners if row.owner == member]
             return sum(rows) if rows else math.nan
+        case "gradient_waits":
+            waits = [getattr(row, field) for row in cell.gradient_waits if row.parameter == member]
+            return waits[0] if waits else math.nan
         case "ranks":
             rows = [getattr(row, field) for row in cell.ranks if member in ("mean", str(row.rank))]
             return fmean(rows) if rows else math.nan
@@ -74,15 +77,11 @@ def _find_of_probe(cell: CellSummary, label: str, branch: str, field: str) -> fl
     if probe is None:
         return math.nan
     if not branch:
-        calls, total_ns, fields = probe.calls, probe.total_ns, probe.model_dump()
-    else:
-        taken = next((one for one in probe.branches if one.name == branch), None)
-        if taken is None:
-            return 0 if field in ("calls", "most_calls") else math.nan
-        calls, total_ns, fields = taken.calls, taken.total_ns, taken.model_dump()
-    if field == "per_call_ns":
-        return total_ns / calls if calls else math.nan
-    return float(fields.get(field, math.nan))
+        return float(getattr(probe, field))
+    taken = next((one for one in probe.branches if one.name == branch), None)
+    if taken is None:
+        return 0 if field in ("calls", "most_calls") else math.nan
+    return float(getattr(taken, field, math.nan))
 
 
 def _walk(cell: CellSummary, path: tuple[str, ...]) -> float:

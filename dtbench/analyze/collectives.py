@@ -41,6 +41,7 @@ class Collective:
             before began to compute.
         first_wait_ns: when the first consumer began to stand still for it, or would have.
         first_wait_end_ns: when that consumer went on.
+        awaited_by: the function under study that was that consumer; empty: another, or its probe was not asked for.
         parameters: FQNs that a DDP bucket or an FSDP unit carries.
         computed_ns: for a reduction of gradients, end of the last compute of the backward pass before its issue that is
             not the hand-over of a finished gradient; see ``causes/ready.py``.
@@ -67,6 +68,7 @@ class Collective:
     ready_ns: int | None = None
     first_wait_ns: int | None = None
     first_wait_end_ns: int | None = None
+    awaited_by: str = ""
     parameters: tuple[str, ...] = ()
     computed_ns: int | None = None
 

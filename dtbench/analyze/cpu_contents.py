@@ -17,7 +17,9 @@ from dtbench.analyze.collectives import Collective
 from dtbench.analyze.contents import Contents
 from dtbench.analyze.coverage import Window
 from dtbench.analyze.cpu_waits import find_cpu_waits, sum_waits, tell_waits
+from dtbench.analyze.facts import RankFacts
 from dtbench.analyze.gloo import find_gloo_collectives, model_lanes
+from dtbench.analyze.hooked_gradients import name_gradients
 from dtbench.analyze.intervals import unite, unite_all
 from dtbench.analyze.kinds.operators import Role, cpu_role
 from dtbench.analyze.lanes import compute_of_threads, thread_lanes
@@ -27,8 +29,12 @@ from dtbench.analyze.trace import Trace
 from dtbench.vocabulary import Kind
 
 
-def find_cpu_contents(trace: Trace) -> Contents:
+def find_cpu_contents(trace: Trace, facts: RankFacts | None = None) -> Contents:
     """Find what a CPU trace holds.
+
+    Args:
+        trace: the events.
+        facts: what the rank's record knows beside, the sizes of groups for one; None: there is no record.
 
     Raises:
         TraceError: nothing in it computes or communicates.
@@ -37,8 +43,10 @@ def find_cpu_contents(trace: Trace) -> Contents:
     by_thread = compute_of_threads(trace, nesting, model_lanes(trace), computing_names(trace))
     compute = unite_all(*by_thread.values())
     issued = find_gloo_collectives(trace, nesting)
+    if facts is not None:
+        issued = tuple(facts.complete(collective) for collective in issued)
     waits = find_cpu_waits(trace, issued)
-    collectives = tell_waits(issued, waits)
+    collectives = name_gradients(trace, tell_waits(issued, waits))
     kinds = {
         Kind.COMPUTE: compute,
         Kind.COMM: unite_all(*(collective.span for collective in collectives)),

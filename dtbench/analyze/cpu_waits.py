@@ -86,10 +86,12 @@ def _labelled_waits(trace: Trace, collectives: Sequence[Collective]) -> Iterator
 
 
 def _functional_waits(trace: Trace, collectives: Sequence[Collective]) -> Iterator[Wait]:
-    """``_c10d_functional::wait_tensor``: for the oldest functional collective with that output, else for the latest.
+    """``_c10d_functional::wait_tensor``: for the oldest functional collective with that output.
 
-    The wait does not say what it waits for, but the bytes of what it gives. A functional collective is DTensor's
-    (``tensor``), or the gradient norm's (``other``), and those two never mix in time.
+    The wait does not say what it waits for, but the bytes of what it gives. It is for the latest where some outputs are
+    not known, and for none where all are and none is so large: a view of what was waited for before, used again. A
+    functional collective is DTensor's (``tensor``), or the gradient norm's (``other``), and those two never mix in
+    time.
     """
     issued = [
         (one.issue_ns, index)
@@ -110,7 +112,8 @@ def _functional_waits(trace: Trace, collectives: Sequence[Collective]) -> Iterat
         details = trace.details.get(event)
         index = _pick_output(collectives, open_, span_bytes(details) if details else None, latest)
         open_ = [one for one in open_[-_OPEN:] if one != index]
-        purpose = Purpose.TENSOR if index is None else collectives[index].purpose
+        like = latest if index is None else index
+        purpose = Purpose.TENSOR if like is None else collectives[like].purpose
         yield Wait(purpose, start_ns, int(trace.end_ns[event]), index)
 
 
@@ -119,7 +122,9 @@ def _pick_output(
 ) -> int | None:
     if size_bytes is None:
         return latest
-    return next((index for index in waited_for if _output_bytes(collectives[index]) == size_bytes), latest)
+    outputs = [_output_bytes(collectives[index]) for index in waited_for]
+    fitting = next((index for index, output in zip(waited_for, outputs, strict=True) if output == size_bytes), None)
+    return latest if fitting is None and None in outputs else fitting
 
 
 def _output_bytes(collective: Collective) -> int | None:

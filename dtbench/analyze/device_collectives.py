@@ -133,11 +133,11 @@ def _climb(nesting: Nesting, calls: Ints) -> Ints:
 
 @dataclass(frozen=True)
 class _Context:
-    """What the names around an issue say; the last five only where dtbench's worker made a range.
+    """What the names around an issue say; the last six only where dtbench's worker made a range.
 
     Attributes:
         above: the names, innermost first, without the step's.
-        operation: by the innermost that says one.
+        operation: by the range, else by the innermost that says one.
     """
 
     above: tuple[str, ...]
@@ -147,6 +147,7 @@ class _Context:
     axis: Axis | None = None
     is_async: bool | None = None
     owner: str = ""
+    size_bytes: int | None = None
 
 
 def _read_context(above: tuple[str, ...]) -> _Context:
@@ -155,7 +156,16 @@ def _read_context(above: tuple[str, ...]) -> _Context:
     label = next((parsed for name in issues if (parsed := parse_collective_range(name)) is not None), None)
     if label is None:
         return _Context(above, operation)
-    return _Context(above, operation, label.group, label.seq, label.axis, label.is_async, label.owner)
+    return _Context(
+        above,
+        label.operation,
+        group=label.group,
+        seq=label.seq,
+        axis=label.axis,
+        is_async=label.is_async,
+        owner=label.owner,
+        size_bytes=label.size_bytes,
+    )
 
 
 def _read_contexts(trace: Trace, chain: Ints) -> list[_Context]:
@@ -246,11 +256,11 @@ class _Describer:
         axis = self._axis_of(group, said.group_description or trace.group_descriptions.get(group)) or context.axis
         region = self._regions[index]
         purpose = self._purpose_of(axis, operation, region, context.above)
-        size_bytes = metadata_bytes(said, operation)
+        size_bytes = metadata_bytes(said, operation) if context.size_bytes is None else context.size_bytes
         return Collective(
             group=group,
             axis=axis,
-            seq=context.seq if said.seq is None else said.seq,
+            seq=said.seq if context.seq is None else context.seq,
             operation=operation,
             purpose=purpose,
             owner=context.owner or self._owner_of(purpose, context.above, self._askers[index]),
@@ -280,6 +290,8 @@ class _Describer:
         return [details[one] for one in (event, *around) if one in details]
 
     def _find_operation(self, said: Details, context: _Context, event: int) -> Operation | None:
+        if context.seq is not None:
+            return context.operation  # NCCL names a barrier an all-reduce
         by_metadata = self._metadata_operation(said.collective) if said.collective else None
         return by_metadata or context.operation or self._operation_of(self._trace.name_of(event))
 

@@ -40,7 +40,7 @@ def find_device_contents(trace: Trace, process_groups: Mapping[str, Axis | None]
         TraceError: nothing in it computes, copies or communicates.
     """
     time = find_device_time(trace, kernels)
-    nesting, masks = time.nesting, time.masks
+    trace, nesting, masks = time.trace, time.nesting, time.masks
     computing = np.flatnonzero(masks[Kind.COMPUTE])
     computing = computing[np.argsort(trace.start_ns[computing], kind="stable")]
     lane = read_main_lane(trace, nesting, masks[Kind.COMPUTE])

@@ -4,6 +4,7 @@ from typing import Final
 
 import numpy as np
 
+from dtbench.analyze.device_link import serves
 from dtbench.analyze.intervals import Bools, Ints
 from dtbench.analyze.kinds.categories import CALLS, COPIES, KERNEL
 from dtbench.analyze.kinds.kernels import KERNELS, KernelTable
@@ -20,7 +21,7 @@ def device_kinds(trace: Trace, nesting: Nesting, kernels: KernelTable = KERNELS)
 
     In order:
 
-    1. Communication metadata on the event.
+    1. Communication metadata on the event, or its launch in a range of the emulated link.
     2. The innermost operator around its launch is a collective: a copy-engine all-gather is a ``Memcpy`` that the
        collective itself launched, while FSDP's copy-in, launched by ``aten::copy_``, is a copy. Copies between devices
        are communication under any operator of symmetric memory. A kernel whose name a rule knows is what the rule says:
@@ -38,7 +39,7 @@ def device_kinds(trace: Trace, nesting: Nesting, kernels: KernelTable = KERNELS)
     named = _kinds_by_name(trace, is_kernel, kernels)
     unclaimed = is_copy | (is_kernel & ~named[Kind.COMPUTE] & ~named[Kind.COMM] & ~named[Kind.COPY])
     says_comm |= unclaimed & launched_by_collective(trace, nesting, unclaimed)
-    comm = says_comm | named[Kind.COMM]
+    comm = says_comm | named[Kind.COMM] | serves(trace, nesting)
     copy = ~comm & (is_copy | named[Kind.COPY])
     return {Kind.COMPUTE: is_kernel & ~comm & ~copy, Kind.COMM: comm, Kind.COPY: copy}
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from dtbench.analyze.coverage import Window
 from dtbench.analyze.device_kinds import device_kinds
+from dtbench.analyze.device_link import read_link
 from dtbench.analyze.intervals import Bools, Intervals, unite
 from dtbench.analyze.kinds.kernels import KERNELS, KernelTable
 from dtbench.analyze.nesting import Nesting, find_nesting
@@ -24,6 +25,7 @@ class DeviceTime:
     """When each kind ran, and in which windows: enough for ``measure_overlaps``, and what all else starts from.
 
     Attributes:
+        trace: with what an emulated link carried where its lane served it.
         nesting: of the trace.
         masks: for each kind shape ``(n,)``, its device events.
         kinds: union of the spans of each kind.
@@ -31,6 +33,7 @@ class DeviceTime:
         steps: in order of time.
     """
 
+    trace: Trace
     nesting: Nesting
     masks: Mapping[Kind, Bools]
     kinds: Mapping[Kind, Intervals]
@@ -45,9 +48,8 @@ def find_device_time(trace: Trace, kernels: KernelTable = KERNELS) -> DeviceTime
         TraceError: nothing in the trace computes, copies or communicates.
     """
     nesting = find_nesting(trace)
-    masks = device_kinds(trace, nesting, kernels)
+    trace, masks = read_link(trace, nesting, device_kinds(trace, nesting, kernels))
     kinds = {kind: unite(trace.start_ns[mask], trace.end_ns[mask]) for kind, mask in masks.items()}
     whole = find_extent(trace, kinds)
-    return DeviceTime(
-        nesting, masks, kinds, whole, tuple(device_steps(trace, nesting, find_host_ranges(trace), whole.end_ns))
-    )
+    steps = tuple(device_steps(trace, nesting, find_host_ranges(trace), whole.end_ns))
+    return DeviceTime(trace, nesting, masks, kinds, whole, steps)

@@ -18,10 +18,12 @@ from dtbench.analyze.statistics import summarize, summarize_launches, summarize_
 from dtbench.analyze.summarize_overlap import fraction, summarize_purposes, summarize_ranks
 from dtbench.analyze.summarize_owners import summarize_owners
 from dtbench.analyze.summarize_probes import summarize_probes
+from dtbench.analyze.summarize_waits import summarize_gradient_waits
 from dtbench.analyze.summary import CellSummary, ExposureSummary, Interval
 from dtbench.scenario.schema import Fsdp2, Scenario
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.records import (
+    CanaryResult,
     CellRecord,
     Compilation,
     CorrectnessResult,
@@ -72,6 +74,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
     step_time = summarize_launches(measured)
     overlap = _stack([launch.tables.overlap for launch in launches])
     purposes = _stack([launch.tables.purposes for launch in launches])
+    collectives = _stack([launch.tables.collectives for launch in launches])
     ranks = [record for launch in launches for record in launch.ranks]
     first = next((launch.ranks for launch in launches if launch.ranks), ())
     tokens_per_step = math.nan if cell.plan.tokens_per_step is None else cell.plan.tokens_per_step
@@ -98,7 +101,8 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         hidden_fraction=fraction(overlap, "hidden_comm_ns", "comm_ns"),
         exposed_step_fraction=fraction(overlap, "exposed_comm_ns", "step_ns"),
         purposes=purpose_summaries,
-        owners=summarize_owners(_stack([launch.tables.collectives for launch in launches]), len(overlap)),
+        owners=summarize_owners(collectives, len(overlap)),
+        gradient_waits=summarize_gradient_waits(collectives),
         ranks=summarize_ranks(overlap),
         receipts=_worst_receipts(ranks),
         warmup=_worst_warmup(ranks),
@@ -111,6 +115,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         notes=(*_launch_notes(launches), *purpose_notes, *_record_notes(data), *_load_notes(profiler_cost)),
         exposure=_summarize_exposure(data),
         probes=summarize_probes([record.probes for record in ranks if record.probes is not None]),
+        canary=_worst_canary(ranks),
     )
 
 
@@ -207,6 +212,16 @@ def _worst_correctness(ranks: Sequence[RankRecord]) -> CorrectnessResult | None:
     return max(
         results,
         key=lambda result: (not result.passed, np.nan_to_num(result.gradient_error, nan=math.inf)),
+        default=None,
+    )
+
+
+def _worst_canary(ranks: Sequence[RankRecord]) -> CanaryResult | None:
+    """Give a result that failed, naming most, if any rank of any launch has one, else one that nobody can tell."""
+    results = [record.canary for record in ranks if record.canary is not None]
+    return max(
+        results,
+        key=lambda result: (result.passed is False, result.passed is None, len(result.missed), result.gradient_error),
         default=None,
     )
 

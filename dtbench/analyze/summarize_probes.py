@@ -1,5 +1,6 @@
 """Functions under study as the probes of a cell's ranks saw them: one row per function."""
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -29,6 +30,7 @@ def _summarize(label: str, functions: Sequence[ProbedFunction]) -> ProbeSummary:
         most_calls=max(function.calls for function in functions),
         raised=max(function.raised for function in functions),
         total_ns=sum(function.total_ns for function in functions) // len(functions),
+        per_call_ns=_mean_per_call(functions),
         branches=tuple(_summarize_branch(name, functions) for name in names),
     )
 
@@ -41,4 +43,10 @@ def _summarize_branch(name: str, functions: Sequence[ProbedFunction]) -> BranchS
         calls=min(one.calls for one in found),
         most_calls=max(one.calls for one in found),
         total_ns=sum(one.total_ns for one in found) // len(found),
+        per_call_ns=_mean_per_call(found),
     )
+
+
+def _mean_per_call(counted: Sequence[ProbedFunction] | Sequence[ProbedBranch]) -> float:
+    calls = sum(one.calls for one in counted)
+    return sum(one.total_ns for one in counted) / calls if calls else math.nan

@@ -9,7 +9,16 @@ from dtbench.plan import Plan
 from dtbench.record import FloatOrNan, Record
 from dtbench.scenario.schema import Scenario
 from dtbench.store.check_records import ChecksSummary
-from dtbench.store.records import Compilation, CorrectnessResult, Memory, OwnLoop, Receipt, RunStatus, WarmupEnd
+from dtbench.store.records import (
+    CanaryResult,
+    Compilation,
+    CorrectnessResult,
+    Memory,
+    OwnLoop,
+    Receipt,
+    RunStatus,
+    WarmupEnd,
+)
 from dtbench.vocabulary import Cause, Estimate, Operation, Purpose
 
 
@@ -68,6 +77,25 @@ class OwnerSummary(Record):
     exposed_ns: int
     owner_exposed_ns: int
     waited_for: int | None = None
+
+
+class GradientWait(Record):
+    """How long the hook of a tensor-parallel parameter stood still for its gradient, medians per backward, ns.
+
+    Read where ``sync_grad_hook`` ran (``dtbench.analyze.hooked_gradients``), of gradients that came unfinished.
+
+    Attributes:
+        count: waits seen, over all ranks and PROFILED steps.
+        wait_ns: from where the hook began to wait for the collective to where it went on.
+        hidden_ns: of the collective that it waited for, beside compute.
+        exposed_ns: the rest of that collective.
+    """
+
+    parameter: str
+    count: int
+    wait_ns: int
+    hidden_ns: int
+    exposed_ns: int
 
 
 class RankBreakdown(Record):
@@ -154,6 +182,7 @@ class BranchSummary(Record):
     calls: int
     most_calls: int
     total_ns: int
+    per_call_ns: FloatOrNan
 
 
 class ProbeSummary(Record):
@@ -165,6 +194,7 @@ class ProbeSummary(Record):
         most_calls: of the rank and launch with the most.
         raised: calls that ended in an exception, where there were most.
         total_ns: inside it, what it calls included; mean over ranks and launches.
+        per_call_ns: mean over all calls; NaN where there was none.
         branches: where branches have names.
     """
 
@@ -173,6 +203,7 @@ class ProbeSummary(Record):
     most_calls: int
     raised: int
     total_ns: int
+    per_call_ns: FloatOrNan
     branches: tuple[BranchSummary, ...] = ()
 
 
@@ -190,6 +221,7 @@ class CellSummary(Record):
         hidden_fraction: of communication, NaN when there is none.
         exposed_step_fraction: exposed communication over step, PROFILED.
         owners: whose communication was exposed and why, most exposed first.
+        gradient_waits: of parameters whose gradients came unfinished to their hooks, where these had a probe.
         compilation: of the rank where it took longest; None for a model that is not compiled.
         cpu_ns_per_step: CPU time of a rank's process per MEASURED step, median.
         losses: mean over data-parallel ranks, as recorded.
@@ -198,6 +230,7 @@ class CellSummary(Record):
         exposure: None where only the trace was asked.
         prediction: None where nobody knows what the model or the network costs.
         probes: functions under study that were probed.
+        canary: None where nobody looked for missing waits.
     """
 
     name: str
@@ -218,6 +251,7 @@ class CellSummary(Record):
     exposed_step_fraction: FloatOrNan
     purposes: tuple[PurposeSummary, ...]
     owners: tuple[OwnerSummary, ...] = ()
+    gradient_waits: tuple[GradientWait, ...] = ()
     ranks: tuple[RankBreakdown, ...]
     receipts: tuple[Receipt, ...]
     warmup: WarmupEnd | None
@@ -232,6 +266,7 @@ class CellSummary(Record):
     exposure: ExposureSummary | None = None
     prediction: PredictionSummary | None = None
     probes: tuple[ProbeSummary, ...] = ()
+    canary: CanaryResult | None = None
 
 
 class RunSummary(Record):

@@ -86,6 +86,8 @@ COLLECTIVES: Final = {
     "start_ns": "Int64",  # NA: issued, but its span was not found
     "end_ns": "Int64",
     "first_wait_ns": "Int64",  # when the first consumer began to wait for it
+    "wait_ns": "Int64",  # how long that consumer stood still, what it computed meanwhile included; NA: none was seen
+    "awaited_by": "string",  # the function under study that waited, where it had a probe; empty: not told
     "skew_wait_ns": "Int64",  # waiting for the last rank to begin; NA: not known, see analyze/ranks/skew.py
     "last_rank": "Int64",  # that began last; NA also where two did together
     "transfer_ns": "Int64",  # the rest of the span

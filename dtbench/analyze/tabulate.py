@@ -136,7 +136,14 @@ def _describe(collective: "Collective") -> Row:
         "start_ns": collective.start_ns if is_seen else None,
         "end_ns": collective.end_ns if is_seen else None,
         "first_wait_ns": collective.first_wait_ns,
+        "wait_ns": _wait_ns(collective),
+        "awaited_by": collective.awaited_by,
     }
+
+
+def _wait_ns(collective: "Collective") -> int | None:
+    start_ns, end_ns = collective.first_wait_ns, collective.first_wait_end_ns
+    return None if start_ns is None or end_ns is None else end_ns - start_ns
 
 
 def _describe_skew(skew: CollectiveSkew) -> Row:

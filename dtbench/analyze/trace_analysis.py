@@ -136,7 +136,7 @@ def analyze_trace(
     contents = (
         find_device_contents(trace, process_groups or {}, make_table(patterns))
         if is_device
-        else find_cpu_contents(trace)
+        else find_cpu_contents(trace, facts)
     )
     step_of = assign_steps(contents.collectives, [step.host for step in contents.steps])
     collectives = name_buckets(contents.collectives, step_of, find_regions(trace))

@@ -49,7 +49,9 @@ def catalogue(
     """
     files = _choose(names or [], repeat)
     rows = (
-        _list(files) if only_list else _run_all(files, results, _spell_command(names, results, repeat), resume=resume)
+        _list(files)
+        if only_list
+        else _run_all(files, results, _spell_command(names, results, repeat, write), resume=resume)
     )
     runs = [Path(row.run) for row in rows if row.run is not None]
     if write is not None:
@@ -121,11 +123,12 @@ def _list(chosen: "Sequence[_Chosen]") -> "list[CatalogueRow]":
     return [CatalogueRow(one.name, one.question, None, one.obstacle or "can run here") for one in chosen]
 
 
-def _spell_command(names: "Sequence[str] | None", results: Path, repeat: int | None) -> str:
+def _spell_command(names: "Sequence[str] | None", results: Path, repeat: int | None, write: Path | None) -> str:
     """Give the command that goes on with this catalogue."""
     where = [] if results == Path("results") else ["--results", str(results)]
     often = [] if repeat is None else ["--repeat", str(repeat)]
-    return shlex.join(["dtbench", "catalogue", *(names or []), *where, *often, "--resume"])
+    recorded = [] if write is None else ["--write", str(write)]
+    return shlex.join(["dtbench", "catalogue", *(names or []), *where, *often, *recorded, "--resume"])
 
 
 def _run_all(chosen: "Sequence[_Chosen]", results: Path, command: str, *, resume: bool) -> "list[CatalogueRow]":
@@ -145,16 +148,13 @@ def _run_all(chosen: "Sequence[_Chosen]", results: Path, command: str, *, resume
             rows.append(CatalogueRow(one.name, one.question, None, one.obstacle or ""))
             continue
         place = f"[{runnable.index(one) + 1} of {len(runnable)}] {one.name}"
-        done = _find_finished(state, one.file)
-        if done is None:
-            _say(f"{place}: {one.question}")
-            try:
-                done = _run_one(one.file, results, state, command)
-            except KeyboardInterrupt:
-                _say(f"{len(rows)} of {len(chosen)} scenarios are done and stay; `{command}` goes on")
-                raise
-        else:
-            _say(f"{place}: finished before")
+        found = _find_finished(state, one.file)
+        _say(f"{place}: {one.question if found is None else 'finished before'}")
+        try:
+            done = found or _run_one(one.file, results, state, command)
+        except KeyboardInterrupt:
+            _say(f"{runnable.index(one)} of {len(runnable)} scenarios are done and stay; `{command}` goes on")
+            raise
         if isinstance(done, FinishedScenario):
             state = state.model_copy(update={"finished": (*_without(state, one.name), done)})
             write_record(catalogue_file(results), state)

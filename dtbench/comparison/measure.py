@@ -262,6 +262,8 @@ def _find_doubt(summary: CellSummary) -> str | None:
         return summary.reason or "it is not complete"
     if summary.correctness is not None and not summary.correctness.passed:
         return "its results differ from those of a single process"
+    if summary.canary is not None and summary.canary.passed is False:
+        return "it reads a collective's result before it is done"
     if any(row.matches_plan is False for row in summary.purposes):
         return "what it communicated differs from its plan"
     wrong = [receipt.knob for receipt in summary.receipts if receipt.outcome is ReceiptOutcome.DISAGREES]

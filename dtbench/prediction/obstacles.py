@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from dtbench.plan import Plan
 from dtbench.scenario.ddp import CommHook, CustomHook, Ddp, DdpMixedPrecision, Noop, PowerSgd
-from dtbench.scenario.model import Custom, Mlp, Timed, Transformer
+from dtbench.scenario.model import Custom, Mlp, Model, Timed, Transformer
 from dtbench.scenario.network import EmulatedNetwork
 from dtbench.scenario.schema import Scenario
 from dtbench.vocabulary import DeviceKind
@@ -29,15 +29,23 @@ def _check_model(scenario: Scenario) -> Iterator[str]:
         yield "model.activation_checkpointing computes parts of forward again in backward; leave it out"
     if model.compile is not None:
         yield "model.compile: a graph computes in an order of its own; leave it out"
+    yield from _check_kind(model)
+    if scenario.data.iterations is not None:
+        yield "data.iterations puts several updates into a step; leave it out"
+    if scenario.parallel.gather_weights is not None:
+        yield "parallel.gather_weights waits inside hooks, in an order of autograd's own; leave it out"
+    if scenario.parallel.tensor > 1 and not isinstance(model, Timed | Mlp):
+        kind = model.kind
+        yield f"parallel.tensor over model.kind={kind} exchanges inside its blocks; model.kind=timed has a closed form"
+
+
+def _check_kind(model: Model) -> Iterator[str]:
     if isinstance(model, Mlp) and (model.running_statistics or model.unused_layers):
         yield "model.running_statistics and model.unused_layers change what DDP sends beside gradients; leave them out"
     if isinstance(model, Transformer) and model.sparse_embedding:
         yield "model.sparse_embedding: what gloo sends of it hangs on the rows of each rank; leave it out"
-    if scenario.data.iterations is not None:
-        yield "data.iterations puts several updates into a step; leave it out"
-    if scenario.parallel.tensor > 1 and not isinstance(model, Timed | Mlp):
-        kind = model.kind
-        yield f"parallel.tensor over model.kind={kind} exchanges inside its blocks; model.kind=timed has a closed form"
+    if isinstance(model, Timed) and model.backward_at == "entry":
+        yield "model.backward_at=entry: what hides behind it nobody has written down; exit has a closed form"
 
 
 def _check_ddp(parallel: Ddp) -> Iterator[str]:

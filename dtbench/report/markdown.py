@@ -6,6 +6,7 @@ from typing import Final
 
 from dtbench.analyze.summary import CellSummary, RunSummary
 from dtbench.report import causes, estimates, sentences, sweep
+from dtbench.report.canary import canary_words
 from dtbench.report.checklist import answer_line, checks_section
 from dtbench.store.check_records import ChecksSummary
 from dtbench.store.records import Environment
@@ -76,6 +77,7 @@ def _cell_block(cell: CellSummary) -> str:
         *(f"{label}: {words}" for label, words in estimates.lead_rows(cell)),
         f"step time: {sentences.step_time_words(cell.step_time, launches=len(cell.launches))}",
         f"results: {sentences.correctness_words(cell)}",
+        *(f"canary: {canary_words(result)}" for result in (cell.canary,) if result is not None),
         *(f"prediction: {held.sentence}" for held in (cell.prediction,) if held is not None),
         *(f"plan: {words}" for words in (sentences.plan_words(cell),) if words is not None),
         *(f"note: {note}" for note in sentences.cell_notes(cell)),

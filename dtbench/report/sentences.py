@@ -321,8 +321,8 @@ def check_word(cell: CellSummary) -> str:
     """Say in a word or two whether a cell's numbers may be trusted."""
     if cell.status is not RunStatus.COMPLETE:
         return "run failed" if cell.status is RunStatus.FAILED else "incomplete"
-    if cell.correctness is not None and not cell.correctness.passed:
-        return "results differ"
+    if (word := _result_word(cell)) is not None:
+        return word
     if any(row.matches_plan is False for row in cell.purposes):
         return "traffic differs"
     if any(receipt.outcome is ReceiptOutcome.DISAGREES for receipt in cell.receipts):
@@ -330,6 +330,13 @@ def check_word(cell: CellSummary) -> str:
     if cell.prediction is not None and cell.prediction.is_inside is False:
         return "time differs"
     return "not checked" if cell.correctness is None else "passed"
+
+
+def _result_word(cell: CellSummary) -> str | None:
+    """Say what is wrong with what was computed."""
+    if cell.correctness is not None and not cell.correctness.passed:
+        return "results differ"
+    return "missing wait" if cell.canary is not None and cell.canary.passed is False else None
 
 
 def status_sentence(what: str, status: RunStatus, reason: str | None) -> str | None:

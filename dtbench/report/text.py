@@ -15,8 +15,10 @@ from rich.text import Text
 
 from dtbench.analyze.summary import CellSummary, PurposeSummary, RunSummary
 from dtbench.report import causes, estimates, sentences, sweep
+from dtbench.report.canary import canary_words
 from dtbench.report.checklist_text import render_checklist
 from dtbench.report.estimates_text import render_estimates
+from dtbench.report.gradient_waits_text import render_gradient_waits
 from dtbench.report.sweep_table import WAIT_EXPLAINED, headed_table, render_sweep
 from dtbench.store.layout import RunFolder
 from dtbench.store.records import ReceiptOutcome
@@ -98,6 +100,8 @@ def render_cell(cell: CellSummary) -> RenderableType:
         parts += [Text(), render_estimates(cell.exposure)]
     if cell.owners:
         parts += [Text(), render_owners(cell)]
+    if cell.gradient_waits:
+        parts += [Text(), render_gradient_waits(cell)]
     if cell.purposes:
         parts += [Text(), render_purposes(cell)]
     parts += [Text(), render_checks(cell), Text()]
@@ -267,6 +271,7 @@ def render_checks(cell: CellSummary) -> RenderableType:
     for rows in (
         _plan_rows,
         _correctness_rows,
+        _canary_rows,
         _prediction_rows,
         _receipt_rows,
         _warmup_rows,
@@ -287,6 +292,12 @@ def _plan_rows(cell: CellSummary) -> Iterator[tuple[str, Text]]:
 def _correctness_rows(cell: CellSummary) -> Iterator[tuple[str, Text]]:
     style = "yellow" if cell.correctness is None else "green" if cell.correctness.passed else "bold red"
     yield "correctness", Text(sentences.correctness_words(cell), style=style)
+
+
+def _canary_rows(cell: CellSummary) -> Iterator[tuple[str, Text]]:
+    if cell.canary is not None:
+        styles = {None: "yellow", True: "green", False: "bold red"}
+        yield "canary", Text(canary_words(cell.canary), style=styles[cell.canary.passed])
 
 
 def _prediction_rows(cell: CellSummary) -> Iterator[tuple[str, Text]]:

@@ -1,5 +1,7 @@
 """The tensor axis: what every ``parallel`` section may say of it."""
 
+from typing import Literal
+
 from pydantic import PositiveInt
 
 from dtbench.record import Record
@@ -15,3 +17,8 @@ class Cut(Record):
     loss_parallel: bool = False
     """Keep the logits sharded on the vocabulary (``loss_parallel``): three small all-reduces in place of gathering
     them."""
+    gather_weights: Literal["sync", "async"] | None = None
+    """Cut no products: keep every weight in parts and gather it where it is used, activations sharded on the sequence
+    (weight-gathered layout, arXiv:2211.05102). ``async``: ``redistribute(..., async_op=True)``, so that gradients reach
+    ``sync_grad_hook`` while they are being reduced; ``sync``: each is waited for where it is issued. For models
+    ``mlp`` and ``timed`` under DDP and FSDP1."""

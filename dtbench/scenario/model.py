@@ -94,8 +94,8 @@ class Mlp(ModelOptions):
     """Number of blocks."""
     dim: PositiveInt
     """Width of inputs, outputs and targets."""
-    hidden_dim: PositiveInt
-    """Width between ``up`` and ``down``."""
+    hidden_dim: PositiveInt | None
+    """Width between ``up`` and ``down``; null: no ``down``, a block is ``x + activation(up(x))``."""
     bias: bool = True
     """Whether ``up`` and ``down`` have biases."""
     activation: Literal["relu", "gelu", "silu"] = "relu"
@@ -117,7 +117,7 @@ class Straggler(Record):
 
 
 class Timed(ModelOptions):
-    """Blocks of known cost: each is the ``mlp``'s without biases, and at its exit takes a given time.
+    """Blocks of known cost: each is the ``mlp``'s without biases, and takes a given time at its exit.
 
     On CPU it sleeps, which frees the core; on CUDA it spins. Both are compute to the analysis.
     """
@@ -127,12 +127,14 @@ class Timed(ModelOptions):
     """Number of blocks."""
     dim: PositiveInt = 256
     """Width of inputs, outputs and targets; with the default of ``hidden_dim`` a block is 1 MiB in float32."""
-    hidden_dim: PositiveInt = 512
-    """Width between ``up`` and ``down``."""
+    hidden_dim: PositiveInt | None = 512
+    """Width between ``up`` and ``down``; null: no ``down``, so that a block has one parameter."""
     forward_ms: Annotated[NonNegativeFloat, Field(le=60_000, examples=[20.0])]
     """What a block takes in forward, after its own products; 0: nothing more than these."""
     backward_ms: Annotated[NonNegativeFloat, Field(le=60_000, examples=[20.0])]
-    """What it takes in backward, before its gradients are computed; 0: nothing more than that."""
+    """What it takes in backward; 0: nothing more than its gradients."""
+    backward_at: Literal["exit", "entry"] = "exit"
+    """Where it takes that: before its gradients are computed, or after, so that they can be reduced meanwhile."""
     slow_rank: Straggler | None = None
     """Left out: blocks take equally long on all ranks."""
 

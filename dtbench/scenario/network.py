@@ -50,7 +50,8 @@ class EmulatedNetwork(Tier):
     """A link of known cost in front of the real backend, which still moves the data, so that results stay right.
 
     A collective is done when the backend is done and the link is: the link serves one after another, and takes
-    ``latency + size / bandwidth`` for each. It begins when the last rank has issued it and its lane is free.
+    ``latency + size / bandwidth`` for each. It begins when the last rank has issued it and its lane is free; on CUDA
+    when this rank's device has come to the issue, since no device knows when others have.
     """
 
     kind: Literal["emulated"]

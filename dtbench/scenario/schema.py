@@ -203,6 +203,10 @@ class Correctness(Record):
     """Largest relative difference of the losses of steps 2 to 5; left out: 1e-5 for float32, 2e-2 below."""
     gradient_tolerance: PositiveFloat | None = None
     """Largest relative difference of step 1's gradients (2-norm, per parameter); left out: 1e-5, 5e-2 below float32."""
+    canary: bool | None = None
+    """Look for missing waits (gloo only): after all other steps three more, in two of which results of collectives come
+    only when somebody waits for them, and poison stands in their place until then; losses and gradients must equal the
+    third's. Left out: where results are checked (``enabled``) over an emulated network."""
 
 
 class AutoRepeat(Record):

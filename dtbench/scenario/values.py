@@ -2,8 +2,8 @@
 
 A member of a list is named by what tells it apart: ``purposes.unshard.exposed_ns``, ``causes.tail.exposed_ns``,
 ``purposes.grad_reduce.causes.late_ready.exposed_ns``, ``owners.bucket 0.exposed_ns``, ``ranks.0.idle_ns`` (or
-``ranks.mean.idle_ns``), ``exposure.ablation.mean_ns``, ``probes.<label>.calls`` and, for one branch of a function,
-``probes.<label>.<branch>.calls``.
+``ranks.mean.idle_ns``), ``exposure.ablation.mean_ns``, ``gradient_waits.layers.0.up.weight.wait_ns``,
+``probes.<label>.calls`` and, for one branch of a function, ``probes.<label>.<branch>.calls``.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -78,6 +78,12 @@ _OF_RANK: Final = dict.fromkeys(
     ("step_ns", "compute_ns", "comm_ns", "hidden_comm_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns"),
     Quantity.TIME,
 )
+_OF_GRADIENT: Final = {
+    "count": Quantity.COUNT,
+    "wait_ns": Quantity.TIME,
+    "hidden_ns": Quantity.TIME,
+    "exposed_ns": Quantity.TIME,
+}
 _OF_PROBE: Final = {
     "calls": Quantity.COUNT,
     "most_calls": Quantity.COUNT,
@@ -129,6 +135,10 @@ def _read_owner(member: str, field: str) -> _Found:
     return _pick((member,), field, _EXPOSED)
 
 
+def _read_gradient(member: str, field: str) -> _Found:
+    return _pick((member,), field, _OF_GRADIENT)
+
+
 def _read_rank(member: str, field: str) -> _Found:
     is_rank = member == "mean" or (member.isascii() and member.isdecimal())
     return _pick((member,), field, _OF_RANK) if is_rank else None
@@ -155,6 +165,7 @@ _GROUPS: Final[Mapping[str, Callable[[str, str], _Found]]] = {
     "purposes": _read_purpose,
     _CAUSES: _read_cause,
     "owners": _read_owner,
+    "gradient_waits": _read_gradient,
     "ranks": _read_rank,
     "exposure": _read_estimate,
     "probes": _read_probe,

@@ -54,8 +54,8 @@ def inject_hidden(draw: Draw) -> Row:
 
 
 def _draw_tail(draw: Draw) -> _Drawn:
-    service_ms = draw.tenths(22.0, 28.0)
-    return _draw_cell(draw, (4, 5), round(service_ms) + draw.whole(8, 12), service_ms)
+    service_ms = draw.tenths(34.0, 40.0)
+    return _draw_cell(draw, (3, 4), round(service_ms) + draw.whole(8, 12), service_ms)
 
 
 def inject_tail(draw: Draw) -> Row:
@@ -122,8 +122,8 @@ def inject_straggler(draw: Draw) -> Row:
 
 def inject_compressed(draw: Draw) -> Row:
     """Give buckets that only the fp16 hook makes small enough to hide."""
-    blocks = Blocks(draw.whole(4, 5), draw.one_of(SMALL_MIB), 0.0, draw.whole(28, 36))
-    service_ms = blocks.backward_ms - draw.whole(4, 6)
+    blocks = Blocks(draw.whole(3, 4), draw.one_of(SMALL_MIB), 0.0, draw.whole(42, 50))
+    service_ms = blocks.backward_ms - draw.whole(6, 9)
     half = Message(Operation.ALL_REDUCE, blocks.block_bytes // 2)
     cell = ddp(blocks, emulate(tier(service_ms, half, latency_share=0.1)), comm_hook={"kind": "fp16_compress"})
     return Row(
@@ -139,7 +139,7 @@ def inject_compressed(draw: Draw) -> Row:
 
 def inject_no_sync(draw: Draw) -> Row:
     """Give two micro-batches of which only the last reduces."""
-    service_ms = draw.tenths(22.0, 28.0)
+    service_ms = draw.tenths(34.0, 40.0)
     blocks, _, cell = _draw_cell(draw, (3, 3), round(service_ms) + draw.whole(8, 14), service_ms)
     return Row(
         name="no_sync",

@@ -42,7 +42,6 @@ class Traced:
     Attributes:
         buckets: in order of issue; empty where steps differ in them.
         step_ns: PROFILED step, slowest rank, median over steps.
-        forward_ns: time in forward of a step, median over ranks and steps; 0 without such regions.
         backward_at_ns: when the last rank began its first backward, from the step's start, median; 0 likewise.
         clock_ns: by rank, how far its clock is found to be ahead.
         clock_doubt_ns: half width of the 99 % interval of the least sure of these.
@@ -50,7 +49,6 @@ class Traced:
 
     buckets: tuple[Bucket, ...]
     step_ns: int
-    forward_ns: int
     backward_at_ns: int
     clock_ns: tuple[tuple[int, int], ...]
     clock_doubt_ns: int
@@ -81,6 +79,12 @@ class Evidence:
         cpu_ns = self.summary.cpu_ns_per_step
         return None if math.isnan(cpu_ns) else round(cpu_ns * self.turns)
 
+    @property
+    def forward_ns(self) -> int | None:
+        """How long forward takes in a MEASURED step, median over ranks; None: no rank told."""
+        told_ns = [rank.region_ns[Region.FORWARD] for rank in self.ranks if Region.FORWARD in rank.region_ns]
+        return round(median(told_ns)) if told_ns else None
+
 
 def read_evidence(run: Path, cell: str) -> Evidence:
     """Read a cell of a run, whatever of it is there.
@@ -108,11 +112,6 @@ def _read_traced(timelines: Sequence[RankTimeline]) -> Traced | None:
         return None
     clocks = find_clocks(timelines)
     regions = [[list(_regions_in(timeline, step)) for timeline in timelines] for step in steps]
-    forwards_ns = [
-        sum(end_ns - start_ns for region, start_ns, end_ns in of_rank if region is Region.FORWARD)
-        for of_ranks in regions
-        for of_rank in of_ranks
-    ]
     backwards_ns = [
         max(next((start_ns for region, start_ns, _ in of_rank if region is Region.BACKWARD), 0) for of_rank in of_ranks)
         for of_ranks in regions
@@ -120,7 +119,6 @@ def _read_traced(timelines: Sequence[RankTimeline]) -> Traced | None:
     return Traced(
         buckets=_read_buckets(timelines, steps),
         step_ns=round(median(max(timeline.steps[step].length_ns for timeline in timelines) for step in steps)),
-        forward_ns=round(median(forwards_ns)),
         backward_at_ns=round(median(backwards_ns)),
         clock_ns=tuple((rank, offset_ns) for rank, (offset_ns, _) in clocks.items()),
         clock_doubt_ns=max(doubt_ns for _, doubt_ns in clocks.values()),

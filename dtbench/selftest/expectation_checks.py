@@ -39,8 +39,8 @@ def check_expectation(expected: Expectation, found: Found) -> Iterator[Check]:
             yield _check_ordered(expected, found)
         case Aligned(cell=cell):
             yield _check_aligned(expected, found.evidence[cell])
-        case ForwardTook(cell=cell):
-            yield _check_forward(expected, found.evidence[cell])
+        case ForwardTook():
+            yield _check_forward(expected, found)
         case _:
             assert_never(expected)
 
@@ -139,11 +139,12 @@ def _check_aligned(expected: Aligned, evidence: Evidence) -> Check:
     return make_check(expected.cell, "clocks", wanted, got, reason=None if apart_ns <= expected.bound_ns else reason)
 
 
-def _check_forward(expected: ForwardTook, evidence: Evidence) -> Check:
-    slack_ns = round(expected.tolerance * expected.expected_ns)
-    bounds = Bounds(
-        expected_ns=expected.expected_ns,
-        low_ns=expected.expected_ns - slack_ns,
-        high_ns=expected.expected_ns + slack_ns,
-    )
-    return check_bounds(expected.cell, "forward", bounds, evidence.traced.forward_ns if evidence.traced else None)
+def _check_forward(expected: ForwardTook, found: Found) -> Check:
+    cell, unlinked_ns = expected.cell, found.evidence[expected.unlinked].forward_ns
+    if unlinked_ns is None:
+        reason = f"cell {expected.unlinked}: no rank tells how long forward takes without a link"
+        return make_check(cell, "forward", format_ns(expected.expected_ns), "unknown", reason=reason)
+    expected_ns = expected.expected_ns + max(0, unlinked_ns - expected.compute_ns)
+    slack_ns = round(expected.tolerance * expected_ns)
+    bounds = Bounds(expected_ns=expected_ns, low_ns=expected_ns - slack_ns, high_ns=expected_ns + slack_ns)
+    return check_bounds(cell, "forward", bounds, found.evidence[cell].forward_ns)

@@ -23,6 +23,7 @@ from dtbench.prediction.costs import (
     spread_host,
 )
 from dtbench.prediction.predict import Prediction, predict_step
+from dtbench.scenario.schema import Ddp
 from dtbench.selftest.evidence import Evidence, Traced
 from dtbench.selftest.records import Bounds, Foretold
 from dtbench.selftest.row import Row
@@ -61,7 +62,8 @@ def foretell_row(row: Row, cells: Mapping[str, CellRecord], evidence: Mapping[st
 
 
 def _foretell(cell: CellRecord, evidence: Evidence, unlinked: Evidence | None) -> Foretold:
-    if unlinked is not None and unlinked.traced is not None and unlinked.traced.buckets:
+    is_ddp = isinstance(cell.scenario.parallel, Ddp)
+    if is_ddp and unlinked is not None and unlinked.traced is not None and unlinked.traced.buckets:
         return foretell_from_measured(cell, unlinked.traced)
     if evidence.host_ns is None:
         raise PredictionError(f"cell {cell.name} came to no MEASURED step, so that its host's time is not known")

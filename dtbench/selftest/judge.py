@@ -10,7 +10,7 @@ from dtbench.selftest.answers import do_agree, find_answer, find_disputes, find_
 from dtbench.selftest.cell_checks import check_cell, check_closed_form, check_ran
 from dtbench.selftest.evidence import Found
 from dtbench.selftest.expectation_checks import check_expectation
-from dtbench.selftest.expectations import Expectation, Named, Ordered
+from dtbench.selftest.expectations import Expectation, ForwardTook, Named, Ordered
 from dtbench.selftest.records import Answer, CellOutcome, Check, RowOutcome
 from dtbench.selftest.row import Row
 from dtbench.vocabulary import Purpose
@@ -44,7 +44,13 @@ def _check_one(cell: str, row: Row, found: Found) -> Iterator[Check]:
 
 
 def _cells_of(expected: Expectation) -> tuple[str, ...]:
-    return expected.cells if isinstance(expected, Ordered) else (expected.cell,)
+    match expected:
+        case Ordered(cells=cells):
+            return cells
+        case ForwardTook(cell=cell, unlinked=unlinked):
+            return cell, unlinked
+        case _:
+            return (expected.cell,)
 
 
 def _describe_cell(cell: str, row: Row, found: Found) -> CellOutcome:

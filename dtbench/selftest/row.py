@@ -16,7 +16,7 @@ class Row:
         claim: what is injected and must be found, with its numbers: a sentence.
         cells: what each changes of the shared sections, by name; rows of equal cells share their launches.
         expectations: what must be found, beside what every cell is checked for.
-        fed_by: cell without a link whose measured times feed the closed forms of the others; None: costs as injected.
+        fed_by: cell without a link: what it measured feeds the closed forms of the others; None: costs as injected.
     """
 
     name: str

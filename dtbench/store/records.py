@@ -8,7 +8,7 @@ from dtbench.record import FloatOrNan, Record
 from dtbench.scenario.checklist import Checklist
 from dtbench.scenario.schema import Scenario
 from dtbench.store.probe_records import Probes
-from dtbench.vocabulary import Arm, Axis, DeviceKind, Operation, Purpose
+from dtbench.vocabulary import Arm, Axis, DeviceKind, Operation, Purpose, Region
 
 FORMAT_VERSION = 1
 
@@ -164,6 +164,47 @@ class CorrectnessResult(Record):
     worst_parameter: str
 
 
+class MissedWait(Record):
+    """Collectives of a step that were read before they were done; what is not common to all of them is None.
+
+    Attributes:
+        owner: bucket or FSDP unit; None: unknown.
+        place: of a single one without owner, among those of a step that are otherwise equal, from 0.
+        count: how many collectives fail together.
+        was_awaited: somebody waited for each in the end, too late.
+    """
+
+    purpose: Purpose | None
+    operation: Operation | None
+    region: Region | None
+    owner: str | None
+    place: int | None
+    count: int
+    was_awaited: bool
+
+
+class CanaryResult(Record):
+    """What became of steps in which results of collectives came only when waited for, with poison in place until then.
+
+    Attributes:
+        passed: on all ranks, within the tolerances of ``CorrectnessResult``; None: nobody can tell, see ``reason``.
+        steps: that were poisoned; each held against one step, equal otherwise, without any delay.
+        collectives: withheld in one of them on this rank.
+        is_equal: losses and gradients are the same numbers.
+        loss_error, gradient_error: largest relative differences on this rank; infinite where a poisoned step had NaN.
+        missed: whose results were read too early, where a step failed.
+    """
+
+    passed: bool | None
+    steps: int
+    collectives: int
+    is_equal: bool
+    loss_error: FloatOrNan
+    gradient_error: FloatOrNan
+    missed: tuple[MissedWait, ...] = ()
+    reason: str | None = None
+
+
 class ArmBlock(Record):
     """Steps of one arm that this rank ran one after another, without profiler, learning rate 0.
 
@@ -231,6 +272,8 @@ class RankRecord(Record):
             model, for the purposes that they cover, and of compiled graphs under DDP; None: the plan says it all.
         compilation: None for a model that is not compiled.
         traffic_is_stable: every MEASURED step issued exactly these.
+        region_ns: how long the host was in each region of a MEASURED step, median, ns: on CPU the region's length; on
+            CUDA the time to launch it, since the host runs ahead. Empty in runs of versions that did not look.
         bucket_bytes_per_step: sizes of the gradient collectives in order of issue (DDP's buckets, FSDP2's units where
             gloo shows them), for each WARMUP step and the last MEASURED one.
         fsdp_units: FQNs in the order in which forward first unsharded them; ``""`` is the root.
@@ -239,6 +282,7 @@ class RankRecord(Record):
         arms: None where ``measure.exposure`` asks for nothing but the trace.
         probes: None where ``measure.probes`` names none.
         lived: what ``parallel.lifecycle`` asked for, in its order.
+        canary: None where nobody asked for its steps.
     """
 
     format_version: Literal[1] = 1
@@ -255,6 +299,7 @@ class RankRecord(Record):
     planned: tuple[ExpectedTraffic, ...] | None = None
     compilation: Compilation | None = None
     traffic_is_stable: bool
+    region_ns: dict[Region, int] = {}
     overlap_possible: tuple[OverlapPossible, ...]
     process_groups: tuple[ProcessGroupInfo, ...]
     bucket_bytes_per_step: tuple[tuple[int, ...], ...]
@@ -264,6 +309,7 @@ class RankRecord(Record):
     arms: ArmSteps | None = None
     probes: Probes | None = None
     lived: tuple[LivedCall, ...] = ()
+    canary: CanaryResult | None = None
 
 
 class RankFailure(Record):

@@ -1,6 +1,7 @@
 """The one place that puts a scenario's traffic together."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import assert_never
 
 from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Scenario
@@ -16,6 +17,8 @@ from dtbench.vocabulary import Axis, Operation, Purpose
 def plan_traffic(scenario: Scenario, parameters: tuple[Parameter, ...]) -> tuple[PlannedTraffic, ...]:
     """Give what one rank issues in one step after warm-up, given the model's parameters in the order of use."""
     parallel = scenario.parallel
+    if parallel.gather_weights is not None:  # every parameter, biases too, stays in parts of its rows
+        parameters = tuple(replace(parameter, tensor_dim=0) for parameter in parameters)
     match parallel:
         case Ddp():
             reduced = ddp_traffic(scenario, parallel, parameters)

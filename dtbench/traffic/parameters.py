@@ -93,13 +93,10 @@ def _list_transformer(model: Transformer) -> tuple[Parameter, ...]:
 
 
 def _list_mlp(model: Mlp) -> tuple[Parameter, ...]:
-    dim, hidden = model.dim, model.hidden_dim
-    shapes: tuple[tuple[str, tuple[int, ...], int | None], ...] = (
-        ("up.weight", (hidden, dim), 0),
-        ("up.bias", (hidden,), 0),
-        ("down.weight", (dim, hidden), 1),
-        ("down.bias", (dim,), None),
-    )
+    dim, hidden = model.dim, model.hidden_dim or model.dim
+    shapes: list[tuple[str, tuple[int, ...], int | None]] = [("up.weight", (hidden, dim), 0), ("up.bias", (hidden,), 0)]
+    if model.hidden_dim is not None:
+        shapes += [("down.weight", (dim, hidden), 1), ("down.bias", (dim,), None)]
     return tuple(
         Parameter(f"layers.{index}.{name}", shape, f"layers.{index}", tensor_dim, is_used=index < model.layers)
         for index in range(model.layers + model.unused_layers)

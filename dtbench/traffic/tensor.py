@@ -37,22 +37,34 @@ def tensor_traffic(scenario: Scenario, parameters: tuple[Parameter, ...]) -> Ite
     match sizes:
         case Transformer():
             return _transformer_traffic(scenario, sizes, parameters)
+        case Mlp() | Timed() if scenario.parallel.gather_weights is not None:
+            return _gathered_traffic(scenario, sizes.dim, parameters)
         case Mlp():
             return _mlp_traffic(scenario, sizes)
         case Timed():
-            return _mlp_traffic(scenario, sizes.mlp)
+            return _mlp_traffic(scenario, sizes.mlp, asks_for_input=sizes.backward_at == "entry")
         case Custom():
             return ()
         case _:
             assert_never(sizes)
 
 
-def _mlp_traffic(scenario: Scenario, model: Mlp) -> Iterable[PlannedTraffic]:
-    """Leave each block in forward and enter it in backward; nobody asks for the gradient of the first one's input."""
+def _mlp_traffic(scenario: Scenario, model: Mlp, *, asks_for_input: bool = False) -> Iterable[PlannedTraffic]:
+    """Leave each block in forward and enter it in backward; that of the first one only if its input has a gradient."""
     tokens = scenario.data.global_batch // count_data_ranks(scenario.parallel) * scenario.data.sequence_length
-    crossings = 2 * model.layers - 1
+    crossings = 2 * model.layers - (0 if asks_for_input else 1)
     size_bytes = tokens * model.dim * DTYPE_BYTES[_compute_dtype(scenario)]
     yield _cut(Operation.ALL_REDUCE, crossings * scenario.accumulation.micro_batches, crossings * size_bytes)
+
+
+def _gathered_traffic(scenario: Scenario, dim: int, parameters: tuple[Parameter, ...]) -> Iterable[PlannedTraffic]:
+    """Gather each parameter in forward and reduce its gradient in backward; put the last block's output together."""
+    times, element_bytes = scenario.accumulation.micro_batches, DTYPE_BYTES[_compute_dtype(scenario)]
+    tokens = scenario.data.global_batch // count_data_ranks(scenario.parallel) * scenario.data.sequence_length
+    weights = times * element_bytes * sum(parameter.numel for parameter in parameters)
+    output = tokens * dim * element_bytes
+    yield _cut(Operation.ALL_GATHER, times * (len(parameters) + 1), weights + output)
+    yield _cut(Operation.REDUCE_SCATTER, times * len(parameters), weights)
 
 
 def _transformer_traffic(

@@ -30,9 +30,11 @@ from dtbench.worker.correctness import write_reference
 from dtbench.worker.environment import die_with_parent, read_environment
 from dtbench.worker.events import Events
 from dtbench.worker.network.carrier import Carrier
+from dtbench.worker.network.cuda_link import CudaLink, ask_for_queues
 from dtbench.worker.network.link import Link
 from dtbench.worker.recorder import Recorder
 from dtbench.worker.session import Rank, Session, process_group, process_start_unix_ns, run_reference
+from dtbench.worker.spin import Spin
 
 _THREAD_VARIABLES = {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}
 """Read by torch when it is imported; a scenario that sets one wants to see what it does."""
@@ -86,8 +88,7 @@ def run(order: WorkerOrder, rank: Rank, journal: JournalWriter, events: Events) 
         write_reference(folder.reference_data, *run_reference(order, recorder, journal))
         journal.set_state(RankState.DONE, time.time_ns())
         return
-    network = order.scenario.network
-    carrier = Carrier(Link(network, folder.link) if isinstance(network, EmulatedNetwork) else None)
+    carrier = make_carrier(order, folder)
     with process_group(order.plan, recorder, rank, carrier):
         found = Session(order, rank, recorder, journal, events.say, carrier).run()
         journal.set_state(RankState.FINISHING, time.time_ns())
@@ -99,6 +100,17 @@ def run(order: WorkerOrder, rank: Rank, journal: JournalWriter, events: Events) 
     journal.set_state(RankState.DONE, time.time_ns())
     if rank.rank == 0:
         finish_launch(folder, _complete(order), ranks=order.plan.ranks)
+
+
+def make_carrier(order: WorkerOrder, folder: LaunchFolder) -> Carrier:
+    """Give what carries this rank's collectives: a link where the scenario asks for one; before CUDA begins."""
+    network = order.scenario.network
+    if not isinstance(network, EmulatedNetwork):
+        return Carrier()
+    if order.plan.device is DeviceKind.CPU:
+        return Carrier(Link(network, folder.link))
+    ask_for_queues()
+    return Carrier(CudaLink(network, Spin(torch.cuda)), settle=torch.cuda.synchronize)
 
 
 def _complete(order: WorkerOrder) -> LaunchRecord:

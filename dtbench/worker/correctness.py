@@ -70,10 +70,12 @@ def compare_with_reference(
 ) -> CorrectnessResult:
     """Compare on the rank that kept the gradients; NaN anywhere is a failure, never a pass."""
     reference: dict[str, Any] = torch.load(path, weights_only=True)
-    loss_tolerance, gradient_tolerance = _tolerances(scenario)
-    loss_errors = [_relative(a, b) for a, b in zip(losses[1:], reference["losses"][1:], strict=True)]
+    loss_tolerance, gradient_tolerance = find_tolerances(scenario)
+    loss_errors = [relative_difference(a, b) for a, b in zip(losses[1:], reference["losses"][1:], strict=True)]
     loss_error = math.nan if any(math.isnan(error) for error in loss_errors) else max(loss_errors)
-    errors = {name: _distance(gradients.get(name), expected) for name, expected in reference["gradients"].items()}
+    errors = {
+        name: relative_distance(gradients.get(name), expected) for name, expected in reference["gradients"].items()
+    }
     if errors.get(NORM, math.inf) <= NORM_TOLERANCE:
         del errors[NORM]
     worst = max(errors, key=lambda name: math.inf if math.isnan(errors[name]) else errors[name])
@@ -87,8 +89,8 @@ def compare_with_reference(
     )
 
 
-def _tolerances(scenario: Scenario) -> tuple[float, float]:
-    """Give the bounds: 1e-5 in float32; below, what rounding to 8 bits allows against a float32 reference."""
+def find_tolerances(scenario: Scenario) -> tuple[float, float]:
+    """Give the bounds of losses and gradients: 1e-5 in float32; below, what rounding to 8 bits allows."""
     settings: Correctness = scenario.correctness
     loss, gradient = (1e-5, 1e-5) if _is_exact(scenario) else (2e-2, 5e-2)
     return settings.loss_tolerance or loss, settings.gradient_tolerance or gradient
@@ -103,11 +105,12 @@ def _is_exact(scenario: Scenario) -> bool:
     return not compresses and all(dtype in (None, "float32") for dtype in dtypes)
 
 
-def _relative(value: float, expected: float) -> float:
+def relative_difference(value: float, expected: float) -> float:
+    """Give how far two losses are apart; NaN where one is."""
     return abs(value - expected) / max(abs(expected), 1e-30)
 
 
-def _distance(gradient: Tensor | None, expected: Tensor) -> float:
+def relative_distance(gradient: Tensor | None, expected: Tensor) -> float:
     """Give the difference's 2-norm over the expected's; NaN when there is no gradient or another shape."""
     if gradient is None or gradient.shape != expected.shape:
         return math.nan

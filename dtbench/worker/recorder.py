@@ -1,16 +1,19 @@
-"""What this rank issued: every collective with its group, order, size and mesh axis, step by step.
+"""What this rank issued: every collective with its group, order, size and mesh axis, step by step; and its regions.
 
 [Note: why gloo is wrapped and NCCL is not] A gloo trace says neither group nor sequence number nor who asked, so on
 CPU a Python process group stands before gloo and tells the recorder about every collective
 (``network/named_gloo.py``). NCCL's
-kernels carry all of that in the trace, and a Python frame before each would cost what is being measured.
+kernels carry all of that in the trace, and a Python frame before each would cost what is being measured. Only behind
+an emulated link, which costs more, is NCCL wrapped too (``network/named_nccl.py``).
 """
 
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from statistics import median
 
 from dtbench.ranges import ROOT, CollectiveLabel
 from dtbench.store.records import Owned, ProcessGroupInfo, Traffic
@@ -49,8 +52,10 @@ class Recorder:
         is_naming: put a named range around every collective and wait (PROFILED steps only: a range costs microseconds).
         unit: FQN of the FSDP unit that asks for what is issued now (PROFILED steps only); None: none does.
         owned: whose each collective was that an FSDP unit asked for.
+        local_parts: FQN of each parameter whose local part is handed over as a DTensor, by where that lies; for probes.
         on_region, on_issue: told about every region that the step enters and every collective (the journal's
             heartbeat).
+        now_ns: the clock that times regions.
     """
 
     axes: dict[str, Axis] = field(default_factory=dict)
@@ -59,9 +64,13 @@ class Recorder:
     is_naming: bool = False
     unit: str | None = None
     owned: list[Owned] = field(default_factory=list)
+    local_parts: dict[tuple[int, int], str] = field(default_factory=dict)
     on_region: Callable[[Region | None], None] = lambda _region: None
     on_issue: Callable[[], None] = lambda: None
+    now_ns: Callable[[], int] = time.perf_counter_ns
     _step: list[Issue] = field(default_factory=list)
+    _region_ns: dict[Region, int] = field(default_factory=dict)
+    _entered_ns: int = 0
     _sequence: Counter[str] = field(default_factory=Counter)
     _buckets: int = 0
     _reducing: ContextVar[str | None] = field(
@@ -70,11 +79,14 @@ class Recorder:
 
     def begin_step(self) -> None:
         """Forget the previous step."""
-        self._step = []
+        self._step, self._region_ns = [], {}
 
     def enter(self, region: Region | None) -> None:
         """Say which region of the step runs from now on; None: outside."""
-        self.region = region
+        now_ns = self.now_ns()
+        if self.region is not None:
+            self._region_ns[self.region] = self._region_ns.get(self.region, 0) + now_ns - self._entered_ns
+        self.region, self._entered_ns = region, now_ns
         self._buckets = 0
         self.on_region(region)
 
@@ -126,9 +138,22 @@ class Recorder:
         alone = {group.name for group in groups if len(group.ranks) < 2}
         return sum(count for group, count in self._sequence.items() if group not in alone)
 
+    def step_regions(self) -> dict[Region, int]:
+        """Give how long the host was in each region of the current step, ns; of all its micro-batches together."""
+        return dict(self._region_ns)
+
     def step_issues(self) -> tuple[Issue, ...]:
         """Give the current step's collectives in order of issue: the signature of what was communicated."""
         return tuple(self._step)
+
+
+def find_medians(regions: Sequence[dict[Region, int]]) -> dict[Region, int]:
+    """Give the median of each region over steps, ns, of those steps that have it."""
+    return {
+        region: round(median(step[region] for step in regions if region in step))
+        for region in Region
+        if any(region in step for step in regions)
+    }
 
 
 def summarize_issues(issues: tuple[Issue, ...]) -> tuple[Traffic, ...]:

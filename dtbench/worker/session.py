@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -25,6 +26,7 @@ from dtbench.scenario.presets import resolve_model
 from dtbench.scenario.schema import Ddp, Scenario
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.records import (
+    CanaryResult,
     CorrectnessResult,
     ExpectedTraffic,
     LivedCall,
@@ -38,10 +40,12 @@ from dtbench.store.records import (
 from dtbench.units import NS_PER_S
 from dtbench.vocabulary import Axis, DeviceKind, Phase, Purpose
 from dtbench.worker.batches import Batch, Batches
+from dtbench.worker.canary.canary import look_for_missing_waits
 from dtbench.worker.capture import capture, read_profiler_receipts
 from dtbench.worker.clock import CudaClock, HostClock, StepClock
 from dtbench.worker.correctness import CHECKED_STEPS, GradientProbe, compare_with_reference, mean_over_ranks
 from dtbench.worker.environment import read_environment_receipts
+from dtbench.worker.exposure.arm_loop import BLOCK_STEPS
 from dtbench.worker.exposure.estimate import Bench, Estimated
 from dtbench.worker.iterations import Iterations, RunStep, run_whole
 from dtbench.worker.jitter import Meeting, require_exact_units
@@ -54,8 +58,10 @@ from dtbench.worker.models.options import BlockOptions, read_compilation
 from dtbench.worker.models.timed import build_timed
 from dtbench.worker.models.transformer import build_transformer
 from dtbench.worker.network.carrier import Carrier
+from dtbench.worker.network.cuda_link import CudaLink
 from dtbench.worker.network.link_receipts import read_network_receipts
 from dtbench.worker.network.named_gloo import register_named_gloo
+from dtbench.worker.network.named_nccl import register_named_nccl
 from dtbench.worker.optimizer import make_optimizer
 from dtbench.worker.owners import name_modules
 from dtbench.worker.parallelize.parallelized import Parallelized, leave_alone
@@ -63,7 +69,7 @@ from dtbench.worker.parallelize.strategy import parallelize
 from dtbench.worker.probes.install import InstalledProbes
 from dtbench.worker.probes.lines import LineWitness
 from dtbench.worker.probes.receipts import read_probe_receipts
-from dtbench.worker.recorder import Issue, Recorder, summarize_issues
+from dtbench.worker.recorder import Issue, Recorder, find_medians, summarize_issues
 from dtbench.worker.steps import PhaseResult, Phases, StepLoop
 from dtbench.worker.train import Observed, TrainStep, read_training_receipts
 from dtbench.worker.warmup import WarmupJudge
@@ -90,13 +96,22 @@ def process_group(plan: Plan, recorder: Recorder, rank: Rank, carrier: Carrier) 
 
     Time-outs are twice the launcher's own, so that the launcher, who knows every rank, speaks first.
     """
-    backend = register_named_gloo(recorder, carrier) if plan.device is DeviceKind.CPU else "nccl"
+    backend = _register_backend(plan, recorder, carrier)
     if plan.device is DeviceKind.CUDA:
         torch.cuda.set_device(rank.local_rank)
+        if isinstance(carrier.link, CudaLink):
+            carrier.link.prepare(make_device(plan, rank))
     dist.init_process_group(backend, timeout=timedelta(microseconds=2 * plan.stall_timeout_ns // 1000))
     yield
     dist.barrier()
     dist.destroy_process_group()
+
+
+def _register_backend(plan: Plan, recorder: Recorder, carrier: Carrier) -> str:
+    """Give the name of what carries collectives: over NCCL nothing stands before it but a link."""
+    if plan.device is DeviceKind.CPU:
+        return register_named_gloo(recorder, carrier)
+    return "nccl" if carrier.link is None else register_named_nccl(recorder, carrier)
 
 
 def make_device(plan: Plan, rank: Rank) -> torch.device:
@@ -189,15 +204,20 @@ class Session:
         self._estimated: Estimated | None = None
         self._lived: tuple[LivedCall, ...] = ()
         self._iterations: Iterations | None = None
+        self._look: Callable[[], CanaryResult | None] = lambda: None
         measure = order.scenario.measure
         self._probes = InstalledProbes(choose(measure.probes), recorder)
         self._lines = LineWitness(self._folder.lines(rank.rank), rank.rank) if measure.line_coverage else None
 
     def run(self) -> RankRecord:
-        """Build, warm up, measure, profile, estimate exposure again; gives what this rank found out."""
+        """Build, warm up, measure, profile, estimate exposure again; gives what this rank found out.
+
+        Missing waits are looked for when all else is read: no memory peak, probe or receipt knows of such steps.
+        """
         with self._probes, self._lines or nullcontext():
             done = self._train()
-        return self._conclude(*done)
+        found = self._conclude(*done)
+        return found.model_copy(update={"canary": self._look()})
 
     def _train(self) -> _Trained:
         mesh = build_mesh(self._plan)
@@ -217,6 +237,7 @@ class Session:
         parallel = parallelize(built, mesh, self._scenario, self._plan, self._order.import_folders)
         groups += tuple(describe_further(parallel.groups, groups, self._plan.backend))
         self._recorder.axes.update(parallel.groups)
+        self._recorder.local_parts.update(parallel.local_parts)
         step = make_train_step(self._scenario, parallel, built, self._recorder)
         data_rank = find_data_rank(self._plan, mesh)
         rows = slice(data_rank * self._plan.rows_per_rank, (data_rank + 1) * self._plan.rows_per_rank)
@@ -232,7 +253,9 @@ class Session:
         phases.measure(end.steps, measured)
         phases.profile(end.steps + self._plan.measured_steps, profiled)
         last = end.steps + self._plan.measured_steps + self._plan.profiled_steps
-        self._estimated = self._make_bench(batches, first=last + 1).estimate(step)
+        bench = self._make_bench(batches, first=last + 1)
+        self._estimated = bench.estimate(step)
+        self._look = partial(look_for_missing_waits, bench, step)
         self._live_through(step, batches.make(last + 1))
         return step, parallel, probe, (warmup, measured, profiled), groups, end
 
@@ -314,7 +337,8 @@ class Session:
     def _make_clock(self) -> StepClock:
         if self._plan.device is DeviceKind.CPU:
             return HostClock()
-        return CudaClock(torch.cuda, capacity=max(self._plan.measured_steps, self._plan.profiled_steps, 1))
+        steps = max(self._plan.measured_steps, self._plan.profiled_steps, 1 + BLOCK_STEPS)
+        return CudaClock(torch.cuda, capacity=steps)
 
     def _conclude(
         self,
@@ -359,6 +383,7 @@ class Session:
             traffic_is_stable=len(set(measured.issues)) == 1,
             overlap_possible=parallel.read_overlap(traffic) if self._plan.ranks > 1 else (),
             process_groups=groups,
+            region_ns=find_medians(measured.regions),
             bucket_bytes_per_step=(*self._buckets, bucket_bytes(measured.issues[-1]) or parallel.bucket_bytes()),
             fsdp_units=parallel.units,
             carried=parallel.read_carried(),

@@ -20,17 +20,18 @@ from dtbench.plan import Plan
 from dtbench.ranges import STEP_PREFIX
 from dtbench.store.journal import JournalWriter, RankState, StepTiming
 from dtbench.store.records import WarmupEnd
-from dtbench.vocabulary import Phase
+from dtbench.vocabulary import Phase, Region
 from dtbench.worker.clock import Reading, StepClock
 from dtbench.worker.recorder import Issue, Recorder
 
 
 @dataclass
 class PhaseResult:
-    """What the steps of one phase left behind; losses are unread tensors."""
+    """What the steps of one phase left behind; losses are unread tensors, regions the host's time in each, ns."""
 
     losses: list[Tensor] = field(default_factory=list)
     issues: list[tuple[Issue, ...]] = field(default_factory=list)
+    regions: list[dict[Region, int]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,7 @@ class StepLoop(StepTimer):
             reading = self.end(phase, step)
             result.losses.append(loss)
             result.issues.append(self.recorder.step_issues())
+            result.regions.append(self.recorder.step_regions())
         return self.settle(reading)
 
 

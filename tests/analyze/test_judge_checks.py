@@ -134,7 +134,10 @@ PLAIN = CellSummary(
             most_calls=60,
             raised=0,
             total_ns=400 * MS,
-            branches=(BranchSummary(name="awaited", calls=20, most_calls=20, total_ns=300 * MS),),
+            per_call_ns=8.0 * MS,
+            branches=(
+                BranchSummary(name="awaited", calls=20, most_calls=20, total_ns=300 * MS, per_call_ns=15.0 * MS),
+            ),
         ),
     ),
 )
@@ -197,7 +200,7 @@ def bound(value: str, **bounds: object) -> dict[str, object]:
         (bound("prediction.expected_ns", at_least_ms=98), PASSED, "98.0 ms"),
         (bound(f"probes.{HOOK}.calls", at_least=40), PASSED, "40"),
         (bound(f"probes.{HOOK}.most_calls", at_most=59), FAILED, "60"),
-        (bound(f"probes.{HOOK}.per_call_ns", at_most_ms=10), PASSED, "10.0 ms"),
+        (bound(f"probes.{HOOK}.per_call_ns", at_most_ms=8), PASSED, "8.00 ms"),
         (bound(f"probes.{HOOK}.awaited.calls", at_least=20), PASSED, "20"),
         (bound(f"probes.{HOOK}.awaited.per_call_ns", at_most_ms=10), FAILED, "15.0 ms"),
         (bound(f"probes.{HOOK}.plain.calls", at_least=1), FAILED, "0"),
@@ -315,7 +318,7 @@ def test_estimates_agree_or_are_disputed() -> None:
 
 
 def judge_functions(*labels: str) -> ChecksSummary:
-    uncalled = ProbeSummary(label="ddp._localize_dtensor", calls=0, most_calls=0, raised=0, total_ns=0)
+    uncalled = ProbeSummary(label="ddp._localize_dtensor", calls=0, most_calls=0, raised=0, total_ns=0, per_call_ns=NAN)
     cells = [PLAIN, ASYNC.model_copy(update={"probes": (uncalled,)})]
     found = judge_checklist(Checklist(functions=labels), cells, ())
     assert found is not None
@@ -397,5 +400,6 @@ def probes(calls: int, awaited: int) -> Probes:
 def test_probes_of_all_ranks_become_one_row() -> None:
     (row,) = summarize_probes([probes(calls=10, awaited=4), probes(calls=20, awaited=0)])
     assert (row.label, row.calls, row.most_calls, row.total_ns) == (HOOK, 10, 20, 15 * MS)
+    assert row.per_call_ns == MS
     (branch,) = row.branches
     assert (branch.name, branch.calls, branch.most_calls, branch.total_ns) == ("awaited", 0, 4, 2 * MS)

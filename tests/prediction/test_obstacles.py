@@ -39,6 +39,24 @@ def test_what_has_no_closed_form_is_refused(scenario: Make, sections: dict[str, 
         predict_step(asked, plan, same_costs(Costs((UnitCosts(1, 1),) * 2), plan))
 
 
+@pytest.mark.parametrize(
+    ("model", "parallel", "sentence"),
+    [
+        ({"backward_at": "entry"}, {}, r"model\.backward_at=entry"),
+        ({}, {"tensor": 2, "gather_weights": "async"}, r"parallel\.gather_weights waits inside hooks"),
+    ],
+)
+def test_what_waits_inside_hooks_is_refused(
+    scenario: Make, model: dict[str, Any], parallel: dict[str, Any], sentence: str
+) -> None:
+    asked = scenario(
+        model=timed(2, 0, 20, **model), network=link(1, 1), parallel={"kind": "ddp", "replicas": 2, **parallel}
+    )
+    plan = plan_of(asked)
+    with pytest.raises(PredictionError, match=sentence):
+        predict_step(asked, plan, same_costs(Costs((UnitCosts(1, 1),) * 2), plan))
+
+
 def test_a_transformer_over_a_tensor_axis_is_refused(scenario: Make) -> None:
     asked = scenario(parallel={"kind": "fsdp2", "shards": 2, "tensor": 2}, network=link(1, 1))
     plan = plan_of(asked)

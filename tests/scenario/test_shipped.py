@@ -47,7 +47,10 @@ def test_a_shipped_scenario_asks_a_question_and_has_a_plan(path: Path) -> None:
 
 
 _CHANGE_NO_RESULT = frozenset(
-    {"outputs", "running_statistics", "unused_layers", "sparse_embedding", "compile", "iterations"}
+    {
+        *("outputs", "running_statistics", "unused_layers", "sparse_embedding", "compile", "iterations"),
+        *("forward_ms", "backward_ms", "slow_rank"),
+    }
 )
 """Fields of ``model`` and ``data`` that cells may differ in: what is trained is the same function of the same rows.
 
@@ -60,10 +63,15 @@ def _strip(section: Record) -> Record:
     return section.model_copy(update=same)
 
 
+_OF_SEVERAL_MODELS = ("flatten_unflatten",)
+"""What they ask is what a model's size or cut changes."""
+
+
 @pytest.mark.parametrize("path", _FILES, ids=lambda path: path.stem)
 def test_the_cells_of_a_shipped_scenario_train_the_same_model_on_the_same_data(path: Path) -> None:
     scenarios = [cell.scenario for cell in load_scenario_file(path).cells]
-    assert len({(_strip(one.model), _strip(one.data), one.seed) for one in scenarios}) == 1
+    trained = {(_strip(one.model), _strip(one.data), one.seed) for one in scenarios}
+    assert (len(trained) == 1) == (path.stem not in _OF_SEVERAL_MODELS)
 
 
 @pytest.mark.parametrize("name", _ON_CPU)

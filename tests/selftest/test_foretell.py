@@ -37,7 +37,7 @@ def test_a_step_is_bounded_by_sleeps_and_link_alone_and_by_a_host_that_is_hidden
 
 def make_unlinked(step_ms: int, ready_ms: list[int]) -> Traced:
     buckets = tuple(Bucket(2**20, ready * MS, (ready + 1) * MS) for ready in ready_ms)
-    return Traced(buckets, step_ms * MS, 0, 0, ((0, 0), (1, 0)), 0)
+    return Traced(buckets, step_ms * MS, 0, ((0, 0), (1, 0)), 0)
 
 
 def test_measured_ready_times_move_the_closed_form() -> None:

@@ -1,6 +1,7 @@
 """Rows are judged by what their cells left behind: every check passes where it should, and fails where it should."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -34,7 +35,7 @@ from dtbench.selftest.row import Row
 from dtbench.selftest.sections import SHARED, Blocks, ddp, emulate
 from dtbench.selftest.words import write_scenario
 from dtbench.store.records import CellRecord, Memory, RankRecord, Receipt, ReceiptOutcome, RunStatus, WarmupEnd
-from dtbench.vocabulary import Cause, Estimate, Operation, Purpose
+from dtbench.vocabulary import Cause, Estimate, Operation, Purpose, Region
 
 MS = 1_000_000
 
@@ -145,6 +146,7 @@ def make_rank(rank: int, **changes: Any) -> RankRecord:
         "receipts": (),
         "traffic": (),
         "traffic_is_stable": True,
+        "region_ns": {Region.FORWARD: 112 * MS},
         "overlap_possible": (),
         "process_groups": (),
         "bucket_bytes_per_step": ((4 * 2**20,), (2**20,) * 4),
@@ -156,7 +158,6 @@ def make_rank(rank: int, **changes: Any) -> RankRecord:
 TRACED = Traced(
     buckets=tuple(Bucket(2**20, (place + 1) * 20 * MS, (place + 1) * 20 * MS + MS) for place in range(12)),
     step_ns=243 * MS,
-    forward_ns=112 * MS,
     backward_at_ns=MS,
     clock_ns=((0, 0), (1, 50_000)),
     clock_doubt_ns=30_000,
@@ -240,6 +241,13 @@ def test_what_differs_from_what_was_injected_fails_and_says_why(changes: dict[st
     assert all(reason.startswith("cell one") for reason in outcome.reasons)
 
 
+def test_where_only_the_trace_was_asked_no_estimate_can_differ() -> None:
+    row = make_row(TAIL)
+    row = replace(row, cells={"one": {**row.cells["one"], "measure": {"exposure": ("trace",)}}})
+    assert judge(row, {"exposure": None}).passed
+    assert failed(judge(row, {"exposure": None, "step_time": make_interval(1)})) == ["step"]
+
+
 def test_exposed_communication_outside_its_bounds_fails_on_either_side() -> None:
     for low_ns, high_ns in ((0, 14 * MS), (16 * MS, 20 * MS)):
         bounds = Bounds(expected_ns=low_ns, low_ns=low_ns, high_ns=high_ns)
@@ -307,10 +315,11 @@ def test_a_straggler_is_the_rank_that_most_was_waited_for() -> None:
         (Aligned("one", MS), {}, []),
         (Aligned("one", MS // 100), {}, ["clocks"]),
         (Aligned("one", MS), {"traced": None}, ["clocks"]),
-        (ForwardTook("one", 112 * MS, 0.1), {}, []),
-        (ForwardTook("one", 160 * MS, 0.1), {}, ["forward"]),
-        (ForwardTook("one", 100 * MS, 0.1), {}, ["forward"]),
-        (ForwardTook("one", 112 * MS, 0.1), {"traced": None}, ["forward"]),
+        (ForwardTook("one", "one", 112 * MS, 112 * MS, 0.1), {}, []),
+        (ForwardTook("one", "one", 100 * MS, 100 * MS, 0.1), {}, []),
+        (ForwardTook("one", "one", 160 * MS, 112 * MS, 0.1), {}, ["forward"]),
+        (ForwardTook("one", "one", 112 * MS, 90 * MS, 0.1), {}, ["forward"]),
+        (ForwardTook("one", "one", 112 * MS, 112 * MS, 0.1), {"ranks": (make_rank(0, region_ns={}),)}, ["forward"]),
     ],
 )
 def test_each_expectation_passes_and_fails(expected: Expectation, changes: dict[str, Any], what: list[str]) -> None:

@@ -143,8 +143,8 @@ def swap_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
 
     from dtbench.analyze.cpu_contents import find_cpu_contents
 
-    def swapped(trace: Any) -> Any:
-        contents = find_cpu_contents(trace)
+    def swapped(trace: Any, facts: Any) -> Any:
+        contents = find_cpu_contents(trace, facts)
         kinds = dict(contents.kinds)
         kinds[Kind.COMPUTE], kinds[Kind.COMM] = kinds[Kind.COMM], kinds[Kind.COMPUTE]
         return replace(contents, kinds=kinds)

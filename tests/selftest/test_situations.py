@@ -146,7 +146,7 @@ def test_uncompressed_buckets_would_queue() -> None:
         network, model = scenario.network, scenario.model
         assert isinstance(network, EmulatedNetwork)
         assert isinstance(model, Timed)
-        block_bytes = 8 * model.dim * model.hidden_dim
+        block_bytes = 8 * model.dim * (model.hidden_dim or model.dim)
         whole_ns, half_ns = (
             service_ns(network, Operation.ALL_REDUCE, size_bytes, (0, 1), ("", 0))
             for size_bytes in (block_bytes, block_bytes // 2)

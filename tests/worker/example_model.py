@@ -34,6 +34,27 @@ def build(width: int, depth: int = 3) -> TrainingModel:
     )
 
 
+class Restless(Autoencoder):
+    """Scales by a number that grows with every call."""
+
+    calls = 0
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return super().forward(x) * (1 + self.calls / 10)
+
+
+def build_restless(width: int) -> TrainingModel:
+    return TrainingModel(
+        module=Restless(width),
+        make_batch=lambda generator, rows: {"x": torch.randn(rows, width, generator=generator)},
+        loss=lambda output, batch: nn.functional.mse_loss(output, batch["x"]),
+    )
+
+
 class Uneven(nn.Module):
     """Blocks of different sizes: a collective's bytes tell whose it is."""
 

@@ -10,10 +10,14 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
 from dtbench.vocabulary import Axis, Operation, Region
 from dtbench.worker import __main__ as worker
-from dtbench.worker.network import named_gloo
+from dtbench.worker.network import carrier, link, named_gloo
+from dtbench.worker.network.link import flatten_tensors
+from dtbench.worker.parallelize import ddp
 from dtbench.worker.train import TrainStep
 
 _forward = named_gloo._forward
@@ -92,6 +96,115 @@ def delay_gathers(*, skip_one_wait: bool) -> None:  # noqa: C901 - one closure i
     named_gloo._name_waits = patched
 
 
+class Careless(dist.Work):
+    """A work whose consumer does not wait, however it waits."""
+
+    def __init__(self, work: Any, outputs: list[torch.Tensor]) -> None:
+        super().__init__()
+        self.work, self.outputs = work, outputs
+
+    def wait(self, _timeout: Any = None) -> bool:
+        return True
+
+    def get_future(self) -> Any:
+        return done(self.outputs).get_future()
+
+
+def hurry() -> None:
+    """Let gloo have moved the data when a call over the link returns: nobody who does not wait is ever too early."""
+    carry = link.Link.carry
+
+    def hurried(self: Any, label: Any, ranks: Any, start: Callable[[], Any], *args: Any, **kwargs: Any) -> Any:
+        def move() -> Any:
+            work = start()
+            if work is not None and label.operation not in (Operation.SEND, Operation.RECV):
+                work.wait()
+            return work
+
+        return carry(self, label, ranks, move, *args, **kwargs)
+
+    link.Link.carry = hurried  # type: ignore[method-assign]
+
+
+def never_wait(axis: Axis, operation: Operation, *, place: int | None = None) -> None:
+    """Let nobody wait for these, in any step; ``place``: only for this one of each step."""
+    hurry()
+
+    def forward(method: str, of: Operation, payload: int, watch: Any) -> Callable[..., Any]:
+        real, recorder = _forward(method, of, payload, watch), watch.recorder
+
+        def call(group: Any, *args: Any, **kwargs: Any) -> Any:
+            work = real(group, *args, **kwargs)
+            if of is not operation or recorder.axes.get(group._name) is not axis or recorder.region is None:
+                return work
+            alike = [issue for issue in recorder.step_issues() if (issue.axis, issue.operation) == (axis, operation)]
+            matches = place is None or len(alike) == place + 1
+            return Careless(work, list(flatten_tensors(args[0]))) if matches else work
+
+        return call
+
+    named_gloo._forward = forward  # type: ignore[assignment]
+
+
+def look_alike(operation: Operation) -> None:
+    """Let steps be given what is no ``Work`` for these: FSDP2 waits for nothing else."""
+    hurry()
+    send = carrier.Carrier._send
+
+    class LookAlike:
+        def __init__(self, work: Any) -> None:
+            self.wait = work.wait
+
+    def lie(self: Any, issued: Any, start: Callable[..., Any]) -> Any:
+        work = send(self, issued, start)
+        return LookAlike(work) if issued.region and issued.label.operation is operation else work
+
+    carrier.Carrier._send = lie  # type: ignore[method-assign]
+
+
+def forget_in_hook(*, takes_future: bool) -> None:
+    """Let ``allreduce_hook`` hand its bucket back at once."""
+    hurry()
+
+    def allreduce_hook(group: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        work = dist.all_reduce(bucket.buffer().div_(group.size()), group=group, async_op=True)
+        if takes_future:
+            work.get_future()
+        future: torch.futures.Future[Any] = torch.futures.Future()
+        future.set_result(bucket.buffer())
+        return future
+
+    default_hooks.allreduce_hook = allreduce_hook
+
+
+def forget_delayed() -> None:
+    """Do as torch does: drop the work of the delayed all-reduce."""
+    hurry()
+    ddp.WaitedDdp.wait_for_delayed = lambda self: None  # type: ignore[method-assign]
+
+
+def forget_tensors() -> None:
+    """Let nobody wait for what DTensor redistributes."""
+    hurry()
+    functional.wait_tensor = lambda tensor: tensor
+
+
+def index_early() -> None:
+    """Let each step look something up with an index that was broadcast a moment ago."""
+    hurry()
+    run = TrainStep.run
+
+    def looked_up(self: Any, batch: Any, after_backward: Any = None) -> Any:
+        self.recorder.enter(Region.FORWARD)
+        index = torch.zeros(1, dtype=torch.int64)
+        work = dist.all_reduce(index, async_op=True)
+        torch.ones(4)[index]
+        work.wait()
+        return run(self, batch, after_backward)
+
+    TrainStep.run = looked_up  # type: ignore[method-assign]
+
+
 def in_step(step: int, misbehave: Callable[[], None]) -> None:
     """Misbehave on rank 1 in the backward of one step."""
     run = TrainStep.run
@@ -125,6 +238,19 @@ FAULTS: dict[str, Callable[[], None]] = {
     "drop tensor all-reduce": lambda: drop(Axis.TENSOR, Operation.ALL_REDUCE),
     "late gathers": lambda: delay_gathers(skip_one_wait=False),
     "late gathers, one wait skipped": lambda: delay_gathers(skip_one_wait=True),
+    "nobody waits for all-reduces": lambda: never_wait(Axis.REPLICATE, Operation.ALL_REDUCE),
+    "nobody waits for all-gathers": lambda: never_wait(Axis.SHARD, Operation.ALL_GATHER),
+    "nobody waits for reduce-scatters": lambda: never_wait(Axis.SHARD, Operation.REDUCE_SCATTER),
+    "nobody waits for tensor all-reduces": lambda: never_wait(Axis.TENSOR, Operation.ALL_REDUCE),
+    "nobody waits for tensor all-gathers": lambda: never_wait(Axis.TENSOR, Operation.ALL_GATHER),
+    "nobody waits for the second all-gather": lambda: never_wait(Axis.SHARD, Operation.ALL_GATHER, place=1),
+    "nobody waits for the second all-reduce": lambda: never_wait(Axis.REPLICATE, Operation.ALL_REDUCE, place=1),
+    "gathers give no work": lambda: look_alike(Operation.ALL_GATHER),
+    "the hook forgets": lambda: forget_in_hook(takes_future=False),
+    "the hook forgets its future": lambda: forget_in_hook(takes_future=True),
+    "the delayed all-reduce is dropped": forget_delayed,
+    "nobody waits for tensors": forget_tensors,
+    "an index is read early": index_early,
     "raise": lambda: in_step(10, fail),
     "segfault": lambda: in_step(10, segfault),
     "kill": lambda: in_step(10, lambda: os.kill(os.getpid(), signal.SIGKILL)),

@@ -74,11 +74,11 @@ def test_outside_arms_and_in_arm_full_a_collective_is_sent_and_not_waited_for() 
 
 def test_arm_serial_waits_at_once_but_not_for_one_end_of_a_message() -> None:
     log: list[str] = []
-    carrier = Carrier(arm=Arm.SERIAL)
+    carrier = Carrier(arm=Arm.SERIAL, settle=lambda: log.append("settled"))
     carrier.carry(make_issued("allreduce", Operation.ALL_REDUCE, [torch.ones(2)]), make_start(log))
-    assert log == ["sent", "waited"]
+    assert log == ["settled", "sent", "waited", "settled"]
     carrier.carry(make_issued("send", Operation.SEND, [torch.ones(2)], 0, 0), make_start(log))
-    assert log[2:] == ["sent"]
+    assert log[4:] == ["sent"]
     assert carrier.carry(make_issued("monitored_barrier", Operation.BARRIER), lambda: None) is None
 
 

@@ -1,5 +1,6 @@
 """The parts of the steps that estimate exposed communication again, each alone."""
 
+import itertools
 import threading
 import time
 from collections.abc import Callable
@@ -19,11 +20,13 @@ from dtbench.worker.exposure.arm_loop import BLOCK_STEPS, Block, order_blocks
 from dtbench.worker.exposure.arm_receipt import Evidence, make_arm_receipt
 from dtbench.worker.exposure.backward_end import BackwardEnd
 from dtbench.worker.exposure.ddp_logger import LoggedBackwards
-from dtbench.worker.exposure.estimate import choose_arms, record_blocks
+from dtbench.worker.exposure.estimate import Bench, choose_arms, record_blocks
 from dtbench.worker.exposure.operator_count import count_operators
 from dtbench.worker.exposure.still_weights import hold_weights, sum_weights
 from dtbench.worker.exposure.wait_clock import WaitClock
+from dtbench.worker.network.carrier import Carrier
 from dtbench.worker.parallelize.parallelized import Sync
+from dtbench.worker.train import TrainStep
 
 ALL = (Arm.FULL, Arm.REMOVED, Arm.SERIAL)
 
@@ -41,6 +44,22 @@ def test_only_what_is_asked_for_takes_steps() -> None:
     assert choose_arms(("wait",), DeviceKind.CPU, waits_in_cpp=False) == (Arm.FULL,)
     assert choose_arms(("wait",), DeviceKind.CPU, waits_in_cpp=True) == (Arm.FULL, Arm.REMOVED)
     assert choose_arms(("trace", "wait"), DeviceKind.CUDA, waits_in_cpp=True) == ()
+    assert choose_arms(("trace", "ablation", "wait"), DeviceKind.CUDA, waits_in_cpp=True) == ALL
+
+
+@pytest.mark.parametrize(("device", "times_the_end"), [(DeviceKind.CPU, True), (DeviceKind.CUDA, False)])
+def test_only_where_the_host_waits_is_the_end_of_backward_timed(device: DeviceKind, *, times_the_end: bool) -> None:
+    model = torch.nn.parallel.DistributedDataParallel.__new__(torch.nn.parallel.DistributedDataParallel)
+    nothing: dict[str, Any] = dict.fromkeys(("built", "optimizer", "recorder", "autocast", "clip_norm", "observed"))
+    parallel: Any = SimpleNamespace(model=model, read_sync=lambda: Sync.REDUCE)
+    step = TrainStep(parallel=parallel, micro_batches=1, **nothing)
+    nothing = dict.fromkeys(("scenario", "recorder", "journal", "clock", "say"))
+    plan, batches = SimpleNamespace(device=device), SimpleNamespace(make=lambda number: number)
+    fields: dict[str, Any] = {**nothing, "plan": plan, "batches": batches}
+    bench = Bench(first=9, carrier=Carrier(), **fields)
+    loop = bench._make_loop(step, itertools.count())
+    assert (loop.witness.end is not None) == times_the_end
+    assert (loop.step is not step) == times_the_end
 
 
 def make_block(arm: Arm, end_ns: tuple[int, ...], *stood: dict[Purpose, int]) -> Block:

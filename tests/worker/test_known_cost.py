@@ -13,7 +13,7 @@ from dtbench.scenario.schema import Scenario
 from dtbench.store.records import Receipt, ReceiptOutcome
 from dtbench.units import NS_PER_MS, NS_PER_S
 from dtbench.vocabulary import Region
-from dtbench.worker.models.known_cost import KnownCost, Sleep, Spin
+from dtbench.worker.models.known_cost import KnownCost, Sleep
 from dtbench.worker.models.timed import TimedBlock
 
 Make = Callable[..., Scenario]
@@ -53,6 +53,19 @@ def test_a_block_takes_its_time_after_its_products_and_before_its_gradients() ->
     assert log.lines == [
         *("product 0", "take 20 ms", "product 1", "take 20 ms"),
         *("take 40 ms", "gradient 1", "gradient 1", "take 40 ms", "gradient 0", "gradient 0"),
+    ]
+
+
+def test_at_its_entry_a_block_takes_its_backward_time_after_its_gradients_also_the_first() -> None:
+    log = Log()
+    blocks = make_blocks(UNITS.model_copy(update={"backward_at": "entry"}), log)
+    for index, block in enumerate(blocks):
+        for weight in (block.up.weight, block.down.weight):
+            weight.register_hook(lambda _, index=index: log.lines.append(f"gradient {index}"))
+    blocks(torch.randn(3, 8)).sum().backward()
+    assert log.lines == [
+        *("take 20 ms", "take 20 ms"),
+        *("gradient 1", "gradient 1", "take 40 ms", "gradient 0", "gradient 0", "take 40 ms"),
     ]
 
 
@@ -110,57 +123,6 @@ def test_a_long_sleep_is_tried_by_short_ones_that_are_not_remembered(monkeypatch
     assert max(tried_ns) <= 25 * NS_PER_MS
     assert all(missed > 20 * NS_PER_MS for missed in missed_ns), "it came back at once"
     assert sleep.look_back(NS_PER_S) == []
-
-
-class Cuda:
-    """A device whose clock runs slower until it has worked for a while."""
-
-    def __init__(self) -> None:
-        self.now_ns = 0.0
-        self.cycles_per_ns = 0.5
-
-    def _sleep(self, cycles: int) -> None:
-        self.now_ns += cycles / self.cycles_per_ns
-        if self.cycles_per_ns == 0.5 and self.now_ns > 300 * NS_PER_MS:
-            self.cycles_per_ns = 1.7
-
-    def Event(self, *, enable_timing: bool) -> "Mark":  # noqa: N802 - torch's name
-        assert enable_timing
-        return Mark(self)
-
-
-class Mark:
-    """A mark in the time of a device."""
-
-    def __init__(self, cuda: Cuda) -> None:
-        self.cuda, self.at_ns = cuda, -1.0
-
-    def record(self) -> None:
-        self.at_ns = self.cuda.now_ns
-
-    def synchronize(self) -> None:
-        assert self.at_ns >= 0
-
-    def elapsed_time(self, end: "Mark") -> float:
-        return (end.at_ns - self.at_ns) / NS_PER_MS
-
-
-def test_a_spin_is_calibrated_on_a_clock_that_has_left_its_idle_rate() -> None:
-    cuda = Cuda()
-    spin = Spin(cuda)
-    assert max(spin.try_out(20 * NS_PER_MS, 3)) < 1000
-    before_ns = cuda.now_ns
-    spin.take(20 * NS_PER_MS)
-    assert cuda.now_ns - before_ns == pytest.approx(20 * NS_PER_MS, rel=1e-6)
-
-
-def test_a_clock_that_changed_since_shows_in_trials_and_afterwards() -> None:
-    cuda = Cuda()
-    spin = Spin(cuda)
-    spin.take(NS_PER_MS)
-    cuda.cycles_per_ns *= 0.9
-    assert spin.try_out(90 * NS_PER_MS, 2) == pytest.approx([10 * NS_PER_MS] * 2, rel=1e-3)
-    assert spin.look_back(90 * NS_PER_MS) == pytest.approx([100 * NS_PER_MS] * 5, rel=1e-3)
 
 
 def read(asked: Timed, rank: int, took_ns: list[int]) -> list[Receipt]:

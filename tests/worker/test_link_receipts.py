@@ -62,7 +62,6 @@ def test_ranks_of_one_machine_read_each_others_times(tmp_path: Path) -> None:
 def test_a_collective_lies_on_its_lane_from_its_own_issue_so_that_waiting_for_a_late_rank_is_part_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    import queue
     import threading
     import time
     from contextlib import nullcontext
@@ -79,7 +78,7 @@ def test_a_collective_lies_on_its_lane_from_its_own_issue_so_that_waiting_for_a_
         return nullcontext()
 
     monkeypatch.setattr(link, "record_function", record)
-    lane = link._Lane(queue.SimpleQueue(), link.Tally(), threading.Lock())
+    lane = link._Lane("0", link.Tally(), threading.Lock())
     label = CollectiveLabel(
         group="0", seq=1, operation=Operation.ALL_REDUCE, size_bytes=4, axis=Axis.REPLICATE, is_async=True, owner=""
     )

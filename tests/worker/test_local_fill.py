@@ -1,5 +1,6 @@
 """What outputs hold when nobody carries a collective: rank 1 of 3, as if the others were this one."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,6 +11,17 @@ from dtbench.worker.network.local_fill import Seat, fill_outputs
 from dtbench.worker.network.named_gloo import _METHODS
 
 SEAT = Seat(place=1, size=3)
+ON_CUDA = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine"),
+]
+
+
+@pytest.fixture(autouse=True, params=["cpu", pytest.param("cuda", marks=ON_CUDA)])
+def device(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Make tensors there."""
+    with torch.device(request.param):
+        yield
 
 
 def own(*values: float) -> Any:

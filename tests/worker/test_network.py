@@ -21,6 +21,14 @@ UNCHECKED = {"correctness": {"enabled": False}}
 STRATEGIES: dict[str, dict[str, Any]] = {
     "ddp": {"parallel": {"kind": "ddp", "replicas": 2, "bucket_cap_mb": 0.05}},
     "ddp, compressed": {"parallel": {"kind": "ddp", "replicas": 2, "comm_hook": {"kind": "fp16_compress"}}},
+    "ddp, powersgd": {
+        "parallel": {
+            "kind": "ddp",
+            "replicas": 2,
+            "bucket_cap_mb": 4096,
+            "comm_hook": {"kind": "powersgd", "start_powersgd_iter": 2},
+        }
+    },
     "ddp and tensor": {"parallel": {"kind": "ddp", "replicas": 2, "tensor": 2}},
     "fsdp1": {"parallel": {"kind": "fsdp1", "shards": 2}},
     "fsdp1 and tensor": {"parallel": {"kind": "fsdp1", "shards": 2, "tensor": 2}},

@@ -17,7 +17,7 @@ from dtbench.store.journal import JournalWriter, read_journal
 from dtbench.store.records import WarmupEnd
 from dtbench.vocabulary import Axis, Operation, Phase, Region
 from dtbench.worker.clock import Reading
-from dtbench.worker.recorder import Recorder, summarize_issues
+from dtbench.worker.recorder import Recorder, find_medians, summarize_issues
 from dtbench.worker.steps import PhaseResult, Phases, StepLoop
 
 
@@ -87,6 +87,23 @@ def test_buckets_are_counted_anew_in_every_backward() -> None:
     assert owners == ["bucket 0", "unused-parameter map", "bucket 1"] * 2
     (row,) = summarize_issues(recorder.step_issues())
     assert (row.count, row.size_bytes, row.count_async) == (3, 24, 3)
+
+
+def test_regions_are_timed_step_by_step_with_all_micro_batches_together() -> None:
+    clock = iter((0, 10, 30, 31, 33, 40, 1_000, 1_005, 1_006))
+    recorder = Recorder(now_ns=lambda: next(clock))
+    steps = []
+    for regions in (
+        (Region.FORWARD, Region.BACKWARD, Region.FORWARD, Region.BACKWARD, Region.OPTIMIZER, None),
+        (Region.FORWARD, Region.OPTIMIZER, None),
+    ):
+        recorder.begin_step()
+        for region in regions:
+            recorder.enter(region)
+        steps.append(recorder.step_regions())
+    first = {Region.FORWARD: 10 + 1, Region.BACKWARD: 20 + 2, Region.OPTIMIZER: 7}
+    assert steps == [first, {Region.FORWARD: 5, Region.OPTIMIZER: 1}]
+    assert find_medians(steps) == {Region.FORWARD: 8, Region.BACKWARD: 22, Region.OPTIMIZER: 4}
 
 
 def test_a_journal_outlives_its_writer_and_says_where_the_rank_was(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from dtbench.analyze.summary import CellSummary, RunSummary
 from dtbench.report import causes, sentences, sweep
 from dtbench.report.board.estimates import CellEstimates, make_estimates
 from dtbench.report.board.shapes import HIDDEN, Chart, Fact, Table, Tile, Tone, headers, step_bar, step_parts
+from dtbench.report.canary import canary_words
 from dtbench.report.sweep_table import WAIT_EXPLAINED
 from dtbench.report.text import SHARES_EXPLAINED
 from dtbench.store.records import ReceiptOutcome, RunStatus
@@ -249,6 +250,7 @@ def _check_facts(cell: CellSummary) -> Iterator[Fact]:
             got = f"got {row.count} with {format_bytes(row.size_bytes)}"
             yield Fact("differs from plan", f"{row.purpose.value}: {sentences.plan_word(row)}, {got}", Tone.BAD)
     yield Fact("correctness", sentences.correctness_words(cell), _correctness_tone(cell))
+    yield from _canary_facts(cell)
     yield from _prediction_facts(cell)
     yield from _receipt_facts(cell, ReceiptOutcome.NO_EFFECT, "no effect here", Tone.WARNING)
     agreeing = sentences.count_agreeing(cell.receipts)
@@ -257,6 +259,12 @@ def _check_facts(cell: CellSummary) -> Iterator[Fact]:
     yield from _unread_facts(cell)
     for note in sentences.cell_notes(cell):
         yield Fact("note", note)
+
+
+def _canary_facts(cell: CellSummary) -> Iterator[Fact]:
+    if cell.canary is not None:
+        tones = {None: Tone.WARNING, True: Tone.GOOD, False: Tone.BAD}
+        yield Fact("canary", canary_words(cell.canary), tones[cell.canary.passed])
 
 
 def _prediction_facts(cell: CellSummary) -> Iterator[Fact]:

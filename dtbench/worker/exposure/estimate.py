@@ -1,7 +1,8 @@
 """The steps after PROFILED that estimate exposed communication once more, by taking it away and by timing waits.
 
-Over gloo, whose process group is wrapped: blocks of steps in arms, then steps for DDP's own logger. Over NCCL the
-logger alone: a Python frame before every collective would cost what is being measured, and the trace shows the waits.
+Where the process group is wrapped, over gloo or behind a link: blocks of steps in arms, then steps for DDP's own
+logger. Over NCCL alone the logger only: a Python frame before every collective would cost what is being measured. On
+CUDA no clock of the host sees a wait: streams wait, and the trace shows their gaps.
 """
 
 import itertools
@@ -85,7 +86,8 @@ class Bench:
 
     def _make_loop(self, step: TrainStep, numbers: "itertools.count[int]") -> ArmLoop:
         waits, end = WaitClock(), None
-        if isinstance(step.parallel.model, DistributedDataParallel):
+        waits_in_cpp = isinstance(step.parallel.model, DistributedDataParallel)
+        if waits_in_cpp and self.plan.device is DeviceKind.CPU:
             end = BackwardEnd(waits, step.parallel.read_sync)
             step = replace(step, run_backward=end.run_backward)
         return ArmLoop(
@@ -104,7 +106,8 @@ class Bench:
         order = order_blocks(arms, self.plan.measured_steps)
         self.say("estimating exposure", f"{len(order)} blocks of {BLOCK_STEPS} steps: {', '.join(arms)}")
         waits = loop.witness.waits
-        self.carrier.tell = waits.note
+        if self.plan.device is DeviceKind.CPU:
+            self.carrier.tell = waits.note
         with ExitStack() as patches:
             patches.enter_context(waits.installed())
             patches.enter_context(carry_objects(self.carrier))
@@ -146,10 +149,10 @@ def choose_arms(exposure: Sequence[str], device: DeviceKind, *, waits_in_cpp: bo
 
     Where DDP waits in C++, waits need arm ``removed`` too: what its copies cost when there is nothing to wait for.
     """
-    if device is DeviceKind.CUDA:
-        return ()
     if "ablation" in exposure:
         return (Arm.FULL, Arm.REMOVED, Arm.SERIAL)
+    if device is DeviceKind.CUDA:
+        return ()
     return (Arm.FULL, Arm.REMOVED) if waits_in_cpp else (Arm.FULL,)
 
 

@@ -29,9 +29,10 @@ def hold_weights(step: TrainStep) -> Iterator[None]:
 
 def sum_weights(parameters: Iterable[nn.Parameter]) -> tuple[str, ...]:
     """Give a sum over this rank's part of each parameter, as text, so that NaN equals itself."""
-    return tuple(repr(float(_local(parameter).sum(dtype=torch.float64))) for parameter in parameters)
+    return tuple(repr(float(local_part(parameter).sum(dtype=torch.float64))) for parameter in parameters)
 
 
-def _local(parameter: nn.Parameter) -> torch.Tensor:
-    tensor = parameter.detach()
+def local_part(tensor: torch.Tensor) -> torch.Tensor:
+    """Give this rank's part of a parameter or buffer, in its own memory."""
+    tensor = tensor.detach()
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor

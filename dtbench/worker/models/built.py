@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -19,10 +19,12 @@ class TensorOptions:
     Attributes:
         sequence_parallel: activations between blocks are sharded on dim 1.
         loss_parallel: the output stays sharded on its last dim, as a DTensor, and the loss is computed on the shards.
+        gather_weights: no product is cut; weights are gathered where they are used, see ``models/gathered.py``.
     """
 
     sequence_parallel: bool
     loss_parallel: bool
+    gather_weights: Literal["sync", "async"] | None = None
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,15 @@
 
     forward     up, activation, down, residual │ exit: forward_ms
     backward    exit: backward_ms │ gradients of down and up        a bucket is ready backward_ms after the one before
+
+    backward_at: entry
+    backward    gradients of down and up │ entry: backward_ms       in which they can be reduced
 """
 
 import time
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 from statistics import median
 from typing import Any, Final, Protocol
 
@@ -24,10 +26,10 @@ from dtbench.store.records import Receipt, ReceiptOutcome
 from dtbench.units import NS_PER_MS, format_ns, three_digits
 from dtbench.vocabulary import Region
 from dtbench.worker.sleep import sleep_until
+from dtbench.worker.spin import LONGEST_TRY_NS, Spin
 
 MOST_JITTER: Final = 0.05
 """Of a unit: above, chance decides more than the cost that is known."""
-_LONGEST_TRY_NS: Final = 25 * NS_PER_MS
 
 
 class Pause(Protocol):
@@ -57,7 +59,7 @@ class Sleep:
 
     def try_out(self, duration_ns: int, times: int) -> list[int]:
         """Sleep 25 ms at most: what a sleep adds does not hang on its length."""
-        return [self._try_once(min(duration_ns, _LONGEST_TRY_NS)) for _ in range(times)]
+        return [self._try_once(min(duration_ns, LONGEST_TRY_NS)) for _ in range(times)]
 
     def _try_once(self, duration_ns: int) -> int:
         start_ns = time.monotonic_ns()
@@ -67,46 +69,6 @@ class Sleep:
     def look_back(self, duration_ns: int) -> list[int]:
         """Give how long each of these sleeps was."""
         return self._took_ns[duration_ns]
-
-
-class Spin:
-    """On CUDA: a kernel spins for so many cycles of the device's clock, which are tied to time by events."""
-
-    _CYCLES: Final = 50_000_000  # some 30 ms
-    _ROUNDS: Final = 5
-
-    def __init__(self, cuda: Any) -> None:
-        self._cuda = cuda
-
-    def take(self, duration_ns: int) -> None:
-        """Enqueue a spin of so long on the current stream."""
-        self._cuda._sleep(round(duration_ns * self._cycles_per_ns))
-
-    def try_out(self, duration_ns: int, times: int) -> list[int]:
-        """Spin 25 ms at most; what a clock misses grows with the length."""
-        tried_ns = min(duration_ns, _LONGEST_TRY_NS)
-        return [abs(self._try_once(tried_ns) - tried_ns) * duration_ns // tried_ns for _ in range(times)]
-
-    def look_back(self, duration_ns: int) -> list[int]:
-        """Spin again: no event was recorded inside a step, and the clock may have changed since it was calibrated."""
-        return [self._try_once(duration_ns) for _ in range(self._ROUNDS)]
-
-    def _try_once(self, duration_ns: int) -> int:
-        return self._time(round(duration_ns * self._cycles_per_ns))
-
-    @cached_property
-    def _cycles_per_ns(self) -> float:
-        """How fast the clock runs once it has left its idle rate: the first rounds are not counted."""
-        times_ns = [self._time(self._CYCLES) for _ in range(2 * self._ROUNDS)]
-        return self._CYCLES / median(times_ns[self._ROUNDS :])
-
-    def _time(self, cycles: int) -> int:
-        start, end = (self._cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        self._cuda._sleep(cycles)
-        end.record()
-        end.synchronize()
-        return round(start.elapsed_time(end) * NS_PER_MS)
 
 
 def make_pause(device: torch.device) -> Pause:
@@ -176,20 +138,33 @@ def field_of(region: Region) -> str:
 
 
 class _TakeTime(torch.autograd.Function):
-    """Identity; takes the time of a block's exit on the way in and on the way back."""
+    """Identity; takes a block's time of some regions, on the way in and on the way back."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, cost: KnownCost, fqn: str) -> Tensor:
-        ctx.cost, ctx.fqn = cost, fqn
-        cost.take(Region.FORWARD, fqn)
+    def forward(ctx: Any, x: Tensor, cost: KnownCost, fqn: str, regions: tuple[Region, ...], *askers: Tensor) -> Tensor:
+        ctx.cost, ctx.fqn, ctx.regions, ctx.askers = cost, fqn, regions, len(askers)
+        if Region.FORWARD in regions:
+            cost.take(Region.FORWARD, fqn)
         return x.view_as(x)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        ctx.cost.take(Region.BACKWARD, ctx.fqn)
-        return gradient, None, None
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        if Region.BACKWARD in ctx.regions:
+            ctx.cost.take(Region.BACKWARD, ctx.fqn)
+        return gradient, *(None,) * (3 + ctx.askers)
 
 
-def take_time(x: Tensor, cost: KnownCost, fqn: str) -> Tensor:
-    """Give ``x``, of any shape, after the time that a block takes; its gradient comes after backward's."""
-    return _TakeTime.apply(x, cost, fqn)
+def enter_block(x: Tensor, cost: KnownCost, fqn: str) -> Tensor:
+    """Give ``x``, of any shape; where the scenario says ``entry``, its gradient comes after the block's time.
+
+    Nobody asks for the gradient of the first block's input: a tensor of nothing asks in its place.
+    """
+    if cost.asked.backward_at == "exit":
+        return x
+    return _TakeTime.apply(x, cost, fqn, (Region.BACKWARD,), torch.empty(0, requires_grad=True))
+
+
+def leave_block(x: Tensor, cost: KnownCost, fqn: str) -> Tensor:
+    """Give ``x``, of any shape, after the time that a block takes; at an exit its gradient comes after backward's."""
+    is_whole = cost.asked.backward_at == "exit"
+    return _TakeTime.apply(x, cost, fqn, (Region.FORWARD, Region.BACKWARD) if is_whole else (Region.FORWARD,))

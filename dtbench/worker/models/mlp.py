@@ -15,7 +15,8 @@ from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, Ro
 from dtbench.scenario.model import Mlp as MlpSettings
 from dtbench.scenario.schema import Scenario
 from dtbench.worker.dtypes import to_dtype
-from dtbench.worker.models.built import BuiltModel
+from dtbench.worker.models.built import BuiltModel, TensorOptions
+from dtbench.worker.models.gathered import gathered_styles
 from dtbench.worker.models.weights import Weights, fill_matrices
 
 MOMENTUM: Final = 0.1
@@ -34,13 +35,14 @@ class Vectors(NamedTuple):
 
 
 class Block(nn.Module):
-    """``x + down(activation(up(x)))``."""
+    """``x + down(activation(up(x)))``; without a hidden width there is no ``down``."""
 
     def __init__(self, settings: MlpSettings) -> None:
         super().__init__()
+        dim, hidden = settings.dim, settings.hidden_dim
         self.activation = _ACTIVATIONS[settings.activation]
-        self.up = nn.Linear(settings.dim, settings.hidden_dim, bias=settings.bias)
-        self.down = nn.Linear(settings.hidden_dim, settings.dim, bias=settings.bias)
+        self.up = nn.Linear(dim, hidden or dim, bias=settings.bias)
+        self.down = nn.Identity() if hidden is None else nn.Linear(hidden, dim, bias=settings.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (rows, sequence, dim) to the same shape."""
@@ -127,7 +129,7 @@ def build_mlp(
         make_batch=make_batch,
         compute_output=lambda module, batch: module(batch.inputs),
         compute_loss=_mean_squared_error,
-        tensor_styles=lambda _options: _styles(settings.layers),
+        tensor_styles=lambda options: _styles(settings, options),
         sequence_witness=None,
         # 1 / sqrt(inputs): each block adds about what it is given, so that gradients neither vanish nor explode
         weights=Weights.of(
@@ -136,9 +138,14 @@ def build_mlp(
     )
 
 
-def _styles(layers: int) -> dict[str, ParallelStyle]:
+def _styles(settings: MlpSettings, options: TensorOptions) -> dict[str, ParallelStyle]:
+    blocks = [f"layers.{index}" for index in range(settings.layers)]
+    if options.gather_weights is not None:
+        names = ("up",) if settings.hidden_dim is None else ("up", "down")
+        linears = [f"{block}.{name}" for block in blocks for name in names]
+        return gathered_styles(blocks, linears, options.gather_weights)
     return {
-        f"layers.{index}.{name}": style
-        for index in range(layers)
+        f"{block}.{name}": style
+        for block in blocks
         for name, style in (("up", ColwiseParallel()), ("down", RowwiseParallel()))
     }

@@ -9,12 +9,12 @@ from dtbench.scenario.model import Mlp as MlpSettings
 from dtbench.scenario.model import Timed
 from dtbench.scenario.schema import Scenario
 from dtbench.worker.models.built import BuiltModel
-from dtbench.worker.models.known_cost import KnownCost, make_pause, take_time
+from dtbench.worker.models.known_cost import KnownCost, enter_block, leave_block, make_pause
 from dtbench.worker.models.mlp import Block, build_mlp
 
 
 class TimedBlock(Block):
-    """The mlp's block, which leaves after a given time."""
+    """The mlp's block, which takes a given time."""
 
     def __init__(self, settings: MlpSettings, cost: KnownCost, fqn: str) -> None:
         super().__init__(settings)
@@ -22,7 +22,8 @@ class TimedBlock(Block):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (rows, sequence, dim) to the same shape."""
-        return take_time(super().forward(x), self._cost, self._fqn)
+        x = enter_block(x, self._cost, self._fqn)
+        return leave_block(super().forward(x), self._cost, self._fqn)
 
 
 def build_timed(settings: Timed, scenario: Scenario, device: torch.device, rank: int) -> BuiltModel:

@@ -1,1 +1,1 @@
-"""What carries the collectives: the real backend, wrapped where that is the only way to see what was issued."""
+"""What carries the collectives: the real backend, wrapped where only so is seen what was issued, or behind a link."""

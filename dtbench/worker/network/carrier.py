@@ -1,7 +1,7 @@
 """What becomes of a collective: carried by the backend, over the link where there is one, or treated as an arm says.
 
-Arms (``dtbench.vocabulary.Arm``) are for the steps after PROFILED that estimate exposed communication; in all others
-``arm`` is None and a collective costs one comparison more.
+Arms (``dtbench.vocabulary.Arm``) are for the steps after PROFILED that estimate exposed communication, and ``poison``
+is for those that look for missing waits; in all others both are None and a collective costs two comparisons more.
 """
 
 import time
@@ -17,6 +17,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from dtbench.ranges import CollectiveLabel
 from dtbench.vocabulary import Arm, Operation, Purpose, Region, purpose_of
+from dtbench.worker.network.cuda_link import CudaLink
+from dtbench.worker.network.finished import make_finished_work
 from dtbench.worker.network.link import Link, flatten_tensors
 from dtbench.worker.network.local_fill import Seat, fill_outputs
 
@@ -58,6 +60,15 @@ class Issued:
         return list(flatten_tensors(self.args[0])) if self.args else []
 
 
+def _settle_nothing() -> None:
+    pass
+
+
+Start = Callable[..., Any]
+"""Issues a collective to the backend and gives the backend's ``Work``; given arguments, with these for torch's own."""
+Send = Callable[[Issued, Start], Any]
+
+
 def _tell_nobody(_issued: Issued, _work: Any, _begun_ns: int) -> None:
     pass
 
@@ -69,20 +80,27 @@ class Carrier:
     Attributes:
         link: None: the backend alone.
         arm: what is done to them; None: nothing.
+        poison: told to carry each in its own way, given what it is, what starts it and what would have carried it.
         removed: collectives of several ranks that arm ``removed`` left out: the link has not seen them.
         objects: calls that exchange Python objects, which arm ``removed`` carries all the same (``carry_objects``).
+        settle: waits for all that the device was given, so that what comes next runs alone; the host has done what it
+            was given.
         tell: told about each collective of arm ``full``: what it is, its ``Work`` (None: the call has waited), and when
             the call began, ns on the clock of ``time.perf_counter``.
     """
 
-    link: Link | None = None
+    link: Link | CudaLink | None = None
     arm: Arm | None = None
+    poison: Callable[[Issued, Start, Send], Any] | None = None
     removed: int = 0
     objects: int = 0
+    settle: Callable[[], None] = _settle_nothing
     tell: Callable[[Issued, Any, int], None] = _tell_nobody
 
-    def carry(self, issued: Issued, start: Callable[[], Any]) -> Any:
-        """Do what the arm says and give a ``Work``; ``start`` issues it to the backend and gives the backend's."""
+    def carry(self, issued: Issued, start: Start) -> Any:
+        """Do what poison or arm say and give a ``Work``."""
+        if self.poison is not None:
+            return self.poison(issued, start, self._send)
         match self.arm:
             case None:
                 return self._send(issued, start)
@@ -94,17 +112,24 @@ class Carrier:
             case Arm.REMOVED:
                 return self._remove(issued)
             case Arm.SERIAL:
-                work = self._send(issued, start)
-                if work is not None and issued.label.operation not in _POINT_TO_POINT:
-                    work.wait()
-                return work
+                return self._send_alone(issued, start)
             case _:
                 assert_never(self.arm)
 
-    def _send(self, issued: Issued, start: Callable[[], Any]) -> Any:
+    def _send(self, issued: Issued, start: Start) -> Any:
         if self.link is None:
             return start()
         return self.link.carry(issued.label, issued.group.ranks(), start, issued.outputs, is_named=issued.is_named)
+
+    def _send_alone(self, issued: Issued, start: Callable[[], Any]) -> Any:
+        if issued.label.operation in _POINT_TO_POINT:
+            return self._send(issued, start)
+        self.settle()
+        work = self._send(issued, start)
+        if work is not None:
+            work.wait()
+        self.settle()
+        return work
 
     def _remove(self, issued: Issued) -> Any:
         """Fill the outputs here; a real ``Work``, since FSDP2 waits for nothing else."""
@@ -113,9 +138,7 @@ class Carrier:
             fill_outputs(issued.method, issued.args, Seat(issued.group.rank(), issued.group.size()))
         if issued.method == _GIVES_NO_WORK:
             return None
-        done: Any = torch.futures.Future()
-        done.set_result(issued.outputs)
-        return torch._C._distributed_c10d._create_work_from_future(done)
+        return make_finished_work(issued.outputs)
 
 
 _OBJECTS: Final = (
@@ -126,7 +149,7 @@ _OBJECTS: Final = (
 
 @contextmanager
 def carry_objects(carrier: Carrier) -> Iterator[None]:
-    """Let calls that exchange Python objects pass arm ``removed``: who unpickles them needs the real bytes."""
+    """Let calls that exchange Python objects pass poison and arm ``removed``: who unpickles needs the real bytes."""
     with ExitStack() as patches:
         for home in (dist, dist.distributed_c10d):
             for name in _OBJECTS:
@@ -136,13 +159,14 @@ def carry_objects(carrier: Carrier) -> Iterator[None]:
 
 def _carried(carrier: Carrier, original: Callable[..., Any]) -> Callable[..., Any]:
     def exchange(*args: Any, **kwargs: Any) -> Any:
-        if carrier.arm is not Arm.REMOVED:
+        arm, poison = carrier.arm, carrier.poison
+        if arm is not Arm.REMOVED and poison is None:
             return original(*args, **kwargs)
-        carrier.objects += 1
-        carrier.arm = None
+        carrier.objects += arm is Arm.REMOVED
+        carrier.arm = carrier.poison = None
         try:
             return original(*args, **kwargs)
         finally:
-            carrier.arm = Arm.REMOVED
+            carrier.arm, carrier.poison = arm, poison
 
     return exchange

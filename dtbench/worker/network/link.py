@@ -62,11 +62,15 @@ class Tally:
         count: collectives that it delayed until their time.
         late: of these, the ones for which the backend took longer than the link.
         latest_ns: the most by which it did.
+        asked_ns: what their services should have taken together; 0 where nobody measures what they took.
+        took_ns: what these took.
     """
 
     count: int = 0
     late: int = 0
     latest_ns: int = 0
+    asked_ns: int = 0
+    took_ns: int = 0
 
 
 @dataclass
@@ -77,12 +81,14 @@ class Link:
         network: what it costs.
         folder: where the ranks of this machine tell each other when they issued.
         carried: what it did.
+        backend: what moves the data, in words.
     """
 
     network: EmulatedNetwork
     folder: Path
     carried: Tally = field(default_factory=Tally)
-    _lanes: dict[str, "queue.SimpleQueue[_Job]"] = field(default_factory=dict)
+    backend: str = "gloo"
+    _lanes: dict[str, "_Lane"] = field(default_factory=dict)
     _times: dict[str, IssueTimes] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -120,7 +126,7 @@ class Link:
             done=done,
             is_named=is_named,
         )
-        self._lane(_SHARED if self.network.lanes == "shared" else label.group).put(job)
+        self._lane(lane_of(self.network, label.group)).put(job)
         if work is None:  # a call that blocks
             done.wait()
             return None
@@ -136,28 +142,40 @@ class Link:
         times.put(label.seq, issue_ns)
         return lambda: max(issue_ns, times.last(label.seq))
 
-    def _lane(self, name: str) -> "queue.SimpleQueue[_Job]":
+    def _lane(self, name: str) -> "_Lane":
         with self._lock:
             if name not in self._lanes:
-                self._lanes[name] = queue.SimpleQueue()
-                lane = _Lane(self._lanes[name], self.carried, self._lock)
-                threading.Thread(target=lane.serve, name=f"dtbench link {name}", daemon=True).start()
+                self._lanes[name] = _Lane(name, self.carried, self._lock)
+                self._lanes[name].begin()
             return self._lanes[name]
 
 
 @dataclass
 class _Lane:
-    """Serves one job after another."""
+    """Serves one job after another, on one thread at a time."""
 
-    jobs: "queue.SimpleQueue[_Job]"
+    name: str
     carried: Tally
     lock: threading.Lock  # lanes count into one tally
+    jobs: "queue.SimpleQueue[_Job]" = field(default_factory=queue.SimpleQueue)
+    server: threading.Thread | None = None
     free_ns: int = 0  # by the link's own reckoning: a thread that wakes late delays nothing that is queued
     ended_ns: int = 0  # when the thread woke
 
+    def begin(self) -> None:
+        """Let a new thread serve."""
+        self.server = threading.Thread(target=self.serve, name=f"dtbench link {self.name}", daemon=True)
+        self.server.start()
+
+    def put(self, job: _Job) -> None:
+        """Queue a job; from a callback on the serving thread, which may wait for it (PowerSGD), another one serves."""
+        self.jobs.put(job)
+        if self.server is threading.current_thread():
+            self.begin()
+
     def serve(self) -> None:
-        """Take jobs for as long as the process lives."""
-        while True:
+        """Take jobs for as long as the process lives, or until another thread does."""
+        while self.server is threading.current_thread():
             job = self.jobs.get()
             try:
                 self._serve_one(job)
@@ -190,6 +208,11 @@ class _Lane:
             return nullcontext()
         label = LinkLabel(group=job.label.group, seq=job.label.seq, begun_ns=begun_ns)
         return record_function(link_range(label))
+
+
+def lane_of(network: EmulatedNetwork, group: str) -> str:
+    """Name the lane that serves a process group: its own, or the one that all share."""
+    return _SHARED if network.lanes == "shared" else group
 
 
 def flatten_tensors(argument: Any) -> Iterator[torch.Tensor]:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
@@ -62,8 +62,7 @@ def register_named_gloo(recorder: Recorder, carrier: Carrier | None = None) -> s
         recorder: told about every collective.
         carrier: carries them; None: gloo alone does.
     """
-    waits: weakref.WeakKeyDictionary[Any, WaitLabel] = weakref.WeakKeyDictionary()
-    group_class = _make_group_class(_Watch(recorder, carrier or Carrier(), waits))
+    group_class = make_group_class(recorder, carrier or Carrier(), Group)
 
     def create(store: dist.Store, rank: int, size: int, timeout: timedelta) -> dist.ProcessGroup:
         gloo = dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
@@ -73,8 +72,27 @@ def register_named_gloo(recorder: Recorder, carrier: Carrier | None = None) -> s
         return group_class(inner, recorder, rank, size)
 
     dist.Backend.register_backend(BACKEND_NAME, create, devices=["cpu"])
-    _name_waits(recorder, waits)
     return BACKEND_NAME
+
+
+def make_group_class(recorder: Recorder, carrier: Carrier, base: type["Group"]) -> Callable[..., Any]:
+    """Give the class of a backend's groups: one forwarding method for each collective that this torch has.
+
+    Waits for what they give are named from then on.
+
+    Args:
+        recorder: told about every collective.
+        carrier: carries them.
+        base: what the groups answer beside.
+    """
+    watch = _Watch(recorder, carrier, weakref.WeakKeyDictionary())
+    forwards = {
+        method: _forward(method, operation, payload, watch)
+        for method, (operation, payload) in _METHODS.items()
+        if hasattr(dist.ProcessGroup, method)
+    }
+    _name_waits(recorder, watch.waits)
+    return type(f"Named{base.__name__}", (base,), {**forwards, "watch": watch})
 
 
 def is_registered() -> bool:
@@ -84,7 +102,7 @@ def is_registered() -> bool:
 
 def find_recorder(group: dist.ProcessGroup) -> Recorder | None:
     """Give the recorder that a group tells about its collectives; None for a group of any other backend."""
-    return group.recorder if isinstance(group, _Group) else None
+    return group.recorder if isinstance(group, Group) else None
 
 
 @dataclass(frozen=True)
@@ -96,8 +114,15 @@ class _Watch:
     waits: "weakref.WeakKeyDictionary[Any, WaitLabel]"
 
 
-class _Group(dist.ProcessGroup):
-    """What torch asks of a group beside collectives, answered for a real group inside."""
+class Group(dist.ProcessGroup):
+    """What torch asks of a group beside collectives, answered for a real group inside.
+
+    Attributes:
+        watch: who is told, and what carries.
+        recorder: of the collectives.
+    """
+
+    watch: ClassVar[_Watch]
 
     def __init__(self, inner: dist.ProcessGroup, recorder: Recorder, rank: int, size: int) -> None:
         super().__init__(rank, size)
@@ -109,20 +134,25 @@ class _Group(dist.ProcessGroup):
         self._ranks: tuple[int, ...] = ()
 
     def size(self) -> int:
+        """How many ranks are in it."""
         return self._size
 
     def getBackendName(self) -> str:  # noqa: N802 - torch's name
+        """Name under which torch knows the backend."""
         return BACKEND_NAME
 
     def pg_name(self) -> str:
+        """Name that torch gave it."""
         return self._name
 
     @property
     def group_name(self) -> str:
+        """Name that torch gave it."""
         return self._name
 
     @property
     def group_desc(self) -> str:
+        """What it is for."""
         return self._description
 
     def _set_group_name(self, name: str) -> None:
@@ -142,15 +172,13 @@ class _Group(dist.ProcessGroup):
     def _get_backend(self, device: torch.device) -> Any:
         return self._inner._get_backend(device)
 
-
-def _make_group_class(watch: _Watch) -> Callable[..., Any]:
-    """Give the group's class: one forwarding method for each collective that this torch has."""
-    forwards = {
-        method: _forward(method, operation, payload, watch)
-        for method, (operation, payload) in _METHODS.items()
-        if hasattr(dist.ProcessGroup, method)
-    }
-    return type("NamedGloo", (_Group,), forwards)
+    def send_off(self, issued: Issued, start: Callable[[], Any]) -> Any:
+        """Let a collective be carried, in a range of its own where it is named; gives its ``Work``."""
+        with record_function(collective_range(issued.label)) if issued.is_named else nullcontext():
+            work = self.watch.carrier.carry(issued, start)
+        if issued.is_named and work is not None:
+            self.watch.waits[work] = WaitLabel(group=issued.label.group, seq=issued.label.seq)
+        return work
 
 
 def _forward(method: str, operation: Operation, payload: int, watch: _Watch) -> Callable[..., Any]:
@@ -166,16 +194,10 @@ def _forward(method: str, operation: Operation, payload: int, watch: _Watch) -> 
             is_integer=bool(tensors) and not tensors[0].is_floating_point(),
         )
 
-        def start() -> Any:
-            return getattr(group._inner, method)(*args, **kwargs)
+        def start(*others: Any) -> Any:
+            return getattr(group._inner, method)(*(others or args), **kwargs)
 
-        with record_function(collective_range(label)) if recorder.is_naming else nullcontext():
-            work = watch.carrier.carry(
-                Issued(label, recorder.region, group, method, args, is_named=recorder.is_naming), start
-            )
-        if recorder.is_naming and work is not None:
-            watch.waits[work] = WaitLabel(group=label.group, seq=label.seq)
-        return work
+        return group.send_off(Issued(label, recorder.region, group, method, args, is_named=recorder.is_naming), start)
 
     return call
 

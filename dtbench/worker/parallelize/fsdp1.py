@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 from unittest import mock
 
@@ -78,6 +79,18 @@ class FlatModel:
             )
             for unit, handle in self._named_handles()
         )
+
+    def read_local_parts(self) -> dict[tuple[int, int], str]:
+        """Give the FQN of each parameter by the flat one that holds it (its ``id``) and where in it it begins."""
+        parts = {}
+        for unit, handle in self._named_handles():
+            flat = handle.flat_param
+            numels = flat._numels_with_padding
+            begins = [end - numel for end, numel in zip(accumulate(numels), numels, strict=True)]
+            mine = [begin for begin, pads in zip(begins, flat._is_padding_mask, strict=True) if not pads]
+            for fqn, begin in zip(flat._fqns, mine, strict=True):
+                parts[id(flat), begin] = plain_fqn(f"{unit}.{fqn}" if unit else fqn)
+        return parts
 
     def gather_gradients(self) -> Iterator[tuple[str, Tensor]]:
         """Give FQN and whole gradient of every parameter; collective over all axes.

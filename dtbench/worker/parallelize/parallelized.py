@@ -70,6 +70,7 @@ class Parallelized:
         bucket_bytes: DDP's current bucket sizes in order of issue; empty for others.
         watch_owners: a context for PROFILED steps in which the recorder is told whose each collective is.
         read_carried: say which parameters each DDP bucket or FSDP unit carries; call it after the last step.
+        local_parts: FQN of each parameter that was a DTensor when it was wrapped, by ``place_of`` its local part.
         inner_optimizer: torch's functional optimizer, where DDP updates inside backward; None: the step needs one.
         read_receipts: ask torch what became of every knob of a section; call it after MEASURED steps.
         read_overlap: say for each purpose whether it can run beside compute here, given a step's traffic as issued
@@ -90,6 +91,7 @@ class Parallelized:
     bucket_bytes: Callable[[], tuple[int, ...]] = tuple
     watch_owners: Callable[[Recorder], AbstractContextManager[Any]] = _nothing_to_watch
     read_carried: Callable[[], tuple[Carried, ...]] = _nothing_carried
+    local_parts: Mapping[tuple[int, int], str] = field(default_factory=dict)
     inner_optimizer: Any = None
     read_receipts: Callable[[Parallel], tuple[Receipt, ...]] = _no_receipts
     read_overlap: Callable[[tuple[Traffic, ...]], tuple[OverlapPossible, ...]] = _no_overlap

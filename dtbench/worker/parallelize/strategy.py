@@ -23,6 +23,7 @@ from dtbench.worker.parallelize.fsdp1 import read_fsdp1_overlap, read_fsdp1_rece
 from dtbench.worker.parallelize.fsdp2 import read_fsdp2_overlap, read_fsdp2_receipts, wrap_fsdp2
 from dtbench.worker.parallelize.parallelized import Parallelized, clip_gradients, leave_alone
 from dtbench.worker.parallelize.tensor import cut_model
+from dtbench.worker.probes.parameters import place_of
 
 _Kind = TypeVar("_Kind", Ddp, Fsdp1, Fsdp2)
 
@@ -63,6 +64,7 @@ def _parallelize_ddp(scenario: Scenario, wrapped: WrappedDdp) -> Parallelized:
         finish_backward=wrapped.model.finish_backward,
         bucket_bytes=buckets.read,
         read_carried=wrapped.read_carried,
+        local_parts={place_of(item.parameter): item.fqn for item in wrapped.parameters if item.spec is not None},
         inner_optimizer=wrapped.inner_optimizer,
         read_receipts=lambda asked: read_ddp_receipts(wrapped, narrow(asked, Ddp)),
         read_overlap=lambda traffic: read_ddp_overlap(parallel, buckets.read(), traffic),
@@ -92,6 +94,7 @@ def _parallelize_fsdp1(built: BuiltModel, mesh: DeviceMesh, scenario: Scenario, 
         units=flat.units,
         watch_owners=flat.watch_owners,
         read_carried=flat.read_carried,
+        local_parts=flat.read_local_parts(),
         read_receipts=lambda asked: read_fsdp1_receipts(flat, narrow(asked, Fsdp1), plan),
         read_overlap=lambda traffic: read_fsdp1_overlap(parallel, plan, traffic),
     )

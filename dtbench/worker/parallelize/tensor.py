@@ -12,6 +12,7 @@ from dtbench.scenario.schema import Cut
 from dtbench.store.records import OverlapPossible, Receipt
 from dtbench.vocabulary import Axis, Purpose
 from dtbench.worker.models.built import BuiltModel, TensorOptions
+from dtbench.worker.models.gathered import find_gathers
 from dtbench.worker.receipts import compare
 
 
@@ -23,17 +24,20 @@ class TensorEvidence:
         ranks: over which a parameter is sharded; 1: none is.
         activations: placements of the witness's first output, filled in by the first forward; None: nobody looks, a
             hook would break the compiled graph that the witness is part of.
+        model: the plain module, which knows how its weights were gathered.
     """
 
     ranks: int
     activations: list[tuple[object, ...]] | None
+    model: nn.Module
 
 
 def cut_model(built: BuiltModel, mesh: DeviceMesh, options: Cut) -> TensorEvidence:
     """Cut the plain module in place along the mesh's ``tensor`` axis, if there is one."""
     if options.tensor > 1:
         assert built.tensor_styles is not None, "plans refuse a tensor axis for a model without a plan for it"
-        styles = built.tensor_styles(TensorOptions(options.sequence_parallel, options.loss_parallel))
+        cut = TensorOptions(options.sequence_parallel, options.loss_parallel, options.gather_weights)
+        styles = built.tensor_styles(cut)
         parallelize_module(built.module, mesh[Axis.TENSOR.value], dict(styles))
     sharded = [parameter for parameter in built.module.parameters() if isinstance(parameter, DTensor)]
     ranks = max((parameter.device_mesh.size() for parameter in sharded), default=1)
@@ -41,8 +45,8 @@ def cut_model(built: BuiltModel, mesh: DeviceMesh, options: Cut) -> TensorEviden
     witness = None if name is None else built.module.get_submodule(name)
     built.apply_options()
     if built.is_compiled:
-        return TensorEvidence(ranks, None)
-    return TensorEvidence(ranks, [] if witness is None else _watch_output(witness))
+        return TensorEvidence(ranks, None, built.module)
+    return TensorEvidence(ranks, [] if witness is None else _watch_output(witness), built.module)
 
 
 def _watch_output(module: nn.Module) -> list[tuple[object, ...]]:
@@ -68,11 +72,21 @@ def read_tensor_receipts(evidence: TensorEvidence, options: Cut, *, through: str
     ranks = evidence.ranks if options.tensor == 1 or through is not None else None
     note = f"through {through}" if options.tensor > 1 and through else ""
     tensor = compare("parallel.tensor", options.tensor, ranks, note=note)
+    gathered = _gather_receipt(evidence.model, options)
     if evidence.activations is None:
         handed = compare("parallel.sequence_parallel", options.sequence_parallel, options.sequence_parallel)
-        return tensor, handed.model_copy(update={"note": "not watched inside compiled graphs; the traffic shows it"})
+        unseen = handed.model_copy(update={"note": "not watched inside compiled graphs; the traffic shows it"})
+        return tensor, unseen, gathered
     sequence = any(isinstance(placement, Shard) for placements in evidence.activations for placement in placements)
-    return tensor, compare("parallel.sequence_parallel", options.sequence_parallel, sequence)
+    return tensor, compare("parallel.sequence_parallel", options.sequence_parallel, sequence), gathered
+
+
+def _gather_receipt(model: nn.Module, options: Cut) -> Receipt:
+    """Compare with how each weight came when it was last used; whether its gradient was awaited a probe tells."""
+    seen = sorted(find_gathers(model))
+    got = None if not seen else ", ".join(seen)
+    note = "measure.probes=[_data_parallel_utils] counts how sync_grad_hook found the gradients"
+    return compare("parallel.gather_weights", options.gather_weights, got, note=note if got == "async" else "")
 
 
 def read_inline_overlap(options: Cut) -> tuple[OverlapPossible, ...]:

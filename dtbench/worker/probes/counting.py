@@ -25,6 +25,7 @@ from dtbench.probe_catalogue.functions import StudiedFunction
 from dtbench.ranges import ROOT, probe_range
 from dtbench.store.probe_records import ProbedBranch, ProbedFunction
 from dtbench.worker.probes.branches import BRANCHES, Chooser
+from dtbench.worker.probes.parameters import LEAVES_NAME, NAMERS, Namer, leave_name
 from dtbench.worker.recorder import Recorder
 
 _OURS: Final = "dtbench."
@@ -84,7 +85,10 @@ class Probe:
         )
 
     def _wrap_plain(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        choose: Chooser | None = BRANCHES.get((self.function.file, self.function.name))
+        key = (self.function.file, self.function.name)
+        choose: Chooser | None = BRANCHES.get(key)
+        name: Namer | None = NAMERS.get(key)
+        leaves_name = key == LEAVES_NAME
 
         @functools.wraps(original)
         def probed(*args: Any, **kwargs: Any) -> Any:
@@ -92,14 +96,18 @@ class Probe:
                 return original(*args, **kwargs)
             branch = None if choose is None else choose(args, kwargs)
             self._count(sys._getframe(1), branch)
-            started = self._begin()
+            parameter = None if name is None else name((args, kwargs), self.recorder.local_parts)
+            started = self._begin(parameter)
             try:
-                return original(*args, **kwargs)
+                result = original(*args, **kwargs)
             except BaseException as error:
                 self._note(error)
                 raise
             finally:
                 self._end(started, branch)
+            if leaves_name:
+                leave_name((args, kwargs), self.recorder.local_parts)
+            return result
 
         return probed
 
@@ -175,11 +183,15 @@ class Probe:
         finally:
             self._end(started, branch)
 
-    def _begin(self) -> tuple[int, Any]:
-        """Give when the call begins, and the range that is open around it; None: there is none."""
+    def _begin(self, parameter: str | None = None) -> tuple[int, Any]:
+        """Give when the call begins, and the range that is open around it; None: there is none.
+
+        Args:
+            parameter: whose the call is; None: it is the unit's that asks.
+        """
         range_ = None
         if self.recorder.is_naming:
-            range_ = record_function(probe_range(self.function.label, self._owner()))
+            range_ = record_function(probe_range(self.function.label, parameter or self._owner()))
             range_.__enter__()
         self._depth.open += 1
         return time.perf_counter_ns(), range_

@@ -1,0 +1,28 @@
+"""How long each parameter's hook stood still for its gradient: from the tables of collectives of a cell's launches."""
+
+import pandas as pd
+
+from dtbench.analyze.hooked_gradients import HOOK
+from dtbench.analyze.summary import GradientWait
+
+
+def summarize_gradient_waits(collectives: pd.DataFrame) -> tuple[GradientWait, ...]:
+    """Give one row per parameter in the order of its name: medians over ranks, launches and PROFILED steps.
+
+    Empty where no gradient was an unfinished one when its hook ran, or the hook had no probe.
+
+    Args:
+        collectives: ``tables.COLLECTIVES`` of all launches; what no step issued is left out.
+    """
+    awaited = collectives[(collectives["awaited_by"] == HOOK) & collectives["step"].notna()]
+    known = awaited[awaited["wait_ns"].notna()]
+    return tuple(
+        GradientWait(
+            parameter=str(parameter),
+            count=len(rows),
+            wait_ns=int(rows["wait_ns"].median()),
+            hidden_ns=int(rows["hidden_ns"].median()),
+            exposed_ns=int(rows["exposed_ns"].median()),
+        )
+        for parameter, rows in known.groupby("owner")
+    )

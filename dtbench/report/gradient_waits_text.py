@@ -1,0 +1,27 @@
+"""What each tensor-parallel gradient was waited for, in the terminal."""
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from dtbench.analyze.summary import CellSummary
+from dtbench.report.sweep_table import headed_table
+from dtbench.units import format_ns
+
+MOST_PARAMETERS = 12
+"""Rows; ``--json`` has all."""
+
+
+def render_gradient_waits(cell: CellSummary) -> RenderableType:
+    """Give the longest waits first, a row for each parameter."""
+    table = headed_table(
+        "What hooks wait for gradients of the tensor axis, medians per backward",
+        ("gradient of", "its hook\nwaits", "hidden", "exposed"),
+    )
+    rows = sorted(cell.gradient_waits, key=lambda row: -row.wait_ns)
+    for row in rows[:MOST_PARAMETERS]:
+        times_ns = (row.wait_ns, row.hidden_ns, row.exposed_ns)
+        table.add_row(Text(row.parameter), *(Text(format_ns(time_ns)) for time_ns in times_ns))
+    rest = len(rows) - MOST_PARAMETERS
+    if rest <= 0:
+        return table
+    return Group(table, Text(f"and {rest} parameters with shorter waits; --json has all", style="dim"))

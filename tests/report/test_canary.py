@@ -1,0 +1,112 @@
+"""One line on missing waits: who was read too early, or that nobody was; and what follows from it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from rich.console import Console, RenderableType
+
+from dtbench.analyze.summary import CellSummary
+from dtbench.report.board.overview import make_overview
+from dtbench.report.board.shapes import Tone
+from dtbench.report.canary import canary_words
+from dtbench.report.markdown import summary_markdown
+from dtbench.report.sentences import check_word, is_trusted
+from dtbench.report.text import render_cell
+from dtbench.store.records import CanaryResult, MissedWait
+from dtbench.vocabulary import Operation, Purpose, Region
+
+INF = float("inf")
+
+
+def shown(renderable: RenderableType) -> str:
+    console = Console(width=200, color_system=None, legacy_windows=False)
+    with console.capture() as capture:
+        console.print(renderable)
+    return capture.get()
+
+
+def make_result(**changes: Any) -> CanaryResult:
+    fields: dict[str, Any] = {
+        "passed": True,
+        "steps": 2,
+        "collectives": 14,
+        "is_equal": True,
+        "loss_error": 0.0,
+        "gradient_error": 0.0,
+    }
+    return CanaryResult(**{**fields, **changes})
+
+
+def make_missed(**changes: Any) -> MissedWait:
+    fields: dict[str, Any] = {
+        "purpose": Purpose.UNSHARD,
+        "operation": Operation.ALL_GATHER,
+        "region": Region.FORWARD,
+        "owner": "layers.1",
+        "place": None,
+        "count": 1,
+        "was_awaited": False,
+    }
+    return MissedWait(**{**fields, **changes})
+
+
+FAILED = make_result(
+    passed=False, is_equal=False, loss_error=INF, gradient_error=INF, missed=(make_missed(), make_missed(count=2))
+)
+
+
+def test_that_no_wait_is_missing_takes_one_line() -> None:
+    assert canary_words(make_result()) == (
+        "no missing wait: 2 steps with poison in place of what had not arrived gave equal losses and gradients "
+        "(14 collectives each)"
+    )
+    rounded = make_result(is_equal=False, loss_error=1.25e-7, gradient_error=3e-6, collectives=1)
+    assert "the same within rounding (losses off by 1.2e-07, gradients off by 3.0e-06) (1 collective each)" in (
+        canary_words(rounded)
+    )
+
+
+@pytest.mark.parametrize(
+    ("missed", "words"),
+    [
+        (make_missed(), "the all-gather of layers.1 (unshard, forward) was read, and nobody waited for it"),
+        (
+            make_missed(was_awaited=True, owner=None, place=2),
+            "the all-gather number 3 (unshard, forward) was read before it was done",
+        ),
+        (
+            make_missed(operation=None, purpose=None, region=None, owner=None, count=9),
+            "one of 9 collectives was read, and nobody waited for it",
+        ),
+    ],
+)
+def test_what_was_read_too_early_is_named(missed: MissedWait, words: str) -> None:
+    result = FAILED.model_copy(update={"missed": (missed,)})
+    assert canary_words(result).startswith(f"FAILED, a wait is missing: {words} (2 steps")
+    assert canary_words(result).endswith("differ from one without it: losses not finite, gradients not finite)")
+
+
+def test_where_nobody_can_tell_the_reason_is_given() -> None:
+    result = make_result(passed=None, steps=0, is_equal=False, reason="a single rank has nobody to wait for")
+    assert canary_words(result) == ("nobody can tell whether a wait is missing: a single rank has nobody to wait for")
+
+
+def test_a_missing_wait_is_shown_wherever_correctness_is_and_the_numbers_are_not_trusted(
+    make_ddp: Callable[..., CellSummary], make_run: Callable[..., Any]
+) -> None:
+    honest, failed = make_ddp(update={"canary": make_result()}), make_ddp(update={"canary": FAILED})
+    assert is_trusted(honest)
+    assert check_word(failed) == "missing wait"
+    assert not is_trusted(failed)
+    for cell, words, tone in ((honest, "no missing wait", Tone.GOOD), (failed, "FAILED, a wait", Tone.BAD)):
+        assert words in shown(render_cell(cell))
+        assert f"canary: {words}" in summary_markdown(make_run(cell))
+        (fact,) = (one for one in make_overview(make_run(cell), None).cells[0].checks if one.label == "canary")
+        assert words in fact.words
+        assert fact.tone is tone
+
+
+def test_where_nobody_looked_nothing_is_said(make_ddp: Callable[..., CellSummary]) -> None:
+    assert "canary" not in shown(render_cell(make_ddp()))
+    assert is_trusted(make_ddp(update={"canary": make_result(passed=None, reason="no rank")}))
