@@ -11,11 +11,12 @@ from dtbench.analyze import judge_checks
 from dtbench.analyze.judge_checks import judge_checklist
 from dtbench.analyze.summary import CellSummary, ProbeSummary
 from dtbench.probe_catalogue.functions import DDP, FUNCTIONS, Reach
-from dtbench.scenario.checklist import Bound, Checklist, EqualLosses, KnobReceipt, Order
+from dtbench.scenario.checklist import Bound, Check, Checklist, EqualLosses, KnobReceipt, LeadingCause, Order
 from dtbench.scenario.load import load_scenario_file
 from dtbench.scenario.values import ValueName
 from dtbench.store.check_records import CheckOutcome
 from dtbench.store.records import Receipt, ReceiptOutcome
+from dtbench.vocabulary import Cause
 
 _FOLDER = Path(__file__).parents[2] / "scenarios" / "ddp"
 _FILES = {path.stem: load_scenario_file(path) for path in sorted(_FOLDER.glob("*.yaml"))}
@@ -50,7 +51,9 @@ def outside(bound: Bound) -> Iterator[float]:
 
 def inside(bound: Bound) -> float:
     low, high = bound.low, bound.high
-    return (low + high) / 2 if low is not None and high is not None else high if low is None else low or 0.0  # type: ignore[return-value]
+    if low is not None and high is not None:
+        return (low + high) / 2
+    return low + abs(low) / 10 + 0.01 if low is not None else (high or 0.0) - abs(high or 0.0) / 10
 
 
 def say(monkeypatch: pytest.MonkeyPatch, bound: Bound, number: float) -> None:
@@ -66,37 +69,72 @@ def say(monkeypatch: pytest.MonkeyPatch, bound: Bound, number: float) -> None:
     monkeypatch.setattr(judge_checks, "find_number", find)
 
 
-@pytest.mark.parametrize(("name", "place"), _CLAIMED)
-def test_a_check_of_a_shipped_scenario_can_fail(monkeypatch: pytest.MonkeyPatch, name: str, place: int) -> None:
-    check, cells = _FILES[name].checklist.checks[place], cells_of(name)
+Case = tuple[CheckOutcome, list[CellSummary]]
+"""Cells, and what a check says of them once numbers are found as the monkeypatch has it."""
+
+
+def cases_of_bound(monkeypatch: pytest.MonkeyPatch, bound: Bound, cells: list[CellSummary]) -> Iterator[Case]:
+    say(monkeypatch, bound, inside(bound))
+    yield CheckOutcome.PASSED, cells
+    for number in outside(bound):
+        say(monkeypatch, bound, number)
+        yield CheckOutcome.FAILED, cells
+
+
+def cases_of_receipt(check: KnobReceipt, cells: list[CellSummary]) -> Iterator[Case]:
+    wanted = ReceiptOutcome.AGREES if check.outcome == "agrees" else ReceiptOutcome.NO_EFFECT
+    for outcome in ReceiptOutcome:
+        receipt = Receipt(knob=check.knob, asked="a", got="b", outcome=outcome)
+        told = [make_cell(cell.name, receipts=(receipt,)) for cell in cells]
+        yield (CheckOutcome.PASSED if outcome is wanted else CheckOutcome.FAILED), told
+
+
+def cases_of_losses(check: EqualLosses, cells: list[CellSummary]) -> Iterator[Case]:
+    yield CheckOutcome.PASSED, cells
+    losses = [(1.0 + 3 * check.tolerance * number,) * 5 for number in range(len(cells))]
+    yield CheckOutcome.FAILED, [make_cell(cell.name, losses=one) for cell, one in zip(cells, losses, strict=True)]
+
+
+def cases_of_order(monkeypatch: pytest.MonkeyPatch, check: Order, cells: list[CellSummary]) -> Iterator[Case]:
+    for sign, outcome in ((1, CheckOutcome.PASSED), (-1, CheckOutcome.FAILED)):
+        numbers = {name: sign * 10.0**place for place, name in enumerate(check.cells)}
+        monkeypatch.setattr(judge_checks, "find_number", lambda cell, _name, known=numbers: known.get(cell.name, 0.0))
+        yield outcome, cells
+
+
+def cases_of_cause(monkeypatch: pytest.MonkeyPatch, check: LeadingCause, cells: list[CellSummary]) -> Iterator[Case]:
+    for others, outcome in ((1.0, CheckOutcome.PASSED), (3.0, CheckOutcome.FAILED)):
+        exposed = {cause: 2.0 if cause is check.leads else others for cause in Cause}
+        monkeypatch.setattr(
+            judge_checks, "exposed_by_cause", lambda _cell, cause, _purpose, known=exposed: known[cause]
+        )
+        yield outcome, cells
+
+
+def cases_of(monkeypatch: pytest.MonkeyPatch, check: Check, cells: list[CellSummary]) -> Iterator[Case]:
     match check:
         case Bound():
-            say(monkeypatch, check, inside(check))
-            assert judge_alone(name, place, cells) is CheckOutcome.PASSED
-            for number in outside(check):
-                say(monkeypatch, check, number)
-                assert judge_alone(name, place, cells) is CheckOutcome.FAILED
+            return cases_of_bound(monkeypatch, check, cells)
         case KnobReceipt():
-            for outcome in ReceiptOutcome:
-                receipt = Receipt(knob=check.knob, asked="a", got="b", outcome=outcome)
-                wanted = CheckOutcome.PASSED if outcome is ReceiptOutcome.AGREES else CheckOutcome.FAILED
-                told = [make_cell(cell.name, receipts=(receipt,)) for cell in cells]
-                assert judge_alone(name, place, told) is wanted
+            return cases_of_receipt(check, cells)
         case EqualLosses():
-            assert judge_alone(name, place, cells) is CheckOutcome.PASSED
-            apart = [
-                make_cell(cell.name, losses=(1.0 + 3 * check.tolerance * number,) * 5)
-                for number, cell in enumerate(cells)
-            ]
-            assert judge_alone(name, place, apart) is CheckOutcome.FAILED
+            return cases_of_losses(check, cells)
         case Order():
-            numbers = dict(zip(check.cells, range(1, 100), strict=False))
-            monkeypatch.setattr(judge_checks, "find_number", lambda cell, _name: 10.0 ** numbers.get(cell.name, 0))
-            assert judge_alone(name, place, cells) is CheckOutcome.PASSED
-            monkeypatch.setattr(judge_checks, "find_number", lambda cell, _name: -(10.0 ** numbers.get(cell.name, 0)))
-            assert judge_alone(name, place, cells) is CheckOutcome.FAILED
+            return cases_of_order(monkeypatch, check, cells)
+        case LeadingCause():
+            return cases_of_cause(monkeypatch, check, cells)
         case _:
             raise AssertionError(f"say how {check.kind} can fail")
+
+
+@pytest.mark.parametrize(("name", "place"), _CLAIMED)
+def test_a_check_of_a_shipped_scenario_can_fail(monkeypatch: pytest.MonkeyPatch, name: str, place: int) -> None:
+    check = _FILES[name].checklist.checks[place]
+    seen = set()
+    for outcome, cells in cases_of(monkeypatch, check, cells_of(name)):
+        assert judge_alone(name, place, cells) is outcome
+        seen.add(outcome)
+    assert seen == {CheckOutcome.PASSED, CheckOutcome.FAILED}
 
 
 @pytest.mark.parametrize("name", [name for name, file in _FILES.items() if file.checklist.functions])
