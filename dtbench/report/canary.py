@@ -13,7 +13,7 @@ def canary_words(result: CanaryResult) -> str:
     steps = f"{result.steps} steps with poison in place of what had not arrived"
     errors = f"losses {_format_error(result.loss_error)}, gradients {_format_error(result.gradient_error)}"
     if not result.passed:
-        missed = "; ".join(_missed_words(missed) for missed in result.missed)
+        missed = "; ".join(_missed_words(missed) for missed in result.missed) or "nobody can tell whose"
         return f"FAILED, a wait is missing: {missed} ({steps} differ from one without it: {errors})"
     equal = "equal losses and gradients" if result.is_equal else f"the same within rounding ({errors})"
     return f"no missing wait: {steps} gave {equal} ({_count(result.collectives)} each)"

@@ -23,11 +23,13 @@ from dtbench.store.records import (
     ArmBlock,
     ArmCount,
     ArmSteps,
+    CanaryResult,
     CellRecord,
     Environment,
     ExpectedTraffic,
     LaunchRecord,
     Memory,
+    MissedWait,
     OverlapPossible,
     Owned,
     RankRecord,
@@ -38,7 +40,7 @@ from dtbench.store.records import (
 )
 from dtbench.store.write import write_record, write_table
 from dtbench.traffic.planned import PlannedTraffic
-from dtbench.vocabulary import Arm, Axis, Operation, Purpose
+from dtbench.vocabulary import Arm, Axis, Operation, Purpose, Region
 
 MS = 1_000_000
 
@@ -147,6 +149,29 @@ def test_throughput_comes_from_measured_steps_of_the_slowest_rank(made: MadeRun)
     assert cell.memory.rss_peak_bytes == 101
     assert cell.losses == (1.5, 0.5)
     assert cell.status is RunStatus.COMPLETE
+
+
+def test_the_canary_of_a_cell_is_that_of_the_rank_that_names_what_was_read_too_early(made: MadeRun) -> None:
+    missed = MissedWait(
+        purpose=Purpose.UNSHARD,
+        operation=Operation.ALL_GATHER,
+        region=Region.FORWARD,
+        owner="layers.1",
+        place=None,
+        count=1,
+        was_awaited=False,
+    )
+    (cell,) = summarize_run(made.folder.path).cells
+    assert cell.canary is None
+    for rank, found in ((0, ()), (1, (missed,))):
+        canary = CanaryResult(
+            passed=False, steps=2, collectives=3, is_equal=False, loss_error=0.0, gradient_error=math.inf, missed=found
+        )
+        write_record(made.launch.rank_record(rank), rank_record(rank, (1.0,)).model_copy(update={"canary": canary}))
+    (cell,) = summarize_run(made.folder.path).cells
+    assert cell.canary is not None
+    assert cell.canary.missed == (missed,)
+    assert math.isinf(cell.canary.gradient_error), "it came through a file"
 
 
 def test_communication_comes_from_the_trace_and_is_held_against_the_plan(made: MadeRun) -> None:

@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from dtbench.analyze.summary import CellSummary
+from dtbench.comparison.measure import _find_doubt
 from dtbench.report.board.overview import make_overview
 from dtbench.report.board.shapes import Tone
 from dtbench.report.canary import canary_words
@@ -105,6 +106,11 @@ def test_a_missing_wait_is_shown_wherever_correctness_is_and_the_numbers_are_not
         (fact,) = (one for one in make_overview(make_run(cell), None).cells[0].checks if one.label == "canary")
         assert words in fact.words
         assert fact.tone is tone
+
+
+def test_no_side_of_a_comparison_is_believed_that_lacks_a_wait(make_ddp: Callable[..., CellSummary]) -> None:
+    assert _find_doubt(make_ddp(update={"canary": make_result()})) is None
+    assert _find_doubt(make_ddp(update={"canary": FAILED})) == "it reads a collective's result before it is done"
 
 
 def test_where_nobody_looked_nothing_is_said(make_ddp: Callable[..., CellSummary]) -> None:
