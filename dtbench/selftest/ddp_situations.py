@@ -159,7 +159,7 @@ def inject_late_ready(draw: Draw) -> Row:
     """
     blocks = Blocks(4, 1, 0.0, draw.whole(20, 24))
     local_bytes = blocks.block_bytes // 2
-    service_ms = draw.whole(30, 40)
+    service_ms = draw.whole(46, 56)
     most = Message(Operation.ALL_REDUCE, (blocks.layers - 1) * local_bytes)
     cell = ddp(blocks, emulate(tier(service_ms, most, latency_share=0.05)))
     parallel: Words = {"kind": "ddp", "replicas": 2, "tensor": 2, "bucket_cap_mb": most.size_bytes / MIB}

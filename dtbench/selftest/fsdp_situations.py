@@ -98,7 +98,7 @@ def inject_prefetch(draw: Draw) -> Row:
 def inject_hsdp(draw: Draw) -> Row:
     """Give two nodes of two ranks: shards inside, replicas between."""
     blocks = Blocks(3, draw.one_of(SMALL_MIB), draw.whole(20, 26), draw.whole(20, 26))
-    inside_ms, between_ms, share = draw.tenths(4.0, 6.0), draw.tenths(15.0, 20.0), draw.tenths(0.2, 0.8)
+    inside_ms, between_ms, share = draw.tenths(6.0, 8.0), draw.tenths(36.0, 44.0), draw.tenths(0.2, 0.8)
     reduced = Message(Operation.ALL_REDUCE, blocks.block_bytes // 2)
     between: Words = {"ranks_per_node": 2, **tier(between_ms, reduced, latency_share=share)}
     network = emulate(tier(inside_ms, _gather(blocks), latency_share=share), between_nodes=between)

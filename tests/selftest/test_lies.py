@@ -21,6 +21,7 @@ pytest.importorskip("torch", reason="torch is what is tested here; install the e
 QUIET = "DTBENCH_QUIET_MACHINE"
 pytestmark = [
     pytest.mark.ranks,
+    pytest.mark.timed,
     pytest.mark.skipif(not os.environ.get(QUIET), reason=f"times ranks to 2 ms: set {QUIET}=1 if nothing else runs"),
 ]
 

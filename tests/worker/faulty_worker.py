@@ -17,7 +17,7 @@ from dtbench.vocabulary import Axis, Operation, Region
 from dtbench.worker import __main__ as worker
 from dtbench.worker.network import carrier, link, named_gloo
 from dtbench.worker.network.link import flatten_tensors
-from dtbench.worker.parallelize import ddp
+from dtbench.worker.parallelize import waited_ddp
 from dtbench.worker.train import TrainStep
 
 _forward = named_gloo._forward
@@ -180,7 +180,7 @@ def forget_in_hook(*, takes_future: bool) -> None:
 def forget_delayed() -> None:
     """Do as torch does: drop the work of the delayed all-reduce."""
     hurry()
-    ddp.WaitedDdp.wait_for_delayed = lambda self: None  # type: ignore[method-assign]
+    waited_ddp.WaitedDdp.wait_for_delayed = lambda self: None  # type: ignore[method-assign]
 
 
 def forget_tensors() -> None:

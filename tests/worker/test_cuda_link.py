@@ -139,6 +139,15 @@ def test_what_blocks_holds_the_stream_that_issued_it_until_the_link_is_done() ->
     assert bench.cuda.host_ns == bench.origin_ns
 
 
+def test_a_slow_backend_that_blocks_one_stream_holds_the_lane_for_all() -> None:
+    bench = Bench()
+    bench.issue(1000, blocks=True, moves_ms=9)
+    with bench.cuda.stream(bench.cuda.Stream()):
+        work = bench.issue(1000)
+    assert bench.done_ms(work) == 11.0
+    assert bench.link.carried.late == 1
+
+
 def test_the_host_waits_for_a_barrier() -> None:
     for blocks in (False, True):
         bench = Bench()
@@ -223,8 +232,9 @@ def test_a_service_is_what_the_link_on_cpu_and_the_prediction_take(
 
 @dataclass(frozen=True)
 class Planned:
-    """A collective of a drawn program: the host issues it, after some compute, so long after the one before."""
+    """A collective of a drawn program, issued on a stream after some compute, so long after the one before."""
 
+    stream: int
     pause_ms: int
     compute_ms: int
     size_bytes: int
@@ -236,6 +246,7 @@ class Planned:
 PROGRAMS = st.lists(
     st.builds(
         Planned,
+        stream=st.integers(0, 1),
         pause_ms=st.integers(0, 5),
         compute_ms=st.integers(0, 5),
         size_bytes=st.sampled_from([0, 1000, 4000]),
@@ -249,21 +260,21 @@ PROGRAMS = st.lists(
 
 def foretell(program: list[Planned], lane_of: Callable[[str], str]) -> list[float]:
     """Say when each is done, ms, by the formula: ``max(backend, max(issue, lane free) + service)``."""
-    host = stream = 0.0
+    host, streams = 0.0, [0.0, 0.0]
     free: dict[str, float] = {}
     backend: dict[str, float] = {}
     ends = []
     for one in program:
         host += one.pause_ms
-        stream = max(stream, host) + one.compute_ms
-        moved = stream + one.moves_ms
+        issue = streams[one.stream] = max(streams[one.stream], host) + one.compute_ms
+        moved = issue + one.moves_ms
         if not one.blocks:
-            moved = backend[one.group] = max(backend.get(one.group, 0.0), stream) + one.moves_ms
+            moved = backend[one.group] = max(backend.get(one.group, 0.0), issue) + one.moves_ms
         lane = lane_of(one.group)
-        free[lane] = max(moved, max(stream, free.get(lane, 0.0)) + 1 + one.size_bytes / 1000)
+        free[lane] = max(moved, max(issue, free.get(lane, 0.0)) + 1 + one.size_bytes / 1000)
         ends.append(free[lane])
         if one.blocks:
-            stream = free[lane]
+            streams[one.stream] = free[lane]
     return ends
 
 
@@ -271,11 +282,13 @@ def foretell(program: list[Planned], lane_of: Callable[[str], str]) -> list[floa
 def test_every_program_is_done_when_the_formula_says(program: list[Planned], lanes: str) -> None:
     bench = Bench(NETWORK.model_copy(update={"lanes": lanes}))
     host_ms, ends_ms = 0, []
+    streams = [bench.cuda.default, bench.cuda.Stream()]
     for one in program:
         host_ms += one.pause_ms
         bench.at(host_ms)
-        bench.cuda.default.run("compute", one.compute_ms * MS)
-        work = bench.issue(one.size_bytes, moves_ms=one.moves_ms, group=one.group, blocks=one.blocks)
+        with bench.cuda.stream(streams[one.stream]):
+            streams[one.stream].run("compute", one.compute_ms * MS)
+            work = bench.issue(one.size_bytes, moves_ms=one.moves_ms, group=one.group, blocks=one.blocks)
         ends_ms.append(bench.done_ms(work))
     assert ends_ms == foretell(program, lambda group: group if lanes == "per_group" else "")
     assert bench.link.carried.count == len(program)

@@ -11,7 +11,7 @@ from dtbench.units import NS_PER_MS, NS_PER_US
 from dtbench.vocabulary import Arm, Purpose
 
 pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
-pytestmark = pytest.mark.ranks
+pytestmark = [pytest.mark.ranks, pytest.mark.timed]
 
 LATENCY_US = 20_000.0
 LINK = {"kind": "emulated", "latency_us": LATENCY_US, "bandwidth_gb_per_s": 1.0}

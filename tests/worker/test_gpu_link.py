@@ -396,7 +396,7 @@ def test_the_trace_shows_collectives_on_their_lane_and_blocks_as_compute(group: 
     assert second.start_ns >= first.end_ns
     assert one.whole.comm_ns / NS_PER_MS == takes(2 * SERVICE_MS)
     assert one.whole.compute_ns / NS_PER_MS == takes(30)
-    assert one.whole.exposed_comm_ns / NS_PER_MS == takes(10)
+    assert one.whole.exposed_comm_ns / NS_PER_MS == pytest.approx(10, abs=2)
 
 
 # Two ranks that share the device. Each has it for a slice of some milliseconds in turn, so that NCCL is slow and

@@ -16,7 +16,7 @@ from dtbench.scenario.schema import Scenario
 from dtbench.units import NS_PER_MS
 
 pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
-pytestmark = pytest.mark.ranks
+pytestmark = [pytest.mark.ranks, pytest.mark.timed]
 
 QUIET = "DTBENCH_QUIET_MACHINE"
 LINK_MS = 40

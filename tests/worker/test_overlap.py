@@ -41,6 +41,7 @@ def test_several_asynchronous_buckets_can_be_hidden() -> None:
         (3, 2, {}, "synchronously"),
         (1, 1, {}, "one bucket"),
         (3, 3, {"tensor": 2}, "only when backward is over"),
+        (3, 3, {"python_reducer": True}, "waits for its all-reduce"),
     ],
 )
 def test_what_cannot_be_hidden_says_why(buckets: int, count_async: int, knobs: dict[str, Any], why: str) -> None:

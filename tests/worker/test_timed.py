@@ -10,7 +10,7 @@ from dtbench.store.records import Receipt, ReceiptOutcome
 from dtbench.units import NS_PER_MS
 
 pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
-pytestmark = pytest.mark.ranks
+pytestmark = [pytest.mark.ranks, pytest.mark.timed]
 
 # long units: a loaded machine must not be refused
 UNITS = {"kind": "timed", "layers": 2, "dim": 32, "hidden_dim": 32, "forward_ms": 100, "backward_ms": 100}

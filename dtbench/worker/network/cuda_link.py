@@ -15,9 +15,10 @@ waits for nothing but barriers, as with NCCL alone. See ``dtbench.traffic.link``
 What differs from the link on CPU: no rank knows when the last one issued. A rank that came early is served from its own
 issue and then waits for NCCL, which waits for the last rank; a rank that comes late is served from its issue in full.
 
-A spin is one thread of one block: of its multiprocessor it takes a share of the issue slots, of all others nothing, and
-of the device's power next to none, so that compute beside it runs at the clock rate that it has alone. It begins when
-there is room for a block, ahead of other streams; where every multiprocessor is full, that is when the next block ends.
+A spin is one thread of one block: of its multiprocessor it takes a share of the issue slots, of the others nothing. It
+keeps a device that would stand still at its working clock; where load makes the clock fall, spins grow longer, and the
+receipt says so. It begins when there is room for a block, ahead of other streams; where every multiprocessor is full,
+that is when the next block ends.
 """
 
 import os

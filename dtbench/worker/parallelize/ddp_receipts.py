@@ -144,7 +144,9 @@ def read_ddp_overlap(
     """
     reduces = [item for item in traffic if item.purpose is Purpose.GRAD_REDUCE]
     possible, reason = False, ""
-    if any(item.count_async < item.count for item in reduces):
+    if parallel.python_reducer:
+        reason = "a hook on each gradient waits for its all-reduce"
+    elif any(item.count_async < item.count for item in reduces):
         reason = "all-reduces are issued synchronously"
     elif parallel.tensor > 1:
         reason = "over a tensor axis gradients are ready only when backward is over"
