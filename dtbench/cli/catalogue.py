@@ -58,6 +58,8 @@ def catalogue(
         _write(write, runs)
     if as_json:
         print_json(_to_document(rows, runs))
+    elif only_list:
+        _print_list(rows)
     else:
         _print(rows, runs)
     if not only_list:
@@ -241,6 +243,12 @@ def _judge(chosen: _Chosen, done: "FinishedScenario | str") -> "CatalogueRow":
 
 def _say(sentence: str) -> None:
     print(sentence, file=sys.stderr, flush=True)
+
+
+def _print_list(rows: "Sequence[CatalogueRow]") -> None:
+    from dtbench.report.catalogue import tabulate_runnable
+
+    print_section(tabulate_runnable(rows))
 
 
 def _print(rows: "Sequence[CatalogueRow]", runs: "Sequence[Path]") -> None:

@@ -85,6 +85,12 @@ def tabulate_catalogue(rows: Sequence[CatalogueRow]) -> Section:
     )
 
 
+def tabulate_runnable(rows: Sequence[CatalogueRow]) -> Section:
+    """Give the scenarios that would run, and why the others cannot."""
+    columns = (Column("scenario"), Column("question"), Column("here"))
+    return Section("Scenarios with checks", columns, [(row.scenario, row.question, row.told) for row in rows])
+
+
 def _spell_outcome(row: CatalogueRow) -> str:
     if row.outcome is None:
         return "not run"

@@ -54,7 +54,8 @@ def describe_bounds(bound: Bound) -> str:
     """Say between what a number has to lie."""
     quantity, low, high = bound.quantity, bound.low, bound.high
     if low is not None and high is not None:
-        return f"between {format_quantity(low, quantity)} and {format_quantity(high, quantity)}"
+        shown = format_quantity(low, quantity)
+        return f"exactly {shown}" if low == high else f"between {shown} and {format_quantity(high, quantity)}"
     if low is not None:
         return f"at least {format_quantity(low, quantity)}"
     return f"at most {format_quantity(math.nan if high is None else high, quantity)}"

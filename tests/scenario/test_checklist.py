@@ -262,3 +262,8 @@ def test_a_value_is_named_as_in_json(name: str, path: tuple[str, ...], quantity:
 def test_no_number_is_called_so(name: str) -> None:
     with pytest.raises(ValueError, match="a cell has no number called"):
         read_value(name)
+
+
+def test_equal_bounds_read_as_one() -> None:
+    count = Bound(kind="bound", value="purposes.grad_reduce.count", at_least=2, at_most=2)
+    assert describe_check(count) == "purposes.grad_reduce.count of every cell: exactly 2"
