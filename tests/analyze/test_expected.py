@@ -53,7 +53,10 @@ def test_every_figure_of_a_single_trace_is_met(name: str) -> None:
 @pytest.fixture
 def ranks(tmp_path: Path) -> dict[str, Path]:
     with tarfile.open(FOLDER / ARCHIVE) as archive:
-        archive.extractall(tmp_path, filter="data")
+        if hasattr(tarfile, "data_filter"):  # from Python 3.11.4 on
+            archive.extractall(tmp_path, filter="data")
+        else:
+            archive.extractall(tmp_path)
     return {path.name: path for path in tmp_path.rglob("*.json")}
 
 

@@ -11,13 +11,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
 from dtbench.vocabulary import Axis, Operation, Region
 from dtbench.worker import __main__ as worker
 from dtbench.worker.network import carrier, link, named_gloo
 from dtbench.worker.network.link import flatten_tensors
-from dtbench.worker.parallelize import waited_ddp
+from dtbench.worker.parallelize import ddp_hooks, waited_ddp
 from dtbench.worker.train import TrainStep
 
 _forward = named_gloo._forward
@@ -174,13 +173,13 @@ def forget_in_hook(*, takes_future: bool) -> None:
         future.set_result(bucket.buffer())
         return future
 
-    default_hooks.allreduce_hook = allreduce_hook
+    ddp_hooks._TORCHS = {**ddp_hooks._TORCHS, "allreduce": allreduce_hook}
 
 
 def forget_delayed() -> None:
     """Do as torch does: drop the work of the delayed all-reduce."""
     hurry()
-    waited_ddp.WaitedDdp.wait_for_delayed = lambda self: None
+    waited_ddp.WaitedDdp.finish_backward = lambda self: None  # type: ignore[method-assign]
 
 
 def forget_tensors() -> None:
