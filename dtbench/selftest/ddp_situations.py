@@ -155,13 +155,15 @@ def inject_no_sync(draw: Draw) -> Row:
 def inject_late_ready(draw: Draw) -> Row:
     """Give DDP over a tensor axis, where every bucket is ready only when backward is over.
 
-    One bucket holds all blocks but the first, so that what it takes outweighs what then queues behind it.
+    One bucket holds all blocks but the first, so that what it takes outweighs what then queues behind it. The blocks
+    are few and long: between the issue of a block's tensor-parallel collective and its wait lies host time, which the
+    trace calls exposed and no wait contains, and which four ranks on two cores stretch.
     """
-    blocks = Blocks(4, 1, 0.0, draw.whole(20, 24))
+    blocks = Blocks(3, draw.one_of(SMALL_MIB), 0.0, draw.whole(40, 46))
     local_bytes = blocks.block_bytes // 2
-    service_ms = draw.whole(46, 56)
+    service_ms = draw.whole(80, 96)
     most = Message(Operation.ALL_REDUCE, (blocks.layers - 1) * local_bytes)
-    cell = ddp(blocks, emulate(tier(service_ms, most, latency_share=0.05)))
+    cell = ddp(blocks, emulate(tier(service_ms, most, latency_share=0.03)))
     parallel: Words = {"kind": "ddp", "replicas": 2, "tensor": 2, "bucket_cap_mb": most.size_bytes / MIB}
     return Row(
         name="ddp_tensor",

@@ -59,6 +59,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "ddp delayed all-reduce accumulates": {
         **_ddp(delay_all_reduce=["layers.1"]),
         "accumulation": {"micro_batches": 2},
+        "network": {"kind": "emulated", "latency_us": 1000, "bandwidth_gb_per_s": 1.0},  # whose canary withholds what nobody has waited for
     },
     "ddp delayed all-reduce below float32": {
         **_ddp(delay_all_reduce=["layers.1"]),
@@ -129,7 +130,7 @@ def test_torch_still_fails_on_what_is_refused(
         launched = launch(wanted)
     except LaunchError:
         return  # torch raised, died or hung
-    assert not launched.correctness.passed
+    assert not (launched.correctness.passed and (wanted.network.kind == "real" or launched.canary.passed))
 
 
 @pytest.mark.ranks
