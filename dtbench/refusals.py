@@ -213,8 +213,8 @@ REFUSALS: tuple[Refusal, ...] = (
         "ddp delayed all-reduce accumulates",
         EVERYWHERE,
         lambda s: bool((parallel := _ddp(s)) and parallel.delay_all_reduce and _accumulates(s)),
-        "DDP's delayed all-reduce runs in every backward, also under no_sync, and the next micro-batch adds to a buffer "
-        "that may still be reduced",
+        "DDP's delayed all-reduce runs in every backward, also under no_sync, and the next micro-batch adds to a "
+        "buffer that may still be in flight",
         {"accumulation.micro_batches": "1"},
     ),
     Refusal(

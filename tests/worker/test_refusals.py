@@ -59,7 +59,8 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "ddp delayed all-reduce accumulates": {
         **_ddp(delay_all_reduce=["layers.1"]),
         "accumulation": {"micro_batches": 2},
-        "network": {"kind": "emulated", "latency_us": 1000, "bandwidth_gb_per_s": 1.0},  # whose canary withholds what nobody has waited for
+        # on this network the canary withholds what nobody has waited for
+        "network": {"kind": "emulated", "latency_us": 1000, "bandwidth_gb_per_s": 1.0},
     },
     "ddp delayed all-reduce below float32": {
         **_ddp(delay_all_reduce=["layers.1"]),
