@@ -98,13 +98,20 @@ class Check(Record):
 
 
 class RowOutcome(Record):
-    """One row: what was injected, what was found in its cells, and whether every check passed."""
+    """One row: what was injected, what was found in its cells, and whether every check passed.
+
+    Attributes:
+        run: folder of the run whose cells these are, where it is not the selftest's first.
+        earlier: why the tries before this one failed, a sentence for each check; empty where this is the first.
+    """
 
     row: str
     claim: str
     passed: bool
     cells: tuple[CellOutcome, ...]
     checks: tuple[Check, ...]
+    run: str | None = None
+    earlier: tuple[str, ...] = ()
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -116,7 +123,7 @@ class SelftestRecord(Record):
     """A selftest, as far as it came.
 
     Attributes:
-        run: folder of the run whose cells are the rows' cells.
+        run: folder of the first run, whose cells are the cells of all rows that were tried once.
         is_complete: all rows that were asked for are there.
         passed: every row passed, and none is missing.
     """

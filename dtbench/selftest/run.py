@@ -94,6 +94,34 @@ def run_selftest(
     return bench.finish()
 
 
+def try_again(
+    record: SelftestRecord, results: Path, *, observer: Observer, on_row: Callable[[RowOutcome], None]
+) -> SelftestRecord:
+    """Run the rows that failed once more, in a run of their own; each keeps why it failed before.
+
+    What a busy machine spoils passes then; what is wrong fails again. The record beside the first run holds both.
+
+    Raises:
+        KeyboardInterrupt, LaunchError, StoreError: as ``run_selftest``; the record of the first run stays as it was.
+    """
+    before = {row.row: row for row in record.rows}
+
+    def tell(row: RowOutcome) -> None:
+        on_row(_add_try(before[row.row], row, None))
+
+    planned = plan_selftest(record.seed, [row.row for row in record.rows if not row.passed])
+    again = run_selftest(planned, results, observer=observer, on_row=tell)
+    tried = {row.row: _add_try(before[row.row], row, again.run) for row in again.rows}
+    rows = tuple(tried.get(row.row, row) for row in record.rows)
+    merged = record.model_copy(update={"rows": rows, "passed": record.is_complete and all(row.passed for row in rows)})
+    write_record(RunFolder(Path(record.run)).selftest, merged)
+    return merged
+
+
+def _add_try(before: RowOutcome, row: RowOutcome, run: str | None) -> RowOutcome:
+    return row.model_copy(update={"run": run, "earlier": (*before.earlier, *before.reasons)})
+
+
 def judge_run(selftest: Selftest, path: Path) -> SelftestRecord:
     """Judge a run of a selftest that has ended, from what it has left behind.
 

@@ -28,14 +28,16 @@ _NOTHING: Final = "-"
 def tabulate_rows(rows: Sequence[RowOutcome]) -> Section:
     """Give a line for each cell of each row, and below them why rows failed."""
     lines = [line for row in rows for line in _lines_of(row)]
+    earlier = tuple(f"{row.row} failed before: {reason}" for row in rows for reason in row.earlier)
     reasons = tuple(f"{row.row} FAILED: {reason}" for row in rows for reason in row.reasons)
     title = "Exposed communication and steps, ms: what was found beside what was injected"
-    return Section(title, _COLUMNS, lines, reasons)
+    return Section(title, _COLUMNS, lines, (*earlier, *reasons))
 
 
 def result_word(row: RowOutcome) -> str:
-    """Give the word that a row ends with."""
-    return "PASS" if row.passed else "FAIL"
+    """Give the word that a row ends with, and that it is not its first try."""
+    word = "PASS" if row.passed else "FAIL"
+    return f"{word}, tried again" if row.earlier else word
 
 
 def _lines_of(row: RowOutcome) -> Iterator[list[str]]:

@@ -44,3 +44,10 @@ def test_a_row_that_failed_says_why_below_the_table() -> None:
     section = tabulate_rows([row])
     assert list(section.rows[0])[7:] == ["no", "-", "-", "-", "FAIL"]
     assert section.notes == ("tail FAILED: cell tail: it took too long",)
+
+
+def test_a_row_that_was_tried_again_says_so_and_why() -> None:
+    row = RowOutcome(row="tail", claim="", passed=True, cells=(CELL,), checks=(), earlier=("a stall",))
+    section = tabulate_rows([row])
+    assert section.rows[0][-1] == "PASS, tried again"
+    assert section.notes == ("tail failed before: a stall",)

@@ -1,0 +1,92 @@
+"""Rows that failed are run once more: what is wrong fails again, and both tries stay on record."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dtbench.cli.main import main
+from dtbench.selftest.records import Check, RowOutcome, SelftestRecord
+
+pytest.importorskip("torch", reason="planning a selftest asks for torch; install the extra `run`")
+
+
+@dataclass
+class Ranks:
+    """Stand for ranks: each try of a row ends as is said here."""
+
+    results: Path
+    failing: dict[str, list[str]]
+    ran: list[tuple[str, ...]] = field(default_factory=list)
+
+    def run(self, planned: Any, _results: Path, *, on_row: Callable[[RowOutcome], None], **_: object) -> SelftestRecord:
+        folder = self.results / f"run{len(self.ran)}"
+        folder.mkdir(parents=True)
+        rows = tuple(self._judge(row.name) for row in planned.rows)
+        self.ran.append(tuple(row.row for row in rows))
+        for row in rows:
+            on_row(row)
+        return SelftestRecord(
+            seed=planned.seed,
+            run=str(folder),
+            is_complete=True,
+            passed=all(row.passed for row in rows),
+            rows=rows,
+        )
+
+    def _judge(self, name: str) -> RowOutcome:
+        reasons = self.failing.get(name, [])
+        reason = reasons.pop(0) if reasons else ""
+        check = Check(cell=name, what="step", expected="", got="", passed=not reason, reason=reason)
+        return RowOutcome(row=name, claim="", passed=not reason, cells=(), checks=(check,))
+
+
+@pytest.fixture
+def selftest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[Ranks, Any, int]]:
+    def run(failing: dict[str, list[str]], *arguments: str) -> tuple[Ranks, Any, int]:
+        ranks = Ranks(tmp_path, failing)
+        monkeypatch.setattr("dtbench.selftest.run.run_selftest", ranks.run)
+        monkeypatch.setattr("dtbench.cli.selftest._publish", lambda _run: None)
+        words: Sequence[str] = ("--only", "tail", "--only", "hidden", "--json", *arguments)
+        with pytest.raises(SystemExit) as ended:
+            main(["selftest", "--seed", "7", *words])
+        return ranks, json.loads(capsys.readouterr().out), int(str(ended.value.code))
+
+    return run
+
+
+def find(document: Any, name: str) -> Any:
+    (row,) = (row for row in document["rows"] if row["row"] == name)
+    return row
+
+
+def test_a_row_that_a_stall_has_spoilt_passes_when_tried_again(
+    selftest: Callable[..., tuple[Ranks, Any, int]], tmp_path: Path
+) -> None:
+    ranks, document, code = selftest({"tail": ["a stall"]})
+    assert [set(rows) for rows in ranks.ran] == [{"tail", "hidden"}, {"tail"}]
+    assert (code, document["passed"]) == (0, True)
+    row = find(document, "tail")
+    assert (row["passed"], row["earlier"], row["run"]) == (True, ["a stall"], str(tmp_path / "run1"))
+    untouched = find(document, "hidden")
+    assert (untouched["passed"], untouched["earlier"], untouched["run"]) == (True, [], None)
+    assert json.loads((tmp_path / "run0" / "selftest.json").read_text(encoding="utf-8")) == document
+
+
+def test_a_row_that_is_wrong_fails_each_try(selftest: Callable[..., tuple[Ranks, Any, int]]) -> None:
+    ranks, document, code = selftest({"tail": ["wrong", "wrong again", "and again"]}, "--tries", "3")
+    assert len(ranks.ran) == 3
+    assert (code, document["passed"]) == (12, False)
+    row = find(document, "tail")
+    assert row["earlier"] == ["wrong", "wrong again"]
+    assert [check["reason"] for check in row["checks"]] == ["and again"]
+
+
+def test_one_try_is_one_try(selftest: Callable[..., tuple[Ranks, Any, int]]) -> None:
+    ranks, document, code = selftest({"tail": ["a stall"]}, "--tries", "1")
+    assert (len(ranks.ran), code, find(document, "tail")["passed"]) == (1, 12, False)
