@@ -6,13 +6,9 @@ of how ranks start, fail and end (all of ``launch/``), of variables and interpre
 strategy. What tests start by themselves (``dtbench run``, torchrun) is fresh, too.
 """
 
-import contextlib
 import hashlib
 import json
-import os
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -48,9 +44,6 @@ SMALL: dict[str, Any] = {
         "stall_timeout_s": 60,
     },
 }
-
-
-FORKED_RANKS = Path(__file__).parent / "forked_ranks"
 
 
 def make_scenario(**sections: Any) -> Scenario:
@@ -111,33 +104,15 @@ def references(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def forked() -> Iterator[tuple[str, ...]]:
-    """Give what goes before a rank's command for it to be forked from a process that has imported the worker.
+    """Give what goes before a rank's command for it to be forked; see ``dtbench/launch/forked/server.py``."""
+    pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
+    from dtbench.launch.forked.servers import can_fork, serve_forks
 
-    See ``forked_ranks/server.py``. There are two, so that neighbouring ranks differ in the seed of Python's hashes.
-    """
-    if sys.platform != "linux":  # no pidfd, and a fork of torch is nobody's promise
+    if not can_fork():
         yield ()
         return
-    pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
-    given = {"PYTHONUNBUFFERED": "1", "TORCH_CPP_LOG_LEVEL": "ERROR", "OMP_NUM_THREADS": "1"}  # as every launch gives
-    environment = {**given, **os.environ, "OPENBLAS_NUM_THREADS": "1"}
-    environment.pop("TORCHINDUCTOR_CACHE_DIR", None)  # a test may have imported what sets it, as this process will
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as open_servers:
-        sockets = [Path(folder) / name for name in ("even", "odd")]
-        servers = [
-            subprocess.Popen(
-                [sys.executable, "-P", str(FORKED_RANKS / "server.py"), str(path)],
-                stdin=subprocess.PIPE,
-                env=environment,
-            )
-            for path in sockets
-        ]
-        for server, path in zip(servers, sockets, strict=True):
-            open_servers.enter_context(server)  # leaving closes its standard input, which ends it
-            while not path.exists():
-                assert server.poll() is None, "what ranks are forked from has not started; its last words are below"
-                time.sleep(0.05)
-        yield (sys.executable, "-I", "-S", str(FORKED_RANKS / "start.py"), ":".join(map(str, sockets)))
+    with serve_forks() as command:
+        yield command
 
 
 @pytest.fixture

@@ -159,8 +159,9 @@ def job_step_times(steps: pd.DataFrame, phase: Phase, ranks: int) -> list[float]
 
 
 def _median_over_launches(launches: Sequence[LaunchData]) -> float:
-    """Give the time from launch to the end of the first step, of the slowest rank."""
-    slowest = [max(record.time_to_first_step_ns for record in launch.ranks) for launch in launches if launch.ranks]
+    """Give the time from launch to the end of the first step, of the slowest rank; NaN where ranks were forked."""
+    times = [[record.time_to_first_step_ns for record in launch.ranks] for launch in launches]
+    slowest = [max(known) for ranks in times if (known := [one for one in ranks if one is not None])]
     return summarize(slowest).median
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dtbench.cli.console import print_json, print_prose, print_section
+from dtbench.cli.forks import Forks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,6 +46,8 @@ def catalogue(
 ) -> None:
     """Run every scenario that has checks and can run here, and show what each answers.
 
+    On Linux the ranks of single launches on CPU are forked from a process that has imported torch, unless their start
+    is what is measured; with --repeat each is a process of its own, as in `dtbench run`.
     Ctrl-C loses nothing that is finished; --resume goes on. Exit code 8: a check did not pass; 4: a launch failed.
     """
     files = _choose(names or [], repeat)
@@ -145,22 +148,23 @@ def _run_all(chosen: "Sequence[_Chosen]", results: Path, command: str, *, resume
     write_record(catalogue_file(results), state)
     runnable = [one for one in chosen if one.obstacle is None]
     rows: list[CatalogueRow] = []
-    for one in chosen:
-        if one.file is None or one.obstacle is not None:
-            rows.append(CatalogueRow(one.name, one.question, None, one.obstacle or ""))
-            continue
-        place = f"[{runnable.index(one) + 1} of {len(runnable)}] {one.name}"
-        found = _find_finished(state, one.file)
-        _say(f"{place}: {one.question if found is None else 'finished before'}")
-        try:
-            done = found or _run_one(one.file, results, state, command)
-        except KeyboardInterrupt:
-            _say(f"{runnable.index(one)} of {len(runnable)} scenarios are done and stay; `{command}` goes on")
-            raise
-        if isinstance(done, FinishedScenario):
-            state = state.model_copy(update={"finished": (*_without(state, one.name), done)})
-            write_record(catalogue_file(results), state)
-        rows.append(_judge(one, done))
+    with Forks() as forks:
+        for one in chosen:
+            if one.file is None or one.obstacle is not None:
+                rows.append(CatalogueRow(one.name, one.question, None, one.obstacle or ""))
+                continue
+            place = f"[{runnable.index(one) + 1} of {len(runnable)}] {one.name}"
+            found = _find_finished(state, one.file)
+            _say(f"{place}: {one.question if found is None else 'finished before'}")
+            try:
+                done = found or _run_one(one.file, results, state, command, forks)
+            except KeyboardInterrupt:
+                _say(f"{runnable.index(one)} of {len(runnable)} scenarios are done and stay; `{command}` goes on")
+                raise
+            if isinstance(done, FinishedScenario):
+                state = state.model_copy(update={"finished": (*_without(state, one.name), done)})
+                write_record(catalogue_file(results), state)
+            rows.append(_judge(one, done))
     return rows
 
 
@@ -191,13 +195,15 @@ def _find_finished(state: "CatalogueRecord", file: "ScenarioFile") -> "FinishedS
     return found if found is not None and is_same_experiment(Path(found.run), file) else None
 
 
-def _run_one(file: "ScenarioFile", results: Path, state: "CatalogueRecord", command: str) -> "FinishedScenario | str":
+def _run_one(
+    file: "ScenarioFile", results: Path, state: "CatalogueRecord", command: str, forks: Forks
+) -> "FinishedScenario | str":
     """Run one scenario, or what a stopped run of this catalogue lacks; gives a sentence where a launch failed."""
     from dtbench.cli.run import Wish, train
     from dtbench.errors import LaunchError, StoreError
     from dtbench.store.check_records import FinishedScenario
 
-    anew = Wish(file, file.name, results, None, resume=False, caller=command)
+    anew = Wish(file, file.name, results, None, resume=False, caller=command, prefix=forks.find_prefix(file))
     unfinished = _find_stopped(file, results, state)
     started = time.monotonic_ns()
     try:

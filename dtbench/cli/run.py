@@ -74,6 +74,7 @@ class Wish:
 
     Attributes:
         caller: the command that goes on with it, where that is not ``dtbench run``.
+        prefix: what goes before a rank's command for it to be forked; empty: each rank is a process of its own.
     """
 
     file: "ScenarioFile"
@@ -82,6 +83,7 @@ class Wish:
     unfinished: str | None
     resume: bool
     caller: str | None = None
+    prefix: tuple[str, ...] = ()
 
     @property
     def command(self) -> str:
@@ -103,6 +105,7 @@ def train(wish: Wish) -> Path:
         KeyboardInterrupt: after a sentence on what is kept.
     """
     from dtbench.cli.progress import observe
+    from dtbench.launch.local import WORKER
     from dtbench.launch.machine import read_machine
     from dtbench.launch.run import plan_cells, resume_scenario, run_scenario
     from dtbench.scenario.repeat import resolve_repeat
@@ -116,10 +119,11 @@ def train(wish: Wish) -> Path:
     most_launches = None if isinstance(repeat, int) else repeat.at_most
     with observe(folders.append, most_launches=most_launches) as screen:
         observer = replace(screen, on_end=lambda cell: _publish_cell(folders[-1], cell))
+        worker = (*wish.prefix, *WORKER)
         try:
             if before is not None:
-                return resume_scenario(wish.file, cells, before, observer=observer, judge=_judge).path
-            return run_scenario(wish.file, cells, wish.results, observer=observer, judge=_judge).path
+                return resume_scenario(wish.file, cells, before, observer=observer, judge=_judge, worker=worker).path
+            return run_scenario(wish.file, cells, wish.results, observer=observer, judge=_judge, worker=worker).path
         except KeyboardInterrupt:
             kept = f"what was measured before is in {folders[-1]}; `{wish.command}` goes on" if folders else ""
             observer.on_stop(kept or "nothing was measured")

@@ -219,7 +219,7 @@ def profiler_cost_words(ratio: Interval) -> str:
 def first_step_words(cell: CellSummary) -> str:
     """Say how long it took from the launch to the end of the first step."""
     if math.isnan(cell.time_to_first_step_ns):
-        return "n/a: no rank has reported"
+        return "n/a: no rank has told it; ranks that are forked cannot"
     return f"{format_ns(cell.time_to_first_step_ns)} after the launch"
 
 

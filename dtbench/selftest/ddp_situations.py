@@ -42,8 +42,11 @@ def _draw_cell(draw: Draw, layers: tuple[int, int], backward_ms: float, service_
 
 
 def inject_hidden(draw: Draw) -> Row:
-    """Give buckets that take next to nothing beside much backward."""
-    blocks, service_ms, cell = _draw_cell(draw, (5, 6), draw.whole(24, 30), draw.tenths(3.0, 4.0))
+    """Give buckets that take next to nothing beside much backward.
+
+    They are few: the host's time between an issue and the next compute is exposed in the trace, and part of no wait.
+    """
+    blocks, service_ms, cell = _draw_cell(draw, (3, 3), draw.whole(34, 40), draw.tenths(3.0, 4.0))
     return Row(
         name="hidden",
         claim=f"{blocks.layers} buckets of {service_ms:g} ms beside {blocks.backward_ms:g} ms of backward each: all "
@@ -108,9 +111,9 @@ def inject_rebuild(draw: Draw) -> Row:
 
 
 def inject_straggler(draw: Draw) -> Row:
-    """Give a rank that is late for every bucket."""
+    """Give a rank that is late for every bucket, so much that the host's time between blocks is little beside it."""
     slow, factor = draw.whole(0, 1), draw.tenths(1.6, 2.0)
-    blocks, _, cell = _draw_cell(draw, (4, 4), draw.whole(22, 26), draw.tenths(4.0, 8.0))
+    blocks, _, cell = _draw_cell(draw, (3, 3), draw.whole(44, 50), draw.tenths(4.0, 8.0))
     model = blocks.words(slow_rank={"rank": slow, "factor": factor})
     return Row(
         name="straggler",
@@ -122,7 +125,7 @@ def inject_straggler(draw: Draw) -> Row:
 
 def inject_compressed(draw: Draw) -> Row:
     """Give buckets that only the fp16 hook makes small enough to hide."""
-    blocks = Blocks(draw.whole(3, 4), draw.one_of(SMALL_MIB), 0.0, draw.whole(42, 50))
+    blocks = Blocks(3, draw.one_of(SMALL_MIB), 0.0, draw.whole(64, 72))
     service_ms = blocks.backward_ms - draw.whole(6, 9)
     half = Message(Operation.ALL_REDUCE, blocks.block_bytes // 2)
     cell = ddp(blocks, emulate(tier(service_ms, half, latency_share=0.1)), comm_hook={"kind": "fp16_compress"})

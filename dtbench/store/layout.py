@@ -31,6 +31,9 @@ from pathlib import Path
 LAUNCHER_VARIABLE = "DTBENCH_LAUNCHER_PID"
 """Environment variable that tells a rank which process started it; absent under torchrun."""
 
+FORKED_VARIABLE = "DTBENCH_FORKED"
+"""Environment variable of a rank that is a copy of a process which had imported torch: its start says nothing."""
+
 TRACE_SUFFIXES = (".pt.trace.json.gz", ".pt.trace.json")
 
 

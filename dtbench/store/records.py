@@ -279,6 +279,7 @@ class RankRecord(Record):
         fsdp_units: FQNs in the order in which forward first unsharded them; ``""`` is the root.
         carried: what each DDP bucket (in order of issue) or FSDP unit carried in the PROFILED steps.
         owned: FSDP's collectives while the profiler was on, in order of issue (empty where the backend is not wrapped).
+        time_to_first_step_ns: from the launch; None for a rank that was forked and had nothing to import.
         arms: None where ``measure.exposure`` asks for nothing but the trace.
         probes: None where ``measure.probes`` names none.
         lived: what ``parallel.lifecycle`` asked for, in its order.
@@ -289,7 +290,7 @@ class RankRecord(Record):
     rank: int
     host: str
     pid: int
-    time_to_first_step_ns: int
+    time_to_first_step_ns: int | None
     memory: Memory
     warmup: WarmupEnd
     correctness: CorrectnessResult | None

@@ -24,7 +24,7 @@ from dtbench.probe_catalogue.functions import choose
 from dtbench.scenario.model import Custom, Mlp, Timed, Transformer
 from dtbench.scenario.presets import resolve_model
 from dtbench.scenario.schema import Ddp, Scenario
-from dtbench.store.layout import LaunchFolder
+from dtbench.store.layout import FORKED_VARIABLE, LaunchFolder
 from dtbench.store.records import (
     CanaryResult,
     CorrectnessResult,
@@ -357,7 +357,7 @@ class Session:
             rank=self._rank.rank,
             host=socket.gethostname(),
             pid=os.getpid(),
-            time_to_first_step_ns=self._first_step_unix_ns - (self._order.launched_unix_ns or process_start_unix_ns()),
+            time_to_first_step_ns=self._time_to_first_step(),
             memory=read_memory(self._device),
             warmup=end,
             correctness=self._check(warmup.losses, probe),
@@ -392,6 +392,11 @@ class Session:
             probes=probes,
             lived=self._lived,
         )
+
+    def _time_to_first_step(self) -> int | None:
+        if FORKED_VARIABLE in os.environ:
+            return None
+        return self._first_step_unix_ns - (self._order.launched_unix_ns or process_start_unix_ns())
 
     def _check(self, losses: list[Tensor], probe: GradientProbe) -> CorrectnessResult | None:
         """Compare with the reference; collective, answered on rank 0 only."""

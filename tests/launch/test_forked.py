@@ -12,9 +12,11 @@ from typing import Any
 import psutil
 import pytest
 
+from dtbench.launch.forked.servers import can_fork
+
 pytestmark = [
     pytest.mark.ranks,
-    pytest.mark.skipif(sys.platform != "linux", reason="ranks are forked on Linux only"),
+    pytest.mark.skipif(not can_fork(), reason="ranks are forked on Linux only"),
 ]
 
 GIVEN = {"PYTHONUNBUFFERED": "1", "TORCH_CPP_LOG_LEVEL": "ERROR", "OMP_NUM_THREADS": "1", **os.environ}

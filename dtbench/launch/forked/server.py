@@ -1,11 +1,11 @@
 """Ranks by fork: this process has imported torch and the worker once, and each rank is a copy of it.
 
-``python -P server.py SOCKET`` listens until its standard input ends. ``start.py``, which the launcher starts in a
-worker's place, sends what it was given: command, folder, environment, standard streams. It hears how the rank ended,
-and what signals it gets go to the rank. Whoever vanishes takes along who depends on it::
+``python -P -m dtbench.launch.forked.server SOCKET`` listens until its standard input ends. ``start.py``, which the
+launcher starts in a worker's place, sends what it was given: command, folder, environment, standard streams. It hears
+how the rank ended, and what signals it gets go to the rank. Whoever vanishes takes along who depends on it::
 
-    pytest (launcher)  --starts-->  start.py  --streams, command-->  server  --fork-->  rank
-                                              <--how it ended------
+    launcher  --starts-->  start.py  --streams, command-->  server  --fork-->  rank
+                                     <--how it ended------
 
 A copy is as good as a fresh process only where nothing was read or begun before that a rank would have read or begun
 itself. So this process never has a second thread nor runs an operator, and a rank whose environment differs from this
@@ -30,7 +30,7 @@ from typing import Any
 import numpy
 import torch
 
-from dtbench.store.layout import LAUNCHER_VARIABLE
+from dtbench.store.layout import FORKED_VARIABLE, LAUNCHER_VARIABLE
 
 WORKER = "dtbench.worker.__main__"
 """What is imported once. Not pandas, which rank 0 imports at its end: pyarrow starts a thread."""
@@ -159,7 +159,8 @@ def become(request: Request, given: dict[str, str]) -> None:
     os.chdir(request.folder)
     added = {name: value for name, value in os.environ.items() if name not in given}  # by torch, when it was imported
     os.environ.clear()
-    os.environ.update({**added, **request.environment, LAUNCHER_VARIABLE: str(os.getppid())})
+    changed = {LAUNCHER_VARIABLE: str(os.getppid()), FORKED_VARIABLE: "1"}
+    os.environ.update({**added, **request.environment, **changed})
     numpy.random.seed()  # the states of the global generators were copied; Python's own sees to itself
     torch.default_generator.seed()
     _, *arguments = request.command

@@ -1,0 +1,43 @@
+"""Which scenarios' ranks may be copies of one process, and the processes that they are copies of."""
+
+import sys
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dtbench.scenario.load import ScenarioFile
+    from dtbench.scenario.schema import Scenario
+
+
+class Forks(ExitStack):
+    """What ranks are forked from, started when the first scenario wants it."""
+
+    _prefix: tuple[str, ...] | None = None
+
+    def find_prefix(self, file: "ScenarioFile") -> tuple[str, ...]:
+        """Give what goes before a rank's command for it to be forked; empty where ranks must be started afresh."""
+        if not _may_fork(file):
+            return ()
+        if self._prefix is None:
+            from dtbench.errors import LaunchError
+            from dtbench.launch.forked.servers import serve_forks
+
+            try:
+                self._prefix = self.enter_context(serve_forks())
+            except LaunchError as error:
+                print(f"{error}: each rank imports torch by itself, which takes longer", file=sys.stderr)
+                self._prefix = ()
+        return self._prefix
+
+
+def _may_fork(file: "ScenarioFile") -> bool:
+    """Say whether copies of one process will do: on CPU, one launch, and nothing that is read at a rank's start."""
+    from dtbench.launch.forked.servers import can_fork
+    from dtbench.scenario.repeat import resolve_repeat
+
+    def is_plain(scenario: "Scenario") -> bool:
+        is_alone = resolve_repeat(scenario) == 1  # launches are samples only where each is a process of its own
+        return scenario.device == "cpu" and is_alone and not scenario.env and scenario.python is None
+
+    reads_start = "time_to_first_step_ns" in file.checklist.model_dump_json()
+    return can_fork() and not reads_start and all(is_plain(cell.scenario) for cell in file.cells)
