@@ -21,6 +21,7 @@ def summarize_gradient_waits(collectives: pd.DataFrame) -> tuple[GradientWait, .
             parameter=str(parameter),
             count=len(rows),
             wait_ns=int(rows["wait_ns"].median()),
+            since_issue_ns=int((rows["first_wait_ns"] + rows["wait_ns"] - rows["issue_ns"]).median()),
             hidden_ns=int(rows["hidden_ns"].median()),
             exposed_ns=int(rows["exposed_ns"].median()),
         )

@@ -87,6 +87,8 @@ class GradientWait(Record):
     Attributes:
         count: waits seen, over all ranks and PROFILED steps.
         wait_ns: from where the hook began to wait for the collective to where it went on.
+        since_issue_ns: from the issue of that collective to where the hook went on: what the collective takes, or what
+            lay between where that is longer.
         hidden_ns: of the collective that it waited for, beside compute.
         exposed_ns: the rest of that collective.
     """
@@ -94,6 +96,7 @@ class GradientWait(Record):
     parameter: str
     count: int
     wait_ns: int
+    since_issue_ns: int
     hidden_ns: int
     exposed_ns: int
 

@@ -15,11 +15,11 @@ def render_gradient_waits(cell: CellSummary) -> RenderableType:
     """Give the longest waits first, a row for each parameter."""
     table = headed_table(
         "What hooks wait for gradients of the tensor axis, medians per backward",
-        ("gradient of", "its hook\nwaits", "hidden", "exposed"),
+        ("gradient of", "its hook\nwaits", "goes on\nafter issue", "hidden", "exposed"),
     )
     rows = sorted(cell.gradient_waits, key=lambda row: -row.wait_ns)
     for row in rows[:MOST_PARAMETERS]:
-        times_ns = (row.wait_ns, row.hidden_ns, row.exposed_ns)
+        times_ns = (row.wait_ns, row.since_issue_ns, row.hidden_ns, row.exposed_ns)
         table.add_row(Text(row.parameter), *(Text(format_ns(time_ns)) for time_ns in times_ns))
     rest = len(rows) - MOST_PARAMETERS
     if rest <= 0:

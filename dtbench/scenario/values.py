@@ -81,6 +81,7 @@ _OF_RANK: Final = dict.fromkeys(
 _OF_GRADIENT: Final = {
     "count": Quantity.COUNT,
     "wait_ns": Quantity.TIME,
+    "since_issue_ns": Quantity.TIME,
     "hidden_ns": Quantity.TIME,
     "exposed_ns": Quantity.TIME,
 }

@@ -46,11 +46,11 @@ def inject_hidden(draw: Draw) -> Row:
 
     They are few: the host's time between an issue and the next compute is exposed in the trace, and part of no wait.
     """
-    blocks, service_ms, cell = _draw_cell(draw, (3, 3), draw.whole(34, 40), draw.tenths(3.0, 4.0))
+    blocks, service_ms, cell = _draw_cell(draw, (2, 2), draw.whole(50, 60), draw.tenths(3.0, 4.0))
     return Row(
         name="hidden",
-        claim=f"{blocks.layers} buckets of {service_ms:g} ms beside {blocks.backward_ms:g} ms of backward each: all "
-        "but the last are hidden, and that one takes next to nothing",
+        claim=f"{blocks.layers} buckets of {service_ms:g} ms beside {blocks.backward_ms:g} ms of backward each: "
+        "the first is hidden, and the last takes next to nothing",
         cells={"hidden": cell},
         expectations=(Named("hidden", Purpose.GRAD_REDUCE, Cause.TAIL, blocks.buckets(-1)),),
     )

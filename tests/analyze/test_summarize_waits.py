@@ -22,7 +22,7 @@ def collectives(*rows: dict[str, object]) -> pd.DataFrame:
     blank: dict[str, object] = {
         name: "" if dtype == "string" else pd.NA if dtype[0].isupper() else 0 for name, dtype in COLLECTIVES.items()
     }
-    awaited = {"step": 1, "owner": "up", "awaited_by": HOOK, "wait_ns": 10}
+    awaited = {"step": 1, "owner": "up", "awaited_by": HOOK, "issue_ns": 100, "first_wait_ns": 130, "wait_ns": 10}
     return pd.DataFrame([{**blank, **awaited, **row} for row in rows], columns=list(COLLECTIVES)).astype(COLLECTIVES)
 
 
@@ -40,8 +40,8 @@ def test_a_parameter_waits_the_median_of_its_waits() -> None:
         {"owner": "down", "wait_ns": 0},
     )
     assert summarize_gradient_waits(table) == (
-        GradientWait(parameter="down", count=1, wait_ns=0, hidden_ns=0, exposed_ns=0),
-        GradientWait(parameter="up", count=3, wait_ns=12, hidden_ns=2, exposed_ns=10),
+        GradientWait(parameter="down", count=1, wait_ns=0, since_issue_ns=30, hidden_ns=0, exposed_ns=0),
+        GradientWait(parameter="up", count=3, wait_ns=12, since_issue_ns=42, hidden_ns=2, exposed_ns=10),
     )
 
 
@@ -51,11 +51,14 @@ def test_what_no_hook_of_a_step_waited_for_is_no_gradient_wait(row: dict[str, ob
 
 
 def test_a_check_finds_a_parameters_wait_and_nothing_for_another_name() -> None:
-    waits = (GradientWait(parameter="layers.0.up.weight", count=4, wait_ns=7, hidden_ns=5, exposed_ns=2),)
+    waits = (
+        GradientWait(parameter="layers.0.up.weight", count=4, wait_ns=7, since_issue_ns=40, hidden_ns=5, exposed_ns=2),
+    )
     cell = make_cell(waits)
     name = read_value("gradient_waits.layers.0.up.weight.wait_ns")
     assert name.quantity is Quantity.TIME
     assert find_number(cell, name) == 7
+    assert find_number(cell, read_value("gradient_waits.layers.0.up.weight.since_issue_ns")) == 40
     assert find_number(cell, read_value("gradient_waits.layers.0.up.weight.hidden_ns")) == 5
     assert math.isnan(find_number(cell, read_value("gradient_waits.layers.1.up.weight.wait_ns")))
     with pytest.raises(ValueError, match="no number called"):
@@ -64,7 +67,9 @@ def test_a_check_finds_a_parameters_wait_and_nothing_for_another_name() -> None:
 
 def test_the_longest_waits_are_printed_first_and_the_rest_is_counted() -> None:
     waits = tuple(
-        GradientWait(parameter=f"p{index}", count=4, wait_ns=index * 1_000_000, hidden_ns=0, exposed_ns=0)
+        GradientWait(
+            parameter=f"p{index}", count=4, wait_ns=index * 1_000_000, since_issue_ns=0, hidden_ns=0, exposed_ns=0
+        )
         for index in range(MOST_PARAMETERS + 2)
     )
     console = Console(width=80, record=True)

@@ -130,7 +130,7 @@ def test_the_sweep_of_caps_is_that_of_its_closed_form() -> None:
 def test_of_hidden_communication_only_the_last_bucket_is_not() -> None:
     for _, cells in every("hidden"):
         step = predict(cells["hidden"]).of(0)
-        assert step.hidden_comm_ns * 3 == step.comm_ns * 2  # of three buckets
+        assert step.hidden_comm_ns * 2 == step.comm_ns  # of two buckets
         assert step.exposed_comm_ns <= 4.1 * NS_PER_MS
 
 
