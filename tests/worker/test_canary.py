@@ -62,6 +62,16 @@ def test_whoever_waits_sees_the_same_numbers_however_late_they_come(
     assert last.canary.collectives == sum(row.count for row in last.traffic), "a broadcast's root receives nothing"
 
 
+def test_a_result_of_which_only_torch_keeps_the_work_arrives(
+    launch: Callable[..., Any], scenario: Callable[..., Any]
+) -> None:
+    """Under join DDP's reducer keeps the work that counts the ranks which are left, and waits for it in backward."""
+    join = {**DDP, "join": {"divide_by_initial_world_size": False}}
+    rows = {"global_batch": 12, "sequence_length": 8, "iterations": [1, 2]}
+    canary = launch(scenario(parallel=join, data=rows, model=MLP, optimizer={"kind": "sgd"}, network=LINK)).canary
+    assert (canary.passed, canary.is_equal, canary.missed) == (True, True, ())
+
+
 FAULTS = [
     (DDP, "nobody waits for all-reduces", Purpose.GRAD_REDUCE, Operation.ALL_REDUCE),
     ({**DDP, "comm_hook": {"kind": "fp16_compress"}}, "nobody waits for all-reduces", Purpose.GRAD_REDUCE, None),

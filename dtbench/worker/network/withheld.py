@@ -85,6 +85,7 @@ class Withheld:
     seen: list[Suspect] = field(default_factory=list)
     _places: Counter[tuple[Purpose, Operation, Region | None, str]] = field(default_factory=Counter)
     _closed: dict[int, "_Parcel"] = field(default_factory=dict)
+    _works: list[Any] = field(default_factory=list)
     _couriers: dict[str, "_Courier"] = field(default_factory=dict)
 
     def carry(self, issued: Issued, start: Start, send: Send) -> Any:
@@ -112,6 +113,7 @@ class Withheld:
         self._closed[id(parcel)] = parcel
         parcel.inner = send(issued, partial(start, *sent))
         work = _wrap(_Late(parcel, issued.outputs, self._open, partial(self._post, issued.label.group)))
+        self._works.append(work)  # C++ may keep its half only (DDP under join), which without ours waits for ever
         if parcel.inner is None:  # a call that blocks
             work.wait()
             return None
@@ -128,6 +130,7 @@ class Withheld:
         forgotten = tuple(parcel.suspect for parcel in self._closed.values())
         for parcel in tuple(self._closed.values()):
             self._open(parcel)
+        self._works.clear()
         return forgotten
 
     def _name(self, issued: Issued) -> Suspect:
@@ -256,17 +259,22 @@ class _Late:
         self.parcel = parcel
         self._outputs, self._open, self._post = outputs, open_parcel, post
         self._future: Any = None
+        self._has_waited = False
 
     def wait(self, _timeout: Any = None) -> bool:
         """Come back when the outputs hold the result."""
         self._open(self.parcel)
+        self._has_waited = True
         return True
 
     def get_future(self) -> Any:
-        """Give a future of the outputs; it is set when the parcel is due."""
+        """Give a future of the outputs; it is set when the parcel is due, or by now for who has waited before."""
         if self._future is None:
             self._future = torch.futures.Future()
-            self._post(self)
+            if self._has_waited:
+                self._future.set_result(self._outputs)
+            else:
+                self._post(self)
         return self._future
 
     def is_completed(self) -> bool:
