@@ -99,6 +99,7 @@ def _read_all(paths: "Sequence[Path]", *, must_have: bool) -> "list[Evidence]":
 
 def _run_all(names: "Sequence[str]", sets: "Sequence[str]", results: Path, failures: list[str]) -> list[Path]:
     """Run each scenario in both ways, one run each; a launch that fails is told at the end and stops nothing."""
+    from dtbench.cli.forks import Forks
     from dtbench.launch.machine import read_machine
     from dtbench.launch.run import plan_cells
     from dtbench.scenario.catalog import open_scenario
@@ -107,20 +108,28 @@ def _run_all(names: "Sequence[str]", sets: "Sequence[str]", results: Path, failu
     files = [open_scenario(name, ["repeat=1", *sets, way]) for name in names for way in _WAYS]
     planned = [(file, plan_cells(file, machine)) for file in files]  # all mistakes before anything runs
     paths: list[Path] = []
-    for file, cells in planned:
-        paths += _run_one(file, cells, results, failures)
+    with Forks() as forks:
+        for file, cells in planned:
+            paths += _run_one(file, cells, forks.find_prefix(file), results, failures)
     return paths
 
 
-def _run_one(file: "ScenarioFile", cells: "tuple[CellRecord, ...]", results: Path, failures: list[str]) -> list[Path]:
+def _run_one(
+    file: "ScenarioFile",
+    cells: "tuple[CellRecord, ...]",
+    prefix: tuple[str, ...],
+    results: Path,
+    failures: list[str],
+) -> list[Path]:
     from dtbench.cli.progress import observe
     from dtbench.errors import LaunchError
+    from dtbench.launch.local import WORKER
     from dtbench.launch.run import run_scenario
 
     folders: list[Path] = []
     with observe(folders.append) as observer:
         try:
-            run_scenario(file, cells, results, observer=observer)
+            run_scenario(file, cells, results, observer=observer, worker=(*prefix, *WORKER))
         except LaunchError as error:
             failures.append(str(error))
     return folders
