@@ -33,7 +33,10 @@ import torch
 from dtbench.store.layout import FORKED_VARIABLE, LAUNCHER_VARIABLE
 
 WORKER = "dtbench.worker.__main__"
-"""What is imported once. Not pandas, which rank 0 imports at its end: pyarrow starts a thread."""
+LATER = ("pandas", "pyarrow.parquet")
+"""What is imported once: the worker, and what rank 0 imports at its end."""
+NO_THREAD = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
+"""Set while these are imported: pyarrow's allocator would start a thread."""
 RUNTIME = {
     *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME", "MASTER_ADDR", "MASTER_PORT"),
     *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE"),
@@ -177,7 +180,12 @@ def become(request: Request, given: dict[str, str]) -> None:
 def main() -> None:
     """Import, listen, and in every copy become its rank."""
     given = dict(os.environ)
-    importlib.import_module(WORKER)
+    os.environ.update(NO_THREAD)
+    for module in (WORKER, *LATER):
+        importlib.import_module(module)
+    for name in NO_THREAD:
+        os.environ.pop(name)
+        os.environ.update({name: given[name]} if name in given else {})
     del sys.modules[WORKER]  # a rank runs it anew, as its __main__
     threads = len(list(Path("/proc/self/task").iterdir()))
     if threads > 1:
