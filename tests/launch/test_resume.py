@@ -1,6 +1,5 @@
 """A run that did not end is gone on with: nothing runs twice, and nothing of another experiment gets in."""
 
-import functools
 import json
 import multiprocessing
 import os
@@ -371,8 +370,7 @@ def test_ctrl_c_says_how_to_go_on_and_an_unfinished_run_is_mentioned_later(
     monkeypatch.setattr("dtbench.cli.run._report", lambda *_, **__: None)
 
     def type_in(*arguments: str, wish: tuple[str, ...] = ()) -> tuple[int | str | None, str]:
-        monkeypatch.setattr(run, "run_scenario", functools.partial(run_scenario, worker=fake.worker(*wish)))
-        monkeypatch.setattr(run, "resume_scenario", functools.partial(resume_scenario, worker=fake.worker(*wish)))
+        monkeypatch.setattr("dtbench.launch.local.WORKER", fake.worker(*wish))
         with pytest.raises(SystemExit) as caught:
             main(["run", "./sweep.yaml", "--set", "repeat=1", *arguments])
         return caught.value.code, capsys.readouterr().err
