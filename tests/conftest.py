@@ -8,6 +8,7 @@ strategy. What tests start by themselves (``dtbench run``, torchrun) is fresh, t
 
 import hashlib
 import json
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +23,10 @@ from dtbench.plan import Machine, make_plan, plan_reference
 from dtbench.scenario.schema import Scenario
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.records import CanaryResult, CorrectnessResult, LaunchRecord, RankRecord, WorkerOrder
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell's background job ignores Ctrl-C, and so does what it starts; commands that are tested must not.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SMALL: dict[str, Any] = {
     "schema_version": 1,
