@@ -286,8 +286,15 @@ def _gather(key: tuple[str, str], evidence: Sequence[Evidence]) -> dict[str, _Se
 
 def _compare_counts(scenario: str, traced: Sequence[TracedFunction], probed: Sequence[ProbedFunction]) -> Iterator[str]:
     """Compare calls of ranks that were traced and probed in one launch."""
-    pairs = [(one.calls, other.calls) for one, other in zip(traced, probed, strict=True)]
-    different = next(((by_lines, by_probe) for by_lines, by_probe in pairs if by_lines != by_probe), None)
-    if different is not None:
-        by_lines, by_probe = different
-        yield f"in {scenario} tracing counted {by_lines} calls and its probe {by_probe}"
+    for one, other in zip(traced, probed, strict=True):
+        if not other.calls - _count_of_dynamo(other) <= one.calls <= other.calls:
+            yield f"in {scenario} tracing counted {one.calls} calls and its probe {other.calls}"
+            return
+
+
+def _count_of_dynamo(probed: ProbedFunction) -> int:
+    """Count calls that tracing may miss: Dynamo looks at frames from inside the interpreter, a tracer's among them.
+
+    Seen with torch 2.13 on Python 3.11: of three calls of ``_get_active_ddp_module``, all by Dynamo, two.
+    """
+    return sum(calls for caller, calls in probed.callers.items() if caller.startswith("torch._dynamo."))

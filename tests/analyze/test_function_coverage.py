@@ -136,6 +136,14 @@ def test_in_one_launch_tracing_and_probes_must_count_alike() -> None:
     assert row([alike], FORWARD).disagreements == 0
 
 
+@pytest.mark.parametrize(("by_lines", "disagreements"), [(1, 1), (2, 0), (3, 0), (4, 1)])
+def test_tracing_may_miss_what_dynamo_calls_and_nothing_else(by_lines: int, disagreements: int) -> None:
+    callers = {"torch._dynamo.convert_frame.CatchErrorsWrapper.__call__": 1, "torch.run": 2}
+    seen = probed(FORWARD, 3, callers=callers)
+    evidence = Evidence("compiled", finished=True, lines=(lines(forward=by_lines),), probes=(probes(seen),))
+    assert row([evidence], FORWARD).disagreements == disagreements
+
+
 def test_what_ran_only_in_a_failed_launch_is_shown_apart_with_its_message() -> None:
     evidence = [
         Evidence("broken", finished=False, message="Global rank 0 does not exist", lines=(lines(sync_grad_hook=1),)),
