@@ -165,7 +165,19 @@ def _run_all(chosen: "Sequence[_Chosen]", results: Path, command: str, *, resume
                 state = state.model_copy(update={"finished": (*_without(state, one.name), done)})
                 write_record(catalogue_file(results), state)
             rows.append(_judge(one, done))
+    _publish(rows)
     return rows
+
+
+def _publish(rows: "Sequence[CatalogueRow]") -> None:
+    """Draw what people look at, when nothing is measured any more: it would take the cores of the next scenario."""
+    from dtbench.report.publish_runs import publish_runs
+
+    runs = [Path(row.run) for row in rows if row.run is not None]
+    if runs:
+        _say(f"drawing pictures and TensorBoard files of {len(runs)} runs")
+    for sentence in publish_runs(runs):
+        _say(sentence)
 
 
 def _without(state: "CatalogueRecord", name: str) -> "tuple[FinishedScenario, ...]":
@@ -232,16 +244,16 @@ def _find_stopped(file: "ScenarioFile", results: Path, state: "CatalogueRecord")
 
 
 def _judge(chosen: _Chosen, done: "FinishedScenario | str") -> "CatalogueRow":
-    """Give the row of a scenario, and put what is derived for people into its run's folder."""
+    """Give the row of a scenario, and write down what became of its checks."""
     from dtbench.analyze.run import summarize_run
     from dtbench.report.catalogue import CatalogueRow, judge_run
-    from dtbench.report.publish import publish
+    from dtbench.report.publish import publish_checks
     from dtbench.store.check_records import CheckOutcome
 
     if isinstance(done, str):
         return CatalogueRow(chosen.name, chosen.question, CheckOutcome.NOT_JUDGED, f"FAILED: {done.splitlines()[0]}")
     summary = summarize_run(Path(done.run))
-    publish(summary)
+    publish_checks(summary)
     row = judge_run(summary, done.duration_ns)
     _say(f"{chosen.name}: {row.outcome}: {row.told}")
     return row

@@ -5,7 +5,7 @@ Nothing is shown and there is no global state; a notebook shows the figure that 
 
 from dtbench.report.plots_breakdown import MOST_CELLS, MOST_RANKS, plot_step_breakdown
 from dtbench.report.plots_comparison import plot_comparison
-from dtbench.report.plots_drawing import figure_png, save_figure
+from dtbench.report.plots_drawing import figure_png, save_figure, save_picture
 from dtbench.report.plots_exposed import plot_exposed_owners, plot_overlap
 from dtbench.report.plots_steps import plot_step_distribution, plot_step_times
 from dtbench.report.plots_sweep_map import plot_sweep_map
@@ -26,4 +26,5 @@ __all__ = [
     "plot_sweep_map",
     "plot_timeline",
     "save_figure",
+    "save_picture",
 ]

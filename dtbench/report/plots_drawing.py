@@ -116,7 +116,12 @@ def figure_png(figure: Figure) -> bytes:
 
 def save_figure(figure: Figure, path: Path) -> None:
     """Write a PNG; a reader sees the old file or the whole new one."""
+    save_picture(figure_png(figure), path)
+
+
+def save_picture(png: bytes, path: Path) -> None:
+    """Write the bytes of a PNG file; a reader sees the old file or the whole new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    unfinished.write_bytes(figure_png(figure))
+    unfinished.write_bytes(png)
     unfinished.replace(path)

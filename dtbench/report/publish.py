@@ -9,10 +9,9 @@ from dtbench.analyze.launch_tables import read_tables
 from dtbench.analyze.run import summarize_one_cell
 from dtbench.analyze.summary import CellSummary, RunSummary
 from dtbench.errors import StoreError
-from dtbench.report.owner_table import tabulate_run_owners
-from dtbench.report.plots import MOST_CELLS, plot_exposed_owners, plot_step_breakdown, save_figure
+from dtbench.report.pictures import draw_pictures
+from dtbench.report.plots import save_picture
 from dtbench.report.settings import find_settings
-from dtbench.report.sweep_plot import plot_sweep
 from dtbench.report.tensorboard import write_cell, write_tensorboard
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.read import read_environment, read_run, read_steps
@@ -27,26 +26,44 @@ def publish(summary: RunSummary) -> None:
         StoreError: a table is broken, or the disk is full.
     """
     folder = RunFolder(Path(summary.path))
-    if summary.checks is not None:
-        write_record(folder.checks, summary.checks)
+    publish_checks(summary)
     steps, purposes = _gather_steps(summary.cells, folder), _gather_purposes(summary.cells, folder)
     if steps is None:
         return
     try:
-        save_figure(plot_step_breakdown(summary), folder.breakdown_plot)
-        if len(summary.cells) <= MOST_CELLS and any(cell.owners for cell in summary.cells):
-            save_figure(plot_exposed_owners(tabulate_run_owners(summary)), folder.owners_plot)
-        if len(summary.cells) > 1:
-            save_figure(plot_sweep(summary), folder.sweep_plot)
+        pictures = draw_pictures(summary)
+        for name, path in _plots(folder).items():
+            if name in pictures:
+                save_picture(pictures[name], path)
         write_tensorboard(
             summary,
             folder.tensorboard,
+            pictures=pictures,
             steps=steps,
             purposes=purposes,
             environment=read_environment(folder.path) if folder.environment.exists() else None,
         )
     except OSError as error:
         raise StoreError(f"{folder.path}: plot and TensorBoard files cannot be written ({error.strerror})") from error
+
+
+def publish_checks(summary: RunSummary) -> None:
+    """Write what became of a run's checks, where it has any.
+
+    Raises:
+        StoreError: the disk is full.
+    """
+    if summary.checks is not None:
+        write_record(RunFolder(Path(summary.path)).checks, summary.checks)
+
+
+def _plots(folder: RunFolder) -> dict[str, Path]:
+    """Give where each picture of a run goes, by its tag in TensorBoard."""
+    return {
+        "step_breakdown": folder.breakdown_plot,
+        "exposed_owners": folder.owners_plot,
+        "sweep": folder.sweep_plot,
+    }
 
 
 def publish_cell(path: Path, name: str) -> None:

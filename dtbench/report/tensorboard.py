@@ -32,16 +32,13 @@ from dtbench.report.markdown import (
     receipts_markdown,
     summary_markdown,
 )
-from dtbench.report.owner_table import tabulate_run_owners
+from dtbench.report.pictures import draw_pictures
 from dtbench.report.plots import (
     MOST_CELLS,
     figure_png,
-    plot_exposed_owners,
-    plot_step_breakdown,
     plot_step_times,
 )
 from dtbench.report.settings import Settings, find_settings
-from dtbench.report.sweep_plot import plot_sweep
 from dtbench.store.records import Environment
 from dtbench.units import NS_PER_MS, NS_PER_S
 from dtbench.vocabulary import Phase, Purpose
@@ -60,6 +57,7 @@ def write_tensorboard(
     steps: pd.DataFrame,
     purposes: pd.DataFrame,
     environment: Environment | None,
+    pictures: Mapping[str, bytes] | None = None,
 ) -> None:
     """Make the event files of a run anew; what was in ``folder`` is replaced as a whole, never half.
 
@@ -69,10 +67,12 @@ def write_tensorboard(
         steps: columns ``cell``, ``launch`` and those of ``dtbench.analyze.tables.STEPS``.
         purposes: columns ``cell``, ``launch`` and those of ``dtbench.analyze.tables.PURPOSES``.
         environment: of the run; None where it was not recorded.
+        pictures: of the run, from ``draw_pictures``; None: they are drawn here.
     """
 
     def write(unfinished: Path) -> None:
-        write_events(unfinished, _run_values(summary, environment))
+        shown = draw_pictures(summary) if pictures is None else pictures
+        write_events(unfinished, _run_values(summary, environment, shown))
         settings = find_settings(summary.cells) if len(summary.cells) > 1 else {}
         draw = _step_image if len(summary.cells) <= MOST_CELLS else _no_image
         for cell in summary.cells:
@@ -133,15 +133,10 @@ def _all_cell_values(cell: CellSummary, settings: Settings, steps: pd.DataFrame)
     return [*_cell_values(cell), *sessions, *_loss_values(cell, _rows_of(steps, cell))]
 
 
-def _run_values(summary: RunSummary, environment: Environment | None) -> list[Tagged]:
-    values = [
-        (0, text("summary", summary_markdown(summary))),
-        (0, image("step_breakdown", figure_png(plot_step_breakdown(summary)))),
-    ]
-    if len(summary.cells) <= MOST_CELLS and any(cell.owners for cell in summary.cells):
-        values.append((0, image("exposed_owners", figure_png(plot_exposed_owners(tabulate_run_owners(summary))))))
+def _run_values(summary: RunSummary, environment: Environment | None, pictures: Mapping[str, bytes]) -> list[Tagged]:
+    values = [(0, text("summary", summary_markdown(summary)))]
+    values += [(0, image(tag, png)) for tag, png in pictures.items()]
     if len(summary.cells) > 1:
-        values.append((0, image("sweep", figure_png(plot_sweep(summary)))))
         known = {tag for cell in summary.cells for tag in _cell_numbers(cell)}
         values.append((0, experiment(find_settings(summary.cells), [one for one in METRICS if one[0] in known])))
     if environment is not None:

@@ -1,0 +1,16 @@
+"""The pictures of a whole run, drawn once for its folder and for TensorBoard."""
+
+from dtbench.analyze.summary import RunSummary
+from dtbench.report.owner_table import tabulate_run_owners
+from dtbench.report.plots import MOST_CELLS, figure_png, plot_exposed_owners, plot_step_breakdown
+from dtbench.report.sweep_plot import plot_sweep
+
+
+def draw_pictures(summary: RunSummary) -> dict[str, bytes]:
+    """Give PNG files by their tag in TensorBoard, in the order in which they are shown."""
+    figures = {"step_breakdown": plot_step_breakdown(summary)}
+    if len(summary.cells) <= MOST_CELLS and any(cell.owners for cell in summary.cells):
+        figures["exposed_owners"] = plot_exposed_owners(tabulate_run_owners(summary))
+    if len(summary.cells) > 1:
+        figures["sweep"] = plot_sweep(summary)
+    return {tag: figure_png(figure) for tag, figure in figures.items()}

@@ -1,0 +1,34 @@
+"""Publish many finished runs: drawing takes seconds of CPU each, so they are shared out over the cores."""
+
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Final
+
+from dtbench.analyze.many import count_usable_cores
+from dtbench.analyze.run import summarize_run
+from dtbench.errors import StoreError
+from dtbench.report.publish import publish
+
+_WORTH: Final = 4
+"""Runs; below it, one process is done before others have started."""
+
+
+def publish_runs(runs: Sequence[Path]) -> tuple[str, ...]:
+    """Put plots and event files into each run's folder; gives a sentence for each run that could not be published."""
+    workers = min(count_usable_cores(), len(runs))
+    if len(runs) < _WORTH or workers < 2:
+        found = [_publish(run) for run in runs]
+    else:  # a fork would copy locks that this process's threads hold
+        with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+            found = list(pool.map(_publish, runs))
+    return tuple(sentence for sentence in found if sentence is not None)
+
+
+def _publish(run: Path) -> str | None:
+    try:
+        publish(summarize_run(run))
+    except StoreError as error:
+        return str(error)
+    return None
