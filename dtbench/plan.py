@@ -163,6 +163,7 @@ def plan_reference(scenario: Scenario, plan: Plan) -> tuple[Scenario, Plan]:
         "accumulation": {"micro_batches": 1},
         "network": {"kind": "real"},
         "model": {**scenario.model.model_dump(mode="json"), **_plain_options(scenario.model)},
+        "state_dict": None,
     }
     single = Scenario.model_validate_json(json.dumps(fields))
     cores = plan.threads_per_rank * plan.ranks  # memory is not asked again: the ranks themselves need more

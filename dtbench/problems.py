@@ -12,6 +12,7 @@ from dtbench.scenario.model import Custom, Mlp, OperatorCheckpointing, Timed, Tr
 from dtbench.scenario.network import EmulatedNetwork
 from dtbench.scenario.presets import resolve_model
 from dtbench.scenario.schema import AdamW, Cut, Ddp, Fsdp1, Fsdp2, Scenario
+from dtbench.scenario.state_dict_problems import find_stage_device_problems, find_state_dict_problems
 from dtbench.traffic.buffers import list_buffers
 from dtbench.traffic.parameters import is_under, known_parameters
 from dtbench.traffic.tensor import count_data_ranks
@@ -48,6 +49,7 @@ def find_problems(scenario: Scenario) -> Iterator[str]:
     yield from _check_strategy(scenario)
     yield from _check_tensor_parallel(scenario, scenario.parallel)
     yield from _check_saved_operators(scenario)
+    yield from find_state_dict_problems(scenario)
     if isinstance(scenario.model, Timed):
         yield from _check_timed(scenario, scenario.model)
 
@@ -251,6 +253,7 @@ def _check_saved_operators(scenario: Scenario) -> Iterator[str]:
 def find_rank_problems(scenario: Scenario, device: DeviceKind, ranks: int) -> Iterator[str]:
     """Name what so many ranks on such a device cannot be asked for."""
     network, model = scenario.network, scenario.model
+    yield from find_stage_device_problems(scenario, device)
     if isinstance(network, EmulatedNetwork):
         yield from _check_network(network, ranks)
         if device is DeviceKind.CUDA:

@@ -21,7 +21,7 @@ from dtbench.scenario.schema import (
 )
 from dtbench.traffic.ddp import ddp_bucket_bytes
 from dtbench.traffic.parameters import known_parameters
-from dtbench.vocabulary import DeviceKind
+from dtbench.vocabulary import DeviceKind, Stage, StatePart
 
 EVERYWHERE = frozenset(DeviceKind)
 ON_CPU = frozenset({DeviceKind.CPU})
@@ -60,6 +60,11 @@ def _ddp(scenario: Scenario) -> Ddp | None:
 
 def _fsdp1(scenario: Scenario) -> Fsdp1 | None:
     return scenario.parallel if isinstance(scenario.parallel, Fsdp1) else None
+
+
+def _is_sharded_fsdp1(scenario: Scenario) -> bool:
+    parallel = _fsdp1(scenario)
+    return parallel is not None and parallel.sharding_strategy != "NO_SHARD" and parallel.shards > 1
 
 
 def _moves_original_shapes(scenario: Scenario) -> bool:
@@ -166,6 +171,27 @@ REFUSALS: tuple[Refusal, ...] = (
         lambda s: bool((parallel := _fsdp1(s)) and parallel.sync_module_states),
         "FSDP1's sync_module_states wants the module on an accelerator",
         {"parallel.sync_module_states": "false"},
+    ),
+    Refusal(
+        "fsdp1 offloads a whole state dict on cpu",
+        ON_CPU,
+        lambda s: bool(
+            _is_sharded_fsdp1(s)
+            and s.state_dict is not None
+            and Stage.GATHER_OFFLOAD in s.state_dict.stages
+            and StatePart.MODEL in s.state_dict.parts
+        ),
+        "FSDP1 copies its gathered parameters to the host for gather_offload and frees what it copied from, on a host "
+        "the same memory",
+        {"state_dict.stages": "[gather]"},
+    ),
+    Refusal(
+        "fsdp1 loads a flattened optimizer state",
+        EVERYWHERE,
+        lambda s: bool(_is_sharded_fsdp1(s) and s.state_dict is not None and Stage.UNFLATTEN in s.state_dict.stages),
+        "FSDP1 keeps the optimizer states that it loads in the order of a set of their names, which each process has "
+        "its own of, and takes those of a flattened state in that order: exp_avg and exp_avg_sq change places",
+        {"state_dict.stages": "[load]"},
     ),
     Refusal(
         "fsdp1 keeps low precision gradients for adamw",

@@ -28,6 +28,43 @@ class Region(StrEnum):
     STATE_DICT = "state_dict"
 
 
+class StatePart(StrEnum):
+    """What of a training state goes through a stage."""
+
+    MODEL = "model"
+    OPTIMIZER = "optimizer"
+
+
+class Stage(StrEnum):
+    """What is done at once to a training state, by one of torch's public functions where there is one.
+
+    Out of the model: ``shard`` (each rank its own part), ``offload`` (the same, in host memory), ``gather`` (all of it,
+    on every rank), ``gather_offload`` (all of it, in rank 0's host memory), ``flatten`` (the optimizer's, one level
+    deep). Copies for a save, in host memory: ``stage``, ``stage_pinned``, ``stage_shared``. To disk and back: ``save``,
+    ``read``. Back into the model: ``load`` (own parts), ``distribute`` (every rank has all of it), ``broadcast`` (only
+    rank 0 has), ``unflatten``.
+    """
+
+    SHARD = "shard"
+    OFFLOAD = "offload"
+    GATHER = "gather"
+    GATHER_OFFLOAD = "gather_offload"
+    FLATTEN = "flatten"
+    STAGE = "stage"
+    STAGE_PINNED = "stage_pinned"
+    STAGE_SHARED = "stage_shared"
+    SAVE = "save"
+    READ = "read"
+    LOAD = "load"
+    DISTRIBUTE = "distribute"
+    BROADCAST = "broadcast"
+    UNFLATTEN = "unflatten"
+
+
+OPTIMIZER_STAGES: Final = (Stage.FLATTEN, Stage.UNFLATTEN)
+"""Stages that a model's state does not have: it is one level deep."""
+
+
 class Kind(StrEnum):
     """What a span of a trace does."""
 

@@ -21,6 +21,8 @@ def find_number(cell: CellSummary, name: ValueName) -> float:
             return exposed_by_cause(cell, Cause(cause), Purpose(purpose))
         case [cause, _] if group == "causes":
             return exposed_by_cause(cell, Cause(cause), None)
+        case [part, stage, field] if group == "stages":
+            return _find_of_stage(cell, part, stage, field)
         case [label, branch, field]:
             return _find_of_probe(cell, label, branch, field)
         case [member, field]:
@@ -70,6 +72,12 @@ def _find_of_purpose(cell: CellSummary, purpose: str, field: str) -> float:
 def _find_estimate(cell: CellSummary, estimate: str) -> float:
     rows = cell.exposure.rows[:1] if cell.exposure is not None else ()
     return next((one.mean_ns for row in rows for one in row.estimates if one.estimate == estimate), math.nan)
+
+
+def _find_of_stage(cell: CellSummary, part: str, stage: str, field: str) -> float:
+    rows = [row for row in cell.stages if (row.part, row.stage) == (part, stage)]
+    found = getattr(rows[0], field) if rows else None
+    return math.nan if found is None else float(found)
 
 
 def _find_of_probe(cell: CellSummary, label: str, branch: str, field: str) -> float:

@@ -18,6 +18,7 @@ from dtbench.analyze.statistics import summarize, summarize_launches, summarize_
 from dtbench.analyze.summarize_overlap import fraction, summarize_purposes, summarize_ranks
 from dtbench.analyze.summarize_owners import summarize_owners
 from dtbench.analyze.summarize_probes import summarize_probes
+from dtbench.analyze.summarize_stages import summarize_stages
 from dtbench.analyze.summarize_waits import summarize_gradient_waits
 from dtbench.analyze.summary import CellSummary, ExposureSummary, Interval
 from dtbench.scenario.schema import Fsdp2, Scenario
@@ -116,6 +117,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         exposure=_summarize_exposure(data),
         probes=summarize_probes([record.probes for record in ranks if record.probes is not None]),
         canary=_worst_canary(ranks),
+        stages=summarize_stages([launch.ranks for launch in launches]),
     )
 
 

@@ -19,7 +19,7 @@ from dtbench.store.records import (
     RunStatus,
     WarmupEnd,
 )
-from dtbench.vocabulary import Cause, Estimate, Operation, Purpose
+from dtbench.vocabulary import Cause, Estimate, Operation, Purpose, Stage, StatePart
 
 
 class Interval(Record):
@@ -210,6 +210,49 @@ class ProbeSummary(Record):
     branches: tuple[BranchSummary, ...] = ()
 
 
+class WrongKey(Record):
+    """A value of a state dict that came out of a stage other than it went in, on one rank."""
+
+    rank: int
+    key: str
+    words: str
+
+
+class StageSummary(Record):
+    """One stage that a part of the training state went through after the last step.
+
+    Attributes:
+        duration_ns: median over rounds of the slowest rank; quartiles likewise.
+        rounds: of all launches together.
+        state_bytes: tensors that one rank was given, or gave; of the rank with most.
+        all_ranks_bytes: the same of all ranks together.
+        collectives, sent_bytes: of tensors, in one round on one rank, with most; sizes as in nccl-tests. 0 where
+            nothing was sent, and where the backend is not wrapped.
+        object_collectives: the same of Python objects, pickled.
+        file_bytes: of the checkpoint on disk; None for a stage without.
+        host_peak_bytes, device_peak_bytes: by how much memory rose while it ran, of the rank where it rose most; None:
+            there is no device.
+        mismatched: keys that came out other than they went in, summed over ranks; ``mismatches``: the first of them.
+    """
+
+    part: StatePart
+    stage: Stage
+    duration_ns: FloatOrNan
+    quartile1_ns: FloatOrNan
+    quartile3_ns: FloatOrNan
+    rounds: int
+    state_bytes: int
+    all_ranks_bytes: int
+    collectives: int
+    sent_bytes: int
+    object_collectives: int
+    file_bytes: int | None
+    host_peak_bytes: int
+    device_peak_bytes: int | None
+    mismatched: int
+    mismatches: tuple[WrongKey, ...]
+
+
 class CellSummary(Record):
     """One cell of a run.
 
@@ -234,6 +277,7 @@ class CellSummary(Record):
         prediction: None where nobody knows what the model or the network costs.
         probes: functions under study that were probed.
         canary: None where nobody looked for missing waits.
+        stages: what became of the training state, where ``state_dict`` asked for it.
     """
 
     name: str
@@ -270,6 +314,7 @@ class CellSummary(Record):
     prediction: PredictionSummary | None = None
     probes: tuple[ProbeSummary, ...] = ()
     canary: CanaryResult | None = None
+    stages: tuple[StageSummary, ...] = ()
 
 
 class RunSummary(Record):

@@ -122,6 +122,7 @@ class LiveScreen:
 
 def rank_line(rank: int, view: "JournalView | None", plan: "Plan") -> str:
     """Say where a rank is: phase, how many of its steps are done, and the last step time."""
+    from dtbench.store.journal import name_unphased
     from dtbench.units import format_ns
 
     if view is None or view.step is None:
@@ -129,7 +130,7 @@ def rank_line(rank: int, view: "JournalView | None", plan: "Plan") -> str:
     if view.state.name in ("FINISHING", "DONE"):
         return f"rank {rank}  {view.state.name.lower()}, {len(view.timings)} steps"
     if view.phase is None:
-        return f"rank {rank}  estimating exposure, step {view.step}"
+        return f"rank {rank}  {name_unphased(view.region)}, step {view.step}"
     last = f"  last {format_ns(view.timings[-1].duration_ns)}" if view.timings else ""
     done = sum(timing.phase is view.phase for timing in view.timings)
     steps = {"MEASURED": f"{plan.measured_steps}", "PROFILED": f"{plan.profiled_steps}"}

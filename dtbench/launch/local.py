@@ -21,7 +21,7 @@ from dtbench.errors import LaunchError, MissingError, StoreError
 from dtbench.launch.machine import NO_TORCH
 from dtbench.launch.watch import Watch, look
 from dtbench.store.finish import finish_launch
-from dtbench.store.journal import JournalView, RankState
+from dtbench.store.journal import JournalView, RankState, name_unphased
 from dtbench.store.layout import LAUNCHER_VARIABLE, LaunchFolder
 from dtbench.store.records import EventLine, LaunchRecord, RankFailure, RunStatus, WorkerOrder
 from dtbench.store.write import write_record
@@ -270,7 +270,7 @@ _FATAL, _CURRENT_THREAD = "Fatal Python error", "Current thread 0x"
 def _summarize(failures: tuple[RankFailure, ...]) -> str:
     """Make the sentence of the error from the first culprit."""
     first = failures[0]
-    phase = first.last_phase or "estimating exposure"
+    phase = first.last_phase or name_unphased(first.last_region)
     where = "before its first step" if first.last_step is None else f"in step {first.last_step} ({phase}"
     if first.last_step is not None:
         where += f", {first.last_region})" if first.last_region else ")"

@@ -336,6 +336,8 @@ def _result_word(cell: CellSummary) -> str | None:
     """Say what is wrong with what was computed."""
     if cell.correctness is not None and not cell.correctness.passed:
         return "results differ"
+    if any(stage.mismatched for stage in cell.stages):
+        return "state differs"
     return "missing wait" if cell.canary is not None and cell.canary.passed is False else None
 
 

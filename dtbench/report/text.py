@@ -19,6 +19,7 @@ from dtbench.report.canary import canary_words
 from dtbench.report.checklist_text import render_checklist
 from dtbench.report.estimates_text import render_estimates
 from dtbench.report.gradient_waits_text import render_gradient_waits
+from dtbench.report.stages_text import render_stages
 from dtbench.report.sweep_table import WAIT_EXPLAINED, headed_table, render_sweep
 from dtbench.store.layout import RunFolder
 from dtbench.store.records import ReceiptOutcome
@@ -104,6 +105,8 @@ def render_cell(cell: CellSummary) -> RenderableType:
         parts += [Text(), render_gradient_waits(cell)]
     if cell.purposes:
         parts += [Text(), render_purposes(cell)]
+    if cell.stages:
+        parts += [Text(), render_stages(cell)]
     parts += [Text(), render_checks(cell), Text()]
     return Group(*parts)
 

@@ -25,6 +25,7 @@ from dtbench.scenario.measure import Measure, Profiler, Warmup
 from dtbench.scenario.model import Model
 from dtbench.scenario.network import Network, RealNetwork
 from dtbench.scenario.optimizer import AdamW, Optimizer, Sgd
+from dtbench.scenario.state_dict import StateDict
 from dtbench.scenario.variables import VARIABLE_PREFIXES, Variable
 
 __all__ = [
@@ -59,6 +60,7 @@ __all__ = [
     "Repeat",
     "Scenario",
     "Sgd",
+    "StateDict",
     "Warmup",
 ]
 
@@ -269,6 +271,8 @@ class Scenario(Record):
     """What carries the collectives; left out: gloo or NCCL as they are."""
     measure: Measure = Measure()
     correctness: Correctness = Correctness()
+    state_dict: StateDict | None = None
+    """Take the state of model and optimizer out, save it, and put it back after the last step; left out: none of it."""
     repeat: Repeat = 1
     """Launches of each cell; each starts all ranks anew. ``auto``: as many as a precision needs."""
     env: dict[Variable, str] = {}

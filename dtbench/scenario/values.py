@@ -3,7 +3,8 @@
 A member of a list is named by what tells it apart: ``purposes.unshard.exposed_ns``, ``causes.tail.exposed_ns``,
 ``purposes.grad_reduce.causes.late_ready.exposed_ns``, ``owners.bucket 0.exposed_ns``, ``ranks.0.idle_ns`` (or
 ``ranks.mean.idle_ns``), ``exposure.ablation.mean_ns``, ``gradient_waits.layers.0.up.weight.wait_ns``,
-``probes.<label>.calls`` and, for one branch of a function, ``probes.<label>.<branch>.calls``.
+``probes.<label>.calls`` and, for one branch of a function, ``probes.<label>.<branch>.calls``; ``stages.<part>.<stage>``
+as in ``stages.model.gather.duration_ns``.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +14,7 @@ from typing import Final
 
 from dtbench.probe_catalogue.functions import FUNCTIONS
 from dtbench.scenario.mistakes import find_nearest, shorten
-from dtbench.vocabulary import Cause, Estimate, Purpose
+from dtbench.vocabulary import Cause, Estimate, Purpose, Stage, StatePart
 
 
 class Quantity(StrEnum):
@@ -93,6 +94,19 @@ _OF_PROBE: Final = {
     "per_call_ns": Quantity.TIME,
 }
 
+_OF_STAGE: Final = {
+    "duration_ns": Quantity.TIME,
+    "state_bytes": Quantity.SIZE,
+    "all_ranks_bytes": Quantity.SIZE,
+    "collectives": Quantity.COUNT,
+    "sent_bytes": Quantity.SIZE,
+    "object_collectives": Quantity.COUNT,
+    "file_bytes": Quantity.SIZE,
+    "host_peak_bytes": Quantity.SIZE,
+    "device_peak_bytes": Quantity.SIZE,
+    "mismatched": Quantity.COUNT,
+}
+
 _CAUSES: Final = "causes"
 _LABELS: Final = tuple(one.label for one in FUNCTIONS)
 
@@ -158,6 +172,12 @@ def _read_probe(member: str, field: str) -> _Found:
     return _pick((label, member.removeprefix(label).removeprefix(".")), field, _OF_PROBE)
 
 
+def _read_stage(member: str, field: str) -> _Found:
+    """Read the part and, after it, the stage."""
+    part, _, stage = member.partition(".")
+    return _pick((part, stage), field, _OF_STAGE) if part in list(StatePart) and stage in list(Stage) else None
+
+
 def _pick(path: tuple[str, ...], field: str, fields: Mapping[str, Quantity]) -> _Found:
     return (path, fields[field]) if field in fields else None
 
@@ -170,6 +190,7 @@ _GROUPS: Final[Mapping[str, Callable[[str, str], _Found]]] = {
     "ranks": _read_rank,
     "exposure": _read_estimate,
     "probes": _read_probe,
+    "stages": _read_stage,
 }
 
 
@@ -187,5 +208,7 @@ def _list_names() -> Iterator[str]:
     yield from (f"{_CAUSES}.{cause}.exposed_ns" for cause in Cause)
     yield from (f"exposure.{estimate}.mean_ns" for estimate in Estimate)
     yield from (f"ranks.mean.{field}" for field in _OF_RANK)
+    for part in StatePart:
+        yield from (f"stages.{part}.{stage}.{field}" for stage in Stage for field in _OF_STAGE)
     for label in _LABELS:
         yield from (f"probes.{label}.{field}" for field in _OF_PROBE)

@@ -28,6 +28,11 @@ _PHASES = tuple(Phase)
 _REGIONS = tuple(Region)
 
 
+def name_unphased(region: Region | str | None) -> str:
+    """Say what a rank does in steps of no phase, after PROFILED ones, by the region that it is in."""
+    return "stages of the training state" if region == Region.STATE_DICT else "estimating exposure"
+
+
 class RankState(IntEnum):
     """How far a rank has come."""
 
@@ -56,7 +61,7 @@ class JournalView:
         beat_unix_ns: last sign of life.
         issued: collectives since the process began, where the worker sees them (gloo); else 0.
         phase, step, region: where the rank is or was; None before the first step, region None between steps, and phase
-            None in steps that estimate exposure after PROFILED.
+            None in steps after PROFILED: ``name_unphased``.
     """
 
     rank: int

@@ -17,6 +17,7 @@
         logs/rank<r>.log
         events/rank<r>.jsonl  rank<r>.journal
         link/                            while ranks run over an emulated link; killed ones leave it behind
+        checkpoints/                     while `state_dict` saves and reads; killed ranks leave it behind
     results/.baselines/<name>.json      saved baselines: no folder of runs is called so
     results/.catalogue.json             how far the latest `dtbench catalogue` came
     scenarios/outcomes.json  scenarios/README.md    what each scenario came to when that was last recorded
@@ -133,6 +134,11 @@ class LaunchFolder:
     def link(self) -> Path:
         """Folder in which ranks on an emulated link tell each other when they issued; it goes with them."""
         return self.path / "link"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Folder to which stages save the training state; it goes with the ranks."""
+        return self.path / "checkpoints"
 
     @property
     def reference_data(self) -> Path:

@@ -8,7 +8,7 @@ from dtbench.record import FloatOrNan, Record
 from dtbench.scenario.checklist import Checklist
 from dtbench.scenario.schema import Scenario
 from dtbench.store.probe_records import Probes
-from dtbench.vocabulary import Arm, Axis, DeviceKind, Operation, Purpose, Region
+from dtbench.vocabulary import Arm, Axis, DeviceKind, Operation, Purpose, Region, Stage, StatePart
 
 FORMAT_VERSION = 1
 
@@ -262,6 +262,57 @@ class LivedCall(Record):
     error: str | None = None
 
 
+class StageMismatch(Record):
+    """A value that came out of a stage other than it went in, by its key in the state dict, and how it differs."""
+
+    key: str
+    words: str
+
+
+class StageMemory(Record):
+    """Peaks of memory while one round of a stage ran, in bytes, and what was there before.
+
+    Attributes:
+        host_peak_bytes: resident memory of the process, sampled.
+        device_peak_bytes: of the device's allocator; None on CPU.
+        samples, sampling_cpu_ns: how often the host's was looked at, and the CPU time which that took.
+    """
+
+    host_before_bytes: int
+    host_peak_bytes: int
+    device_before_bytes: int | None
+    device_peak_bytes: int | None
+    samples: int
+    sampling_cpu_ns: int
+
+
+class StageRecord(Record):
+    """What one rank saw of one stage that a part of the training state went through.
+
+    Attributes:
+        duration_ns: of the call on this rank, one value for each round.
+        state_bytes: tensors that this rank was given by the call, or gave to it.
+        traffic: collectives of the last round that carried tensors, as issued (empty where the backend is not wrapped).
+        traffic_is_stable: every round issued exactly these.
+        object_collectives, object_bytes: the same of those that carried Python objects, pickled.
+        file_bytes: of the checkpoint on disk, all ranks' files together; None for stages without.
+        mismatched: how many keys came out wrong in any round; ``mismatches``: the first of them.
+    """
+
+    stage: Stage
+    part: StatePart
+    duration_ns: tuple[int, ...]
+    state_bytes: int
+    traffic: tuple[Traffic, ...]
+    traffic_is_stable: bool
+    object_collectives: int
+    object_bytes: int
+    file_bytes: int | None
+    memory: StageMemory
+    mismatched: int
+    mismatches: tuple[StageMismatch, ...]
+
+
 class RankRecord(Record):
     """What one rank found out; written by the worker before it shuts down.
 
@@ -283,6 +334,7 @@ class RankRecord(Record):
         arms: None where ``measure.exposure`` asks for nothing but the trace.
         probes: None where ``measure.probes`` names none.
         lived: what ``parallel.lifecycle`` asked for, in its order.
+        stages: what ``state_dict`` asked for, in its order, one part after the other.
         canary: None where nobody asked for its steps.
     """
 
@@ -310,6 +362,7 @@ class RankRecord(Record):
     arms: ArmSteps | None = None
     probes: Probes | None = None
     lived: tuple[LivedCall, ...] = ()
+    stages: tuple[StageRecord, ...] = ()
     canary: CanaryResult | None = None
 
 

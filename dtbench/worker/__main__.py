@@ -69,6 +69,7 @@ def prepare_process() -> None:
     if hasattr(signal, "SIGUSR1"):
         faulthandler.register(signal.SIGUSR1, all_threads=True)
     warnings.filterwarnings("ignore", message=".*returned a view tensor.*")  # FSDP2 on any module that ends in a view
+    warnings.filterwarnings("ignore", message=".*_get_pg_default_device.*")  # FSDP1 whenever it loads optimizer state
 
 
 def run(order: WorkerOrder, rank: Rank, journal: JournalWriter, events: Events) -> None:
@@ -96,7 +97,8 @@ def run(order: WorkerOrder, rank: Rank, journal: JournalWriter, events: Events) 
         if rank.rank == 0:
             write_record(folder.environment, read_environment())
         events.say("results written")
-    shutil.rmtree(folder.link, ignore_errors=True)  # every rank has left the group: nobody asks for times any more
+    for used in (folder.link, folder.checkpoints):  # every rank has left the group: nobody asks for them any more
+        shutil.rmtree(used, ignore_errors=True)
     journal.set_state(RankState.DONE, time.time_ns())
     if rank.rank == 0:
         finish_launch(folder, _complete(order), ranks=order.plan.ranks)

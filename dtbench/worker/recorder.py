@@ -40,6 +40,7 @@ class Issue:
     size_bytes: int
     is_async: bool
     owner: str
+    is_object: bool = False
 
 
 @dataclass(slots=True)
@@ -49,6 +50,7 @@ class Recorder:
     Attributes:
         axes: mesh axis of each process group, by torch's name of the group.
         is_recording: keep what is issued until the next step begins; switched off, nothing piles up outside steps.
+        is_object: what is issued now carries a Python object, pickled.
         is_naming: put a named range around every collective and wait (PROFILED steps only: a range costs microseconds).
         unit: FQN of the FSDP unit that asks for what is issued now (PROFILED steps only); None: none does.
         owned: whose each collective was that an FSDP unit asked for.
@@ -61,6 +63,7 @@ class Recorder:
     axes: dict[str, Axis] = field(default_factory=dict)
     region: Region | None = None
     is_recording: bool = True
+    is_object: bool = False
     is_naming: bool = False
     unit: str | None = None
     owned: list[Owned] = field(default_factory=list)
@@ -104,7 +107,7 @@ class Recorder:
         if self.unit is not None:
             self.owned.append(Owned(group=group, seq=self._sequence[group], owner=self.unit or ROOT))
         if self.is_recording:
-            self._step.append(Issue(purpose, axis, operation, size_bytes, is_async, owner))
+            self._step.append(Issue(purpose, axis, operation, size_bytes, is_async, owner, self.is_object))
         return CollectiveLabel(
             group=group,
             seq=self._sequence[group],

@@ -1,5 +1,6 @@
 """One rank from model to results: builds the stack, runs the phases, collects what they left behind."""
 
+import itertools
 import os
 import resource
 import socket
@@ -34,6 +35,7 @@ from dtbench.store.records import (
     ProcessGroupInfo,
     RankRecord,
     Receipt,
+    StageRecord,
     WarmupEnd,
     WorkerOrder,
 )
@@ -70,6 +72,8 @@ from dtbench.worker.probes.install import InstalledProbes
 from dtbench.worker.probes.lines import LineWitness
 from dtbench.worker.probes.receipts import read_probe_receipts
 from dtbench.worker.recorder import Issue, Recorder, find_medians, summarize_issues
+from dtbench.worker.state_dict.pipeline import Pipeline
+from dtbench.worker.state_dict.stages import Holder
 from dtbench.worker.steps import PhaseResult, Phases, StepLoop
 from dtbench.worker.train import Observed, TrainStep, read_training_receipts
 from dtbench.worker.warmup import WarmupJudge
@@ -203,6 +207,7 @@ class Session:
         self._planned: tuple[ExpectedTraffic, ...] | None = None
         self._estimated: Estimated | None = None
         self._lived: tuple[LivedCall, ...] = ()
+        self._stages: tuple[StageRecord, ...] = ()
         self._iterations: Iterations | None = None
         self._look: Callable[[], CanaryResult | None] = lambda: None
         measure = order.scenario.measure
@@ -257,6 +262,7 @@ class Session:
         self._estimated = bench.estimate(step)
         self._look = partial(look_for_missing_waits, bench, step)
         self._live_through(step, batches.make(last + 1))
+        self._stages = self._run_stages(step, first=last + 1)
         return step, parallel, probe, (warmup, measured, profiled), groups, end
 
     def _choose_run(self, step: TrainStep, data_rank: int) -> RunStep:
@@ -272,6 +278,22 @@ class Session:
         if isinstance(parallel, Ddp) and parallel.lifecycle:
             self._say("living on", ", ".join(parallel.lifecycle))
             self._lived = live_through(parallel.lifecycle, step, batch)
+
+    def _run_stages(self, step: TrainStep, *, first: int) -> tuple[StageRecord, ...]:
+        asked = self._scenario.state_dict
+        if asked is None:
+            return ()
+        pipeline = Pipeline(
+            asked=asked,
+            holder=Holder(step.parallel.model, step.parallel.parameters, step.optimizer, asked.strict),
+            folder=self._folder.checkpoints,
+            device=self._device,
+            recorder=self._recorder,
+            journal=self._journal,
+            say=self._say,
+            numbers=itertools.count(first),
+        )
+        return pipeline.run()
 
     def _read_lifecycle(self) -> tuple[Receipt, ...]:
         parallel = self._scenario.parallel
@@ -391,6 +413,7 @@ class Session:
             arms=None if self._estimated is None else self._estimated.steps,
             probes=probes,
             lived=self._lived,
+            stages=self._stages,
         )
 
     def _time_to_first_step(self) -> int | None:

@@ -141,7 +141,8 @@ def _optimizer_receipts(step: TrainStep, asked: Optimizer) -> Iterator[Receipt]:
     group = step.optimizer.param_groups[0]
     yield compare("optimizer.kind", asked.kind, type(step.optimizer).__name__.lower())
     for name in names:
-        yield compare(f"optimizer.{name}", getattr(asked, name), group.get(name))
+        got = group.get(name)  # torch makes a list of betas when it loads a whole optimizer state
+        yield compare(f"optimizer.{name}", getattr(asked, name), tuple(got) if isinstance(got, list) else got)
 
 
 def _functional_receipt(name: str, asked: object, inner: Any) -> Receipt:

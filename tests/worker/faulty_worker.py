@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
+import torch.distributed.checkpoint.state_dict as state_dict
 
 from dtbench.vocabulary import Axis, Operation, Region
 from dtbench.worker import __main__ as worker
@@ -229,6 +230,27 @@ def segfault() -> None:
     ctypes.string_at(0)
 
 
+def spoil_gathered() -> None:
+    """Change an element of one parameter in what rank 1 gathers, but for the first time: all else starts from that."""
+    original, seen = state_dict._gather_state_dict, list[None]()
+
+    def gather(state: dict[str, Any], **options: Any) -> dict[str, Any]:
+        gathered: dict[str, Any] = original(state, **options)
+        seen.append(None)
+        if RANK == 1 and len(seen) > 1:
+            gathered["layers.1.ffn.w2.weight"].view(-1)[-1] += 1
+        return gathered
+
+    state_dict._gather_state_dict = gather
+
+
+def order_sets_by_rank() -> None:
+    """Begin again with a hash seed of this rank's own, as fresh processes have: sets of words differ in their order."""
+    if os.environ.get("PYTHONHASHSEED") != str(RANK):
+        os.environ["PYTHONHASHSEED"] = str(RANK)
+        os.execv(sys.executable, [sys.executable, __file__, "sets in any order", *sys.argv[1:]])
+
+
 FAULTS: dict[str, Callable[[], None]] = {
     "none": lambda: None,
     "drop all-reduce": lambda: drop(Axis.REPLICATE, Operation.ALL_REDUCE),
@@ -250,6 +272,8 @@ FAULTS: dict[str, Callable[[], None]] = {
     "the delayed all-reduce is dropped": forget_delayed,
     "nobody waits for tensors": forget_tensors,
     "an index is read early": index_early,
+    "a gathered state is wrong": spoil_gathered,
+    "sets in any order": order_sets_by_rank,
     "raise": lambda: in_step(10, fail),
     "segfault": lambda: in_step(10, segfault),
     "kill": lambda: in_step(10, lambda: os.kill(os.getpid(), signal.SIGKILL)),

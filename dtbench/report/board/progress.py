@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from dtbench.errors import StoreError
 from dtbench.report.board.refusal import BROKEN, Refusal
 from dtbench.report.board.runs import FoundRun
-from dtbench.store.journal import JournalView, RankState, read_journal
+from dtbench.store.journal import JournalView, RankState, name_unphased, read_journal
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.read import is_incomplete, read_run
 from dtbench.store.records import CellRecord, OwnLoopCell, RunRecord
@@ -110,7 +110,7 @@ def _describe(view: JournalView | None, cell: CellRecord | OwnLoopCell) -> str:
     if view.state in (RankState.FINISHING, RankState.DONE):
         return f"{view.state.name.lower()}, {len(view.timings)} steps"
     if view.phase is None:
-        return "estimating exposure"
+        return name_unphased(view.region)
     done = sum(timing.phase is view.phase for timing in view.timings)
     most = {Phase.MEASURED: cell.plan.measured_steps, Phase.PROFILED: cell.plan.profiled_steps}
     of = most.get(view.phase, cell.plan.max_warmup_steps)

@@ -141,10 +141,11 @@ class Carrier:
         return make_finished_work(issued.outputs)
 
 
-_OBJECTS: Final = (
+OBJECT_CALLS: Final = (
     *("all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list"),
     *("send_object_list", "recv_object_list"),
 )
+"""Functions of ``torch.distributed`` that exchange Python objects."""
 
 
 @contextmanager
@@ -152,7 +153,7 @@ def carry_objects(carrier: Carrier) -> Iterator[None]:
     """Let calls that exchange Python objects pass poison and arm ``removed``: who unpickles needs the real bytes."""
     with ExitStack() as patches:
         for home in (dist, dist.distributed_c10d):
-            for name in _OBJECTS:
+            for name in OBJECT_CALLS:
                 patches.enter_context(mock.patch.object(home, name, _carried(carrier, getattr(home, name))))
         yield
 

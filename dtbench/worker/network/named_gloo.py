@@ -155,6 +155,11 @@ class Group(dist.ProcessGroup):
         """What it is for."""
         return self._description
 
+    @property
+    def _device_types(self) -> list[torch.device]:
+        """Devices whose tensors it carries: torch's state dicts and asynchronous saves ask."""
+        return list(self._inner._device_types)
+
     def _set_group_name(self, name: str) -> None:
         self._name = name
         self._inner._set_group_name(name)

@@ -1,0 +1,45 @@
+"""Stages of ``state_dict:`` that do not go together, or not with the rest of a scenario."""
+
+from collections.abc import Iterator, Sequence
+
+from dtbench.scenario.schema import Ddp, Scenario
+from dtbench.scenario.state_dict import StateDict
+from dtbench.vocabulary import OPTIMIZER_STAGES, DeviceKind, Stage, StatePart
+
+
+def find_state_dict_problems(scenario: Scenario) -> Iterator[str]:
+    """Name every reason why these stages cannot run anywhere."""
+    asked = scenario.state_dict
+    if asked is None:
+        return
+    for name, values in (("stages", asked.stages), ("parts", asked.parts)):
+        if not values:
+            yield f"state_dict.{name} is empty; name one at least, or leave state_dict out"
+        yield from (f"state_dict.{name} names `{value}` twice; once is enough" for value in _find_repeated(values))
+    if Stage.READ in asked.stages and Stage.SAVE not in asked.stages[: asked.stages.index(Stage.READ)]:
+        yield "state_dict.stages: `read` reads what `save` has written; put `save` before it"
+    if StatePart.OPTIMIZER not in asked.parts:
+        for stage in asked.stages:
+            if stage in OPTIMIZER_STAGES:
+                yield f"state_dict.stages: `{stage}` is of optimizers; put optimizer into state_dict.parts"
+    yield from _check_optimizer(scenario, asked)
+
+
+def _check_optimizer(scenario: Scenario, asked: StateDict) -> Iterator[str]:
+    parallel = scenario.parallel
+    if StatePart.OPTIMIZER in asked.parts and isinstance(parallel, Ddp) and parallel.optimizer_in_backward:
+        yield (
+            "parallel.optimizer_in_backward leaves no optimizer whose state torch could give; "
+            "state_dict.parts=[model] works"
+        )
+
+
+def _find_repeated(values: Sequence[str]) -> list[str]:
+    return [value for place, value in enumerate(values) if value in values[:place]]
+
+
+def find_stage_device_problems(scenario: Scenario, device: DeviceKind) -> Iterator[str]:
+    """Name stages that such a device does not have."""
+    asked = scenario.state_dict
+    if asked is not None and Stage.STAGE_PINNED in asked.stages and device is DeviceKind.CPU:
+        yield "state_dict.stages: `stage_pinned` needs CUDA, which pins host memory; leave it out, or use device: cuda"

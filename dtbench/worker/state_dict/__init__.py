@@ -1,0 +1,1 @@
+"""The training state on its way out of the model and back: stages timed, counted and compared bit by bit."""

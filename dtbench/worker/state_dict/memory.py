@@ -1,0 +1,69 @@
+"""Peaks of memory inside a stretch of time: of the host sampled, since no counter of the system can be set back."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+import psutil
+import torch
+
+from dtbench.store.records import StageMemory
+
+INTERVAL_S: Final = 0.002
+"""Between two samples of the process's resident memory."""
+
+
+@dataclass
+class MemoryWatch:
+    """Watches one stretch of time; ``read`` says what it saw."""
+
+    device: torch.device
+    _process: psutil.Process = field(default_factory=psutil.Process)
+    _host_before_bytes: int = 0
+    _host_peak_bytes: int = 0
+    _samples: int = 0
+    _cost_ns: int = 0
+    _device_before_bytes: int | None = None
+    _device_peak_bytes: int | None = None
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Sample host memory on a thread of its own while something runs; on CUDA the allocator keeps its peak."""
+        self._host_before_bytes = self._host_peak_bytes = self._process.memory_info().rss
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.device)
+            self._device_before_bytes = torch.cuda.memory_allocated(self.device)
+        is_over = threading.Event()
+        thread = threading.Thread(target=self._sample, args=(is_over,), name="dtbench memory", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._take()
+            is_over.set()
+            thread.join()
+            if self.device.type == "cuda":
+                self._device_peak_bytes = torch.cuda.max_memory_allocated(self.device)
+
+    def read(self) -> StageMemory:
+        """Give what was seen."""
+        return StageMemory(
+            host_before_bytes=self._host_before_bytes,
+            host_peak_bytes=self._host_peak_bytes,
+            device_before_bytes=self._device_before_bytes,
+            device_peak_bytes=self._device_peak_bytes,
+            samples=self._samples,
+            sampling_cpu_ns=self._cost_ns,
+        )
+
+    def _sample(self, is_over: threading.Event) -> None:
+        while not is_over.wait(INTERVAL_S):
+            self._take()
+        self._cost_ns = time.thread_time_ns()
+
+    def _take(self) -> None:
+        self._host_peak_bytes = max(self._host_peak_bytes, self._process.memory_info().rss)
+        self._samples += 1

@@ -1,0 +1,136 @@
+"""Takes each part of a training state through the stages that a scenario asks for, in rounds, on every rank.
+
+::
+
+    one round     prepare │ barrier │ call: timed, its collectives counted │ compare
+    of a stage    once untimed, `rounds` times, once more while memory is sampled
+
+All ranks run the same rounds. A stage that raises ends the launch: its collectives may be half done.
+"""
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from dtbench.scenario.state_dict import StateDict
+from dtbench.store.journal import JournalWriter
+from dtbench.store.records import StageMismatch, StageRecord
+from dtbench.vocabulary import OPTIMIZER_STAGES, Region, Stage, StatePart
+from dtbench.worker.recorder import Issue, Recorder, summarize_issues
+from dtbench.worker.state_dict.leaves import MOST_MISMATCHES, count_bytes
+from dtbench.worker.state_dict.memory import MemoryWatch
+from dtbench.worker.state_dict.objects import telling_objects
+from dtbench.worker.state_dict.stages import Holder, StageWork, make_setting, make_work
+
+
+@dataclass
+class Round:
+    """What one round left behind.
+
+    Attributes:
+        state_bytes: of the tensors that this rank gave or was given.
+    """
+
+    duration_ns: int
+    issues: tuple[Issue, ...]
+    state_bytes: int
+    mismatches: list[StageMismatch]
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A rank that takes states through stages.
+
+    Attributes:
+        folder: where checkpoints go, each part's in one of its own; all ranks see it.
+        device: of the model.
+        say: told of each stage.
+        numbers: of steps: a stage's rounds follow those that trained.
+    """
+
+    asked: StateDict
+    holder: Holder
+    folder: Path
+    device: torch.device
+    recorder: Recorder
+    journal: JournalWriter
+    say: Callable[[str, str], None]
+    numbers: "itertools.count[int]" = field(default_factory=itertools.count)
+
+    def run(self) -> tuple[StageRecord, ...]:
+        """Run every stage of every part (collective)."""
+        with telling_objects(self.recorder):
+            return tuple(self._run_parts())
+
+    def _run_parts(self) -> Iterator[StageRecord]:
+        for part in self.asked.parts:
+            self._begin()
+            setting = make_setting(self.holder, part, self.folder / part)
+            for stage in self.asked.stages:
+                if stage in OPTIMIZER_STAGES and part is not StatePart.OPTIMIZER:
+                    continue
+                self.say("state dict", f"{stage} of the {part}")
+                yield self._run_stage(stage, part, make_work(stage, setting))
+            self.recorder.enter(None)
+
+    def _run_stage(self, stage: Stage, part: StatePart, work: StageWork) -> StageRecord:
+        first = self._run_round(work)
+        rounds = [self._run_round(work) for _ in range(self.asked.rounds)]
+        memory = MemoryWatch(self.device)
+        last = self._run_round(work, watch=memory.watching)
+        issues = rounds[-1].issues
+        mismatches = {found.key: found for one in (first, *rounds, last) for found in one.mismatches}
+        return StageRecord(
+            stage=stage,
+            part=part,
+            duration_ns=tuple(one.duration_ns for one in rounds),
+            state_bytes=rounds[-1].state_bytes,
+            traffic=summarize_issues(_of_tensors(issues)),
+            traffic_is_stable=len({_of_tensors(one.issues) for one in rounds}) == 1,
+            object_collectives=sum(issue.is_object for issue in issues),
+            object_bytes=sum(issue.size_bytes for issue in issues if issue.is_object),
+            file_bytes=None if work.files is None else _count_files(work.files),
+            memory=memory.read(),
+            mismatched=len(mismatches),
+            mismatches=tuple(mismatches.values())[:MOST_MISMATCHES],
+        )
+
+    def _begin(self) -> None:
+        self.journal.enter_step(None, next(self.numbers), time.time_ns())
+        self.recorder.begin_step()
+        self.recorder.enter(Region.STATE_DICT)
+
+    def _run_round(self, work: StageWork, watch: Callable[[], AbstractContextManager[object]] = nullcontext) -> Round:
+        self._begin()
+        given = work.prepare()
+        dist.barrier()
+        self._settle()
+        self.recorder.begin_step()
+        with watch():
+            start_ns = time.perf_counter_ns()
+            result = work.call(given)
+            self._settle()
+            duration_ns = time.perf_counter_ns() - start_ns
+        issues = self.recorder.step_issues()
+        mismatches = work.check(result)
+        self.recorder.enter(None)
+        return Round(duration_ns, issues, count_bytes(given if result is None else result), mismatches)
+
+    def _settle(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+def _of_tensors(issues: tuple[Issue, ...]) -> tuple[Issue, ...]:
+    return tuple(issue for issue in issues if not issue.is_object)
+
+
+def _count_files(folder: Path) -> int:
+    """Give the bytes of all files of a checkpoint, of all ranks together."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

@@ -1,0 +1,49 @@
+"""Stages that cannot be run are refused before anything starts, each with what would work."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dtbench.errors import PlanError
+from dtbench.plan import Machine, make_plan
+from dtbench.scenario.schema import Scenario
+
+Make = Callable[..., Scenario]
+MACHINE = Machine(cpu_cores=2, cuda_devices=0)
+
+
+def refuse(scenario: Scenario) -> str:
+    with pytest.raises(PlanError) as refused:
+        make_plan(scenario, MACHINE)
+    return str(refused.value)
+
+
+def test_both_parts_go_through_the_stages_unless_one_is_named(scenario: Make) -> None:
+    asked = scenario(state_dict={"stages": ["shard", "gather"]}).state_dict
+    assert asked is not None
+    assert [str(part) for part in asked.parts] == ["model", "optimizer"]
+    assert make_plan(scenario(state_dict={"stages": ["shard"]}), MACHINE).ranks == 2
+
+
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        ({"stages": ["gather", "gather"]}, "state_dict.stages names `gather` twice"),
+        ({"stages": ["gather"], "parts": ["model", "model"]}, "state_dict.parts names `model` twice"),
+        ({"stages": []}, "state_dict.stages is empty"),
+        ({"stages": ["gather"], "parts": []}, "state_dict.parts is empty"),
+        ({"stages": ["read", "save"]}, "put `save` before it"),
+        ({"stages": ["flatten"], "parts": ["model"]}, "`flatten` is of optimizers"),
+        ({"stages": ["stage_pinned"]}, "`stage_pinned` needs CUDA"),
+    ],
+)
+def test_stages_that_cannot_be_run_are_refused(scenario: Make, section: dict[str, Any], words: str) -> None:
+    assert words in refuse(scenario(state_dict=section))
+
+
+def test_the_state_of_an_optimizer_inside_backward_is_refused_with_the_part_that_works(scenario: Make) -> None:
+    parallel = {"kind": "ddp", "replicas": 2, "optimizer_in_backward": True}
+    words = refuse(scenario(parallel=parallel, state_dict={"stages": ["gather"]}))
+    assert "state_dict.parts=[model] works" in words
+    make_plan(scenario(parallel=parallel, state_dict={"stages": ["gather"], "parts": ["model"]}), MACHINE)
