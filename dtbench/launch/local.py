@@ -256,11 +256,13 @@ def read_last_lines(path: Path) -> tuple[str, ...]:
     except OSError:
         return ()
     lines = [line for line in text.splitlines() if line.strip()]
-    dumps = [number for number, line in enumerate(lines) if line.startswith(_CURRENT_THREAD)]
-    if not dumps:
+    fatal = [number for number, line in enumerate(lines) if line.startswith(_FATAL)][-1:]
+    dumps = [number for number, line in enumerate(lines) if line.startswith(_CURRENT_THREAD)][-1:]
+    # a thread of torch's own has no Python frames, and no part of the dump: what the others did follows the first line
+    starts = dumps or [number + 1 for number in fatal]
+    if not starts:
         return tuple(lines[-_LAST_LINES:])
-    fatal = [line for line in lines if line.startswith(_FATAL)][-1:]
-    return tuple([*fatal, *lines[dumps[-1] :]][:_LAST_LINES])
+    return tuple([*(lines[number] for number in fatal), *lines[starts[0] :]][:_LAST_LINES])
 
 
 _FATAL, _CURRENT_THREAD = "Fatal Python error", "Current thread 0x"

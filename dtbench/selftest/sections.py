@@ -1,7 +1,8 @@
 """The sections of a scenario that situations are made of: a timed model, a strategy, a link of wanted cost."""
 
 from dataclasses import dataclass
-from typing import Final
+from math import isqrt
+from typing import Final, Literal
 
 from dtbench.scenario.network import Algorithm
 from dtbench.selftest.draw import Draw
@@ -37,12 +38,17 @@ SMALL_MIB: Final = (0.25, 0.5)
 
 @dataclass(frozen=True)
 class Blocks:
-    """The blocks of a timed model: two matrices each, and a time in forward and in backward."""
+    """The blocks of a timed model, and their time in forward and in backward.
+
+    Attributes:
+        matrices: of a block: one of equal sides, or two around a hidden dim.
+    """
 
     layers: int
     mib: float
     forward_ms: float
     backward_ms: float
+    matrices: Literal[1, 2] = 2
 
     @property
     def block_bytes(self) -> int:
@@ -56,11 +62,13 @@ class Blocks:
 
     def words(self, **more: Value) -> Words:
         """Spell the section ``model``."""
+        elements = self.block_bytes // _BYTES_PER_ELEMENT
+        dim, hidden_dim = (_WIDTH, elements // (2 * _WIDTH)) if self.matrices == 2 else (isqrt(elements), None)
         return {
             "kind": "timed",
             "layers": self.layers,
-            "dim": _WIDTH,
-            "hidden_dim": self.block_bytes // (2 * _BYTES_PER_ELEMENT * _WIDTH),
+            "dim": dim,
+            "hidden_dim": hidden_dim,
             "forward_ms": float(self.forward_ms),
             "backward_ms": float(self.backward_ms),
             **more,

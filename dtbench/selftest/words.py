@@ -5,7 +5,7 @@ from typing import Final, TypeAlias
 
 from dtbench.scenario.load import ScenarioFile, load_scenario
 
-Value: TypeAlias = "str | int | float | bool | Mapping[str, Value] | Sequence[Value]"
+Value: TypeAlias = "str | int | float | bool | None | Mapping[str, Value] | Sequence[Value]"
 Words: TypeAlias = Mapping[str, Value]
 """One section of a scenario, or some."""
 
@@ -37,6 +37,8 @@ def spell(value: Value) -> str:
     '{kind: ddp, replicas: 2, bucket_cap_mb: 0.5, static_graph: true}'
     """
     match value:
+        case None:
+            return "null"
         case bool():
             return "true" if value else "false"
         case float():

@@ -30,8 +30,8 @@ class Spin:
         """Tie cycles to time now, some 0.3 s: later the first ``take`` would, wherever it stands."""
         _ = self._cycles_per_ns
 
-    def take(self, duration_ns: int) -> None:
-        """Enqueue a spin of so long on the current stream."""
+    def take(self, duration_ns: int, done_ns: int = 0) -> None:  # noqa: ARG002 - the host's time is not the device's
+        """Enqueue a spin of so long on the current stream, whatever the host has done."""
         self._cuda._sleep(round(duration_ns * self._cycles_per_ns))
 
     def try_out(self, duration_ns: int, times: int) -> list[int]:

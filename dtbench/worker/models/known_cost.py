@@ -2,7 +2,7 @@
 
 ::
 
-    forward     up, activation, down, residual │ exit: forward_ms
+    forward     up, activation, down, residual │ exit: what is left of forward_ms
     backward    exit: backward_ms │ gradients of down and up        a bucket is ready backward_ms after the one before
 
     backward_at: entry
@@ -31,12 +31,15 @@ from dtbench.worker.spin import LONGEST_TRY_NS, Spin
 MOST_JITTER: Final = 0.05
 """Of a unit: above, chance decides more than the cost that is known."""
 
+_AWAKE_NS: Final = 200_000
+"""Before its end a sleep of this module wakes up and waits for the clock: systems wake a sleeper some 0.1 ms late."""
+
 
 class Pause(Protocol):
     """Takes time where the model computes."""
 
-    def take(self, duration_ns: int) -> None:
-        """Take so long."""
+    def take(self, duration_ns: int, done_ns: int = 0) -> None:
+        """Take so long, of which so much of the host's CPU time has been taken already."""
 
     def try_out(self, duration_ns: int, times: int) -> list[int]:
         """Take so long some times, outside of any step; gives by how much each missed its length, ns, none below 0."""
@@ -51,11 +54,11 @@ class Sleep:
     def __init__(self) -> None:
         self._took_ns: defaultdict[int, list[int]] = defaultdict(list)
 
-    def take(self, duration_ns: int) -> None:
-        """Sleep so long, and remember how long it was."""
+    def take(self, duration_ns: int, done_ns: int = 0) -> None:
+        """Sleep what is left, and remember how long it was together."""
         start_ns = time.monotonic_ns()
-        sleep_until(start_ns + duration_ns)
-        self._took_ns[duration_ns].append(time.monotonic_ns() - start_ns)
+        _wait_until(start_ns + duration_ns - done_ns)
+        self._took_ns[duration_ns].append(time.monotonic_ns() - start_ns + done_ns)
 
     def try_out(self, duration_ns: int, times: int) -> list[int]:
         """Sleep 25 ms at most: what a sleep adds does not hang on its length."""
@@ -63,12 +66,18 @@ class Sleep:
 
     def _try_once(self, duration_ns: int) -> int:
         start_ns = time.monotonic_ns()
-        sleep_until(start_ns + duration_ns)
+        _wait_until(start_ns + duration_ns)
         return abs(time.monotonic_ns() - start_ns - duration_ns)
 
     def look_back(self, duration_ns: int) -> list[int]:
         """Give how long each of these sleeps was."""
         return self._took_ns[duration_ns]
+
+
+def _wait_until(end_ns: int) -> None:
+    sleep_until(end_ns - _AWAKE_NS)
+    while time.monotonic_ns() < end_ns:
+        pass
 
 
 def make_pause(device: torch.device) -> Pause:
@@ -97,11 +106,14 @@ class KnownCost:
     def __post_init__(self) -> None:
         self.cost_ns = self.asked.cost_ns(self.rank)
 
-    def take(self, region: Region, fqn: str) -> None:
-        """Let a block take its time, in a range of its own; a cost of 0 leaves no range."""
+    def take(self, region: Region, fqn: str, done_ns: int = 0) -> None:
+        """Let a block take its time, in a range of its own; a cost of 0 leaves no range.
+
+        ``done_ns``, the CPU time of its own products in this region, is part of its time.
+        """
         if self.cost_ns[region]:
             with record_function(timed_range(fqn, region)):
-                self.pause.take(self.cost_ns[region])
+                self.pause.take(self.cost_ns[region], done_ns)
 
     def read_receipts(self) -> Iterator[Receipt]:
         """Hold what blocks really took against what they were to take; a cost of 0 took nothing."""
@@ -141,17 +153,31 @@ class _TakeTime(torch.autograd.Function):
     """Identity; takes a block's time of some regions, on the way in and on the way back."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, cost: KnownCost, fqn: str, regions: tuple[Region, ...], *askers: Tensor) -> Tensor:
-        ctx.cost, ctx.fqn, ctx.regions, ctx.askers = cost, fqn, regions, len(askers)
-        if Region.FORWARD in regions:
-            cost.take(Region.FORWARD, fqn)
+    def forward(ctx: Any, x: Tensor, at: "_Place", *askers: Tensor) -> Tensor:
+        ctx.at, ctx.askers = at, len(askers)
+        if Region.FORWARD in at.regions:
+            at.cost.take(Region.FORWARD, at.fqn, at.done_ns)
         return x.view_as(x)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        if Region.BACKWARD in ctx.regions:
-            ctx.cost.take(Region.BACKWARD, ctx.fqn)
-        return gradient, *(None,) * (3 + ctx.askers)
+        if Region.BACKWARD in ctx.at.regions:
+            ctx.at.cost.take(Region.BACKWARD, ctx.at.fqn)
+        return gradient, *(None,) * (1 + ctx.askers)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where time is taken: at an end of a block, for some regions.
+
+    Attributes:
+        done_ns: CPU time that the block's forward has taken before.
+    """
+
+    cost: KnownCost
+    fqn: str
+    regions: tuple[Region, ...]
+    done_ns: int = 0
 
 
 def enter_block(x: Tensor, cost: KnownCost, fqn: str) -> Tensor:
@@ -161,10 +187,15 @@ def enter_block(x: Tensor, cost: KnownCost, fqn: str) -> Tensor:
     """
     if cost.asked.backward_at == "exit":
         return x
-    return _TakeTime.apply(x, cost, fqn, (Region.BACKWARD,), torch.empty(0, requires_grad=True))
+    return _TakeTime.apply(x, _Place(cost, fqn, (Region.BACKWARD,)), torch.empty(0, requires_grad=True))
 
 
-def leave_block(x: Tensor, cost: KnownCost, fqn: str) -> Tensor:
-    """Give ``x``, of any shape, after the time that a block takes; at an exit its gradient comes after backward's."""
+def leave_block(x: Tensor, cost: KnownCost, fqn: str, done_ns: int) -> Tensor:
+    """Give ``x``, of any shape, after the time that a block takes; at an exit its gradient comes after backward's.
+
+    ``done_ns`` is the CPU time that the block's products have taken on this thread. On CUDA it is the host's alone, and
+    the products run beside it: there the whole time comes on top of theirs.
+    """
     is_whole = cost.asked.backward_at == "exit"
-    return _TakeTime.apply(x, cost, fqn, (Region.FORWARD, Region.BACKWARD) if is_whole else (Region.FORWARD,))
+    regions = (Region.FORWARD, Region.BACKWARD) if is_whole else (Region.FORWARD,)
+    return _TakeTime.apply(x, _Place(cost, fqn, regions, done_ns))
