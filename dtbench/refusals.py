@@ -67,6 +67,14 @@ def _is_sharded_fsdp1(scenario: Scenario) -> bool:
     return parallel is not None and parallel.sharding_strategy != "NO_SHARD" and parallel.shards > 1
 
 
+def _asks_for(scenario: Scenario, part: StatePart, stage: Stage) -> bool:
+    """Whether a stage of a part is asked for, and not as one that is known to be broken."""
+    asked = scenario.state_dict
+    if asked is None or part not in asked.parts or stage not in asked.stages:
+        return False
+    return asked.find_broken(part, stage) is None
+
+
 def _moves_original_shapes(scenario: Scenario) -> bool:
     parallel = _fsdp1(scenario)
     if parallel is None or parallel.tensor == 1 or not parallel.use_orig_params:
@@ -175,12 +183,7 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         "fsdp1 offloads a whole state dict on cpu",
         ON_CPU,
-        lambda s: bool(
-            _is_sharded_fsdp1(s)
-            and s.state_dict is not None
-            and Stage.GATHER_OFFLOAD in s.state_dict.stages
-            and StatePart.MODEL in s.state_dict.parts
-        ),
+        lambda s: bool(_is_sharded_fsdp1(s) and _asks_for(s, StatePart.MODEL, Stage.GATHER_OFFLOAD)),
         "FSDP1 copies its gathered parameters to the host for gather_offload and frees what it copied from, on a host "
         "the same memory",
         {"state_dict.stages": "[gather]"},
@@ -188,7 +191,7 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         "fsdp1 loads a flattened optimizer state",
         EVERYWHERE,
-        lambda s: bool(_is_sharded_fsdp1(s) and s.state_dict is not None and Stage.UNFLATTEN in s.state_dict.stages),
+        lambda s: bool(_is_sharded_fsdp1(s) and _asks_for(s, StatePart.OPTIMIZER, Stage.UNFLATTEN)),
         "FSDP1 keeps the optimizer states that it loads in the order of a set of their names, which each process has "
         "its own of, and takes those of a flattened state in that order: exp_avg and exp_avg_sq change places",
         {"state_dict.stages": "[load]"},

@@ -61,6 +61,16 @@ class Stage(StrEnum):
     UNFLATTEN = "unflatten"
 
 
+class StageOutcome(StrEnum):
+    """What became of a stage: equal bits, wrong ones, torch raised; one known to be broken was so, or is no longer."""
+
+    EQUAL = "equal"
+    WRONG = "WRONG"
+    RAISED = "RAISED"
+    BROKEN = "broken in torch"
+    MENDED = "no longer broken"
+
+
 OPTIMIZER_STAGES: Final = (Stage.FLATTEN, Stage.UNFLATTEN)
 """Stages that a model's state does not have: it is one level deep."""
 

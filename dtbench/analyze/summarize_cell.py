@@ -14,11 +14,13 @@ from dtbench.analyze.exposure.summarize import LaunchExposure, summarize_exposur
 from dtbench.analyze.kinds.unknown import sum_names
 from dtbench.analyze.launch_tables import LaunchTables
 from dtbench.analyze.peaks import peak_flops
+from dtbench.analyze.stage_plan import StagePlan
 from dtbench.analyze.statistics import summarize, summarize_launches, summarize_ratio
 from dtbench.analyze.summarize_overlap import fraction, summarize_purposes, summarize_ranks
 from dtbench.analyze.summarize_owners import summarize_owners
 from dtbench.analyze.summarize_probes import summarize_probes
 from dtbench.analyze.summarize_stages import summarize_stages
+from dtbench.analyze.summarize_state_steps import summarize_state_steps
 from dtbench.analyze.summarize_waits import summarize_gradient_waits
 from dtbench.analyze.summary import CellSummary, ExposureSummary, Interval
 from dtbench.scenario.schema import Fsdp2, Scenario
@@ -117,7 +119,10 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         exposure=_summarize_exposure(data),
         probes=summarize_probes([record.probes for record in ranks if record.probes is not None]),
         canary=_worst_canary(ranks),
-        stages=summarize_stages([launch.ranks for launch in launches]),
+        state_steps=summarize_state_steps([launch.ranks for launch in launches]),
+        stages=summarize_stages(
+            [launch.ranks for launch in launches], StagePlan(cell.scenario, cell.plan.mesh if cell.scenario else ())
+        ),
     )
 
 

@@ -1,65 +1,127 @@
 """Stages of the training state as a cell's ranks saw them: one row per part and stage."""
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 
+from dtbench.analyze.stage_plan import StagePlan
 from dtbench.analyze.statistics import summarize
-from dtbench.analyze.summary import StageSummary, WrongKey
-from dtbench.store.records import RankRecord, StageRecord
-from dtbench.vocabulary import Stage, StatePart
+from dtbench.analyze.summary import RaisedOnRank, StageSummary, WrongKey
+from dtbench.scenario.state_dict import BrokenStage
+from dtbench.store.records import RankRecord, StageMemory, StageRecord
+from dtbench.traffic.state import StageTraffic
+from dtbench.vocabulary import Operation, Stage, StageOutcome, StatePart
 
 MOST_WRONG_KEYS = 20
 """Named; all are counted."""
 
+Ranked = tuple[int, StageRecord]
+"""A rank, and what it saw."""
 
-def summarize_stages(launches: Sequence[Sequence[RankRecord]]) -> tuple[StageSummary, ...]:
+
+def summarize_stages(launches: Sequence[Sequence[RankRecord]], plan: StagePlan) -> tuple[StageSummary, ...]:
     """Give one row per part and stage, in the order in which they ran.
 
     Args:
         launches: the records of each launch's ranks.
+        plan: what is known of stages beforehand.
     """
-    found: dict[tuple[StatePart, Stage], list[list[tuple[int, StageRecord]]]] = defaultdict(list)
+    found: dict[tuple[StatePart, Stage], list[list[Ranked]]] = defaultdict(list)
     for ranks in launches:
-        seen: dict[tuple[StatePart, Stage], list[tuple[int, StageRecord]]] = defaultdict(list)
+        seen: dict[tuple[StatePart, Stage], list[Ranked]] = defaultdict(list)
         for record in ranks:
             for stage in record.stages:
                 seen[stage.part, stage.stage].append((record.rank, stage))
         for key, rows in seen.items():
             found[key].append(rows)
-    return tuple(_summarize(part, stage, rows) for (part, stage), rows in found.items())
+    return tuple(_summarize(part, stage, rows, plan) for (part, stage), rows in found.items())
 
 
-def _summarize(part: StatePart, stage: Stage, launches: Sequence[Sequence[tuple[int, StageRecord]]]) -> StageSummary:
+def _summarize(part: StatePart, stage: Stage, launches: Sequence[Sequence[Ranked]], plan: StagePlan) -> StageSummary:
     ranks = [ranked for rows in launches for ranked in rows]
-    first = launches[0]
+    records = [record for _, record in ranks]
     rounds = [max(times) for rows in launches for times in zip(*(one.duration_ns for _, one in rows), strict=True)]
     wrong = [WrongKey(rank=rank, key=one.key, words=one.words) for rank, record in ranks for one in record.mismatches]
-    file_bytes = [record.file_bytes for _, record in ranks if record.file_bytes is not None]
+    raised = [RaisedOnRank(rank=rank, words=record.raised) for rank, record in ranks if record.raised is not None]
     times = summarize([float(duration_ns) for duration_ns in rounds])
+    waits = summarize([float(wait_ns) for rows in launches for wait_ns in _waits_of_slowest([one for _, one in rows])])
+    memories = [record.memory for record in records if record.memory is not None]
+    planned = plan.find_traffic(part, stage)
     return StageSummary(
         part=part,
         stage=stage,
+        outcome=_judge(wrong, raised, plan.find_broken(part, stage)),
         duration_ns=times.median,
         quartile1_ns=times.quartile1,
         quartile3_ns=times.quartile3,
+        wait_ns=waits.median,
         rounds=len(rounds),
-        state_bytes=max(record.state_bytes for _, record in ranks),
-        all_ranks_bytes=sum(record.state_bytes for _, record in first),
-        collectives=max(sum(line.count for line in record.traffic) for _, record in ranks),
-        sent_bytes=max(sum(line.size_bytes for line in record.traffic) for _, record in ranks),
-        object_collectives=max(record.object_collectives for _, record in ranks),
-        file_bytes=max(file_bytes, default=None),
-        host_peak_bytes=max(record.memory.host_peak_bytes - record.memory.host_before_bytes for _, record in ranks),
-        device_peak_bytes=_device_peak([record for _, record in ranks]),
-        mismatched=sum(record.mismatched for _, record in ranks),
+        state_bytes=max(record.state_bytes for record in records),
+        all_ranks_bytes=sum(record.state_bytes for _, record in launches[0]),
+        collectives=max(sum(line.count for line in record.traffic) for record in records),
+        sent_bytes=max(sum(line.size_bytes for line in record.traffic) for record in records),
+        planned=planned,
+        matches_plan=_matches(records, planned) if planned is not None and not raised else None,
+        object_collectives=max(record.object_collectives for record in records),
+        link_ns=max((plan.find_link_ns(rank, record) for rank, record in ranks), default=math.nan),
+        file_bytes=max((record.file_bytes for record in records if record.file_bytes is not None), default=None),
+        host_peak_bytes=max((one.host_peak_bytes - one.host_before_bytes for one in memories), default=0),
+        device_peak_bytes=_device_peak(memories),
+        mismatched=sum(record.mismatched for record in records),
         mismatches=tuple(wrong[:MOST_WRONG_KEYS]),
+        memory_curve=_find_curve(memories),
+        raised=tuple(raised),
     )
 
 
-def _device_peak(records: Sequence[StageRecord]) -> int | None:
+def _waits_of_slowest(records: Sequence[StageRecord]) -> list[int]:
+    """Give how long the slowest rank of each round stood still."""
+    if not all(record.wait_ns for record in records):
+        return []
+    slowest = [
+        max(range(len(records)), key=lambda place: records[place].duration_ns[number])
+        for number in range(min(len(record.duration_ns) for record in records))
+    ]
+    return [records[place].wait_ns[number] for number, place in enumerate(slowest)]
+
+
+def _matches(records: Sequence[StageRecord], planned: Sequence[StageTraffic]) -> bool:
+    """Whether every rank sent what is planned, in every round alike."""
+    wanted = {line.operation: (line.count, line.size_bytes) for line in planned}
+    return all(record.traffic_is_stable and _by_operation(record) == wanted for record in records)
+
+
+def _by_operation(record: StageRecord) -> dict[Operation, tuple[int, int]]:
+    sums: dict[Operation, tuple[int, int]] = {}
+    for line in record.traffic:
+        count, size_bytes = sums.get(line.operation, (0, 0))
+        sums[line.operation] = (count + line.count, size_bytes + line.size_bytes)
+    return sums
+
+
+def _judge(wrong: Sequence[WrongKey], raised: Sequence[RaisedOnRank], known: BrokenStage | None) -> StageOutcome:
+    """Say what became of a stage; what is known of it holds only if torch says so in the same words."""
+    said = [one.words for one in wrong] + [one.words for one in raised]
+    if not said:
+        return StageOutcome.EQUAL if known is None else StageOutcome.MENDED
+    if known is not None and any(known.says in words for words in said):
+        return StageOutcome.BROKEN
+    return StageOutcome.RAISED if raised else StageOutcome.WRONG
+
+
+def _find_curve(memories: Sequence[StageMemory]) -> tuple[tuple[int, int], ...]:
+    """Give the curve of the rank whose memory rose most."""
+    if not memories:
+        return ()
+    most = max(memories, key=lambda one: one.host_peak_bytes - one.host_before_bytes)
+    grown = (size_bytes - most.host_before_bytes for size_bytes in most.host_bytes)
+    return tuple(zip(most.at_ns, grown, strict=True))
+
+
+def _device_peak(memories: Sequence[StageMemory]) -> int | None:
     grown = [
-        record.memory.device_peak_bytes - record.memory.device_before_bytes
-        for record in records
-        if record.memory.device_peak_bytes is not None and record.memory.device_before_bytes is not None
+        one.device_peak_bytes - one.device_before_bytes
+        for one in memories
+        if one.device_peak_bytes is not None and one.device_before_bytes is not None
     ]
     return max(grown, default=None)

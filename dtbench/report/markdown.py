@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from dtbench.analyze.summary import CellSummary, RunSummary
-from dtbench.report import causes, estimates, sentences, sweep
+from dtbench.report import causes, estimates, sentences, stages, sweep
 from dtbench.report.canary import canary_words
 from dtbench.report.checklist import answer_line, checks_section
 from dtbench.store.check_records import ChecksSummary
@@ -132,6 +132,18 @@ def estimates_markdown(cell: CellSummary) -> str:
             *(escape_markdown(note) for note in section.notes),
         ]
     )
+
+
+def stages_markdown(cell: CellSummary) -> str:
+    """Give what became of the training state; empty where it went through no stages."""
+    if not cell.stages:
+        return ""
+    section = stages.stages_section(cell)
+    told = stages.all_sentences(cell)
+    headers = [escape_markdown(column) for column in stages.plain_titles(section)]
+    rows = [[escape_markdown(word) for word in row] for row in section.rows]
+    lines = [f"- {escape_markdown(sentence)}" for sentence in told]
+    return "\n\n".join([section.title, markdown_table(headers, rows), *(["\n".join(lines)] if lines else [])])
 
 
 def environment_markdown(environment: Environment) -> str:

@@ -2,8 +2,18 @@
 
 from dtbench.analyze.summary import RunSummary
 from dtbench.report.owner_table import tabulate_run_owners
-from dtbench.report.plots import MOST_CELLS, figure_png, plot_exposed_owners, plot_step_breakdown
+from dtbench.report.plots import (
+    MOST_CELLS,
+    figure_png,
+    plot_exposed_owners,
+    plot_stage_memory,
+    plot_stages,
+    plot_step_breakdown,
+)
 from dtbench.report.sweep_plot import plot_sweep
+
+MOST_STAGE_CELLS = 5
+"""Cells whose stages are drawn in one picture; the report has the tables of more."""
 
 
 def draw_pictures(summary: RunSummary) -> dict[str, bytes]:
@@ -13,4 +23,7 @@ def draw_pictures(summary: RunSummary) -> dict[str, bytes]:
         figures["exposed_owners"] = plot_exposed_owners(tabulate_run_owners(summary))
     if len(summary.cells) > 1:
         figures["sweep"] = plot_sweep(summary)
+    if 0 < sum(bool(cell.stages) for cell in summary.cells) <= MOST_STAGE_CELLS:
+        figures["stages"] = plot_stages(summary.cells)
+        figures["stage_memory"] = plot_stage_memory(summary.cells)
     return {tag: figure_png(figure) for tag, figure in figures.items()}

@@ -7,6 +7,7 @@ from dtbench.report.plots_breakdown import MOST_CELLS, MOST_RANKS, plot_step_bre
 from dtbench.report.plots_comparison import plot_comparison
 from dtbench.report.plots_drawing import figure_png, save_figure, save_picture
 from dtbench.report.plots_exposed import plot_exposed_owners, plot_overlap
+from dtbench.report.plots_stages import plot_stage_memory, plot_stages
 from dtbench.report.plots_steps import plot_step_distribution, plot_step_times
 from dtbench.report.plots_sweep_map import plot_sweep_map
 from dtbench.report.plots_timeline import plot_timeline
@@ -19,6 +20,8 @@ __all__ = [
     "plot_comparison",
     "plot_exposed_owners",
     "plot_overlap",
+    "plot_stage_memory",
+    "plot_stages",
     "plot_step_breakdown",
     "plot_step_distribution",
     "plot_step_times",

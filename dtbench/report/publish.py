@@ -63,6 +63,8 @@ def _plots(folder: RunFolder) -> dict[str, Path]:
         "step_breakdown": folder.breakdown_plot,
         "exposed_owners": folder.owners_plot,
         "sweep": folder.sweep_plot,
+        "stages": folder.stages_plot,
+        "stage_memory": folder.stage_memory_plot,
     }
 
 

@@ -15,7 +15,7 @@ from dtbench.scenario.network import EmulatedNetwork
 from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Parallel
 from dtbench.store.records import Compilation, Memory, OwnLoop, Receipt, ReceiptOutcome, RunStatus
 from dtbench.units import NS_PER_MS, format_bytes, format_count, format_fraction, format_ns
-from dtbench.vocabulary import DeviceKind, Purpose
+from dtbench.vocabulary import DeviceKind, Purpose, StageOutcome
 
 NAN = float("nan")
 
@@ -323,7 +323,7 @@ def check_word(cell: CellSummary) -> str:
         return "run failed" if cell.status is RunStatus.FAILED else "incomplete"
     if (word := _result_word(cell)) is not None:
         return word
-    if any(row.matches_plan is False for row in cell.purposes):
+    if False in (*(row.matches_plan for row in cell.purposes), *(row.matches_plan for row in cell.stages)):
         return "traffic differs"
     if any(receipt.outcome is ReceiptOutcome.DISAGREES for receipt in cell.receipts):
         return "knob differs"
@@ -336,9 +336,21 @@ def _result_word(cell: CellSummary) -> str | None:
     """Say what is wrong with what was computed."""
     if cell.correctness is not None and not cell.correctness.passed:
         return "results differ"
-    if any(stage.mismatched for stage in cell.stages):
+    outcomes = {stage.outcome for stage in cell.stages}
+    if cell.state_steps is not None and cell.state_steps.mismatched:
         return "state differs"
+    for outcome, word in _STAGE_WORDS.items():
+        if outcome in outcomes:
+            return word
     return "missing wait" if cell.canary is not None and cell.canary.passed is False else None
+
+
+_STAGE_WORDS = {
+    StageOutcome.WRONG: "state differs",
+    StageOutcome.RAISED: "stage raised",
+    StageOutcome.MENDED: "stage works",
+}
+"""What is wrong with a stage, most important first; ``stage works``: the scenario says that torch breaks it."""
 
 
 def status_sentence(what: str, status: RunStatus, reason: str | None) -> str | None:

@@ -1,47 +1,35 @@
-"""What became of the training state, in the terminal: a row for each stage of each part."""
+"""What became of the training state, in the terminal: a row for each stage of each part, and sentences below."""
 
 from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from dtbench.analyze.summary import CellSummary, StageSummary
+from dtbench.analyze.summary import CellSummary
+from dtbench.report.stages import outcome_sentences, saved_sentence, stages_section, step_sentences, traffic_sentence
 from dtbench.report.sweep_table import headed_table
-from dtbench.units import format_bytes, format_ns
+from dtbench.vocabulary import StageOutcome
 
-_HEADERS = (
-    "stage of the",
-    "slowest\nrank",
-    "tensors\nof a rank",
-    "collec-\ntives",
-    "their\nsize",
-    "host\nmemory",
-    "bits",
-)
+_BAD = "bold red"
+_STYLES = {
+    StageOutcome.EQUAL: "green",
+    StageOutcome.BROKEN: "yellow",
+    **dict.fromkeys((StageOutcome.WRONG, StageOutcome.RAISED, StageOutcome.MENDED), _BAD),
+}
 
 
 def render_stages(cell: CellSummary) -> RenderableType:
-    """Give stages in the order in which they ran, and below them every key that came out wrong."""
-    table = headed_table("What became of the training state, medians over rounds", _HEADERS)
+    """Give stages in the order in which they ran, below them what came out wrong and what a load and a save cost."""
+    section = stages_section(cell)
+    table = headed_table(section.title, tuple(column.title for column in section.columns))
+    for row, words in zip(cell.stages, section.rows, strict=True):
+        table.add_row(*(Text(word) for word in words[:-1]), Text(words[-1], style=_STYLES[row.outcome]))
+    return Group(table, *_lines(cell))
+
+
+def _lines(cell: CellSummary) -> Iterator[Text]:
     for row in cell.stages:
-        table.add_row(Text(f"{row.part}: {row.stage}"), *_words(row))
-    return Group(table, *_mismatch_lines(cell))
-
-
-def _words(row: StageSummary) -> Iterator[Text]:
-    yield Text(format_ns(row.duration_ns))
-    yield Text(format_bytes(row.state_bytes))
-    yield Text(str(row.collectives))
-    yield Text(format_bytes(row.sent_bytes))
-    yield Text(f"+{format_bytes(row.host_peak_bytes)}")
-    yield Text("WRONG", style="bold red") if row.mismatched else Text("equal", style="green")
-
-
-def _mismatch_lines(cell: CellSummary) -> Iterator[Text]:
-    for row in cell.stages:
-        for wrong in row.mismatches:
-            words = f"{row.stage} of the {row.part}, rank {wrong.rank}: {wrong.key}: {wrong.words}"
-            yield Text(words, style="bold red")
-        rest = row.mismatched - len(row.mismatches)
-        if rest > 0:
-            yield Text(f"{row.stage} of the {row.part}: and {rest} more", style="bold red")
+        yield from (Text(sentence, style=_STYLES[row.outcome]) for sentence in outcome_sentences(row))
+        yield from (Text(sentence, style=_BAD) for sentence in (traffic_sentence(row),) if sentence is not None)
+    yield from (Text(sentence) for sentence in step_sentences(cell.state_steps))
+    yield from (Text(sentence, style=_BAD) for sentence in (saved_sentence(cell.state_steps),) if sentence is not None)

@@ -30,6 +30,7 @@ from dtbench.report.markdown import (
     estimates_markdown,
     owners_markdown,
     receipts_markdown,
+    stages_markdown,
     summary_markdown,
 )
 from dtbench.report.pictures import draw_pictures
@@ -150,6 +151,8 @@ def _cell_values(cell: CellSummary) -> Iterator[Tagged]:
     yield 0, text("receipts", receipts_markdown(cell))
     if cell.owners:
         yield 0, text("owners", owners_markdown(cell))
+    if cell.stages:
+        yield 0, text("stages", stages_markdown(cell))
     if cell.exposure is not None:
         yield 0, text("estimates", estimates_markdown(cell))
 

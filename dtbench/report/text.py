@@ -365,7 +365,11 @@ def render_places(summary: RunSummary) -> Text:
         if cell.trace_paths:
             where = _inside(folder.path, os.path.commonpath([str(Path(path).parent) for path in cell.trace_paths]))
             lines.append(Text(f"  traces       {where} ({len(cell.trace_paths)})"))
-    plots = [plot.name for plot in (folder.sweep_plot, folder.breakdown_plot, folder.owners_plot) if plot.exists()]
+    drawn = (
+        *(folder.sweep_plot, folder.breakdown_plot, folder.owners_plot),
+        *(folder.stages_plot, folder.stage_memory_plot),
+    )
+    plots = [plot.name for plot in drawn if plot.exists()]
     if plots:
         lines.append(Text(f"  {'plots' if len(plots) > 1 else 'plot '}        {', '.join(plots)}"))
     if folder.tensorboard.exists():

@@ -148,6 +148,9 @@ class Fsdp1(Cut):
     """Keep sharded parameters, gradients and optimizer state in host memory."""
     sync_module_states: bool = False
     """Broadcast rank 0's weights when wrapping."""
+    sharded_state: Literal["dtensor", "sharded_tensor"] = "dtensor"
+    """What sharded state dicts hold: ``DTensor``, where units are wrapped over a mesh, or ``ShardedTensor``, over a
+    process group (with a tensor axis: over a mesh that is forgotten after wrapping)."""
 
 
 class Fsdp2MixedPrecision(Record):

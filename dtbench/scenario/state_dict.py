@@ -8,6 +8,20 @@ from dtbench.record import Record
 from dtbench.vocabulary import Stage, StatePart
 
 
+class BrokenStage(Record):
+    """A stage that is known to be broken in torch: it raises, or what comes out of it is wrong.
+
+    The run is in order if it ends so, and says it where it does not any more. A stage that raises is a launch's last.
+    """
+
+    part: StatePart
+    """Of what."""
+    stage: Stage
+    """One of ``stages``."""
+    says: Annotated[str, Field(min_length=4)]
+    """Part of torch's message, or of what is said of a wrong value."""
+
+
 class StateDict(Record):
     """After the PROFILED steps the training state goes through stages, each timed on every rank.
 
@@ -24,3 +38,12 @@ class StateDict(Record):
     memory are sampled."""
     strict: bool = True
     """Loads refuse keys that are missing or not expected (``StateDictOptions``)."""
+    steps: Annotated[int, Field(ge=0, le=1_000)] = 0
+    """Training steps, with a learning rate of 0, that are timed before and after a load of all parts, and beside an
+    asynchronous save of them (``async_save``), in as many rounds; 0: none."""
+    broken: tuple[BrokenStage, ...] = ()
+    """Stages that are known to be broken in torch."""
+
+    def find_broken(self, part: StatePart, stage: Stage) -> BrokenStage | None:
+        """Give what is known of a stage; None: that it works."""
+        return next((one for one in self.broken if (one.part, one.stage) == (part, stage)), None)

@@ -22,7 +22,20 @@ def find_state_dict_problems(scenario: Scenario) -> Iterator[str]:
         for stage in asked.stages:
             if stage in OPTIMIZER_STAGES:
                 yield f"state_dict.stages: `{stage}` is of optimizers; put optimizer into state_dict.parts"
+    yield from _check_broken(asked)
     yield from _check_optimizer(scenario, asked)
+
+
+def _check_broken(asked: StateDict) -> Iterator[str]:
+    for one in asked.broken:
+        if one.stage not in asked.stages or one.part not in asked.parts:
+            yield f"state_dict.broken names `{one.stage}` of the {one.part}, which state_dict does not ask for; add it"
+    if asked.steps and asked.broken:
+        yield "state_dict.steps train on after the stages, which a broken one prevents; leave one of the two out"
+    if asked.steps == 1:
+        yield "state_dict.steps=1 leaves no step after the first one that follows a load; write 2 or more"
+    named = [f"{one.stage} of the {one.part}" for one in asked.broken]
+    yield from (f"state_dict.broken names `{value}` twice; once is enough" for value in _find_repeated(named))
 
 
 def _check_optimizer(scenario: Scenario, asked: StateDict) -> Iterator[str]:

@@ -63,6 +63,19 @@ _PLAIN: Final[Mapping[str, Quantity]] = {
     "exposure.serial_ns": Quantity.TIME,
     "exposure.overlapped_ns": Quantity.TIME,
     "prediction.expected_ns": Quantity.TIME,
+    "state_steps.before_ns": Quantity.TIME,
+    "state_steps.load_ns": Quantity.TIME,
+    "state_steps.first_ns": Quantity.TIME,
+    "state_steps.after_ns": Quantity.TIME,
+    "state_steps.alone_ns": Quantity.TIME,
+    "state_steps.beside_ns": Quantity.TIME,
+    "state_steps.blocked_ns": Quantity.TIME,
+    "state_steps.saved_ns": Quantity.TIME,
+    "state_steps.in_flight": Quantity.COUNT,
+    "state_steps.cost_ns": Quantity.TIME,
+    "state_steps.file_bytes": Quantity.SIZE,
+    "state_steps.cost_ns_per_mib": Quantity.TIME,
+    "state_steps.mismatched": Quantity.COUNT,
 }
 
 _EXPOSED: Final = {"exposed_ns": Quantity.TIME}
@@ -96,11 +109,13 @@ _OF_PROBE: Final = {
 
 _OF_STAGE: Final = {
     "duration_ns": Quantity.TIME,
+    "wait_ns": Quantity.TIME,
     "state_bytes": Quantity.SIZE,
     "all_ranks_bytes": Quantity.SIZE,
     "collectives": Quantity.COUNT,
     "sent_bytes": Quantity.SIZE,
     "object_collectives": Quantity.COUNT,
+    "link_ns": Quantity.TIME,
     "file_bytes": Quantity.SIZE,
     "host_peak_bytes": Quantity.SIZE,
     "device_peak_bytes": Quantity.SIZE,

@@ -5,7 +5,7 @@ from typing import Final, TypeAlias
 
 from dtbench.scenario.load import ScenarioFile, load_scenario
 
-Value: TypeAlias = "str | int | float | bool | None | Mapping[str, Value] | Sequence[Value]"
+Value: TypeAlias = "str | int | float | bool | Mapping[str, Value] | Sequence[Value] | None"
 Words: TypeAlias = Mapping[str, Value]
 """One section of a scenario, or some."""
 

@@ -216,6 +216,16 @@ class RunFolder:
         return self.path / "sweep.png"
 
     @property
+    def stages_plot(self) -> Path:
+        """How long each stage of the training state took."""
+        return self.path / "stages.png"
+
+    @property
+    def stage_memory_plot(self) -> Path:
+        """Host memory over time while stages ran."""
+        return self.path / "stage_memory.png"
+
+    @property
     def selftest(self) -> Path:
         """What the rows of a selftest found, as far as they were judged."""
         return self.path / "selftest.json"

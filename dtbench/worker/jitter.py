@@ -1,7 +1,8 @@
 """Whether this machine can take the times that a timed model asks for: tried before warm-up, on all ranks at once.
 
 A sleep ends late, by what the timer and the scheduler add: 60 to 100 us on an idle Linux, more where cores are short.
-A unit is refused when that is more than 5 % of it.
+A unit is refused when that is more than 5 % of it. Blocks themselves wake up early and wait for the clock, which hides
+the timer's part; what else runs in a step disturbs them as much as the trial says.
 """
 
 import json

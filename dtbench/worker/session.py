@@ -36,6 +36,7 @@ from dtbench.store.records import (
     RankRecord,
     Receipt,
     StageRecord,
+    StateStepsRecord,
     WarmupEnd,
     WorkerOrder,
 )
@@ -43,12 +44,14 @@ from dtbench.units import NS_PER_S
 from dtbench.vocabulary import Axis, DeviceKind, Phase, Purpose
 from dtbench.worker.batches import Batch, Batches
 from dtbench.worker.canary.canary import look_for_missing_waits
+from dtbench.worker.canary.still_state import StillState
 from dtbench.worker.capture import capture, read_profiler_receipts
 from dtbench.worker.clock import CudaClock, HostClock, StepClock
 from dtbench.worker.correctness import CHECKED_STEPS, GradientProbe, compare_with_reference, mean_over_ranks
 from dtbench.worker.environment import read_environment_receipts
 from dtbench.worker.exposure.arm_loop import BLOCK_STEPS
 from dtbench.worker.exposure.estimate import Bench, Estimated
+from dtbench.worker.exposure.still_weights import hold_weights
 from dtbench.worker.iterations import Iterations, RunStep, run_whole
 from dtbench.worker.jitter import Meeting, require_exact_units
 from dtbench.worker.lifecycle import live_through, read_lifecycle_receipts
@@ -72,8 +75,10 @@ from dtbench.worker.probes.install import InstalledProbes
 from dtbench.worker.probes.lines import LineWitness
 from dtbench.worker.probes.receipts import read_probe_receipts
 from dtbench.worker.recorder import Issue, Recorder, find_medians, summarize_issues
+from dtbench.worker.state_dict.beside import Beside
 from dtbench.worker.state_dict.pipeline import Pipeline
 from dtbench.worker.state_dict.stages import Holder
+from dtbench.worker.state_dict.together import Together
 from dtbench.worker.steps import PhaseResult, Phases, StepLoop
 from dtbench.worker.train import Observed, TrainStep, read_training_receipts
 from dtbench.worker.warmup import WarmupJudge
@@ -208,6 +213,7 @@ class Session:
         self._estimated: Estimated | None = None
         self._lived: tuple[LivedCall, ...] = ()
         self._stages: tuple[StageRecord, ...] = ()
+        self._state_steps: StateStepsRecord | None = None
         self._iterations: Iterations | None = None
         self._look: Callable[[], CanaryResult | None] = lambda: None
         measure = order.scenario.measure
@@ -262,7 +268,7 @@ class Session:
         self._estimated = bench.estimate(step)
         self._look = partial(look_for_missing_waits, bench, step)
         self._live_through(step, batches.make(last + 1))
-        self._stages = self._run_stages(step, first=last + 1)
+        self._stages, self._state_steps = self._run_stages(step, batches, first=last + 1)
         return step, parallel, probe, (warmup, measured, profiled), groups, end
 
     def _choose_run(self, step: TrainStep, data_rank: int) -> RunStep:
@@ -279,21 +285,35 @@ class Session:
             self._say("living on", ", ".join(parallel.lifecycle))
             self._lived = live_through(parallel.lifecycle, step, batch)
 
-    def _run_stages(self, step: TrainStep, *, first: int) -> tuple[StageRecord, ...]:
+    def _run_stages(
+        self, step: TrainStep, batches: Batches, *, first: int
+    ) -> tuple[tuple[StageRecord, ...], StateStepsRecord | None]:
         asked = self._scenario.state_dict
         if asked is None:
-            return ()
+            return (), None
+        holder = Holder(step.parallel.model, step.parallel.parameters, step.optimizer, asked.strict)
         pipeline = Pipeline(
             asked=asked,
-            holder=Holder(step.parallel.model, step.parallel.parameters, step.optimizer, asked.strict),
+            holder=holder,
             folder=self._folder.checkpoints,
             device=self._device,
             recorder=self._recorder,
             journal=self._journal,
             say=self._say,
+            together=Together(self._find_store(), self._rank.rank, self._plan.ranks),
+            carrier=self._carrier,
             numbers=itertools.count(first),
         )
-        return pipeline.run()
+        stages = pipeline.run()
+        if not asked.steps or any(not stage.duration_ns for stage in stages):
+            return stages, None
+        self._say("state dict", "steps around a load and beside saves")
+        batch, state = batches.make(first), StillState(step)
+        beside = Beside(asked, holder, lambda: step.run(batch, None), self._folder.checkpoints, self._device)
+        with hold_weights(step):
+            found = beside.run()
+        state.restore()
+        return stages, found
 
     def _read_lifecycle(self) -> tuple[Receipt, ...]:
         parallel = self._scenario.parallel
@@ -414,6 +434,7 @@ class Session:
             probes=probes,
             lived=self._lived,
             stages=self._stages,
+            state_steps=self._state_steps,
         )
 
     def _time_to_first_step(self) -> int | None:

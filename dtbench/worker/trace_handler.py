@@ -1,11 +1,14 @@
 """Traces of a person's own loop, in the layout that ``dtbench analyze`` and TensorBoard's profiler plugin read."""
 
+import errno
+import gzip
 import logging
 import os
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import torch.distributed as dist
 from torch.profiler import profile
@@ -15,6 +18,12 @@ from dtbench.store.layout import trace_name
 from dtbench.store.write import replace_file
 
 _LOG: Final = logging.getLogger("dtbench")
+
+_LEVEL: Final = 6
+"""Of compression: 690 kB of 9.7 MB, where 9 makes 620 kB in four times as long."""
+
+_CHUNK_BYTES: Final = 1 << 20
+_TAIL_BYTES: Final = 64
 
 
 def make_trace_handler(folder: Path) -> Callable[[profile], None]:
@@ -60,9 +69,23 @@ def export_trace(profiler: profile, path: Path) -> None:
 
 
 def _export(profiler: profile, temporary: Path) -> None:
-    compressed = temporary.with_name(temporary.name + ".gz")  # torch compresses when the name ends so
+    """Let torch write the plain trace, and compress it here.
+
+    Asked for a ``.gz``, torch compresses line by line as text and at the highest level, which takes ten times as long
+    for a tenth less (10 MB of four ranks on two cores: 2 to 6 s against 0.3 to 1.3 s).
+    """
+    plain = temporary.with_name(temporary.name + ".json")
     try:
-        profiler.export_chrome_trace(str(compressed))
-        compressed.replace(temporary)
+        profiler.export_chrome_trace(str(plain))
+        with plain.open("rb") as trace, gzip.open(temporary, "wb", compresslevel=_LEVEL) as compressed:
+            shutil.copyfileobj(trace, compressed, _CHUNK_BYTES)
+            _require_end(trace)
     finally:
-        compressed.unlink(missing_ok=True)
+        plain.unlink(missing_ok=True)
+
+
+def _require_end(trace: BinaryIO) -> None:
+    """Refuse a trace that torch could not write to its end: it says nothing of a full disk."""
+    trace.seek(max(0, trace.tell() - _TAIL_BYTES))
+    if not trace.read().rstrip().endswith(b"}"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

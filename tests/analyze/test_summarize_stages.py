@@ -1,11 +1,17 @@
 """A stage's time is that of the slowest rank in each round; a wrong key of any rank is counted and named with it."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
+import pytest
+
+from dtbench.analyze.stage_plan import StagePlan
 from dtbench.analyze.summarize_stages import MOST_WRONG_KEYS, summarize_stages
+from dtbench.plan import MeshAxis
+from dtbench.scenario.schema import Scenario
 from dtbench.store.records import RankRecord, StageMemory, StageMismatch, StageRecord, Traffic
-from dtbench.vocabulary import Axis, Operation, Purpose, Stage, StatePart
+from dtbench.vocabulary import Axis, Operation, Purpose, Stage, StageOutcome, StatePart
 
 MEMORY = StageMemory(
     host_before_bytes=100,
@@ -20,11 +26,15 @@ GATHER = Traffic(
 )
 
 
+NOTHING = StagePlan(None, ())
+
+
 def make_stage(*duration_ns: int, wrong: int = 0, state_bytes: int = 40) -> StageRecord:
     return StageRecord(
         stage=Stage.GATHER,
         part=StatePart.MODEL,
         duration_ns=duration_ns,
+        wait_ns=tuple(one // 2 for one in duration_ns),
         state_bytes=state_bytes,
         traffic=(GATHER,),
         traffic_is_stable=True,
@@ -44,8 +54,8 @@ def make_rank(rank: int, *stages: StageRecord) -> RankRecord:
 
 def test_the_slowest_rank_of_each_round_counts() -> None:
     ranks = [make_rank(0, make_stage(10, 50, 30)), make_rank(1, make_stage(20, 40, 10, state_bytes=60))]
-    (row,) = summarize_stages([ranks])
-    assert (row.duration_ns, row.rounds) == (30, 3)
+    (row,) = summarize_stages([ranks], NOTHING)
+    assert (row.duration_ns, row.wait_ns, row.rounds) == (30, 15, 3)
     assert (row.state_bytes, row.all_ranks_bytes) == (60, 100)
     assert (row.collectives, row.sent_bytes, row.object_collectives) == (3, 300, 2)
     assert (row.host_peak_bytes, row.device_peak_bytes, row.file_bytes) == (50, None, None)
@@ -54,16 +64,78 @@ def test_the_slowest_rank_of_each_round_counts() -> None:
 
 def test_rounds_of_all_launches_count_and_bytes_are_those_of_one() -> None:
     launches = [[make_rank(0, make_stage(10)), make_rank(1, make_stage(10))], [make_rank(0, make_stage(30))]]
-    (row,) = summarize_stages(launches)
+    (row,) = summarize_stages(launches, NOTHING)
     assert (row.duration_ns, row.rounds, row.all_ranks_bytes) == (20, 2, 80)
 
 
 def test_wrong_keys_are_all_counted_and_the_first_named_with_their_rank() -> None:
-    (row,) = summarize_stages([[make_rank(0, make_stage(1)), make_rank(3, make_stage(1, wrong=25))]])
+    (row,) = summarize_stages([[make_rank(0, make_stage(1)), make_rank(3, make_stage(1, wrong=25))]], NOTHING)
     assert (row.mismatched, len(row.mismatches)) == (25, MOST_WRONG_KEYS)
     assert {(one.rank, one.words) for one in row.mismatches} == {(3, "missing")}
 
 
+KNOWN = {"stages": ["gather"], "broken": [{"part": "model", "stage": "gather", "says": "out of bounds"}]}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "raised", "asked", "outcome"),
+    [
+        (0, None, None, StageOutcome.EQUAL),
+        (1, None, None, StageOutcome.WRONG),
+        (0, "RuntimeError: out of bounds", None, StageOutcome.RAISED),
+        (0, "RuntimeError: out of bounds", KNOWN, StageOutcome.BROKEN),
+        (0, "RuntimeError: another", KNOWN, StageOutcome.RAISED),
+        (1, None, KNOWN, StageOutcome.WRONG),
+        (0, None, KNOWN, StageOutcome.MENDED),
+    ],
+)
+def test_what_became_of_a_stage_is_judged_beside_what_is_known_of_it(
+    scenario: Callable[..., Scenario],
+    wrong: int,
+    raised: str | None,
+    asked: dict[str, Any] | None,
+    outcome: StageOutcome,
+) -> None:
+    if raised is None:
+        ranks = [make_rank(0, make_stage(1)), make_rank(1, make_stage(1, wrong=wrong))]
+    else:
+        unfinished = StageRecord(stage=Stage.GATHER, part=StatePart.MODEL)
+        ranks = [make_rank(0, unfinished), make_rank(1, unfinished.model_copy(update={"raised": raised}))]
+    plan = NOTHING if asked is None else StagePlan(scenario(state_dict=asked), ())
+    (row,) = summarize_stages([ranks], plan)
+    assert row.outcome is outcome
+    assert [(one.rank, one.words) for one in row.raised] == ([] if raised is None else [(1, raised)])
+    assert math.isnan(row.duration_ns) is (raised is not None)
+
+
+LINK = {"kind": "emulated", "latency_us": 20_000, "bandwidth_gb_per_s": 0.001}
+MESH = (MeshAxis(name=Axis.SHARD, size=2),)
+
+
+def test_what_a_link_of_known_cost_takes_is_alpha_and_beta_for_tensors_and_objects(
+    scenario: Callable[..., Scenario],
+) -> None:
+    """Three gathers of 100 B and two objects of 8 B; a byte takes 1 us, a message 20 ms."""
+    asked = scenario(parallel={"kind": "fsdp2", "shards": 2}, network=LINK, state_dict={"stages": ["gather"]})
+    (row,) = summarize_stages([[make_rank(0, make_stage(1)), make_rank(1, make_stage(1))]], StagePlan(asked, MESH))
+    assert row.link_ns == 5 * 20_000_000 + (3 * 100 + 2 * 8) * 1_000
+    assert math.isnan(summarize_stages([[make_rank(0, make_stage(1))]], NOTHING)[0].link_ns)
+
+
+def test_a_rank_or_a_round_that_sends_other_than_its_formula_is_told(scenario: Callable[..., Scenario]) -> None:
+    model = {"kind": "mlp", "layers": 2, "dim": 8, "hidden_dim": 8, "bias": False}
+    asked = scenario(model=model, parallel={"kind": "fsdp2", "shards": 2}, state_dict={"stages": ["gather"]})
+    right = make_stage(1).model_copy(
+        update={"traffic": (GATHER.model_copy(update={"count": 4, "size_bytes": 4 * 256}),)}
+    )
+    unstable = right.model_copy(update={"traffic_is_stable": False})
+    for stages, matches in (((right, right), True), ((right, make_stage(1)), False), ((right, unstable), False)):
+        ranks = [make_rank(rank, stage) for rank, stage in enumerate(stages)]
+        (row,) = summarize_stages([ranks], StagePlan(asked, MESH))
+        assert row.matches_plan is matches
+    assert summarize_stages([[make_rank(0, right)]], NOTHING)[0].matches_plan is None
+
+
 def test_ranks_without_stages_have_no_rows() -> None:
-    assert summarize_stages([[make_rank(0)], []]) == ()
-    assert not math.isnan(summarize_stages([[make_rank(0, make_stage(1))]])[0].quartile1_ns)
+    assert summarize_stages([[make_rank(0)], []], NOTHING) == ()
+    assert not math.isnan(summarize_stages([[make_rank(0, make_stage(1))]], NOTHING)[0].quartile1_ns)

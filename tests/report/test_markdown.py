@@ -1,12 +1,20 @@
 """The report as Markdown."""
 
+import math
 from collections.abc import Callable
 
 import pytest
 
-from dtbench.analyze.summary import CellSummary, RunSummary
-from dtbench.report.markdown import environment_markdown, escape_markdown, receipts_markdown, summary_markdown
+from dtbench.analyze.summary import CellSummary, RaisedOnRank, RunSummary, StageSummary
+from dtbench.report.markdown import (
+    environment_markdown,
+    escape_markdown,
+    receipts_markdown,
+    stages_markdown,
+    summary_markdown,
+)
 from dtbench.store.records import Environment, RunStatus
+from dtbench.vocabulary import Stage, StageOutcome, StatePart
 
 
 def test_the_overview_has_a_row_per_cell_and_the_two_waits(make_run: Callable[..., RunSummary]) -> None:
@@ -61,3 +69,36 @@ def test_the_environment_lists_versions_and_variables() -> None:
 )
 def test_escaped_words_read_as_written(words: str, escaped: str) -> None:
     assert escape_markdown(words) == escaped
+
+
+def test_stages_are_a_table_and_what_went_wrong_a_list(make_ddp: Callable[..., CellSummary]) -> None:
+    row = StageSummary(
+        part=StatePart.MODEL,
+        stage=Stage.GATHER,
+        outcome=StageOutcome.RAISED,
+        duration_ns=math.nan,
+        quartile1_ns=math.nan,
+        quartile3_ns=math.nan,
+        wait_ns=45e6,
+        rounds=0,
+        state_bytes=0,
+        all_ranks_bytes=0,
+        collectives=0,
+        sent_bytes=0,
+        planned=None,
+        matches_plan=None,
+        object_collectives=0,
+        link_ns=math.nan,
+        file_bytes=None,
+        host_peak_bytes=0,
+        device_peak_bytes=None,
+        mismatched=0,
+        mismatches=(),
+        raised=(RaisedOnRank(rank=1, words="ValueError: a|b"),),
+    )
+    text = stages_markdown(make_ddp(update={"stages": (row,)}))
+    titles = "slowest rank | stood still | tensors of a rank | collectives | their size | host memory | bits are"
+    assert f"| stage of the | {titles} |" in text
+    assert "| model: gather | - | - | - | - | - | - | RAISED |" in text
+    assert r"- gather of the model, rank 1: ValueError: a\|b; stages after it did not run" in text
+    assert stages_markdown(make_ddp()) == ""

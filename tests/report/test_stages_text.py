@@ -1,30 +1,37 @@
 """The table of stages fits a terminal, and a wrong key is read with stage, part and rank; markup in it stays text."""
 
+import math
 from collections.abc import Callable
 
 import pytest
 from rich.console import Console
 
-from dtbench.analyze.summary import CellSummary, StageSummary, WrongKey
+from dtbench.analyze.summary import CellSummary, RaisedOnRank, StageSummary, WrongKey
 from dtbench.report.sentences import check_word, is_trusted
 from dtbench.report.stages_text import render_stages
-from dtbench.vocabulary import Stage, StatePart
+from dtbench.traffic.state import StageTraffic
+from dtbench.vocabulary import Operation, Stage, StageOutcome, StatePart
 
 Make = Callable[..., CellSummary]
 
 
-def make_row(*wrong: str) -> StageSummary:
+def make_row(*wrong: str, outcome: StageOutcome | None = None) -> StageSummary:
     return StageSummary(
         part=StatePart.MODEL,
         stage=Stage.GATHER,
+        outcome=outcome or (StageOutcome.WRONG if wrong else StageOutcome.EQUAL),
         duration_ns=58_800_000,
         quartile1_ns=58_000_000,
         quartile3_ns=59_000_000,
+        wait_ns=45e6,
         rounds=5,
         state_bytes=1 << 20,
         all_ranks_bytes=2 << 20,
         collectives=8,
         sent_bytes=1 << 20,
+        planned=None,
+        matches_plan=None,
+        link_ns=math.nan,
         object_collectives=0,
         file_bytes=None,
         host_peak_bytes=24 << 10,
@@ -62,3 +69,41 @@ def test_a_cell_whose_state_came_out_wrong_is_not_trusted(make_ddp: Make) -> Non
     assert is_trusted(make_ddp(update={"stages": (make_row(),)}))
     wrong = make_ddp(update={"stages": (make_row("w"),)})
     assert (is_trusted(wrong), check_word(wrong)) == (False, "state differs")
+
+
+def test_a_stage_that_raised_says_where_and_what_with_no_numbers(show: Callable[[StageSummary], str]) -> None:
+    words = "ValueError: [red]no[/red] rank (torch 2.13.0)"
+    shown = show(make_raised(words, StageOutcome.RAISED))
+    assert f"gather of the model, ranks 2, 3: {words}" in " ".join(shown.split())
+    assert "n/a" not in shown
+    assert "58.8 ms" not in shown
+
+
+def make_raised(words: str, outcome: StageOutcome) -> StageSummary:
+    raised = tuple(RaisedOnRank(rank=rank, words=words) for rank in (2, 3))
+    return make_row(outcome=outcome).model_copy(update={"rounds": 0, "duration_ns": math.nan, "raised": raised})
+
+
+@pytest.mark.parametrize(
+    ("outcome", "word"),
+    [(StageOutcome.RAISED, "stage raised"), (StageOutcome.BROKEN, "passed"), (StageOutcome.MENDED, "stage works")],
+)
+def test_a_stage_known_to_be_broken_is_trusted_as_long_as_it_is(
+    make_ddp: Make, outcome: StageOutcome, word: str
+) -> None:
+    cell = make_ddp(update={"stages": (make_raised("ValueError: no rank", outcome),)})
+    assert (check_word(cell), is_trusted(cell)) == (word, word == "passed")
+
+
+def test_a_stage_that_torch_has_mended_is_told_with_what_to_change(show: Callable[[StageSummary], str]) -> None:
+    assert "take it out of state_dict.broken" in show(make_row(outcome=StageOutcome.MENDED))
+
+
+def test_a_stage_that_sends_other_than_its_formula_says_what_was_planned(
+    make_ddp: Make, show: Callable[[StageSummary], str]
+) -> None:
+    planned = (StageTraffic(operation=Operation.ALL_GATHER, count=4, size_bytes=512),)
+    row = make_row().model_copy(update={"planned": planned, "matches_plan": False})
+    words = "gather of the model: sent other than its formula says: 4 all_gather of 512 bytes"
+    assert words in " ".join(show(row).split())
+    assert check_word(make_ddp(update={"stages": (row,)})) == "traffic differs"

@@ -36,6 +36,19 @@ def test_both_parts_go_through_the_stages_unless_one_is_named(scenario: Make) ->
         ({"stages": ["read", "save"]}, "put `save` before it"),
         ({"stages": ["flatten"], "parts": ["model"]}, "`flatten` is of optimizers"),
         ({"stages": ["stage_pinned"]}, "`stage_pinned` needs CUDA"),
+        ({"stages": ["gather"], "steps": 1}, "state_dict.steps=1 leaves no step after the first one"),
+        (
+            {"stages": ["load"], "steps": 4, "broken": [{"part": "model", "stage": "load", "says": "words"}]},
+            "leave one of the two out",
+        ),
+        (
+            {"stages": ["gather"], "broken": [{"part": "model", "stage": "load", "says": "words"}]},
+            "state_dict.broken names `load` of the model, which state_dict does not ask for",
+        ),
+        (
+            {"stages": ["load"], "broken": 2 * [{"part": "model", "stage": "load", "says": "words"}]},
+            "state_dict.broken names `load of the model` twice",
+        ),
     ],
 )
 def test_stages_that_cannot_be_run_are_refused(scenario: Make, section: dict[str, Any], words: str) -> None:
@@ -47,3 +60,11 @@ def test_the_state_of_an_optimizer_inside_backward_is_refused_with_the_part_that
     words = refuse(scenario(parallel=parallel, state_dict={"stages": ["gather"]}))
     assert "state_dict.parts=[model] works" in words
     make_plan(scenario(parallel=parallel, state_dict={"stages": ["gather"], "parts": ["model"]}), MACHINE)
+
+
+def test_a_stage_that_torch_breaks_is_refused_unless_it_is_known_to_be_broken(scenario: Make) -> None:
+    parallel = {"kind": "fsdp1", "shards": 2}
+    asked: dict[str, Any] = {"stages": ["gather_offload"], "parts": ["model"]}
+    assert "frees what it copied from" in refuse(scenario(parallel=parallel, state_dict=asked))
+    asked["broken"] = [{"part": "model", "stage": "gather_offload", "says": "storage of size 0"}]
+    make_plan(scenario(parallel=parallel, state_dict=asked), MACHINE)

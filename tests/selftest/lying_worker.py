@@ -90,9 +90,9 @@ def skip_compute_without_communication() -> None:
         make(self, *args, **kwargs)
         carriers.append(self)
 
-    def skip(self: Any, duration_ns: int) -> None:
+    def skip(self: Any, duration_ns: int, done_ns: int = 0) -> None:
         if not any(one.arm is Arm.REMOVED for one in carriers):
-            take(self, duration_ns)
+            take(self, duration_ns, done_ns)
 
     carrier.Carrier.__init__ = remember  # type: ignore[method-assign]
     known_cost.Sleep.take = skip  # type: ignore[method-assign]

@@ -6,11 +6,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
+import torch.distributed.checkpoint as checkpoint
 import torch.distributed.checkpoint.state_dict as state_dict
 
 from dtbench.vocabulary import Axis, Operation, Region
@@ -244,6 +246,21 @@ def spoil_gathered() -> None:
     state_dict._gather_state_dict = gather
 
 
+def save_late() -> None:
+    """Write what an asynchronous save was given only when somebody asks for its result: steps beside it show in it."""
+
+    class Late(Future[Any]):
+        def __init__(self, state: Any, options: dict[str, Any]) -> None:
+            super().__init__()
+            self._state, self._options = state, options
+
+        def result(self, timeout: float | None = None) -> Any:
+            self.set_result(checkpoint.save(self._state, **self._options))
+            return super().result(timeout)
+
+    checkpoint.async_save = lambda state, **options: Late(state, options)
+
+
 def order_sets_by_rank() -> None:
     """Begin again with a hash seed of this rank's own, as fresh processes have: sets of words differ in their order."""
     if os.environ.get("PYTHONHASHSEED") != str(RANK):
@@ -273,6 +290,7 @@ FAULTS: dict[str, Callable[[], None]] = {
     "nobody waits for tensors": forget_tensors,
     "an index is read early": index_early,
     "a gathered state is wrong": spoil_gathered,
+    "a save is written late": save_late,
     "sets in any order": order_sets_by_rank,
     "raise": lambda: in_step(10, fail),
     "segfault": lambda: in_step(10, segfault),

@@ -43,7 +43,7 @@ class Missing:
         self.asked = asked
         self.tried: list[tuple[int, int]] = []
 
-    def take(self, duration_ns: int) -> None:
+    def take(self, duration_ns: int, done_ns: int = 0) -> None:
         raise AssertionError("no step has begun")
 
     def try_out(self, duration_ns: int, times: int) -> list[int]:

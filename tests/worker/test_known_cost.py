@@ -26,9 +26,11 @@ class Log:
     def __init__(self, took_ns: list[int] | None = None) -> None:
         self.lines: list[str] = []
         self.took_ns = took_ns or []
+        self.done_ns: list[int] = []
 
-    def take(self, duration_ns: int) -> None:
+    def take(self, duration_ns: int, done_ns: int = 0) -> None:
         self.lines.append(f"take {duration_ns // NS_PER_MS} ms")
+        self.done_ns.append(done_ns)
 
     def try_out(self, duration_ns: int, times: int) -> list[int]:
         raise AssertionError("nobody asked for a trial")
@@ -54,6 +56,23 @@ def test_a_block_takes_its_time_after_its_products_and_before_its_gradients() ->
         *("product 0", "take 20 ms", "product 1", "take 20 ms"),
         *("take 40 ms", "gradient 1", "gradient 1", "take 40 ms", "gradient 0", "gradient 0"),
     ]
+
+
+def test_a_blocks_own_products_are_part_of_its_forward_and_what_it_waits_for_is_not() -> None:
+    log = Log()
+    (block,) = make_blocks(UNITS.model_copy(update={"layers": 1}), log)
+    block.down.register_forward_hook(lambda *_: time.sleep(0.05))
+    block.up.register_forward_hook(lambda *_: burn(10 * NS_PER_MS))
+    block(torch.randn(3, 8)).sum().backward()
+    in_forward, in_backward = log.done_ns
+    assert 10 * NS_PER_MS <= in_forward < 40 * NS_PER_MS
+    assert in_backward == 0, "its gradients come after its time"
+
+
+def burn(cpu_ns: int) -> None:
+    end_ns = time.thread_time_ns() + cpu_ns
+    while time.thread_time_ns() < end_ns:
+        pass
 
 
 def test_at_its_entry_a_block_takes_its_backward_time_after_its_gradients_also_the_first() -> None:
@@ -110,6 +129,17 @@ def test_a_sleep_takes_its_time_frees_the_core_and_remembers() -> None:
     (took_ns,) = sleep.look_back(30 * NS_PER_MS)
     assert took_ns >= 30 * NS_PER_MS
     assert sleep.look_back(20 * NS_PER_MS) == []
+
+
+def test_a_sleep_leaves_out_what_has_been_done_and_remembers_the_whole() -> None:
+    sleep = Sleep()
+    start_ns = time.monotonic_ns()
+    sleep.take(300 * NS_PER_MS, 290 * NS_PER_MS)
+    assert time.monotonic_ns() - start_ns < 290 * NS_PER_MS
+    sleep.take(NS_PER_MS, 5 * NS_PER_MS)
+    (whole_ns,), (over_ns,) = sleep.look_back(300 * NS_PER_MS), sleep.look_back(NS_PER_MS)
+    assert whole_ns >= 300 * NS_PER_MS
+    assert 5 * NS_PER_MS <= over_ns < 10 * NS_PER_MS
 
 
 def test_a_long_sleep_is_tried_by_short_ones_that_are_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:

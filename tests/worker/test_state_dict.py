@@ -7,8 +7,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 
+from dtbench.analyze.stage_plan import StagePlan
+from dtbench.analyze.summarize_stages import summarize_stages
 from dtbench.store.records import RankRecord, StageRecord
-from dtbench.vocabulary import Operation, Stage, StatePart
+from dtbench.vocabulary import Operation, Stage, StageOutcome, StatePart
 
 ALL: list[Stage] = [stage for stage in Stage if stage is not Stage.STAGE_PINNED]
 BROKEN_IN_FSDP1 = (Stage.GATHER_OFFLOAD, Stage.UNFLATTEN)  # see dtbench/refusals.py
@@ -16,6 +18,10 @@ WRONG = "a gathered state is wrong"
 STRATEGIES: dict[str, tuple[dict[str, Any], list[Stage]]] = {
     "ddp": ({"kind": "ddp", "replicas": 2}, ALL),
     "fsdp1": ({"kind": "fsdp1", "shards": 2}, [stage for stage in ALL if stage not in BROKEN_IN_FSDP1]),
+    "fsdp1, ShardedTensor": (
+        {"kind": "fsdp1", "shards": 2, "sharded_state": "sharded_tensor"},
+        [stage for stage in ALL if stage not in BROKEN_IN_FSDP1],
+    ),
     "fsdp2": ({"kind": "fsdp2", "shards": 2}, ALL),
 }
 
@@ -29,7 +35,11 @@ def by_name(record: RankRecord) -> dict[tuple[StatePart, Stage], StageRecord]:
 def test_every_stage_gives_back_the_bits_that_it_was_given(
     launch: Callable[..., Any], scenario: Callable[..., Any], parallel: dict[str, Any], stages: list[Stage]
 ) -> None:
-    launched = launch(scenario(parallel=parallel, state_dict={"stages": stages, "rounds": 2}))
+    asked = scenario(parallel=parallel, state_dict={"stages": stages, "rounds": 2})
+    launched = launch(asked)
+    rows = summarize_stages([[launched.rank(0), launched.rank(1)]], StagePlan(asked, ()))
+    assert [(one.part, one.stage, one.planned) for one in rows if one.matches_plan is False] == []
+    assert any(one.planned for one in rows), "a formula that says nothing holds always"
     for rank in (0, 1):
         found = launched.rank(rank).stages
         assert [(one.part, one.stage) for one in found] == [
@@ -56,6 +66,58 @@ def test_a_wrong_element_is_named_with_its_key_on_the_rank_and_in_the_stage_that
         for wrong in one.mismatches
     ]
     assert found == [(1, Stage.GATHER, "layers.1.ffn.w2.weight", "1 of 3072 elements differ")]
+
+
+STEPS: dict[str, Any] = {"stages": ["load"], "rounds": 2, "steps": 3}
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp2"])
+def test_steps_are_timed_around_a_load_and_beside_saves_that_hold_the_state_at_their_call(
+    launch: Callable[..., Any], scenario: Callable[..., Any], strategy: str
+) -> None:
+    launched = launch(scenario(parallel=STRATEGIES[strategy][0], state_dict=STEPS, correctness={"enabled": False}))
+    for rank in (0, 1):
+        steps = launched.rank(rank).state_steps
+        assert (len(steps.before_ns), len(steps.after_ns), len(steps.alone_ns), len(steps.beside_ns)) == (3, 2, 6, 6)
+        assert all(blocked <= saved for blocked, saved in zip(steps.blocked_ns, steps.saved_ns, strict=True))
+        assert steps.file_bytes > 0
+        assert steps.mismatched == 0
+    assert not launched.folder.checkpoints.exists()
+
+
+@pytest.mark.ranks
+def test_a_save_that_steps_beside_it_show_in_is_found(launch: Callable[..., Any], scenario: Callable[..., Any]) -> None:
+    asked = scenario(parallel={"kind": "fsdp2", "shards": 2}, state_dict=STEPS, correctness={"enabled": False})
+    launched = launch(asked, fault="a save is written late")
+    assert launched.rank(0).state_steps.mismatched > 0
+
+
+@pytest.mark.ranks
+def test_a_stage_that_raises_on_two_ranks_of_four_is_the_last_and_the_launch_ends_well(
+    launch: Callable[..., Any], scenario: Callable[..., Any]
+) -> None:
+    """FSDP1 over a tensor axis cuts a ``ShardedTensor`` with ranks of its group as if they were those of the world."""
+    known = {"part": "model", "stage": "shard", "says": "does not exist in input process group"}
+    asked = scenario(
+        model={"kind": "mlp", "layers": 1, "dim": 16, "hidden_dim": 32, "bias": False},
+        parallel={"kind": "fsdp1", "shards": 2, "tensor": 2, "sharded_state": "sharded_tensor"},
+        correctness={"enabled": False},
+        measure={"probes": ["fsdp"]},
+        state_dict={"stages": ["shard", "gather"], "broken": [known]},
+    )
+    launched = launch(asked)
+    found = [launched.rank(rank).stages for rank in range(4)]
+    assert [[(one.part, one.stage, one.duration_ns) for one in stages] for stages in found] == [
+        [(StatePart.MODEL, Stage.SHARD, ())]
+    ] * 4
+    said = [stages[0].raised for stages in found]
+    assert said[:2] == [None, None]
+    assert all(words is not None and known["says"] in words and torch.__version__ in words for words in said[2:])
+    (row,) = summarize_stages([[launched.rank(rank) for rank in range(4)]], StagePlan(asked, ()))
+    assert row.outcome is StageOutcome.BROKEN
+    calls = {one.name: one.calls for one in launched.rank(0).probes.functions}
+    assert calls["DTensorExtensions.chunk_tensor"] == calls["_get_dt_pg"] == 2, "one of each matrix"
 
 
 @pytest.mark.ranks

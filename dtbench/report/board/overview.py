@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dtbench.analyze.summary import CellSummary, RunSummary
-from dtbench.report import causes, sentences, sweep
+from dtbench.report import causes, sentences, stages, sweep
 from dtbench.report.board.estimates import CellEstimates, make_estimates
 from dtbench.report.board.shapes import HIDDEN, Chart, Fact, Table, Tile, Tone, headers, step_bar, step_parts
 from dtbench.report.canary import canary_words
@@ -12,7 +12,7 @@ from dtbench.report.sweep_table import WAIT_EXPLAINED
 from dtbench.report.text import SHARES_EXPLAINED
 from dtbench.store.records import ReceiptOutcome, RunStatus
 from dtbench.units import format_bytes, format_fraction, format_ns
-from dtbench.vocabulary import Purpose
+from dtbench.vocabulary import Purpose, StageOutcome
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,8 @@ class CellCard:
     chart: Chart | None
     owners: Table | None
     purposes: Table | None
+    stages: Table | None
+    stage_facts: tuple[Fact, ...]
     overlap_facts: tuple[Fact, ...]
     step_facts: tuple[Fact, ...]
     checks: tuple[Fact, ...]
@@ -121,6 +123,8 @@ def _make_card(cell: CellSummary) -> CellCard:
         chart=_chart(cell),
         owners=_owner_table(cell),
         purposes=_purpose_table(cell),
+        stages=_stage_table(cell),
+        stage_facts=tuple(_stage_facts(cell)),
         overlap_facts=tuple(_overlap_facts(cell)),
         step_facts=tuple(_step_facts(cell)),
         checks=tuple(_check_facts(cell)),
@@ -219,6 +223,30 @@ def _purpose_table(cell: CellSummary) -> Table | None:
         ),
         note=f"possible?: whether it can be hidden here, see below; {WAIT_EXPLAINED}",
     )
+
+
+def _stage_table(cell: CellSummary) -> Table | None:
+    if not cell.stages:
+        return None
+    section = stages.stages_section(cell)
+    rows = tuple(tuple(row) for row in section.rows)
+    return Table(title=section.title, columns=headers(stages.plain_titles(section)), rows=rows)
+
+
+def _stage_facts(cell: CellSummary) -> Iterator[Fact]:
+    for row in cell.stages:
+        tone = _STAGE_TONES.get(row.outcome, Tone.BAD)
+        yield from (Fact(f"{row.part}: {row.stage}", sentence, tone) for sentence in stages.outcome_sentences(row))
+        differs = stages.traffic_sentence(row)
+        if differs is not None:
+            yield Fact(f"{row.part}: {row.stage}", differs, Tone.BAD)
+    yield from (Fact("training", sentence, Tone.PLAIN) for sentence in stages.step_sentences(cell.state_steps))
+    saved = stages.saved_sentence(cell.state_steps)
+    if saved is not None:
+        yield Fact("training", saved, Tone.BAD)
+
+
+_STAGE_TONES = {StageOutcome.EQUAL: Tone.GOOD, StageOutcome.BROKEN: Tone.WARNING}
 
 
 def _overlap_facts(cell: CellSummary) -> Iterator[Fact]:

@@ -32,7 +32,7 @@ MOST_JITTER: Final = 0.05
 """Of a unit: above, chance decides more than the cost that is known."""
 
 _AWAKE_NS: Final = 200_000
-"""Before its end a sleep of this module wakes up and waits for the clock: systems wake a sleeper some 0.1 ms late."""
+"""Before its end a block wakes up and waits for the clock: systems wake a sleeper some 0.1 ms late."""
 
 
 class Pause(Protocol):
@@ -66,7 +66,7 @@ class Sleep:
 
     def _try_once(self, duration_ns: int) -> int:
         start_ns = time.monotonic_ns()
-        _wait_until(start_ns + duration_ns)
+        sleep_until(start_ns + duration_ns)
         return abs(time.monotonic_ns() - start_ns - duration_ns)
 
     def look_back(self, duration_ns: int) -> list[int]:

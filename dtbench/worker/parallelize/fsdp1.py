@@ -133,7 +133,7 @@ def wrap_fsdp1(built: BuiltModel, mesh: DeviceMesh, parallel: Fsdp1, plan: Plan)
     prefetch = parallel.backward_prefetch
     precision = parallel.mixed_precision
     settings: dict[str, Any] = {
-        "device_mesh": mesh[axes],
+        **_choose_ranks(mesh[axes], parallel),
         "sharding_strategy": ShardingStrategy[parallel.sharding_strategy],
         "use_orig_params": parallel.use_orig_params,
         "backward_prefetch": None if prefetch is None else BackwardPrefetch[prefetch],
@@ -150,7 +150,24 @@ def wrap_fsdp1(built: BuiltModel, mesh: DeviceMesh, parallel: Fsdp1, plan: Plan)
         # both are said in the receipt of sharding_strategy
         warnings.filterwarnings("ignore", message=".*NO_SHARD.*")
         model = FullyShardedDataParallel(built.module, **settings)
+    if parallel.sharded_state == "sharded_tensor" and parallel.tensor > 1:
+        _forget_mesh(model)
     return FlatModel(model=model, tensor=evidence, initial_syncs=len(syncs))
+
+
+def _choose_ranks(mesh: DeviceMesh, parallel: Fsdp1) -> dict[str, Any]:
+    """Say over whom units are sharded: over a mesh sharded states are ``DTensor``, over groups ``ShardedTensor``."""
+    if parallel.sharded_state == "dtensor" or parallel.tensor > 1:
+        return {"device_mesh": mesh}
+    if mesh.ndim == 1:
+        return {"process_group": mesh.get_group()}
+    return {"process_group": (mesh.get_group(Axis.SHARD.value), mesh.get_group(Axis.REPLICATE.value))}
+
+
+def _forget_mesh(model: FullyShardedDataParallel) -> None:
+    """Let sharded states be ``ShardedTensor``; ``DTensorExtensions``, which cut them, come only with a mesh."""
+    for unit in FullyShardedDataParallel.fsdp_modules(model):
+        unit._device_mesh = None
 
 
 def _mixed_precision(settings: Fsdp1MixedPrecision) -> MixedPrecision:
@@ -195,6 +212,11 @@ def read_fsdp1_receipts(flat: FlatModel, parallel: Fsdp1, plan: Plan) -> tuple[R
         *_mixed_precision_receipts(model.mixed_precision, parallel.mixed_precision),
         offload,
         compare("parallel.sync_module_states", parallel.sync_module_states, flat.initial_syncs > 0),
+        compare(
+            "parallel.sharded_state",
+            parallel.sharded_state,
+            "sharded_tensor" if getattr(model, "_device_mesh", None) is None else "dtensor",
+        ),
     )
 
 

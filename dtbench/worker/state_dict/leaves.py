@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
+from torch.distributed._shard.metadata import ShardMetadata
 from torch.distributed._shard.sharded_tensor import ShardedTensor
 from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
@@ -44,12 +45,21 @@ def walk(state: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
 def read_leaf(value: Any) -> Leaf:
     """Give what this rank holds of a value, in its own memory."""
     if isinstance(value, ShardedTensor):
-        return Leaf(tuple(shard.tensor.detach() for shard in value.local_shards()))
+        return Leaf(tuple(_read_shards(value)))
     if isinstance(value, DTensor):
         return Leaf((value.detach().to_local(),))
     if isinstance(value, Tensor):
         return Leaf((value.detach(),))
     return Leaf((), value)
+
+
+def _read_shards(tensor: ShardedTensor) -> Iterator[Tensor]:
+    """Give the local shards; over a tensor axis each is a ``ShardedTensor`` of its own."""
+    for shard in tensor.local_shards():
+        if isinstance(shard.tensor, ShardedTensor):
+            yield from _read_shards(shard.tensor)
+        else:
+            yield shard.tensor.detach()
 
 
 def count_bytes(state: Any) -> int:
@@ -87,7 +97,7 @@ def find_mismatches_in_whole(sharded: Any, whole: Any) -> list[StageMismatch]:
     Ranks that each find their own parts have found all of it.
 
     Args:
-        sharded: what the model holds: ``DTensor`` or whole tensors.
+        sharded: what the model holds: ``DTensor``, ``ShardedTensor`` or whole tensors.
         whole: whole tensors of the same keys.
     """
     values = dict(walk(whole))
@@ -100,6 +110,8 @@ def find_mismatches_in_whole(sharded: Any, whole: Any) -> list[StageMismatch]:
 
 
 def _own_part(sharded: Any, whole: Any) -> Leaf:
+    if isinstance(sharded, ShardedTensor) and isinstance(whole, Tensor):
+        return Leaf(tuple(_cut(whole.detach(), shard.metadata) for shard in sharded.local_shards()))
     if not isinstance(sharded, DTensor) or not isinstance(whole, Tensor):
         return read_leaf(whole)
     part = whole.detach()
@@ -109,6 +121,12 @@ def _own_part(sharded: Any, whole: Any) -> Leaf:
         chunks = part.chunk(sharded.device_mesh.size(mesh_dim), dim=placement.dim)
         part = chunks[coordinate] if coordinate < len(chunks) else part.narrow(placement.dim, 0, 0)
     return Leaf((part,))
+
+
+def _cut(whole: Tensor, shard: ShardMetadata) -> Tensor:
+    for dim, (offset, size) in enumerate(zip(shard.shard_offsets, shard.shard_sizes, strict=True)):
+        whole = whole.narrow(dim, offset, size)
+    return whole
 
 
 def _order_cuts(tensor: DTensor) -> list[int]:

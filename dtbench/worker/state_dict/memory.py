@@ -15,6 +15,9 @@ from dtbench.store.records import StageMemory
 INTERVAL_S: Final = 0.002
 """Between two samples of the process's resident memory."""
 
+MOST_POINTS: Final = 64
+"""Of the curve that is recorded; every second one is left out when there are more, as often as it takes."""
+
 
 @dataclass
 class MemoryWatch:
@@ -25,6 +28,8 @@ class MemoryWatch:
     _host_before_bytes: int = 0
     _host_peak_bytes: int = 0
     _samples: int = 0
+    _start_ns: int = 0
+    _curve: list[tuple[int, int]] = field(default_factory=list)
     _cost_ns: int = 0
     _device_before_bytes: int | None = None
     _device_peak_bytes: int | None = None
@@ -36,6 +41,7 @@ class MemoryWatch:
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
             self._device_before_bytes = torch.cuda.memory_allocated(self.device)
+        self._start_ns = time.perf_counter_ns()
         is_over = threading.Event()
         thread = threading.Thread(target=self._sample, args=(is_over,), name="dtbench memory", daemon=True)
         thread.start()
@@ -57,6 +63,8 @@ class MemoryWatch:
             device_peak_bytes=self._device_peak_bytes,
             samples=self._samples,
             sampling_cpu_ns=self._cost_ns,
+            at_ns=tuple(at_ns for at_ns, _ in self._curve),
+            host_bytes=tuple(size_bytes for _, size_bytes in self._curve),
         )
 
     def _sample(self, is_over: threading.Event) -> None:
@@ -65,5 +73,9 @@ class MemoryWatch:
         self._cost_ns = time.thread_time_ns()
 
     def _take(self) -> None:
-        self._host_peak_bytes = max(self._host_peak_bytes, self._process.memory_info().rss)
+        now_bytes = self._process.memory_info().rss
+        self._host_peak_bytes = max(self._host_peak_bytes, now_bytes)
         self._samples += 1
+        self._curve.append((time.perf_counter_ns() - self._start_ns, now_bytes))
+        if len(self._curve) > MOST_POINTS:
+            del self._curve[1::2]

@@ -5,15 +5,17 @@
     one round     prepare │ barrier │ call: timed, its collectives counted │ compare
     of a stage    once untimed, `rounds` times, once more while memory is sampled
 
-All ranks run the same rounds. A stage that raises ends the launch: its collectives may be half done.
+All ranks run the same rounds. A stage that raises is the last one: nobody knows what it left behind. If other ranks
+wait for the one that raised in a collective, the launch ends with it.
 """
 
 import itertools
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -21,12 +23,15 @@ import torch.distributed as dist
 from dtbench.scenario.state_dict import StateDict
 from dtbench.store.journal import JournalWriter
 from dtbench.store.records import StageMismatch, StageRecord
-from dtbench.vocabulary import OPTIMIZER_STAGES, Region, Stage, StatePart
+from dtbench.vocabulary import OPTIMIZER_STAGES, Arm, Region, Stage, StatePart
+from dtbench.worker.exposure.wait_clock import WaitClock
+from dtbench.worker.network.carrier import Carrier
 from dtbench.worker.recorder import Issue, Recorder, summarize_issues
 from dtbench.worker.state_dict.leaves import MOST_MISMATCHES, count_bytes
 from dtbench.worker.state_dict.memory import MemoryWatch
 from dtbench.worker.state_dict.objects import telling_objects
-from dtbench.worker.state_dict.stages import Holder, StageWork, make_setting, make_work
+from dtbench.worker.state_dict.stages import Holder, Setting, StageWork, make_setting, make_work
+from dtbench.worker.state_dict.together import StageRaisedError, Together
 
 
 @dataclass
@@ -38,6 +43,7 @@ class Round:
     """
 
     duration_ns: int
+    wait_ns: int
     issues: tuple[Issue, ...]
     state_bytes: int
     mismatches: list[StageMismatch]
@@ -51,6 +57,8 @@ class Pipeline:
         folder: where checkpoints go, each part's in one of its own; all ranks see it.
         device: of the model.
         say: told of each stage.
+        together: the ranks of the launch.
+        carrier: of this rank's collectives.
         numbers: of steps: a stage's rounds follow those that trained.
     """
 
@@ -61,23 +69,48 @@ class Pipeline:
     recorder: Recorder
     journal: JournalWriter
     say: Callable[[str, str], None]
+    together: Together
+    carrier: Carrier
     numbers: "itertools.count[int]" = field(default_factory=itertools.count)
+    _waits: WaitClock = field(default_factory=WaitClock)
 
     def run(self) -> tuple[StageRecord, ...]:
-        """Run every stage of every part (collective)."""
-        with telling_objects(self.recorder):
-            return tuple(self._run_parts())
+        """Run every stage of every part, up to one that raises (collective)."""
+        records: list[StageRecord] = []
+        with telling_objects(self.recorder), self._watching_waits():
+            for part in self.asked.parts:
+                for record in self._run_part(part):
+                    records.append(record)
+                    if not record.duration_ns:
+                        return tuple(records)
+        return tuple(records)
 
-    def _run_parts(self) -> Iterator[StageRecord]:
-        for part in self.asked.parts:
-            self._begin()
-            setting = make_setting(self.holder, part, self.folder / part)
-            for stage in self.asked.stages:
-                if stage in OPTIMIZER_STAGES and part is not StatePart.OPTIMIZER:
-                    continue
-                self.say("state dict", f"{stage} of the {part}")
-                yield self._run_stage(stage, part, make_work(stage, setting))
-            self.recorder.enter(None)
+    @contextmanager
+    def _watching_waits(self) -> Iterator[None]:
+        """Sum what the host waits for collectives; on CUDA it does not, only streams do."""
+        if self.device.type == "cuda":
+            yield
+            return
+        with mock.patch.multiple(self.carrier, arm=Arm.FULL, tell=self._waits.note), self._waits.installed():
+            yield
+
+    def _run_part(self, part: StatePart) -> Iterator[StageRecord]:
+        setting: Setting | None = None
+        for stage in self.asked.stages:
+            if stage in OPTIMIZER_STAGES and part is not StatePart.OPTIMIZER:
+                continue
+            self.say("state dict", f"{stage} of the {part}")
+            try:
+                if setting is None:
+                    self._begin()
+                    setting = self.together.do(lambda: make_setting(self.holder, part, self.folder / part))
+                at = setting
+                work = self.together.do(lambda: make_work(stage, at))  # noqa: B023 - called at once
+                record = self._run_stage(stage, part, work)
+            except StageRaisedError as error:
+                record = StageRecord(stage=stage, part=part, raised=error.words)
+            yield record
+        self.recorder.enter(None)
 
     def _run_stage(self, stage: Stage, part: StatePart, work: StageWork) -> StageRecord:
         first = self._run_round(work)
@@ -90,6 +123,7 @@ class Pipeline:
             stage=stage,
             part=part,
             duration_ns=tuple(one.duration_ns for one in rounds),
+            wait_ns=() if self.device.type == "cuda" else tuple(one.wait_ns for one in rounds),
             state_bytes=rounds[-1].state_bytes,
             traffic=summarize_issues(_of_tensors(issues)),
             traffic_is_stable=len({_of_tensors(one.issues) for one in rounds}) == 1,
@@ -108,19 +142,26 @@ class Pipeline:
 
     def _run_round(self, work: StageWork, watch: Callable[[], AbstractContextManager[object]] = nullcontext) -> Round:
         self._begin()
-        given = work.prepare()
+        given = self.together.do(work.prepare)
         dist.barrier()
         self._settle()
         self.recorder.begin_step()
+        self._waits.begin_step()
+        duration_ns, result = self.together.do(lambda: self._time(work, given, watch))
+        wait_ns = sum(self._waits.end_step().values())
+        issues = self.recorder.step_issues()
+        mismatches = self.together.do(lambda: work.check(result))
+        self.recorder.enter(None)
+        return Round(duration_ns, wait_ns, issues, count_bytes(given if result is None else result), mismatches)
+
+    def _time(
+        self, work: StageWork, given: object, watch: Callable[[], AbstractContextManager[object]]
+    ) -> tuple[int, object]:
         with watch():
             start_ns = time.perf_counter_ns()
             result = work.call(given)
             self._settle()
-            duration_ns = time.perf_counter_ns() - start_ns
-        issues = self.recorder.step_issues()
-        mismatches = work.check(result)
-        self.recorder.enter(None)
-        return Round(duration_ns, issues, count_bytes(given if result is None else result), mismatches)
+            return time.perf_counter_ns() - start_ns, result
 
     def _settle(self) -> None:
         if self.device.type == "cuda":

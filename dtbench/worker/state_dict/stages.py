@@ -5,8 +5,10 @@ the model beside it. ``stage_shared`` alone calls private functions: torch 2.13 
 it nowhere.
 """
 
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +16,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import Tensor, nn
+from torch.distributed._shard.sharded_tensor import ShardedTensor
 from torch.distributed._state_dict_utils import _copy_state_dict, _create_cpu_state_dict
 from torch.distributed.checkpoint.staging import BlockingAsyncStager
 from torch.distributed.checkpoint.state_dict import (
@@ -83,8 +86,6 @@ class Setting:
     Attributes:
         own: what torch gives of this rank's part, as its own tensors: loads start from it.
         kept: the same as bits.
-        whole: all of the state, on every rank.
-        kept_whole: the same as bits.
         folder: where checkpoints of this part go.
         staged: host copies that a pinned or shared stage goes on using.
     """
@@ -93,17 +94,20 @@ class Setting:
     part: StatePart
     own: dict[str, Any]
     kept: Kept
-    whole: dict[str, Any]
-    kept_whole: Kept
     folder: Path
     staged: dict[Stage, Any] = field(default_factory=dict)
 
+    @cached_property
+    def whole(self) -> dict[str, Any]:
+        """All of the state, on every rank (collective, the first time)."""
+        whole: dict[str, Any] = copy_tensors(self.holder.take(self.part, full_state_dict=True))
+        return whole
+
 
 def make_setting(holder: Holder, part: StatePart, folder: Path) -> Setting:
-    """Take a part's state out, own and whole (collective)."""
+    """Take a part's state out (collective)."""
     own = copy_tensors(holder.take(part))
-    whole = copy_tensors(holder.take(part, full_state_dict=True))
-    return Setting(holder, part, own, keep(own), whole, keep(whole), folder)
+    return Setting(holder, part, own, keep(own), folder)
 
 
 def copy_tensors(state: Any) -> Any:
@@ -116,6 +120,8 @@ def copy_tensors(state: Any) -> Any:
         return {key: copy_tensors(value) for key, value in state.items()}
     if isinstance(state, list | tuple):
         return type(state)(copy_tensors(value) for value in state)
+    if isinstance(state, ShardedTensor):
+        return copy.deepcopy(state)
     return state.detach().clone() if isinstance(state, Tensor) else state
 
 
@@ -161,13 +167,14 @@ _OPTIONS: Final[Mapping[Stage, Mapping[str, bool]]] = {
 
 def _take(stage: Stage, at: Setting) -> StageWork:
     """Take the state out; its values must be where the model has them."""
+    kept_whole = keep(at.whole) if stage is Stage.GATHER_OFFLOAD else {}
 
     def check(state: dict[str, Any]) -> list[StageMismatch]:
         match stage:
             case Stage.GATHER:
                 return find_mismatches_in_whole(at.own, state)
             case Stage.GATHER_OFFLOAD:
-                return find_mismatches(at.kept_whole if dist.get_rank() == 0 else {}, state)
+                return find_mismatches(kept_whole if dist.get_rank() == 0 else {}, state)
             case Stage.FLATTEN:
                 return _find_flat_mismatches(at.kept, state)
             case _:
@@ -201,6 +208,8 @@ def _put(stage: Stage, at: Setting) -> StageWork:
     def check(_result: Any) -> list[StageMismatch]:
         return find_mismatches(at.kept, at.holder.take(at.part))
 
+    if stage in (Stage.DISTRIBUTE, Stage.BROADCAST):
+        _ = at.whole  # taken on every rank before the state is spoilt
     if stage is Stage.UNFLATTEN:
         at.staged[stage] = copy_tensors(at.holder.take(at.part, **options))
     return StageWork(prepare, lambda state: at.holder.put(at.part, state, **options), check)

@@ -80,6 +80,7 @@ function drawCell(cell) {
     cell.chart ? drawChart(cell.chart) : null,
     make("div", {class: "columns"}, cell.owners ? drawTable(cell.owners, {isShort: true}) : null, cell.purposes ? drawTable(cell.purposes) : null),
     cell.estimates ? make("section", {}, drawTable(cell.estimates.table), drawFacts(cell.estimates.disputes)) : null,
+    cell.stages ? make("section", {class: "stages"}, drawTable(cell.stages), drawFacts(cell.stage_facts)) : null,
     cell.overlap_facts.length ? make("section", {}, make("h4", {}, "Overlap possible here?"), drawFacts(cell.overlap_facts)) : null,
     make("div", {class: "columns"},
       make("section", {}, make("h4", {}, "The step"), drawFacts(cell.step_facts)),

@@ -1,0 +1,60 @@
+"""What is known of a training state's stages before they run: what they send, what a link takes for it, what fails."""
+
+import math
+from dataclasses import dataclass
+
+from dtbench.plan import MeshAxis
+from dtbench.prediction.wire import group_along
+from dtbench.scenario.network import EmulatedNetwork
+from dtbench.scenario.schema import Scenario
+from dtbench.scenario.state_dict import BrokenStage
+from dtbench.store.records import StageRecord, Traffic
+from dtbench.traffic.link import service_ns
+from dtbench.traffic.state import StageTraffic, stage_traffic
+from dtbench.vocabulary import Operation, Stage, StatePart
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """What a scenario says of its stages.
+
+    Attributes:
+        scenario: None for a person's own loop, which has no stages.
+        mesh: of the plan, outermost axis first.
+    """
+
+    scenario: Scenario | None
+    mesh: tuple[MeshAxis, ...]
+
+    def find_broken(self, part: StatePart, stage: Stage) -> BrokenStage | None:
+        """Give what is known to be broken of a stage; None: nothing."""
+        asked = self.scenario.state_dict if self.scenario is not None else None
+        return asked.find_broken(part, stage) if asked is not None else None
+
+    def find_traffic(self, part: StatePart, stage: Stage) -> tuple[StageTraffic, ...] | None:
+        """Give what a stage sends; None where no formula is known."""
+        return stage_traffic(self.scenario, part, stage) if self.scenario is not None else None
+
+    def find_link_ns(self, rank: int, record: StageRecord) -> float:
+        """Give what the link takes for a rank's collectives of one round, one after the other; NaN if nobody knows.
+
+        Pickled objects count as broadcasts to all ranks; jitter with its mean.
+        """
+        network = self.scenario.network if self.scenario is not None else None
+        if not isinstance(network, EmulatedNetwork) or not record.duration_ns:
+            return math.nan
+        even = network.model_copy(update={"jitter": None})
+        everyone = tuple(range(math.prod(axis.size for axis in self.mesh)))
+        total_ns = sum(
+            _serve(even, line, group_along(self.mesh, line.axis, rank) if line.axis is not None else everyone)
+            for line in record.traffic
+        )
+        if record.object_collectives:
+            mean_bytes = record.object_bytes // record.object_collectives
+            total_ns += record.object_collectives * service_ns(even, Operation.BROADCAST, mean_bytes, everyone, ("", 0))
+        return float(total_ns) if network.jitter is None else total_ns * (1 + network.jitter.fraction / 2)
+
+
+def _serve(network: EmulatedNetwork, line: Traffic, ranks: tuple[int, ...]) -> int:
+    """Give what equal collectives take: cost is linear in size, so that their mean size says it."""
+    return line.count * service_ns(network, line.operation, line.size_bytes // line.count, ranks, ("", 0))

@@ -1,0 +1,56 @@
+"""Training steps around a load of the state and beside saves of it: the slowest rank's, over all launches of a cell."""
+
+from collections.abc import Callable, Sequence
+from statistics import fmean
+
+from dtbench.analyze.statistics import summarize
+from dtbench.analyze.summary import StateStepsSummary
+from dtbench.store.records import RankRecord, StateStepsRecord
+from dtbench.units import MIB
+
+_Times = Callable[[StateStepsRecord], Sequence[int]]
+
+
+def summarize_state_steps(launches: Sequence[Sequence[RankRecord]]) -> StateStepsSummary | None:
+    """Give what steps and saves took; None where no rank tells.
+
+    Args:
+        launches: the records of each launch's ranks.
+    """
+    told = [[record.state_steps for record in ranks if record.state_steps is not None] for ranks in launches]
+    told = [ranks for ranks in told if ranks]
+    if not told:
+        return None
+
+    def median(times: _Times) -> float:
+        return summarize([float(one) for ranks in told for one in _slowest(ranks, times)]).median
+
+    records = [record for ranks in told for record in ranks]
+    first = records[0]
+    steps = len(first.beside_ns) // len(first.blocked_ns)
+    alone_ns, blocked_ns = median(lambda one: one.alone_ns), median(lambda one: one.blocked_ns)
+    longer_ns = steps * fmean(
+        one - alone_ns for ranks in told for one in _slowest(ranks, lambda record: record.beside_ns)
+    )
+    file_bytes = max(record.file_bytes for record in records)
+    return StateStepsSummary(
+        before_ns=median(lambda one: one.before_ns),
+        load_ns=median(lambda one: (one.load_ns,)),
+        first_ns=median(lambda one: (one.first_ns,)),
+        after_ns=median(lambda one: one.after_ns),
+        alone_ns=alone_ns,
+        beside_ns=median(lambda one: one.beside_ns),
+        blocked_ns=blocked_ns,
+        saved_ns=median(lambda one: one.saved_ns),
+        steps=steps,
+        in_flight=fmean(record.in_flight / len(record.blocked_ns) for record in records),
+        cost_ns=blocked_ns + longer_ns,
+        file_bytes=file_bytes,
+        cost_ns_per_mib=(blocked_ns + longer_ns) * MIB / file_bytes,
+        mismatched=sum(record.mismatched for record in records),
+    )
+
+
+def _slowest(ranks: Sequence[StateStepsRecord], times: _Times) -> list[int]:
+    """Give each step's time on the rank where it took longest."""
+    return [max(one) for one in zip(*(times(record) for record in ranks), strict=True)]

@@ -1,0 +1,59 @@
+"""Ranks end alike what one of them did not finish; one that the others cannot join says what it raised itself."""
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
+import torch.distributed as dist
+
+from dtbench.worker.state_dict.together import StageRaisedError, Together, describe_error
+
+
+def run_ranks(*acts: Callable[[], int], patience_s: float = 10.0) -> list[object]:
+    """Run one act on each rank, then one more that works; gives what each rank ended with, in order of ranks."""
+    store, ends = dist.HashStore(), [None] * len(acts)
+
+    def run(rank: int) -> None:
+        together = Together(store, rank, len(acts), patience_s)
+        ended: list[object] = []
+        for act in (acts[rank], lambda: 7):
+            try:
+                ended.append(together.do(act))
+            except StageRaisedError as error:
+                ended.append(error.words)
+        ends[rank] = ended  # type: ignore[call-overload]
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(len(acts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return list(ends)
+
+
+def fail() -> int:
+    raise RuntimeError("planted:\n   of two lines")
+
+
+def test_ranks_that_all_succeed_have_their_results() -> None:
+    assert run_ranks(lambda: 1, lambda: 2) == [[1, 7], [2, 7]]
+
+
+def test_where_one_raises_all_hear_of_it_and_go_on_together() -> None:
+    words = f"RuntimeError: planted: of two lines (torch {torch.__version__})"
+    assert run_ranks(lambda: 1, fail, lambda: 3) == [[None, 7], [words, 7], [None, 7]]
+
+
+def test_a_rank_whose_peers_do_not_come_raises_what_it_raised() -> None:
+    together = Together(dist.HashStore(), 0, 2, patience_s=0.05)
+    with pytest.raises(RuntimeError, match="planted"):
+        together.do(fail)
+
+
+def test_long_words_are_cut() -> None:
+    said = describe_error(ValueError("x" * 5000))
+    assert len(said) < 700
+    assert said.startswith("ValueError: xxx")
+    assert "x... (torch " in said
