@@ -252,10 +252,10 @@ def save_late() -> None:
     class Late(Future[Any]):
         def __init__(self, state: Any, options: dict[str, Any]) -> None:
             super().__init__()
-            self._state, self._options = state, options
+            self._write = lambda: checkpoint.save(state, **options)
 
         def result(self, timeout: float | None = None) -> Any:
-            self.set_result(checkpoint.save(self._state, **self._options))
+            self.set_result(self._write())
             return super().result(timeout)
 
     checkpoint.async_save = lambda state, **options: Late(state, options)

@@ -138,6 +138,11 @@ def test_what_crosses_the_wire_is_the_formula_to_the_byte(
         assert sent[part, Stage.GATHER] == [(Operation.ALL_GATHER, tensors, all_bytes)]
         assert sent[part, Stage.DISTRIBUTE] == [(Operation.SCATTER, tensors, all_bytes)]
         assert sent[part, Stage.BROADCAST] == [(Operation.BROADCAST, tensors, all_bytes)]
+    other = launched.rank(1).stages
+    of_root = [one.traffic for one in launched.rank().stages if one.stage is Stage.DISTRIBUTE]
+    assert [one.traffic for one in other if one.stage is Stage.DISTRIBUTE] == of_root, (
+        "of a scatter each rank has a part"
+    )
     held = {stage: stages[StatePart.OPTIMIZER, stage].state_bytes for stage in (Stage.SHARD, Stage.GATHER)}
     assert held == {Stage.SHARD: 8192 // 2 + 8 * 4, Stage.GATHER: 8192 + 8 * 4}
     assert all(one.traffic_is_stable for one in stages.values())

@@ -53,6 +53,8 @@ _METHODS: dict[str, tuple[Operation, int]] = {
     "barrier": (Operation.BARRIER, _OUTPUT),
     "monitored_barrier": (Operation.BARRIER, _OUTPUT),
 }
+_OF_ROOT = (Operation.GATHER, Operation.SCATTER)
+"""The root alone holds all of what crosses; another rank has an equal part of it, and nothing in the root's place."""
 
 
 def register_named_gloo(recorder: Recorder, carrier: Carrier | None = None) -> str:
@@ -191,10 +193,13 @@ def _forward(method: str, operation: Operation, payload: int, watch: _Watch) -> 
 
     def call(group: Any, *args: Any, **kwargs: Any) -> Any:
         tensors = tuple(flatten_tensors(args[payload])) if len(args) > payload else ()
+        times = 1
+        if not tensors and operation in _OF_ROOT:
+            tensors, times = tuple(flatten_tensors(args[1 - payload])), group.size()
         label = recorder.issue(
             group._name,
             operation,
-            sum(count_bytes(tensor) for tensor in tensors),
+            times * sum(count_bytes(tensor) for tensor in tensors),
             is_async=_is_async(args, kwargs),
             is_integer=bool(tensors) and not tensors[0].is_floating_point(),
         )
