@@ -75,6 +75,11 @@ def _asks_for(scenario: Scenario, part: StatePart, stage: Stage) -> bool:
     return asked.find_broken(part, stage) is None
 
 
+def _asks_for_any(scenario: Scenario, part: StatePart) -> bool:
+    """Whether a part goes through any stage."""
+    return scenario.state_dict is not None and part in scenario.state_dict.parts
+
+
 def _moves_original_shapes(scenario: Scenario) -> bool:
     parallel = _fsdp1(scenario)
     if parallel is None or parallel.tensor == 1 or not parallel.use_orig_params:
@@ -179,6 +184,14 @@ REFUSALS: tuple[Refusal, ...] = (
         lambda s: bool((parallel := _fsdp1(s)) and parallel.sync_module_states),
         "FSDP1's sync_module_states wants the module on an accelerator",
         {"parallel.sync_module_states": "false"},
+    ),
+    Refusal(
+        "fsdp1 optimizer states over tensor parallelism",
+        EVERYWHERE,
+        lambda s: bool((p := _fsdp1(s)) and p.tensor > 1 and _asks_for_any(s, StatePart.OPTIMIZER)),
+        "FSDP1 takes optimizer states out by objects from rank 0, which is in no group of shards but one over a tensor "
+        "axis: ranks of the others raise, and those of the first wait for them",
+        {"state_dict.parts": "[model]"},
     ),
     Refusal(
         "fsdp1 offloads a whole state dict on cpu",

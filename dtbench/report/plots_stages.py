@@ -25,6 +25,9 @@ from dtbench.vocabulary import StageOutcome, StatePart
 
 _LINK: Final = Part("the link", "link_ns", "#E69F00", "///", "black")
 _REST: Final = Part("copies, files and Python", "rest_ns", "#0072B2", "", "white")
+_NAMED_FROM: Final = 0.05
+"""Of the highest point: a line that stays below has no stage's name."""
+
 _WHOLE: Final = Part("all of it", "duration_ns", "#0072B2", "", "white")
 
 
@@ -96,6 +99,7 @@ def plot_stage_memory(cells: Sequence[CellSummary]) -> Figure:
     axes = add_axes(figure)
     if not lines:
         return say(figure, axes, "Nobody looked at memory while a training state went through stages in this run.")
+    highest_bytes = max(_peak(curve) for cell, part in lines for _, curve in _curves(cell, part))
     for number, (cell, part) in enumerate(lines):
         curves = _curves(cell, part)
         ends_ns = [curve[-1][0] for _, curve in curves]
@@ -113,7 +117,8 @@ def plot_stage_memory(cells: Sequence[CellSummary]) -> Figure:
             linewidth=1.3,
             label=literal(f"{cell.name}, {part}"),
         )
-        _name_peak(axes, curves, starts_ns)
+        if max(_peak(curve) for _, curve in curves) >= _NAMED_FROM * highest_bytes > 0:
+            _name_peak(axes, curves, starts_ns)
     axes.set_xlabel("ms, one round of each stage after the other", fontsize=9)
     axes.set_ylabel("MiB above the start\nof each stage", fontsize=9)
     axes.spines[["top", "right"]].set_visible(False)
@@ -130,9 +135,13 @@ def _curves(cell: CellSummary, part: StatePart) -> list[_Curve]:
     return [(row, row.memory_curve) for row in cell.stages if row.part is part and row.memory_curve]
 
 
+def _peak(curve: Sequence[tuple[int, int]]) -> int:
+    return max(size_bytes for _, size_bytes in curve)
+
+
 def _name_peak(axes: Axes, curves: Sequence[_Curve], starts_ns: Sequence[int]) -> None:
     """Write the name of the stage in which a line is highest beside its highest point."""
-    place = max(range(len(curves)), key=lambda index: max(size_bytes for _, size_bytes in curves[index][1]))
+    place = max(range(len(curves)), key=lambda index: _peak(curves[index][1]))
     row, curve = curves[place]
     at_ns, size_bytes = max(curve, key=lambda point: point[1])
     axes.annotate(

@@ -250,15 +250,18 @@ def save_late() -> None:
     """Write what an asynchronous save was given only when somebody asks for its result: steps beside it show in it."""
 
     class Late(Future[Any]):
-        def __init__(self, state: Any, options: dict[str, Any]) -> None:
+        def __init__(self, write: Callable[[], Any]) -> None:
             super().__init__()
-            self._write = lambda: checkpoint.save(state, **options)
+            self._write = write
 
         def result(self, timeout: float | None = None) -> Any:
             self.set_result(self._write())
             return super().result(timeout)
 
-    checkpoint.async_save = lambda state, **options: Late(state, options)
+    def write_late(state: Any, **options: Any) -> Future[Any]:
+        return Late(lambda: checkpoint.save(state, **options))
+
+    checkpoint.async_save = write_late
 
 
 def order_sets_by_rank() -> None:

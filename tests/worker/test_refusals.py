@@ -49,6 +49,10 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "fsdp1 hybrid over one shard": _fsdp1(shards=1, replicas=2, sharding_strategy="HYBRID_SHARD"),
     "fsdp1 offloads on cpu": _fsdp1(cpu_offload=True),
     "fsdp1 synchronizes module states on cpu": _fsdp1(sync_module_states=True),
+    "fsdp1 optimizer states over tensor parallelism": {
+        **_fsdp1(tensor=2),
+        "state_dict": {"stages": ["shard"], "parts": ["optimizer"], "rounds": 1},
+    },
     "fsdp1 offloads a whole state dict on cpu": {
         **_fsdp1(),
         "state_dict": {"stages": ["gather_offload"], "parts": ["model"], "rounds": 1},

@@ -9,7 +9,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 import dtbench
 from dtbench.errors import StoreError
 from dtbench.store.layout import LaunchFolder
-from dtbench.worker.trace_handler import find_rank
+from dtbench.worker.trace_handler import export_trace, find_rank
 
 
 def profile_loop(folder: Path, *, repeat: int = 1) -> None:
@@ -89,3 +89,16 @@ def test_a_folder_that_goes_away_loses_the_trace_and_not_the_training(
     (record,) = caplog.records
     assert "this trace is lost" in record.message
     assert str(folder) in record.message
+
+
+class Cut:
+    """A profiler that cannot write its trace to the end, and says nothing of it, as torch on a full disk."""
+
+    def export_chrome_trace(self, path: str) -> None:
+        Path(path).write_text('{"traceEvents": [{"name": "aten::mm"')
+
+
+def test_a_trace_that_torch_could_not_finish_is_no_trace(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="free some space"):
+        export_trace(Cut(), tmp_path / "trace.json.gz")
+    assert list(tmp_path.iterdir()) == []

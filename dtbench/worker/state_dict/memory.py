@@ -1,5 +1,7 @@
 """Peaks of memory inside a stretch of time: of the host sampled, since no counter of the system can be set back."""
 
+import ctypes
+import gc
 import threading
 import time
 from collections.abc import Iterator
@@ -53,6 +55,14 @@ class MemoryWatch:
             thread.join()
             if self.device.type == "cuda":
                 self._device_peak_bytes = torch.cuda.max_memory_allocated(self.device)
+
+    @staticmethod
+    def return_free_memory() -> None:
+        """Give back what Python and the C library keep for later: what they have already would not be seen to rise."""
+        gc.collect()
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's; others keep what they keep
+        if trim is not None:
+            trim(0)
 
     def read(self) -> StageMemory:
         """Give what was seen."""

@@ -12,7 +12,7 @@ wait for the one that raised in a collective, the launch ends with it.
 import itertools
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from unittest import mock
@@ -116,7 +116,7 @@ class Pipeline:
         first = self._run_round(work)
         rounds = [self._run_round(work) for _ in range(self.asked.rounds)]
         memory = MemoryWatch(self.device)
-        last = self._run_round(work, watch=memory.watching)
+        last = self._run_round(work, memory)
         issues = rounds[-1].issues
         mismatches = {found.key: found for one in (first, *rounds, last) for found in one.mismatches}
         return StageRecord(
@@ -140,24 +140,24 @@ class Pipeline:
         self.recorder.begin_step()
         self.recorder.enter(Region.STATE_DICT)
 
-    def _run_round(self, work: StageWork, watch: Callable[[], AbstractContextManager[object]] = nullcontext) -> Round:
+    def _run_round(self, work: StageWork, memory: MemoryWatch | None = None) -> Round:
         self._begin()
         given = self.together.do(work.prepare)
+        if memory is not None:
+            memory.return_free_memory()
         dist.barrier()
         self._settle()
         self.recorder.begin_step()
         self._waits.begin_step()
-        duration_ns, result = self.together.do(lambda: self._time(work, given, watch))
+        duration_ns, result = self.together.do(lambda: self._time(work, given, memory))
         wait_ns = sum(self._waits.end_step().values())
         issues = self.recorder.step_issues()
         mismatches = self.together.do(lambda: work.check(result))
         self.recorder.enter(None)
         return Round(duration_ns, wait_ns, issues, count_bytes(given if result is None else result), mismatches)
 
-    def _time(
-        self, work: StageWork, given: object, watch: Callable[[], AbstractContextManager[object]]
-    ) -> tuple[int, object]:
-        with watch():
+    def _time(self, work: StageWork, given: object, memory: MemoryWatch | None) -> tuple[int, object]:
+        with nullcontext() if memory is None else memory.watching():
             start_ns = time.perf_counter_ns()
             result = work.call(given)
             self._settle()

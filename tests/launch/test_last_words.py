@@ -1,0 +1,35 @@
+"""What an error shows of a dead rank's log: the dump of the thread that died, or, of a thread without Python, the dump."""
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
+
+from dtbench.launch.local import read_last_lines
+
+BEFORE = "".join(f"step {number}\n" for number in range(40))
+OTHERS = "".join(f'  File "other.py", line {number} in wait\n' for number in range(30))
+FATAL = "Fatal Python error: Segmentation fault\n\n"
+
+
+def test_of_a_dump_the_thread_that_died_is_shown(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    mine = 'Current thread 0x01 (most recent call first):\n  File "mine.py", line 7 in step\n'
+    log.write_text(f"{BEFORE}{FATAL}Thread 0x02 (most recent call first):\n{OTHERS}\n{mine}")
+    assert read_last_lines(log) == (FATAL.strip(), *mine.splitlines())
+
+
+def test_a_thread_without_python_leaves_what_died_and_what_the_others_did(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text(f"{BEFORE}{FATAL}Thread 0x02 (most recent call first):\n{OTHERS}\nExtension modules: numpy\n")
+    shown = read_last_lines(log)
+    assert shown[:3] == (FATAL.strip(), "Thread 0x02 (most recent call first):", '  File "other.py", line 0 in wait')
+    assert len(shown) == 12
+
+
+def test_without_a_dump_the_last_lines_are_shown(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text(BEFORE)
+    assert read_last_lines(log) == tuple(f"step {number}" for number in range(28, 40))
+    assert read_last_lines(tmp_path / "absent") == ()
