@@ -1,4 +1,4 @@
-"""What an error shows of a dead rank's log: the dump of the thread that died, or, of a thread without Python, the dump."""
+"""What an error shows of a dead rank's log: what the thread that died did, or, if it was not Python's, the others."""
 
 from pathlib import Path
 
