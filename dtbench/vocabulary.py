@@ -42,7 +42,8 @@ class Stage(StrEnum):
     on every rank), ``gather_offload`` (all of it, in rank 0's host memory), ``flatten`` (the optimizer's, one level
     deep). Copies for a save, in host memory: ``stage``, ``stage_pinned``, ``stage_shared``. To disk and back: ``save``,
     ``read``. Back into the model: ``load`` (own parts), ``distribute`` (every rank has all of it), ``broadcast`` (only
-    rank 0 has), ``unflatten``.
+    rank 0 has), ``unflatten``. ``pre_load``: what FSDP1 over a tensor axis does first with a ``ShardedTensor`` that it
+    loads; called on the live model, since torch 2.13 cannot make such a state (see ``state_dict_matrix``).
     """
 
     SHARD = "shard"
@@ -59,6 +60,7 @@ class Stage(StrEnum):
     DISTRIBUTE = "distribute"
     BROADCAST = "broadcast"
     UNFLATTEN = "unflatten"
+    PRE_LOAD = "pre_load"
 
 
 class StageOutcome(StrEnum):
@@ -73,6 +75,9 @@ class StageOutcome(StrEnum):
 
 OPTIMIZER_STAGES: Final = (Stage.FLATTEN, Stage.UNFLATTEN)
 """Stages that a model's state does not have: it is one level deep."""
+
+MODEL_STAGES: Final = (Stage.PRE_LOAD,)
+"""Stages that an optimizer's state does not have: they are of parameters."""
 
 
 class Kind(StrEnum):

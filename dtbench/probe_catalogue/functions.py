@@ -112,10 +112,15 @@ FUNCTIONS: Final[tuple[StudiedFunction, ...]] = (
     ),
     *_list(
         FSDP_EXTENSIONS,
-        Reach.DRIVEN,
-        "loading a sharded state dict into FSDP1 over a tensor axis",
+        Reach.CALLED,
+        "loading a state of ShardedTensors into FSDP1 over a tensor axis, which torch 2.13 cannot take out of one",
         "_pre_load_state_dict",
         "DTensorExtensions.pre_load_state_dict_transform",
+    ),
+    *_list(
+        FSDP_EXTENSIONS,
+        Reach.DRIVEN,
+        "loading a sharded state dict into FSDP1 over a tensor axis",
         "_all_gather_dtensor",
         "DTensorExtensions.all_gather_dtensor",
     ),

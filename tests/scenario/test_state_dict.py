@@ -36,6 +36,7 @@ def test_both_parts_go_through_the_stages_unless_one_is_named(scenario: Make) ->
         ({"stages": ["read", "save"]}, "put `save` before it"),
         ({"stages": ["flatten"], "parts": ["model"]}, "`flatten` is of optimizers"),
         ({"stages": ["stage_pinned"]}, "`stage_pinned` needs CUDA"),
+        ({"stages": ["pre_load"]}, "`pre_load` is what FSDP1 over a tensor axis does"),
         ({"stages": ["gather"], "steps": 1}, "state_dict.steps=1 leaves no step after the first one"),
         (
             {"stages": ["load"], "steps": 4, "broken": [{"part": "model", "stage": "load", "says": "words"}]},

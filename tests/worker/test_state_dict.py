@@ -12,7 +12,7 @@ from dtbench.analyze.summarize_stages import summarize_stages
 from dtbench.store.records import RankRecord, StageRecord
 from dtbench.vocabulary import Operation, Stage, StageOutcome, StatePart
 
-ALL: list[Stage] = [stage for stage in Stage if stage is not Stage.STAGE_PINNED]
+ALL: list[Stage] = [stage for stage in Stage if stage not in (Stage.STAGE_PINNED, Stage.PRE_LOAD)]
 BROKEN_IN_FSDP1 = (Stage.GATHER_OFFLOAD, Stage.UNFLATTEN)  # see dtbench/refusals.py
 WRONG = "a gathered state is wrong"
 STRATEGIES: dict[str, tuple[dict[str, Any], list[Stage]]] = {
@@ -51,6 +51,26 @@ def test_every_stage_gives_back_the_bits_that_it_was_given(
         assert [(one.part, one.stage, one.mismatches) for one in found if one.mismatched] == []
         assert all(len(one.duration_ns) == 2 and min(one.duration_ns) > 0 for one in found)
     assert not launched.folder.checkpoints.exists()
+
+
+@pytest.mark.ranks
+def test_over_a_tensor_axis_fsdp1_saves_and_loads_shards_of_its_model(
+    launch: Callable[..., Any], scenario: Callable[..., Any]
+) -> None:
+    stages = ["shard", "gather", "load", "pre_load"]
+    asked = scenario(
+        parallel={"kind": "fsdp1", "shards": 2, "tensor": 2},
+        correctness={"enabled": False},
+        measure={"probes": ["fsdp"]},
+        state_dict={"stages": stages, "parts": ["model"], "rounds": 1},
+    )
+    launched = launch(asked)
+    for rank in range(4):
+        found = launched.rank(rank).stages
+        assert [(one.stage, one.mismatches, one.raised) for one in found] == [(Stage(one), (), None) for one in stages]
+    calls = {one.name: one.calls for one in launched.rank().probes.functions}
+    assert calls["DTensorExtensions.all_gather_dtensor"] > 0
+    assert calls["_pre_load_state_dict"] == calls["DTensorExtensions.pre_load_state_dict_transform"] > 0
 
 
 @pytest.mark.ranks

@@ -23,7 +23,7 @@ import torch.distributed as dist
 from dtbench.scenario.state_dict import StateDict
 from dtbench.store.journal import JournalWriter
 from dtbench.store.records import StageMismatch, StageRecord
-from dtbench.vocabulary import OPTIMIZER_STAGES, Arm, Region, Stage, StatePart
+from dtbench.vocabulary import MODEL_STAGES, OPTIMIZER_STAGES, Arm, Region, Stage, StatePart
 from dtbench.worker.exposure.wait_clock import WaitClock
 from dtbench.worker.network.carrier import Carrier
 from dtbench.worker.recorder import Issue, Recorder, summarize_issues
@@ -97,7 +97,7 @@ class Pipeline:
     def _run_part(self, part: StatePart) -> Iterator[StageRecord]:
         setting: Setting | None = None
         for stage in self.asked.stages:
-            if stage in OPTIMIZER_STAGES and part is not StatePart.OPTIMIZER:
+            if stage in (MODEL_STAGES if part is StatePart.OPTIMIZER else OPTIMIZER_STAGES):
                 continue
             self.say("state dict", f"{stage} of the {part}")
             try:

@@ -1,8 +1,8 @@
 """What each stage does: one call of torch's public functions, what is prepared for it, and how its result is judged.
 
 The optimizer's state is taken and loaded by ``get_optimizer_state_dict`` and ``set_optimizer_state_dict``, which want
-the model beside it. ``stage_shared`` alone calls private functions: torch 2.13 has ``share_memory`` there and asks for
-it nowhere.
+the model beside it. Two call private functions: ``stage_shared``, since torch 2.13 asks for ``share_memory`` nowhere,
+and ``pre_load``.
 """
 
 import copy
@@ -16,7 +16,8 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import Tensor, nn
-from torch.distributed._shard.sharded_tensor import ShardedTensor
+from torch.distributed._shard.sharded_tensor import Shard as SingleShard
+from torch.distributed._shard.sharded_tensor import ShardedTensor, init_from_local_shards
 from torch.distributed._state_dict_utils import _copy_state_dict, _create_cpu_state_dict
 from torch.distributed.checkpoint.staging import BlockingAsyncStager
 from torch.distributed.checkpoint.state_dict import (
@@ -256,10 +257,31 @@ def _read(_stage: Stage, at: Setting) -> StageWork:
     return StageWork(prepare, call, lambda target: find_mismatches(at.kept, target), files=at.folder)
 
 
+def _pre_load(_stage: Stage, at: Setting) -> StageWork:
+    """Let FSDP1's extension unpack a ``ShardedTensor`` of each parameter: this rank's part as one shard of many."""
+    own = {key: part for key, value in walk(at.own) for part in read_leaf(value).parts}
+    kept, sharded = keep(own), {key: _shard_over_ranks(part) for key, part in own.items()}
+    model: Any = at.holder.model
+    unpack = model._fsdp_extension.pre_load_state_dict_transform
+
+    def call(_nothing: None) -> dict[str, Tensor]:
+        return {key: unpack(tensor)[1][0].tensor for key, tensor in sharded.items()}
+
+    return StageWork(_nothing, call, lambda found: find_mismatches(kept, found))
+
+
+def _shard_over_ranks(part: Tensor) -> ShardedTensor:
+    """Give the tensor that stacks this part of every rank, one below the other (collective)."""
+    rank, (rows, *rest) = dist.get_rank(), part.shape
+    shard = SingleShard.from_tensor_and_offsets(part, [rank * rows, *(0 for _ in rest)], rank)
+    return init_from_local_shards([shard], dist.get_world_size() * rows, *rest)
+
+
 _MAKERS: Final[Mapping[Stage, Callable[[Stage, Setting], StageWork]]] = {
     **dict.fromkeys((Stage.SHARD, Stage.OFFLOAD, Stage.GATHER, Stage.GATHER_OFFLOAD, Stage.FLATTEN), _take),
     **dict.fromkeys((Stage.STAGE, Stage.STAGE_PINNED, Stage.STAGE_SHARED), _stage),
     Stage.SAVE: _save,
     Stage.READ: _read,
+    Stage.PRE_LOAD: _pre_load,
     **dict.fromkeys((Stage.LOAD, Stage.DISTRIBUTE, Stage.BROADCAST, Stage.UNFLATTEN), _put),
 }
