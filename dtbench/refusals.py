@@ -76,8 +76,9 @@ def _asks_for(scenario: Scenario, part: StatePart, stage: Stage) -> bool:
 
 
 def _asks_for_any(scenario: Scenario, part: StatePart) -> bool:
-    """Whether a part goes through any stage."""
-    return scenario.state_dict is not None and part in scenario.state_dict.parts
+    """Whether a part goes through any stage, but for those that are known to be broken."""
+    asked = scenario.state_dict
+    return asked is not None and any(_asks_for(scenario, part, stage) for stage in asked.stages)
 
 
 def _moves_original_shapes(scenario: Scenario) -> bool:

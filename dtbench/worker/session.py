@@ -78,7 +78,7 @@ from dtbench.worker.recorder import Issue, Recorder, find_medians, summarize_iss
 from dtbench.worker.state_dict.beside import Beside
 from dtbench.worker.state_dict.pipeline import Pipeline
 from dtbench.worker.state_dict.stages import Holder
-from dtbench.worker.state_dict.together import Together
+from dtbench.worker.state_dict.together import Together, close_groups
 from dtbench.worker.steps import PhaseResult, Phases, StepLoop
 from dtbench.worker.train import Observed, TrainStep, read_training_receipts
 from dtbench.worker.warmup import WarmupJudge
@@ -112,8 +112,18 @@ def process_group(plan: Plan, recorder: Recorder, rank: Rank, carrier: Carrier) 
             carrier.link.prepare(make_device(plan, rank))
     dist.init_process_group(backend, timeout=timedelta(microseconds=2 * plan.stall_timeout_ns // 1000))
     yield
+    if carrier.is_abandoned:
+        _meet_in_store(rank.rank, plan.ranks)
+        return
     dist.barrier()
     dist.destroy_process_group()
+
+
+def _meet_in_store(rank: int, ranks: int) -> None:
+    """Wait for all ranks without a collective; groups stay as they are, and the process ends with them."""
+    store = dist.distributed_c10d._get_default_store()
+    store.set(f"dtbench/leaves/{rank}", "")
+    store.wait([f"dtbench/leaves/{one}" for one in range(ranks)])
 
 
 def _register_backend(plan: Plan, recorder: Recorder, carrier: Carrier) -> str:
@@ -180,7 +190,6 @@ def make_train_step(scenario: Scenario, parallel: Parallelized, built: BuiltMode
 _Trained = tuple[
     TrainStep,
     Parallelized,
-    GradientProbe,
     tuple[PhaseResult, PhaseResult, PhaseResult],
     tuple[ProcessGroupInfo, ...],
     WarmupEnd,
@@ -212,6 +221,7 @@ class Session:
         self._planned: tuple[ExpectedTraffic, ...] | None = None
         self._estimated: Estimated | None = None
         self._lived: tuple[LivedCall, ...] = ()
+        self._checked: CorrectnessResult | None = None
         self._stages: tuple[StageRecord, ...] = ()
         self._state_steps: StateStepsRecord | None = None
         self._iterations: Iterations | None = None
@@ -228,7 +238,7 @@ class Session:
         with self._probes, self._lines or nullcontext():
             done = self._train()
         found = self._conclude(*done)
-        return found.model_copy(update={"canary": self._look()})
+        return found if self._carrier.is_abandoned else found.model_copy(update={"canary": self._look()})
 
     def _train(self) -> _Trained:
         mesh = build_mesh(self._plan)
@@ -268,8 +278,9 @@ class Session:
         self._estimated = bench.estimate(step)
         self._look = partial(look_for_missing_waits, bench, step)
         self._live_through(step, batches.make(last + 1))
+        self._checked = self._check(warmup.losses, probe)
         self._stages, self._state_steps = self._run_stages(step, batches, first=last + 1)
-        return step, parallel, probe, (warmup, measured, profiled), groups, end
+        return step, parallel, (warmup, measured, profiled), groups, end
 
     def _choose_run(self, step: TrainStep, data_rank: int) -> RunStep:
         """Give what a step runs: one iteration, or as many as this rank has."""
@@ -300,7 +311,7 @@ class Session:
             recorder=self._recorder,
             journal=self._journal,
             say=self._say,
-            together=Together(self._find_store(), self._rank.rank, self._plan.ranks),
+            together=Together(self._find_store(), self._rank.rank, self._plan.ranks, close_groups),
             carrier=self._carrier,
             numbers=itertools.count(first),
         )
@@ -386,7 +397,6 @@ class Session:
         self,
         step: TrainStep,
         parallel: Parallelized,
-        probe: GradientProbe,
         results: tuple[PhaseResult, PhaseResult, PhaseResult],
         groups: tuple[ProcessGroupInfo, ...],
         end: WarmupEnd,
@@ -402,7 +412,7 @@ class Session:
             time_to_first_step_ns=self._time_to_first_step(),
             memory=read_memory(self._device),
             warmup=end,
-            correctness=self._check(warmup.losses, probe),
+            correctness=self._checked,
             losses=tuple(float(loss) for loss in losses),
             receipts=(
                 *parallel.read_receipts(self._scenario.parallel),

@@ -141,6 +141,23 @@ def test_a_stage_that_raises_on_two_ranks_of_four_is_the_last_and_the_launch_end
 
 
 @pytest.mark.ranks
+def test_a_rank_that_waits_for_one_that_raised_is_freed_and_the_launch_ends_well(
+    launch: Callable[..., Any], scenario: Callable[..., Any]
+) -> None:
+    """FSDP1's whole state dict on a host raises on rank 0 alone, in its first unit; rank 1 waits for it in the next."""
+    known = {"part": "model", "stage": "gather_offload", "says": "out of bounds for storage of size 0"}
+    asked = scenario(
+        parallel={"kind": "fsdp1", "shards": 2},
+        state_dict={"stages": ["gather_offload"], "parts": ["model"], "broken": [known]},
+    )
+    launched = launch(asked)
+    (raised,), (freed,) = (launched.rank(rank).stages for rank in (0, 1))
+    assert known["says"] in raised.raised
+    assert "Connection closed by peer" in freed.raised
+    assert launched.correctness.passed
+
+
+@pytest.mark.ranks
 def test_what_crosses_the_wire_is_the_formula_to_the_byte(
     launch: Callable[..., Any], scenario: Callable[..., Any]
 ) -> None:

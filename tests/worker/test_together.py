@@ -11,12 +11,14 @@ import torch.distributed as dist
 from dtbench.worker.state_dict.together import StageRaisedError, Together, describe_error
 
 
-def run_ranks(*acts: Callable[[], int], patience_s: float = 10.0) -> list[object]:
+def run_ranks(
+    *acts: Callable[[], int], close: Callable[[], None] = lambda: None, patience_s: float = 10.0
+) -> list[object]:
     """Run one act on each rank, then one more that works; gives what each rank ended with, in order of ranks."""
     store, ends = dist.HashStore(), [None] * len(acts)
 
     def run(rank: int) -> None:
-        together = Together(store, rank, len(acts), patience_s)
+        together = Together(store, rank, len(acts), close, patience_s)
         ended: list[object] = []
         for act in (acts[rank], lambda: 7):
             try:
@@ -46,8 +48,21 @@ def test_where_one_raises_all_hear_of_it_and_go_on_together() -> None:
     assert run_ranks(lambda: 1, fail, lambda: 3) == [[None, 7], [words, 7], [None, 7]]
 
 
-def test_a_rank_whose_peers_do_not_come_raises_what_it_raised() -> None:
-    together = Together(dist.HashStore(), 0, 2, patience_s=0.05)
+def test_who_waits_in_a_collective_for_a_rank_that_raised_is_freed_when_it_closes_its_connections() -> None:
+    is_closed = threading.Event()
+
+    def wait_for_peer() -> int:
+        assert is_closed.wait(10)
+        raise RuntimeError("Connection closed by peer")
+
+    first, second = run_ranks(fail, wait_for_peer, close=is_closed.set, patience_s=0.5)
+    version = f"(torch {torch.__version__})"
+    assert first == [f"RuntimeError: planted: of two lines {version}", 7]
+    assert second == [f"RuntimeError: Connection closed by peer {version}", 7]
+
+
+def test_a_rank_whose_peers_do_not_come_at_all_raises_what_it_raised() -> None:
+    together = Together(dist.HashStore(), 0, 2, close=lambda: None, patience_s=0.05)
     with pytest.raises(RuntimeError, match="planted"):
         together.do(fail)
 

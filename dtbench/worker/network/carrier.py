@@ -85,6 +85,7 @@ class Carrier:
         objects: calls that exchange Python objects, which arm ``removed`` carries all the same (``carry_objects``).
         settle: waits for all that the device was given, so that what comes next runs alone; the host has done what it
             was given.
+        is_abandoned: ranks may be at different places: no collective of all of them is to come any more.
         tell: told about each collective of arm ``full``: what it is, its ``Work`` (None: the call has waited), and when
             the call began, ns on the clock of ``time.perf_counter``.
     """
@@ -94,6 +95,7 @@ class Carrier:
     poison: Callable[[Issued, Start, Send], Any] | None = None
     removed: int = 0
     objects: int = 0
+    is_abandoned: bool = False
     settle: Callable[[], None] = _settle_nothing
     tell: Callable[[Issued, Any, int], None] = _tell_nobody
 

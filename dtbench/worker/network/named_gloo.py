@@ -126,7 +126,7 @@ class Group(dist.ProcessGroup):
 
     watch: ClassVar[_Watch]
 
-    def __init__(self, inner: dist.ProcessGroup, recorder: Recorder, rank: int, size: int) -> None:
+    def __init__(self, inner: Any, recorder: Recorder, rank: int, size: int) -> None:
         super().__init__(rank, size)
         self.recorder = recorder
         self._inner = inner
@@ -156,6 +156,13 @@ class Group(dist.ProcessGroup):
     def group_desc(self) -> str:
         """What it is for."""
         return self._description
+
+    def abandon(self) -> None:
+        """Close this rank's connections: who waits for it in a collective is told so; nothing can be issued after it.
+
+        gloo's own ``abort`` leaves them open (torch 2.13): only the end of the group that is wrapped closes them.
+        """
+        self._inner = None
 
     @property
     def _device_types(self) -> list[torch.device]:

@@ -90,6 +90,10 @@ class NcclGroup(Group):
             work = super().send_off(issued, start_all)
         return work
 
+    def abandon(self) -> None:
+        """Abort what is in flight here and, by that, on the ranks that wait for it."""
+        self._inner.abort()
+
     def shutdown(self) -> None:
         """Let NCCL free what it holds, as torch asks of groups of its own."""
         self._inner.shutdown()

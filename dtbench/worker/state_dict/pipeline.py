@@ -5,8 +5,8 @@
     one round     prepare │ barrier │ call: timed, its collectives counted │ compare
     of a stage    once untimed, `rounds` times, once more while memory is sampled
 
-All ranks run the same rounds. A stage that raises is the last one: nobody knows what it left behind. If other ranks
-wait for the one that raised in a collective, the launch ends with it.
+All ranks run the same rounds. A stage that raises is the last one: nobody knows what it left behind, and no collective
+runs after it.
 """
 
 import itertools
@@ -108,6 +108,7 @@ class Pipeline:
                 work = self.together.do(lambda: make_work(stage, at))  # noqa: B023 - called at once
                 record = self._run_stage(stage, part, work)
             except StageRaisedError as error:
+                self.carrier.is_abandoned = True
                 record = StageRecord(stage=stage, part=part, raised=error.words)
             yield record
         self.recorder.enter(None)

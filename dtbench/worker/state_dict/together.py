@@ -1,9 +1,14 @@
 """Lets ranks go on together after one of them raised: they tell each other in the launch's store, not by a collective.
 
-A rank that raised has left its collectives behind; as long as no other rank waits in one, all can end the stage alike
-and the launch goes on to its end, with what torch said.
+A rank that raised has left its collectives behind. If others wait for it in one, it closes its connections, so that
+they raise, too; then all end the stage alike, and the launch goes on to its end without collectives, with what torch
+said::
+
+    rank 0    raises ── tells ── waits ── closes ─────────── all have told: StageRaisedError
+    rank 1    in a collective ................ raises ── tells: StageRaisedError
 """
 
+import gc
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,6 +17,8 @@ from typing import Final, TypeVar
 
 import torch
 import torch.distributed as dist
+
+from dtbench.worker.network.named_gloo import Group
 
 T = TypeVar("T")
 
@@ -36,12 +43,14 @@ class Together:
     """The ranks of a launch, at the same place of the same stage.
 
     Attributes:
+        close: closes this rank's connections to all others.
         patience_s: how long a rank that raised waits for the others; who waits for it in a collective does not come.
     """
 
     store: dist.Store
     rank: int
     ranks: int
+    close: Callable[[], None]
     patience_s: float = 10.0
     _number: "itertools.count[int]" = field(default_factory=itertools.count)
 
@@ -50,31 +59,45 @@ class Together:
 
         Raises:
             StageRaisedError: on every rank, if one raised.
-            Exception: what this rank raised, where others wait for it in a collective.
+            Exception: what this rank raised, where others do not come although its connections are closed.
         """
         try:
             result = act()
         except Exception as error:  # whatever torch raises belongs into the table, with its words
             words = describe_error(error)
-            if not self._tell(words, timedelta(seconds=self.patience_s)):
-                raise
+            keys = self._tell(words)
+            if not self._waits_for(keys):
+                self.close()
+                if not self._waits_for(keys):
+                    raise
             raise StageRaisedError(words) from error
-        if not self._tell("", None):
+        if any(bytes(self.store.get(key)) for key in self._tell("")):
             raise StageRaisedError(None)
         return result
 
-    def _tell(self, words: str, patience: timedelta | None) -> bool:
-        """Tell the others; gives whether all came, and, of a rank that did not raise, whether no other did."""
+    def _tell(self, words: str) -> list[str]:
+        """Tell the others; gives where all tell."""
         topic = f"stage/{next(self._number)}"
         self.store.set(f"{topic}/{self.rank}", words)
-        keys = [f"{topic}/{rank}" for rank in range(self.ranks)]
-        if patience is not None:
-            try:
-                self.store.wait(keys, patience)
-            except dist.DistStoreError:
-                return False
-            return True
-        return not any(bytes(self.store.get(key)) for key in keys)
+        return [f"{topic}/{rank}" for rank in range(self.ranks)]
+
+    def _waits_for(self, keys: list[str]) -> bool:
+        """Wait for the others, as long as patience lasts; gives whether all came."""
+        try:
+            self.store.wait(keys, timedelta(seconds=self.patience_s))
+        except dist.DistStoreError:
+            return False
+        return True
+
+
+def close_groups() -> None:
+    """Close this rank's connections in every process group: who waits for it in a collective is told so at once."""
+    for group in list(dist.distributed_c10d._world.pg_map):
+        if isinstance(group, Group):
+            group.abandon()
+        else:
+            group.abort()
+    gc.collect()
 
 
 def describe_error(error: Exception) -> str:
