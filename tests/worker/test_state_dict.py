@@ -124,7 +124,7 @@ def test_a_stage_that_raises_on_two_ranks_of_four_is_the_last_and_the_launch_end
         parallel={"kind": "fsdp1", "shards": 2, "tensor": 2, "sharded_state": "sharded_tensor"},
         correctness={"enabled": False},
         measure={"probes": ["fsdp"]},
-        state_dict={"stages": ["shard", "gather"], "broken": [known]},
+        state_dict={"stages": ["shard", "gather"], "parts": ["model"], "broken": [known]},
     )
     launched = launch(asked)
     found = [launched.rank(rank).stages for rank in range(4)]

@@ -273,8 +273,10 @@ def _pre_load(_stage: Stage, at: Setting) -> StageWork:
 def _shard_over_ranks(part: Tensor) -> ShardedTensor:
     """Give the tensor that stacks this part of every rank, one below the other (collective)."""
     rank, (rows, *rest) = dist.get_rank(), part.shape
-    shard = SingleShard.from_tensor_and_offsets(part, [rank * rows, *(0 for _ in rest)], rank)
-    return init_from_local_shards([shard], dist.get_world_size() * rows, *rest)
+    all_rows: list[int] = [0] * dist.get_world_size()
+    dist.all_gather_object(all_rows, rows)
+    shard = SingleShard.from_tensor_and_offsets(part, [sum(all_rows[:rank]), *(0 for _ in rest)], rank)
+    return init_from_local_shards([shard], sum(all_rows), *rest)
 
 
 _MAKERS: Final[Mapping[Stage, Callable[[Stage, Setting], StageWork]]] = {
