@@ -117,6 +117,7 @@ ASKED: dict[str, tuple[str, dict[str, Any]]] = {
     "fsdp1 parallel.mixed_precision.cast_root_forward_inputs": _mixed("fsdp1", cast_root_forward_inputs=False),
     "fsdp1 parallel.cpu_offload": _set("fsdp1", cpu_offload=True),
     "fsdp1 parallel.sync_module_states": _set("fsdp1", sync_module_states=True),
+    "fsdp1 parallel.sharded_state": _set("fsdp1", sharded_state="sharded_tensor"),
     "fsdp2 parallel.shards": _set("fsdp2", shards=2),
     "fsdp2 parallel.replicas": _set("fsdp2", replicas=2),
     "fsdp2 parallel.tensor": _set("fsdp2", tensor=2),
