@@ -11,7 +11,7 @@ from dtbench.scenario.state_dict import BrokenStage
 from dtbench.store.records import StageRecord, Traffic
 from dtbench.traffic.link import service_ns
 from dtbench.traffic.state import StageTraffic, stage_traffic
-from dtbench.vocabulary import Operation, Stage, StatePart
+from dtbench.vocabulary import DeviceKind, Operation, Stage, StatePart
 
 
 @dataclass(frozen=True)
@@ -21,10 +21,18 @@ class StagePlan:
     Attributes:
         scenario: None for a person's own loop, which has no stages.
         mesh: of the plan, outermost axis first.
+        device: of the plan.
     """
 
     scenario: Scenario | None
     mesh: tuple[MeshAxis, ...]
+    device: DeviceKind = DeviceKind.CPU
+
+    @property
+    def sees_collectives(self) -> bool:
+        """Whether ranks saw what they issued: over NCCL nothing stands before it but a link."""
+        network = self.scenario.network if self.scenario is not None else None
+        return self.device is DeviceKind.CPU or isinstance(network, EmulatedNetwork)
 
     def find_broken(self, part: StatePart, stage: Stage) -> BrokenStage | None:
         """Give what is known to be broken of a stage; None: nothing."""

@@ -121,7 +121,8 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         canary=_worst_canary(ranks),
         state_steps=summarize_state_steps([launch.ranks for launch in launches]),
         stages=summarize_stages(
-            [launch.ranks for launch in launches], StagePlan(cell.scenario, cell.plan.mesh if cell.scenario else ())
+            [launch.ranks for launch in launches],
+            StagePlan(cell.scenario, cell.plan.mesh if cell.scenario else (), cell.plan.device),
         ),
     )
 

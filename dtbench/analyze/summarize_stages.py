@@ -46,7 +46,7 @@ def _summarize(part: StatePart, stage: Stage, launches: Sequence[Sequence[Ranked
     times = summarize([float(duration_ns) for duration_ns in rounds])
     waits = summarize([float(wait_ns) for rows in launches for wait_ns in _waits_of_slowest([one for _, one in rows])])
     memories = [record.memory for record in records if record.memory is not None]
-    planned = plan.find_traffic(part, stage)
+    planned, is_seen = plan.find_traffic(part, stage), plan.sees_collectives
     return StageSummary(
         part=part,
         stage=stage,
@@ -58,11 +58,11 @@ def _summarize(part: StatePart, stage: Stage, launches: Sequence[Sequence[Ranked
         rounds=len(rounds),
         state_bytes=max(record.state_bytes for record in records),
         all_ranks_bytes=sum(record.state_bytes for _, record in launches[0]),
-        collectives=max(sum(line.count for line in record.traffic) for record in records),
-        sent_bytes=max(sum(line.size_bytes for line in record.traffic) for record in records),
+        collectives=max(sum(line.count for line in record.traffic) for record in records) if is_seen else None,
+        sent_bytes=max(sum(line.size_bytes for line in record.traffic) for record in records) if is_seen else None,
         planned=planned,
-        matches_plan=_matches(records, planned) if planned is not None and not raised else None,
-        object_collectives=max(record.object_collectives for record in records),
+        matches_plan=_matches(records, planned) if planned is not None and is_seen and not raised else None,
+        object_collectives=max(record.object_collectives for record in records) if is_seen else None,
         link_ns=max((plan.find_link_ns(rank, record) for rank, record in ranks), default=math.nan),
         file_bytes=max((record.file_bytes for record in records if record.file_bytes is not None), default=None),
         host_peak_bytes=max((one.host_peak_bytes - one.host_before_bytes for one in memories), default=0),

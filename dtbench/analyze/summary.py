@@ -237,10 +237,10 @@ class StageSummary(Record):
         rounds: of all launches together.
         state_bytes: tensors that one rank was given, or gave; of the rank with most.
         all_ranks_bytes: the same of all ranks together.
-        collectives, sent_bytes: of tensors, in one round on one rank, with most; sizes as in nccl-tests. 0 where
-            nothing was sent, and where the backend is not wrapped.
+        collectives, sent_bytes: of tensors, in one round on one rank, with most; sizes as in nccl-tests. None where
+            ranks do not see what they issue: over NCCL without an emulated link.
         planned: what ``dtbench.traffic.state`` says of it; None: nothing.
-        matches_plan: every rank sent exactly this in every round; None where nothing is said.
+        matches_plan: every rank sent exactly this in every round; None where nothing is said, or seen.
         object_collectives: the same of Python objects, pickled.
         link_ns: what a link of known cost takes for all of these one after the other, on the rank where it is most; NaN
             on a link whose cost is not known.
@@ -263,11 +263,11 @@ class StageSummary(Record):
     rounds: int
     state_bytes: int
     all_ranks_bytes: int
-    collectives: int
-    sent_bytes: int
+    collectives: int | None
+    sent_bytes: int | None
     planned: tuple[StageTraffic, ...] | None
     matches_plan: bool | None
-    object_collectives: int
+    object_collectives: int | None
     link_ns: FloatOrNan
     file_bytes: int | None
     host_peak_bytes: int

@@ -215,9 +215,7 @@ def _run_one(
     from dtbench.errors import LaunchError, StoreError
     from dtbench.store.check_records import FinishedScenario
 
-    anew = Wish(
-        file, file.name, results, None, resume=False, caller=command, prefix=forks.find_prefix(file), is_shown=False
-    )
+    anew = Wish(file, file.name, results, None, resume=False, caller=command, prefix=forks.find_prefix(file))
     unfinished = _find_stopped(file, results, state)
     started = time.monotonic_ns()
     try:

@@ -73,9 +73,8 @@ class Wish:
     """What a person typed: the scenario read and as named, and which unfinished run is meant; None: the newest.
 
     Attributes:
-        caller: the command that goes on with it, where that is not ``dtbench run``.
+        caller: the command that goes on with it, where that is not ``dtbench run``: it draws all pictures at its end.
         prefix: what goes before a rank's command for it to be forked; empty: each rank is a process of its own.
-        is_shown: an open TensorBoard follows it cell by cell; else its pictures come at the end.
     """
 
     file: "ScenarioFile"
@@ -85,7 +84,6 @@ class Wish:
     resume: bool
     caller: str | None = None
     prefix: tuple[str, ...] = ()
-    is_shown: bool = True
 
     @property
     def command(self) -> str:
@@ -120,7 +118,9 @@ def train(wish: Wish) -> Path:
     repeat = resolve_repeat(cells[0].scenario)
     most_launches = None if isinstance(repeat, int) else repeat.at_most
     with observe(folders.append, most_launches=most_launches) as screen:
-        observer = replace(screen, on_end=lambda cell: _publish_cell(folders[-1], cell)) if wish.is_shown else screen
+        observer = screen
+        if wish.caller is None:
+            observer = replace(screen, on_end=lambda cell: _publish_cell(folders[-1], cell))
         worker = (*wish.prefix, *WORKER)
         try:
             if before is not None:

@@ -40,8 +40,8 @@ def _words(row: StageSummary) -> tuple[str, ...]:
         format_ns(row.duration_ns),
         format_ns(row.wait_ns),
         format_bytes(row.state_bytes),
-        str(row.collectives),
-        format_bytes(row.sent_bytes),
+        "n/a" if row.collectives is None else str(row.collectives),
+        "n/a" if row.sent_bytes is None else format_bytes(row.sent_bytes),
         f"+{format_bytes(row.host_peak_bytes)}",
         row.outcome,
     )

@@ -23,8 +23,8 @@ import torch.distributed.checkpoint as dcp
 
 from dtbench.scenario.state_dict import StateDict
 from dtbench.store.records import StateStepsRecord
-from dtbench.worker.state_dict.leaves import Kept, find_mismatches, keep, read_leaf, walk
-from dtbench.worker.state_dict.stages import Holder, copy_tensors
+from dtbench.worker.state_dict.leaves import Kept, find_mismatches, keep
+from dtbench.worker.state_dict.stages import Holder, copy_tensors, count_file_bytes, make_target
 
 
 @dataclass
@@ -74,7 +74,7 @@ class Beside:
             beside_ns=tuple(duration_ns for one in saves for duration_ns in one.beside_ns),
             in_flight=sum(one.in_flight for one in saves),
             saved_ns=tuple(one.saved_ns for one in saves),
-            file_bytes=sum(path.stat().st_size for path in (self.folder / "async0").rglob("*") if path.is_file()),
+            file_bytes=count_file_bytes(self.folder / "async0"),
             mismatched=sum(one.mismatched for one in saves),
         )
 
@@ -118,9 +118,6 @@ class Beside:
 
     def _count_mismatches(self, state: dict[str, Any], kept: Kept, folder: Path) -> int:
         """Read what was saved: steps beside it must not show in it (collective)."""
-        target: dict[str, Any] = copy_tensors(state)
-        for _, value in walk(target):
-            for part in read_leaf(value).parts:
-                part.fill_(-1)
+        target = make_target(state)
         dcp.load(target, checkpoint_id=folder)
         return len(find_mismatches(kept, target))

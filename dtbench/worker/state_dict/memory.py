@@ -50,9 +50,9 @@ class MemoryWatch:
         try:
             yield
         finally:
-            self._take()
             is_over.set()
             thread.join()
+            self._take()
             if self.device.type == "cuda":
                 self._device_peak_bytes = torch.cuda.max_memory_allocated(self.device)
 

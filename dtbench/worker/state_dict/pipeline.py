@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -30,7 +31,7 @@ from dtbench.worker.recorder import Issue, Recorder, summarize_issues
 from dtbench.worker.state_dict.leaves import MOST_MISMATCHES, count_bytes
 from dtbench.worker.state_dict.memory import MemoryWatch
 from dtbench.worker.state_dict.objects import telling_objects
-from dtbench.worker.state_dict.stages import Holder, Setting, StageWork, make_setting, make_work
+from dtbench.worker.state_dict.stages import Holder, Setting, StageWork, count_file_bytes, make_setting, make_work
 from dtbench.worker.state_dict.together import StageRaisedError, Together
 
 
@@ -79,10 +80,10 @@ class Pipeline:
         records: list[StageRecord] = []
         with telling_objects(self.recorder), self._watching_waits():
             for part in self.asked.parts:
-                for record in self._run_part(part):
-                    records.append(record)
-                    if not record.duration_ns:
-                        return tuple(records)
+                records += self._run_part(part)
+                if self.carrier.is_abandoned:
+                    break
+        self.recorder.enter(None)
         return tuple(records)
 
     @contextmanager
@@ -94,24 +95,23 @@ class Pipeline:
         with mock.patch.multiple(self.carrier, arm=Arm.FULL, tell=self._waits.note), self._waits.installed():
             yield
 
-    def _run_part(self, part: StatePart) -> Iterator[StageRecord]:
+    def _run_part(self, part: StatePart) -> list[StageRecord]:
+        records: list[StageRecord] = []
         setting: Setting | None = None
         for stage in self.asked.stages:
             if stage in (MODEL_STAGES if part is StatePart.OPTIMIZER else OPTIMIZER_STAGES):
                 continue
             self.say("state dict", f"{stage} of the {part}")
+            self._begin()
             try:
                 if setting is None:
-                    self._begin()
-                    setting = self.together.do(lambda: make_setting(self.holder, part, self.folder / part))
-                at = setting
-                work = self.together.do(lambda: make_work(stage, at))  # noqa: B023 - called at once
-                record = self._run_stage(stage, part, work)
+                    setting = self.together.do(partial(make_setting, self.holder, part, self.folder / part))
+                work = self.together.do(partial(make_work, stage, setting))
+                records.append(self._run_stage(stage, part, work))
             except StageRaisedError as error:
                 self.carrier.is_abandoned = True
-                record = StageRecord(stage=stage, part=part, raised=error.words)
-            yield record
-        self.recorder.enter(None)
+                return [*records, StageRecord(stage=stage, part=part, raised=error.words)]
+        return records
 
     def _run_stage(self, stage: Stage, part: StatePart, work: StageWork) -> StageRecord:
         first = self._run_round(work)
@@ -130,7 +130,7 @@ class Pipeline:
             traffic_is_stable=len({_of_tensors(one.issues) for one in rounds}) == 1,
             object_collectives=sum(issue.is_object for issue in issues),
             object_bytes=sum(issue.size_bytes for issue in issues if issue.is_object),
-            file_bytes=None if work.files is None else _count_files(work.files),
+            file_bytes=None if work.files is None else count_file_bytes(work.files),
             memory=memory.read(),
             mismatched=len(mismatches),
             mismatches=tuple(mismatches.values())[:MOST_MISMATCHES],
@@ -171,8 +171,3 @@ class Pipeline:
 
 def _of_tensors(issues: tuple[Issue, ...]) -> tuple[Issue, ...]:
     return tuple(issue for issue in issues if not issue.is_object)
-
-
-def _count_files(folder: Path) -> int:
-    """Give the bytes of all files of a checkpoint, of all ranks together."""
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

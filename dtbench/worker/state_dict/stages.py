@@ -126,6 +126,20 @@ def copy_tensors(state: Any) -> Any:
     return state.detach().clone() if isinstance(state, Tensor) else state
 
 
+def make_target(state: Any) -> Any:
+    """Give a state of the same keys and shapes to read into; a value that nobody writes is seen."""
+    target = copy_tensors(state)
+    for _, value in walk(target):
+        for part in read_leaf(value).parts:
+            part.fill_(-1)
+    return target
+
+
+def count_file_bytes(folder: Path) -> int:
+    """Give the bytes of all files of a checkpoint, of all ranks together."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
 @dataclass(frozen=True)
 class StageWork:
     """One stage of one part.
@@ -243,18 +257,13 @@ def _save(_stage: Stage, at: Setting) -> StageWork:
 def _read(_stage: Stage, at: Setting) -> StageWork:
     """Read the files into tensors of the same shapes."""
 
-    def prepare() -> dict[str, Any]:
-        target: dict[str, Any] = copy_tensors(at.own)
-        for _, value in walk(target):
-            for part in read_leaf(value).parts:
-                part.fill_(-1)
-        return target
-
     def call(target: dict[str, Any]) -> dict[str, Any]:
         dcp.load(target, checkpoint_id=at.folder)
         return target
 
-    return StageWork(prepare, call, lambda target: find_mismatches(at.kept, target), files=at.folder)
+    return StageWork(
+        lambda: make_target(at.own), call, lambda target: find_mismatches(at.kept, target), files=at.folder
+    )
 
 
 def _pre_load(_stage: Stage, at: Setting) -> StageWork:
