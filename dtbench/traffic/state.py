@@ -15,8 +15,15 @@
 
 Numbers that are no tensors, or tensors without a dimension (AdamW's step count), go as pickled objects, which no
 formula says. FSDP1 gathers flat parameters with their padding, and where it loads each tensor besides.
-Over a tensor axis FSDP2's gather joins what both axes cut: a matrix that tensor parallelism cuts by rows first over
-shards, one cut by columns first over the tensor axis.
+
+Over a tensor axis whole bytes are those of a tensor before any cut; "rows" are tensors that tensor parallelism cuts by
+rows, as ``DTensor`` writes it ``Shard(0)``::
+
+    FSDP2       gather       joins what both axes cut: rows first over shards, columns first over the tensor axis
+                distribute   scatter over shards, then of that part scatter (cut) or broadcast (not cut) over tensor
+    FSDP1       shard        U, then rows whole over the tensor axis: the flat parameter's cut is made anew
+    (model)     gather       U, then what tensor parallelism cuts whole over the tensor axis
+                load         U, then rows joined over the tensor axis, then every tensor over shards
 """
 
 from collections.abc import Sequence
@@ -62,6 +69,11 @@ class _State:
     def send(self, operation: Operation) -> StageTraffic:
         """Send each tensor once, whole."""
         return StageTraffic(operation=operation, count=self.count, size_bytes=self.size_bytes)
+
+    def send_one(self, operation: Operation, parameter: Parameter, parts: int = 1) -> StageTraffic:
+        """Send what belongs to one parameter, or an even part of it."""
+        size_bytes = self.copies * self.element_bytes * parameter.numel // parts
+        return StageTraffic(operation=operation, count=self.copies, size_bytes=size_bytes)
 
 
 _SENDS_TENSORS = (
@@ -121,29 +133,35 @@ def _fsdp2_stage(parallel: Fsdp2, stage: Stage, state: _State) -> list[StageTraf
         return []
     if not all(_divides(parameter, parallel) for parameter in state.parameters):
         return None
-    if stage is not Stage.DISTRIBUTE:
-        return [line for parameter in state.parameters for line in _gather_dtensor(parameter, parallel, state)]
-    if parallel.tensor > 1:
-        return None
-    over = {Operation.BROADCAST: parallel.replicas, Operation.SCATTER: parallel.shards}
-    return [state.send(operation) for operation, size in over.items() if size > 1]
+    send_one = _gather_dtensor if stage is not Stage.DISTRIBUTE else _distribute_dtensor
+    return [line for parameter in state.parameters for line in send_one(parameter, parallel, state)]
 
 
-def _divides(parameter: Parameter, parallel: Fsdp2) -> bool:
+def _divides(parameter: Parameter, parallel: Fsdp1 | Fsdp2) -> bool:
     """Whether shards are even: of uneven ones torch pads what it sends."""
     return bool(parameter.shape) and parameter.local_shape(parallel.tensor)[0] % parallel.shards == 0
 
 
 def _gather_dtensor(parameter: Parameter, parallel: Fsdp2, state: _State) -> list[StageTraffic]:
     """Gather over each axis that cuts it: the last gather puts out the whole, one before it what the last axis cuts."""
-    whole_bytes = parameter.numel * state.element_bytes
     tensor = parallel.tensor if parameter.tensor_dim is not None else 1
     sizes = [parallel.shards, tensor] if parameter.tensor_dim == 0 else [tensor, parallel.shards]
-    gathered = [whole_bytes // prod(sizes[place + 1 :]) for place, size in enumerate(sizes) if size > 1]
     return [
-        StageTraffic(operation=Operation.ALL_GATHER, count=state.copies, size_bytes=state.copies * size_bytes)
-        for size_bytes in gathered
+        state.send_one(Operation.ALL_GATHER, parameter, prod(sizes[place + 1 :]))
+        for place, size in enumerate(sizes)
+        if size > 1
     ]
+
+
+def _distribute_dtensor(parameter: Parameter, parallel: Fsdp2, state: _State) -> list[StageTraffic]:
+    """Send the whole to replicas, a part to each shard, and that part, cut or not, over the tensor axis."""
+    last = Operation.BROADCAST if parameter.tensor_dim is None else Operation.SCATTER
+    axes = (
+        (parallel.replicas, Operation.BROADCAST, 1),
+        (parallel.shards, Operation.SCATTER, 1),
+        (parallel.tensor, last, parallel.shards),
+    )
+    return [state.send_one(operation, parameter, parts) for size, operation, parts in axes if size > 1]
 
 
 def _fsdp1_stage(parallel: Fsdp1, part: StatePart, stage: Stage, state: _State) -> list[StageTraffic] | None:
@@ -156,6 +174,9 @@ def _fsdp1_stage(parallel: Fsdp1, part: StatePart, stage: Stage, state: _State) 
         count=state.copies * len(units),
         size_bytes=state.copies * state.element_bytes * padded,
     )
+    if parallel.tensor > 1:
+        of_tensor = _fsdp1_tensor_stage(parallel, stage, state) if part is StatePart.MODEL else None
+        return None if of_tensor is None else [gather_units, *of_tensor]
     of_model = [gather_units] if part is StatePart.MODEL else []
     match stage:
         case Stage.LOAD:
@@ -169,14 +190,31 @@ def _fsdp1_stage(parallel: Fsdp1, part: StatePart, stage: Stage, state: _State) 
             return of_model or [flags, gather_units]
 
 
+def _fsdp1_tensor_stage(parallel: Fsdp1, stage: Stage, state: _State) -> list[StageTraffic] | None:
+    """Give what a model's stage sends besides its units where a tensor axis cuts it, too; None: torch breaks it."""
+    rows = [one for one in state.parameters if one.tensor_dim == 0]
+    match stage:
+        case Stage.SHARD | Stage.OFFLOAD:
+            return [state.send_one(Operation.ALL_GATHER, one) for one in rows]
+        case Stage.GATHER:
+            cut = [one for one in state.parameters if one.tensor_dim is not None]
+            return [state.send_one(Operation.ALL_GATHER, one) for one in cut]
+        case Stage.LOAD:
+            joined = [state.send_one(Operation.ALL_GATHER, one, parallel.shards) for one in rows]
+            parts = [1 if one.tensor_dim in (None, 0) else parallel.tensor for one in state.parameters]
+            over_shards = zip(state.parameters, parts, strict=True)
+            return joined + [state.send_one(Operation.ALL_GATHER, *one) for one in over_shards]
+        case _:
+            return None
+
+
 def _is_plain(parallel: Fsdp1, state: _State) -> bool:
     """Whether units are flat parameters in even shards of the model's own dtype, and of nothing else."""
     return (
-        parallel.tensor == 1
-        and parallel.shards > 1
+        parallel.shards > 1
         and parallel.sharding_strategy != "NO_SHARD"
         and not parallel.use_orig_params
         and not parallel.cpu_offload
         and parallel.mixed_precision == Fsdp1MixedPrecision()
-        and not any(parameter.shape[0] % parallel.shards for parameter in state.parameters)
+        and all(_divides(parameter, parallel) for parameter in state.parameters)
     )

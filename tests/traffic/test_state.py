@@ -56,6 +56,31 @@ SENT: list[tuple[dict[str, Any], str, Sent, Sent]] = [
         {"broadcast": (8, 16384), "scatter": (8, 16384)},
     ),
     (CUT, "gather", {"all_gather": (8, 12288)}, {"all_gather": (16, 24576)}),
+    (CUT, "distribute", {"scatter": (8, 12288)}, {"scatter": (16, 24576)}),
+    (
+        {**CUT, "replicas": 2},
+        "distribute",
+        {"broadcast": (4, 8192), "scatter": (8, 12288)},
+        {"broadcast": (8, 16384), "scatter": (16, 24576)},
+    ),
+]
+
+FSDP1_CUT: dict[str, Any] = {**FSDP1, "tensor": 2}
+BIASED = {"kind": "mlp", "layers": 3, "dim": 24, "hidden_dim": 64, "bias": True}
+# three blocks of: rows 6,144 and 256 B, columns 6,144 B, not cut 96 B
+CUT_MODEL_SENT: list[tuple[dict[str, Any], str, Sent]] = [
+    *(
+        line
+        for one in (FSDP1_CUT, {**HYBRID, "tensor": 2})
+        for line in (
+            (one, "shard", {"all_gather": (9, 38304)}),
+            (one, "offload", {"all_gather": (9, 38304)}),
+            (one, "gather", {"all_gather": (12, 56736)}),
+            (one, "load", {"all_gather": (21, 57408)}),
+        )
+    ),
+    (CUT, "distribute", {"scatter": (21, 56736), "broadcast": (3, 144)}),
+    ({**CUT, "replicas": 2}, "distribute", {"broadcast": (15, 38064), "scatter": (21, 56736)}),
 ]
 
 
@@ -72,6 +97,13 @@ def test_a_stage_sends_what_torch_was_seen_to_send(
     assert (send(asked, StatePart.MODEL, stage), send(asked, StatePart.OPTIMIZER, stage)) == (model, optimizer)
 
 
+@pytest.mark.parametrize(("parallel", "stage", "model"), CUT_MODEL_SENT)
+def test_over_a_tensor_axis_what_it_cuts_by_rows_by_columns_and_not_at_all_is_sent_apart(
+    scenario: Make, parallel: dict[str, Any], stage: str, model: Sent
+) -> None:
+    assert send(scenario(model=BIASED, parallel=parallel), StatePart.MODEL, stage) == model
+
+
 @pytest.mark.parametrize(("momentum", "copies"), [(0.0, 0), (0.9, 1)])
 def test_sgd_has_a_state_only_with_momentum(scenario: Make, momentum: float, copies: int) -> None:
     asked = scenario(model=MODEL, parallel=FSDP2, optimizer={"kind": "sgd", "momentum": momentum})
@@ -83,9 +115,9 @@ def test_sgd_has_a_state_only_with_momentum(scenario: Make, momentum: float, cop
     ("fields", "stage"),
     [
         ({"model": {**MODEL, "dim": 15}, "parallel": FSDP2}, "gather"),
-        ({"model": MODEL, "parallel": CUT}, "distribute"),
+        ({"model": MODEL, "parallel": FSDP1_CUT}, "distribute"),
+        ({"model": MODEL, "parallel": {**FSDP1_CUT, "use_orig_params": True}}, "shard"),
         ({"model": MODEL, "parallel": {**DDP, "tensor": 2}}, "gather"),
-        ({"model": MODEL, "parallel": {**FSDP1, "tensor": 2}}, "gather"),
         ({"model": MODEL, "parallel": {**FSDP1, "use_orig_params": True}}, "gather"),
     ],
 )
