@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from dtbench.errors import LaunchError, MissingError, StoreError
+from dtbench.launch.killed import HUNG, describe_signal, keep_killed
 from dtbench.launch.machine import NO_TORCH
 from dtbench.launch.watch import Watch, look
 from dtbench.store.finish import finish_launch
@@ -69,6 +70,9 @@ def launch_ranks(
     if not order.is_reference and all(folder.rank_record(rank).exists() for rank in range(order.plan.ranks)):
         # every result was on disk: only leaving the process group went wrong, as gloo's sometimes does
         finish_launch(folder, _end(order, RunStatus.COMPLETE, reason, failures), ranks=order.plan.ranks)
+        return
+    if not order.is_reference and keep_killed(folder, failures, ranks=order.plan.ranks):
+        finish_launch(folder, _end(order, RunStatus.COMPLETE, None, failures), ranks=order.plan.ranks)
         return
     with suppress(StoreError):  # a full disk must not hide why the rank failed
         _fail(order, folder, failures, reason)
@@ -229,11 +233,11 @@ _VICTIM = "ended because another rank failed"
 def _describe(folder: LaunchFolder, ended: Ended, view: JournalView | None, *, hung: tuple[int, ...]) -> RankFailure:
     raised = _failed_unix_ns(folder, ended.rank) < sys.maxsize
     if ended.rank in hung:
-        what = "hung"
+        what = HUNG
     elif ended.exit_code == -signal.SIGTERM:
         what = _VICTIM
     elif ended.exit_code < 0 and not raised:  # gloo may abort a process that leaves because of an exception
-        what = f"killed by {signal.Signals(-ended.exit_code).name}"
+        what = describe_signal(-ended.exit_code)
     else:
         what = _RAISED if ended.exit_code else _LEFT
     return RankFailure(
@@ -287,7 +291,7 @@ def _fail(order: WorkerOrder, folder: LaunchFolder, failures: tuple[RankFailure,
     finish_launch(folder, _end(order, RunStatus.FAILED, reason, failures), ranks=order.plan.ranks)
 
 
-def _end(order: WorkerOrder, status: RunStatus, reason: str, failures: tuple[RankFailure, ...]) -> LaunchRecord:
+def _end(order: WorkerOrder, status: RunStatus, reason: str | None, failures: tuple[RankFailure, ...]) -> LaunchRecord:
     return LaunchRecord(
         cell=order.cell,
         index=order.index,

@@ -12,6 +12,7 @@
         launch.json  steps.parquet       raw, written last
         overlap.parquet  purposes.parquet  collectives.parquet      derived: can be deleted and remade
         ranks/rank<r>.json               what rank r found out: receipts, losses, memory
+        ranks/stage<r>.json              the same, as it will be if rank r is killed in the stage that it is in
         ranks/lines<r>.json              lines of the files under study that it ran (measure.line_coverage)
         traces/rank<r>.<ns>.pt.trace.json.gz
         logs/rank<r>.log
@@ -153,6 +154,10 @@ class LaunchFolder:
     def rank_record(self, rank: int) -> Path:
         """What one rank found out."""
         return self.path / "ranks" / f"rank{rank}.json"
+
+    def rank_in_stage(self, rank: int) -> Path:
+        """What one rank found out before the stage of its training state that it is in; gone when it has left them."""
+        return self.path / "ranks" / f"stage{rank}.json"
 
     def lines(self, rank: int) -> Path:
         """Lines of the files under study that one rank has run so far."""

@@ -122,6 +122,18 @@ def read_rank_records(folder: LaunchFolder) -> tuple[RankRecord, ...]:
     return tuple(sorted(records, key=lambda record: record.rank))
 
 
+def read_ranks_in_stage(folder: LaunchFolder, *, ranks: int) -> tuple[RankRecord, ...]:
+    """Read what ranks left when they went into a stage of their training state; empty unless every rank is in one.
+
+    Raises:
+        StoreError: one of them is broken.
+    """
+    paths = [folder.rank_in_stage(rank) for rank in range(ranks)]
+    if not all(path.exists() for path in paths):
+        return ()
+    return tuple(_read_record(path, RankRecord) for path in paths)
+
+
 def read_line_records(folder: LaunchFolder) -> tuple[LineRecord, ...]:
     """Read which lines of the files under study the ranks of a launch ran, in order of rank; also of a failed launch.
 

@@ -40,6 +40,7 @@ from dtbench.store.records import (
     WarmupEnd,
     WorkerOrder,
 )
+from dtbench.store.write import write_record
 from dtbench.units import NS_PER_S
 from dtbench.vocabulary import Axis, DeviceKind, Phase, Purpose
 from dtbench.worker.batches import Batch, Batches
@@ -48,7 +49,7 @@ from dtbench.worker.canary.still_state import StillState
 from dtbench.worker.capture import capture, read_profiler_receipts
 from dtbench.worker.clock import CudaClock, HostClock, StepClock
 from dtbench.worker.correctness import CHECKED_STEPS, GradientProbe, compare_with_reference, mean_over_ranks
-from dtbench.worker.environment import read_environment_receipts
+from dtbench.worker.environment import read_environment, read_environment_receipts
 from dtbench.worker.exposure.arm_loop import BLOCK_STEPS
 from dtbench.worker.exposure.estimate import Bench, Estimated
 from dtbench.worker.exposure.still_weights import hold_weights
@@ -76,6 +77,7 @@ from dtbench.worker.probes.lines import LineWitness
 from dtbench.worker.probes.receipts import read_probe_receipts
 from dtbench.worker.recorder import Issue, Recorder, find_medians, summarize_issues
 from dtbench.worker.state_dict.beside import Beside
+from dtbench.worker.state_dict.foreseen import Foreseen
 from dtbench.worker.state_dict.pipeline import Pipeline
 from dtbench.worker.state_dict.stages import Holder
 from dtbench.worker.state_dict.together import Together, close_groups
@@ -279,8 +281,9 @@ class Session:
         self._look = partial(look_for_missing_waits, bench, step)
         self._live_through(step, batches.make(last + 1))
         self._checked = self._check(warmup.losses, probe)
-        self._stages, self._state_steps = self._run_stages(step, batches, first=last + 1)
-        return step, parallel, (warmup, measured, profiled), groups, end
+        done = step, parallel, (warmup, measured, profiled), groups, end
+        self._stages, self._state_steps = self._run_stages(done, batches, first=last + 1)
+        return done
 
     def _choose_run(self, step: TrainStep, data_rank: int) -> RunStep:
         """Give what a step runs: one iteration, or as many as this rank has."""
@@ -297,11 +300,14 @@ class Session:
             self._lived = live_through(parallel.lifecycle, step, batch)
 
     def _run_stages(
-        self, step: TrainStep, batches: Batches, *, first: int
+        self, done: _Trained, batches: Batches, *, first: int
     ) -> tuple[tuple[StageRecord, ...], StateStepsRecord | None]:
         asked = self._scenario.state_dict
         if asked is None:
             return (), None
+        step, *_ = done
+        if self._rank.rank == 0:  # before a stage that may kill this rank
+            write_record(self._folder.environment, read_environment())
         holder = Holder(step.parallel.model, step.parallel.parameters, step.optimizer, asked.strict)
         pipeline = Pipeline(
             asked=asked,
@@ -313,6 +319,7 @@ class Session:
             say=self._say,
             together=Together(self._find_store(), self._rank.rank, self._plan.ranks, close_groups),
             carrier=self._carrier,
+            foreseen=Foreseen(self._folder.rank_in_stage(self._rank.rank), self._conclude(*done)),
             numbers=itertools.count(first),
         )
         stages = pipeline.run()

@@ -232,18 +232,23 @@ def segfault() -> None:
     ctypes.string_at(0)
 
 
-def spoil_gathered() -> None:
-    """Change an element of one parameter in what rank 1 gathers, but for the first time: all else starts from that."""
+def after_gather(act: Callable[[dict[str, Any]], None]) -> None:
+    """Do something with what rank 1 gathers, but for the first time: all else starts from that."""
     original, seen = state_dict._gather_state_dict, list[None]()
 
     def gather(state: dict[str, Any], **options: Any) -> dict[str, Any]:
         gathered: dict[str, Any] = original(state, **options)
         seen.append(None)
         if RANK == 1 and len(seen) > 1:
-            gathered["layers.1.ffn.w2.weight"].view(-1)[-1] += 1
+            act(gathered)
         return gathered
 
     state_dict._gather_state_dict = gather
+
+
+def spoil(gathered: dict[str, Any]) -> None:
+    """Change an element of one parameter."""
+    gathered["layers.1.ffn.w2.weight"].view(-1)[-1] += 1
 
 
 def save_late() -> None:
@@ -292,7 +297,10 @@ FAULTS: dict[str, Callable[[], None]] = {
     "the delayed all-reduce is dropped": forget_delayed,
     "nobody waits for tensors": forget_tensors,
     "an index is read early": index_early,
-    "a gathered state is wrong": spoil_gathered,
+    "a gathered state is wrong": lambda: after_gather(spoil),
+    "a gather segfaults": lambda: after_gather(lambda _gathered: segfault()),
+    "a gather hangs": lambda: after_gather(lambda _gathered: time.sleep(600)),
+    "a gather is killed from outside": lambda: after_gather(lambda _gathered: os.kill(os.getpid(), signal.SIGKILL)),
     "a save is written late": save_late,
     "sets in any order": order_sets_by_rank,
     "raise": lambda: in_step(10, fail),

@@ -9,7 +9,8 @@ torch = pytest.importorskip("torch", reason="torch is what is tested here; insta
 
 from dtbench.analyze.stage_plan import StagePlan
 from dtbench.analyze.summarize_stages import summarize_stages
-from dtbench.store.records import RankRecord, StageRecord
+from dtbench.errors import LaunchError
+from dtbench.store.records import RankRecord, RunStatus, StageRecord
 from dtbench.vocabulary import Operation, Stage, StageOutcome, StatePart
 
 ALL: list[Stage] = [stage for stage in Stage if stage not in (Stage.STAGE_PINNED, Stage.PRE_LOAD)]
@@ -155,6 +156,45 @@ def test_a_rank_that_waits_for_one_that_raised_is_freed_and_the_launch_ends_well
     assert known["says"] in raised.raised
     assert "Connection closed by peer" in freed.raised
     assert launched.correctness.passed
+
+
+KILLED: dict[str, tuple[str, dict[str, Any]]] = {
+    "a gather segfaults": ("killed by SIGSEGV", {}),
+    "a gather hangs": ("hung", {"measure": {"stall_timeout_s": 5}}),
+}
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("fault", KILLED)
+def test_a_stage_that_kills_a_rank_is_a_row_and_the_launch_ends_well(
+    launch: Callable[..., Any], scenario: Callable[..., Any], fault: str
+) -> None:
+    says, sections = KILLED[fault]
+    known = {"part": "model", "stage": "gather", "says": says}
+    state_dict = {"stages": ["shard", "gather", "load"], "parts": ["model"], "broken": [known], "rounds": 2}
+    asked = scenario(parallel={"kind": "fsdp2", "shards": 2}, state_dict=state_dict, **sections)
+    launched = launch(asked, fault=fault)
+    assert launched.record.status is RunStatus.COMPLETE
+    assert (1, says) in {(one.rank, one.what) for one in launched.record.failures}
+    shard, gather = summarize_stages([[launched.rank(rank) for rank in (0, 1)]], StagePlan(asked, ()))
+    assert (shard.stage, shard.outcome, shard.rounds) == (Stage.SHARD, StageOutcome.EQUAL, 2)
+    assert (gather.stage, gather.outcome) == (Stage.GATHER, StageOutcome.BROKEN)
+    said = {one.rank: one.words for one in gather.raised}
+    assert said[1].startswith(f"{says}: ")
+    assert torch.__version__ in said[1]
+    assert launched.correctness.passed, "what was found before the stage stays"
+    assert not launched.folder.checkpoints.exists()
+    assert not launched.folder.rank_in_stage(0).exists()
+
+
+@pytest.mark.ranks
+def test_a_rank_that_is_killed_from_outside_in_a_stage_fails_the_launch(
+    launch: Callable[..., Any], scenario: Callable[..., Any]
+) -> None:
+    state_dict = {"stages": ["shard", "gather"], "parts": ["model"], "rounds": 2}
+    asked = scenario(parallel={"kind": "fsdp2", "shards": 2}, state_dict=state_dict, correctness={"enabled": False})
+    with pytest.raises(LaunchError, match="rank 1 killed by SIGKILL"):
+        launch(asked, fault="a gather is killed from outside")
 
 
 @pytest.mark.ranks

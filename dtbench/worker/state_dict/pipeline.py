@@ -28,6 +28,7 @@ from dtbench.vocabulary import MODEL_STAGES, OPTIMIZER_STAGES, Arm, Region, Stag
 from dtbench.worker.exposure.wait_clock import WaitClock
 from dtbench.worker.network.carrier import Carrier
 from dtbench.worker.recorder import Issue, Recorder, summarize_issues
+from dtbench.worker.state_dict.foreseen import Foreseen
 from dtbench.worker.state_dict.leaves import MOST_MISMATCHES, count_bytes
 from dtbench.worker.state_dict.memory import MemoryWatch
 from dtbench.worker.state_dict.objects import telling_objects
@@ -60,6 +61,7 @@ class Pipeline:
         say: told of each stage.
         together: the ranks of the launch.
         carrier: of this rank's collectives.
+        foreseen: told of each stage before it.
         numbers: of steps: a stage's rounds follow those that trained.
     """
 
@@ -72,6 +74,7 @@ class Pipeline:
     say: Callable[[str, str], None]
     together: Together
     carrier: Carrier
+    foreseen: Foreseen
     numbers: "itertools.count[int]" = field(default_factory=itertools.count)
     _waits: WaitClock = field(default_factory=WaitClock)
 
@@ -80,10 +83,11 @@ class Pipeline:
         records: list[StageRecord] = []
         with telling_objects(self.recorder), self._watching_waits():
             for part in self.asked.parts:
-                records += self._run_part(part)
+                records += self._run_part(part, records)
                 if self.carrier.is_abandoned:
                     break
         self.recorder.enter(None)
+        self.foreseen.leave()
         return tuple(records)
 
     @contextmanager
@@ -95,7 +99,7 @@ class Pipeline:
         with mock.patch.multiple(self.carrier, arm=Arm.FULL, tell=self._waits.note), self._waits.installed():
             yield
 
-    def _run_part(self, part: StatePart) -> list[StageRecord]:
+    def _run_part(self, part: StatePart, earlier: list[StageRecord]) -> list[StageRecord]:
         records: list[StageRecord] = []
         setting: Setting | None = None
         for stage in self.asked.stages:
@@ -103,6 +107,7 @@ class Pipeline:
                 continue
             self.say("state dict", f"{stage} of the {part}")
             self._begin()
+            self.together.do(partial(self.foreseen.enter, (*earlier, *records), part, stage))
             try:
                 if setting is None:
                     setting = self.together.do(partial(make_setting, self.holder, part, self.folder / part))
