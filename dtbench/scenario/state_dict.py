@@ -9,7 +9,7 @@ from dtbench.vocabulary import Stage, StatePart
 
 
 class BrokenStage(Record):
-    """A stage that is known to be broken in torch: it raises, or what comes out of it is wrong.
+    """A stage that is known to be broken in torch: it raises, kills a rank or hangs, or what comes out of it is wrong.
 
     The run is in order if it ends so, and says it where it does not any more. A stage that raises is a launch's last.
     """
@@ -19,7 +19,7 @@ class BrokenStage(Record):
     stage: Stage
     """One of ``stages``."""
     says: Annotated[str, Field(min_length=4)]
-    """Part of torch's message, or of what is said of a wrong value."""
+    """Part of torch's message, or of what is said of a wrong value; ``killed by SIGSEGV`` or ``hung`` of a rank."""
 
 
 class StateDict(Record):
