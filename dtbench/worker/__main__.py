@@ -29,11 +29,12 @@ from dtbench.vocabulary import DeviceKind, Region
 from dtbench.worker.correctness import write_reference
 from dtbench.worker.environment import die_with_parent, read_environment
 from dtbench.worker.events import Events
+from dtbench.worker.joining import Rank, process_group
 from dtbench.worker.network.carrier import Carrier
 from dtbench.worker.network.cuda_link import CudaLink, ask_for_queues
 from dtbench.worker.network.link import Link
 from dtbench.worker.recorder import Recorder
-from dtbench.worker.session import Rank, Session, process_group, process_start_unix_ns, run_reference
+from dtbench.worker.session import Session, process_start_unix_ns, run_reference
 from dtbench.worker.spin import Spin
 
 _THREAD_VARIABLES = {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}

@@ -6,25 +6,20 @@ import resource
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, assert_never
+from typing import Any
 
 import psutil
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh
 
-from dtbench.plan import Plan, has_own_hook, is_compiled_ddp
+from dtbench.plan import has_own_hook, is_compiled_ddp
 from dtbench.probe_catalogue.functions import choose
-from dtbench.scenario.model import Custom, Mlp, Timed, Transformer
-from dtbench.scenario.presets import resolve_model
-from dtbench.scenario.schema import Ddp, Scenario
+from dtbench.scenario.schema import Ddp
 from dtbench.store.layout import FORKED_VARIABLE, LaunchFolder
 from dtbench.store.records import (
     CanaryResult,
@@ -42,8 +37,9 @@ from dtbench.store.records import (
 )
 from dtbench.store.write import write_record
 from dtbench.units import NS_PER_S
-from dtbench.vocabulary import Axis, DeviceKind, Phase, Purpose
+from dtbench.vocabulary import DeviceKind, Phase, Purpose
 from dtbench.worker.batches import Batch, Batches
+from dtbench.worker.building import make_model, make_train_step
 from dtbench.worker.canary.canary import look_for_missing_waits
 from dtbench.worker.canary.still_state import StillState
 from dtbench.worker.capture import capture, read_profiler_receipts
@@ -55,20 +51,13 @@ from dtbench.worker.exposure.estimate import Bench, Estimated
 from dtbench.worker.exposure.still_weights import hold_weights
 from dtbench.worker.iterations import Iterations, RunStep, run_whole
 from dtbench.worker.jitter import Meeting, require_exact_units
+from dtbench.worker.joining import Rank, find_data_rank, make_device
 from dtbench.worker.lifecycle import live_through, read_lifecycle_receipts
 from dtbench.worker.mesh import build_mesh, describe_further, describe_groups
-from dtbench.worker.models.built import BuiltModel
-from dtbench.worker.models.custom import build_custom, expect_bytes, expect_traffic, require_no_dropout
-from dtbench.worker.models.mlp import build_mlp
-from dtbench.worker.models.options import BlockOptions, read_compilation
-from dtbench.worker.models.timed import build_timed
-from dtbench.worker.models.transformer import build_transformer
+from dtbench.worker.models.custom import expect_bytes, expect_traffic, require_no_dropout
+from dtbench.worker.models.options import read_compilation
 from dtbench.worker.network.carrier import Carrier
-from dtbench.worker.network.cuda_link import CudaLink
 from dtbench.worker.network.link_receipts import read_network_receipts
-from dtbench.worker.network.named_gloo import register_named_gloo
-from dtbench.worker.network.named_nccl import register_named_nccl
-from dtbench.worker.optimizer import make_optimizer
 from dtbench.worker.owners import name_modules
 from dtbench.worker.parallelize.parallelized import Parallelized, leave_alone
 from dtbench.worker.parallelize.strategy import parallelize
@@ -82,112 +71,8 @@ from dtbench.worker.state_dict.pipeline import Pipeline
 from dtbench.worker.state_dict.stages import Holder
 from dtbench.worker.state_dict.together import Together, close_groups
 from dtbench.worker.steps import PhaseResult, Phases, StepLoop
-from dtbench.worker.train import Observed, TrainStep, read_training_receipts
+from dtbench.worker.train import TrainStep, read_training_receipts
 from dtbench.worker.warmup import WarmupJudge
-
-
-@dataclass(frozen=True)
-class Rank:
-    """Which rank this process is, as torchrun's variables say."""
-
-    rank: int
-    local_rank: int
-    world_size: int
-
-    @classmethod
-    def from_environment(cls) -> "Rank":
-        """Read ``RANK``, ``LOCAL_RANK`` and ``WORLD_SIZE``; alone when they are missing."""
-        rank = int(os.environ.get("RANK", "0"))
-        return cls(rank, int(os.environ.get("LOCAL_RANK", str(rank))), int(os.environ.get("WORLD_SIZE", "1")))
-
-
-@contextmanager
-def process_group(plan: Plan, recorder: Recorder, rank: Rank, carrier: Carrier) -> Iterator[None]:
-    """Join all ranks over a carrier; leave only when nothing is in flight and results are on disk.
-
-    Time-outs are twice the launcher's own, so that the launcher, who knows every rank, speaks first.
-    """
-    backend = _register_backend(plan, recorder, carrier)
-    if plan.device is DeviceKind.CUDA:
-        torch.cuda.set_device(rank.local_rank)
-        if isinstance(carrier.link, CudaLink):
-            carrier.link.prepare(make_device(plan, rank))
-    dist.init_process_group(backend, timeout=timedelta(microseconds=2 * plan.stall_timeout_ns // 1000))
-    yield
-    if carrier.is_abandoned:
-        _meet_in_store(rank.rank, plan.ranks)
-        return
-    dist.barrier()
-    dist.destroy_process_group()
-
-
-def _meet_in_store(rank: int, ranks: int) -> None:
-    """Wait for all ranks without a collective; groups stay as they are, and the process ends with them."""
-    store = dist.distributed_c10d._get_default_store()
-    store.set(f"dtbench/leaves/{rank}", "")
-    store.wait([f"dtbench/leaves/{one}" for one in range(ranks)])
-
-
-def _register_backend(plan: Plan, recorder: Recorder, carrier: Carrier) -> str:
-    """Give the name of what carries collectives: over NCCL nothing stands before it but a link."""
-    if plan.device is DeviceKind.CPU:
-        return register_named_gloo(recorder, carrier)
-    return "nccl" if carrier.link is None else register_named_nccl(recorder, carrier)
-
-
-def make_device(plan: Plan, rank: Rank) -> torch.device:
-    """Give this rank's device."""
-    return torch.device("cpu") if plan.device is DeviceKind.CPU else torch.device("cuda", rank.local_rank)
-
-
-def find_data_rank(plan: Plan, mesh: DeviceMesh) -> int:
-    """Give which share of the rows is this rank's: its place along all axes but ``tensor``, outermost first."""
-    place = 0
-    for axis in plan.mesh:
-        if axis.name is not Axis.TENSOR:
-            place = place * axis.size + mesh.get_local_rank(axis.name.value)
-    return place
-
-
-def make_model(scenario: Scenario, device: torch.device, folders: Sequence[str] = (), rank: int = 0) -> BuiltModel:
-    """Build the model before any parallelism; values come from the seed, equal on every rank.
-
-    ``folders`` are where a person's own module is looked for; ``rank`` decides only what a timed block takes.
-    """
-    built = _build(scenario, device, folders, rank)
-    return replace(built, options=BlockOptions(scenario.model, built.module, built.blocks))
-
-
-def _build(scenario: Scenario, device: torch.device, folders: Sequence[str], rank: int) -> BuiltModel:
-    model = resolve_model(scenario.model)
-    match model:
-        case Transformer():
-            return build_transformer(model, scenario, device)
-        case Mlp():
-            return build_mlp(model, scenario, device)
-        case Timed():
-            return build_timed(model, scenario, device, rank)
-        case Custom():
-            return build_custom(model, scenario, device, folders)
-        case _:
-            assert_never(model)
-
-
-def make_train_step(scenario: Scenario, parallel: Parallelized, built: BuiltModel, recorder: Recorder) -> TrainStep:
-    """Put optimizer, autocast and clipping around a model, parallel or not."""
-    autocast = scenario.precision.autocast
-    needs_optimizer = parallel.inner_optimizer is None
-    return TrainStep(
-        parallel=parallel,
-        built=built,
-        optimizer=make_optimizer(scenario.optimizer, parallel.parameters) if needs_optimizer else None,
-        recorder=recorder,
-        autocast=None if autocast is None else getattr(torch, autocast),
-        clip_norm=scenario.gradient_clip_norm,
-        micro_batches=scenario.accumulation.micro_batches,
-        observed=Observed(),
-    )
-
 
 _Trained = tuple[
     TrainStep,

@@ -21,10 +21,10 @@ from dtbench.plan import Machine, make_plan
 from dtbench.scenario.schema import Profiler, Scenario
 from dtbench.vocabulary import DeviceKind
 from dtbench.worker.batches import Batches
+from dtbench.worker.building import make_model, make_train_step
 from dtbench.worker.capture import capture, records_shapes
 from dtbench.worker.parallelize.parallelized import leave_alone
 from dtbench.worker.recorder import Recorder
-from dtbench.worker.session import make_model, make_train_step
 
 STEPS, ROUNDS = 5, 9
 OPTIONS = {

@@ -89,7 +89,7 @@ def test_at_its_entry_a_block_takes_its_backward_time_after_its_gradients_also_t
 
 
 def test_a_timed_model_computes_what_its_mlp_computes(scenario: Make) -> None:
-    from dtbench.worker.session import make_model
+    from dtbench.worker.building import make_model
 
     def train(model: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         built = make_model(scenario(model=model), torch.device("cpu"))
