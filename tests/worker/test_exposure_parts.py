@@ -213,6 +213,15 @@ def test_weights_are_held_and_learning_rates_put_back(make: Callable[..., Any]) 
     assert sum_weights([weight]) != before
 
 
+def test_rates_come_back_also_where_a_state_was_loaded_meanwhile() -> None:
+    """``load_state_dict`` gives an optimizer other groups, with the rate of the state."""
+    optimizer = torch.optim.AdamW([torch.zeros(2, requires_grad=True)], lr=0.1)
+    step: Any = SimpleNamespace(optimizer=optimizer)
+    with hold_weights(step):
+        optimizer.load_state_dict(optimizer.state_dict())
+    assert [group["lr"] for group in optimizer.param_groups] == [0.1]
+
+
 def test_weights_are_held_inside_ddps_backward() -> None:
     inner = SimpleNamespace(defaults={"lr": 0.1, "weight_decay": 0.2})
     step: Any = SimpleNamespace(optimizer=None, parallel=SimpleNamespace(inner_optimizer=inner))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
@@ -16,15 +17,18 @@ def hold_weights(step: TrainStep) -> Iterator[None]:
 
     SGD and AdamW scale momentum, weight decay and update by it. Their own state goes on changing.
     """
-    groups = step.optimizer.param_groups if step.optimizer is not None else [step.parallel.inner_optimizer.defaults]
-    rates = [group["lr"] for group in groups]
-    for group in groups:
+    rates = [group["lr"] for group in _read_groups(step)]
+    for group in _read_groups(step):
         group["lr"] = 0.0
     try:
         yield
     finally:
-        for group, rate in zip(groups, rates, strict=True):
+        for group, rate in zip(_read_groups(step), rates, strict=True):  # other groups, if a state was loaded meanwhile
             group["lr"] = rate
+
+
+def _read_groups(step: TrainStep) -> list[dict[str, Any]]:
+    return step.optimizer.param_groups if step.optimizer is not None else [step.parallel.inner_optimizer.defaults]
 
 
 def sum_weights(parameters: Iterable[nn.Parameter]) -> tuple[str, ...]:
