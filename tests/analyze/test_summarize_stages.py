@@ -11,7 +11,7 @@ from dtbench.analyze.summarize_stages import MOST_WRONG_KEYS, summarize_stages
 from dtbench.plan import MeshAxis
 from dtbench.scenario.schema import Scenario
 from dtbench.store.records import RankRecord, StageMemory, StageMismatch, StageRecord, Traffic
-from dtbench.vocabulary import Axis, Operation, Purpose, Stage, StageOutcome, StatePart
+from dtbench.vocabulary import Axis, DeviceKind, Operation, Purpose, Stage, StageOutcome, StatePart
 
 MEMORY = StageMemory(
     host_before_bytes=100,
@@ -134,6 +134,17 @@ def test_a_rank_or_a_round_that_sends_other_than_its_formula_is_told(scenario: C
         (row,) = summarize_stages([ranks], StagePlan(asked, MESH))
         assert row.matches_plan is matches
     assert summarize_stages([[make_rank(0, right)]], NOTHING)[0].matches_plan is None
+
+
+def test_over_nccl_without_a_link_nobody_sees_collectives_and_no_difference_is_claimed(
+    scenario: Callable[..., Scenario],
+) -> None:
+    asked = scenario(parallel={"kind": "fsdp2", "shards": 2}, state_dict={"stages": ["gather"]}, device="cuda")
+    silent = make_stage(1).model_copy(update={"traffic": (), "object_collectives": 0})
+    (row,) = summarize_stages([[make_rank(0, silent)]], StagePlan(asked, (), DeviceKind.CUDA))
+    assert (row.collectives, row.sent_bytes, row.object_collectives, row.matches_plan) == (None, None, None, None)
+    (seen,) = summarize_stages([[make_rank(0, silent)]], StagePlan(asked, ()))
+    assert (seen.collectives, seen.matches_plan) == (0, False)
 
 
 def test_ranks_without_stages_have_no_rows() -> None:

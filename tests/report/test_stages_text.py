@@ -58,6 +58,11 @@ def test_a_row_has_time_tensors_collectives_and_memory(show: Callable[[StageSumm
     assert max(len(line) for line in shown.splitlines()) <= 80
 
 
+def test_where_no_rank_saw_its_collectives_they_are_not_said_to_be_none(show: Callable[[StageSummary], str]) -> None:
+    unseen = {"collectives": None, "sent_bytes": None, "object_collectives": None}
+    assert show(make_row().model_copy(update=unseen)).count("n/a") == 2
+
+
 def test_a_wrong_key_is_named_and_the_rest_is_counted(show: Callable[[StageSummary], str]) -> None:
     shown = " ".join(show(make_row("w[bold]")).split())
     assert "gather of the model, rank 1: w[bold]: 3 of 9 elements differ" in shown
