@@ -11,6 +11,7 @@ import json
 import signal
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,6 +28,29 @@ from dtbench.store.records import CanaryResult, CorrectnessResult, LaunchRecord,
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background job ignores Ctrl-C, and so does what it starts; commands that are tested must not.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark a test's parameters as thorough but for those that ``quick`` names.
+
+    Raises:
+        UsageError: it names one that the test does not have.
+    """
+    named, found = dict[str, set[str]](), defaultdict[str, set[str]](set)
+    for item in items:
+        quick = item.get_closest_marker("quick")
+        if quick is None or not isinstance(item, pytest.Function):
+            continue
+        test = item.nodeid.partition("[")[0]
+        named[test] = set(quick.args)
+        found[test].add(item.callspec.id)
+        if item.callspec.id not in quick.args:
+            item.add_marker(pytest.mark.thorough)
+    unknown = [f"{test}[{name}]" for test, names in named.items() for name in sorted(names - found[test])]
+    if unknown and not any("::" in argument for argument in config.args):
+        raise pytest.UsageError(f"quick names what is not there: {', '.join(unknown)}")
+
 
 SMALL: dict[str, Any] = {
     "schema_version": 1,

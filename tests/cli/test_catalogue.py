@@ -12,6 +12,7 @@ pytest.importorskip("torch", reason="the launcher is torch's; install the extra 
 from dtbench.cli.main import main
 from dtbench.errors import LaunchError
 from dtbench.launch import run
+from dtbench.launch.forked import servers
 from dtbench.launch.machine import read_torch_version
 from dtbench.scenario import catalog
 from dtbench.store.check_records import CheckOutcome, ChecksSummary
@@ -123,6 +124,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     monkeypatch.setenv("COLUMNS", "200")
     ranks = Fake()
     monkeypatch.setattr(run, "launch_ranks", ranks)
+    monkeypatch.setattr(servers, "can_fork", lambda: False)  # nothing would be forked from what takes seconds to start
     write("one")
     write("two")
     write("idle", claims="")

@@ -102,12 +102,12 @@ def test_ranks_die_with_a_killed_launcher(tmp_path: Path) -> None:
         "measure.measured_steps=500",
     ]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 240
     while not list(tmp_path.glob("quickstart/*/cells/ddp/launch0/events/*.journal")) and time.monotonic() < deadline:
         time.sleep(0.5)
     process.kill()
     process.wait()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 90  # a rank that is still importing torch asks who its parent is when it has
     while _worker_pids(tmp_path) and time.monotonic() < deadline:
         time.sleep(0.2)
     assert not _worker_pids(tmp_path)

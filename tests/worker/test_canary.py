@@ -49,6 +49,14 @@ HONEST: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.quick(
+    "ddp, small buckets",
+    "ddp, tensor",
+    "fsdp1",
+    "fsdp2, asynchronous",
+    "fsdp2, tensor and sequence",
+    "hsdp",
+)
 @pytest.mark.parametrize("strategy", HONEST)
 def test_whoever_waits_sees_the_same_numbers_however_late_they_come(
     launch: Callable[..., Any], scenario: Callable[..., Any], strategy: str

@@ -15,6 +15,10 @@ TENSOR = {"kind": "fsdp2", "shards": 1, "tensor": 2}
 ASYNC = {**FSDP2, "unshard_async_op": True, "forward_prefetch": 1}
 
 
+@pytest.mark.quick(
+    str(DDP),
+    str(ASYNC),
+)
 @pytest.mark.parametrize(
     "parallel", [DDP, FSDP2, TENSOR, ASYNC, {**TENSOR, "shards": 2, "sequence_parallel": True}], ids=str
 )

@@ -22,7 +22,7 @@ BUILD = {"kind": "custom", "factory": "example_model:build", "arguments": {"widt
 
 
 def build(scenario: Scenario, *folders: str) -> BuiltModel:
-    from dtbench.worker.session import make_model
+    from dtbench.worker.building import make_model
 
     return make_model(scenario, torch.device("cpu"), folders or (HERE,))
 
@@ -146,6 +146,10 @@ STRATEGIES: tuple[dict[str, Any], ...] = (
 )
 
 
+@pytest.mark.quick(
+    str(STRATEGIES[0]),
+    str(STRATEGIES[3]),
+)
 @pytest.mark.ranks
 @pytest.mark.parametrize("parallel", STRATEGIES, ids=str)
 def test_real_ranks_train_it_as_one_process_does_and_issue_what_the_formulas_say(
@@ -165,6 +169,9 @@ def test_real_ranks_train_it_as_one_process_does_and_issue_what_the_formulas_say
     assert sum(expected.size_bytes for expected in record.planned) > 0
 
 
+@pytest.mark.quick(
+    str(STRATEGIES[3]),
+)
 @pytest.mark.ranks
 @pytest.mark.parametrize("parallel", [STRATEGIES[0], STRATEGIES[2], STRATEGIES[3]], ids=str)
 def test_a_llama_of_the_transformers_library_trains_on_real_ranks(

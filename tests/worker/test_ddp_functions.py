@@ -145,6 +145,18 @@ def _called(launched: Any, ranks: int = 2) -> dict[str, int]:
     return calls
 
 
+@pytest.mark.quick(
+    "join, the first rank has fewer iterations",
+    "join with buffers",
+    "buffers are broadcast",
+    "buffers are averaged after forward",
+    "ignored and accumulated",
+    "sparse gradients",
+    "unused parameters of a static graph",
+    "many outputs",
+    "encoded and decoded",
+    "a python reducer",
+)
 @pytest.mark.parametrize("name", CASES)
 def test_traffic_equals_the_formula_training_the_single_process_and_the_functions_are_called(
     launch: Callable[..., Any], scenario: Callable[..., Any], name: str

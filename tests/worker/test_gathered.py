@@ -43,6 +43,14 @@ def probed(launched: Any) -> dict[str, Any]:
     return {one.name: one for one in launched.rank().probes.functions}
 
 
+@pytest.mark.quick(
+    "sync-ddp",
+    "async-ddp",
+    "async-ddp, several micro-batches",
+    "sync-fsdp1",
+    "async-fsdp1",
+    "async-fsdp1, several micro-batches",
+)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("how", ["sync", "async"])
 def test_gathered_weights_train_as_one_process_does_and_send_what_is_planned(

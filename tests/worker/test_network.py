@@ -41,6 +41,12 @@ STRATEGIES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.quick(
+    "ddp",
+    "fsdp1 and tensor",
+    "fsdp2, asynchronous",
+    "hsdp",
+)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_losses_over_the_link_are_those_over_gloo_alone(
     launch: Callable[..., Any], scenario: Callable[..., Any], strategy: str

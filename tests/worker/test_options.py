@@ -23,7 +23,7 @@ TENSOR = {"kind": "fsdp2", "shards": 1, "tensor": 2}
 
 def build(scenario: Make, **options: Any) -> BuiltModel:
     """Give a real MLP with options applied; no process group."""
-    from dtbench.worker.session import make_model
+    from dtbench.worker.building import make_model
 
     built = make_model(scenario(model={**MLP, **options}), torch.device("cpu"))
     built.apply_options()
@@ -171,6 +171,11 @@ RANKS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.quick(
+    "tensor and sequence, every second block",
+    "fsdp2, compiled, full",
+    "ddp, compiled",
+)
 @pytest.mark.ranks
 @pytest.mark.parametrize("name", RANKS)
 def test_real_ranks_equal_the_plain_single_process_and_the_formula(

@@ -420,6 +420,7 @@ def torchrun(results: Path, *arguments: str) -> subprocess.CompletedProcess[str]
     )
 
 
+@pytest.mark.quick("fsdp")
 @pytest.mark.ranks
 @pytest.mark.parametrize(
     ("how", "purposes", "axis"),
@@ -428,6 +429,7 @@ def torchrun(results: Path, *arguments: str) -> subprocess.CompletedProcess[str]
         ("fsdp", {Purpose.UNSHARD: 1, Purpose.GRAD_REDUCE: 1, Purpose.OTHER: 1}, Axis.SHARD),
         ("plain", {Purpose.GRAD_REDUCE: 2}, Axis.REPLICATE),
     ],
+    ids=["named", "fsdp", "plain"],
 )
 def test_two_ranks_under_torchrun_give_a_full_report(
     tmp_path: Path, how: str, purposes: dict[Purpose, int], axis: Axis

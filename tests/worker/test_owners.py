@@ -74,6 +74,11 @@ def read_rank(launched: Any, rank: int) -> tuple[RankRecord, tuple[Collective, .
     return record, found
 
 
+@pytest.mark.quick(
+    "fsdp1",
+    "fsdp2 and tensor",
+    "fsdp2, gathered ahead",
+)
 @pytest.mark.parametrize("name", FSDP)
 def test_the_owner_of_every_fsdp_collective_is_the_unit_that_asked_for_it(
     launch: Callable[..., Any], scenario: Callable[..., Any], name: str

@@ -185,10 +185,10 @@ def lone_group() -> Iterator[None]:
 def read_receipts(built: Scenario, asked: Scenario) -> dict[str, Receipt]:
     """Train two steps as ``built`` says, then compare with what ``asked`` wanted."""
     from dtbench.worker.batches import Batches
+    from dtbench.worker.building import make_model, make_train_step
     from dtbench.worker.mesh import build_mesh
     from dtbench.worker.parallelize.strategy import parallelize
     from dtbench.worker.recorder import Recorder
-    from dtbench.worker.session import make_model, make_train_step
     from dtbench.worker.train import read_training_receipts
 
     device = torch.device("cuda" if built.device == "cuda" else "cpu")
@@ -250,9 +250,9 @@ def test_a_knob_that_cpus_refuse_is_read_back_once_wrapped(
 ) -> None:
     import torch.distributed.fsdp._init_utils as fsdp
 
+    from dtbench.worker.building import make_model
     from dtbench.worker.mesh import build_mesh
     from dtbench.worker.parallelize.strategy import parallelize
-    from dtbench.worker.session import make_model
 
     monkeypatch.setattr("dtbench.plan.find_refusals", lambda _scenario, _device: ())
     # what refuses to broadcast from host memory; gloo can

@@ -129,6 +129,11 @@ def test_the_plan_refuses_with_an_alternative_that_it_plans(
     assert make_plan(scenario(**apply_instead(sections, refusal)), MACHINE).ranks >= 2
 
 
+@pytest.mark.quick(
+    "fsdp1 clips over tensor parallelism",
+    "ddp compresses to bfloat16 over gloo",
+    "ddp static graph accumulates",
+)
 @pytest.mark.ranks
 @pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.name)
 def test_torch_still_fails_on_what_is_refused(
@@ -153,6 +158,10 @@ def test_torch_still_fails_on_what_is_refused(
     assert not (launched.correctness.passed and (wanted.network.kind == "real" or launched.canary.passed))
 
 
+@pytest.mark.quick(
+    "fsdp1 clips over tensor parallelism",
+    "ddp compresses to bfloat16 over gloo",
+)
 @pytest.mark.ranks
 @pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.name)
 def test_what_a_refusal_names_instead_trains_correctly(

@@ -16,7 +16,7 @@ MLP = {"kind": "mlp", "layers": 2, "dim": 48, "hidden_dim": 64}
 
 
 def build(scenario: Scenario) -> BuiltModel:
-    from dtbench.worker.session import make_model
+    from dtbench.worker.building import make_model
 
     return make_model(scenario, CPU)
 
@@ -96,6 +96,12 @@ STRATEGIES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.quick(
+    "ddp, tied",
+    "fsdp1 over tensor",
+    "fsdp2 in uneven shards over tensor",
+    "mlp, fsdp2 over tensor",
+)
 @pytest.mark.ranks
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_each_strategy_starts_from_the_single_process_weights(
