@@ -7,7 +7,7 @@ from dtbench.report.section import Column, Section
 from dtbench.units import format_bytes, format_ns
 from dtbench.vocabulary import StageOutcome
 
-TITLE = "What became of the training state, medians over rounds"
+TITLE = "What became of the training state (medians; collectives: of tensors + objects)"
 
 _COLUMNS = (
     Column("stage of the"),
@@ -40,11 +40,17 @@ def _words(row: StageSummary) -> tuple[str, ...]:
         format_ns(row.duration_ns),
         format_ns(row.wait_ns),
         format_bytes(row.state_bytes),
-        "n/a" if row.collectives is None else str(row.collectives),
+        _count(row),
         "n/a" if row.sent_bytes is None else format_bytes(row.sent_bytes),
         f"+{format_bytes(row.host_peak_bytes)}",
         row.outcome,
     )
+
+
+def _count(row: StageSummary) -> str:
+    if row.collectives is None:
+        return "n/a"
+    return f"{row.collectives}+{row.object_collectives}" if row.object_collectives else str(row.collectives)
 
 
 def outcome_sentences(row: StageSummary) -> Iterator[str]:

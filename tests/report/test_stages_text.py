@@ -63,6 +63,12 @@ def test_where_no_rank_saw_its_collectives_they_are_not_said_to_be_none(show: Ca
     assert show(make_row().model_copy(update=unseen)).count("n/a") == 2
 
 
+def test_collectives_of_objects_stand_beside_those_of_tensors(show: Callable[[StageSummary], str]) -> None:
+    shown = show(make_row().model_copy(update={"object_collectives": 12}))
+    assert " 8+12 " in shown
+    assert max(len(line) for line in shown.splitlines()) <= 80
+
+
 def test_a_wrong_key_is_named_and_the_rest_is_counted(show: Callable[[StageSummary], str]) -> None:
     shown = " ".join(show(make_row("w[bold]")).split())
     assert "gather of the model, rank 1: w[bold]: 3 of 9 elements differ" in shown
