@@ -147,14 +147,10 @@ def _called(launched: Any, ranks: int = 2) -> dict[str, int]:
 
 @pytest.mark.quick(
     "join, the first rank has fewer iterations",
-    "join with buffers",
     "buffers are broadcast",
     "buffers are averaged after forward",
-    "ignored and accumulated",
     "sparse gradients",
     "unused parameters of a static graph",
-    "many outputs",
-    "encoded and decoded",
     "a python reducer",
 )
 @pytest.mark.parametrize("name", CASES)

@@ -44,9 +44,7 @@ def probed(launched: Any) -> dict[str, Any]:
 
 
 @pytest.mark.quick(
-    "sync-ddp",
     "async-ddp",
-    "async-ddp, several micro-batches",
     "sync-fsdp1",
     "async-fsdp1",
     "async-fsdp1, several micro-batches",

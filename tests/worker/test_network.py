@@ -67,6 +67,7 @@ def test_losses_over_the_link_are_those_over_gloo_alone(
         assert "every one of" in receipt.note  # on a loaded machine gloo may be slower than the link
 
 
+@pytest.mark.timed
 def test_gradients_take_what_the_link_costs_one_after_another(
     launch: Callable[..., Any], scenario: Callable[..., Any]
 ) -> None:

@@ -183,19 +183,13 @@ CASES |= {
     "ddp, torch's default buckets",
     "ddp, half a MiB, views",
     "ddp, powersgd",
-    "ddp, delayed",
     "ddp accumulates",
-    "ddp, tensor and sequence, accumulates",
     "fsdp1",
-    "fsdp1, HYBRID_SHARD accumulates",
     "fsdp1 and tensor",
     "fsdp2, uneven shards",
     "fsdp2, tensor and sequence",
-    "fsdp2 accumulates",
     "fsdp2, reduce-scatters apart",
     "hsdp",
-    "mlp, fsdp2 and tensor",
-    "timed, ddp",
 )
 @pytest.mark.parametrize("name", CASES)
 def test_traffic_equals_the_formula_and_training_the_single_process(
