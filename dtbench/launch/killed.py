@@ -13,8 +13,6 @@ from dtbench.store.records import RankFailure, RankRecord
 from dtbench.store.write import write_record
 from dtbench.vocabulary import Stage, StatePart
 
-_OWN_SIGNALS: Final = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL")
-"""What a process's own mistake ends it with; SIGKILL and SIGTERM come from outside: no memory left, or a person."""
 HUNG: Final = "hung"
 
 
@@ -23,14 +21,18 @@ def describe_signal(number: int) -> str:
     return f"killed by {signal.Signals(number).name}"
 
 
+_OWN_SIGNALS: Final = (signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL)
+"""What a process's own mistake ends it with; SIGKILL and SIGTERM come from outside: no memory left, or a person."""
+_CAUSES: Final = (HUNG, *map(describe_signal, _OWN_SIGNALS))
+
+
 def keep_killed(folder: LaunchFolder, failures: tuple[RankFailure, ...], *, ranks: int) -> bool:
     """Make the records of ranks that all ended in one stage, because one died or hung there; False: they did not.
 
     ``failures`` name the culprit first.
     """
-    causes = {HUNG, *(f"killed by {name}" for name in _OWN_SIGNALS)}
     found = read_ranks_in_stage(folder, ranks=ranks)
-    if failures[0].what not in causes or len({_find_stage(record) for record in found}) != 1:
+    if failures[0].what not in _CAUSES or len({_find_stage(record) for record in found}) != 1:
         return False
     ends = {failure.rank: failure.what for failure in failures}
     for record in found:

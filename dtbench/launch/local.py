@@ -71,10 +71,10 @@ def launch_ranks(
         # every result was on disk: only leaving the process group went wrong, as gloo's sometimes does
         finish_launch(folder, _end(order, RunStatus.COMPLETE, reason, failures), ranks=order.plan.ranks)
         return
-    if not order.is_reference and keep_killed(folder, failures, ranks=order.plan.ranks):
-        finish_launch(folder, _end(order, RunStatus.COMPLETE, None, failures), ranks=order.plan.ranks)
-        return
     with suppress(StoreError):  # a full disk must not hide why the rank failed
+        if not order.is_reference and keep_killed(folder, failures, ranks=order.plan.ranks):
+            finish_launch(folder, _end(order, RunStatus.COMPLETE, None, failures), ranks=order.plan.ranks)
+            return
         _fail(order, folder, failures, reason)
     raise LaunchError(reason)
 
