@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,13 @@ from dtbench.plan import Machine, make_plan, plan_reference
 from dtbench.scenario.schema import Scenario
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.records import CanaryResult, CorrectnessResult, LaunchRecord, RankRecord, WorkerOrder
+from dtbench.units import format_fraction
+
+TIMED_TRIES = 3
+"""How often a timed test may be tried."""
+
+DISTURBED_FRACTION = 0.02
+"""The share of the machine that others took of which a failed test may be a result; a quiet one loses 0.003."""
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background job ignores Ctrl-C, and so does what it starts; commands that are tested must not.
@@ -42,7 +49,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     named, found = dict[str, set[str]](), defaultdict[str, set[str]](set)
     for item in items:
         if item.get_closest_marker("timed") is not None:
-            item.add_marker(pytest.mark.flaky(reruns=2, reruns_delay=10, only_rerun="."))
+            item.add_marker(pytest.mark.flaky(reruns=TIMED_TRIES - 1, reruns_delay=10, only_rerun="."))
         quick = item.get_closest_marker("quick")
         if quick is None or not isinstance(item, pytest.Function):
             continue
@@ -54,6 +61,46 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     unknown = [f"{test}[{name}]" for test, names in named.items() for name in sorted(names - found[test])]
     if unknown and not any("::" in argument for argument in config.args):
         raise pytest.UsageError(f"quick names what is not there: {', '.join(unknown)}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Where a test that starts ranks fails while others have the machine, say so: it is tried again.
+
+    A timed test that fails thus at its last try is skipped, with the share of the machine that was gone and with what
+    failed: times of a machine that others use are no evidence. A quiet machine excuses nothing.
+    """
+    if not any(item.get_closest_marker(marker) for marker in ("ranks", "timed")):
+        return (yield)
+    before = read_cpu_ticks()
+    try:
+        return (yield)
+    except Exception as error:
+        stolen = stolen_fraction(before, read_cpu_ticks())
+        if stolen < DISTURBED_FRACTION:
+            raise
+        lost = f"other guests of this machine took {format_fraction(stolen)} of it meanwhile"
+        if item.get_closest_marker("timed") and getattr(item, "execution_count", TIMED_TRIES) >= TIMED_TRIES:
+            pytest.skip(f"{lost}, and it failed: {str(error).partition(chr(10))[0]}")
+        raise DisturbedError(lost) from error
+
+
+class DisturbedError(Exception):
+    """A test failed on a machine that gave part of its time to others; the cause says what failed."""
+
+
+def read_cpu_ticks() -> Sequence[int]:
+    """Give how long all cores together spent in each state since the start, as ``proc(5)`` lists them; else nothing."""
+    try:
+        return [int(field) for field in Path("/proc/stat").read_text().partition("\n")[0].split()[1:9]]
+    except OSError:
+        return []
+
+
+def stolen_fraction(before: Sequence[int], after: Sequence[int]) -> float:
+    """Give the share of the cores' time between two looks in which another guest ran on them (``steal``)."""
+    spent = [end - start for start, end in zip(before, after, strict=True)]
+    return spent[7] / sum(spent) if any(spent) else 0.0
 
 
 SMALL: dict[str, Any] = {
