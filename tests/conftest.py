@@ -25,6 +25,7 @@ from dtbench.scenario.schema import Scenario
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.records import CanaryResult, CorrectnessResult, LaunchRecord, RankRecord, WorkerOrder
 from dtbench.units import format_fraction
+from dtbench.worker.stolen_time import StolenTime
 
 TIMED_TRIES = 3
 """How often a timed test may be tried."""
@@ -72,11 +73,11 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """
     if not any(item.get_closest_marker(marker) for marker in ("ranks", "timed")):
         return (yield)
-    before = read_cpu_ticks()
+    taken = StolenTime()
     try:
         return (yield)
     except Exception as error:
-        stolen = stolen_fraction(before, read_cpu_ticks())
+        stolen = taken.read_fraction() or 0.0
         if stolen < DISTURBED_FRACTION:
             raise
         lost = f"other guests of this machine took {format_fraction(stolen)} of it meanwhile"
@@ -87,20 +88,6 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 class DisturbedError(Exception):
     """A test failed on a machine that gave part of its time to others; the cause says what failed."""
-
-
-def read_cpu_ticks() -> Sequence[int]:
-    """Give how long all cores together spent in each state since the start, as ``proc(5)`` lists them; else nothing."""
-    try:
-        return [int(field) for field in Path("/proc/stat").read_text().partition("\n")[0].split()[1:9]]
-    except OSError:
-        return []
-
-
-def stolen_fraction(before: Sequence[int], after: Sequence[int]) -> float:
-    """Give the share of the cores' time between two looks in which another guest ran on them (``steal``)."""
-    spent = [end - start for start, end in zip(before, after, strict=True)]
-    return spent[7] / sum(spent) if any(spent) else 0.0
 
 
 SMALL: dict[str, Any] = {

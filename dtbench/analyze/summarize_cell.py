@@ -39,8 +39,12 @@ from dtbench.store.records import (
     RunStatus,
     WarmupEnd,
 )
-from dtbench.units import NS_PER_S
+from dtbench.units import NS_PER_S, format_fraction
 from dtbench.vocabulary import Phase
+
+_DISTURBED = 0.02
+"""The share of a machine that others may have without a word; a quiet shared machine was seen to lose 0.003."""
+_AGAIN = "run it again before you believe a small difference"
 
 
 @dataclass(frozen=True)
@@ -299,4 +303,7 @@ def _record_notes(data: CellData) -> list[str]:
         notes += [f"{name}: rank {rank} issued different collectives in different MEASURED steps" for rank in unstable]
         lost = [record.rank for record in launch.ranks if any(math.isnan(loss) for loss in record.losses)]
         notes += [f"{name}: the loss of rank {rank} became NaN: the model does not train" for rank in lost]
+        stolen = max((record.stolen_fraction or 0.0 for record in launch.ranks), default=0.0)
+        if stolen >= _DISTURBED:
+            notes.append(f"{name}: other guests of the machine had {format_fraction(stolen)} of its cores; {_AGAIN}")
     return notes

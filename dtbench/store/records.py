@@ -372,6 +372,8 @@ class RankRecord(Record):
         stages: what ``state_dict`` asked for, in its order, one part after the other.
         state_steps: steps around a load and beside saves; None: none were asked for, or a stage raised before.
         canary: None where nobody asked for its steps.
+        stolen_fraction: the share of its machine's cores that other guests had while it worked (``steal`` on Linux);
+            None where the system does not say.
     """
 
     format_version: Literal[1] = 1
@@ -401,6 +403,7 @@ class RankRecord(Record):
     stages: tuple[StageRecord, ...] = ()
     state_steps: StateStepsRecord | None = None
     canary: CanaryResult | None = None
+    stolen_fraction: float | None = None
 
 
 class RankFailure(Record):

@@ -44,6 +44,7 @@ from dtbench.worker.own_run import OwnRun, begin_run
 from dtbench.worker.recorder import Issue, Recorder, summarize_issues
 from dtbench.worker.session import bucket_bytes, process_start_unix_ns, read_memory
 from dtbench.worker.steps import StepTimer
+from dtbench.worker.stolen_time import StolenTime
 from dtbench.worker.warmup import WarmupJudge
 
 _Batch = TypeVar("_Batch")
@@ -135,6 +136,7 @@ class OwnSteps:
         self._time_to_first_step_ns = 0
         self._warmup: WarmupEnd | None = None
         self._issues: list[tuple[Issue, ...]] = []
+        self._stolen = StolenTime()
         self._buckets: list[tuple[int, ...]] = []
         self._is_open = self._is_broken = self._is_left = False
         self.is_done = False
@@ -365,6 +367,7 @@ class OwnSteps:
             process_groups=describe_groups(self._names),
             bucket_bytes_per_step=(*self._buckets, bucket_bytes(issues)),
             fsdp_units=(),
+            stolen_fraction=self._stolen.read_fraction(),
         )
 
     def _notes(self) -> tuple[str, ...]:

@@ -71,6 +71,7 @@ from dtbench.worker.state_dict.pipeline import Pipeline
 from dtbench.worker.state_dict.stages import Holder
 from dtbench.worker.state_dict.together import Together, close_groups
 from dtbench.worker.steps import PhaseResult, Phases, StepLoop
+from dtbench.worker.stolen_time import StolenTime
 from dtbench.worker.train import TrainStep, read_training_receipts
 from dtbench.worker.warmup import WarmupJudge
 
@@ -96,7 +97,7 @@ class Session:
         say: Callable[[str, str], None],
         carrier: Carrier,
     ) -> None:
-        self._carrier = carrier
+        self._carrier, self._stolen = carrier, StolenTime()
         self._order, self._rank, self._recorder, self._journal, self._say = order, rank, recorder, journal, say
         self._scenario, self._plan = order.scenario, order.plan
         self._folder = LaunchFolder(Path(order.folder))
@@ -337,6 +338,7 @@ class Session:
             lived=self._lived,
             stages=self._stages,
             state_steps=self._state_steps,
+            stolen_fraction=self._stolen.read_fraction(),
         )
 
     def _time_to_first_step(self) -> int | None:

@@ -198,6 +198,15 @@ def test_a_note_says_that_the_worker_saw_another_owner_than_the_trace_says(made:
     assert note.startswith("rank 0: 1 of 1 collectives have another owner")
 
 
+@pytest.mark.parametrize(("stolen", "is_said"), [(None, False), (0, False), (0.019, False), (0.02, True), (0.5, True)])
+def test_a_note_says_how_much_of_the_machine_others_had(made: MadeRun, stolen: float | None, is_said: bool) -> None:
+    path = made.launch.rank_record(1)
+    write_record(path, RankRecord.model_validate_json(path.read_bytes()).model_copy(update={"stolen_fraction": stolen}))
+    notes = [note for note in summarize_run(made.folder.path).cells[0].notes if "other guests" in note]
+    assert len(notes) == is_said
+    assert all(f"had {100 * (stolen or 0):.1f} % of its cores" in note for note in notes)
+
+
 def test_another_plan_does_not_match(tmp_path: Path, scenario: Callable[..., Scenario], recorded: Path) -> None:
     run = make_run(tmp_path / "run", scenario(), planned_bytes=17)
     fill_launch(run.launch, recorded)
