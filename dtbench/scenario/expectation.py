@@ -11,7 +11,7 @@ from dtbench.record import Record
 from dtbench.scenario.mistakes import join_words
 
 _BOUNDS = (
-    ("min_length", "of at least {} character"),
+    ("min_length", "with a length of at least {}"),
     ("gt", "above {}"),
     ("ge", "of at least {}"),
     ("lt", "below {}"),

@@ -123,22 +123,27 @@ def _names_alternative(part: int | str, spot: _Spot) -> bool:
 
 def _step_into_item(spot: _Spot, item: Node, index: int) -> _Spot:
     annotation = item_annotation(spot.annotation, index)
-    return _Spot(spot.path, item, item.place, annotation, None, None, spot, item=index + 1)
+    return _Spot(spot.path, item, item.place, annotation, None, _only_kind(annotation), spot, item=index + 1)
 
 
 def _step_into_field(spot: _Spot, key: str) -> _Spot:
     entry = spot.node.entries.get(key) if isinstance(spot.node, Section) else None
     field = spot.record.model_fields.get(key) if spot.record else None
-    kinds = list(kinds_of(field.annotation).values()) if field else []
     return _Spot(
         path=(*spot.path, key),
         node=entry.node if entry else None,
         key_place=entry.key_place if entry else spot.key_place,
         annotation=field.annotation if field else str if is_mapping_of_texts(spot.annotation) else None,
         field=field,
-        record=kinds[0] if len(kinds) == 1 else None,
+        record=_only_kind(field.annotation) if field else None,
         owner=spot,
     )
+
+
+def _only_kind(annotation: object) -> type[Record] | None:
+    """Give the record that a section must be where there is but one."""
+    kinds = list(kinds_of(annotation).values())
+    return kinds[0] if len(kinds) == 1 else None
 
 
 def _explain(details: ErrorDetails, spot: _Spot) -> Mistake:
@@ -185,7 +190,7 @@ def _explain_value(spot: _Spot) -> Mistake:
 
 def _in_quotes(spot: _Spot) -> str:
     """Say how a number or a truth value becomes the text that is wanted."""
-    if spot.annotation is str and isinstance(spot.node, Leaf) and spot.node.value is not None:
+    if spot.annotation is str and isinstance(spot.node, Leaf) and not isinstance(spot.node.value, str | None):
         return f'; write "{text_of_scalar(spot.node.value)}", in quotes'
     return ""
 
