@@ -54,6 +54,7 @@ def _summarize(part: StatePart, stage: Stage, launches: Sequence[Sequence[Ranked
         duration_ns=times.median,
         quartile1_ns=times.quartile1,
         quartile3_ns=times.quartile3,
+        shortest_ns=float(min(rounds, default=math.nan)),
         wait_ns=waits.median,
         rounds=len(rounds),
         state_bytes=max(record.state_bytes for record in records),

@@ -232,6 +232,8 @@ class StageSummary(Record):
     Attributes:
         outcome: what became of it, beside what the scenario knows of it.
         duration_ns: median over rounds of the slowest rank; quartiles likewise; NaN where a rank raised.
+        shortest_ns: of the round in which the slowest rank was fastest: what the host had to do and the link takes, and
+            least of what else the machine did. NaN where a rank raised.
         wait_ns: how long this rank stood still for collectives, median over rounds: what of them is exposed; what the
             link takes beyond it is hidden. NaN on CUDA, and where a rank raised.
         rounds: of all launches together.
@@ -259,6 +261,7 @@ class StageSummary(Record):
     duration_ns: FloatOrNan
     quartile1_ns: FloatOrNan
     quartile3_ns: FloatOrNan
+    shortest_ns: FloatOrNan
     wait_ns: FloatOrNan
     rounds: int
     state_bytes: int

@@ -109,6 +109,7 @@ _OF_PROBE: Final = {
 
 _OF_STAGE: Final = {
     "duration_ns": Quantity.TIME,
+    "shortest_ns": Quantity.TIME,
     "wait_ns": Quantity.TIME,
     "state_bytes": Quantity.SIZE,
     "all_ranks_bytes": Quantity.SIZE,

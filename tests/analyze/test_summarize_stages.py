@@ -55,7 +55,7 @@ def make_rank(rank: int, *stages: StageRecord) -> RankRecord:
 def test_the_slowest_rank_of_each_round_counts() -> None:
     ranks = [make_rank(0, make_stage(10, 50, 30)), make_rank(1, make_stage(20, 40, 10, state_bytes=60))]
     (row,) = summarize_stages([ranks], NOTHING)
-    assert (row.duration_ns, row.wait_ns, row.rounds) == (30, 15, 3)
+    assert (row.duration_ns, row.shortest_ns, row.wait_ns, row.rounds) == (30, 20, 15, 3)
     assert (row.state_bytes, row.all_ranks_bytes) == (60, 100)
     assert (row.collectives, row.sent_bytes, row.object_collectives) == (3, 300, 2)
     assert (row.host_peak_bytes, row.device_peak_bytes, row.file_bytes) == (50, None, None)
@@ -105,7 +105,7 @@ def test_what_became_of_a_stage_is_judged_beside_what_is_known_of_it(
     (row,) = summarize_stages([ranks], plan)
     assert row.outcome is outcome
     assert [(one.rank, one.words) for one in row.raised] == ([] if raised is None else [(1, raised)])
-    assert math.isnan(row.duration_ns) is (raised is not None)
+    assert math.isnan(row.duration_ns) is math.isnan(row.shortest_ns) is (raised is not None)
 
 
 LINK = {"kind": "emulated", "latency_us": 20_000, "bandwidth_gb_per_s": 0.001}

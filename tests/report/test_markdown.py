@@ -79,6 +79,7 @@ def test_stages_are_a_table_and_what_went_wrong_a_list(make_ddp: Callable[..., C
         duration_ns=math.nan,
         quartile1_ns=math.nan,
         quartile3_ns=math.nan,
+        shortest_ns=math.nan,
         wait_ns=45e6,
         rounds=0,
         state_bytes=0,

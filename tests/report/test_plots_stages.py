@@ -26,6 +26,7 @@ def make_row(
         duration_ns=duration_ms * MS,
         quartile1_ns=duration_ms * MS,
         quartile3_ns=duration_ms * MS,
+        shortest_ns=duration_ms * MS,
         wait_ns=45e6,
         rounds=3,
         state_bytes=MIB,

@@ -23,6 +23,7 @@ def make_row(*wrong: str, outcome: StageOutcome | None = None) -> StageSummary:
         duration_ns=58_800_000,
         quartile1_ns=58_000_000,
         quartile3_ns=59_000_000,
+        shortest_ns=59_000_000,
         wait_ns=45e6,
         rounds=5,
         state_bytes=1 << 20,

@@ -18,6 +18,7 @@ GATHER = StageSummary(
     duration_ns=58.8 * MS,
     quartile1_ns=58 * MS,
     quartile3_ns=59 * MS,
+    shortest_ns=59 * MS,
     wait_ns=45 * MS,
     rounds=5,
     state_bytes=MIB,
