@@ -51,11 +51,9 @@ HONEST: dict[str, dict[str, Any]] = {
 
 @pytest.mark.quick(
     "ddp, small buckets",
-    "ddp, tensor",
     "fsdp1",
     "fsdp2, asynchronous",
     "fsdp2, tensor and sequence",
-    "hsdp",
 )
 @pytest.mark.parametrize("strategy", HONEST)
 def test_whoever_waits_sees_the_same_numbers_however_late_they_come(
@@ -80,46 +78,91 @@ def test_a_result_of_which_only_torch_keeps_the_work_arrives(
     assert (canary.passed, canary.is_equal, canary.missed) == (True, True, ())
 
 
-FAULTS = [
-    (DDP, "nobody waits for all-reduces", Purpose.GRAD_REDUCE, Operation.ALL_REDUCE),
-    ({**DDP, "comm_hook": {"kind": "fp16_compress"}}, "nobody waits for all-reduces", Purpose.GRAD_REDUCE, None),
-    ({**DDP, "comm_hook": POWERSGD, "bucket_cap_mb": 4096}, "nobody waits for all-reduces", Purpose.GRAD_REDUCE, None),
-    ({**DDP, "comm_hook": {"kind": "allreduce"}}, "the hook forgets", Purpose.GRAD_REDUCE, Operation.ALL_REDUCE),
-    ({**DDP, "comm_hook": {"kind": "allreduce"}}, "the hook forgets its future", Purpose.GRAD_REDUCE, None),
-    (
+FAULTS = {
+    "ddp": (DDP, "nobody waits for all-reduces", Purpose.GRAD_REDUCE, Operation.ALL_REDUCE),
+    "ddp, fp16": (
+        {**DDP, "comm_hook": {"kind": "fp16_compress"}},
+        "nobody waits for all-reduces",
+        Purpose.GRAD_REDUCE,
+        None,
+    ),
+    "ddp, powersgd": (
+        {**DDP, "comm_hook": POWERSGD, "bucket_cap_mb": 4096},
+        "nobody waits for all-reduces",
+        Purpose.GRAD_REDUCE,
+        None,
+    ),
+    "ddp, a hook": (
+        {**DDP, "comm_hook": {"kind": "allreduce"}},
+        "the hook forgets",
+        Purpose.GRAD_REDUCE,
+        Operation.ALL_REDUCE,
+    ),
+    "ddp, a hook's future": (
+        {**DDP, "comm_hook": {"kind": "allreduce"}},
+        "the hook forgets its future",
+        Purpose.GRAD_REDUCE,
+        None,
+    ),
+    "ddp, delayed": (
         {**DDP, "delay_all_reduce": ["layers.1"]},
         "the delayed all-reduce is dropped",
         Purpose.GRAD_REDUCE,
         Operation.ALL_REDUCE,
     ),
-    ({**DDP, "tensor": 2}, "nobody waits for all-reduces", Purpose.GRAD_REDUCE, Operation.ALL_REDUCE),
-    ({**DDP, "tensor": 2}, "nobody waits for tensor all-reduces", Purpose.TENSOR, Operation.ALL_REDUCE),
-    (FSDP1, "nobody waits for all-gathers", Purpose.UNSHARD, Operation.ALL_GATHER),
-    (FSDP1, "nobody waits for reduce-scatters", Purpose.GRAD_REDUCE, Operation.REDUCE_SCATTER),
-    (
+    "ddp under tensor": (
+        {**DDP, "tensor": 2},
+        "nobody waits for all-reduces",
+        Purpose.GRAD_REDUCE,
+        Operation.ALL_REDUCE,
+    ),
+    "ddp's tensor axis": (
+        {**DDP, "tensor": 2},
+        "nobody waits for tensor all-reduces",
+        Purpose.TENSOR,
+        Operation.ALL_REDUCE,
+    ),
+    "fsdp1 gathers": (FSDP1, "nobody waits for all-gathers", Purpose.UNSHARD, Operation.ALL_GATHER),
+    "fsdp1 scatters": (FSDP1, "nobody waits for reduce-scatters", Purpose.GRAD_REDUCE, Operation.REDUCE_SCATTER),
+    "fsdp1, hybrid": (
         {**FSDP1, "replicas": 2, "sharding_strategy": "HYBRID_SHARD"},
         "nobody waits for all-reduces",
         Purpose.GRAD_REDUCE,
         Operation.ALL_REDUCE,
     ),
-    ({**FSDP1, "tensor": 2}, "nobody waits for tensor all-reduces", Purpose.TENSOR, Operation.ALL_REDUCE),
-    (FSDP2, "nobody waits for all-gathers", Purpose.UNSHARD, Operation.ALL_GATHER),
-    (ASYNC, "nobody waits for all-gathers", Purpose.UNSHARD, Operation.ALL_GATHER),
-    (ASYNC, "gathers give no work", Purpose.UNSHARD, Operation.ALL_GATHER),
-    (FSDP2, "nobody waits for reduce-scatters", Purpose.GRAD_REDUCE, Operation.REDUCE_SCATTER),
-    ({**FSDP2, "replicas": 2}, "nobody waits for all-reduces", Purpose.GRAD_REDUCE, Operation.ALL_REDUCE),
-    (TENSOR, "nobody waits for tensor all-reduces", Purpose.TENSOR, Operation.ALL_REDUCE),
-    (TENSOR, "nobody waits for tensors", Purpose.TENSOR, Operation.ALL_REDUCE),
-    (
+    "fsdp1's tensor axis": (
+        {**FSDP1, "tensor": 2},
+        "nobody waits for tensor all-reduces",
+        Purpose.TENSOR,
+        Operation.ALL_REDUCE,
+    ),
+    "fsdp2 gathers": (FSDP2, "nobody waits for all-gathers", Purpose.UNSHARD, Operation.ALL_GATHER),
+    "fsdp2 gathers, asynchronous": (ASYNC, "nobody waits for all-gathers", Purpose.UNSHARD, Operation.ALL_GATHER),
+    "fsdp2 without work": (ASYNC, "gathers give no work", Purpose.UNSHARD, Operation.ALL_GATHER),
+    "fsdp2 scatters": (FSDP2, "nobody waits for reduce-scatters", Purpose.GRAD_REDUCE, Operation.REDUCE_SCATTER),
+    "hsdp": ({**FSDP2, "replicas": 2}, "nobody waits for all-reduces", Purpose.GRAD_REDUCE, Operation.ALL_REDUCE),
+    "tensor axis": (TENSOR, "nobody waits for tensor all-reduces", Purpose.TENSOR, Operation.ALL_REDUCE),
+    "tensor axis, functional": (TENSOR, "nobody waits for tensors", Purpose.TENSOR, Operation.ALL_REDUCE),
+    "sequence": (
         {**FSDP2, "tensor": 2, "sequence_parallel": True},
         "nobody waits for tensor all-gathers",
         Purpose.TENSOR,
         Operation.ALL_GATHER,
     ),
-]
+}
 
 
-@pytest.mark.parametrize(("parallel", "fault", "purpose", "operation"), FAULTS)
+@pytest.mark.quick(
+    "ddp",
+    "ddp, a hook",
+    "fsdp1 gathers",
+    "fsdp1's tensor axis",
+    "fsdp2 gathers, asynchronous",
+    "fsdp2 without work",
+    "fsdp2 scatters",
+    "sequence",
+)
+@pytest.mark.parametrize(("parallel", "fault", "purpose", "operation"), FAULTS.values(), ids=FAULTS)
 def test_a_wait_that_is_missing_is_found_where_the_network_is_too_fast_for_results_to_show_it(
     launch: Callable[..., Any],
     scenario: Callable[..., Any],
@@ -138,6 +181,7 @@ def test_a_wait_that_is_missing_is_found_where_the_network_is_too_fast_for_resul
         assert {missed.operation for missed in canary.missed} == {operation}
 
 
+@pytest.mark.quick(str(FSDP1), str(ASYNC))
 @pytest.mark.parametrize("parallel", [FSDP2, FSDP1, ASYNC], ids=str)
 def test_the_unit_that_was_read_too_early_is_named(
     launch: Callable[..., Any], scenario: Callable[..., Any], parallel: dict[str, Any]

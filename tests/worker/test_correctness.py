@@ -31,23 +31,24 @@ def test_an_honest_run_equals_the_single_process(
     assert result.loss_error < 1e-6
 
 
-@pytest.mark.parametrize(
-    ("parallel", "fault"),
-    [
-        (DDP, "drop all-reduce"),
-        (FSDP2, "drop all-gather"),
-        (TENSOR, "drop tensor all-reduce"),
-        (ASYNC, "late gathers, one wait skipped"),
-        ({**DDP, "tensor": 2}, "drop all-reduce"),
-        ({**DDP, "tensor": 2}, "drop tensor all-reduce"),
-        (FSDP1, "drop all-gather"),
-        (FSDP1, "drop reduce-scatter"),
-        ({**FSDP1, "tensor": 2}, "drop tensor all-reduce"),
-        ({**FSDP1, "replicas": 2, "sharding_strategy": "HYBRID_SHARD"}, "drop all-reduce"),
-        ({**FSDP2, "replicas": 2}, "drop all-reduce"),
-        ({**FSDP2, "replicas": 2, "tensor": 2}, "drop reduce-scatter"),
-    ],
-)
+FAULTS = {
+    "ddp": (DDP, "drop all-reduce"),
+    "fsdp2 gathers": (FSDP2, "drop all-gather"),
+    "tensor": (TENSOR, "drop tensor all-reduce"),
+    "fsdp2, a wait": (ASYNC, "late gathers, one wait skipped"),
+    "ddp under tensor": ({**DDP, "tensor": 2}, "drop all-reduce"),
+    "ddp's tensor axis": ({**DDP, "tensor": 2}, "drop tensor all-reduce"),
+    "fsdp1 gathers": (FSDP1, "drop all-gather"),
+    "fsdp1 scatters": (FSDP1, "drop reduce-scatter"),
+    "fsdp1's tensor axis": ({**FSDP1, "tensor": 2}, "drop tensor all-reduce"),
+    "fsdp1, hybrid": ({**FSDP1, "replicas": 2, "sharding_strategy": "HYBRID_SHARD"}, "drop all-reduce"),
+    "hsdp": ({**FSDP2, "replicas": 2}, "drop all-reduce"),
+    "hsdp and tensor": ({**FSDP2, "replicas": 2, "tensor": 2}, "drop reduce-scatter"),
+}
+
+
+@pytest.mark.quick("ddp", "fsdp2 gathers", "tensor", "fsdp2, a wait", "fsdp1 scatters")
+@pytest.mark.parametrize(("parallel", "fault"), FAULTS.values(), ids=FAULTS)
 def test_a_planted_fault_breaks_the_check(
     launch: Callable[..., Any], scenario: Callable[..., Any], parallel: dict[str, Any], fault: str
 ) -> None:

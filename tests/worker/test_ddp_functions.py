@@ -148,9 +148,7 @@ def _called(launched: Any, ranks: int = 2) -> dict[str, int]:
 @pytest.mark.quick(
     "join, the first rank has fewer iterations",
     "buffers are broadcast",
-    "buffers are averaged after forward",
     "sparse gradients",
-    "unused parameters of a static graph",
     "a python reducer",
 )
 @pytest.mark.parametrize("name", CASES)

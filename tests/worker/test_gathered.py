@@ -45,8 +45,6 @@ def probed(launched: Any) -> dict[str, Any]:
 
 @pytest.mark.quick(
     "async-ddp",
-    "sync-fsdp1",
-    "async-fsdp1",
     "async-fsdp1, several micro-batches",
 )
 @pytest.mark.parametrize("case", CASES)

@@ -45,7 +45,6 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "ddp",
     "fsdp1 and tensor",
     "fsdp2, asynchronous",
-    "hsdp",
 )
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_losses_over_the_link_are_those_over_gloo_alone(

@@ -174,7 +174,6 @@ RANKS: dict[str, dict[str, Any]] = {
 @pytest.mark.quick(
     "tensor and sequence, every second block",
     "fsdp2, compiled, full",
-    "ddp, compiled",
 )
 @pytest.mark.ranks
 @pytest.mark.parametrize("name", RANKS)

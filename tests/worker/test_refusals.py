@@ -132,7 +132,6 @@ def test_the_plan_refuses_with_an_alternative_that_it_plans(
 @pytest.mark.quick(
     "fsdp1 clips over tensor parallelism",
     "ddp compresses to bfloat16 over gloo",
-    "ddp static graph accumulates",
 )
 @pytest.mark.ranks
 @pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.name)

@@ -32,6 +32,7 @@ def by_name(record: RankRecord) -> dict[tuple[StatePart, Stage], StageRecord]:
 
 
 @pytest.mark.ranks
+@pytest.mark.quick("fsdp1", "fsdp1, ShardedTensor", "fsdp2")
 @pytest.mark.parametrize(("parallel", "stages"), STRATEGIES.values(), ids=STRATEGIES)
 def test_every_stage_gives_back_the_bits_that_it_was_given(
     launch: Callable[..., Any], scenario: Callable[..., Any], parallel: dict[str, Any], stages: list[Stage]
@@ -93,6 +94,7 @@ STEPS: dict[str, Any] = {"stages": ["load"], "rounds": 2, "steps": 3}
 
 
 @pytest.mark.ranks
+@pytest.mark.quick("fsdp2")
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp2"])
 def test_steps_are_timed_around_a_load_and_beside_saves_that_hold_the_state_at_their_call(
     launch: Callable[..., Any], scenario: Callable[..., Any], strategy: str

@@ -36,6 +36,7 @@ def units_of(launched: Any, rank: int = 0) -> dict[str, Receipt]:
     return {one.knob: one for one in launched.rank(rank).receipts if one.knob.startswith("model.")}
 
 
+@pytest.mark.quick("ddp and tensor", "fsdp2, asynchronous")
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_timed_model_trains_as_one_process_does_under_every_strategy(
     launch: Callable[..., Any], scenario: Callable[..., Any], strategy: str

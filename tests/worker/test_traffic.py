@@ -181,14 +181,10 @@ CASES |= {
 
 @pytest.mark.quick(
     "ddp, torch's default buckets",
-    "ddp, half a MiB, views",
     "ddp, powersgd",
-    "ddp accumulates",
-    "fsdp1",
     "fsdp1 and tensor",
     "fsdp2, uneven shards",
     "fsdp2, tensor and sequence",
-    "fsdp2, reduce-scatters apart",
     "hsdp",
 )
 @pytest.mark.parametrize("name", CASES)

@@ -100,7 +100,6 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "ddp, tied",
     "fsdp1 over tensor",
     "fsdp2 in uneven shards over tensor",
-    "mlp, fsdp2 over tensor",
 )
 @pytest.mark.ranks
 @pytest.mark.parametrize("name", STRATEGIES)
