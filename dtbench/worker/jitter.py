@@ -6,7 +6,8 @@ the timer's part; what else runs in a step disturbs them as much as the trial sa
 """
 
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import ceil, floor, log10
 from typing import Final
@@ -23,7 +24,8 @@ LEAST_MS: Final = SHORT_UNIT_MS
 """The shortest unit that is advised on any machine: steps disturb sleeps more than an idle rank does."""
 _TIME_NS: Final = NS_PER_S // 2
 _TRIES: Final = (20, 500)  # fewest, most: of 20 the second largest is the 95th percentile
-_ROUNDS: Final = 3
+_ROUNDS_AFTER_S: Final = (0, 2, 8)
+"""How long to wait before each round of tries: other guests of a shared machine come in bursts of some seconds."""
 _PERCENTILE: Final = 0.95
 _NICE: Final = (1, 2, 3, 5, 10)
 
@@ -42,15 +44,18 @@ class Meeting:
         return [bytes(self.store.get(f"{topic}/{rank}")).decode() for rank in range(self.ranks)]
 
 
-def require_exact_units(cost: KnownCost, meeting: Meeting) -> str:
+def require_exact_units(cost: KnownCost, meeting: Meeting, *, wait_s: Callable[[float], None] = time.sleep) -> str:
     """Try what blocks are to take, keep the jitter with the cost, and say in words what it is; collective.
 
     A burst of other work is not the machine's jitter: what is too short is tried twice more, and the least counts.
+    Between tries all wait a while, but not for a unit that is too short on any machine.
 
     Raises:
         PlanError: on every rank alike: the jitter is more than 5 % of a unit.
     """
-    for number in range(_ROUNDS):
+    for number, after_s in enumerate(_ROUNDS_AFTER_S):
+        if after_s and not any(_unit_ns(cost.asked, region) < LEAST_MS * NS_PER_MS for region in cost.jitter_ns):
+            wait_s(after_s)
         for region, jitter_ns in _try_together(cost, meeting, f"jitter/{number}").items():
             cost.jitter_ns[region] = min(jitter_ns, cost.jitter_ns.get(region, jitter_ns))
         if not _find_short(cost.asked, cost.jitter_ns):

@@ -59,13 +59,15 @@ def units(forward_ms: float, backward_ms: float) -> Timed:
     return Timed(kind="timed", layers=2, forward_ms=forward_ms, backward_ms=backward_ms)
 
 
-def meet(asked: Timed, pauses: Sequence[Missing]) -> list[str]:
+def meet(asked: Timed, pauses: Sequence[Missing], waited_s: list[float] | None = None) -> list[str]:
     """Try on some ranks at once; gives what each says, or the sentence with which it refuses."""
     store = DictStore()
+    wait_s = [].append if waited_s is None else waited_s.append
 
     def rank(place: int) -> str:
         try:
-            return require_exact_units(KnownCost(asked, place, pauses[place]), Meeting(store, place, len(pauses)))
+            cost, meeting = KnownCost(asked, place, pauses[place]), Meeting(store, place, len(pauses))
+            return require_exact_units(cost, meeting, wait_s=wait_s)
         except PlanError as error:
             return f"refused: {error}"
 
@@ -120,10 +122,18 @@ def test_a_burst_of_other_work_refuses_nothing_and_lasting_jitter_does() -> None
     assert meet_alone(units(20, 0), burst, burst, burst, quiet).startswith("refused")
 
 
+@pytest.mark.parametrize(("unit_ms", "waits_s"), [(20, [2, 8]), (19, [])])
+def test_a_burst_is_waited_for_where_quiet_would_help(unit_ms: int, waits_s: list[float]) -> None:
+    waited_s: list[float] = []
+    meet(units(unit_ms, 0), [Missing([9 * NS_PER_MS])], waited_s)
+    assert waited_s == waits_s
+
+
 def test_a_unit_that_is_exact_is_tried_once() -> None:
-    pause = Missing([0])
-    meet(units(20, 0), [pause])
+    pause, waited_s = Missing([0]), list[float]()
+    meet(units(20, 0), [pause], waited_s)
     assert len(pause.tried) == 1
+    assert waited_s == []
 
 
 def test_the_jitter_that_was_found_stays_with_the_cost() -> None:
