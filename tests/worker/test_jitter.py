@@ -62,12 +62,12 @@ def units(forward_ms: float, backward_ms: float) -> Timed:
 def meet(asked: Timed, pauses: Sequence[Missing], waited_s: list[float] | None = None) -> list[str]:
     """Try on some ranks at once; gives what each says, or the sentence with which it refuses."""
     store = DictStore()
-    wait_s = [].append if waited_s is None else waited_s.append
+    waits_s: list[float] = [] if waited_s is None else waited_s
 
     def rank(place: int) -> str:
         try:
             cost, meeting = KnownCost(asked, place, pauses[place]), Meeting(store, place, len(pauses))
-            return require_exact_units(cost, meeting, wait_s=wait_s)
+            return require_exact_units(cost, meeting, wait_s=waits_s.append)
         except PlanError as error:
             return f"refused: {error}"
 
