@@ -32,6 +32,8 @@ TIMED_TRIES = 3
 
 DISTURBED_FRACTION = 0.02
 """The share of the machine that others took of which a failed test may be a result; a quiet one loses 0.003."""
+MUCH_DISTURBED_FRACTION = 0.1
+"""Above, the next try of a timed test is as hopeless."""
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background job ignores Ctrl-C, and so does what it starts; commands that are tested must not.
@@ -69,7 +71,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Where a test that starts ranks fails while others have the machine, say so: it is tried again.
 
     A timed test that fails thus at its last try is skipped, with the share of the machine that was gone and with what
-    failed: times of a machine that others use are no evidence. A quiet machine excuses nothing.
+    failed: times of a machine that others use are no evidence. Where much is gone it is not tried again: that would
+    take as long and say as little. A quiet machine excuses nothing.
     """
     if not any(item.get_closest_marker(marker) for marker in ("ranks", "timed")):
         return (yield)
@@ -81,7 +84,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         if stolen < DISTURBED_FRACTION:
             raise
         lost = f"other guests of this machine took {format_fraction(stolen)} of it meanwhile"
-        if item.get_closest_marker("timed") and getattr(item, "execution_count", TIMED_TRIES) >= TIMED_TRIES:
+        was_last = getattr(item, "execution_count", TIMED_TRIES) >= TIMED_TRIES
+        if item.get_closest_marker("timed") and (was_last or stolen >= MUCH_DISTURBED_FRACTION):
             pytest.skip(f"{lost}, and it failed: {str(error).partition(chr(10))[0]}")
         raise DisturbedError(lost) from error
 

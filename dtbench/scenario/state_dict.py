@@ -34,8 +34,8 @@ class StateDict(Record):
     parts: tuple[StatePart, ...] = (StatePart.MODEL, StatePart.OPTIMIZER)
     """Of what; each part goes through a stage on its own."""
     rounds: Annotated[int, Field(ge=1, le=1_000)] = 5
-    """Times that a stage is timed. One more comes before, which counts as warm-up, and one after, in which peaks of
-    memory are sampled."""
+    """Times that a stage is timed, a whole pass over all stages apart: what else a machine does comes in bursts. In the
+    first pass one more comes before, which counts as warm-up, and one after, in which peaks of memory are sampled."""
     strict: bool = True
     """Loads refuse keys that are missing or not expected (``StateDictOptions``)."""
     steps: Annotated[int, Field(ge=0, le=1_000)] = 0

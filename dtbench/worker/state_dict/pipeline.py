@@ -2,9 +2,12 @@
 
 ::
 
-    one round     prepare │ barrier │ call: timed, its collectives counted │ compare
-    of a stage    once untimed, `rounds` times, once more while memory is sampled
+    one round of a stage    prepare │ barrier │ call: timed, its collectives counted │ compare
 
+    first pass              each stage in turn: once untimed, once timed, once while memory is sampled
+    each further pass       each stage in turn: once timed
+
+A stage's timed rounds lie a whole pass apart: a burst of other work, of some seconds, spoils one of them and not all.
 All ranks run the same rounds. A stage that raises is the last one: nobody knows what it left behind, and no collective
 runs after it.
 """
@@ -23,7 +26,7 @@ import torch.distributed as dist
 
 from dtbench.scenario.state_dict import StateDict
 from dtbench.store.journal import JournalWriter
-from dtbench.store.records import StageMismatch, StageRecord
+from dtbench.store.records import StageMemory, StageMismatch, StageRecord
 from dtbench.vocabulary import MODEL_STAGES, OPTIMIZER_STAGES, Arm, Region, Stage, StatePart
 from dtbench.worker.exposure.wait_clock import WaitClock
 from dtbench.worker.network.carrier import Carrier
@@ -49,6 +52,23 @@ class Round:
     issues: tuple[Issue, ...]
     state_bytes: int
     mismatches: list[StageMismatch]
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """A stage that has gone through its first pass.
+
+    Attributes:
+        untimed: the first round, and the one in which memory was sampled.
+        rounds: the timed ones so far, one of each pass.
+    """
+
+    stage: Stage
+    setting: Setting
+    work: StageWork
+    untimed: tuple[Round, ...]
+    rounds: list[Round]
+    memory: StageMemory
 
 
 @dataclass(frozen=True)
@@ -100,33 +120,41 @@ class Pipeline:
             yield
 
     def _run_part(self, part: StatePart, earlier: list[StageRecord]) -> list[StageRecord]:
-        records: list[StageRecord] = []
-        setting: Setting | None = None
-        for stage in self.asked.stages:
-            if stage in (MODEL_STAGES if part is StatePart.OPTIMIZER else OPTIMIZER_STAGES):
-                continue
-            self.say("state dict", f"{stage} of the {part}")
-            self._begin()
-            self.together.do(partial(self.foreseen.enter, (*earlier, *records), part, stage))
-            try:
-                if setting is None:
-                    setting = self.together.do(partial(make_setting, self.holder, part, self.folder / part))
-                work = self.together.do(partial(make_work, stage, setting))
-                records.append(self._run_stage(stage, part, work))
-            except StageRaisedError as error:
-                self.carrier.is_abandoned = True
-                return [*records, StageRecord(stage=stage, part=part, raised=error.words)]
-        return records
+        excluded = MODEL_STAGES if part is StatePart.OPTIMIZER else OPTIMIZER_STAGES
+        stages = [stage for stage in self.asked.stages if stage not in excluded]
+        taken: dict[Stage, _Taken] = {}
+        for _ in range(self.asked.rounds):
+            for stage in stages:
+                self.say("state dict", f"{stage} of the {part}")
+                self._begin()
+                others = [self._make_record(one, part) for name, one in taken.items() if name is not stage]
+                self.together.do(partial(self.foreseen.enter, (*earlier, *others), part, stage))
+                try:
+                    if stage in taken:
+                        taken[stage].rounds.append(self._run_round(taken[stage].work))
+                    else:
+                        taken[stage] = self._take(stage, part, next(iter(taken.values()), None))
+                except StageRaisedError as error:
+                    self.carrier.is_abandoned = True
+                    return [*others, StageRecord(stage=stage, part=part, raised=error.words)]
+        return [self._make_record(one, part) for one in taken.values()]
 
-    def _run_stage(self, stage: Stage, part: StatePart, work: StageWork) -> StageRecord:
-        first = self._run_round(work)
-        rounds = [self._run_round(work) for _ in range(self.asked.rounds)]
+    def _take(self, stage: Stage, part: StatePart, before: "_Taken | None") -> "_Taken":
+        """Run a stage's first rounds; all stages of a part share the setting of the first."""
+        make = partial(make_setting, self.holder, part, self.folder / part)
+        setting = self.together.do(make) if before is None else before.setting
+        work = self.together.do(partial(make_work, stage, setting))
+        untimed, timed = self._run_round(work), self._run_round(work)
         memory = MemoryWatch(self.device)
         last = self._run_round(work, memory)
+        return _Taken(stage, setting, work, untimed=(untimed, last), rounds=[timed], memory=memory.read())
+
+    def _make_record(self, taken: "_Taken", part: StatePart) -> StageRecord:
+        rounds, work = taken.rounds, taken.work
         issues = rounds[-1].issues
-        mismatches = {found.key: found for one in (first, *rounds, last) for found in one.mismatches}
+        mismatches = {found.key: found for one in (*taken.untimed, *rounds) for found in one.mismatches}
         return StageRecord(
-            stage=stage,
+            stage=taken.stage,
             part=part,
             duration_ns=tuple(one.duration_ns for one in rounds),
             wait_ns=() if self.device.type == "cuda" else tuple(one.wait_ns for one in rounds),
@@ -136,7 +164,7 @@ class Pipeline:
             object_collectives=sum(issue.is_object for issue in issues),
             object_bytes=sum(issue.size_bytes for issue in issues if issue.is_object),
             file_bytes=None if work.files is None else count_file_bytes(work.files),
-            memory=memory.read(),
+            memory=taken.memory,
             mismatched=len(mismatches),
             mismatches=tuple(mismatches.values())[:MOST_MISMATCHES],
         )
