@@ -13,6 +13,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -67,19 +68,31 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    """Fixtures start servers and wait for them."""
+    with _telling_disturbance(item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Where a test that starts ranks fails while others have the machine, say so: it is tried again.
+    """Tests start ranks, browsers and commands, and wait for them."""
+    with _telling_disturbance(item):
+        return (yield)
+
+
+@contextmanager
+def _telling_disturbance(item: pytest.Item) -> Iterator[None]:
+    """Where a test fails while others have the machine, say so: it is tried again.
 
     A timed test that fails thus at its last try is skipped, with the share of the machine that was gone and with what
     failed: times of a machine that others use are no evidence. Where much is gone it is not tried again: that would
     take as long and say as little. A quiet machine excuses nothing.
     """
-    if not any(item.get_closest_marker(marker) for marker in ("ranks", "timed")):
-        return (yield)
     taken = StolenTime()
     try:
-        return (yield)
-    except Exception as error:
+        yield
+    except (Exception, pytest.fail.Exception) as error:
         stolen = taken.read_fraction() or 0.0
         if stolen < DISTURBED_FRACTION:
             raise
