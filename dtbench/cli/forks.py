@@ -32,12 +32,15 @@ class Forks(ExitStack):
 
 def _may_fork(file: "ScenarioFile") -> bool:
     """Say whether copies of one process will do: on CPU, one launch, and nothing that is read at a rank's start."""
-    from dtbench.launch.forked.servers import can_fork
+    from dtbench.launch.forked.servers import can_fork, make_environment
     from dtbench.scenario.repeat import resolve_repeat
+
+    imported_with = make_environment().items()
 
     def is_plain(scenario: "Scenario") -> bool:
         is_alone = resolve_repeat(scenario) == 1  # launches are samples only where each is a process of its own
-        return scenario.device == "cpu" and is_alone and not scenario.env and scenario.python is None
+        is_imported_alike = scenario.python is None and scenario.env.items() <= imported_with
+        return scenario.device == "cpu" and is_alone and is_imported_alike
 
     reads_start = "time_to_first_step_ns" in file.checklist.model_dump_json()
     return can_fork() and not reads_start and all(is_plain(cell.scenario) for cell in file.cells)

@@ -34,6 +34,15 @@ def test_ranks_of_a_plain_scenario_are_forked(tmp_path: Path) -> None:
     assert find_prefix(tmp_path) == ("fork",)
 
 
+@pytest.mark.skipif(not servers.can_fork(), reason="ranks are forked on Linux only")
+@pytest.mark.parametrize(("threads", "prefix"), [("1", ("fork",)), ("2", ())])
+def test_ranks_that_ask_for_the_variables_that_all_forks_have_are_forked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: str, prefix: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert find_prefix(tmp_path, cell=f'env: {{OMP_NUM_THREADS: "{threads}"}}') == prefix
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -23,6 +23,12 @@ def can_fork() -> bool:
     return sys.platform == "linux"
 
 
+def make_environment() -> dict[str, str]:
+    """Give the variables that the servers import with, and so every rank that is forked."""
+    environment = {**_GIVEN, **os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    return {name: value for name, value in environment.items() if name not in _WRITTEN_BY_IMPORTS}
+
+
 @contextmanager
 def serve_forks() -> Iterator[tuple[str, ...]]:
     """Give what goes before a rank's command for it to be forked from a process that has imported the worker.
@@ -32,9 +38,7 @@ def serve_forks() -> Iterator[tuple[str, ...]]:
     Raises:
         LaunchError: the servers do not start; what they said is on standard error.
     """
-    environment = {**_GIVEN, **os.environ, "OPENBLAS_NUM_THREADS": "1"}
-    for name in _WRITTEN_BY_IMPORTS:
-        environment.pop(name, None)
+    environment = make_environment()
     with tempfile.TemporaryDirectory(prefix="dtbench-forks-") as folder, contextlib.ExitStack() as open_servers:
         sockets = [Path(folder) / name for name in ("even", "odd")]
         servers = [open_servers.enter_context(_start(path, environment)) for path in sockets]
