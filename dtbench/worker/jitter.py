@@ -1,8 +1,9 @@
 """Whether this machine can take the times that a timed model asks for: tried before warm-up, on all ranks at once.
 
 A sleep ends late, by what the timer and the scheduler add: 60 to 100 us on an idle Linux, more where cores are short.
-A unit is refused when that is more than 5 % of it. Blocks themselves wake up early and wait for the clock, which hides
-the timer's part; what else runs in a step disturbs them as much as the trial says.
+A unit is refused when on average that is more than 5 % of it: a step is many units, and the mean is what each of them
+adds. Rare late ones lengthen few steps, and a median over steps does not see them. Blocks themselves wake up early and
+wait for the clock, which hides the timer's part; what else runs in a step disturbs them as much as the trial says.
 """
 
 import json
@@ -10,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import ceil, floor, log10
+from statistics import fmean
 from typing import Final
 
 from dtbench.errors import PlanError
@@ -23,10 +25,9 @@ from dtbench.worker.warmup import Store
 LEAST_MS: Final = SHORT_UNIT_MS
 """The shortest unit that is advised on any machine: steps disturb sleeps more than an idle rank does."""
 _TIME_NS: Final = NS_PER_S // 2
-_TRIES: Final = (20, 500)  # fewest, most: of 20 the second largest is the 95th percentile
+_TRIES: Final = (20, 500)  # fewest, most
 _ROUNDS_AFTER_S: Final = (0, 2, 8)
 """How long to wait before each round of tries: other guests of a shared machine come in bursts of some seconds."""
-_PERCENTILE: Final = 0.95
 _NICE: Final = (1, 2, 3, 5, 10)
 
 
@@ -72,11 +73,10 @@ def _try_together(cost: KnownCost, meeting: Meeting, topic: str) -> dict[Region,
 
 
 def find_jitter_ns(pause: Pause, duration_ns: int) -> int:
-    """Give the 95th percentile (nearest rank) of by how much tries of some length missed it."""
+    """Give the mean of by how much tries of some length missed it."""
     fewest, most = _TRIES
     times = min(most, max(fewest, _TIME_NS // duration_ns))
-    missed_ns = sorted(pause.try_out(duration_ns, times))
-    return missed_ns[ceil(_PERCENTILE * len(missed_ns)) - 1]
+    return round(fmean(pause.try_out(duration_ns, times)))
 
 
 def _find_short(asked: Timed, jitter_ns: Mapping[Region, int]) -> dict[Region, int]:
@@ -86,9 +86,9 @@ def _find_short(asked: Timed, jitter_ns: Mapping[Region, int]) -> dict[Region, i
 
 def _refuse(asked: Timed, short: Mapping[Region, int], ranks: int) -> str:
     """Name units that are too short, and one that would work."""
-    together = f"on {ranks} ranks at once" if ranks > 1 else "on one rank"
+    together = f"on the worst of {ranks} ranks at once" if ranks > 1 else "on one rank"
     return (
-        f"{describe_jitter(asked, short)} (95th percentile of tries {together}); the limit is "
+        f"{describe_jitter(asked, short)} (mean of tries {together}); the limit is "
         f"{100 * MOST_JITTER:.0f} % of a unit, so use {advise_ms(max(short.values()))} or more here"
     )
 
@@ -96,7 +96,7 @@ def _refuse(asked: Timed, short: Mapping[Region, int], ranks: int) -> str:
 def describe_jitter(asked: Timed, jitter_ns: Mapping[Region, int]) -> str:
     """Say by how much each unit misses its time."""
     return " and ".join(
-        f"model.{field_of(region)}={getattr(asked, field_of(region)):g} misses its time by up to {format_ns(jitter)}, "
+        f"model.{field_of(region)}={getattr(asked, field_of(region)):g} misses its time by {format_ns(jitter)}, "
         f"{format_fraction(jitter / _unit_ns(asked, region))} of it"
         for region, jitter in jitter_ns.items()
     )

@@ -164,7 +164,7 @@ def test_a_receipt_says_what_blocks_took_and_the_jitter_that_was_found() -> None
     (forward, backward) = read(UNITS, 0, [20_100_000, 20_200_000, 99_000_000])
     assert (forward.knob, forward.asked, forward.got) == ("model.forward_ms", "20", "20.2")
     assert forward.outcome is ReceiptOutcome.AGREES
-    assert forward.note == "median of 3; before warm-up it missed by up to 80.0 us"
+    assert forward.note == "median of 3; before warm-up it missed by 80.0 us"
     assert (backward.knob, backward.outcome) == ("model.backward_ms", ReceiptOutcome.DISAGREES)
 
 

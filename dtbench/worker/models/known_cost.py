@@ -94,7 +94,7 @@ class KnownCost:
         rank: which one.
         pause: takes the time.
         cost_ns: of a block on this rank, by region.
-        jitter_ns: by how much any rank may miss it, by region, as tried before warm-up; empty: not tried.
+        jitter_ns: by how much the worst rank misses it on average, by region, before warm-up; empty: not tried.
     """
 
     asked: Timed
@@ -140,7 +140,7 @@ class KnownCost:
     def _note(self, region: Region, times: int) -> str:
         slow = self.asked.slow_rank
         here = f"{slow.factor:g} times that on this rank; " if slow is not None and slow.rank == self.rank else ""
-        tried = f"; before warm-up it missed by up to {format_ns(self.jitter_ns[region])}" if self.jitter_ns else ""
+        tried = f"; before warm-up it missed by {format_ns(self.jitter_ns[region])}" if self.jitter_ns else ""
         return f"{here}median of {times}{tried}"
 
 
