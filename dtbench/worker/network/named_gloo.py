@@ -53,6 +53,11 @@ _METHODS: dict[str, tuple[Operation, int]] = {
     "barrier": (Operation.BARRIER, _OUTPUT),
     "monitored_barrier": (Operation.BARRIER, _OUTPUT),
 }
+_PLAIN_GATHERS = {
+    "allgather_into_tensor_coalesced": "_allgather_base",
+    "all_gather_single_coalesced": "all_gather_single",
+}
+"""For one tensor these are the same; see [Note: gloo's coalesced all-gathers]."""
 _OF_ROOT = (Operation.GATHER, Operation.SCATTER)
 """The root alone holds all of what crosses; another rank has an equal part of it, and nothing in the root's place."""
 
@@ -64,7 +69,7 @@ def register_named_gloo(recorder: Recorder, carrier: Carrier | None = None) -> s
         recorder: told about every collective.
         carrier: carries them; None: gloo alone does.
     """
-    group_class = make_group_class(recorder, carrier or Carrier(), Group)
+    group_class = make_group_class(recorder, carrier or Carrier(), GlooGroup)
 
     def create(store: dist.Store, rank: int, size: int, timeout: timedelta) -> dist.ProcessGroup:
         gloo = dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
@@ -186,6 +191,10 @@ class Group(dist.ProcessGroup):
     def _get_backend(self, device: torch.device) -> Any:
         return self._inner._get_backend(device)
 
+    def ask_backend(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Let the real group inside do what torch asks of this one; gives its ``Work``."""
+        return getattr(self._inner, method)(*args, **kwargs)
+
     def send_off(self, issued: Issued, start: Callable[[], Any]) -> Any:
         """Let a collective be carried, in a range of its own where it is named; gives its ``Work``."""
         with record_function(collective_range(issued.label)) if issued.is_named else nullcontext():
@@ -193,6 +202,24 @@ class Group(dist.ProcessGroup):
         if issued.is_named and work is not None:
             self.watch.waits[work] = WaitLabel(group=issued.label.group, seq=issued.label.seq)
         return work
+
+
+class GlooGroup(Group):
+    """A group over gloo; a coalesced all-gather of one tensor is carried as a plain one.
+
+    [Note: gloo's coalesced all-gathers] Every functional all-gather (DTensor's, too) reaches its group as a coalesced
+    one of a single tensor. While several of different sizes are under way, gloo's own (torch 2.13) writes past its
+    memory: "malloc(): unaligned tcache chunk detected", SIGSEGV. Sixteen at a time crashed two ranks of plain torch in
+    seconds in two of three tries; as plain all-gathers, which move the same bytes, 2,800 times sixteen did not.
+    """
+
+    def ask_backend(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Let gloo do it; see [Note: gloo's coalesced all-gathers]."""
+        plain = _PLAIN_GATHERS.get(method)
+        if plain is None or len(args[0]) != 1:
+            return super().ask_backend(method, args, kwargs)
+        outputs, inputs, *options = args
+        return super().ask_backend(plain, (outputs[0], inputs[0], *options), kwargs)
 
 
 def _forward(method: str, operation: Operation, payload: int, watch: _Watch) -> Callable[..., Any]:
@@ -212,7 +239,7 @@ def _forward(method: str, operation: Operation, payload: int, watch: _Watch) -> 
         )
 
         def start(*others: Any) -> Any:
-            return getattr(group._inner, method)(*(others or args), **kwargs)
+            return group.ask_backend(method, others or args, kwargs)
 
         return group.send_off(Issued(label, recorder.region, group, method, args, is_named=recorder.is_naming), start)
 
