@@ -100,5 +100,5 @@ def test_a_unit_of_a_millisecond_is_refused_with_one_that_works_and_leaves_no_tr
         launch(scenario(model={**UNITS, "forward_ms": 1, "backward_ms": 0}, parallel=DDP, **PLAIN))
     told = str(refused.value)
     assert "model.forward_ms=1 misses its time by" in told
-    assert "on 2 ranks at once); the limit is 5 % of a unit, so use" in told
+    assert "on the worst of 2 ranks at once); the limit is 5 % of a unit, so use" in told
     assert "Traceback" not in told
