@@ -6,7 +6,6 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the worker room imports torch")
 
-
 from dtbench.worker.network.named_gloo import GlooGroup, Group
 from dtbench.worker.recorder import Recorder
 
