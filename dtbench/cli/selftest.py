@@ -33,13 +33,17 @@ def selftest(
     is exposed, three estimates of it, and the step time are held against what was injected.
     Exit code 12: a row failed each of its tries. In JSON times are integer nanoseconds.
     """
+    from dtbench.cli.forks import Forks
+    from dtbench.launch.local import WORKER
     from dtbench.selftest.run import plan_selftest, run_selftest, try_again
 
     planned = plan_selftest(seed, only or ())
-    record = _watch(partial(run_selftest, planned, results))
-    for _ in range(tries - 1):
-        if not record.passed:
-            record = _watch(partial(try_again, record, results))
+    with Forks() as forks:
+        worker = (*forks.find_prefix(planned.file), *WORKER)
+        record = _watch(partial(run_selftest, planned, results, worker=worker))
+        for _ in range(tries - 1):
+            if not record.passed:
+                record = _watch(partial(try_again, record, results, worker=worker))
     unpublished = _publish(Path(record.run))
     if as_json:
         print_json(json.loads(record.model_dump_json()))

@@ -116,6 +116,25 @@ def measured_costs(
     return replace(known, units=units, finish_ns=finish_ns, issue_ns=issue_ns, optimizer_ns=after_ns)
 
 
+def scale_host(costs: Costs, ratio: float) -> Costs:
+    """Let the host take another time everywhere, such as without the profiler; compute stays as it is."""
+
+    def scale(host_ns: int) -> int:
+        return round(ratio * host_ns)
+
+    units = tuple(
+        replace(unit, forward_host_ns=scale(unit.forward_host_ns), backward_host_ns=scale(unit.backward_host_ns))
+        for unit in costs.units
+    )
+    return replace(
+        costs,
+        units=units,
+        issue_ns=scale(costs.issue_ns),
+        finish_ns=scale(costs.finish_ns),
+        optimizer_ns=scale(costs.optimizer_ns),
+    )
+
+
 def spread_host(costs: Costs, host_ns: int, *, micro_batches: int) -> Costs:
     """Spread the host's time of a whole step over blocks and optimizer, where nobody knows where it lies.
 

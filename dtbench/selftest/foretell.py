@@ -1,13 +1,15 @@
 """The closed forms of a row's cells: what a step takes and what it exposes, with bounds on either side.
 
 A cell is fed with the costs that were injected and the host's time in its steps, which may or may not hide; or, where
-the row has a cell without a link, with what that one measured: when each gradient was ready, and what came after the
-last.
+the row has cells without a link, with what the fastest of them measured: when each gradient was ready, and what came
+after the last. Only PROFILED steps tell that, and the profiler stretches them: what the host took there is scaled to
+what MEASURED steps took.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Final
 
@@ -20,6 +22,7 @@ from dtbench.prediction.costs import (
     known_costs,
     measured_costs,
     same_costs,
+    scale_host,
     spread_host,
 )
 from dtbench.prediction.predict import Prediction, predict_step
@@ -42,6 +45,19 @@ _AGREE_NS: Final = 2 * NS_PER_MS
 """Estimates that differ by less agree in any case (MEASUREMENT.md, section 3)."""
 
 
+@dataclass(frozen=True)
+class Feed:
+    """What a run without a link measured.
+
+    Attributes:
+        traced: its PROFILED steps.
+        step_ns: its MEASURED step, slowest rank, median.
+    """
+
+    traced: Traced
+    step_ns: int
+
+
 def foretell_row(row: Row, cells: Mapping[str, CellRecord], evidence: Mapping[str, Evidence]) -> dict[str, Foretold]:
     """Give the closed form of each cell of a row that has one.
 
@@ -51,20 +67,28 @@ def foretell_row(row: Row, cells: Mapping[str, CellRecord], evidence: Mapping[st
         evidence: what they left behind, by name.
     """
     found: dict[str, Foretold] = {}
+    feed = find_feed([evidence[name] for name in row.fed_by if name in evidence])
     for name in row.cells:
-        if name == row.fed_by or name not in evidence:
+        if name in row.fed_by or name not in evidence:
             continue  # it has no link, or left nothing
         with suppress(PredictionError):  # the row is told that there is none
-            found[name] = _foretell(
-                cells[name], evidence[name], None if row.fed_by is None else evidence.get(row.fed_by)
-            )
+            found[name] = _foretell(cells[name], evidence[name], feed)
     return found
 
 
-def _foretell(cell: CellRecord, evidence: Evidence, unlinked: Evidence | None) -> Foretold:
-    is_ddp = isinstance(cell.scenario.parallel, Ddp)
-    if is_ddp and unlinked is not None and unlinked.traced is not None and unlinked.traced.buckets:
-        return foretell_from_measured(cell, unlinked.traced)
+def find_feed(unlinked: Sequence[Evidence]) -> Feed | None:
+    """Give what feeds closed forms: the run without a link with the shortest MEASURED step; None: there is none."""
+    feeds = [
+        Feed(one.traced, round(one.summary.step_time.median))
+        for one in unlinked
+        if one.traced is not None and one.traced.buckets and not math.isnan(one.summary.step_time.median)
+    ]
+    return min(feeds, key=lambda feed: feed.step_ns, default=None)
+
+
+def _foretell(cell: CellRecord, evidence: Evidence, feed: Feed | None) -> Foretold:
+    if isinstance(cell.scenario.parallel, Ddp) and feed is not None:
+        return foretell_from_measured(cell, feed)
     if evidence.host_ns is None:
         raise PredictionError(f"cell {cell.name} came to no MEASURED step, so that its host's time is not known")
     return foretell_from_known(cell, host_ns=evidence.host_ns, turns=evidence.turns)
@@ -103,19 +127,20 @@ def _exposed_with_host_ns(cell: CellRecord, known: RankCosts, host_ns: int) -> i
     return _mean_exposed_ns(predict_step(cell.scenario, cell.plan, spread), cell.plan.ranks)
 
 
-def foretell_from_measured(cell: CellRecord, unlinked: Traced) -> Foretold:
+def foretell_from_measured(cell: CellRecord, feed: Feed) -> Foretold:
     """Give the closed form from what a run without a link measured, with a bucket for each block.
 
     Raises:
         PredictionError: there is none, or the run does not fit the cell.
     """
-    known = known_costs(cell.scenario, cell.plan)[0]
-    measured = measured_costs(
+    known, traced = known_costs(cell.scenario, cell.plan)[0], feed.traced
+    profiled = measured_costs(
         known,
-        forward_ns=unlinked.backward_at_ns,
-        ready_ns=[bucket.ready_ns for bucket in unlinked.buckets],
-        after_ns=max(0, unlinked.step_ns - max(bucket.end_ns for bucket in unlinked.buckets)),
+        forward_ns=traced.backward_at_ns,
+        ready_ns=[bucket.ready_ns for bucket in traced.buckets],
+        after_ns=max(0, traced.step_ns - max(bucket.end_ns for bucket in traced.buckets)),
     )
+    measured = scale_host(profiled, _host_ratio(known, feed))
     costs = same_costs(measured, cell.plan)
     step_ns = predict_step(cell.scenario, cell.plan, costs).step_ns
     exposed_ns, most_ns = (
@@ -131,6 +156,13 @@ def foretell_from_measured(cell: CellRecord, unlinked: Traced) -> Foretold:
         source="ready times and what came after them, measured without a link",
         is_disputed=_is_disputed(cell, costs),
     )
+
+
+def _host_ratio(known: Costs, feed: Feed) -> float:
+    """Give the host's time in MEASURED steps over that in PROFILED ones: all that no block is known to take."""
+    known_ns = sum(unit.forward_ns + unit.backward_ns for unit in known.units)
+    profiled_ns = feed.traced.step_ns - known_ns
+    return max(0, feed.step_ns - known_ns) / profiled_ns if profiled_ns > 0 else 1.0
 
 
 def _take_host_for_compute(costs: Costs) -> Costs:

@@ -138,5 +138,5 @@ def inject_forward(_draw: Draw) -> Row:
             took("forward_prefetched", expected_ns=112 * NS_PER_MS),
             Ordered(("forward_serial", "forward_prefetched"), APART_NS),
         ),
-        fed_by="forward_unlinked",
+        fed_by=("forward_unlinked",),
     )

@@ -39,7 +39,7 @@ def _check_one(cell: str, row: Row, found: Found) -> Iterator[Check]:
     if not ran.passed or evidence is None:
         return
     yield from check_cell(cell, evidence.summary)
-    if cell != row.fed_by:  # it has no link of known cost
+    if cell not in row.fed_by:  # it has no link of known cost
         yield from check_closed_form(cell, evidence.summary, found.foretold.get(cell))
 
 

@@ -16,11 +16,12 @@ class Row:
         claim: what is injected and must be found, with its numbers: a sentence.
         cells: what each changes of the shared sections, by name; rows of equal cells share their launches.
         expectations: what must be found, beside what every cell is checked for.
-        fed_by: cell without a link: what it measured feeds the closed forms of the others; None: costs as injected.
+        fed_by: cells without a link: what the fastest of them measured feeds the closed forms of the others, because
+            other work on the machine only ever lengthens a step; empty: costs as injected.
     """
 
     name: str
     claim: str
     cells: Mapping[str, Words]
     expectations: tuple[Expectation, ...]
-    fed_by: str | None = None
+    fed_by: tuple[str, ...] = ()

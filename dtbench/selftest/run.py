@@ -95,7 +95,12 @@ def run_selftest(
 
 
 def try_again(
-    record: SelftestRecord, results: Path, *, observer: Observer, on_row: Callable[[RowOutcome], None]
+    record: SelftestRecord,
+    results: Path,
+    *,
+    observer: Observer,
+    on_row: Callable[[RowOutcome], None],
+    worker: tuple[str, ...] = WORKER,
 ) -> SelftestRecord:
     """Run the rows that failed once more, in a run of their own; each keeps why it failed before.
 
@@ -110,7 +115,7 @@ def try_again(
         on_row(_add_try(before[row.row], row, None))
 
     planned = plan_selftest(record.seed, [row.row for row in record.rows if not row.passed])
-    again = run_selftest(planned, results, observer=observer, on_row=tell)
+    again = run_selftest(planned, results, observer=observer, on_row=tell, worker=worker)
     tried = {row.row: _add_try(before[row.row], row, again.run) for row in again.rows}
     rows = tuple(tried.get(row.row, row) for row in record.rows)
     merged = record.model_copy(update={"rows": rows, "passed": record.is_complete and all(row.passed for row in rows)})

@@ -1,12 +1,17 @@
 """The closed forms that cells of a selftest are held against: bounds on either side, from known or measured costs."""
 
+import math
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 
+from dtbench.analyze.summary import CellSummary
 from dtbench.errors import PredictionError
 from dtbench.launch.run import plan_cells
 from dtbench.plan import Machine
-from dtbench.selftest.evidence import Bucket, Traced
-from dtbench.selftest.foretell import foretell_from_known, foretell_from_measured
+from dtbench.selftest.evidence import Bucket, Evidence, Traced
+from dtbench.selftest.foretell import Feed, find_feed, foretell_from_known, foretell_from_measured
 from dtbench.selftest.sections import SHARED, Blocks, ddp, emulate
 from dtbench.selftest.situations import draw_rows
 from dtbench.selftest.words import Words, write_scenario
@@ -35,9 +40,11 @@ def test_a_step_is_bounded_by_sleeps_and_link_alone_and_by_a_host_that_is_hidden
     assert not foretold.is_disputed
 
 
-def make_unlinked(step_ms: int, ready_ms: list[int]) -> Traced:
+def make_unlinked(profiled_ms: int, ready_ms: list[int], *, measured_ms: int | None = None) -> Feed:
+    """Give a run whose MEASURED steps took as long as PROFILED ones unless told otherwise."""
     buckets = tuple(Bucket(2**20, ready * MS, (ready + 1) * MS) for ready in ready_ms)
-    return Traced(buckets, step_ms * MS, 0, ((0, 0), (1, 0)), 0)
+    traced = Traced(buckets, profiled_ms * MS, 0, ((0, 0), (1, 0)), 0)
+    return Feed(traced, (profiled_ms if measured_ms is None else measured_ms) * MS)
 
 
 def test_measured_ready_times_move_the_closed_form() -> None:
@@ -46,6 +53,36 @@ def test_measured_ready_times_move_the_closed_form() -> None:
     assert foretold.step_ns.expected_ns == 134 * MS
     assert (foretold.step_ns.low_ns, foretold.step_ns.high_ns) == (124 * MS, 144 * MS)
     assert foretold.exposed_ns.expected_ns == 15 * MS
+
+
+def test_what_the_profiler_adds_to_the_host_is_taken_off() -> None:
+    """Of 8 ms beside 112 of compute MEASURED steps took 4: a bucket each 28.5 ms, 1.5 after the last."""
+    feed = make_unlinked(120, [29, 58, 87, 116], measured_ms=116)
+    assert foretell_from_measured(plan_tail(), feed).step_ns.expected_ns == 114 * MS + 15 * MS + 3 * MS // 2
+
+
+def test_a_host_that_no_step_shows_stays_as_it_was_profiled() -> None:
+    feed = make_unlinked(112, [28, 56, 84, 111], measured_ms=90)
+    assert foretell_from_measured(plan_tail(), feed).step_ns.expected_ns == 112 * MS + 15 * MS
+
+
+def test_of_two_runs_without_a_link_the_faster_one_feeds() -> None:
+    """Their traces say the opposite of their MEASURED steps; one without a trace feeds nothing."""
+    steps_ms = {"slow": (300, 290), "fast": (280, 295)}
+    runs = [
+        Evidence(make_step(measured_ms), (), make_unlinked(profiled_ms, [20]).traced)
+        for measured_ms, profiled_ms in steps_ms.values()
+    ]
+    feed = find_feed([*runs, Evidence(make_step(100), (), None)])
+    assert feed == Feed(make_unlinked(295, [20]).traced, 280 * MS)
+    assert find_feed([Evidence(make_step(100), (), None)]) is None
+    assert find_feed([Evidence(make_step(math.nan), (), runs[0].traced)]) is None
+
+
+def make_step(median_ms: float) -> CellSummary:
+    """Give a summary of which nothing but the step is looked at."""
+    step_time = SimpleNamespace(median=median_ms * MS)
+    return cast("CellSummary", SimpleNamespace(step_time=step_time))
 
 
 def test_the_sweep_of_caps_is_foretold_from_one_run_without_a_link() -> None:

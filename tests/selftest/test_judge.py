@@ -257,7 +257,7 @@ def test_exposed_communication_outside_its_bounds_fails_on_either_side() -> None
 
 def test_a_cell_without_a_closed_form_fails_unless_it_feeds_the_others() -> None:
     assert failed(judge(make_row(TAIL), foretold=None)) == ["closed form"]
-    row = Row("row", "it feeds others", make_row().cells, (), fed_by="one")
+    row = Row("row", "it feeds others", make_row().cells, (), fed_by=("one",))
     assert judge(row, {"exposure": None}, foretold=None).passed
 
 

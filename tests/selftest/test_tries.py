@@ -51,6 +51,7 @@ def selftest(
     def run(failing: dict[str, list[str]], *arguments: str) -> tuple[Ranks, Any, int]:
         ranks = Ranks(tmp_path, failing)
         monkeypatch.setattr("dtbench.selftest.run.run_selftest", ranks.run)
+        monkeypatch.setattr("dtbench.cli.forks._may_fork", lambda _file: False)  # nothing runs
         monkeypatch.setattr("dtbench.cli.selftest._publish", lambda _run: None)
         words: Sequence[str] = ("--only", "tail", "--only", "hidden", "--json", *arguments)
         with pytest.raises(SystemExit) as ended:
