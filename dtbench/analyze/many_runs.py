@@ -95,6 +95,8 @@ def _read_steps(path: Path) -> pa.Table:
     try:
         with pq.ParquetFile(path, read_dictionary=["phase"]) as file:
             steps = file.read(list(STEPS), use_threads=False).replace_schema_metadata(None)
+        if "stolen_fraction" not in steps.column_names:  # up to version 0.1.0 nobody looked
+            steps = steps.append_column("stolen_fraction", pa.nulls(steps.num_rows, pa.float64()))
         return steps if steps.schema.equals(_SCHEMA) else steps.select(list(STEPS)).cast(_SCHEMA)
     except (OSError, KeyError, pa.ArrowException) as error:
         raise StoreError(f"{path}: not a readable table of steps ({error})") from error

@@ -1,5 +1,6 @@
 """From a run folder to its answer: tables of every launch, one summary of everything."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -10,6 +11,7 @@ from dtbench.analyze.launch_tables import LaunchTables, analyze_launch, read_tab
 from dtbench.analyze.summarize_cell import CellData, LaunchData, summarize_cell
 from dtbench.analyze.summary import CellSummary, RunSummary
 from dtbench.analyze.tables import STEPS
+from dtbench.analyze.undisturbed import find_left_out, leave_out
 from dtbench.errors import StoreError, TraceError
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.read import (
@@ -164,12 +166,15 @@ def read_cell(path: Path, run: RunRecord, cell: CellRecord | OwnLoopCell) -> Cel
 
 
 def _read_launch_data(folder: LaunchFolder) -> LaunchData:
+    steps, tables = read_step_times(folder), read_tables(folder)
+    left_out = find_left_out(steps)
     return LaunchData(
         folder=folder,
         record=read_launch(folder) if folder.launch.exists() else None,
         ranks=read_rank_records(folder),
-        steps=read_step_times(folder),
-        tables=read_tables(folder),
+        steps=leave_out(steps, left_out),
+        tables=replace(tables, tables={name: leave_out(table, left_out) for name, table in tables.tables.items()}),
+        left_out=left_out,
     )
 
 

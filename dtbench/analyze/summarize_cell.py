@@ -4,8 +4,8 @@ Throughput comes only from MEASURED steps, overlap only from PROFILED ones.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
@@ -23,6 +23,8 @@ from dtbench.analyze.summarize_stages import summarize_stages
 from dtbench.analyze.summarize_state_steps import summarize_state_steps
 from dtbench.analyze.summarize_waits import summarize_gradient_waits
 from dtbench.analyze.summary import CellSummary, ExposureSummary, Interval
+from dtbench.analyze.undisturbed import LeftOut
+from dtbench.disturbance import DISTURBED
 from dtbench.scenario.schema import Fsdp2, Scenario
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.records import (
@@ -42,20 +44,25 @@ from dtbench.store.records import (
 from dtbench.units import NS_PER_S, format_fraction
 from dtbench.vocabulary import Phase
 
-_DISTURBED = 0.02
-"""The share of a machine that others may have without a word; a quiet shared machine was seen to lose 0.003."""
 _AGAIN = "run it again before you believe a small difference"
 
 
 @dataclass(frozen=True)
 class LaunchData:
-    """Everything that one launch wrote; ``record`` is None for a launch that did not end."""
+    """Everything that one launch wrote, less the steps that other guests of its machine disturbed.
+
+    Attributes:
+        record: None for a launch that did not end.
+        steps: columns as in ``tables.STEPS``.
+        left_out: numbers of the steps that ``steps`` and ``tables`` lack.
+    """
 
     folder: LaunchFolder
     record: LaunchRecord | None
     ranks: tuple[RankRecord, ...]
     steps: pd.DataFrame
     tables: LaunchTables
+    left_out: LeftOut = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -303,7 +310,15 @@ def _record_notes(data: CellData) -> list[str]:
         notes += [f"{name}: rank {rank} issued different collectives in different MEASURED steps" for rank in unstable]
         lost = [record.rank for record in launch.ranks if any(math.isnan(loss) for loss in record.losses)]
         notes += [f"{name}: the loss of rank {rank} became NaN: the model does not train" for rank in lost]
-        stolen = max((record.stolen_fraction or 0.0 for record in launch.ranks), default=0.0)
-        if stolen >= _DISTURBED:
-            notes.append(f"{name}: other guests of the machine had {format_fraction(stolen)} of its cores; {_AGAIN}")
+        notes += [f"{name}: {note}" for note in _disturbance_notes(launch)]
     return notes
+
+
+def _disturbance_notes(launch: LaunchData) -> Iterator[str]:
+    """Say what other guests of the machine had of it, and which steps are left out for it."""
+    stolen = max((record.stolen_fraction or 0.0 for record in launch.ranks), default=0.0)
+    if stolen >= DISTURBED:
+        yield f"other guests of the machine had {format_fraction(stolen)} of its cores; {_AGAIN}"
+    if launch.left_out:
+        counts = " and ".join(f"{len(steps)} {phase}" for phase, steps in launch.left_out.items())
+        yield f"{counts} steps are left out: other guests had {format_fraction(DISTURBED)} of the cores or more in them"

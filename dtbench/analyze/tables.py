@@ -19,6 +19,7 @@ STEPS: Final = {
     "start_ns": "int64",  # monotonic clock of that rank
     "duration_ns": "int64",
     "cpu_ns": "int64",  # CPU time of the whole process (all threads) in the step
+    "stolen_fraction": "float64",  # of its machine's cores, had by other guests in the step; NaN: not known
 }
 
 RUN_STEPS: Final = {

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from dtbench.analyze.statistics import summarize
 from dtbench.analyze.summarize_cell import job_step_times
+from dtbench.analyze.undisturbed import find_left_out, leave_out
 from dtbench.comparison.shift import mean_half_width
-from dtbench.store.layout import RunFolder
+from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.read import read_steps
 from dtbench.store.records import CellRecord
 from dtbench.vocabulary import Phase
@@ -26,14 +27,14 @@ StepTimes = Mapping[str, Sequence[float]]
 def read_step_times(folder: RunFolder, cells: Sequence[CellRecord]) -> dict[str, list[float]]:
     """Give the launch medians of cells whose launches are all complete."""
     return {
-        cell.name: [
-            summarize(
-                job_step_times(read_steps(folder.launch(cell.name, index)), Phase.MEASURED, cell.plan.ranks)
-            ).median
-            for index in cell.launches
-        ]
+        cell.name: [_read_median(folder.launch(cell.name, index), cell.plan.ranks) for index in cell.launches]
         for cell in cells
     }
+
+
+def _read_median(folder: LaunchFolder, ranks: int) -> float:
+    steps = read_steps(folder)
+    return summarize(job_step_times(leave_out(steps, find_left_out(steps)), Phase.MEASURED, ranks)).median
 
 
 def is_known(step_times: StepTimes, precision: float) -> bool:

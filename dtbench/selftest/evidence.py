@@ -1,7 +1,7 @@
 """What one cell of a selftest left behind, read once: its summary, its ranks' records, and what only traces tell."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -10,15 +10,16 @@ from dtbench.analyze.launch_tables import read_launch_traces
 from dtbench.analyze.ranks.clocks import estimate_clocks
 from dtbench.analyze.ranks.match import match_collectives
 from dtbench.analyze.ranks.times import read_times
-from dtbench.analyze.run import summarize_one_cell
+from dtbench.analyze.run import read_step_times, summarize_one_cell
 from dtbench.analyze.summary import CellSummary
 from dtbench.analyze.timeline import RankTimeline
+from dtbench.analyze.undisturbed import find_left_out
 from dtbench.errors import StoreError
 from dtbench.selftest.records import Foretold
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.read import read_launch_environment, read_rank_records
 from dtbench.store.records import RankRecord
-from dtbench.vocabulary import Purpose, Region
+from dtbench.vocabulary import Phase, Purpose, Region
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,8 @@ def read_evidence(run: Path, cell: str) -> Evidence:
     summary = summarize_one_cell(run, cell)
     folder = RunFolder(run).launch(cell, summary.launches[0])
     cores = read_launch_environment(folder.environment).cores if folder.environment.exists() else None
-    return Evidence(summary, read_rank_records(folder), _read_traced(_read_timelines(folder)), cores)
+    left_out = find_left_out(read_step_times(folder)).get(Phase.PROFILED, frozenset())
+    return Evidence(summary, read_rank_records(folder), _read_traced(_read_timelines(folder), left_out), cores)
 
 
 def _read_timelines(folder: LaunchFolder) -> list[RankTimeline]:
@@ -106,8 +108,9 @@ def _read_timelines(folder: LaunchFolder) -> list[RankTimeline]:
         return []
 
 
-def _read_traced(timelines: Sequence[RankTimeline]) -> Traced | None:
-    steps = range(min((len(timeline.steps) for timeline in timelines), default=0))
+def _read_traced(timelines: Sequence[RankTimeline], left_out: Container[int]) -> Traced | None:
+    numbers = min((timeline.step_numbers for timeline in timelines), key=len, default=())
+    steps = [place for place, number in enumerate(numbers) if number not in left_out]
     if not steps:
         return None
     clocks = find_clocks(timelines)
@@ -134,7 +137,7 @@ def _regions_in(timeline: RankTimeline, step: int) -> Iterator[tuple[Region, int
             yield region, start_ns - window.start_ns, end_ns - window.start_ns
 
 
-def _read_buckets(timelines: Sequence[RankTimeline], steps: range) -> tuple[Bucket, ...]:
+def _read_buckets(timelines: Sequence[RankTimeline], steps: Sequence[int]) -> tuple[Bucket, ...]:
     by_step = [[_buckets_in(timeline, step) for timeline in timelines] for step in steps]
     sizes = {tuple(bucket.size_bytes for bucket in of_rank) for of_ranks in by_step for of_rank in of_ranks}
     if len(sizes) != 1:

@@ -17,6 +17,7 @@ STEP_TYPES: Final = {
     "start_ns": "int64",
     "duration_ns": "int64",
     "cpu_ns": "int64",
+    "stolen_fraction": "float64",
 }
 """Columns of ``steps.parquet``, as ``STEPS`` in ``dtbench.analyze.tables``."""
 
@@ -36,5 +37,7 @@ def gather_steps(folder: LaunchFolder, *, ranks: int) -> "pd.DataFrame":
     return pd.DataFrame(rows, columns=list(STEP_TYPES)).astype(STEP_TYPES)
 
 
-def _rows(view: JournalView) -> list[tuple[int, int, str, int, int, int]]:
-    return [(view.rank, t.step, str(t.phase), t.start_ns, t.duration_ns, t.cpu_ns) for t in view.timings]
+def _rows(view: JournalView) -> list[tuple[int, int, str, int, int, int, float]]:
+    return [
+        (view.rank, t.step, str(t.phase), t.start_ns, t.duration_ns, t.cpu_ns, t.stolen_fraction) for t in view.timings
+    ]

@@ -4,9 +4,10 @@ A store into the map is a plain memory write: no system call, no allocation, no 
 a timed step. The kernel keeps the page when the process is killed. ::
 
     offset 0    header: magic, rank, pid, phase, step, region, beat (unix ns), collectives issued, state
-    offset 128  one record per finished step: step, phase, start, duration, CPU time (int64, ns)
+    offset 128  one record per finished step: step, phase, start, duration, CPU time (int64, ns), stolen (int64, ppm)
 """
 
+import math
 import mmap
 import struct
 from dataclasses import dataclass
@@ -17,13 +18,14 @@ from typing import Self
 from dtbench.errors import StoreError
 from dtbench.vocabulary import Phase, Region
 
-_MAGIC = int.from_bytes(b"dtbjrnl1", "little")
+_MAGIC = int.from_bytes(b"dtbjrnl2", "little")
 _HEADER = struct.Struct("<9q")
 _HEADER_BYTES = 128
-_STEP = struct.Struct("<5q")
+_STEP = struct.Struct("<6q")
 _MAGIC_AT, _RANK, _PID, _PHASE, _AT_STEP, _REGION, _BEAT, _ISSUED, _STATE = range(9)
 """Words of the header."""
 
+_PPM = 1_000_000
 _PHASES = tuple(Phase)
 _REGIONS = tuple(Region)
 
@@ -31,6 +33,11 @@ _REGIONS = tuple(Region)
 def name_unphased(region: Region | str | None) -> str:
     """Say what a rank does in steps of no phase, after PROFILED ones, by the region that it is in."""
     return "stages of the training state" if region == Region.STATE_DICT else "estimating exposure"
+
+
+def _to_ppm(fraction: float) -> int:
+    """Give a fraction as a word of the file; below zero: not known."""
+    return -1 if math.isnan(fraction) else round(_PPM * fraction)
 
 
 class RankState(IntEnum):
@@ -44,13 +51,19 @@ class RankState(IntEnum):
 
 @dataclass(frozen=True)
 class StepTiming:
-    """One finished step of one rank; ``start_ns`` on that rank's monotonic clock."""
+    """One finished step of one rank.
+
+    Attributes:
+        start_ns: on that rank's monotonic clock.
+        stolen_fraction: the share of its machine's cores that other guests had meanwhile; NaN: not known.
+    """
 
     step: int
     phase: Phase
     start_ns: int
     duration_ns: int
     cpu_ns: int
+    stolen_fraction: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -124,7 +137,7 @@ class JournalWriter:
             at = (_HEADER_BYTES + self._count * _STEP.size) // 8
             words = self._words
             words[at], words[at + 1], words[at + 2] = timing.step, _PHASES.index(timing.phase), timing.start_ns
-            words[at + 4] = timing.cpu_ns
+            words[at + 4], words[at + 5] = timing.cpu_ns, _to_ppm(timing.stolen_fraction)
             words[at + 3] = timing.duration_ns
             self._count += 1
 
@@ -185,8 +198,9 @@ def _read_timings(data: bytes) -> list[StepTiming]:
     """Read step records up to the first that was never written."""
     timings = []
     usable = (len(data) - _HEADER_BYTES) // _STEP.size * _STEP.size
-    for step, phase, start, duration, cpu in _STEP.iter_unpack(data[_HEADER_BYTES : _HEADER_BYTES + usable]):
+    for step, phase, start, duration, cpu, stolen in _STEP.iter_unpack(data[_HEADER_BYTES : _HEADER_BYTES + usable]):
         if duration <= 0:
             break
-        timings.append(StepTiming(step=step, phase=_PHASES[phase], start_ns=start, duration_ns=duration, cpu_ns=cpu))
+        stolen_fraction = math.nan if stolen < 0 else stolen / _PPM
+        timings.append(StepTiming(step, _PHASES[phase], start, duration, cpu, stolen_fraction))
     return timings

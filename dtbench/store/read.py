@@ -159,6 +159,8 @@ def read_steps(folder: LaunchFolder) -> "pd.DataFrame":
 
 
 def _fit_steps(frame: "pd.DataFrame", path: Path) -> "pd.DataFrame":
+    if "stolen_fraction" not in frame:  # up to version 0.1.0 nobody looked
+        frame = frame.assign(stolen_fraction=math.nan)
     lacking = [name for name in STEP_TYPES if name not in frame]
     if lacking:
         raise StoreError(

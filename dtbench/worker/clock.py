@@ -1,17 +1,25 @@
 """The clocks of a step: host time, CPU time, and CUDA events that are read after the phase, never inside a step."""
 
+import math
 import time
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from dtbench.worker.stolen_time import StolenClock
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How long one step took; ``device_ns`` replaces the host's duration where there is a device clock."""
+    """How long one step took; ``settle`` replaces the host's duration where there is a device clock.
+
+    Attributes:
+        stolen_fraction: the share of its machine's cores that other guests had meanwhile; NaN: not known.
+    """
 
     start_ns: int
     duration_ns: int
     cpu_ns: int
+    stolen_fraction: float = math.nan
 
 
 class StepClock(Protocol):
@@ -33,16 +41,21 @@ class HostClock:
     def __init__(self) -> None:
         self._start_ns = 0
         self._start_cpu_ns = 0
+        self._stolen = StolenClock()
+        self._stolen_ns: int | None = None
 
     def start(self) -> None:
-        """Read both clocks, CPU time first so that the step's window is the tighter one."""
+        """Read all clocks, the step's last so that its window is the tightest one."""
+        self._stolen_ns = self._stolen.read_ns()
         self._start_cpu_ns = time.process_time_ns()
         self._start_ns = time.perf_counter_ns()
 
     def stop(self) -> Reading:
-        """Read both clocks again."""
-        end_ns = time.perf_counter_ns()
-        return Reading(self._start_ns, end_ns - self._start_ns, time.process_time_ns() - self._start_cpu_ns)
+        """Read all clocks again, the step's first."""
+        duration_ns = time.perf_counter_ns() - self._start_ns
+        cpu_ns = time.process_time_ns() - self._start_cpu_ns
+        stolen_fraction = self._stolen.give_fraction(self._stolen_ns, self._stolen.read_ns(), duration_ns)
+        return Reading(self._start_ns, duration_ns, cpu_ns, stolen_fraction)
 
     def settle(self) -> list[int] | None:
         """The host's times are exact."""

@@ -328,7 +328,7 @@ class Session:
             traffic_is_stable=len(set(measured.issues)) == 1,
             overlap_possible=parallel.read_overlap(traffic) if self._plan.ranks > 1 else (),
             process_groups=groups,
-            region_ns=find_medians(measured.regions),
+            region_ns=find_medians(measured.find_undisturbed_regions()),
             bucket_bytes_per_step=(*self._buckets, bucket_bytes(measured.issues[-1]) or parallel.bucket_bytes()),
             fsdp_units=parallel.units,
             carried=parallel.read_carried(),

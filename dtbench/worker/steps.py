@@ -16,6 +16,7 @@ from typing import Any
 from torch import Tensor
 from torch.profiler import record_function
 
+from dtbench.disturbance import find_undisturbed
 from dtbench.plan import Plan
 from dtbench.ranges import STEP_PREFIX
 from dtbench.store.journal import JournalWriter, RankState, StepTiming
@@ -27,11 +28,19 @@ from dtbench.worker.recorder import Issue, Recorder
 
 @dataclass
 class PhaseResult:
-    """What the steps of one phase left behind; losses are unread tensors, regions the host's time in each, ns."""
+    """What the steps of one phase left behind; losses are unread tensors, regions the host's time in each, ns.
+
+    ``stolen_fractions``: the share of its machine's cores that other guests had in each; NaN: not known.
+    """
 
     losses: list[Tensor] = field(default_factory=list)
     issues: list[tuple[Issue, ...]] = field(default_factory=list)
     regions: list[dict[Region, int]] = field(default_factory=list)
+    stolen_fractions: list[float] = field(default_factory=list)
+
+    def find_undisturbed_regions(self) -> list[dict[Region, int]]:
+        """Give the regions of the steps to go by on a machine that others use."""
+        return [one for one, kept in zip(self.regions, find_undisturbed(self.stolen_fractions), strict=True) if kept]
 
 
 @dataclass(frozen=True)
@@ -51,7 +60,7 @@ class StepTimer:
     def end(self, phase: Phase, step: int) -> Reading:
         """It has ended; the first thing done is to stop its clock."""
         reading = self.clock.stop()
-        self.journal.finish_step(StepTiming(step, phase, reading.start_ns, reading.duration_ns, reading.cpu_ns))
+        self.journal.finish_step(make_timing(step, phase, reading))
         return reading
 
     def settle(self, reading: Reading | None) -> Reading | None:
@@ -60,7 +69,12 @@ class StepTimer:
         if device_times is None:
             return reading
         self.journal.replace_durations(device_times)
-        return None if reading is None else Reading(reading.start_ns, device_times[-1], reading.cpu_ns)
+        return None if reading is None else replace(reading, duration_ns=device_times[-1])
+
+
+def make_timing(step: int, phase: Phase, reading: Reading) -> StepTiming:
+    """Give what the journal keeps of a step."""
+    return StepTiming(step, phase, reading.start_ns, reading.duration_ns, reading.cpu_ns, reading.stolen_fraction)
 
 
 @dataclass(frozen=True)
@@ -86,6 +100,7 @@ class StepLoop(StepTimer):
             result.losses.append(loss)
             result.issues.append(self.recorder.step_issues())
             result.regions.append(self.recorder.step_regions())
+            result.stolen_fractions.append(reading.stolen_fraction)
         return self.settle(reading)
 
 

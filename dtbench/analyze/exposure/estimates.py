@@ -13,7 +13,7 @@ units, and never sure because a handful of them happened to lie together.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtbench.analyze.summary import Estimated
+from dtbench.disturbance import find_undisturbed
 from dtbench.store.records import ArmSteps
 from dtbench.vocabulary import Arm, Estimate, Purpose
 
@@ -45,6 +46,7 @@ class Block:
         step_ns: shape ``(steps,)``.
         wait_ns: likewise, over all purposes; empty where nobody timed waits.
         gradient_wait_ns: the part of it that was for gradients.
+        stolen_fraction: likewise, of the machine's cores, had by other guests; empty where nobody looked.
     """
 
     arm: Arm
@@ -52,6 +54,7 @@ class Block:
     step_ns: Floats
     wait_ns: Floats
     gradient_wait_ns: Floats
+    stolen_fraction: Floats
 
 
 def read_blocks(record: ArmSteps) -> tuple[Block, ...]:
@@ -65,6 +68,7 @@ def read_blocks(record: ArmSteps) -> tuple[Block, ...]:
             gradient_wait_ns=_sum_waits([block.wait_ns[Purpose.GRAD_REDUCE]])
             if Purpose.GRAD_REDUCE in block.wait_ns
             else np.zeros(len(block.step_ns) if block.wait_ns else 0),
+            stolen_fraction=np.asarray(block.stolen_fraction, dtype=np.float64),
         )
         for position, block in enumerate(record.blocks)
     )
@@ -72,6 +76,41 @@ def read_blocks(record: ArmSteps) -> tuple[Block, ...]:
 
 def _sum_waits(waits_ns: Sequence[Sequence[int]]) -> Floats:
     return np.asarray(waits_ns, dtype=np.float64).sum(axis=0) if waits_ns else np.empty(0)
+
+
+def keep_undisturbed(ranks: Mapping[int, Sequence[Block]]) -> dict[int, list[Block]]:
+    """Leave out of each block the steps in which other guests had too much of the machine of any rank.
+
+    Ranks that did not run the same blocks keep all of theirs.
+
+    Args:
+        ranks: blocks of each.
+    """
+    shapes = {tuple(len(block.step_ns) for block in blocks) for blocks in ranks.values()}
+    if len(shapes) != 1:
+        return {rank: list(blocks) for rank, blocks in ranks.items()}
+    kept = [_find_kept(of_ranks) for of_ranks in zip(*ranks.values(), strict=True)]
+    return {
+        rank: [
+            replace(
+                block,
+                step_ns=block.step_ns[steps],
+                wait_ns=block.wait_ns[steps] if len(block.wait_ns) else block.wait_ns,
+                gradient_wait_ns=block.gradient_wait_ns[steps] if len(block.wait_ns) else block.gradient_wait_ns,
+            )
+            for block, steps in zip(blocks, kept, strict=True)
+        ]
+        for rank, blocks in ranks.items()
+    }
+
+
+def _find_kept(of_ranks: Sequence[Block]) -> NDArray[np.bool_]:
+    """Say of each step of a block whether to go by it, from what the ranks tell of it."""
+    told = [
+        np.nan_to_num(block.stolen_fraction) for block in of_ranks if len(block.stolen_fraction) == len(block.step_ns)
+    ]
+    worst = np.max(told, axis=0) if told else np.zeros(len(of_ranks[0].step_ns))
+    return np.array(find_undisturbed(worst.tolist()), dtype=np.bool_)
 
 
 def average_blocks(ranks: Sequence[Sequence[Block]]) -> tuple[Block, ...] | None:

@@ -18,6 +18,7 @@ from dtbench.analyze.exposure.estimates import (
     estimate_ablation,
     estimate_steps,
     estimate_waits,
+    keep_undisturbed,
     read_blocks,
     unknown,
 )
@@ -119,10 +120,12 @@ def _read_launch(launch: LaunchExposure, device: DeviceKind) -> _Read:
         exposed_ns=exposed_ns,
         gap_ns=_sum_gaps(waits, exposed_ns),
         gradient_gap_ns=_sum_gaps(waits[waits["purpose"] == Purpose.GRAD_REDUCE], exposed_ns),
-        blocks={
-            rank: [block for block in read_blocks(of_rank) if block.arm not in unlike]
-            for rank, of_rank in steps.items()
-        },
+        blocks=keep_undisturbed(
+            {
+                rank: [block for block in read_blocks(of_rank) if block.arm not in unlike]
+                for rank, of_rank in steps.items()
+            }
+        ),
         logged_ns={rank: np.asarray(of_rank.logged_ns, dtype=np.float64) for rank, of_rank in steps.items()},
     )
 

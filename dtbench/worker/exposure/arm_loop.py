@@ -51,6 +51,7 @@ class Block:
 
     Attributes:
         step_ns: duration of each.
+        stolen_fraction: the share of the machine's cores that other guests had in each; NaN: not known.
         stood_ns: by purpose, how long each stood still, as Python sees it; empty of other arms than ``full``.
         end_ns: how long DDP took after the last node of backward, in each; 0 for other strategies.
         has_nan: a loss was NaN, also of the step before.
@@ -60,6 +61,7 @@ class Block:
     step_ns: tuple[int, ...]
     stood_ns: tuple[dict[Purpose, int], ...]
     end_ns: tuple[int, ...]
+    stolen_fraction: tuple[float, ...]
     has_nan: bool
 
 
@@ -116,11 +118,14 @@ class ArmLoop:
         stood_ns: list[dict[Purpose, int]] = []
         step_ns: list[int] = []
         end_ns: list[int] = []
+        stolen_fraction: list[float] = []
         for batch in self.batches:
             self._enter(arm)
             self.clock.start()
             losses.append(self.step.run(batch))
-            step_ns.append(self.clock.stop().duration_ns)
+            reading = self.clock.stop()
+            step_ns.append(reading.duration_ns)
+            stolen_fraction.append(reading.stolen_fraction)
             stood_ns.append(self.witness.waits.end_step())
             end_ns.append(0 if self.witness.end is None else self.witness.end.duration_ns)
         self.carrier.arm = None
@@ -130,6 +135,7 @@ class ArmLoop:
             step_ns=tuple(step_ns[1:]),
             stood_ns=tuple(stood_ns[1:]),
             end_ns=tuple(end_ns[1:]),
+            stolen_fraction=tuple(stolen_fraction[1:]),
             has_nan=bool(torch.stack([loss.isnan().any() for loss in losses]).any()),
         )
 

@@ -168,7 +168,12 @@ def record_blocks(blocks: Sequence[Block], *, ends: bool) -> tuple[ArmBlock, ...
         round(median([ns for block in blocks if block.arm is Arm.REMOVED for ns in block.end_ns])) if ends else 0
     )
     return tuple(
-        ArmBlock(arm=block.arm, step_ns=block.step_ns, wait_ns=_sum_waits(block, copies_ns, ends=ends))
+        ArmBlock(
+            arm=block.arm,
+            step_ns=block.step_ns,
+            wait_ns=_sum_waits(block, copies_ns, ends=ends),
+            stolen_fraction=block.stolen_fraction,
+        )
         for block in blocks
     )
 

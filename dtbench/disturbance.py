@@ -1,0 +1,32 @@
+"""Which steps to go by on a machine that others use: those that its other guests left alone.
+
+A virtual machine whose cores are given to others for a while stands still without knowing it; Linux counts that time as
+``steal``. On a machine of two cores where others took much, the length of steps of 280 ms went with what was stolen in
+them (correlation 0.99): 278 ms where nothing was, 295 where 50 ms were, 350 and more where 120 were. Such a step says
+nothing of what is measured.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+DISTURBED: Final = 0.02
+"""The share of a machine's cores that others may have without a word; a quiet shared machine was seen to lose 0.003."""
+
+LEAST_STEPS: Final = 3
+"""So many steps of a phase or a block are kept, whatever others had: those in which it was least."""
+
+
+def find_undisturbed(stolen_fractions: Sequence[float]) -> list[bool]:
+    """Say of each step whether to go by it.
+
+    Args:
+        stolen_fractions: what others had of the machine's cores in each; NaN: not known, taken for nothing.
+
+    >>> find_undisturbed([0.0, 0.5, 0.01, float("nan")])
+    [True, False, True, True]
+    >>> find_undisturbed([0.3, 0.5, 0.0, 0.4])
+    [True, False, True, True]
+    """
+    known = [fraction if fraction > 0 else 0.0 for fraction in stolen_fractions]  # NaN is not above zero
+    least = sorted(known)[:LEAST_STEPS][-1] if known else 0.0
+    return [fraction < DISTURBED or fraction <= least for fraction in known]
