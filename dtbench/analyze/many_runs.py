@@ -27,7 +27,8 @@ NOTES: Final = "notes"
 
 _READERS = 8
 _PHASE: Final = pa.dictionary(pa.int32(), pa.string())
-_SCHEMA: Final = pa.schema([(name, _PHASE if name == "phase" else pa.int64()) for name in STEPS])
+_TYPES: Final = {"int64": pa.int64(), "float64": pa.float64(), "string": _PHASE}
+_SCHEMA: Final = pa.schema([(name, _TYPES[dtype]) for name, dtype in STEPS.items()])
 _WORDS: Final = ("scenario", "run", "status", "cell")
 """Columns of ``RUN_STEPS`` that are the same for all rows of a launch, and words."""
 

@@ -23,7 +23,7 @@ MakeRun = Callable[..., RunFolder]
 def steps_of(ranks: int, first_ns: int) -> pd.DataFrame:
     """Give two steps of each rank, one to warm up and one measured."""
     rows = [
-        (rank, step, phase, 10 + step, first_ns + step, 5)
+        (rank, step, phase, 10 + step, first_ns + step, 5, 0.0)
         for rank in range(ranks)
         for step, phase in enumerate(("WARMUP", "MEASURED"))
     ]
@@ -140,6 +140,16 @@ def test_a_table_without_a_column_is_left_out_and_one_with_more_is_read(make_run
     assert set(steps["run"]) == {"20260101T000001-bbbb"}
     assert list(steps.columns) == list(RUN_STEPS)
     assert "cpu_ns" in steps.attrs["notes"][0]
+
+
+def test_a_table_from_before_others_were_looked_at_is_read_and_says_nothing_of_them(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
+    run = make_run("ddp", "20260101T000000-aaaa")
+    write_table(run.launch("ddp", 0).steps, steps_of(2, 1).drop(columns="stolen_fraction"))
+    steps = load_run_steps(tmp_path / "results")
+    assert len(steps) == 4
+    assert steps["stolen_fraction"].isna().all()
 
 
 def test_a_run_killed_before_its_first_record_is_named(make_run: MakeRun, tmp_path: Path) -> None:

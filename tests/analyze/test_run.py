@@ -103,7 +103,7 @@ def make_run(path: Path, scenario: Scenario, *, planned_bytes: int, status: RunS
 
 def fill_launch(folder: LaunchFolder, recorded: Path) -> None:
     rows = [
-        (rank, step, phase, 0, duration_ms * MS + rank, 5 * MS)
+        (rank, step, phase, 0, duration_ms * MS + rank, 5 * MS, math.nan)
         for rank in (0, 1)
         for step, phase, duration_ms in [
             (0, "WARMUP", 900),
@@ -205,6 +205,34 @@ def test_a_note_says_how_much_of_the_machine_others_had(made: MadeRun, stolen: f
     notes = [note for note in summarize_run(made.folder.path).cells[0].notes if "other guests" in note]
     assert len(notes) == is_said
     assert all(f"had {100 * (stolen or 0):.1f} % of its cores" in note for note in notes)
+
+
+def test_steps_that_others_disturbed_are_left_out_of_all_numbers_and_counted(made: MadeRun, recorded: Path) -> None:
+    """Of five MEASURED steps two were stolen from, and of four PROFILED ones, three of which are in the trace."""
+    durations_ms = {1: (10, 0.0), 2: (500, 0.3), 3: (20, 0.01), 4: (30, math.nan), 5: (600, 0.02)}
+    measured = [(0, n, "MEASURED", 0, ms * MS, 5 * MS, stolen) for n, (ms, stolen) in durations_ms.items()]
+    numbers = sorted(set(read_tables(made.launch).overlap["step"]))
+    profiled = [(0, n, "PROFILED", 0, 40 * MS, 5 * MS, 0.5 * (n == numbers[0])) for n in (*numbers, 99)]
+    table = pd.DataFrame([*measured, *profiled], columns=list(STEPS)).astype(STEPS)
+    both = pd.concat([table, table.assign(rank=1, stolen_fraction=math.nan)], ignore_index=True)
+    write_table(made.launch.steps, both)
+    before = read_tables(made.launch)
+    (cell,) = summarize_run(made.folder.path).cells
+    assert (cell.step_time.median, cell.step_time.count) == (20 * MS, 3)
+    kept = before.overlap[before.overlap["step"] != numbers[0]]
+    assert len(kept) < len(before.overlap)
+    assert cell.ranks[0].steps == len(kept)
+    assert cell.ranks[0].exposed_comm_ns == pytest.approx(kept["exposed_comm_ns"].mean(), abs=1)
+    (note,) = (note for note in cell.notes if "steps are left out" in note)
+    assert note == (
+        "launch0: 2 MEASURED and 1 PROFILED steps are left out: other guests had 2.0 % of the cores or more in them"
+    )
+
+
+def test_a_table_of_steps_from_before_others_were_looked_at_is_read(made: MadeRun) -> None:
+    write_table(made.launch.steps, read_table(made.launch.steps).drop(columns="stolen_fraction"))
+    (cell,) = summarize_run(made.folder.path).cells
+    assert cell.step_time.count == 3
 
 
 def test_another_plan_does_not_match(tmp_path: Path, scenario: Callable[..., Scenario], recorded: Path) -> None:

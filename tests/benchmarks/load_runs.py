@@ -94,6 +94,7 @@ def make_steps(random: np.random.Generator) -> pd.DataFrame:
             "start_ns": np.arange(rows) * 100_000_000 + random.integers(0, 1_000_000, rows),
             "duration_ns": random.integers(90_000_000, 110_000_000, rows),
             "cpu_ns": random.integers(90_000_000, 110_000_000, rows),
+            "stolen_fraction": np.zeros(rows),
         }
     )
 

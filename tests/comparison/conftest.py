@@ -120,6 +120,7 @@ def _write_launch(folder: LaunchFolder, cell: FakeCell, plan: Plan, index: int, 
             "start_ns": 0,
             "duration_ns": step_ns - rank,
             "cpu_ns": step_ns // 2,
+            "stolen_fraction": 0.0,
         }
         for rank in range(2)
         for step, phase in enumerate(["MEASURED"] * 4 + ["PROFILED"])

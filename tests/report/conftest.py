@@ -413,11 +413,21 @@ def steps() -> pd.DataFrame:
     """Two ranks of the cell ddp, four steps; rank 1 is 10 ms slower."""
     phases = ("WARMUP", "MEASURED", "MEASURED", "PROFILED")
     rows = [
-        ("ddp", 0, rank, step, phase, step * 200 * MS, (900 if step == 0 else 100 + step + 10 * rank) * MS, 90 * MS)
+        (
+            "ddp",
+            0,
+            rank,
+            step,
+            phase,
+            step * 200 * MS,
+            (900 if step == 0 else 100 + step + 10 * rank) * MS,
+            90 * MS,
+            0.0,
+        )
         for rank in range(2)
         for step, phase in enumerate(phases)
     ]
-    columns = ["cell", "launch", "rank", "step", "phase", "start_ns", "duration_ns", "cpu_ns"]
+    columns = ["cell", "launch", "rank", "step", "phase", "start_ns", "duration_ns", "cpu_ns", "stolen_fraction"]
     return pd.DataFrame(rows, columns=columns)
 
 

@@ -47,7 +47,7 @@ def run(tmp_path: Path, scenario: Callable[..., Scenario]) -> RunFolder:
         cells=cells,
     )
     write_record(folder.run, record)
-    rows = [(rank, step, "MEASURED", 0, (10 + rank) * 1_000_000, 1) for rank in (0, 1) for step in (0, 1)]
+    rows = [(rank, step, "MEASURED", 0, (10 + rank) * 1_000_000, 1, 0.0) for rank in (0, 1) for step in (0, 1)]
     write_table(folder.launch("cap-1", 0).steps, pd.DataFrame(rows, columns=list(STEPS)).astype(STEPS))
     return folder
 

@@ -63,7 +63,14 @@ def test_only_where_the_host_waits_is_the_end_of_backward_timed(device: DeviceKi
 
 
 def make_block(arm: Arm, end_ns: tuple[int, ...], *stood: dict[Purpose, int]) -> Block:
-    return Block(arm=arm, step_ns=(10,) * len(end_ns), stood_ns=stood, end_ns=end_ns, stolen_fraction=(0.0,) * len(end_ns), has_nan=False)
+    return Block(
+        arm=arm,
+        step_ns=(10,) * len(end_ns),
+        stood_ns=stood,
+        end_ns=end_ns,
+        stolen_fraction=(0.0,) * len(end_ns),
+        has_nan=False,
+    )
 
 
 def test_the_copies_out_of_buckets_are_no_wait() -> None:

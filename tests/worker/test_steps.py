@@ -1,5 +1,6 @@
 """The loop over phases, with a fake clock and a log in place of training."""
 
+import math
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from dtbench.store.records import WarmupEnd
 from dtbench.vocabulary import Axis, Operation, Phase, Region
 from dtbench.worker.clock import Reading
 from dtbench.worker.recorder import Recorder, find_medians, summarize_issues
-from dtbench.worker.steps import PhaseResult, Phases, StepLoop
+from dtbench.worker.steps import PhaseResult, Phases, StepLoop, make_timing
 
 
 class FakeClock:
@@ -118,6 +119,24 @@ def test_a_journal_outlives_its_writer_and_says_where_the_rank_was(tmp_path: Pat
     assert view is not None
     assert (view.rank, view.pid, view.step, view.phase, view.region) == (3, 42, 17, Phase.MEASURED, Region.BACKWARD)
     assert (view.beat_unix_ns, view.issued, view.timings) == (2000, 1, ())
+
+
+def test_a_journal_keeps_what_others_had_in_a_step(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    with JournalWriter(path, rank=0, pid=1, capacity=3) as journal:
+        journal.begin(1)
+        for step, stolen_fraction in enumerate((0.0, 0.25, math.nan)):
+            journal.finish_step(make_timing(step, Phase.MEASURED, Reading(5, 6, 7, stolen_fraction)))
+    view = read_journal(path)
+    assert view is not None
+    assert [t.stolen_fraction for t in view.timings] == pytest.approx([0.0, 0.25, math.nan], nan_ok=True)
+    assert {(t.start_ns, t.duration_ns, t.cpu_ns) for t in view.timings} == {(5, 6, 7)}
+
+
+def test_regions_are_those_of_steps_that_others_left_alone() -> None:
+    regions = [{Region.FORWARD: time_ns} for time_ns in (1, 2, 90, 3)]
+    result = PhaseResult(regions=regions, stolen_fractions=[0.0, 0.0, 0.4, math.nan])
+    assert result.find_undisturbed_regions() == [regions[0], regions[1], regions[3]]
 
 
 def test_a_missing_journal_is_a_rank_that_has_not_begun(tmp_path: Path) -> None:

@@ -27,11 +27,19 @@ TRAFFIC = (
 
 
 def make_block(
-    arm: Arm, step_ms: Sequence[float], wait_ms: Mapping[Purpose, Sequence[float]] | None = None
+    arm: Arm,
+    step_ms: Sequence[float],
+    wait_ms: Mapping[Purpose, Sequence[float]] | None = None,
+    stolen_fraction: Sequence[float] = (),
 ) -> ArmBlock:
     """Give a block of these steps."""
     waits = {purpose: tuple(round(one * MS) for one in of) for purpose, of in (wait_ms or {}).items()}
-    return ArmBlock(arm=arm, step_ns=tuple(round(one * MS) for one in step_ms), wait_ns=waits)
+    return ArmBlock(
+        arm=arm,
+        step_ns=tuple(round(one * MS) for one in step_ms),
+        wait_ns=waits,
+        stolen_fraction=tuple(stolen_fraction),
+    )
 
 
 def make_steps(

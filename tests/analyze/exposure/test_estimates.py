@@ -12,6 +12,7 @@ from dtbench.analyze.exposure.estimates import (
     estimate_ablation,
     estimate_steps,
     estimate_waits,
+    keep_undisturbed,
     read_blocks,
     unknown,
 )
@@ -156,3 +157,26 @@ def test_the_mean_over_ranks_is_of_steps_that_ran_together(block_of: Make) -> No
     assert block.step_ns.tolist() == [20 * MS, 20 * MS]
     shorter = read_blocks(ArmSteps(blocks=(block_of(FULL, [10]),), counts=()))
     assert average_blocks([ranks[0], shorter]) is None
+
+
+def test_steps_that_others_disturbed_on_any_rank_are_left_out_of_a_block_with_their_waits(block_of: Make) -> None:
+    waits = {Purpose.GRAD_REDUCE: [1, 50, 2, 3, 60]}
+    records = {
+        0: block_of(FULL, [10, 90, 11, 12, 95], waits, [0, 0.3, 0, math.nan, 0]),
+        1: block_of(FULL, [10, 90, 11, 12, 96], waits, [0, 0, 0, 0, 0.4]),
+        2: block_of(FULL, [10, 90, 11, 12, 97], waits),
+    }
+    ranks = {rank: read_blocks(ArmSteps(blocks=(record,), counts=())) for rank, record in records.items()}
+    kept = keep_undisturbed(ranks)
+    for (block,) in kept.values():
+        assert block.step_ns.tolist() == [10 * MS, 11 * MS, 12 * MS]
+        assert block.wait_ns.tolist() == block.gradient_wait_ns.tolist() == [1 * MS, 2 * MS, 3 * MS]
+    (untimed,) = keep_undisturbed(
+        {0: read_blocks(ArmSteps(blocks=(block_of(REMOVED, [9, 99, 9, 9], None, [0, 1, 0, 0]),), counts=()))}
+    )[0]
+    assert (untimed.step_ns.tolist(), untimed.wait_ns.tolist()) == ([9 * MS] * 3, [])
+    other = read_blocks(ArmSteps(blocks=(block_of(FULL, [1, 2]), block_of(FULL, [1, 2])), counts=()))
+    assert keep_undisturbed({**ranks, 3: other}) == {
+        **{rank: list(blocks) for rank, blocks in ranks.items()},
+        3: list(other),
+    }

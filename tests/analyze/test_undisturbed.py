@@ -1,0 +1,45 @@
+"""Steps that others disturbed: left out for all ranks and in all tables."""
+
+import math
+from collections.abc import Sequence
+
+import pandas as pd
+
+from dtbench.analyze.tables import STEPS
+from dtbench.analyze.undisturbed import find_left_out, leave_out
+from dtbench.vocabulary import Phase
+
+
+def make_steps(stolen: Sequence[Sequence[float]], phase: Phase = Phase.MEASURED, first: int = 0) -> pd.DataFrame:
+    """Give steps of 10 ns; ``stolen`` by rank and step."""
+    rows = [
+        (rank, first + step, phase.value, 0, 10, 5, fraction)
+        for rank, of_rank in enumerate(stolen)
+        for step, fraction in enumerate(of_rank)
+    ]
+    return pd.DataFrame(rows, columns=list(STEPS)).astype(STEPS)
+
+
+def test_a_step_goes_where_the_machine_of_any_rank_was_disturbed() -> None:
+    steps = make_steps([[0.0, 0.3, 0.0, 0.0, math.nan], [0.0, 0.0, 0.0, 0.2, 0.0]])
+    left_out = find_left_out(steps)
+    assert left_out == {Phase.MEASURED: {1, 3}}
+    assert leave_out(steps, left_out)["step"].tolist() == [0, 2, 4] * 2
+
+
+def test_phases_are_judged_apart_and_warm_up_is_not() -> None:
+    disturbed = [[0.0, 0.0, 0.0, 0.5]]
+    phases = ((Phase.WARMUP, 0), (Phase.MEASURED, 4), (Phase.PROFILED, 8))
+    steps = pd.concat([make_steps(disturbed, phase, first) for phase, first in phases], ignore_index=True)
+    left_out = find_left_out(steps)
+    assert left_out == {Phase.MEASURED: {7}, Phase.PROFILED: {11}}
+    assert leave_out(steps, left_out)["step"].tolist() == [*range(7), 8, 9, 10]
+
+
+def test_rows_of_no_step_stay_and_so_does_a_table_without_steps() -> None:
+    left_out = {Phase.PROFILED: frozenset({2})}
+    numbers = pd.DataFrame({"step": pd.array([1, 2, None], dtype="Int64")})
+    assert leave_out(numbers, left_out)["step"].tolist() == [1, pd.NA]
+    other = pd.DataFrame({"gap": [1, 2]})
+    assert leave_out(other, left_out) is other
+    assert leave_out(numbers, {}) is numbers
