@@ -2,7 +2,8 @@
 
 A sleep ends late, by what the timer and the scheduler add: 60 to 100 us on an idle Linux, more where cores are short.
 A unit is refused when on average that is more than 5 % of it: a step is many units, and the mean is what each of them
-adds. Rare late ones lengthen few steps, and a median over steps does not see them. Blocks themselves wake up early and
+adds. Rare late ones lengthen few steps, and a median over steps does not see them; tries and steps that other guests of
+the machine disturbed are left out. Blocks themselves wake up early and
 wait for the clock, which hides the timer's part; what else runs in a step disturbs them as much as the trial says.
 """
 
@@ -10,16 +11,19 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import compress
 from math import ceil, floor, log10
 from statistics import fmean
 from typing import Final
 
+from dtbench.disturbance import find_undisturbed
 from dtbench.errors import PlanError
 from dtbench.plan import SHORT_UNIT_MS
 from dtbench.scenario.model import Timed
 from dtbench.units import NS_PER_MS, NS_PER_S, format_fraction, format_ns
 from dtbench.vocabulary import Region
 from dtbench.worker.models.known_cost import MOST_JITTER, KnownCost, Pause, field_of
+from dtbench.worker.stolen_time import StolenClock
 from dtbench.worker.warmup import Store
 
 LEAST_MS: Final = SHORT_UNIT_MS
@@ -72,11 +76,26 @@ def _try_together(cost: KnownCost, meeting: Meeting, topic: str) -> dict[Region,
     return {Region(name): max(found[name] for found in everyone) for name in mine}
 
 
-def find_jitter_ns(pause: Pause, duration_ns: int) -> int:
-    """Give the mean of by how much tries of some length missed it."""
+def find_jitter_ns(pause: Pause, duration_ns: int, stolen: StolenClock | None = None) -> int:
+    """Give the mean of by how much tries of some length missed it, without those that other guests disturbed.
+
+    Args:
+        pause: that is tried.
+        duration_ns: of each try.
+        stolen: what others have of this machine; None: as the system says.
+    """
     fewest, most = _TRIES
     times = min(most, max(fewest, _TIME_NS // duration_ns))
-    return round(fmean(pause.try_out(duration_ns, times)))
+    stolen = StolenClock() if stolen is None else stolen
+    missed_ns: list[int] = []
+    stolen_fractions: list[float] = []
+    start_ns, before_ns = time.perf_counter_ns(), stolen.read_ns()
+    for one_ns in pause.try_out(duration_ns, times):
+        end_ns, after_ns = time.perf_counter_ns(), stolen.read_ns()
+        missed_ns.append(one_ns)
+        stolen_fractions.append(stolen.give_fraction(before_ns, after_ns, end_ns - start_ns))
+        start_ns, before_ns = end_ns, after_ns
+    return round(fmean(compress(missed_ns, find_undisturbed(stolen_fractions))))
 
 
 def _find_short(asked: Timed, jitter_ns: Mapping[Region, int]) -> dict[Region, int]:

@@ -8,6 +8,7 @@ really took is measured again afterwards by whoever asked for it.
 
 from functools import cached_property
 from statistics import median
+from collections.abc import Iterator
 from typing import Any, Final
 
 from dtbench.units import NS_PER_MS
@@ -34,10 +35,11 @@ class Spin:
         """Enqueue a spin of so long on the current stream, whatever the host has done."""
         self._cuda._sleep(round(duration_ns * self._cycles_per_ns))
 
-    def try_out(self, duration_ns: int, times: int) -> list[int]:
+    def try_out(self, duration_ns: int, times: int) -> Iterator[int]:
         """Spin 25 ms at most; what a clock misses grows with the length."""
         tried_ns = min(duration_ns, LONGEST_TRY_NS)
-        return [abs(self._try_once(tried_ns) - tried_ns) * duration_ns // tried_ns for _ in range(times)]
+        for _ in range(times):
+            yield abs(self._try_once(tried_ns) - tried_ns) * duration_ns // tried_ns
 
     def look_back(self, duration_ns: int) -> list[int]:
         """Spin again: no event was recorded inside a step, and the clock may have changed since it was calibrated."""

@@ -1,7 +1,7 @@
 """Units that this machine cannot time are refused on all ranks alike, with one that it can."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -16,6 +16,7 @@ from dtbench.units import NS_PER_MS, NS_PER_S, NS_PER_US
 from dtbench.vocabulary import Region
 from dtbench.worker.jitter import Meeting, advise_ms, find_jitter_ns, require_exact_units
 from dtbench.worker.models.known_cost import KnownCost, Sleep
+from dtbench.worker.stolen_time import StolenClock
 
 
 class DictStore:
@@ -46,10 +47,10 @@ class Missing:
     def take(self, duration_ns: int, done_ns: int = 0) -> None:
         raise AssertionError("no step has begun")
 
-    def try_out(self, duration_ns: int, times: int) -> list[int]:
+    def try_out(self, duration_ns: int, times: int) -> Iterator[int]:
         missed_ns = self.asked[min(len(self.tried), len(self.asked) - 1)]
         self.tried.append((duration_ns, times))
-        return [missed_ns[index % len(missed_ns)] for index in range(times)]
+        yield from (missed_ns[index % len(missed_ns)] for index in range(times))
 
     def look_back(self, duration_ns: int) -> list[int]:
         return []
@@ -83,6 +84,14 @@ def meet_alone(asked: Timed, *missed_ns: int) -> str:
 def test_jitter_is_what_a_unit_is_late_by_on_average() -> None:
     assert find_jitter_ns(Missing([7]), 200 * NS_PER_MS) == 7
     assert find_jitter_ns(Missing([*[7] * 19, 907]), 200 * NS_PER_MS) == 52
+
+
+def test_tries_that_others_disturbed_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every second try is late by 9 ms, and in each of these others had the machine."""
+    readings_ns = iter([NS_PER_S, *(NS_PER_S * (1 + index // 2) for index in range(1, 26))])
+    stolen = StolenClock()
+    monkeypatch.setattr(stolen, "read_ns", lambda: next(readings_ns))
+    assert find_jitter_ns(Missing([7, 9 * NS_PER_MS]), 20 * NS_PER_MS, stolen) == 7
 
 
 def test_rare_late_units_refuse_nothing_and_many_do() -> None:

@@ -41,8 +41,11 @@ class Pause(Protocol):
     def take(self, duration_ns: int, done_ns: int = 0) -> None:
         """Take so long, of which so much of the host's CPU time has been taken already."""
 
-    def try_out(self, duration_ns: int, times: int) -> list[int]:
-        """Take so long some times, outside of any step; gives by how much each missed its length, ns, none below 0."""
+    def try_out(self, duration_ns: int, times: int) -> Iterator[int]:
+        """Take so long some times, outside of any step; gives by how much each missed its length, ns, none below 0.
+
+        One is over whenever it is given.
+        """
 
     def look_back(self, duration_ns: int) -> list[int]:
         """Give how long it really took whenever it was to take so long, ns."""
@@ -60,9 +63,10 @@ class Sleep:
         _wait_until(start_ns + duration_ns - done_ns)
         self._took_ns[duration_ns].append(time.monotonic_ns() - start_ns + done_ns)
 
-    def try_out(self, duration_ns: int, times: int) -> list[int]:
+    def try_out(self, duration_ns: int, times: int) -> Iterator[int]:
         """Sleep 25 ms at most: what a sleep adds does not hang on its length."""
-        return [self._try_once(min(duration_ns, LONGEST_TRY_NS)) for _ in range(times)]
+        for _ in range(times):
+            yield self._try_once(min(duration_ns, LONGEST_TRY_NS))
 
     def _try_once(self, duration_ns: int) -> int:
         start_ns = time.monotonic_ns()
