@@ -9,10 +9,8 @@ from dtbench.units import NS_PER_MS
 from dtbench.vocabulary import Estimate
 
 _COLUMNS: Final = (
-    Column("row"),
-    Column("cell"),
+    Column("row, cell"),
     Column("named cause"),
-    Column("of"),
     Column("trace", is_number=True),
     Column("ablation", is_number=True),
     Column("waits", is_number=True),
@@ -41,15 +39,19 @@ def result_word(row: RowOutcome) -> str:
 
 
 def _lines_of(row: RowOutcome) -> Iterator[list[str]]:
-    for place, cell in enumerate(row.cells):
-        name, result = (row.row, result_word(row)) if place == 0 else ("", "")
-        yield [name, cell.cell, *_describe_cell(cell), result]
+    """Give a line for each cell below one for the row; the only cell of a row of the same name is one line with it."""
+    if [cell.cell for cell in row.cells] == [row.row]:
+        yield [row.row, *_describe_cell(row.cells[0]), result_word(row)]
+        return
+    yield [row.row, *[""] * (len(_COLUMNS) - 2), result_word(row)]
+    for cell in row.cells:
+        yield [f"  {cell.cell}", *_describe_cell(cell), ""]
 
 
 def _describe_cell(cell: CellOutcome) -> Iterator[str]:
     answer, estimates = cell.answer, {one.estimate: one.mean_ns for one in cell.estimates}
-    yield _NOTHING if answer.cause is None else answer.cause.value
-    yield answer.owner or _NOTHING
+    cause = _NOTHING if answer.cause is None else answer.cause.value
+    yield f"{cause} of {answer.owner}" if answer.owner else cause
     yield _ms(answer.exposed_ns)
     yield _ms(estimates.get(Estimate.ABLATION))
     yield _ms(estimates.get(Estimate.WAIT))

@@ -6,9 +6,9 @@ follows the device's, so cycles are tied to time by events on a device that has 
 really took is measured again afterwards by whoever asked for it.
 """
 
+from collections.abc import Iterator
 from functools import cached_property
 from statistics import median
-from collections.abc import Iterator
 from typing import Any, Final
 
 from dtbench.units import NS_PER_MS
