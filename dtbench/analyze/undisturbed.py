@@ -1,15 +1,14 @@
 """The steps of a launch without those that other guests of its machine disturbed; see ``dtbench.disturbance``.
 
-A step is left out for all ranks, in all tables, when it was disturbed on the machine of any. Pictures of single steps
-show all of them.
+A step is left out for all ranks, in all tables, when it was disturbed on the machine of any.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import pandas as pd
 
-from dtbench.disturbance import find_undisturbed
+from dtbench.disturbance import DISTURBED, find_undisturbed
 from dtbench.vocabulary import Phase
 
 _JUDGED: Final = (Phase.MEASURED, Phase.PROFILED)
@@ -32,6 +31,19 @@ def find_left_out(steps: pd.DataFrame) -> dict[Phase, frozenset[int]]:
         if left_out:
             found[phase] = left_out
     return found
+
+
+def keep_undisturbed_steps(steps: pd.DataFrame, launch: Sequence[str] = ()) -> pd.DataFrame:
+    """Give a table of steps without those to leave out, each launch judged for itself.
+
+    Args:
+        steps: columns as in ``tables.STEPS``, and those that tell launches apart.
+        launch: names of these; none: all steps are of one launch.
+    """
+    if not (steps["stolen_fraction"] >= DISTURBED).any():
+        return steps
+    launches = [one for _, one in steps.groupby(list(launch), observed=True, sort=False)] if launch else [steps]
+    return pd.concat([leave_out(one, find_left_out(one)) for one in launches])
 
 
 def leave_out(table: pd.DataFrame, left_out: LeftOut) -> pd.DataFrame:

@@ -11,6 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from dtbench.analyze.undisturbed import keep_undisturbed_steps
 from dtbench.report.plots_drawing import (
     EDGE,
     LINE_COLOURS,
@@ -31,9 +32,10 @@ MOST_NAMED = 32
 
 
 def plot_step_times(steps: pd.DataFrame) -> Figure:
-    """Draw the duration of every step of every rank, with the phases shaded.
+    """Draw the duration of every step of every rank, with the phases shaded; disturbed steps are crossed out.
 
-    The scale follows the steps after warm-up; slower warm-up steps leave at the top, and the title says how slow.
+    The scale follows the steps after warm-up; slower warm-up steps leave at the top, and the title says how slow. So do
+    steps that other guests of the machine disturbed, which no median holds.
 
     Args:
         steps: columns as in ``dtbench.analyze.tables.STEPS``, of one launch.
@@ -42,9 +44,10 @@ def plot_step_times(steps: pd.DataFrame) -> Figure:
     axes = add_axes(figure)
     if steps.empty:
         return say(figure, axes, "No step was recorded.")
+    kept = keep_undisturbed_steps(steps)
     for phase, first, last in _phase_spans(steps):
         axes.axvspan(first - 0.5, last + 0.5, color=PHASE_COLOURS[phase], linewidth=0, zorder=0)
-        words = f"{phase.value}\n{format_ns(_slowest_rank_ns(steps, phase))}"
+        words = f"{phase.value}\n{format_ns(_slowest_rank_ns(kept, phase))}"
         axes.text(first - 0.3, 0.97, words, transform=axes.get_xaxis_transform(), va="top", fontsize=7)
     ranks = sorted(steps["rank"].unique())
     for index, rank in enumerate(ranks):
@@ -53,11 +56,12 @@ def plot_step_times(steps: pd.DataFrame) -> Figure:
         duration_ms = ordered["duration_ns"] / NS_PER_MS
         name = f"rank {rank}" if index < MOST_NAMED else "_more"  # matplotlib's legend leaves out what begins with `_`
         axes.plot(ordered["step"], duration_ms, color=colour, linestyle=style, linewidth=1.2, label=name)
-    axes.set_ylim(*_settled_range_ms(steps))
+    axes.set_ylim(*_settled_range_ms(kept))
+    crossed = _cross_out(axes, sorted(set(steps["step"]) - set(kept["step"])))
     axes.set_xlim(steps["step"].min() - 0.5, steps["step"].max() + 0.5)
     axes.set_xlabel("step")
     axes.set_ylabel("ms")
-    set_finding(axes, _times_finding(steps))
+    set_finding(axes, _times_finding(steps, kept) + crossed)
     columns = 1 + min(len(ranks), MOST_NAMED) // 17
     more = f"and {len(ranks) - MOST_NAMED} more ranks" if len(ranks) > MOST_NAMED else None
     figure.legend(loc="outside right center", ncols=columns, frameon=False, fontsize=7, title=more, title_fontsize=7)
@@ -78,9 +82,21 @@ def _slowest_rank_ns(steps: pd.DataFrame, phase: Phase) -> float:
     return float(steps[steps["phase"] == phase.value].groupby("step")["duration_ns"].max().median())
 
 
-def _times_finding(steps: pd.DataFrame) -> str:
+def _cross_out(axes: Axes, disturbed: Sequence[int]) -> str:
+    """Put a cross below each disturbed step; gives what the title says of them."""
+    if not disturbed:
+        return ""
+    place = axes.get_xaxis_transform()
+    (crosses,) = axes.plot(
+        disturbed, [0.03] * len(disturbed), "x", color="black", markersize=4, transform=place, label="_disturbed"
+    )
+    crosses.set_gid("disturbed steps")
+    return f"; x: {len(disturbed)} that other guests disturbed"
+
+
+def _times_finding(steps: pd.DataFrame, kept: pd.DataFrame) -> str:
     first_ns = steps.loc[steps["step"] == steps["step"].min(), "duration_ns"].max()
-    measured_ns = _slowest_rank_ns(steps, Phase.MEASURED)
+    measured_ns = _slowest_rank_ns(kept, Phase.MEASURED)
     if math.isnan(measured_ns):
         return f"No step was measured; the first took {format_ns(first_ns)}"
     return f"A measured step takes {format_ns(measured_ns)} (median, slowest rank), the first {format_ns(first_ns)}"
@@ -105,7 +121,7 @@ def plot_step_distribution(steps: pd.DataFrame) -> Figure:
     """Draw how MEASURED steps are spread: for each launch a dot for each step, its box over the middle half.
 
     A step's time is its slowest rank's. Launches of a cell lie together; where launches are too many, each cell is one
-    row. The thick line is a launch's median.
+    row. The thick line is a launch's median. Steps that other guests of the machine disturbed are left out.
 
     Args:
         steps: columns as in ``dtbench.analyze.tables.STEPS``, and those that tell launches apart of ``scenario``,
@@ -149,6 +165,7 @@ def _measured_groups(steps: pd.DataFrame) -> list[_Group]:
     if measured.empty:
         return []
     known = [name for name in _NAMING if name in measured]
+    measured = keep_undisturbed_steps(measured, known)
     telling = [name for name in known if measured[name].nunique() > 1]
     if measured[known].drop_duplicates().shape[0] > MOST_GROUPS and "launch" in telling:
         telling.remove("launch")

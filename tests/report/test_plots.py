@@ -180,6 +180,24 @@ def test_a_launch_that_died_in_warm_up_still_has_a_picture(steps: pd.DataFrame) 
     assert "No step was recorded" in words_of(plot_step_times(steps.head(0)))
 
 
+def test_steps_that_others_disturbed_are_crossed_out_and_in_no_median(steps: pd.DataFrame) -> None:
+    """Step 4 of seven was stolen from on rank 0, and took 5 s."""
+    more = pd.concat([steps, *(steps[steps["step"] == 1].assign(step=step) for step in (4, 5, 6))])
+    is_slow = (more["step"] == 4) & (more["rank"] == 0)
+    disturbed = more.assign(
+        duration_ns=more["duration_ns"].where(~is_slow, 5_000_000_000), stolen_fraction=is_slow.astype(float)
+    )
+    axes = plot_step_times(disturbed).axes[0]
+    (crosses,) = [line for line in axes.lines if line.get_gid() == "disturbed steps"]
+    assert list(crosses.get_xdata()) == [4]
+    assert axes.get_ylim()[1] < 200
+    assert axes.get_title(loc="left").startswith("A measured step takes 111 ms (median, slowest rank)")
+    assert axes.get_title(loc="left").endswith("; x: 1 that other guests disturbed")
+    distribution = plot_step_distribution(pd.concat([disturbed, disturbed.assign(launch=1, stolen_fraction=0.0)]))
+    dots = {line.get_gid(): len(line.get_xdata()) for line in distribution.axes[0].lines}
+    assert dots == {"steps launch 0": 4, "steps launch 1": 5}
+
+
 def test_the_distribution_has_measured_steps_only_of_the_slowest_rank(steps: pd.DataFrame) -> None:
     figure = plot_step_distribution(steps)
     (dots,) = [line for line in figure.axes[0].lines if str(line.get_gid()).startswith("steps")]
