@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from dtbench.disturbance import DISTURBED
 from dtbench.plan import Machine, make_plan, plan_reference
 from dtbench.scenario.schema import Scenario
 from dtbench.store.layout import LaunchFolder
@@ -31,8 +32,8 @@ from dtbench.worker.stolen_time import StolenTime
 TIMED_TRIES = 3
 """How often a timed test may be tried."""
 
-DISTURBED_FRACTION = 0.02
-"""The share of the machine that others took of which a failed test may be a result; a quiet one loses 0.003."""
+DISTURBED_FRACTION = DISTURBED
+"""The share of the machine that others took of which a failed test may be a result."""
 MUCH_DISTURBED_FRACTION = 0.1
 """Above, the next try of a timed test is as hopeless."""
 

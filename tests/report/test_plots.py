@@ -189,12 +189,12 @@ def test_steps_that_others_disturbed_are_crossed_out_and_in_no_median(steps: pd.
     )
     axes = plot_step_times(disturbed).axes[0]
     (crosses,) = [line for line in axes.lines if line.get_gid() == "disturbed steps"]
-    assert list(crosses.get_xdata()) == [4]
+    assert np.asarray(crosses.get_xdata()).tolist() == [4]
     assert axes.get_ylim()[1] < 200
     assert axes.get_title(loc="left").startswith("A measured step takes 111 ms (median, slowest rank)")
     assert axes.get_title(loc="left").endswith("; x: 1 that other guests disturbed")
     distribution = plot_step_distribution(pd.concat([disturbed, disturbed.assign(launch=1, stolen_fraction=0.0)]))
-    dots = {line.get_gid(): len(line.get_xdata()) for line in distribution.axes[0].lines}
+    dots = {line.get_gid(): np.size(line.get_xdata()) for line in distribution.axes[0].lines}
     assert dots == {"steps launch 0": 4, "steps launch 1": 5}
 
 
