@@ -10,7 +10,6 @@ wait for the clock, which hides the timer's part; what else runs in a step distu
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from itertools import compress
 from math import ceil, floor, log10
 from statistics import fmean
@@ -22,9 +21,9 @@ from dtbench.plan import SHORT_UNIT_MS
 from dtbench.scenario.model import Timed
 from dtbench.units import NS_PER_MS, NS_PER_S, format_fraction, format_ns
 from dtbench.vocabulary import Region
+from dtbench.worker.meeting import Meeting
 from dtbench.worker.models.known_cost import MOST_JITTER, KnownCost, Pause, field_of
 from dtbench.worker.stolen_time import StolenClock
-from dtbench.worker.warmup import Store
 
 LEAST_MS: Final = SHORT_UNIT_MS
 """The shortest unit that is advised on any machine: steps disturb sleeps more than an idle rank does."""
@@ -33,20 +32,6 @@ _TRIES: Final = (20, 500)  # fewest, most
 _ROUNDS_AFTER_S: Final = (0, 2, 8)
 """How long to wait before each round of tries: other guests of a shared machine come in bursts of some seconds."""
 _NICE: Final = (1, 2, 3, 5, 10)
-
-
-@dataclass(frozen=True)
-class Meeting:
-    """Where the ranks of a launch tell each other a text."""
-
-    store: Store
-    rank: int
-    ranks: int
-
-    def exchange(self, topic: str, text: str) -> list[str]:
-        """Say something on a topic and give what every rank says, once all have."""
-        self.store.set(f"{topic}/{self.rank}", text)
-        return [bytes(self.store.get(f"{topic}/{rank}")).decode() for rank in range(self.ranks)]
 
 
 def require_exact_units(cost: KnownCost, meeting: Meeting, *, wait_s: Callable[[float], None] = time.sleep) -> str:

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +50,10 @@ from dtbench.worker.exposure.arm_loop import BLOCK_STEPS
 from dtbench.worker.exposure.estimate import Bench, Estimated
 from dtbench.worker.exposure.still_weights import hold_weights
 from dtbench.worker.iterations import Iterations, RunStep, run_whole
-from dtbench.worker.jitter import Meeting, require_exact_units
+from dtbench.worker.jitter import require_exact_units
 from dtbench.worker.joining import Rank, find_data_rank, make_device
 from dtbench.worker.lifecycle import live_through, read_lifecycle_receipts
+from dtbench.worker.meeting import Meeting
 from dtbench.worker.mesh import build_mesh, describe_further, describe_groups
 from dtbench.worker.models.custom import expect_bytes, expect_traffic, require_no_dropout
 from dtbench.worker.models.options import read_compilation
@@ -64,6 +65,7 @@ from dtbench.worker.parallelize.strategy import parallelize
 from dtbench.worker.probes.install import InstalledProbes
 from dtbench.worker.probes.lines import LineWitness
 from dtbench.worker.probes.receipts import read_probe_receipts
+from dtbench.worker.quiet import Quiet
 from dtbench.worker.recorder import Issue, Recorder, find_medians, summarize_issues
 from dtbench.worker.state_dict.beside import Beside
 from dtbench.worker.state_dict.foreseen import Foreseen
@@ -134,8 +136,7 @@ class Session:
         self._recorder.axes.update({group.name: group.axis for group in groups if group.axis is not None})
         built = make_model(self._scenario, self._device, self._order.import_folders, self._rank.rank)
         if built.known_cost is not None:
-            meeting = Meeting(self._find_store(), self._rank.rank, self._plan.ranks)
-            self._say("units tried", require_exact_units(built.known_cost, meeting))
+            self._say("units tried", require_exact_units(built.known_cost, self._make_meeting()))
         parameters = sum(parameter.numel() for parameter in built.module.parameters())
         if self._plan.traffic is None:
             self._planned = expect_traffic(built.module, built.blocks, self._scenario)
@@ -159,7 +160,9 @@ class Session:
         end = phases.warm_up(0, warmup)
         if self._plan.device is DeviceKind.CUDA:
             torch.cuda.reset_peak_memory_stats(self._device)
+        self._quiet.wait()
         phases.measure(end.steps, measured)
+        self._quiet.wait()
         phases.profile(end.steps + self._plan.measured_steps, profiled)
         last = end.steps + self._plan.measured_steps + self._plan.profiled_steps
         bench = self._make_bench(batches, first=last + 1)
@@ -253,6 +256,14 @@ class Session:
             capture=lambda: self._capture(parallel, step.built.module),
         )
 
+    def _make_meeting(self) -> Meeting:
+        return Meeting(self._find_store(), self._rank.rank, self._plan.ranks)
+
+    @cached_property
+    def _quiet(self) -> Quiet:
+        timeout_s = self._scenario.measure.quiet_timeout_s
+        return Quiet(self._make_meeting(), timeout_s, self._say, lambda: self._journal.touch(time.time_ns()))
+
     def _find_store(self) -> dist.Store:
         """Give where the ranks of this launch tell each other what they saw."""
         launch = f"dtbench/{self._order.cell}/{self._order.index}"
@@ -278,6 +289,7 @@ class Session:
             clock=self._make_clock(),
             carrier=self._carrier,
             say=self._say,
+            wants_again=self._quiet.wants_again,
         )
 
     def _make_clock(self) -> StepClock:

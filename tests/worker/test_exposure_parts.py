@@ -53,7 +53,7 @@ def test_only_where_the_host_waits_is_the_end_of_backward_timed(device: DeviceKi
     nothing: dict[str, Any] = dict.fromkeys(("built", "optimizer", "recorder", "autocast", "clip_norm", "observed"))
     parallel: Any = SimpleNamespace(model=model, read_sync=lambda: Sync.REDUCE)
     step = TrainStep(parallel=parallel, micro_batches=1, **nothing)
-    nothing = dict.fromkeys(("scenario", "recorder", "journal", "clock", "say"))
+    nothing = dict.fromkeys(("scenario", "recorder", "journal", "clock", "say", "wants_again"))
     plan, batches = SimpleNamespace(device=device), SimpleNamespace(make=lambda number: number)
     fields: dict[str, Any] = {**nothing, "plan": plan, "batches": batches}
     bench = Bench(first=9, carrier=Carrier(), **fields)

@@ -50,6 +50,8 @@ class Bench:
     Attributes:
         first: number of the first of them, past all other steps.
         say: told of the milestone and its detail.
+        wants_again: told what others had of the machine in each step of a block, and how long all took, ns; says
+            whether to run it again. Collective.
     """
 
     scenario: Scenario
@@ -61,6 +63,7 @@ class Bench:
     clock: StepClock
     carrier: Carrier
     say: Callable[[str, str], None]
+    wants_again: Callable[[Sequence[float], int], bool]
 
     def estimate(self, step: TrainStep) -> Estimated | None:
         """Run the arms that the scenario asks for, and DDP's logger; None where it wants nothing but the trace.
@@ -113,7 +116,7 @@ class Bench:
             patches.enter_context(carry_objects(self.carrier))
             counts = tuple(loop.count(arm) for arm in arms)
             waits.seen = waits.unseen = 0
-            blocks = [loop.run_block(arm) for arm in order]
+            blocks = [self._run_block(loop, arm) for arm in order]
         evidence = Evidence(
             exposure=self.scenario.measure.exposure,
             counts=counts,
@@ -127,6 +130,13 @@ class Bench:
         return Estimated(
             ArmSteps(blocks=record_blocks(blocks, ends=ends), counts=counts), (make_arm_receipt(evidence),)
         )
+
+    def _run_block(self, loop: ArmLoop, arm: Arm) -> Block:
+        """Run a block, and again where other guests of the machine left too little of it."""
+        block = loop.run_block(arm)
+        while self.wants_again(block.stolen_fraction, sum(block.step_ns)):
+            block = loop.run_block(arm)
+        return block
 
     def _run_logged(
         self, step: TrainStep, model: DistributedDataParallel, numbers: "itertools.count[int]"

@@ -1,0 +1,136 @@
+"""Ranks that wait for a quiet machine: all come to the same answer, and never wait longer than they may."""
+
+import math
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+
+import pytest
+
+pytest.importorskip("torch", reason="the worker room imports torch")
+
+from dtbench.worker.meeting import Meeting
+from dtbench.worker.quiet import Look, Quiet, look_at_machine
+
+T = TypeVar("T")
+BUSY, CALM, BLOCK_NS = 0.3, 0.0, 2_000_000_000
+
+
+class Store:
+    """A store for threads."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, str] = {}
+        self._changed = threading.Condition()
+
+    def set(self, key: str, value: str) -> None:
+        with self._changed:
+            self._values[key] = value
+            self._changed.notify_all()
+
+    def get(self, key: str) -> bytes:
+        with self._changed:
+            assert self._changed.wait_for(lambda: key in self._values, timeout=10)
+            return self._values[key].encode()
+
+
+class Ranks:
+    """Ranks whose looks at their machines give what is written here, each half a second, the last for ever."""
+
+    def __init__(self, *seen: Sequence[float], timeout_s: float = 60.0) -> None:
+        store = Store()
+        self.looks = [0] * len(seen)
+        self.said: list[list[str]] = [[] for _ in seen]
+        self.signs_of_life = [0] * len(seen)
+        self.ranks = [
+            Quiet(
+                meeting=Meeting(store, rank, len(seen)),
+                timeout_s=timeout_s,
+                say=partial(self._say, rank),
+                touch=partial(self._touch, rank),
+                look=partial(self._look, rank, of_rank),
+            )
+            for rank, of_rank in enumerate(seen)
+        ]
+
+    def _say(self, rank: int, what: str, detail: str) -> None:
+        self.said[rank].append(f"{what}: {detail}")
+
+    def _look(self, rank: int, seen: Sequence[float]) -> Look:
+        self.looks[rank] += 1
+        return Look(seen[min(self.looks[rank], len(seen)) - 1], 0.5)
+
+    def _touch(self, rank: int) -> None:
+        self.signs_of_life[rank] += 1
+
+    def together(self, call: Callable[[int, Quiet], T]) -> list[T]:
+        with ThreadPoolExecutor(len(self.ranks)) as threads:
+            return list(threads.map(call, range(len(self.ranks)), self.ranks))
+
+
+def wait(_rank: int, quiet: Quiet) -> None:
+    quiet.wait()
+
+
+def test_a_quiet_machine_is_looked_at_once() -> None:
+    ranks = Ranks([CALM], [math.nan])
+    ranks.together(wait)
+    assert ranks.looks == [1, 1]
+    assert ranks.said == [[], []]
+
+
+def test_all_ranks_wait_until_the_last_machine_is_quiet() -> None:
+    ranks = Ranks([CALM], [BUSY, BUSY, CALM])
+    ranks.together(wait)
+    assert ranks.looks == ranks.signs_of_life == [3, 3]
+    assert ranks.said == [["waited for other guests of the machine: 1.5 s"]] * 2
+
+
+def test_a_machine_that_never_is_quiet_is_waited_for_until_time_is_up_once_in_a_launch() -> None:
+    ranks = Ranks([BUSY], [BUSY], timeout_s=2.0)
+    ranks.together(wait)
+    assert ranks.looks == [4, 4]
+    ranks.together(wait)
+    assert ranks.looks == [5, 5]
+    assert ranks.together(lambda _, quiet: quiet.wants_again([BUSY] * 5, BLOCK_NS)) == [False, False]
+
+
+def test_without_time_to_wait_nobody_looks() -> None:
+    ranks = Ranks([BUSY], timeout_s=0.0)
+    ranks.together(wait)
+    assert ranks.together(lambda _, quiet: quiet.wants_again([BUSY] * 5, BLOCK_NS)) == [False]
+    assert ranks.looks == [0]
+
+
+@pytest.mark.parametrize(
+    ("stolen", "again"),
+    [
+        ([CALM, CALM, CALM, BUSY, BUSY], False),
+        ([CALM, CALM, BUSY, BUSY, BUSY], True),
+        ([math.nan] * 5, False),
+        ([CALM, CALM], False),
+        ([CALM, BUSY], True),
+        ([], False),
+    ],
+)
+def test_steps_of_which_fewer_than_three_were_left_alone_run_again_on_all_ranks(
+    stolen: Sequence[float], *, again: bool
+) -> None:
+    ranks = Ranks([CALM], [CALM])
+    found = ranks.together(lambda rank, quiet: quiet.wants_again(stolen if rank else [CALM] * 5, BLOCK_NS))
+    assert found == [again, again]
+    assert ranks.looks == [int(again)] * 2, "and before that they wait"
+
+
+def test_what_runs_again_takes_of_the_time_to_wait() -> None:
+    ranks = Ranks([CALM], timeout_s=5.0)
+    found = [ranks.together(lambda _, quiet: quiet.wants_again([BUSY] * 5, BLOCK_NS)) for _ in range(4)]
+    assert found == [[True], [True], [False], [False]], "2.5 s each"
+
+
+def test_a_look_takes_half_a_second_and_gives_a_share() -> None:
+    seen = look_at_machine()
+    assert 0.5 <= seen.took_s < 20
+    assert math.isnan(seen.stolen_fraction) or 0 <= seen.stolen_fraction <= 1
