@@ -33,6 +33,17 @@ def find_left_out(steps: pd.DataFrame) -> dict[Phase, frozenset[int]]:
     return found
 
 
+def find_disturbance(steps: pd.DataFrame) -> float:
+    """Give what other guests had of the machine's cores in MEASURED and PROFILED steps, median; 0 where nobody knows.
+
+    Args:
+        steps: columns as in ``tables.STEPS``, of one launch, those to leave out left out.
+    """
+    judged = steps[steps["phase"].isin([phase.value for phase in _JUDGED])]
+    stolen = judged.groupby("step")["stolen_fraction"].max().fillna(0.0)
+    return float(stolen.median()) if len(stolen) else 0.0
+
+
 def keep_undisturbed_steps(steps: pd.DataFrame, launch: Sequence[str] = ()) -> pd.DataFrame:
     """Give a table of steps without those to leave out, each launch judged for itself.
 

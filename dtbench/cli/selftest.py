@@ -10,6 +10,9 @@ import typer
 
 from dtbench.cli.console import print_json, print_line, print_section
 
+_MORE_TRIES = 2
+"""For rows that failed only where other guests had the machine: they say nothing of dtbench."""
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -41,9 +44,15 @@ def selftest(
     with Forks() as forks:
         worker = (*forks.find_prefix(planned.file), *WORKER)
         record = _watch(partial(run_selftest, planned, results, worker=worker))
-        for _ in range(tries - 1):
-            if not record.passed:
-                record = _watch(partial(try_again, record, results, worker=worker))
+        left, more = tries - 1, _MORE_TRIES if tries > 1 else 0
+        while not record.passed and (left or more):
+            if more and all(row.disturbed for row in record.rows if not row.passed):
+                more -= 1  # nobody has failed
+            elif left:
+                left -= 1
+            else:
+                break
+            record = _watch(partial(try_again, record, results, worker=worker))
     unpublished = _publish(Path(record.run))
     if as_json:
         print_json(json.loads(record.model_dump_json()))

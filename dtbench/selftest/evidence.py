@@ -13,7 +13,7 @@ from dtbench.analyze.ranks.times import read_times
 from dtbench.analyze.run import read_step_times, summarize_one_cell
 from dtbench.analyze.summary import CellSummary
 from dtbench.analyze.timeline import RankTimeline
-from dtbench.analyze.undisturbed import find_left_out
+from dtbench.analyze.undisturbed import find_disturbance, find_left_out, keep_undisturbed_steps
 from dtbench.errors import StoreError
 from dtbench.selftest.records import Foretold
 from dtbench.store.layout import LaunchFolder, RunFolder
@@ -62,12 +62,14 @@ class Evidence:
     Attributes:
         traced: None where no trace can be used.
         cores: of the machine that the ranks shared; None: not told.
+        disturbance: what other guests had of it in the steps that count.
     """
 
     summary: CellSummary
     ranks: tuple[RankRecord, ...]
     traced: Traced | None
     cores: int | None = None
+    disturbance: float = 0.0
 
     @property
     def turns(self) -> float:
@@ -96,8 +98,10 @@ def read_evidence(run: Path, cell: str) -> Evidence:
     summary = summarize_one_cell(run, cell)
     folder = RunFolder(run).launch(cell, summary.launches[0])
     cores = read_launch_environment(folder.environment).cores if folder.environment.exists() else None
-    left_out = find_left_out(read_step_times(folder)).get(Phase.PROFILED, frozenset())
-    return Evidence(summary, read_rank_records(folder), _read_traced(_read_timelines(folder), left_out), cores)
+    steps = read_step_times(folder)
+    traced = _read_traced(_read_timelines(folder), find_left_out(steps).get(Phase.PROFILED, frozenset()))
+    disturbance = find_disturbance(keep_undisturbed_steps(steps))
+    return Evidence(summary, read_rank_records(folder), traced, cores, disturbance)
 
 
 def _read_timelines(folder: LaunchFolder) -> list[RankTimeline]:

@@ -6,6 +6,7 @@ step and what it exposes lie within the bounds of its closed form, on either sid
 
 from collections.abc import Iterator
 
+from dtbench.disturbance import DISTURBED
 from dtbench.selftest.answers import do_agree, find_answer, find_disputes, find_estimates, to_whole_ns
 from dtbench.selftest.cell_checks import check_cell, check_closed_form, check_ran
 from dtbench.selftest.evidence import Found
@@ -23,13 +24,21 @@ def judge_row(row: Row, found: Found) -> RowOutcome:
     for expected in row.expectations:
         if ran.issuperset(_cells_of(expected)):  # that a cell did not run is told already
             checks += check_expectation(expected, found)
+    passed = all(check.passed for check in checks)
     return RowOutcome(
         row=row.name,
         claim=row.claim,
-        passed=all(check.passed for check in checks),
+        passed=passed,
         cells=tuple(_describe_cell(cell, row, found) for cell in row.cells),
         checks=tuple(checks),
+        disturbed={} if passed else _find_disturbed(row, found),
     )
+
+
+def _find_disturbed(row: Row, found: Found) -> dict[str, float]:
+    """Give the cells of which no step can be gone by, with what other guests had of the machine in those that count."""
+    shares = {cell: found.evidence[cell].disturbance for cell in row.cells if cell in found.evidence}
+    return {cell: share for cell, share in shares.items() if share >= DISTURBED}
 
 
 def _check_one(cell: str, row: Row, found: Found) -> Iterator[Check]:

@@ -103,6 +103,7 @@ class RowOutcome(Record):
     Attributes:
         run: folder of the run whose cells these are, where it is not the selftest's first.
         earlier: why the tries before this one failed, a sentence for each check; empty where this is the first.
+        disturbed: where it failed, the cells in whose steps other guests had too much of the machine for any answer.
     """
 
     row: str
@@ -112,6 +113,7 @@ class RowOutcome(Record):
     checks: tuple[Check, ...]
     run: str | None = None
     earlier: tuple[str, ...] = ()
+    disturbed: dict[str, float] = {}
 
     @property
     def reasons(self) -> tuple[str, ...]:

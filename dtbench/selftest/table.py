@@ -5,7 +5,7 @@ from typing import Final
 
 from dtbench.report.section import Column, Section
 from dtbench.selftest.records import CellOutcome, RowOutcome
-from dtbench.units import NS_PER_MS
+from dtbench.units import NS_PER_MS, format_fraction
 from dtbench.vocabulary import Estimate
 
 _COLUMNS: Final = (
@@ -29,7 +29,16 @@ def tabulate_rows(rows: Sequence[RowOutcome]) -> Section:
     earlier = tuple(f"{row.row} failed before: {reason}" for row in rows for reason in row.earlier)
     reasons = tuple(f"{row.row} FAILED: {reason}" for row in rows for reason in row.reasons)
     title = "Exposed communication and steps, ms: what was found beside what was injected"
-    return Section(title, _COLUMNS, lines, (*earlier, *reasons))
+    disturbed = tuple(_describe_disturbance(row) for row in rows if row.disturbed)
+    return Section(title, _COLUMNS, lines, (*earlier, *reasons, *disturbed))
+
+
+def _describe_disturbance(row: RowOutcome) -> str:
+    shares = ", ".join(f"{format_fraction(share)} in {cell}" for cell, share in row.disturbed.items())
+    return (
+        f"{row.row} cannot be judged: other guests had part of the machine's cores ({shares}); run "
+        f"`dtbench selftest --only {row.row}` when they are gone"
+    )
 
 
 def result_word(row: RowOutcome) -> str:

@@ -136,7 +136,8 @@ class Session:
         self._recorder.axes.update({group.name: group.axis for group in groups if group.axis is not None})
         built = make_model(self._scenario, self._device, self._order.import_folders, self._rank.rank)
         if built.known_cost is not None:
-            self._say("units tried", require_exact_units(built.known_cost, self._make_meeting()))
+            said = require_exact_units(built.known_cost, self._make_meeting(), wait_s=self._wait_for_better_times)
+            self._say("units tried", said)
         parameters = sum(parameter.numel() for parameter in built.module.parameters())
         if self._plan.traffic is None:
             self._planned = expect_traffic(built.module, built.blocks, self._scenario)
@@ -263,6 +264,10 @@ class Session:
     def _quiet(self) -> Quiet:
         timeout_s = self._scenario.measure.quiet_timeout_s
         return Quiet(self._make_meeting(), timeout_s, self._say, lambda: self._journal.touch(time.time_ns()))
+
+    def _wait_for_better_times(self, least_s: float) -> None:
+        time.sleep(least_s)
+        self._quiet.wait()
 
     def _find_store(self) -> dist.Store:
         """Give where the ranks of this launch tell each other what they saw."""

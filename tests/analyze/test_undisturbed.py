@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from dtbench.analyze.tables import STEPS
-from dtbench.analyze.undisturbed import find_left_out, leave_out
+from dtbench.analyze.undisturbed import find_disturbance, find_left_out, keep_undisturbed_steps, leave_out
 from dtbench.vocabulary import Phase
 
 
@@ -34,6 +34,15 @@ def test_phases_are_judged_apart_and_warm_up_is_not() -> None:
     left_out = find_left_out(steps)
     assert left_out == {Phase.MEASURED: {7}, Phase.PROFILED: {11}}
     assert leave_out(steps, left_out)["step"].tolist() == [*range(7), 8, 9, 10]
+
+
+def test_what_is_left_of_a_machine_that_never_was_quiet_is_disturbed() -> None:
+    """Of five steps the three least disturbed stay; of these the middle one speaks."""
+    steps = make_steps([[0.9, 0.5, 0.3, 0.8, 0.4], [0.0, 0.0, math.nan, 0.0, 0.0]])
+    assert find_disturbance(keep_undisturbed_steps(steps)) == 0.4
+    assert find_disturbance(keep_undisturbed_steps(make_steps([[0.0, 0.9, 0.9, 0.0, 0.0]]))) == 0.0
+    assert find_disturbance(make_steps([[math.nan] * 3])) == 0.0
+    assert find_disturbance(make_steps([[]])) == 0.0
 
 
 def test_rows_of_no_step_stay_and_so_does_a_table_without_steps() -> None:

@@ -185,7 +185,8 @@ def judge(row: Row, changes: Mapping[str, Any] | None = None, foretold: Foretold
     changes = dict(changes or {})
     traced, ranks = changes.pop("traced", TRACED), changes.pop("ranks", (make_rank(0), make_rank(1)))
     planned = plan_row(row)["one"]
-    evidence = Evidence(make_summary(planned, **changes), ranks, traced)
+    disturbance = changes.pop("disturbance", 0.0)
+    evidence = Evidence(make_summary(planned, **changes), ranks, traced, disturbance=disturbance)
     return judge_row(row, Found({"one": evidence}, {} if foretold is None else {"one": foretold}))
 
 
@@ -204,6 +205,17 @@ def test_a_row_that_found_what_was_injected_passes_with_everything_side_by_side(
         Estimate.WAIT: 14_500_000,
     }
     assert (cell.step_ns, cell.foretold) == (130 * MS, FORETOLD)
+
+
+@pytest.mark.parametrize(
+    ("share", "step_ms", "disturbed"), [(0.81, 400, {"one": 0.81}), (0.019, 400, {}), (0.81, 130, {})]
+)
+def test_a_row_that_failed_says_where_others_had_the_machine(
+    share: float, step_ms: int, disturbed: dict[str, float]
+) -> None:
+    outcome = judge(make_row(TAIL), {"disturbance": share, "step_time": make_interval(step_ms * MS)})
+    assert outcome.passed == (step_ms == 130)
+    assert outcome.disturbed == disturbed
 
 
 DISAGREES = Receipt(

@@ -56,6 +56,17 @@ def test_a_row_that_failed_says_why_below_the_table() -> None:
     assert section.notes == ("tail FAILED: cell tail: it took too long",)
 
 
+def test_a_row_of_which_others_left_nothing_says_so_and_what_to_do() -> None:
+    row = RowOutcome(
+        row="caps", claim="", passed=False, cells=(CELL,), checks=(FAILED,), disturbed={"caps_1": 0.81, "caps_6": 0.3}
+    )
+    *_, note = tabulate_rows([row]).notes
+    assert note == (
+        "caps cannot be judged: other guests had part of the machine's cores (81.0 % in caps_1, 30.0 % in caps_6); run "
+        "`dtbench selftest --only caps` when they are gone"
+    )
+
+
 def test_a_row_that_was_tried_again_says_so_and_why() -> None:
     row = RowOutcome(row="tail", claim="", passed=True, cells=(CELL,), checks=(), earlier=("a stall",))
     section = tabulate_rows([row])

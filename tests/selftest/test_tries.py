@@ -14,6 +14,9 @@ from dtbench.selftest.records import Check, RowOutcome, SelftestRecord
 pytest.importorskip("torch", reason="planning a selftest asks for torch; install the extra `run`")
 
 
+DISTURBED = "others had the machine"
+
+
 @dataclass
 class Ranks:
     """Stand for ranks: each try of a row ends as is said here."""
@@ -41,7 +44,8 @@ class Ranks:
         reasons = self.failing.get(name, [])
         reason = reasons.pop(0) if reasons else ""
         check = Check(cell=name, what="step", expected="", got="", passed=not reason, reason=reason)
-        return RowOutcome(row=name, claim="", passed=not reason, cells=(), checks=(check,))
+        disturbed = {name: 0.8} if reason == DISTURBED else {}
+        return RowOutcome(row=name, claim="", passed=not reason, cells=(), checks=(check,), disturbed=disturbed)
 
 
 @pytest.fixture
@@ -86,6 +90,32 @@ def test_a_row_that_is_wrong_fails_each_try(selftest: Callable[..., tuple[Ranks,
     row = find(document, "tail")
     assert row["earlier"] == ["wrong", "wrong again"]
     assert [check["reason"] for check in row["checks"]] == ["and again"]
+
+
+@pytest.mark.parametrize(
+    ("reasons", "tries", "runs"),
+    [
+        ([DISTURBED] * 9, "2", 4),
+        ([DISTURBED, "wrong", "wrong"], "2", 3),
+        ([DISTURBED, DISTURBED, "wrong"], "2", 4),
+        (["wrong", DISTURBED, DISTURBED, DISTURBED], "2", 4),
+        ([DISTURBED] * 9, "1", 1),
+    ],
+)
+def test_a_row_of_which_others_left_nothing_is_tried_twice_more_than_asked(
+    selftest: Callable[..., tuple[Ranks, Any, int]], reasons: list[str], tries: str, runs: int
+) -> None:
+    ranks, document, code = selftest({"tail": list(reasons)}, "--tries", tries)
+    assert len(ranks.ran) == runs
+    assert find(document, "tail")["earlier"] == reasons[: runs - 1]
+    assert code == (12 if reasons[runs - 1 :] else 0)
+
+
+def test_a_row_that_is_disturbed_is_no_reason_to_try_one_that_is_wrong_more_often(
+    selftest: Callable[..., tuple[Ranks, Any, int]],
+) -> None:
+    ranks, _, code = selftest({"tail": ["wrong"] * 9, "hidden": [DISTURBED] * 9})
+    assert (len(ranks.ran), code) == (2, 12)
 
 
 def test_one_try_is_one_try(selftest: Callable[..., tuple[Ranks, Any, int]]) -> None:
