@@ -5,6 +5,7 @@ They come in bursts of some seconds to a minute. Single steps that they disturbe
 """
 
 import json
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,10 +29,18 @@ class Look:
     took_s: float
 
 
-def look_at_machine() -> Look:
-    """Sleep and work in turns for half a second: who asks for no core does not notice that others have it."""
-    stolen = StolenClock()
+def look_at_machine(stolen: StolenClock | None = None) -> Look:
+    """Sleep and work in turns for half a second: who asks for no core does not notice that others have it.
+
+    Where nothing was ever stolen, or the system does not say, that takes no time.
+
+    Args:
+        stolen: what others have of this machine; None: as the system says.
+    """
+    stolen = StolenClock() if stolen is None else stolen
     start_ns, before_ns = time.monotonic_ns(), stolen.read_ns()
+    if not before_ns:
+        return Look(math.nan if before_ns is None else 0.0, 0.0)
     end_ns = start_ns + round(_LOOK_S * NS_PER_S)
     while (now_ns := time.monotonic_ns()) < end_ns:
         time.sleep(_NAP_S)

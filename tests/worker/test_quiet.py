@@ -1,6 +1,7 @@
 """Ranks that wait for a quiet machine: all come to the same answer, and never wait longer than they may."""
 
 import math
+import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ pytest.importorskip("torch", reason="the worker room imports torch")
 
 from dtbench.worker.meeting import Meeting
 from dtbench.worker.quiet import Look, Quiet, look_at_machine
+from dtbench.worker.stolen_time import StolenClock
 
 T = TypeVar("T")
 BUSY, CALM, BLOCK_NS = 0.3, 0.0, 2_000_000_000
@@ -130,7 +132,22 @@ def test_what_runs_again_takes_of_the_time_to_wait() -> None:
     assert found == [[True], [True], [False], [False]], "2.5 s each"
 
 
-def test_a_look_takes_half_a_second_and_gives_a_share() -> None:
-    seen = look_at_machine()
-    assert 0.5 <= seen.took_s < 20
-    assert math.isnan(seen.stolen_fraction) or 0 <= seen.stolen_fraction <= 1
+def test_a_look_takes_half_a_second_and_gives_a_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    stolen_ns = iter((5, 5 + 100_000_000))
+    stolen = StolenClock()
+    monkeypatch.setattr(stolen, "read_ns", lambda: next(stolen_ns))
+    seen = look_at_machine(stolen)
+    assert seen.took_s >= 0.5
+    cores = os.cpu_count() or 1
+    assert seen.stolen_fraction == pytest.approx(0.1 / (seen.took_s * cores))
+
+
+@pytest.mark.parametrize(("before_ns", "fraction"), [(0, 0.0), (None, math.nan)])
+def test_a_machine_that_is_nobodys_guest_is_not_looked_at(
+    monkeypatch: pytest.MonkeyPatch, before_ns: int | None, fraction: float
+) -> None:
+    stolen = StolenClock()
+    monkeypatch.setattr(stolen, "read_ns", lambda: before_ns)
+    seen = look_at_machine(stolen)
+    assert seen.took_s == 0.0
+    assert seen.stolen_fraction == pytest.approx(fraction, nan_ok=True)
