@@ -49,6 +49,13 @@ def summarize(results: Path) -> tuple[RunSummary, CellSummary]:
     return summary, cell
 
 
+def count_measured(results: Path) -> int:
+    """Count MEASURED steps that were timed; a summary leaves out those that other guests of the machine disturbed."""
+    (cell,) = the_run(results).glob("cells/*")
+    steps = read_steps(RunFolder(the_run(results)).launch(cell.name, 0))
+    return int(steps[steps["phase"] == "MEASURED"]["step"].nunique())
+
+
 def say(summary: RunSummary) -> str:
     from rich.console import Console
 
@@ -89,7 +96,7 @@ def test_a_single_process_gives_a_complete_run_with_a_full_report(tmp_path: Path
         assert step.folder == the_run(tmp_path)
     assert seen == ALL_STEPS
     summary, cell = summarize(tmp_path)
-    assert (summary.status, cell.step_time.count, len(cell.ranks)) == (RunStatus.COMPLETE, 4, 1)
+    assert (summary.status, len(cell.ranks)) == (RunStatus.COMPLETE, 1)
     assert cell.tokens_per_second == pytest.approx(1000e9 / cell.step_time.median)
     assert cell.ranks[0].compute_ns > 0
     assert cell.ranks[0].steps == 2
@@ -178,7 +185,7 @@ def test_a_loop_that_is_too_short_warns_and_keeps_what_there_is(
         run_short()
     summary, cell = summarize(tmp_path)
     assert summary.status is RunStatus.FAILED
-    assert cell.step_time.count == max(0, min(4, steps - 8))
+    assert count_measured(tmp_path) == max(0, min(4, steps - 8))
     assert math.isnan(cell.hidden_fraction)
     assert "This run FAILED: the loop ended" in say(summary)
 
@@ -438,7 +445,7 @@ def test_two_ranks_under_torchrun_give_a_full_report(
     assert finished.returncode == 0, finished.stderr
     analyze_run(the_run(tmp_path))
     summary, cell = summarize(tmp_path)
-    assert (summary.status, cell.plan.ranks, cell.step_time.count) == (RunStatus.COMPLETE, 2, 4)
+    assert (summary.status, cell.plan.ranks, count_measured(tmp_path)) == (RunStatus.COMPLETE, 2, 4)
     assert {row.purpose: row.count for row in cell.purposes} == purposes
     assert all(row.planned_count is None and row.size_bytes > 0 for row in cell.purposes)
     assert all(row.exposed_comm_ns > 0 and row.compute_ns > 0 for row in cell.ranks)
