@@ -23,7 +23,7 @@ from dtbench.analyze.summarize_stages import summarize_stages
 from dtbench.analyze.summarize_state_steps import summarize_state_steps
 from dtbench.analyze.summarize_waits import summarize_gradient_waits
 from dtbench.analyze.summary import CellSummary, ExposureSummary, Interval
-from dtbench.analyze.undisturbed import LeftOut
+from dtbench.analyze.undisturbed import LeftOut, find_disturbance
 from dtbench.disturbance import DISTURBED
 from dtbench.scenario.schema import Fsdp2, Scenario
 from dtbench.store.layout import LaunchFolder
@@ -321,4 +321,7 @@ def _disturbance_notes(launch: LaunchData) -> Iterator[str]:
         yield f"other guests of the machine had {format_fraction(stolen)} of its cores; {_AGAIN}"
     if launch.left_out:
         counts = " and ".join(f"{len(steps)} {phase}" for phase, steps in launch.left_out.items())
-        yield f"{counts} steps are left out: other guests had {format_fraction(DISTURBED)} of the cores or more in them"
+        kept = find_disturbance(launch.steps)
+        others = f"other guests had {format_fraction(DISTURBED)} of the cores or more in them"
+        rest = f", and {format_fraction(kept)} in those that are kept" if kept >= DISTURBED else ""
+        yield f"{counts} steps are left out: {others}{rest}"

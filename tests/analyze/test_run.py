@@ -229,6 +229,15 @@ def test_steps_that_others_disturbed_are_left_out_of_all_numbers_and_counted(mad
     )
 
 
+def test_where_nothing_was_left_alone_the_report_says_what_is_left(made: MadeRun) -> None:
+    stolen = (0.9, 0.4, 0.5, 0.6, 0.8)
+    rows = [(0, step, "MEASURED", 0, 10 * MS, 5 * MS, fraction) for step, fraction in enumerate(stolen)]
+    write_table(made.launch.steps, pd.DataFrame(rows, columns=list(STEPS)).astype(STEPS))
+    notes = summarize_run(made.folder.path).cells[0].notes
+    left_out = "launch0: 2 MEASURED steps are left out: other guests had 2.0 % of the cores or more in them"
+    assert f"{left_out}, and 50.0 % in those that are kept" in notes
+
+
 def test_a_table_of_steps_from_before_others_were_looked_at_is_read(made: MadeRun) -> None:
     write_table(made.launch.steps, read_table(made.launch.steps).drop(columns="stolen_fraction"))
     (cell,) = summarize_run(made.folder.path).cells
