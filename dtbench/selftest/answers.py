@@ -2,11 +2,18 @@
 
 import math
 from itertools import combinations
+from typing import Final
 
-from dtbench.analyze.exposure.agreement import Agreement, compare, known_votes
+from dtbench.analyze.exposure.agreement import Agreement, compare, find_doubts, known_votes
 from dtbench.analyze.summary import CellSummary, OwnerSummary
 from dtbench.selftest.records import Answer, EstimateRow
+from dtbench.units import NS_PER_MS
 from dtbench.vocabulary import Cause, Purpose
+
+_SURE_NS: Final = 20 * NS_PER_MS
+_SURE_SHARE: Final = 0.25
+"""Estimates known to within the smallest unit of a selftest, or a quarter of their value, say something; on a quiet
+machine three standard errors were 4 to 6 ms; where others had most of it up to 1.9 s, which agrees with anything."""
 
 
 def find_answer(summary: CellSummary, purpose: Purpose | None) -> Answer:
@@ -63,15 +70,23 @@ def find_disputes(summary: CellSummary) -> tuple[str, ...]:
     return tuple(sentence for row in rows for sentence in row.disputes)
 
 
+def find_unsure(summary: CellSummary) -> tuple[str, ...]:
+    """Give a sentence for each two estimates, means over ranks, whose agreement says nothing: they are too unsure."""
+    rows = () if summary.exposure is None else summary.exposure.rows[:1]
+    return tuple(told for row in rows for told in find_doubts(row, sure_ns=_SURE_NS, sure_share=_SURE_SHARE))
+
+
 def do_agree(summary: CellSummary) -> bool | None:
-    """Tell whether no two estimates differ, of the mean over ranks; None: there are no two to compare.
+    """Tell whether no two estimates differ, of the mean over ranks; None: no two can be compared, or are sure enough.
 
     That mean is what a closed form speaks of; a single rank's steps also hang on how ranks share the cores. DDP's own
     logger has no vote: it checks one of the others (MEASUREMENT.md, section 3). Both are told among the disputes.
     """
     rows = () if summary.exposure is None else summary.exposure.rows[:1]
     outcomes = [compare(one, other) for row in rows for one, other in combinations(known_votes(row), 2)]
-    return Agreement.DISPUTED not in outcomes if outcomes else None
+    if Agreement.DISPUTED in outcomes:
+        return False
+    return True if outcomes and not find_unsure(summary) else None
 
 
 def to_whole_ns(time_ns: float) -> int | None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from dtbench.analyze.summary import CellSummary
 from dtbench.scenario.network import EmulatedNetwork
-from dtbench.selftest.answers import do_agree, find_disputes, find_estimates, find_exposed_ns, to_whole_ns
+from dtbench.selftest.answers import do_agree, find_disputes, find_estimates, find_exposed_ns, find_unsure, to_whole_ns
 from dtbench.selftest.evidence import Evidence
 from dtbench.selftest.records import Bounds, Check, Foretold
 from dtbench.store.records import ReceiptOutcome, RunStatus
@@ -84,6 +84,9 @@ def _check_estimates(cell: str, summary: CellSummary, foretold: Foretold | None)
         notes = "; ".join(summary.exposure.notes) if summary.exposure is not None else ""
         reason = f"cell {cell}: no estimate by {', '.join(lacking)}{f': {notes}' if notes else ''}"
         return make_check(cell, "estimates", "agree", "unknown", reason=reason)
+    if unsure := find_unsure(summary):
+        reason = f"cell {cell}: estimates say nothing: {'; '.join(unsure)}; is the machine busy with something else?"
+        return make_check(cell, "estimates", "agree", "unsure", reason=reason)
     if do_agree(summary) is not False:
         return make_check(cell, "estimates", "agree", "agree")
     if foretold is not None and foretold.is_disputed:

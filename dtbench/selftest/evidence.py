@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from dtbench.analyze.exposure.estimates import find_block_disturbance, keep_undisturbed, read_blocks
 from dtbench.analyze.launch_tables import read_launch_traces
 from dtbench.analyze.ranks.clocks import estimate_clocks
 from dtbench.analyze.ranks.match import match_collectives
@@ -13,7 +14,7 @@ from dtbench.analyze.ranks.times import read_times
 from dtbench.analyze.run import read_step_times, summarize_one_cell
 from dtbench.analyze.summary import CellSummary
 from dtbench.analyze.timeline import RankTimeline
-from dtbench.analyze.undisturbed import find_disturbance, find_left_out, keep_undisturbed_steps
+from dtbench.analyze.undisturbed import find_disturbance, find_left_out, leave_out
 from dtbench.errors import StoreError
 from dtbench.selftest.records import Foretold
 from dtbench.store.layout import LaunchFolder, RunFolder
@@ -62,7 +63,7 @@ class Evidence:
     Attributes:
         traced: None where no trace can be used.
         cores: of the machine that the ranks shared; None: not told.
-        disturbance: what other guests had of it in the steps that count.
+        disturbance: what other guests had of it in the steps that count, or in those of arms where it is more.
     """
 
     summary: CellSummary
@@ -99,9 +100,16 @@ def read_evidence(run: Path, cell: str) -> Evidence:
     folder = RunFolder(run).launch(cell, summary.launches[0])
     cores = read_launch_environment(folder.environment).cores if folder.environment.exists() else None
     steps = read_step_times(folder)
-    traced = _read_traced(_read_timelines(folder), find_left_out(steps).get(Phase.PROFILED, frozenset()))
-    disturbance = find_disturbance(keep_undisturbed_steps(steps))
-    return Evidence(summary, read_rank_records(folder), traced, cores, disturbance)
+    left_out = find_left_out(steps)
+    traced = _read_traced(_read_timelines(folder), left_out.get(Phase.PROFILED, frozenset()))
+    ranks = read_rank_records(folder)
+    disturbance = max(find_disturbance(leave_out(steps, left_out)), _find_arm_disturbance(ranks))
+    return Evidence(summary, ranks, traced, cores, disturbance)
+
+
+def _find_arm_disturbance(ranks: Sequence[RankRecord]) -> float:
+    blocks = {record.rank: read_blocks(record.arms) for record in ranks if record.arms is not None}
+    return find_block_disturbance(keep_undisturbed(blocks))
 
 
 def _read_timelines(folder: LaunchFolder) -> list[RankTimeline]:

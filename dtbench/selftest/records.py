@@ -66,7 +66,7 @@ class CellOutcome(Record):
 
     Attributes:
         step_ns: MEASURED step, slowest rank, median.
-        agree: no two of the three estimates differ, means over ranks; None: there are no two.
+        agree: no two of the three estimates differ, means over ranks; None: there are no two, or they are too unsure.
         disputes: between any two of them, and DDP's own logger, also of single ranks: a sentence each.
         foretold: None where no closed form speaks about the cell.
     """

@@ -50,12 +50,14 @@ def make_interval(median_ns: float) -> Interval:
     return Interval(median=median_ns, low=median_ns, high=median_ns, quartile1=median_ns, quartile3=median_ns, count=5)
 
 
-def make_exposure(trace_ms: float, ablation_ms: float, wait_ms: float, *disputes: str) -> ExposureSummary:
+def make_exposure(
+    trace_ms: float, ablation_ms: float, wait_ms: float, *disputes: str, error_ms: float = 0.1
+) -> ExposureSummary:
     estimates = ((Estimate.TRACE, trace_ms), (Estimate.ABLATION, ablation_ms), (Estimate.WAIT, wait_ms))
     row = ExposureRow(
         rank=None,
         estimates=tuple(
-            Estimated(estimate=estimate, mean_ns=ms * MS, standard_error_ns=0.1 * MS, count=5)
+            Estimated(estimate=estimate, mean_ns=ms * MS, standard_error_ns=error_ms * MS, count=5)
             for estimate, ms in estimates
         ),
         disputes=disputes,
@@ -236,6 +238,7 @@ SLOW_LINK = (LINKED[0].model_copy(update={"outcome": ReceiptOutcome.NO_EFFECT}),
         ({"purposes": (make_purpose(Purpose.GRAD_REDUCE, 3, 1, matches_plan=False),)}, ["traffic"]),
         ({"exposure": make_exposure(15.0, 30.0, 15.0, "trace 15.0 ms against ablation 30.0 ms")}, ["estimates"]),
         ({"exposure": make_exposure(15.0, float("nan"), 15.0)}, ["estimates"]),
+        ({"exposure": make_exposure(15.0, 60.0, 15.0, error_ms=50.0)}, ["estimates"]),
         ({"exposure": None}, ["estimates"]),
         ({"step_time": make_interval(124.9 * MS)}, ["step"]),
         ({"step_time": make_interval(140.1 * MS)}, ["step"]),
@@ -277,6 +280,13 @@ def test_a_cell_of_which_nothing_can_be_read_fails_its_row_and_nothing_else_is_s
     outcome = judge_row(make_row(TAIL), Found({}, {}))
     assert failed(outcome) == ["ran"]
     assert outcome.cells[0].step_ns is None
+
+
+def test_estimates_that_agree_only_because_nobody_is_sure_of_them_do_not_pass() -> None:
+    outcome = judge(make_row(TAIL), {"exposure": make_exposure(41.0, 598.0, 424.0, error_ms=500.0)})
+    assert outcome.cells[0].agree is None
+    (reason,) = outcome.reasons
+    assert "known to within" in reason
 
 
 def test_a_dispute_that_the_closed_form_foretells_is_none() -> None:

@@ -9,8 +9,8 @@ from itertools import combinations
 from typing import Final
 
 from dtbench.analyze.summary import Estimated, ExposureRow
-from dtbench.units import NS_PER_MS
-from dtbench.vocabulary import Estimate
+from dtbench.units import NS_PER_MS, format_ns
+from dtbench.vocabulary import ESTIMATE_PHRASES, Estimate
 
 VOTES: Final = (Estimate.TRACE, Estimate.ABLATION, Estimate.WAIT)
 """Independent of each other; DDP's logger checks ``wait`` only."""
@@ -70,6 +70,24 @@ def leans_on_errors(row: ExposureRow) -> bool:
     """Tell whether two estimates lie further apart than 10 % and 2 ms: only how unsure they are lets them agree."""
     pairs = combinations(known_votes(row), 2)
     return any(abs(one.mean_ns - other.mean_ns) > _always_allowed_ns(one, other) for one, other in pairs)
+
+
+def find_doubts(row: ExposureRow, *, sure_ns: float, sure_share: float) -> list[str]:
+    """Give a sentence for each two estimates that lie apart and agree only because nobody is sure of them.
+
+    Args:
+        row: its estimates that vote.
+        sure_ns: three combined standard errors of this and less say something.
+        sure_share: likewise, as a part of the larger estimate.
+    """
+    return [
+        f"{ESTIMATE_PHRASES[one.estimate]} {format_ns(one.mean_ns)} and {ESTIMATE_PHRASES[other.estimate]} "
+        f"{format_ns(other.mean_ns)} agree only because "
+        f"they are known to within {format_ns(allowed_ns(one, other))}"
+        for one, other in combinations(known_votes(row), 2)
+        if _always_allowed_ns(one, other) < abs(one.mean_ns - other.mean_ns) <= allowed_ns(one, other)
+        and allowed_ns(one, other) > max(sure_ns, sure_share * max(abs(one.mean_ns), abs(other.mean_ns)))
+    ]
 
 
 def judge(row: ExposureRow) -> Agreement:

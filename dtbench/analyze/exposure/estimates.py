@@ -97,6 +97,9 @@ def keep_undisturbed(ranks: Mapping[int, Sequence[Block]]) -> dict[int, list[Blo
                 step_ns=block.step_ns[steps],
                 wait_ns=block.wait_ns[steps] if len(block.wait_ns) else block.wait_ns,
                 gradient_wait_ns=block.gradient_wait_ns[steps] if len(block.wait_ns) else block.gradient_wait_ns,
+                stolen_fraction=block.stolen_fraction[steps]
+                if len(block.stolen_fraction) == len(steps)
+                else block.stolen_fraction[:0],
             )
             for block, steps in zip(blocks, kept, strict=True)
         ]
@@ -111,6 +114,16 @@ def _find_kept(of_ranks: Sequence[Block]) -> NDArray[np.bool_]:
     ]
     worst = np.max(told, axis=0) if told else np.zeros(len(of_ranks[0].step_ns))
     return np.array(find_undisturbed(worst.tolist()), dtype=np.bool_)
+
+
+def find_block_disturbance(ranks: Mapping[int, Sequence[Block]]) -> float:
+    """Give what other guests had of the machine's cores in the steps of blocks, median; 0 where nobody knows.
+
+    Args:
+        ranks: blocks of each, steps to leave out left out.
+    """
+    told = [block.stolen_fraction for blocks in ranks.values() for block in blocks if len(block.stolen_fraction)]
+    return float(np.median(np.nan_to_num(np.concatenate(told)))) if told else 0.0
 
 
 def average_blocks(ranks: Sequence[Sequence[Block]]) -> tuple[Block, ...] | None:

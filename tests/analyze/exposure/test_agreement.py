@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from dtbench.analyze.exposure.agreement import Agreement, compare, judge
+from dtbench.analyze.exposure.agreement import Agreement, compare, find_doubts, judge
 from dtbench.analyze.exposure.estimates import estimate_ablation, estimate_steps, estimate_waits, read_blocks
 from dtbench.analyze.summary import Estimated, ExposureRow
 from dtbench.store.records import ArmBlock, ArmSteps
@@ -63,6 +63,28 @@ def test_one_estimate_agrees_with_nothing_and_ddps_logger_has_no_vote() -> None:
     assert judge(row(trace)) is Agreement.UNKNOWN
     assert judge(row(trace, logger)) is Agreement.UNKNOWN
     assert judge(row()) is Agreement.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("ablation_ms", "error_ms", "says_nothing"),
+    [
+        (60, 6.6, False),  # 3 x 6.6 is within the smallest unit
+        (60, 6.7, True),
+        (100, 8.3, False),  # and 24.9 within a quarter of 100
+        (100, 30, True),
+        (100, 8.4, True),
+        (42, 30, False),  # as near as sure ones may be
+        (100, 1, False),  # disputed is not unsure
+    ],
+)
+def test_estimates_that_agree_only_because_they_are_unsure_say_nothing(
+    ablation_ms: float, error_ms: float, says_nothing: bool
+) -> None:
+    near_ms = 80.0 if ablation_ms == 100 and error_ms > 1 else 41.0
+    of = row(estimated(near_ms, 0), estimated(ablation_ms, error_ms, Estimate.ABLATION))
+    told = find_doubts(of, sure_ns=20 * MS, sure_share=0.25)
+    assert len(told) == says_nothing
+    assert all(f"{ablation_ms}.0 ms" in one or f"{ablation_ms} ms" in one for one in told)
 
 
 @pytest.fixture

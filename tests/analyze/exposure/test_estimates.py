@@ -12,6 +12,7 @@ from dtbench.analyze.exposure.estimates import (
     estimate_ablation,
     estimate_steps,
     estimate_waits,
+    find_block_disturbance,
     keep_undisturbed,
     read_blocks,
     unknown,
@@ -175,8 +176,23 @@ def test_steps_that_others_disturbed_on_any_rank_are_left_out_of_a_block_with_th
         {0: read_blocks(ArmSteps(blocks=(block_of(REMOVED, [9, 99, 9, 9], None, [0, 1, 0, 0]),), counts=()))}
     )[0]
     assert (untimed.step_ns.tolist(), untimed.wait_ns.tolist()) == ([9 * MS] * 3, [])
+    assert {rank: [one.stolen_fraction.tolist() for one in blocks] for rank, blocks in kept.items() if rank != 0} == {
+        1: [[0, 0, 0]],
+        2: [[]],
+    }
     other = read_blocks(ArmSteps(blocks=(block_of(FULL, [1, 2]), block_of(FULL, [1, 2])), counts=()))
     assert keep_undisturbed({**ranks, 3: other}) == {
         **{rank: list(blocks) for rank, blocks in ranks.items()},
         3: list(other),
     }
+
+
+def test_what_others_had_in_blocks_is_told_of_the_steps_that_are_kept(block_of: Make) -> None:
+    stolen = ([0.0, 0.9, 0.0, 0.0], [0.3, 0.6, 0.4, 0.5])
+    ranks = {
+        rank: read_blocks(ArmSteps(blocks=(block_of(FULL, [1] * 4, None, shares),), counts=()))
+        for rank, shares in enumerate(stolen)
+    }
+    assert find_block_disturbance(keep_undisturbed({0: ranks[0]})) == 0.0
+    assert find_block_disturbance(keep_undisturbed({1: ranks[1]})) == 0.4
+    assert find_block_disturbance({0: read_blocks(ArmSteps(blocks=(block_of(FULL, [1]),), counts=()))}) == 0.0
