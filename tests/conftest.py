@@ -32,8 +32,6 @@ from dtbench.worker.stolen_time import StolenTime
 TIMED_TRIES = 3
 """How often a timed test may be tried."""
 
-DISTURBED_FRACTION = DISTURBED
-"""The share of the machine that others took of which a failed test may be a result."""
 MUCH_DISTURBED_FRACTION = 0.1
 """Above, the next try of a timed test is as hopeless."""
 
@@ -95,7 +93,7 @@ def _telling_disturbance(item: pytest.Item) -> Iterator[None]:
         yield
     except (Exception, pytest.fail.Exception) as error:
         stolen = taken.read_fraction() or 0.0
-        if stolen < DISTURBED_FRACTION:
+        if stolen < DISTURBED:
             raise
         lost = f"other guests of this machine took {format_fraction(stolen)} of it meanwhile"
         was_last = getattr(item, "execution_count", TIMED_TRIES) >= TIMED_TRIES

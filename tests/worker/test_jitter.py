@@ -1,6 +1,5 @@
 """Units that this machine cannot time are refused on all ranks alike, with one that it can."""
 
-import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -18,24 +17,7 @@ from dtbench.worker.jitter import advise_ms, find_jitter_ns, require_exact_units
 from dtbench.worker.meeting import Meeting
 from dtbench.worker.models.known_cost import KnownCost, Sleep
 from dtbench.worker.stolen_time import StolenClock
-
-
-class DictStore:
-    """A store for threads."""
-
-    def __init__(self) -> None:
-        self._values: dict[str, str] = {}
-        self._changed = threading.Condition()
-
-    def set(self, key: str, value: str) -> None:
-        with self._changed:
-            self._values[key] = value
-            self._changed.notify_all()
-
-    def get(self, key: str) -> bytes:
-        with self._changed:
-            assert self._changed.wait_for(lambda: key in self._values, timeout=10)
-            return self._values[key].encode()
+from tests.worker.thread_store import ThreadStore
 
 
 class Missing:
@@ -63,7 +45,7 @@ def units(forward_ms: float, backward_ms: float) -> Timed:
 
 def meet(asked: Timed, pauses: Sequence[Missing], waited_s: list[float] | None = None) -> list[str]:
     """Try on some ranks at once; gives what each says, or the sentence with which it refuses."""
-    store = DictStore()
+    store = ThreadStore()
     waits_s: list[float] = [] if waited_s is None else waited_s
 
     def rank(place: int) -> str:
@@ -154,7 +136,7 @@ def test_a_unit_that_is_exact_is_tried_once() -> None:
 
 def test_the_jitter_that_was_found_stays_with_the_cost() -> None:
     cost = KnownCost(units(20, 40), 0, Missing([80 * NS_PER_US]))
-    said = require_exact_units(cost, Meeting(DictStore(), 0, 1))
+    said = require_exact_units(cost, Meeting(ThreadStore(), 0, 1))
     assert cost.jitter_ns == {Region.FORWARD: 80 * NS_PER_US, Region.BACKWARD: 80 * NS_PER_US}
     assert said == (
         "model.forward_ms=20 misses its time by 80.0 us, 0.4 % of it and model.backward_ms=40 misses its time by "

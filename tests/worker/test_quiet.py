@@ -2,7 +2,6 @@
 
 import math
 import os
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -15,34 +14,17 @@ pytest.importorskip("torch", reason="the worker room imports torch")
 from dtbench.worker.meeting import Meeting
 from dtbench.worker.quiet import Look, Quiet, look_at_machine
 from dtbench.worker.stolen_time import StolenClock
+from tests.worker.thread_store import ThreadStore
 
 T = TypeVar("T")
 BUSY, CALM, BLOCK_NS = 0.3, 0.0, 2_000_000_000
-
-
-class Store:
-    """A store for threads."""
-
-    def __init__(self) -> None:
-        self._values: dict[str, str] = {}
-        self._changed = threading.Condition()
-
-    def set(self, key: str, value: str) -> None:
-        with self._changed:
-            self._values[key] = value
-            self._changed.notify_all()
-
-    def get(self, key: str) -> bytes:
-        with self._changed:
-            assert self._changed.wait_for(lambda: key in self._values, timeout=10)
-            return self._values[key].encode()
 
 
 class Ranks:
     """Ranks whose looks at their machines give what is written here, each half a second, the last for ever."""
 
     def __init__(self, *seen: Sequence[float], timeout_s: float = 60.0) -> None:
-        store = Store()
+        store = ThreadStore()
         self.looks = [0] * len(seen)
         self.said: list[list[str]] = [[] for _ in seen]
         self.signs_of_life = [0] * len(seen)

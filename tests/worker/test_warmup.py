@@ -12,24 +12,7 @@ from dtbench.plan import Machine, Plan, make_plan
 from dtbench.scenario.schema import Scenario
 from dtbench.store.records import WarmupEnd
 from dtbench.worker.warmup import WarmupJudge, find_change
-
-
-class DictStore:
-    """A store for threads."""
-
-    def __init__(self) -> None:
-        self._values: dict[str, str] = {}
-        self._changed = threading.Condition()
-
-    def set(self, key: str, value: str) -> None:
-        with self._changed:
-            self._values[key] = value
-            self._changed.notify_all()
-
-    def get(self, key: str) -> bytes:
-        with self._changed:
-            assert self._changed.wait_for(lambda: key in self._values, timeout=10)
-            return self._values[key].encode()
+from tests.worker.thread_store import ThreadStore
 
 
 @pytest.fixture
@@ -41,7 +24,7 @@ def plan(scenario: Callable[..., Scenario]) -> Plan:
 
 
 def end_of(plan: Plan, durations: list[int], signatures: Sequence[Hashable]) -> WarmupEnd:
-    judge = WarmupJudge(plan, 0, DictStore())
+    judge = WarmupJudge(plan, 0, ThreadStore())
     for duration, signature in zip(durations, signatures, strict=True):
         end = judge.judge(duration, signature)
         if end is not None:
@@ -89,7 +72,7 @@ def test_a_step_up_is_a_change_point() -> None:
 def test_all_ranks_end_at_the_same_step_by_the_slowest(scenario: Callable[..., Scenario]) -> None:
     measure = {"warmup": {"min_steps": 8, "max_steps": 20}, "measured_steps": 4}
     plan = make_plan(scenario(measure=measure), Machine(cpu_cores=2, cuda_devices=0))
-    store, ends = DictStore(), dict[int, int]()
+    store, ends = ThreadStore(), dict[int, int]()
 
     def rank(number: int, slow_until: int) -> None:
         judge = WarmupJudge(plan, number, store)
@@ -110,7 +93,7 @@ def test_all_ranks_end_at_the_same_step_by_the_slowest(scenario: Callable[..., S
 @pytest.mark.parametrize("leaver", [0, 1])
 def test_a_rank_that_leaves_ends_warm_up_for_all(scenario: Callable[..., Scenario], leaver: int) -> None:
     plan = make_plan(scenario(), Machine(cpu_cores=2, cuda_devices=0))
-    store, ends = DictStore(), dict[int, WarmupEnd | None]()
+    store, ends = ThreadStore(), dict[int, WarmupEnd | None]()
 
     def rank(number: int) -> None:
         judge = WarmupJudge(plan, number, store)
@@ -133,7 +116,7 @@ def test_a_rank_that_leaves_ends_warm_up_for_all(scenario: Callable[..., Scenari
 
 
 def test_a_reason_claims_no_communication_that_nobody_saw(plan: Plan) -> None:
-    judge = WarmupJudge(plan, 0, DictStore(), sees_communication=False)
+    judge = WarmupJudge(plan, 0, ThreadStore(), sees_communication=False)
     ends = [judge.judge(100, ()) for _ in range(8)]
     assert ends[-1] is not None
     assert ends[-1].reason == "step time shows no change point"
