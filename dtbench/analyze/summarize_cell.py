@@ -135,6 +135,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
             [launch.ranks for launch in launches],
             StagePlan(cell.scenario, cell.plan.mesh if cell.scenario else (), cell.plan.device),
         ),
+        left_out_steps=_count_left_out(launches),
     )
 
 
@@ -157,6 +158,11 @@ def _summarize_exposure(data: CellData) -> ExposureSummary | None:
 def _slowest_compilation(ranks: Sequence[RankRecord]) -> Compilation | None:
     found = [record.compilation for record in ranks if record.compilation is not None]
     return max(found, key=lambda compilation: compilation.duration_ns, default=None)
+
+
+def _count_left_out(launches: Sequence[LaunchData]) -> dict[Phase, int]:
+    counts = {phase: sum(len(launch.left_out.get(phase, ())) for launch in launches) for phase in Phase}
+    return {phase: count for phase, count in counts.items() if count}
 
 
 def _stack(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:

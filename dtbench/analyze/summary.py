@@ -20,7 +20,7 @@ from dtbench.store.records import (
     WarmupEnd,
 )
 from dtbench.traffic.state import StageTraffic
-from dtbench.vocabulary import Cause, Estimate, Operation, Purpose, Stage, StageOutcome, StatePart
+from dtbench.vocabulary import Cause, Estimate, Operation, Phase, Purpose, Stage, StageOutcome, StatePart
 
 
 class Interval(Record):
@@ -339,6 +339,8 @@ class CellSummary(Record):
         canary: None where nobody looked for missing waits.
         stages: what became of the training state, where ``state_dict`` asked for it.
         state_steps: steps around a load and beside saves of it; None: none were asked for.
+        left_out_steps: of each phase, over all launches: other guests of the machine disturbed them, and no number
+            here has anything of them; a phase from which none is has no entry.
     """
 
     name: str
@@ -377,6 +379,7 @@ class CellSummary(Record):
     canary: CanaryResult | None = None
     stages: tuple[StageSummary, ...] = ()
     state_steps: StateStepsSummary | None = None
+    left_out_steps: dict[Phase, int] = {}
 
 
 class RunSummary(Record):

@@ -40,7 +40,7 @@ from dtbench.store.records import (
 )
 from dtbench.store.write import write_record, write_table
 from dtbench.traffic.planned import PlannedTraffic
-from dtbench.vocabulary import Arm, Axis, Operation, Purpose, Region
+from dtbench.vocabulary import Arm, Axis, Operation, Phase, Purpose, Region
 
 MS = 1_000_000
 
@@ -223,6 +223,7 @@ def test_steps_that_others_disturbed_are_left_out_of_all_numbers_and_counted(mad
     assert len(kept) < len(before.overlap)
     assert cell.ranks[0].steps == len(kept)
     assert cell.ranks[0].exposed_comm_ns == pytest.approx(kept["exposed_comm_ns"].mean(), abs=1)
+    assert cell.left_out_steps == {Phase.MEASURED: 2, Phase.PROFILED: 1}
     (note,) = (note for note in cell.notes if "steps are left out" in note)
     assert note == (
         "launch0: 2 MEASURED and 1 PROFILED steps are left out: other guests had 2.0 % of the cores or more in them"
@@ -241,7 +242,7 @@ def test_where_nothing_was_left_alone_the_report_says_what_is_left(made: MadeRun
 def test_a_table_of_steps_from_before_others_were_looked_at_is_read(made: MadeRun) -> None:
     write_table(made.launch.steps, read_table(made.launch.steps).drop(columns="stolen_fraction"))
     (cell,) = summarize_run(made.folder.path).cells
-    assert cell.step_time.count == 3
+    assert (cell.step_time.count, cell.left_out_steps) == (3, {})
 
 
 def test_another_plan_does_not_match(tmp_path: Path, scenario: Callable[..., Scenario], recorded: Path) -> None:
