@@ -24,20 +24,23 @@ APART_NS: Final = 10 * NS_PER_MS
 
 _CLOCK_BOUND_NS: Final = NS_PER_MS
 _CAPS_MIB: Final = (1, 2, 3, 4, 6, 12)
+_REPLICAS: Final = (2, 3)
+"""More would take turns on two cores for so long that the host's time is no longer little beside a block's."""
 
 
 class _Drawn(NamedTuple):
-    """A cell of DDP: its blocks, what the link takes for a bucket of one of them, its words."""
+    """A cell of DDP: its blocks, what the link takes for a bucket of one of them, its ranks, its words."""
 
     blocks: Blocks
     service_ms: float
+    replicas: int
     cell: Words
 
 
-def _draw_cell(draw: Draw, layers: tuple[int, int], backward_ms: float, service_ms: float) -> _Drawn:
+def _draw_cell(draw: Draw, layers: tuple[int, int], backward_ms: float, service_ms: float, replicas: int = 2) -> _Drawn:
     blocks = Blocks(draw.whole(*layers), draw.one_of(SMALL_MIB), 0.0, backward_ms)
-    network = draw_link(draw, service_ms, Message(Operation.ALL_REDUCE, blocks.block_bytes))
-    return _Drawn(blocks, service_ms, ddp(blocks, network))
+    network = draw_link(draw, service_ms, Message(Operation.ALL_REDUCE, blocks.block_bytes, replicas))
+    return _Drawn(blocks, service_ms, replicas, ddp(blocks, network, replicas=replicas))
 
 
 def inject_hidden(draw: Draw) -> Row:
@@ -45,7 +48,7 @@ def inject_hidden(draw: Draw) -> Row:
 
     They are few: the host's time between an issue and the next compute is exposed in the trace, and part of no wait.
     """
-    blocks, service_ms, cell = _draw_cell(draw, (2, 2), draw.whole(50, 60), draw.tenths(3.0, 4.0))
+    blocks, service_ms, _, cell = _draw_cell(draw, (2, 2), draw.whole(50, 60), draw.tenths(3.0, 4.0))
     return Row(
         name="hidden",
         claim=f"{blocks.layers} buckets of {service_ms:g} ms beside {blocks.backward_ms:g} ms of backward each: "
@@ -57,16 +60,16 @@ def inject_hidden(draw: Draw) -> Row:
 
 def _draw_tail(draw: Draw) -> _Drawn:
     service_ms = draw.tenths(34.0, 40.0)
-    return _draw_cell(draw, (3, 4), round(service_ms) + draw.whole(8, 12), service_ms)
+    return _draw_cell(draw, (3, 4), round(service_ms) + draw.whole(8, 12), service_ms, draw.one_of(_REPLICAS))
 
 
 def inject_tail(draw: Draw) -> Row:
     """Give buckets that backward hides, and after the last no backward is left."""
-    blocks, service_ms, cell = _draw_tail(draw)
+    blocks, service_ms, replicas, cell = _draw_tail(draw)
     return Row(
         name="tail",
-        claim=f"buckets of {service_ms:g} ms hide behind {blocks.backward_ms:g} ms of backward each; after the last "
-        "none is left",
+        claim=f"buckets of {service_ms:g} ms among {replicas} ranks hide behind {blocks.backward_ms:g} ms of backward "
+        "each; after the last none is left",
         cells={"tail": cell},
         expectations=(Named("tail", Purpose.GRAD_REDUCE, Cause.TAIL, blocks.buckets(-1)),),
     )
@@ -84,15 +87,16 @@ def inject_clock(draw: Draw) -> Row:
 
 def _draw_queued(draw: Draw) -> _Drawn:
     backward_ms = draw.whole(20, 26)
-    return _draw_cell(draw, (5, 6), backward_ms, backward_ms + draw.tenths(10.0, 16.0))
+    service_ms = backward_ms + draw.tenths(10.0, 16.0)
+    return _draw_cell(draw, (5, 6), backward_ms, service_ms, draw.one_of(_REPLICAS))
 
 
 def inject_queued(draw: Draw) -> Row:
     """Give buckets that come faster than the link serves them."""
-    blocks, service_ms, cell = _draw_queued(draw)
+    blocks, service_ms, replicas, cell = _draw_queued(draw)
     return Row(
         name="queued",
-        claim=f"a bucket every {blocks.backward_ms:g} ms, each {service_ms:g} ms on the link: they queue",
+        claim=f"a bucket every {blocks.backward_ms:g} ms, each {service_ms:g} ms among {replicas} ranks: they queue",
         cells={"queued": cell},
         expectations=(Named("queued", Purpose.GRAD_REDUCE, Cause.QUEUED, blocks.buckets(-3)),),
     )
@@ -100,7 +104,7 @@ def inject_queued(draw: Draw) -> Row:
 
 def inject_rebuild(draw: Draw) -> Row:
     """Give the same, and look at the buckets of its first step."""
-    blocks, _, cell = _draw_queued(draw)
+    blocks, _, _, cell = _draw_queued(draw)
     return Row(
         name="rebuild",
         claim=f"the first step reduces all gradients at once, the others in {blocks.layers} buckets",
@@ -111,12 +115,13 @@ def inject_rebuild(draw: Draw) -> Row:
 
 def inject_straggler(draw: Draw) -> Row:
     """Give a rank that is late for every bucket, so much that the host's time between blocks is little beside it."""
-    slow, factor = draw.whole(0, 1), draw.tenths(1.6, 2.0)
-    blocks, _, cell = _draw_cell(draw, (3, 3), draw.whole(44, 50), draw.tenths(4.0, 8.0))
+    replicas = draw.one_of(_REPLICAS)
+    slow, factor = draw.whole(0, replicas - 1), draw.tenths(1.6, 2.0)
+    blocks, _, _, cell = _draw_cell(draw, (3, 3), draw.whole(44, 50), draw.tenths(4.0, 8.0), replicas)
     model = blocks.words(slow_rank={"rank": slow, "factor": factor})
     return Row(
         name="straggler",
-        claim=f"rank {slow} takes {factor:g} times as long, so that rank {1 - slow} waits for it at every bucket",
+        claim=f"rank {slow} of {replicas} takes {factor:g} times as long, so that the others wait for it at each bucket",
         cells={"straggler": {**cell, "model": model}},
         expectations=(Named("straggler", Purpose.GRAD_REDUCE, Cause.SKEW, blocks.buckets(0), waited_for=slow),),
     )
@@ -142,7 +147,7 @@ def inject_compressed(draw: Draw) -> Row:
 def inject_no_sync(draw: Draw) -> Row:
     """Give two micro-batches of which only the last reduces."""
     service_ms = draw.tenths(34.0, 40.0)
-    blocks, _, cell = _draw_cell(draw, (3, 3), round(service_ms) + draw.whole(8, 14), service_ms)
+    blocks, _, _, cell = _draw_cell(draw, (3, 3), round(service_ms) + draw.whole(8, 14), service_ms)
     return Row(
         name="no_sync",
         claim=f"of two micro-batches only the last reduces: {blocks.layers} buckets a step, not {2 * blocks.layers}",

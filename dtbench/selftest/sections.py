@@ -14,10 +14,11 @@ from dtbench.vocabulary import Operation
 _ALGORITHMS: Final[tuple[Algorithm, ...]] = ("direct", "ring", "tree")
 _WIDTH: Final = 256
 _BYTES_PER_ELEMENT: Final = 4
+_ROWS_PER_REPLICA: Final = 2
 
 SHARED: Final[Words] = {
     "device": "cpu",
-    "data": {"global_batch": 4, "sequence_length": 8},
+    "data": {"global_batch": 2 * _ROWS_PER_REPLICA, "sequence_length": 8},
     "optimizer": {"kind": "sgd"},
     # losses are held against one process elsewhere: it would take as long as the ranks, and says nothing of time
     "correctness": {"enabled": False},
@@ -95,11 +96,12 @@ class Message:
     ranks: int = 2
 
 
-def ddp(blocks: Blocks, network: Words, *, blocks_per_bucket: int = 1, **more: Value) -> Words:
-    """Give a cell of two replicas whose buckets hold so many blocks each."""
+def ddp(blocks: Blocks, network: Words, *, blocks_per_bucket: int = 1, replicas: int = 2, **more: Value) -> Words:
+    """Give a cell whose buckets hold so many blocks each; each replica has the same part of the batch, however many."""
     cap_mib = float(blocks.mib * blocks_per_bucket)
-    parallel: Words = {"kind": "ddp", "replicas": 2, "bucket_cap_mb": cap_mib, **more}
-    return {"model": blocks.words(), "parallel": parallel, "network": network}
+    parallel: Words = {"kind": "ddp", "replicas": replicas, "bucket_cap_mb": cap_mib, **more}
+    data: Words = {"data": {"global_batch": _ROWS_PER_REPLICA * replicas}} if replicas != 2 else {}
+    return {"model": blocks.words(), "parallel": parallel, "network": network, **data}
 
 
 def fsdp2(blocks: Blocks, network: Words, **more: Value) -> Words:
