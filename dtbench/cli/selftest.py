@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 def selftest(
-    seed: Annotated[int, typer.Option(min=0, help="Of the numbers: costs of link and layers, which rank is slow.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Of the numbers: costs of link and layers, how many ranks, which is slow.")
+    ] = 0,
     only: Annotated[
         list[str] | None, typer.Option(metavar="ROW", help="Run only this row, such as tail. May be repeated.")
     ] = None,

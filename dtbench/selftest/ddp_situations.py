@@ -121,7 +121,7 @@ def inject_straggler(draw: Draw) -> Row:
     model = blocks.words(slow_rank={"rank": slow, "factor": factor})
     return Row(
         name="straggler",
-        claim=f"rank {slow} of {replicas} takes {factor:g} times as long, so that the others wait for it at each bucket",
+        claim=f"rank {slow} of {replicas} takes {factor:g} times as long, and the others wait for it at each bucket",
         cells={"straggler": {**cell, "model": model}},
         expectations=(Named("straggler", Purpose.GRAD_REDUCE, Cause.SKEW, blocks.buckets(0), waited_for=slow),),
     )

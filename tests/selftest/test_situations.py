@@ -120,6 +120,16 @@ def test_counts_buckets_and_orders_are_those_of_plan_and_closed_form(name: str) 
                     assert abs(predict(cells[cell]).of(0).forward_ns - expected_ns) < 1_000
 
 
+def test_ranks_are_drawn_and_each_has_the_same_part_of_the_batch() -> None:
+    drawn = {name: set[int]() for name in ("tail", "queued", "straggler")}
+    for name, ranks in drawn.items():
+        for _, cells in every(name):
+            scenario = cells[name].scenario
+            ranks.add(cells[name].plan.ranks)
+            assert scenario.data.global_batch == 2 * cells[name].plan.ranks
+    assert set(map(frozenset, drawn.values())) == {frozenset({2, 3})}
+
+
 def test_the_sweep_of_caps_is_that_of_its_closed_form() -> None:
     (row,) = draw_rows(0, ("caps",))
     cells = plan(row)
