@@ -24,10 +24,10 @@ import pytest
 from dtbench.disturbance import DISTURBED
 from dtbench.plan import Machine, make_plan, plan_reference
 from dtbench.scenario.schema import Scenario
+from dtbench.stolen_time import StolenTime
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.records import CanaryResult, CorrectnessResult, LaunchRecord, RankRecord, WorkerOrder
 from dtbench.units import format_fraction
-from dtbench.worker.stolen_time import StolenTime
 
 TIMED_TRIES = 3
 """How often a timed test may be tried."""

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +17,8 @@ _MORE_TRIES = 2
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dtbench.launch.patience import Patience
+    from dtbench.plan import Plan
     from dtbench.selftest.records import RowOutcome, SelftestRecord
 
 
@@ -29,6 +32,10 @@ def selftest(
     tries: Annotated[
         int, typer.Option(min=1, help="How often a row may fail: what a busy machine spoils passes when tried again.")
     ] = 2,
+    patience: Annotated[
+        float,
+        typer.Option(min=0, metavar="SECONDS", help="How long in all to wait for other guests of a virtual machine."),
+    ] = 300.0,
     results: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("results"),
     as_json: Annotated[bool, typer.Option("--json", help="Print every check as one JSON document.")] = False,
 ) -> None:
@@ -40,12 +47,14 @@ def selftest(
     """
     from dtbench.cli.forks import Forks
     from dtbench.launch.local import WORKER
+    from dtbench.launch.patience import Patience
     from dtbench.selftest.run import plan_selftest, run_selftest, try_again
 
     planned = plan_selftest(seed, only or ())
     with Forks() as forks:
+        waits = Patience(patience, _say)
         worker = (*forks.find_prefix(planned.file), *WORKER)
-        record = _watch(partial(run_selftest, planned, results, worker=worker))
+        record = _watch(partial(run_selftest, planned, results, worker=worker), waits)
         left, more = tries - 1, _MORE_TRIES if tries > 1 else 0
         while not record.passed and (left or more):
             if more and all(row.disturbed for row in record.rows if not row.passed):
@@ -54,7 +63,7 @@ def selftest(
                 left -= 1
             else:
                 break
-            record = _watch(partial(try_again, record, results, worker=worker))
+            record = _watch(partial(try_again, record, results, worker=worker), waits)
     unpublished = _publish(Path(record.run))
     if as_json:
         print_json(json.loads(record.model_dump_json()))
@@ -65,8 +74,15 @@ def selftest(
         raise unpublished
 
 
-def _watch(run: "Callable[..., SelftestRecord]") -> "SelftestRecord":
-    """Run with progress on standard error; stopped, it says where the rows are that were judged before."""
+def _say(sentence: str) -> None:
+    print(sentence, file=sys.stderr, flush=True)
+
+
+def _watch(run: "Callable[..., SelftestRecord]", patience: "Patience") -> "SelftestRecord":
+    """Run with progress on standard error, each launch when the machine is left alone, as long as there is patience.
+
+    Stopped, it says where the rows are that were judged before.
+    """
     from dtbench.cli.progress import observe
     from dtbench.selftest.table import result_word
     from dtbench.store.layout import RunFolder
@@ -75,10 +91,14 @@ def _watch(run: "Callable[..., SelftestRecord]") -> "SelftestRecord":
     with observe(folders.append) as screen:
 
         def on_row(row: "RowOutcome") -> None:
-            print(f"row {row.row}: {result_word(row)}", file=sys.stderr, flush=True)
+            _say(f"row {row.row}: {result_word(row)}")
+
+        def on_launch(cell: str, index: int | None, plan: "Plan") -> None:
+            patience.wait()
+            screen.on_launch(cell, index, plan)
 
         try:
-            return run(observer=screen, on_row=on_row)
+            return run(observer=replace(screen, on_launch=on_launch), on_row=on_row)
         except KeyboardInterrupt:
             judged = [file for file in (RunFolder(folder).selftest for folder in folders) if file.exists()]
             screen.on_stop(f"rows that were judged before are in {judged[0]}" if judged else "no row was judged")

@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from dtbench.worker.stolen_time import StolenClock
+from dtbench.stolen_time import StolenClock
 
 
 @dataclass(frozen=True, slots=True)

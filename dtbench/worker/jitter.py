@@ -19,11 +19,11 @@ from dtbench.disturbance import find_undisturbed
 from dtbench.errors import PlanError
 from dtbench.plan import SHORT_UNIT_MS
 from dtbench.scenario.model import Timed
+from dtbench.stolen_time import StolenClock
 from dtbench.units import NS_PER_MS, NS_PER_S, format_fraction, format_ns
 from dtbench.vocabulary import Region
 from dtbench.worker.meeting import Meeting
 from dtbench.worker.models.known_cost import MOST_JITTER, KnownCost, Pause, field_of
-from dtbench.worker.stolen_time import StolenClock
 
 LEAST_MS: Final = SHORT_UNIT_MS
 """The shortest unit that is advised on any machine: steps disturb sleeps more than an idle rank does."""

@@ -29,6 +29,7 @@ from torch.profiler import record_function
 from dtbench.errors import CaptureError, StoreError
 from dtbench.ranges import STEP_PREFIX
 from dtbench.scenario.schema import Profiler
+from dtbench.stolen_time import StolenTime
 from dtbench.store.journal import JournalWriter, RankState, read_journal
 from dtbench.store.records import OwnLoop, RankFailure, RankRecord, WarmupEnd
 from dtbench.store.write import write_record
@@ -44,7 +45,6 @@ from dtbench.worker.own_run import OwnRun, begin_run
 from dtbench.worker.recorder import Issue, Recorder, summarize_issues
 from dtbench.worker.session import bucket_bytes, process_start_unix_ns, read_memory
 from dtbench.worker.steps import StepTimer
-from dtbench.worker.stolen_time import StolenTime
 from dtbench.worker.warmup import WarmupJudge
 
 _Batch = TypeVar("_Batch")

@@ -5,49 +5,13 @@ They come in bursts of some seconds to a minute. Single steps that they disturbe
 """
 
 import json
-import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from dtbench.disturbance import DISTURBED, LEAST_STEPS
+from dtbench.stolen_time import Look, look_at_machine
 from dtbench.units import NS_PER_S
 from dtbench.worker.meeting import Meeting
-from dtbench.worker.stolen_time import StolenClock
-
-_LOOK_S: Final = 0.5
-_NAP_S: Final = 0.02
-_WORK_S: Final = 0.005
-
-
-@dataclass(frozen=True)
-class Look:
-    """What others had of this rank's machine, as a fraction of its cores, and how long the look took."""
-
-    stolen_fraction: float
-    took_s: float
-
-
-def look_at_machine(stolen: StolenClock | None = None) -> Look:
-    """Sleep and work in turns for half a second: who asks for no core does not notice that others have it.
-
-    Where nothing was ever stolen, or the system does not say, that takes no time.
-
-    Args:
-        stolen: what others have of this machine; None: as the system says.
-    """
-    stolen = StolenClock() if stolen is None else stolen
-    start_ns, before_ns = time.monotonic_ns(), stolen.read_ns()
-    if not before_ns:
-        return Look(math.nan if before_ns is None else 0.0, 0.0)
-    end_ns = start_ns + round(_LOOK_S * NS_PER_S)
-    while (now_ns := time.monotonic_ns()) < end_ns:
-        time.sleep(_NAP_S)
-        while time.monotonic_ns() < now_ns + round((_NAP_S + _WORK_S) * NS_PER_S):
-            pass
-    took_ns = time.monotonic_ns() - start_ns
-    return Look(stolen.give_fraction(before_ns, stolen.read_ns(), took_ns), took_ns / NS_PER_S)
 
 
 @dataclass

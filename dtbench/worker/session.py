@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from dtbench.plan import has_own_hook, is_compiled_ddp
 from dtbench.probe_catalogue.functions import choose
 from dtbench.scenario.schema import Ddp
+from dtbench.stolen_time import StolenTime
 from dtbench.store.layout import FORKED_VARIABLE, LaunchFolder
 from dtbench.store.records import (
     CanaryResult,
@@ -73,7 +74,6 @@ from dtbench.worker.state_dict.pipeline import Pipeline
 from dtbench.worker.state_dict.stages import Holder
 from dtbench.worker.state_dict.together import Together, close_groups
 from dtbench.worker.steps import PhaseResult, Phases, StepLoop
-from dtbench.worker.stolen_time import StolenTime
 from dtbench.worker.train import TrainStep, read_training_receipts
 from dtbench.worker.warmup import WarmupJudge
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dtbench.cli.main import main
+from dtbench.launch.patience import Patience
 from dtbench.selftest.records import Check, RowOutcome, SelftestRecord
 
 pytest.importorskip("torch", reason="planning a selftest asks for torch; install the extra `run`")
@@ -25,12 +26,15 @@ class Ranks:
     failing: dict[str, list[str]]
     ran: list[tuple[str, ...]] = field(default_factory=list)
 
-    def run(self, planned: Any, _results: Path, *, on_row: Callable[[RowOutcome], None], **_: object) -> SelftestRecord:
+    def run(
+        self, planned: Any, _results: Path, *, observer: Any, on_row: Callable[[RowOutcome], None], **_: object
+    ) -> SelftestRecord:
         folder = self.results / f"run{len(self.ran)}"
         folder.mkdir(parents=True)
         rows = tuple(self._judge(row.name) for row in planned.rows)
         self.ran.append(tuple(row.row for row in rows))
-        for row in rows:
+        for row, cell in zip(rows, planned.cells, strict=True):
+            observer.on_launch(cell.name, 0, cell.plan)
             on_row(row)
         return SelftestRecord(
             seed=planned.seed,
@@ -57,7 +61,7 @@ def selftest(
         monkeypatch.setattr("dtbench.selftest.run.run_selftest", ranks.run)
         monkeypatch.setattr("dtbench.cli.forks._may_fork", lambda _file: False)  # nothing runs
         monkeypatch.setattr("dtbench.cli.selftest._publish", lambda _run: None)
-        words: Sequence[str] = ("--only", "tail", "--only", "hidden", "--json", *arguments)
+        words = ("--only", "tail", "--only", "hidden", "--patience", "0", "--json", *arguments)
         with pytest.raises(SystemExit) as ended:
             main(["selftest", "--seed", "7", *words])
         return ranks, json.loads(capsys.readouterr().out), int(str(ended.value.code))
@@ -81,6 +85,16 @@ def test_a_row_that_a_stall_has_spoilt_passes_when_tried_again(
     untouched = find(document, "hidden")
     assert (untouched["passed"], untouched["earlier"], untouched["run"]) == (True, [], None)
     assert json.loads((tmp_path / "run0" / "selftest.json").read_text(encoding="utf-8")) == document
+
+
+def test_each_launch_waits_for_others_to_leave_the_machine_with_one_patience(
+    selftest: Callable[..., tuple[Ranks, Any, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[Patience] = []
+    monkeypatch.setattr(Patience, "wait", lambda patience: waited.append(patience))
+    selftest({"tail": ["a stall"]}, "--patience", "40")
+    assert [one.left_s for one in waited] == [40.0] * 3
+    assert len({id(one) for one in waited}) == 1
 
 
 def test_a_row_that_is_wrong_fails_each_try(selftest: Callable[..., tuple[Ranks, Any, int]]) -> None:

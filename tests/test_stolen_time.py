@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from dtbench.stolen_time import StolenClock, StolenTime
 from dtbench.worker.clock import HostClock
-from dtbench.worker.stolen_time import StolenClock, StolenTime
 
 
 def write(stat: Path, *, busy: int, idle: int, stolen: int) -> None:

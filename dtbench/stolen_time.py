@@ -2,8 +2,10 @@
 
 import math
 import os
+import time
 import weakref
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from dtbench.units import NS_PER_S
@@ -14,6 +16,9 @@ _LOOKED_AT = 8
 """The two after those are part of ``user`` and ``nice`` already."""
 _FIRST_LINE_BYTES = 256
 """More than ten counters of 20 digits."""
+_LOOK_S = 0.5
+_NAP_S = 0.02
+_WORK_S = 0.005
 
 
 class StolenTime:
@@ -86,3 +91,32 @@ def _read_ticks(file: int) -> int | None:
         return int(words[1 + _STEAL]) if words[0] == b"cpu" else None
     except (OSError, IndexError, ValueError):
         return None
+
+
+@dataclass(frozen=True)
+class Look:
+    """What others had of this rank's machine, as a fraction of its cores, and how long the look took."""
+
+    stolen_fraction: float
+    took_s: float
+
+
+def look_at_machine(stolen: StolenClock | None = None) -> Look:
+    """Sleep and work in turns for half a second: who asks for no core does not notice that others have it.
+
+    Where nothing was ever stolen, or the system does not say, that takes no time.
+
+    Args:
+        stolen: what others have of this machine; None: as the system says.
+    """
+    stolen = StolenClock() if stolen is None else stolen
+    start_ns, before_ns = time.monotonic_ns(), stolen.read_ns()
+    if not before_ns:
+        return Look(math.nan if before_ns is None else 0.0, 0.0)
+    end_ns = start_ns + round(_LOOK_S * NS_PER_S)
+    while (now_ns := time.monotonic_ns()) < end_ns:
+        time.sleep(_NAP_S)
+        while time.monotonic_ns() < now_ns + round((_NAP_S + _WORK_S) * NS_PER_S):
+            pass
+    took_ns = time.monotonic_ns() - start_ns
+    return Look(stolen.give_fraction(before_ns, stolen.read_ns(), took_ns), took_ns / NS_PER_S)
