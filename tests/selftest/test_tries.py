@@ -1,7 +1,7 @@
 """Rows that failed are run once more: what is wrong fails again, and both tries stay on record."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -91,7 +91,11 @@ def test_each_launch_waits_for_others_to_leave_the_machine_with_one_patience(
     selftest: Callable[..., tuple[Ranks, Any, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waited: list[Patience] = []
-    monkeypatch.setattr(Patience, "wait", lambda patience: waited.append(patience))
+
+    def wait(patience: Patience) -> None:
+        waited.append(patience)
+
+    monkeypatch.setattr(Patience, "wait", wait)
     selftest({"tail": ["a stall"]}, "--patience", "40")
     assert [one.left_s for one in waited] == [40.0] * 3
     assert len({id(one) for one in waited}) == 1
