@@ -28,7 +28,7 @@ SHARED: Final[Words] = {
         "profiled_steps": 5,
         "exposure": ("trace", "ablation", "wait"),
         "stall_timeout_s": 60.0,
-        "quiet_timeout_s": 60.0,
+        "quiet_timeout_s": 120.0,
     },
 }
 """What all cells have: a batch whose products take no time, and few steps, because each of them is known; as many as

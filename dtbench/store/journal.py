@@ -141,6 +141,12 @@ class JournalWriter:
             words[at + 3] = timing.duration_ns
             self._count += 1
 
+    def withdraw(self, count: int) -> None:
+        """Forget the last ``count`` steps: they are run again."""
+        for _ in range(min(count, self._count)):
+            self._count -= 1
+            self._words[(_HEADER_BYTES + self._count * _STEP.size) // 8 + 3] = 0
+
     def replace_durations(self, durations_ns: list[int]) -> None:
         """Put the device's times in place of the host's for the last ``len(durations_ns)`` steps."""
         for index, duration_ns in enumerate(durations_ns, start=self._count - len(durations_ns)):

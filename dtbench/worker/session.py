@@ -157,14 +157,14 @@ class Session:
         batches = Batches(self._scenario, built.make_batch, self._device, rows=rows)
         run = self._choose_run(step, data_rank)
         phases = self._make_phases(step, run, batches, probe)
-        warmup, measured, profiled = PhaseResult(), PhaseResult(), PhaseResult()
+        warmup = PhaseResult()
         end = phases.warm_up(0, warmup)
         if self._plan.device is DeviceKind.CUDA:
             torch.cuda.reset_peak_memory_stats(self._device)
         self._quiet.wait()
-        phases.measure(end.steps, measured)
+        measured = phases.measure(end.steps)
         self._quiet.wait()
-        phases.profile(end.steps + self._plan.measured_steps, profiled)
+        profiled = phases.profile(end.steps + self._plan.measured_steps)
         last = end.steps + self._plan.measured_steps + self._plan.profiled_steps
         bench = self._make_bench(batches, first=last + 1)
         self._estimated = bench.estimate(step)
@@ -255,6 +255,7 @@ class Session:
             judge=see,
             say=self._say,
             capture=lambda: self._capture(parallel, step.built.module),
+            wants_again=self._quiet.wants_again,
         )
 
     def _make_meeting(self) -> Meeting:

@@ -3,7 +3,7 @@
 import math
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch", reason="the worker room imports torch")
 from dtbench.plan import Machine, make_plan
 from dtbench.scenario.schema import Scenario
 from dtbench.store.journal import JournalWriter, read_journal
-from dtbench.store.records import WarmupEnd
+from dtbench.store.records import Owned, WarmupEnd
 from dtbench.vocabulary import Axis, Operation, Phase, Region
 from dtbench.worker.clock import Reading
 from dtbench.worker.recorder import Recorder, find_medians, summarize_issues
@@ -60,11 +60,12 @@ def test_phases_run_in_order_and_never_mix(tmp_path: Path, scenario: Callable[..
         journal.begin(1)
         loop = StepLoop(Recorder(), journal, FakeClock(has_device), lambda _steps: None, train)
         end = WarmupEnd(steps=3, settled=True, reason="")
-        phases = Phases(plan, loop, lambda _ns, issues: end if len(log) == 3 else None, lambda *_: None, capture)
-        results = PhaseResult(), PhaseResult(), PhaseResult()
-        assert phases.warm_up(0, results[0]) == end
-        phases.measure(3, results[1])
-        phases.profile(8, results[2])
+        phases = Phases(
+            plan, loop, lambda _ns, issues: end if len(log) == 3 else None, lambda *_: None, capture, lambda *_: False
+        )
+        assert phases.warm_up(0, PhaseResult()) == end
+        phases.measure(3)
+        phases.profile(8)
         view = read_journal(path)
     assert log == [0, 1, 2, 3, 4, 5, 6, 7, "profiler on", 10, 8, 9, "profiler off"]
     assert view is not None
@@ -75,6 +76,54 @@ def test_phases_run_in_order_and_never_mix(tmp_path: Path, scenario: Callable[..
     )
     times = [t.duration_ns for t in view.timings]
     assert times == [(2 if has_device else 1) * step for step in range(1, 11)], "the profiler's start is not timed"
+
+
+def test_a_phase_that_others_left_nothing_of_is_run_again_and_only_the_last_is_kept(
+    tmp_path: Path, scenario: Callable[..., Scenario]
+) -> None:
+    plan = make_plan(scenario(measure={"measured_steps": 4, "profiled_steps": 2}), Machine(cpu_cores=2, cuda_devices=0))
+    log: list[Any] = []
+    asked: list[tuple[list[float], int]] = []
+    answers = iter((True, True, False, True, False))
+
+    def wants_again(stolen_fractions: Sequence[float], took_ns: int) -> bool:
+        asked.append((list(stolen_fractions), took_ns))
+        return next(answers)
+
+    @contextmanager
+    def capture() -> Any:
+        log.append("profiler on")
+        yield
+
+    recorder, clock = Recorder(), FakeClock(has_device=False)
+
+    def train(step: int) -> Any:
+        log.append(step)
+        recorder.owned.append(Owned(group="0", seq=len(log), owner="a"))
+        return torch.tensor(float(len(log)))
+
+    path = tmp_path / "journal"
+    with JournalWriter(path, rank=0, pid=1, capacity=20) as journal:
+        journal.begin(1)
+        loop = StepLoop(recorder, journal, clock, lambda _steps: None, train)
+        phases = Phases(plan, loop, lambda *_: None, lambda *_: None, capture, wants_again)
+        measured = phases.measure(0)
+        between = read_journal(path)
+        profiled = phases.profile(4)
+        view = read_journal(path)
+    assert log == [0, 1, 2, 3] * 3 + ["profiler on", 6, 4, 5] * 2
+    assert between is not None
+    assert view is not None
+    assert [t.duration_ns for t in between.timings] == measured.durations_ns == [9, 10, 11, 12]
+    assert [(t.step, t.phase, t.duration_ns) for t in view.timings] == [
+        *((step, Phase.MEASURED, 9 + step) for step in range(4)),
+        (4, Phase.PROFILED, 15),
+        (5, Phase.PROFILED, 16),
+    ]
+    assert [float(loss) for loss in (*measured.losses, *profiled.losses)] == [9, 10, 11, 12, 19, 20]
+    assert [took_ns for _, took_ns in asked] == [10, 26, 42, 27, 31]
+    assert {len(stolen_fractions) for stolen_fractions, _ in asked} == {2, 4}
+    assert [one.seq for one in recorder.owned] == [9, 10, 11, 12, 18, 19, 20]
 
 
 def test_buckets_are_counted_anew_in_every_backward() -> None:
