@@ -38,10 +38,10 @@ class StolenTime:
 
     def _read(self) -> Sequence[int]:
         try:
-            first, *times = self._stat.read_text().partition("\n")[0].split()[: 1 + _LOOKED_AT]
-        except (OSError, ValueError):
+            with self._stat.open("rb") as file:
+                return _give_ticks(file.read(_FIRST_LINE_BYTES))
+        except OSError:
             return ()
-        return tuple(int(time) for time in times) if first == "cpu" and len(times) == _LOOKED_AT else ()
 
 
 class StolenClock:
@@ -61,7 +61,7 @@ class StolenClock:
         except OSError:
             return
         weakref.finalize(self, os.close, file)
-        ticks = _read_ticks(file)
+        ticks = _read_stolen_ticks(file)
         self._was_stolen = bool(ticks)
         self._file = file if ticks is not None else None
 
@@ -71,7 +71,7 @@ class StolenClock:
             return None
         if not self._was_stolen:
             return 0
-        ticks = _read_ticks(self._file)
+        ticks = _read_stolen_ticks(self._file)
         return None if ticks is None else ticks * self._core_ticks_ns
 
     def give_fraction(self, before_ns: int | None, after_ns: int | None, duration_ns: int) -> float:
@@ -84,13 +84,21 @@ class StolenClock:
         return min(1.0, max(0, after_ns - before_ns) / (duration_ns * self._cores))
 
 
-def _read_ticks(file: int) -> int | None:
-    """Read the counter of stolen time, in clock ticks; None where the first line is another."""
+def _read_stolen_ticks(file: int) -> int | None:
+    """Read the counter of stolen time, in clock ticks; None where the system does not say."""
     try:
-        words = os.pread(file, _FIRST_LINE_BYTES, 0).partition(b"\n")[0].split()
-        return int(words[1 + _STEAL]) if words[0] == b"cpu" else None
-    except (OSError, IndexError, ValueError):
+        ticks = _give_ticks(os.pread(file, _FIRST_LINE_BYTES, 0))
+    except OSError:
         return None
+    return ticks[_STEAL] if ticks else None
+
+
+def _give_ticks(stat: bytes) -> Sequence[int]:
+    """Give what all cores together spent on what, shape ``(_LOOKED_AT,)``; empty where the first line is another."""
+    first, *ticks = stat.partition(b"\n")[0].split()[: 1 + _LOOKED_AT] or (b"",)
+    if first != b"cpu" or len(ticks) != _LOOKED_AT or not all(map(bytes.isdigit, ticks)):
+        return ()
+    return tuple(map(int, ticks))
 
 
 @dataclass(frozen=True)
