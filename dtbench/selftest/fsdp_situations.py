@@ -118,7 +118,7 @@ def inject_hsdp(draw: Draw) -> Row:
 
 def inject_forward(_draw: Draw) -> Row:
     """Give the forward of MEASUREMENT.md, section 6; its numbers are not drawn, and each unit is one parameter."""
-    blocks = Blocks(5, 0.25, 20.0, 0.0, matrices=1)
+    blocks = Blocks(5, 1 / 64, 20.0, 0.0, matrices=1)
     link = emulate(tier(12.0, _gather(blocks), latency_share=0.5))
     ahead: Words = {"unshard_async_op": True, "forward_prefetch": 1}
     cells = {

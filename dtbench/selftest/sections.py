@@ -123,7 +123,7 @@ def tier(service_ms: float, message: Message, *, latency_share: float, algorithm
     carried_ns = (1 - latency_share) * service_ms * NS_PER_MS
     return {
         "latency_us": float(round(1_000 * latency_share * service_ms / messages.rounds)),
-        "bandwidth_gb_per_s": round(messages.share * message.size_bytes / carried_ns, 6),
+        "bandwidth_gb_per_s": round(messages.share * message.size_bytes / carried_ns, 9),
     }
 
 
