@@ -25,8 +25,10 @@ from dtbench.disturbance import DISTURBED
 from dtbench.plan import Machine, make_plan, plan_reference
 from dtbench.scenario.schema import Scenario
 from dtbench.stolen_time import StolenTime
+from dtbench.store.canary_records import CanaryResult
 from dtbench.store.layout import LaunchFolder
-from dtbench.store.records import CanaryResult, CorrectnessResult, LaunchRecord, RankRecord, WorkerOrder
+from dtbench.store.rank_records import CorrectnessResult, RankRecord
+from dtbench.store.records import LaunchRecord, WorkerOrder
 from dtbench.units import format_fraction
 
 TIMED_TRIES = 3

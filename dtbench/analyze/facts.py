@@ -8,7 +8,9 @@ from dtbench.analyze.collectives import Collective
 from dtbench.vocabulary import Purpose
 
 if TYPE_CHECKING:
-    from dtbench.store.records import RankRecord  # and with it pydantic and all scenarios: slower than a small trace
+    from dtbench.store.rank_records import (
+        RankRecord,  # and with it pydantic and all scenarios: slower than a small trace
+    )
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from dtbench.scenario.checklist import (
 from dtbench.scenario.mistakes import find_nearest
 from dtbench.scenario.values import Quantity, ValueName, read_value
 from dtbench.store.check_records import CheckOutcome, CheckResult, ChecksSummary
-from dtbench.store.records import ReceiptOutcome
+from dtbench.store.rank_records import ReceiptOutcome
 from dtbench.units import format_fraction, format_ns
 from dtbench.vocabulary import Cause
 

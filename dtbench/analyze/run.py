@@ -6,9 +6,10 @@ from pathlib import Path
 import pandas as pd
 
 from dtbench.analyze.bounded import bound_cell
+from dtbench.analyze.cell_data import CellData, LaunchData
 from dtbench.analyze.judge_checks import judge_checklist
 from dtbench.analyze.launch_tables import LaunchTables, analyze_launch, read_tables
-from dtbench.analyze.summarize_cell import CellData, LaunchData, summarize_cell
+from dtbench.analyze.summarize_cell import summarize_cell
 from dtbench.analyze.summary import CellSummary, RunSummary
 from dtbench.analyze.tables import STEPS
 from dtbench.analyze.undisturbed import find_left_out, leave_out

@@ -4,15 +4,15 @@ Throughput comes only from MEASURED steps, overlap only from PROFILED ones.
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 
+from dtbench.analyze.cell_data import CellData, LaunchData
+from dtbench.analyze.cell_notes import give_notes
 from dtbench.analyze.exposure.summarize import LaunchExposure, summarize_exposure
 from dtbench.analyze.kinds.unknown import sum_names
-from dtbench.analyze.launch_tables import LaunchTables
 from dtbench.analyze.peaks import peak_flops
 from dtbench.analyze.stage_plan import StagePlan
 from dtbench.analyze.statistics import summarize, summarize_launches, summarize_ratio
@@ -22,56 +22,20 @@ from dtbench.analyze.summarize_probes import summarize_probes
 from dtbench.analyze.summarize_stages import summarize_stages
 from dtbench.analyze.summarize_state_steps import summarize_state_steps
 from dtbench.analyze.summarize_waits import summarize_gradient_waits
-from dtbench.analyze.summary import CellSummary, ExposureSummary, Interval
-from dtbench.analyze.undisturbed import LeftOut, find_disturbance
-from dtbench.disturbance import DISTURBED
-from dtbench.scenario.schema import Fsdp2, Scenario
-from dtbench.store.layout import LaunchFolder
-from dtbench.store.records import (
-    CanaryResult,
-    CellRecord,
-    Compilation,
-    CorrectnessResult,
-    LaunchRecord,
-    Memory,
-    OwnLoopCell,
-    RankRecord,
-    Receipt,
-    ReceiptOutcome,
-    RunStatus,
-    WarmupEnd,
+from dtbench.analyze.summary import CellSummary, ExposureSummary
+from dtbench.analyze.worst_ranks import (
+    peak_memory,
+    slowest_compilation,
+    worst_canary,
+    worst_correctness,
+    worst_receipts,
+    worst_warmup,
 )
-from dtbench.units import NS_PER_S, format_fraction
+from dtbench.scenario.schema import Fsdp2, Scenario
+from dtbench.store.rank_records import RankRecord
+from dtbench.store.records import CellRecord, OwnLoopCell, RunStatus
+from dtbench.units import NS_PER_S
 from dtbench.vocabulary import Phase
-
-_AGAIN = "run it again before you believe a small difference"
-
-
-@dataclass(frozen=True)
-class LaunchData:
-    """Everything that one launch wrote, less the steps that other guests of its machine disturbed.
-
-    Attributes:
-        record: None for a launch that did not end.
-        steps: columns as in ``tables.STEPS``.
-        left_out: numbers of the steps that ``steps`` and ``tables`` lack.
-    """
-
-    folder: LaunchFolder
-    record: LaunchRecord | None
-    ranks: tuple[RankRecord, ...]
-    steps: pd.DataFrame
-    tables: LaunchTables
-    left_out: LeftOut = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class CellData:
-    """Everything that one cell wrote; the run is incomplete when it never said how it ended."""
-
-    cell: CellRecord | OwnLoopCell
-    run_is_incomplete: bool
-    launches: tuple[LaunchData, ...]
 
 
 def summarize_cell(data: CellData, device: str) -> CellSummary:
@@ -110,7 +74,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         time_to_first_step_ns=_median_over_launches(launches),
         tokens_per_second=tokens_per_second,
         model_flops_utilization=_utilization(cell, step_time.median, device),
-        memory=_peak_memory(ranks),
+        memory=peak_memory(ranks),
         cpu_ns_per_step=_cpu_time(launches),
         hidden_fraction=fraction(overlap, "hidden_comm_ns", "comm_ns"),
         exposed_step_fraction=fraction(overlap, "exposed_comm_ns", "step_ns"),
@@ -118,18 +82,18 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         owners=summarize_owners(collectives, len(overlap)),
         gradient_waits=summarize_gradient_waits(collectives),
         ranks=summarize_ranks(overlap),
-        receipts=_worst_receipts(ranks),
-        warmup=_worst_warmup(ranks),
-        compilation=_slowest_compilation(ranks),
-        correctness=_worst_correctness(ranks),
+        receipts=worst_receipts(ranks),
+        warmup=worst_warmup(ranks),
+        compilation=slowest_compilation(ranks),
+        correctness=worst_correctness(ranks),
         losses=_mean_losses(first),
         unread_events=sum(launch.tables.unread_events for launch in launches),
         unknown_names=sum_names(launch.tables.unknown_names for launch in launches),
         trace_paths=tuple(str(path) for launch in launches for path in launch.folder.find_traces().values()),
-        notes=(*_launch_notes(launches), *purpose_notes, *_record_notes(data), *_load_notes(profiler_cost)),
+        notes=(*purpose_notes, *give_notes(data, profiler_cost)),
         exposure=_summarize_exposure(data),
         probes=summarize_probes([record.probes for record in ranks if record.probes is not None]),
-        canary=_worst_canary(ranks),
+        canary=worst_canary(ranks),
         state_steps=summarize_state_steps([launch.ranks for launch in launches]),
         stages=summarize_stages(
             [launch.ranks for launch in launches],
@@ -153,11 +117,6 @@ def _summarize_exposure(data: CellData) -> ExposureSummary | None:
         for launch in data.launches
     ]
     return summarize_exposure(asked, launches, data.cell.plan.device)
-
-
-def _slowest_compilation(ranks: Sequence[RankRecord]) -> Compilation | None:
-    found = [record.compilation for record in ranks if record.compilation is not None]
-    return max(found, key=lambda compilation: compilation.duration_ns, default=None)
 
 
 def _count_left_out(launches: Sequence[LaunchData]) -> dict[Phase, int]:
@@ -216,42 +175,6 @@ def _compute_dtype(scenario: Scenario) -> str:
             return scenario.precision.dtype
 
 
-def _peak_memory(ranks: Sequence[RankRecord]) -> Memory | None:
-    """Give the largest peak of any rank, each figure for itself."""
-    if not ranks:
-        return None
-    memories = [record.memory for record in ranks]
-    return Memory(
-        rss_peak_bytes=max(memory.rss_peak_bytes for memory in memories),
-        allocated_peak_bytes=_max_known([memory.allocated_peak_bytes for memory in memories]),
-        reserved_peak_bytes=_max_known([memory.reserved_peak_bytes for memory in memories]),
-    )
-
-
-def _max_known(values: Sequence[int | None]) -> int | None:
-    return max((value for value in values if value is not None), default=None)
-
-
-def _worst_correctness(ranks: Sequence[RankRecord]) -> CorrectnessResult | None:
-    """Give a result that failed, if any rank of any launch has one, else the one with the largest gradient error."""
-    results = [record.correctness for record in ranks if record.correctness is not None]
-    return max(
-        results,
-        key=lambda result: (not result.passed, np.nan_to_num(result.gradient_error, nan=math.inf)),
-        default=None,
-    )
-
-
-def _worst_canary(ranks: Sequence[RankRecord]) -> CanaryResult | None:
-    """Give a result that failed, naming most, if any rank of any launch has one, else one that nobody can tell."""
-    results = [record.canary for record in ranks if record.canary is not None]
-    return max(
-        results,
-        key=lambda result: (result.passed is False, result.passed is None, len(result.missed), result.gradient_error),
-        default=None,
-    )
-
-
 def _mean_losses(ranks: Sequence[RankRecord]) -> tuple[float, ...]:
     """Give the mean over ranks: as tensor-parallel peers have equal losses, the mean over data-parallel ranks."""
     return tuple(float(np.mean(losses)) for losses in zip(*(record.losses for record in ranks), strict=False))
@@ -268,66 +191,3 @@ def _status(data: CellData) -> tuple[RunStatus, str | None]:
     if unfinished:
         return RunStatus.FAILED, f"launch {unfinished[0].folder.path.name} never ended"
     return RunStatus.COMPLETE, None
-
-
-def _launch_notes(launches: Sequence[LaunchData]) -> list[str]:
-    notes = [
-        f"{launch.folder.path.name}: {note}" if len(launches) > 1 else note
-        for launch in launches
-        for note in launch.tables.notes
-    ]
-    if not any(len(launch.tables.overlap) for launch in launches):
-        notes.append("no PROFILED step was traced: overlap is not known")
-    return notes
-
-
-def _load_notes(profiler_cost: Interval) -> list[str]:
-    """Say when the machine changed between phases: a profiler never makes steps faster."""
-    if not profiler_cost.high < 1:
-        return []
-    return ["PROFILED steps were faster than MEASURED ones: the machine's load changed between the phases"]
-
-
-def _worst_receipts(ranks: Sequence[RankRecord]) -> tuple[Receipt, ...]:
-    """Give each knob's receipt, one that disagrees if any rank of any launch has one."""
-    worst: dict[str, Receipt] = {}
-    for receipt in (receipt for record in ranks for receipt in record.receipts):
-        if receipt.knob not in worst or receipt.outcome is ReceiptOutcome.DISAGREES:
-            worst[receipt.knob] = receipt
-    return tuple(worst.values())
-
-
-def _worst_warmup(ranks: Sequence[RankRecord]) -> WarmupEnd | None:
-    """Give a warm-up that did not settle, if any launch has one, else the longest."""
-    return max((record.warmup for record in ranks), key=lambda end: (not end.settled, end.steps), default=None)
-
-
-def _record_notes(data: CellData) -> list[str]:
-    """Say what the ranks' records lack or disagree about, and what a launch that completed had to say."""
-    notes = []
-    for launch in data.launches:
-        name = launch.folder.path.name
-        if launch.record is not None and launch.record.status is RunStatus.COMPLETE:
-            absent = sorted(set(range(data.cell.plan.ranks)) - {record.rank for record in launch.ranks})
-            notes += [f"{name}: the record of rank {rank} is missing, its checks are lost" for rank in absent]
-            if launch.record.reason is not None:
-                notes.append(f"{name}: every result was written, but {launch.record.reason.splitlines()[0]}")
-        unstable = [record.rank for record in launch.ranks if not record.traffic_is_stable]
-        notes += [f"{name}: rank {rank} issued different collectives in different MEASURED steps" for rank in unstable]
-        lost = [record.rank for record in launch.ranks if any(math.isnan(loss) for loss in record.losses)]
-        notes += [f"{name}: the loss of rank {rank} became NaN: the model does not train" for rank in lost]
-        notes += [f"{name}: {note}" for note in _disturbance_notes(launch)]
-    return notes
-
-
-def _disturbance_notes(launch: LaunchData) -> Iterator[str]:
-    """Say what other guests of the machine had of it, and which steps are left out for it."""
-    stolen = max((record.stolen_fraction or 0.0 for record in launch.ranks), default=0.0)
-    if stolen >= DISTURBED:
-        yield f"other guests of the machine had {format_fraction(stolen)} of its cores; {_AGAIN}"
-    if launch.left_out:
-        counts = " and ".join(f"{len(steps)} {phase}" for phase, steps in launch.left_out.items())
-        kept = find_disturbance(launch.steps)
-        others = f"other guests had {format_fraction(DISTURBED)} of the cores or more in them"
-        rest = f", and {format_fraction(kept)} in those that are kept" if kept >= DISTURBED else ""
-        yield f"{counts} steps are left out: {others}{rest}"

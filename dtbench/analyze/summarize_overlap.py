@@ -9,7 +9,9 @@ import pandas as pd
 from dtbench.analyze.summary import PurposeSummary, RankBreakdown
 from dtbench.analyze.tables import OVERLAP
 from dtbench.plan import Plan
-from dtbench.store.records import ExpectedTraffic, OverlapPossible, OwnLoop, RankRecord
+from dtbench.store.rank_records import RankRecord
+from dtbench.store.records import OwnLoop
+from dtbench.store.traffic_records import ExpectedTraffic, OverlapPossible
 from dtbench.vocabulary import Purpose
 
 _ALWAYS_PLANNED: Final = (Purpose.UNSHARD, Purpose.GRAD_REDUCE, Purpose.TENSOR)

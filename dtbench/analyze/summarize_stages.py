@@ -8,7 +8,8 @@ from dtbench.analyze.stage_plan import StagePlan
 from dtbench.analyze.statistics import summarize
 from dtbench.analyze.summary import RaisedOnRank, StageSummary, WrongKey
 from dtbench.scenario.state_dict import BrokenStage
-from dtbench.store.records import RankRecord, StageMemory, StageRecord
+from dtbench.store.rank_records import RankRecord
+from dtbench.store.state_records import StageMemory, StageRecord
 from dtbench.traffic.state import StageTraffic
 from dtbench.vocabulary import Operation, Stage, StageOutcome, StatePart
 

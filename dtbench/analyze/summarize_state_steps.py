@@ -5,7 +5,8 @@ from statistics import fmean
 
 from dtbench.analyze.statistics import summarize
 from dtbench.analyze.summary import StateStepsSummary
-from dtbench.store.records import RankRecord, StateStepsRecord
+from dtbench.store.rank_records import RankRecord
+from dtbench.store.state_records import StateStepsRecord
 from dtbench.units import MIB
 
 _Times = Callable[[StateStepsRecord], Sequence[int]]

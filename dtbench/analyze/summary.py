@@ -8,17 +8,10 @@ from typing import Literal
 from dtbench.plan import Plan
 from dtbench.record import FloatOrNan, Record
 from dtbench.scenario.schema import Scenario
+from dtbench.store.canary_records import CanaryResult
 from dtbench.store.check_records import ChecksSummary
-from dtbench.store.records import (
-    CanaryResult,
-    Compilation,
-    CorrectnessResult,
-    Memory,
-    OwnLoop,
-    Receipt,
-    RunStatus,
-    WarmupEnd,
-)
+from dtbench.store.rank_records import Compilation, CorrectnessResult, Memory, Receipt, WarmupEnd
+from dtbench.store.records import OwnLoop, RunStatus
 from dtbench.traffic.state import StageTraffic
 from dtbench.vocabulary import Cause, Estimate, Operation, Phase, Purpose, Stage, StageOutcome, StatePart
 

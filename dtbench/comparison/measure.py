@@ -8,8 +8,9 @@ from typing import Any, Final
 
 import pandas as pd
 
+from dtbench.analyze.cell_data import CellData
 from dtbench.analyze.statistics import summarize
-from dtbench.analyze.summarize_cell import CellData, summarize_cell
+from dtbench.analyze.summarize_cell import summarize_cell
 from dtbench.analyze.summarize_overlap import fraction
 from dtbench.analyze.summary import CellSummary
 from dtbench.analyze.tabulate import tabulate_collectives, tabulate_overlap, tabulate_purposes, tabulate_whole
@@ -24,7 +25,8 @@ from dtbench.comparison.metrics import (
     WAITS,
 )
 from dtbench.store.baseline import Issued, MeasuredLaunch, Measurement, OwnedTime, PlacedTime
-from dtbench.store.records import ReceiptOutcome, RunStatus
+from dtbench.store.rank_records import ReceiptOutcome
+from dtbench.store.records import RunStatus
 from dtbench.vocabulary import Cause, Estimate, Operation, Purpose
 
 _CAUSES: Final = {f"exposed_{cause}_ns": cause for cause in Cause}

@@ -6,7 +6,7 @@ from itertools import groupby
 
 from dtbench.comparison.comparison import MechanismChange
 from dtbench.store.baseline import Issued, MeasuredLaunch, MeasuredSide
-from dtbench.store.records import Receipt, ReceiptOutcome
+from dtbench.store.rank_records import Receipt, ReceiptOutcome
 from dtbench.units import format_bytes
 from dtbench.vocabulary import Operation, Purpose
 

@@ -8,8 +8,9 @@ import signal
 from typing import Final
 
 from dtbench.store.layout import LaunchFolder
+from dtbench.store.rank_records import RankRecord
 from dtbench.store.read import read_ranks_in_stage
-from dtbench.store.records import RankFailure, RankRecord
+from dtbench.store.records import RankFailure
 from dtbench.store.write import write_record
 from dtbench.vocabulary import Stage, StatePart
 

@@ -3,7 +3,7 @@
 import math
 
 from dtbench.report.causes import name_operation, spell_owner
-from dtbench.store.records import CanaryResult, MissedWait
+from dtbench.store.canary_records import CanaryResult, MissedWait
 
 
 def canary_words(result: CanaryResult) -> str:

@@ -13,7 +13,8 @@ from dtbench.report.causes import advise_cause, describe_cause, describe_leading
 from dtbench.scenario.model import Timed
 from dtbench.scenario.network import EmulatedNetwork
 from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Parallel
-from dtbench.store.records import Compilation, Memory, OwnLoop, Receipt, ReceiptOutcome, RunStatus
+from dtbench.store.rank_records import Compilation, Memory, Receipt, ReceiptOutcome
+from dtbench.store.records import OwnLoop, RunStatus
 from dtbench.units import NS_PER_MS, format_bytes, format_count, format_fraction, format_ns
 from dtbench.vocabulary import DeviceKind, Purpose, StageOutcome
 

@@ -22,7 +22,7 @@ from dtbench.report.gradient_waits_text import render_gradient_waits
 from dtbench.report.stages_text import render_stages
 from dtbench.report.sweep_table import WAIT_EXPLAINED, headed_table, render_sweep
 from dtbench.store.layout import RunFolder
-from dtbench.store.records import ReceiptOutcome
+from dtbench.store.rank_records import ReceiptOutcome
 from dtbench.units import format_bytes, format_fraction, format_ns
 from dtbench.vocabulary import Purpose
 

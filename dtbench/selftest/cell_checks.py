@@ -8,7 +8,8 @@ from dtbench.scenario.network import EmulatedNetwork
 from dtbench.selftest.answers import do_agree, find_disputes, find_estimates, find_exposed_ns, find_unsure, to_whole_ns
 from dtbench.selftest.evidence import Evidence
 from dtbench.selftest.records import Bounds, Check, Foretold
-from dtbench.store.records import ReceiptOutcome, RunStatus
+from dtbench.store.rank_records import ReceiptOutcome
+from dtbench.store.records import RunStatus
 from dtbench.units import format_bytes, format_ns
 
 _LINK_KNOB = "network.kind"

@@ -18,8 +18,8 @@ from dtbench.analyze.undisturbed import find_disturbance, find_left_out, leave_o
 from dtbench.errors import StoreError
 from dtbench.selftest.records import Foretold
 from dtbench.store.layout import LaunchFolder, RunFolder
+from dtbench.store.rank_records import RankRecord
 from dtbench.store.read import read_launch_environment, read_rank_records
-from dtbench.store.records import RankRecord
 from dtbench.vocabulary import Phase, Purpose, Region
 
 

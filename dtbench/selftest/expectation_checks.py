@@ -19,7 +19,7 @@ from dtbench.selftest.expectations import (
     WithoutEffect,
 )
 from dtbench.selftest.records import Bounds, Check
-from dtbench.store.records import ReceiptOutcome
+from dtbench.store.rank_records import ReceiptOutcome
 from dtbench.units import format_bytes, format_ns
 from dtbench.vocabulary import CAUSE_PHRASES
 

@@ -8,7 +8,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from dtbench.record import FloatOrNan, Record
-from dtbench.store.records import Environment, Receipt, Traffic
+from dtbench.store.rank_records import Receipt
+from dtbench.store.records import Environment
+from dtbench.store.traffic_records import Traffic
 from dtbench.vocabulary import Cause, Operation, Purpose
 
 

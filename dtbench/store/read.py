@@ -26,15 +26,8 @@ from dtbench.store.layout import (
 )
 from dtbench.store.outline import refuse_odd_cells
 from dtbench.store.probe_records import LineRecord
-from dtbench.store.records import (
-    FORMAT_VERSION,
-    Environment,
-    LaunchRecord,
-    RankRecord,
-    RunRecord,
-    RunStatus,
-    WorkerOrder,
-)
+from dtbench.store.rank_records import RankRecord
+from dtbench.store.records import FORMAT_VERSION, Environment, LaunchRecord, RunRecord, RunStatus, WorkerOrder
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,7 +12,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from dtbench.errors import MissingError
 from dtbench.scenario.schema import Profiler
-from dtbench.store.records import Receipt, ReceiptOutcome
+from dtbench.store.rank_records import Receipt, ReceiptOutcome
 from dtbench.vocabulary import DeviceKind
 from dtbench.worker.receipts import compare, without_effect
 from dtbench.worker.recorder import Recorder

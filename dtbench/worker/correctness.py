@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from dtbench.scenario.schema import Correctness, Ddp, PlainAllReduce, Scenario
-from dtbench.store.records import CorrectnessResult
+from dtbench.store.rank_records import CorrectnessResult
 from dtbench.store.write import replace_file
 
 CHECKED_STEPS = 5

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from dtbench.scenario.schema import Ddp, Scenario
-from dtbench.store.records import Receipt
+from dtbench.store.rank_records import Receipt
 from dtbench.worker.batches import Batch
 from dtbench.worker.receipts import compare
 from dtbench.worker.train import TrainStep

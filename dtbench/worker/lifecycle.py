@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from dtbench.scenario.ddp import Ddp, LifecycleCall
-from dtbench.store.records import LivedCall, Receipt
+from dtbench.store.rank_records import LivedCall, Receipt
 from dtbench.units import format_ns
 from dtbench.vocabulary import Region
 from dtbench.worker.batches import Batch

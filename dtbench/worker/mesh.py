@@ -6,7 +6,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from dtbench.plan import Plan
-from dtbench.store.records import ProcessGroupInfo
+from dtbench.store.traffic_records import ProcessGroupInfo
 from dtbench.vocabulary import Axis
 
 

@@ -11,7 +11,8 @@ from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.nn.parallel import DistributedDataParallel
 
 from dtbench.errors import CaptureError
-from dtbench.store.records import OverlapPossible, OwnAxis, Traffic
+from dtbench.store.records import OwnAxis
+from dtbench.store.traffic_records import OverlapPossible, Traffic
 from dtbench.vocabulary import Axis, Purpose, axis_named
 from dtbench.worker.own_peers import list_groups
 

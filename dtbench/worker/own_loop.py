@@ -31,7 +31,8 @@ from dtbench.ranges import STEP_PREFIX
 from dtbench.scenario.schema import Profiler
 from dtbench.stolen_time import StolenTime
 from dtbench.store.journal import JournalWriter, RankState, read_journal
-from dtbench.store.records import OwnLoop, RankFailure, RankRecord, WarmupEnd
+from dtbench.store.rank_records import RankRecord, WarmupEnd
+from dtbench.store.records import OwnLoop, RankFailure
 from dtbench.store.write import write_record
 from dtbench.vocabulary import DeviceKind, Phase, Region
 from dtbench.worker.capture import capture, read_profiler_receipts

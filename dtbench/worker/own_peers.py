@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from dtbench.errors import CaptureError
 from dtbench.record import Record
-from dtbench.store.records import ProcessGroupInfo
+from dtbench.store.traffic_records import ProcessGroupInfo
 from dtbench.vocabulary import MESH_PREFIX, DeviceKind, axis_named
 from dtbench.worker.network.named_gloo import BACKEND_NAME, find_recorder
 from dtbench.worker.recorder import Recorder

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from dtbench.ranges import ROOT, CollectiveLabel
-from dtbench.store.records import Owned, ProcessGroupInfo, Traffic
+from dtbench.store.traffic_records import Owned, ProcessGroupInfo, Traffic
 from dtbench.vocabulary import Axis, Operation, Purpose, Region, purpose_of
 
 DELAYED = "delayed parameters"

@@ -21,21 +21,12 @@ from dtbench.plan import has_own_hook, is_compiled_ddp
 from dtbench.probe_catalogue.functions import choose
 from dtbench.scenario.schema import Ddp
 from dtbench.stolen_time import StolenTime
+from dtbench.store.canary_records import CanaryResult
 from dtbench.store.layout import FORKED_VARIABLE, LaunchFolder
-from dtbench.store.records import (
-    CanaryResult,
-    CorrectnessResult,
-    ExpectedTraffic,
-    LivedCall,
-    Memory,
-    ProcessGroupInfo,
-    RankRecord,
-    Receipt,
-    StageRecord,
-    StateStepsRecord,
-    WarmupEnd,
-    WorkerOrder,
-)
+from dtbench.store.rank_records import CorrectnessResult, LivedCall, Memory, RankRecord, Receipt, WarmupEnd
+from dtbench.store.records import WorkerOrder
+from dtbench.store.state_records import StageRecord, StateStepsRecord
+from dtbench.store.traffic_records import ExpectedTraffic, ProcessGroupInfo
 from dtbench.store.write import write_record
 from dtbench.units import NS_PER_S
 from dtbench.vocabulary import DeviceKind, Phase, Purpose

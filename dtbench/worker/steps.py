@@ -20,7 +20,7 @@ from dtbench.disturbance import find_undisturbed
 from dtbench.plan import Plan
 from dtbench.ranges import STEP_PREFIX
 from dtbench.store.journal import JournalWriter, RankState, StepTiming
-from dtbench.store.records import WarmupEnd
+from dtbench.store.rank_records import WarmupEnd
 from dtbench.vocabulary import Phase, Region
 from dtbench.worker.clock import Reading, StepClock
 from dtbench.worker.recorder import Issue, Recorder

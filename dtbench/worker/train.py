@@ -12,7 +12,7 @@ from torch.profiler import record_function
 
 from dtbench.ranges import region_range
 from dtbench.scenario.schema import Optimizer, Scenario
-from dtbench.store.records import Receipt, ReceiptOutcome
+from dtbench.store.rank_records import Receipt, ReceiptOutcome
 from dtbench.vocabulary import Region
 from dtbench.worker.batches import Batch, find_tensors
 from dtbench.worker.dtypes import dtype_name

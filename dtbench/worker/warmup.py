@@ -12,7 +12,8 @@ from statistics import median
 from typing import Any, Protocol
 
 from dtbench.plan import Plan
-from dtbench.store.records import OwnLoop, WarmupEnd
+from dtbench.store.rank_records import WarmupEnd
+from dtbench.store.records import OwnLoop
 
 STABLE_STEPS = 3
 _HALF = 4

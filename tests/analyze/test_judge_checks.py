@@ -24,7 +24,8 @@ from dtbench.probe_catalogue.functions import GRADIENT_HOOKS, Reach
 from dtbench.scenario.checklist import Checklist
 from dtbench.store.check_records import CheckOutcome, ChecksSummary
 from dtbench.store.probe_records import ProbedBranch, ProbedFunction, Probes
-from dtbench.store.records import Memory, OwnLoop, Receipt, ReceiptOutcome, RunStatus
+from dtbench.store.rank_records import Memory, Receipt, ReceiptOutcome
+from dtbench.store.records import OwnLoop, RunStatus
 from dtbench.vocabulary import Cause, DeviceKind, Estimate, Operation, Purpose
 
 MS = 1_000_000

@@ -17,27 +17,13 @@ from dtbench.analyze.tabulate import TABLES
 from dtbench.errors import TraceError
 from dtbench.plan import Machine, make_plan
 from dtbench.scenario.schema import Scenario
+from dtbench.store.arm_records import ArmBlock, ArmCount, ArmSteps
+from dtbench.store.canary_records import CanaryResult, MissedWait
 from dtbench.store.layout import LaunchFolder, RunFolder
+from dtbench.store.rank_records import Memory, RankRecord, WarmupEnd
 from dtbench.store.read import read_run, read_table
-from dtbench.store.records import (
-    ArmBlock,
-    ArmCount,
-    ArmSteps,
-    CanaryResult,
-    CellRecord,
-    Environment,
-    ExpectedTraffic,
-    LaunchRecord,
-    Memory,
-    MissedWait,
-    OverlapPossible,
-    Owned,
-    RankRecord,
-    RunRecord,
-    RunStatus,
-    WarmupEnd,
-    WorkerOrder,
-)
+from dtbench.store.records import CellRecord, Environment, LaunchRecord, RunRecord, RunStatus, WorkerOrder
+from dtbench.store.traffic_records import ExpectedTraffic, OverlapPossible, Owned
 from dtbench.store.write import write_record, write_table
 from dtbench.traffic.planned import PlannedTraffic
 from dtbench.vocabulary import Arm, Axis, Operation, Phase, Purpose, Region

@@ -15,7 +15,7 @@ from dtbench.scenario.checklist import Bound, Check, Checklist, EqualLosses, Kno
 from dtbench.scenario.load import load_scenario_file
 from dtbench.scenario.values import ValueName
 from dtbench.store.check_records import CheckOutcome
-from dtbench.store.records import Receipt, ReceiptOutcome
+from dtbench.store.rank_records import Receipt, ReceiptOutcome
 from dtbench.vocabulary import Cause
 
 _SCENARIOS = Path(__file__).parents[2] / "scenarios"

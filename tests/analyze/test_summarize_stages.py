@@ -10,7 +10,9 @@ from dtbench.analyze.stage_plan import StagePlan
 from dtbench.analyze.summarize_stages import MOST_WRONG_KEYS, summarize_stages
 from dtbench.plan import MeshAxis
 from dtbench.scenario.schema import Scenario
-from dtbench.store.records import RankRecord, StageMemory, StageMismatch, StageRecord, Traffic
+from dtbench.store.rank_records import RankRecord
+from dtbench.store.state_records import StageMemory, StageMismatch, StageRecord
+from dtbench.store.traffic_records import Traffic
 from dtbench.vocabulary import Axis, DeviceKind, Operation, Purpose, Stage, StageOutcome, StatePart
 
 MEMORY = StageMemory(

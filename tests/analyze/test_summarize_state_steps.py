@@ -3,7 +3,8 @@
 from typing import Any
 
 from dtbench.analyze.summarize_state_steps import summarize_state_steps
-from dtbench.store.records import RankRecord, StateStepsRecord
+from dtbench.store.rank_records import RankRecord
+from dtbench.store.state_records import StateStepsRecord
 from dtbench.units import MIB
 
 

@@ -17,8 +17,9 @@ from dtbench.launch.machine import read_torch_version
 from dtbench.scenario import catalog
 from dtbench.store.check_records import CheckOutcome, ChecksSummary
 from dtbench.store.layout import LaunchFolder, RunFolder
+from dtbench.store.rank_records import Memory, RankRecord, WarmupEnd
 from dtbench.store.read import find_runs, read_catalogue, read_outcomes
-from dtbench.store.records import Environment, LaunchRecord, Memory, RankRecord, RunStatus, WarmupEnd, WorkerOrder
+from dtbench.store.records import Environment, LaunchRecord, RunStatus, WorkerOrder
 from dtbench.store.write import write_record
 
 TEXT = """\

@@ -14,19 +14,9 @@ from dtbench.plan import Machine, Plan, make_plan
 from dtbench.scenario.schema import Scenario
 from dtbench.store.baseline import Issued, MeasuredLaunch, MeasuredSide, Measurement, OwnedTime
 from dtbench.store.layout import LaunchFolder, RunFolder
-from dtbench.store.records import (
-    CellRecord,
-    Environment,
-    LaunchRecord,
-    Memory,
-    RankRecord,
-    Receipt,
-    ReceiptOutcome,
-    RunRecord,
-    RunStatus,
-    Traffic,
-    WarmupEnd,
-)
+from dtbench.store.rank_records import Memory, RankRecord, Receipt, ReceiptOutcome, WarmupEnd
+from dtbench.store.records import CellRecord, Environment, LaunchRecord, RunRecord, RunStatus
+from dtbench.store.traffic_records import Traffic
 from dtbench.store.write import write_record, write_table
 from dtbench.vocabulary import Operation, Purpose
 

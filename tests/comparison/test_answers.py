@@ -11,7 +11,7 @@ from dtbench.comparison.comparison import Comparison, Outcome
 from dtbench.comparison.run import compare_sides
 from dtbench.report.comparison_text import comparison_sections
 from dtbench.store.baseline import Issued, MeasuredLaunch, MeasuredSide
-from dtbench.store.records import Traffic
+from dtbench.store.traffic_records import Traffic
 from dtbench.vocabulary import Axis, Operation, Purpose
 
 Make = Callable[..., Any]

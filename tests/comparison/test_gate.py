@@ -10,7 +10,7 @@ import pytest
 from dtbench.comparison.comparison import Comparison, Outcome
 from dtbench.comparison.gate import BoundError, Kept, check_subjects, judge, read_bound
 from dtbench.comparison.run import compare_sides
-from dtbench.store.records import Traffic
+from dtbench.store.traffic_records import Traffic
 from dtbench.vocabulary import Axis, Operation, Purpose
 
 Make = Callable[..., Any]

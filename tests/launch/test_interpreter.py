@@ -12,7 +12,8 @@ from dtbench.errors import MissingError
 from dtbench.launch.interpreter import probe_interpreter, probe_interpreters
 from dtbench.plan import Machine, make_plan
 from dtbench.scenario.schema import Scenario
-from dtbench.store.records import CellRecord, Environment, ReceiptOutcome
+from dtbench.store.rank_records import ReceiptOutcome
+from dtbench.store.records import CellRecord, Environment
 
 
 def script(path: Path, *lines: str) -> Path:

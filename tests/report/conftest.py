@@ -20,17 +20,9 @@ from dtbench.analyze.summary import (
 from dtbench.plan import MeshAxis, Plan
 from dtbench.scenario.model import Transformer
 from dtbench.scenario.schema import Data, Ddp, Fsdp2, Scenario
-from dtbench.store.records import (
-    ArmBlock,
-    ArmCount,
-    ArmSteps,
-    CorrectnessResult,
-    Memory,
-    Receipt,
-    ReceiptOutcome,
-    RunStatus,
-    WarmupEnd,
-)
+from dtbench.store.arm_records import ArmBlock, ArmCount, ArmSteps
+from dtbench.store.rank_records import CorrectnessResult, Memory, Receipt, ReceiptOutcome, WarmupEnd
+from dtbench.store.records import RunStatus
 from dtbench.traffic.planned import PlannedTraffic
 from dtbench.vocabulary import Arm, Axis, DeviceKind, Estimate, Operation, Purpose
 

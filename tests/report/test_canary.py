@@ -14,7 +14,7 @@ from dtbench.report.canary import canary_words
 from dtbench.report.markdown import summary_markdown
 from dtbench.report.sentences import check_word, is_trusted
 from dtbench.report.text import render_cell
-from dtbench.store.records import CanaryResult, MissedWait
+from dtbench.store.canary_records import CanaryResult, MissedWait
 from dtbench.vocabulary import Operation, Purpose, Region
 
 INF = float("inf")

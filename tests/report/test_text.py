@@ -12,15 +12,8 @@ from dtbench.report.sweep_table import render_sweep
 from dtbench.report.text import render_cell, render_places, render_run
 from dtbench.scenario.network import EmulatedNetwork
 from dtbench.scenario.schema import Fsdp2
-from dtbench.store.records import (
-    Compilation,
-    CorrectnessResult,
-    OwnAxis,
-    OwnLoop,
-    Receipt,
-    ReceiptOutcome,
-    RunStatus,
-)
+from dtbench.store.rank_records import Compilation, CorrectnessResult, Receipt, ReceiptOutcome
+from dtbench.store.records import OwnAxis, OwnLoop, RunStatus
 from dtbench.vocabulary import Axis, Cause, DeviceKind, Operation, Purpose
 
 NAN = float("nan")

@@ -34,7 +34,8 @@ from dtbench.selftest.records import Bounds, Foretold, RowOutcome
 from dtbench.selftest.row import Row
 from dtbench.selftest.sections import SHARED, Blocks, ddp, emulate
 from dtbench.selftest.words import write_scenario
-from dtbench.store.records import CellRecord, Memory, RankRecord, Receipt, ReceiptOutcome, RunStatus, WarmupEnd
+from dtbench.store.rank_records import Memory, RankRecord, Receipt, ReceiptOutcome, WarmupEnd
+from dtbench.store.records import CellRecord, RunStatus
 from dtbench.vocabulary import Cause, Estimate, Operation, Purpose, Region
 
 MS = 1_000_000

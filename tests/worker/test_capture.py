@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="torch is what is tested here; insta
 
 from dtbench.errors import MissingError
 from dtbench.scenario.schema import Profiler
-from dtbench.store.records import Receipt, ReceiptOutcome
+from dtbench.store.rank_records import Receipt, ReceiptOutcome
 from dtbench.vocabulary import DeviceKind
 from dtbench.worker import capture as capture_module
 from dtbench.worker.capture import capture, read_profiler_receipts

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dtbench.plan import Machine, make_plan
-from dtbench.store.records import ReceiptOutcome
+from dtbench.store.rank_records import ReceiptOutcome
 
 pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 pytestmark = pytest.mark.ranks

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from dtbench.scenario.schema import Scenario
-from dtbench.store.records import ReceiptOutcome
+from dtbench.store.rank_records import ReceiptOutcome
 
 pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from dtbench.store.records import ArmSteps, RankRecord, Receipt, ReceiptOutcome
+from dtbench.store.arm_records import ArmSteps
+from dtbench.store.rank_records import RankRecord, Receipt, ReceiptOutcome
 from dtbench.units import NS_PER_MS, NS_PER_US
 from dtbench.vocabulary import Arm, Purpose
 

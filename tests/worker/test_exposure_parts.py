@@ -13,7 +13,9 @@ torch = pytest.importorskip("torch", reason="the worker room imports torch")
 
 from torch.autograd import Variable
 
-from dtbench.store.records import ArmCount, ReceiptOutcome, Traffic
+from dtbench.store.arm_records import ArmCount
+from dtbench.store.rank_records import ReceiptOutcome
+from dtbench.store.traffic_records import Traffic
 from dtbench.units import NS_PER_MS
 from dtbench.vocabulary import Arm, Axis, DeviceKind, Operation, Purpose
 from dtbench.worker.exposure.arm_loop import BLOCK_STEPS, Block, order_blocks

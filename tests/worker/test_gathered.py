@@ -7,7 +7,7 @@ import pytest
 
 from dtbench.plan import Machine, make_plan
 from dtbench.scenario.schema import Scenario
-from dtbench.store.records import Receipt, ReceiptOutcome
+from dtbench.store.rank_records import Receipt, ReceiptOutcome
 
 pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 pytestmark = pytest.mark.ranks

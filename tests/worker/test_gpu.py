@@ -10,7 +10,8 @@ from dtbench.analyze.run import summarize_run
 from dtbench.launch.machine import read_machine
 from dtbench.launch.run import Observer, plan_cells, run_scenario
 from dtbench.scenario.catalog import open_scenario
-from dtbench.store.records import ReceiptOutcome, RunStatus
+from dtbench.store.rank_records import ReceiptOutcome
+from dtbench.store.records import RunStatus
 from dtbench.units import NS_PER_MS
 
 torch = pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")

@@ -14,7 +14,8 @@ from dtbench.plan import Machine, make_plan
 from dtbench.ranges import CollectiveLabel, timed_range
 from dtbench.scenario.network import EmulatedNetwork
 from dtbench.store.layout import LaunchFolder
-from dtbench.store.records import RankRecord, Receipt, ReceiptOutcome, WorkerOrder
+from dtbench.store.rank_records import RankRecord, Receipt, ReceiptOutcome
+from dtbench.store.records import WorkerOrder
 from dtbench.traffic.link import service_ns
 from dtbench.units import NS_PER_MS
 from dtbench.vocabulary import Arm, Axis, Operation, Region

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch", reason="torch is what is tested here; insta
 
 from dtbench.scenario.model import Straggler, Timed
 from dtbench.scenario.schema import Scenario
-from dtbench.store.records import Receipt, ReceiptOutcome
+from dtbench.store.rank_records import Receipt, ReceiptOutcome
 from dtbench.units import NS_PER_MS, NS_PER_S
 from dtbench.vocabulary import Region
 from dtbench.worker.models.known_cost import KnownCost, Sleep

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dtbench.scenario.network import EmulatedNetwork, RealNetwork
-from dtbench.store.records import ReceiptOutcome
+from dtbench.store.rank_records import ReceiptOutcome
 
 pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dtbench.scenario.network import EmulatedNetwork
-from dtbench.store.records import RankRecord, ReceiptOutcome
+from dtbench.store.rank_records import RankRecord, ReceiptOutcome
 from dtbench.traffic.link import service_ns
 from dtbench.units import NS_PER_MS
 from dtbench.vocabulary import Operation

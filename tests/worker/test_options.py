@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch", reason="torch is what is tested here; insta
 from dtbench.errors import MissingError, PlanError
 from dtbench.plan import Machine, make_plan
 from dtbench.scenario.schema import Scenario
-from dtbench.store.records import Receipt, ReceiptOutcome
+from dtbench.store.rank_records import Receipt, ReceiptOutcome
 from dtbench.worker.models.built import BuiltModel
 
 # dynamo looks at .grad of every input, leaf or not, and torch warns of that

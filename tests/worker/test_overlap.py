@@ -7,7 +7,7 @@ import pytest
 
 from dtbench.plan import Machine, make_plan
 from dtbench.scenario.schema import Ddp, Fsdp2, Scenario
-from dtbench.store.records import Traffic
+from dtbench.store.traffic_records import Traffic
 from dtbench.vocabulary import Axis, Operation, Purpose
 
 pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")

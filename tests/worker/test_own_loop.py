@@ -24,7 +24,8 @@ from dtbench.report.server import has_event_files
 from dtbench.report.text import render_run
 from dtbench.store.layout import RunFolder
 from dtbench.store.read import read_launch, read_rank_records, read_run, read_steps
-from dtbench.store.records import OwnLoop, RunStatus, Traffic
+from dtbench.store.records import OwnLoop, RunStatus
+from dtbench.store.traffic_records import Traffic
 from dtbench.vocabulary import Axis, DeviceKind, Operation, Phase, Purpose, Region
 from dtbench.worker import own_run
 from dtbench.worker.own_axes import find_names, known_axes, name_mesh, read_overlap

@@ -10,7 +10,7 @@ from dtbench.analyze.collectives import Collective
 from dtbench.analyze.facts import RankFacts
 from dtbench.analyze.reader import read_trace
 from dtbench.analyze.trace_analysis import analyze_trace
-from dtbench.store.records import RankRecord
+from dtbench.store.rank_records import RankRecord
 from dtbench.vocabulary import Purpose, Region
 
 pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")

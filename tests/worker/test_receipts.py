@@ -31,7 +31,7 @@ from dtbench.scenario.schema import (
     Scenario,
     Sgd,
 )
-from dtbench.store.records import Receipt, ReceiptOutcome
+from dtbench.store.rank_records import Receipt, ReceiptOutcome
 
 torch = pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 

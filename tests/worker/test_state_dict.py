@@ -10,7 +10,9 @@ torch = pytest.importorskip("torch", reason="torch is what is tested here; insta
 from dtbench.analyze.stage_plan import StagePlan
 from dtbench.analyze.summarize_stages import summarize_stages
 from dtbench.errors import LaunchError
-from dtbench.store.records import RankRecord, RunStatus, StageRecord
+from dtbench.store.rank_records import RankRecord
+from dtbench.store.records import RunStatus
+from dtbench.store.state_records import StageRecord
 from dtbench.vocabulary import Operation, Stage, StageOutcome, StatePart
 
 ALL: list[Stage] = [stage for stage in Stage if stage not in (Stage.STAGE_PINNED, Stage.PRE_LOAD)]

@@ -15,7 +15,8 @@ torch = pytest.importorskip("torch", reason="the worker room imports torch")
 from dtbench.plan import Machine, make_plan
 from dtbench.scenario.schema import Scenario
 from dtbench.store.journal import JournalWriter, read_journal
-from dtbench.store.records import Owned, WarmupEnd
+from dtbench.store.rank_records import WarmupEnd
+from dtbench.store.traffic_records import Owned
 from dtbench.vocabulary import Axis, Operation, Phase, Region
 from dtbench.worker.clock import Reading
 from dtbench.worker.recorder import Recorder, find_medians, summarize_issues

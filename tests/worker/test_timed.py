@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dtbench.errors import LaunchError
-from dtbench.store.records import Receipt, ReceiptOutcome
+from dtbench.store.rank_records import Receipt, ReceiptOutcome
 from dtbench.units import NS_PER_MS
 
 pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")

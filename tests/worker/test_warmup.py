@@ -10,7 +10,7 @@ pytest.importorskip("torch", reason="the worker room imports torch")
 
 from dtbench.plan import Machine, Plan, make_plan
 from dtbench.scenario.schema import Scenario
-from dtbench.store.records import WarmupEnd
+from dtbench.store.rank_records import WarmupEnd
 from dtbench.worker.warmup import WarmupJudge, find_change
 from tests.worker.thread_store import ThreadStore
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from dtbench.store.records import ArmCount, ArmSteps, Traffic
+from dtbench.store.arm_records import ArmCount, ArmSteps
+from dtbench.store.traffic_records import Traffic
 from dtbench.units import format_bytes
 from dtbench.vocabulary import Arm
 

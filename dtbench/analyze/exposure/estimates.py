@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from dtbench.analyze.summary import Estimated
 from dtbench.disturbance import find_undisturbed
-from dtbench.store.records import ArmSteps
+from dtbench.store.arm_records import ArmSteps
 from dtbench.vocabulary import Arm, Estimate, Purpose
 
 Floats = NDArray[np.float64]

@@ -7,7 +7,8 @@ from typing import Final
 from dtbench.analyze.exposure.agreement import Agreement, compare, known_votes
 from dtbench.analyze.exposure.counts import find_unlike_arms
 from dtbench.analyze.summary import ExposureRow
-from dtbench.store.records import ArmSteps, RankRecord
+from dtbench.store.arm_records import ArmSteps
+from dtbench.store.rank_records import RankRecord
 from dtbench.units import format_ns
 from dtbench.vocabulary import ESTIMATE_PHRASES, Arm, Estimate
 

@@ -24,7 +24,7 @@ from dtbench.analyze.exposure.estimates import (
 )
 from dtbench.analyze.exposure.notes import note_launch, note_left_out, note_undecided
 from dtbench.analyze.summary import Estimated, ExposureRow, ExposureSummary
-from dtbench.store.records import RankRecord
+from dtbench.store.rank_records import RankRecord
 from dtbench.vocabulary import Arm, DeviceKind, Estimate, Purpose
 
 

@@ -10,7 +10,8 @@ from dtbench.report.board.shapes import HIDDEN, Chart, Fact, Table, Tile, Tone, 
 from dtbench.report.canary import canary_words
 from dtbench.report.sweep_table import WAIT_EXPLAINED
 from dtbench.report.text import SHARES_EXPLAINED
-from dtbench.store.records import ReceiptOutcome, RunStatus
+from dtbench.store.rank_records import ReceiptOutcome
+from dtbench.store.records import RunStatus
 from dtbench.units import format_bytes, format_fraction, format_ns
 from dtbench.vocabulary import Purpose, StageOutcome
 

@@ -25,7 +25,7 @@ from dtbench.errors import CheckError, DtbenchError
 from dtbench.plan import Plan
 from dtbench.scenario.network import EmulatedNetwork
 from dtbench.scenario.schema import Scenario
-from dtbench.store.records import CanaryResult, MissedWait
+from dtbench.store.canary_records import CanaryResult, MissedWait
 from dtbench.units import NS_PER_MS
 from dtbench.vocabulary import DeviceKind
 from dtbench.worker.batches import Batch

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable, Sequence
 from typing import Final
 
-from dtbench.store.records import MissedWait
+from dtbench.store.canary_records import MissedWait
 from dtbench.vocabulary import Operation, Purpose, Region
 from dtbench.worker.network.withheld import Suspect
 

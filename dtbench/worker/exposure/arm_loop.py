@@ -19,8 +19,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from dtbench.store.arm_records import ArmCount
 from dtbench.store.journal import JournalWriter
-from dtbench.store.records import ArmCount
 from dtbench.vocabulary import Arm, Purpose
 from dtbench.worker.batches import Batch
 from dtbench.worker.clock import StepClock

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dtbench.store.records import ArmCount, Receipt, ReceiptOutcome
+from dtbench.store.arm_records import ArmCount
+from dtbench.store.rank_records import Receipt, ReceiptOutcome
 from dtbench.vocabulary import Arm
 
 KNOB = "measure.exposure"

@@ -16,8 +16,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from dtbench.plan import Plan
 from dtbench.scenario.schema import Scenario
+from dtbench.store.arm_records import ArmBlock, ArmSteps
 from dtbench.store.journal import JournalWriter
-from dtbench.store.records import ArmBlock, ArmSteps, Receipt
+from dtbench.store.rank_records import Receipt
 from dtbench.vocabulary import Arm, DeviceKind, Purpose
 from dtbench.worker.batches import Batches
 from dtbench.worker.clock import StepClock

@@ -12,7 +12,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from dtbench.errors import PlanError
 from dtbench.scenario.model import Custom
 from dtbench.scenario.schema import Ddp, Scenario
-from dtbench.store.records import ExpectedTraffic
+from dtbench.store.traffic_records import ExpectedTraffic
 from dtbench.traffic.formula import plan_traffic
 from dtbench.traffic.parameters import Parameter
 from dtbench.traffic.planned import PlannedTraffic

@@ -22,7 +22,7 @@ from torch.profiler import record_function
 
 from dtbench.ranges import timed_range
 from dtbench.scenario.model import Timed
-from dtbench.store.records import Receipt, ReceiptOutcome
+from dtbench.store.rank_records import Receipt, ReceiptOutcome
 from dtbench.units import NS_PER_MS, format_ns, three_digits
 from dtbench.vocabulary import Region
 from dtbench.worker.sleep import sleep_until

@@ -26,7 +26,7 @@ from dtbench.scenario.model import (
     OperatorCheckpointing,
     SelectiveCheckpointing,
 )
-from dtbench.store.records import Compilation, Receipt, ReceiptOutcome
+from dtbench.store.rank_records import Compilation, Receipt, ReceiptOutcome
 from dtbench.units import NS_PER_S
 from dtbench.worker.receipts import compare
 

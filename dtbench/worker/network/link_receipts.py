@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from dtbench.scenario.network import EmulatedNetwork, RealNetwork
-from dtbench.store.records import Receipt, ReceiptOutcome
+from dtbench.store.rank_records import Receipt, ReceiptOutcome
 from dtbench.units import NS_PER_US, format_ns
 from dtbench.worker.network.cuda_link import CudaLink
 from dtbench.worker.network.link import Link, Tally

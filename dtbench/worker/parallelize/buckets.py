@@ -13,7 +13,7 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from dtbench.store.records import Carried
+from dtbench.store.traffic_records import Carried
 from dtbench.worker.network.named_gloo import find_recorder
 from dtbench.worker.recorder import Recorder, bucket_owner
 

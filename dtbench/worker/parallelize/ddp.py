@@ -29,7 +29,7 @@ from dtbench.plan import Plan
 from dtbench.scenario.ddp import Ddp, DdpMixedPrecision
 from dtbench.scenario.model import Compile
 from dtbench.scenario.schema import Scenario
-from dtbench.store.records import Carried
+from dtbench.store.traffic_records import Carried
 from dtbench.traffic.parameters import is_under
 from dtbench.vocabulary import Axis, DeviceKind
 from dtbench.worker.dtypes import to_dtype

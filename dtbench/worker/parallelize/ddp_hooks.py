@@ -26,7 +26,7 @@ from dtbench.scenario.ddp import (
     PowerSgd,
 )
 from dtbench.scenario.schema import Optimizer
-from dtbench.store.records import Receipt
+from dtbench.store.rank_records import Receipt
 from dtbench.worker.dtypes import dtype_name, to_dtype
 from dtbench.worker.models.factory import find_function
 from dtbench.worker.optimizer import optimizer_class

@@ -6,7 +6,8 @@ from typing import Any
 from torch.nn.parallel import DistributedDataParallel
 
 from dtbench.scenario.ddp import Ddp, DdpMixedPrecision
-from dtbench.store.records import OverlapPossible, Receipt, Traffic
+from dtbench.store.rank_records import Receipt
+from dtbench.store.traffic_records import OverlapPossible, Traffic
 from dtbench.traffic.ddp import DDP_DEFAULT_CAP_BYTES
 from dtbench.units import MIB
 from dtbench.vocabulary import Operation, Purpose

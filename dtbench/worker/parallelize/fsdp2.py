@@ -18,7 +18,8 @@ from torch.distributed.tensor import DTensor
 from dtbench.plan import Plan
 from dtbench.ranges import ROOT
 from dtbench.scenario.schema import Fsdp2, Fsdp2MixedPrecision
-from dtbench.store.records import Carried, OverlapPossible, Receipt, Traffic
+from dtbench.store.rank_records import Receipt
+from dtbench.store.traffic_records import Carried, OverlapPossible, Traffic
 from dtbench.vocabulary import Axis, DeviceKind, Purpose
 from dtbench.worker.dtypes import dtype_name, to_dtype
 from dtbench.worker.models.built import BuiltModel

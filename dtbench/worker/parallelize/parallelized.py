@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from dtbench.scenario.schema import Parallel
-from dtbench.store.records import Carried, OverlapPossible, Receipt, Traffic
+from dtbench.store.rank_records import Receipt
+from dtbench.store.traffic_records import Carried, OverlapPossible, Traffic
 from dtbench.vocabulary import Axis
 from dtbench.worker.recorder import Recorder
 

@@ -9,7 +9,8 @@ from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.parallel import parallelize_module
 
 from dtbench.scenario.schema import Cut
-from dtbench.store.records import OverlapPossible, Receipt
+from dtbench.store.rank_records import Receipt
+from dtbench.store.traffic_records import OverlapPossible
 from dtbench.vocabulary import Axis, Purpose
 from dtbench.worker.models.built import BuiltModel, TensorOptions
 from dtbench.worker.models.gathered import find_gathers

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dtbench.probe_catalogue.functions import stem_of
 from dtbench.scenario.schema import Measure
 from dtbench.store.probe_records import LineRecord, Probes
-from dtbench.store.records import Receipt, ReceiptOutcome
+from dtbench.store.rank_records import Receipt, ReceiptOutcome
 
 
 def read_probe_receipts(measure: Measure, probes: Probes | None, lines: LineRecord | None) -> Iterator[Receipt]:

@@ -22,7 +22,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 
 from dtbench.scenario.state_dict import StateDict
-from dtbench.store.records import StateStepsRecord
+from dtbench.store.state_records import StateStepsRecord
 from dtbench.worker.state_dict.leaves import Kept, find_mismatches, keep
 from dtbench.worker.state_dict.stages import Holder, copy_tensors, count_file_bytes, make_target
 

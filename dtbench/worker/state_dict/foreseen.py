@@ -9,7 +9,8 @@ from pathlib import Path
 
 import torch
 
-from dtbench.store.records import RankRecord, StageRecord
+from dtbench.store.rank_records import RankRecord
+from dtbench.store.state_records import StageRecord
 from dtbench.store.write import write_record
 from dtbench.vocabulary import Stage, StatePart
 

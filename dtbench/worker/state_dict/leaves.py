@@ -11,7 +11,7 @@ from torch.distributed._shard.sharded_tensor import ShardedTensor
 from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
 
-from dtbench.store.records import StageMismatch
+from dtbench.store.state_records import StageMismatch
 
 MOST_MISMATCHES: Final = 20
 """Recorded with their keys; all are counted."""

@@ -12,7 +12,7 @@ from typing import Final
 import psutil
 import torch
 
-from dtbench.store.records import StageMemory
+from dtbench.store.state_records import StageMemory
 
 INTERVAL_S: Final = 0.002
 """Between two samples of the process's resident memory."""

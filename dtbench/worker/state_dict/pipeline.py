@@ -26,7 +26,7 @@ import torch.distributed as dist
 
 from dtbench.scenario.state_dict import StateDict
 from dtbench.store.journal import JournalWriter
-from dtbench.store.records import StageMemory, StageMismatch, StageRecord
+from dtbench.store.state_records import StageMemory, StageMismatch, StageRecord
 from dtbench.vocabulary import MODEL_STAGES, OPTIMIZER_STAGES, Arm, Region, Stage, StatePart
 from dtbench.worker.exposure.wait_clock import WaitClock
 from dtbench.worker.network.carrier import Carrier

@@ -28,7 +28,7 @@ from torch.distributed.checkpoint.state_dict import (
     set_optimizer_state_dict,
 )
 
-from dtbench.store.records import StageMismatch
+from dtbench.store.state_records import StageMismatch
 from dtbench.vocabulary import Stage, StatePart
 from dtbench.worker.state_dict.leaves import Kept, find_mismatches, find_mismatches_in_whole, keep, read_leaf, walk
 

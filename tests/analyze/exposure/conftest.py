@@ -9,7 +9,9 @@ import pytest
 
 from dtbench.analyze.exposure.summarize import LaunchExposure
 from dtbench.analyze.tables import COLLECTIVES, OVERLAP, PURPOSES
-from dtbench.store.records import ArmBlock, ArmCount, ArmSteps, Memory, RankRecord, Traffic, WarmupEnd
+from dtbench.store.arm_records import ArmBlock, ArmCount, ArmSteps
+from dtbench.store.rank_records import Memory, RankRecord, WarmupEnd
+from dtbench.store.traffic_records import Traffic
 from dtbench.vocabulary import Arm, Axis, Operation, Purpose
 
 MS = 1_000_000

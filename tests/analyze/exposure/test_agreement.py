@@ -10,7 +10,7 @@ import pytest
 from dtbench.analyze.exposure.agreement import Agreement, compare, find_doubts, judge
 from dtbench.analyze.exposure.estimates import estimate_ablation, estimate_steps, estimate_waits, read_blocks
 from dtbench.analyze.summary import Estimated, ExposureRow
-from dtbench.store.records import ArmBlock, ArmSteps
+from dtbench.store.arm_records import ArmBlock, ArmSteps
 from dtbench.vocabulary import Arm, Estimate
 
 MS = 1_000_000

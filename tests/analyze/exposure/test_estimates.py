@@ -18,7 +18,7 @@ from dtbench.analyze.exposure.estimates import (
     unknown,
 )
 from dtbench.analyze.summary import Estimated
-from dtbench.store.records import ArmBlock, ArmSteps
+from dtbench.store.arm_records import ArmBlock, ArmSteps
 from dtbench.vocabulary import Arm, Estimate, Purpose
 
 MS = 1_000_000

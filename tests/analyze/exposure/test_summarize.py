@@ -7,7 +7,7 @@ import pytest
 
 from dtbench.analyze.exposure.summarize import LaunchExposure, summarize_exposure
 from dtbench.analyze.summary import Estimated, ExposureRow, ExposureSummary
-from dtbench.store.records import ArmSteps
+from dtbench.store.arm_records import ArmSteps
 from dtbench.vocabulary import Arm, DeviceKind, Estimate, Operation, Purpose
 
 MS = 1_000_000
