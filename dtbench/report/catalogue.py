@@ -11,7 +11,7 @@ from dtbench.report.section import Column, Section
 from dtbench.report.sentences import check_word, is_trusted
 from dtbench.report.settings import find_written_settings
 from dtbench.scenario.check_words import describe_check
-from dtbench.scenario.load import ScenarioFile
+from dtbench.scenario.load import ScenarioFile, digest_words
 from dtbench.store.check_records import CheckOutcome, ScenarioOutcome
 from dtbench.units import NS_PER_S, format_ns
 
@@ -158,8 +158,9 @@ def _describe_outcome(last: ScenarioOutcome | None, file: ScenarioFile) -> str:
         f"{last.date}, {last.machine}, torch {last.torch}, dtbench {last.dtbench}, {scope}, "
         f"{format_ns(last.duration_s * NS_PER_S)}"
     )
+    version = "(of an earlier version of this file) " if last.words not in (None, digest_words(file.text)) else ""
     return (
-        f"{last.outcome.value}, {last.passed} of {last.checks} checks: {escape_markdown(last.figure)} "
+        f"{version}{last.outcome.value}, {last.passed} of {last.checks} checks: {escape_markdown(last.figure)} "
         f"({escape_markdown(how)})"
     )
 

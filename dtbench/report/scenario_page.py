@@ -9,9 +9,9 @@ from dtbench.analyze.summary import RunSummary
 from dtbench.errors import ScenarioError
 from dtbench.report.catalogue import ListedFile, judge_run, make_page
 from dtbench.scenario.catalog import find_files
-from dtbench.scenario.load import load_scenario_file
+from dtbench.scenario.load import digest_words, load_scenario_file, read_text
 from dtbench.store.check_records import CheckOutcome, OutcomesRecord, ScenarioOutcome
-from dtbench.store.layout import outcomes_file, scenarios_page
+from dtbench.store.layout import RunFolder, outcomes_file, scenarios_page
 from dtbench.store.read import read_outcomes, read_run
 from dtbench.store.records import Environment
 from dtbench.store.write import write_record, write_text
@@ -69,6 +69,7 @@ def _describe_run(path: Path) -> ScenarioOutcome:
         dtbench=record.dtbench_version,
         torch=summary.torch,
         machine=_describe_machine(read_run_environment(path), summary),
+        words=digest_words(read_text(RunFolder(path).scenario)),
     )
 
 

@@ -84,6 +84,7 @@ class ScenarioOutcome(Record):
         launches: that numbers are medians over.
         date: in UTC, as ``2026-01-31``.
         machine: in words.
+        words: digest of the scenario file as it was then (``scenario.load.digest_words``); None in older records.
     """
 
     scenario: str
@@ -97,6 +98,7 @@ class ScenarioOutcome(Record):
     dtbench: str
     torch: str
     machine: str
+    words: str | None = None
 
 
 class OutcomesRecord(Record):

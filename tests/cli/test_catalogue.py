@@ -329,6 +329,12 @@ def test_outcomes_are_recorded_beside_the_scenarios_and_told_on_their_page(fake:
     assert "3 CPU cores" in page
     assert "* check: losses of all cells equal to 0.1" in page
     assert "* last outcome: it has no checks" in page
+    assert "of an earlier version" not in page
+    write("two", seed=4)
+    call("--list", "--write", "scenarios")
+    page = Path("scenarios/README.md").read_text(encoding="utf-8")
+    assert "* last outcome: (of an earlier version of this file) failed, 0 of 1 checks: no answer" in page
+    assert page.count("of an earlier version") == 1
     Path("scenarios/two.yaml").unlink()
     call("one", "--write", "scenarios")
     assert [one.scenario for one in read_outcomes(Path("scenarios")).outcomes] == ["one"]
