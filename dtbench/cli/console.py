@@ -1,10 +1,14 @@
 """How the commands print: tables and notes for people on a terminal, one JSON document for programs."""
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 
 from dtbench.report.section import Column, Section
+
+_PIPED_WIDTH = 160
+"""Characters of a table's line in a pipe or a file: room for names in one piece, and not too wide for a log."""
 
 
 def print_json(document: object) -> None:
@@ -59,7 +63,7 @@ def print_error(text: str) -> None:
 
 
 def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, title: str | None = None) -> None:
-    """Print a table; cells are plain text."""
+    """Print a table: folded to the width of a terminal, ``COLUMNS``, or a log; cells are plain text."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -72,4 +76,7 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, tit
         table.add_column(column.title, justify="right" if column.is_number else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
-    Console(highlight=False).print(table)
+    console = Console(highlight=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = max(console.width, _PIPED_WIDTH)
+    console.print(table)

@@ -9,15 +9,14 @@ from dtbench.units import NS_PER_MS, format_fraction
 from dtbench.vocabulary import Estimate
 
 _COLUMNS: Final = (
-    Column("row, cell"),
-    Column("named cause"),
+    Column("row, cell  cause"),
     Column("trace", is_number=True),
     Column("ablation", is_number=True),
     Column("waits", is_number=True),
     Column("agree"),
-    Column("closed form", is_number=True),
+    Column("closed\nform", is_number=True),
     Column("step", is_number=True),
-    Column("closed form", is_number=True),
+    Column("closed\nform", is_number=True),
     Column(""),
 )
 _NOTHING: Final = "-"
@@ -50,18 +49,24 @@ def result_word(row: RowOutcome) -> str:
 def _lines_of(row: RowOutcome) -> Iterator[list[str]]:
     """Give a line for each cell below one for the row; the only cell of a row of the same name is one line with it."""
     if [cell.cell for cell in row.cells] == [row.row]:
-        yield [row.row, *_describe_cell(row.cells[0]), result_word(row)]
+        (cell,) = row.cells
+        yield [f"{row.row}  {_name_cause(cell)}", *_give_numbers(cell), result_word(row)]
         return
     yield [row.row, *[""] * (len(_COLUMNS) - 2), result_word(row)]
     for cell in row.cells:
-        yield [f"  {cell.cell}", *_describe_cell(cell), ""]
+        yield [f" {cell.cell}  {_name_cause(cell)}", *_give_numbers(cell), ""]
 
 
-def _describe_cell(cell: CellOutcome) -> Iterator[str]:
-    answer, estimates = cell.answer, {one.estimate: one.mean_ns for one in cell.estimates}
-    cause = _NOTHING if answer.cause is None else answer.cause.value
-    yield f"{cause} of {answer.owner}" if answer.owner else cause
-    yield _ms(answer.exposed_ns)
+def _name_cause(cell: CellOutcome) -> str:
+    answer = cell.answer
+    if answer.cause is None:
+        return _NOTHING
+    return f"{answer.cause} of {answer.owner}" if answer.owner else answer.cause.value
+
+
+def _give_numbers(cell: CellOutcome) -> Iterator[str]:
+    estimates = {one.estimate: one.mean_ns for one in cell.estimates}
+    yield _ms(cell.answer.exposed_ns)
     yield _ms(estimates.get(Estimate.ABLATION))
     yield _ms(estimates.get(Estimate.WAIT))
     yield {True: "yes", False: "no", None: _NOTHING}[cell.agree]

@@ -30,8 +30,8 @@ def test_each_cell_is_a_line_with_answer_estimates_and_closed_form() -> None:
     row = RowOutcome(row="clock", claim="", passed=True, cells=(CELL, CELL), checks=())
     section = tabulate_rows([row])
     first, second, third = section.rows
-    assert list(first) == ["clock", *[""] * 8, "PASS"]
-    assert list(second) == [*("  tail", "tail of bucket 3", "15.0", "-2.0", "-", "yes", "14.0", "130.4", "128.0", "")]
+    assert list(first) == ["clock", *[""] * 7, "PASS"]
+    assert list(second) == [*(" tail  tail of bucket 3", "15.0", "-2.0", "-", "yes", "14.0", "130.4", "128.0", "")]
     assert third == second
     assert {len(line) for line in section.rows} == {len(section.columns)}
     assert section.notes == ()
@@ -39,20 +39,20 @@ def test_each_cell_is_a_line_with_answer_estimates_and_closed_form() -> None:
 
 def test_a_row_and_its_only_cell_of_the_same_name_are_one_line() -> None:
     (line,) = tabulate_rows([RowOutcome(row="tail", claim="", passed=True, cells=(CELL,), checks=())]).rows
-    assert (line[0], line[1], line[-1]) == ("tail", "tail of bucket 3", "PASS")
+    assert (line[0], line[1], line[-1]) == ("tail  tail of bucket 3", "15.0", "PASS")
 
 
 def test_a_cell_that_names_nothing_has_a_dash() -> None:
     silent = CELL.model_copy(update={"answer": Answer(exposed_ns=None)})
     (line,) = tabulate_rows([RowOutcome(row="tail", claim="", passed=True, cells=(silent,), checks=())]).rows
-    assert list(line[:3]) == ["tail", "-", "-"]
+    assert list(line[:2]) == ["tail  -", "-"]
 
 
 def test_a_row_that_failed_says_why_below_the_table() -> None:
     disputed = CELL.model_copy(update={"agree": False, "foretold": None, "step_ns": None})
     row = RowOutcome(row="tail", claim="", passed=False, cells=(disputed,), checks=(FAILED,))
     section = tabulate_rows([row])
-    assert list(section.rows[0])[5:] == ["no", "-", "-", "-", "FAIL"]
+    assert list(section.rows[0])[4:] == ["no", "-", "-", "-", "FAIL"]
     assert section.notes == ("tail FAILED: cell tail: it took too long",)
 
 
