@@ -12,7 +12,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
-from dtbench.analyze.probe_times import ProbeTime, read_probe_times
+from dtbench.analyze.launch_tables import read_tables
+from dtbench.analyze.probe_times import ProbeTime
+from dtbench.analyze.tabulate import PROBE_TABLE
 from dtbench.errors import StoreError
 from dtbench.probe_catalogue.functions import FUNCTIONS, Reach, StudiedFunction, stem_of
 from dtbench.store.layout import LaunchFolder, RunFolder
@@ -153,8 +155,15 @@ def _read_launch(folder: LaunchFolder, scenario: str) -> Evidence:
         words = (launch.reason or "nobody said why").splitlines()
         return Evidence(scenario, finished=False, message=words[0], lines=lines)
     probes = tuple(record.probes for record in read_rank_records(folder) if record.probes is not None)
-    times = read_probe_times(folder) if probes else {}
+    times = _read_times(folder) if probes else {}
     return Evidence(scenario, finished=True, lines=lines, probes=probes, times=times)
+
+
+def _read_times(folder: LaunchFolder) -> dict[str, ProbeTime]:
+    """Sum the probes of a launch over ranks and PROFILED steps, by label; a trace that cannot be read is left out."""
+    rows = read_tables(folder).tables[PROBE_TABLE.name]
+    sums = rows.groupby("function")[["calls", "total_ns", "exposed_ns"]].sum()
+    return {str(label): ProbeTime(*map(int, times)) for label, times in zip(sums.index, sums.to_numpy(), strict=True)}
 
 
 def cover(evidence: Sequence[Evidence]) -> FunctionCoverage:

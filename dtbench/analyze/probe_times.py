@@ -10,26 +10,20 @@ A range of ``torch.profiler`` holds what opening and closing it cost, tens of mi
 here than its probe's clock says.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from dtbench.analyze.coverage import window_borders
-from dtbench.analyze.intervals import Ints, subtract, unite
-from dtbench.analyze.launch_tables import find_launch_traces
-from dtbench.analyze.reader import read_trace
+from dtbench.analyze.coverage import Window, window_borders
+from dtbench.analyze.intervals import Intervals, Ints, subtract, unite
 from dtbench.analyze.trace import Trace
-from dtbench.analyze.trace_analysis import TraceAnalysis, analyze_trace
-from dtbench.analyze.trace_file import TraceFile
-from dtbench.errors import TraceError
 from dtbench.ranges import parse_probe_range
-from dtbench.store.layout import LaunchFolder
 
 
 @dataclass(frozen=True)
 class ProbeTime:
-    """One function in the PROFILED steps of one trace, or of several.
+    """One function in one PROFILED step of one rank, or in several: a row of ``tables.PROBES`` without its keys.
 
     Attributes:
         calls: whose ranges begin inside a step.
@@ -42,48 +36,39 @@ class ProbeTime:
     exposed_ns: int
 
     def __add__(self, other: "ProbeTime") -> "ProbeTime":
-        """Put two ranks together."""
+        """Put two steps or two ranks together."""
         return ProbeTime(self.calls + other.calls, self.total_ns + other.total_ns, self.exposed_ns + other.exposed_ns)
 
 
-def read_probe_times(folder: LaunchFolder) -> dict[str, ProbeTime]:
-    """Sum the probes of a launch over its ranks, by label; a trace that cannot be read is left out."""
-    sums: dict[str, ProbeTime] = {}
-    for file in find_launch_traces(folder):
-        for label, one in _read_file(file).items():
-            sums[label] = sums[label] + one if label in sums else one
-    return sums
+def time_probes(trace: Trace, steps: Sequence[Window], compute: Intervals) -> tuple[Mapping[str, ProbeTime], ...]:
+    """Time every function that has ranges in a trace, by label, for each step in which one began or ran.
 
-
-def _read_file(file: TraceFile) -> Mapping[str, ProbeTime]:
-    try:
-        trace = read_trace(file.source)
-        analysis = analyze_trace(trace, rank=file.rank, process_groups=file.process_groups, facts=file.facts)
-    except TraceError:
-        return {}
-    return time_probes(trace, analysis)
-
-
-def time_probes(trace: Trace, analysis: TraceAnalysis) -> dict[str, ProbeTime]:
-    """Time every function that has ranges in a trace, by label."""
+    Args:
+        trace: as read.
+        steps: their windows, disjoint.
+        compute: the union of everything that computed.
+    """
     parsed = {number: found[0] for number, name in enumerate(trace.names) if (found := parse_probe_range(name))}
-    borders = window_borders(analysis.timeline.steps)
+    borders = window_borders(steps)
     names: dict[str, list[int]] = {}
     for number, label in parsed.items():
         names.setdefault(label, []).append(number)
-    return {
-        label: _time(trace, analysis, np.flatnonzero(np.isin(trace.name, numbers)), borders)
+    timed = {
+        label: _time(trace, np.flatnonzero(np.isin(trace.name, numbers)), borders, compute)
         for label, numbers in names.items()
     }
+    nothing = ProbeTime(0, 0, 0)
+    return tuple(
+        {label: of_steps[index] for label, of_steps in timed.items() if of_steps[index] != nothing}
+        for index in range(len(steps))
+    )
 
 
-def _time(trace: Trace, analysis: TraceAnalysis, events: Ints, borders: Ints) -> ProbeTime:
+def _time(trace: Trace, events: Ints, borders: Ints, compute: Intervals) -> list[ProbeTime]:
+    """Give one function's time in each step."""
     starts_ns = trace.start_ns[events]
     running = unite(starts_ns, trace.end_ns[events])
-    alone = subtract(running, analysis.timeline.compute)
-    inside = (starts_ns[:, None] >= borders[:, 0]) & (starts_ns[:, None] < borders[:, 1])
-    return ProbeTime(
-        calls=int(inside.any(axis=1).sum()),
-        total_ns=sum(running.covered_inside(borders)),
-        exposed_ns=sum(alone.covered_inside(borders)),
-    )
+    alone = subtract(running, compute)
+    begun = (starts_ns[:, None] >= borders[:, 0]) & (starts_ns[:, None] < borders[:, 1])
+    columns = (begun.sum(axis=0).tolist(), running.covered_inside(borders), alone.covered_inside(borders))
+    return [ProbeTime(*map(int, of_step)) for of_step in zip(*columns, strict=True)]

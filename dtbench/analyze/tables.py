@@ -58,6 +58,16 @@ PURPOSES: Final = {
     "wait_ns": "int64",
 }
 
+PROBES: Final = {
+    # functions under study in PROFILED steps, see `measure.probes`; empty where none had a probe
+    "rank": "int64",
+    "step": "int64",
+    "function": "string",  # file and name, as `measure.probes` spells them
+    "calls": "int64",  # whose ranges begin in the step
+    "total_ns": "int64",  # in at least one of its ranges, on any thread; what it calls included
+    "exposed_ns": "int64",  # the part in which nothing computed, on no thread or stream
+}
+
 WHOLE: Final = {
     "rank": "int64",
     "window_ns": "int64",  # first start to last end of whatever has a kind; never a step

@@ -20,6 +20,7 @@ from dtbench.analyze.tables import (
     LANES,
     OVERLAP,
     OVERLAP_TAX,
+    PROBES,
     PURPOSES,
     WHOLE,
     Row,
@@ -96,6 +97,14 @@ def purpose_rows(analyses: Iterable["TraceAnalysis"]) -> Iterator[Row]:
                 yield {"rank": one.rank, "step": step.step, **asdict(purpose), "purpose": str(purpose.purpose)}
 
 
+def probe_rows(analyses: Iterable["TraceAnalysis"]) -> Iterator[Row]:
+    """Give the rows of ``tables.PROBES``."""
+    for one in analyses:
+        for step in one.steps:
+            for function, time in step.probes.items():
+                yield {"rank": one.rank, "step": step.step, "function": function, **asdict(time)}
+
+
 def collective_rows(analyses: Iterable["TraceAnalysis"]) -> Iterator[Row]:
     """Give the rows of ``tables.COLLECTIVES``, for each rank in order of start.
 
@@ -170,6 +179,7 @@ LANE_TABLE: Final = Table("lanes", LANES, lane_rows)
 GROUP_TABLE: Final = Table("groups", GROUPS, group_rows)
 GAP_TABLE: Final = Table("gaps", GAPS, gap_rows)
 COMM_WAIT_TABLE: Final = Table("comm_waits", COMM_WAITS, comm_wait_rows)
+PROBE_TABLE: Final = Table("probes", PROBES, probe_rows)
 OVERLAP_TAX_TABLE: Final = Table("overlap_tax", OVERLAP_TAX, overlap_tax_rows)
 
 TABLES: Final = (
@@ -180,6 +190,7 @@ TABLES: Final = (
     GAP_TABLE,
     COMM_WAIT_TABLE,
     OVERLAP_TAX_TABLE,
+    PROBE_TABLE,
     _OVERLAP,
 )
 """Every table that a launch keeps; ``overlap`` is written last: where it is, the others are."""

@@ -23,6 +23,7 @@ from dtbench.analyze.kinds.categories import DEVICE_CATEGORIES
 from dtbench.analyze.kinds.kernels import make_table
 from dtbench.analyze.kinds.unknown import UnknownName
 from dtbench.analyze.overlap import Overlap, measure_overlaps
+from dtbench.analyze.probe_times import ProbeTime, time_probes
 from dtbench.analyze.purpose_times import PurposeTime, account_purposes, sum_unattributed
 from dtbench.analyze.ranks.skew import CollectiveSkew
 from dtbench.analyze.shares import Shares, share_time
@@ -38,13 +39,16 @@ if TYPE_CHECKING:
 class StepAccount:
     """One step's account and what its communication was for.
 
-    ``unattributed_ns`` is the part of ``exposed_comm_ns`` that belongs to collectives without an owner.
+    Attributes:
+        unattributed_ns: the part of ``exposed_comm_ns`` that belongs to collectives without an owner.
+        probes: functions under study that ran in it, by label.
     """
 
     step: int
     overlap: Overlap
     purposes: tuple[PurposeTime, ...]
     unattributed_ns: int = 0
+    probes: Mapping[str, ProbeTime] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -192,15 +196,16 @@ def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: S
     purposes = account_purposes(collectives, step_of, shares, waits=contents.waits, windows=windows)
     unattributed_ns = sum_unattributed(collectives, shares)
     groups = account_groups(collectives, step_of, shares, describe_groups(trace))
+    probes = time_probes(trace, timeline.steps, timeline.compute)
     return TraceAnalysis(
         path=trace.path,
         timeline=timeline,
         whole=overlaps[-1],
         whole_purposes=purposes[-1],
         steps=tuple(
-            StepAccount(step.number, overlap, of_step, missing_ns)
-            for step, overlap, of_step, missing_ns in zip(
-                contents.steps, overlaps[:-1], purposes[:-1], unattributed_ns[:-1], strict=True
+            StepAccount(step.number, overlap, of_step, missing_ns, probed)
+            for step, overlap, of_step, missing_ns, probed in zip(
+                contents.steps, overlaps[:-1], purposes[:-1], unattributed_ns[:-1], probes, strict=True
             )
         ),
         unread=trace.unread.count,

@@ -47,7 +47,7 @@ class RunReport:
         purposes: what communication was for, by rank, step and purpose: ``tables.PURPOSES``.
         collectives: one row per rank and collective: ``tables.COLLECTIVES``.
         tables: these three and every other table of the traces by name: ``lanes``, ``groups``, ``gaps``,
-            ``comm_waits``, ``overlap_tax``.
+            ``comm_waits``, ``overlap_tax``, ``probes``.
     """
 
     summary: RunSummary

@@ -13,6 +13,7 @@ from dtbench.analyze.tabulate import (
     GROUP_TABLE,
     LANE_TABLE,
     OVERLAP_TAX_TABLE,
+    PROBE_TABLE,
     tabulate_collectives,
     tabulate_overlap,
     tabulate_purposes,
@@ -85,6 +86,11 @@ class TraceReport:
     def overlap_tax(self) -> pd.DataFrame:
         """How much slower kernels ran under communication, one row per rank and kernel: ``tables.OVERLAP_TAX``."""
         return OVERLAP_TAX_TABLE.tabulate(self.traces.analyses)
+
+    @cached_property
+    def probes(self) -> pd.DataFrame:
+        """How long functions under study ran, one row per rank, step and function: ``tables.PROBES``."""
+        return PROBE_TABLE.tabulate(self.traces.analyses)
 
     @cached_property
     def owners(self) -> pd.DataFrame:

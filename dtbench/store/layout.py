@@ -10,7 +10,7 @@
       files cells/<cell>/launch<k>/
         order.json                       what the worker was told: written by launch, read by the worker
         launch.json  steps.parquet       raw, written last
-        overlap.parquet  purposes.parquet  collectives.parquet      derived: can be deleted and remade
+        overlap.parquet  purposes.parquet  collectives.parquet  ...  derived: can be deleted and remade
         ranks/rank<r>.json               what rank r found out: receipts, losses, memory
         ranks/stage<r>.json              the same, as it will be if rank r is killed in the stage that it is in
         ranks/lines<r>.json              lines of the files under study that it ran (measure.line_coverage)

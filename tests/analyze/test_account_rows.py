@@ -15,6 +15,7 @@ from dtbench.analyze.tabulate import (
     GROUP_TABLE,
     LANE_TABLE,
     OVERLAP_TAX_TABLE,
+    PROBE_TABLE,
     Table,
 )
 from dtbench.analyze.trace_analysis import TraceAnalysis, analyze_trace
@@ -25,6 +26,7 @@ TABLES: list[tuple[Callable[[list[TraceAnalysis]], pd.DataFrame], dict[str, str]
     (GAP_TABLE.tabulate, tables.GAPS),
     (COMM_WAIT_TABLE.tabulate, tables.COMM_WAITS),
     (OVERLAP_TAX_TABLE.tabulate, tables.OVERLAP_TAX),
+    (PROBE_TABLE.tabulate, tables.PROBES),
 ]
 DRAWINGS = {
     "one kernel": "kernel gemm @s7 | = |",

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dtbench.analyze.kinds.operators import Role, cpu_role
-from dtbench.analyze.probe_times import ProbeTime, time_probes
+from dtbench.analyze.probe_times import ProbeTime
 from dtbench.analyze.reader import read_trace
+from dtbench.analyze.tabulate import PROBE_TABLE
 from dtbench.analyze.trace_analysis import analyze_trace
 from dtbench.probe_catalogue.functions import FUNCTIONS
 from dtbench.ranges import parse_probe_range, probe_range
@@ -18,8 +19,8 @@ FORWARD = probe_range("distributed.DistributedDataParallel.forward", "forward")
 
 
 def measure(path: Path) -> dict[str, ProbeTime]:
-    trace = read_trace(path)
-    return time_probes(trace, analyze_trace(trace))
+    (step,) = analyze_trace(read_trace(path)).steps
+    return dict(step.probes)
 
 
 def test_a_probes_time_is_exposed_where_nothing_computes(draw: Callable[..., Path]) -> None:
@@ -45,6 +46,23 @@ def test_recursion_counts_its_calls_and_its_time_once(draw: Callable[..., Path])
         op aten::mm          @1 |          = |
         """)
     assert measure(path) == {"_data_parallel_utils.sync_grad_hook": ProbeTime(2, 6000, 6000)}
+
+
+def test_a_call_counts_in_the_step_in_which_it_begins_and_its_time_in_both(draw: Callable[..., Path]) -> None:
+    path = draw(f"""
+        step ProfilerStep#4  @1 |=====     |
+        step ProfilerStep#5  @1 |     =====|
+        range {HOOK}         @1 | ==       |
+        range {OTHER}        @1 |    ====  |
+        range {FORWARD}      @1 |        = |
+        op aten::mm          @1 |  =  =    |
+        """)
+    table = PROBE_TABLE.tabulate([analyze_trace(read_trace(path), rank=3)])
+    assert list(table.itertuples(index=False, name=None)) == [
+        (3, 4, "_data_parallel_utils.sync_grad_hook", 2, 3000, 2000),
+        (3, 5, "_data_parallel_utils.sync_grad_hook", 0, 3000, 2000),
+        (3, 5, "distributed.DistributedDataParallel.forward", 1, 1000, 1000),
+    ]
 
 
 def test_what_runs_outside_steps_is_in_no_number(draw: Callable[..., Path]) -> None:
