@@ -70,7 +70,8 @@ def capture(  # noqa: PLR0913 - each is one thing that a person may want to say 
     """
     from pathlib import Path
 
-    from dtbench.worker.own_loop import Wanted, capture_loop
+    from dtbench.worker.own_loop import capture_loop
+    from dtbench.worker.own_wanted import Wanted
 
     return capture_loop(
         Wanted(

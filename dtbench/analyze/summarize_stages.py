@@ -5,8 +5,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from dtbench.analyze.stage_plan import StagePlan
+from dtbench.analyze.stage_summary import RaisedOnRank, StageSummary, WrongKey
 from dtbench.analyze.statistics import summarize
-from dtbench.analyze.summary import RaisedOnRank, StageSummary, WrongKey
 from dtbench.scenario.state_dict import BrokenStage
 from dtbench.store.rank_records import RankRecord
 from dtbench.store.state_records import StageMemory, StageRecord

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from statistics import fmean
 
+from dtbench.analyze.stage_summary import StateStepsSummary
 from dtbench.analyze.statistics import summarize
-from dtbench.analyze.summary import StateStepsSummary
 from dtbench.store.rank_records import RankRecord
 from dtbench.store.state_records import StateStepsRecord
 from dtbench.units import MIB

@@ -113,7 +113,7 @@ def _choose(names: "Sequence[str]", repeat: int | None) -> "list[_Chosen]":
 
 def _plan(file: "ScenarioFile", machine: "Machine") -> _Chosen:
     from dtbench.errors import PlanError
-    from dtbench.launch.run import plan_cells
+    from dtbench.launch.cells import plan_cells
 
     try:
         plan_cells(file, machine)

@@ -100,8 +100,8 @@ def _read_all(paths: "Sequence[Path]", *, must_have: bool) -> "list[Evidence]":
 def _run_all(names: "Sequence[str]", sets: "Sequence[str]", results: Path, failures: list[str]) -> list[Path]:
     """Run each scenario in both ways, one run each; a launch that fails is told at the end and stops nothing."""
     from dtbench.cli.forks import Forks
+    from dtbench.launch.cells import plan_cells
     from dtbench.launch.machine import read_machine
-    from dtbench.launch.run import plan_cells
     from dtbench.scenario.catalog import open_scenario
 
     machine = read_machine()

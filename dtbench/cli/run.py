@@ -105,9 +105,10 @@ def train(wish: Wish) -> Path:
         KeyboardInterrupt: after a sentence on what is kept.
     """
     from dtbench.cli.progress import observe
+    from dtbench.launch.cells import plan_cells
     from dtbench.launch.local import WORKER
     from dtbench.launch.machine import read_machine
-    from dtbench.launch.run import plan_cells, resume_scenario, run_scenario
+    from dtbench.launch.run import resume_scenario, run_scenario
     from dtbench.scenario.repeat import resolve_repeat
 
     cells = plan_cells(wish.file, read_machine())
@@ -234,8 +235,9 @@ def _check(summary: "RunSummary") -> None:
 def _prepare(file: "ScenarioFile", results: Path, *, as_json: bool) -> None:
     import shlex
 
+    from dtbench.launch.cells import plan_elsewhere
     from dtbench.launch.machine import read_machine
-    from dtbench.launch.run import Observer, plan_elsewhere, write_orders
+    from dtbench.launch.run import Observer, write_orders
     from dtbench.store.records import WorkerOrder
 
     folder, launches = write_orders(file, plan_elsewhere(file, read_machine()), results, observer=Observer())

@@ -13,14 +13,15 @@ well can be gone on with: see ``dtbench.launch.resume``.
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from math import prod
 from pathlib import Path
 
 from dtbench import __version__
-from dtbench.errors import LaunchError, PlanError, ScenarioError, StoreError
+from dtbench.errors import LaunchError, ScenarioError, StoreError
+from dtbench.launch.cells import interleave
 from dtbench.launch.interpreter import probe_interpreters
 from dtbench.launch.local import WORKER, describe_stop, launch_ranks
 from dtbench.launch.machine import read_torch_version
+from dtbench.launch.orders import key_of_reference, make_order, make_reference_order, say_imports, unlaunched
 from dtbench.launch.repeat import (
     Judge,
     add_launch,
@@ -31,11 +32,10 @@ from dtbench.launch.repeat import (
 )
 from dtbench.launch.resume import keep_finished, refuse_other
 from dtbench.launch.watch import Progress
-from dtbench.plan import Machine, Plan, make_plan, plan_mesh, plan_reference
+from dtbench.plan import Plan
 from dtbench.scenario.load import ScenarioFile
-from dtbench.scenario.model import Custom
-from dtbench.scenario.repeat import count_launches, find_mixed_repeat, resolve_repeat
-from dtbench.scenario.schema import AutoRepeat, Scenario
+from dtbench.scenario.repeat import resolve_repeat
+from dtbench.scenario.schema import AutoRepeat
 from dtbench.store.layout import LaunchFolder, RunFolder, can_name_runs, new_run_folder
 from dtbench.store.lock import hold_run
 from dtbench.store.read import read_run
@@ -81,53 +81,6 @@ class _Run:
     resumed_unix_ns: tuple[int, ...] = ()
     judge: Judge = never_enough
     repeat_end: str | None = None
-
-    def find_imports(self, order: WorkerOrder) -> WorkerOrder:
-        """Say where a person's own model is looked for: beside the scenario, then where dtbench was started."""
-        if not isinstance(order.scenario.model, Custom):
-            return order
-        folders = dict.fromkeys(str(folder) for folder in (self.file.folder, Path.cwd()) if folder is not None)
-        return order.model_copy(update={"import_folders": tuple(folders)})
-
-
-def plan_cells(file: ScenarioFile, machine: Machine) -> tuple[CellRecord, ...]:
-    """Plan every cell of a scenario on a machine.
-
-    Raises:
-        PlanError: names every cell that cannot run here, and why.
-    """
-    cells, problems = [], []
-    for cell in file.cells:
-        try:
-            plan = make_plan(cell.scenario, machine)
-        except PlanError as error:
-            problems += [f"{file.name}, cell {cell.name}: {line}" for line in str(error).splitlines()]
-            continue
-        cells.append(
-            CellRecord(
-                name=cell.name,
-                scenario=cell.scenario,
-                plan=plan,
-                launches=tuple(range(count_launches(resolve_repeat(cell.scenario)))),
-                coordinates=dict(cell.coordinates),
-            )
-        )
-    mixed = find_mixed_repeat({cell.name: cell.scenario for cell in file.cells})
-    problems += [] if mixed is None else [f"{file.name}: {mixed}"]
-    if problems:
-        raise PlanError("\n".join(problems))
-    return tuple(cells)
-
-
-def plan_elsewhere(file: ScenarioFile, machine: Machine) -> tuple[CellRecord, ...]:
-    """Plan every cell for ranks that someone else will start: GPUs that a scenario asks for will be there.
-
-    Raises:
-        PlanError: names every cell that could not run anywhere, and why.
-    """
-    wanted = [cell.scenario for cell in file.cells if cell.scenario.device == "cuda"]
-    enough = max((prod(axis.size for axis in plan_mesh(scenario)) for scenario in wanted), default=0)
-    return plan_cells(file, machine.model_copy(update={"cuda_devices": max(enough, machine.cuda_devices)}))
 
 
 def run_scenario(
@@ -194,7 +147,7 @@ def _find_references(folder: RunFolder, cells: tuple[CellRecord, ...]) -> dict[s
     for cell in cells:
         reference = folder.reference(cell.name)
         if reference.reference_data.exists():
-            found[_reference_key(_reference_order(cell, reference).scenario)] = reference.reference_data
+            found[key_of_reference(make_reference_order(cell, reference).scenario)] = reference.reference_data
     return found
 
 
@@ -229,7 +182,7 @@ def _list_launches(run: _Run) -> Iterator[tuple[CellRecord, int]]:
     first = 0
     while True:
         yield from (
-            launch for launch in _interleave(run.cells, first) if (launch[0].name, launch[1]) not in run.finished
+            launch for launch in interleave(run.cells, first) if (launch[0].name, launch[1]) not in run.finished
         )
         if not _add_round(run):
             return
@@ -277,33 +230,20 @@ def write_orders(
     refuse_automatic(cells)
     run = prepare_run(file, cells, results, observer=observer, prepared=True)
     folders = []
-    for cell, index in _interleave(cells, 0):
+    for cell, index in interleave(cells, 0):
         data = None
         if cell.scenario.correctness.enabled:
             reference = run.folder.reference(cell.name)
-            order = _reference_order(cell, reference)
-            key = _reference_key(order.scenario)
+            order = make_reference_order(cell, reference)
+            key = key_of_reference(order.scenario)
             if key not in run.references:  # cells that train the same share it
-                write_record(reference.order, _unlaunched(run.find_imports(order)))
+                write_record(reference.order, unlaunched(say_imports(order, run.file)))
                 folders.append(reference)
             data = run.references.setdefault(key, reference.reference_data)
         launch = run.folder.launch(cell.name, index)
-        write_record(launch.order, _unlaunched(run.find_imports(_order(cell, index, launch, data))))
+        write_record(launch.order, unlaunched(say_imports(make_order(cell, index, launch, data), file)))
         folders.append(launch)
     return run.folder, tuple(folders)
-
-
-def _unlaunched(order: WorkerOrder) -> WorkerOrder:
-    return order.model_copy(update={"launched_unix_ns": None})
-
-
-def _interleave(cells: tuple[CellRecord, ...], first: int) -> Iterator[tuple[CellRecord, int]]:
-    """Give launches round by round, every second one backwards (ABBA): a drift of the machine hits all cells alike."""
-    rounds = max(len(cell.launches) for cell in cells)
-    for index in range(first, rounds):
-        for cell in cells if index % 2 == 0 else reversed(cells):
-            if index in cell.launches:
-                yield cell, index
 
 
 def _run_launch(run: _Run, cell: CellRecord, index: int) -> None:
@@ -312,7 +252,7 @@ def _run_launch(run: _Run, cell: CellRecord, index: int) -> None:
         reference = _run_reference(run, cell) if cell.scenario.correctness.enabled else None
         folder = run.folder.launch(cell.name, index)
         run.observer.on_launch(cell.name, index, cell.plan)
-        _start(run, folder, _order(cell, index, folder, reference))
+        _start(run, folder, make_order(cell, index, folder, reference))
     except LaunchError as error:
         run.failures[cell.name] = str(error)
         run.observer.on_failure(cell.name, str(error))
@@ -332,8 +272,8 @@ def _run_reference(run: _Run, cell: CellRecord) -> Path:
     Cells share it that share model, data, optimizer, variables and interpreter.
     """
     folder = run.folder.reference(cell.name)
-    order = _reference_order(cell, folder)
-    key = _reference_key(order.scenario)
+    order = make_reference_order(cell, folder)
+    key = key_of_reference(order.scenario)
     if key not in run.references:
         run.observer.on_launch(cell.name, None, order.plan)
         try:
@@ -348,39 +288,14 @@ def _run_reference(run: _Run, cell: CellRecord) -> Path:
     return run.references[key]
 
 
-def _reference_key(scenario: Scenario) -> str:
-    return scenario.model_copy(
-        update={"measure": None, "correctness": None, "repeat": 1, "network": None}
-    ).model_dump_json(warnings=False)
-
-
 def _start(run: _Run, folder: LaunchFolder, order: WorkerOrder) -> None:
     def on_look(ranks: tuple[object, ...]) -> None:
         run.observer.on_progress(Progress(order.cell, order.index, order.plan, ranks))  # type: ignore[arg-type]
 
     try:
-        launch_ranks(run.find_imports(order), folder, on_look=on_look, worker=run.worker)
+        launch_ranks(say_imports(order, run.file), folder, on_look=on_look, worker=run.worker)
     except StoreError as error:
         raise LaunchError(str(error)) from error
-
-
-def _order(cell: CellRecord, index: int, folder: LaunchFolder, reference: Path | None) -> WorkerOrder:
-    return WorkerOrder(
-        cell=cell.name,
-        index=index,
-        scenario=cell.scenario,
-        plan=cell.plan,
-        folder=str(folder.path),
-        reference=None if reference is None else str(reference),
-        is_reference=False,
-        launched_unix_ns=time.time_ns(),
-    )
-
-
-def _reference_order(cell: CellRecord, folder: LaunchFolder) -> WorkerOrder:
-    scenario, plan = plan_reference(cell.scenario, cell.plan)
-    order = _order(cell, 0, folder, None)
-    return order.model_copy(update={"scenario": scenario, "plan": plan, "is_reference": True})
 
 
 def _write_run(run: _Run, status: RunStatus, reason: str | None) -> None:

@@ -7,7 +7,8 @@ from typing import Final
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dtbench.analyze.summary import CellSummary, StageSummary
+from dtbench.analyze.stage_summary import StageSummary
+from dtbench.analyze.summary import CellSummary
 from dtbench.report.plots_drawing import (
     LINE_COLOURS,
     LINE_STYLES,

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from dtbench.analyze.summary import CellSummary, StageSummary, StateStepsSummary
+from dtbench.analyze.stage_summary import StageSummary, StateStepsSummary
+from dtbench.analyze.summary import CellSummary
 from dtbench.report.section import Column, Section
 from dtbench.units import format_bytes, format_ns
 from dtbench.vocabulary import StageOutcome

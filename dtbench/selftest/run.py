@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dtbench.errors import LaunchError, StoreError
+from dtbench.launch.cells import plan_cells
 from dtbench.launch.local import WORKER
 from dtbench.launch.machine import read_machine
-from dtbench.launch.run import Observer, plan_cells, run_scenario
+from dtbench.launch.run import Observer, run_scenario
 from dtbench.scenario.load import ScenarioFile
 from dtbench.selftest.evidence import Evidence, Found, read_evidence
 from dtbench.selftest.foretell import foretell_row

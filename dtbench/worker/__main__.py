@@ -34,8 +34,10 @@ from dtbench.worker.joining import Rank, process_group
 from dtbench.worker.network.carrier import Carrier
 from dtbench.worker.network.cuda_link import CudaLink, ask_for_queues
 from dtbench.worker.network.link import Link
+from dtbench.worker.process_facts import process_start_unix_ns
 from dtbench.worker.recorder import Recorder
-from dtbench.worker.session import Session, process_start_unix_ns, run_reference
+from dtbench.worker.reference import run_reference
+from dtbench.worker.session import Session
 from dtbench.worker.spin import Spin
 
 _THREAD_VARIABLES = {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}

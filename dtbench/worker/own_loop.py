@@ -11,19 +11,16 @@ ends. After the last PROFILED step everything is on disk, the hooks are gone, an
 
 import os
 import socket
-import sys
 import time
 import traceback
 import warnings
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import torch
-from pydantic import ValidationError
 from torch.profiler import record_function
 
 from dtbench.errors import CaptureError, StoreError
@@ -32,7 +29,7 @@ from dtbench.scenario.schema import Profiler
 from dtbench.stolen_time import StolenTime
 from dtbench.store.journal import JournalWriter, RankState, read_journal
 from dtbench.store.rank_records import RankRecord, WarmupEnd
-from dtbench.store.records import OwnLoop, RankFailure
+from dtbench.store.records import RankFailure
 from dtbench.store.write import write_record
 from dtbench.vocabulary import DeviceKind, Phase, Region
 from dtbench.worker.capture import capture, read_profiler_receipts
@@ -43,14 +40,14 @@ from dtbench.worker.own_axes import find_names, known_axes, name_mesh, read_axes
 from dtbench.worker.own_peers import Peers, describe_groups, find_peers
 from dtbench.worker.own_regions import RegionMarks, are_watched, watch_regions
 from dtbench.worker.own_run import OwnRun, begin_run
-from dtbench.worker.recorder import Issue, Recorder, summarize_issues
-from dtbench.worker.session import bucket_bytes, process_start_unix_ns, read_memory
+from dtbench.worker.own_wanted import Wanted, check, describe, read_profiler
+from dtbench.worker.process_facts import process_start_unix_ns, read_memory
+from dtbench.worker.recorder import Issue, Recorder, bucket_bytes, summarize_issues
 from dtbench.worker.steps import StepTimer
 from dtbench.worker.warmup import WarmupJudge
 
 _Batch = TypeVar("_Batch")
 
-MIN_WARMUP_STEPS: Final = 8
 PATIENCE: Final = timedelta(minutes=5)
 """How long rank 0 waits, at the end, for a rank that shows nothing."""
 
@@ -58,20 +55,6 @@ NAME_YOUR_GLOO: Final = (
     "collectives are recognised by where they were issued: gloo tells neither their group nor what waits for them; "
     "dist.init_process_group(dtbench.named_gloo()) in your script lets dtbench name them"
 )
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What a person asked for, see ``dtbench.capture``."""
-
-    results: Path
-    name: str | None
-    mesh: Any
-    tokens_per_step: int | None
-    max_warmup_steps: int
-    measured_steps: int
-    profiled_steps: int
-    profiler: Mapping[str, bool] | None
 
 
 @contextmanager
@@ -82,13 +65,13 @@ def capture_loop(wanted: Wanted) -> Iterator["OwnSteps"]:
         CaptureError: this program cannot be measured as it is written.
         StoreError: a rank cannot write its results.
     """
-    _check(wanted)
-    settings = _read_profiler(wanted)
+    check(wanted)
+    settings = read_profiler(wanted)
     peers = find_peers()
     if are_watched():
         raise CaptureError("dtbench.capture is open already; leave the first, or let it see all its steps")
     names = read_axes(wanted.mesh)
-    run = begin_run(wanted.results, wanted.name, _describe(wanted, peers), peers)
+    run = begin_run(wanted.results, wanted.name, describe(wanted, peers), peers)
     capacity = wanted.max_warmup_steps + wanted.measured_steps + wanted.profiled_steps + 1
     with _open_journal(run, peers, capacity) as journal:
         steps = OwnSteps(run, peers, journal, names, settings)
@@ -402,37 +385,3 @@ def _silence(recorder: Recorder) -> None:
     recorder.enter(None)
     recorder.is_recording = False
     recorder.on_region, recorder.on_issue = Recorder().on_region, Recorder().on_issue
-
-
-def _describe(wanted: Wanted, peers: Peers) -> OwnLoop:
-    return OwnLoop(
-        script=Path(sys.argv[0]).name or "python",
-        device=peers.device,
-        backend=peers.backend,
-        mesh=(),
-        ranks=peers.size,
-        min_warmup_steps=MIN_WARMUP_STEPS,
-        max_warmup_steps=wanted.max_warmup_steps,
-        measured_steps=wanted.measured_steps,
-        profiled_steps=wanted.profiled_steps,
-        tokens_per_step=wanted.tokens_per_step,
-        notes=(),
-    )
-
-
-def _check(wanted: Wanted) -> None:
-    least = {"max_warmup_steps": MIN_WARMUP_STEPS, "measured_steps": 4, "profiled_steps": 1, "tokens_per_step": 1}
-    for name, minimum in least.items():
-        value = getattr(wanted, name)
-        if value is not None and (not isinstance(value, int) or value < minimum):
-            raise CaptureError(f"dtbench.capture: {name}={value!r} must be a whole number of at least {minimum}")
-
-
-def _read_profiler(wanted: Wanted) -> Profiler:
-    try:
-        return Profiler.model_validate(dict(wanted.profiler or {}))
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "its options"
-        known = ", ".join(Profiler.model_fields)
-        raise CaptureError(f"dtbench.capture: profiler, {where}: {first['msg']}; it knows {known}") from error

@@ -170,3 +170,8 @@ def summarize_issues(issues: tuple[Issue, ...]) -> tuple[Traffic, ...]:
         Traffic(purpose=p, axis=a, operation=o, count=count, size_bytes=size_bytes, count_async=count_async)
         for (p, a, o), (count, size_bytes, count_async) in sums.items()
     )
+
+
+def bucket_bytes(issues: tuple[Issue, ...]) -> tuple[int, ...]:
+    """Give the bytes of each gradient collective of a step in order of issue: DDP's buckets, FSDP2's units."""
+    return tuple(issue.size_bytes for issue in issues if issue.purpose is Purpose.GRAD_REDUCE)

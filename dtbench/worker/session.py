@@ -2,9 +2,7 @@
 
 import itertools
 import os
-import resource
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -12,7 +10,6 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -23,13 +20,12 @@ from dtbench.scenario.schema import Ddp
 from dtbench.stolen_time import StolenTime
 from dtbench.store.canary_records import CanaryResult
 from dtbench.store.layout import FORKED_VARIABLE, LaunchFolder
-from dtbench.store.rank_records import CorrectnessResult, LivedCall, Memory, RankRecord, Receipt, WarmupEnd
+from dtbench.store.rank_records import CorrectnessResult, LivedCall, RankRecord, Receipt, WarmupEnd
 from dtbench.store.records import WorkerOrder
 from dtbench.store.state_records import StageRecord, StateStepsRecord
 from dtbench.store.traffic_records import ExpectedTraffic, ProcessGroupInfo
 from dtbench.store.write import write_record
-from dtbench.units import NS_PER_S
-from dtbench.vocabulary import DeviceKind, Phase, Purpose
+from dtbench.vocabulary import DeviceKind, Purpose
 from dtbench.worker.batches import Batch, Batches
 from dtbench.worker.building import make_model, make_train_step
 from dtbench.worker.canary.canary import look_for_missing_waits
@@ -41,24 +37,25 @@ from dtbench.worker.environment import read_environment, read_environment_receip
 from dtbench.worker.exposure.arm_loop import BLOCK_STEPS
 from dtbench.worker.exposure.estimate import Bench, Estimated
 from dtbench.worker.exposure.still_weights import hold_weights
-from dtbench.worker.iterations import Iterations, RunStep, run_whole
+from dtbench.worker.iterations import Iterations, RunStep
 from dtbench.worker.jitter import require_exact_units
 from dtbench.worker.joining import Rank, find_data_rank, make_device
 from dtbench.worker.lifecycle import live_through, read_lifecycle_receipts
 from dtbench.worker.meeting import Meeting
 from dtbench.worker.mesh import build_mesh, describe_further, describe_groups
-from dtbench.worker.models.custom import expect_bytes, expect_traffic, require_no_dropout
+from dtbench.worker.models.custom import expect_bytes, expect_traffic
 from dtbench.worker.models.options import read_compilation
 from dtbench.worker.network.carrier import Carrier
 from dtbench.worker.network.link_receipts import read_network_receipts
 from dtbench.worker.owners import name_modules
-from dtbench.worker.parallelize.parallelized import Parallelized, leave_alone
+from dtbench.worker.parallelize.parallelized import Parallelized
 from dtbench.worker.parallelize.strategy import parallelize
 from dtbench.worker.probes.install import InstalledProbes
 from dtbench.worker.probes.lines import LineWitness
 from dtbench.worker.probes.receipts import read_probe_receipts
+from dtbench.worker.process_facts import process_start_unix_ns, read_memory
 from dtbench.worker.quiet import Quiet
-from dtbench.worker.recorder import Issue, Recorder, find_medians, summarize_issues
+from dtbench.worker.recorder import Issue, Recorder, bucket_bytes, find_medians, summarize_issues
 from dtbench.worker.state_dict.beside import Beside
 from dtbench.worker.state_dict.foreseen import Foreseen
 from dtbench.worker.state_dict.pipeline import Pipeline
@@ -363,47 +360,3 @@ class Session:
         if self._rank.rank != 0:
             return None
         return compare_with_reference(Path(self._order.reference), means, probe.gradients, self._scenario)
-
-
-def run_reference(order: WorkerOrder, recorder: Recorder, journal: Any) -> tuple[list[float], dict[str, Tensor]]:
-    """Train the plain model on the whole batch for the checked steps.
-
-    Gives losses and the first step's gradients, with the norm that clipping found among them.
-    """
-    device = make_device(order.plan, Rank(0, 0, 1))
-    built = make_model(order.scenario, device, order.import_folders)
-    require_no_dropout(built.module)
-    built.materialize(built.module)
-    parallel = leave_alone(built.module)
-    step = make_train_step(order.scenario, parallel, built, recorder)
-    run = run_whole(step, order.scenario)
-    batches = Batches(order.scenario, built.make_batch, device, rows=slice(None))
-    probe = GradientProbe(parallel.gather_gradients, keep=True)
-    losses = []
-    for number in range(CHECKED_STEPS):
-        journal.enter_step(Phase.WARMUP, number, time.time_ns())
-        losses.append(float(run(batches.make(number), probe.collect if number == 0 else None)))
-        if number == 0:
-            probe.note_norm(step.observed.gradient_norm)
-    return losses, probe.gradients
-
-
-def bucket_bytes(issues: tuple[Issue, ...]) -> tuple[int, ...]:
-    """Give the bytes of each gradient collective of a step in order of issue: DDP's buckets, FSDP2's units."""
-    return tuple(issue.size_bytes for issue in issues if issue.purpose is Purpose.GRAD_REDUCE)
-
-
-def process_start_unix_ns() -> int:
-    """When this process began, to the precision of the system's clock ticks (10 ms on Linux)."""
-    return round(psutil.Process().create_time() * NS_PER_S)
-
-
-def read_memory(device: torch.device) -> Memory:
-    """Read the peaks: of the process, and on CUDA of the allocator since the end of warm-up."""
-    unit_bytes = 1 if sys.platform == "darwin" else 1024  # getrusage(2): bytes on macOS, KiB on Linux
-    cuda = device.type == "cuda"
-    return Memory(
-        rss_peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit_bytes,
-        allocated_peak_bytes=torch.cuda.max_memory_allocated(device) if cuda else None,
-        reserved_peak_bytes=torch.cuda.max_memory_reserved(device) if cuda else None,
-    )

@@ -34,9 +34,10 @@ def launch_all(results: Path, *overrides: str) -> Path:
     Raises:
         LaunchError: a launch failed.
     """
+    from dtbench.launch.cells import plan_cells
     from dtbench.launch.machine import read_machine
     from dtbench.launch.resume import find_unfinished
-    from dtbench.launch.run import Observer, plan_cells, resume_scenario, run_scenario
+    from dtbench.launch.run import Observer, resume_scenario, run_scenario
     from dtbench.scenario.load import load_scenario_file
     from dtbench.store.read import find_runs
 

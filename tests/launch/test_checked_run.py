@@ -32,8 +32,9 @@ answer: "{probes.distributed.DistributedDataParallel.forward.calls} times."
 
 
 def test_a_run_tells_which_of_its_files_claims_hold(tmp_path: Path, forked: tuple[str, ...]) -> None:
+    from dtbench.launch.cells import plan_cells
     from dtbench.launch.local import WORKER
-    from dtbench.launch.run import Observer, plan_cells, run_scenario
+    from dtbench.launch.run import Observer, run_scenario
 
     file = load_scenario(TEXT, "claims.yaml")
     cells = plan_cells(file, Machine(cpu_cores=2, cuda_devices=0))

@@ -7,7 +7,8 @@ import pytest
 
 from dtbench.errors import LaunchError
 from dtbench.launch import run as launch_run
-from dtbench.launch.run import Observer, plan_cells, run_scenario
+from dtbench.launch.cells import plan_cells
+from dtbench.launch.run import Observer, run_scenario
 from dtbench.plan import Machine
 from dtbench.scenario.load import load_scenario
 

@@ -12,9 +12,10 @@ import pytest
 
 from dtbench.errors import LaunchError, PlanError, StoreError
 from dtbench.launch import run
+from dtbench.launch.cells import plan_cells
 from dtbench.launch.machine import read_torch_version
 from dtbench.launch.repeat import Judgement, keep_launches
-from dtbench.launch.run import Observer, plan_cells, resume_scenario, run_scenario, write_orders
+from dtbench.launch.run import Observer, resume_scenario, run_scenario, write_orders
 from dtbench.plan import Machine
 from dtbench.scenario.load import ScenarioFile, load_scenario
 from dtbench.store.finish import finish_launch

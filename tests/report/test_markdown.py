@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from dtbench.analyze.summary import CellSummary, RaisedOnRank, RunSummary, StageSummary
+from dtbench.analyze.stage_summary import RaisedOnRank, StageSummary
+from dtbench.analyze.summary import CellSummary, RunSummary
 from dtbench.report.markdown import (
     environment_markdown,
     escape_markdown,

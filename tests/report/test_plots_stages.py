@@ -8,7 +8,8 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from dtbench.analyze.summary import CellSummary, RaisedOnRank, StageSummary
+from dtbench.analyze.stage_summary import RaisedOnRank, StageSummary
+from dtbench.analyze.summary import CellSummary
 from dtbench.report.plots import figure_png, plot_stage_memory, plot_stages
 from dtbench.vocabulary import Stage, StageOutcome, StatePart
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
-from dtbench.analyze.summary import CellSummary, RaisedOnRank, StageSummary, WrongKey
+from dtbench.analyze.stage_summary import RaisedOnRank, StageSummary, WrongKey
+from dtbench.analyze.summary import CellSummary
 from dtbench.report.sentences import check_word, is_trusted
 from dtbench.report.stages_text import render_stages
 from dtbench.traffic.state import StageTraffic

@@ -8,7 +8,7 @@ import pytest
 
 from dtbench.analyze.summary import CellSummary
 from dtbench.errors import PredictionError
-from dtbench.launch.run import plan_cells
+from dtbench.launch.cells import plan_cells
 from dtbench.plan import Machine
 from dtbench.selftest.evidence import Bucket, Evidence, Traced
 from dtbench.selftest.foretell import Feed, find_feed, foretell_from_known, foretell_from_measured

@@ -16,7 +16,7 @@ from dtbench.analyze.summary import (
     PurposeSummary,
     RankBreakdown,
 )
-from dtbench.launch.run import plan_cells
+from dtbench.launch.cells import plan_cells
 from dtbench.plan import Machine
 from dtbench.selftest.evidence import Bucket, Evidence, Found, Traced
 from dtbench.selftest.expectations import (

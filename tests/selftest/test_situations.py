@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from dtbench.errors import ScenarioError
-from dtbench.launch.run import plan_cells
+from dtbench.launch.cells import plan_cells
 from dtbench.plan import Machine
 from dtbench.prediction.costs import known_costs
 from dtbench.prediction.predict import Prediction, predict_first_step, predict_step

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from dtbench.analyze.run import summarize_run
+from dtbench.launch.cells import plan_cells
 from dtbench.launch.machine import read_machine
-from dtbench.launch.run import Observer, plan_cells, run_scenario
+from dtbench.launch.run import Observer, run_scenario
 from dtbench.scenario.catalog import open_scenario
 from dtbench.store.rank_records import ReceiptOutcome
 from dtbench.store.records import RunStatus

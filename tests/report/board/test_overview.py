@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from dtbench.analyze.summary import CellSummary, RaisedOnRank, RunSummary, StageSummary, StateStepsSummary
+from dtbench.analyze.stage_summary import RaisedOnRank, StageSummary, StateStepsSummary
+from dtbench.analyze.summary import CellSummary, RunSummary
 from dtbench.report.board.overview import CellCard, make_overview
 from dtbench.report.board.shapes import Tone
 from dtbench.vocabulary import Stage, StageOutcome, StatePart

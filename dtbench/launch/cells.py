@@ -1,0 +1,59 @@
+"""The cells of a scenario planned for a machine, and the order in which their launches run."""
+
+from collections.abc import Iterator
+from math import prod
+
+from dtbench.errors import PlanError
+from dtbench.plan import Machine, make_plan, plan_mesh
+from dtbench.scenario.load import ScenarioFile
+from dtbench.scenario.repeat import count_launches, find_mixed_repeat, resolve_repeat
+from dtbench.store.records import CellRecord
+
+
+def plan_cells(file: ScenarioFile, machine: Machine) -> tuple[CellRecord, ...]:
+    """Plan every cell of a scenario on a machine.
+
+    Raises:
+        PlanError: names every cell that cannot run here, and why.
+    """
+    cells, problems = [], []
+    for cell in file.cells:
+        try:
+            plan = make_plan(cell.scenario, machine)
+        except PlanError as error:
+            problems += [f"{file.name}, cell {cell.name}: {line}" for line in str(error).splitlines()]
+            continue
+        cells.append(
+            CellRecord(
+                name=cell.name,
+                scenario=cell.scenario,
+                plan=plan,
+                launches=tuple(range(count_launches(resolve_repeat(cell.scenario)))),
+                coordinates=dict(cell.coordinates),
+            )
+        )
+    mixed = find_mixed_repeat({cell.name: cell.scenario for cell in file.cells})
+    problems += [] if mixed is None else [f"{file.name}: {mixed}"]
+    if problems:
+        raise PlanError("\n".join(problems))
+    return tuple(cells)
+
+
+def plan_elsewhere(file: ScenarioFile, machine: Machine) -> tuple[CellRecord, ...]:
+    """Plan every cell for ranks that someone else will start: GPUs that a scenario asks for will be there.
+
+    Raises:
+        PlanError: names every cell that could not run anywhere, and why.
+    """
+    wanted = [cell.scenario for cell in file.cells if cell.scenario.device == "cuda"]
+    enough = max((prod(axis.size for axis in plan_mesh(scenario)) for scenario in wanted), default=0)
+    return plan_cells(file, machine.model_copy(update={"cuda_devices": max(enough, machine.cuda_devices)}))
+
+
+def interleave(cells: tuple[CellRecord, ...], first: int) -> Iterator[tuple[CellRecord, int]]:
+    """Give launches round by round, every second one backwards (ABBA): a drift of the machine hits all cells alike."""
+    rounds = max(len(cell.launches) for cell in cells)
+    for index in range(first, rounds):
+        for cell in cells if index % 2 == 0 else reversed(cells):
+            if index in cell.launches:
+                yield cell, index

@@ -1,0 +1,52 @@
+"""What ranks are told to do: the order of a launch, and of the single process that cells are checked against."""
+
+import time
+from pathlib import Path
+
+from dtbench.plan import plan_reference
+from dtbench.scenario.load import ScenarioFile
+from dtbench.scenario.model import Custom
+from dtbench.scenario.schema import Scenario
+from dtbench.store.layout import LaunchFolder
+from dtbench.store.records import CellRecord, WorkerOrder
+
+
+def make_order(cell: CellRecord, index: int, folder: LaunchFolder, reference: Path | None) -> WorkerOrder:
+    """Give the order of a launch that starts now; ``reference``: where the single process's results are."""
+    return WorkerOrder(
+        cell=cell.name,
+        index=index,
+        scenario=cell.scenario,
+        plan=cell.plan,
+        folder=str(folder.path),
+        reference=None if reference is None else str(reference),
+        is_reference=False,
+        launched_unix_ns=time.time_ns(),
+    )
+
+
+def make_reference_order(cell: CellRecord, folder: LaunchFolder) -> WorkerOrder:
+    """Give the order of the single process on the whole batch."""
+    scenario, plan = plan_reference(cell.scenario, cell.plan)
+    order = make_order(cell, 0, folder, None)
+    return order.model_copy(update={"scenario": scenario, "plan": plan, "is_reference": True})
+
+
+def key_of_reference(scenario: Scenario) -> str:
+    """Give what two single processes share that train the same: model, data, optimizer, variables, interpreter."""
+    return scenario.model_copy(
+        update={"measure": None, "correctness": None, "repeat": 1, "network": None}
+    ).model_dump_json(warnings=False)
+
+
+def unlaunched(order: WorkerOrder) -> WorkerOrder:
+    """Give the order without a moment at which it was started: someone else will."""
+    return order.model_copy(update={"launched_unix_ns": None})
+
+
+def say_imports(order: WorkerOrder, file: ScenarioFile) -> WorkerOrder:
+    """Say where a person's own model is looked for: beside the scenario, then where dtbench was started."""
+    if not isinstance(order.scenario.model, Custom):
+        return order
+    folders = dict.fromkeys(str(folder) for folder in (file.folder, Path.cwd()) if folder is not None)
+    return order.model_copy(update={"import_folders": tuple(folders)})

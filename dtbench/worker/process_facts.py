@@ -1,0 +1,26 @@
+"""What this process has used so far, and when it began."""
+
+import resource
+import sys
+
+import psutil
+import torch
+
+from dtbench.store.rank_records import Memory
+from dtbench.units import NS_PER_S
+
+
+def process_start_unix_ns() -> int:
+    """When this process began, to the precision of the system's clock ticks (10 ms on Linux)."""
+    return round(psutil.Process().create_time() * NS_PER_S)
+
+
+def read_memory(device: torch.device) -> Memory:
+    """Read the peaks: of the process, and on CUDA of the allocator since the end of warm-up."""
+    unit_bytes = 1 if sys.platform == "darwin" else 1024  # getrusage(2): bytes on macOS, KiB on Linux
+    cuda = device.type == "cuda"
+    return Memory(
+        rss_peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit_bytes,
+        allocated_peak_bytes=torch.cuda.max_memory_allocated(device) if cuda else None,
+        reserved_peak_bytes=torch.cuda.max_memory_reserved(device) if cuda else None,
+    )
