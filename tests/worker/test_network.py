@@ -30,14 +30,20 @@ STRATEGIES: dict[str, dict[str, Any]] = {
         }
     },
     "ddp and tensor": {"parallel": {"kind": "ddp", "replicas": 2, "tensor": 2}},
+    "tensor": {"parallel": {"kind": "ddp", "replicas": 1, "tensor": 2}},
     "fsdp1": {"parallel": {"kind": "fsdp1", "shards": 2}},
     "fsdp1 and tensor": {"parallel": {"kind": "fsdp1", "shards": 2, "tensor": 2}},
+    "fsdp1, hybrid": {"parallel": {"kind": "fsdp1", "shards": 2, "replicas": 2, "sharding_strategy": "HYBRID_SHARD"}},
+    "fsdp1, hybrid and tensor": {
+        "parallel": {"kind": "fsdp1", "shards": 2, "replicas": 2, "tensor": 2, "sharding_strategy": "HYBRID_SHARD"}
+    },
     "fsdp2": {"parallel": {"kind": "fsdp2", "shards": 2}},
     "fsdp2, asynchronous": {
         "parallel": {"kind": "fsdp2", "shards": 2, "unshard_async_op": True, "forward_prefetch": 1}
     },
     "fsdp2, tensor and sequence": {"parallel": {"kind": "fsdp2", "shards": 2, "tensor": 2, "sequence_parallel": True}},
     "hsdp": {"parallel": {"kind": "fsdp2", "replicas": 2, "shards": 2}},
+    "hsdp and tensor": {"parallel": {"kind": "fsdp2", "replicas": 2, "shards": 2, "tensor": 2}},
 }
 
 
