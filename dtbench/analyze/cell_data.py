@@ -1,5 +1,6 @@
 """What one cell of a run wrote, as read back: the files of its launches, and the tables made of their traces."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pandas as pd
@@ -8,7 +9,7 @@ from dtbench.analyze.launch_tables import LaunchTables
 from dtbench.analyze.undisturbed import LeftOut
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.rank_records import RankRecord
-from dtbench.store.records import CellRecord, LaunchRecord, OwnLoopCell
+from dtbench.store.records import CellRecord, Environment, LaunchRecord, OwnLoopCell
 
 
 @dataclass(frozen=True)
@@ -17,12 +18,14 @@ class LaunchData:
 
     Attributes:
         record: None for a launch that did not end.
+        environment: of rank 0; None where it wrote none.
         steps: columns as in ``tables.STEPS``.
         left_out: numbers of the steps that ``steps`` and ``tables`` lack.
     """
 
     folder: LaunchFolder
     record: LaunchRecord | None
+    environment: Environment | None
     ranks: tuple[RankRecord, ...]
     steps: pd.DataFrame
     tables: LaunchTables
@@ -31,8 +34,16 @@ class LaunchData:
 
 @dataclass(frozen=True)
 class CellData:
-    """Everything that one cell wrote; the run is incomplete when it never said how it ended."""
+    """Everything that one cell wrote, as far as it can be read.
+
+    Attributes:
+        cell: its ``launches`` are those that can be read.
+        run_is_incomplete: the run never said how it ended.
+        launches: in the order of ``cell.launches``.
+        unreadable: by index, what is wrong with each further launch, naming its file.
+    """
 
     cell: CellRecord | OwnLoopCell
     run_is_incomplete: bool
     launches: tuple[LaunchData, ...]
+    unreadable: Mapping[int, str] = field(default_factory=dict)

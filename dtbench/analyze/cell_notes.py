@@ -20,7 +20,8 @@ def give_notes(data: CellData, profiler_cost: Interval) -> list[str]:
         data: what the cell wrote.
         profiler_cost: PROFILED over MEASURED step times.
     """
-    return [*_launch_notes(data.launches), *_record_notes(data), *_load_notes(profiler_cost)]
+    left_out = [f"launch{index} is left out: {sentence}" for index, sentence in data.unreadable.items()]
+    return [*left_out, *_launch_notes(data.launches), *_record_notes(data), *_load_notes(profiler_cost)]
 
 
 def _launch_notes(launches: Sequence[LaunchData]) -> list[str]:

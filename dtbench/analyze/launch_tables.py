@@ -62,6 +62,13 @@ class LaunchTables:
         return self.tables["collectives"]
 
 
+def make_empty_tables() -> LaunchTables:
+    """Give the tables of no launch: every column, no row."""
+    return LaunchTables(
+        {table.name: table.tabulate(()) for table in TABLES}, unread_events=0, unknown_names=(), notes=()
+    )
+
+
 def analyze_launch(
     folder: LaunchFolder,
     process_groups: Mapping[int, Mapping[str, Axis | None]] | None = None,
@@ -95,13 +102,29 @@ def read_tables(folder: LaunchFolder) -> LaunchTables:
 
     A folder that cannot be written is no reason not to answer: the tables are then made and not kept, and a note says
     so. Where the traces are gone, what another version of dtbench made of them is read as it is.
+
+    Raises:
+        StoreError: a table is broken, and there are no traces to make it from; or a record of the launch is.
     """
     if not _are_current(folder):
-        try:
-            return analyze_launch(folder)
-        except StoreError as error:
-            made = derive_tables(folder)
-            return replace(made, notes=(*made.notes, f"derived tables were not kept: {error}"))
+        return _make_again(folder)
+    try:
+        return _read_kept(folder)
+    except StoreError:
+        if not folder.find_traces():
+            raise
+        return _make_again(folder)
+
+
+def _make_again(folder: LaunchFolder) -> LaunchTables:
+    try:
+        return analyze_launch(folder)
+    except StoreError as error:
+        made = derive_tables(folder)
+        return replace(made, notes=(*made.notes, f"derived tables were not kept: {error}"))
+
+
+def _read_kept(folder: LaunchFolder) -> LaunchTables:
     found = [(table, folder.derived_table(table.name)) for table in TABLES]
     tables = {table.name: _read_fitting(table, path) if path.exists() else table.tabulate(()) for table, path in found}
     lacking = [path.name for _, path in found if not path.exists()]

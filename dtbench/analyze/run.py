@@ -1,5 +1,6 @@
 """From a run folder to its answer: tables of every launch, one summary of everything."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +9,13 @@ import pandas as pd
 from dtbench.analyze.bounded import bound_cell
 from dtbench.analyze.cell_data import CellData, LaunchData
 from dtbench.analyze.judge_checks import judge_checklist
-from dtbench.analyze.launch_tables import LaunchTables, analyze_launch, read_tables
+from dtbench.analyze.launch_tables import (
+    LaunchTables,
+    analyze_launch,
+    describe_absent,
+    find_launch_traces,
+    read_tables,
+)
 from dtbench.analyze.summarize_cell import summarize_cell
 from dtbench.analyze.summary import CellSummary, RunSummary
 from dtbench.analyze.tables import STEPS
@@ -32,17 +39,19 @@ INCOMPLETE = "incomplete: it still runs, or it was killed before it could say ho
 def summarize_run(path: Path) -> RunSummary:
     """Give the answer of a run from whatever it has written; numbers that it has not are NaN.
 
-    Derived tables are read where they are, else made from the traces.
+    Derived tables are read where they are, else made from the traces. A launch with a file that is broken is left out,
+    its cell is then *failed*.
 
     Raises:
-        StoreError: this is no run, or a file of it is broken or of another version.
+        StoreError: this is no run, its own record is broken or of another version, or no launch of it can be read.
     """
     run = read_run(path)
     environment = read_run_environment(path)
     device = name_device(environment, run)
-    cells = tuple(
-        _complete(summarize_cell(read_cell(path, run, cell), device), path, environment) for cell in run.cells
-    )
+    found = [read_cell(path, run, cell) for cell in run.cells]
+    if not any(data.launches for data in found):
+        raise StoreError(next(sentence for data in found for sentence in data.unreadable.values()))
+    cells = tuple(_summarize(data, device, environment) for data in found)
     status, reason = _status(run, cells)
     return RunSummary(
         name=run.name,
@@ -66,31 +75,32 @@ def summarize_one_cell(path: Path, name: str) -> CellSummary:
     """Give one cell's part of ``summarize_run``, without reading the others.
 
     Raises:
-        StoreError: the run has no such cell, or a file of it is broken or of another version.
+        StoreError: the run has no such cell, or no launch of it can be read.
     """
     run = read_run(path)
     environment = read_run_environment(path)
     cell = next((cell for cell in run.cells if cell.name == name), None)
     if cell is None:
         raise StoreError(f"{path}: the run has no cell `{name}`")
-    summary = summarize_cell(read_cell(path, run, cell), name_device(environment, run))
-    return _complete(summary, path, environment)
+    data = read_cell(path, run, cell)
+    if not data.launches:
+        raise StoreError(next(iter(data.unreadable.values())))
+    return _summarize(data, name_device(environment, run), environment)
 
 
-def _complete(cell: CellSummary, path: Path, environment: Environment | None) -> CellSummary:
-    """Add what hangs on the machine that it ran on."""
+def _summarize(data: CellData, device: str, environment: Environment | None) -> CellSummary:
+    """Give the numbers of a cell, and what hangs on the machine that it ran on."""
+    cell = summarize_cell(data, device)
     prediction = bound_cell(cell, None if environment is None else environment.cores)
-    return _with_own_torch(cell.model_copy(update={"prediction": prediction}), path, environment)
+    return cell.model_copy(update={"prediction": prediction, "notes": (*cell.notes, *_name_torch(data, environment))})
 
 
-def _with_own_torch(cell: CellSummary, path: Path, environment: Environment | None) -> CellSummary:
-    """Say in a cell's notes when its ranks had another torch than the run says, as ``python:`` in a scenario asks."""
-    written = [RunFolder(path).launch(cell.name, index).environment for index in cell.launches]
-    versions = {read_launch_environment(file).torch for file in written if file.exists()}
+def _name_torch(data: CellData, environment: Environment | None) -> Iterator[str]:
+    """Say when a cell's ranks had another torch than the run says, as ``python:`` in a scenario asks."""
+    versions = {launch.environment.torch for launch in data.launches if launch.environment is not None}
     others = sorted(versions - {environment.torch if environment else ""})
-    if not others:
-        return cell
-    return cell.model_copy(update={"notes": (*cell.notes, f"the ranks of this cell ran torch {', '.join(others)}")})
+    if others:
+        yield f"the ranks of this cell ran torch {', '.join(others)}"
 
 
 def _status(run: RunRecord, cells: tuple[CellSummary, ...]) -> tuple[RunStatus, str | None]:
@@ -105,7 +115,8 @@ def _status(run: RunRecord, cells: tuple[CellSummary, ...]) -> tuple[RunStatus, 
 def analyze_run(path: Path, *, workers: int | None = None) -> dict[tuple[str, int], LaunchTables]:
     """Make the derived tables of every launch of a run again and replace the old ones; by cell and launch.
 
-    A launch without traces keeps the tables that it has.
+    A launch without traces keeps the tables that it has; so does one whose records are broken, which ``summarize_run``
+    says.
 
     Args:
         path: folder of the run.
@@ -120,13 +131,26 @@ def analyze_run(path: Path, *, workers: int | None = None) -> dict[tuple[str, in
         for cell in read_run(path).cells
         for index in cell.launches
     }
-    made = {key: analyze_launch(folder, workers=workers) for key, folder in launches.items() if folder.find_traces()}
+    made = {
+        key: analyze_launch(folder, workers=workers)
+        for key, folder in launches.items()
+        if folder.find_traces() and _has_whole_records(folder)
+    }
     if not made:
         raise TraceError(f"{path}: there are no traces to make tables from; the tables stay as they are")
     if not any(len(tables.overlap) for tables in made.values()):
         notes = "; ".join(note for tables in made.values() for note in tables.notes)
         raise TraceError(f"{path}: no trace of this run can be used, its tables stay as they are: {notes}")
     return made
+
+
+def _has_whole_records(folder: LaunchFolder) -> bool:
+    try:
+        find_launch_traces(folder)
+        describe_absent(folder)
+    except StoreError:
+        return False
+    return True
 
 
 def read_run_environment(path: Path) -> Environment | None:
@@ -156,22 +180,35 @@ def name_device(environment: Environment | None, run: RunRecord) -> str:
 def read_cell(path: Path, run: RunRecord, cell: CellRecord | OwnLoopCell) -> CellData:
     """Read everything that one cell of a run wrote; derived tables are made where they are missing.
 
-    Raises:
-        StoreError: a file of it is broken or of another version.
+    Launches with a file that is broken or of another version are left out, and ``unreadable`` says which file.
     """
+    launches: dict[int, LaunchData] = {}
+    unreadable: dict[int, str] = {}
+    for index in cell.launches:
+        try:
+            launches[index] = _read_launch_data(RunFolder(path).launch(cell.name, index))
+        except StoreError as error:
+            unreadable[index] = str(error)
     return CellData(
-        cell=cell,
+        cell=cell.model_copy(update={"launches": tuple(launches)}),
         run_is_incomplete=is_incomplete(run),
-        launches=tuple(_read_launch_data(RunFolder(path).launch(cell.name, index)) for index in cell.launches),
+        launches=tuple(launches.values()),
+        unreadable=unreadable,
     )
 
 
 def _read_launch_data(folder: LaunchFolder) -> LaunchData:
+    """Read one launch.
+
+    Raises:
+        StoreError: a file of it is broken or of another version.
+    """
     steps, tables = read_step_times(folder), read_tables(folder)
     left_out = find_left_out(steps)
     return LaunchData(
         folder=folder,
         record=read_launch(folder) if folder.launch.exists() else None,
+        environment=read_launch_environment(folder.environment) if folder.environment.exists() else None,
         ranks=read_rank_records(folder),
         steps=leave_out(steps, left_out),
         tables=replace(tables, tables={name: leave_out(table, left_out) for name, table in tables.tables.items()}),

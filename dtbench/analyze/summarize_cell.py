@@ -13,6 +13,7 @@ from dtbench.analyze.cell_data import CellData, LaunchData
 from dtbench.analyze.cell_notes import give_notes
 from dtbench.analyze.exposure.summarize import LaunchExposure, summarize_exposure
 from dtbench.analyze.kinds.unknown import sum_names
+from dtbench.analyze.launch_tables import make_empty_tables
 from dtbench.analyze.peaks import peak_flops
 from dtbench.analyze.stage_plan import StagePlan
 from dtbench.analyze.statistics import summarize, summarize_launches, summarize_ratio
@@ -50,9 +51,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
     measured = [job_step_times(launch.steps, Phase.MEASURED, ranks_planned) for launch in launches]
     profiled = [job_step_times(launch.steps, Phase.PROFILED, ranks_planned) for launch in launches]
     step_time = summarize_launches(measured)
-    overlap = _stack([launch.tables.overlap for launch in launches])
-    purposes = _stack([launch.tables.purposes for launch in launches])
-    collectives = _stack([launch.tables.collectives for launch in launches])
+    overlap, purposes, collectives = (_stack(launches, name) for name in ("overlap", "purposes", "collectives"))
     ranks = [record for launch in launches for record in launch.ranks]
     first = next((launch.ranks for launch in launches if launch.ranks), ())
     tokens_per_step = math.nan if cell.plan.tokens_per_step is None else cell.plan.tokens_per_step
@@ -100,6 +99,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
             StagePlan(cell.scenario, cell.plan.mesh if cell.scenario else (), cell.plan.device),
         ),
         left_out_steps=_count_left_out(launches),
+        unreadable=dict(data.unreadable),
     )
 
 
@@ -124,8 +124,9 @@ def _count_left_out(launches: Sequence[LaunchData]) -> dict[Phase, int]:
     return {phase: count for phase, count in counts.items() if count}
 
 
-def _stack(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Put the launches' tables below each other, with a column ``launch``."""
+def _stack(launches: Sequence[LaunchData], name: str) -> pd.DataFrame:
+    """Put a table of the launches below each other, with a column ``launch``; without rows where there is no launch."""
+    tables = [launch.tables.tables[name] for launch in launches] or [make_empty_tables().tables[name]]
     return pd.concat([table.assign(launch=place) for place, table in enumerate(tables)], ignore_index=True)
 
 
@@ -182,6 +183,8 @@ def _mean_losses(ranks: Sequence[RankRecord]) -> tuple[float, ...]:
 
 def _status(data: CellData) -> tuple[RunStatus, str | None]:
     """Give the worst status of any launch and why; a launch without a record is running or was lost with its run."""
+    if data.unreadable:
+        return RunStatus.FAILED, next(iter(data.unreadable.values()))
     failed = [launch.record for launch in data.launches if launch.record and launch.record.status is RunStatus.FAILED]
     if failed:
         return RunStatus.FAILED, failed[0].reason

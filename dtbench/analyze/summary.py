@@ -232,6 +232,7 @@ class CellSummary(Record):
         state_steps: steps around a load and beside saves of it; None: none were asked for.
         left_out_steps: of each phase, over all launches: other guests of the machine disturbed them, and no number
             here has anything of them; a phase from which none is has no entry.
+        unreadable: what is wrong with each launch that is left out of ``launches``, naming its file.
     """
 
     name: str
@@ -271,6 +272,7 @@ class CellSummary(Record):
     stages: tuple[StageSummary, ...] = ()
     state_steps: StateStepsSummary | None = None
     left_out_steps: dict[Phase, int] = {}
+    unreadable: dict[int, str] = {}
 
 
 class RunSummary(Record):

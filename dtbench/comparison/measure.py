@@ -57,6 +57,7 @@ def measure_launch(data: CellData, place: int, device: str) -> tuple[MeasuredLau
         data,
         cell=data.cell.model_copy(update={"launches": (index,)}),
         launches=(replace(launch, tables=without_owners),),
+        unreadable={},
     )
     summary = summarize_cell(alone, device)
     owned = total_owned(collectives[collectives["step"].notna()], len(overlap))

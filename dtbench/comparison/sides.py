@@ -26,7 +26,7 @@ from dtbench.scenario.sweep import name_some
 from dtbench.store.baseline import MeasuredLaunch, MeasuredSide
 from dtbench.store.find_run import find_run, is_run
 from dtbench.store.layout import baseline_file, can_name_runs
-from dtbench.store.read import find_baselines, read_baseline, read_launch_environment, read_run
+from dtbench.store.read import find_baselines, read_baseline, read_run
 from dtbench.store.records import CellRecord, Environment, OwnLoopCell, RunRecord
 
 ONLY: Final = ""
@@ -148,7 +148,7 @@ def _read_cell(
 ) -> MeasuredSide:
     data = read_cell(run, record, cell)
     measured = [measure_launch(data, place, name_device(environment, record)) for place in range(len(data.launches))]
-    written = [launch.folder.environment for launch in data.launches if launch.folder.environment.exists()]
+    written = [launch.environment for launch in data.launches if launch.environment is not None]
     only = len(record.cells) == 1
     return MeasuredSide(
         labels=(
@@ -159,12 +159,18 @@ def _read_cell(
         ),
         paths=(str(run.resolve() / "cells" / cell.name),),
         settings=flatten(cell),
-        environment=read_launch_environment(written[0]) if written else environment,
+        environment=written[0] if written else environment,
         launches=tuple(launch for launch, doubt in measured if doubt is None),
-        notes=tuple(
-            f"{cell.name} {launch.name} of {record.run_id} is left out: {doubt.splitlines()[0]}"
-            for launch, doubt in measured
-            if doubt is not None
+        notes=(
+            *(
+                f"{cell.name} launch{index} of {record.run_id} is left out: {sentence}"
+                for index, sentence in data.unreadable.items()
+            ),
+            *(
+                f"{cell.name} {launch.name} of {record.run_id} is left out: {doubt.splitlines()[0]}"
+                for launch, doubt in measured
+                if doubt is not None
+            ),
         ),
     )
 

@@ -14,7 +14,7 @@ from dtbench.analyze.launch_tables import derive_tables, read_tables
 from dtbench.analyze.run import analyze_run, summarize_run
 from dtbench.analyze.tables import STEPS
 from dtbench.analyze.tabulate import TABLES
-from dtbench.errors import TraceError
+from dtbench.errors import StoreError, TraceError
 from dtbench.plan import Machine, make_plan
 from dtbench.scenario.schema import Scenario
 from dtbench.store.arm_records import ArmBlock, ArmCount, ArmSteps
@@ -290,6 +290,19 @@ def test_tables_of_a_version_that_knew_less_are_made_again(made: MadeRun) -> Non
     for name, table in first.tables.items():
         pd.testing.assert_frame_equal(again.tables[name], table)
     assert again.notes == first.notes
+
+
+def test_a_derived_table_that_is_broken_is_made_again_from_the_traces(made: MadeRun) -> None:
+    first = read_tables(made.launch)
+    made.launch.overlap.write_bytes(b"PAR1")
+    again = read_tables(made.launch)
+    pd.testing.assert_frame_equal(again.overlap, first.overlap)
+    pd.testing.assert_frame_equal(pd.read_parquet(made.launch.overlap), first.overlap)
+    for trace in made.launch.find_traces().values():
+        trace.unlink()
+    made.launch.overlap.write_bytes(b"PAR1")
+    with pytest.raises(StoreError, match=r"overlap\.parquet: not a readable table"):
+        read_tables(made.launch)
 
 
 def test_tables_of_a_version_that_knew_less_are_read_as_they_are_where_the_traces_are_gone(made: MadeRun) -> None:

@@ -1,6 +1,8 @@
 """What a person names, and what is refused."""
 
 import json
+import math
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,12 +11,13 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from dtbench.analyze.run import summarize_one_cell, summarize_run
 from dtbench.comparison.baselines import describe_baselines, remove_baseline, save_baseline
 from dtbench.comparison.run import compare_all, compare_paths
 from dtbench.comparison.sides import read_sides
 from dtbench.errors import ComparisonError, StoreError
 from dtbench.store.layout import RunFolder, baseline_file
-from dtbench.store.records import Environment
+from dtbench.store.records import Environment, RunStatus
 
 Runs = Callable[..., Path]
 FOUR = (100.0, 101.0, 99.0, 100.0)
@@ -256,17 +259,70 @@ def test_a_name_that_no_folder_can_have_is_refused_with_a_sentence(results: Path
         compare_paths(named, "small:slow", results=results)
 
 
-def test_a_table_of_steps_without_a_column_or_with_words_for_numbers_is_refused(two_cells: Path, results: Path) -> None:
-    steps = RunFolder(two_cells).launch("slow", 1).steps
-    whole = pd.read_parquet(steps)
-    for damaged in (whole.drop(columns=["duration_ns"]), whole.assign(duration_ns="long")):
-        damaged.to_parquet(steps, index=False)
-        with pytest.raises(StoreError, match=r"steps\.parquet: (lacks the columns duration_ns|does not hold)"):
-            read_sides(str(two_cells), results)
-    steps.unlink()
-    steps.mkdir()
-    with pytest.raises(StoreError, match=r"steps\.parquet: is a folder"):
-        read_sides(str(two_cells), results)
+def spoil_table(path: Path, **columns: str) -> None:
+    pd.read_parquet(path).assign(**columns).to_parquet(path, index=False)
+
+
+def drop_durations(path: Path) -> None:
+    pd.read_parquet(path).drop(columns=["duration_ns"]).to_parquet(path, index=False)
+
+
+def put_a_folder_there(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:20])
+
+
+@pytest.mark.parametrize(
+    ("name", "spoil", "said"),
+    [
+        ("steps.parquet", drop_durations, "lacks the columns duration_ns"),
+        ("steps.parquet", lambda path: spoil_table(path, duration_ns="long"), "does not hold what it should"),
+        ("steps.parquet", put_a_folder_there, "is a folder"),
+        ("steps.parquet", cut, "not a readable table"),
+        ("launch.json", cut, "broken"),
+        ("ranks/rank0.json", cut, "broken"),
+        ("overlap.parquet", lambda path: spoil_table(path, step_ns="long"), r"does not hold what it should \(.*long"),
+        ("collectives.parquet", lambda path: spoil_table(path, purpose="nonsense"), r"should \(.*nonsense"),
+        ("collectives.parquet", lambda path: spoil_table(path, operation="nonsense"), r"should \(.*nonsense"),
+    ],
+)
+def test_a_launch_with_a_broken_file_is_left_out_and_the_file_is_named(
+    two_cells: Path, results: Path, name: str, spoil: Callable[[Path], None], said: str
+) -> None:
+    launch = RunFolder(two_cells).launch("slow", 1)
+    spoil(launch.path / name)
+    sides = read_sides(str(two_cells), results)
+    assert [one.name for one in sides["slow"].launches] == ["launch0", "launch2", "launch3"]
+    (note,) = sides["slow"].notes
+    assert re.search(f"slow launch1 of .* is left out: {re.escape(str(launch.path / name))}: .*{said}", note)
+    assert (len(sides["plain"].launches), sides["plain"].notes) == (4, ())
+    summary = summarize_run(two_cells)
+    plain, slow = summary.cells
+    assert (plain.status, slow.status) == (RunStatus.COMPLETE, RunStatus.FAILED)
+    assert (slow.launches, len(slow.launch_medians_ns), slow.step_time.median) == ((0, 2, 3), 3, 120e6)
+    assert slow.reason is not None
+    assert re.search(said, slow.reason)
+    assert any("launch1 is left out" in one and name in one for one in slow.notes)
+
+
+def test_a_run_of_which_no_launch_can_be_read_is_refused(two_cells: Path, results: Path) -> None:
+    cells = ("plain", "slow")
+    for cell, index in ((cell, index) for cell in cells for index in range(4)):
+        cut(RunFolder(two_cells).launch(cell, index).launch)
+        if (cell, index) == ("plain", 3):  # one cell can be read, the other cannot
+            plain, slow = summarize_run(two_cells).cells
+            assert (plain.launches, plain.status, slow.launches) == ((), RunStatus.FAILED, (0, 1, 2, 3))
+            assert math.isnan(plain.step_time.median)
+            with pytest.raises(StoreError, match=r"plain/launch0/launch\.json: broken"):
+                summarize_one_cell(two_cells, "plain")
+    with pytest.raises(StoreError, match=r"launch0/launch\.json: broken"):
+        summarize_run(two_cells)
+    with pytest.raises(ComparisonError, match="no launch"):
+        compare_all([str(two_cells)], results=results)
 
 
 def test_a_derived_table_of_a_version_without_owners_still_compares(two_cells: Path, results: Path) -> None:
@@ -275,19 +331,6 @@ def test_a_derived_table_of_a_version_without_owners_still_compares(two_cells: P
     for lacking in (whole.drop(columns=["owner"]), whole.assign(owner=None)):
         lacking.to_parquet(table, index=False)
         assert len(read_sides(str(two_cells), results)["slow"].launches) == 4
-
-
-@pytest.mark.parametrize(
-    ("name", "column", "word"),
-    [("overlap", "step_ns", "long"), ("collectives", "purpose", "nonsense"), ("collectives", "operation", "nonsense")],
-)
-def test_a_derived_table_that_holds_what_it_should_not_is_refused(
-    two_cells: Path, results: Path, name: str, column: str, word: str
-) -> None:
-    table = RunFolder(two_cells).launch("slow", 1).derived_table(name)
-    pd.read_parquet(table).assign(**{column: word}).to_parquet(table, index=False)
-    with pytest.raises(StoreError, match=rf"{name}\.parquet: does not hold what it should \(.*{word}"):
-        read_sides(str(two_cells), results)
 
 
 @pytest.mark.parametrize(

@@ -87,10 +87,15 @@ def test_an_unknown_cell_is_refused(run: RunFolder) -> None:
 
 def test_what_is_wrong_with_a_table_does_not_end_the_run(run: RunFolder) -> None:
     run.launch("cap-1", 0).steps.write_bytes(b"PAR1 and then nothing")
+    publish_cell(run.path, "cap-1")
+    assert not run.tensorboard.exists()
+
+
+def test_a_folder_that_cannot_be_written_does_not_end_the_run(run: RunFolder) -> None:
+    run.tensorboard.touch()
     with pytest.raises(StoreError):
         publish_cell(run.path, "cap-1")
     _publish_cell(run.path, "cap-1")
-    assert not run.tensorboard.exists()
 
 
 def test_a_time_that_a_table_of_another_version_lacks_is_left_out(run: RunFolder) -> None:

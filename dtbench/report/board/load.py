@@ -141,8 +141,10 @@ def check_launch(cell: "CellSummary", launch: int) -> None:
     """Refuse a launch that a cell does not have.
 
     Raises:
-        Refusal: it has no such launch.
+        Refusal: it has no such launch, or that cannot be read.
     """
+    if launch in cell.unreadable:
+        raise Refusal(BROKEN, f"Launch {launch} of {cell.name} cannot be read. {cell.unreadable[launch]}")
     if launch not in cell.launches:
         there_are = ", ".join(map(str, cell.launches))
         raise Refusal(NOT_FOUND, f"The cell `{cell.name}` has no launch {launch}; there are {there_are or 'none'}.")
@@ -152,9 +154,11 @@ def choose_launches(cell: "CellSummary", launch: str) -> tuple[int, ...]:
     """Give the launches that a request means: ``all``, or one by its index.
 
     Raises:
-        Refusal: it is neither.
+        Refusal: it is neither, or none can be read.
     """
     if launch == "all":
+        if cell.unreadable and not cell.launches:
+            raise Refusal(BROKEN, f"No launch of {cell.name} can be read. {next(iter(cell.unreadable.values()))}")
         return cell.launches
     if not (launch.isascii() and launch.isdecimal() and len(launch) < _MOST_DIGITS):
         raise Refusal(NOT_ASKED_WELL, f"`launch={launch}` is neither `all` nor a number.")
