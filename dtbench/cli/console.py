@@ -4,11 +4,15 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from dtbench.report.section import Column, Section
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 _PIPED_WIDTH = 160
-"""Characters of a table's line in a pipe or a file: room for names in one piece, and not too wide for a log."""
+"""Characters of a line of tables and reports in a pipe or a file: room for names, and not too wide for a log."""
 
 
 def print_json(document: object) -> None:
@@ -26,6 +30,16 @@ def print_long_json(document: Mapping[str, object], name: str, rows: Iterable[Ma
         write(separator + json.dumps(row, allow_nan=False))
         separator = ",\n    "
     write("\n  ]\n}\n")
+
+
+def make_console() -> "Console":
+    """Give what prints tables and reports: as wide as the terminal, as ``COLUMNS`` says, or as a log may be."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = max(console.width, _PIPED_WIDTH)
+    return console
 
 
 def print_section(section: Section) -> None:
@@ -65,7 +79,6 @@ def print_error(text: str) -> None:
 def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, title: str | None = None) -> None:
     """Print a table: folded to the width of a terminal, ``COLUMNS``, or a log; cells are plain text."""
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -76,7 +89,4 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, tit
         table.add_column(column.title, justify="right" if column.is_number else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
-    console = Console(highlight=False)
-    if not console.is_terminal and "COLUMNS" not in os.environ:
-        console.width = max(console.width, _PIPED_WIDTH)
-    console.print(table)
+    make_console().print(table)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dtbench.cli.console import print_json
+from dtbench.cli.console import make_console, print_json
 
 if TYPE_CHECKING:
     from dtbench.analyze.summary import RunSummary
@@ -67,5 +67,5 @@ def print_report(summary: "RunSummary") -> None:
 
     from dtbench.report.text import render_places, render_run
 
-    Console(highlight=False).print(render_run(summary))
+    make_console().print(render_run(summary))
     Console(highlight=False, soft_wrap=True).print(render_places(summary))

@@ -56,6 +56,18 @@ def test_paths_and_commands_are_never_broken_however_narrow_the_terminal(
     assert "dtbench report results/small/20260101T120000Z-ab12 --json" in capsys.readouterr().out
 
 
+def test_a_report_in_a_pipe_is_as_wide_as_a_log(
+    make_run: Callable[..., RunSummary], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    print_report(make_run())
+    assert max(len(line) for line in capsys.readouterr().out.splitlines()) == 160
+    monkeypatch.setenv("COLUMNS", "80")
+    print_report(make_run())
+    drawn = capsys.readouterr().out.partition("Look further")[0]  # below are paths, which are not folded
+    assert max(len(line) for line in drawn.splitlines()) == 80
+
+
 def test_one_cell_can_be_asked_for(
     make_run: Callable[..., RunSummary],
     results: Path,
