@@ -10,6 +10,7 @@
                                                                                  the launch of what takes its time
       dtbench::unit (layers.0)                                                   FSDP1 gathers or reduces this unit
       dtbench::module layers.0.attention                                         a call, over a tensor axis
+      dtbench::clip_grad_norm_                                                   gradients are clipped by their norm
       dtbench::fsdp.DTensorExtensions.post_unflatten_transform (layers.0)        a function under study, and for whom
       dtbench::timed layers.3 backward                                         a block takes the time that it is given
 
@@ -32,6 +33,7 @@ WAIT_PREFIX: Final = "dtbench::wait "
 UNIT_PREFIX: Final = "dtbench::unit"
 MODULE_PREFIX: Final = "dtbench::module "
 TIMED_PREFIX: Final = "dtbench::timed "
+CLIPPING_RANGE: Final = "dtbench::clip_grad_norm_"
 STEP_PREFIX: Final = "ProfilerStep#"
 ROOT: Final = "root"
 """What the root unit is called, whose FQN is empty."""

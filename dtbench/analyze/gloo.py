@@ -19,10 +19,11 @@ from dtbench.analyze.gloo_match import Form, Issue, Span, infer_groups, match_sp
 from dtbench.analyze.intervals import Intervals, Ints, unite
 from dtbench.analyze.kinds.operators import ENGINE, Role, cpu_role, find_operation
 from dtbench.analyze.nesting import Nesting
+from dtbench.analyze.owners import CLIPPING
 from dtbench.analyze.payload import item_bytes, span_bytes, tensor_elements
 from dtbench.analyze.purposes import FSDP_RANGES, find_purpose, find_unit
 from dtbench.analyze.trace import Details, Trace
-from dtbench.ranges import STEP_PREFIX, parse_collective_range, parse_link_range
+from dtbench.ranges import CLIPPING_RANGE, STEP_PREFIX, parse_collective_range, parse_link_range
 from dtbench.vocabulary import Operation, Purpose
 
 # Their whole payload is a multiple of one rank's part: output or input, by argument of c10d's operator.
@@ -225,11 +226,13 @@ def _describe(evidence: _Evidence, issue: Issue, span: Span | None) -> Collectiv
 
 
 def _find_owner(evidence: _Evidence, issue: Issue, purpose: Purpose, above: Sequence[str]) -> str:
-    """Give the FSDP unit whose range lies around it, the module that DTensor redistributes for, or what the label says.
+    """Give the FSDP unit or the clipping around it, the module that DTensor redistributes for, or what the label says.
 
     Empty: nobody is known to own it.
     """
     unit = find_unit(above) if purpose in _OWNED else ""  # DTensor's too: FSDP2 completes partial gradients
+    if CLIPPING_RANGE in above:
+        return CLIPPING
     if unit or any(name.startswith(FSDP_RANGES) for name in above):
         return unit  # an all-reduce over replicas in FSDP1, which names no unit, is no bucket of DDP's either
     if purpose is Purpose.TENSOR:

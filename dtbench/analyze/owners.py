@@ -10,6 +10,7 @@ from typing import Final
 
 from dtbench.analyze.kinds.operators import ENGINE
 from dtbench.analyze.purposes import find_unit
+from dtbench.ranges import CLIPPING_RANGE
 from dtbench.vocabulary import Purpose, Region
 
 # torch's own ranges, and a person's that say only this; the innermost name that says something decides. Each group is
@@ -27,6 +28,8 @@ _REGION: Final = re.compile(
     re.IGNORECASE | re.VERBOSE | re.DOTALL,
 )
 _FROM_NAMES: Final = (Region.FORWARD, Region.BACKWARD, Region.OPTIMIZER)
+CLIPPING: Final = "clip_grad_norm_"
+"""Owner of what the total norm of the gradients takes."""
 # What torch puts around everything of a kind says when, not who.
 _SAYS_NOT_WHO: Final = re.compile(
     r"FSDP::|(FullyShardedDataParallel|DistributedDataParallel|DataParallel|Optimizer|torch)\.|torch::|autograd::"
@@ -71,8 +74,11 @@ def find_owner(purpose: Purpose, above: Sequence[str], asker: Asker) -> str:
     """Name who asked for a collective; empty text: nothing says it.
 
     Unshards and gradients belong to the FSDP unit whose range lies around the issue (DDP's buckets get their numbers
-    later); everything else to the operator, and the module it is of, or to the annotation: ``aten::mm of Linear_3``.
+    later), the total norm that clips to torch's function; everything else to the operator, and the module it is of, or
+    to the annotation: ``aten::mm of Linear_3``.
     """
+    if CLIPPING_RANGE in above:
+        return CLIPPING
     if purpose in (Purpose.UNSHARD, Purpose.GRAD_REDUCE):
         return find_unit(above)
     closest = "" if _SAYS_NOT_WHO.match(asker.closest) else asker.closest

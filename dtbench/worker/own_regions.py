@@ -12,23 +12,23 @@ Everything inside a step that is neither the autograd engine, nor clipping, nor 
 import importlib
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, Final
 from unittest import mock
 
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.profiler import record_function
 
-from dtbench.ranges import region_range
+from dtbench.ranges import CLIPPING_RANGE, region_range
 from dtbench.vocabulary import Region
 from dtbench.worker.recorder import Recorder
 
 # Functions that torch's public ones look up in their module at every call, so that a person's earlier import matters
 # not: Tensor.backward, autograd.backward and autograd.grad run the first, clip_grad_norm_ the others.
 _CALLS: Final = (
-    ("torch.autograd", "_engine_run_backward", Region.BACKWARD),
-    ("torch.nn.utils.clip_grad", "_get_total_norm", Region.OPTIMIZER),
-    ("torch.nn.utils.clip_grad", "_clip_grads_with_norm_", Region.OPTIMIZER),
+    ("torch.autograd", "_engine_run_backward", Region.BACKWARD, None),
+    ("torch.nn.utils.clip_grad", "_get_total_norm", Region.OPTIMIZER, CLIPPING_RANGE),
+    ("torch.nn.utils.clip_grad", "_clip_grads_with_norm_", Region.OPTIMIZER, CLIPPING_RANGE),
 )
 
 
@@ -58,6 +58,11 @@ class RegionMarks:
         finally:
             self.leave(before)
 
+    def name(self, name: str | None) -> AbstractContextManager[Any]:
+        """Give a range of this name around something in a step that is traced; None: nothing has one."""
+        is_named = name is not None and self._recorder.is_naming and self._recorder.region is not None
+        return record_function(name) if is_named else nullcontext()
+
     def enter(self, region: Region) -> Region | None:
         """Go to a region; gives the one before, None between steps."""
         before = self._recorder.region
@@ -85,19 +90,19 @@ class RegionMarks:
 
 
 class _MarkedCall:
-    """A function of torch that says in which region it runs."""
+    """A function of torch that says in which region it runs, and in a range of which name."""
 
-    def __init__(self, marks: RegionMarks, region: Region, call: Callable[..., Any]) -> None:
-        self._marks, self._region, self._call = marks, region, call
+    def __init__(self, marks: RegionMarks, region: Region, name: str | None, call: Callable[..., Any]) -> None:
+        self._marks, self._region, self._name, self._call = marks, region, name, call
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        with self._marks.inside(self._region):
+        with self._marks.inside(self._region), self._marks.name(self._name):
             return self._call(*args, **kwargs)
 
 
 def are_watched() -> bool:
     """Tell whether somebody watches regions now: two at once would see each other."""
-    now = (getattr(importlib.import_module(module), name, None) for module, name, _ in _CALLS)
+    now = (getattr(importlib.import_module(module), name, None) for module, name, _, _ in _CALLS)
     return any(isinstance(call, _MarkedCall) for call in now)
 
 
@@ -107,10 +112,10 @@ def watch_regions(marks: RegionMarks) -> Iterator[tuple[str, ...]]:
     lacking = []
     before: list[Region | None] = []
     with ExitStack() as stack:
-        for module_name, name, region in _CALLS:
+        for module_name, name, region, range_name in _CALLS:
             module = importlib.import_module(module_name)
             if hasattr(module, name):
-                marked = _MarkedCall(marks, region, getattr(module, name))
+                marked = _MarkedCall(marks, region, range_name, getattr(module, name))
                 stack.enter_context(mock.patch.object(module, name, marked))
             else:
                 lacking.append(f"{module_name}.{name}")

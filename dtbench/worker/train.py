@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor, Shard
 from torch.profiler import record_function
 
-from dtbench.ranges import region_range
+from dtbench.ranges import CLIPPING_RANGE, region_range
 from dtbench.scenario.schema import Optimizer, Scenario
 from dtbench.store.rank_records import Receipt, ReceiptOutcome
 from dtbench.vocabulary import Region
@@ -76,7 +76,8 @@ class TrainStep:
             after_backward()
         with self._region(Region.OPTIMIZER):
             if self.clip_norm is not None:
-                self.observed.gradient_norm = self.parallel.clip(self.clip_norm)
+                with record_function(CLIPPING_RANGE) if self.recorder.is_naming else nullcontext():
+                    self.observed.gradient_norm = self.parallel.clip(self.clip_norm)
             if self.optimizer is not None:
                 self.optimizer.step()
                 self.optimizer.zero_grad()

@@ -261,6 +261,22 @@ def test_an_fsdp1_unit_is_named_by_the_workers_range_around_its_collective(
     assert [collective.owner for collective in one.collectives] == [owner]
 
 
+def test_what_the_total_norm_of_the_gradients_takes_is_the_clippings(draw: Callable[..., Path]) -> None:
+    label = LABEL.format(group=0, seq=1, op="all_reduce", size=8, axis="shard", owner="")
+    one = analyze(
+        draw(f"""
+        step ProfilerStep#1                     @1 |==========|
+        range dtbench::region optimizer         @1 |==========|
+        range dtbench::clip_grad_norm_          @1 | =======  |
+        range {label} @1 |  ===     |
+        range gloo:all_reduce                   @2 |   ====   |
+        """)
+    )
+    assert [(collective.owner, str(collective.purpose)) for collective in one.collectives] == [
+        ("clip_grad_norm_", "other")
+    ]
+
+
 @pytest.mark.parametrize(
     ("around", "owner"),
     [("FSDP::post_backward_reduce (a.b)", "a.b"), ("FullyShardedDataParallel._post_backward_hook", "")],

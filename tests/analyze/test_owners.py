@@ -33,6 +33,12 @@ def test_parameters_and_gradients_belong_to_units_and_never_to_an_operator(purpo
     assert find_owner(purpose, ("c10d::allreduce_",), asker) == ""
 
 
+def test_the_total_norm_belongs_to_the_clipping_whatever_operator_asks() -> None:
+    asker = Asker("aten::linalg_vector_norm", is_operator=True, module="")
+    assert find_owner(Purpose.OTHER, ("c10d::allreduce_", "dtbench::clip_grad_norm_"), asker) == "clip_grad_norm_"
+    assert find_owner(Purpose.OTHER, ("c10d::allreduce_",), asker) == "aten::linalg_vector_norm"
+
+
 @pytest.mark.parametrize(
     ("above", "region"),
     [

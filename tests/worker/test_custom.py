@@ -14,6 +14,7 @@ from torch import nn
 from dtbench import TrainingModel
 from dtbench.errors import PlanError
 from dtbench.scenario.schema import Scenario
+from dtbench.store.rank_records import ReceiptOutcome
 from dtbench.worker.models.built import BuiltModel
 
 Make = Callable[..., Scenario]
@@ -167,6 +168,29 @@ def test_real_ranks_train_it_as_one_process_does_and_issue_what_the_formulas_say
         assert sum(item.size_bytes for item in issued) == expected.size_bytes
         assert expected.count in (None, sum(item.count for item in issued))
     assert sum(expected.size_bytes for expected in record.planned) > 0
+
+
+@pytest.mark.quick("fsdp2", "ddp")
+@pytest.mark.ranks
+@pytest.mark.parametrize(
+    "parallel",
+    [
+        {"kind": "ddp", "replicas": 2, "tensor": 2},
+        {"kind": "fsdp2", "shards": 2, "tensor": 2},
+        {"kind": "fsdp2", "shards": 2, "replicas": 2, "tensor": 2},
+    ],
+    ids=["ddp", "fsdp2", "hsdp"],
+)
+def test_the_norm_that_clips_is_over_layers_that_are_cut_and_layers_that_are_not(
+    launch: Callable[..., Any], scenario: Make, parallel: dict[str, Any]
+) -> None:
+    uneven = {"factory": "example_model:build_uneven", "arguments": {"width": 16, "hidden": [24, 40]}}
+    launched = launch(scenario(model={"kind": "custom", **uneven}, parallel=parallel, gradient_clip_norm=0.01))
+    result = launched.correctness
+    assert result.passed, result
+    assert result.gradient_error < 1e-5
+    (receipt,) = (one for one in launched.rank().receipts if one.knob == "gradient_clip_norm")
+    assert receipt.outcome is ReceiptOutcome.AGREES
 
 
 @pytest.mark.quick(

@@ -452,6 +452,8 @@ def test_two_ranks_under_torchrun_give_a_full_report(
     assert all(row.exposed_comm_ns > 0 and row.compute_ns > 0 for row in cell.ranks)
     assert isinstance(cell.plan, OwnLoop)
     assert [one.axis for one in cell.plan.mesh] == [axis]
+    others = [row.owner for row in cell.owners if row.purpose is Purpose.OTHER]
+    assert set(others) == ({"clip_grad_norm_"} if Purpose.OTHER in purposes else set())
     assert any("named_gloo" in note for note in cell.plan.notes) == (how == "plain")
     (first, _) = read_rank_records(RunFolder(the_run(tmp_path)).launch("own_loop", 0))
     assert {row.purpose: row.count for row in first.traffic} == ({} if how == "plain" else purposes)

@@ -65,6 +65,7 @@ def read_rank(launched: Any, rank: int) -> tuple[RankRecord, tuple[Collective, .
     analysis = analyze_trace(trace, rank=rank, facts=RankFacts.of(record))
     assert analysis.unmatched == 0
     assert {owner_of_tensor(one) for one in analysis.collectives if one.purpose is Purpose.TENSOR} <= {"as cut"}
+    assert {one.owner for one in analysis.collectives if one.purpose is Purpose.OTHER} <= {"clip_grad_norm_"}
     found = tuple(one for one in analysis.collectives if one.purpose in PARAMETER_PURPOSES)
     for one in found:
         assert rank in one.group_ranks
@@ -84,7 +85,13 @@ def test_the_owner_of_every_fsdp_collective_is_the_unit_that_asked_for_it(
     launch: Callable[..., Any], scenario: Callable[..., Any], name: str
 ) -> None:
     launched = launch(
-        scenario(model=UNEVEN, parallel=FSDP[name], measure={"profiled_steps": 2}, correctness={"enabled": False})
+        scenario(
+            model=UNEVEN,
+            parallel=FSDP[name],
+            gradient_clip_norm=1.0,
+            measure={"profiled_steps": 2},
+            correctness={"enabled": False},
+        )
     )
     for rank in range(len(launched.folder.find_traces())):
         record, collectives = read_rank(launched, rank)

@@ -37,7 +37,7 @@ from dtbench.worker.models.built import BuiltModel
 from dtbench.worker.parallelize.buckets import BucketAssignment, carry, keep_assignment, read_buckets
 from dtbench.worker.parallelize.ddp_hooks import register_hooks
 from dtbench.worker.parallelize.knobs import require_arguments
-from dtbench.worker.parallelize.parallelized import Sync, clip_gradients, plain_fqn
+from dtbench.worker.parallelize.parallelized import Sync, clip_gradients, plain_fqn, total_norm
 from dtbench.worker.parallelize.tensor import TensorEvidence, cut_model
 from dtbench.worker.parallelize.waited_ddp import WaitedDdp
 from dtbench.worker.recorder import DELAYED, IGNORED
@@ -118,8 +118,7 @@ class WrappedDdp:
         if all(item.spec is None for item in self.parameters):
             return clip_gradients(self.local_parameters, max_norm)
         gradients = [item.gradient() for item in self.parameters if item.parameter.grad is not None]
-        norm = torch.nn.utils.get_total_norm(gradients)
-        norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
+        norm = total_norm(gradients)
         torch.nn.utils.clip_grads_with_norm_(self.local_parameters, max_norm, norm)
         return norm
 

@@ -1,6 +1,6 @@
 """What every strategy gives back: the model on its mesh, and how to train, look into and question it."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
 
 from dtbench.scenario.schema import Parallel
 from dtbench.store.rank_records import Receipt
@@ -113,8 +115,38 @@ def plain_fqn(name: str) -> str:
 
 
 def clip_gradients(parameters: tuple[nn.Parameter, ...], max_norm: float) -> Tensor:
-    """Scale gradients in place to a total 2-norm of at most ``max_norm``; gives the norm before."""
-    return torch.nn.utils.clip_grad_norm_(parameters, max_norm)
+    """Scale gradients in place to a total 2-norm of at most ``max_norm``; gives the norm before.
+
+    torch's ``clip_grad_norm_`` refuses gradients of several meshes, as a tensor axis leaves them where a layer is not
+    cut: there each mesh's are scaled by the norm of all.
+    """
+    of_mesh = _group_by_mesh((parameter, parameter.grad) for parameter in parameters)
+    if len(of_mesh) <= 1:
+        return torch.nn.utils.clip_grad_norm_(parameters, max_norm)
+    norm = total_norm([gradient for some in of_mesh.values() for _, gradient in some])
+    for some in of_mesh.values():
+        torch.nn.utils.clip_grads_with_norm_([parameter for parameter, _ in some], max_norm, norm)
+    return norm
+
+
+def total_norm(gradients: Sequence[Tensor]) -> Tensor:
+    """Give the 2-norm of all gradients, whole on every rank, whatever meshes they are of."""
+    of_mesh = _group_by_mesh((gradient, gradient) for gradient in gradients)
+    norms = [torch.nn.utils.get_total_norm([gradient for gradient, _ in some]) for some in of_mesh.values()]
+    whole = [norm.full_tensor() if isinstance(norm, DTensor) else norm for norm in norms]
+    return whole[0] if len(whole) == 1 else torch.linalg.vector_norm(torch.stack(whole))
+
+
+def _group_by_mesh(
+    gradients: Iterable[tuple[Tensor, Tensor | None]],
+) -> dict[DeviceMesh | None, list[tuple[Tensor, Tensor]]]:
+    """Group what gradients are of, with the gradients, by their mesh; None: they are no DTensors."""
+    groups: dict[DeviceMesh | None, list[tuple[Tensor, Tensor]]] = {}
+    for owner, gradient in gradients:
+        if gradient is not None:
+            mesh = gradient.device_mesh if isinstance(gradient, DTensor) else None
+            groups.setdefault(mesh, []).append((owner, gradient))
+    return groups
 
 
 def leave_alone(module: nn.Module) -> Parallelized:
