@@ -19,6 +19,7 @@ from pydantic import AfterValidator, Discriminator, Field, model_validator
 
 from dtbench.probe_catalogue.functions import FUNCTIONS
 from dtbench.record import Record
+from dtbench.scenario.answer import read_slots
 from dtbench.scenario.mistakes import find_nearest, shorten
 from dtbench.scenario.values import Quantity, ValueName, read_value
 from dtbench.units import MIB, NS_PER_MS
@@ -220,6 +221,17 @@ Check = Annotated[
 ]
 
 
+def _name_cells(check: Check) -> tuple[str, ...]:
+    match check:
+        case Order() | EqualLosses():
+            return check.cells or ()
+        case Bound():
+            names = (check.cell, check.over, check.minus)
+        case _:
+            names = (check.cell, None, None)
+    return tuple(name for name in names if name is not None)
+
+
 class Checklist(Record):
     """What a file claims; all of it may be left out."""
 
@@ -232,6 +244,12 @@ class Checklist(Record):
     """One sentence that answers the question. ``{value of cell}`` stands for a number, and so do ``{value of cell over
     other}`` and ``{value of cell minus other}``; ``{lowest value}`` and ``{highest value}`` for the cell that has
     it."""
+
+    @property
+    def named_cells(self) -> tuple[str, ...]:
+        """The cells that checks and answer name, each as often as they do."""
+        in_checks = (name for check in self.checks for name in _name_cells(check))
+        return (*in_checks, *(name for slot in read_slots(self.answer or "") for name in slot.cells))
 
     @property
     def is_empty(self) -> bool:

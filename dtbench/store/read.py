@@ -55,7 +55,13 @@ def read_run(path: Path) -> RunRecord:
             f"{path}: the run is incomplete, it ended before it wrote {folder.run.name}; run the scenario again"
         )
     run = _read_record(folder.run, RunRecord)
-    refuse_odd_cells(folder.run, {cell.name: cell.launches for cell in run.cells}, len(run.cells))
+    launches = {cell.name: cell.launches for cell in run.cells}
+    refuse_odd_cells(folder.run, launches, len(run.cells))
+    absent = [name for name in run.checklist.named_cells if name not in launches]
+    if absent:
+        raise StoreError(
+            f"{folder.run}: its checks are about a cell `{absent[0]}` that it does not have; was it edited?"
+        )
     return run
 
 

@@ -139,7 +139,8 @@ def _exposed_words(found: Iterator[tuple[str, tuple[str, str]]]) -> Iterator[tup
 
 
 def notebook_table(run: Run) -> Shown:
-    html = run.loaded._repr_html_()
+    tables = re.findall(r"<table.*?</table>", run.loaded._repr_html_(), re.DOTALL)
+    (html,) = (table for table in tables if f">{STEP}" in table)
     columns = [unescape(header) for header in re.findall(r"<th[^>]*>(.*?)</th>", html)]
     rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall(r"<tr>(.*?)</tr>", html)][1:]
     return _by_column(run, columns, rows)
@@ -151,7 +152,8 @@ def markdown_table(run: Run) -> Shown:
         for line in summary_markdown(run.loaded.summary).splitlines()
         if line.startswith("|")
     ]
-    header, _, *body = rows[: len(run.names) + 2]
+    start = next(at for at, row in enumerate(rows) if any(title.startswith(STEP) for title in row))
+    header, _, *body = rows[start : start + len(run.names) + 2]
     return _by_column(run, [title.removesuffix(", ms") for title in header], body)
 
 

@@ -151,6 +151,15 @@ def test_a_run_whose_cells_dtbench_cannot_have_written_is_refused_by_both_reader
             read(tmp_path / "run")
 
 
+def test_a_run_whose_checks_are_about_a_cell_that_it_does_not_have_is_refused(tmp_path: Path) -> None:
+    shutil.copytree(EXAMPLE, tmp_path / "run", ignore=shutil.ignore_patterns("cells"))
+    file = RunFolder(tmp_path / "run").run
+    assert set(read_run(tmp_path / "run").checklist.named_cells) == {"ddp", "fsdp2_tp"}
+    file.write_text(file.read_text(encoding="utf-8").replace('"name": "ddp"', '"name": "dpd"'), encoding="utf-8")
+    with pytest.raises(StoreError, match="its checks are about a cell `ddp` that it does not have; was it edited"):
+        read_run(tmp_path / "run")
+
+
 def test_a_trace_of_a_rank_without_a_number_is_no_trace_of_a_launch(tmp_path: Path) -> None:
     folder = LaunchFolder(tmp_path)
     folder.traces.mkdir()

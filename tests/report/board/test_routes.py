@@ -487,7 +487,7 @@ def test_a_run_in_progress_shows_where_it_is_and_the_launches_that_have_ended(bo
     assert not said["is_over"]
     assert said["sentence"] == "1 of 2 launches have ended; fsdp2_tp, launch 0: its ranks are at work."
     words = [rank["words"] for rank in said["ranks"]]
-    assert words == ["MEASURED 1 of 20 steps, last 5.00 ms", "starting", "starting", "starting"]
+    assert words == ["MEASURED 1 of 8 steps, last 5.00 ms", "starting", "starting", "starting"]
     ddp, fsdp2_tp = board.ask("overview", run=RUN)["cells"]
     assert ddp["chart"] is not None
     assert fsdp2_tp["chart"] is None
