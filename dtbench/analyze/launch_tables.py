@@ -129,15 +129,17 @@ def _read_kept(folder: LaunchFolder) -> LaunchTables:
     tables = {table.name: _read_fitting(table, path) if path.exists() else table.tabulate(()) for table, path in found}
     lacking = [path.name for _, path in found if not path.exists()]
     said = tables["overlap"].attrs
-    notes = [str(note) for note in said.get("notes", ())]
-    if lacking:
-        notes.append(f"{', '.join(lacking)} cannot be made: the traces of this launch are gone")
-    return LaunchTables(
-        tables=tables,
-        unread_events=int(said.get("unread_events", 0)),
-        unknown_names=tuple((str(name), int(count)) for name, count in said.get("unknown_names", ())),
-        notes=tuple(notes),
-    )
+    try:
+        kept = LaunchTables(
+            tables=tables,
+            unread_events=int(said.get("unread_events", 0)),
+            unknown_names=tuple((str(name), int(count)) for name, count in said.get("unknown_names", ())),
+            notes=tuple(str(note) for note in said.get("notes", ())),
+        )
+    except (TypeError, ValueError) as error:
+        raise _refuse_odd(folder.overlap, error) from error
+    absent = f"{', '.join(lacking)} cannot be made: the traces of this launch are gone"
+    return replace(kept, notes=(*kept.notes, absent)) if lacking else kept
 
 
 def _read_fitting(table: Table, path: Path) -> pd.DataFrame:
@@ -145,10 +147,14 @@ def _read_fitting(table: Table, path: Path) -> pd.DataFrame:
         fitted = table.fit(read_table(path))
         _check_words(fitted)
     except (TypeError, ValueError) as error:
-        raise StoreError(
-            f"{path}: does not hold what it should ({error}); delete it, `dtbench analyze` makes derived tables again"
-        ) from error
+        raise _refuse_odd(path, error) from error
     return fitted
+
+
+def _refuse_odd(path: Path, error: Exception) -> StoreError:
+    return StoreError(
+        f"{path}: does not hold what it should ({error}); delete it, `dtbench analyze` makes derived tables again"
+    )
 
 
 def _check_words(table: pd.DataFrame) -> None:

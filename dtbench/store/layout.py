@@ -168,11 +168,11 @@ class LaunchFolder:
         return self.traces / trace_name(rank, unix_ns)
 
     def find_traces(self) -> dict[int, Path]:
-        """Trace of each rank that has one; the newest where there are several."""
+        """Trace of each rank that has one; the newest where there are several. A link to nowhere is none."""
         found: dict[int, Path] = {}
         for path in sorted(self.traces.glob("rank*.pt.trace.json*")):
             rank = path.name.split(".")[0].removeprefix("rank")
-            if rank.isascii() and rank.isdecimal():
+            if rank.isascii() and rank.isdecimal() and path.exists():
                 found[int(rank)] = path
         return dict(sorted(found.items()))
 

@@ -38,6 +38,9 @@ _R = TypeVar("_R", bound=Record)
 _TOO_LARGE: Final = 1e30
 """Of any number that is measured; many of it still add up to a float."""
 
+_ODD_NOTES: Final = (ValueError, KeyError, TypeError, AttributeError)
+"""What pandas raises where its own notes in a Parquet file are damaged: it reads them as they are."""
+
 
 class _Versioned(msgspec.Struct):
     format_version: int
@@ -144,14 +147,18 @@ def read_line_records(folder: LaunchFolder) -> tuple[LineRecord, ...]:
 
 
 def read_steps(folder: LaunchFolder) -> "pd.DataFrame":
-    """Read the timings of every step of every rank, from the journals where the launch did not end.
+    """Read the timings of every step of every rank, from the journals where the launch did not end or its table broke.
 
     Raises:
-        StoreError: the table is broken or lacks a column, or there is neither table nor journal.
+        StoreError: the table is broken or lacks a column, and there is no journal; or there is neither.
     """
-    if folder.steps.exists():
-        return _fit_steps(read_table(folder.steps), folder.steps)
     ranks = len(list(folder.journal(0).parent.glob("rank*.journal")))
+    if folder.steps.exists():
+        try:
+            return _fit_steps(_read_frame(folder.steps, "the journals of its ranks are gone, too"), folder.steps)
+        except StoreError:
+            if not ranks:
+                raise
     if not ranks:
         raise StoreError(f"{folder.path}: no rank finished a step, there is neither {folder.steps.name} nor a journal")
     return gather_steps(folder, ranks=ranks)
@@ -211,24 +218,26 @@ def read_outcomes(scenarios: Path) -> OutcomesRecord:
 
 
 def read_table(path: Path) -> "pd.DataFrame":
-    """Read a table.
+    """Read a derived table.
 
     Raises:
         StoreError: it is missing or broken.
     """
+    return _read_frame(path, "delete it, `dtbench analyze` makes derived tables again")
+
+
+def _read_frame(path: Path, advice: str) -> "pd.DataFrame":
     import pandas as pd
     import pyarrow as pa
 
     if path.is_dir():  # pandas would put together whatever is in it
-        raise StoreError(f"{path}: is a folder and no table; remove it, `dtbench analyze` makes derived tables again")
+        raise StoreError(f"{path}: is a folder and no table; {advice}")
     try:
         return pd.read_parquet(path)
     except FileNotFoundError as error:
         raise StoreError(f"{path}: missing; `dtbench analyze` makes derived tables again") from error
-    except (OSError, pa.ArrowException) as error:
-        raise StoreError(
-            f"{path}: not a readable table ({error}); delete it, `dtbench analyze` makes derived tables again"
-        ) from error
+    except (OSError, pa.ArrowException, *_ODD_NOTES) as error:
+        raise StoreError(f"{path}: not a readable table ({error!r}); {advice}") from error
 
 
 def read_columns(path: Path) -> tuple[str, ...]:

@@ -305,6 +305,28 @@ def test_a_derived_table_that_is_broken_is_made_again_from_the_traces(made: Made
         read_tables(made.launch)
 
 
+def test_a_link_to_a_trace_that_is_gone_is_no_trace(made: MadeRun) -> None:
+    first = read_tables(made.launch)
+    made.launch.trace(1, 1).symlink_to("nowhere")
+    assert list(made.launch.find_traces()) == [0]
+    again = read_tables(made.launch)  # older than no trace that is left
+    pd.testing.assert_frame_equal(again.overlap, first.overlap)
+
+
+@pytest.mark.parametrize("attrs", [{"unread_events": "many"}, {"notes": 3}, {"unknown_names": [[1]]}])
+def test_a_table_that_says_odd_things_of_itself_is_made_again(made: MadeRun, attrs: dict[str, Any]) -> None:
+    first = read_tables(made.launch)
+    odd = pd.read_parquet(made.launch.overlap)
+    odd.attrs.update(attrs)
+    odd.to_parquet(made.launch.overlap, index=False)
+    again = read_tables(made.launch)
+    assert (again.notes, again.unread_events, again.unknown_names) == (
+        first.notes,
+        first.unread_events,
+        first.unknown_names,
+    )
+
+
 def test_tables_of_a_version_that_knew_less_are_read_as_they_are_where_the_traces_are_gone(made: MadeRun) -> None:
     first = read_tables(made.launch)
     drop_a_column_and_a_table(made.launch)

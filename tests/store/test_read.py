@@ -7,9 +7,14 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dtbench.errors import StoreError
+from dtbench.store.finish import gather_steps
+from dtbench.store.journal import JournalWriter, StepTiming
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.outline import read_outline
 from dtbench.store.read import (
@@ -24,7 +29,8 @@ from dtbench.store.read import (
     read_table,
 )
 from dtbench.store.records import RunRecord, RunStatus
-from dtbench.store.write import write_record
+from dtbench.store.write import write_record, write_table
+from dtbench.vocabulary import Phase
 
 EXAMPLE = Path(__file__).parents[2] / "results" / "example"
 
@@ -113,6 +119,40 @@ def test_a_table_that_is_missing_or_broken_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"PAR1 not really")
     with pytest.raises(StoreError, match="not a readable table"):
         read_table(path)
+
+
+def write_odd(path: Path, notes: bytes) -> None:
+    """Write a table whose columns are whole and whose notes, which pandas reads, are not."""
+    table = pa.table({"step": [1, 2]}).replace_schema_metadata({b"pandas": notes})
+    pq.write_table(table, path)
+
+
+@pytest.mark.parametrize(
+    "notes", [b"{x", b"{}", b"\xff", b'{"index_columns": [], "columns": [1], "column_indexes": 1}']
+)
+def test_a_table_whose_notes_are_broken_is_refused(tmp_path: Path, notes: bytes) -> None:
+    write_odd(tmp_path / "overlap.parquet", notes)
+    with pytest.raises(StoreError, match=r"overlap\.parquet: not a readable table .*; delete it, `dtbench analyze`"):
+        read_table(tmp_path / "overlap.parquet")
+
+
+def test_a_broken_table_of_steps_is_read_from_the_journals_of_its_ranks(tmp_path: Path) -> None:
+    folder = LaunchFolder(tmp_path)
+    folder.journal(0).parent.mkdir(parents=True)
+    for rank in (0, 1):
+        with JournalWriter(folder.journal(rank), rank=rank, pid=1, capacity=2) as journal:
+            journal.begin(0)
+            journal.finish_step(StepTiming(phase=Phase.MEASURED, step=0, start_ns=5, duration_ns=7, cpu_ns=3))
+    write_table(folder.steps, gather_steps(folder, ranks=2))
+    whole = read_steps(folder)
+    assert whole["duration_ns"].tolist() == [7, 7]
+    folder.steps.write_bytes(b"PAR1 not really")
+    pd.testing.assert_frame_equal(read_steps(folder), whole)
+    shutil.rmtree(folder.journal(0).parent)
+    with pytest.raises(
+        StoreError, match=r"steps\.parquet: not a readable table .*; the journals of its ranks are gone"
+    ):
+        read_steps(folder)
 
 
 def test_runs_are_found_in_order_of_time(make_run: Callable[..., Path], tmp_path: Path) -> None:
