@@ -130,7 +130,7 @@ def read_evidence(path: Path) -> list[Evidence]:
     """Read what every launch of a run says that was asked for probes or lines.
 
     Raises:
-        StoreError: this is no run, or a file of it is broken or of another version.
+        StoreError: this is no run, or its own record is broken or of another version.
     """
     run = read_run(path)
     return [
@@ -144,13 +144,17 @@ def read_evidence(path: Path) -> list[Evidence]:
 
 
 def _read_launch(folder: LaunchFolder, scenario: str) -> Evidence:
-    lines = read_line_records(folder)
     try:
-        launch = read_launch(folder)
-    except StoreError:
-        if folder.launch.exists():
-            raise
+        return _read_whole_launch(folder, scenario)
+    except StoreError as error:
+        return Evidence(scenario, finished=False, message=str(error))
+
+
+def _read_whole_launch(folder: LaunchFolder, scenario: str) -> Evidence:
+    lines = read_line_records(folder)
+    if not folder.launch.exists():
         return Evidence(scenario, finished=False, message="the launch did not end", lines=lines)
+    launch = read_launch(folder)
     if launch.status is not RunStatus.COMPLETE:
         words = (launch.reason or "nobody said why").splitlines()
         return Evidence(scenario, finished=False, message=words[0], lines=lines)

@@ -4,7 +4,7 @@ A check on a number that nobody knows is *not judged*, which is no pass: the ans
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from dtbench.analyze.cell_numbers import exposed_by_cause, find_number
@@ -24,6 +24,7 @@ from dtbench.scenario.checklist import (
     Order,
 )
 from dtbench.scenario.mistakes import find_nearest
+from dtbench.scenario.sweep import name_some
 from dtbench.scenario.values import Quantity, ValueName, read_value
 from dtbench.store.check_records import CheckOutcome, CheckResult, ChecksSummary
 from dtbench.store.rank_records import ReceiptOutcome
@@ -58,6 +59,7 @@ def judge_checklist(
     results = [_judge(check, by_name) for check in checklist.checks]
     if checklist.functions:
         results.insert(0, _judge_functions(checklist.functions, cells))
+    results = [*_doubt(cells), *results]
     outcome = _worst([result.outcome for result in results])
     answer = checklist.answer
     if answer is not None:
@@ -69,6 +71,14 @@ def judge_checklist(
         launches=min((len(cell.launches) for cell in cells), default=0),
         changed=any(not _is_of_repeat(override) for override in overrides),
     )
+
+
+def _doubt(cells: Sequence[CellSummary]) -> Iterator[CheckResult]:
+    """Judge nothing finally where launches are left out: numbers of the others may pass by what is missing."""
+    left_out = [f"{cell.name} launch{index}" for cell in cells for index in cell.unreadable]
+    if left_out:
+        got = name_some(left_out)
+        yield CheckResult(kind="launches", words="every launch can be read", outcome=NOT_JUDGED, got=got, because="")
 
 
 def _is_of_repeat(override: str) -> bool:

@@ -4,6 +4,7 @@ What a table cannot hold travels in ``overlap``'s ``attrs``: events that could n
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -77,6 +78,8 @@ def analyze_launch(
 ) -> LaunchTables:
     """Make the derived tables of a launch from its traces and write them; without a trace nothing is written.
 
+    Nor are tables replaced that hold ranks whose traces are lost since: those are then given, and a note says so.
+
     Args:
         folder: the launch.
         process_groups: mesh axis by name of the group, for each rank; left out: as the ranks' records say.
@@ -86,6 +89,12 @@ def analyze_launch(
         StoreError: they cannot be written.
     """
     made = derive_tables(folder, process_groups, workers=workers)
+    kept = _read_healthy(folder)
+    lost = _ranks_of(kept) - _ranks_of(made.tables)
+    if lost:
+        spelled = f"rank{'s' if len(lost) > 1 else ''} {', '.join(map(str, sorted(lost)))}"
+        note = f"tables of an earlier analysis are kept: they hold {spelled}, whose traces give nothing now"
+        return replace(made, tables={**made.tables, **kept}, notes=(*made.notes, note))
     if len(made.overlap):
         made.overlap.attrs = {
             "unread_events": made.unread_events,
@@ -114,6 +123,21 @@ def read_tables(folder: LaunchFolder) -> LaunchTables:
         if not folder.find_traces():
             raise
         return _make_again(folder)
+
+
+def _read_healthy(folder: LaunchFolder) -> dict[str, pd.DataFrame]:
+    """Read those tables of an earlier analysis that can be read, by name."""
+    found = {}
+    for table in TABLES:
+        with suppress(StoreError):
+            found[table.name] = _read_fitting(table, folder.derived_table(table.name))
+    return found
+
+
+def _ranks_of(tables: Mapping[str, pd.DataFrame]) -> set[int]:
+    """Give the ranks of which an account of the time is there, or where that is lost, a collective."""
+    of = next((tables[name] for name in ("overlap", "collectives") if name in tables), None)
+    return set() if of is None else {int(rank) for rank in of["rank"].unique()}
 
 
 def _make_again(folder: LaunchFolder) -> LaunchTables:

@@ -94,7 +94,7 @@ def _read_launch(run: RunOutline, cell: CellOutline, index: int, folder: LaunchF
 
 def _read_steps(path: Path) -> pa.Table:
     try:
-        with pq.ParquetFile(path, read_dictionary=["phase"]) as file:
+        with pq.ParquetFile(path, read_dictionary=["phase"], page_checksum_verification=True) as file:
             steps = file.read(list(STEPS), use_threads=False).replace_schema_metadata(None)
         if "stolen_fraction" not in steps.column_names:  # up to version 0.1.0 nobody looked
             steps = steps.append_column("stolen_fraction", pa.nulls(steps.num_rows, pa.float64()))

@@ -1,6 +1,7 @@
 """From a run folder to its answer: tables of every launch, one summary of everything."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -105,6 +106,10 @@ def _name_torch(data: CellData, environment: Environment | None) -> Iterator[str
 
 def _status(run: RunRecord, cells: tuple[CellSummary, ...]) -> tuple[RunStatus, str | None]:
     """Give how a run ended; one that never said so is complete when every launch is (torchrun ran them)."""
+    unreadable = [f"{cell.name} launch{index}" for cell in cells for index in cell.unreadable]
+    if unreadable and run.status is not RunStatus.FAILED:
+        more = f" and {len(unreadable) - 1} more" if len(unreadable) > 1 else ""
+        return RunStatus.FAILED, f"{unreadable[0]}{more} cannot be read and is left out"
     if not is_incomplete(run):
         return run.status, run.reason
     if cells and all(cell.status is RunStatus.COMPLETE for cell in cells):
@@ -154,18 +159,16 @@ def _has_whole_records(folder: LaunchFolder) -> bool:
 
 
 def read_run_environment(path: Path) -> Environment | None:
-    """Read the environment of a run, or of its first launch where nobody has copied it yet; None: neither is there.
+    """Read the environment of a run, or of the first launch that has one where its copy is not there or broken.
 
-    Raises:
-        StoreError: it is broken, or another version wrote it.
+    None: no launch has one that can be read.
     """
-    try:
+    with suppress(StoreError):  # it is a copy of what a launch wrote
         return read_environment(path)
-    except StoreError:
-        if RunFolder(path).environment.exists():
-            raise
-    written = sorted(path.glob("cells/*/launch*/ranks/env.json"))  # torchrun ran it: nobody has copied it yet
-    return read_launch_environment(written[0]) if written else None
+    for written in sorted(path.glob("cells/*/launch*/ranks/env.json")):
+        with suppress(StoreError):
+            return read_launch_environment(written)
+    return None
 
 
 def name_device(environment: Environment | None, run: RunRecord) -> str:
@@ -186,9 +189,11 @@ def read_cell(path: Path, run: RunRecord, cell: CellRecord | OwnLoopCell) -> Cel
     unreadable: dict[int, str] = {}
     for index in cell.launches:
         try:
-            launches[index] = _read_launch_data(RunFolder(path).launch(cell.name, index))
+            launches[index] = _read_launch_data(RunFolder(path).launch(cell.name, index), cell.plan.ranks)
         except StoreError as error:
             unreadable[index] = str(error)
+        except OSError as error:  # a folder of somebody else, a folder where a file should be
+            unreadable[index] = f"{error.filename or path}: cannot be read ({error.strerror or error})"
     return CellData(
         cell=cell.model_copy(update={"launches": tuple(launches)}),
         run_is_incomplete=is_incomplete(run),
@@ -197,23 +202,45 @@ def read_cell(path: Path, run: RunRecord, cell: CellRecord | OwnLoopCell) -> Cel
     )
 
 
-def _read_launch_data(folder: LaunchFolder) -> LaunchData:
+def _read_launch_data(folder: LaunchFolder, ranks: int) -> LaunchData:
     """Read one launch.
 
+    Args:
+        folder: the launch.
+        ranks: that it should have.
+
     Raises:
-        StoreError: a file of it is broken or of another version.
+        StoreError: a file of it is broken or of another version, or lacks steps that a complete launch has.
     """
+    record = read_launch(folder) if folder.launch.exists() else None
     steps, tables = read_step_times(folder), read_tables(folder)
+    if record is not None and record.status is RunStatus.COMPLETE:
+        _refuse_lost_steps(folder, steps, ranks)
     left_out = find_left_out(steps)
     return LaunchData(
         folder=folder,
-        record=read_launch(folder) if folder.launch.exists() else None,
+        record=record,
         environment=read_launch_environment(folder.environment) if folder.environment.exists() else None,
         ranks=read_rank_records(folder),
         steps=leave_out(steps, left_out),
         tables=replace(tables, tables={name: leave_out(table, left_out) for name, table in tables.tables.items()}),
         left_out=left_out,
     )
+
+
+def _refuse_lost_steps(folder: LaunchFolder, steps: pd.DataFrame, ranks: int) -> None:
+    """Refuse a complete launch whose ranks do not all have the same steps, each once.
+
+    Raises:
+        StoreError: says which rank lacks steps.
+    """
+    counts = steps.groupby("rank")["step"].nunique()
+    lacking = [rank for rank in range(ranks) if counts.get(rank, 0) < counts.max()]
+    if lacking or not len(steps):
+        told = f"rank {lacking[0]} has {counts.get(lacking[0], 0)} of {counts.max()}" if lacking else "there are none"
+        raise StoreError(f"{folder.steps}: steps of a complete launch are lost: {told}; was it cut short or edited?")
+    if len(steps) > counts.sum():
+        raise StoreError(f"{folder.steps}: has steps twice; was it edited?")
 
 
 def read_step_times(folder: LaunchFolder) -> pd.DataFrame:

@@ -43,6 +43,8 @@ def save(
     saved = save_baseline(name, named, results=results)
     count = f"{len(saved.launches)} launch{'' if len(saved.launches) == 1 else 'es'}"
     print_line(f"saved {count} of {saved.labels[0]} as {baseline_file(results, name)}")
+    for note in saved.notes:
+        print_line(f"Note: {note}")
     print_line(f"compare with it: dtbench compare {name} <run>")
 
 

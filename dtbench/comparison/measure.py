@@ -77,7 +77,9 @@ def measure_launch(data: CellData, place: int, device: str) -> tuple[MeasuredLau
         order=find_order(collectives[collectives["step"].notna()]),
         receipts=summary.receipts,
     )
-    return measured, _find_doubt(summary)
+    absent = sorted(set(range(data.cell.plan.ranks)) - {record.rank for record in launch.ranks})
+    lost = f"the record of rank {absent[0]} is missing" if absent else None
+    return measured, _find_doubt(summary) or lost
 
 
 def measure_traces(traces: TraceSet, name: str) -> MeasuredLaunch:

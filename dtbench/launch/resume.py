@@ -14,7 +14,7 @@ from dtbench.errors import StoreError
 from dtbench.scenario.load import ScenarioFile
 from dtbench.scenario.mistakes import split_lines
 from dtbench.store.layout import LaunchFolder, RunFolder
-from dtbench.store.read import find_runs, read_launch, read_launch_environment, read_run
+from dtbench.store.read import find_runs, read_launch, read_launch_environment, read_rank_records, read_run, read_steps
 from dtbench.store.records import CellRecord, RunRecord, RunStatus
 
 _MOST_DIFFERENCES = 3
@@ -98,7 +98,8 @@ def _compare_versions(path: Path, run: RunRecord, torch_versions: Mapping[str | 
         now = torch_versions.get(cell.scenario.python if cell.scenario else None)
         for index in cell.launches:
             launch = RunFolder(path).launch(cell.name, index)
-            before = read_launch_environment(launch.environment).torch if is_finished(launch) else None
+            is_known = is_finished(launch) and launch.environment.exists()
+            before = read_launch_environment(launch.environment).torch if is_known else None
             if now is not None and before is not None and before != now:
                 seen.setdefault(before, now)
     for before, now in seen.items():
@@ -121,10 +122,21 @@ def _compare_cells(before: tuple[CellRecord, ...], now: tuple[CellRecord, ...]) 
 
 
 def is_finished(launch: LaunchFolder) -> bool:
-    """Tell whether a launch ended well."""
-    with suppress(StoreError):
-        return launch.launch.exists() and read_launch(launch).status is RunStatus.COMPLETE
-    return False
+    """Tell whether a launch ended well.
+
+    Raises:
+        StoreError: a file of it is broken or of another version: whether it is finished is for a person to say.
+    """
+    if not launch.launch.exists():
+        return False
+    try:
+        if read_launch(launch).status is not RunStatus.COMPLETE:
+            return False
+        read_rank_records(launch)
+        read_steps(launch)
+    except StoreError as error:
+        raise StoreError(f"{error} Remove {launch.path}, and --resume runs this launch again") from error
+    return True
 
 
 def keep_finished(folder: RunFolder, cells: tuple[CellRecord, ...]) -> frozenset[tuple[str, int]]:

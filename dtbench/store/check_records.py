@@ -18,7 +18,7 @@ class CheckResult(Record):
     """One check of a scenario file.
 
     Attributes:
-        kind: as the file has it; ``functions`` for those that it has to call.
+        kind: as the file has it; ``functions`` for those that it has to call, ``launches`` where some cannot be read.
         words: what it asks for.
         got: the figure that it was judged by.
         because: why it has to be so; empty where the file does not say.

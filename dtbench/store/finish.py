@@ -1,5 +1,6 @@
 """Close a launch: gather the journals of all ranks into ``steps.parquet`` and say how it ended."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from dtbench.store.journal import JournalView, read_journal
@@ -24,15 +25,15 @@ STEP_TYPES: Final = {
 
 def finish_launch(folder: LaunchFolder, record: LaunchRecord, *, ranks: int) -> None:
     """Write the step table, whatever there is of it, then the launch's record, which marks the launch as ended."""
-    write_table(folder.steps, gather_steps(folder, ranks=ranks))
+    write_table(folder.steps, gather_steps(folder, ranks=range(ranks)))
     write_record(folder.launch, record)
 
 
-def gather_steps(folder: LaunchFolder, *, ranks: int) -> "pd.DataFrame":
-    """Give the finished steps of all ranks, columns as ``STEPS`` in ``dtbench.analyze.tables``."""
+def gather_steps(folder: LaunchFolder, *, ranks: Iterable[int]) -> "pd.DataFrame":
+    """Give the finished steps of ranks, columns as ``STEPS`` in ``dtbench.analyze.tables``."""
     import pandas as pd
 
-    journals = [view for rank in range(ranks) if (view := read_journal(folder.journal(rank))) is not None]
+    journals = [view for rank in ranks if (view := read_journal(folder.journal(rank))) is not None]
     rows = [row for view in journals for row in _rows(view)]
     return pd.DataFrame(rows, columns=list(STEP_TYPES)).astype(STEP_TYPES)
 

@@ -182,11 +182,20 @@ class LaunchFolder:
 
     def events(self, rank: int) -> Path:
         """Sparse milestones of one rank, one JSON object a line."""
-        return self.path / "events" / f"rank{rank}.jsonl"
+        return self._events / f"rank{rank}.jsonl"
+
+    def find_journals(self) -> list[int]:
+        """Ranks that have a journal, in order."""
+        named = (path.name.removeprefix("rank").removesuffix(".journal") for path in self._events.glob("rank*.journal"))
+        return sorted(int(rank) for rank in named if rank.isascii() and rank.isdecimal())
+
+    @property
+    def _events(self) -> Path:
+        return self.path / "events"
 
     def journal(self, rank: int) -> Path:
         """Memory-mapped step timings of one rank; outlives the rank."""
-        return self.path / "events" / f"rank{rank}.journal"
+        return self._events / f"rank{rank}.journal"
 
 
 @dataclass(frozen=True)

@@ -152,7 +152,7 @@ def read_steps(folder: LaunchFolder) -> "pd.DataFrame":
     Raises:
         StoreError: the table is broken or lacks a column, and there is no journal; or there is neither.
     """
-    ranks = len(list(folder.journal(0).parent.glob("rank*.journal")))
+    ranks = folder.find_journals()
     if folder.steps.exists():
         try:
             return _fit_steps(_read_frame(folder.steps, "the journals of its ranks are gone, too"), folder.steps)
@@ -233,7 +233,7 @@ def _read_frame(path: Path, advice: str) -> "pd.DataFrame":
     if path.is_dir():  # pandas would put together whatever is in it
         raise StoreError(f"{path}: is a folder and no table; {advice}")
     try:
-        return pd.read_parquet(path)
+        return pd.read_parquet(path, page_checksum_verification=True)
     except FileNotFoundError as error:
         raise StoreError(f"{path}: missing; `dtbench analyze` makes derived tables again") from error
     except (OSError, pa.ArrowException, *_ODD_NOTES) as error:

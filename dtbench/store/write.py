@@ -32,12 +32,12 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_table(path: Path, frame: "pd.DataFrame") -> None:
-    """Write a table as Parquet without its index, atomically; makes missing folders.
+    """Write a table as Parquet without its index, with checksums, atomically; makes missing folders.
 
     Raises:
         StoreError: the disk is full or the folder cannot be written.
     """
-    replace_file(path, lambda temporary: frame.to_parquet(temporary, index=False))
+    replace_file(path, lambda temporary: frame.to_parquet(temporary, index=False, write_page_checksum=True))
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:

@@ -41,7 +41,10 @@ def test_a_number_that_cannot_be_computed_is_the_word_nan(
     assert found["ranks"][0]["steps"] == []
 
 
-def test_the_tables_fit_a_narrow_terminal(capsys: pytest.CaptureFixture[str], recorded: Path) -> None:
+def test_the_tables_fit_a_narrow_terminal(
+    capsys: pytest.CaptureFixture[str], recorded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     analyze([str(recorded / "ddp_2ranks_rank0.json.gz")])
     lines = capsys.readouterr().out.splitlines()
     assert max(len(line.rstrip()) for line in lines if "  " in line) <= 80  # sentences wrap on a terminal only

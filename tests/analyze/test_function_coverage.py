@@ -243,6 +243,14 @@ def test_the_evidence_of_a_run_is_that_of_its_launches_that_were_watched(made: R
     assert row(found, HOOK).state is State.RAISED
 
 
+def test_a_launch_that_cannot_be_read_is_left_out_and_named(made: RunFolder) -> None:
+    made.launch("broken", 0).launch.write_text("{", encoding="utf-8")
+    fine, broken = read_evidence(made.path)
+    assert (fine.finished, broken.finished) == (True, False)
+    assert "launch.json: broken" in broken.message
+    assert row([fine, broken], FORWARD).scenarios == ("small:fine",)
+
+
 def test_a_launch_that_never_ended_has_its_lines_and_no_more(made: RunFolder) -> None:
     made.launch("fine", 0).launch.unlink()
     assert read_evidence(made.path)[0].message == "the launch did not end"

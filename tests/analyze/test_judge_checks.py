@@ -363,6 +363,17 @@ def test_there_is_no_answer_where_a_check_failed() -> None:
     assert found.is_broken
 
 
+def test_nothing_is_answered_where_a_launch_is_left_out() -> None:
+    torn = PLAIN.model_copy(update={"unreadable": {1: "launch.json: broken"}})
+    checklist = Checklist.model_validate(
+        {"checks": (bound("step_time.median", at_most_ms=100),), "answer": "{step_time.median of plain}"}, strict=False
+    )
+    found = judge_checklist(checklist, [torn, ASYNC], ())
+    assert found is not None
+    assert (found.outcome, found.answer, found.is_broken) == (NOT_JUDGED, None, True)
+    assert (found.results[0].words, found.results[0].got) == ("every launch can be read", "`plain launch1`")
+
+
 def test_a_check_that_failed_weighs_more_than_one_that_was_not_judged() -> None:
     checks = (bound("time_to_first_step_ns", at_most_ms=1), bound("step_time.median", at_most_ms=1))
     found = judge_checklist(Checklist.model_validate({"checks": checks}, strict=False), [PLAIN], ())

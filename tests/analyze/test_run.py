@@ -30,6 +30,8 @@ from dtbench.vocabulary import Arm, Axis, Operation, Phase, Purpose, Region
 
 MS = 1_000_000
 
+EXAMPLE = Path(__file__).parents[2] / "results" / "example"
+
 
 @dataclass(frozen=True)
 class MadeRun:
@@ -218,7 +220,11 @@ def test_steps_that_others_disturbed_are_left_out_of_all_numbers_and_counted(mad
 
 def test_where_nothing_was_left_alone_the_report_says_what_is_left(made: MadeRun) -> None:
     stolen = (0.9, 0.4, 0.5, 0.6, 0.8)
-    rows = [(0, step, "MEASURED", 0, 10 * MS, 5 * MS, fraction) for step, fraction in enumerate(stolen)]
+    rows = [
+        (rank, step, "MEASURED", 0, 10 * MS, 5 * MS, fraction)
+        for rank in (0, 1)
+        for step, fraction in enumerate(stolen)
+    ]
     write_table(made.launch.steps, pd.DataFrame(rows, columns=list(STEPS)).astype(STEPS))
     notes = summarize_run(made.folder.path).cells[0].notes
     left_out = "launch0: 2 MEASURED steps are left out: other guests had 2.0 % of the cores or more in them"
@@ -303,6 +309,61 @@ def test_a_derived_table_that_is_broken_is_made_again_from_the_traces(made: Made
     made.launch.overlap.write_bytes(b"PAR1")
     with pytest.raises(StoreError, match=r"overlap\.parquet: not a readable table"):
         read_tables(made.launch)
+
+
+def lose_rank(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame[frame["rank"] == 0]
+
+
+def lose_step(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame[:-1]
+
+
+def say_twice(frame: pd.DataFrame) -> pd.DataFrame:
+    return pd.concat([frame, frame[:1]])
+
+
+@pytest.mark.parametrize(
+    ("lose", "said"),
+    [
+        (lose_rank, r"steps of a complete launch are lost: rank 1 has 0 of \d+"),
+        (lose_step, r"steps of a complete launch are lost: rank 1 has \d+ of \d+"),
+        (lambda frame: frame[:0], "steps of a complete launch are lost: there are none"),
+        (say_twice, "has steps twice"),
+    ],
+)
+def test_a_complete_launch_that_lost_steps_is_refused(
+    made: MadeRun, lose: Callable[[pd.DataFrame], pd.DataFrame], said: str
+) -> None:
+    write_table(made.launch.steps, lose(read_table(made.launch.steps)))
+    with pytest.raises(StoreError, match=rf"steps\.parquet: {said}.*was it"):
+        summarize_run(made.folder.path)
+
+
+def test_tables_with_ranks_whose_traces_are_lost_are_not_replaced(made: MadeRun) -> None:
+    first = read_tables(made.launch)
+    other = first.overlap.assign(rank=1)
+    write_table(made.launch.overlap, pd.concat([first.overlap, other]))
+    made.launch.derived_table("gaps").write_bytes(b"PAR1")
+    for again in (read_tables(made.launch), analyze_run(made.folder.path)["ddp", 0]):
+        assert set(again.overlap["rank"]) == {0, 1}
+        assert len(again.tables["gaps"]) == len(first.tables["gaps"]), (
+            "what is broken comes from the traces that are there"
+        )
+        assert any("tables of an earlier analysis are kept: they hold rank 1" in note for note in again.notes)
+        assert set(read_table(made.launch.overlap)["rank"]) == {0, 1}
+
+
+def test_the_environment_of_a_launch_stands_in_for_a_broken_copy(made: MadeRun) -> None:
+    shutil.copy(EXAMPLE / "env.json", made.folder.environment)
+    before = summarize_run(made.folder.path)
+    assert before.host != "unknown"
+    made.folder.environment.write_text("{", encoding="utf-8")
+    assert summarize_run(made.folder.path).host == "unknown"
+    made.launch.environment.parent.mkdir(exist_ok=True)
+    shutil.copy(EXAMPLE / "env.json", made.launch.environment)
+    after = summarize_run(made.folder.path)
+    assert (after.host, after.torch, after.device) == (before.host, before.torch, before.device)
 
 
 def test_a_link_to_a_trace_that_is_gone_is_no_trace(made: MadeRun) -> None:

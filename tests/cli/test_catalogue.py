@@ -16,11 +16,13 @@ from dtbench.launch.forked import servers
 from dtbench.launch.machine import read_torch_version
 from dtbench.scenario import catalog
 from dtbench.store.check_records import CheckOutcome, ChecksSummary
+from dtbench.store.finish import finish_launch
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.rank_records import Memory, RankRecord, WarmupEnd
 from dtbench.store.read import find_runs, read_catalogue, read_outcomes
 from dtbench.store.records import Environment, LaunchRecord, RunStatus, WorkerOrder
 from dtbench.store.write import write_record
+from tests.made_steps import write_journals
 
 TEXT = """\
 # Do both train alike?
@@ -71,7 +73,8 @@ class Fake:
             failures=(),
         )
         write_record(folder.environment, ENVIRONMENT.model_copy(update={"torch": self.torch or read_torch_version()}))
-        write_record(folder.launch, launch)
+        write_journals(folder, ranks=order.plan.ranks)
+        finish_launch(folder, launch, ranks=order.plan.ranks)
         if status is RunStatus.FAILED:
             raise LaunchError("planted")
 

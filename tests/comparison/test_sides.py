@@ -309,6 +309,32 @@ def test_a_launch_with_a_broken_file_is_left_out_and_the_file_is_named(
     assert any("launch1 is left out" in one and name in one for one in slow.notes)
 
 
+def test_a_launch_without_the_record_of_a_rank_is_not_compared(two_cells: Path, results: Path) -> None:
+    (two_cells / "cells/slow/launch1/ranks/rank0.json").unlink()
+    slow = read_sides(str(two_cells), results)["slow"]
+    assert [one.name for one in slow.launches] == ["launch0", "launch2", "launch3"]
+    assert [note for note in slow.notes if "the record of rank 0 is missing" in note]
+
+
+def test_a_folder_where_a_file_should_be_is_left_out_and_named(two_cells: Path) -> None:
+    launch = RunFolder(two_cells).launch("slow", 1)
+    launch.steps.unlink()
+    launch.journal(0).mkdir(parents=True)
+    _, slow = summarize_run(two_cells).cells
+    assert list(slow.unreadable) == [1]
+    assert str(launch.journal(0)) in slow.unreadable[1]
+
+
+def test_one_flipped_bit_of_a_table_is_found(two_cells: Path) -> None:
+    steps = RunFolder(two_cells).launch("slow", 1).steps
+    whole = steps.read_bytes()
+    for place in range(40, 400, 20):
+        steps.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+        _, slow = summarize_run(two_cells).cells
+        found = slow.launch_medians_ns
+        assert list(slow.unreadable) == [1] or found == (120e6, 121e6, 119e6, 120e6), place
+
+
 def test_a_run_of_which_no_launch_can_be_read_is_refused(two_cells: Path, results: Path) -> None:
     cells = ("plain", "slow")
     for cell, index in ((cell, index) for cell in cells for index in range(4)):

@@ -23,6 +23,7 @@ from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.read import read_run
 from dtbench.store.records import CellRecord, Environment, LaunchRecord, RunRecord, RunStatus, WorkerOrder
 from dtbench.store.write import write_record
+from tests.made_steps import write_journals
 
 pytest.importorskip("torch", reason="the launcher is torch's; install the extra `run`")
 
@@ -90,7 +91,8 @@ class Bench:
             reason=None,
             failures=(),
         )
-        finish_launch(folder, record, ranks=0)
+        write_journals(folder, ranks=order.plan.ranks)
+        finish_launch(folder, record, ranks=order.plan.ranks)
         if fails:
             raise LaunchError("planted")
 

@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import re
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +28,7 @@ from dtbench.store.lock import hold_run, is_held
 from dtbench.store.read import read_environment, read_run
 from dtbench.store.records import CellRecord, Environment, LaunchRecord, RunStatus, WorkerOrder
 from dtbench.store.write import write_record
+from tests.made_steps import write_journals
 
 pytest.importorskip("torch", reason="the launcher is torch's; install the extra `run`")
 
@@ -85,7 +87,8 @@ def launch_nothing(order: WorkerOrder, folder: LaunchFolder, *, on_look: object,
         failures=(),
     )
     write_record(folder.environment, ENVIRONMENT.model_copy(update={"torch": read_torch_version()}))
-    finish_launch(folder, record, ranks=0)
+    write_journals(folder, ranks=order.plan.ranks)
+    finish_launch(folder, record, ranks=order.plan.ranks)
     if fails:
         raise LaunchError("planted")
 
@@ -221,6 +224,23 @@ def test_what_a_launch_left_that_did_not_end_is_removed(fake: Fake) -> None:
     left.touch()
     fake.resume()
     assert not left.exists()
+
+
+@pytest.mark.parametrize("name", ["launch.json", "steps.parquet"])
+def test_a_finished_launch_that_cannot_be_read_is_never_removed(fake: Fake, name: str) -> None:
+    with pytest.raises(LaunchError):
+        fake.run("fail:seed-1.bucket_cap_mb-5")
+    found = find_unfinished(fake.results, "sweep")
+    assert found is not None
+    launch = RunFolder(found).launch("seed-0.bucket_cap_mb-1", 0)
+    (launch.path / name).write_text("{", encoding="utf-8")
+    shutil.rmtree(launch.journal(0).parent)
+    (launch.path / "mine.txt").touch()
+    with pytest.raises(StoreError, match=rf"{re.escape(name)}: .* Remove .*bucket_cap_mb-1/launch0, and --resume runs"):
+        fake.resume()
+    assert (launch.path / "mine.txt").exists()
+    shutil.rmtree(launch.path)
+    assert read_run(fake.resume().path).status is RunStatus.COMPLETE
 
 
 @pytest.mark.parametrize(

@@ -222,7 +222,10 @@ def test_of_many_ranks_those_that_others_wait_for_longest_are_shown(ddp: TraceSe
     assert section.notes == (f"the {MOST_RANKS} ranks that others wait for longest, of {MOST_RANKS + 4}",)
 
 
-def test_long_names_and_causes_fit_a_narrow_terminal(fsdp: TraceSet, capsys: pytest.CaptureFixture[str]) -> None:
+def test_long_names_and_causes_fit_a_narrow_terminal(
+    fsdp: TraceSet, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     names = [f"model.language_model.layers.{i}.mlp.experts.down_proj" for i in range(4)]
     for section in make_sections(repeat_steps(name_owners(fsdp, names), 10)):
         print_table(section.columns, section.rows, title=section.title)

@@ -143,7 +143,7 @@ def test_a_broken_table_of_steps_is_read_from_the_journals_of_its_ranks(tmp_path
         with JournalWriter(folder.journal(rank), rank=rank, pid=1, capacity=2) as journal:
             journal.begin(0)
             journal.finish_step(StepTiming(phase=Phase.MEASURED, step=0, start_ns=5, duration_ns=7, cpu_ns=3))
-    write_table(folder.steps, gather_steps(folder, ranks=2))
+    write_table(folder.steps, gather_steps(folder, ranks=range(2)))
     whole = read_steps(folder)
     assert whole["duration_ns"].tolist() == [7, 7]
     folder.steps.write_bytes(b"PAR1 not really")

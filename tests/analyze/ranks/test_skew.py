@@ -38,7 +38,9 @@ def test_clocks_that_are_off_change_nothing(
         for index, (one, skew) in enumerate(zip(timeline.collectives, described[timeline.rank], strict=True)):
             key = (timeline.rank, index)
             wait_ns = truth.last_start_ns[key] - truth.start_ns[key]
-            assert abs(skew.skew_wait_ns - wait_ns) <= 1_000  # a spread of ends below a microsecond is not corrected
+            assert (
+                abs(skew.skew_wait_ns - wait_ns) <= 2_000
+            )  # each clock may stay a microsecond off: no less is corrected
             assert skew.skew_wait_ns + skew.transfer_ns == one.end_ns - one.start_ns
             assert skew.last_start_ns == one.start_ns + skew.skew_wait_ns
 
