@@ -246,13 +246,18 @@ def _find_stopped(file: "ScenarioFile", results: Path, state: "CatalogueRecord")
 def _judge(chosen: _Chosen, done: "FinishedScenario | str") -> "CatalogueRow":
     """Give the row of a scenario, and write down what became of its checks."""
     from dtbench.analyze.run import summarize_run
+    from dtbench.errors import StoreError
     from dtbench.report.catalogue import CatalogueRow, judge_run
     from dtbench.report.publish import publish_checks
     from dtbench.store.check_records import CheckOutcome
 
     if isinstance(done, str):
         return CatalogueRow(chosen.name, chosen.question, CheckOutcome.NOT_JUDGED, f"FAILED: {done.splitlines()[0]}")
-    summary = summarize_run(Path(done.run))
+    try:
+        summary = summarize_run(Path(done.run))
+    except StoreError as error:
+        told = f"FAILED: its run cannot be read: {error}; without the folder {done.run}, --resume runs it again"
+        return CatalogueRow(chosen.name, chosen.question, CheckOutcome.NOT_JUDGED, told)
     publish_checks(summary)
     row = judge_run(summary, done.duration_ns)
     _say(f"{chosen.name}: {row.outcome}: {row.told}")

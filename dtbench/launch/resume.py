@@ -135,7 +135,7 @@ def is_finished(launch: LaunchFolder) -> bool:
         read_rank_records(launch)
         read_steps(launch)
     except StoreError as error:
-        raise StoreError(f"{error} Remove {launch.path}, and --resume runs this launch again") from error
+        raise StoreError(f"{error}; without the folder {launch.path}, --resume runs this launch again") from error
     return True
 
 

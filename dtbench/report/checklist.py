@@ -37,6 +37,8 @@ def scope_words(checks: ChecksSummary) -> str:
     """Say on how many launches the checks were judged."""
     if checks.launches > 1:
         return f"judged on medians over {checks.launches} launches"
+    if not checks.launches:
+        return "judged without a cell of which no launch can be read"
     return "judged on one launch; `--set repeat=4` gives statistics"
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from dtbench.analyze.launch_tables import read_tables
-from dtbench.analyze.run import summarize_one_cell
+from dtbench.analyze.run import read_run_environment, summarize_one_cell
 from dtbench.analyze.summary import CellSummary, RunSummary
 from dtbench.errors import StoreError
 from dtbench.report.pictures import draw_pictures
@@ -14,7 +14,7 @@ from dtbench.report.plots import save_picture
 from dtbench.report.settings import find_settings
 from dtbench.report.tensorboard import write_cell, write_tensorboard
 from dtbench.store.layout import LaunchFolder, RunFolder
-from dtbench.store.read import read_environment, read_run, read_steps
+from dtbench.store.read import read_run, read_steps
 from dtbench.store.records import CellRecord
 from dtbench.store.write import write_record
 
@@ -41,7 +41,7 @@ def publish(summary: RunSummary) -> None:
             pictures=pictures,
             steps=steps,
             purposes=purposes,
-            environment=read_environment(folder.path) if folder.environment.exists() else None,
+            environment=read_run_environment(folder.path),
         )
     except OSError as error:
         raise StoreError(f"{folder.path}: plot and TensorBoard files cannot be written ({error.strerror})") from error

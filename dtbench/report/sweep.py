@@ -153,8 +153,8 @@ def _name_first(names: list[str]) -> str:
 
 
 def _is_repeated(summary: RunSummary) -> bool:
-    """Tell whether every cell was launched more than once, so that intervals hold for more than one launch."""
-    return all(len(cell.launches) > 1 for cell in summary.cells)
+    """Tell whether every cell that can be read was launched more than once: its interval holds for all launches."""
+    return all(len(cell.launches) > 1 for cell in summary.cells if cell.launches)
 
 
 def shorten_value(text: str) -> str:

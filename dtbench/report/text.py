@@ -88,13 +88,10 @@ def _render_cells(summary: RunSummary) -> Iterator[RenderableType]:
 def render_cell(cell: CellSummary) -> RenderableType:
     """Give one cell: the two waits first, then the step, where it went, the purposes, and what speaks against them."""
     title = Text.assemble((cell.name, "bold"), f"  {sentences.mesh_words(cell)} {sentences.backend_words(cell)}")
-    parts: list[RenderableType] = [
-        Rule(title, align="left", style="dim"),
-        *_status_lines(cell),
-        render_waits(cell),
-        Text(),
-    ]
-    parts.append(render_step(cell))
+    head: list[RenderableType] = [Rule(title, align="left", style="dim"), *_status_lines(cell)]
+    if not cell.launches:  # none can be read: what it did is not known, which is not that it did nothing
+        return Group(*head, *(Text(sentence) for sentence in [*cell.unreadable.values()][1:]), Text())
+    parts: list[RenderableType] = [*head, render_waits(cell), Text(), render_step(cell)]
     if cell.ranks:
         parts += [Text(), render_breakdown(cell)]
     if cell.exposure is not None and estimates.is_any_known(cell.exposure):

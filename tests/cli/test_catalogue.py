@@ -1,6 +1,7 @@
 """``dtbench catalogue``: what runs, what became of it, and that a stopped one goes on. No rank starts."""
 
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -233,6 +234,22 @@ def test_a_finished_catalogue_has_nothing_left_to_run(fake: Fake, call: Call) ->
     code, shown, _ = call("--resume")
     assert (code, fake.starts) == (0, [])
     assert shown.count("passed (1 launch)") == 2
+
+
+def test_a_finished_run_that_cannot_be_read_is_a_row_and_stops_nothing(fake: Fake, call: Call) -> None:
+    fake.stops_at = 3
+    assert call()[0] == 130
+    (folder,) = (path for path in find_runs(Path("results")) if path.parent.name == "one")
+    for launch in folder.glob("cells/*/launch0/launch.json"):
+        launch.write_text("{", encoding="utf-8")
+    fake.stops_at = 0
+    code, shown, _ = call("--resume")
+    assert code != 0
+    assert "its run cannot be read" in shown
+    assert shown.count("passed (1 launch)") == 1
+    shutil.rmtree(folder)
+    code, shown, _ = call("--resume")
+    assert (code, shown.count("passed (1 launch)")) == (0, 2)
 
 
 def test_a_new_catalogue_runs_everything_again(fake: Fake, call: Call) -> None:

@@ -10,12 +10,14 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from rich.console import Console
 
 from dtbench.analyze.run import summarize_one_cell, summarize_run
 from dtbench.comparison.baselines import describe_baselines, remove_baseline, save_baseline
 from dtbench.comparison.run import compare_all, compare_paths
 from dtbench.comparison.sides import read_sides
 from dtbench.errors import ComparisonError, StoreError
+from dtbench.report.text import render_run
 from dtbench.store.layout import RunFolder, baseline_file
 from dtbench.store.records import Environment, RunStatus
 
@@ -335,6 +337,13 @@ def test_one_flipped_bit_of_a_table_is_found(two_cells: Path) -> None:
         assert list(slow.unreadable) == [1] or found == (120e6, 121e6, 119e6, 120e6), place
 
 
+def _show(run: Path) -> str:
+    console = Console(width=400)
+    with console.capture() as captured:
+        console.print(render_run(summarize_run(run)))
+    return captured.get()
+
+
 def test_a_run_of_which_no_launch_can_be_read_is_refused(two_cells: Path, results: Path) -> None:
     cells = ("plain", "slow")
     for cell, index in ((cell, index) for cell in cells for index in range(4)):
@@ -343,6 +352,11 @@ def test_a_run_of_which_no_launch_can_be_read_is_refused(two_cells: Path, result
             plain, slow = summarize_run(two_cells).cells
             assert (plain.launches, plain.status, slow.launches) == ((), RunStatus.FAILED, (0, 1, 2, 3))
             assert math.isnan(plain.step_time.median)
+            shown = _show(two_cells)
+            assert "plain/launch0/launch.json: broken" in shown
+            assert "plain/launch3/launch.json: broken" in shown
+            assert "no step was measured" not in shown
+            assert "within one launch" not in shown
             with pytest.raises(StoreError, match=r"plain/launch0/launch\.json: broken"):
                 summarize_one_cell(two_cells, "plain")
     with pytest.raises(StoreError, match=r"launch0/launch\.json: broken"):
