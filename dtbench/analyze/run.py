@@ -109,7 +109,7 @@ def _status(run: RunRecord, cells: tuple[CellSummary, ...]) -> tuple[RunStatus, 
     unreadable = [f"{cell.name} launch{index}" for cell in cells for index in cell.unreadable]
     if unreadable and run.status is not RunStatus.FAILED:
         more = f" and {len(unreadable) - 1} more" if len(unreadable) > 1 else ""
-        return RunStatus.FAILED, f"{unreadable[0]}{more} cannot be read and is left out"
+        return RunStatus.FAILED, f"{unreadable[0]}{more} cannot be read: left out"
     if not is_incomplete(run):
         return run.status, run.reason
     if cells and all(cell.status is RunStatus.COMPLETE for cell in cells):
