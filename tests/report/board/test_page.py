@@ -14,6 +14,7 @@ import pytest
 
 import dtbench
 from dtbench.analyze.run import summarize_run
+from dtbench.analyze.tabulate import TABLES
 from dtbench.report import sentences
 from dtbench.report.estimates import agreement_sentence, dispute_sentences, estimates_section
 from dtbench.store.journal import JournalWriter
@@ -127,8 +128,10 @@ def open_page(browser: "Browser", address: str) -> "Iterator[Callable[[], Opened
 
 
 def give_trace(run: Path) -> None:
-    """Let a run have the trace of one rank of its first cell."""
+    """Let a run have the trace of one rank of its first cell, and no tables but those made from it."""
     launch = RunFolder(run).launch("ddp", 0)
+    for table in TABLES:
+        launch.derived_table(table.name).unlink(missing_ok=True)
     launch.traces.mkdir()
     shutil.copy(TRACE, launch.trace(0, 1))
 
