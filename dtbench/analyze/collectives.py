@@ -45,6 +45,7 @@ class Collective:
         parameters: FQNs that a DDP bucket or an FSDP unit carries.
         computed_ns: for a reduction of gradients, end of the last compute of the backward pass before its issue that is
             not the hand-over of a finished gradient; see ``causes/ready.py``.
+        has_ended: False: its span was still open when the profiler stopped, and its end is the profiler's.
     """
 
     group: str
@@ -71,6 +72,7 @@ class Collective:
     awaited_by: str = ""
     parameters: tuple[str, ...] = ()
     computed_ns: int | None = None
+    has_ended: bool = True
 
     @property
     def start_ns(self) -> int:

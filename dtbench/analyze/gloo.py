@@ -193,6 +193,11 @@ class _Evidence:
         begun_ns = 0 if span is None else span.begun_ns
         return unite(self.trace.start_ns[events] - begun_ns, self.trace.end_ns[events])
 
+    def has_ended(self, span: Span | None) -> bool:
+        """Tell whether its span was closed by what ran in it, not by the end of the trace."""
+        details = None if span is None else self.trace.details.get(span.event)
+        return details is None or details.is_finished
+
     def lane_of(self, span: Span | None) -> str:
         """Give the thread that it ran on."""
         return "" if span is None else "/".join(self.trace.lanes[span.lane])
@@ -221,6 +226,7 @@ def _describe(evidence: _Evidence, issue: Issue, span: Span | None) -> Collectiv
         region=region,
         group_size=_foreign_group_size(issue),
         dtype=span.dtype if span else None,
+        has_ended=evidence.has_ended(span),
         is_async=label.is_async if label else _said_async(evidence.trace.details.get(issue.event)),
     )
 
@@ -288,4 +294,5 @@ def _describe_orphan(evidence: _Evidence, span: Span) -> Collective:
         above=(),
         lane=evidence.lane_of(span),
         dtype=span.dtype,
+        has_ended=evidence.has_ended(span),
     )

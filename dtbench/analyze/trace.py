@@ -58,6 +58,7 @@ class Details:
 
     ``shapes`` and ``dtypes`` are one per argument of the operator, as ``record_shapes`` writes them; a shape may be a
     list of shapes. ``ranks`` are global ranks of the group, ``()`` where the trace does not say or shortens the list.
+    What is not finished was open when the profiler stopped: its end is the profiler's, not its own.
     """
 
     collective: str | None
@@ -74,6 +75,7 @@ class Details:
     source_rank: int | None = None
     destination_rank: int | None = None
     is_async: bool | None = None
+    is_finished: bool = True
 
 
 @dataclass(frozen=True)

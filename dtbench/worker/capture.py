@@ -2,6 +2,7 @@
 
 import gzip
 import re
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +32,9 @@ _EVIDENCE: Final[Mapping[str, re.Pattern[bytes]]] = {
 }
 _LONGEST_EVIDENCE_BYTES: Final = 200
 
+_CLOSING_S: Final = 0.05
+"""gloo's threads close a span after the collective's consumer was told: stopped at once, the last ones stay open."""
+
 
 @contextmanager
 def capture(device: DeviceKind, recorder: Recorder, trace: Path, settings: Profiler) -> Iterator[None]:
@@ -47,6 +51,8 @@ def capture(device: DeviceKind, recorder: Recorder, trace: Path, settings: Profi
             yield
             if device is DeviceKind.CUDA:
                 torch.cuda.synchronize()
+            else:
+                time.sleep(_CLOSING_S)
     finally:
         recorder.is_naming = False
     export_trace(profiler, trace)

@@ -89,6 +89,31 @@ def test_the_last_step_ends_with_the_collectives_that_it_issued(draw: Callable[.
     assert one.steps[0].overlap.step_ns == 10000
 
 
+@pytest.mark.parametrize(
+    ("waited", "comm_ns"),
+    [
+        pytest.param("|     ==       |", 3000, id="its consumer"),
+        pytest.param("|              |", 6000, id="the last step"),
+    ],
+)
+def test_a_span_that_was_open_when_the_profiler_stopped_ends_with(
+    draw: Callable[..., Path], waited: str, comm_ns: int
+) -> None:
+    label = LABEL.format(group=0, seq=1, op="all_reduce", size=16, axis="replicate", owner="bucket 0")
+    one = analyze(
+        draw(f"""
+        step ProfilerStep#1           @1 |==========    |
+        op aten::mm                   @1 |===           |
+        range {label}                 @1 |   =          |
+        range dtbench::wait group=0 seq=1 @1 {waited}
+        range gloo:all_reduce         @2 |    ==========| {{"finished": false}}
+        """)
+    )
+    assert one.steps[0].overlap.step_ns == 10000
+    assert one.steps[0].overlap.comm_ns == comm_ns
+    assert one.steps[0].overlap.exposed_comm_ns == comm_ns
+
+
 def test_threads_are_learnt_to_belong_to_groups_where_size_does_not_tell(draw: Callable[..., Path]) -> None:
     def label(group: int, seq: int, size: int) -> str:
         return LABEL.format(group=group, seq=seq, op="all_reduce", size=size, axis="", owner="")

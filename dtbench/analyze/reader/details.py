@@ -42,6 +42,7 @@ def read_details(args: Args, name: str) -> Details:
         source_rank=args.source_rank,
         destination_rank=args.destination_rank,
         is_async=_read_async(args, name),
+        is_finished=bytes(args.finished) != b"false",
     )
 
 

@@ -40,6 +40,7 @@ class Args(msgspec.Struct, gc=False, frozen=True):
     old_shapes: msgspec.Raw = _field(default=RAW_EMPTY, name="Input dims")
     dtypes: msgspec.Raw = _field(default=RAW_EMPTY, name="Input type")
     values: msgspec.Raw = _field(default=RAW_EMPTY, name="Concrete Inputs")
+    finished: msgspec.Raw = RAW_EMPTY
 
 
 NO_ARGS: Final = Args()
