@@ -77,7 +77,7 @@ def test_a_step_with_numbers_that_are_none_is_not_finite(trial: Trial, is_finite
 def test_gradients_are_copied_also_where_there_is_none_or_few() -> None:
     dense, sparse, unused = (nn.Parameter(torch.ones(2)) for _ in range(3))
     dense.grad = torch.ones(2)
-    sparse.grad = torch.sparse_coo_tensor([[1]], [3.0], (2,), check_invariants=False)
+    sparse.grad = torch.sparse_coo_tensor([[1]], [3.0], (2,), check_invariants=True)
     first, second, third = read_gradients([dense, sparse, unused])
     dense.grad.zero_()
     assert first is not None

@@ -32,6 +32,7 @@ from dtbench.scenario.schema import (
     Sgd,
 )
 from dtbench.store.rank_records import Receipt, ReceiptOutcome
+from tests.newer_torch import FIRST_TORCH, skip_where_torch_lacks, torch_version
 
 torch = pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 
@@ -235,12 +236,21 @@ def test_a_silenced_knob_disagrees(scenario: Callable[..., Scenario], knob: str)
 @pytest.mark.usefixtures("lone_group")
 @pytest.mark.parametrize("knob", [knob for knob in ASKED if not needs_ranks(knob) and knob not in NEEDS_CUDA])
 def test_a_knob_that_was_set_agrees_or_says_why_it_has_no_effect(scenario: Callable[..., Scenario], knob: str) -> None:
+    skip_where_torch_lacks(knob.split(" ")[1])
     strategy, sections = ASKED[knob]
     sections = {**sections, "optimizer": {"kind": "sgd"}} if "keep_low_precision" in knob else sections
     wanted = scenario(**{**BASE[strategy], **sections})
     receipt = read_receipts(wanted, wanted)[knob.split(" ")[1]]
     assert receipt.outcome is not ReceiptOutcome.DISAGREES, receipt
     assert receipt.outcome is ReceiptOutcome.AGREES or receipt.note
+
+
+def skip_where_there_are_no_streams() -> None:
+    """A CPU build of torch makes streams that do nothing; a CUDA build without a device makes none."""
+    try:
+        torch.Stream()
+    except RuntimeError as error:
+        pytest.skip(f"DDP's mixed precision makes a stream, and this torch cannot: {error}")
 
 
 @pytest.mark.usefixtures("lone_group")
@@ -254,6 +264,8 @@ def test_a_knob_that_cpus_refuse_is_read_back_once_wrapped(
     from dtbench.worker.mesh import build_mesh
     from dtbench.worker.parallelize.strategy import parallelize
 
+    if "mixed_precision" in knob:
+        skip_where_there_are_no_streams()
     monkeypatch.setattr("dtbench.plan.find_refusals", lambda _scenario, _device: ())
     # what refuses to broadcast from host memory; gloo can
     monkeypatch.setattr(fsdp, "_check_module_states_for_sync_module_states", lambda _states: None)
@@ -343,9 +355,21 @@ def test_prefetch_without_async_unshard_is_said_to_have_no_effect_on_gloo(
 def test_a_group_for_reductions_matters_on_gloo_where_gathers_are_issued_ahead_of_them(
     scenario: Callable[..., Scenario], lone_group: None, ahead: bool, outcome: ReceiptOutcome
 ) -> None:
+    skip_where_torch_lacks("parallel.separate_reduce_scatter_group")
     sections = _set("fsdp2", separate_reduce_scatter_group=True, unshard_async_op=ahead)[1]
     receipt = read_receipts(scenario(**sections), scenario(**sections))["parallel.separate_reduce_scatter_group"]
     assert (receipt.outcome, bool(receipt.note)) == (outcome, not ahead)
+
+
+@pytest.mark.usefixtures("lone_group")
+@pytest.mark.parametrize("knob", FIRST_TORCH)
+def test_a_knob_of_a_newer_torch_is_refused_where_it_is_lacking(scenario: Callable[..., Scenario], knob: str) -> None:
+    if torch_version() >= FIRST_TORCH[knob]:
+        pytest.skip("this torch has it")
+    strategy, sections = next(asked for name, asked in ASKED.items() if name.endswith(f" {knob}"))
+    wanted = scenario(**{**BASE[strategy], **sections})
+    with pytest.raises(MissingError, match=rf"has no such knob: {re.escape(knob)}; leave it out or use a newer torch"):
+        read_receipts(wanted, wanted)
 
 
 def test_a_knob_that_torch_lacks_is_refused_by_name_and_version() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from dtbench.plan import Machine, make_plan
 from dtbench.store.rank_records import ReceiptOutcome
+from tests.newer_torch import skip_where_torch_lacks
 
 pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 pytestmark = pytest.mark.ranks
@@ -205,6 +206,7 @@ def test_traffic_equals_the_formula_and_training_the_single_process(
 def test_groups_that_a_strategy_makes_are_recorded_with_their_axis(
     launch: Callable[..., Any], scenario: Callable[..., Any]
 ) -> None:
+    skip_where_torch_lacks("parallel.separate_reduce_scatter_group")
     rank = launch(scenario(**_fsdp2(separate_reduce_scatter_group=True), correctness={"enabled": False})).rank()
     assert [str(group.axis) for group in rank.process_groups] == ["shard", "shard"]
     assert len({group.name for group in rank.process_groups}) == 2
