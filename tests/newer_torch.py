@@ -13,6 +13,7 @@ FIRST_TORCH: Final = {
 """Knobs of the schema by the first torch that has them."""
 
 BROADCAST_BUFFERS_IS_A_PROPERTY: Final = (2, 13)
+FRACTIONS_BESIDE_DELAYED: Final = (2, 12)
 
 
 def torch_version() -> tuple[int, int]:

@@ -372,6 +372,17 @@ def test_a_knob_of_a_newer_torch_is_refused_where_it_is_lacking(scenario: Callab
         read_receipts(wanted, wanted)
 
 
+@pytest.mark.usefixtures("lone_group")
+@pytest.mark.parametrize("caps", [{"bucket_cap_mb": 0.5}, {"bucket_cap_mb_list": [1, 0.5]}])
+def test_a_fraction_beside_delayed_reductions_is_refused_where_torch_takes_whole_numbers(
+    scenario: Callable[..., Scenario], monkeypatch: pytest.MonkeyPatch, caps: dict[str, Any]
+) -> None:
+    monkeypatch.delattr("torch.nn.parallel.distributed._BucketCapacityConfig", raising=False)  # as in torch 2.11
+    wanted = scenario(**_set("ddp", delay_all_reduce=["layers.1"], **caps)[1])
+    with pytest.raises(MissingError, match=r"in whole MiB only beside parallel.delay_all_reduce, not 0\.5; round it"):
+        read_receipts(wanted, wanted)
+
+
 def test_a_knob_that_torch_lacks_is_refused_by_name_and_version() -> None:
     from dtbench.worker.parallelize.knobs import require_arguments, require_methods
 

@@ -24,7 +24,7 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel.ddp import _pre_dp_module_transform
 from torch.nn.parallel import DistributedDataParallel
 
-from dtbench.errors import PlanError
+from dtbench.errors import MissingError, PlanError
 from dtbench.plan import Plan
 from dtbench.scenario.ddp import Ddp, DdpMixedPrecision
 from dtbench.scenario.model import Compile
@@ -276,13 +276,37 @@ def _constructor_knobs(parallel: Ddp) -> dict[str, Any]:
     fields = Ddp.model_fields
     knobs = {name: getattr(parallel, name) for name in _PASSED_ON if getattr(parallel, name) != fields[name].default}
     require_arguments(DistributedDataParallel.__init__, knobs, "parallel")
+    is_whole = _delays_in_whole_mib(parallel)
+    if parallel.bucket_cap_mb is not None:
+        knobs["bucket_cap_mb"] = _to_cap(parallel.bucket_cap_mb, is_whole=is_whole)
     if parallel.bucket_cap_mb_list is not None:
-        knobs["bucket_cap_mb_list"] = list(parallel.bucket_cap_mb_list)
+        knobs["bucket_cap_mb_list"] = [_to_cap(cap, is_whole=is_whole) for cap in parallel.bucket_cap_mb_list]
     precision = parallel.mixed_precision
     if precision != DdpMixedPrecision():
         dtypes = {name: to_dtype(getattr(precision, name)) for name in DdpMixedPrecision.model_fields}
         knobs["mixed_precision"] = torch_ddp._MixedPrecision(**dtypes)
     return knobs
+
+
+def _delays_in_whole_mib(parallel: Ddp) -> bool:
+    """Tell whether torch hands the cap on to C++, which takes whole numbers: 2.11 does where it delays."""
+    return bool(parallel.delay_all_reduce) and not hasattr(torch_ddp, "_BucketCapacityConfig")
+
+
+def _to_cap(cap_mib: float, *, is_whole: bool) -> float:
+    """Give the cap as torch takes it.
+
+    Raises:
+        MissingError: the installed torch takes no such cap beside ``delay_all_reduce``.
+    """
+    if not is_whole:
+        return cap_mib
+    if not cap_mib.is_integer():
+        raise MissingError(
+            f"torch {torch.__version__} takes a bucket cap in whole MiB only beside parallel.delay_all_reduce, not "
+            f"{cap_mib:g}; round it or use a newer torch"
+        )
+    return int(cap_mib)
 
 
 @contextmanager
