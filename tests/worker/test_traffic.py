@@ -192,6 +192,8 @@ CASES |= {
 def test_traffic_equals_the_formula_and_training_the_single_process(
     launch: Callable[..., Any], scenario: Callable[..., Any], name: str
 ) -> None:
+    for knob in CASES[name].get("parallel", {}):
+        skip_where_torch_lacks(f"parallel.{knob}")
     wanted = scenario(**{"gradient_clip_norm": 1.0, **CASES[name]})
     launched = launch(wanted)
     plan = make_plan(wanted, Machine(cpu_cores=2, cuda_devices=0))
