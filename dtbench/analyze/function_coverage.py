@@ -31,6 +31,7 @@ class State(StrEnum):
     REACHED = "reached"
     RAISED = "entered, then raised"
     NOT_REACHED = "not reached"
+    ABSENT = "not in this torch"
 
 
 @dataclass(frozen=True)
@@ -175,10 +176,20 @@ def cover(evidence: Sequence[Evidence]) -> FunctionCoverage:
     listed = {(one.file, one.name): one for one in FUNCTIONS}
     found = {(one.file, one.name): None for record in _all_lines(evidence) for one in record.functions}
     keys = [*listed, *(key for key in found if key not in listed)]
-    gone = {key for key in listed if found and key not in found}
-    rows = tuple(_cover_one(key, listed.get(key), evidence, is_gone=key in gone) for key in keys)
+    absent = _find_absent(evidence, has_lines=bool(found), listed=listed) - set(found)
+    rows = tuple(_cover_one(key, listed.get(key), evidence, is_absent=key in absent) for key in keys)
     costs = [probes.cost_per_call_ns for one in evidence for probes in one.probes]
     return FunctionCoverage(rows, max(costs, default=None), tuple(_note(evidence, rows)))
+
+
+def _find_absent(
+    evidence: Sequence[Evidence], *, has_lines: bool, listed: Iterable[tuple[str, str]]
+) -> set[tuple[str, str]]:
+    """Find what no launch's torch has: tracing lists every function of the files, probes say which are not there."""
+    probes = [record for one in evidence for record in one.probes]
+    told = {(one.file, one.name) for record in probes for one in record.unprobed if one.is_absent}
+    there = {(one.file, one.name) for record in probes for one in record.functions}
+    return (set(listed) if has_lines else told) - there
 
 
 def _all_lines(evidence: Iterable[Evidence]) -> Iterator[LineRecord]:
@@ -198,7 +209,7 @@ def _note(evidence: Sequence[Evidence], rows: Sequence[CoveredFunction]) -> Iter
 
 
 def _cover_one(
-    key: tuple[str, str], listed: StudiedFunction | None, evidence: Sequence[Evidence], *, is_gone: bool
+    key: tuple[str, str], listed: StudiedFunction | None, evidence: Sequence[Evidence], *, is_absent: bool
 ) -> CoveredFunction:
     seen = _gather(key, evidence)
     reached = sorted((name for name, one in seen.items() if one.is_reached), key=lambda name: -_calls(seen[name]))
@@ -212,16 +223,22 @@ def _cover_one(
         name=key[1],
         reach=None if listed is None else listed.reach,
         reason="" if listed is None else listed.reason,
-        state=State.REACHED if reached else State.RAISED if entered else State.NOT_REACHED,
+        state=_find_state(is_reached=bool(reached), is_entered=bool(entered), is_absent=is_absent),
         scenarios=tuple(reached or entered),
     )
     disagreements = [words for name, one in seen.items() for words in one.disagree(name)]
     remarks = [*disagreements, *([] if reached else dict.fromkeys(entered.values()))]
-    if is_gone:
-        remarks.append("this torch does not have it: renamed or removed")
     filled = _fill(row, seen[reached[0]]) if reached else row
     remarks += _describe(filled, [function for one in seen.values() for function in one.probed])
     return _with_remarks(filled, remarks, len(disagreements))
+
+
+def _find_state(*, is_reached: bool, is_entered: bool, is_absent: bool) -> State:
+    if is_reached:
+        return State.REACHED
+    if is_entered:
+        return State.RAISED
+    return State.ABSENT if is_absent else State.NOT_REACHED
 
 
 def _with_remarks(row: CoveredFunction, remarks: Sequence[str], disagreements: int) -> CoveredFunction:

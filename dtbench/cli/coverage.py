@@ -200,7 +200,7 @@ def _section(file: str, rows: "Sequence[CoveredFunction]") -> Section:
     remarks = [f"{row.name}: {remark}" for row in rows for remark in row.remarks]
     missing: dict[str, list[str]] = {}
     for row in rows:
-        if row.state is not State.REACHED and row.reason and not row.remarks:
+        if row.state not in (State.REACHED, State.ABSENT) and row.reason and not row.remarks:
             missing.setdefault(row.reason, []).append(row.name)
     reasons = [f"not reached ({reason}): {', '.join(names)}" for reason, names in missing.items()]
     return Section(file, columns, [_row(row) for row in rows], (*remarks, *reasons))
@@ -233,15 +233,17 @@ def sum_up(rows: "Sequence[CoveredFunction]") -> str:
     counts = {
         reach: (
             sum(row.reach is reach and row.state is State.REACHED for row in rows),
-            sum(row.reach is reach for row in rows),
+            sum(row.reach is reach and row.state is not State.ABSENT for row in rows),
         )
         for reach in Reach
     }
     driven, called = counts[Reach.DRIVEN], counts[Reach.CALLED]
+    absent = sum(row.state is State.ABSENT for row in rows)
+    others = "" if not absent else f" {absent} of the list {'is' if absent == 1 else 'are'} not in this torch."
     return (
         f"Reached: {driven[0]} of {driven[1]} functions that torch's public ones drive, {called[0]} of {called[1]} "
         f"that must be called; {counts[Reach.ELSEWHERE][1]} run elsewhere and {counts[Reach.UNCALLED][1]} are called "
-        "by nobody: these do not count."
+        f"by nobody: these do not count.{others}"
     )
 
 

@@ -42,11 +42,12 @@ class ProbedFunction(Record):
 
 
 class Unprobed(Record):
-    """A function that has no probe, and why."""
+    """A function that has no probe, and why; absent: the installed torch does not have it."""
 
     file: str
     name: str
     reason: str
+    is_absent: bool = False
 
 
 class Probes(Record):

@@ -11,7 +11,7 @@ from dtbench.plan import Machine, make_plan
 from dtbench.probe_catalogue.functions import DDP, FUNCTIONS, GRADIENT_HOOKS, Reach
 from dtbench.scenario.schema import Scenario
 from dtbench.store.layout import RunFolder
-from dtbench.store.probe_records import LineRecord, ProbedBranch, ProbedFunction, Probes, TracedFunction
+from dtbench.store.probe_records import LineRecord, ProbedBranch, ProbedFunction, Probes, TracedFunction, Unprobed
 from dtbench.store.records import CellRecord, LaunchRecord, RunRecord, RunStatus
 from dtbench.store.write import write_record
 
@@ -52,6 +52,16 @@ def probes(*functions: ProbedFunction) -> Probes:
 def row(evidence: list[Evidence], key: tuple[str, str]) -> CoveredFunction:
     (found,) = [one for one in cover(evidence).functions if (one.file, one.name) == key]
     return found
+
+
+def test_probes_say_what_the_installed_torch_lacks_where_nothing_was_traced() -> None:
+    file, name = HOOK
+    lacking = Unprobed(file=file, name=name, reason="renamed", is_absent=True)
+    nested = Unprobed(file=FORWARD[0], name=FORWARD[1], reason="made anew at every call")
+    older = Evidence("ddp", finished=True, probes=(probes().model_copy(update={"unprobed": (lacking, nested)}),))
+    newer = Evidence("ddp", finished=True, probes=(probes(probed(HOOK, 0)),))
+    assert [row([older], key).state for key in (HOOK, FORWARD)] == [State.ABSENT, State.NOT_REACHED]
+    assert row([older, newer], HOOK).state is State.NOT_REACHED, "another launch's torch has it"
 
 
 def test_every_listed_function_has_one_row_whatever_the_evidence() -> None:
@@ -187,7 +197,7 @@ def test_what_the_installed_torch_lacks_or_has_beyond_the_list_is_named() -> Non
     kept = tuple(one for one in whole.functions if one.name != "sync_grad_hook")
     new = TracedFunction(file=GRADIENT_HOOKS, name="sync_gradients", calls=1, lines=(4,), executable_lines=1)
     evidence = [Evidence("ddp", finished=True, lines=(whole.model_copy(update={"functions": (*kept, new)}),))]
-    assert row(evidence, HOOK).remarks == ("this torch does not have it: renamed or removed",)
+    assert (row(evidence, HOOK).state, row(evidence, HOOK).remarks) == (State.ABSENT, ())
     added = row(evidence, (GRADIENT_HOOKS, "sync_gradients"))
     assert (added.reach, added.state) == (None, State.REACHED)
     assert "not listed: _data_parallel_utils.sync_gradients" in cover(evidence).notes[0]

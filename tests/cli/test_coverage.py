@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from dtbench.analyze.function_coverage import Evidence, State, cover
+from dtbench.cli.coverage import sum_up
 from dtbench.cli.main import main
 from dtbench.plan import Machine, make_plan
 from dtbench.probe_catalogue.functions import FUNCTIONS, Reach
@@ -96,6 +98,14 @@ def test_json_has_every_function_with_what_a_program_needs(results: Path, capsys
     assert sum(one["reached"] for one in document["functions"]) == 1
 
 
+def test_what_the_installed_torch_lacks_does_not_count() -> None:
+    rows = cover([Evidence("ddp", finished=True)]).functions
+    first, *others = (row for row in rows if row.reach is Reach.DRIVEN)
+    words = sum_up([replace(first, state=State.ABSENT), *others])
+    assert f"Reached: 0 of {len(others)} functions" in words
+    assert words.endswith("these do not count. 1 of the list is not in this torch.")
+
+
 def test_the_table_has_a_row_for_each_function_and_sums_up_by_class(
     results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -103,6 +113,7 @@ def test_the_table_has_a_row_for_each_function_and_sums_up_by_class(
     assert code == 0
     driven = sum(one.reach is Reach.DRIVEN for one in FUNCTIONS)
     assert f"Reached: 1 of {driven} functions" in out
+    assert "not in this torch" not in out
     assert "not reached (nothing in torch 2.13 calls it): _rewrite_spec_if_needed" in out
     for file in {one.file for one in FUNCTIONS}:
         assert file in out

@@ -23,6 +23,7 @@ from dtbench.worker.recorder import Recorder
 _CALLS: Final = 200
 _ROUNDS: Final = 5
 _SETTER: Final = ".setter"
+_ABSENT: Final = "this torch does not have it: renamed or removed"
 
 
 class InstalledProbes:
@@ -65,21 +66,24 @@ class InstalledProbes:
             module = import_file(file)
         except ImportError as error:
             self._unprobed += [
-                _unprobed(function, f"this torch does not have the file ({error})") for function in chosen
+                _unprobed(function, f"this torch does not have the file ({error})", is_absent=True)
+                for function in chosen
             ]
             return
         found = {one.name: one for one in read_functions(path_of(module))}
         listed = {function.name for function in FUNCTIONS if function.file == file}
         self._unlisted += [f"{stem_of(file)}.{name}" for name in found if name not in listed]
         for function in chosen:
-            reason = self._install(module, function, found.get(function.name))
+            source = found.get(function.name)
+            if source is None:
+                self._unprobed.append(_unprobed(function, _ABSENT, is_absent=True))
+                continue
+            reason = self._install(module, function, source)
             if reason is not None:
                 self._unprobed.append(_unprobed(function, reason))
 
-    def _install(self, module: ModuleType, function: StudiedFunction, found: SourceFunction | None) -> str | None:
+    def _install(self, module: ModuleType, function: StudiedFunction, found: SourceFunction) -> str | None:
         """Replace one function; gives why it cannot be."""
-        if found is None:
-            return "this torch does not have it: renamed or removed"
         if found.outer is not None:
             return f"{found.outer} makes it anew at every call, so that no name can be replaced"
         home = _find_home(module, function.name)
@@ -100,8 +104,8 @@ class InstalledProbes:
         setattr(home, name, replacement)
 
 
-def _unprobed(function: StudiedFunction, reason: str) -> Unprobed:
-    return Unprobed(file=function.file, name=function.name, reason=reason)
+def _unprobed(function: StudiedFunction, reason: str, *, is_absent: bool = False) -> Unprobed:
+    return Unprobed(file=function.file, name=function.name, reason=reason, is_absent=is_absent)
 
 
 def _find_home(module: ModuleType, name: str) -> Any:
