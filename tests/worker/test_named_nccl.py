@@ -1,6 +1,7 @@
 """Groups over NCCL behind a link, with gloo in NCCL's place and a device whose time is computed."""
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -105,6 +106,19 @@ def test_nccl_is_told_its_ranks_its_time_and_its_name_as_torch_tells_it(world: W
     assert options["group_name"] == world.group.group_name == "0"
     assert options["_timeout"].total_seconds() > 0
     assert dist.get_backend() == "dtbench_nccl"
+
+
+@pytest.mark.skipif(not dist.is_nccl_available(), reason="this build of torch has no NCCL")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="where there is a device the tests marked gpu make real groups")
+def test_torchs_own_nccl_takes_what_it_is_told_and_lacks_only_a_device() -> None:
+    options = dist.ProcessGroupNCCL.Options()
+    options._timeout = timedelta(seconds=5)
+    options.global_ranks_in_group = [0, 1]
+    options.group_name = "pairs"
+    assert (options._timeout, options.global_ranks_in_group) == (timedelta(seconds=5), [0, 1])
+    with pytest.raises(ValueError, match="only supported with GPUs, no GPUs found"):
+        dist.ProcessGroupNCCL(dist.HashStore(), 0, 2, options)
+    assert callable(dist.ProcessGroupNCCL._set_sequence_number_for_group)
 
 
 def test_objects_and_barriers_go_to_the_device(world: World) -> None:
