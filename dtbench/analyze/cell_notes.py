@@ -7,7 +7,7 @@ from dtbench.analyze.cell_data import CellData, LaunchData
 from dtbench.analyze.summary import Interval
 from dtbench.analyze.undisturbed import find_disturbance
 from dtbench.disturbance import DISTURBED
-from dtbench.store.records import RunStatus
+from dtbench.store.records import RunStatus, tell_reason_in_a_line
 from dtbench.units import format_fraction
 
 _AGAIN = "run it again before you believe a small difference"
@@ -44,7 +44,7 @@ def _record_notes(data: CellData) -> list[str]:
             absent = sorted(set(range(data.cell.plan.ranks)) - {record.rank for record in launch.ranks})
             notes += [f"{name}: the record of rank {rank} is missing, its checks are lost" for rank in absent]
             if launch.record.reason is not None:
-                notes.append(f"{name}: every result was written, but {launch.record.reason.splitlines()[0]}")
+                notes.append(f"{name}: every result was written, but {tell_reason_in_a_line(launch.record.reason)}")
         unstable = [record.rank for record in launch.ranks if not record.traffic_is_stable]
         notes += [f"{name}: rank {rank} issued different collectives in different MEASURED steps" for rank in unstable]
         lost = [record.rank for record in launch.ranks if any(math.isnan(loss) for loss in record.losses)]

@@ -20,7 +20,7 @@ from dtbench.probe_catalogue.functions import FUNCTIONS, Reach, StudiedFunction,
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.probe_records import LineRecord, ProbedFunction, Probes, TracedFunction
 from dtbench.store.read import read_launch, read_line_records, read_rank_records, read_run
-from dtbench.store.records import CellRecord, RunStatus
+from dtbench.store.records import CellRecord, RunStatus, tell_reason_in_a_line
 
 _OURS = "dtbench."
 
@@ -157,8 +157,8 @@ def _read_whole_launch(folder: LaunchFolder, scenario: str) -> Evidence:
         return Evidence(scenario, finished=False, message="the launch did not end", lines=lines)
     launch = read_launch(folder)
     if launch.status is not RunStatus.COMPLETE:
-        words = (launch.reason or "nobody said why").splitlines()
-        return Evidence(scenario, finished=False, message=words[0], lines=lines)
+        message = tell_reason_in_a_line(launch.reason or "nobody said why")
+        return Evidence(scenario, finished=False, message=message, lines=lines)
     probes = tuple(record.probes for record in read_rank_records(folder) if record.probes is not None)
     times = _read_times(folder) if probes else {}
     return Evidence(scenario, finished=True, lines=lines, probes=probes, times=times)

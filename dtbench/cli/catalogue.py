@@ -250,9 +250,11 @@ def _judge(chosen: _Chosen, done: "FinishedScenario | str") -> "CatalogueRow":
     from dtbench.report.catalogue import CatalogueRow, judge_run
     from dtbench.report.publish import publish_checks
     from dtbench.store.check_records import CheckOutcome
+    from dtbench.store.records import tell_reason_in_a_line
 
     if isinstance(done, str):
-        return CatalogueRow(chosen.name, chosen.question, CheckOutcome.NOT_JUDGED, f"FAILED: {done.splitlines()[0]}")
+        told = f"FAILED: {tell_reason_in_a_line(done)}"
+        return CatalogueRow(chosen.name, chosen.question, CheckOutcome.NOT_JUDGED, told)
     try:
         summary = summarize_run(Path(done.run))
     except StoreError as error:

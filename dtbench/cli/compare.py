@@ -96,7 +96,7 @@ def compare(
     else:
         print_comparisons(comparisons)
         _print_kept(judgements)
-    _fail(judgements)
+    _fail(judgements, comparisons[0].left_out)
 
 
 def _read_bounds(typed: Sequence[str]) -> "list[Bound]":
@@ -122,8 +122,8 @@ def _judge(bounds: "Sequence[Bound]", comparisons: "Sequence[Comparison]") -> "l
     return [judge(bound, comparison) for comparison in comparisons for bound in bounds]
 
 
-def _fail(judgements: "Sequence[Judgement]") -> None:
-    """Exit as the bounds ask.
+def _fail(judgements: "Sequence[Judgement]", left_out: "Sequence[str]") -> None:
+    """Exit as the bounds ask: they hold for what was left out, too, and nobody can say whether it keeps them.
 
     Raises:
         GateError: one is exceeded.
@@ -136,6 +136,7 @@ def _fail(judgements: "Sequence[Judgement]") -> None:
 
     exceeded = [judgement.words for judgement in judgements if judgement.kept is Kept.EXCEEDED]
     undecided = [judgement.words for judgement in judgements if judgement.kept is Kept.UNDECIDED]
+    undecided += [f"a bound cannot be judged: {words}" for words in left_out]
     if exceeded:
         raise GateError("\n".join([*exceeded, *undecided]))
     if undecided:
@@ -188,10 +189,12 @@ def print_comparisons(comparisons: "Sequence[Comparison]") -> None:
         for comparison in comparisons:
             print_prose(f"{comparison.candidate.label}: {comparison.sentence}")
         print_prose("Name two of them for what was done differently, and all metrics; --json has everything.")
-        return
-    for comparison in comparisons:
-        print_prose(comparison.sentence, style="bold")
-        _print_in_full(comparison)
+    else:
+        for comparison in comparisons:
+            print_prose(comparison.sentence, style="bold")
+            _print_in_full(comparison)
+    for words in comparisons[0].left_out:
+        print_prose(f"WARNING: left out: {words}", style="bold yellow")
 
 
 def _print_in_full(comparison: "Comparison") -> None:

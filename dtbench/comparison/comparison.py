@@ -169,6 +169,7 @@ class Comparison(Record):
         notes: what was left out, and why.
         treatment: in what the scenarios differ.
         is_mechanism_known: both sides say what they communicated.
+        left_out: other cells of what was named that could not be compared, and why, a sentence each.
     """
 
     format_version: Literal[1] = FORMAT_VERSION
@@ -184,3 +185,4 @@ class Comparison(Record):
     notes: tuple[str, ...]
     treatment: tuple[SettingChange, ...] = ()
     is_mechanism_known: bool = True
+    left_out: tuple[str, ...] = ()

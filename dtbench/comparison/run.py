@@ -58,26 +58,45 @@ def compare_all(
 ) -> tuple[Comparison, ...]:
     """Compare every other with the first; of one run alone, its cells with its first; raises as ``compare_paths``.
 
-    Two runs of several cells are compared cell by cell.
+    Two runs of several cells are compared cell by cell. A cell that has nothing to trust is left out and named where
+    others can be compared.
     """
     if not 0 <= threshold < math.inf:
         raise ComparisonError(f"the threshold is {threshold:g}; give an ordinary number of at least 0")
     if len(named) == 1:
-        return _compare_cells(named[0], read_sides(named[0], results, force=force), force=force, threshold=threshold)
-    first, *others = (read_sides(one, results, force=force) for one in named)
-    pairs = [
-        pair for name, other in zip(named[1:], others, strict=True) for pair in _pair((named[0], first), (name, other))
-    ]
-    return tuple(compare_sides(before, after, force=force, threshold=threshold) for before, after in pairs)
+        pairs = _pair_cells(named[0], read_sides(named[0], results, force=force))
+    else:
+        first, *others = (read_sides(one, results, force=force) for one in named)
+        pairs = [
+            pair
+            for name, other in zip(named[1:], others, strict=True)
+            for pair in _pair((named[0], first), (name, other))
+        ]
+    usable = [pair for pair in pairs if all(side.launches for side in pair)]
+    found = tuple(compare_sides(before, after, force=force, threshold=threshold) for before, after in usable or pairs)
+    lacking = [pair for pair in pairs if not all(side.launches for side in pair)]
+    left_out = tuple(dict.fromkeys(_say_left_out(pair) for pair in lacking))
+    return tuple(one.model_copy(update={"left_out": left_out}) for one in found)
 
 
-def _compare_cells(named: str, sides: Sides, *, force: bool, threshold: float) -> tuple[Comparison, ...]:
+def _pair_cells(named: str, sides: Sides) -> list[tuple[MeasuredSide, MeasuredSide]]:
+    """Pair the first cell of a run with each other one."""
     if not sides:
         raise ComparisonError(f"`{named}` has no cells, so there is nothing to compare")
     first, *others = sides.values()
     if not others:
         raise ComparisonError(f"`{named}` is one thing; name a second one to compare it with")
-    return tuple(compare_sides(first, other, force=force, threshold=threshold) for other in others)
+    return [(first, other) for other in others]
+
+
+def _say_left_out(pair: tuple[MeasuredSide, MeasuredSide]) -> str:
+    labels = _tell_apart(*pair)
+    return next(_say_untrusted(side, label) for side, label in zip(pair, labels, strict=True) if not side.launches)
+
+
+def _say_untrusted(side: MeasuredSide, label: str) -> str:
+    why = f": {'; '.join(side.notes)}" if side.notes else ""
+    return f"{label} has no launch that is complete and can be trusted{why}"
 
 
 def _pair(first: tuple[str, Sides], second: tuple[str, Sides]) -> list[tuple[MeasuredSide, MeasuredSide]]:
@@ -181,8 +200,7 @@ def _refuse_nothing(baseline: MeasuredSide, candidate: MeasuredSide, labels: tup
         raise ComparisonError(f"{shared[0]} is on both sides{again}; a thing is not compared with itself")
     for side, label in zip((baseline, candidate), labels, strict=True):
         if not side.launches:
-            why = f": {'; '.join(side.notes)}" if side.notes else ""
-            raise ComparisonError(f"{label} has no launch that is complete and can be trusted{why}")
+            raise ComparisonError(_say_untrusted(side, label))
 
 
 def _refuse_unlike(labels: tuple[str, str], unlike: Sequence[EnvironmentChange]) -> str:

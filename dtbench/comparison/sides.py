@@ -27,7 +27,7 @@ from dtbench.store.baseline import MeasuredLaunch, MeasuredSide
 from dtbench.store.find_run import find_run, is_run
 from dtbench.store.layout import baseline_file, can_name_runs
 from dtbench.store.read import find_baselines, read_baseline, read_run
-from dtbench.store.records import CellRecord, Environment, OwnLoopCell, RunRecord
+from dtbench.store.records import CellRecord, Environment, OwnLoopCell, RunRecord, tell_reason_in_a_line
 
 ONLY: Final = ""
 """Stands for the cell of what has no cells: a saved baseline, traces."""
@@ -167,7 +167,7 @@ def _read_cell(
                 for index, sentence in data.unreadable.items()
             ),
             *(
-                f"{cell.name} {launch.name} of {record.run_id} is left out: {doubt.splitlines()[0]}"
+                f"{cell.name} {launch.name} of {record.run_id} is left out: {tell_reason_in_a_line(doubt)}"
                 for launch, doubt in measured
                 if doubt is not None
             ),

@@ -24,7 +24,7 @@ from dtbench.launch.watch import Watch, look
 from dtbench.store.finish import finish_launch
 from dtbench.store.journal import JournalView, RankState, name_unphased
 from dtbench.store.layout import LAUNCHER_VARIABLE, LaunchFolder
-from dtbench.store.records import EventLine, LaunchRecord, RankFailure, RunStatus, WorkerOrder
+from dtbench.store.records import LOG_FOLLOWS, EventLine, LaunchRecord, RankFailure, RunStatus, WorkerOrder
 from dtbench.store.write import write_record
 from dtbench.vocabulary import DeviceKind
 
@@ -283,7 +283,7 @@ def _summarize(failures: tuple[RankFailure, ...]) -> str:
     others = f"; {len(failures) - 1} more ended with it" if len(failures) > 1 else ""
     lines = "".join(f"\n  | {line}" for line in first.last_lines)
     return f"rank {first.rank} {first.what}, last seen {where}{others}" + (
-        f"; the end of its log:{lines}" if lines else "; its log is empty"
+        f"{LOG_FOLLOWS}{lines}" if lines else "; its log is empty"
     )
 
 

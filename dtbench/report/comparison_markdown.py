@@ -15,7 +15,8 @@ _OPEN: Final = "What it cost"
 
 def comparisons_markdown(comparisons: Sequence[Comparison]) -> str:
     """Give one comparison, or several below a table of their step times; names read as they are written."""
-    blocks = [_table(summary_section(comparisons))] if len(comparisons) > 1 else []
+    blocks = [f"> WARNING: left out: {escape_markdown(words)}" for words in comparisons[0].left_out]
+    blocks += [_table(summary_section(comparisons))] if len(comparisons) > 1 else []
     return "\n\n".join([*blocks, *(_comparison_block(comparison) for comparison in comparisons)]) + "\n"
 
 

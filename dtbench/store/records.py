@@ -1,7 +1,8 @@
 """What the files of a run say, those of its ranks apart. A record that is a file carries ``format_version``."""
 
 from enum import StrEnum
-from typing import Literal
+from itertools import takewhile
+from typing import Final, Literal
 
 from dtbench.plan import Plan
 from dtbench.record import Record
@@ -30,6 +31,26 @@ class RunStatus(StrEnum):
     RUNNING = "running"
     COMPLETE = "complete"
     FAILED = "failed"
+
+
+LOG_FOLLOWS: Final = "; the end of its log:"
+"""What stands between why a launch failed and the last lines of the log."""
+
+_LONGEST_WORDS: Final = 200
+
+
+def tell_reason_in_a_line(reason: str) -> str:
+    r"""Say why a launch failed without the lines of its log, but for the last, which is what the rank said of it.
+
+    >>> tell_reason_in_a_line("rank 1 raised, last seen in step 3; the end of its log:\n  | Trace\n  | OSError: no")
+    'rank 1 raised, last seen in step 3: OSError: no'
+    """
+    first, *lines = reason.splitlines() or [""]
+    words = [line.strip(" |") for line in takewhile(lambda line: line.startswith("  | "), lines)]
+    if not first.endswith(LOG_FOLLOWS) or not words:
+        return first
+    last = words[-1] if len(words[-1]) <= _LONGEST_WORDS else f"{words[-1][:_LONGEST_WORDS]}..."
+    return f"{first.removesuffix(LOG_FOLLOWS)}: {last}"
 
 
 class RankFailure(Record):

@@ -174,6 +174,19 @@ def test_one_launch_each_cannot_pass_a_gate(command: Make, run_of: Callable[...,
     assert "1 against 1 launches are too few" in err
 
 
+def test_no_gate_passes_where_a_cell_was_left_out(command: Make, run_of: Callable[..., Path], cell: Any) -> None:
+    run_of({"plain": cell(FOUR), "broken": cell((500.0,), failed=(0,)), "slow": cell(SLOW)})
+    code, out, _ = command("compare", "small")
+    assert code == 0
+    assert "WARNING: left out: broken has no launch that is complete" in out
+    code, out, err = command("compare", "small", "--fail-if", "step_time>50%")
+    assert code == 11
+    assert "a bound cannot be judged: broken has no launch that is complete" in err
+    assert command("compare", "small", "--markdown")[1].startswith("> WARNING: left out: broken has no launch")
+    (words,) = json.loads(command("compare", "small", "--json")[1])["left_out"]
+    assert words.startswith("broken has no launch")
+
+
 def test_unlike_environments_exit_with_nine_and_force_warns(
     command: Make, run_of: Callable[..., Path], cell: Any, environment: Any
 ) -> None:

@@ -149,6 +149,23 @@ def test_a_launch_that_failed_is_left_out_and_told(run_of: Runs, cell: Any, resu
         compare_all(["20260102T120000Z-bbbb"], results=results)
 
 
+def test_a_cell_without_a_launch_to_trust_is_left_out_where_others_can_be_compared(
+    run_of: Runs, cell: Any, results: Path
+) -> None:
+    run_of({"plain": cell(FOUR), "broken": cell((500.0,), failed=(0,)), "slow": cell(SLOW)})
+    (found,) = compare_all(["small"], results=results)
+    assert (found.baseline.label, found.candidate.label) == ("plain", "slow")
+    (words,) = found.left_out
+    assert words.startswith("broken has no launch that is complete and can be trusted: ")
+    assert "rank 1 died" in words
+    run_of(
+        {"plain": cell((500.0,), failed=(0,)), "broken": cell(FOUR), "slow": cell(SLOW)},
+        run_id="20260102T120000Z-bbbb",
+    )
+    with pytest.raises(ComparisonError, match="plain has no launch that is complete"):
+        compare_all(["20260102T120000Z-bbbb"], results=results)
+
+
 def test_rounds_stay_together_where_a_launch_of_one_side_is_left_out(run_of: Runs, cell: Any, results: Path) -> None:
     drift = (100.0, 110.0, 130.0, 150.0, 190.0, 250.0)
     run_of({"plain": cell(drift), "slow": cell([1.1 * time for time in drift], failed=(2,))})
