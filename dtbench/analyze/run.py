@@ -128,7 +128,7 @@ def analyze_run(path: Path, *, workers: int | None = None) -> dict[tuple[str, in
         workers: processes to use at most; None: as ``many.analyze_files`` decides.
 
     Raises:
-        StoreError: this is no run, or its folder cannot be written.
+        StoreError: this is no run, its folder cannot be written, or the records of all that was traced are broken.
         TraceError: the run has no traces at all, or none of them can be read; its tables stay as they were.
     """
     launches = {
@@ -136,11 +136,11 @@ def analyze_run(path: Path, *, workers: int | None = None) -> dict[tuple[str, in
         for cell in read_run(path).cells
         for index in cell.launches
     }
-    made = {
-        key: analyze_launch(folder, workers=workers)
-        for key, folder in launches.items()
-        if folder.find_traces() and _has_whole_records(folder)
-    }
+    traced = {key: folder for key, folder in launches.items() if folder.find_traces()}
+    faults = {key: _find_fault(folder) for key, folder in traced.items()}
+    made = {key: analyze_launch(folder, workers=workers) for key, folder in traced.items() if faults[key] is None}
+    if traced and not made:
+        raise StoreError(f"{path}: no launch of this run can be used: {'; '.join(map(str, faults.values()))}")
     if not made:
         raise TraceError(f"{path}: there are no traces to make tables from; the tables stay as they are")
     if not any(len(tables.overlap) for tables in made.values()):
@@ -149,13 +149,14 @@ def analyze_run(path: Path, *, workers: int | None = None) -> dict[tuple[str, in
     return made
 
 
-def _has_whole_records(folder: LaunchFolder) -> bool:
+def _find_fault(folder: LaunchFolder) -> str | None:
+    """Say which record that its tables need is broken; None: none is."""
     try:
         find_launch_traces(folder)
         describe_absent(folder)
-    except StoreError:
-        return False
-    return True
+    except StoreError as error:
+        return str(error)
+    return None
 
 
 def read_run_environment(path: Path) -> Environment | None:

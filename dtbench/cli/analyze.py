@@ -73,7 +73,7 @@ def analyze(
     summary = summarize_run(run)
     publish(summary)
     if as_json:
-        print_json(_run_document(run, made))
+        print_json(_run_document(run, made, summary))
     else:
         _print_run(run, made)
         _print_answers(summary)
@@ -112,7 +112,7 @@ def _load_patterns(path: Path | None) -> "tuple[KernelPattern, ...]":
     return load_patterns(path)
 
 
-def _run_document(run: Path, made: "MadeTables") -> object:
+def _run_document(run: Path, made: "MadeTables", summary: "RunSummary") -> object:
     launches = [
         {
             "cell": cell,
@@ -127,7 +127,12 @@ def _run_document(run: Path, made: "MadeTables") -> object:
         }
         for (cell, launch), tables in made.items()
     ]
-    return {"format_version": FORMAT_VERSION, "run": str(run), "launches": launches}
+    left_out = [
+        {"cell": cell.name, "launch": index, "reason": reason}
+        for cell in summary.cells
+        for index, reason in cell.unreadable.items()
+    ]
+    return {"format_version": FORMAT_VERSION, "run": str(run), "launches": launches, "left_out": left_out}
 
 
 def _step_document(step: "Mapping[object, object]", purposes: "pd.DataFrame") -> object:
@@ -179,6 +184,8 @@ def _print_answers(summary: "RunSummary") -> None:
         answer = answer_sentence(cell)
         if answer is not None:
             print_prose(f"{cell.name}: exposed {answer}", style="bold")
+        for index, reason in cell.unreadable.items():
+            print_prose(f"Note: {cell.name}, launch {index} is left out: {reason}")
     print_line(f"Owners, causes and what would change them: dtbench report {summary.path}")
 
 

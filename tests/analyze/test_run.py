@@ -1,5 +1,6 @@
 """From a run folder to its summary, whatever is in it."""
 
+import json
 import math
 import shutil
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from dtbench.analyze.launch_tables import derive_tables, read_tables
 from dtbench.analyze.run import analyze_run, summarize_run
 from dtbench.analyze.tables import STEPS
 from dtbench.analyze.tabulate import TABLES
+from dtbench.cli.main import main
 from dtbench.errors import StoreError, TraceError
 from dtbench.plan import Machine, make_plan
 from dtbench.scenario.schema import Scenario
@@ -527,3 +529,33 @@ def test_estimates_of_exposed_communication_come_from_the_records_of_ranks_and_t
 
 def test_a_run_that_asked_for_the_trace_only_has_no_other_estimates(made: MadeRun) -> None:
     assert summarize_run(made.folder.path).cells[0].exposure is None
+
+
+def test_analyzing_names_a_launch_that_is_left_out(
+    made: MadeRun, recorded: Path, scenario: Callable[..., Scenario], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = read_run(made.folder.path)
+    write_record(
+        made.folder.run, run.model_copy(update={"cells": (run.cells[0].model_copy(update={"launches": (0, 1)}),)})
+    )
+    torn = made.folder.launch("ddp", 1)
+    fill_launch(torn, recorded)
+    torn.launch.write_bytes(torn.launch.read_bytes()[:20])
+
+    def analyze(*options: str) -> tuple[object, str, str]:
+        with pytest.raises(SystemExit) as caught:
+            main(["analyze", str(made.folder.path), *options])
+        printed = capsys.readouterr()
+        return caught.value.code or 0, printed.out, printed.err
+
+    code, out, _ = analyze()
+    assert code == 0
+    assert "Note: ddp, launch 1 is left out: " in out
+    (left_out,) = json.loads(analyze("--json")[1])["left_out"]
+    assert (left_out["cell"], left_out["launch"]) == ("ddp", 1)
+    assert "launch.json" in left_out["reason"]
+    for launch in (made.launch, torn):
+        launch.rank_record(0).write_bytes(b"{")
+    code, _, err = analyze()
+    assert (code, err.count("rank0.json: broken")) == (6, 2)
+    assert "no launch of this run can be used: " in err
