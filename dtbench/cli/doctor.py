@@ -92,9 +92,15 @@ def _check_torch(torch: "Torch") -> list[Finding]:
     return [
         Finding("torch", torch.version, None if torch.is_tested else untested),
         Finding("gloo", "yes" if torch.has_gloo else "no", None if torch.has_gloo else no_gloo),
-        Finding("NCCL", torch.nccl or "none"),
+        Finding("NCCL", _describe_nccl(torch)),
         *(devices or [Finding("GPUs", _why_no_gpu(torch))]),
     ]
+
+
+def _describe_nccl(torch: "Torch") -> str:
+    if torch.nccl is None:
+        return "none"
+    return torch.nccl if torch.devices else f"{torch.nccl}, of no use without a GPU"
 
 
 def _why_no_gpu(torch: "Torch") -> str:

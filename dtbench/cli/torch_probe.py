@@ -16,7 +16,7 @@ devices = [torch.cuda.get_device_properties(index) for index in range(count)]
 print("\\n" + json.dumps({
     "version": torch.__version__,
     "cuda": torch.version.cuda,
-    "nccl": ".".join(map(str, torch.cuda.nccl.version())) if has and count and dist.is_nccl_available() else None,
+    "nccl": ".".join(map(str, torch.cuda.nccl.version())) if has and dist.is_nccl_available() else None,
     "has_gloo": has and dist.is_gloo_available(),
     "devices": [{"name": device.name, "memory_bytes": device.total_memory} for device in devices],
 }))
@@ -37,7 +37,7 @@ class Torch:
 
     Attributes:
         cuda: version that it was built for; None for a CPU build.
-        nccl: None where no GPU can be used.
+        nccl: version that it was built with, also where no GPU can be used; None: it has none.
     """
 
     version: str

@@ -86,6 +86,8 @@ def test_each_gpu_is_named_with_its_memory() -> None:
 def test_a_cuda_build_that_sees_no_device_is_told_apart_from_a_cpu_build() -> None:
     assert "nvidia-smi" in found(check_software(torch_with_gpus(0)), "GPUs").found
     assert "built for CPU" in found(check_software(CPU_TORCH), "GPUs").found
+    told = [found(check_software(torch), "NCCL").found for torch in (torch_with_gpus(1), torch_with_gpus(0), CPU_TORCH)]
+    assert told == ["2.27.3", "2.27.3, of no use without a GPU", "none"]
 
 
 def test_disk_is_looked_at_where_the_results_will_be_even_before_the_folder_exists(tmp_path: Path) -> None:
