@@ -46,6 +46,8 @@ def coverage(
     how long. In JSON times are nanoseconds, null where nobody measured. Exit code 4: a scenario of --run failed; 8:
     tracing and probes disagree.
     """
+    from dataclasses import replace
+
     from dtbench.analyze.function_coverage import cover
 
     if run and not targets:
@@ -54,7 +56,9 @@ def coverage(
         raise typer.BadParameter("--set changes what --run runs; finished runs are as they are")
     failures: list[str] = []
     paths = _run_all(targets or [], sets or [], results, failures) if run else _find_runs(targets, results)
-    found = cover(_read_all(paths, must_have=targets is not None))
+    left_out: list[str] = []
+    found = cover(_read_all(paths, left_out, must_have=targets is not None))
+    found = replace(found, notes=(*found.notes, *(f"a run is left out: {reason}" for reason in left_out)))
     print_json(to_document(found, paths)) if as_json else print_coverage(found)
     _refuse(found, failures)
 
@@ -66,8 +70,8 @@ def _find_runs(targets: list[str] | None, results: Path) -> list[Path]:
     return find_runs(results) if targets is None else [find_run(target, results) for target in targets]
 
 
-def _read_all(paths: "Sequence[Path]", *, must_have: bool) -> "list[Evidence]":
-    """Read the evidence of runs.
+def _read_all(paths: "Sequence[Path]", left_out: list[str], *, must_have: bool) -> "list[Evidence]":
+    """Read the evidence of runs; ``left_out`` takes why one that nobody named cannot be read.
 
     Raises:
         StoreError: a run that was named has none, or none of all has.
@@ -79,10 +83,11 @@ def _read_all(paths: "Sequence[Path]", *, must_have: bool) -> "list[Evidence]":
     for path in paths:
         try:
             evidence = read_evidence(path)
-        except StoreError:
+        except StoreError as error:
             if must_have:
                 raise
-            continue  # somebody else's run, or one that is being written
+            left_out.append(str(error))
+            continue
         if must_have and not evidence:
             raise StoreError(
                 f"{path}: this run has neither probes nor traced lines; run its scenario with --set "

@@ -106,6 +106,20 @@ def test_what_the_installed_torch_lacks_does_not_count() -> None:
     assert words.endswith("these do not count. 1 of the list is not in this torch.")
 
 
+def test_a_run_that_nobody_named_and_that_cannot_be_read_is_left_out_and_said(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torn = RunFolder(results / "other" / "20260102T000000-beef")
+    torn.path.mkdir(parents=True)
+    torn.run.write_text("{")
+    code, out, _ = call(capsys, "--results", str(results))
+    assert code == 0
+    assert "Note: a run is left out: " in out
+    assert "run.json: broken" in " ".join(out.split())
+    (note,) = json.loads(call(capsys, "--results", str(results), "--json")[1])["notes"]
+    assert "20260102T000000-beef" in note
+
+
 def test_the_table_has_a_row_for_each_function_and_sums_up_by_class(
     results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
