@@ -8,6 +8,7 @@ from dtbench.prediction.wire import group_along
 from dtbench.scenario.network import EmulatedNetwork
 from dtbench.scenario.schema import Scenario
 from dtbench.scenario.state_dict import BrokenStage
+from dtbench.store.records import read_torch_release
 from dtbench.store.state_records import StageRecord
 from dtbench.store.traffic_records import Traffic
 from dtbench.traffic.link import service_ns
@@ -23,11 +24,13 @@ class StagePlan:
         scenario: None for a person's own loop, which has no stages.
         mesh: of the plan, outermost axis first.
         device: of the plan.
+        torch: version that the ranks ran; None: not known.
     """
 
     scenario: Scenario | None
     mesh: tuple[MeshAxis, ...]
     device: DeviceKind = DeviceKind.CPU
+    torch: str | None = None
 
     @property
     def sees_collectives(self) -> bool:
@@ -39,6 +42,12 @@ class StagePlan:
         """Give what is known to be broken of a stage; None: nothing."""
         asked = self.scenario.state_dict if self.scenario is not None else None
         return asked.find_broken(part, stage) if asked is not None else None
+
+    def is_broken_here(self, known: BrokenStage) -> bool:
+        """Tell whether what is known to be broken is so in the torch of these ranks; where nobody knows it, yes."""
+        if known.since is None or self.torch is None:
+            return True
+        return read_torch_release(self.torch) >= read_torch_release(known.since)
 
     def find_traffic(self, part: StatePart, stage: Stage) -> tuple[StageTraffic, ...] | None:
         """Give what a stage sends; None where no formula is known."""

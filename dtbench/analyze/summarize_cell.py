@@ -96,7 +96,12 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         state_steps=summarize_state_steps([launch.ranks for launch in launches]),
         stages=summarize_stages(
             [launch.ranks for launch in launches],
-            StagePlan(cell.scenario, cell.plan.mesh if cell.scenario else (), cell.plan.device),
+            StagePlan(
+                cell.scenario,
+                cell.plan.mesh if cell.scenario else (),
+                cell.plan.device,
+                next((launch.environment.torch for launch in launches if launch.environment is not None), None),
+            ),
         ),
         left_out_steps=_count_left_out(launches),
         unreadable=dict(data.unreadable),

@@ -51,7 +51,7 @@ def _summarize(part: StatePart, stage: Stage, launches: Sequence[Sequence[Ranked
     return StageSummary(
         part=part,
         stage=stage,
-        outcome=_judge(wrong, raised, plan.find_broken(part, stage)),
+        outcome=_judge(wrong, raised, plan.find_broken(part, stage), plan),
         duration_ns=times.median,
         quartile1_ns=times.quartile1,
         quartile3_ns=times.quartile3,
@@ -101,11 +101,13 @@ def _by_operation(record: StageRecord) -> dict[Operation, tuple[int, int]]:
     return sums
 
 
-def _judge(wrong: Sequence[WrongKey], raised: Sequence[RaisedOnRank], known: BrokenStage | None) -> StageOutcome:
+def _judge(
+    wrong: Sequence[WrongKey], raised: Sequence[RaisedOnRank], known: BrokenStage | None, plan: StagePlan
+) -> StageOutcome:
     """Say what became of a stage; what is known of it holds only if torch says so in the same words."""
     said = [one.words for one in wrong] + [one.words for one in raised]
     if not said:
-        return StageOutcome.EQUAL if known is None else StageOutcome.MENDED
+        return StageOutcome.MENDED if known is not None and plan.is_broken_here(known) else StageOutcome.EQUAL
     if known is not None and any(known.says in words for words in said):
         return StageOutcome.BROKEN
     return StageOutcome.RAISED if raised else StageOutcome.WRONG

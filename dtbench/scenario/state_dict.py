@@ -20,6 +20,8 @@ class BrokenStage(Record):
     """One of ``stages``."""
     says: Annotated[str, Field(min_length=4)]
     """Part of torch's message, or of what is said of a wrong value; ``killed by SIGSEGV`` or ``hung`` of a rank."""
+    since: Annotated[str, Field(pattern=r"^\d+\.\d+$")] | None = None
+    """First torch that is broken so, ``"2.13"``: in an older one the stage may work. Left out: all are."""
 
 
 class StateDict(Record):

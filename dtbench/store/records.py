@@ -21,8 +21,13 @@ Closed, because private functions are wrapped, and these move between versions.
 
 def is_tested_torch(version: str) -> bool:
     """Tell whether a version such as ``2.13.0+cpu`` is in the tested range."""
+    return TESTED_TORCH[0] <= read_torch_release(version) < TESTED_TORCH[1]
+
+
+def read_torch_release(version: str) -> tuple[int, int]:
+    """Give major and minor number of a version such as ``2.13.0+cpu``."""
     major, minor = version.split(".")[:2]
-    return TESTED_TORCH[0] <= (int(major), int(minor)) < TESTED_TORCH[1]
+    return int(major), int(minor)
 
 
 class RunStatus(StrEnum):

@@ -76,7 +76,10 @@ def test_wrong_keys_are_all_counted_and_the_first_named_with_their_rank() -> Non
     assert {(one.rank, one.words) for one in row.mismatches} == {(3, "missing")}
 
 
-KNOWN = {"stages": ["gather"], "broken": [{"part": "model", "stage": "gather", "says": "out of bounds"}]}
+KNOWN: dict[str, Any] = {
+    "stages": ["gather"],
+    "broken": [{"part": "model", "stage": "gather", "says": "out of bounds"}],
+}
 
 
 @pytest.mark.parametrize(
@@ -108,6 +111,27 @@ def test_what_became_of_a_stage_is_judged_beside_what_is_known_of_it(
     assert row.outcome is outcome
     assert [(one.rank, one.words) for one in row.raised] == ([] if raised is None else [(1, raised)])
     assert math.isnan(row.duration_ns) is math.isnan(row.shortest_ns) is (raised is not None)
+
+
+@pytest.mark.parametrize(
+    ("torch", "outcome"),
+    [
+        ("2.12.1+cu130", StageOutcome.EQUAL),
+        ("2.13.0+cpu", StageOutcome.MENDED),
+        ("2.14.0a0+git1", StageOutcome.MENDED),
+        (None, StageOutcome.MENDED),
+    ],
+)
+def test_a_stage_may_work_in_a_torch_older_than_the_first_that_breaks_it(
+    scenario: Callable[..., Scenario], torch: str | None, outcome: StageOutcome
+) -> None:
+    asked = {**KNOWN, "broken": [{**KNOWN["broken"][0], "since": "2.13"}]}
+    plan = StagePlan(scenario(state_dict=asked), (), torch=torch)
+    (row,) = summarize_stages([[make_rank(0, make_stage(1)), make_rank(1, make_stage(1))]], plan)
+    assert row.outcome is outcome
+    raised = StageRecord(stage=Stage.GATHER, part=StatePart.MODEL, raised="RuntimeError: out of bounds")
+    (row,) = summarize_stages([[make_rank(0, raised)]], plan)
+    assert row.outcome is StageOutcome.BROKEN
 
 
 LINK = {"kind": "emulated", "latency_us": 20_000, "bandwidth_gb_per_s": 0.001}
