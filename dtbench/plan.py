@@ -18,6 +18,7 @@ from dtbench.scenario.model import Custom, Mlp, Model, Timed, Transformer
 from dtbench.scenario.network import EmulatedNetwork
 from dtbench.scenario.presets import resolve_model
 from dtbench.scenario.schema import AdamW, Ddp, Fsdp1, Fsdp2, Scenario, Sgd
+from dtbench.torch_versions import find_lacking
 from dtbench.traffic.formula import plan_traffic
 from dtbench.traffic.parameters import known_parameters, list_parameters
 from dtbench.traffic.planned import DTYPE_BYTES, PlannedTraffic
@@ -27,11 +28,17 @@ from dtbench.vocabulary import Axis, DeviceKind
 
 
 class Machine(Record):
-    """What a plan needs to know about where it will run; ``memory_bytes`` of the host, None: not asked."""
+    """What a plan needs to know about where it will run.
+
+    Attributes:
+        memory_bytes: of the host; None: not asked.
+        torch: version that cells have which name no interpreter of their own; None: not asked, or another machine's.
+    """
 
     cpu_cores: int
     cuda_devices: int
     memory_bytes: int | None = None
+    torch: str | None = None
 
 
 class MeshAxis(Record):
@@ -89,8 +96,8 @@ def make_plan(scenario: Scenario, machine: Machine) -> Plan:
     """Resolve a scenario on a machine.
 
     Raises:
-        PlanError: sizes do not divide, options exclude each other, or there are too few GPUs; names all reasons at
-        once.
+        PlanError: sizes do not divide, options exclude each other, this torch lacks a knob, or there are too few GPUs;
+        names all reasons at once.
     """
     _refuse_too_many_layers(scenario.model)
     device = _choose_device(scenario, machine)
@@ -102,6 +109,8 @@ def make_plan(scenario: Scenario, machine: Machine) -> Plan:
         *find_rank_problems(scenario, device, ranks),
         *_check_exposure(scenario, device),
     ]
+    if machine.torch is not None and scenario.python is None:
+        problems += find_lacking(scenario, machine.torch)
     if device is DeviceKind.CUDA and ranks > machine.cuda_devices:
         problems.append(_too_few_gpus(scenario, ranks, machine))
     if device is DeviceKind.CPU and machine.memory_bytes is not None:

@@ -1,27 +1,23 @@
 """What only the newer of the supported torches have: elsewhere tests of it are skipped, with the reason."""
 
-import re
 from typing import Final
 
 import pytest
 
-FIRST_TORCH: Final = {
-    "parallel.batched_grad_copy": (2, 12),
-    "parallel.separate_reduce_scatter_group": (2, 13),
-    "parallel.reduce_scatter_max_input_buffers": (2, 13),
-}
+from dtbench.torch_versions import NEWER, read_torch_release
+
+FIRST_TORCH: Final = {newer.knob: newer.first for newer in NEWER if newer.words is None}
 """Knobs of the schema by the first torch that has them."""
 
+FRACTIONS_BESIDE_DELAYED: Final = next(newer.first for newer in NEWER if newer.words is not None)
 BROADCAST_BUFFERS_IS_A_PROPERTY: Final = (2, 13)
-FRACTIONS_BESIDE_DELAYED: Final = (2, 12)
 
 
 def torch_version() -> tuple[int, int]:
     """Give major and minor version of the installed torch."""
     import torch
 
-    major, minor = re.findall(r"\d+", torch.__version__)[:2]
-    return int(major), int(minor)
+    return read_torch_release(torch.__version__)
 
 
 def skip_where_torch_lacks(knob: str) -> None:

@@ -80,7 +80,7 @@ def test_reading_and_planning_scenarios_needs_no_console() -> None:
 def test_the_tested_torch_is_the_one_that_the_extra_asks_for() -> None:
     import tomllib
 
-    from dtbench.store.records import TESTED_TORCH, is_tested_torch
+    from dtbench.torch_versions import TESTED_TORCH, is_tested_torch
 
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     first, last = (".".join(map(str, version)) for version in TESTED_TORCH)

@@ -8,9 +8,9 @@ from dtbench.prediction.wire import group_along
 from dtbench.scenario.network import EmulatedNetwork
 from dtbench.scenario.schema import Scenario
 from dtbench.scenario.state_dict import BrokenStage
-from dtbench.store.records import read_torch_release
 from dtbench.store.state_records import StageRecord
 from dtbench.store.traffic_records import Traffic
+from dtbench.torch_versions import read_torch_release
 from dtbench.traffic.link import service_ns
 from dtbench.traffic.state import StageTraffic, stage_traffic
 from dtbench.vocabulary import DeviceKind, Operation, Stage, StatePart

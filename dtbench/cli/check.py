@@ -57,6 +57,8 @@ def _plan_cells(file: "ScenarioFile") -> "dict[str, Plan]":
 
 
 def _to_document(file: "ScenarioFile", plans: "dict[str, Plan]") -> object:
+    from dtbench.torch_versions import find_newer
+
     cells = [
         {
             "name": cell.name,
@@ -64,6 +66,7 @@ def _to_document(file: "ScenarioFile", plans: "dict[str, Plan]") -> object:
             "scenario": cell.scenario.model_dump(mode="json"),
             "plan": plans[cell.name].model_dump(mode="json"),
             "wire_bytes": _wire_bytes(plans[cell.name]),
+            "needs_torch": {newer.knob: ".".join(map(str, newer.first)) for newer in find_newer(cell.scenario)},
         }
         for cell in file.cells
     ]
@@ -126,6 +129,15 @@ def _print_plans(file: "ScenarioFile", plans: "dict[str, Plan]") -> None:
         print_line(f"repeat: auto takes {describe_repeat(repeat)}.")
     for note in dict.fromkeys(note for plan in plans.values() for note in plan.notes):
         print_line(f"Note: {note}")
+    _print_needs(file)
+
+
+def _print_needs(file: "ScenarioFile") -> None:
+    """Say what not every torch that dtbench supports can do: the one that will run this is not asked."""
+    from dtbench.torch_versions import find_newer
+
+    for need in dict.fromkeys(newer.describe() for cell in file.cells for newer in find_newer(cell.scenario)):
+        print_line(f"Note: {need}")
 
 
 def _print_checklist(file: "ScenarioFile") -> None:

@@ -52,7 +52,8 @@ def doctor(
     torch = probe_torch()
     devices = len(torch.devices) if isinstance(torch, Torch) else 0
     memory_bytes = psutil.virtual_memory().total
-    machine = Machine(cpu_cores=count_cores(), cuda_devices=devices, memory_bytes=memory_bytes)
+    version = torch.version if isinstance(torch, Torch) else None
+    machine = Machine(cpu_cores=count_cores(), cuda_devices=devices, memory_bytes=memory_bytes, torch=version)
     findings = [*check_software(torch), *check_machine(machine, results)]
     abilities = [judge_scenario(listed, torch, machine) for listed in list_scenarios() if not listed.entry.hidden_by]
     if as_json:
@@ -78,7 +79,7 @@ def check_software(torch: "Torch | NoTorch") -> list[Finding]:
 
 
 def _check_torch(torch: "Torch") -> list[Finding]:
-    from dtbench.store.records import TESTED_TORCH
+    from dtbench.torch_versions import TESTED_TORCH
     from dtbench.units import format_bytes
 
     first, last = (".".join(map(str, version)) for version in TESTED_TORCH)

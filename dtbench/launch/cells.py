@@ -40,14 +40,15 @@ def plan_cells(file: ScenarioFile, machine: Machine) -> tuple[CellRecord, ...]:
 
 
 def plan_elsewhere(file: ScenarioFile, machine: Machine) -> tuple[CellRecord, ...]:
-    """Plan every cell for ranks that someone else will start: GPUs that a scenario asks for will be there.
+    """Plan every cell for ranks that someone else will start, where GPUs and torch are what the scenario asks for.
 
     Raises:
         PlanError: names every cell that could not run anywhere, and why.
     """
     wanted = [cell.scenario for cell in file.cells if cell.scenario.device == "cuda"]
     enough = max((prod(axis.size for axis in plan_mesh(scenario)) for scenario in wanted), default=0)
-    return plan_cells(file, machine.model_copy(update={"cuda_devices": max(enough, machine.cuda_devices)}))
+    there = {"cuda_devices": max(enough, machine.cuda_devices), "torch": None}
+    return plan_cells(file, machine.model_copy(update=there))
 
 
 def interleave(cells: tuple[CellRecord, ...], first: int) -> Iterator[tuple[CellRecord, int]]:

@@ -8,6 +8,7 @@ from dtbench import __version__
 from dtbench.errors import MissingError
 from dtbench.record import Record
 from dtbench.store.records import CellRecord
+from dtbench.torch_versions import find_lacking
 
 _TIMEOUT_S = 300.0
 """As long as the launcher waits for ranks that import from a cold disk."""
@@ -36,7 +37,7 @@ def probe_interpreters(cells: Iterable[CellRecord]) -> dict[str, Interpreter]:
     """Ask every interpreter that a cell names, by its path as written.
 
     Raises:
-        MissingError: names each that cannot run dtbench's worker, why, and which cells want it.
+        MissingError: names each that cannot run dtbench's worker or its cells, why, and which cells want it.
     """
     wanted: dict[str, list[CellRecord]] = {}
     for cell in cells:
@@ -49,6 +50,10 @@ def probe_interpreters(cells: Iterable[CellRecord]) -> dict[str, Interpreter]:
         except MissingError as error:
             others = f" and {len(of_cells) - 1} more" if len(of_cells) > 1 else ""
             problems.append(f"cell {of_cells[0].name}{others}: {error}")
+            continue
+        for cell in of_cells:
+            lacking = find_lacking(cell.scenario, found[path].torch)
+            problems += [f"cell {cell.name}: python: {path}: {sentence}" for sentence in lacking]
     if problems:
         raise MissingError("\n".join(problems))
     return found

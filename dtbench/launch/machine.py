@@ -19,13 +19,13 @@ def read_machine() -> Machine:
     Raises:
         MissingError: torch is not installed.
     """
-    try:
-        import torch
-    except ModuleNotFoundError as error:
-        raise MissingError(NO_TORCH) from error
+    version = read_torch_version()
+    import torch
+
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     memory_bytes = psutil.virtual_memory().total
-    return Machine(cpu_cores=cores, cuda_devices=torch.cuda.device_count(), memory_bytes=memory_bytes)
+    cuda_devices = torch.cuda.device_count()
+    return Machine(cpu_cores=cores, cuda_devices=cuda_devices, memory_bytes=memory_bytes, torch=version)
 
 
 def read_torch_version() -> str:

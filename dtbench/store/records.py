@@ -12,23 +12,6 @@ from dtbench.vocabulary import Axis, DeviceKind
 
 FORMAT_VERSION = 1
 
-TESTED_TORCH = ((2, 11), (2, 14))
-"""Versions of torch that dtbench was tested with, first included, last excluded; as the extra ``run`` asks for.
-
-Closed, because private functions are wrapped, and these move between versions.
-"""
-
-
-def is_tested_torch(version: str) -> bool:
-    """Tell whether a version such as ``2.13.0+cpu`` is in the tested range."""
-    return TESTED_TORCH[0] <= read_torch_release(version) < TESTED_TORCH[1]
-
-
-def read_torch_release(version: str) -> tuple[int, int]:
-    """Give major and minor number of a version such as ``2.13.0+cpu``."""
-    major, minor = version.split(".")[:2]
-    return int(major), int(minor)
-
 
 class RunStatus(StrEnum):
     """How far a run or a launch came."""

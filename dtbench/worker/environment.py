@@ -18,7 +18,8 @@ import torch.distributed as dist
 from dtbench.scenario.schema import VARIABLE_PREFIXES, Scenario
 from dtbench.store.layout import LAUNCHER_VARIABLE
 from dtbench.store.rank_records import Receipt
-from dtbench.store.records import TESTED_TORCH, Device, Environment, is_tested_torch
+from dtbench.store.records import Device, Environment
+from dtbench.torch_versions import TESTED_TORCH, is_tested_torch
 from dtbench.worker.receipts import compare
 
 _SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|ACCESS_?KEY|AUTH", re.IGNORECASE)

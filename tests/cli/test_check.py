@@ -45,6 +45,19 @@ def test_what_a_device_sends_follows_the_ring_factors(capsys: pytest.CaptureFixt
     assert cells["fsdp2"]["wire_bytes"] == gathered * 7 // 8 + scattered * 7 // 8
 
 
+def test_what_not_every_torch_can_do_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("bucket_view") == 0
+    printed = capsys.readouterr().out
+    assert printed.count("Note: parallel.batched_grad_copy needs torch 2.12 or newer") == 1
+    assert run("bucket_view", "--json") == 0
+    cells = json.loads(capsys.readouterr().out)["cells"]
+    assert [cell["needs_torch"] for cell in cells] == [
+        {"parallel.batched_grad_copy": "2.12"} if cell["scenario"]["parallel"]["batched_grad_copy"] else {}
+        for cell in cells
+    ]
+    assert {bool(cell["needs_torch"]) for cell in cells} == {True, False}
+
+
 @pytest.mark.parametrize("name", ["one_gpu", "eight_gpus", "sixteen_gpus"])
 def test_a_gpu_preset_is_planned_within_eighty_columns(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str

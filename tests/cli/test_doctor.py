@@ -47,6 +47,13 @@ def test_the_same_scenario_runs_where_there_are_eight() -> None:
     assert "8 ranks on nccl" in ability.words
 
 
+def test_a_torch_that_lacks_a_knob_cannot_run_what_asks_for_it() -> None:
+    older = TWO_CORES.model_copy(update={"torch": "2.11.0+cpu"})
+    ability = judge_scenario(listed("bucket_view"), CPU_TORCH, older)
+    assert not ability.can_run
+    assert ability.words.startswith("parallel.batched_grad_copy needs torch 2.12 or newer, and this is 2.11.0+cpu")
+
+
 def test_without_torch_nothing_can_run_and_the_reason_is_torch() -> None:
     assert judge_scenario(listed("ddp"), NoTorch("not installed"), TWO_CORES).words == "torch: not installed"
 
@@ -143,7 +150,7 @@ def test_json_is_one_document(
     doctor(results=tmp_path, as_json=True)
     document = json.loads(capsys.readouterr().out)
     assert document["machine"].pop("memory_bytes") > 0
-    assert document["machine"] == {"cpu_cores": 7, "cuda_devices": 1}
+    assert document["machine"] == {"cpu_cores": 7, "cuda_devices": 1, "torch": "2.11.0+cu128"}
     assert document["torch"]["devices"] == [{"name": "NVIDIA H100", "memory_bytes": 80 << 30}]
     by_name = {scenario["scenario"]: scenario["can_run"] for scenario in document["scenarios"]}
     assert by_name["one_gpu"]

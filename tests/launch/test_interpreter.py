@@ -73,6 +73,20 @@ def test_every_interpreter_is_asked_once_and_all_that_fail_are_named(
     assert second.startswith("cell e: ")
 
 
+def test_an_interpreter_whose_torch_lacks_what_a_cell_asks_for_is_refused(
+    scenario: Callable[..., Scenario], tmp_path: Path
+) -> None:
+    python = str(script(tmp_path / "python", says(__version__)))
+    parallel = {"kind": "fsdp2", "shards": 2, "separate_reduce_scatter_group": True}
+    cells = [cell("plain", scenario(python=python)), cell("apart", scenario(python=python, parallel=parallel))]
+    with pytest.raises(MissingError) as caught:
+        probe_interpreters(cells)
+    assert str(caught.value) == (
+        f"cell apart: python: {python}: parallel.separate_reduce_scatter_group needs torch 2.13 or newer, "
+        "and this is 2.11.0+cu128; leave it out, or use a newer torch"
+    )
+
+
 @pytest.mark.ranks
 def test_the_ranks_say_which_interpreter_and_variables_they_had(
     launch_fresh: Callable[..., Any], scenario: Callable[..., Scenario], other_python: Path

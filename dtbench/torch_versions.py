@@ -1,0 +1,94 @@
+"""The versions of torch that dtbench knows, and what a scenario may ask for that only the newer of them have.
+
+``tests/worker/test_receipts.py`` and ``test_owners.py`` hold the table against the installed torch, nightly against
+each version: a knob is there from its first version on, and not before.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from dtbench.scenario.schema import Ddp, Fsdp2, Scenario
+
+TESTED_TORCH = ((2, 11), (2, 14))
+"""Versions of torch that dtbench was tested with, first included, last excluded; as the extra ``run`` asks for.
+
+Closed, because private functions are wrapped, and these move between versions.
+"""
+
+
+@dataclass(frozen=True)
+class Newer:
+    """Something that came into torch within the tested range.
+
+    Attributes:
+        knob: field of a scenario, dotted.
+        first: the first version that has it, major and minor.
+        applies: whether a scenario asks for it.
+        words: what it is where the field itself is older; None: the field.
+    """
+
+    knob: str
+    first: tuple[int, int]
+    applies: Callable[[Scenario], bool]
+    words: str | None = None
+
+    def describe(self) -> str:
+        """Say what needs which version, as in ``parallel.batched_grad_copy needs torch 2.12 or newer``."""
+        return f"{self.words or self.knob} needs torch {'.'.join(map(str, self.first))} or newer"
+
+
+def is_tested_torch(version: str) -> bool:
+    """Tell whether a version such as ``2.13.0+cpu`` is in the tested range."""
+    return TESTED_TORCH[0] <= read_torch_release(version) < TESTED_TORCH[1]
+
+
+def read_torch_release(version: str) -> tuple[int, int]:
+    """Give major and minor number of a version such as ``2.13.0+cpu``."""
+    major, minor = version.split(".")[:2]
+    return int(major), int(minor)
+
+
+def find_newer(scenario: Scenario) -> Iterator[Newer]:
+    """Give what the scenario asks for that not every tested torch has."""
+    return (newer for newer in NEWER if newer.applies(scenario))
+
+
+def find_lacking(scenario: Scenario, torch: str) -> Iterator[str]:
+    """Give a sentence for everything that the scenario asks for and that this version of torch does not have."""
+    for newer in find_newer(scenario):
+        if read_torch_release(torch) < newer.first:
+            yield f"{newer.describe()}, and this is {torch}; leave it out, or use a newer torch"
+
+
+def _asks_for_batched_copies(scenario: Scenario) -> bool:
+    return isinstance(scenario.parallel, Ddp) and scenario.parallel.batched_grad_copy
+
+
+def _asks_for_own_group(scenario: Scenario) -> bool:
+    return isinstance(scenario.parallel, Fsdp2) and scenario.parallel.separate_reduce_scatter_group
+
+
+def _asks_for_input_buffers(scenario: Scenario) -> bool:
+    default = Fsdp2.model_fields["reduce_scatter_max_input_buffers"].default
+    return isinstance(scenario.parallel, Fsdp2) and scenario.parallel.reduce_scatter_max_input_buffers != default
+
+
+def _delays_in_fractions(scenario: Scenario) -> bool:
+    parallel = scenario.parallel
+    if not isinstance(parallel, Ddp) or not parallel.delay_all_reduce:
+        return False
+    caps = (parallel.bucket_cap_mb, *(parallel.bucket_cap_mb_list or ()))
+    return any(cap is not None and not cap.is_integer() for cap in caps)
+
+
+NEWER = (
+    Newer("parallel.batched_grad_copy", (2, 12), _asks_for_batched_copies),
+    Newer(
+        "parallel.bucket_cap_mb",
+        (2, 12),
+        _delays_in_fractions,
+        words="a bucket cap that is no whole number of MiB, beside parallel.delay_all_reduce,",
+    ),
+    Newer("parallel.separate_reduce_scatter_group", (2, 13), _asks_for_own_group),
+    Newer("parallel.reduce_scatter_max_input_buffers", (2, 13), _asks_for_input_buffers),
+)

@@ -1,0 +1,67 @@
+"""What only newer torches have: named where a scenario asks for it, before any rank starts."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dtbench.errors import PlanError
+from dtbench.plan import Machine, make_plan
+from dtbench.scenario.schema import Scenario
+from dtbench.torch_versions import NEWER, TESTED_TORCH, find_lacking, find_newer
+
+DDP = {"kind": "ddp", "replicas": 2}
+FSDP2 = {"kind": "fsdp2", "shards": 2}
+ASKED: dict[str, list[dict[str, Any]]] = {
+    "parallel.batched_grad_copy": [{**DDP, "batched_grad_copy": True}],
+    "parallel.bucket_cap_mb": [
+        {**DDP, "delay_all_reduce": ["layers.1"], "bucket_cap_mb": 0.5},
+        {**DDP, "delay_all_reduce": ["layers.1"], "bucket_cap_mb_list": [1, 0.5]},
+    ],
+    "parallel.separate_reduce_scatter_group": [{**FSDP2, "separate_reduce_scatter_group": True}],
+    "parallel.reduce_scatter_max_input_buffers": [{**FSDP2, "reduce_scatter_max_input_buffers": 2}],
+}
+OLDER = [
+    DDP,
+    FSDP2,
+    {**DDP, "bucket_cap_mb": 0.5},
+    {**DDP, "delay_all_reduce": ["layers.1"]},
+    {**DDP, "delay_all_reduce": ["layers.1"], "bucket_cap_mb": 2},
+    {"kind": "fsdp1", "shards": 2},
+]
+
+
+@pytest.mark.parametrize("newer", NEWER, ids=lambda newer: newer.knob)
+def test_a_newer_knob_is_named_below_its_first_version_and_from_there_on_not(
+    scenario: Callable[..., Scenario], newer: Any
+) -> None:
+    major, minor = newer.first
+    for parallel in ASKED[newer.knob]:
+        wanted = scenario(parallel=parallel)
+        assert list(find_newer(wanted)) == [newer]
+        (sentence,) = find_lacking(wanted, f"{major}.{minor - 1}.1+cu130")
+        assert sentence.endswith(
+            f"needs torch {major}.{minor} or newer, and this is {major}.{minor - 1}.1+cu130; "
+            "leave it out, or use a newer torch"
+        )
+        assert not list(find_lacking(wanted, f"{major}.{minor}.0"))
+
+
+def test_what_every_tested_torch_has_asks_for_none_in_particular(scenario: Callable[..., Scenario]) -> None:
+    assert not [newer for parallel in OLDER for newer in find_newer(scenario(parallel=parallel))]
+    first, last = TESTED_TORCH
+    assert all(first < newer.first < last for newer in NEWER)
+
+
+def test_a_plan_is_refused_where_this_torch_lacks_a_knob_and_not_where_another_runs_it(
+    scenario: Callable[..., Scenario],
+) -> None:
+    wanted = scenario(parallel=ASKED["parallel.batched_grad_copy"][0])
+    older = Machine(cpu_cores=2, cuda_devices=0, torch="2.11.0+cu130")
+    with pytest.raises(
+        PlanError, match=r"^parallel\.batched_grad_copy needs torch 2\.12 or newer, and this is 2\.11\.0\+cu130; leave"
+    ):
+        make_plan(wanted, older)
+    for torch in ("2.12.0", None):
+        make_plan(wanted, older.model_copy(update={"torch": torch}))
+    make_plan(wanted.model_copy(update={"python": "/other/python"}), older)
