@@ -21,15 +21,21 @@ _MOST_DIFFERENCES = 3
 
 
 def find_unfinished(results: Path, name: str) -> Path | None:
-    """Give the newest run of a scenario that dtbench began and did not complete; None when there is none."""
+    """Give the newest run of a scenario that dtbench began and that lacks a launch; None when there is none."""
     for path in reversed(find_runs(results)):
         if path.parent.name != name:
             continue
         with suppress(StoreError):  # a run that cannot be read cannot be gone on with
             run = read_run(path)
-            if run.status is not RunStatus.COMPLETE and not run.prepared:
+            if not run.prepared and (run.status is not RunStatus.COMPLETE or _lacks_launch(path, run)):
                 return path
     return None
+
+
+def _lacks_launch(path: Path, run: RunRecord) -> bool:
+    """Tell whether a launch is not there that was: a person has removed it, since it could not be read."""
+    launches = ((cell.name, index) for cell in run.cells if isinstance(cell, CellRecord) for index in cell.launches)
+    return any(not RunFolder(path).launch(*launch).launch.exists() for launch in launches)
 
 
 def is_same_experiment(path: Path, file: ScenarioFile) -> bool:
@@ -42,7 +48,7 @@ def is_same_experiment(path: Path, file: ScenarioFile) -> bool:
 def refuse_other(
     path: Path, file: ScenarioFile, cells: tuple[CellRecord, ...], torch_versions: Mapping[str | None, str]
 ) -> None:
-    """Refuse to go on with a run that is complete, or that would become two experiments in one folder.
+    """Refuse to go on with a run that has all its launches, or that would become two experiments in one folder.
 
     Args:
         path: folder of the run.
@@ -51,19 +57,21 @@ def refuse_other(
         torch_versions: of each interpreter that cells name; None: of this one.
 
     Raises:
-        StoreError: says what differs, or why nothing is left to do.
+        StoreError: says what differs, why nothing is left to do, or which launch of a complete run cannot be read.
     """
     run = read_run(path)
     if run.name != file.name:
         raise StoreError(f"{path}: is a run of `{run.name}`, not of `{file.name}`")
-    if run.status is RunStatus.COMPLETE:
+    planned = tuple(cell for cell in run.cells if isinstance(cell, CellRecord))
+    folder = RunFolder(path)
+    launches = [folder.launch(cell.name, index) for cell in planned for index in cell.launches]
+    if run.status is RunStatus.COMPLETE and all(map(is_finished, launches)):
         raise StoreError(f"{path}: this run is complete, nothing is left to do; `dtbench report {path}` shows it")
     if run.prepared:
         raise StoreError(
             f"{path}: this run was prepared for ranks that someone else starts; run the orders that are left, "
             f"then `dtbench analyze {path}`"
         )
-    planned = tuple(cell for cell in run.cells if isinstance(cell, CellRecord))
     if len(planned) < len(run.cells):
         raise StoreError(f"{path}: is a run of your own training loop; start the loop again, it makes a new run")
     differences = [*_compare_words(path, run, file), *_compare_versions(path, run, torch_versions)]
@@ -145,15 +153,14 @@ def keep_finished(folder: RunFolder, cells: tuple[CellRecord, ...]) -> frozenset
     Raises:
         StoreError: it cannot be removed.
     """
-    finished = set()
+    finished: set[tuple[str, int]] = set()
     for cell in cells:
-        for index in cell.launches:
-            launch = folder.launch(cell.name, index)
-            if is_finished(launch):
-                finished.add((cell.name, index))
-            else:
-                _remove(launch)
-        if not folder.reference(cell.name).reference_data.exists():
+        of_cell = {index: folder.launch(cell.name, index) for index in cell.launches}
+        unfinished = [launch for launch in of_cell.values() if not is_finished(launch)]
+        finished.update((cell.name, index) for index, launch in of_cell.items() if launch not in unfinished)
+        for launch in unfinished:
+            _remove(launch)
+        if unfinished and not folder.reference(cell.name).reference_data.exists():
             _remove(folder.reference(cell.name))
     return frozenset(finished)
 

@@ -120,7 +120,7 @@ def resume_scenario(
     """Go on with the run in ``path``: launches that ended well stay, all others are run anew, in the usual order.
 
     Raises:
-        StoreError: the run is complete, another process writes it, or it is not this experiment; nothing is changed.
+        StoreError: the run has all launches, another process writes it, or it is another experiment; nothing changes.
         LaunchError, MissingError, KeyboardInterrupt: as ``run_scenario``.
     """
     torch_versions: dict[str | None, str] = {None: read_torch_version()}

@@ -243,6 +243,25 @@ def test_a_finished_launch_that_cannot_be_read_is_never_removed(fake: Fake, name
     assert read_run(fake.resume().path).status is RunStatus.COMPLETE
 
 
+def test_a_launch_of_a_complete_run_that_broke_later_is_run_again_once_its_folder_is_gone(fake: Fake) -> None:
+    folder = fake.run()
+    broken = folder.launch("seed-1.bucket_cap_mb-3", 0)
+    (broken.path / "steps.parquet").write_text("{", encoding="utf-8")
+    shutil.rmtree(broken.journal(0).parent)
+    with pytest.raises(StoreError, match=r"steps\.parquet: .* without the folder .*launch0, --resume runs this launch"):
+        resume_scenario(*sweep(), folder.path, observer=QUIET, worker=fake.worker())
+    shutil.rmtree(broken.path)
+    assert find_unfinished(fake.results, "sweep") == folder.path
+    fake.log.unlink()
+    fake.resume()
+    assert fake.launches == [("seed-1.bucket_cap_mb-3", 0)]
+    assert fake.references == ["seed-1.bucket_cap_mb-3"]
+    assert read_run(folder.path).status is RunStatus.COMPLETE
+    for cell in ("seed-0.bucket_cap_mb-unset", "seed-1.bucket_cap_mb-unset", "seed-1.bucket_cap_mb-3"):
+        assert folder.reference(cell).order.exists(), "what earlier launches were checked against stays"
+    assert find_unfinished(fake.results, "sweep") is None
+
+
 @pytest.mark.parametrize(
     ("text", "overrides", "told"),
     [
