@@ -113,10 +113,10 @@ def _match(pattern: str, results: Path) -> list[Path]:
     Raises:
         StoreError: it matches none, or is none.
     """
-    inside = [] if Path(pattern).is_absolute() else [results.glob(pattern), results.glob(f"*/{pattern}")]
     root = Path(Path(pattern).anchor) if Path(pattern).is_absolute() else Path()
     relative = str(Path(pattern).relative_to(root)) if Path(pattern).is_absolute() else pattern
     try:
+        inside = [] if Path(pattern).is_absolute() else [results.glob(pattern), results.glob(f"*/{pattern}")]
         found = {path.resolve(): path for path in chain(root.glob(relative), *inside) if is_run(path)}
     except ValueError as error:
         raise StoreError(f"`{pattern}` is no pattern of folders: {error}") from error

@@ -28,7 +28,11 @@ _KNOWN_ARGS: Final = frozenset(field.encode_name for field in msgspec.structs.fi
 _END: Final = re.compile(r"\}(?=\s*(?:,\s*\{|\]|$))")
 _MOST_ENDS: Final = 4
 _LARGEST_ID: Final = 2**63
+_FIRST: Final = 1 << 10
 _NEAR: Final = 1 << 14
+_FARTHER: Final = 4
+_DEEPEST: Final = 100  # an event nests few levels; how many the json module follows depends on the Python
+_TEXT_OR_BRACKET: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
 _RAN_OUT: Final = "Unterminated string"
 _CUT_WORD: Final = re.compile(r"[\w.+\-\\]{0,16}\s*$")  # of a number, a literal or an escape
 
@@ -69,28 +73,55 @@ def read_object(text: str, start: int) -> tuple[dict[str, Any], int] | None:
     Raises:
         IncompleteError: the text ends before the object does.
     """
-    near = text[start : start + _NEAR]  # an error of the json module costs time in proportion to the text before it
-    try:
-        found = _read_object(near)
-    except IncompleteError:
-        if len(near) < _NEAR:
-            raise
-        found = _read_object(text[start:])
+    length = _FIRST  # an error of the json module costs time in proportion to the text before it
+    while True:
+        near = text[start : start + length]
+        try:
+            value, end = _LENIENT.raw_decode(near)
+        except json.JSONDecodeError as error:
+            if not _ran_out(error, near):
+                return _shift(_read_repaired(text[start : start + max(length, _NEAR)]), start)
+            if start + length >= len(text):
+                raise IncompleteError from error
+            if _is_too_deep(near):
+                return None
+            length *= _FARTHER
+        except (RecursionError, ValueError):  # nested too deeply; an integer of thousands of digits
+            return None
+        else:
+            return _shift(_to_object(value, near[:end]), start)
+
+
+def _shift(found: tuple[dict[str, Any], int] | None, start: int) -> tuple[dict[str, Any], int] | None:
     return None if found is None else (found[0], start + found[1])
 
 
-def _read_object(text: str) -> tuple[dict[str, Any], int] | None:
-    try:
-        value, end = _LENIENT.raw_decode(text)
-    except json.JSONDecodeError as error:
-        if error.msg.startswith(_RAN_OUT) or _CUT_WORD.match(text, error.pos):
-            raise IncompleteError from error
-        return _read_repaired(text)
-    except (RecursionError, ValueError):  # nested too deeply; an integer of thousands of digits
+def _ran_out(error: json.JSONDecodeError, text: str) -> bool:
+    return error.msg.startswith(_RAN_OUT) or _CUT_WORD.match(text, error.pos) is not None
+
+
+def _is_too_deep(text: str) -> bool:
+    """Tell whether an object nests deeper than any event: each of its levels looks like an event's start, too.
+
+    Without a limit the time to find the next event would grow with the square of the levels.
+    """
+    depth = 0
+    for match in _TEXT_OR_BRACKET.finditer(text):
+        if match[0] in "{[":
+            depth += 1
+            if depth > _DEEPEST:
+                return True
+        elif match[0] in "}]":
+            depth -= 1
+            if depth == 0:
+                return False
+    return False
+
+
+def _to_object(value: object, text: str) -> tuple[dict[str, Any], int] | None:
+    if "\0" in text:  # a hole in the file may hold the end of one event and the start of another
         return None
-    if "\0" in text[:end]:  # a hole in the file may hold the end of one event and the start of another
-        return None
-    return (_without_surrogates(value, text[:end]), end) if isinstance(value, dict) else None
+    return (_without_surrogates(value, text), len(text)) if isinstance(value, dict) else None
 
 
 def _without_surrogates(value: dict[str, Any], text: str) -> dict[str, Any]:

@@ -94,6 +94,8 @@ GARBAGE = {
     "NULs": b"\0" * 200_000,
     "digits": b"1" * 200_000,
     "nesting": b'{"a":' * 9_000,
+    "nesting of long objects": (b'{"a": "%s", "b":' % (b"x" * 1_000)) * 400,
+    "objects in arrays": b'{"a":[[[[' * 9_000,
 }
 
 
