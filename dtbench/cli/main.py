@@ -161,7 +161,3 @@ def _print_traceback(error: BaseException) -> None:
     import traceback
 
     traceback.print_exception(error, file=sys.stderr)
-
-
-if __name__ == "__main__":
-    main()

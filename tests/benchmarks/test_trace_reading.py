@@ -46,7 +46,7 @@ def test_what_is_compared_with_hta_is_what_the_whole_answer_says() -> None:
     if not Path(trace).is_file():
         pytest.skip("the shared GPU traces are not beside this checkout")
     asked = [[sys.executable, "-m", "tests.benchmarks.overlap_answer", trace]]
-    asked.append([sys.executable, "-m", "dtbench.cli.main", "analyze", trace, "--json"])
+    asked.append([sys.executable, "-m", "dtbench", "analyze", trace, "--json"])
     lean, full = (
         json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
         for command in asked

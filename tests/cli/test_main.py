@@ -99,7 +99,7 @@ def test_numpy_gets_one_thread_unless_the_person_said_otherwise(monkeypatch: pyt
 
 
 def test_a_pipe_that_is_closed_early_is_no_bug() -> None:
-    command = f"{sys.executable} -m dtbench.cli.main check quickstart --json | head -c 1"
+    command = f"{sys.executable} -m dtbench check quickstart --json | head -c 1"
     finished = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, timeout=60, check=True)
     assert finished.stdout == "{"
     assert "bug" not in finished.stderr
@@ -107,7 +107,7 @@ def test_a_pipe_that_is_closed_early_is_no_bug() -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is always full")
 def test_a_full_disk_is_no_bug() -> None:
-    command = [sys.executable, "-m", "dtbench.cli.main", "list"]
+    command = [sys.executable, "-m", "dtbench", "list"]
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)
     assert done.returncode == 1

@@ -34,7 +34,7 @@ cells:
 
 def dtbench(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "COLUMNS": "160", "NO_COLOR": "1"}
-    command = [sys.executable, "-m", "dtbench.cli.main", *arguments]
+    command = [sys.executable, "-m", "dtbench", *arguments]
     return subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
@@ -124,7 +124,7 @@ def test_a_sweep_whose_launcher_is_killed_goes_on_where_it_was(folder: Path) -> 
         "parallel: {kind: ddp, replicas: 2}\nmatrix: {parallel.bucket_cap_mb: [null, 1, 2]}\n"
     )
     (folder / "tiny.yaml").write_text(text, encoding="utf-8")
-    command = [sys.executable, "-m", "dtbench.cli.main", "run", "./tiny.yaml"]
+    command = [sys.executable, "-m", "dtbench", "run", "./tiny.yaml"]
     launcher = subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
     while not list(folder.glob("results/tiny/*/cells/*/launch0/launch.json")) and time.monotonic() < deadline:

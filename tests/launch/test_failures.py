@@ -60,7 +60,7 @@ def test_ctrl_c_ends_all_ranks_and_leaves_a_readable_failed_run(tmp_path: Path) 
     command = [
         sys.executable,
         "-m",
-        "dtbench.cli.main",
+        "dtbench",
         "run",
         "quickstart",
         "--results",
@@ -93,7 +93,7 @@ def test_ranks_die_with_a_killed_launcher(tmp_path: Path) -> None:
     command = [
         sys.executable,
         "-m",
-        "dtbench.cli.main",
+        "dtbench",
         "run",
         "quickstart",
         "--results",

@@ -237,7 +237,7 @@ def test_real_launches_repeat_until_their_step_times_are_known(tmp_path: Path) -
     text = AUTO.replace("matrix: {seed: [1, 2]}\n", "measure: {measured_steps: 4, profiled_steps: 1}\n")
     (tmp_path / "auto.yaml").write_text(text, encoding="utf-8")
     sets = ["--set", "repeat={precision: 0.99, at_least: 2, at_most: 3}"]
-    command = [sys.executable, "-m", "dtbench.cli.main", "run", "./auto.yaml", "--json", *sets]
+    command = [sys.executable, "-m", "dtbench", "run", "./auto.yaml", "--json", *sets]
     ran = subprocess.run(
         command, cwd=tmp_path, env={**os.environ}, capture_output=True, text=True, timeout=300, check=False
     )

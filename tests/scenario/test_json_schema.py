@@ -123,6 +123,6 @@ def test_every_field_is_an_axis_and_has_the_words_of_its_docstring() -> None:
 
 
 def test_the_command_prints_nothing_else() -> None:
-    command = [sys.executable, "-m", "dtbench.cli.main", "schema"]
+    command = [sys.executable, "-m", "dtbench", "schema"]
     printed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
     assert json.loads(printed) == make_file_schema()

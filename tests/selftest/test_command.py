@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 
-COMMAND = (sys.executable, "-m", "dtbench.cli.main", "selftest")
+COMMAND = (sys.executable, "-m", "dtbench", "selftest")
 ENVIRONMENT = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1"}
 
 
