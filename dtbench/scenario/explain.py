@@ -238,7 +238,7 @@ def _explain_unknown(spot: _Spot) -> Mistake:
     nearest = None if elsewhere else _nearest_field(spot)
     if nearest is not None:
         return Mistake(spot.key_place, sentence, _as_typed(spot, nearest), is_unknown_field=True)
-    hint = elsewhere or f"it has {', '.join(_field_names(owner))}"
+    hint = elsewhere or _place_contents(spot) or f"it has {', '.join(_field_names(owner))}"
     return Mistake(spot.key_place, f"{sentence}; {hint}", is_unknown_field=True)
 
 
@@ -264,8 +264,27 @@ def _find_elsewhere(spot: _Spot) -> str | None:
     kinds = [f"`{kind}`" for kind, record in kinds_of(spot.owner.annotation).items() if key in record.model_fields]
     if kinds:
         return f"it is a field of {'kind' if len(kinds) == 1 else 'kinds'} {join_words(kinds, last='and')}"
-    sections = [path for path, record in _sections(Scenario, ()) if key in record.model_fields and key != "kind"]
-    return f"it belongs to {quote_words(dict.fromkeys(sections))}" if sections else None
+    sections = _sections_with(key)
+    return f"it belongs to {quote_words(sections)}" if sections else None
+
+
+def _place_contents(spot: _Spot) -> str | None:
+    """Say where the fields of a section that there is not belong, as far as there are such fields."""
+    if not isinstance(spot.node, Section) or (spot.owner is not None and spot.owner.path):
+        return None
+    fields = [(shorten(key), key in Scenario.model_fields, _sections_with(key)) for key in spot.node.entries]
+    hints = [
+        f"`{key}` {'stands at the top' if is_at_top else f'belongs to {quote_words(sections)}'}"
+        for key, is_at_top, sections in fields
+        if is_at_top or sections
+    ]
+    return join_words(hints, last="and") if hints else None
+
+
+def _sections_with(key: str) -> list[str]:
+    """Give the sections, in any kind of which there is a field of this name."""
+    found = (path for path, record in _sections(Scenario, ()) if key in record.model_fields and key != "kind")
+    return list(dict.fromkeys(found))
 
 
 def _sections(record: type[Record], path: tuple[str, ...]) -> Iterator[tuple[str, type[Record]]]:

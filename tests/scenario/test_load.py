@@ -105,6 +105,11 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(small: str) -> N
         ("device: cpu", "layers: 3", "my.yaml:3:1: `layers` is not a section of a scenario; it belongs to `model`"),
         (
             "device: cpu",
+            "training: {device: cpu, lr: 1.0e-3, foo_bar: 3}",
+            "`training` is not a section of a scenario; `device` stands at the top and `lr` belongs to `optimizer`",
+        ),
+        (
+            "device: cpu",
             "foo_bar: 3",
             "my.yaml:3:1: `foo_bar` is not a section of a scenario; it has schema_version, device,",
         ),
