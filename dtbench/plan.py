@@ -85,6 +85,8 @@ class Plan(Record):
     state_bytes: int | None = None
 
 
+DDP_SYNCHRONISES = 10
+"""First iterations in which DDP's logger waits for its CUDA events at the start of forward (``reducer_cuda.cpp``)."""
 MOST_LAYERS = 10_000
 SHORT_UNIT_MS = 20
 """Blocks of a timed model that take less are mostly jitter on a CPU (seen on two cores)."""
@@ -127,6 +129,7 @@ def _resolve(scenario: Scenario, machine: Machine) -> Plan:
     data_ranks = count_data_ranks(scenario.parallel)
     measure, data = scenario.measure, scenario.data
     parameters = known_parameters(scenario.model)
+    first = DDP_SYNCHRONISES if device is DeviceKind.CUDA and isinstance(scenario.parallel, Ddp) else 0
     return Plan(
         device=device,
         backend="nccl" if device is DeviceKind.CUDA else "gloo",
@@ -134,8 +137,8 @@ def _resolve(scenario: Scenario, machine: Machine) -> Plan:
         ranks=ranks,
         data_ranks=data_ranks,
         rows_per_rank=data.global_batch // data_ranks,
-        min_warmup_steps=measure.warmup.min_steps,
-        max_warmup_steps=measure.warmup.max_steps,
+        min_warmup_steps=max(measure.warmup.min_steps, first),
+        max_warmup_steps=max(measure.warmup.max_steps, first),
         measured_steps=measure.measured_steps,
         profiled_steps=measure.profiled_steps,
         stall_timeout_ns=round(measure.stall_timeout_s * NS_PER_S),

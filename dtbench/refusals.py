@@ -25,6 +25,7 @@ from dtbench.vocabulary import DeviceKind, Stage, StatePart
 
 EVERYWHERE = frozenset(DeviceKind)
 ON_CPU = frozenset({DeviceKind.CPU})
+ON_CUDA = frozenset({DeviceKind.CUDA})
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,20 @@ def _compiles_whole_model(scenario: Scenario) -> bool:
     return scenario.model.compile is not None and scenario.model.compile.what == "model"
 
 
+def _mixes_without_copies(scenario: Scenario) -> bool:
+    parallel = _ddp(scenario)
+    if parallel is None or parallel.mixed_precision == DdpMixedPrecision():
+        return False
+    return parallel.mixed_precision.param_dtype is None
+
+
+def _mixes_beside_a_hook(scenario: Scenario) -> bool:
+    parallel = _ddp(scenario)
+    if parallel is None or parallel.mixed_precision == DdpMixedPrecision():
+        return False
+    return parallel.comm_hook is not None or parallel.optimizer_in_backward
+
+
 def _compiles_flat_units(scenario: Scenario) -> bool:
     return _fsdp1(scenario) is not None and _compiles_whole_model(scenario)
 
@@ -177,6 +192,14 @@ REFUSALS: tuple[Refusal, ...] = (
         ON_CPU,
         lambda s: bool((parallel := _fsdp1(s)) and parallel.cpu_offload),
         "FSDP1's cpu_offload pins memory, which needs an accelerator",
+        {"parallel.cpu_offload": "false"},
+    ),
+    Refusal(
+        "fsdp2 offloads over the link on a device",
+        ON_CUDA,
+        lambda s: bool(isinstance(s.parallel, Fsdp2) and s.parallel.cpu_offload and s.network.kind == "emulated"),
+        "FSDP2's cpu_offload reduces tensors in host memory over a second backend, which a group behind the emulated "
+        "link cannot have",
         {"parallel.cpu_offload": "false"},
     ),
     Refusal(
@@ -236,6 +259,28 @@ REFUSALS: tuple[Refusal, ...] = (
         lambda s: bool((parallel := _ddp(s)) and parallel.mixed_precision != DdpMixedPrecision()),
         "DDP's mixed precision copies parameters on CUDA streams",
         {"parallel.mixed_precision": "{}", "precision.autocast": "bfloat16"},
+    ),
+    Refusal(
+        "ddp mixed precision without a dtype of the copies",
+        EVERYWHERE,
+        _mixes_without_copies,
+        "DDP's mixed precision always makes copies, and fails without parallel.mixed_precision.param_dtype",
+        {"parallel.mixed_precision": "{}"},
+    ),
+    Refusal(
+        "ddp mixed precision beside a hook",
+        EVERYWHERE,
+        _mixes_beside_a_hook,
+        "DDP takes one communication hook, and its mixed precision registers one of its own, so there can be neither "
+        "parallel.comm_hook nor parallel.optimizer_in_backward",
+        {"parallel.mixed_precision": "{}"},
+    ),
+    Refusal(
+        "ddp reduces sparse gradients over nccl",
+        ON_CUDA,
+        lambda s: bool(_ddp(s) and isinstance(s.model, Transformer) and s.model.sparse_embedding),
+        "NCCL does not all-reduce sparse tensors",
+        {"model.sparse_embedding": "false"},
     ),
     Refusal(
         "powersgd in several buckets over gloo",

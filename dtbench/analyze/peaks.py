@@ -1,6 +1,7 @@
 """Peak arithmetic of accelerators, for model FLOP/s utilization; NaN for anything that is not in the table."""
 
 import math
+import re
 from typing import Final, NamedTuple
 
 
@@ -12,7 +13,8 @@ class Peak(NamedTuple):
     single: float
 
 
-# The first name that a device's name contains. Sources: NVIDIA's data sheets of V100, A100, H100, H200 and HGX B200
+# The first name that is a word of a device's name (an A1000 is no A100).
+# Sources: NVIDIA's data sheets of V100, A100, H100, H200 and HGX B200
 # (one of eight; dense, that is half of the figures "with sparsity"), AMD's data sheet of MI300X.
 _PEAKS: Final[tuple[tuple[str, Peak], ...]] = (
     ("B200", Peak(2250e12, 2250e12, 75e12)),
@@ -28,7 +30,7 @@ _PEAKS: Final[tuple[tuple[str, Peak], ...]] = (
 
 def peak_flops(device: str, dtype: str) -> float:
     """Give the dense peak of a device for a dtype (``float32``, ``bfloat16``, ``float16``), FLOP/s; NaN: unknown."""
-    peak = next((peak for name, peak in _PEAKS if name in device), None)
+    peak = next((peak for name, peak in _PEAKS if re.search(rf"\b{name}\b", device)), None)
     if peak is None:
         return math.nan
     return {"float16": peak.half, "bfloat16": peak.bfloat16, "float32": peak.single}.get(dtype, math.nan)

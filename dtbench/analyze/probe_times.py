@@ -17,6 +17,7 @@ import numpy as np
 
 from dtbench.analyze.coverage import Window, window_borders
 from dtbench.analyze.intervals import Intervals, Ints, subtract, unite
+from dtbench.analyze.kinds.categories import DEVICE_RANGE
 from dtbench.analyze.trace import Trace
 from dtbench.ranges import parse_probe_range
 
@@ -45,16 +46,17 @@ def time_probes(trace: Trace, steps: Sequence[Window], compute: Intervals) -> tu
 
     Args:
         trace: as read.
-        steps: their windows, disjoint.
+        steps: their host windows, disjoint: a function runs on the host, which is ahead of a device.
         compute: the union of everything that computed.
     """
     parsed = {number: found[0] for number, name in enumerate(trace.names) if (found := parse_probe_range(name))}
     borders = window_borders(steps)
+    on_host = ~trace.is_one_of((DEVICE_RANGE,))  # on a device there is a copy of a range, over the kernels in it
     names: dict[str, list[int]] = {}
     for number, label in parsed.items():
         names.setdefault(label, []).append(number)
     timed = {
-        label: _time(trace, np.flatnonzero(np.isin(trace.name, numbers)), borders, compute)
+        label: _time(trace, np.flatnonzero(np.isin(trace.name, numbers) & on_host), borders, compute)
         for label, numbers in names.items()
     }
     nothing = ProbeTime(0, 0, 0)

@@ -32,11 +32,11 @@ from dtbench.analyze.worst_ranks import (
     worst_receipts,
     worst_warmup,
 )
-from dtbench.scenario.schema import Fsdp2, Scenario
+from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Scenario
 from dtbench.store.rank_records import RankRecord
 from dtbench.store.records import CellRecord, OwnLoopCell, RunStatus
 from dtbench.units import NS_PER_S
-from dtbench.vocabulary import Phase
+from dtbench.vocabulary import DeviceKind, Phase, Purpose
 
 
 def summarize_cell(data: CellData, device: str) -> CellSummary:
@@ -56,7 +56,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
     first = next((launch.ranks for launch in launches if launch.ranks), ())
     tokens_per_step = math.nan if cell.plan.tokens_per_step is None else cell.plan.tokens_per_step
     tokens_per_second = tokens_per_step * NS_PER_S / step_time.median if step_time.median else math.nan
-    purpose_summaries, purpose_notes = summarize_purposes(purposes, overlap, cell.plan, first)
+    purpose_summaries, purpose_notes = summarize_purposes(purposes, overlap, cell.plan, first, _find_unseen(cell))
     status, reason = _status(data)
     profiler_cost = summarize_ratio(_pool(profiled), _pool(measured))
     return CellSummary(
@@ -171,11 +171,21 @@ def _utilization(cell: CellRecord | OwnLoopCell, step_ns: float, device: str) ->
     return cell.plan.flops_per_step * NS_PER_S / (step_ns * cell.plan.ranks * peak) if step_ns else math.nan
 
 
+def _find_unseen(cell: CellRecord | OwnLoopCell) -> tuple[Purpose, ...]:
+    """Give purposes whose collectives are no kernels, though ranks are devices: of tensors that were offloaded."""
+    if isinstance(cell, OwnLoopCell) or cell.plan.device is DeviceKind.CPU:
+        return ()
+    parallel = cell.scenario.parallel
+    return (Purpose.OTHER,) if isinstance(parallel, Fsdp2) and parallel.cpu_offload else ()
+
+
 def _compute_dtype(scenario: Scenario) -> str:
     if scenario.precision.autocast is not None:
         return scenario.precision.autocast
     match scenario.parallel:
-        case Fsdp2(mixed_precision=mixed) if mixed.param_dtype is not None:
+        case Ddp(mixed_precision=mixed) | Fsdp1(mixed_precision=mixed) | Fsdp2(mixed_precision=mixed) if (
+            mixed.param_dtype is not None
+        ):
             return mixed.param_dtype
         case _:
             return scenario.precision.dtype

@@ -1,7 +1,7 @@
 """Where the time of a cell's PROFILED steps went: by rank and by purpose, beside what the plan expects."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import pandas as pd
@@ -12,7 +12,7 @@ from dtbench.plan import Plan
 from dtbench.store.rank_records import RankRecord
 from dtbench.store.records import OwnLoop
 from dtbench.store.traffic_records import ExpectedTraffic, OverlapPossible
-from dtbench.vocabulary import Purpose
+from dtbench.vocabulary import DeviceKind, Purpose
 
 _ALWAYS_PLANNED: Final = (Purpose.UNSHARD, Purpose.GRAD_REDUCE, Purpose.TENSOR)
 """Purposes of which a plan says "none" by leaving them out; of the others it then says nothing."""
@@ -39,7 +39,11 @@ def summarize_ranks(overlap: pd.DataFrame) -> tuple[RankBreakdown, ...]:
 
 
 def summarize_purposes(
-    purposes: pd.DataFrame, overlap: pd.DataFrame, plan: Plan | OwnLoop, ranks: Sequence[RankRecord]
+    purposes: pd.DataFrame,
+    overlap: pd.DataFrame,
+    plan: Plan | OwnLoop,
+    ranks: Sequence[RankRecord],
+    unseen: Collection[Purpose] = (),
 ) -> tuple[tuple[PurposeSummary, ...], list[str]]:
     """Give one row per purpose that occurs or is planned, and notes on what differs between ranks or steps.
 
@@ -48,6 +52,7 @@ def summarize_purposes(
         overlap: ``tables.OVERLAP`` likewise; says which steps there are.
         plan: what is expected; a person's own loop expects nothing.
         ranks: records of the ranks; say whether overlap is possible.
+        unseen: purposes whose collectives the traces do not show.
     """
     if not len(overlap):
         return (), []
@@ -56,7 +61,7 @@ def summarize_purposes(
     rows, notes = [], []
     for purpose in Purpose:
         mine = purposes[purposes["purpose"] == purpose]
-        expected = None if isinstance(plan, OwnLoop) else _expect(purpose, plan, ranks)
+        expected = None if isinstance(plan, OwnLoop) or purpose in unseen else _expect(purpose, plan, ranks)
         if not len(mine) and (expected is None or not expected.size_bytes):
             continue
         # A step in which a purpose did not occur has no row: it counts as zero, so that means are over all steps.
@@ -73,12 +78,19 @@ def _spell(issued: pd.DataFrame) -> str:
 
 
 def _expect(purpose: Purpose, plan: Plan, ranks: Sequence[RankRecord]) -> ExpectedTraffic | None:
-    """Give what a rank that built the model, or else the plan, says of a purpose; None: nothing."""
+    """Give what a rank that built the model, or else the plan, says of a purpose; None: nothing.
+
+    On a device collectives are known by their kernels, and NCCL launches none for a group of one rank: what is to be
+    done in place is done, else it copies (its ``src/device/onerank.cu``). So nothing is expected of such an axis.
+    """
     computed = next((record.planned for record in ranks), None) or ()
     found = next((one for one in computed if one.purpose is purpose), None)
+    if found is not None and plan.device is DeviceKind.CUDA and plan.ranks == 1:
+        return ExpectedTraffic(purpose=purpose, count=0, size_bytes=0)
     if found is not None or plan.traffic is None:
         return found
-    traffic = [one for one in plan.traffic if one.purpose is purpose]
+    lone = {axis.name for axis in plan.mesh if axis.size == 1} if plan.device is DeviceKind.CUDA else ()
+    traffic = [one for one in plan.traffic if one.purpose is purpose and one.axis not in lone]
     if not traffic and purpose not in _ALWAYS_PLANNED:
         return None
     count, size_bytes = sum(one.count for one in traffic), sum(one.size_bytes for one in traffic)

@@ -196,7 +196,7 @@ def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: S
     purposes = account_purposes(collectives, step_of, shares, waits=contents.waits, windows=windows)
     unattributed_ns = sum_unattributed(collectives, shares)
     groups = account_groups(collectives, step_of, shares, describe_groups(trace))
-    probes = time_probes(trace, timeline.steps, timeline.compute)
+    probes = time_probes(trace, [step.host for step in contents.steps], timeline.compute)
     return TraceAnalysis(
         path=trace.path,
         timeline=timeline,

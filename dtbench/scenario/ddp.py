@@ -98,9 +98,9 @@ class DdpMixedPrecision(Record):
     """``_MixedPrecision`` of DDP: forward and backward on low-precision copies of the parameters; CUDA only."""
 
     param_dtype: DtypeName | None = None
-    """Dtype of the copies; left out: no copies."""
+    """Dtype of the copies; the other two need it."""
     reduce_dtype: DtypeName | None = None
-    """Dtype of the all-reduce; left out: that of the gradients."""
+    """Dtype of the all-reduce; left out: that of the copies."""
     buffer_dtype: DtypeName | None = None
     """Dtype that buffers are cast to; left out: no cast."""
 

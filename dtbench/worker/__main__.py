@@ -21,6 +21,7 @@ from torch.distributed.elastic.multiprocessing.errors import record
 
 from dtbench.errors import DtbenchError
 from dtbench.scenario.network import EmulatedNetwork
+from dtbench.scenario.schema import Fsdp2
 from dtbench.store.finish import finish_launch
 from dtbench.store.journal import JournalWriter, RankState
 from dtbench.store.layout import LaunchFolder
@@ -42,6 +43,9 @@ from dtbench.worker.spin import Spin
 
 _THREAD_VARIABLES = {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}
 """Read by torch when it is imported; a scenario that sets one wants to see what it does."""
+
+
+_DEVICE_VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 
 
 @record
@@ -76,12 +80,23 @@ def prepare_process() -> None:
     warnings.filterwarnings("ignore", message=".*_get_pg_default_device.*")  # FSDP1 whenever it loads optimizer state
 
 
+def hide_devices() -> None:
+    """Let a rank on CPU see no device; before torch looks for one.
+
+    torch uses what it sees: PowerSGD's hook synchronises a device where there is one, checkpoints are written through
+    one, host memory is pinned for one.
+    """
+    os.environ.update(dict.fromkeys(_DEVICE_VARIABLES, ""))
+
+
 def run(order: WorkerOrder, rank: Rank, journal: JournalWriter, events: Events) -> None:
     """Do what the order says and put the results on disk before the process group goes."""
 
     def beat(region: Region | None) -> None:
         journal.beat(region, time.time_ns())
 
+    if order.plan.device is DeviceKind.CPU:
+        hide_devices()
     chooses_threads = not _THREAD_VARIABLES.isdisjoint(order.scenario.env)
     if order.plan.device is DeviceKind.CPU and not chooses_threads:
         torch.set_num_threads(order.plan.threads_per_rank)  # torchrun and dtbench set OMP_NUM_THREADS differently
@@ -94,7 +109,9 @@ def run(order: WorkerOrder, rank: Rank, journal: JournalWriter, events: Events) 
         journal.set_state(RankState.DONE, time.time_ns())
         return
     carrier = make_carrier(order, folder)
-    with process_group(order.plan, recorder, rank, carrier):
+    parallel = order.scenario.parallel
+    offloads = isinstance(parallel, Fsdp2) and parallel.cpu_offload
+    with process_group(order.plan, recorder, rank, carrier, shares_host_tensors=offloads):
         found = Session(order, rank, recorder, journal, events.say, carrier).run()
         journal.set_state(RankState.FINISHING, time.time_ns())
         write_record(folder.rank_record(rank.rank), found)

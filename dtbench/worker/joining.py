@@ -35,13 +35,23 @@ class Rank:
 
 
 @contextmanager
-def process_group(plan: Plan, recorder: Recorder, rank: Rank, carrier: Carrier) -> Iterator[None]:
+def process_group(
+    plan: Plan, recorder: Recorder, rank: Rank, carrier: Carrier, *, shares_host_tensors: bool
+) -> Iterator[None]:
     """Join all ranks over a carrier; leave only when nothing is in flight and results are on disk.
 
     Time-outs are twice the launcher's own, so that the launcher, who knows every rank, speaks first.
+
+    Args:
+        plan: says device and ranks.
+        recorder: told about every collective.
+        rank: which rank this process is.
+        carrier: carries collectives.
+        shares_host_tensors: ranks on devices reduce tensors in host memory, too, which NCCL cannot.
     """
     backend = _register_backend(plan, recorder, carrier)
     if plan.device is DeviceKind.CUDA:
+        backend = f"cpu:gloo,cuda:{backend}" if shares_host_tensors else backend
         torch.cuda.set_device(rank.local_rank)
         if isinstance(carrier.link, CudaLink):
             carrier.link.prepare(make_device(plan, rank))

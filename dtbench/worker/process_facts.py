@@ -24,3 +24,9 @@ def read_memory(device: torch.device) -> Memory:
         allocated_peak_bytes=torch.cuda.max_memory_allocated(device) if cuda else None,
         reserved_peak_bytes=torch.cuda.max_memory_reserved(device) if cuda else None,
     )
+
+
+def replace_allocated(memory: Memory, earlier: Memory) -> Memory:
+    """Give the peaks with those of the allocator as they were earlier."""
+    kept = {"allocated_peak_bytes", "reserved_peak_bytes"}
+    return memory.model_copy(update=earlier.model_dump(include=kept))

@@ -20,7 +20,7 @@ from dtbench.scenario.schema import Ddp
 from dtbench.stolen_time import StolenTime
 from dtbench.store.canary_records import CanaryResult
 from dtbench.store.layout import FORKED_VARIABLE, LaunchFolder
-from dtbench.store.rank_records import CorrectnessResult, LivedCall, RankRecord, Receipt, WarmupEnd
+from dtbench.store.rank_records import CorrectnessResult, LivedCall, Memory, RankRecord, Receipt, WarmupEnd
 from dtbench.store.records import WorkerOrder
 from dtbench.store.state_records import StageRecord, StateStepsRecord
 from dtbench.store.traffic_records import ExpectedTraffic, ProcessGroupInfo
@@ -53,7 +53,7 @@ from dtbench.worker.parallelize.strategy import parallelize
 from dtbench.worker.probes.install import InstalledProbes
 from dtbench.worker.probes.lines import LineWitness
 from dtbench.worker.probes.receipts import read_probe_receipts
-from dtbench.worker.process_facts import process_start_unix_ns, read_memory
+from dtbench.worker.process_facts import process_start_unix_ns, read_memory, replace_allocated
 from dtbench.worker.quiet import Quiet
 from dtbench.worker.recorder import Issue, Recorder, bucket_bytes, find_medians, summarize_issues
 from dtbench.worker.state_dict.beside import Beside
@@ -102,6 +102,7 @@ class Session:
         self._checked: CorrectnessResult | None = None
         self._stages: tuple[StageRecord, ...] = ()
         self._state_steps: StateStepsRecord | None = None
+        self._before_stages: Memory | None = None
         self._iterations: Iterations | None = None
         self._look: Callable[[], CanaryResult | None] = lambda: None
         measure = order.scenario.measure
@@ -160,6 +161,7 @@ class Session:
         self._live_through(step, batches.make(last + 1))
         self._checked = self._check(warmup.losses, probe)
         done = step, parallel, (warmup, measured, profiled), groups, end
+        self._before_stages = read_memory(self._device)  # a stage sets the allocator's peaks back
         self._stages, self._state_steps = self._run_stages(done, batches, first=last + 1)
         return done
 
@@ -292,6 +294,11 @@ class Session:
         steps = max(self._plan.measured_steps, self._plan.profiled_steps, 1 + BLOCK_STEPS)
         return CudaClock(torch.cuda, capacity=steps)
 
+    def _read_memory(self) -> Memory:
+        """Give the process's peak until now, and the allocator's from the end of warm-up to the first stage."""
+        now = read_memory(self._device)
+        return now if self._before_stages is None else replace_allocated(now, self._before_stages)
+
     def _conclude(
         self,
         step: TrainStep,
@@ -309,7 +316,7 @@ class Session:
             host=socket.gethostname(),
             pid=os.getpid(),
             time_to_first_step_ns=self._time_to_first_step(),
-            memory=read_memory(self._device),
+            memory=self._read_memory(),
             warmup=end,
             correctness=self._checked,
             losses=tuple(float(loss) for loss in losses),

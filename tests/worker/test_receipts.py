@@ -98,8 +98,8 @@ ASKED: dict[str, tuple[str, dict[str, Any]]] = {
     "ddp parallel.delay_all_reduce": _set("ddp", delay_all_reduce=["layers.1"]),
     "ddp parallel.optimizer_in_backward": _set("ddp", optimizer_in_backward=True),
     "ddp parallel.mixed_precision.param_dtype": _mixed("ddp", param_dtype="bfloat16"),
-    "ddp parallel.mixed_precision.reduce_dtype": _mixed("ddp", reduce_dtype="bfloat16"),
-    "ddp parallel.mixed_precision.buffer_dtype": _mixed("ddp", buffer_dtype="bfloat16"),
+    "ddp parallel.mixed_precision.reduce_dtype": _mixed("ddp", reduce_dtype="bfloat16", param_dtype="bfloat16"),
+    "ddp parallel.mixed_precision.buffer_dtype": _mixed("ddp", buffer_dtype="bfloat16", param_dtype="bfloat16"),
     "fsdp1 parallel.shards": _set("fsdp1", shards=2),
     "fsdp1 parallel.replicas": _set("fsdp1", shards=2, replicas=2, sharding_strategy="HYBRID_SHARD"),
     "fsdp1 parallel.tensor": _set("fsdp1", tensor=2),
@@ -287,6 +287,7 @@ def test_a_knob_that_cpus_refuse_agrees_on_a_device(scenario: Callable[..., Scen
     if not torch.cuda.is_available():
         pytest.skip(f"needs a CUDA device: torch {NEEDS_CUDA[knob]}")
     strategy, sections = ASKED[knob]
+    torch.cuda.set_device(0)  # else a mesh chooses, and warns
     wanted = scenario(**{**BASE[strategy], **sections, "device": "cuda"})
     assert read_receipts(wanted, wanted)[knob.split(" ")[1]].outcome is ReceiptOutcome.AGREES
 

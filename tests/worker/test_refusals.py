@@ -11,10 +11,13 @@ from dtbench.errors import LaunchError, PlanError
 from dtbench.plan import Machine, make_plan
 from dtbench.refusals import REFUSALS, Refusal
 from dtbench.scenario.schema import Scenario
+from dtbench.vocabulary import DeviceKind
 from tests.newer_torch import torch_version
 
 MODEL = {"kind": "transformer", "layers": 2, "dim": 64, "heads": 4, "kv_heads": 2, "ffn_dim": 96, "vocab_size": 250}
 MACHINE = Machine(cpu_cores=2, cuda_devices=0)
+WITH_DEVICES = Machine(cpu_cores=2, cuda_devices=2)
+ON_CPUS = [refusal for refusal in REFUSALS if DeviceKind.CPU in refusal.devices]  # others need two CUDA devices
 
 
 def _ddp(**knobs: Any) -> dict[str, Any]:
@@ -67,6 +70,21 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     ),
     "ddp compresses to bfloat16 over gloo": _ddp(comm_hook={"kind": "bf16_compress"}),
     "ddp mixed precision on cpu": _ddp(mixed_precision={"param_dtype": "bfloat16"}),
+    "ddp mixed precision without a dtype of the copies": _ddp(mixed_precision={"reduce_dtype": "bfloat16"}),
+    "ddp mixed precision beside a hook": _ddp(
+        mixed_precision={"param_dtype": "bfloat16"}, comm_hook={"kind": "fp16_compress"}
+    ),
+    "ddp reduces sparse gradients over nccl": {
+        **_ddp(),
+        "device": "cuda",
+        "model": {**MODEL, "sparse_embedding": True},
+        "optimizer": {"kind": "sgd", "lr": 0.01},
+    },
+    "fsdp2 offloads over the link on a device": {
+        **_fsdp2(shards=2, cpu_offload=True),
+        "device": "cuda",
+        "network": {"kind": "emulated", "latency_us": 1000, "bandwidth_gb_per_s": 1.0},
+    },
     "powersgd in several buckets over gloo": _ddp(bucket_cap_mb=0.1, comm_hook={"kind": "powersgd"}),
     "ddp static graph accumulates": {**_ddp(static_graph=True), "accumulation": {"micro_batches": 2}},
     "ddp delayed all-reduce accumulates": {
@@ -130,11 +148,12 @@ def test_the_plan_refuses_with_an_alternative_that_it_plans(
     scenario: Callable[..., Scenario], refusal: Refusal
 ) -> None:
     sections = EXAMPLES[refusal.name]
+    machine = MACHINE if DeviceKind.CPU in refusal.devices else WITH_DEVICES
     with pytest.raises(PlanError) as refused:
-        make_plan(scenario(**sections), MACHINE)
+        make_plan(scenario(**sections), machine)
     assert refusal.sentence in str(refused.value)
     assert all(path in str(refused.value) for path in refusal.instead)
-    assert make_plan(scenario(**apply_instead(sections, refusal)), MACHINE).ranks >= 2
+    assert make_plan(scenario(**apply_instead(sections, refusal)), machine).ranks >= 2
 
 
 @pytest.mark.quick(
@@ -142,7 +161,7 @@ def test_the_plan_refuses_with_an_alternative_that_it_plans(
     "ddp compresses to bfloat16 over gloo",
 )
 @pytest.mark.ranks
-@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.name)
+@pytest.mark.parametrize("refusal", ON_CPUS, ids=lambda refusal: refusal.name)
 def test_torch_still_fails_on_what_is_refused(
     launch: Callable[..., Any],
     scenario: Callable[..., Scenario],
@@ -173,7 +192,7 @@ def test_torch_still_fails_on_what_is_refused(
     "ddp compresses to bfloat16 over gloo",
 )
 @pytest.mark.ranks
-@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.name)
+@pytest.mark.parametrize("refusal", ON_CPUS, ids=lambda refusal: refusal.name)
 def test_what_a_refusal_names_instead_trains_correctly(
     launch: Callable[..., Any], scenario: Callable[..., Scenario], refusal: Refusal
 ) -> None:

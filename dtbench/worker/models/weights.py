@@ -87,17 +87,10 @@ def local_part(whole: Tensor, parameter: Tensor) -> Tensor:
 
 
 def _like(parameter: Tensor, local: Tensor) -> Tensor:
-    """Give a DTensor for the part of one."""
+    """Give a DTensor for the part of one, where that part is: ``DTensor.from_local`` moves it to the mesh's device."""
     if not isinstance(parameter, DTensor):
         return local
-    return DTensor.from_local(
-        local,
-        parameter.device_mesh,
-        parameter.placements,
-        run_check=False,
-        shape=parameter.shape,
-        stride=parameter.stride(),
-    )
+    return DTensor(local, parameter._spec, requires_grad=False)
 
 
 def fill_matrices(std: Callable[[Tensor], float]) -> Fill:

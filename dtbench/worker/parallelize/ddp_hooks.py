@@ -34,6 +34,8 @@ from dtbench.worker.parallelize.buckets import name_powersgd
 from dtbench.worker.receipts import compare
 
 _OPTIMIZER_HOOK = "hook_then_optimizer_wrapper"
+_PRECISION_HOOK = "_reducer_allreduce_and_upcast_hook"
+"""What mixed precision registers; its own receipts tell of it."""
 _HOOKS = {
     "allreduce_hook": "allreduce",
     "fp16_compress_hook": "fp16_compress",
@@ -148,10 +150,11 @@ def average_and_wait(group: dist.ProcessGroup, buffers: Mapping[str, Tensor]) ->
 
 
 def _put_back(buffers: Sequence[Tensor], flat: Tensor, _sent: object) -> list[Tensor]:
+    """Fill the buffers and give them: on CUDA whoever waits waits for the devices of a future's value alone."""
     with torch.no_grad():
         for buffer, average in zip(buffers, flat.split([buffer.numel() for buffer in buffers]), strict=True):
             buffer.copy_(average.view_as(buffer))
-    return []
+    return list(buffers)
 
 
 def read_hook_receipts(model: DistributedDataParallel, data: Mapping[str, Any], parallel: Ddp) -> Iterator[Receipt]:
@@ -162,7 +165,8 @@ def read_hook_receipts(model: DistributedDataParallel, data: Mapping[str, Any], 
         data: what its logger says.
         parallel: what was asked for.
     """
-    hooks = [(hook, getattr(hook, "__name__", repr(hook)), state) for hook, state in model._comm_hooks]
+    named = [(hook, getattr(hook, "__name__", repr(hook)), state) for hook, state in model._comm_hooks]
+    hooks = [one for one in named if one[1] != _PRECISION_HOOK]
     asked = parallel.comm_hook
     kept = [(hook, name, state) for hook, name, state in hooks if name != _OPTIMIZER_HOOK]
     builtin = next((kind for kind, hook in _BUILTIN.items() if data.get("comm_hook") == str(hook)), None)
