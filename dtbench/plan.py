@@ -146,7 +146,7 @@ def _resolve(scenario: Scenario, machine: Machine) -> Plan:
         parameters=None if parameters is None else sum(parameter.numel for parameter in parameters),
         flops_per_step=count_flops(scenario),
         tokens_per_step=count_rows(scenario) * data.sequence_length,
-        traffic=None if parameters is None else plan_traffic(scenario, parameters),
+        traffic=None if parameters is None else plan_traffic(scenario, parameters, find_silent_axes(device, mesh)),
         notes=(
             *_find_notes(scenario, device, ranks, machine),
             *_note_compiled_ddp(scenario),
@@ -216,6 +216,15 @@ def plan_mesh(scenario: Scenario) -> tuple[MeshAxis, ...]:
     if parallel.tensor > 1:
         sizes.append((Axis.TENSOR, parallel.tensor))
     return tuple(MeshAxis(name=name, size=size) for name, size in sizes)
+
+
+def find_silent_axes(device: DeviceKind, mesh: tuple[MeshAxis, ...]) -> frozenset[Axis]:
+    """Give the axes whose collectives come to nothing: of one rank, on devices.
+
+    For a group of one rank NCCL launches none of its kernels: what is to be done in place is done, anything else it
+    copies (``src/device/onerank.cu``). gloo carries such a collective as any other.
+    """
+    return frozenset(axis.name for axis in mesh if axis.size == 1 and device is DeviceKind.CUDA)
 
 
 def count_flops(scenario: Scenario) -> int | None:

@@ -33,6 +33,54 @@ def test_a_cpu_plan_says_that_loopback_takes_cores(scenario: Make) -> None:
     assert "loopback communication takes cores from compute; trust the step time, not the ratio" in notes
 
 
+ONE_GPU = Machine(cpu_cores=2, cuda_devices=1)
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp1"])
+def test_one_rank_on_a_device_sends_nothing_and_over_gloo_what_any_rank_sends(scenario: Make, kind: str) -> None:
+    lone = {"kind": kind, "replicas" if kind == "ddp" else "shards": 1}
+    assert make_plan(scenario(device="cuda", parallel=lone), ONE_GPU).traffic == ()
+    on_cpu = make_plan(scenario(device="cpu", parallel=lone), ONE_GPU).traffic or ()
+    assert [line.purpose for line in on_cpu] == [Purpose.GRAD_REDUCE]
+
+
+def test_of_a_mesh_on_devices_only_axes_of_one_rank_send_nothing(scenario: Make) -> None:
+    wanted = scenario(device="cuda", parallel={"kind": "ddp", "replicas": 1, "tensor": 2})
+    traffic = make_plan(wanted, Machine(cpu_cores=2, cuda_devices=2)).traffic or ()
+    assert {line.axis for line in traffic} == {Axis.TENSOR}
+
+
+@pytest.mark.parametrize(
+    ("device", "kind", "asked", "steps"),
+    [("cuda", "ddp", 8, 10), ("cuda", "ddp", 12, 12), ("cuda", "fsdp2", 8, 8), ("cpu", "ddp", 8, 8)],
+)
+def test_on_devices_ddp_warms_up_until_its_logger_no_longer_waits(
+    scenario: Make, device: str, kind: str, asked: int, steps: int
+) -> None:
+    warmup = {"min_steps": asked, "max_steps": asked}
+    lone = {"kind": kind, "replicas" if kind == "ddp" else "shards": 1}
+    plan = make_plan(scenario(device=device, parallel=lone, measure={"warmup": warmup}), ONE_GPU)
+    assert (plan.min_warmup_steps, plan.max_warmup_steps) == (steps, steps)
+
+
+@pytest.mark.parametrize(
+    ("mixed", "element_bytes"),
+    [
+        ({"param_dtype": "bfloat16"}, 2),
+        ({"param_dtype": "bfloat16", "reduce_dtype": "float32"}, 4),
+        ({}, 4),
+    ],
+)
+def test_ddp_reduces_in_the_dtype_of_its_copies_unless_told_another(
+    scenario: Make, mixed: dict[str, Any], element_bytes: int
+) -> None:
+    wanted = scenario(device="cuda", model=MLP, parallel={"kind": "ddp", "replicas": 2, "mixed_precision": mixed})
+    plan = make_plan(wanted, Machine(cpu_cores=2, cuda_devices=2))
+    (line,) = plan.traffic or ()
+    assert plan.parameters is not None
+    assert line.size_bytes == plan.parameters * element_bytes
+
+
 LINK = {"kind": "emulated", "latency_us": 50.0, "bandwidth_gb_per_s": 1.0}
 
 

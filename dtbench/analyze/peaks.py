@@ -14,9 +14,11 @@ class Peak(NamedTuple):
 
 
 # The first name that is a word of a device's name (an A1000 is no A100).
-# Sources: NVIDIA's data sheets of V100, A100, H100, H200 and HGX B200
-# (one of eight; dense, that is half of the figures "with sparsity"), AMD's data sheet of MI300X.
+# Sources: NVIDIA's data sheets of V100, A100, H100, H200, GH200, HGX B200 (one of eight) and GB200 NVL72 (one of 72);
+# dense, that is half of the figures "with sparsity"; AMD's data sheet of MI300X.
 _PEAKS: Final[tuple[tuple[str, Peak], ...]] = (
+    ("GB200", Peak(2500e12, 2500e12, 80e12)),
+    ("GH200", Peak(990e12, 990e12, 67e12)),
     ("B200", Peak(2250e12, 2250e12, 75e12)),
     ("H200", Peak(989e12, 989e12, 67e12)),
     ("H100 PCIe", Peak(756e12, 756e12, 51e12)),

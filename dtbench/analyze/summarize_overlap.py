@@ -12,7 +12,7 @@ from dtbench.plan import Plan
 from dtbench.store.rank_records import RankRecord
 from dtbench.store.records import OwnLoop
 from dtbench.store.traffic_records import ExpectedTraffic, OverlapPossible
-from dtbench.vocabulary import DeviceKind, Purpose
+from dtbench.vocabulary import Purpose
 
 _ALWAYS_PLANNED: Final = (Purpose.UNSHARD, Purpose.GRAD_REDUCE, Purpose.TENSOR)
 """Purposes of which a plan says "none" by leaving them out; of the others it then says nothing."""
@@ -78,19 +78,12 @@ def _spell(issued: pd.DataFrame) -> str:
 
 
 def _expect(purpose: Purpose, plan: Plan, ranks: Sequence[RankRecord]) -> ExpectedTraffic | None:
-    """Give what a rank that built the model, or else the plan, says of a purpose; None: nothing.
-
-    On a device collectives are known by their kernels, and NCCL launches none for a group of one rank: what is to be
-    done in place is done, else it copies (its ``src/device/onerank.cu``). So nothing is expected of such an axis.
-    """
+    """Give what a rank that built the model, or else the plan, says of a purpose; None: nothing."""
     computed = next((record.planned for record in ranks), None) or ()
     found = next((one for one in computed if one.purpose is purpose), None)
-    if found is not None and plan.device is DeviceKind.CUDA and plan.ranks == 1:
-        return ExpectedTraffic(purpose=purpose, count=0, size_bytes=0)
     if found is not None or plan.traffic is None:
         return found
-    lone = {axis.name for axis in plan.mesh if axis.size == 1} if plan.device is DeviceKind.CUDA else ()
-    traffic = [one for one in plan.traffic if one.purpose is purpose and one.axis not in lone]
+    traffic = [one for one in plan.traffic if one.purpose is purpose]
     if not traffic and purpose not in _ALWAYS_PLANNED:
         return None
     count, size_bytes = sum(one.count for one in traffic), sum(one.size_bytes for one in traffic)

@@ -1,6 +1,6 @@
 """The one place that puts a scenario's traffic together."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import assert_never
 
@@ -14,8 +14,16 @@ from dtbench.traffic.tensor import tensor_traffic
 from dtbench.vocabulary import Axis, Operation, Purpose
 
 
-def plan_traffic(scenario: Scenario, parameters: tuple[Parameter, ...]) -> tuple[PlannedTraffic, ...]:
-    """Give what one rank issues in one step after warm-up, given the model's parameters in the order of use."""
+def plan_traffic(
+    scenario: Scenario, parameters: tuple[Parameter, ...], silent: Collection[Axis] = ()
+) -> tuple[PlannedTraffic, ...]:
+    """Give what one rank issues in one step after warm-up.
+
+    Args:
+        scenario: says how the model is spread.
+        parameters: the model's, in the order of use.
+        silent: axes whose collectives come to nothing.
+    """
     parallel = scenario.parallel
     if parallel.gather_weights is not None:  # every parameter, biases too, stays in parts of its rows
         parameters = tuple(replace(parameter, tensor_dim=0) for parameter in parameters)
@@ -29,7 +37,8 @@ def plan_traffic(scenario: Scenario, parameters: tuple[Parameter, ...]) -> tuple
         case _:
             assert_never(parallel)
     cut = tensor_traffic(scenario, parameters)
-    return sum_traffic((*reduced, *cut, *_clip_traffic(scenario, parameters)))
+    lines = (*reduced, *cut, *_clip_traffic(scenario, parameters))
+    return sum_traffic(line for line in lines if line.axis not in silent)
 
 
 def _clip_traffic(scenario: Scenario, parameters: tuple[Parameter, ...]) -> Iterable[PlannedTraffic]:

@@ -129,7 +129,7 @@ class Session:
             self._say("units tried", said)
         parameters = sum(parameter.numel() for parameter in built.module.parameters())
         if self._plan.traffic is None:
-            self._planned = expect_traffic(built.module, built.blocks, self._scenario)
+            self._planned = expect_traffic(built.module, built.blocks, self._scenario, self._plan)
         elif has_own_hook(self._scenario):
             self._planned = ()
         elif is_compiled_ddp(self._scenario):

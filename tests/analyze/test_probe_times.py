@@ -75,6 +75,27 @@ def test_what_runs_outside_steps_is_in_no_number(draw: Callable[..., Path]) -> N
     assert measure(path) == {"_data_parallel_utils.sync_grad_hook": ProbeTime(1, 2000, 2000)}
 
 
+def test_on_a_device_a_probe_is_timed_on_the_host_and_its_copy_over_kernels_counts_nothing(tmp_path: Path) -> None:
+    def event(category: str, name: str, start: int, duration: int, thread: object, **args: object) -> dict[str, object]:
+        place = {"ph": "X", "cat": category, "name": name, "pid": 0, "tid": thread}
+        return {**place, "ts": start, "dur": duration, "args": args}
+
+    events = [  # the device works on step 1 while the host is in step 2
+        event("user_annotation", "ProfilerStep#1", 0, 10, 1),
+        event("user_annotation", "ProfilerStep#2", 10, 10, 1),
+        event("user_annotation", HOOK, 2, 3, 1),
+        event("cuda_runtime", "cudaLaunchKernel", 3, 1, 1, correlation=5),
+        event("gpu_user_annotation", "ProfilerStep#1", 12, 6, 7),
+        event("gpu_user_annotation", HOOK, 12, 4, 7),
+        event("kernel", "gemm", 12, 4, 7, correlation=5),
+    ]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    first, second = analyze_trace(read_trace(path)).steps
+    assert dict(first.probes) == {"_data_parallel_utils.sync_grad_hook": ProbeTime(1, 3000, 3000)}
+    assert dict(second.probes) == {}
+
+
 def test_every_probes_range_is_a_container_and_is_read_back() -> None:
     for function in FUNCTIONS:
         name = probe_range(function.label, "layers.0 (odd)")

@@ -50,7 +50,10 @@ def test_peaks_are_known_for_named_devices_only() -> None:
     assert peak_flops("8 x NVIDIA H100 80GB HBM3", "bfloat16") == 989e12
     assert peak_flops("NVIDIA H100 PCIe", "bfloat16") == 756e12
     assert peak_flops("NVIDIA A100-SXM4-40GB", "float32") == 19.5e12
+    assert peak_flops("NVIDIA GH200 480GB", "bfloat16") == 990e12
+    assert peak_flops("NVIDIA GB200", "bfloat16") == 2500e12
     assert math.isnan(peak_flops("Tesla V100-SXM2-32GB", "bfloat16"))
+    assert math.isnan(peak_flops("NVIDIA RTX A1000 Laptop GPU", "float32"))  # not an A100
     assert math.isnan(peak_flops("AMD EPYC, 2 cores", "float32"))
 
 

@@ -13,8 +13,10 @@ from torch import nn
 
 from dtbench import TrainingModel
 from dtbench.errors import PlanError
+from dtbench.plan import Machine, make_plan
 from dtbench.scenario.schema import Scenario
 from dtbench.store.rank_records import ReceiptOutcome
+from dtbench.vocabulary import Purpose
 from dtbench.worker.models.built import BuiltModel
 
 Make = Callable[..., Scenario]
@@ -235,4 +237,18 @@ def test_a_single_number_among_the_parameters_has_a_plan_too(scenario: Make) -> 
     module = nn.Module()
     module.register_parameter("scale", nn.Parameter(torch.tensor(1.0)))
     wanted = scenario(model=BUILD, parallel={"kind": "fsdp2", "shards": 2})
-    assert [item.size_bytes for item in expect_traffic(module, (), wanted)] == [8, 8]
+    plan = make_plan(wanted, Machine(cpu_cores=2, cuda_devices=0))
+    assert [item.size_bytes for item in expect_traffic(module, (), wanted, plan)] == [8, 8]
+
+
+@pytest.mark.parametrize(("device", "count"), [("cpu", None), ("cuda", 0)])
+def test_a_lone_rank_reduces_over_gloo_and_not_over_nccl(scenario: Make, device: str, count: int | None) -> None:
+    from dtbench.worker.models.custom import expect_traffic
+
+    wanted = scenario(model=BUILD, device=device, parallel={"kind": "ddp", "replicas": 1})
+    plan = make_plan(wanted, Machine(cpu_cores=2, cuda_devices=1))
+    (reduced,) = [
+        item for item in expect_traffic(nn.Linear(2, 3), (), wanted, plan) if item.purpose is Purpose.GRAD_REDUCE
+    ]
+    assert reduced.count == count
+    assert (reduced.size_bytes > 0) == (device == "cpu")

@@ -1,12 +1,13 @@
 """What a rank says of its own environment."""
 
+import os
 import sys
 from collections.abc import Callable
 
 import pytest
 
 from dtbench.scenario.schema import Scenario
-from dtbench.store.rank_records import ReceiptOutcome
+from dtbench.store.rank_records import Memory, ReceiptOutcome
 
 pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 
@@ -36,3 +37,20 @@ def test_where_torch_keeps_its_cache_is_no_part_of_an_environment() -> None:
 
     given = {"TORCHINDUCTOR_CACHE_DIR": "/tmp/somebody", "NCCL_ALGO": "Ring", "HOME": "/", "TORCH_TOKEN": "abc"}
     assert find_variables(given) == {"NCCL_ALGO": "Ring", "TORCH_TOKEN": "(redacted)"}
+
+
+def test_a_rank_on_cpu_sees_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dtbench.worker.__main__ import hide_devices
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    monkeypatch.delenv("HIP_VISIBLE_DEVICES", raising=False)
+    hide_devices()
+    assert (os.environ["CUDA_VISIBLE_DEVICES"], os.environ.pop("HIP_VISIBLE_DEVICES")) == ("", "")
+
+
+def test_the_allocators_peaks_are_those_before_stages_and_the_process_is_that_of_the_end() -> None:
+    from dtbench.worker.process_facts import replace_allocated
+
+    before = Memory(rss_peak_bytes=1, allocated_peak_bytes=20, reserved_peak_bytes=30)
+    after = Memory(rss_peak_bytes=4, allocated_peak_bytes=5, reserved_peak_bytes=6)
+    assert replace_allocated(after, before) == Memory(rss_peak_bytes=4, allocated_peak_bytes=20, reserved_peak_bytes=30)

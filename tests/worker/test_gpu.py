@@ -40,6 +40,42 @@ def test_the_one_gpu_preset_runs_and_adds_up(tmp_path: Path) -> None:
         assert rank.compute_ns + rank.exposed_comm_ns + rank.exposed_copy_ns + rank.idle_ns == rank.step_ns
         assert cell.memory is not None
         assert cell.memory.allocated_peak_bytes
+        assert [row for row in cell.purposes if row.matches_plan is False] == []
+
+
+ONLY_ON_DEVICES = """\
+# Does what torch does on devices alone train as a single process does?
+schema_version: 1
+device: cuda
+model:
+  kind: transformer
+  layers: 2
+  dim: 64
+  heads: 4
+  kv_heads: 2
+  ffn_dim: 96
+  vocab_size: 256
+data:
+  global_batch: 4
+  sequence_length: 16
+measure:
+  measured_steps: 4
+gradient_clip_norm: 0.1
+parallel:
+"""
+OFFLOADS = "  {kind: fsdp2, shards: 1, cpu_offload: true}\n"
+MIXES = "  {kind: ddp, replicas: 1, mixed_precision: {param_dtype: bfloat16}}\n"
+
+
+@pytest.mark.parametrize("parallel", [OFFLOADS, MIXES], ids=["fsdp2 offloads", "ddp mixes precision"])
+def test_what_only_devices_can_do_trains_like_a_single_process(tmp_path: Path, parallel: str) -> None:
+    path = tmp_path / "only.yaml"
+    path.write_text(ONLY_ON_DEVICES + parallel, encoding="utf-8")
+    (cell,) = run(str(path), tmp_path / "results").cells
+    assert cell.correctness is not None
+    assert cell.correctness.passed
+    assert [r for r in cell.receipts if r.outcome is ReceiptOutcome.DISAGREES] == []
+    assert [row for row in cell.purposes if row.matches_plan is False] == []
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from dtbench.errors import PlanError
+from dtbench.plan import Plan, find_silent_axes
 from dtbench.scenario.model import Custom
 from dtbench.scenario.schema import Ddp, Scenario
 from dtbench.store.traffic_records import ExpectedTraffic
@@ -112,7 +113,9 @@ def require_no_dropout(module: nn.Module) -> None:
         )
 
 
-def expect_traffic(module: nn.Module, blocks: Sequence[str], scenario: Scenario) -> tuple[ExpectedTraffic, ...]:
+def expect_traffic(
+    module: nn.Module, blocks: Sequence[str], scenario: Scenario, plan: Plan
+) -> tuple[ExpectedTraffic, ...]:
     """Give what the formulas say of unsharding and gradient reduction, given a plain module's parameters.
 
     Nothing for a tensor axis or frozen parameters. Of DDP only bytes: its buckets hang on the order of gradients.
@@ -120,7 +123,7 @@ def expect_traffic(module: nn.Module, blocks: Sequence[str], scenario: Scenario)
     parameters = tuple(_list_parameters(module, blocks))
     if scenario.parallel.tensor > 1 or not all(parameter.requires_grad for parameter in module.parameters()):
         return ()
-    traffic = plan_traffic(scenario, parameters)
+    traffic = plan_traffic(scenario, parameters, find_silent_axes(plan.device, plan.mesh))
     found = []
     for purpose in (Purpose.UNSHARD, Purpose.GRAD_REDUCE):
         mine = [item for item in traffic if item.purpose is purpose]

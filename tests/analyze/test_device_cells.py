@@ -1,0 +1,50 @@
+"""What only a cell on devices has: purposes that its traces do not show, and the arithmetic that it is held against."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dtbench.analyze.summarize_cell import _compute_dtype, _find_unseen
+from dtbench.plan import Machine, make_plan
+from dtbench.scenario.schema import Scenario
+from dtbench.vocabulary import Purpose
+
+Make = Callable[..., Scenario]
+
+
+@pytest.mark.parametrize(
+    ("device", "parallel", "unseen"),
+    [
+        ("cuda", {"kind": "fsdp2", "shards": 2, "cpu_offload": True}, (Purpose.OTHER,)),
+        ("cpu", {"kind": "fsdp2", "shards": 2, "cpu_offload": True}, ()),
+        ("cuda", {"kind": "fsdp2", "shards": 2}, ()),
+        ("cuda", {"kind": "fsdp1", "shards": 2, "cpu_offload": True}, ()),
+    ],
+)
+def test_traces_of_devices_do_not_show_what_is_reduced_in_host_memory(
+    scenario: Make, device: str, parallel: dict[str, Any], unseen: tuple[Purpose, ...]
+) -> None:
+    wanted = scenario(device=device, parallel=parallel)
+    cell: Any = SimpleNamespace(scenario=wanted, plan=make_plan(wanted, Machine(cpu_cores=2, cuda_devices=2)))
+    assert _find_unseen(cell) == unseen
+
+
+@pytest.mark.parametrize(
+    ("sections", "dtype"),
+    [
+        ({}, "float32"),
+        ({"precision": {"dtype": "bfloat16"}}, "bfloat16"),
+        ({"precision": {"autocast": "bfloat16"}}, "bfloat16"),
+        *(
+            ({"parallel": {"kind": kind, axis: 2, "mixed_precision": {"param_dtype": "bfloat16"}}}, "bfloat16")
+            for kind, axis in (("ddp", "replicas"), ("fsdp1", "shards"), ("fsdp2", "shards"))
+        ),
+        ({"parallel": {"kind": "fsdp2", "shards": 2, "mixed_precision": {"reduce_dtype": "bfloat16"}}}, "float32"),
+    ],
+)
+def test_a_cell_is_held_against_the_dtype_that_its_products_have(
+    scenario: Make, sections: dict[str, Any], dtype: str
+) -> None:
+    assert _compute_dtype(scenario(device="cuda", **sections)) == dtype
