@@ -9,6 +9,7 @@
       dtbench::link group=3 seq=41 begun_ns=1200                                 the emulated link serves it; on CUDA
                                                                                  the launch of what takes its time
       dtbench::unit (layers.0)                                                   FSDP1 gathers or reduces this unit
+      dtbench::reduces (bucket 0)                                                DDP reduces this, not in its order
       dtbench::module layers.0.attention                                         a call, over a tensor axis
       dtbench::clip_grad_norm_                                                   gradients are clipped by their norm
       dtbench::fsdp.DTensorExtensions.post_unflatten_transform (layers.0)        a function under study, and for whom
@@ -31,6 +32,7 @@ COLLECTIVE_PREFIX: Final = "dtbench::collective "
 LINK_PREFIX: Final = "dtbench::link "
 WAIT_PREFIX: Final = "dtbench::wait "
 UNIT_PREFIX: Final = "dtbench::unit"
+REDUCES_PREFIX: Final = "dtbench::reduces"
 MODULE_PREFIX: Final = "dtbench::module "
 TIMED_PREFIX: Final = "dtbench::timed "
 CLIPPING_RANGE: Final = "dtbench::clip_grad_norm_"
@@ -42,6 +44,7 @@ _COLLECTIVE = re.compile(
     r"dtbench::collective group=(\S*) seq=(\d+) op=(\w+) bytes=(\d+) axis=(\w*) async=([01]) owner=(.*)", re.DOTALL
 )
 _LINK = re.compile(r"dtbench::link group=(\S*) seq=(\d+) begun_ns=(\d+)")
+_REDUCES = re.compile(rf"{REDUCES_PREFIX} \((.*)\)", re.DOTALL)
 _WAIT = re.compile(r"dtbench::wait group=(\S*) seq=(\d+)")
 _PROBE = re.compile(r"dtbench::(\w+\.[\w.]+) \((.*)\)", re.DOTALL)
 
@@ -131,6 +134,17 @@ def region_range(region: Region) -> str:
 def unit_range(fqn: str) -> str:
     """Write the name of the range in which FSDP1 gathers or reduces a unit; the root's FQN is empty."""
     return f"{UNIT_PREFIX} ({fqn or ROOT})"
+
+
+def reduces_range(owner: str) -> str:
+    """Write the name of the range in which DDP reduces what its order of issue does not tell."""
+    return f"{REDUCES_PREFIX} ({owner})"
+
+
+def parse_reduces_range(name: str) -> str | None:
+    """Read the owner back; None for any other name."""
+    match = _REDUCES.fullmatch(name)
+    return None if match is None else match[1]
 
 
 def module_range(fqn: str) -> str:

@@ -99,6 +99,10 @@ class Purpose(StrEnum):
     OTHER = "other"
 
 
+UNUSED_MAP: Final = "unused-parameter map"
+"""Owner of DDP's all-reduce of integers: which parameters were used at all."""
+
+
 class Axis(StrEnum):
     """The axes of a device mesh, outermost first."""
 

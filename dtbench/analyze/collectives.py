@@ -13,10 +13,11 @@ import numpy as np
 from dtbench.analyze.coverage import Window
 from dtbench.analyze.intervals import Intervals, Ints
 from dtbench.analyze.kinds.categories import DEVICE_RANGE
+from dtbench.analyze.payload import is_integer
 from dtbench.analyze.purposes import FSDP_RANGES
 from dtbench.analyze.trace import Trace
 from dtbench.ranges import REGION_PREFIX
-from dtbench.vocabulary import Axis, Operation, Purpose, Region, axis_named, axis_word
+from dtbench.vocabulary import UNUSED_MAP, Axis, Operation, Purpose, Region, axis_named, axis_word
 
 INFERRED_PREFIX: Final = "inferred "
 """Begins the names of groups that one rank's trace does not name and only shows; they mean nothing on other ranks."""
@@ -164,7 +165,8 @@ def name_buckets(
 ) -> tuple[Collective, ...]:
     """Name DDP's buckets ``bucket 0``, ``bucket 1``, ... in order of issue, where no owner is known.
 
-    They are counted anew in each backward, as far as the trace knows regions; else in each step.
+    They are counted anew in each backward, as far as the trace knows regions; else in each step. Among them may be its
+    map of unused parameters, which is integers.
     """
     named = list(collectives)
     next_bucket: Counter[tuple[int, int]] = Counter()
@@ -172,7 +174,11 @@ def name_buckets(
         collective, step = named[index], steps[index]
         is_bucket = collective.purpose is Purpose.GRAD_REDUCE and collective.operation is Operation.ALL_REDUCE
         is_fsdp = any(name.startswith(FSDP_RANGES) for name in collective.above)
-        if is_bucket and not is_fsdp and not collective.owner and step is not None:
+        if not is_bucket or is_fsdp or collective.owner or step is None:
+            continue
+        if is_integer(collective.dtype):
+            named[index] = replace(collective, owner=UNUSED_MAP)
+        else:
             backward = int(regions.starts_ns.searchsorted(collective.issue_ns or 0, side="right"))
             named[index] = replace(collective, owner=f"bucket {next_bucket[step, backward]}")
             next_bucket[step, backward] += 1

@@ -10,7 +10,7 @@ from typing import Final
 
 from dtbench.analyze.kinds.operators import ENGINE
 from dtbench.analyze.purposes import find_unit
-from dtbench.ranges import CLIPPING_RANGE
+from dtbench.ranges import CLIPPING_RANGE, parse_reduces_range
 from dtbench.vocabulary import Purpose, Region
 
 # torch's own ranges, and a person's that say only this; the innermost name that says something decides. Each group is
@@ -73,14 +73,15 @@ class Asker:
 def find_owner(purpose: Purpose, above: Sequence[str], asker: Asker) -> str:
     """Name who asked for a collective; empty text: nothing says it.
 
-    Unshards and gradients belong to the FSDP unit whose range lies around the issue (DDP's buckets get their numbers
-    later), the total norm that clips to torch's function; everything else to the operator, and the module it is of, or
-    to the annotation: ``aten::mm of Linear_3``.
+    Unshards and gradients belong to the FSDP unit whose range lies around the issue, or to what DDP says that it
+    reduces there (its other buckets get their numbers later), the total norm that clips to torch's function; everything
+    else to the operator, and the module it is of, or to the annotation: ``aten::mm of Linear_3``.
     """
     if CLIPPING_RANGE in above:
         return CLIPPING
     if purpose in (Purpose.UNSHARD, Purpose.GRAD_REDUCE):
-        return find_unit(above)
+        reduced = (owner for name in above if (owner := parse_reduces_range(name)) is not None)
+        return next(reduced, None) or find_unit(above)
     closest = "" if _SAYS_NOT_WHO.match(asker.closest) else asker.closest
     if closest and not asker.is_operator:
         return closest

@@ -18,6 +18,9 @@ _ITEM_BYTES: Final = {
     "c10::float8_e4m3fn": 1, "float8_e4m3fn": 1, "c10::float8_e5m2": 1, "float8_e5m2": 1,
 }  # fmt: skip
 
+_INTEGERS: Final = frozenset(
+    ("long int", "long", "int", "short", "short int", "unsigned char", "signed char", "byte", "char", "bool")
+)
 
 _LARGEST_BYTES: Final = 1 << 50
 """No device holds more: what is larger was not read rightly, and a sum of sizes would not fit into 64 bits."""
@@ -26,6 +29,11 @@ _LARGEST_BYTES: Final = 1 << 50
 def item_bytes(dtype: str | None) -> int | None:
     """Give the size of one element; None for a dtype that is not known."""
     return None if dtype is None else _ITEM_BYTES.get(dtype.lower())
+
+
+def is_integer(dtype: str | None) -> bool:
+    """Tell whether elements are whole numbers or truth values: no gradients and no weights."""
+    return dtype is not None and dtype.lower() in _INTEGERS
 
 
 def count_elements(shape: object) -> int:

@@ -10,14 +10,16 @@ an emulated link, which costs more, is NCCL wrapped too (``network/named_nccl.py
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from statistics import median
 
-from dtbench.ranges import ROOT, CollectiveLabel
+from torch.profiler import record_function
+
+from dtbench.ranges import ROOT, CollectiveLabel, reduces_range
 from dtbench.store.traffic_records import Owned, ProcessGroupInfo, Traffic
-from dtbench.vocabulary import Axis, Operation, Purpose, Region, purpose_of
+from dtbench.vocabulary import UNUSED_MAP, Axis, Operation, Purpose, Region, purpose_of
 
 DELAYED = "delayed parameters"
 """Owner of the one all-reduce for the parameters that ``delay_all_reduce`` takes out of DDP's buckets."""
@@ -121,7 +123,7 @@ class Recorder:
     def _name_bucket(self, *, is_integer: bool) -> str:
         """Name what DDP reduces: it launches its buckets in their order, whenever each is ready."""
         if is_integer:
-            return "unused-parameter map"
+            return UNUSED_MAP
         if (owner := self._reducing.get()) is not None:
             return owner
         self._buckets += 1
@@ -129,10 +131,11 @@ class Recorder:
 
     @contextmanager
     def reducing(self, owner: str) -> Iterator[None]:
-        """Say whose gradients are reduced inside, where DDP's order of issue does not tell it."""
+        """Say, to the trace too, whose gradients are reduced inside, where DDP's order of issue does not tell it."""
         before = self._reducing.set(owner)
         try:
-            yield
+            with record_function(reduces_range(owner)) if self.is_naming else nullcontext():
+                yield
         finally:
             self._reducing.reset(before)
 

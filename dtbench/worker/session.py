@@ -134,7 +134,7 @@ class Session:
             self._planned = ()
         elif is_compiled_ddp(self._scenario):
             self._planned = expect_bytes(self._plan.traffic, Purpose.GRAD_REDUCE)
-        parallel = parallelize(built, mesh, self._scenario, self._plan, self._order.import_folders)
+        parallel = parallelize(built, mesh, self._scenario, self._plan, self._recorder, self._order.import_folders)
         groups += tuple(describe_further(parallel.groups, groups, self._plan.backend))
         self._recorder.axes.update(parallel.groups)
         self._recorder.local_parts.update(parallel.local_parts)

@@ -10,6 +10,7 @@ import pytest
 from dtbench.analyze.collectives import Collective
 from dtbench.analyze.reader import read_trace
 from dtbench.analyze.trace_analysis import TraceAnalysis, analyze_trace
+from dtbench.ranges import parse_reduces_range, reduces_range
 from dtbench.vocabulary import Axis, Operation, Purpose, Region
 
 NODE = "autograd::engine::evaluate_function: MmBackward0"
@@ -240,3 +241,28 @@ def test_kernels_launched_before_the_trace_stay_in_the_account(draw: Callable[..
     )
     assert (one.uncorrelated.launched_before, one.whole.compute_ns, one.whole.comm_ns) == (2, 6000, 3000)
     assert [(c.owner, c.issue_ns, c.region, c.above) for c in one.collectives] == [("", None, None, ())]
+
+
+SAYS = '{"Collective name": "allreduce", "Process Group Name": "0", "dtype": "%s"}'
+
+
+def test_what_ddp_reduces_out_of_its_order_has_the_owner_that_it_says_and_buckets_are_counted_without_it(
+    draw: Callable[..., Path],
+) -> None:
+    path = draw(f"""
+        step ProfilerStep#1                             @1  |============================|
+        range dtbench::region backward                  @1  |========================    |
+        range dtbench::reduces (delayed parameters)     @1  |      ====                  |
+        op record_param_comms                           @1  |===    ===   ===   ===      | {SAYS % "Float"}
+        call cudaLaunchKernel                           @1  | a      b     c     d       |
+        kernel ncclDevKernel_AllReduce                  @s9 |  aa     bb          dd     | {SAYS % "Float"}
+        kernel ncclDevKernel_AllReduce                  @s9 |               cc           | {SAYS % "Int"}
+        """)
+    owners = [one.owner for one in analyze(path).collectives]
+    assert owners == ["bucket 0", "delayed parameters", "unused-parameter map", "bucket 1"]
+
+
+@pytest.mark.parametrize("owner", ["bucket 3", "delayed parameters", "layers.0 (odd)"])
+def test_the_name_of_what_is_reduced_survives_the_trace(owner: str) -> None:
+    assert parse_reduces_range(reduces_range(owner)) == owner
+    assert parse_reduces_range(owner) is None

@@ -195,7 +195,7 @@ def read_receipts(built: Scenario, asked: Scenario) -> dict[str, Receipt]:
     device = torch.device("cuda" if built.device == "cuda" else "cpu")
     plan = make_plan(built, Machine(cpu_cores=1, cuda_devices=1))
     model = make_model(built, device)
-    parallel = parallelize(model, build_mesh(plan), built, plan)
+    parallel = parallelize(model, build_mesh(plan), built, plan, Recorder())
     step = make_train_step(built, parallel, model, Recorder())
     batches = Batches(built, model.make_batch, device, rows=slice(None))
     for number in range(2):
@@ -264,6 +264,7 @@ def test_a_knob_that_cpus_refuse_is_read_back_once_wrapped(
     from dtbench.worker.building import make_model
     from dtbench.worker.mesh import build_mesh
     from dtbench.worker.parallelize.strategy import parallelize
+    from dtbench.worker.recorder import Recorder
 
     if "mixed_precision" in knob:
         skip_where_there_are_no_streams()
@@ -275,7 +276,7 @@ def test_a_knob_that_cpus_refuse_is_read_back_once_wrapped(
         wanted = scenario(**{**BASE[strategy], **sections})
         built = scenario(**{**BASE[strategy], **({} if asked else sections)})
         plan = make_plan(built, Machine(cpu_cores=1, cuda_devices=0))
-        wrapped = parallelize(make_model(built, torch.device("cpu")), build_mesh(plan), built, plan)
+        wrapped = parallelize(make_model(built, torch.device("cpu")), build_mesh(plan), built, plan, Recorder())
         receipts = {receipt.knob: receipt for receipt in wrapped.read_receipts(wanted.parallel)}
         found = receipts[knob.split(" ")[1]]
         assert found.outcome is outcome or found.note == "parameters are in host memory already", found

@@ -14,7 +14,6 @@ from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from dtbench.store.traffic_records import Carried
-from dtbench.worker.network.named_gloo import find_recorder
 from dtbench.worker.recorder import Recorder, bucket_owner
 
 
@@ -87,18 +86,21 @@ class BucketLog:
         return tuple(int(size) for size in text.split(",") if size.strip())
 
 
-@functools.wraps(powerSGD_hook.powerSGD_hook)
-def name_powersgd(state: powerSGD_hook.PowerSGDState, bucket: Any) -> Any:
-    """Run PowerSGD's hook; in PROFILED steps the recorder is told which bucket each of its all-reduces is for.
+def name_powersgd(recorder: Recorder) -> Callable[..., Any]:
+    """Give PowerSGD's hook; in PROFILED steps the recorder is told which bucket each of its all-reduces is for.
 
     It issues three for a bucket: what it does not compress, and in callbacks, on whatever thread, the two factors.
     """
-    recorder = find_recorder(state.process_group)
-    if recorder is None or not recorder.is_naming:
-        return powerSGD_hook.powerSGD_hook(state, bucket)
-    owner = bucket_owner(bucket.index())
-    with recorder.reducing(owner), _reducing_in_callbacks(recorder, owner):
-        return powerSGD_hook.powerSGD_hook(state, bucket)
+
+    @functools.wraps(powerSGD_hook.powerSGD_hook)
+    def hook(state: powerSGD_hook.PowerSGDState, bucket: Any) -> Any:
+        if not recorder.is_naming:
+            return powerSGD_hook.powerSGD_hook(state, bucket)
+        owner = bucket_owner(bucket.index())
+        with recorder.reducing(owner), _reducing_in_callbacks(recorder, owner):
+            return powerSGD_hook.powerSGD_hook(state, bucket)
+
+    return hook
 
 
 @contextmanager

@@ -40,7 +40,7 @@ from dtbench.worker.parallelize.knobs import require_arguments
 from dtbench.worker.parallelize.parallelized import Sync, clip_gradients, plain_fqn, total_norm
 from dtbench.worker.parallelize.tensor import TensorEvidence, cut_model
 from dtbench.worker.parallelize.waited_ddp import WaitedDdp
-from dtbench.worker.recorder import DELAYED, IGNORED
+from dtbench.worker.recorder import DELAYED, IGNORED, Recorder
 
 _PASSED_ON = (
     "bucket_cap_mb",
@@ -179,7 +179,12 @@ class WrappedDdp:
 
 
 def wrap_ddp(
-    built: BuiltModel, mesh: DeviceMesh, scenario: Scenario, plan: Plan, import_folders: Sequence[str]
+    built: BuiltModel,
+    mesh: DeviceMesh,
+    scenario: Scenario,
+    plan: Plan,
+    recorder: Recorder,
+    import_folders: Sequence[str],
 ) -> WrappedDdp:
     """Cut along ``tensor`` if asked, wrap, and set every knob; one at torch's default is not passed.
 
@@ -220,6 +225,7 @@ def wrap_ddp(
         # 2.13 prefers forward_sync_buffers, which 2.11 does not have; who sets the knob means the one with this name
         warnings.filterwarnings("ignore", message=".*broadcast_buffers.*", category=FutureWarning)
         wrapped = WaitedDdp(module, process_group=mesh.get_group(Axis.REPLICATE.value), **knobs)
+    wrapped.recorder = recorder
     wrapped.left_alone = tuple(item.parameter for item in parameters if item.name in ignored)
     if not parallel.ddp_sink_clone:
         wrapped._set_ddp_sink_clone(val=False)

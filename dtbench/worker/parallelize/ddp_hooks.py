@@ -31,6 +31,7 @@ from dtbench.worker.dtypes import dtype_name, to_dtype
 from dtbench.worker.models.factory import find_function
 from dtbench.worker.optimizer import optimizer_class
 from dtbench.worker.parallelize.buckets import name_powersgd
+from dtbench.worker.parallelize.waited_ddp import WaitedDdp
 from dtbench.worker.receipts import compare
 
 _OPTIMIZER_HOOK = "hook_then_optimizer_wrapper"
@@ -80,9 +81,7 @@ def register_hooks(
         model.register_comm_hook(*_make_hook(model, parallel.comm_hook, import_folders))
 
 
-def _make_hook(
-    model: DistributedDataParallel, hook: CommHook, import_folders: Sequence[str]
-) -> tuple[object, Callable[..., Any]]:
+def _make_hook(model: WaitedDdp, hook: CommHook, import_folders: Sequence[str]) -> tuple[object, Callable[..., Any]]:
     """Give state and function for ``register_comm_hook``."""
     match hook:
         case PlainAllReduce() | Fp16Compress() | Bf16Compress():
@@ -98,7 +97,7 @@ def _make_hook(
             state = powerSGD_hook.PowerSGDState(
                 model.process_group, start_powerSGD_iter=hook.start_powersgd_iter, **settings
             )
-            return state, name_powersgd
+            return state, name_powersgd(model.recorder)
         case _:
             assert_never(hook)
 

@@ -24,14 +24,28 @@ from dtbench.worker.parallelize.fsdp2 import read_fsdp2_overlap, read_fsdp2_rece
 from dtbench.worker.parallelize.parallelized import Parallelized, clip_gradients, leave_alone
 from dtbench.worker.parallelize.tensor import cut_model
 from dtbench.worker.probes.parameters import place_of
+from dtbench.worker.recorder import Recorder
 
 _Kind = TypeVar("_Kind", Ddp, Fsdp1, Fsdp2)
 
 
 def parallelize(
-    built: BuiltModel, mesh: DeviceMesh, scenario: Scenario, plan: Plan, import_folders: Sequence[str] = ()
+    built: BuiltModel,
+    mesh: DeviceMesh,
+    scenario: Scenario,
+    plan: Plan,
+    recorder: Recorder,
+    import_folders: Sequence[str] = (),
 ) -> Parallelized:
-    """Apply the scenario's strategy to a plain model; a person's own hooks are looked for in ``import_folders``.
+    """Apply the scenario's strategy to a plain model.
+
+    Args:
+        built: the model.
+        mesh: over all ranks.
+        scenario: says how.
+        plan: says where.
+        recorder: told what DDP reduces out of order.
+        import_folders: where a person's own hooks are looked for.
 
     Raises:
         MissingError: the installed torch lacks a knob that is asked for.
@@ -40,7 +54,7 @@ def parallelize(
         case Ddp():
             if not scenario.parallel.wrap:
                 return _leave_unwrapped(built, mesh, scenario.parallel)
-            return _parallelize_ddp(scenario, wrap_ddp(built, mesh, scenario, plan, import_folders))
+            return _parallelize_ddp(scenario, wrap_ddp(built, mesh, scenario, plan, recorder, import_folders))
         case Fsdp1():
             return _parallelize_fsdp1(built, mesh, scenario, plan)
         case Fsdp2():

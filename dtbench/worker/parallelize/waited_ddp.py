@@ -12,8 +12,7 @@ from torch.profiler import record_function
 
 from dtbench.ranges import region_range
 from dtbench.vocabulary import Region
-from dtbench.worker.network.named_gloo import find_recorder
-from dtbench.worker.recorder import DELAYED, IGNORED
+from dtbench.worker.recorder import DELAYED, IGNORED, Recorder
 
 
 class WaitedDdp(DistributedDataParallel):
@@ -24,17 +23,18 @@ class WaitedDdp(DistributedDataParallel):
 
     Attributes:
         left_alone: trained parameters that DDP ignores.
+        recorder: told what is reduced where DDP's order of issue does not tell it.
     """
 
     left_alone: tuple[nn.Parameter, ...] = ()
+    recorder: Recorder
     _delayed_work: Any = None
 
     def _delayed_all_reduce_hook(self, grad: Tensor) -> Tensor:
         original = dist.all_reduce
-        recorder = find_recorder(self.process_group)
 
         def keep_work(*args: Any, **kwargs: Any) -> Any:
-            with nullcontext() if recorder is None else recorder.reducing(DELAYED):
+            with self.recorder.reducing(DELAYED):
                 self._delayed_work = original(*args, **kwargs)
             return self._delayed_work
 
@@ -52,10 +52,7 @@ class WaitedDdp(DistributedDataParallel):
 
     @contextmanager
     def _in_backward(self) -> Iterator[None]:
-        recorder = find_recorder(self.process_group)
-        if recorder is None:
-            yield
-            return
+        recorder = self.recorder
         before = recorder.region
         recorder.enter(Region.BACKWARD)
         try:
@@ -73,8 +70,7 @@ class WaitedDdp(DistributedDataParallel):
             self._reduce_ignored()
 
     def _reduce_ignored(self) -> None:
-        recorder = find_recorder(self.process_group)
-        with nullcontext() if recorder is None else recorder.reducing(IGNORED):
+        with self.recorder.reducing(IGNORED):
             gradients = [parameter.grad for parameter in self.left_alone if parameter.grad is not None]
             works = [
                 dist.all_reduce(gradient.div_(self.process_group.size()), group=self.process_group, async_op=True)

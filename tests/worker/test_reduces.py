@@ -1,0 +1,65 @@
+"""What DDP reduces out of its order of issue is named in the trace, whatever backend carries it."""
+
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
+
+from dtbench.plan import Machine, make_plan
+from dtbench.ranges import parse_reduces_range
+from dtbench.scenario.schema import Scenario
+
+MLP = {"kind": "mlp", "layers": 3, "dim": 48, "hidden_dim": 64, "bias": False}
+POWERSGD = {"kind": "powersgd", "start_powersgd_iter": 2, "min_compression_rate": 1}
+
+
+@pytest.fixture(scope="module")
+def plain_group() -> Iterator[None]:
+    import torch.distributed as dist
+
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GLOO_SOCKET_IFNAME", "lo")
+        dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
+        yield
+        dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("plain_group")
+@pytest.mark.parametrize("is_naming", [True, False])
+@pytest.mark.parametrize(
+    ("knobs", "owners"),
+    [
+        ({}, []),
+        ({"delay_all_reduce": ["layers.1"]}, ["delayed parameters"]),
+        ({"ignore": ["layers.1"]}, ["ignored parameters"]),
+        ({"comm_hook": POWERSGD}, ["bucket 0"]),
+    ],
+    ids=["buckets", "delayed", "ignored", "powersgd"],
+)
+def test_a_profiled_step_names_them_and_no_other_does(
+    scenario: Callable[..., Scenario], knobs: dict[str, Any], owners: list[str], is_naming: bool
+) -> None:
+    from torch.profiler import ProfilerActivity, profile
+
+    from dtbench.worker.batches import Batches
+    from dtbench.worker.building import make_model, make_train_step
+    from dtbench.worker.mesh import build_mesh
+    from dtbench.worker.parallelize.strategy import parallelize
+    from dtbench.worker.recorder import Recorder
+
+    wanted = scenario(model=MLP, parallel={"kind": "ddp", "replicas": 1, **knobs})
+    plan, device, recorder = make_plan(wanted, Machine(cpu_cores=1, cuda_devices=0)), torch.device("cpu"), Recorder()
+    model = make_model(wanted, device)
+    parallel = parallelize(model, build_mesh(plan), wanted, plan, recorder)
+    step = make_train_step(wanted, parallel, model, recorder)
+    batches = Batches(wanted, model.make_batch, device, rows=slice(None))
+    for number in range(3):
+        step.run(batches.make(number))
+    recorder.is_naming = is_naming
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        step.run(batches.make(3))
+    found = {parse_reduces_range(event.name) for event in profiler.events()} - {None}
+    assert found == (set(owners) if is_naming else set())
