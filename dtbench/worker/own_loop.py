@@ -37,7 +37,7 @@ from dtbench.worker.clock import CudaClock, HostClock, Reading
 from dtbench.worker.events import Events
 from dtbench.worker.network.named_gloo import BACKEND_NAME, is_registered, register_named_gloo
 from dtbench.worker.own_axes import find_names, known_axes, name_mesh, read_axes, read_overlap
-from dtbench.worker.own_peers import Peers, describe_groups, find_peers
+from dtbench.worker.own_peers import Peers, describe_groups, find_device_problem, find_peers
 from dtbench.worker.own_regions import RegionMarks, are_watched, watch_regions
 from dtbench.worker.own_run import OwnRun, begin_run
 from dtbench.worker.own_wanted import Wanted, check, describe, read_profiler
@@ -233,6 +233,8 @@ class OwnSteps:
             reading = self._timer.settle((yield from self._one(Phase.WARMUP)))
             issues = self._recorder.step_issues()
             if self._number == 1:
+                if (problem := find_device_problem()) is not None:  # the model was moved since
+                    raise CaptureError(f"dtbench.capture cannot measure rank {self._peers.rank}: {problem}")
                 self._time_to_first_step_ns = time.time_ns() - process_start_unix_ns()
                 self._names = find_names(self._names)  # now every model is wrapped that a step needs
                 self._recorder.axes.update(known_axes(self._names))

@@ -14,7 +14,7 @@ from dtbench.store.layout import LaunchFolder, RunFolder, can_name_runs, new_run
 from dtbench.store.records import LaunchRecord, OwnLoop, OwnLoopCell, RankFailure, RunRecord, RunStatus
 from dtbench.store.write import write_record
 from dtbench.worker.environment import read_environment
-from dtbench.worker.own_peers import Peers, Said
+from dtbench.worker.own_peers import Peers, Said, find_device_problem
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,8 @@ def begin_run(results: Path, name: str | None, loop: OwnLoop, peers: Peers) -> O
 
     Raises:
         CaptureError: the name cannot be that of a folder.
-        StoreError: the folder cannot be written, or another rank does not see it; the same on every rank.
+        StoreError: the folder cannot be written, another rank does not see it, or a rank computes on another device
+            than its current one; the same on every rank.
     """
     chosen = name or default_name()
     if not can_name_runs(chosen):
@@ -102,7 +103,7 @@ def begin_run(results: Path, name: str | None, loop: OwnLoop, peers: Peers) -> O
     if peers.rank != 0:
         problem = _find_problem(run)
     wants = (loop.max_warmup_steps, loop.measured_steps, loop.profiled_steps)
-    said = peers.meet(Said(host=socket.gethostname(), wants=wants, problem=problem))
+    said = peers.meet(Said(host=socket.gethostname(), wants=wants, problem=problem or find_device_problem()))
     problems = [f"rank {rank}: {one.problem}" for rank, one in enumerate(said) if one.problem is not None]
     if len({one.wants for one in said}) > 1:
         asked = "; ".join(f"rank {rank}: {one.wants}" for rank, one in enumerate(said))

@@ -27,10 +27,11 @@ from dtbench.store.read import read_launch, read_rank_records, read_run, read_st
 from dtbench.store.records import OwnLoop, RunStatus
 from dtbench.store.traffic_records import Traffic
 from dtbench.vocabulary import Axis, DeviceKind, Operation, Phase, Purpose, Region
+from dtbench.worker import own_loop as own_loop_module
 from dtbench.worker import own_run
 from dtbench.worker.own_axes import find_names, known_axes, name_mesh, read_overlap
 from dtbench.worker.own_loop import join_reasons
-from dtbench.worker.own_peers import Peers, Said
+from dtbench.worker.own_peers import Peers, Said, _find_device, find_device_problem
 from dtbench.worker.own_regions import RegionMarks, watch_regions
 from dtbench.worker.recorder import Recorder
 
@@ -329,6 +330,97 @@ def test_a_rank_that_never_enters_is_named() -> None:
     peers = Peers(rank=0, size=2, store=store, device=DeviceKind.CPU, backend="gloo", recorder=None)
     with pytest.raises(CaptureError, match=r"rank 1 did not enter dtbench\.capture"):
         peers.meet(Said(host="here", wants=(8, 4, 2), problem=None))
+
+
+class Devices:
+    """Stands in for ``torch.cuda``: how many bytes each device holds, and which one is current."""
+
+    def __init__(self, *held: int, current: int) -> None:
+        self._held, self._current = held, current
+
+    def is_available(self) -> bool:
+        return bool(self._held)
+
+    def is_initialized(self) -> bool:
+        return sum(self._held) > 0
+
+    def device_count(self) -> int:
+        return len(self._held)
+
+    def memory_allocated(self, index: int) -> int:
+        return self._held[index]
+
+    def current_device(self) -> int:
+        return self._current
+
+
+@pytest.mark.parametrize(
+    "devices",
+    [
+        Devices(current=0),
+        Devices(0, 0, current=0),
+        Devices(5000, current=0),
+        Devices(0, 5000, current=1),
+        Devices(5000, 5000, current=0),
+        Devices(1000, 5000, current=0),
+    ],
+)
+def test_a_rank_that_computes_on_its_current_device_is_measured_there(devices: Devices) -> None:
+    assert find_device_problem(devices) is None
+
+
+@pytest.mark.parametrize("stray", [0, 64])
+def test_a_rank_whose_tensors_are_on_another_device_is_told_to_set_it(stray: int) -> None:
+    found = find_device_problem(Devices(stray, 5000, 0, current=0))
+    assert found is not None
+    assert found.startswith("its tensors are on cuda:1, but its current device is cuda:0")
+    assert "torch.cuda.set_device(1)" in found
+
+
+def test_a_wrong_device_is_said_before_any_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_run, "find_device_problem", lambda: "its tensors are elsewhere")
+    with pytest.raises(StoreError, match="rank 0: its tensors are elsewhere"), dtbench.capture(tmp_path, **FEW):
+        pass
+    assert read_run(the_run(tmp_path)).status is RunStatus.FAILED
+
+
+def test_a_model_that_was_moved_to_a_wrong_device_later_is_told_after_the_first_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train: Callable[[], None]
+) -> None:
+    monkeypatch.setattr(own_loop_module, "find_device_problem", lambda: "its tensors are elsewhere")
+    seen = []
+
+    def run_loop() -> None:
+        with dtbench.capture(tmp_path, **FEW) as step:
+            for number in range(3):
+                with step():
+                    train()
+                seen.append(number)
+
+    with pytest.raises(CaptureError, match="cannot measure rank 0: its tensors are elsewhere"):
+        run_loop()
+    assert seen == []
+    assert read_run(the_run(tmp_path)).status is RunStatus.FAILED
+
+
+@pytest.mark.parametrize(
+    ("config", "begun", "device"),
+    [
+        ("cuda:nccl", False, DeviceKind.CUDA),
+        ("cpu:gloo,cuda:nccl", False, DeviceKind.CPU),
+        ("cpu:gloo,cuda:nccl", True, DeviceKind.CUDA),
+        ("", False, DeviceKind.CPU),
+        ("", True, DeviceKind.CUDA),
+    ],
+)
+def test_a_group_that_serves_devices_alone_says_where_ranks_compute_before_a_model_is_there(
+    monkeypatch: pytest.MonkeyPatch, config: str, begun: bool, device: DeviceKind
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: begun)
+    assert _find_device(config) is device
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert _find_device(config) is DeviceKind.CPU
 
 
 def test_equal_reasons_are_said_once() -> None:
