@@ -340,6 +340,8 @@ def _too_few_gpus(scenario: Scenario, ranks: int, machine: Machine) -> str:
     instead = "`--set device=cpu` runs the same ranks over gloo on this machine's cores"
     if machine.memory_bytes is not None and any(_check_host_memory(scenario, ranks, machine.memory_bytes)):
         instead = "its ranks do not fit into this machine's memory either; `dtbench list` names smaller ones"
+    elif refused := [*find_refusals(scenario, DeviceKind.CPU), *find_rank_problems(scenario, DeviceKind.CPU, ranks)]:
+        instead = f"over gloo on this machine's cores it would not run either: {'; '.join(refused)}"
     if cuda_devices:
         field = "parallel.replicas" if isinstance(scenario.parallel, Ddp) else "parallel.shards"
         instead += f"; or let it fit with a smaller `--set {field}=...` ({found} here)"

@@ -36,6 +36,14 @@ def test_a_cpu_plan_says_that_loopback_takes_cores(scenario: Make) -> None:
 ONE_GPU = Machine(cpu_cores=2, cuda_devices=1)
 
 
+def test_without_gpus_gloo_is_offered_only_where_it_would_run(scenario: Make) -> None:
+    mixed = {"kind": "ddp", "replicas": 1, "mixed_precision": {"param_dtype": "bfloat16"}}
+    with pytest.raises(PlanError) as refused:
+        make_plan(scenario(device="cuda", parallel=mixed), LAPTOP)
+    assert "would not run either: DDP's mixed precision copies parameters on CUDA streams" in str(refused.value)
+    assert "--set device=cpu" not in str(refused.value)
+
+
 @pytest.mark.parametrize("kind", ["ddp", "fsdp1"])
 def test_one_rank_on_a_device_sends_nothing_and_over_gloo_what_any_rank_sends(scenario: Make, kind: str) -> None:
     lone = {"kind": kind, "replicas" if kind == "ddp" else "shards": 1}
