@@ -1,5 +1,7 @@
 """What DDP reduces out of its order of issue is named in the trace, whatever backend carries it."""
 
+import copy
+import pickle
 import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,6 +27,28 @@ def plain_group() -> Iterator[None]:
         dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
         yield
         dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("plain_group")
+@pytest.mark.parametrize("by", ["deepcopy", "pickle"])
+def test_a_wrapped_model_can_be_copied_and_the_copy_trains(scenario: Callable[..., Scenario], by: str) -> None:
+    from dtbench.worker.batches import Batches
+    from dtbench.worker.building import make_model
+    from dtbench.worker.mesh import build_mesh
+    from dtbench.worker.parallelize.strategy import parallelize
+    from dtbench.worker.recorder import Recorder
+
+    wanted = scenario(model=MLP, parallel={"kind": "ddp", "replicas": 1, "ignore": ["layers.1"]})
+    plan, device = make_plan(wanted, Machine(cpu_cores=1, cuda_devices=0)), torch.device("cpu")
+    model = make_model(wanted, device)
+    wrapped: Any = parallelize(model, build_mesh(plan), wanted, plan, Recorder()).model
+    wrapped.process_group = torch.distributed.group.WORLD  # the only one that may be left out and found again
+    other = copy.deepcopy(wrapped) if by == "deepcopy" else pickle.loads(pickle.dumps(wrapped))
+    batch = Batches(wanted, model.make_batch, device, rows=slice(None)).make(0)
+    model.compute_output(other, batch.content).sum().backward()
+    other.finish_backward()
+    assert all(parameter.grad is not None for parameter in other.parameters())
+    assert other.recorder is not wrapped.recorder
 
 
 @pytest.mark.usefixtures("plain_group")

@@ -12,6 +12,7 @@ from torch.profiler import record_function
 
 from dtbench.ranges import region_range
 from dtbench.vocabulary import Region
+from dtbench.worker.network.named_gloo import find_recorder
 from dtbench.worker.recorder import DELAYED, IGNORED, Recorder
 
 
@@ -29,6 +30,15 @@ class WaitedDdp(DistributedDataParallel):
     left_alone: tuple[nn.Parameter, ...] = ()
     recorder: Recorder
     _delayed_work: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what is this process's own: torch the group, and this the recorder."""
+        return {name: value for name, value in super().__getstate__().items() if name != "recorder"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take the default group, as torch does, and the recorder that it tells, if any."""
+        super().__setstate__(state)
+        self.recorder = find_recorder(self.process_group) or Recorder()
 
     def _delayed_all_reduce_hook(self, grad: Tensor) -> Tensor:
         original = dist.all_reduce
