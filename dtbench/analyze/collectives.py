@@ -76,6 +76,11 @@ class Collective:
     has_ended: bool = True
 
     @property
+    def is_captured(self) -> bool:
+        """Whether the launch of a CUDA graph launched it."""
+        return is_captured(self.above)
+
+    @property
     def start_ns(self) -> int:
         """First start of its span; where none was found, its issue."""
         return int(self.span.starts_ns[0]) if len(self.span.starts_ns) else self.issue_ns or 0
@@ -84,6 +89,14 @@ class Collective:
     def end_ns(self) -> int:
         """Last end of its span; where none was found, its issue."""
         return int(self.span.ends_ns[-1]) if len(self.span.ends_ns) else self.issue_ns or 0
+
+
+def is_captured(above: Sequence[str]) -> bool:
+    """Tell from the names around a launch, innermost first, that it is a CUDA graph's.
+
+    What came before a collective inside the graph the host cannot say.
+    """
+    return any("GraphLaunch" in name for name in above[:1])
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from dtbench.analyze.collectives import Collective, find_axis, find_regions
+from dtbench.analyze.collectives import Collective, find_axis, find_regions, is_captured
 from dtbench.analyze.correlate import Attribution, attribute
 from dtbench.analyze.enclosures import NOTHING
 from dtbench.analyze.intervals import Bools, Intervals, Ints, unite
@@ -54,8 +54,9 @@ def find_device_collectives(
     closers = np.flatnonzero(pieces.has_span)[gaps.closer]
     borders = zip(gaps.starts_ns.tolist(), gaps.ends_ns.tolist(), strict=True)
     waits = dict(zip(closers.tolist(), borders, strict=True))
+    is_on_main = (pieces.has_span & (trace.lane[pieces.event] == lane.lane)).tolist()
     return tuple(
-        describer.describe(index, event, waits.get(index, (None, None)))
+        describer.describe(index, event, waits.get(index, (None, None)), is_on_main=is_on_main[index])
         for index, event in enumerate(pieces.event.tolist())
     )
 
@@ -239,24 +240,33 @@ class _Describer:
             for context, module in zip(self._contexts, asked.modules, strict=True)
         ]
 
-    def describe(self, index: int, event: int, wait: tuple[int | None, int | None]) -> Collective:
+    def describe(self, index: int, event: int, wait: tuple[int | None, int | None], *, is_on_main: bool) -> Collective:
         """Describe one collective by its index in order of start.
 
         Args:
             index: in ``_Pieces``.
             event: its first event.
             wait: the gap of the main lane that its end closes.
+            is_on_main: it runs on the main lane, which waits for as long as that takes.
         """
         trace, context = self._trace, self._contexts[index]
+        everything = self._read_all(index, event)
         said = trace.details.get(event)
         if said is None or (said.group is None and said.collective is None):
-            said = self._read_around(index, event)
+            said = next(
+                (one for one in everything if one.group is not None or one.collective is not None), _NOTHING_SAID
+            )
         operation = self._find_operation(said, context, event)
         group = said.group or context.group
         axis = self._axis_of(group, said.group_description or trace.group_descriptions.get(group)) or context.axis
         region = self._regions[index]
         purpose = self._purpose_of(axis, operation, region, context.above)
         size_bytes = metadata_bytes(said, operation) if context.size_bytes is None else context.size_bytes
+        span = self._pieces.spans[index]
+        is_async = next((one.is_async for one in (said, *everything) if one.is_async is not None), context.is_async)
+        if is_on_main and not is_captured(context.above):  # a graph's kernels are said to be where it was launched
+            wait = int(span.starts_ns[0]), int(span.ends_ns[-1])
+            is_async = False if is_async is None else is_async
         return Collective(
             group=group,
             axis=axis,
@@ -264,10 +274,10 @@ class _Describer:
             operation=operation,
             purpose=purpose,
             owner=context.owner or self._owner_of(purpose, context.above, self._askers[index]),
-            size_bytes=largest_argument_bytes(self._read_all(index, event)) if size_bytes is None else size_bytes,
+            size_bytes=largest_argument_bytes(everything) if size_bytes is None else size_bytes,
             issue_ns=self._issues[index][0],
             issue_end_ns=self._issues[index][1],
-            span=self._pieces.spans[index],
+            span=span,
             above=context.above,
             lane=self._lanes[index],
             region=region,
@@ -275,15 +285,10 @@ class _Describer:
             group_ranks=said.ranks or trace.group_ranks.get(group, ()),
             dtype=said.dtype,
             peer=_find_peer(said, operation),
-            is_async=context.is_async if said.is_async is None else said.is_async,
+            is_async=is_async,
             first_wait_ns=wait[0],
             first_wait_end_ns=wait[1],
         )
-
-    def _read_around(self, index: int, event: int) -> Details:
-        """Give the innermost details that name a group or a collective."""
-        levels = self._read_all(index, event)
-        return next((one for one in levels if one.group is not None or one.collective is not None), _NOTHING_SAID)
 
     def _read_all(self, index: int, event: int) -> list[Details]:
         details, around = self._trace.details, self._pieces.chain[index].tolist()

@@ -1,7 +1,7 @@
 """Why the main compute lane stood still: every gap between its work split into parts that add up to it.
 
-The main compute lane is the stream with most compute; whatever runs on it is its work, copies and collectives too. A
-gap is closed by the next work that starts on the lane, ``k``::
+The main compute lane is the stream with most compute; whatever runs on it is its work, copies and collectives too (the
+lane waits for those without a gap). A gap is closed by the next work that starts on the lane, ``k``::
 
     lane           ████                                                  ████ k
     launch of k              |

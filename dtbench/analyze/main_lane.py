@@ -6,6 +6,9 @@
     collective      ├──────┤
     gap              ░░░░░░░░            until the next kernel
     wait             ███████             from the end of the kernel before, or from the launch if that is later
+
+A collective that runs on the main lane itself leaves no gap: the lane waits for as long as it runs. There torch puts,
+from 2.8 on, what is issued with ``async_op=False``, unless another stream is current.
 """
 
 from dataclasses import dataclass
@@ -23,12 +26,14 @@ class MainLane:
     """The work of the stream with most compute in order of start, its copies and communication too.
 
     Attributes:
+        lane: its place among the trace's lanes; None: nothing computes.
         events: shape ``(m,)``; empty for a trace without compute.
         starts_ns: shape ``(m,)``, rising.
         busy_until_ns: shape ``(m,)``, latest end of all that started before; the first event's own start.
         launches_ns: shape ``(m,)``, start of the call that launched it; its own start where the trace does not hold it.
     """
 
+    lane: int | None
     events: Ints
     starts_ns: Ints
     busy_until_ns: Ints
@@ -67,7 +72,7 @@ def read_main_lane(trace: Trace, nesting: Nesting, compute: Bools) -> MainLane:
     events = np.array([], dtype=np.int64) if lane is None else work_on_lane(trace, lane)
     starts_ns = trace.start_ns[events]
     busy_until_ns = np.concatenate((starts_ns[:1], np.maximum.accumulate(trace.end_ns[events])[:-1]))
-    return MainLane(events, starts_ns, busy_until_ns, nesting.launch_ns(events))
+    return MainLane(lane, events, starts_ns, busy_until_ns, nesting.launch_ns(events))
 
 
 @dataclass(frozen=True)

@@ -266,3 +266,42 @@ def test_what_ddp_reduces_out_of_its_order_has_the_owner_that_it_says_and_bucket
 def test_the_name_of_what_is_reduced_survives_the_trace(owner: str) -> None:
     assert parse_reduces_range(reduces_range(owner)) == owner
     assert parse_reduces_range(owner) is None
+
+
+@pytest.mark.parametrize(
+    ("call", "stream", "wait", "is_async"),
+    [
+        ("cudaLaunchKernel", "7", (5000, 10_000), False),
+        ("cudaLaunchKernel", "20", (4000, 10_000), None),
+        ("cudaGraphLaunch", "7", (None, None), None),
+    ],
+    ids=["its own wait", "a gap", "a graph says nothing of streams"],
+)
+def test_what_runs_on_the_stream_that_computes_holds_it_up_for_as_long_as_it_takes(
+    draw: Callable[..., Path], call: str, stream: str, wait: tuple[int | None, int | None], is_async: bool | None
+) -> None:
+    found = only(
+        draw(f"""
+        call cudaLaunchKernel          @1         |a c               |
+        call {call}                    @1         | b                |
+        kernel gemm                    @7         |aaaa       ccccccc|
+        kernel ncclDevKernel_AllReduce @{stream}  |     bbbbb        | {SAYS % "Float"}
+        """)
+    )
+    assert (found.first_wait_ns, found.first_wait_end_ns, found.is_async) == (*wait, is_async)
+
+
+@pytest.mark.parametrize("said", [True, False])
+def test_an_operator_above_says_whether_it_was_issued_blocking_where_the_kernel_does_not(
+    draw: Callable[..., Path], said: bool
+) -> None:
+    inputs = f'{{"Concrete Inputs": ["", "", "{said}", "-1"]}}'
+    found = only(
+        draw(f"""
+        op c10d::allreduce_            @1  |====              | {inputs}
+        op record_param_comms          @1  | ==               | {SAYS % "Float"}
+        call cudaLaunchKernel          @1  | a                |
+        kernel ncclDevKernel_AllReduce @20 |     aaaaa        | {SAYS % "Float"}
+        """)
+    )
+    assert found.is_async is said

@@ -83,6 +83,7 @@ def test_an_end_closes_the_gap_in_which_it_is_the_last_and_for_which_the_next_wo
     starts = [start for start, _, _ in spans]
     busy = [starts[0], *(max(end for _, end, _ in spans[:index]) for index in range(1, len(spans)))]
     lane = MainLane(
+        lane=0,
         events=np.arange(len(spans)),
         starts_ns=np.array(starts),
         busy_until_ns=np.array(busy),

@@ -1,13 +1,15 @@
-"""Who held a collective's lane while it could have run."""
+"""Who held a collective's lane, or its communicator, while it could have run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from dtbench.analyze.collectives import Collective
-from dtbench.analyze.intervals import unite
+from dtbench.analyze.intervals import Ints, unite
 from dtbench.analyze.timeline import RankTimeline
+from dtbench.vocabulary import Operation
 
 
 @dataclass(frozen=True)
@@ -23,11 +25,21 @@ class Holders:
     longest: int | None
 
 
-_NOBODY = Holders(0, None)
+_NOBODY: Final = Holders(0, None)
+_PAIRS: Final = (Operation.SEND, Operation.RECV)
+"""NCCL makes a communicator for each pair of ranks that send to each other, whatever group they name."""
+
+
+class _Held(NamedTuple):
+    """Spans in which one queue was held, of shape ``(k,)``; ``by`` are indices into the collectives."""
+
+    by: Ints
+    starts_ns: Ints
+    ends_ns: Ints
 
 
 def find_holders(timeline: RankTimeline) -> tuple[Holders, ...]:
-    """Find who held the lane of each collective between its issue (or, if later, its readiness) and its start.
+    """Find who held each collective up between its issue (or, if later, its readiness) and its start.
 
     ::
 
@@ -39,37 +51,51 @@ def find_holders(timeline: RankTimeline) -> tuple[Holders, ...]:
     A lane is a stream of the device, or one of gloo's threads: a work goes to the thread of its group that is free
     first, so that the thread it runs on was held for as long as it queued. On CPU nothing queues unless its place in
     its group is known, as it is in our own runs.
+
+    On a device a process group is a queue, too, whatever streams its collectives are on: NCCL lets each kernel of a
+    communicator wait for the one before (its ``src/enqueue.cc``, ``ncclLaunchPrepare``). From torch 2.8 on FSDP's
+    all-gathers and reduce-scatters run on two streams of its own.
     """
-    found = [_NOBODY] * len(timeline.collectives)
-    lanes: dict[str, list[int]] = {}
+    queues: dict[tuple[str, str], list[int]] = {}
     for index, collective in enumerate(timeline.collectives):
         if len(collective.span.starts_ns) and (timeline.is_device or collective.seq is not None):
-            lanes.setdefault(collective.lane, []).append(index)
-    for members in lanes.values():
-        for index, holders in zip(members, _find_on_lane(timeline.collectives, members), strict=True):
-            found[index] = holders
-    return tuple(found)
+            queues.setdefault(("lane", collective.lane), []).append(index)
+            if timeline.is_device and collective.group and collective.operation not in _PAIRS:
+                queues.setdefault(("group", collective.group), []).append(index)
+    held: list[list[_Held]] = [[] for _ in timeline.collectives]
+    for members in queues.values():
+        for index, found in _find_in_queue(timeline.collectives, members):
+            held[index].append(found)
+    return tuple(_sum_up(found) for found in held)
 
 
-def _find_on_lane(collectives: Sequence[Collective], members: list[int]) -> list[Holders]:
-    order = sorted(range(len(members)), key=lambda at: collectives[members[at]].start_ns)
-    starts = np.array([collectives[members[at]].start_ns for at in order], dtype=np.int64)
-    ends = np.array([collectives[members[at]].end_ns for at in order], dtype=np.int64)
+def _find_in_queue(collectives: Sequence[Collective], members: list[int]) -> list[tuple[int, _Held]]:
+    """Give the collectives of a queue that others held up, each with what did."""
+    order = np.array(sorted(members, key=lambda index: collectives[index].start_ns), dtype=np.int64)
+    starts = np.array([collectives[index].start_ns for index in order.tolist()], dtype=np.int64)
+    ends = np.array([collectives[index].end_ns for index in order.tolist()], dtype=np.int64)
     latest_ends = np.maximum.accumulate(ends)
-    found = [_NOBODY] * len(members)
-    for place, at in enumerate(order):
-        collective = collectives[members[at]]
+    found = []
+    for place, index in enumerate(order.tolist()):
+        collective = collectives[index]
         if collective.issue_ns is None:
             continue
         could_ns = collective.issue_ns if collective.ready_ns is None else max(collective.issue_ns, collective.ready_ns)
         first = int(latest_ends[:place].searchsorted(could_ns, side="right"))
-        if first == place:
-            continue
-        lefts = np.maximum(starts[first:place], could_ns)
-        rights = np.minimum(ends[first:place], collective.start_ns)
-        held_ns = unite(lefts, rights).length_ns
-        if held_ns:
-            lengths = rights - lefts
-            longest = first + int(np.flatnonzero(lengths == lengths.max())[-1])
-            found[at] = Holders(held_ns, members[order[longest]])
+        if first < place:
+            lefts = np.maximum(starts[first:place], could_ns)
+            rights = np.minimum(ends[first:place], collective.start_ns)
+            found.append((index, _Held(order[first:place], lefts, rights)))
     return found
+
+
+def _sum_up(found: Sequence[_Held]) -> Holders:
+    """Give how long all of it held, once each, and who held longest: of equals the last."""
+    if not found:
+        return _NOBODY
+    by, lefts, rights = (np.concatenate(columns) for columns in zip(*found, strict=True))
+    held_ns = unite(lefts, rights).length_ns
+    if not held_ns:
+        return _NOBODY
+    last = np.lexsort((lefts, rights - lefts))[-1]
+    return Holders(held_ns, int(by[last]))

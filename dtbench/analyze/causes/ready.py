@@ -141,16 +141,11 @@ def find_ready(trace: Trace, work: Work, regions: Regions, collectives: Sequence
     )
 
 
-def _is_captured(collective: Collective) -> bool:
-    """Tell whether one launch of a graph launched it: what came before it inside the graph, the host cannot say."""
-    return any("GraphLaunch" in name for name in collective.above[:1])
-
-
 def _ready_times(work: Work, collectives: Sequence[Collective]) -> dict[int, int]:
     """Give the end of each collective's producer; where nothing was launched before, its issue."""
     ready: dict[int, int] = {}
     for index, collective in enumerate(collectives):
-        if collective.issue_ns is not None and not _is_captured(collective):
+        if collective.issue_ns is not None and not collective.is_captured:
             produced_ns = _produced_ns(work, collective, collective.issue_ns)
             ready[index] = collective.issue_ns if produced_ns is None else produced_ns
     return ready
@@ -180,7 +175,7 @@ def _unshard_times(trace: Trace, work: Work, regions: Regions, collectives: Sequ
     copy_outs = _copy_outs(trace)
     groups: dict[str, list[int]] = {}
     for index, collective in enumerate(collectives):
-        if collective.purpose is Purpose.UNSHARD and collective.issue_ns is not None and not _is_captured(collective):
+        if collective.purpose is Purpose.UNSHARD and collective.issue_ns is not None and not collective.is_captured:
             groups.setdefault(collective.group, []).append(index)
     ready: dict[int, int] = {}
     for members in groups.values():

@@ -237,10 +237,7 @@ class _Splitter:
     @property
     def _has_order(self) -> bool:
         """Whether what was launched after it is known."""
-        return self.collective.issue_ns is not None and not self._is_captured() and not self._may_block
-
-    def _is_captured(self) -> bool:
-        return any("GraphLaunch" in name for name in self.collective.above[:1])
+        return self.collective.issue_ns is not None and not self.collective.is_captured and not self._may_block
 
     @property
     def _has_idle_host(self) -> bool:
@@ -256,8 +253,8 @@ class _Splitter:
         rules = (
             (self.is_alone, MissingInput.RANKS),
             (not has_issue, MissingInput.LAUNCH),
-            (has_issue and self._is_captured(), MissingInput.GRAPH_ORDER),
-            (has_issue and one.ready_ns is None and not self._is_captured(), MissingInput.READY),
+            (has_issue and self.collective.is_captured, MissingInput.GRAPH_ORDER),
+            (has_issue and one.ready_ns is None and not self.collective.is_captured, MissingInput.READY),
             (has_issue and self._may_block, MissingInput.BLOCKING),
             (
                 has_issue and not self._is_hidden_in_part and self.surroundings.region_of(one) is None,

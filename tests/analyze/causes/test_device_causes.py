@@ -200,8 +200,9 @@ def reduce_unit(rank: "GpuRank", unit: int, span: tuple[int, int], **more: Any) 
 
 
 def reduction_behind_a_gather(maker: "Maker") -> "Story":
-    """A reduce-scatter stands in the stream of the next unit's gather until that is done."""
+    """A reduce-scatter waits for the next unit's gather: on the same stream or, from torch 2.8 on, on another one."""
     compute, held = maker.some(40, 80), maker.some(100, 200)
+    stream = 21 if maker.flip() else 20
     length = maker.some(30, 90)
     extra = maker.flip() * maker.some(10, 60)  # the gather started before the gradients were ready
     size = maker.size()
@@ -216,7 +217,7 @@ def reduction_behind_a_gather(maker: "Maker") -> "Story":
                     rank.kernel(AHEAD, AHEAD + extra + compute)
                 ready = AHEAD + extra + compute
                 gather_unit(rank, 1, (ready - extra - 12, ready + held))
-                reduce_unit(rank, 2, (ready + held, ready + held + length))
+                reduce_unit(rank, 2, (ready + held, ready + held + length), stream=stream)
                 # What the host launches next waits for the reduction's end: nothing is beside either.
                 now = ready + held + length
                 with rank.node("MmBackward0"):
