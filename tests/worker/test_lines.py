@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
+torch = pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.probe_records import LineRecord
@@ -164,3 +164,42 @@ def test_a_witness_keeps_every_function_and_writes_only_when_a_line_is_new(
     assert found["plain"] == (2, (7, 9), 3)
     assert found["Thing.half"] == (0, (), 1)
     assert (record.rank, len(found)) == (3, 7)
+
+
+@pytest.mark.parametrize("sees_all_threads", [True, False])
+def test_backward_runs_on_the_thread_that_asks_where_the_tracer_would_not_see_the_engines_own(
+    module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sees_all_threads: bool
+) -> None:
+    monkeypatch.setattr(lines, "import_file", lambda _file: module)
+    witness = LineWitness(tmp_path / "lines.json", 0, files=["some_module.py"])
+    monkeypatch.setattr(witness._tracer, "sees_all_threads", sees_all_threads)
+    engine = torch._C._is_multithreading_enabled
+    before = engine()
+    with witness:
+        assert engine() is sees_all_threads
+    assert (before, engine()) == (True, True)
+
+
+FOREIGN = """
+import ctypes, sys
+sys.path.insert(0, {folder!r})
+import some_module
+from dtbench.worker.probes.tracers import make_tracer
+
+library = ctypes.CDLL(None)
+called = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(lambda _: some_module.plain(0) and 0)
+thread = ctypes.c_ulong()
+tracer = make_tracer([some_module])
+tracer.start()
+library.pthread_create(ctypes.byref(thread), None, called, None)
+library.pthread_join(thread, None)
+tracer.stop()
+print(sum(tracer.calls.values()) == tracer.sees_all_threads)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="makes a POSIX thread by libc's own name")
+def test_a_tracer_says_rightly_whether_it_sees_threads_that_c_started(module: ModuleType) -> None:
+    program = FOREIGN.format(folder=str(Path(str(module.__file__)).parent))
+    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert finished.stdout == "True\n", finished.stderr

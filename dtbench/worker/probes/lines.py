@@ -5,6 +5,7 @@ Kept on disk while steps run: a rank that ends in ``os._exit``, or by a signal, 
 
 import platform
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Self
@@ -35,8 +36,11 @@ class LineWitness:
         }
         self._tracer: Tracer = make_tracer(list(self._modules.values()))
         self._kept = -1
+        self._context = ExitStack()
 
     def __enter__(self) -> Self:
+        if not self._tracer.sees_all_threads:  # backward on a device has threads of its own, unless told otherwise
+            self._context.enter_context(torch.autograd.set_multithreading_enabled(False))
         self._tracer.start()
         return self
 
@@ -44,6 +48,7 @@ class LineWitness:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._tracer.stop()
+        self._context.close()
         self._keep()
 
     def save(self) -> None:

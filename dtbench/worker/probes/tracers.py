@@ -1,8 +1,9 @@
 """The interpreter's own tracing of a few files: which lines functions in them run, whoever calls them.
 
 ``sys.monitoring`` (Python 3.12) is asked only about the code of these files; before, ``sys.settrace`` sees every call
-of every Python function and looks at its file. Neither sees a callback on a thread that C++ started; the autograd
-engine runs a CPU's backward on the thread that asked for it. What runs when a module or class is made is left out.
+of every Python function on a thread that Python started and looks at its file: the autograd engine runs a CPU's
+backward on the thread that asked for it, and is to run a device's there, too. What runs when a module or class is made
+is left out.
 """
 
 import inspect
@@ -22,11 +23,13 @@ class Tracer(Protocol):
 
     Attributes:
         name: how the interpreter is asked.
+        sees_all_threads: those, too, that C++ started.
         lines: that ran, by file.
         calls: of each function, by file and first line of its code; a generator counts once, not at every value.
     """
 
     name: str
+    sees_all_threads: bool
     lines: dict[str, set[int]]
     calls: Counter[tuple[str, int]]
 
@@ -48,6 +51,7 @@ class SettraceTracer:
     """Collects with ``sys.settrace``."""
 
     name = "sys.settrace"
+    sees_all_threads = False
 
     def __init__(self, modules: Sequence[ModuleType]) -> None:
         self.lines: dict[str, set[int]] = {str(module.__file__): set() for module in modules}
@@ -87,6 +91,7 @@ class MonitoringTracer:
     """Collects with ``sys.monitoring``; a line is told once and then costs nothing."""
 
     name = "sys.monitoring"
+    sees_all_threads = True
 
     def __init__(self, modules: Sequence[ModuleType]) -> None:
         self.lines: dict[str, set[int]] = {str(module.__file__): set() for module in modules}
