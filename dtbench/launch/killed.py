@@ -1,4 +1,6 @@
-"""A stage of the training state in which torch killed a rank, or hung, is a row of the table, not a failed launch.
+"""A stage of the training state in which torch killed a rank, hung, or raised and left others waiting, is a row.
+
+The launch does not fail.
 
 Every rank leaves what it had found out when it goes into a stage; the launcher, who knows how it ended, adds that.
 """
@@ -11,10 +13,12 @@ from dtbench.store.layout import LaunchFolder
 from dtbench.store.rank_records import RankRecord
 from dtbench.store.read import read_ranks_in_stage
 from dtbench.store.records import RankFailure
+from dtbench.store.state_records import ENDED_IN_STAGE
 from dtbench.store.write import write_record
 from dtbench.vocabulary import Stage, StatePart
 
 HUNG: Final = "hung"
+RAISED: Final = "raised"
 
 
 def describe_signal(number: int) -> str:
@@ -28,12 +32,16 @@ _CAUSES: Final = (HUNG, *map(describe_signal, _OWN_SIGNALS))
 
 
 def keep_killed(folder: LaunchFolder, failures: tuple[RankFailure, ...], *, ranks: int) -> bool:
-    """Make the records of ranks that all ended in one stage, because one died or hung there; False: they did not.
+    """Make the records of ranks that all ended in one stage, because one died, hung or raised there; else give False.
 
-    ``failures`` name the culprit first.
+    ``failures`` name the culprit first. One that raised has left torch's words: no other exception is a stage's.
     """
     found = read_ranks_in_stage(folder, ranks=ranks)
-    if failures[0].what not in _CAUSES or len({_find_stage(record) for record in found}) != 1:
+    if len({_find_stage(record) for record in found}) != 1:
+        return False
+    culprit = failures[0]
+    has_said = culprit.what == RAISED and any(_has_said(record) for record in found if record.rank == culprit.rank)
+    if culprit.what not in _CAUSES and not has_said:
         return False
     ends = {failure.rank: failure.what for failure in failures}
     for record in found:
@@ -45,6 +53,10 @@ def keep_killed(folder: LaunchFolder, failures: tuple[RankFailure, ...], *, rank
     for used in (folder.link, folder.checkpoints):
         shutil.rmtree(used, ignore_errors=True)
     return True
+
+
+def _has_said(record: RankRecord) -> bool:
+    return not (record.stages[-1].raised or "").startswith(ENDED_IN_STAGE)
 
 
 def _find_stage(record: RankRecord) -> tuple[StatePart, Stage]:

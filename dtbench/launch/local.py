@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from dtbench.errors import LaunchError, MissingError, StoreError
-from dtbench.launch.killed import HUNG, describe_signal, keep_killed
+from dtbench.launch.killed import HUNG, RAISED, describe_signal, keep_killed
 from dtbench.launch.machine import NO_TORCH
 from dtbench.launch.watch import Watch, look
 from dtbench.store.finish import finish_launch
@@ -205,7 +205,7 @@ def describe_failures(
     failures = [_describe(folder, item, views[item.rank], hung=hung) for item in everyone]
 
     def blame(failure: RankFailure) -> tuple[bool, bool, bool, int]:
-        is_late = failure.what in (_RAISED, _VICTIM)
+        is_late = failure.what in (RAISED, _VICTIM)
         return failure.what != _LEFT, failure.what == _VICTIM, is_late, _failed_unix_ns(folder, failure.rank)
 
     ordered = sorted(failures, key=blame)
@@ -225,7 +225,6 @@ def _failed_unix_ns(folder: LaunchFolder, rank: int) -> int:
     return sys.maxsize
 
 
-_RAISED = "raised"
 _LEFT = "left without an error before its work was done"
 _VICTIM = "ended because another rank failed"
 
@@ -239,7 +238,7 @@ def _describe(folder: LaunchFolder, ended: Ended, view: JournalView | None, *, h
     elif ended.exit_code < 0 and not raised:  # gloo may abort a process that leaves because of an exception
         what = describe_signal(-ended.exit_code)
     else:
-        what = _RAISED if ended.exit_code else _LEFT
+        what = RAISED if ended.exit_code else _LEFT
     return RankFailure(
         rank=ended.rank,
         what=what,

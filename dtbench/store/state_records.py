@@ -32,6 +32,10 @@ class StageMemory(Record):
     host_bytes: tuple[int, ...] = ()
 
 
+ENDED_IN_STAGE = "the rank ended in this stage"
+"""What a rank leaves as its words before it goes into a stage, which may be the last that is heard of it."""
+
+
 class StageRecord(Record):
     """What one rank saw of one stage that a part of the training state went through.
 

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partialmethod
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from dtbench.worker import __main__ as worker
 from dtbench.worker.network import carrier, link, named_gloo
 from dtbench.worker.network.link import flatten_tensors
 from dtbench.worker.parallelize import ddp_hooks, waited_ddp
+from dtbench.worker.state_dict import together
 from dtbench.worker.train import TrainStep
 
 _forward = named_gloo._forward
@@ -246,6 +248,25 @@ def after_gather(act: Callable[[dict[str, Any]], None]) -> None:
     state_dict._gather_state_dict = gather
 
 
+def raise_before_gather() -> None:
+    """Raise on rank 1 before it gathers, but for the first time; rank 0 waits as in a kernel that nobody ends."""
+    original, seen = state_dict._gather_state_dict, list[None]()
+
+    def gather(state: dict[str, Any], **options: Any) -> Any:
+        seen.append(None)
+        if RANK == 1 and len(seen) > 1:
+            raise RuntimeError("planted: no room on the device")
+        try:
+            return original(state, **options)
+        except RuntimeError:
+            time.sleep(600)
+            raise
+
+    state_dict._gather_state_dict = gather
+    patient = together.Together.__init__
+    together.Together.__init__ = partialmethod(patient, patience_s=0.5)  # type: ignore[assignment,method-assign]
+
+
 def spoil(gathered: dict[str, Any]) -> None:
     """Change an element of one parameter."""
     gathered["layers.1.ffn.w2.weight"].view(-1)[-1] += 1
@@ -299,6 +320,7 @@ FAULTS: dict[str, Callable[[], None]] = {
     "an index is read early": index_early,
     "a gathered state is wrong": lambda: after_gather(spoil),
     "a gather segfaults": lambda: after_gather(lambda _gathered: segfault()),
+    "a gather raises and frees nobody": raise_before_gather,
     "a gather hangs": lambda: after_gather(lambda _gathered: time.sleep(600)),
     "a gather is killed from outside": lambda: after_gather(lambda _gathered: os.kill(os.getpid(), signal.SIGKILL)),
     "a save is written late": save_late,

@@ -164,6 +164,7 @@ def test_a_rank_that_waits_for_one_that_raised_is_freed_and_the_launch_ends_well
 
 KILLED: dict[str, tuple[str, dict[str, Any]]] = {
     "a gather segfaults": ("killed by SIGSEGV", {}),
+    "a gather raises and frees nobody": ("raised", {}),
     "a gather hangs": ("hung", {"measure": {"stall_timeout_s": 5}}),
 }
 

@@ -91,7 +91,7 @@ class NcclGroup(Group):
         return work
 
     def abandon(self) -> None:
-        """Abort what is in flight here and, by that, on the ranks that wait for it."""
+        """Abort what is in flight here; ranks of other machines that wait for it lose their connections, too."""
         self._inner.abort()
 
     def shutdown(self) -> None:

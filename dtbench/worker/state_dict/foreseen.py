@@ -6,13 +6,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import torch
 
 from dtbench.store.rank_records import RankRecord
-from dtbench.store.state_records import StageRecord
+from dtbench.store.state_records import ENDED_IN_STAGE, StageRecord
 from dtbench.store.write import write_record
 from dtbench.vocabulary import Stage, StatePart
+
+_UNHEARD_OF: Final = f"{ENDED_IN_STAGE} (torch {torch.__version__})"
 
 
 @dataclass(frozen=True)
@@ -27,9 +30,9 @@ class Foreseen:
     path: Path
     record: RankRecord
 
-    def enter(self, earlier: Sequence[StageRecord], part: StatePart, stage: Stage) -> None:
-        """Write down that this stage was the last."""
-        last = StageRecord(stage=stage, part=part, raised=f"the rank ended in this stage (torch {torch.__version__})")
+    def enter(self, earlier: Sequence[StageRecord], part: StatePart, stage: Stage, words: str = _UNHEARD_OF) -> None:
+        """Write down that this stage was the last, and what torch said in it, once it has."""
+        last = StageRecord(stage=stage, part=part, raised=words)
         write_record(self.path, self.record.model_copy(update={"stages": (*earlier, last)}))
 
     def leave(self) -> None:

@@ -36,7 +36,7 @@ from dtbench.worker.state_dict.leaves import MOST_MISMATCHES, count_bytes
 from dtbench.worker.state_dict.memory import MemoryWatch
 from dtbench.worker.state_dict.objects import telling_objects
 from dtbench.worker.state_dict.stages import Holder, Setting, StageWork, count_file_bytes, make_setting, make_work
-from dtbench.worker.state_dict.together import StageRaisedError, Together
+from dtbench.worker.state_dict.together import StageRaisedError, StageStuckError, Together
 
 
 @dataclass
@@ -137,6 +137,9 @@ class Pipeline:
                 except StageRaisedError as error:
                     self.carrier.is_abandoned = True
                     return [*others, StageRecord(stage=stage, part=part, raised=error.words)]
+                except StageStuckError as error:
+                    self.foreseen.enter((*earlier, *others), part, stage, words=str(error))
+                    raise
         return [self._make_record(one, part) for one in taken.values()]
 
     def _take(self, stage: Stage, part: StatePart, before: "_Taken | None") -> "_Taken":

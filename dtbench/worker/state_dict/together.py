@@ -6,6 +6,9 @@ said::
 
     rank 0    raises ── tells ── waits ── closes ─────────── all have told: StageRaisedError
     rank 1    in a collective ................ raises ── tells: StageRaisedError
+
+Where that does not free them (over NCCL a kernel that waits for a rank of the same machine does not see its
+communicator go), the rank that raised ends with ``StageStuckError``, and the launcher ends the others.
 """
 
 import gc
@@ -38,6 +41,10 @@ class StageRaisedError(Exception):
         self.words = words
 
 
+class StageStuckError(Exception):
+    """On a rank on which torch raised: others wait for it in what it could not close."""
+
+
 @dataclass(frozen=True)
 class Together:
     """The ranks of a launch, at the same place of the same stage.
@@ -59,7 +66,7 @@ class Together:
 
         Raises:
             StageRaisedError: on every rank, if one raised.
-            Exception: what this rank raised, where others do not come although its connections are closed.
+            StageStuckError: on a rank that raised, where others do not come although its connections are closed.
         """
         try:
             result = act()
@@ -69,7 +76,7 @@ class Together:
             if not self._waits_for(keys):
                 self.close()
                 if not self._waits_for(keys):
-                    raise
+                    raise StageStuckError(words) from error
             raise StageRaisedError(words) from error
         if any(bytes(self.store.get(key)) for key in self._tell("")):
             raise StageRaisedError(None)
