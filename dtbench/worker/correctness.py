@@ -92,11 +92,11 @@ def compare_with_reference(
 def find_tolerances(scenario: Scenario) -> tuple[float, float]:
     """Give the bounds of losses and gradients: 1e-5 in float32; below, what rounding to 8 bits allows."""
     settings: Correctness = scenario.correctness
-    loss, gradient = (1e-5, 1e-5) if _is_exact(scenario) else (2e-2, 5e-2)
+    loss, gradient = (1e-5, 1e-5) if is_exact(scenario) else (2e-2, 5e-2)
     return settings.loss_tolerance or loss, settings.gradient_tolerance or gradient
 
 
-def _is_exact(scenario: Scenario) -> bool:
+def is_exact(scenario: Scenario) -> bool:
     """Tell whether everything is computed and sent in float32, uncompressed."""
     parallel = scenario.parallel
     policy = parallel.mixed_precision

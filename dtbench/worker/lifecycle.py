@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from types import MappingProxyType
 from typing import Final, Literal
@@ -22,15 +23,18 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from dtbench.scenario.ddp import Ddp, LifecycleCall
+from dtbench.scenario.schema import Scenario
 from dtbench.store.rank_records import LivedCall, Receipt
 from dtbench.units import format_ns
 from dtbench.vocabulary import Region
 from dtbench.worker.batches import Batch
+from dtbench.worker.correctness import find_tolerances, is_exact
 from dtbench.worker.receipts import compare
 from dtbench.worker.train import TrainStep
 
-TOLERANCE: Final = 1e-6
-"""Largest relative difference of loss and gradients: sums may be taken in another order (buckets are rebuilt)."""
+_TOLERANCE: Final = 1e-6
+"""Largest relative difference of loss and gradients in float32, whose sums may be taken in another order: buckets are
+rebuilt."""
 _ROUNDS: Final = 20
 
 
@@ -217,8 +221,22 @@ def look(model: DistributedDataParallel, step: TrainStep, batch: Batch) -> Look:
     return Look(float(loss.detach()), gradients)
 
 
-def live_through(calls: Sequence[LifecycleCall], step: TrainStep, batch: Batch) -> tuple[LivedCall, ...]:
-    """Make every call on the model of a step (collective), and say how it trained afterwards."""
+def find_tolerance(scenario: Scenario) -> float:
+    """Give the largest relative difference of a model that trains as before; below float32 what rounding allows."""
+    return _TOLERANCE if is_exact(scenario) else find_tolerances(scenario)[1]
+
+
+def live_through(
+    calls: Sequence[LifecycleCall], step: TrainStep, batch: Batch, tolerance: float
+) -> tuple[LivedCall, ...]:
+    """Make every call on the model of a step (collective), and say how it trained afterwards.
+
+    Args:
+        calls: what is done, in this order.
+        step: has the model.
+        batch: on which it is looked at.
+        tolerance: see ``find_tolerance``.
+    """
     model = step.parallel.model
     assert isinstance(model, DistributedDataParallel)
     rows = {
@@ -228,11 +246,16 @@ def live_through(calls: Sequence[LifecycleCall], step: TrainStep, batch: Batch) 
     }
     living = Living(model, model.process_group, dist.new_group(), rows)
     before = look(model, step, batch)
-    return tuple(_live_through(call, living, before, lambda changed: look(changed, step, batch)) for call in calls)
+    living_on = partial(_live_through, living=living, before=before, tolerance=tolerance)
+    return tuple(living_on(call, ask=lambda changed: look(changed, step, batch)) for call in calls)
 
 
 def _live_through(
-    call: LifecycleCall, living: Living, before: Look, ask: Callable[[DistributedDataParallel], Look]
+    call: LifecycleCall,
+    living: Living,
+    before: Look,
+    ask: Callable[[DistributedDataParallel], Look],
+    tolerance: float,
 ) -> LivedCall:
     act, durations_ns = ACTS[call], []
     changed = living.model
@@ -249,7 +272,7 @@ def _live_through(
             raise
         error = str(raised).partition("\n")[0]
     act.undo(living)
-    has_changed = gradient_error > TOLERANCE
+    has_changed = gradient_error > tolerance
     expects_change = act.trains == "apart" and dist.get_world_size(living.home_group) > 1
     return LivedCall(
         call=call,
@@ -257,7 +280,7 @@ def _live_through(
         loss_error=loss_error,
         gradient_error=gradient_error,
         error=error,
-        passed=error is not None or (loss_error <= TOLERANCE and has_changed is expects_change),
+        passed=error is not None or (loss_error <= tolerance and has_changed is expects_change),
     )
 
 

@@ -40,7 +40,7 @@ from dtbench.worker.exposure.still_weights import hold_weights
 from dtbench.worker.iterations import Iterations, RunStep
 from dtbench.worker.jitter import require_exact_units
 from dtbench.worker.joining import Rank, find_data_rank, make_device
-from dtbench.worker.lifecycle import live_through, read_lifecycle_receipts
+from dtbench.worker.lifecycle import find_tolerance, live_through, read_lifecycle_receipts
 from dtbench.worker.meeting import Meeting
 from dtbench.worker.mesh import build_mesh, describe_further, describe_groups
 from dtbench.worker.models.custom import expect_bytes, expect_traffic
@@ -177,7 +177,7 @@ class Session:
         parallel = self._scenario.parallel
         if isinstance(parallel, Ddp) and parallel.lifecycle:
             self._say("living on", ", ".join(parallel.lifecycle))
-            self._lived = live_through(parallel.lifecycle, step, batch)
+            self._lived = live_through(parallel.lifecycle, step, batch, find_tolerance(self._scenario))
 
     def _run_stages(
         self, done: _Trained, batches: Batches, *, first: int

@@ -219,6 +219,20 @@ def test_a_model_trains_as_before_after_all_that_is_done_to_it(
     assert [function for function in expected if not called[function]] == []
 
 
+def test_in_low_precision_sums_in_another_order_are_no_change(
+    launch: Callable[..., Any], scenario: Callable[..., Any]
+) -> None:
+    """Copies and rebuilt reducers have other buckets, so that three ranks sum in another order: 1e-3 in bfloat16."""
+    parallel = {"kind": "ddp", "replicas": 3, "bucket_cap_mb": 0.05, "lifecycle": ["deepcopy", "remove_autograd_hooks"]}
+    data = {"global_batch": 6, "sequence_length": 16}
+    launched = launch(scenario(precision={"dtype": "bfloat16"}, data=data, parallel=parallel))
+    copied, unhooked = launched.rank().lived
+    assert copied.passed
+    assert copied.gradient_error > 1e-6
+    assert unhooked.passed
+    assert unhooked.gradient_error > 0.1
+
+
 def test_over_gloo_a_model_does_not_train_on_once_it_is_told_the_rows_of_sparse_gradients(
     launch: Callable[..., Any], scenario: Callable[..., Any]
 ) -> None:
