@@ -246,7 +246,7 @@ class _Describer:
         Args:
             index: in ``_Pieces``.
             event: its first event.
-            wait: the gap of the main lane that its end closes.
+            wait: start and end of the gap of the main lane that its end closes; None: it closes none.
             is_on_main: it runs on the main lane, which waits for as long as that takes.
         """
         trace, context = self._trace, self._contexts[index]
@@ -263,7 +263,8 @@ class _Describer:
         purpose = self._purpose_of(axis, operation, region, context.above)
         size_bytes = metadata_bytes(said, operation) if context.size_bytes is None else context.size_bytes
         span = self._pieces.spans[index]
-        is_async = next((one.is_async for one in (said, *everything) if one.is_async is not None), context.is_async)
+        answers = (said.is_async, context.is_async, *(one.is_async for one in everything))
+        is_async = next((answer for answer in answers if answer is not None), None)
         if is_on_main and not is_captured(context.above):  # a graph's kernels are said to be where it was launched
             wait = int(span.starts_ns[0]), int(span.ends_ns[-1])
             is_async = False if is_async is None else is_async

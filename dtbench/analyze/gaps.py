@@ -1,7 +1,7 @@
 """Why the main compute lane stood still: every gap between its work split into parts that add up to it.
 
-The main compute lane is the stream with most compute; whatever runs on it is its work, copies and collectives too (the
-lane waits for those without a gap). A gap is closed by the next work that starts on the lane, ``k``::
+The main compute lane is the stream with most compute; whatever runs on it is its work, copies and collectives too. A
+gap is closed by the next work that starts on the lane, ``k``::
 
     lane           ████                                                  ████ k
     launch of k              |
@@ -20,7 +20,8 @@ lane waits for those without a gap). A gap is closed by the next work that start
 ``c`` and ``d`` together, and what two rarer parts take in their place, are ``other``. A launch that the trace does not
 hold had happened by the time anything later on the lane was launched, because a stream runs in order; where that does
 not settle it, nothing is claimed (``launch_unknown``). Where all launches are known, ``b`` is what
-``waits.find_device_waits`` finds, and before the lane's first work besides.
+``waits.find_device_waits`` finds, less collectives on the lane itself, which leave no gap, and before the lane's first
+work besides.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Time a consumer stood still for a collective, by purpose; on a device, a gap that the end of a collective closes.
+"""Time a consumer stood still for a collective, by purpose; on a device, time that the main lane waited.
 
 What a CPU trace says of waiting is found in ``cpu_waits.py``.
 """
@@ -24,9 +24,9 @@ def unite_by_purpose(spans: Sequence[tuple[Purpose, int, int]]) -> Waits:
 
 
 def find_device_waits(collectives: Sequence[Collective]) -> Waits:
-    """Find the gaps of the main lane that the end of a collective closes; the last to end names the purpose.
+    """Find the gaps of the main lane that the end of a collective closes, and the collectives that run on it.
 
-    See ``main_lane.py`` for the rule.
+    Of several ends the last names the purpose; see ``main_lane.py`` for the rule.
     """
     return unite_by_purpose(
         [

@@ -246,8 +246,8 @@ def live_through(
     }
     living = Living(model, model.process_group, dist.new_group(), rows)
     before = look(model, step, batch)
-    living_on = partial(_live_through, living=living, before=before, tolerance=tolerance)
-    return tuple(living_on(call, ask=lambda changed: look(changed, step, batch)) for call in calls)
+    ask = partial(look, step=step, batch=batch)
+    return tuple(_live_through(call, living, before, ask, tolerance) for call in calls)
 
 
 def _live_through(

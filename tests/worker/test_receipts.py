@@ -1,10 +1,8 @@
 """Every knob has a receipt; a knob that was silenced disagrees with what was asked, one that was set agrees."""
 
 import copy
-import os
 import re
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -170,17 +168,6 @@ def needs_ranks(knob: str) -> bool:
     """Tell whether a knob can only be set on more than one rank: ``test_traffic`` sets those."""
     parallel = ASKED[knob][1].get("parallel", {})
     return any(parallel.get(axis, 1) > 1 for axis in ("replicas", "shards", "tensor"))
-
-
-@pytest.fixture(scope="module")
-def lone_group() -> Iterator[None]:
-    import torch.distributed as dist
-
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    with tempfile.TemporaryDirectory() as folder:
-        dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
-        yield
-        dist.destroy_process_group()
 
 
 def read_receipts(built: Scenario, asked: Scenario) -> dict[str, Receipt]:

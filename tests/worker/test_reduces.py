@@ -2,8 +2,7 @@
 
 import copy
 import pickle
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,40 +17,35 @@ MLP = {"kind": "mlp", "layers": 3, "dim": 48, "hidden_dim": 64, "bias": False}
 POWERSGD = {"kind": "powersgd", "start_powersgd_iter": 2, "min_compression_rate": 1}
 
 
-@pytest.fixture(scope="module")
-def plain_group() -> Iterator[None]:
-    import torch.distributed as dist
-
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GLOO_SOCKET_IFNAME", "lo")
-        dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
-        yield
-        dist.destroy_process_group()
-
-
-@pytest.mark.usefixtures("plain_group")
-@pytest.mark.parametrize("by", ["deepcopy", "pickle"])
-def test_a_wrapped_model_can_be_copied_and_the_copy_trains(scenario: Callable[..., Scenario], by: str) -> None:
+def make_step(wanted: Scenario) -> tuple[Any, Any]:
+    """Give the train step of the only rank, and its batches."""
     from dtbench.worker.batches import Batches
-    from dtbench.worker.building import make_model
+    from dtbench.worker.building import make_model, make_train_step
     from dtbench.worker.mesh import build_mesh
     from dtbench.worker.parallelize.strategy import parallelize
     from dtbench.worker.recorder import Recorder
 
-    wanted = scenario(model=MLP, parallel={"kind": "ddp", "replicas": 1, "ignore": ["layers.1"]})
-    plan, device = make_plan(wanted, Machine(cpu_cores=1, cuda_devices=0)), torch.device("cpu")
+    plan, device, recorder = make_plan(wanted, Machine(cpu_cores=1, cuda_devices=0)), torch.device("cpu"), Recorder()
     model = make_model(wanted, device)
-    wrapped: Any = parallelize(model, build_mesh(plan), wanted, plan, Recorder()).model
+    parallel = parallelize(model, build_mesh(plan), wanted, plan, recorder)
+    batches = Batches(wanted, model.make_batch, device, rows=slice(None))
+    return make_train_step(wanted, parallel, model, recorder), batches
+
+
+@pytest.mark.usefixtures("lone_group")
+@pytest.mark.parametrize("by", ["deepcopy", "pickle"])
+def test_a_wrapped_model_can_be_copied_and_the_copy_trains(scenario: Callable[..., Scenario], by: str) -> None:
+    step, batches = make_step(scenario(model=MLP, parallel={"kind": "ddp", "replicas": 1, "ignore": ["layers.1"]}))
+    wrapped = step.parallel.model
     wrapped.process_group = torch.distributed.group.WORLD  # the only one that may be left out and found again
     other = copy.deepcopy(wrapped) if by == "deepcopy" else pickle.loads(pickle.dumps(wrapped))
-    batch = Batches(wanted, model.make_batch, device, rows=slice(None)).make(0)
-    model.compute_output(other, batch.content).sum().backward()
+    step.built.compute_output(other, batches.make(0).content).sum().backward()
     other.finish_backward()
     assert all(parameter.grad is not None for parameter in other.parameters())
     assert other.recorder is not wrapped.recorder
 
 
-@pytest.mark.usefixtures("plain_group")
+@pytest.mark.usefixtures("lone_group")
 @pytest.mark.parametrize("is_naming", [True, False])
 @pytest.mark.parametrize(
     ("knobs", "owners"),
@@ -68,21 +62,10 @@ def test_a_profiled_step_names_them_and_no_other_does(
 ) -> None:
     from torch.profiler import ProfilerActivity, profile
 
-    from dtbench.worker.batches import Batches
-    from dtbench.worker.building import make_model, make_train_step
-    from dtbench.worker.mesh import build_mesh
-    from dtbench.worker.parallelize.strategy import parallelize
-    from dtbench.worker.recorder import Recorder
-
-    wanted = scenario(model=MLP, parallel={"kind": "ddp", "replicas": 1, **knobs})
-    plan, device, recorder = make_plan(wanted, Machine(cpu_cores=1, cuda_devices=0)), torch.device("cpu"), Recorder()
-    model = make_model(wanted, device)
-    parallel = parallelize(model, build_mesh(plan), wanted, plan, recorder)
-    step = make_train_step(wanted, parallel, model, recorder)
-    batches = Batches(wanted, model.make_batch, device, rows=slice(None))
+    step, batches = make_step(scenario(model=MLP, parallel={"kind": "ddp", "replicas": 1, **knobs}))
     for number in range(3):
         step.run(batches.make(number))
-    recorder.is_naming = is_naming
+    step.recorder.is_naming = is_naming
     with profile(activities=[ProfilerActivity.CPU]) as profiler:
         step.run(batches.make(3))
     found = {parse_reduces_range(event.name) for event in profiler.events()} - {None}

@@ -1,7 +1,6 @@
 """First values hang on seed, name and whole shape alone, and a rank holds its share of them and one parameter."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -112,25 +111,18 @@ def test_each_strategy_starts_from_the_single_process_weights(
     assert result.loss_error < 1e-6
 
 
+@pytest.mark.usefixtures("lone_group")
 @pytest.mark.parametrize("place", ["cpu", "meta"])
-def test_values_are_put_where_the_part_of_a_parameter_is_and_not_where_its_mesh_is(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, place: str
-) -> None:
+def test_values_are_put_where_the_part_of_a_parameter_is_and_not_where_its_mesh_is(place: str) -> None:
     """FSDP2 that offloads has its parts in host memory, and a mesh of devices."""
-    import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import DTensor, Shard
 
     from dtbench.worker.models.weights import _like
 
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    try:
-        mesh = init_device_mesh("cpu", (1,))
-        parameter = DTensor.from_local(torch.zeros(4, 3, device=place), mesh, [Shard(0)], run_check=False)
-        part = _like(parameter, torch.ones(4, 3, device=place))
-        assert isinstance(part, DTensor)
-        assert part.to_local().device.type == place
-        assert (part.placements, part.shape, part.requires_grad) == (parameter.placements, parameter.shape, False)
-    finally:
-        dist.destroy_process_group()
+    mesh = init_device_mesh("cpu", (1,))
+    parameter = DTensor.from_local(torch.zeros(4, 3, device=place), mesh, [Shard(0)], run_check=False)
+    part = _like(parameter, torch.ones(4, 3, device=place))
+    assert isinstance(part, DTensor)
+    assert part.to_local().device.type == place
+    assert (part.placements, part.shape, part.requires_grad) == (parameter.placements, parameter.shape, False)

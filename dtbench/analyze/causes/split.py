@@ -5,11 +5,11 @@ A cause takes at most its bound from what the earlier ones left::
     host             issue i                       |            device streams and gloo's threads
     last rank                    |s                |
     compute   ████ready█████████                   |       ██
-    others            ├──held the lane──┤          |
+    others            ├──held the queue─┤          |
     collective                  ├───────────────────┤
     exposed                     ░░░░░░░░░░░░░░░░░░░░
                                  skew at most its share of what lies before s
-                       queued at most what others held of its lane between max(i, ready) and its start
+                       queued at most what others held of its queue between max(i, ready) and its start
                    late_issue at most the compute between ready and i
 
 Order, and what each needs:
@@ -18,7 +18,7 @@ Order, and what each needs:
 cause               takes at most                                      needs
 ==================  =================================================  =============================================
 ``skew``            its share of exposed time before the last start    the last start over all ranks of its group
-``queued``          time in which others held its lane before it       issue; on CPU also its group
+``queued``          time in which others held its queue before it      issue; on CPU also its group
 ``late_issue``      compute between ready and issue                    issue, ready
 ``late_ready``      compute of the backward pass before it was ready   issue, region, the engine's nodes
 ``sync_op``         everything                                         issued blocking
@@ -29,8 +29,8 @@ cause               takes at most                                      needs
 ==================  =================================================  =============================================
 
 The first moment at which the collective could run is ``max(issue, ready)``: on a device the host issues long before
-the producer ends, and what held the lane until then made nothing late. A collective of which other ranks' starts are
-not known has no ``skew``; what would be ``bandwidth`` is then ``unknown``.
+the producer ends, and what held the queue until then made nothing late; what a queue is, ``holders.py`` says. A
+collective of which other ranks' starts are not known has no ``skew``; what would be ``bandwidth`` is then ``unknown``.
 """
 
 from collections.abc import Callable, Sequence
@@ -53,7 +53,7 @@ class CausePart:
     Attributes:
         cause: what made it.
         exposed_ns: above zero.
-        behind: for ``queued``, index into the timeline's collectives of the one that held the lane longest meanwhile.
+        behind: for ``queued``, index into the timeline's collectives of the one that held the queue longest meanwhile.
         missing: for ``unknown``, what would decide it, in the order of the causes that it would decide.
     """
 
