@@ -49,8 +49,9 @@ In recorded traces (V100, A100, H800, MI300X) 99 % of the times from launch to s
 of those from kernel to kernel below 10 us, and from a collective's end to the kernel that waited for it below 18 us.
 """
 
+# Of CUDA, HIP, MUSA, Ascend's ACL and Level Zero alike; the last two are Unified Runtime's (XPU).
 _SYNCHRONISES: Final = re.compile(
-    r"(?:cuda|hip|cu)(?:Stream|Device|Event|Ctx)Synchronize\w*|(?:cuda|hip)Memcpy(?:WithStream)?"
+    r"\w*Synchronize\w*|(?:cuda|hip|musa)Memcpy(?:WithStream)?|urQueueFinish|urEventWait"
 )
 _NOT_KNOWN: Final = np.iinfo(np.int64).max  # a launch that the trace neither holds nor bounds
 

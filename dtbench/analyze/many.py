@@ -37,16 +37,20 @@ _SERVE: Final = ("-P", "-c", "from dtbench.analyze.trace_file import serve_stand
 def analyze_files(files: Sequence[TraceFile], *, workers: int | None = None) -> list[Answer]:
     """Read and analyse traces, several at once where that is worth it; the answers are in the order of the files.
 
+    A file of several ranks or devices has an answer for each.
+
     Args:
-        files: one per rank.
+        files: one per rank, mostly.
         workers: processes to use at most; None: one per usable core, fewer where memory would not do.
     """
     expected = [_estimate_bytes(file.path) for file in files]
     if len(files) < 2 or sum(expected) < _WORTH_BYTES or os.name == "nt":  # Windows cannot wait for several pipes
-        return [analyze_file(file) for file in files]
+        return [answer for file in files for answer in analyze_file(file)]
     wanted = min(count_usable_cores(), _count_that_fit(max(expected))) if workers is None else workers
     count = min(wanted, len(files))
-    return [analyze_file(file) for file in files] if count < 2 else _analyze_in_processes(files, expected, count)
+    if count < 2:
+        return [answer for file in files for answer in analyze_file(file)]
+    return _analyze_in_processes(files, expected, count)
 
 
 def count_usable_cores() -> int:
@@ -89,14 +93,14 @@ class _Worker:
             pickle.dump(file, self.questions)
             self.questions.flush()
 
-    def read_answer(self) -> Answer | None:
-        """Give its answer; None: it died."""
+    def read_answers(self) -> tuple[Answer, ...]:
+        """Return its answers to one file, at least one; none: it died."""
         try:
             with without_collection():  # looking for garbage in an answer doubles the time
-                answer: Answer = pickle.load(self.answers)
+                answers: tuple[Answer, ...] = pickle.load(self.answers)
         except (EOFError, pickle.UnpicklingError):
-            return None
-        return answer
+            return ()
+        return answers
 
     def end(self) -> int:
         """End it if it has not ended, and give its exit code."""
@@ -111,7 +115,7 @@ def _analyze_in_processes(files: Sequence[TraceFile], expected: Sequence[int], c
     import selectors
 
     waiting = deque(sorted(range(len(files)), key=lambda index: -expected[index]))  # long ones first
-    answers: dict[int, Answer] = {}
+    answers: dict[int, tuple[Answer, ...]] = {}
     workers: list[_Worker] = []
     try:
         with selectors.DefaultSelector() as busy:
@@ -127,16 +131,16 @@ def _analyze_in_processes(files: Sequence[TraceFile], expected: Sequence[int], c
                 for key, _ in busy.select():
                     busy.unregister(key.fileobj)
                     worker, index = key.data
-                    answer = worker.read_answer()
-                    if answer is None:
+                    found = worker.read_answers()
+                    if not found:
                         workers.remove(worker)
-                    answers[index] = answer or _describe_death(worker, files[index])
+                    answers[index] = found or (_describe_death(worker, files[index]),)
                     if waiting:
-                        ask(_start_among(workers) if answer is None else worker)
+                        ask(worker if found else _start_among(workers))
     finally:
         for worker in workers:
             worker.end()
-    return [answers[index] for index in range(len(files))]
+    return [answer for index in range(len(files)) for answer in answers[index]]
 
 
 def _start_among(workers: list[_Worker]) -> _Worker:

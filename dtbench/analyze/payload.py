@@ -22,6 +22,7 @@ _INTEGERS: Final = frozenset(
     ("long int", "long", "int", "short", "short int", "unsigned char", "signed char", "byte", "char", "bool")
 )
 
+_TENSORS: Final = "TensorList"  # how `record_shapes` writes a list of tensors, with the sizes of all or with none
 _LARGEST_BYTES: Final = 1 << 50
 """No device holds more: what is larger was not read rightly, and a sum of sizes would not fit into 64 bits."""
 
@@ -53,12 +54,17 @@ def count_elements(shape: object) -> int:
 
 
 def tensor_elements(details: Details) -> tuple[int, ...]:
-    """Count the elements of each argument that is a tensor or a list of tensors."""
-    return tuple(
-        count_elements(shape)
-        for shape, dtype in zip(details.shapes, details.dtypes, strict=False)
-        if dtype == "TensorList" or item_bytes(dtype) is not None
-    )
+    """Count the elements of each argument that is a tensor or a list of tensors; ``()`` where one's are not known.
+
+    A tensor without sizes is a scalar; a list of tensors without sizes is one whose sizes were not recorded.
+    """
+    elements = []
+    for shape, dtype in zip(details.shapes, details.dtypes, strict=False):
+        if dtype == _TENSORS and not shape:
+            return ()
+        if dtype == _TENSORS or item_bytes(dtype) is not None:
+            elements.append(count_elements(shape))
+    return tuple(elements)
 
 
 def span_bytes(details: Details | None) -> int | None:

@@ -5,14 +5,15 @@ number) is a ``Sparse`` column, so that a trace of millions of events stays smal
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dtbench.analyze.intervals import Bools, Ints
 
+_Value = TypeVar("_Value")
 _FEW: Final = 8  # comparing a column with so many numbers is faster than looking all its values up
 
 
@@ -39,6 +40,16 @@ class Sparse:
             return np.full(len(events), missing, dtype=np.int64)
         places = np.minimum(np.searchsorted(self.events, events), len(self.events) - 1)
         return np.where(self.events[places] == events, self.values[places], missing)
+
+    def select(self, kept: Bools, places: Ints) -> "Sparse":
+        """Return the column of some events.
+
+        Args:
+            kept: shape ``(n,)``, those that stay.
+            places: shape ``(n,)``, the new number of each that stays.
+        """
+        stays = kept[self.events]
+        return Sparse(places[self.events[stays]], self.values[stays])
 
     def dense(self, length: int, missing: int) -> Ints:
         """Give the column in full, shape ``(length,)``, with ``missing`` where there is no value."""
@@ -167,6 +178,39 @@ class Trace:
     def category_of(self, event: int) -> str:
         """Category of one event."""
         return self.categories[int(self.category[event])]
+
+    def select(self, kept: Bools) -> "Trace":
+        """Return the trace of some events, ``kept`` of shape ``(n,)``; what is not of an event stays as it is.
+
+        Names, categories and lanes are those of the events that stay.
+        """
+        places = np.cumsum(kept) - 1
+        names, name = _renumber(self.names, self.name[kept])
+        categories, category = _renumber(self.categories, self.category[kept])
+        lanes, lane = _renumber(self.lanes, self.lane[kept])
+        return replace(
+            self,
+            names=names,
+            categories=categories,
+            lanes=lanes,
+            name=name.astype(np.int32),
+            category=category.astype(np.int16),
+            lane=lane.astype(np.int32),
+            start_ns=self.start_ns[kept],
+            end_ns=self.end_ns[kept],
+            correlation=self.correlation.select(kept, places),
+            sequence=self.sequence.select(kept, places),
+            forward_thread=self.forward_thread.select(kept, places),
+            grid=self.grid.select(kept, places),
+            details={int(places[event]): said for event, said in self.details.items() if kept[event]},
+            modules={int(places[event]): said for event, said in self.modules.items() if kept[event]},
+        )
+
+
+def _renumber(values: tuple[_Value, ...], codes: NDArray[Any]) -> tuple[tuple[_Value, ...], NDArray[Any]]:
+    """Return the values that some codes name, in their old order, and the codes of these."""
+    used, renumbered = np.unique(codes, return_inverse=True)
+    return tuple(values[code] for code in used.tolist()), renumbered
 
 
 def _is_one_of(codes: NDArray[Any], chosen: Sequence[int]) -> Bools:

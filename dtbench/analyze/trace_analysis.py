@@ -19,7 +19,6 @@ from dtbench.analyze.cpu_contents import find_cpu_contents
 from dtbench.analyze.device_contents import find_device_contents
 from dtbench.analyze.facts import RankFacts
 from dtbench.analyze.group_times import account_groups, describe_groups
-from dtbench.analyze.kinds.categories import DEVICE_CATEGORIES
 from dtbench.analyze.kinds.kernels import make_table
 from dtbench.analyze.kinds.unknown import UnknownName
 from dtbench.analyze.overlap import Overlap, measure_overlaps
@@ -29,6 +28,7 @@ from dtbench.analyze.ranks.skew import CollectiveSkew
 from dtbench.analyze.shares import Shares, share_time
 from dtbench.analyze.timeline import RankTimeline
 from dtbench.analyze.trace import Trace
+from dtbench.analyze.understood import describe_left_out, is_of_device
 from dtbench.vocabulary import Axis, Kind
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ class TraceAnalysis:
         names_on_comm_lanes: kernels counted as compute that no rule knows, on lanes where most is communication.
         skews: each collective against the other ranks' of its group; empty until ``explain.py`` compared them.
         splits: each collective's exposed time by cause; likewise.
+        notes: what of the trace is in no number, a sentence each.
     """
 
     path: str
@@ -84,6 +85,7 @@ class TraceAnalysis:
     names_on_comm_lanes: tuple[UnknownName, ...] = ()
     skews: tuple[CollectiveSkew, ...] = ()
     splits: tuple[CauseSplit, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def rank(self) -> int:
@@ -134,12 +136,11 @@ def analyze_trace(
         facts: what the rank's record knows beside; None: there is no record.
 
     Raises:
-        TraceError: nothing in the trace computes, copies or communicates.
+        TraceError: nothing in the trace computes, copies or communicates, or what ran on a device is not understood.
     """
-    is_device = any(category in DEVICE_CATEGORIES for category in trace.categories)
     contents = (
         find_device_contents(trace, process_groups or {}, make_table(patterns))
-        if is_device
+        if is_of_device(trace)
         else find_cpu_contents(trace, facts)
     )
     step_of = assign_steps(contents.collectives, [step.host for step in contents.steps])
@@ -214,4 +215,5 @@ def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: S
         uncorrelated=contents.uncorrelated,
         whole_unattributed_ns=sum(unattributed_ns),
         names_on_comm_lanes=contents.names_on_comm_lanes,
+        notes=describe_left_out(trace),
     )

@@ -6,12 +6,13 @@ import signal
 import sys
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NoReturn
 
 from dtbench.analyze.facts import RankFacts
 from dtbench.analyze.garbage import without_collection
+from dtbench.analyze.parts import Part, split_trace
 from dtbench.analyze.reader import read_trace
 from dtbench.analyze.reader.source import TraceSource
 from dtbench.analyze.trace import Unread
@@ -33,6 +34,7 @@ class TraceFile:
         process_groups: mesh axis by torch's name of the group, where somebody knows.
         facts: what the rank's record knows beside; None: there is no record.
         patterns: a user's own kernels.
+        part: which of the file's parts, see ``parts.py``; None: not looked at yet, or all of it.
     """
 
     source: TraceSource
@@ -40,6 +42,7 @@ class TraceFile:
     process_groups: Mapping[str, Axis | None] = field(default_factory=dict)
     facts: RankFacts | None = None
     patterns: tuple["KernelPattern", ...] = ()
+    part: int | None = None
 
     @property
     def path(self) -> Path:
@@ -54,13 +57,20 @@ class TraceFile:
 
 @dataclass(frozen=True)
 class Analyzed:
-    """A trace that was read; ``said_rank`` and ``world_size`` are None where it does not say."""
+    """A trace that was read; ``said_rank`` and ``world_size`` are None where it does not say.
+
+    Attributes:
+        part: what of the file it is, in words; empty: all.
+        notes: what of the file is in no number, a sentence each.
+    """
 
     file: TraceFile
     analysis: TraceAnalysis
     said_rank: int | None
     world_size: int | None
     unread: Unread
+    part: str = ""
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -74,23 +84,52 @@ class Unusable:
 Answer = Analyzed | Unusable
 
 
-def analyze_file(file: TraceFile) -> Answer:
-    """Read and analyse one trace in this process."""
+def analyze_file(file: TraceFile) -> tuple[Answer, ...]:
+    """Read and analyse one trace in this process: one answer for each of its parts, at least one."""
     try:
         with without_collection():
-            trace = read_trace(file.source)
-            analysis = analyze_trace(
-                trace, rank=file.rank, process_groups=file.process_groups, facts=file.facts, patterns=file.patterns
-            )
+            parts = read_parts(file)
+            return tuple(_analyze_part(_tell_apart(file, parts, index), part) for index, part in enumerate(parts))
+    except TraceError as error:
+        return (Unusable(file, str(error)),)
+    except MemoryError:
+        return (Unusable(file, f"{file.label}: this machine has not enough memory to read it; try --workers 1"),)
+
+
+def read_parts(file: TraceFile) -> tuple[Part, ...]:
+    """Read a file's parts, or the one that is asked for; of a file whose rank is known elsewhere, its own.
+
+    Raises:
+        TraceError: it cannot be read.
+    """
+    parts = split_trace(read_trace(file.source))
+    if file.part is not None:
+        return (parts[file.part],)
+    if file.rank is None or len(parts) == 1:
+        return parts
+    note = f"{file.label}: {', '.join(part.label for part in parts[1:])} is in no number: rank {file.rank} is one device"
+    return (replace(parts[0], label="", notes=(*parts[0].notes, note)),)
+
+
+def _tell_apart(file: TraceFile, parts: tuple[Part, ...], index: int) -> TraceFile:
+    return file if len(parts) == 1 else replace(file, part=index)
+
+
+def _analyze_part(file: TraceFile, part: Part) -> Answer:
+    trace = part.trace
+    try:
+        analysis = analyze_trace(
+            trace, rank=file.rank, process_groups=file.process_groups, facts=file.facts, patterns=file.patterns
+        )
     except TraceError as error:
         return Unusable(file, str(error))
-    except MemoryError:
-        return Unusable(file, f"{file.label}: this machine has not enough memory to read it; try --workers 1")
-    return Analyzed(file, analysis, trace.rank, trace.world_size, trace.unread)
+    # A file of several parts names at most one rank, and not whose it is.
+    said_rank = trace.rank if not part.label else None
+    return Analyzed(file, analysis, said_rank, trace.world_size, trace.unread, part.label, part.notes)
 
 
 def serve(questions: IO[bytes], answers: IO[bytes]) -> NoReturn:
-    """Answer every ``TraceFile`` that comes with an ``Answer``, both pickled, until no more come; ends the process.
+    """Answer every ``TraceFile`` that comes with its ``Answer`` or several, pickled, until no more come; ends the process.
 
     It ends without cleaning up: a forked process must not run what its parent has left to do, and the pipes must not
     close before the exit code is there. Whatever a library prints goes to standard error.

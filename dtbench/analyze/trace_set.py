@@ -83,6 +83,7 @@ def gather_ranks(answers: Sequence[Answer], *, notes: Sequence[str] = ()) -> Tra
             *_describe_cuts(kept.values()),
             *number_notes,
             *duplicate_notes,
+            *_describe_parts(kept),
             *explained.over_ranks.notes,
             *describe_lacking(analyses),
         ),
@@ -93,6 +94,18 @@ def gather_ranks(answers: Sequence[Answer], *, notes: Sequence[str] = ()) -> Tra
 def _describe_cuts(kept: Iterable[Analyzed]) -> list[str]:
     cut = [one.file.label for one in kept if one.unread.is_truncated]
     return [f"{label}: cut short; what came before the cut is used" for label in cut]
+
+
+def _describe_parts(kept: Mapping[int, Analyzed]) -> Iterable[str]:
+    """Say which rank each part of a file is, and what of a file is in no number."""
+    files: dict[str, list[str]] = {}
+    for rank, one in kept.items():
+        if one.part:
+            files.setdefault(one.file.label, []).append(f"rank {rank} is {one.part}")
+    for label, parts in files.items():
+        yield f"{label} holds several processes or devices, each accounted for itself: {'; '.join(parts)}"
+    for rank, one in kept.items():
+        yield from (f"rank {rank}: {note}" for note in (*one.notes, *one.analysis.notes))
 
 
 def _leave_out(unusable: Unusable) -> str:
@@ -107,16 +120,21 @@ def _number(usable: Sequence[Analyzed]) -> tuple[list[tuple[int, Analyzed]], lis
         return [(usable[0].file.source.rank or 0, usable[0])], []
     notes = []
     silent = [place for place, rank in enumerate(known) if rank is None]
-    named = {place: rank for place in silent if (rank := usable[place].file.source.rank) is not None}
+    named = {place: rank for place in silent if (rank := _named_rank(usable[place])) is not None}
     if named:
         known = [named.get(place, rank) for place, rank in enumerate(known)]
         notes.append(f"{_name_ranks(named.values())}: numbered by file name, the traces do not say their rank")
     free = iter(number for number in range(2 * len(usable)) if number not in known)
     placed = {place: next(free) for place, rank in enumerate(known) if rank is None}
-    if placed:
+    if any(not usable[place].part for place in placed):  # what the parts of a file are is told apart
         notes.append(f"{_name_ranks(placed.values())}: numbered by place, neither trace nor file name says a rank")
     ranks = [placed[place] if rank is None else rank for place, rank in enumerate(known)]
     return list(zip(ranks, usable, strict=True)), notes
+
+
+def _named_rank(one: Analyzed) -> int | None:
+    """Return the rank that the file's name says; of several parts nobody knows whose it is."""
+    return None if one.part else one.file.source.rank
 
 
 def _leave_out_duplicates(numbered: Sequence[tuple[int, Analyzed]]) -> tuple[dict[int, Analyzed], list[str]]:

@@ -18,7 +18,7 @@ from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.trace import Trace
 from dtbench.ranges import parse_collective_range
 
-_LAUNCHES_KERNEL: Final = re.compile(r"Launch(Cooperative)?Kernel", re.IGNORECASE)
+LAUNCHES_KERNEL: Final = re.compile(r"Launch(Cooperative)?Kernel|KernelLaunch", re.IGNORECASE)
 
 
 def find_unseen_launches(trace: Trace, nesting: Nesting) -> tuple[Launch, ...]:
@@ -36,7 +36,7 @@ def find_unseen_launches(trace: Trace, nesting: Nesting) -> tuple[Launch, ...]:
 
 def _find_kernel_launches(trace: Trace) -> Ints:
     """Give the calls that launch a kernel and carry an id, in order of start."""
-    launches = trace.is_named(lambda name: _LAUNCHES_KERNEL.search(name) is not None) & trace.is_one_of(CALLS)
+    launches = trace.is_named(lambda name: LAUNCHES_KERNEL.search(name) is not None) & trace.is_one_of(CALLS)
     tied = trace.correlation.events
     calls = tied[launches[tied]]
     return np.asarray(calls[np.argsort(trace.start_ns[calls], kind="stable")], dtype=np.int64)

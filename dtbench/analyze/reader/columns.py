@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dtbench.analyze.intervals import Ints
 from dtbench.analyze.reader.details import communicates, read_details, read_grid
-from dtbench.analyze.reader.schema import CATEGORIES, NO_ARGS, SPANNING, Args, Row
+from dtbench.analyze.reader.schema import NO_ARGS, SPANNING, Args, Row, spell_category
 from dtbench.analyze.reader.times import REASONS, Problem, Times
 from dtbench.analyze.trace import Details, Sparse
 
@@ -64,7 +64,7 @@ class _Labels(dict[tuple[str, str | None, object, object], int]):
         if raw in SPANNING:
             code = self[key] = _LEFT_OUT
             return code
-        category = CATEGORIES.get(raw or "", raw or "")
+        category = spell_category(raw or "")
         code = self[key] = len(self.category)
         self.name.append(self.names[name])
         self.category.append(self.categories[category])

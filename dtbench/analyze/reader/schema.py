@@ -116,8 +116,9 @@ def union_of(*types: Any) -> Any:
 
 SPANNING: Final = frozenset({"Trace", "Traces", "Spans"})  # rows of Kineto's own that span everything
 
-# Today's spelling of categories that Kineto once wrote otherwise (its output_json.cpp of 2021).
-CATEGORIES: Final = {
+# Today's spelling of categories that Kineto once wrote otherwise (its output_json.cpp of 2021), or that another vendor's
+# profiler writes for the same thing (ActivityType.cpp).
+_CATEGORIES: Final = {
     "Operator": "cpu_op",
     "Runtime": "cuda_runtime",
     "Kernel": "kernel",
@@ -125,7 +126,20 @@ CATEGORIES: Final = {
     "Memset": "gpu_memset",
     "User": "gpu_user_annotation",
     "gpu_user_Annotation": "gpu_user_annotation",
-    "hip_runtime": "cuda_runtime",
-    "hip_driver": "cuda_driver",
+    "mtia_ccp_events": "kernel",
 }
+# What calls of any vendor's runtime and driver end with: xpu_runtime, privateuse1_driver, mtia_runtime, hip_runtime, ...
+_CALLS: Final = {"_runtime": "cuda_runtime", "_driver": "cuda_driver"}
+
+
+def spell_category(raw: str) -> str:
+    """Return today's spelling of a category, CUDA's for the calls of every vendor.
+
+    >>> spell_category("xpu_runtime"), spell_category("Memcpy"), spell_category("cpu_op")
+    ('cuda_runtime', 'gpu_memcpy', 'cpu_op')
+    """
+    call = next((name for ending, name in _CALLS.items() if raw.endswith(ending)), raw)
+    return _CATEGORIES.get(call, call)
+
+
 FORWARD_BACKWARD: Final = frozenset({"fwdbwd", "forward_backward"})

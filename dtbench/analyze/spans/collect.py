@@ -15,11 +15,10 @@ import numpy as np
 from dtbench.analyze.coverage import Window
 from dtbench.analyze.garbage import without_collection
 from dtbench.analyze.intervals import Bools, Intervals, Ints, clip, subtract, unite_all
-from dtbench.analyze.reader import read_trace
 from dtbench.analyze.spans.place import Place, place_ranks
 from dtbench.analyze.spans.work import Work, find_work
 from dtbench.analyze.trace_analysis import TraceAnalysis
-from dtbench.analyze.trace_file import TraceFile
+from dtbench.analyze.trace_file import TraceFile, read_parts
 from dtbench.analyze.trace_set import TraceSet, name_ranges
 from dtbench.errors import TraceError
 from dtbench.units import format_ns
@@ -166,7 +165,7 @@ def collect_spans(traces: TraceSet, steps: StepRange | None = None, *, most_span
 
 def _read_work(file: TraceFile) -> Work:
     with without_collection():
-        return find_work(read_trace(file.source), file.patterns)
+        return find_work(read_parts(file)[0].trace, file.patterns)
 
 
 def _places_of(analysis: TraceAnalysis, shown: Sequence[int]) -> tuple[int, ...]:

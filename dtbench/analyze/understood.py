@@ -1,0 +1,76 @@
+"""Whether what ran on a device is understood: events of a category that nobody told dtbench are no account's.
+
+A trace whose device rows are not understood has no account. The host's operators do not stand in for the device's work:
+they only launched it.
+"""
+
+import re
+from collections import Counter
+from typing import Final
+
+import numpy as np
+
+from dtbench.analyze.intervals import Bools
+from dtbench.analyze.kinds.categories import CALLS, DEVICE_CATEGORIES, DEVICE_RANGE, HOST_CATEGORIES, NO_WORK
+from dtbench.analyze.trace import Trace
+from dtbench.analyze.unseen_launches import LAUNCHES_KERNEL
+from dtbench.errors import TraceError
+
+_KNOWN: Final = (*HOST_CATEGORIES, *DEVICE_CATEGORIES, DEVICE_RANGE, *NO_WORK)
+# How categories of rows on a device begin: Kineto's ActivityType.cpp, and the words of torch's device types.
+_ON_DEVICE: Final = re.compile(r"(?:cuda|gpu|hip|rocm|xpu|mtia|hpu|npu|mps|musa|mlu|maia|tpu|neuron|privateuse1)_")
+
+
+def is_of_device(trace: Trace) -> bool:
+    """Tell whether the work of a trace ran on a device; else it ran on the threads of its host.
+
+    Raises:
+        TraceError: it ran on a device, and is not understood or not there.
+    """
+    unknown = np.array([category not in _KNOWN for category in trace.categories], dtype=np.bool_)[trace.category]
+    launched = unknown & _are_launched(trace) if unknown.any() else unknown
+    if launched.any():
+        raise TraceError(_refuse_unknown(trace, launched))
+    if any(category in DEVICE_CATEGORIES for category in trace.categories):
+        return True
+    named = unknown & trace.is_one_of([one for one in trace.categories if _ON_DEVICE.match(one)])
+    if named.any():
+        raise TraceError(_refuse_unknown(trace, named))
+    launches = int(np.count_nonzero(trace.is_named(LAUNCHES_KERNEL.search) & trace.is_one_of(CALLS)))
+    if launches:
+        raise TraceError(
+            f"{trace.path}: {launches} calls launch kernels, and no kernel is in it, so nothing is said of what they did; "
+            "record ProfilerActivity.CUDA (or XPU, MTIA, PrivateUse1) too, while no other profiler holds the device"
+        )
+    return False
+
+
+def describe_left_out(trace: Trace) -> tuple[str, ...]:
+    """Say of which categories events are in no number, because nobody told what they are."""
+    unknown = np.array([category not in _KNOWN for category in trace.categories], dtype=np.bool_)[trace.category]
+    return tuple(
+        f"{count} events of category {category or '(none)'} are not understood, and in no number"
+        for category, count in _count(trace, unknown).most_common()
+    )
+
+
+def _are_launched(trace: Trace) -> Bools:
+    """Tell which events carry the id of a call, without being one; shape ``(n,)``."""
+    tied, ids = trace.correlation.events, trace.correlation.values
+    is_call = trace.is_one_of(CALLS)[tied]
+    found = np.zeros(len(trace), dtype=np.bool_)
+    found[tied[~is_call & np.isin(ids, ids[is_call])]] = True
+    return found
+
+
+def _count(trace: Trace, events: Bools) -> Counter[str]:
+    counts = np.bincount(trace.category[events], minlength=len(trace.categories)).tolist()
+    return Counter({category: count for category, count in zip(trace.categories, counts, strict=True) if count})
+
+
+def _refuse_unknown(trace: Trace, events: Bools) -> str:
+    counted = ", ".join(f"{count} events of category {name}" for name, count in _count(trace, events).most_common())
+    return (
+        f"{trace.path}: {counted} ran on a device and are not understood, so nothing is said about overlap; "
+        f"dtbench reads {', '.join(DEVICE_CATEGORIES)} and mtia_ccp_events"
+    )
