@@ -8,17 +8,17 @@ NS_PER_US = 1_000
 MIB = 1024 * 1024
 
 
-def format_ns(duration_ns: float) -> str:
-    """Give three significant digits in the largest unit that keeps the value at or above one.
+def format_ns(duration_ns: float | None) -> str:
+    """Give three significant digits in the largest unit that keeps the value at or above one; ``n/a``: not known.
 
     >>> format_ns(1_234_567)
     '1.23 ms'
     >>> format_ns(0)
     '0 ns'
-    >>> format_ns(float("nan"))
-    'n/a'
+    >>> format_ns(float("nan")), format_ns(None)
+    ('n/a', 'n/a')
     """
-    if math.isnan(duration_ns):
+    if duration_ns is None or math.isnan(duration_ns):
         return "n/a"
     for unit_ns, unit in ((NS_PER_S, "s"), (NS_PER_MS, "ms"), (NS_PER_US, "us")):
         if abs(duration_ns) >= unit_ns * 0.9995:
@@ -26,15 +26,15 @@ def format_ns(duration_ns: float) -> str:
     return f"{three_digits(duration_ns)} ns"
 
 
-def format_bytes(size_bytes: float) -> str:
-    """Give three significant digits in binary units.
+def format_bytes(size_bytes: float | None) -> str:
+    """Give three significant digits in binary units; ``n/a``: not known.
 
     >>> format_bytes(3 * 1024 * 1024)
     '3.00 MiB'
     >>> format_bytes(17)
     '17 B'
     """
-    if math.isnan(size_bytes):
+    if size_bytes is None or math.isnan(size_bytes):
         return "n/a"
     size = float(size_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):

@@ -6,13 +6,18 @@ from dataclasses import dataclass
 from dtbench.analyze.coverage import Window
 from dtbench.analyze.gaps import Gaps, GapTime, account_gaps
 from dtbench.analyze.group_times import GroupTime
+from dtbench.analyze.intervals import Intervals
 from dtbench.analyze.lanes import LaneSpans, LaneTime, account_lanes
 from dtbench.analyze.overlap_tax import OverlapTax
 
 
 @dataclass(frozen=True)
 class WindowAccount:
-    """The finer accounts of one window; ``gaps`` is None for a trace without compute on a device."""
+    """The finer accounts of one window; ``gaps`` is None for a trace without compute on a device.
+
+    A window in which nothing ran has no lanes and no gaps; one in which the threads that compute were not recorded has
+    only lanes that communicate.
+    """
 
     lanes: tuple[LaneTime, ...]
     groups: tuple[GroupTime, ...]
@@ -36,15 +41,25 @@ class Accounts:
 
 @dataclass(frozen=True)
 class Sources:
-    """What accounts are made from, found once for the whole trace; see ``Accounts`` for None."""
+    """What accounts are made from, found once for the whole trace; see ``Accounts`` for None.
+
+    Attributes:
+        recorded: when the threads that compute were recorded; None: always.
+    """
 
     lanes: LaneSpans
     gaps: Gaps | None = None
     overlap_tax: OverlapTax | None = None
+    recorded: Intervals | None = None
 
 
 def make_accounts(
-    sources: Sources, windows: Sequence[Window], whole: Window, groups: Sequence[tuple[GroupTime, ...]]
+    sources: Sources,
+    windows: Sequence[Window],
+    whole: Window,
+    *,
+    groups: Sequence[tuple[GroupTime, ...]],
+    lost: Sequence[int],
 ) -> Accounts:
     """Account for each window and the whole trace.
 
@@ -53,9 +68,13 @@ def make_accounts(
         windows: of the steps.
         whole: the whole trace.
         groups: as from ``account_groups``, for the same windows.
+        lost: collectives of each window that were not seen to run, so that a wait for them is no known one.
     """
     every = [*windows, whole]
-    lanes = account_lanes(sources.lanes, every)
-    gaps = [None] * len(every) if sources.gaps is None else account_gaps(sources.gaps, every)
-    made = [WindowAccount(*of_window) for of_window in zip(lanes, groups, gaps, strict=True)]
+    lanes = account_lanes(sources.lanes, every, sources.recorded)
+    gaps = [None] * len(every) if sources.gaps is None else account_gaps(sources.gaps, every, lost)
+    made = [
+        WindowAccount(*of_window) if window.length_ns else WindowAccount((), of_window[1], None)
+        for window, of_window in zip(every, zip(lanes, groups, gaps, strict=True), strict=True)
+    ]
     return Accounts(steps=tuple(made[:-1]), whole=made[-1], overlap_tax=sources.overlap_tax)

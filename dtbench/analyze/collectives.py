@@ -46,6 +46,8 @@ class Collective:
         parameters: FQNs that a DDP bucket or an FSDP unit carries.
         computed_ns: for a reduction of gradients, end of the last compute of the backward pass before its issue that is
             not the hand-over of a finished gradient; see ``causes/ready.py``.
+        is_wait_seen: whether a consumer that stood still for it would have been seen; False: its ``first_wait_ns`` is
+            None for want of evidence.
         has_ended: False: its span was still open when the profiler stopped, and its end is the profiler's.
     """
 
@@ -73,6 +75,7 @@ class Collective:
     awaited_by: str = ""
     parameters: tuple[str, ...] = ()
     computed_ns: int | None = None
+    is_wait_seen: bool = False
     has_ended: bool = True
 
     @property
@@ -162,15 +165,53 @@ def find_axis(group: str, description: str | None, process_groups: Mapping[str, 
     return axis_named(axis_word(description))
 
 
-def assign_steps(collectives: Sequence[Collective], hosts: Sequence[Window]) -> list[int | None]:
-    """Give the index of the step in whose host range each collective was issued; None: in none."""
-    starts_ns = np.array([host.start_ns for host in hosts], dtype=np.int64)
-    issues_ns = np.array([collective.issue_ns or 0 for collective in collectives], dtype=np.int64)
-    indices = np.searchsorted(starts_ns, issues_ns, side="right") - 1
+def assign_steps(
+    collectives: Sequence[Collective], hosts: Sequence[Window], windows: Sequence[Window]
+) -> list[int | None]:
+    """Return the index of the step in whose host range each collective was issued; None: in none.
+
+    One whose issue is not in the trace belongs to the step in whose window it begins.
+    """
+    by_issue = _place_in([one.issue_ns for one in collectives], hosts)
+    begun_ns = [one.start_ns if one.issue_ns is None and len(one.span.starts_ns) else None for one in collectives]
     return [
-        index if index >= 0 and collective.issue_ns is not None and collective.issue_ns < hosts[index].end_ns else None
-        for index, collective in zip(indices.tolist(), collectives, strict=True)
+        here if one.issue_ns is not None else begun
+        for one, here, begun in zip(collectives, by_issue, _place_in(begun_ns, windows), strict=True)
     ]
+
+
+def _place_in(moments_ns: Sequence[int | None], windows: Sequence[Window]) -> list[int | None]:
+    """Return the window that holds each moment; None: none does, or there is no moment."""
+    starts_ns = np.array([window.start_ns for window in windows], dtype=np.int64)
+    places = np.searchsorted(starts_ns, [moment or 0 for moment in moments_ns], side="right") - 1
+    return [
+        place if moment is not None and place >= 0 and moment < windows[place].end_ns else None
+        for place, moment in zip(places.tolist(), moments_ns, strict=True)
+    ]
+
+
+def count_by(
+    collectives: Sequence[Collective], group_of: Ints, step_of: Sequence[int | None], shape: tuple[int, int]
+) -> tuple[Ints, Ints, Ints, Ints]:
+    """Count collectives by group and window: all, their known bytes, those without a size, those seen to run.
+
+    Args:
+        collectives: of the trace.
+        group_of: shape ``(num_collectives,)``, the group of each.
+        step_of: index of the window that issued each; None: none did.
+        shape: number of groups, and of windows and one: what was issued outside all has the last column.
+    """
+    step = np.array([shape[1] - 1 if of is None else of for of in step_of], dtype=np.int64)
+    columns = (
+        np.ones(len(collectives), dtype=np.int64),
+        np.array([one.size_bytes or 0 for one in collectives], dtype=np.int64),
+        np.array([one.size_bytes is None for one in collectives], dtype=np.int64),
+        np.array([len(one.span.starts_ns) > 0 for one in collectives], dtype=np.int64),
+    )
+    tables = tuple(np.zeros(shape, dtype=np.int64) for _ in columns)
+    for table, column in zip(tables, columns, strict=True):
+        np.add.at(table, (group_of, step), column)
+    return tables[0], tables[1], tables[2], tables[3]
 
 
 def name_buckets(

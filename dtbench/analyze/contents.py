@@ -37,6 +37,7 @@ class Contents:
         unknown_names: kernels counted as compute that sound like communication.
         unseen: collectives that were launched and whose kernels the trace lacks.
         names_on_comm_lanes: kernels counted as compute that no rule knows, on lanes where most is communication.
+        recorded: when the threads that compute were recorded; None: always. Elsewhere nobody knows what was hidden.
     """
 
     is_device: bool
@@ -54,3 +55,4 @@ class Contents:
     unknown_names: tuple[tuple[str, int], ...] = ()
     names_on_comm_lanes: tuple[UnknownName, ...] = ()
     unseen: tuple[Launch, ...] = ()
+    recorded: Intervals | None = None

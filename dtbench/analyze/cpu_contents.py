@@ -16,16 +16,16 @@ from dtbench.analyze.causes.ready import cpu_work, find_ready
 from dtbench.analyze.causes.regions import find_or_infer_regions
 from dtbench.analyze.collectives import Collective
 from dtbench.analyze.contents import Contents
-from dtbench.analyze.coverage import Window
+from dtbench.analyze.coverage import Window, window_borders
 from dtbench.analyze.cpu_waits import find_cpu_waits, sum_waits, tell_waits
 from dtbench.analyze.facts import RankFacts
 from dtbench.analyze.gloo import find_gloo_collectives, model_lanes
 from dtbench.analyze.hooked_gradients import name_gradients
-from dtbench.analyze.intervals import clip, unite, unite_all
+from dtbench.analyze.intervals import Intervals, clip, unite, unite_all
 from dtbench.analyze.kinds.operators import Role, cpu_role
 from dtbench.analyze.lanes import compute_of_threads, thread_lanes
 from dtbench.analyze.nesting import find_nesting
-from dtbench.analyze.steps import cpu_steps, find_extent, find_host_ranges
+from dtbench.analyze.steps import Step, cpu_steps, find_extent, find_host_ranges
 from dtbench.analyze.trace import Trace
 from dtbench.vocabulary import Kind
 
@@ -56,6 +56,7 @@ def find_cpu_contents(trace: Trace, facts: RankFacts | None = None) -> Contents:
     }
     steps = cpu_steps(ranges, _last_end_ns(collectives, ranges))
     regions = find_or_infer_regions(trace, [step.host for step in steps])
+    recorded = _find_recorded(trace, steps)
     return Contents(
         is_device=False,
         kinds=kinds,
@@ -65,10 +66,27 @@ def find_cpu_contents(trace: Trace, facts: RankFacts | None = None) -> Contents:
         waits=sum_waits(waits, compute),
         compute_starts_ns=compute.starts_ns,
         compute_launches_ns=compute.starts_ns,
-        sources=Sources(lanes=thread_lanes(by_thread, collectives)),
+        sources=Sources(lanes=thread_lanes(by_thread, collectives), recorded=recorded),
         regions=regions,
+        recorded=recorded,
         prepare=lambda found: find_blocking(trace, nesting, find_ready(trace, cpu_work(compute), regions, found)),
     )
+
+
+def _find_recorded(trace: Trace, steps: Sequence[Step]) -> Intervals | None:
+    """Find when the threads that run the model were recorded; None: always.
+
+    A step in which they began no operator was not recorded: a step marks itself, and gloo's threads leave spans, also
+    where operators were not asked for. What lies outside of steps is known where all steps are.
+    """
+    threads = np.isin(trace.lane, list(model_lanes(trace)))
+    starts_ns = np.sort(trace.start_ns[threads & trace.is_one_of(("cpu_op",))])
+    windows = [step.window for step in steps]
+    first, beyond = np.searchsorted(starts_ns, window_borders(windows)).T
+    known = [window for window, is_known in zip(windows, (beyond > first).tolist(), strict=True) if is_known]
+    if len(known) == len(windows) and len(starts_ns):
+        return None
+    return unite([window.start_ns for window in known], [window.end_ns for window in known])
 
 
 def computing_names(trace: Trace) -> frozenset[int]:

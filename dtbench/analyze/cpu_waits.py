@@ -67,7 +67,7 @@ def tell_waits(collectives: Sequence[Collective], waits: Iterable[Wait]) -> tupl
         if index is not None and (index not in first or wait.start_ns < first[index].start_ns):
             first[index] = wait
     return tuple(
-        replace(one, first_wait_ns=first[index].start_ns, first_wait_end_ns=first[index].end_ns)
+        replace(one, first_wait_ns=first[index].start_ns, first_wait_end_ns=first[index].end_ns, is_wait_seen=True)
         if index in first
         else one
         for index, one in enumerate(collectives)
@@ -150,14 +150,15 @@ def _reducer_waits(trace: Trace, collectives: Sequence[Collective], others: Sequ
         wait                  |██████  ████████|
 
     From the end of the engine's last node in a backward, while a gradient's all-reduce issued in it outside FSDP is
-    outstanding, until it ends or the region does.
+    outstanding, until it ends or the region does. In anyone's trace that is one that a node of the engine issued: what
+    reduces gradients otherwise is waited for by its own code.
     """
     buckets = [
         (issue_ns, index)
         for index in others
         if collectives[index].purpose is Purpose.GRAD_REDUCE
         and (issue_ns := collectives[index].issue_ns) is not None
-        and not _in_fsdp(collectives[index])
+        and _is_reducers(collectives[index])
     ]
     issued_at = np.array([issue_ns for issue_ns, _ in buckets], dtype=np.int64)
     for start_ns, node_end_ns, end_ns in _backwards(trace):
@@ -166,8 +167,11 @@ def _reducer_waits(trace: Trace, collectives: Sequence[Collective], others: Sequ
             yield Wait(Purpose.GRAD_REDUCE, node_end_ns, last_ns, index)
 
 
-def _in_fsdp(collective: Collective) -> bool:
-    return any(name.startswith(FSDP_RANGES) for name in collective.above)
+def _is_reducers(one: Collective) -> bool:
+    if any(name.startswith(FSDP_RANGES) for name in one.above):
+        return False
+    is_hooked = one.operation is Operation.ALL_REDUCE and any(name.startswith(ENGINE) for name in one.above)
+    return one.seq is not None or is_hooked
 
 
 def _backwards(trace: Trace) -> Iterator[tuple[int, int, int]]:

@@ -4,7 +4,7 @@ Every communication kernel is one collective; copies that one collective operato
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final
 
@@ -16,7 +16,7 @@ from dtbench.analyze.enclosures import NOTHING
 from dtbench.analyze.intervals import Bools, Intervals, Ints, unite
 from dtbench.analyze.kinds.categories import KERNEL
 from dtbench.analyze.kinds.operators import find_operation, is_issue
-from dtbench.analyze.main_lane import MainLane, find_closed_gaps
+from dtbench.analyze.main_lane import MainLane, find_closed_gaps, is_wait_seen
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.owners import Asker, find_owner, find_region
 from dtbench.analyze.payload import largest_argument_bytes, metadata_bytes
@@ -55,9 +55,14 @@ def find_device_collectives(
     borders = zip(gaps.starts_ns.tolist(), gaps.ends_ns.tolist(), strict=True)
     waits = dict(zip(closers.tolist(), borders, strict=True))
     is_on_main = (pieces.has_span & (trace.lane[pieces.event] == lane.lane)).tolist()
-    return tuple(
+    is_seen = (pieces.has_span & is_wait_seen(lane, pieces.ends_ns)).tolist()
+    found = (
         describer.describe(index, event, waits.get(index, (None, None)), is_on_main=is_on_main[index])
         for index, event in enumerate(pieces.event.tolist())
+    )
+    return tuple(
+        replace(one, is_wait_seen=seen or one.first_wait_ns is not None)
+        for one, seen in zip(found, is_seen, strict=True)
     )
 
 

@@ -114,6 +114,8 @@ class CommWait:
 class GapTime:
     """The gaps of one window; ``comm_wait + host_wait + launch_gap + other = gap`` to the nanosecond.
 
+    None counts as nothing in that sum: no such time was seen, and launches that are not known may hide some.
+
     Attributes:
         lane: ``"<process>/<stream>"``.
         gap_ns: time in which the lane had no work: the window less its work.
@@ -133,10 +135,10 @@ class GapTime:
 
     lane: str
     gap_ns: int
-    comm_wait_ns: int
-    host_wait_ns: int
-    host_sync_ns: int
-    launch_gap_ns: int
+    comm_wait_ns: int | None
+    host_wait_ns: int | None
+    host_sync_ns: int | None
+    launch_gap_ns: int | None
     other_ns: int
     beside_compute_ns: int
     beside_comm_ns: int
@@ -263,25 +265,43 @@ def _find_synchronising(trace: Trace, gaps: _Borders, host_until: Ints) -> Inter
     return unite(np.concatenate([one.starts_ns for one in found]), np.concatenate([one.ends_ns for one in found]))
 
 
-def account_gaps(gaps: Gaps, windows: Sequence[Window]) -> list[GapTime]:
-    """Sum the gaps of each window; what crosses its borders is clipped."""
+def account_gaps(gaps: Gaps, windows: Sequence[Window], lost: Sequence[int] = ()) -> list[GapTime]:
+    """Sum the gaps of each window; what crosses its borders is clipped.
+
+    Args:
+        gaps: of the main lane.
+        windows: in any order.
+        lost: collectives of each window that were not seen to run; left out: none were.
+    """
     borders_ns = window_borders(windows)
     columns = {part: gaps.parts[part].covered_inside(borders_ns) for part in GapPart}
     synchronising = gaps.synchronising.covered_inside(borders_ns)
     return [
-        _account_gaps(gaps, window, {part: column[index] for part, column in columns.items()}, synchronising[index])
+        _account_gaps(
+            gaps,
+            window,
+            {part: column[index] for part, column in columns.items()},
+            synchronising[index],
+            is_lossy=bool(lost and lost[index]),
+        )
         for index, window in enumerate(windows)
     ]
 
 
-def _account_gaps(gaps: Gaps, window: Window, times: Mapping[GapPart, int], host_sync_ns: int) -> GapTime:
+def _account_gaps(
+    gaps: Gaps, window: Window, times: Mapping[GapPart, int], host_sync_ns: int, *, is_lossy: bool
+) -> GapTime:
+    def seen(time_ns: int, *, is_certain: bool = True) -> int | None:
+        """Return what was seen; None where there is nothing, and gaps are left that anything may have made."""
+        return time_ns if time_ns or (is_certain and not times[GapPart.LAUNCH_UNKNOWN]) else None
+
     return GapTime(
         lane=gaps.lane,
         gap_ns=sum(times.values()),
-        comm_wait_ns=times[GapPart.COMM_WAIT],
-        host_wait_ns=times[GapPart.HOST_WAIT],
-        host_sync_ns=host_sync_ns,
-        launch_gap_ns=times[GapPart.LAUNCH_GAP],
+        comm_wait_ns=seen(times[GapPart.COMM_WAIT], is_certain=not is_lossy),
+        host_wait_ns=seen(times[GapPart.HOST_WAIT]),
+        host_sync_ns=seen(host_sync_ns),
+        launch_gap_ns=seen(times[GapPart.LAUNCH_GAP]),
         other_ns=sum(times[part] for part in _OTHER),
         beside_compute_ns=times[GapPart.BESIDE_COMPUTE],
         beside_comm_ns=times[GapPart.BESIDE_COMM],

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dtbench.analyze.collectives import Collective
-from dtbench.analyze.intervals import Ints
+from dtbench.analyze.collectives import Collective, count_by
 from dtbench.analyze.shares import Shares
 from dtbench.analyze.trace import Trace
 from dtbench.vocabulary import axis_word
@@ -17,7 +16,7 @@ class GroupTime:
     """One process group in one window.
 
     ``comm_ns`` is ``hidden_ns + exposed_ns``: both are shares (see ``shares.py``), so that each column adds up over
-    groups to the window's account.
+    groups to the window's account. None: not seen, as in ``PurposeTime``.
 
     Attributes:
         group: torch's name; empty: collectives whose group the trace does not say, a row of their own.
@@ -35,9 +34,9 @@ class GroupTime:
     count: int
     size_bytes: int | None
     unsized: int
-    comm_ns: int
-    hidden_ns: int
-    exposed_ns: int
+    comm_ns: int | None
+    hidden_ns: int | None
+    exposed_ns: int | None
 
 
 def describe_groups(trace: Trace) -> dict[str, str]:
@@ -68,17 +67,7 @@ def account_groups(
     place = {name: index for index, name in enumerate(names)}
     of = np.array([place[one.group] for one in collectives], dtype=np.int64)
     num_windows = shares.num_windows
-    # What was issued outside all windows has, like time outside them, the last column.
-    window = np.array([num_windows if step is None else step for step in step_of], dtype=np.int64)
-    sizes = [one.size_bytes for one in collectives]
-    single = [
-        np.ones(len(sizes), dtype=np.int64),
-        np.array([size or 0 for size in sizes], dtype=np.int64),
-        np.array([size is None for size in sizes], dtype=np.int64),
-    ]
-    tables = [_sum(of, (len(names), num_windows + 1), values, window) for values in single]
-    exposed_ns, hidden_ns = shares.sum_by(of, len(names))
-    tables += [hidden_ns, exposed_ns]
+    tables = [*count_by(collectives, of, step_of, (len(names), num_windows + 1)), *shares.sum_by(of, len(names))]
     columns = [np.column_stack((table[:, :-1], table.sum(axis=1))).T.tolist() for table in tables]
     return [
         tuple(
@@ -90,23 +79,20 @@ def account_groups(
     ]
 
 
-def _sum(of: Ints, shape: tuple[int, int], values: Ints, window: Ints) -> Ints:
-    table = np.zeros(shape, dtype=np.int64)
-    np.add.at(table, (of, window), values)
-    return table
-
-
 def _row(group: str, axis: str, numbers: Sequence[int]) -> GroupTime | None:
-    count, size_bytes, unsized, hidden_ns, exposed_ns = numbers
-    if not (count or hidden_ns or exposed_ns):
+    count, size_bytes, unsized, seen, exposed_ns, hidden_ns, undecided_ns = numbers
+    comm_ns = exposed_ns + hidden_ns + undecided_ns
+    if not (count or comm_ns):
         return None
+    is_seen = comm_ns > 0 or seen > 0
+    is_decided = is_seen and not undecided_ns
     return GroupTime(
         group=group,
         axis=axis,
         count=count,
         size_bytes=None if count and unsized == count else size_bytes,
         unsized=unsized,
-        comm_ns=hidden_ns + exposed_ns,
-        hidden_ns=hidden_ns,
-        exposed_ns=exposed_ns,
+        comm_ns=comm_ns if is_seen else None,
+        hidden_ns=hidden_ns if is_decided else None,
+        exposed_ns=exposed_ns if is_decided else None,
     )

@@ -90,12 +90,26 @@ def _complete(kinds: Mapping[Kind, Intervals]) -> dict[Kind, Intervals]:
     return {kind: kinds.get(kind, unite([], [])) for kind in Kind}
 
 
-def account_lanes(lanes: LaneSpans, windows: Sequence[Window]) -> list[tuple[LaneTime, ...]]:
-    """Measure each lane in each window; what crosses borders is clipped. Lanes that did nothing have a row too."""
+def account_lanes(
+    lanes: LaneSpans, windows: Sequence[Window], recorded: Intervals | None = None
+) -> list[tuple[LaneTime, ...]]:
+    """Measure each lane in each window; what crosses borders is clipped. Lanes that did nothing have a row too.
+
+    Not so in a window in which the threads that compute were not recorded: what is known there is communication.
+    """
     borders_ns = window_borders(windows)
     rows = []
     for lane, kinds in lanes.items():
         sets = (unite_all(*kinds.values()), kinds[Kind.COMPUTE], kinds[Kind.COMM], kinds[Kind.COPY])
         columns = [spans.covered_inside(borders_ns) for spans in sets]
         rows.append([LaneTime(lane, *times_ns) for times_ns in zip(*columns, strict=True)])
-    return [tuple(of_window) for of_window in zip(*rows, strict=True)] if rows else [()] * len(windows)
+    found: list[tuple[LaneTime, ...]] = [()] * len(windows)
+    if rows:
+        found = [tuple(of_window) for of_window in zip(*rows, strict=True)]
+    if recorded is None:
+        return found
+    known_ns = recorded.covered_inside(borders_ns)
+    return [
+        of_window if time_ns == window.length_ns else tuple(lane for lane in of_window if lane.comm_ns)
+        for window, of_window, time_ns in zip(windows, found, known_ns, strict=True)
+    ]

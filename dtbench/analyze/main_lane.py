@@ -40,6 +40,21 @@ class MainLane:
     launches_ns: Ints
 
 
+def is_wait_seen(lane: MainLane, ends_ns: Ints) -> Bools:
+    """Tell of some ends whether the lane would be seen to wait for each: work follows whose launch is in the trace.
+
+    Args:
+        lane: the main lane.
+        ends_ns: shape ``(c,)``, in any order.
+
+    Returns:
+        Shape ``(c,)``.
+    """
+    following = np.searchsorted(lane.starts_ns, ends_ns, side="left")
+    has_launch = np.append(lane.launches_ns < lane.starts_ns, False)
+    return np.asarray(has_launch[following], dtype=np.bool_)
+
+
 def find_main_lane(trace: Trace, compute: Bools) -> int | None:
     """Give the lane with most compute, of equals the first by name; None: nothing computes.
 

@@ -1,15 +1,16 @@
 """The answer of several traces in few numbers: the mean step, its spread, what was exposed by purpose.
 
 Everything here is per *window*: a step of one rank, or, where no trace has steps, the whole trace of one rank. Means,
-so that parts add up to the step, and purposes to what is exposed. Steps in which nothing ran are left out.
+so that parts add up to the step, and purposes to what is exposed. Steps in which nothing ran are left out; so are those
+in which what computes was not recorded, unless there are no others.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dtbench.analyze.overlap import Overlap
+from dtbench.analyze.overlap import NOT_SEEN, Overlap
 from dtbench.analyze.purpose_times import PurposeTime
 from dtbench.analyze.trace_analysis import TraceAnalysis
 from dtbench.vocabulary import Purpose
@@ -32,9 +33,10 @@ class MeanTime:
         rank: None: over several ranks.
         windows: how many were averaged.
         are_steps: they are steps; False: whole traces.
-        overlap: mean; what rounding loses is put to ``idle_ns``, so the parts add up.
+        overlap: mean; what rounding loses is put to ``idle_ns``, so the parts add up; None: not known in any window.
         step: spread of the windows' length.
-        exposed: spread of exposed communication.
+        exposed: spread of exposed communication; None: not known.
+        left_out: steps beside these in which what computes was not recorded.
     """
 
     rank: int | None
@@ -42,7 +44,11 @@ class MeanTime:
     are_steps: bool
     overlap: Overlap
     step: Spread
-    exposed: Spread
+    exposed: Spread | None
+    left_out: int = 0
+
+
+_Windows = list[tuple[Overlap, tuple[PurposeTime, ...]]]
 
 
 def average(analyses: Sequence[TraceAnalysis]) -> MeanTime:
@@ -51,49 +57,74 @@ def average(analyses: Sequence[TraceAnalysis]) -> MeanTime:
     Args:
         analyses: at least one.
     """
-    are_steps = any(_steps(one) for one in analyses)
-    windows = [overlap for one in analyses for overlap in (_steps(one) if are_steps else [one.whole])]
+    windows, are_steps, left_out = _choose_windows(analyses)
+    overlaps = [overlap for overlap, _ in windows]
+    exposed_ns = _known(overlap.exposed_comm_ns for overlap in overlaps)
     return MeanTime(
         rank=analyses[0].rank if len(analyses) == 1 else None,
         windows=len(windows),
         are_steps=are_steps,
-        overlap=_mean_overlap(windows),
-        step=_spread([window.step_ns for window in windows]),
-        exposed=_spread([window.exposed_comm_ns for window in windows]),
+        overlap=_mean_overlap(overlaps),
+        step=_spread(_known(overlap.step_ns for overlap in overlaps)),
+        exposed=_spread(exposed_ns) if exposed_ns else None,
+        left_out=left_out,
     )
 
 
 def average_purposes(analyses: Sequence[TraceAnalysis]) -> tuple[PurposeTime, ...]:
-    """Average over the windows of ``average``; one in which a purpose did not occur counts as zero."""
-    are_steps = any(_steps(one) for one in analyses)
-    windows = average(analyses).windows
-    rows = [
-        row
-        for one in analyses
-        for rows in ([step.purposes for step in one.steps] if are_steps else [one.whole_purposes])
-        for row in rows
-    ]
+    """Average over the windows of ``average``; one in which a purpose did not occur counts as zero.
+
+    A window in which a number was not seen is left out of its mean; where it was seen in none, the mean is None.
+    """
+    windows, _, _ = _choose_windows(analyses)
+    rows = [row for _, purposes in windows for row in purposes]
     found = []
     for purpose in Purpose:
         mine = [row for row in rows if row.purpose is purpose]
         if mine:
-            names = ("count", "size_bytes", "hidden_ns", "exposed_ns", "wait_ns")
-            mean = {name: round(sum(getattr(row, name) for row in mine) / windows) for name in names}
-            found.append(PurposeTime(purpose=purpose, comm_ns=mean["hidden_ns"] + mean["exposed_ns"], **mean))
+            names = ("count", "size_bytes", "unsized", "comm_ns", "hidden_ns", "exposed_ns", "wait_ns")
+            means = {name: _mean([getattr(row, name) for row in mine], len(windows)) for name in names}
+            if means["hidden_ns"] is not None and means["exposed_ns"] is not None:
+                means["comm_ns"] = means["hidden_ns"] + means["exposed_ns"]
+            found.append(
+                PurposeTime(
+                    purpose=purpose,
+                    count=means.pop("count") or 0,
+                    unsized=means.pop("unsized") or 0,
+                    **means,
+                )
+            )
     return tuple(found)
 
 
-def _steps(one: TraceAnalysis) -> list[Overlap]:
-    return [step.overlap for step in one.steps if step.overlap.step_ns]
+def _choose_windows(analyses: Sequence[TraceAnalysis]) -> tuple[_Windows, bool, int]:
+    """Return the windows that means go over, whether they are steps, and how many steps are left out beside them."""
+    steps = [(step.overlap, step.purposes) for one in analyses for step in one.steps if step.overlap.step_ns]
+    windows = steps or [(one.whole, one.whole_purposes) for one in analyses]
+    decided = [(overlap, purposes) for overlap, purposes in windows if overlap.exposed_comm_ns is not None]
+    return decided or windows, bool(steps), len(windows) - len(decided or windows)
+
+
+def _known(numbers: Iterable[int | None]) -> list[int]:
+    return [number for number in numbers if number is not None]
+
+
+def _mean(numbers: Sequence[int | None], windows: int) -> int | None:
+    """Average over all windows but those in which the number was not seen; those without a row count as zero."""
+    known = _known(numbers)
+    return round(sum(known) / (windows - len(numbers) + len(known))) if known else None
 
 
 def _mean_overlap(windows: Sequence[Overlap]) -> Overlap:
-    def mean(times_ns: Iterable[int]) -> int:
-        return sum(times_ns) // len(windows)
+    def mean(times_ns: Iterable[int | None]) -> int | None:
+        known = _known(times_ns)
+        return sum(known) // len(known) if known else None
 
     step_ns, compute_ns = mean(one.step_ns for one in windows), mean(one.compute_ns for one in windows)
     hidden_ns, exposed_ns = mean(one.hidden_comm_ns for one in windows), mean(one.exposed_comm_ns for one in windows)
     copy_ns = mean(one.exposed_copy_ns for one in windows)
+    if step_ns is None or compute_ns is None or hidden_ns is None or exposed_ns is None or copy_ns is None:
+        return replace(NOT_SEEN, step_ns=step_ns, comm_ns=mean(one.comm_ns for one in windows))
     return Overlap(
         step_ns=step_ns,
         compute_ns=compute_ns,

@@ -2,10 +2,10 @@
 
 ::
 
-    host rows of process 1000     ├ mm ┤ ├ all-reduce ┤             part 0: process 1000 and what it launched on device 0
-    device 0                             ██mm██ ████all-reduce████
-    host rows of process 2000     ├ mm ┤ ├ all-reduce ┤             part 1: process 2000 and what it launched on device 1
-    device 1                                 ██mm██ ██all-reduce██
+    process 1000     ├ mm ┤ ├ all-reduce ┤                      part 0: process 1000 and what it launched, on device 0
+    device 0                ██mm██ ████all-reduce████
+    process 2000     ├ mm ┤ ├ all-reduce ┤                      part 1: process 2000 and what it launched, on device 1
+    device 1                    ██mm██ ██all-reduce██
 
 Tools put the traces of several ranks into one file (torch's ``profile_analysis --combine``, SGLang's and TraceLens'
 mergers), and one process may drive several devices. Whose a device event is its launch says; where the same id was
@@ -215,12 +215,13 @@ def _kernel_time(trace: Trace, device_of: Ints, devices: int) -> NDArray[np.int6
 
 
 def _counts(busy_ns: NDArray[np.int64], number: int) -> bool:
-    return bool(busy_ns[number] and busy_ns[number] >= _LEAST_DEVICE * busy_ns.max()) or number == int(busy_ns.argmax())
+    """Tell whether a device computes enough to be accounted for; the busiest one always does."""
+    return bool(busy_ns[number] >= max(1, _LEAST_DEVICE * busy_ns.max())) or number == int(busy_ns.argmax())
 
 
 def _is_of_other(trace: Trace, device_of: Ints, number: int) -> Bools:
     """Tell which events ran on, or launched what ran on, another device than this one; shape ``(n,)``."""
-    others = (device_of != _NOBODY) & (device_of != number)
+    others: Bools = (device_of != _NOBODY) & (device_of != number)
     own_ids = trace.correlation.values_at(np.flatnonzero(device_of == number), 0)
     tied, ids = trace.correlation.events, trace.correlation.values
     other_ids = np.setdiff1d(trace.correlation.values_at(np.flatnonzero(others), 0), own_ids)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dtbench.analyze.collectives import Collective
+from dtbench.analyze.collectives import Collective, count_by
 from dtbench.analyze.coverage import Window
 from dtbench.analyze.intervals import Ints
 from dtbench.analyze.shares import Shares
@@ -18,16 +18,24 @@ class PurposeTime:
     """One purpose in one window: a row of ``tables.PURPOSES`` without rank and step.
 
     ``comm_ns`` is ``hidden_ns + exposed_ns``: both are shares (see ``shares.py``), so each column adds up over purposes
-    to the window's account.
+    to the window's account. What was not seen is None: times of collectives none of which was seen to run, what hid
+    them where what computes was not recorded, a wait where none of their consumers can be seen.
+
+    Attributes:
+        count: collectives issued in the window; one whose issue is not in the trace counts where it begins.
+        size_bytes: sum of the sizes that are known; None: of none of them, though there are some.
+        unsized: those of them whose size is not known.
+        wait_ns: time that consumers stood still.
     """
 
     purpose: Purpose
     count: int
-    size_bytes: int
-    comm_ns: int
-    hidden_ns: int
-    exposed_ns: int
-    wait_ns: int
+    size_bytes: int | None
+    unsized: int
+    comm_ns: int | None
+    hidden_ns: int | None
+    exposed_ns: int | None
+    wait_ns: int | None
 
 
 def account_purposes(
@@ -48,41 +56,63 @@ def account_purposes(
         waits: of the trace.
         windows: of the steps and, last, the whole trace.
     """
-    steps = len(windows) - 1
     number = {purpose: index for index, purpose in enumerate(Purpose)}
     purpose_of = np.array([number[collective.purpose] for collective in collectives], dtype=np.int64)
-    # Like time outside all windows, what was issued outside all steps has the last column.
-    step = np.array([steps if of is None else of for of in step_of], dtype=np.int64)
-    size_bytes = np.array([collective.size_bytes or 0 for collective in collectives], dtype=np.int64)
-    shape = (len(number), steps + 1)
-    count, size = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
-    np.add.at(count, (purpose_of, step), 1)
-    np.add.at(size, (purpose_of, step), size_bytes)
-    tables = [count, size, *shares.sum_by(purpose_of, len(number))]
+    tables = [
+        *count_by(collectives, purpose_of, step_of, (len(number), len(windows))),
+        _count_watched(collectives, purpose_of, step_of, shares),
+        *shares.sum_by(purpose_of, len(number)),
+    ]
     columns = [np.column_stack((table[:, :-1], table.sum(axis=1))) for table in tables]
     return [
         _account_window([column[:, index] for column in columns], waits, window) for index, window in enumerate(windows)
     ]
 
 
+def _count_watched(
+    collectives: Sequence[Collective], purpose_of: Ints, step_of: Sequence[int | None], shares: Shares
+) -> Ints:
+    """Count collectives whose consumers would have been seen, by purpose and each window that issued or ran them."""
+    table = np.zeros((len(Purpose), shares.num_windows + 1), dtype=np.int64)
+    watched = np.array([one.is_wait_seen for one in collectives], dtype=np.int64)
+    step = np.array([shares.num_windows if of is None else of for of in step_of], dtype=np.int64)
+    np.add.at(table, (purpose_of, step), watched)
+    np.add.at(table, (purpose_of[shares.collective], shares.window), watched[shares.collective])
+    return table
+
+
 def _account_window(columns: Sequence[Ints], waits: Waits, window: Window) -> tuple[PurposeTime, ...]:
     rows = zip(Purpose, *(column.tolist() for column in columns), strict=True)
-    found = [
-        PurposeTime(
-            purpose=purpose,
-            count=count,
-            size_bytes=size_bytes,
-            comm_ns=exposed_ns + hidden_ns,
-            hidden_ns=hidden_ns,
-            exposed_ns=exposed_ns,
-            wait_ns=wait_time_ns(waits, purpose, window.start_ns, window.end_ns),
+    found = []
+    for purpose, count, size_bytes, unsized, seen, watched, exposed_ns, hidden_ns, undecided_ns in rows:
+        comm_ns = exposed_ns + hidden_ns + undecided_ns
+        wait_ns = wait_time_ns(waits, purpose, window.start_ns, window.end_ns)
+        if not (count or comm_ns or wait_ns):
+            continue
+        is_decided = (comm_ns > 0 or seen > 0 or not count) and not undecided_ns
+        found.append(
+            PurposeTime(
+                purpose=purpose,
+                count=count,
+                size_bytes=None if count and unsized == count else size_bytes,
+                unsized=unsized,
+                comm_ns=comm_ns if comm_ns or seen or not count else None,
+                hidden_ns=hidden_ns if is_decided else None,
+                exposed_ns=exposed_ns if is_decided else None,
+                wait_ns=wait_ns if wait_ns or watched else None,
+            )
         )
-        for purpose, count, size_bytes, exposed_ns, hidden_ns in rows
-    ]
-    return tuple(one for one in found if one.count or one.comm_ns or one.wait_ns)
+    return tuple(found)
 
 
-def sum_unattributed(collectives: Sequence[Collective], shares: Shares) -> list[int]:
-    """Sum the exposed time of collectives without an owner, for each step and, last, outside all."""
+def sum_unattributed(collectives: Sequence[Collective], shares: Shares) -> list[int | None]:
+    """Sum the exposed time of collectives without an owner, for each step and, last, outside all.
+
+    None where what computes was not recorded, so that nobody knows what was exposed.
+    """
     has_owner = np.array([bool(collective.owner) for collective in collectives], dtype=np.int64)
-    return [int(time_ns) for time_ns in shares.sum_by(has_owner, 2)[0][0]]
+    exposed_ns, _, undecided_ns = shares.sum_by(has_owner, 2)
+    return [
+        None if unknown_ns else int(time_ns)
+        for time_ns, unknown_ns in zip(exposed_ns[0], undecided_ns.sum(axis=0), strict=True)
+    ]

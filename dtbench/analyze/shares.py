@@ -6,6 +6,8 @@
     B              ├────────┤
     exposed      AAABBB                  where k collectives run at once each gets 1/k; what does not divide goes to
               |    |   |    |            the first of them, nanosecond by nanosecond
+
+Where the threads that would compute were not recorded, time is neither exposed nor hidden but undecided.
 """
 
 from collections.abc import Sequence
@@ -19,7 +21,7 @@ from dtbench.analyze.intervals import Intervals, Ints, find_cuts
 
 @dataclass(frozen=True)
 class Shares:
-    """Each collective's share of exposed and hidden time in each window in which it ran.
+    """Each collective's share of exposed, hidden and undecided time in each window in which it ran.
 
     Few collectives run in more than one window, so that the shares are kept as entries; a table of collectives and
     windows grows with the square of a trace.
@@ -31,6 +33,7 @@ class Shares:
         window: shape ``(m,)``, rising for each collective.
         entry_exposed_ns: shape ``(m,)``, int64.
         entry_hidden_ns: shape ``(m,)``, int64.
+        entry_undecided_ns: shape ``(m,)``, int64; 0 wherever what computes was recorded.
     """
 
     num_collectives: int
@@ -39,6 +42,7 @@ class Shares:
     window: Ints
     entry_exposed_ns: Ints
     entry_hidden_ns: Ints
+    entry_undecided_ns: Ints
 
     @property
     def exposed_ns(self) -> Ints:
@@ -50,8 +54,8 @@ class Shares:
         """The same for time beside compute."""
         return self._sum_by(np.arange(self.num_collectives), self.num_collectives, self.entry_hidden_ns)
 
-    def sum_by(self, group_of: Ints, num_groups: int) -> tuple[Ints, Ints]:
-        """Sum over collectives: exposed and hidden time, each of shape ``(num_groups, num_windows + 1)``.
+    def sum_by(self, group_of: Ints, num_groups: int) -> tuple[Ints, Ints, Ints]:
+        """Sum over collectives: exposed, hidden, undecided time, each of shape ``(num_groups, num_windows + 1)``.
 
         Args:
             group_of: shape ``(num_collectives,)``, the group of each collective.
@@ -60,16 +64,18 @@ class Shares:
         return (
             self._sum_by(group_of, num_groups, self.entry_exposed_ns),
             self._sum_by(group_of, num_groups, self.entry_hidden_ns),
+            self._sum_by(group_of, num_groups, self.entry_undecided_ns),
         )
 
-    def totals(self) -> tuple[Ints, Ints]:
-        """Exposed and hidden time of each collective over the whole trace, each of shape ``(num_collectives,)``."""
-        totals = []
-        for time_ns in (self.entry_exposed_ns, self.entry_hidden_ns):
-            total = np.zeros(self.num_collectives, dtype=np.int64)
-            np.add.at(total, self.collective, time_ns)
-            totals.append(total)
-        return totals[0], totals[1]
+    def totals(self) -> tuple[Ints, Ints, Ints]:
+        """Exposed, hidden and undecided time of each over the whole trace, each of shape ``(num_collectives,)``."""
+        exposed_ns, hidden_ns, undecided_ns = self.entry_exposed_ns, self.entry_hidden_ns, self.entry_undecided_ns
+        return self._total(exposed_ns), self._total(hidden_ns), self._total(undecided_ns)
+
+    def _total(self, time_ns: Ints) -> Ints:
+        total = np.zeros(self.num_collectives, dtype=np.int64)
+        np.add.at(total, self.collective, time_ns)
+        return total
 
     def stepped_exposed_ns(self) -> Ints:
         """Exposed time of each collective inside all windows, shape ``(num_collectives,)``."""
@@ -84,19 +90,23 @@ class Shares:
         return table
 
 
-def share_time(spans: Sequence[Intervals], compute: Intervals, windows: Sequence[Window]) -> Shares:
+def share_time(
+    spans: Sequence[Intervals], compute: Intervals, windows: Sequence[Window], recorded: Intervals | None = None
+) -> Shares:
     """Share the time of the spans' union among those that run.
 
     Args:
         spans: time of each collective; the order decides who gets the odd nanoseconds.
         compute: time that hides them.
         windows: disjoint, in rising order.
+        recorded: when what computes was recorded; None: always.
     """
     owner = np.repeat(np.arange(len(spans)), [len(span.starts_ns) for span in spans])
     starts = np.concatenate([span.starts_ns for span in spans]) if spans else np.array([], dtype=np.int64)
     ends = np.concatenate([span.ends_ns for span in spans]) if spans else np.array([], dtype=np.int64)
     borders = window_borders(windows)
-    cuts = find_cuts(starts, ends, borders.ravel())
+    more = () if recorded is None else (recorded.starts_ns, recorded.ends_ns)
+    cuts = find_cuts(starts, ends, borders.ravel(), *more)
     first, last = np.searchsorted(cuts, starts), np.searchsorted(cuts, ends)
     lengths = last - first
     piece = np.repeat(first, lengths) + _count_up(lengths)
@@ -105,18 +115,19 @@ def share_time(spans: Sequence[Intervals], compute: Intervals, windows: Sequence
     piece, owner = piece[order], owner[order]
     running = np.bincount(piece, minlength=max(len(cuts) - 1, 0))
     place = _count_up(running)
-    hidden = np.diff(compute.covered_before(cuts))
-    exposed = np.diff(cuts) - hidden
+    known = np.diff(cuts if recorded is None else recorded.covered_before(cuts))
+    hidden = np.where(known > 0, np.diff(compute.covered_before(cuts)), 0)
+    undecided = np.diff(cuts) - known
     column = _window_of(cuts[:-1], borders)[piece]
     entries, entry = np.unique(owner * (len(windows) + 1) + column, return_inverse=True)
     shares = []
-    for time_ns in (exposed, hidden):
+    for time_ns in (known - hidden, hidden, undecided):
         share = time_ns[piece] // running[piece] + (place < time_ns[piece] % running[piece])
         total = np.zeros(len(entries), dtype=np.int64)
         np.add.at(total, entry, share)
         shares.append(total)
     collective, window = np.divmod(entries, len(windows) + 1)
-    return Shares(len(spans), len(windows), collective, window, shares[0], shares[1])
+    return Shares(len(spans), len(windows), collective, window, *shares)
 
 
 def _count_up(lengths: Ints) -> Ints:

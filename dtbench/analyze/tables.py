@@ -35,15 +35,16 @@ RUN_STEPS: Final = {
 }
 
 OVERLAP: Final = {
+    # NA: nothing ran in the step; all but step_ns and comm_ns: what computes was not recorded in it
     "rank": "int64",
     "step": "int64",  # number in the trace's ProfilerStep#N
-    "step_ns": "int64",
-    "compute_ns": "int64",
-    "comm_ns": "int64",
-    "hidden_comm_ns": "int64",
-    "exposed_comm_ns": "int64",
-    "exposed_copy_ns": "int64",
-    "idle_ns": "int64",
+    "step_ns": "Int64",
+    "compute_ns": "Int64",
+    "comm_ns": "Int64",
+    "hidden_comm_ns": "Int64",
+    "exposed_comm_ns": "Int64",
+    "exposed_copy_ns": "Int64",
+    "idle_ns": "Int64",
 }
 
 PURPOSES: Final = {
@@ -51,11 +52,12 @@ PURPOSES: Final = {
     "step": "int64",
     "purpose": "string",
     "count": "int64",
-    "size_bytes": "int64",
-    "comm_ns": "int64",
-    "hidden_ns": "int64",
-    "exposed_ns": "int64",  # sums over purposes to OVERLAP's exposed_comm_ns
-    "wait_ns": "int64",
+    "size_bytes": "Int64",  # of those whose size is known; NA: of none
+    "unsized": "int64",  # collectives whose size is not known
+    "comm_ns": "Int64",  # NA: none of them was seen to run
+    "hidden_ns": "Int64",  # NA, as exposed_ns: nor was it recorded what computes
+    "exposed_ns": "Int64",  # sums over purposes to OVERLAP's exposed_comm_ns
+    "wait_ns": "Int64",  # NA: no consumer of theirs can be seen
 }
 
 PROBES: Final = {
@@ -69,19 +71,20 @@ PROBES: Final = {
 }
 
 WHOLE: Final = {
+    # NA as in OVERLAP
     "rank": "int64",
-    "window_ns": "int64",  # first start to last end of whatever has a kind; never a step
-    "compute_ns": "int64",
-    "comm_ns": "int64",
-    "hidden_comm_ns": "int64",
-    "exposed_comm_ns": "int64",
-    "exposed_copy_ns": "int64",
-    "idle_ns": "int64",
+    "window_ns": "Int64",  # first start to last end of whatever has a kind; never a step
+    "compute_ns": "Int64",
+    "comm_ns": "Int64",
+    "hidden_comm_ns": "Int64",
+    "exposed_comm_ns": "Int64",
+    "exposed_copy_ns": "Int64",
+    "idle_ns": "Int64",
 }
 
 COLLECTIVES: Final = {
     "rank": "int64",
-    "step": "Int64",  # that issued it; NA: none did, or the trace has no steps
+    "step": "Int64",  # that issued it; issue not in the trace: in which it begins; NA: none, or the trace has no steps
     "group": "string",  # torch's process-group name; empty where the trace does not say
     "axis": "string",  # replicate, shard, tensor; empty when the group is no mesh axis or unknown
     "seq": "Int64",  # on that group
@@ -104,10 +107,10 @@ COLLECTIVES: Final = {
     "transfer_ns": "Int64",  # the rest of the span
     "algbw": "Float64",  # bytes per second over transfer_ns
     "busbw": "Float64",  # algbw with nccl-tests' factor
-    "exposed_ns": "int64",
-    "hidden_ns": "int64",
-    "cause": "string",  # of the largest part of exposed_ns; empty: nothing is exposed
-    **{f"exposed_{cause}_ns": "int64" for cause in Cause},  # add up to exposed_ns; see analyze/causes/split.py
+    "exposed_ns": "Int64",  # NA, as the next and the causes: its span was not found, or not recorded what computes
+    "hidden_ns": "Int64",
+    "cause": "string",  # of the largest part of exposed_ns; empty: nothing is exposed, or not known
+    **{f"exposed_{cause}_ns": "Int64" for cause in Cause},  # add up to exposed_ns; see analyze/causes/split.py
     "parameters": "string",  # FQNs that a DDP bucket or an FSDP unit carries, by ", "; empty: not known
 }
 
@@ -150,9 +153,9 @@ GROUPS: Final = {
     "count": "int64",
     "size_bytes": "Int64",  # of those whose size is known; NA: of none
     "unsized": "int64",  # collectives whose size is not known
-    "comm_ns": "int64",
-    "hidden_ns": "int64",
-    "exposed_ns": "int64",  # sums over groups to OVERLAP's exposed_comm_ns
+    "comm_ns": "Int64",
+    "hidden_ns": "Int64",
+    "exposed_ns": "Int64",  # sums over groups to OVERLAP's exposed_comm_ns
 }
 
 GAPS: Final = {
@@ -209,7 +212,7 @@ SPANS: Final = {
     "owner": "string",  # of a collective; empty: unattributed, and for compute and copies
     "purpose": "string",  # of a collective; empty for compute and copies
     "operation": "string",  # likewise
-    "exposed_ns": "int64",  # of communication: the part with no compute beside it; two at once both count it
+    "exposed_ns": "Int64",  # of communication: without compute beside it; two at once both count it; NA: not known
 }
 
 EXPOSED: Final = {

@@ -120,9 +120,9 @@ def collective_rows(analyses: Iterable["TraceAnalysis"]) -> Iterator[Row]:
                 "step": None if of is None else one.steps[of].step,
                 **_describe(collective),
                 **_describe_skew(skews[index]),
-                "exposed_ns": one.exposed_ns[index],
-                "hidden_ns": one.timeline.hidden_ns[index],
-                **_describe_split(splits[index]),
+                "exposed_ns": (exposed_ns := one.timeline.exposed_of(index)),
+                "hidden_ns": one.timeline.hidden_of(index),
+                **_describe_split(splits[index], is_known=exposed_ns is not None),
                 "parameters": ", ".join(collective.parameters),
             }
 
@@ -165,9 +165,10 @@ def _describe_skew(skew: CollectiveSkew) -> Row:
     }
 
 
-def _describe_split(split: CauseSplit) -> Row:
+def _describe_split(split: CauseSplit, *, is_known: bool) -> Row:
     parts = split.by_cause
-    return {"cause": str(split.cause or ""), **{f"exposed_{cause}_ns": parts.get(cause, 0) for cause in Cause}}
+    nothing = 0 if is_known else None
+    return {"cause": str(split.cause or ""), **{f"exposed_{cause}_ns": parts.get(cause, nothing) for cause in Cause}}
 
 
 _WHOLE: Final = Table("whole", WHOLE, whole_rows)

@@ -20,6 +20,8 @@ class RankTimeline:
         exposed_ns: each collective's share of exposed time, over the whole trace; see ``shares.py``.
         stepped_exposed_ns: the part of ``exposed_ns`` inside the windows of steps.
         hidden_ns: its share of hidden time.
+        undecided_ns: each collective's share of time in which what computes was not recorded; empty: none.
+        recorded: when what computes was recorded; None: always.
         compute: time in which compute ran, on any lane.
         compute_starts_ns: shape ``(m,)``, rising, start of every compute event (kernel; operator on CPU).
         compute_launches_ns: shape ``(m,)``, when the same event was launched; its start where the trace does not say.
@@ -49,3 +51,17 @@ class RankTimeline:
     world_size: int | None = None
     host: str | None = None
     unseen: tuple[Launch, ...] = ()
+    undecided_ns: tuple[int, ...] = ()
+    recorded: Intervals | None = None
+
+    def exposed_of(self, index: int) -> int | None:
+        """Return a collective's exposed time; None: it was not seen to run, or what computes was not recorded."""
+        return self.exposed_ns[index] if self._is_decided(index) else None
+
+    def hidden_of(self, index: int) -> int | None:
+        """Return a collective's hidden time; None as for ``exposed_of``."""
+        return self.hidden_ns[index] if self._is_decided(index) else None
+
+    def _is_decided(self, index: int) -> bool:
+        is_seen = len(self.collectives[index].span.starts_ns) > 0
+        return is_seen and not (self.undecided_ns and self.undecided_ns[index])

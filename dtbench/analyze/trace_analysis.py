@@ -17,6 +17,7 @@ from dtbench.analyze.contents import Contents
 from dtbench.analyze.correlate import Uncorrelated
 from dtbench.analyze.cpu_contents import find_cpu_contents
 from dtbench.analyze.device_contents import find_device_contents
+from dtbench.analyze.doubt import count_lost, doubt_groups, doubt_overlap, doubt_purposes
 from dtbench.analyze.facts import RankFacts
 from dtbench.analyze.group_times import account_groups, describe_groups
 from dtbench.analyze.kinds.kernels import make_table
@@ -40,14 +41,14 @@ class StepAccount:
     """One step's account and what its communication was for.
 
     Attributes:
-        unattributed_ns: the part of ``exposed_comm_ns`` that belongs to collectives without an owner.
+        unattributed_ns: the part of ``exposed_comm_ns`` that belongs to collectives without an owner; None: not known.
         probes: functions under study that ran in it, by label.
     """
 
     step: int
     overlap: Overlap
     purposes: tuple[PurposeTime, ...]
-    unattributed_ns: int = 0
+    unattributed_ns: int | None = 0
     probes: Mapping[str, ProbeTime] = field(default_factory=dict)
 
 
@@ -81,7 +82,7 @@ class TraceAnalysis:
     unknown_names: tuple[tuple[str, int], ...]
     accounts: Accounts
     uncorrelated: Uncorrelated = field(default_factory=Uncorrelated)
-    whole_unattributed_ns: int = 0
+    whole_unattributed_ns: int | None = 0
     names_on_comm_lanes: tuple[UnknownName, ...] = ()
     skews: tuple[CollectiveSkew, ...] = ()
     splits: tuple[CauseSplit, ...] = ()
@@ -143,14 +144,16 @@ def analyze_trace(
         if is_of_device(trace)
         else find_cpu_contents(trace, facts)
     )
-    step_of = assign_steps(contents.collectives, [step.host for step in contents.steps])
+    windows = [step.window for step in contents.steps]
+    step_of = assign_steps(contents.collectives, [step.host for step in contents.steps], windows)
     collectives = name_buckets(contents.collectives, step_of, find_regions(trace))
     if facts is not None:
         collectives = tuple(facts.complete(collective) for collective in collectives)
     shares = share_time(
         [collective.span for collective in collectives],
         contents.kinds[Kind.COMPUTE],
-        [step.window for step in contents.steps],
+        windows,
+        contents.recorded,
     )
     known_rank = next((known for known in (rank, trace.rank) if known is not None), 0)
     timeline = _make_timeline(
@@ -169,7 +172,7 @@ def _make_timeline(
     shares: Shares,
     rank: int,
 ) -> RankTimeline:
-    exposed_ns, hidden_ns = (tuple(total.tolist()) for total in shares.totals())
+    exposed_ns, hidden_ns, undecided_ns = (tuple(total.tolist()) for total in shares.totals())
     return RankTimeline(
         rank=rank,
         is_device=contents.is_device,
@@ -178,6 +181,7 @@ def _make_timeline(
         exposed_ns=exposed_ns,
         stepped_exposed_ns=tuple(shares.stepped_exposed_ns().tolist()),
         hidden_ns=hidden_ns,
+        undecided_ns=undecided_ns,
         compute=contents.kinds[Kind.COMPUTE],
         compute_starts_ns=contents.compute_starts_ns,
         compute_launches_ns=contents.compute_launches_ns,
@@ -187,16 +191,31 @@ def _make_timeline(
         path=trace.path,
         world_size=trace.world_size,
         unseen=contents.unseen,
+        recorded=contents.recorded,
     )
 
 
 def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: Shares) -> TraceAnalysis:
     windows = [*timeline.steps, contents.whole]
     collectives, step_of = timeline.collectives, timeline.step_of
-    overlaps = measure_overlaps(windows, contents.kinds)
-    purposes = account_purposes(collectives, step_of, shares, waits=contents.waits, windows=windows)
+    lost = count_lost(collectives, step_of, timeline.unseen, contents.steps)
+    overlaps = [
+        doubt_overlap(overlap) if is_lossy else overlap
+        for overlap, is_lossy in zip(measure_overlaps(windows, contents.kinds, contents.recorded), lost, strict=True)
+    ]
+    purposes = [
+        doubt_purposes(rows) if is_lossy else rows
+        for rows, is_lossy in zip(
+            account_purposes(collectives, step_of, shares, waits=contents.waits, windows=windows), lost, strict=True
+        )
+    ]
     unattributed_ns = sum_unattributed(collectives, shares)
-    groups = account_groups(collectives, step_of, shares, describe_groups(trace))
+    groups = [
+        doubt_groups(rows) if is_lossy else rows
+        for rows, is_lossy in zip(
+            account_groups(collectives, step_of, shares, describe_groups(trace)), lost, strict=True
+        )
+    ]
     probes = time_probes(trace, [step.host for step in contents.steps], timeline.compute)
     return TraceAnalysis(
         path=trace.path,
@@ -211,9 +230,10 @@ def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: S
         ),
         unread=trace.unread.count,
         unknown_names=contents.unknown_names,
-        accounts=make_accounts(contents.sources, timeline.steps, contents.whole, groups),
+        accounts=make_accounts(contents.sources, timeline.steps, contents.whole, groups=groups, lost=lost),
         uncorrelated=contents.uncorrelated,
-        whole_unattributed_ns=sum(unattributed_ns),
+        whole_unattributed_ns=None if None in unattributed_ns else sum(time_ns or 0 for time_ns in unattributed_ns),
         names_on_comm_lanes=contents.names_on_comm_lanes,
         notes=describe_left_out(trace),
     )
+

@@ -107,7 +107,8 @@ def read_parts(file: TraceFile) -> tuple[Part, ...]:
         return (parts[file.part],)
     if file.rank is None or len(parts) == 1:
         return parts
-    note = f"{file.label}: {', '.join(part.label for part in parts[1:])} is in no number: rank {file.rank} is one device"
+    rest = ", ".join(part.label for part in parts[1:])
+    note = f"{rest} of {file.label} in no number: rank {file.rank} is one device"
     return (replace(parts[0], label="", notes=(*parts[0].notes, note)),)
 
 
@@ -129,7 +130,7 @@ def _analyze_part(file: TraceFile, part: Part) -> Answer:
 
 
 def serve(questions: IO[bytes], answers: IO[bytes]) -> NoReturn:
-    """Answer every ``TraceFile`` that comes with its ``Answer`` or several, pickled, until no more come; ends the process.
+    """Answer every ``TraceFile`` that comes, with one ``Answer`` or several, all pickled; ends the process at the last.
 
     It ends without cleaning up: a forked process must not run what its parent has left to do, and the pipes must not
     close before the exit code is there. Whatever a library prints goes to standard error.

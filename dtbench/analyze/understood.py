@@ -39,7 +39,7 @@ def is_of_device(trace: Trace) -> bool:
     launches = int(np.count_nonzero(trace.is_named(LAUNCHES_KERNEL.search) & trace.is_one_of(CALLS)))
     if launches:
         raise TraceError(
-            f"{trace.path}: {launches} calls launch kernels, and no kernel is in it, so nothing is said of what they did; "
+            f"{trace.path}: {launches} calls launch kernels, and no kernel is in it, so nothing is said of them; "
             "record ProfilerActivity.CUDA (or XPU, MTIA, PrivateUse1) too, while no other profiler holds the device"
         )
     return False

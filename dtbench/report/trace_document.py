@@ -41,7 +41,7 @@ def collective_documents(traces: TraceSet) -> Iterator[Row]:
     """Give every collective of every rank, with the columns of ``tables.COLLECTIVES``."""
     words = {name for name, dtype in COLLECTIVES.items() if dtype == "string"}
     for row in collective_rows(traces.analyses):
-        yield {name: "NaN" if value is None and name not in words else value for name, value in row.items()}
+        yield {name: value if name in words else _number(value) for name, value in row.items()}
 
 
 def _rank_document(one: TraceAnalysis, unread: Unread) -> Mapping[str, object]:
@@ -52,7 +52,7 @@ def _rank_document(one: TraceAnalysis, unread: Unread) -> Mapping[str, object]:
         "whole": {
             "window_ns": whole.pop("step_ns"),
             **whole,
-            "unattributed_ns": one.whole_unattributed_ns,
+            "unattributed_ns": _number(one.whole_unattributed_ns),
             "purposes": _purpose_documents(one.whole_purposes),
             **_account_document(one.accounts.whole),
         },
@@ -60,7 +60,7 @@ def _rank_document(one: TraceAnalysis, unread: Unread) -> Mapping[str, object]:
             {
                 "step": step.step,
                 **overlap_document(step.overlap),
-                "unattributed_ns": step.unattributed_ns,
+                "unattributed_ns": _number(step.unattributed_ns),
                 "purposes": _purpose_documents(step.purposes),
                 **_account_document(account),
             }
@@ -74,29 +74,20 @@ def _rank_document(one: TraceAnalysis, unread: Unread) -> Mapping[str, object]:
 def overlap_document(overlap: Overlap) -> dict[str, object]:
     """Give an account with its two shares."""
     fractions = {"hidden_fraction": overlap.hidden_fraction, "exposed_step_fraction": overlap.exposed_step_fraction}
-    return {**asdict(overlap), **{name: _number(value) for name, value in fractions.items()}}
+    return _numbers({**asdict(overlap), **fractions})
 
 
 def _purpose_documents(purposes: Iterable[PurposeTime]) -> list[dict[str, object]]:
-    return [
-        {
-            **asdict(row),
-            "purpose": str(row.purpose),
-            "size_bytes": "NaN" if row.count and not row.size_bytes else row.size_bytes,
-        }
-        for row in purposes
-    ]
+    return [_numbers({**asdict(row), "purpose": str(row.purpose)}) for row in purposes]
 
 
 def _account_document(account: WindowAccount) -> dict[str, object]:
     """Give lanes, process groups and the gaps of the main compute lane; "NaN" where there is no such lane."""
+    gaps = account.gaps
     return {
         "lanes": [asdict(lane) for lane in account.lanes],
-        "groups": [
-            {**asdict(group), "size_bytes": "NaN" if group.size_bytes is None else group.size_bytes}
-            for group in account.groups
-        ],
-        "gaps": "NaN" if account.gaps is None else {k: v for k, v in asdict(account.gaps).items() if k != "waits"},
+        "groups": [_numbers(asdict(group)) for group in account.groups],
+        "gaps": "NaN" if gaps is None else _numbers({k: v for k, v in asdict(gaps).items() if k != "waits"}),
     }
 
 
@@ -127,6 +118,11 @@ def _owner_document(row: ExposedOwner) -> Mapping[str, object]:
     }
 
 
-def _number(value: float) -> float | str:
-    """Give a float as it is, and NaN as a word: JSON has none."""
-    return "NaN" if math.isnan(value) else value
+def _numbers(row: Mapping[str, object]) -> dict[str, object]:
+    return {name: _number(value) for name, value in row.items()}
+
+
+def _number(value: object) -> object:
+    """Give a value as it is, and what is not known as the word "NaN": JSON has no number for it."""
+    is_unknown = value is None or (isinstance(value, float) and math.isnan(value))
+    return "NaN" if is_unknown else value

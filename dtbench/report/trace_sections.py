@@ -92,7 +92,8 @@ def _choose_ranks(traces: TraceSet) -> tuple[Sequence[TraceAnalysis], tuple[str,
         return traces.analyses, ()
     straggler = traces.over_ranks.waiting.straggler
     awaited = None if straggler is None else straggler.rank
-    shown = sorted(traces.analyses, key=lambda one: (one.rank != awaited, -average([one]).overlap.step_ns))[:MOST_RANKS]
+    by_length = sorted(traces.analyses, key=lambda one: -(average([one]).overlap.step_ns or 0))
+    shown = sorted(by_length, key=lambda one: one.rank != awaited)[:MOST_RANKS]
     which = "with the longest steps" + ("" if awaited is None else f", and rank {awaited}, which the others wait for")
     return sorted(shown, key=lambda one: one.rank), _say_chosen(which, len(traces.analyses), "; --json has all")
 
@@ -106,12 +107,14 @@ def _spell_rank(one: TraceAnalysis) -> tuple[str, ...]:
     if not mean.are_steps:
         return (str(one.rank), "whole", *_spell(one.whole))
     step, compute, exposed, *rest = _spell(mean.overlap)
+    if mean.exposed and mean.windows > 1 and mean.overlap.comm_ns:
+        exposed = f"{exposed}\n{_spell_spread(mean.exposed)}"
     return (
         str(one.rank),
         str(mean.windows),
         f"{step}\n{_spell_spread(mean.step)}" if mean.windows > 1 else step,
         compute,
-        f"{exposed}\n{_spell_spread(mean.exposed)}" if mean.windows > 1 and mean.overlap.comm_ns else exposed,
+        exposed,
         *rest,
     )
 
@@ -124,10 +127,8 @@ def _spell_spread(spread: Spread) -> str:
 
 
 def _spell(overlap: Overlap) -> tuple[str, ...]:
-    """Give the window and the four parts that add up to it, then the two shares; n/a where nothing ran."""
-    if not overlap.step_ns:
-        return ("n/a",) * 7
-    exposed = format_ns(overlap.exposed_comm_ns) if overlap.comm_ns else "none"
+    """Give the window and the four parts that add up to it, then the two shares; n/a what was not seen."""
+    exposed = "none" if overlap.comm_ns == 0 else format_ns(overlap.exposed_comm_ns)
     return (
         format_ns(overlap.step_ns),
         format_ns(overlap.compute_ns),
@@ -150,7 +151,7 @@ def purpose_section(traces: TraceSet) -> Section:
             (
                 str(row.purpose),
                 str(row.count),
-                format_bytes(row.size_bytes) if row.size_bytes else "n/a",
+                f"{'at least ' if row.unsized and row.size_bytes is not None else ''}{format_bytes(row.size_bytes)}",
                 *(format_ns(time_ns) for time_ns in (row.comm_ns, row.hidden_ns, row.exposed_ns, row.wait_ns)),
             )
             for row in average_purposes(traces.analyses)

@@ -1,11 +1,11 @@
 """The words about anyone's traces: the answer in one sentence, the waits, what the reader must know."""
 
-import math
 from collections.abc import Sequence
 from typing import Final
 
 from dtbench.analyze.causes.exposed_owners import ExposedOwner
 from dtbench.analyze.means import MeanTime, average, average_purposes
+from dtbench.analyze.overlap import divide
 from dtbench.analyze.ranks.stragglers import describe_waiting
 from dtbench.analyze.trace_set import TraceSet, name_ranges
 from dtbench.report.causes import advise_owner, describe_exposed_owner, describe_leading, find_leading
@@ -54,8 +54,15 @@ def _time_words(mean: MeanTime) -> str:
 
 def _exposed_words(mean: MeanTime, owners: Sequence[ExposedOwner]) -> str:
     overlap = mean.overlap
-    if not overlap.comm_ns:
+    if overlap.comm_ns == 0:
         return "no communication"
+    if overlap.comm_ns is None:
+        return "its communication was issued and not seen to run, so nothing is known of what it hid"
+    if overlap.exposed_comm_ns is None:
+        return (
+            f"{format_ns(overlap.comm_ns)} of communication; how much of it was exposed is not known: "
+            "no operator of the threads that compute was recorded"
+        )
     if not overlap.exposed_comm_ns:
         return f"no communication exposed: all {format_ns(overlap.comm_ns)} of it ran beside compute"
     share = format_fraction(overlap.exposed_step_fraction)
@@ -77,14 +84,10 @@ def _wait_lines(traces: TraceSet, mean: MeanTime) -> list[str]:
     per = "step" if mean.are_steps else "trace"
     return [
         f"{label} {format_ns(found[purpose].wait_ns)} per {per} "
-        f"({format_fraction(_ratio(found[purpose].wait_ns, mean.overlap.step_ns))})"
+        f"({format_fraction(divide(found[purpose].wait_ns, mean.overlap.step_ns))})"
         for label, purpose in _WAITS
         if purpose in found
     ]
-
-
-def _ratio(part: int, whole: int) -> float:
-    return part / whole if whole else math.nan
 
 
 def _basis_words(traces: TraceSet, mean: MeanTime) -> str:

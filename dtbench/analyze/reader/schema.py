@@ -116,8 +116,8 @@ def union_of(*types: Any) -> Any:
 
 SPANNING: Final = frozenset({"Trace", "Traces", "Spans"})  # rows of Kineto's own that span everything
 
-# Today's spelling of categories that Kineto once wrote otherwise (its output_json.cpp of 2021), or that another vendor's
-# profiler writes for the same thing (ActivityType.cpp).
+# Today's spelling of categories that Kineto once wrote otherwise (its output_json.cpp of 2021), or that the profiler of
+# another vendor writes for the same thing (ActivityType.cpp).
 _CATEGORIES: Final = {
     "Operator": "cpu_op",
     "Runtime": "cuda_runtime",
@@ -128,7 +128,7 @@ _CATEGORIES: Final = {
     "gpu_user_Annotation": "gpu_user_annotation",
     "mtia_ccp_events": "kernel",
 }
-# What calls of any vendor's runtime and driver end with: xpu_runtime, privateuse1_driver, mtia_runtime, hip_runtime, ...
+# What calls of any vendor's runtime and driver end with: xpu_runtime, privateuse1_driver, mtia_runtime, hip_runtime
 _CALLS: Final = {"_runtime": "cuda_runtime", "_driver": "cuda_driver"}
 
 

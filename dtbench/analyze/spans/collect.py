@@ -14,7 +14,7 @@ import numpy as np
 
 from dtbench.analyze.coverage import Window
 from dtbench.analyze.garbage import without_collection
-from dtbench.analyze.intervals import Bools, Intervals, Ints, clip, subtract, unite_all
+from dtbench.analyze.intervals import Bools, Intervals, Ints, clip, intersect, subtract, unite_all
 from dtbench.analyze.spans.place import Place, place_ranks
 from dtbench.analyze.spans.work import Work, find_work
 from dtbench.analyze.trace_analysis import TraceAnalysis
@@ -49,7 +49,7 @@ class RankSpans:
         steps: places in the analysis' steps of those that are drawn, in order.
         work: compute and copies that overlap the window, as long as they are.
         collectives: places in the analysis' collectives of those that overlap the window, in order of start.
-        exposed: when communication runs and compute does not, inside the window.
+        exposed: when communication runs and compute does not, inside the window, as far as compute was recorded.
     """
 
     analysis: TraceAnalysis
@@ -230,7 +230,9 @@ def _put_together(
 
 def _draw_rank(rank: _Rank, window: Window, places: Mapping[int, Place], shown: Sequence[int]) -> RankSpans:
     one = rank.analysis
-    comm = unite_all(*(collective.span for collective in one.collectives))
+    exposed = subtract(unite_all(*(collective.span for collective in one.collectives)), one.timeline.compute)
+    if one.timeline.recorded is not None:
+        exposed = intersect(exposed, one.timeline.recorded)
     return RankSpans(
         analysis=one,
         place=places[one.rank],
@@ -238,7 +240,7 @@ def _draw_rank(rank: _Rank, window: Window, places: Mapping[int, Place], shown: 
         steps=_places_of(one, shown),
         work=rank.work_in(window),
         collectives=rank.collectives_in(window),
-        exposed=clip(subtract(comm, one.timeline.compute), window.start_ns, window.end_ns),
+        exposed=clip(exposed, window.start_ns, window.end_ns),
     )
 
 

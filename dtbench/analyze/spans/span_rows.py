@@ -122,7 +122,7 @@ def _span_rows(spans: JobSpans) -> Iterator[tables.Row]:
         for lane in arrange_lanes(one):
             start_ns = one.place.to_picture(lane.start_ns, spans.origin_ns).tolist()
             length_ns = (lane.end_ns - lane.start_ns).tolist()
-            hidden_ns = one.analysis.timeline.compute.covered_inside(np.stack((lane.start_ns, lane.end_ns), axis=1))
+            exposed_ns = _exposed_parts(one, np.stack((lane.start_ns, lane.end_ns), axis=1))
             steps = _steps_of(one, lane.start_ns)
             for index, place in enumerate(lane.collective.tolist()):
                 is_comm = place != NO_COLLECTIVE
@@ -139,8 +139,18 @@ def _span_rows(spans: JobSpans) -> Iterator[tables.Row]:
                     "owner": collective.owner if collective else "",
                     "purpose": str(collective.purpose) if collective else "",
                     "operation": str(collective.operation or "") if collective else "",
-                    "exposed_ns": length_ns[index] - hidden_ns[index] if is_comm else 0,
+                    "exposed_ns": exposed_ns[index] if is_comm else 0,
                 }
+
+
+def _exposed_parts(one: RankSpans, borders_ns: Ints) -> list[int | None]:
+    """Return how long each window of shape ``(w, 2)`` has no compute; None where what computes was not recorded."""
+    timeline = one.analysis.timeline
+    lengths = (borders_ns[:, 1] - borders_ns[:, 0]).tolist()
+    hidden = timeline.compute.covered_inside(borders_ns)
+    known = lengths if timeline.recorded is None else timeline.recorded.covered_inside(borders_ns)
+    rows = zip(lengths, hidden, known, strict=True)
+    return [length_ns - hidden_ns if known_ns == length_ns else None for length_ns, hidden_ns, known_ns in rows]
 
 
 def _steps_of(one: RankSpans, moments_ns: Ints) -> list[int | None]:

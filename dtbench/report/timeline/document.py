@@ -32,8 +32,8 @@ class StepColumns:
     number: list[int]
     start: list[int]
     duration: list[int]
-    exposed_comm_ns: list[int]
-    compute_ns: list[int]
+    exposed_comm_ns: list[int | None]
+    compute_ns: list[int | None]
 
 
 @dataclass(frozen=True)
@@ -104,8 +104,8 @@ class CollectiveColumns:
     last_rank: list[int | None]
     busbw: list[float | None]
     is_async: list[bool | None]
-    exposed_ns: list[int]
-    hidden_ns: list[int]
+    exposed_ns: list[int | None]
+    hidden_ns: list[int | None]
     causes: list[dict[str, int]]
 
 
@@ -284,8 +284,8 @@ class _RankWriter:
             last_rank=[skew.last_rank for skew in skews],
             busbw=[None if math.isnan(skew.busbw) else skew.busbw for skew in skews],
             is_async=[collective.is_async for collective in found],
-            exposed_ns=[one.exposed_ns[index] for index in shown],
-            hidden_ns=[one.timeline.hidden_ns[index] for index in shown],
+            exposed_ns=[one.timeline.exposed_of(index) for index in shown],
+            hidden_ns=[one.timeline.hidden_of(index) for index in shown],
             causes=[{str(cause): ns for cause, ns in split.by_cause.items()} if split else {} for split in splits],
         )
 

@@ -121,6 +121,7 @@ function roundToThree(value) {
 }
 
 export function formatNs(ns) {
+  if (ns === null || ns === undefined) return "n/a";
   for (const [size, unit] of [[1e9, "s"], [1e6, "ms"], [1e3, "us"]]) {
     if (Math.abs(ns) >= size * 0.9995) return `${threeDigits(ns / size)} ${unit}`;
   }
@@ -401,7 +402,7 @@ function describe(item) {
   known("region", one.region);
   known("size", one.size_bytes, one.size_bytes === null ? "" : formatBytes(one.size_bytes) + (one.dtype && ` ${one.dtype}`));
   known("busbw", one.busbw, one.busbw === null ? "" : formatBandwidth(one.busbw));
-  const isShared = one.exposed_ns + one.hidden_ns < item.duration_ns; // with collectives that ran at the same time
+  const isShared = one.exposed_ns !== null && one.exposed_ns + one.hidden_ns < item.duration_ns; // with collectives that ran at the same time
   rows.push(["exposed", formatNs(one.exposed_ns) + (isShared ? " (its share)" : "")]);
   rows.push(["hidden", formatNs(one.hidden_ns) + (isShared ? " (its share)" : "")]);
   known("cause", one.cause);
@@ -1133,8 +1134,9 @@ class Timeline {
     for (const i of this.shownSteps(row.rank)) {
       const x = this.xOf(steps.start[i]);
       const end = this.xOf(steps.start[i] + steps.duration[i]);
-      const share = steps.duration[i] ? (100 * steps.exposed_comm_ns[i]) / steps.duration[i] : 0;
-      const words = `step ${steps.number[i]} · ${formatNs(steps.duration[i])} · exposed ${formatNs(steps.exposed_comm_ns[i])} (${share.toFixed(1)} %)`;
+      const exposed = steps.exposed_comm_ns[i];
+      const share = exposed === null || !steps.duration[i] ? "" : ` (${((100 * exposed) / steps.duration[i]).toFixed(1)} %)`;
+      const words = `step ${steps.number[i]} · ${formatNs(steps.duration[i])} · exposed ${formatNs(exposed)}${share}`;
       const from = Math.max(x, this.gutter) + 5;
       this.writeInside(words, from, y + (row.height - STRIP_HEIGHT) / 2, Math.min(end, this.width) - from, theme.muted);
     }

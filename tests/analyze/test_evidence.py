@@ -1,0 +1,187 @@
+"""Take evidence out of traces, one kind at a time: no figure turns into zero, no cause gets surer, the loss is named."""
+
+import re
+import tarfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dtbench.analyze.kinds.categories import CALLS
+from dtbench.analyze.reader import read_trace
+from dtbench.analyze.reader.source import TraceSource
+from dtbench.analyze.trace import Trace
+from dtbench.analyze.trace_analysis import analyze_trace
+from dtbench.analyze.trace_file import Analyzed, Answer, TraceFile, Unusable
+from dtbench.analyze.trace_set import TraceSet, gather_ranks
+from dtbench.errors import TraceError
+from dtbench.report.trace_document import collective_documents, traces_document
+from dtbench.report.trace_words import answer_lines
+from dtbench.vocabulary import Cause
+
+HERE = Path(__file__).parent
+SHARED = HERE.parents[2] / "shared" / "traces"
+
+
+def without_launches(trace: Trace) -> Trace:
+    return trace.select(~trace.is_one_of(CALLS))
+
+
+def without_ranges(trace: Trace) -> Trace:
+    is_step = trace.is_named(lambda name: name.startswith("ProfilerStep#"))
+    is_gloo = trace.is_named(lambda name: name.startswith("gloo:"))
+    return trace.select(~trace.is_one_of(("user_annotation",)) | is_step | is_gloo)
+
+
+def without_steps(trace: Trace) -> Trace:
+    return trace.select(~trace.is_named(lambda name: name.startswith("ProfilerStep#")))
+
+
+def without_operators(trace: Trace) -> Trace:
+    return trace.select(~trace.is_one_of(("cpu_op", "python_function")))
+
+
+def without_host(trace: Trace) -> Trace:
+    is_gloo = trace.is_named(lambda name: name.startswith("gloo:"))
+    return trace.select(~trace.is_one_of(("cpu_op", "python_function", "user_annotation", *CALLS)) | is_gloo)
+
+
+def without_sizes(trace: Trace) -> Trace:
+    details = {
+        event: replace(said, shapes=(), in_elements=None, out_elements=None) for event, said in trace.details.items()
+    }
+    names = tuple(re.sub(r" bytes=\d+", "", name) for name in trace.names)
+    return replace(trace, details=details, names=names)
+
+
+def without_groups(trace: Trace) -> Trace:
+    details = {
+        event: replace(said, group=None, group_description=None, group_size=None, ranks=(), seq=None)
+        for event, said in trace.details.items()
+    }
+    return replace(trace, details=details, group_descriptions={}, group_ranks={})
+
+
+def without_some_kernels(trace: Trace) -> Trace:
+    kernels = np.flatnonzero(trace.is_named(lambda name: "nccl" in name.lower()) & trace.is_one_of(("kernel",)))
+    gone = np.zeros(len(trace), dtype=np.bool_)
+    gone[kernels[::3]] = True
+    return trace.select(~gone)
+
+
+LOSSES: dict[str, Callable[[Trace], Trace]] = {
+    "launches": without_launches,
+    "ranges": without_ranges,
+    "steps": without_steps,
+    "operators": without_operators,
+    "host": without_host,
+    "sizes": without_sizes,
+    "groups": without_groups,
+    "kernels of collectives": without_some_kernels,
+}
+
+
+def read_all(name: str, tmp_path: Path) -> list[Trace]:
+    if (HERE / "traces" / name).exists():
+        return [read_trace(HERE / "traces" / name)]
+    if not SHARED.is_dir():
+        pytest.skip("the recorded GPU traces (../shared/traces) are not on this machine")
+    if ".tar" not in name:
+        return [read_trace(SHARED / name)]
+    with tarfile.open(SHARED / name) as archive:
+        members = sorted(one for one in archive.getnames() if one.endswith(".json"))
+    return [read_trace(TraceSource(SHARED / name, member)) for member in members[:2]]
+
+
+def answer(traces: Sequence[Trace]) -> TraceSet | None:
+    """Return the answer; None: all traces are refused."""
+    answers: list[Answer] = []
+    for place, trace in enumerate(traces):
+        file = TraceFile(TraceSource(Path(f"trace{place}.json"), rank=place))
+        try:
+            answers.append(Analyzed(file, analyze_trace(trace), trace.rank, trace.world_size, trace.unread))
+        except TraceError as error:
+            answers.append(Unusable(file, str(error)))
+    if all(isinstance(one, Unusable) for one in answers):
+        return None
+    return gather_ranks(answers)
+
+
+def flatten(value: object, path: str = "") -> Iterator[tuple[str, object]]:
+    """Give every figure of a document by its path; lists of rows by what names them."""
+    if isinstance(value, Mapping):
+        for key, one in value.items():
+            yield from flatten(one, f"{path}.{key}")
+    elif isinstance(value, list):
+        for place, one in enumerate(value):
+            key: Any = place
+            if isinstance(one, Mapping):
+                names = [str(one[name]) for name in ("rank", "step", "purpose", "lane", "group", "name") if name in one]
+                key = "/".join(names) or place
+            yield from flatten(one, f"{path}[{key}]")
+    else:
+        yield path, value
+
+
+# Counts of what is left out, and what a loss may truly turn to nothing.
+_MAY_BE_ZERO = re.compile(
+    r"uncorrelated|unread|unsized|^\.owners|waiting|unknown_names|names_on_comm|overlap_tax|_unknown_ns|trace_end|"
+    r"unexplained|\.count$|other_ns|beside_|unattributed"
+)
+
+
+def figures(traces: TraceSet) -> dict[str, float]:
+    document = dict(flatten(traces_document(traces)))
+    return {
+        path: float(value)
+        for path, value in document.items()
+        if isinstance(value, int | float) and not isinstance(value, bool) and not _MAY_BE_ZERO.search(path)
+    }
+
+
+def causes_of(traces: TraceSet) -> dict[tuple[object, ...], tuple[str, int, int]]:
+    """Give for each collective that ran its cause, its exposed time, and the part of it whose cause is not known."""
+    return {
+        (row["rank"], row["lane"], row["start_ns"]): (str(row["cause"]), row["exposed_ns"], row["exposed_unknown_ns"])
+        for row in collective_documents(traces)
+        if isinstance(row["exposed_ns"], int) and row["start_ns"] != "NaN"
+    }  # type: ignore[misc]
+
+
+def is_surer(before: tuple[str, int, int], after: tuple[str, int, int]) -> bool:
+    """Tell whether time has a cause whose cause was not known; moments that shift a little are no evidence."""
+    return before[2] - after[2] > 0.05 * before[1]
+
+
+NAMES = (
+    "ddp_2ranks_rank0.json.gz",
+    "fsdp2_tp_2x2_rank0.json.gz",
+    "a100x8_ddp_rank.json.gz",
+    "mi300x_ddp_rank.json.gz",
+    "h800_deepep_train.json.gz",
+    "v100x8_dlrm_all_ranks.tar.gz",
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_taken_away_is_neither_zero_nor_surer(name: str, tmp_path: Path) -> None:
+    traces = read_all(name, tmp_path)
+    whole = answer(traces)
+    assert whole is not None
+    before, causes = figures(whole), causes_of(whole)
+    wrong = []
+    for loss, take in LOSSES.items():
+        left = answer([take(trace) for trace in traces])
+        if left is None:
+            continue
+        after = figures(left)
+        # Without ranges and groups a collective may have another purpose; its time is then that one's.
+        kept = [path for path in before if ".purposes[" not in path or loss not in ("ranges", "groups")]
+        wrong += [f"{loss}: {path} {before[path]} -> 0" for path in kept if before[path] and after.get(path) == 0]
+        surer = {key: found for key, found in causes_of(left).items() if key in causes and is_surer(causes[key], found)}
+        wrong += [f"{loss}: {key}: {causes[key]} -> {found}" for key, found in list(surer.items())[:5]]
+        assert answer_lines(left)
+    assert not wrong, "\n".join([f"{len(wrong)} wrong", *wrong[:80]])
