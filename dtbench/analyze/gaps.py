@@ -50,9 +50,7 @@ of those from kernel to kernel below 10 us, and from a collective's end to the k
 """
 
 # Of CUDA, HIP, MUSA, Ascend's ACL and Level Zero alike; the last two are Unified Runtime's (XPU).
-_SYNCHRONISES: Final = re.compile(
-    r"\w*Synchronize\w*|(?:cuda|hip|musa)Memcpy(?:WithStream)?|urQueueFinish|urEventWait"
-)
+_SYNCHRONISES: Final = re.compile(r"\w*Synchronize\w*|(?:cuda|hip|musa)Memcpy(?:WithStream)?|urQueueFinish|urEventWait")
 _NOT_KNOWN: Final = np.iinfo(np.int64).max  # a launch that the trace neither holds nor bounds
 
 

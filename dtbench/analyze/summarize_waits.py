@@ -15,7 +15,7 @@ def summarize_gradient_waits(collectives: pd.DataFrame) -> tuple[GradientWait, .
         collectives: ``tables.COLLECTIVES`` of all launches; what no step issued is left out.
     """
     awaited = collectives[(collectives["awaited_by"] == HOOK) & collectives["step"].notna()]
-    known = awaited[awaited["wait_ns"].notna()]
+    known = awaited[awaited[["wait_ns", "exposed_ns"]].notna().all(axis="columns")]
     return tuple(
         GradientWait(
             parameter=str(parameter),

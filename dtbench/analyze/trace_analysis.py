@@ -236,4 +236,3 @@ def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: S
         names_on_comm_lanes=contents.names_on_comm_lanes,
         notes=describe_left_out(trace),
     )
-

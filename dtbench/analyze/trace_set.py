@@ -167,6 +167,13 @@ def _describe_lacking(one: TraceAnalysis, *, any_steps: bool) -> Iterable[str]:
             f"rank {one.rank}: {one.unmatched} of {len(one.collectives)} collectives have no span; "
             "their time is missing"
         )
+    unrecorded = [step.step for step in one.steps if step.overlap.step_ns and step.overlap.compute_ns is None]
+    if one.whole.compute_ns is None:
+        where = f" in {_name_steps(unrecorded)}" if unrecorded else ""
+        yield (
+            f"rank {one.rank}: no operator of the threads that compute was recorded{where}, so that nobody knows what "
+            "was hidden there; record ProfilerActivity.CPU for whole steps"
+        )
     if not one.steps and not any_steps:  # else what compares ranks says which lack them
         yield f"rank {one.rank}: the trace has no ProfilerStep range; only the whole trace is known"
         return

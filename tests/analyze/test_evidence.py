@@ -1,4 +1,4 @@
-"""Take evidence out of traces, one kind at a time: no figure turns into zero, no cause gets surer, the loss is named."""
+"""Take evidence out of traces, one kind at a time: no figure turns into zero, no cause gets surer."""
 
 import re
 import tarfile
@@ -20,7 +20,6 @@ from dtbench.analyze.trace_set import TraceSet, gather_ranks
 from dtbench.errors import TraceError
 from dtbench.report.trace_document import collective_documents, traces_document
 from dtbench.report.trace_words import answer_lines
-from dtbench.vocabulary import Cause
 
 HERE = Path(__file__).parent
 SHARED = HERE.parents[2] / "shared" / "traces"

@@ -309,8 +309,10 @@ def test_the_split_agrees_with_looking_at_every_tick(
         parts = {part: getattr(found, f"{part}_ns") for part in GapPart}
         assert {part: ns // TICK for part, ns in parts.items() if ns} == counted
         assert found.gap_ns == sum(counted.values()) * TICK
-        assert found.gap_ns == found.comm_wait_ns + found.host_wait_ns + found.launch_gap_ns + found.other_ns
-        assert sum(wait.wait_ns for wait in found.waits) == found.comm_wait_ns
+        assert found.gap_ns == sum(
+            ns or 0 for ns in (found.comm_wait_ns, found.host_wait_ns, found.launch_gap_ns, found.other_ns)
+        )
+        assert sum(wait.wait_ns for wait in found.waits) == (found.comm_wait_ns or 0)
 
 
 FOLDER = Path(__file__).parents[3] / "shared" / "traces"
@@ -335,7 +337,9 @@ def test_gaps_of_recorded_traces_add_up_and_almost_none_is_unexplained(
     (lane,) = [lane for lane in one.accounts.whole.lanes if lane.lane == whole.lane]
     assert lane.compute_ns == max(other.compute_ns for other in one.accounts.whole.lanes)
     assert whole.gap_ns == one.whole.step_ns - lane.busy_ns
-    assert whole.gap_ns == whole.comm_wait_ns + whole.host_wait_ns + whole.launch_gap_ns + whole.other_ns
+    assert whole.gap_ns == sum(
+        ns or 0 for ns in (whole.comm_wait_ns, whole.host_wait_ns, whole.launch_gap_ns, whole.other_ns)
+    )
     assert comm_wait_share[0] < whole.comm_wait_ns / whole.gap_ns < comm_wait_share[1]
     assert whole.unexplained_ns + whole.beside_comm_ns < 0.001 * whole.gap_ns
     for step, account in zip(one.steps, one.accounts.steps, strict=True):

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from dtbench.analyze.coverage import Window
 from dtbench.analyze.intervals import Intervals, clip, intersect, subtract, unite, unite_all
-from dtbench.analyze.overlap import Overlap, measure_overlaps
+from dtbench.analyze.overlap import NOT_SEEN, Overlap, measure_overlaps
 from dtbench.analyze.reader import read_trace
 from dtbench.analyze.shares import share_time
 from dtbench.analyze.tabulate import tabulate_overlap
@@ -58,7 +59,7 @@ def test_interval_algebra_agrees_with_sets_of_ticks(first: Spans, second: Spans,
     assert one.covered_before(points).tolist() == [len(ticks(first) & set(range(tick))) for tick in range(TICKS + 10)]
 
 
-@given(compute=spans, comm=spans, copy=spans, start=st.integers(0, TICKS), length=st.integers(0, TICKS))
+@given(compute=spans, comm=spans, copy=spans, start=st.integers(0, TICKS), length=st.integers(1, TICKS))
 def test_the_account_agrees_with_counting_ticks(
     compute: Spans, comm: Spans, copy: Spans, start: int, length: int
 ) -> None:
@@ -75,6 +76,31 @@ def test_the_account_agrees_with_counting_ticks(
         exposed_copy_ns=len(m - c - n),
         idle_ns=len(window - c - n - m),
     )
+
+
+@given(compute=spans, comm=spans, recorded=spans, start=st.integers(0, TICKS), length=st.integers(0, TICKS))
+def test_a_window_in_which_what_computes_was_not_recorded_keeps_its_length_and_its_communication(
+    compute: Spans, comm: Spans, recorded: Spans, start: int, length: int
+) -> None:
+    kinds = {Kind.COMPUTE: united(compute), Kind.COMM: united(comm), Kind.COPY: united([])}
+    (overlap,) = measure_overlaps([Window(start, start + length)], kinds, united(recorded))
+    (full,) = measure_overlaps([Window(start, start + length)], kinds)
+    if set(range(start, start + length)) <= ticks(recorded):
+        assert overlap == full
+    else:
+        assert overlap == replace(NOT_SEEN, step_ns=full.step_ns, comm_ns=full.comm_ns)
+
+
+@given(collectives=st.lists(spans, max_size=5), compute=spans, recorded=spans)
+def test_time_outside_of_what_was_recorded_is_neither_hidden_nor_exposed(
+    collectives: list[Spans], compute: Spans, recorded: Spans
+) -> None:
+    shares = share_time([united(one) for one in collectives], united(compute), [], united(recorded))
+    communicating, known = set().union(*(ticks(one) for one in collectives)), ticks(recorded)
+    exposed, hidden, undecided = (total.sum() for total in shares.totals())
+    assert exposed == len((communicating & known) - ticks(compute))
+    assert hidden == len(communicating & known & ticks(compute))
+    assert undecided == len(communicating - known)
 
 
 @given(collectives=st.lists(spans, max_size=5), compute=spans, cuts=st.lists(st.integers(0, TICKS + 8), max_size=3))
@@ -179,5 +205,6 @@ def test_a_step_that_launched_nothing_is_empty_and_the_others_still_tile(draw: C
         kernel gemm              @s7 | aa       bbb   |
         """)
     )
-    assert [step.overlap.step_ns for step in one.steps] == [9000, 0, 3000]
+    assert [step.overlap.step_ns for step in one.steps] == [9000, None, 3000]
+    assert one.steps[1].overlap == NOT_SEEN
     assert math.isnan(one.steps[1].overlap.exposed_step_fraction)

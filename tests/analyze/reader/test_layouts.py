@@ -34,7 +34,14 @@ def dump(*events: dict[str, Any], **top: Any) -> str:
         ("gpu_user_Annotation", "gpu_user_annotation", 7, "7"),
         ("kernel", "kernel", 7, "7"),
         ("kernel", "kernel", 7.0, "7"),
-        ("mtia_runtime", "mtia_runtime", 7, "7"),
+        ("mtia_runtime", "cuda_runtime", 7, "7"),  # calls of any vendor
+        ("xpu_runtime", "cuda_runtime", 7, "7"),
+        ("xpu_driver", "cuda_driver", 7, "7"),
+        ("privateuse1_driver", "cuda_driver", 7, "7"),
+        ("hip_runtime", "cuda_runtime", 7, "7"),
+        ("nobodys_runtime", "cuda_runtime", 7, "7"),
+        ("mtia_ccp_events", "kernel", 7, "7"),
+        ("nobodys_kernel", "nobodys_kernel", 7, "7"),
     ],
 )
 def test_old_categories_and_lanes_are_in_todays_spelling(

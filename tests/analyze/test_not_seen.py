@@ -1,0 +1,146 @@
+"""A zero means seen, and zero: what was not seen is not available, in every account, table, document and sentence."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dtbench
+from dtbench.analyze.foreign import analyze_traces
+from dtbench.analyze.reader import read_trace
+from dtbench.analyze.trace_analysis import TraceAnalysis, analyze_trace
+from dtbench.cli.main import main
+from dtbench.report.trace_words import answer_lines
+
+CASES = Path(__file__).parent / "cases"
+
+
+def purposes(one: TraceAnalysis) -> dict[str, tuple[object, ...]]:
+    return {
+        str(row.purpose): (row.count, row.size_bytes, row.comm_ns, row.hidden_ns, row.exposed_ns, row.wait_ns)
+        for row in one.steps[0].purposes
+    }
+
+
+def test_spans_of_gloo_without_a_recorded_thread_have_time_and_no_exposure() -> None:
+    traces = analyze_traces([CASES / "gloo_spans_alone.json"])
+    (one,) = traces.analyses
+    comm_ns = 178_000_000
+    assert purposes(one) == {"other": (2, 9_200_000, comm_ns, None, None, None)}
+    for overlap in (one.steps[0].overlap, one.whole):
+        assert (overlap.comm_ns, overlap.exposed_comm_ns, overlap.hidden_comm_ns) == (comm_ns, None, None)
+        assert (overlap.compute_ns, overlap.idle_ns) == (None, None)
+    first, *_ = answer_lines(traces)
+    assert first.startswith("step 210 ms, 178 ms of communication; how much of it was exposed is not known")
+    table = dtbench.read_trace(CASES / "gloo_spans_alone.json").collectives
+    assert table["step"].tolist() == [551, 551]
+    assert table["size_bytes"].tolist() == [1_200_000, 8_000_000]
+    assert table["exposed_ns"].isna().all()
+    assert table["cause"].tolist() == ["", ""]
+    assert traces.owners == ()
+
+
+def test_a_step_without_operators_beside_one_that_has_them_is_left_out_of_the_mean(draw: Callable[..., Path]) -> None:
+    drawing = """
+        step ProfilerStep#1    @1 |==========          |
+        step ProfilerStep#2    @1 |          ==========|
+        op aten::mm            @1 | ===                |
+        range gloo:all_reduce  @2 |  ====        ====  |
+        """
+    traces = analyze_traces([draw(drawing)])
+    (one,) = traces.analyses
+    first, second = (step.overlap for step in one.steps)
+    assert (first.comm_ns, first.hidden_comm_ns, first.exposed_comm_ns) == (4000, 2000, 2000)
+    assert (second.comm_ns, second.hidden_comm_ns, second.exposed_comm_ns) == (4000, None, None)
+    assert one.whole.exposed_comm_ns is None
+    assert "2.00 us exposed (20.0 %)" in answer_lines(traces)[0]
+    assert any("step 2" in note and "no operator" in note for note in traces.notes)
+
+
+def test_sizes_of_lists_that_were_not_recorded_are_unknown_and_match_by_order() -> None:
+    one = analyze_trace(read_trace(CASES / "gloo_without_sizes_of_lists.json"))
+    for step in one.steps:
+        (row,) = step.purposes
+        assert (str(row.purpose), row.count, row.comm_ns) == ("grad_reduce", 2, 71_000_000)
+        assert row.wait_ns == 69_900_000
+        assert row.size_bytes == 9_200_000  # as their spans say
+    assert {one.owner for one in one.collectives} == {"bucket 0", "bucket 1"}
+    assert one.unmatched == 0
+
+
+@pytest.mark.parametrize(
+    ("op", "args"),
+    [
+        ("c10d::allreduce_", '{"Input Dims": [[], [], []], "Input type": ["TensorList", "", "Scalar"]}'),
+        ("c10d::allreduce_coalesced_", '{"Input Dims": [[], []], "Input type": ["TensorList", ""]}'),
+        ("c10d::broadcast_", '{"Input Dims": [[], []], "Input type": ["TensorList", ""]}'),
+    ],
+)
+def test_a_list_without_sizes_is_no_scalar(op: str, args: str, draw: Callable[..., Path]) -> None:
+    name = "broadcast" if "broadcast" in op else "all_reduce"
+    one = analyze_trace(
+        read_trace(
+            draw(f"""
+            step ProfilerStep#1  @1 |==============|
+            op aten::mm          @1 |=             |
+            op {op}              @1 | =            | {args}
+            range gloo:{name}    @2 |  ======      | {{"Input Dims": [[300]], "Input type": ["float"]}}
+            """)
+        )
+    )
+    (collective,) = one.collectives
+    assert (collective.size_bytes, collective.start_ns) == (1200, 2000)
+
+
+def test_collectives_that_were_issued_and_not_seen_to_run_leave_no_zeros(draw: Callable[..., Path]) -> None:
+    path = draw("""
+        step ProfilerStep#1     @1 |==============|
+        op aten::mm             @1 |===           |
+        op c10d::allreduce_     @1 |    ==        |
+        """)
+    traces = analyze_traces([path])
+    (one,) = traces.analyses
+    assert purposes(one) == {"other": (1, None, None, None, None, None)}
+    overlap = one.steps[0].overlap
+    assert (overlap.compute_ns, overlap.comm_ns, overlap.exposed_comm_ns, overlap.idle_ns) == (3000, None, None, None)
+    assert "no communication" not in answer_lines(traces)[0]
+    assert dtbench.read_trace(path).collectives["exposed_ns"].isna().all()
+
+
+def test_a_wait_without_a_consumer_that_can_be_seen_is_not_zero(draw: Callable[..., Path]) -> None:
+    drawing = """
+        step ProfilerStep#1       @1 |==============  |
+        op c10d::allreduce_       @1 | =              |
+        call cudaLaunchKernel     @1 |a b             |
+        call cudaLaunchKernel     @1 |    {last}      |
+        kernel gemm               @7 | aa       {run} |
+        kernel ncclDevKernel_All  @8 |    bbbbb       |
+        """
+    seen = analyze_trace(read_trace(draw(drawing.format(last="c", run="cc"))))
+    assert [row.wait_ns for row in seen.steps[0].purposes] == [5000]  # from the launch of the next work on
+    lost = analyze_trace(read_trace(draw(drawing.format(last=" ", run="=="))))
+    assert [row.wait_ns for row in lost.steps[0].purposes] == [None]
+    ended = analyze_trace(read_trace(draw(drawing.format(last=" ", run="  "))))
+    assert [row.wait_ns for row in ended.steps[0].purposes] == [None]
+
+
+def test_a_step_in_which_nothing_ran_is_not_available_everywhere(
+    draw: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = draw("""
+        step ProfilerStep#1    @1 |=====   |
+        step ProfilerStep#2    @1 |     ===|
+        call cudaLaunchKernel  @1 |a       |
+        kernel gemm            @7 | aaa    |
+        """)
+    with pytest.raises(SystemExit):
+        main(("analyze", "--json", str(path)))
+    document: Any = json.loads(capsys.readouterr().out)
+    _, empty = document["ranks"][0]["steps"]
+    for name in ("step_ns", "compute_ns", "comm_ns", "exposed_comm_ns", "idle_ns", "hidden_fraction", "gaps"):
+        assert empty[name] == "NaN"
+    assert empty["lanes"] == []
+    table = dtbench.read_trace(path).overlap
+    assert table.loc[table["step"] == 2, "step_ns":].isna().all(axis=None)
