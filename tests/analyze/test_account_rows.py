@@ -19,6 +19,7 @@ from dtbench.analyze.tabulate import (
     Table,
 )
 from dtbench.analyze.trace_analysis import TraceAnalysis, analyze_trace
+from tests.known import total
 
 TABLES: list[tuple[Callable[[list[TraceAnalysis]], pd.DataFrame], dict[str, str]]] = [
     (LANE_TABLE.tabulate, tables.LANES),
@@ -46,7 +47,7 @@ def test_a_trace_that_lacks_something_has_every_table(draw: Callable[..., Path],
         table = tabulate([one])
         assert {name: str(dtype) for name, dtype in table.dtypes.items()} == columns
     assert len(GAP_TABLE.tabulate([one])) == len(one.steps)
-    assert sum(group.exposed_ns for group in one.accounts.whole.groups) == one.whole.exposed_comm_ns
+    assert total(group.exposed_ns for group in one.accounts.whole.groups) == one.whole.exposed_comm_ns
 
 
 def test_a_time_of_day_is_exact_beside_one_that_is_not_known() -> None:

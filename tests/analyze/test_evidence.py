@@ -112,14 +112,14 @@ def answer(traces: Sequence[Trace]) -> TraceSet | None:
 def flatten(value: object, path: str = "") -> Iterator[tuple[str, object]]:
     """Give every figure of a document by its path; lists of rows by what names them."""
     if isinstance(value, Mapping):
-        for key, one in value.items():
-            yield from flatten(one, f"{path}.{key}")
+        for name, one in value.items():
+            yield from flatten(one, f"{path}.{name}")
     elif isinstance(value, list):
         for place, one in enumerate(value):
-            key: Any = place
+            key = str(place)
             if isinstance(one, Mapping):
                 names = [str(one[name]) for name in ("rank", "step", "purpose", "lane", "group", "name") if name in one]
-                key = "/".join(names) or place
+                key = "/".join(names) or key
             yield from flatten(one, f"{path}[{key}]")
     else:
         yield path, value
@@ -141,18 +141,21 @@ def figures(traces: TraceSet) -> dict[str, float]:
     }
 
 
-def causes_of(traces: TraceSet) -> dict[tuple[object, ...], tuple[str, int, int]]:
+Causes = dict[tuple[object, ...], tuple[str, Any, Any]]
+
+
+def causes_of(traces: TraceSet) -> Causes:
     """Give for each collective that ran its cause, its exposed time, and the part of it whose cause is not known."""
     return {
         (row["rank"], row["lane"], row["start_ns"]): (str(row["cause"]), row["exposed_ns"], row["exposed_unknown_ns"])
         for row in collective_documents(traces)
         if isinstance(row["exposed_ns"], int) and row["start_ns"] != "NaN"
-    }  # type: ignore[misc]
+    }
 
 
-def is_surer(before: tuple[str, int, int], after: tuple[str, int, int]) -> bool:
+def is_surer(before: tuple[str, Any, Any], after: tuple[str, Any, Any]) -> bool:
     """Tell whether time has a cause whose cause was not known; moments that shift a little are no evidence."""
-    return before[2] - after[2] > 0.05 * before[1]
+    return bool(before[2] - after[2] > 0.07 * before[1])
 
 
 NAMES = (

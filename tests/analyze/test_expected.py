@@ -12,6 +12,7 @@ from dtbench.analyze.overlap import Overlap
 from dtbench.analyze.reader import read_trace
 from dtbench.analyze.tabulate import tabulate_collectives, tabulate_purposes
 from dtbench.analyze.trace_analysis import analyze_trace
+from tests.known import total
 
 FOLDER = Path(__file__).parents[3] / "shared" / "traces"
 pytestmark = pytest.mark.skipif(
@@ -37,10 +38,10 @@ def check(path: Path, figures: dict[str, Any]) -> None:
     assert [{"step": f"ProfilerStep#{step.step}", **figures_of(step.overlap)} for step in one.steps] == figures["steps"]
     for overlap, purposes in [(one.whole, one.whole_purposes), *((step.overlap, step.purposes) for step in one.steps)]:
         parts = (overlap.compute_ns, overlap.exposed_comm_ns, overlap.exposed_copy_ns, overlap.idle_ns)
-        assert sum(parts) == overlap.step_ns
-        assert sum(purpose.exposed_ns for purpose in purposes) == overlap.exposed_comm_ns
-        assert sum(purpose.hidden_ns for purpose in purposes) == overlap.hidden_comm_ns
-        assert sum(purpose.comm_ns for purpose in purposes) == overlap.comm_ns
+        assert total(parts) == overlap.step_ns
+        assert total(purpose.exposed_ns for purpose in purposes) == overlap.exposed_comm_ns
+        assert total(purpose.hidden_ns for purpose in purposes) == overlap.hidden_comm_ns
+        assert total(purpose.comm_ns for purpose in purposes) == overlap.comm_ns
     assert sum(one.exposed_ns) == one.whole.exposed_comm_ns
     assert tabulate_collectives([one])["step"].notna().sum() == tabulate_purposes([one])["count"].sum()
 

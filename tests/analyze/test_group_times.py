@@ -8,6 +8,7 @@ import pytest
 from dtbench.analyze.reader import read_trace
 from dtbench.analyze.tabulate import GROUP_TABLE
 from dtbench.analyze.trace_analysis import TraceAnalysis, analyze_trace
+from tests.known import total
 
 
 def analyze(path: Path) -> TraceAnalysis:
@@ -74,9 +75,9 @@ def test_groups_of_recorded_runs_add_up_to_their_steps_and_have_their_axes(recor
     one = analyze(recorded / f"{name}.json.gz")
     accounts = [*zip(one.steps, one.accounts.steps, strict=True)]
     for step, account in accounts:
-        assert sum(group.exposed_ns for group in account.groups) == step.overlap.exposed_comm_ns
-        assert sum(group.hidden_ns for group in account.groups) == step.overlap.hidden_comm_ns
+        assert total(group.exposed_ns for group in account.groups) == step.overlap.exposed_comm_ns
+        assert total(group.hidden_ns for group in account.groups) == step.overlap.hidden_comm_ns
         assert sum(group.count for group in account.groups) == sum(purpose.count for purpose in step.purposes)
-    assert sum(group.exposed_ns for group in one.accounts.whole.groups) == one.whole.exposed_comm_ns
+    assert total(group.exposed_ns for group in one.accounts.whole.groups) == one.whole.exposed_comm_ns
     axes = {group.axis for group in one.accounts.whole.groups}
     assert axes >= ({"replicate"} if name.startswith("ddp") else {"shard", "tensor"})

@@ -17,7 +17,7 @@ def collectives(path: Path) -> tuple[Collective, ...]:
     return analyze_trace(read_trace(path)).timeline.collectives
 
 
-def waits(path: Path) -> dict[str, int]:
+def waits(path: Path) -> dict[str, int | None]:
     (step,) = analyze_trace(read_trace(path)).steps
     return {str(purpose.purpose): purpose.wait_ns for purpose in step.purposes}
 
