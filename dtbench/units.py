@@ -1,11 +1,15 @@
 """Conversions for people. Inside dtbench all times are int nanoseconds and all sizes int bytes."""
 
 import math
+from collections.abc import Iterable, Sequence
 
 NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000
 NS_PER_US = 1_000
 MIB = 1024 * 1024
+
+_MOST_RANGES = 16
+"""Ranges that a sentence names; more nobody reads."""
 
 
 def format_ns(duration_ns: float | None) -> str:
@@ -81,3 +85,32 @@ def three_digits(value: float) -> str:
     rounded = round(value, 3 - digits_before_point)
     digits_before_point = math.floor(math.log10(abs(rounded))) + 1
     return f"{rounded:.{max(0, min(9, 3 - digits_before_point))}f}"
+
+
+def name_ranges(numbers: Sequence[int]) -> str:
+    """Spell rising numbers shortly: of many ranges the first ones, and how many numbers the others hold.
+
+    >>> name_ranges([0, 1, 2, 5, 7, 8])
+    '0-2, 5, 7-8'
+    >>> name_ranges(range(0, 100, 2))
+    '0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30 and 34 more'
+    """
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    named = ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs[:_MOST_RANGES])
+    rest = sum(len(run) for run in runs[_MOST_RANGES:])
+    return f"{named} and {rest} more" if rest else named
+
+
+def name_ranks(ranks: Iterable[int]) -> str:
+    """Spell ranks, in any order.
+
+    >>> name_ranks([3]), name_ranks([2, 0, 1])
+    ('rank 3', 'ranks 0-2')
+    """
+    known = sorted(set(ranks))
+    return f"rank{'' if len(known) == 1 else 's'} {name_ranges(known)}"

@@ -31,3 +31,11 @@ def test_what_cannot_be_computed_is_never_a_zero() -> None:
     assert {f(math.nan) for f in (units.format_ns, units.format_bytes, units.format_fraction, units.format_count)} == {
         "n/a"
     }
+
+
+def test_numbers_are_spelled_as_ranges_and_never_as_thousands_of_letters() -> None:
+    assert [units.name_ranges(numbers) for numbers in ([], [4], [0, 1, 2, 5, 7, 8])] == ["", "4", "0-2, 5, 7-8"]
+    assert units.name_ranks(range(1024)) == "ranks 0-1023"
+    alternating = units.name_ranks(range(0, 1024, 2))
+    assert len(alternating) < 100
+    assert alternating.endswith("and 496 more")

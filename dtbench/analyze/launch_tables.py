@@ -21,6 +21,7 @@ from dtbench.errors import StoreError
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.read import read_columns, read_order, read_rank_records, read_table
 from dtbench.store.write import write_table
+from dtbench.units import name_ranks
 from dtbench.vocabulary import Axis, Cause, Operation, Purpose
 
 _VOCABULARIES: Final[Mapping[str, Callable[[str], object]]] = {
@@ -92,8 +93,7 @@ def analyze_launch(
     kept = _read_healthy(folder)
     lost = _ranks_of(kept) - _ranks_of(made.tables)
     if lost:
-        spelled = f"rank{'s' if len(lost) > 1 else ''} {', '.join(map(str, sorted(lost)))}"
-        note = f"tables of an earlier analysis are kept: they hold {spelled}, whose traces give nothing now"
+        note = f"tables of an earlier analysis are kept: they hold {name_ranks(lost)}, whose traces give nothing now"
         return replace(made, tables={**made.tables, **kept}, notes=(*made.notes, note))
     if len(made.overlap):
         made.overlap.attrs = {

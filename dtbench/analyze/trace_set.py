@@ -11,6 +11,7 @@ from dtbench.analyze.ranks.over_ranks import OverRanks
 from dtbench.analyze.trace import Unread
 from dtbench.analyze.trace_analysis import TraceAnalysis
 from dtbench.analyze.trace_file import Analyzed, Answer, TraceFile, Unusable
+from dtbench.units import name_ranges, name_ranks
 
 
 @dataclass(frozen=True)
@@ -123,11 +124,11 @@ def _number(usable: Sequence[Analyzed]) -> tuple[list[tuple[int, Analyzed]], lis
     named = {place: rank for place in silent if (rank := _named_rank(usable[place])) is not None}
     if named:
         known = [named.get(place, rank) for place, rank in enumerate(known)]
-        notes.append(f"{_name_ranks(named.values())}: numbered by file name, the traces do not say their rank")
+        notes.append(f"{name_ranks(named.values())}: numbered by file name, the traces do not say their rank")
     free = iter(number for number in range(2 * len(usable)) if number not in known)
     placed = {place: next(free) for place, rank in enumerate(known) if rank is None}
     if any(not usable[place].part for place in placed):  # what the parts of a file are is told apart
-        notes.append(f"{_name_ranks(placed.values())}: numbered by place, neither trace nor file name says a rank")
+        notes.append(f"{name_ranks(placed.values())}: numbered by place, neither trace nor file name says a rank")
     ranks = [placed[place] if rank is None else rank for place, rank in enumerate(known)]
     return list(zip(ranks, usable, strict=True)), notes
 
@@ -184,23 +185,3 @@ def _describe_lacking(one: TraceAnalysis, *, any_steps: bool) -> Iterable[str]:
 
 def _name_steps(steps: Sequence[int]) -> str:
     return f"step{'s' if len(steps) > 1 else ''} {name_ranges(steps)}"
-
-
-def _name_ranks(ranks: Iterable[int]) -> str:
-    known = sorted(ranks)
-    return f"rank{'s' if len(known) > 1 else ''} {name_ranges(known)}"
-
-
-def name_ranges(numbers: Sequence[int]) -> str:
-    """Spell rising numbers shortly.
-
-    >>> name_ranges([0, 1, 2, 5, 7, 8])
-    '0-2, 5, 7-8'
-    """
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)

@@ -41,7 +41,7 @@ from dtbench.analyze.reader.source import TraceSource
 from dtbench.analyze.trace import Unread
 from dtbench.analyze.trace_set import TraceSet
 from dtbench.errors import StoreError, TraceError
-from dtbench.units import NS_PER_S, format_ns
+from dtbench.units import NS_PER_S, format_ns, name_ranks
 
 ENDING: Final = ".tar"
 _COPIED_BYTES: Final = 1 << 20
@@ -155,10 +155,10 @@ def _describe_clocks(traces: Sequence[ArchivedTrace]) -> list[str]:
         for trace in traces
         if trace.clock.drift
     ]
-    alone = [str(trace.rank) for trace in traces if trace.clock.uncertainty_ns is None]
+    alone = [trace.rank for trace in traces if trace.clock.uncertainty_ns is None]
     if alone and len(traces) > 1:
         several = "their own times stand" if len(alone) > 1 else "its own times stand"
-        notes.append(f"rank {', '.join(alone)}: no collective tells how far the clock is off; {several}")
+        notes.append(f"{name_ranks(alone)}: no collective tells how far the clock is off; {several}")
     return notes
 
 

@@ -8,7 +8,7 @@ from dtbench.analyze.means import Spread, average, average_purposes
 from dtbench.analyze.overlap import Overlap
 from dtbench.analyze.overlap_tax import CAVEAT
 from dtbench.analyze.trace_analysis import TraceAnalysis
-from dtbench.analyze.trace_set import TraceSet, name_ranges
+from dtbench.analyze.trace_set import TraceSet
 from dtbench.report.causes import (
     UNATTRIBUTED,
     advise_owner,
@@ -19,7 +19,7 @@ from dtbench.report.causes import (
     spell_owner,
 )
 from dtbench.report.section import Column, Section
-from dtbench.units import format_bytes, format_fraction, format_ns
+from dtbench.units import format_bytes, format_fraction, format_ns, name_ranks
 
 MOST_STEP_ROWS = 12
 """Steps of all ranks that are shown one by one; of more the spread is shown."""
@@ -270,5 +270,5 @@ def tax_section(traces: TraceSet) -> Section:
             for rank, tax in found
             if tax is not None and tax.kernels
         ],
-        notes=(*([f"no kernel ran both ways: rank {name_ranges(untold)}"] if untold else []), CAVEAT),
+        notes=(*([f"no kernel ran both ways: {name_ranks(untold)}"] if untold else []), CAVEAT),
     )

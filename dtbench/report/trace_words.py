@@ -7,9 +7,9 @@ from dtbench.analyze.causes.exposed_owners import ExposedOwner
 from dtbench.analyze.means import MeanTime, average, average_purposes
 from dtbench.analyze.overlap import divide
 from dtbench.analyze.ranks.stragglers import describe_waiting
-from dtbench.analyze.trace_set import TraceSet, name_ranges
+from dtbench.analyze.trace_set import TraceSet
 from dtbench.report.causes import advise_owner, describe_exposed_owner, describe_leading, find_leading
-from dtbench.units import format_fraction, format_ns
+from dtbench.units import format_fraction, format_ns, name_ranks
 from dtbench.vocabulary import Purpose
 
 MOST_NAMES = 10
@@ -92,7 +92,7 @@ def _wait_lines(traces: TraceSet, mean: MeanTime) -> list[str]:
 
 def _basis_words(traces: TraceSet, mean: MeanTime) -> str:
     ranks = [one.rank for one in traces.analyses]
-    who = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {name_ranges(ranks)}"
+    who = name_ranks(ranks)
     size = f" of {traces.world_size}" if traces.world_size is not None else ""
     if not mean.are_steps:
         why = "nothing ran in any step" if any(one.steps for one in traces.analyses) else "no step is marked"

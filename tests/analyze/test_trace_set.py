@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dtbench.analyze.foreign import analyze_traces
-from dtbench.analyze.trace_set import TraceSet, name_ranges
+from dtbench.analyze.trace_set import TraceSet
 from dtbench.errors import TraceError
 
 STEPS = """
@@ -139,7 +139,3 @@ def test_recorded_traces_are_read_from_files_and_folders(recorded: Path, tmp_pat
     shutil.copy(recorded / "fsdp2_tp_2x2_rank0.json.gz", tmp_path)
     (other,) = analyze_traces([tmp_path]).analyses
     assert len(other.steps) == 3
-
-
-def test_numbers_are_spelled_as_ranges() -> None:
-    assert [name_ranges(numbers) for numbers in ([], [4], [0, 1, 2, 5, 7, 8])] == ["", "4", "0-2, 5, 7-8"]

@@ -9,7 +9,7 @@ from dtbench.analyze.exposure.counts import find_unlike_arms
 from dtbench.analyze.summary import ExposureRow
 from dtbench.store.arm_records import ArmSteps
 from dtbench.store.rank_records import RankRecord
-from dtbench.units import format_ns
+from dtbench.units import format_ns, name_ranks
 from dtbench.vocabulary import ESTIMATE_PHRASES, Arm, Estimate
 
 _ARM_WORDS: Final = {
@@ -17,9 +17,6 @@ _ARM_WORDS: Final = {
     Arm.SERIAL: ("steps that wait for every collective", "what overlapping gained is not told"),
 }
 """What an arm is called, and what follows where it cannot be used."""
-
-_MOST_RANKS: Final = 4
-"""Ranks that a note names."""
 
 
 def note_launch(ranks: Sequence[RankRecord], kinds: Sequence[Estimate], *, has_ended: bool) -> Iterator[str]:
@@ -40,7 +37,7 @@ def note_launch(ranks: Sequence[RankRecord], kinds: Sequence[Estimate], *, has_e
         return
     lacking = [record.rank for record in ranks if record.arms is None]
     if lacking:
-        yield f"{what} are missing on {_name_ranks(lacking)}"
+        yield f"{what} are missing on {name_ranks(lacking)}"
     yield from _note_unlike(steps)
     blocks = [block for of_rank in steps.values() for block in of_rank.blocks]
     if Estimate.ABLATION in kinds and not any(block.arm is Arm.REMOVED for block in blocks):
@@ -56,14 +53,14 @@ def _note_unlike(steps: dict[int, ArmSteps]) -> Iterator[str]:
             unlike.setdefault((arm, why), []).append(rank)
     for (arm, why), ranks in unlike.items():
         what, then = _ARM_WORDS[arm]
-        yield f"{what} differ from the others in more than that on {_name_ranks(ranks)}, so {then}: {why}"
+        yield f"{what} differ from the others in more than that on {name_ranks(ranks)}, so {then}: {why}"
 
 
 def note_left_out(ranks: Sequence[int], shared: Sequence[int]) -> Iterator[str]:
     """Say over which ranks a mean is not taken, because some estimate of theirs is missing."""
     others = [rank for rank in ranks if rank not in shared]
     if others and shared:
-        yield f"the mean over ranks leaves out {_name_ranks(others)}, of which an estimate is missing"
+        yield f"the mean over ranks leaves out {name_ranks(others)}, of which an estimate is missing"
 
 
 def note_undecided(row: ExposureRow) -> Iterator[str]:
@@ -73,9 +70,3 @@ def note_undecided(row: ExposureRow) -> Iterator[str]:
             names = f"{ESTIMATE_PHRASES[one.estimate]} and {ESTIMATE_PHRASES[other.estimate]}"
             apart_ns = abs(one.mean_ns - other.mean_ns)
             yield f"{names} are {format_ns(apart_ns)} apart, which a single value cannot judge: take more steps"
-
-
-def _name_ranks(ranks: Sequence[int]) -> str:
-    named = ", ".join(str(rank) for rank in ranks[:_MOST_RANKS])
-    more = f" and {len(ranks) - _MOST_RANKS} more" if len(ranks) > _MOST_RANKS else ""
-    return f"rank{'' if len(ranks) == 1 else 's'} {named}{more}"

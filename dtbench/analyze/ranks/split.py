@@ -14,6 +14,7 @@ from dtbench.analyze.intervals import Ints
 from dtbench.analyze.ranks.align import ABSENT, Series, estimate_lead
 from dtbench.analyze.ranks.groups import GroupEvents, read_series
 from dtbench.analyze.timeline import RankTimeline
+from dtbench.units import name_ranks
 
 _SAME_GROUP_NS: Final = 50_000  # ends of one collective agree better on clocks that agree
 _FEW: Final = 8  # events; fewer may end apart by chance, or together
@@ -115,5 +116,5 @@ def describe_undecided(name: str, undecided: frozenset[int]) -> tuple[str, ...]:
     if not undecided:
         return ()
     why = f"process group {name} may be several" if name else "no process group is named"
-    ranks = ", ".join(map(str, sorted(undecided)))
-    return (f"rank {ranks}: {why}, and ends do not tell which ranks share one; nothing over ranks is said of these",)
+    untold = "ends do not tell which ranks share one; nothing over ranks is said of these"
+    return (f"{name_ranks(undecided)}: {why}, and {untold}",)

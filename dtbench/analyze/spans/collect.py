@@ -19,9 +19,9 @@ from dtbench.analyze.spans.place import Place, place_ranks
 from dtbench.analyze.spans.work import Work, find_work
 from dtbench.analyze.trace_analysis import TraceAnalysis
 from dtbench.analyze.trace_file import TraceFile, read_parts
-from dtbench.analyze.trace_set import TraceSet, name_ranges
+from dtbench.analyze.trace_set import TraceSet
 from dtbench.errors import TraceError
-from dtbench.units import format_ns
+from dtbench.units import format_ns, name_ranges
 
 MOST_SPANS: Final = 200_000
 """Spans of one picture; a document of them is some ten megabytes."""
