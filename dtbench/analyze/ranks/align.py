@@ -20,13 +20,14 @@ from dtbench.analyze.intervals import Bools, Ints
 
 ABSENT: Final = -1
 """In index arrays: that rank has no such event."""
+ENDS_APART_NS: Final = 20_000
+"""By which ranks that leave a collective together may be seen to leave it apart: 1 to 7 us on eight V100."""
 
 _REACH: Final = 16  # events by which two ranks may be apart, beside the difference of their numbers
 _AS_NARROW: Final = 1.5  # of the narrowest half: no worse
 _RARE: Final = 1e-3
 _NARROW: Final = 0.1  # spread of ends that belong together, however many say so
 _RESOLUTION_NS: Final = 1_000  # traces before 2024 know whole microseconds
-_LEAST_TOLERANCE_NS: Final = 20_000  # ends of one NCCL collective on eight V100 differ by 1 to 7 us
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ def estimate_lead(first: Series, second: Series) -> Lead:
     """
     pool = np.sort(np.concatenate([_differences(first, second, lag) for lag in _lags(len(first), len(second))]))
     if not len(pool):
-        return Lead(0, _LEAST_TOLERANCE_NS, spread=1.0)
+        return Lead(0, ENDS_APART_NS, spread=1.0)
     half = min(len(pool), (min(len(first), len(second)) + 1) // 2)
     widths = pool[half - 1 :] - pool[: len(pool) - half + 1]
     near = np.flatnonzero(widths <= _AS_NARROW * widths.min() + 2 * _RESOLUTION_NS)
@@ -147,7 +148,7 @@ def estimate_lead(first: Series, second: Series) -> Lead:
     even_ns = int(pool[-1] - pool[0]) * half / len(pool)
     return Lead(
         ns=int(centres[best]),
-        tolerance_ns=max(2 * int(widths[near[best]]), _LEAST_TOLERANCE_NS),
+        tolerance_ns=max(2 * int(widths[near[best]]), ENDS_APART_NS),
         spread=float(widths[near[best]]) / even_ns if even_ns else 1.0,
         chance=_narrowest_by_chance(half, len(widths)),
     )

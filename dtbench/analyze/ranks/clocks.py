@@ -20,14 +20,16 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dtbench.analyze.intervals import Bools, Ints
+from dtbench.analyze.intervals import Bools
+from dtbench.analyze.ranks.align import ENDS_APART_NS
 from dtbench.analyze.ranks.clock_chain import chain_clocks, divide_into_trees, find_edges, find_median, keep_surest
 from dtbench.analyze.ranks.times import RESOLUTION_NS, Clock, GroupTimes, ends_together
-from dtbench.units import NS_PER_S, format_ns
+from dtbench.units import NS_PER_S, format_ns, name_ranks
 
 _HELPS: Final = 0.5  # a correction that helps leaves at most this part of the spread of ends
 _ENOUGH_FOR_MEDIAN: Final = 4  # ranks; the median of two or three is one of them
 _IN_STEP: Final = 0.9  # part of the collectives that no rank may leave before the last has entered
+_ENOUGH_OF_GROUP: Final = 4  # collectives of one group that are judged by themselves
 _AS_FAR: Final = 0.99  # two ranks alone are off their median by the same: nobody knows which is wrong
 _MOST_NOTES: Final = 8  # sentences about single clocks
 
@@ -155,16 +157,21 @@ def _most_ahead_ns(times: Sequence[GroupTimes], rank: int, clock: Clock) -> int:
 
 
 def _ends_spread(times: Sequence[GroupTimes], clocks: Mapping[int, Clock]) -> dict[int, float]:
-    """Give for each rank the median over its collectives of last end less first end."""
-    spreads: dict[int, list[Ints]] = defaultdict(list)
+    """Return for each rank the worst over its groups of the median of last end less first end.
+
+    Not the median over all its collectives: where most stay on the machine (tensor parallel, experts), no clock of a
+    machine would be seen to be off.
+    """
+    spreads: dict[int, float] = {}
     for one in times:
         rows = ends_together(one) & (one.there.sum(axis=1) > 1)
         common = one.on_common_clock(clocks)
         spread_ns = common.last(common.end_ns) - common.first(common.end_ns)
         for column, rank in enumerate(one.ranks):
-            spreads[rank].append(spread_ns[rows & one.there[:, column]])
-    together = {rank: np.concatenate(parts) for rank, parts in spreads.items()}
-    return {rank: float(np.median(own)) for rank, own in together.items() if len(own)}
+            own = spread_ns[rows & one.there[:, column]]
+            if len(own):
+                spreads[rank] = max(spreads.get(rank, 0.0), float(np.median(own)))
+    return spreads
 
 
 def _find_out_of_step(times: Sequence[GroupTimes], clocks: Mapping[int, Clock]) -> set[int]:
@@ -180,53 +187,69 @@ def _find_out_of_step(times: Sequence[GroupTimes], clocks: Mapping[int, Clock]) 
 
 
 def _find_suspects(common: Sequence[GroupTimes], clocks: Mapping[int, Clock]) -> set[int]:
-    counted: dict[int, list[int]] = defaultdict(lambda: [0, 0])
+    """Find the ranks of which more than a tenth of the collectives, of all or of one group, are impossible."""
+    total: dict[int, tuple[int, int]] = defaultdict(lambda: (0, 0))
+    suspects: set[int] = set()
     for one in common:
         rows = ends_together(one) & (one.there.sum(axis=1) > 1)
         impossible = find_impossible(one, clocks)
         for column, rank in enumerate(one.ranks):
             there = rows & one.there[:, column]
-            counted[rank][0] += int(there.sum())
-            counted[rank][1] += int((impossible & there).sum())
-    return {rank for rank, (seen, wrong) in counted.items() if wrong > (1 - _IN_STEP) * seen}
+            seen, wrong = int(there.sum()), int((impossible & there).sum())
+            total[rank] = (total[rank][0] + seen, total[rank][1] + wrong)
+            if seen >= _ENOUGH_OF_GROUP and wrong > (1 - _IN_STEP) * seen:
+                suspects.add(rank)
+    return suspects | {rank for rank, (seen, wrong) in total.items() if wrong > (1 - _IN_STEP) * seen}
 
 
 def _off_the_median(common: Sequence[GroupTimes], ranks: set[int]) -> dict[int, float]:
-    residuals = _ends_about_median(common, least_ranks=2)
-    return {rank: float(np.median(np.abs(residuals[rank]))) for rank in ranks}
+    """Return how far the ends of some ranks are off their median ones, in the worst of a rank's groups."""
+    off_ns = dict.fromkeys(ranks, 0.0)
+    for one in common:
+        for rank, residual in _ends_about_median([one], least_ranks=2).items():
+            if rank in ranks:
+                off_ns[rank] = max(off_ns[rank], float(np.median(np.abs(residual))))
+    return off_ns
 
 
 def find_impossible(common: GroupTimes, clocks: Mapping[int, Clock]) -> Bools:
-    """Tell for each collective whether a rank ends, beyond the clocks' uncertainty, before the last has begun.
+    """Tell for each collective whether a rank ends, beyond all doubt, before the last has begun.
+
+    There is doubt about the clocks, and about how far apart ranks are seen to leave one collective: a clock is the
+    median of many ends, and says nothing of that.
 
     Returns:
         Shape ``(m,)``.
     """
     present = [common.ranks[column] for column in np.flatnonzero(common.there.sum(axis=0)).tolist()]
-    doubt_ns = max((clocks[rank].uncertainty_ns or 0 for rank in present), default=0) + RESOLUTION_NS
+    doubt_ns = max((clocks[rank].uncertainty_ns or 0 for rank in present), default=0) + ENDS_APART_NS
     several = common.there.sum(axis=1) > 1
     return np.asarray(several & (common.first(common.end_ns) < common.last(common.start_ns) - doubt_ns), dtype=np.bool_)
 
 
 def _describe(clocks: Mapping[int, Clock], stray: set[int]) -> list[str]:
-    corrected = {rank: clock for rank, clock in clocks.items() if clock.offset_ns or clock.drift}
-    notes = [_describe_correction(rank, clock) for rank, clock in corrected.items()]
+    corrected: dict[Clock, list[int]] = defaultdict(list)
+    for rank, clock in clocks.items():
+        if clock.offset_ns or clock.drift:
+            corrected[clock].append(rank)
+    notes = [_describe_correction(ranks, clock) for clock, ranks in corrected.items()]
     if len(notes) > _MOST_NOTES:
-        apart_ns = max(abs(clock.offset_ns) for clock in corrected.values())
-        notes = [
-            f"the clocks of {len(notes)} ranks are up to {format_ns(apart_ns)} off; corrected, by ends of collectives"
-        ]
+        apart_ns = max(abs(clock.offset_ns) for clock in corrected)
+        count = sum(len(ranks) for ranks in corrected.values())
+        notes = [f"the clocks of {count} ranks are up to {format_ns(apart_ns)} off; corrected, by ends of collectives"]
     if stray:
         notes.append(
-            f"rank {', '.join(map(str, sorted(stray)))}: not in step with the others, collectives end on one rank"
+            f"{name_ranks(stray)}: not in step with the others, collectives end on one rank"
             " before they begin on another; are the traces of one moment of one job? Nothing is said about skew there"
         )
     return notes
 
 
-def _describe_correction(rank: int, clock: Clock) -> str:
+def _describe_correction(ranks: Sequence[int], clock: Clock) -> str:
+    whose = "its clock" if len(ranks) == 1 else "their clock"
     side = "ahead of" if clock.offset_ns > 0 else "behind"
     rate = "gains" if clock.drift > 0 else "loses"
     drift = f" and {rate} {format_ns(abs(clock.drift) * NS_PER_S)} a second" if clock.drift else ""
     doubt = f"within {format_ns(clock.uncertainty_ns or 0)}, from the ends of collectives"
-    return f"rank {rank}: its clock is {format_ns(abs(clock.offset_ns))} {side} the others' ({doubt}){drift}; corrected"
+    off = f"{format_ns(abs(clock.offset_ns))} {side} the others' ({doubt}){drift}"
+    return f"{name_ranks(ranks)}: {whose} is {off}; corrected"

@@ -254,3 +254,99 @@ def test_a_host_whose_clock_is_off_is_corrected_as_a_whole(jobs: Any) -> None:
     assert found[0] == found[1]
     assert found[2] == found[3]
     assert found[2].offset_ns - found[0].offset_ns == pytest.approx(5_000_000, abs=2_000)
+
+
+def host_groups(hosts: int, each: int, *, on_host: int) -> tuple[tuple[int, ...], ...]:
+    """Give the groups of hosts whose ranks meet ``on_host`` times among themselves for each time over all."""
+    inside = tuple(tuple(range(host * each, (host + 1) * each)) for host in range(hosts))
+    return (*inside * on_host, tuple(range(hosts * each)))
+
+
+def replica_groups(hosts: int, each: int, *, on_host: int) -> tuple[tuple[int, ...], ...]:
+    """Give the same where ranks meet those of other hosts in rows, and never all."""
+    across = tuple(tuple(range(rank, hosts * each, each)) for rank in range(each))
+    return (*host_groups(hosts, each, on_host=on_host)[:-1], *across)
+
+
+FAR_HOSTS = [
+    (host_groups(2, 8, on_host=3), (0, 2_000_000)),
+    (host_groups(4, 4, on_host=5), (0, 1_700_000, -900_000, 2_000_000)),
+    (replica_groups(4, 4, on_host=3), (-2_000_000, 0, 400_000, 1_100_000)),
+    (host_groups(3, 2, on_host=9), (300_000, 0, -60_000_000)),
+]
+
+
+@pytest.mark.parametrize("has_host", [False, True])
+@pytest.mark.parametrize(("groups", "host_offsets"), FAR_HOSTS)
+def test_hosts_are_corrected_though_most_collectives_stay_on_one(
+    jobs: Any, groups: tuple[tuple[int, ...], ...], host_offsets: tuple[int, ...], has_host: bool
+) -> None:
+    ranks = 1 + max(rank for group in groups for rank in group)
+    each = ranks // len(host_offsets)
+    offsets = tuple(host_offsets[rank // each] for rank in range(ranks))
+    truth = jobs.generate(jobs.job(groups=groups, count=12, jitter_ns=4_000, offsets_ns=offsets))
+    timelines = [replace(one, host=f"node{one.rank // each}" if has_host else None) for one in truth.timelines]
+    compared = compare_ranks(timelines)
+    assert compared.clocks.out_of_step == frozenset()
+    for rank, skews in compared.collectives.items():
+        for index, skew in enumerate(skews):
+            wait_ns = truth.last_start_ns[rank, index] - truth.start_ns[rank, index]
+            assert skew.skew_wait_ns == pytest.approx(wait_ns, abs=12_000)
+    agreed = compare_ranks(
+        jobs.generate(jobs.job(groups=groups, count=12, jitter_ns=4_000, offsets_ns=(0,) * ranks)).timelines
+    )
+    assert compared.waiting.straggler is not None
+    assert agreed.waiting.straggler is not None
+    assert compared.waiting.straggler.rank == agreed.waiting.straggler.rank
+    assert sum(map(len, compared.notes)) < 1_000
+
+
+@pytest.mark.parametrize(
+    ("late_ns", "host", "is_in_step"),
+    [(3_000, None, True), (15_000, None, True), (3_000, "a", True), (15_000, "a", True), (60_000, "a", False)],
+)
+def test_ranks_that_leave_one_collective_some_microseconds_apart_are_in_step(
+    jobs: Any, late_ns: int, host: str | None, is_in_step: bool
+) -> None:
+    """Clocks agree to a microsecond, yet the first rank is seen to leave just before the last is seen to enter."""
+    timelines = []
+    for rank in range(8):
+        long = [jobs.collective(k * 10**6, k * 10**6 + 400_000, group="0", seq=k, group_size=8) for k in range(3)]
+        short = jobs.collective(
+            5 * 10**6 + (late_ns if rank == 5 else -rank * 20_000),
+            5 * 10**6 + max(4_000 if rank == 5 else rank * 1_000, late_ns + 1_000 if rank == 5 else 0),
+            group="0",
+            seq=3,
+            group_size=8,
+        )
+        timelines.append(replace(jobs.timeline(rank, [*long, short]), host=host))
+    compared = compare_ranks(timelines)
+    assert (compared.clocks.out_of_step == frozenset()) is is_in_step
+
+
+def test_a_group_whose_collectives_are_all_impossible_is_seen_beside_many_that_are_not(jobs: Any) -> None:
+    groups = host_groups(2, 4, on_host=15)
+    truth, other = (
+        jobs.generate(jobs.job(groups=groups, count=10, offsets_ns=(0,) * 8, seed=seed)).timelines for seed in (1, 2)
+    )
+    world = {index for index, one in enumerate(truth[0].collectives) if one.group_size == 8}
+    strangers = [one for one in other[0].collectives if one.group_size == 8]
+    mixed = [strangers.pop(0) if index in world else one for index, one in enumerate(truth[0].collectives)]
+    compared = compare_ranks([replace(truth[0], collectives=tuple(mixed)), *truth[1:]])
+    assert 0 in compared.clocks.out_of_step
+    assert all(skew.skew_wait_ns is None for skew in compared.collectives[0])
+
+
+def test_many_ranks_out_of_step_are_named_as_ranges(jobs: Any) -> None:
+    random = np.random.default_rng(0)
+    timelines = list(jobs.generate(jobs.job(groups=(tuple(range(64)),), offsets_ns=(0,) * 64)).timelines)
+    strays = [*range(30, 50), 51]
+    for rank in strays:
+        moved = [
+            jobs.shift(replace(timelines[rank], collectives=(one,)), int(random.integers(10**10))).collectives[0]
+            for one in timelines[rank].collectives
+        ]
+        timelines[rank] = replace(timelines[rank], collectives=tuple(moved))
+    clocks = compare_ranks(timelines).clocks
+    assert clocks.out_of_step == set(strays)
+    assert clocks.notes[-1].startswith("ranks 30-49, 51: not in step with the others")
