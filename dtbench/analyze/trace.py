@@ -134,6 +134,8 @@ class Trace:
         group_descriptions: description of each process group by name.
         group_ranks: global ranks of each process group by name.
         unread: what could not be read and is in no column.
+        host: name of the machine, or of the container, that it ran on; None where the trace does not say.
+        base_ns: Unix time of the zero of ``start_ns`` and ``end_ns``; None where the trace does not say.
     """
 
     path: str
@@ -158,6 +160,8 @@ class Trace:
     flows: Ints = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
     modules: Mapping[int, str] = field(default_factory=dict)
     group_ranks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    host: str | None = None
+    base_ns: int | None = None
 
     def __len__(self) -> int:
         """Number of events."""

@@ -159,7 +159,8 @@ def analyze_trace(
     timeline = _make_timeline(
         trace, contents, contents.prepare(collectives), step_of=step_of, shares=shares, rank=known_rank
     )
-    timeline = replace(timeline, host=None if facts is None else facts.host)
+    if facts is not None and facts.host is not None:
+        timeline = replace(timeline, host=facts.host)
     return _account(trace, contents, timeline, shares)
 
 
@@ -190,6 +191,8 @@ def _make_timeline(
         steps=tuple(step.window for step in contents.steps),
         path=trace.path,
         world_size=trace.world_size,
+        host=trace.host,
+        base_ns=trace.base_ns,
         unseen=contents.unseen,
         recorded=contents.recorded,
     )

@@ -13,7 +13,7 @@ things no data can tell apart: a clock that is behind, and a rank that always en
 
 import bisect
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -30,6 +30,9 @@ _HELPS: Final = 0.5  # a correction that helps leaves at most this part of the s
 _ENOUGH_FOR_MEDIAN: Final = 4  # ranks; the median of two or three is one of them
 _IN_STEP: Final = 0.9  # part of the collectives that no rank may leave before the last has entered
 _ENOUGH_OF_GROUP: Final = 4  # collectives of one group that are judged by themselves
+_ENOUGH_TO_TEAR: Final = 8  # ends; the range of fewer is no 99 % interval of their median
+_ONE_CLOCK_NS: Final = 100_000  # devices of one machine tell its time within some microseconds
+_FAR: Final = 8  # times the scatter of ends: no accident
 _AS_FAR: Final = 0.99  # two ranks alone are off their median by the same: nobody knows which is wrong
 _MOST_NOTES: Final = 8  # sentences about single clocks
 
@@ -52,6 +55,8 @@ class Clocks:
 def estimate_clocks(times: Sequence[GroupTimes], hosts: Mapping[int, str | None]) -> Clocks:
     """Estimate every rank's clock and decide whether to correct it; ranks of one host have one clock.
 
+    Unless their collectives contradict: containers on many machines may bear one name.
+
     As few corrections are applied as leave at most twice the spread of ends that all would leave. Ranks are out of step
     when, on the clocks so chosen, more than a tenth of their collectives end on one rank before another has begun.
 
@@ -70,13 +75,13 @@ def estimate_clocks(times: Sequence[GroupTimes], hosts: Mapping[int, str | None]
         corrected = chain_clocks(island)
         own = [one for one in times if set(one.ranks) <= set(corrected)]
         refined = _refine(own, _refine(own, corrected))  # twice: where a neighbour was far off, so was the first median
-        machines = _divide_by_host(refined, hosts)
+        machines, torn = _divide_by_host(own, refined, hosts)
         chosen = _choose(own, _share_clocks(refined, machines), machines)
         stray = _find_out_of_step(own, chosen)
         out_of_step |= stray
         in_step = {rank: clock for rank, clock in chosen.items() if rank not in stray}
         by_rank.update(in_step)
-        notes += _describe(in_step, stray)
+        notes += [*_describe_torn(torn, hosts), *_describe(in_step, stray)]
     return Clocks(by_rank, frozenset(out_of_step), tuple(notes))
 
 
@@ -107,13 +112,48 @@ def _ends_about_median(common: Sequence[GroupTimes], *, least_ranks: int) -> dic
     return {rank: own for rank, own in together.items() if len(own)}
 
 
-def _divide_by_host(ranks: Iterable[int], hosts: Mapping[int, str | None]) -> list[tuple[int, ...]]:
-    """Put together the ranks of one host; a rank whose host is not told stands alone."""
+def _divide_by_host(
+    times: Sequence[GroupTimes], clocks: Mapping[int, Clock], hosts: Mapping[int, str | None]
+) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+    """Put together the ranks of one host; a rank whose host is not told stands alone.
+
+    Args:
+        times: of the ranks, each on its own clock.
+        clocks: of the ranks, each for itself.
+        hosts: by rank.
+
+    Returns:
+        The machines; and the ranks of hosts that cannot be one machine, each of which stands alone, too.
+    """
     together: dict[str | int, list[int]] = defaultdict(list)
-    for rank in ranks:
+    for rank in clocks:
         host = hosts.get(rank)
         together[rank if host is None else host].append(rank)
-    return [tuple(members) for members in together.values()]
+    named = [tuple(members) for members in together.values()]
+    torn = [members for members in named if len(members) > 1 and _are_of_several_clocks(times, clocks, members)]
+    machines = [members for members in named if members not in torn]
+    return [*machines, *((rank,) for members in torn for rank in members)], torn
+
+
+def _are_of_several_clocks(times: Sequence[GroupTimes], clocks: Mapping[int, Clock], members: Collection[int]) -> bool:
+    """Tell whether what ranks did together could not have been on one clock, and could on the clocks of each.
+
+    That is, one would leave collectives before another enters them, or ends are always as far apart, and further than
+    what they scatter by.
+    """
+    own = [among for one in times if (among := one.among(members)) is not None]
+    if sum(int((ends_together(one) & (one.there.sum(axis=1) > 1)).sum()) for one in own) < _ENOUGH_TO_TEAR:
+        return False
+    shared = _share_clocks({rank: clocks[rank] for rank in members}, [tuple(members)])
+    on_one = [one.on_common_clock(shared) for one in own]
+    if _find_suspects(on_one, shared) and not _find_suspects([one.on_common_clock(clocks) for one in own], clocks):
+        return True
+    for residual in _ends_about_median(on_one, least_ranks=2).values():
+        middle = float(np.median(residual))
+        scatter_ns = float(np.median(np.abs(residual - middle)))
+        if len(residual) >= _ENOUGH_TO_TEAR and abs(middle) > max(_ONE_CLOCK_NS, _FAR * scatter_ns):
+            return True
+    return False
 
 
 def _share_clocks(clocks: Mapping[int, Clock], machines: Iterable[Sequence[int]]) -> dict[int, Clock]:
@@ -225,6 +265,14 @@ def find_impossible(common: GroupTimes, clocks: Mapping[int, Clock]) -> Bools:
     doubt_ns = max((clocks[rank].uncertainty_ns or 0 for rank in present), default=0) + ENDS_APART_NS
     several = common.there.sum(axis=1) > 1
     return np.asarray(several & (common.first(common.end_ns) < common.last(common.start_ns) - doubt_ns), dtype=np.bool_)
+
+
+def _describe_torn(torn: Iterable[Sequence[int]], hosts: Mapping[int, str | None]) -> list[str]:
+    return [
+        f"{name_ranks(members)}: all of host {hosts.get(members[0])}, as their traces say, but their collectives do not"
+        " end together on one clock; each is taken to have its own (do containers on several machines bear one name?)"
+        for members in torn
+    ]
 
 
 def _describe(clocks: Mapping[int, Clock], stray: set[int]) -> list[str]:

@@ -79,6 +79,19 @@ class GroupTimes:
         """Give the same as if some ranks had none of the events."""
         return replace(self, there=self.there & ~np.isin(self.ranks, list(ranks)))
 
+    def among(self, ranks: Collection[int]) -> "GroupTimes | None":
+        """Give the same with columns of some ranks alone; None: fewer than two of them are in the group."""
+        columns = [column for column, rank in enumerate(self.ranks) if rank in ranks]
+        if len(columns) < 2:
+            return None
+        return GroupTimes(
+            ranks=tuple(self.ranks[column] for column in columns),
+            there=self.there[:, columns],
+            start_ns=self.start_ns[:, columns],
+            end_ns=self.end_ns[:, columns],
+            operation=self.operation,
+        )
+
     def on_common_clock(self, clocks: Mapping[int, Clock]) -> "GroupTimes":
         """Give the same with all times on the common clock; a rank without a clock is taken as it is."""
         columns = [clocks.get(rank, Clock()) for rank in self.ranks]

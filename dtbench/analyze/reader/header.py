@@ -1,4 +1,4 @@
-"""What stands around the events: who this rank is, and the process groups of the job."""
+"""What stands around the events: who this rank is and where it ran, and the process groups of the job."""
 
 import json
 import re
@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 _DISTRIBUTED: Final = re.compile(r'"distributedInfo"\s*:\s*(?=\{)')
+_HOST: Final = re.compile(r'"host_name"\s*:\s*(?=")')
+_BASE: Final = re.compile(r'"baseTimeNanoseconds"\s*:\s*(\d{1,19})\b')
 _MOST_RANKS: Final = 1 << 22
 """More ranks than any job has: a larger number was not read rightly."""
 _LENIENT: Final = json.JSONDecoder(strict=False)
@@ -34,6 +36,42 @@ def read_distributed(*texts: bytes) -> Distributed:
             continue
         return _read_info(info)
     return Distributed()
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where and from when on the events were recorded; None: the trace does not say.
+
+    Attributes:
+        host: Kineto's ``host_name``, whose ranks share a clock, unless containers bear one name on many machines.
+        base_ns: Kineto's ``baseTimeNanoseconds``, Unix time of the zero of the events' times.
+    """
+
+    host: str | None = None
+    base_ns: int | None = None
+
+
+def read_origin(*texts: bytes) -> Origin:
+    """Find host and base in the text before or after the events; what cannot be read is as if it were not there."""
+    host, base_ns = None, None
+    for raw in texts:
+        text = raw.decode("utf-8", "replace")
+        host = host or _read_host(text)
+        found = _BASE.search(text)
+        if base_ns is None and found is not None:
+            base_ns = int(found[1])
+    return Origin(host, base_ns)
+
+
+def _read_host(text: str) -> str | None:
+    found = _HOST.search(text)
+    if found is None:
+        return None
+    try:
+        host, _ = _LENIENT.raw_decode(text, found.end())
+    except ValueError:
+        return None
+    return host.strip() or None
 
 
 def _read_info(info: dict[str, Any]) -> Distributed:

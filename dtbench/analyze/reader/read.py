@@ -11,7 +11,7 @@ from dtbench.analyze.garbage import without_collection
 from dtbench.analyze.reader.arrows import Arrows
 from dtbench.analyze.reader.columns import Columns, join
 from dtbench.analyze.reader.decode import INVALID, Sink, TypedDecoder
-from dtbench.analyze.reader.header import read_distributed
+from dtbench.analyze.reader.header import read_distributed, read_origin
 from dtbench.analyze.reader.inflate import Chunks
 from dtbench.analyze.reader.lenient import NO_EVENTS, LenientReader, Progress
 from dtbench.analyze.reader.source import TraceSource
@@ -185,7 +185,7 @@ class _Reading:
             )
         if is_truncated and not len(columns):
             raise self._cut_short()
-        distributed = read_distributed(header, trailer)
+        distributed, origin = read_distributed(header, trailer), read_origin(header, trailer)
         labels, label = columns.labels, join(columns.label, np.int32)
         return Trace(
             path=self._source.label,
@@ -210,4 +210,6 @@ class _Reading:
             group_descriptions=distributed.descriptions,
             group_ranks=distributed.ranks,
             unread=Unread(dict(columns.unread), is_truncated),
+            host=origin.host,
+            base_ns=origin.base_ns,
         )

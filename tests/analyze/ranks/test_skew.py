@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dtbench.analyze.intervals import Intervals
 from dtbench.analyze.ranks.clocks import Clocks
 from dtbench.analyze.ranks.over_ranks import compare_ranks
 from dtbench.analyze.ranks.stragglers import Waiting, describe_waiting
@@ -350,3 +351,41 @@ def test_many_ranks_out_of_step_are_named_as_ranges(jobs: Any) -> None:
     clocks = compare_ranks(timelines).clocks
     assert clocks.out_of_step == set(strays)
     assert clocks.notes[-1].startswith("ranks 30-49, 51: not in step with the others")
+
+
+@pytest.mark.parametrize(
+    ("groups", "offsets"),
+    [
+        (((0, 1),), (0, 4_000_000)),
+        (((0, 1, 2, 3),), (0, 150_000, 0, -3_000_000_000)),
+        (host_groups(2, 2, on_host=4), (0, 0, 900_000, 900_000)),
+    ],
+)
+def test_containers_of_one_name_on_several_machines_keep_their_own_clocks(
+    jobs: Any, groups: tuple[tuple[int, ...], ...], offsets: tuple[int, ...]
+) -> None:
+    truth = jobs.generate(jobs.job(groups=groups, offsets_ns=offsets, jitter_ns=6_000))
+    compared = compare_ranks([replace(one, host="localhost") for one in truth.timelines])
+    assert compared.clocks.out_of_step == frozenset()
+    for rank, skews in compared.collectives.items():
+        for index, skew in enumerate(skews):
+            wait_ns = truth.last_start_ns[rank, index] - truth.start_ns[rank, index]
+            assert skew.skew_wait_ns == pytest.approx(wait_ns, abs=12_000)
+    assert compared.clocks.notes[0].startswith(
+        f"ranks 0-{len(offsets) - 1}: all of host localhost, as their traces say"
+    )
+
+
+@pytest.mark.parametrize("late_ns", [30_000, 250_000])
+def test_ends_that_scatter_widely_do_not_tear_a_host(jobs: Any, late_ns: int) -> None:
+    """As on CPU: whoever gets a core late leaves late, one rank more so than the others."""
+    timelines = jobs.generate(jobs.job(jitter_ns=400_000, count=60)).timelines
+    late = [
+        replace(one, span=Intervals(one.span.starts_ns, one.span.ends_ns + late_ns)) for one in timelines[2].collectives
+    ]
+    placed = [
+        replace(one, host="a") for one in (*timelines[:2], replace(timelines[2], collectives=tuple(late)), timelines[3])
+    ]
+    clocks = compare_ranks(placed).clocks
+    assert clocks.notes == ()
+    assert {clock.offset_ns for clock in clocks.by_rank.values()} == {0}

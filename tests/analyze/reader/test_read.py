@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dtbench.analyze.reader import read_trace
+from dtbench.analyze.trace_analysis import analyze_trace
 from dtbench.errors import TraceError
 
 EVENT = '{"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": %s, "dur": %s}'
@@ -144,3 +145,27 @@ def test_kept_events_of_a_recorded_trace_are_all_its_complete_events(recorded: P
     expected = sum(event["ph"] == "X" and event["cat"] != "Trace" for event in events)
     trace = read_trace(path)
     assert (len(trace.name), trace.unread.count) == (expected, 0)
+
+
+@pytest.mark.parametrize(
+    ("top", "host", "base_ns"),
+    [
+        ({"host_name": "node3", "baseTimeNanoseconds": 1790857026000000000}, "node3", 1790857026000000000),
+        ({"host_name": 'a "b"'}, 'a "b"', None),
+        ({"host_name": "  "}, None, None),
+        ({"host_name": None, "baseTimeNanoseconds": "soon"}, None, None),
+        ({"host_name": 7, "baseTimeNanoseconds": -5}, None, None),
+        ({}, None, None),
+    ],
+)
+def test_the_machine_and_the_base_of_its_times_are_read_where_the_trace_says_them(
+    draw: Callable[..., Path], top: dict[str, object], host: str | None, base_ns: int | None
+) -> None:
+    trace = read_trace(draw("kernel gemm @7 |=|", **top))
+    assert (trace.host, trace.base_ns) == (host, base_ns)
+    behind = draw("kernel gemm @7 |=|")
+    text = json.dumps({"traceEvents": json.loads(behind.read_text())["traceEvents"], **top})
+    behind.write_text(text)
+    trace = read_trace(behind)
+    assert (trace.host, trace.base_ns) == (host, base_ns)
+    assert analyze_trace(trace).timeline.host == host
