@@ -1,8 +1,9 @@
-"""When each rank of a group issued its collectives: a file that the ranks of one machine map into memory.
+"""When each rank of a group was ready for its collectives: a file that the ranks of one machine map into memory.
 
-A link begins to serve a collective when its last rank has issued it. The ranks of one machine have one monotonic clock,
-so each writes when it issued, and reads the others' times once the backend is done, which it cannot be before all have
-issued. Ranks of other machines write to other files; then only what is known here counts.
+A link begins to serve a collective when its last rank has issued it and has a free lane for it. The ranks of one
+machine have one monotonic clock, so each writes when that was, and reads the others' times once the backend is done,
+which it cannot be before all have issued, unless it needs nobody (the root of a broadcast). Ranks of other machines
+write to other files; then only what is known here counts.
 """
 
 import hashlib
@@ -36,13 +37,17 @@ class IssueTimes:
         self._times = np.memmap(self.path, dtype=np.int64, mode="r+", shape=(SLOTS, len(ranks), 2))
         self._own = own
 
-    def put(self, number: int, issue_ns: int) -> None:
-        """Say when this rank issued collective ``number``, from 1, on the monotonic clock."""
+    def put(self, number: int, ready_ns: int) -> None:
+        """Say when this rank was ready for collective ``number``, from 1, on the monotonic clock."""
         slot = self._times[number % SLOTS, self._own]
-        slot[1] = issue_ns
+        slot[1] = ready_ns
         slot[0] = number
 
     def last(self, number: int) -> int:
-        """Give when the last rank that said so issued it; 0: none did."""
+        """Return when the last rank that said so was ready for it; 0: none did."""
         slot = self._times[number % SLOTS]
         return int(slot[slot[:, 0] == number, 1].max(initial=0))
+
+    def is_complete(self, number: int) -> bool:
+        """Tell whether every rank has said so, or has come so far since that its time is overwritten."""
+        return bool((self._times[number % SLOTS, :, 0] >= number).all())
