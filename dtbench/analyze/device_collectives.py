@@ -15,6 +15,7 @@ from dtbench.analyze.correlate import Attribution, attribute
 from dtbench.analyze.enclosures import NOTHING
 from dtbench.analyze.intervals import Bools, Intervals, Ints, unite
 from dtbench.analyze.kinds.categories import KERNEL
+from dtbench.analyze.kinds.kernels import is_transfer
 from dtbench.analyze.kinds.operators import find_operation, is_issue
 from dtbench.analyze.main_lane import MainLane, find_closed_gaps, is_wait_seen
 from dtbench.analyze.nesting import Nesting
@@ -93,7 +94,8 @@ def _find_pieces(trace: Trace, nesting: Nesting, events: Ints) -> _Pieces:
     operators = np.full(len(events), NOTHING, dtype=np.int64)
     for level in chain.T:
         operators = np.where((level != NOTHING) & issues[trace.name[level]], level, operators)
-    alone = trace.is_one_of((KERNEL,))[events] | (operators == NOTHING)
+    is_kernel = trace.is_one_of((KERNEL,)) & ~trace.is_named(is_transfer)
+    alone = is_kernel[events] | (operators == NOTHING)
     _, first, collective = np.unique(np.where(alone, events, operators), return_index=True, return_inverse=True)
     issue = np.where(operators[first] == NOTHING, chain[first, 0], operators[first])
 

@@ -7,7 +7,7 @@ import numpy as np
 from dtbench.analyze.device_link import serves
 from dtbench.analyze.intervals import Bools, Ints
 from dtbench.analyze.kinds.categories import CALLS, COPIES, KERNEL
-from dtbench.analyze.kinds.kernels import KERNELS, KernelTable
+from dtbench.analyze.kinds.kernels import KERNELS, KernelTable, is_transfer
 from dtbench.analyze.kinds.operators import is_issue, is_symmetric_memory
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.trace import Trace
@@ -25,7 +25,8 @@ def device_kinds(trace: Trace, nesting: Nesting, kernels: KernelTable = KERNELS)
     2. The innermost operator around its launch is a collective: a copy-engine all-gather is a ``Memcpy`` that the
        collective itself launched, while FSDP's copy-in, launched by ``aten::copy_``, is a copy. Copies between devices
        are communication under any operator of symmetric memory. A kernel whose name a rule knows is what the rule says:
-       a collective also launches local kernels, such as the search for NaN.
+       a collective also launches local kernels, such as the search for NaN. Kernels that a runtime fills or copies
+       memory with (ROCm's) are copies here too.
     3. The category: copies.
     4. The name, by the table of kernels. What no rule knows is compute.
 
@@ -37,7 +38,8 @@ def device_kinds(trace: Trace, nesting: Nesting, kernels: KernelTable = KERNELS)
     says_comm[[event for event, said in trace.details.items() if (said.collective or said.group) is not None]] = True
     says_comm &= is_kernel | is_copy
     named = _kinds_by_name(trace, is_kernel, kernels)
-    unclaimed = is_copy | (is_kernel & ~named[Kind.COMPUTE] & ~named[Kind.COMM] & ~named[Kind.COPY])
+    transfers = named[Kind.COPY] & trace.is_named(is_transfer)
+    unclaimed = is_copy | transfers | (is_kernel & ~named[Kind.COMPUTE] & ~named[Kind.COMM] & ~named[Kind.COPY])
     says_comm |= unclaimed & launched_by_collective(trace, nesting, unclaimed)
     comm = says_comm | named[Kind.COMM] | serves(trace, nesting)
     copy = ~comm & (is_copy | named[Kind.COPY])

@@ -142,3 +142,58 @@ def test_names_without_a_rule_are_shown_on_lanes_where_most_is_communication(dra
 def test_a_lane_with_as_much_compute_as_communication_is_no_communication_lane(draw: Callable[..., Path]) -> None:
     one = analyze(draw("kernel ncclDevKernel_Generic @s20 |aaaa    |\nkernel mystery @s20 |    bbbb|"))
     assert one.names_on_comm_lanes == ()
+
+
+def test_kernels_that_rocms_runtime_fills_and_copies_with_are_copies(draw: Callable[..., Path]) -> None:
+    one = analyze(
+        draw("""
+        call hipLaunchKernel                          @1 |a           |
+        call hipMemsetAsync                           @1 | b          |
+        call hipMemcpyAsync                           @1 |  c         |
+        kernel Cijk_Ailk_Bljk_BBS_BH_MT128x128x64     @s0|   aaaa     |
+        kernel __amd_rocclr_fillBufferAligned.kd      @s0|       bb   |
+        kernel __amd_rocclr_copyBufferRectAligned.kd  @s1|        ccc |
+        """)
+    )
+    assert (one.whole.compute_ns, one.whole.exposed_copy_ns, one.whole.comm_ns) == (4000, 4000, 0)
+    assert one.unknown_names == ()
+
+
+def test_a_copy_kernel_that_a_collective_itself_launched_is_communication_as_a_memcpy_is(
+    draw: Callable[..., Path],
+) -> None:
+    one = analyze(
+        draw("""
+        op c10d::_allgather_base_       @1  | =====      |
+        call hipMemcpyAsync             @1  | a b        |
+        op aten::copy_                  @1  |       ==   |
+        call hipMemcpyAsync             @1  |       c    |
+        kernel __amd_rocclr_copyBuffer  @s7 |   aabb     |
+        kernel __amd_rocclr_copyBuffer  @s8 |         cc |
+        """)
+    )
+    assert (one.whole.comm_ns, one.whole.exposed_copy_ns, one.whole.compute_ns) == (4000, 2000, 0)
+    assert [(one.operation, one.span.length_ns) for one in one.collectives] == [(Operation.ALL_GATHER, 4000)]
+
+
+def test_a_users_pattern_for_a_copy_kernel_decides_before_the_table(draw: Callable[..., Path]) -> None:
+    path = draw("kernel __amd_rocclr_fillBufferAligned @s7 |===|")
+    mine = KernelPattern(pattern="rocclr_fill", kind=Kind.COMPUTE)
+    assert (analyze(path, mine).whole.compute_ns, analyze(path, mine).whole.exposed_copy_ns) == (3000, 0)
+
+
+def test_vendors_collectives_are_known_by_name_where_no_operator_launched_them(draw: Callable[..., Path]) -> None:
+    one = analyze(
+        draw("""
+        kernel allreduce_large_impl<sycl::half, 4, 2, true>() @s1 |==     |
+        kernel mcclKernel_ReduceScatter_RING_LL_Sum_float     @s1 |  =    |
+        kernel HcclAllGather_1_0                              @s1 |   =   |
+        kernel gemm                                           @s2 |    ===|
+        """)
+    )
+    assert (one.whole.comm_ns, one.whole.compute_ns) == (4000, 3000)
+    assert [one.operation for one in one.collectives] == [
+        Operation.ALL_REDUCE,
+        Operation.REDUCE_SCATTER,
+        Operation.ALL_GATHER,
+    ]

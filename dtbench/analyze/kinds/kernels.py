@@ -47,6 +47,10 @@ def _local(library: str, pattern: str, *examples: str) -> KernelRule:
     return KernelRule(library, re.compile(pattern), Kind.COMPUTE, InName.NO, examples)
 
 
+def _copy(library: str, pattern: str, *examples: str) -> KernelRule:
+    return KernelRule(library, re.compile(pattern), Kind.COPY, InName.NO, examples)
+
+
 def _comm(library: str, pattern: str, operation: Operation | InName, *examples: str) -> KernelRule:
     return KernelRule(library, re.compile(pattern), Kind.COMM, operation, examples)
 
@@ -62,6 +66,25 @@ RULES: Final[tuple[KernelRule, ...]] = (
         "void deep_ep::layout::get_dispatch_layout<(int)256, (int)4, (int)8>(const long *, int *, int *, int *)",
     ),
     _local("c10d", r"\bcheckForNaN\b", "void c10d::checkForNaN<float>(float*, unsigned long)"),
+    # What a runtime carries out with a kernel where others have a copy engine (rocclr/device/rocm/rocblit.cpp).
+    _copy(
+        "ROCm",
+        r"^__amd_rocclr_(?:fill|copy)",
+        "__amd_rocclr_fillBufferAligned.kd",
+        "__amd_rocclr_fillBufferAligned2D.kd",
+        "__amd_rocclr_copyBuffer.kd",
+        "__amd_rocclr_copyBufferAligned",
+        "__amd_rocclr_copyBufferRect",
+        "__amd_rocclr_copyBufferRectAligned",
+        "__amd_rocclr_copyBufferToImage",
+        "__amd_rocclr_copyImage",
+    ),
+    _copy(
+        "HIP before ROCm 4",
+        r"\bhip_(?:fill|copy2d)_n\b",
+        "void hip_fill_n<256u, unsigned int*, unsigned long, unsigned int>",
+        "void hip_copy2d_n<256u, unsigned int*, unsigned int const*, unsigned long>",
+    ),
     # NCCL and what grew from it.
     _comm(
         "MSCCL", r"^mscclKernel", InName.NO, "mscclKernel_Sum_half_Simple_false(ncclDevComm*, mscclAlgo*, mscclWork*)"
@@ -219,8 +242,30 @@ RULES: Final[tuple[KernelRule, ...]] = (
     _comm("NVSHMEM", r"^(?:void )?nvshmem[ix]?_", InName.NO, "nvshmem_put_quiet_kernel(int*, int*, unsigned long)"),
     # Other vendors.
     _comm("HCCL", r"^hcom_", InName.YES, "hcom_allReduce__606_0_1", "hcom_receive_226_1_1@14841742970657550226"),
+    _comm("HCCL", r"^aiv_(?:all|reduce_scatter|broadcast|send|recv)", InName.YES, "aiv_all_reduce_910b_float"),
     _comm("oneCCL", r"\boneccl_(?:all|reduce_scatter|broadcast)", InName.YES, "oneccl_allreduce_pcie"),
     _comm("oneCCL", r"\boneccl_", InName.NO, "oneccl_reduce_base<float, 2, 16, 1, 1, 2>"),
+    _comm(
+        "oneCCL",
+        r"(?<![A-Za-z0-9_])(?:all_?reduce|reduce_scatter|all_?gatherv?|all_?to_?allv?|broadcast|reduce|send|recv)_"
+        r"(?:tiny|small|medium|large|scale_?out|ring|rec_dbling|ll)\w*_impl\b",
+        InName.YES,
+        "allreduce_large_impl<sycl::_V1::ext::oneapi::bfloat16, 4, 2, true>(void const*, void*, unsigned long)",
+        "void allreduce_small_impl<float, 8, 1, true>(void const*, void*, unsigned long)",
+        "reduce_scatter_large_impl<sycl::_V1::half, 4, 2, true>(void const*, void*, unsigned long)",
+        "allgatherv_small_impl<float, 4, 8>(void const*, unsigned long, void*)",
+        "ccl::v1::event alltoall_large_impl<int, 2, 1>(void const*, void*, unsigned long)",
+    ),
+    # XCCL, MCCL, CNCL, BKCL, ...: what the makers of other devices call their NCCL, as torch's backends are named.
+    _comm(
+        "another vendor's NCCL",
+        r"^[^<(]*(?<![A-Za-z])(?i:[ehimptvx]ccl|ixccl|bkcl|cncl)(?=[A-Z_:])",
+        InName.YES,
+        "mcclKernel_AllReduce_RING_LL_Sum_float(mcclDevComm*, unsigned long, mcclWork*)",
+        "xccl_all_gather_kernel",
+        "void cnclKernelAllReduceRing<float>(cnclDevComm*)",
+        "bkcl_reduce_scatter_kernel",
+    ),
 )
 
 
@@ -254,6 +299,14 @@ class KernelTable:
 
 
 KERNELS: Final = KernelTable()
+
+
+def is_transfer(name: str) -> bool:
+    """Tell whether a kernel fills or copies memory for a runtime, as ``gpu_memset`` and ``gpu_memcpy`` do elsewhere."""
+    return any(pattern.search(name) for pattern in _TRANSFERS)
+
+
+_TRANSFERS: Final = tuple(rule.pattern for rule in RULES if rule.kind is Kind.COPY)
 
 
 def make_table(patterns: Iterable["KernelPattern"]) -> KernelTable:

@@ -12,11 +12,31 @@ from dtbench.analyze.intervals import Bools
 from dtbench.analyze.kinds.kernels import KERNELS, KernelTable
 from dtbench.analyze.trace import Trace
 
-_SOUNDS_LIKE_COMM: Final = re.compile(
-    r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|a2a|send_?recv|push(?:send|recv)|shmem|rdma|ibgda|p2p|"
-    r"(?:\b|_)ep::|barrier|multimem|nvls|symm_?mem|[a-z]ccl_|[a-z]ccl[A-Z]",
+# Anywhere in a name. A reduction of a block or a warp is local: `blockAllReduceSum`.
+_SAYS_COMM: Final = re.compile(
+    r"(?<!block)(?<!block_)(?<!warp)(?<!warp_)(?<!wave)(?<!group)(?<!group_)all_?reduce|all_?gather|reduce_?scatter|"
+    r"all_?to_?all|send_?recv|push(?:send|recv)|(?:nv|roc|open)shmem|(?<![a-z])(?:rdma|ibgda)|"
+    r"(?<![a-z])i?shmem[xi]?_(?:put|get|quiet|fence|signal|wait|collect|sync|broadcast)|nccl|rccl|mscclpp|"
+    r"(?:\b|_)ep::|(?<![a-z])(?:multimem|nvls|symm_?mem)",
     re.IGNORECASE,
 )
+# `[a-z]ccl` begins a word: `ncclDevKernel`, not `__amd_rocclr_copyBuffer`. In camel case a capital begins one.
+_SAYS_COMM_IN_CASE: Final = re.compile(
+    r"(?<![A-Za-z])[A-Za-z][a-z]{0,4}(?<!o)ccl(?=[A-Z_:])|Rdma|RDMA|Ibgda|IBGDA|Multimem|Nvls|NVLS|Symm(?:etric)?Mem"
+)
+# Only in the name itself: as template arguments barriers are in most kernels of Hopper (`cutlass::arch::NamedBarrier`).
+_NAME_SAYS_COMM: Final = re.compile(
+    r"(?<![A-Za-z0-9])(?:a2a|p2p)(?![a-z0-9])|(?<![A-Z0-9])(?:A2A|P2P)(?![0-9])|(?<![A-Za-z])barrier|Barrier(?![a-z])"
+)
+_GRID_BARRIER: Final = re.compile(r"(?:grid|named|cluster|block|warp)_?barrier", re.IGNORECASE)
+
+
+def sounds_like_comm(name: str) -> bool:
+    """Tell whether a kernel's name speaks of communication between devices."""
+    if _SAYS_COMM.search(name) or _SAYS_COMM_IN_CASE.search(name):
+        return True
+    stem = re.split(r"[(<]", name.replace("(anonymous namespace)::", ""), maxsplit=1)[0]
+    return _NAME_SAYS_COMM.search(_GRID_BARRIER.sub("", stem)) is not None
 
 
 @dataclass(frozen=True)
@@ -41,7 +61,7 @@ def find_unknown_names(trace: Trace, computing: Bools, kernels: KernelTable = KE
     unknown = [
         (name, int(count))
         for name, count in zip(trace.names, counts.tolist(), strict=True)
-        if count and _SOUNDS_LIKE_COMM.search(name) and kernels.find_rule(name) is None
+        if count and sounds_like_comm(name) and kernels.find_rule(name) is None
     ]
     return tuple(sorted(unknown, key=lambda item: (-item[1], item[0])))
 
