@@ -19,9 +19,13 @@
 follows nccl-tests (all-gather: whole output; reduce-scatter: whole input). ``axis`` is empty when the group is no mesh
 axis, ``owner`` comes last because a name may contain anything; it is empty where only the trace can tell. FSDP2's own
 ranges name the unit, FSDP1's do not: hence ``dtbench::unit``.
+
+A newer version may write more: reading raises for no text. A word that is not known is None, a field that is not known
+is passed over, and ``find_unknown_words`` says which they are.
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -40,26 +44,37 @@ STEP_PREFIX: Final = "ProfilerStep#"
 ROOT: Final = "root"
 """What the root unit is called, whose FQN is empty."""
 
-_COLLECTIVE = re.compile(
-    r"dtbench::collective group=(\S*) seq=(\d+) op=(\w+) bytes=(\d+) axis=(\w*) async=([01]) owner=(.*)", re.DOTALL
-)
-_LINK = re.compile(r"dtbench::link group=(\S*) seq=(\d+) begun_ns=(\d+)")
+_PREFIX: Final = "dtbench::"
+_FIELD = re.compile(r"([^\s=]+)=(\S*)(?: |$)")
+_OWNER: Final = "owner="
+_NUMBER = re.compile(r"[0-9]{1,18}")
+"""What fits 64 bits."""
+_ANY_NUMBER = re.compile(r"[0-9]{1,4000}")
+"""What Python reads; for numbers that only tell collectives apart."""
 _REDUCES = re.compile(rf"{REDUCES_PREFIX} \((.*)\)", re.DOTALL)
-_WAIT = re.compile(r"dtbench::wait group=(\S*) seq=(\d+)")
 _PROBE = re.compile(r"dtbench::(\w+\.[\w.]+) \((.*)\)", re.DOTALL)
 
 
 @dataclass(frozen=True, kw_only=True)
-class CollectiveLabel:
-    """What the worker knows about a collective when it is issued."""
+class ReadLabel:
+    """What a range says about a collective; None: nothing, or in words of another version."""
 
     group: str
     seq: int
+    operation: Operation | None
+    size_bytes: int | None
+    axis: Axis | None
+    is_async: bool | None
+    owner: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectiveLabel(ReadLabel):
+    """What the worker knows about a collective when it is issued; an axis is None where the group is none."""
+
     operation: Operation
     size_bytes: int
-    axis: Axis | None
     is_async: bool
-    owner: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,21 +102,65 @@ def collective_range(label: CollectiveLabel) -> str:
     )
 
 
-def parse_collective_range(name: str) -> CollectiveLabel | None:
-    """Read it back; None for any other name."""
-    match = _COLLECTIVE.fullmatch(name)
-    if match is None:
+def parse_collective_range(name: str) -> ReadLabel | None:
+    """Read it back, a ``CollectiveLabel`` where all is known; None for any name without group and number."""
+    fields = _read_fields(name, COLLECTIVE_PREFIX)
+    group, seq = fields.get("group"), _read_number(fields.get("seq"))
+    if group is None or seq is None:
         return None
-    group, seq, operation, size_bytes, axis, is_async, owner = match.groups()
-    return CollectiveLabel(
+    operation, axis, flag = (_read_word(field, fields.get(field)) for field in ("op", "axis", "async"))
+    said = ReadLabel(
         group=group,
-        seq=int(seq),
-        operation=Operation(operation),
-        size_bytes=int(size_bytes),
+        seq=seq,
+        operation=Operation(operation) if operation else None,
+        size_bytes=_read_number(fields.get("bytes")),
         axis=Axis(axis) if axis else None,
-        is_async=is_async == "1",
-        owner=owner,
+        is_async=flag == "1" if flag else None,
+        owner=fields.get("owner", ""),
     )
+    if said.operation is None or said.size_bytes is None or said.is_async is None:
+        return said
+    return CollectiveLabel(
+        group=said.group,
+        seq=said.seq,
+        operation=said.operation,
+        size_bytes=said.size_bytes,
+        axis=said.axis,
+        is_async=said.is_async,
+        owner=said.owner,
+    )
+
+
+def _read_fields(name: str, prefix: str) -> dict[str, str]:
+    """Read ``key=value`` after a prefix up to what is none; ``owner`` comes last and takes the rest of the name."""
+    fields: dict[str, str] = {}
+    place = len(prefix)
+    while name.startswith(prefix) and place < len(name):
+        if name.startswith(_OWNER, place):
+            return {**fields, "owner": name[place + len(_OWNER) :]}
+        match = _FIELD.match(name, place)
+        if match is None:
+            return {**fields, name[place:]: ""}
+        fields[match[1]] = match[2]
+        place = match.end()
+    return fields
+
+
+_WORDS: Final[dict[str, tuple[str, ...]]] = {"op": tuple(Operation), "axis": tuple(Axis), "async": ("0", "1")}
+_FIELDS: Final = {
+    COLLECTIVE_PREFIX: ("group", "seq", "op", "bytes", "axis", "async", "owner"),
+    LINK_PREFIX: ("group", "seq", "begun_ns"),
+    WAIT_PREFIX: ("group", "seq"),
+}
+_NUMBERS: Final = ("seq", "bytes", "begun_ns")
+
+
+def _read_word(field: str, text: str | None) -> str | None:
+    return text if text in _WORDS[field] else None
+
+
+def _read_number(text: str | None, fits: re.Pattern[str] = _NUMBER) -> int | None:
+    return int(text) if text is not None and fits.fullmatch(text) else None
 
 
 def link_range(label: LinkLabel) -> str:
@@ -111,8 +170,12 @@ def link_range(label: LinkLabel) -> str:
 
 def parse_link_range(name: str) -> LinkLabel | None:
     """Read it back; None for any other name."""
-    match = _LINK.fullmatch(name)
-    return None if match is None else LinkLabel(group=match[1], seq=int(match[2]), begun_ns=int(match[3]))
+    fields = _read_fields(name, LINK_PREFIX)
+    group = fields.get("group")
+    seq, begun_ns = (_read_number(fields.get(key), _ANY_NUMBER) for key in ("seq", "begun_ns"))
+    if group is None or seq is None or begun_ns is None:
+        return None
+    return LinkLabel(group=group, seq=seq, begun_ns=begun_ns)
 
 
 def wait_range(label: WaitLabel) -> str:
@@ -122,8 +185,9 @@ def wait_range(label: WaitLabel) -> str:
 
 def parse_wait_range(name: str) -> WaitLabel | None:
     """Read it back; None for any other name."""
-    match = _WAIT.fullmatch(name)
-    return None if match is None else WaitLabel(group=match[1], seq=int(match[2]))
+    fields = _read_fields(name, WAIT_PREFIX)
+    group, seq = fields.get("group"), _read_number(fields.get("seq"), _ANY_NUMBER)
+    return None if group is None or seq is None else WaitLabel(group=group, seq=seq)
 
 
 def region_range(region: Region) -> str:
@@ -171,3 +235,37 @@ def parse_probe_range(name: str) -> tuple[str, str] | None:
     """Read label and owner back; None for any other name."""
     match = _PROBE.fullmatch(name)
     return None if match is None else (match[1], match[2])
+
+
+_REGION: Final = re.compile(rf"{REGION_PREFIX}(?:{'|'.join(Region)})")
+_UNIT: Final = re.compile(rf"{UNIT_PREFIX}(?: \(.*\))?", re.DOTALL)
+
+
+def find_unknown_words(name: str) -> tuple[str, ...]:
+    """Give what of a range of dtbench's this version cannot read; nothing of any other name.
+
+    >>> find_unknown_words("dtbench::wait group=0 seq=1 device=2"), find_unknown_words("dtbench::wait group=0 seq=1")
+    (('device=2',), ())
+    >>> find_unknown_words("dtbench::region warmdown"), find_unknown_words("aten::mm")
+    (('region warmdown',), ())
+    """
+    if not name.startswith(_PREFIX):
+        return ()
+    prefix = next((prefix for prefix in _FIELDS if name.startswith(prefix)), None)
+    if prefix is not None:
+        return tuple(_find_unknown_fields(_read_fields(name, prefix), prefix))
+    is_known = (
+        name == CLIPPING_RANGE
+        or name.startswith((MODULE_PREFIX, TIMED_PREFIX))
+        or any(pattern.fullmatch(name) for pattern in (_REGION, _UNIT, _REDUCES, _PROBE))
+    )
+    return () if is_known else (name.removeprefix(_PREFIX),)
+
+
+def _find_unknown_fields(fields: dict[str, str], prefix: str) -> Iterator[str]:
+    for key, value in fields.items():
+        is_number = key not in _NUMBERS or _read_number(value) is not None  # longer ones are no time, and no size
+        is_word = not value or key not in _WORDS or value in _WORDS[key]
+        if key not in _FIELDS[prefix] or not is_number or not is_word:
+            yield f"{key}={value}" if value else key
+    yield from (f"no {key}" for key in _FIELDS[prefix] if key not in fields)

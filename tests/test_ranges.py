@@ -5,15 +5,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dtbench.ranges import (
+    CLIPPING_RANGE,
     CollectiveLabel,
     LinkLabel,
     WaitLabel,
     collective_range,
+    find_unknown_words,
     link_range,
+    module_range,
     parse_collective_range,
     parse_link_range,
+    parse_probe_range,
+    parse_reduces_range,
     parse_wait_range,
+    probe_range,
+    reduces_range,
+    region_range,
     timed_range,
+    unit_range,
     wait_range,
 )
 from dtbench.vocabulary import Axis, Operation, Purpose, Region, purpose_of
@@ -77,3 +86,71 @@ def test_the_purpose_follows_from_axis_operation_and_region(
     axis: Axis | None, operation: Operation, region: Region | None, purpose: Purpose
 ) -> None:
     assert purpose_of(axis, operation, region) is purpose
+
+
+_TEXTS = st.text(max_size=20) | st.sampled_from(
+    ["group=0", "seq=1", "seq=" + "9" * 5000, "axis=", "op=x", "owner=", "(", " "]
+)
+
+
+@given(
+    st.sampled_from(["collective ", "link ", "wait ", "region ", "unit", "reduces ", "module ", "timed ", ""]),
+    st.lists(_TEXTS, max_size=8),
+)
+def test_no_text_in_a_trace_is_an_error(kind: str, words: list[str]) -> None:
+    name = f"dtbench::{kind}{' '.join(words)}"
+    parse_collective_range(name)
+    parse_link_range(name)
+    parse_wait_range(name)
+    parse_reduces_range(name)
+    parse_probe_range(name)
+    find_unknown_words(name)
+
+
+@given(labels)
+def test_nothing_that_this_version_writes_is_unknown_to_it(label: CollectiveLabel) -> None:
+    names = (
+        collective_range(label),
+        wait_range(WaitLabel(group=label.group, seq=label.seq)),
+        link_range(LinkLabel(group=label.group, seq=label.seq, begun_ns=7)),
+        *map(region_range, Region),
+        unit_range(label.owner),
+        reduces_range(label.owner),
+        module_range(label.owner),
+        timed_range("layers.0", Region.BACKWARD),
+        probe_range("fsdp.DTensorExtensions.chunk_tensor", label.owner),
+        CLIPPING_RANGE,
+        "aten::mm",
+    )
+    assert [find_unknown_words(name) for name in names] == [()] * len(names)
+
+
+@pytest.mark.parametrize(
+    ("said", "axis", "operation", "size_bytes", "is_async", "words"),
+    [
+        ("op=all_reduce bytes=8 axis=cell async=1 owner=x", None, Operation.ALL_REDUCE, 8, True, ("axis=cell",)),
+        ("op=fold bytes=8 axis=shard async=0 owner=x", Axis.SHARD, None, 8, False, ("op=fold",)),
+        ("op=barrier bytes=8K axis= async=2 owner=x", None, Operation.BARRIER, None, None, ("bytes=8K", "async=2")),
+        ("op=send bytes=8 axis= async=1 peer=3 owner=x", None, Operation.SEND, 8, True, ("peer=3",)),
+        ("bytes=8 op=send async=1 owner=x", None, Operation.SEND, 8, True, ("no axis",)),
+    ],
+)
+def test_of_a_range_of_another_version_what_is_known_is_read(
+    said: str,
+    axis: Axis | None,
+    operation: Operation | None,
+    size_bytes: int | None,
+    is_async: bool | None,
+    words: tuple[str, ...],
+) -> None:
+    name = f"dtbench::collective group=g seq=4 {said}"
+    label = parse_collective_range(name)
+    assert label is not None
+    assert (label.group, label.seq, label.owner) == ("g", 4, "x")
+    assert (label.axis, label.operation, label.size_bytes, label.is_async) == (axis, operation, size_bytes, is_async)
+    assert find_unknown_words(name) == words
+
+
+@pytest.mark.parametrize("name", ["dtbench::region warmdown", "dtbench::lane 3", "dtbench::collective group=0 seq=x"])
+def test_ranges_that_this_version_has_no_grammar_for_are_unknown(name: str) -> None:
+    assert find_unknown_words(name)

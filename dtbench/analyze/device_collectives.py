@@ -23,7 +23,7 @@ from dtbench.analyze.owners import Asker, find_owner, find_region
 from dtbench.analyze.payload import largest_argument_bytes, metadata_bytes
 from dtbench.analyze.purposes import find_purpose
 from dtbench.analyze.trace import Details, Trace
-from dtbench.ranges import MODULE_PREFIX, STEP_PREFIX, parse_collective_range
+from dtbench.ranges import COLLECTIVE_PREFIX, MODULE_PREFIX, STEP_PREFIX, parse_collective_range
 from dtbench.vocabulary import Axis, Operation, Region
 
 OperationOf = Callable[[str], Operation | None]
@@ -160,13 +160,14 @@ class _Context:
 
 def _read_context(above: tuple[str, ...]) -> _Context:
     issues = [name for name in above if is_issue(name)]
-    operation = next((found for name in issues if (found := find_operation(name)) is not None), None)
+    operators = (name for name in issues if not name.startswith(COLLECTIVE_PREFIX))
+    operation = next((found for name in operators if (found := find_operation(name)) is not None), None)
     label = next((parsed for name in issues if (parsed := parse_collective_range(name)) is not None), None)
     if label is None:
         return _Context(above, operation)
     return _Context(
         above,
-        label.operation,
+        label.operation or operation,
         group=label.group,
         seq=label.seq,
         axis=label.axis,
@@ -303,7 +304,7 @@ class _Describer:
         return [details[one] for one in (event, *around) if one in details]
 
     def _find_operation(self, said: Details, context: _Context, event: int) -> Operation | None:
-        if context.seq is not None:
+        if context.seq is not None and context.operation is not None:
             return context.operation  # NCCL names a barrier an all-reduce
         by_metadata = self._metadata_operation(said.collective) if said.collective else None
         return by_metadata or context.operation or self._operation_of(self._trace.name_of(event))

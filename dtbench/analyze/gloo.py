@@ -7,7 +7,7 @@ tell, and empty elsewhere.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -23,11 +23,13 @@ from dtbench.analyze.owners import CLIPPING
 from dtbench.analyze.payload import item_bytes, span_bytes, tensor_elements
 from dtbench.analyze.purposes import FSDP_RANGES, find_purpose, find_unit
 from dtbench.analyze.trace import Details, Trace
-from dtbench.ranges import CLIPPING_RANGE, STEP_PREFIX, parse_collective_range, parse_link_range
+from dtbench.ranges import CLIPPING_RANGE, COLLECTIVE_PREFIX, STEP_PREFIX, parse_collective_range, parse_link_range
 from dtbench.vocabulary import Operation, Purpose
 
 # Their whole payload is a multiple of one rank's part: output or input, by argument of c10d's operator.
 _SPREADS: Final = (Operation.ALL_GATHER, Operation.REDUCE_SCATTER)
+_LONGEST_NS: Final = 1 << 60
+"""Longer than any trace: a larger number was not read rightly."""
 _OWNED: Final = (Purpose.UNSHARD, Purpose.GRAD_REDUCE, Purpose.TENSOR)
 
 
@@ -89,7 +91,11 @@ def _find_link_spans(trace: Trace, issues: Sequence[Issue], by_gloo: Mapping[int
 
     Consumers wait for the link, not for gloo, which has moved the data meanwhile: its spans are not counted beside.
     """
-    labels = {i: label for i, name in enumerate(trace.names) if (label := parse_link_range(name)) is not None}
+    labels = {
+        i: label
+        for i, name in enumerate(trace.names)
+        if (label := parse_link_range(name)) is not None and label.begun_ns <= _LONGEST_NS
+    }
     events = np.flatnonzero(np.isin(trace.name, list(labels))).tolist() if labels else []
     carried = {(labels[int(trace.name[e])].group, labels[int(trace.name[e])].seq): e for e in events}
     found = {}
@@ -118,18 +124,36 @@ def _first_dtype(details: Details | None) -> str | None:
 
 
 def _find_issues(trace: Trace, nesting: Nesting) -> list[Issue]:
-    labels = {i: label for i, name in enumerate(trace.names) if (label := parse_collective_range(name)) is not None}
-    chosen = frozenset(labels) or frozenset(i for i, name in enumerate(trace.names) if name.startswith("c10d::"))
+    """Find the issues, in order of start; of one in words of another version c10d's operator says the operation."""
+    ranges = {
+        i: parse_collective_range(name) for i, name in enumerate(trace.names) if name.startswith(COLLECTIVE_PREFIX)
+    }
+    chosen = frozenset(ranges) or frozenset(i for i, name in enumerate(trace.names) if name.startswith("c10d::"))
+    unsaid = {i for i, label in ranges.items() if label is None or label.operation is None}
+    inside = _find_operators_inside(trace, nesting, unsaid) if unsaid else {}
     issues = []
     for event in np.flatnonzero(np.isin(trace.name, list(chosen))).tolist():
-        label = labels.get(int(trace.name[event]))
-        operation = label.operation if label else find_operation(trace.name_of(event))
-        if operation is None or any(int(trace.name[above]) in chosen for above in _enclosing(trace, nesting, event)):
+        label = ranges.get(int(trace.name[event]))
+        operator = inside.get(event, event)
+        operation = label.operation if label else None
+        operation = operation or (find_operation(trace.name_of(operator)) if operator != event or not ranges else None)
+        is_inside = any(int(trace.name[above]) in chosen for above in _enclosing(trace, nesting, event))
+        if is_inside or (operation is None and not ranges):
             continue  # an operator inside another of the same collective, or none that communicates
-        details = trace.details.get(event)
+        details = trace.details.get(operator)
         elements = tensor_elements(details) if label is None and details else ()
         issues.append(Issue(event, int(trace.start_ns[event]), operation, label, elements))
     return sorted(issues, key=lambda issue: (issue.start_ns, issue.event))
+
+
+def _find_operators_inside(trace: Trace, nesting: Nesting, ranges: Collection[int]) -> dict[int, int]:
+    """Give c10d's operator inside each range with one of these names, by the range's event."""
+    found: dict[int, int] = {}
+    for event in np.flatnonzero(trace.is_named(lambda name: name.startswith("c10d::"))).tolist():
+        for above in _enclosing(trace, nesting, event):
+            if int(trace.name[above]) in ranges:
+                found.setdefault(above, event)
+    return found
 
 
 def _enclosing(trace: Trace, nesting: Nesting, event: int) -> Iterator[int]:
@@ -217,7 +241,7 @@ def _describe(evidence: _Evidence, issue: Issue, span: Span | None) -> Collectiv
         operation=issue.operation,
         purpose=purpose,
         owner=_find_owner(evidence, issue, purpose, above),
-        size_bytes=label.size_bytes if label else _foreign_bytes(issue, span),
+        size_bytes=_foreign_bytes(issue, span) if label is None or label.size_bytes is None else label.size_bytes,
         issue_ns=issue.start_ns,
         issue_end_ns=int(evidence.trace.end_ns[issue.event]),
         span=evidence.time_of(span),

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dtbench.analyze.collectives import INFERRED_PREFIX
-from dtbench.ranges import CollectiveLabel
+from dtbench.ranges import ReadLabel
 from dtbench.vocabulary import Operation
 
 # gloo runs a reduce-scatter as an all-reduce; all others under their own name.
@@ -35,13 +35,14 @@ class Issue:
     """A collective as it was issued.
 
     Attributes:
+        operation: None: its label says it in a word of another version, and nothing else does.
         elements: of each tensor argument; empty where the label says the bytes.
     """
 
     event: int
     start_ns: int
-    operation: Operation
-    label: CollectiveLabel | None
+    operation: Operation | None
+    label: ReadLabel | None
     elements: tuple[int, ...]
 
 
@@ -90,11 +91,15 @@ def _learn_threads(issues: Sequence[Issue], spans: Sequence[Span]) -> dict[int, 
 
     Learnt from collectives whose operation and size only one group has; a thread that ran none of these is left out.
     """
-    groups: dict[tuple[Operation, int], set[str]] = {}
+    groups: dict[tuple[Operation | None, int | None], set[str]] = {}
     labelled = [(issue, issue.label) for issue in issues if issue.label is not None]
     for issue, label in labelled:
         groups.setdefault((issue.operation, label.size_bytes), set()).add(label.group)
-    telling = [issue for issue, label in labelled if len(groups[issue.operation, label.size_bytes]) == 1]
+    telling = [
+        issue
+        for issue, label in labelled
+        if None not in (key := (issue.operation, label.size_bytes)) and len(groups[key]) == 1
+    ]
     matches = _first_in_first_out(telling, spans, lambda _issue, _lane: True)
     votes = Counter(
         (matches[issue.event].lane, issue.label.group) for issue in telling if issue.label and issue.event in matches
@@ -140,14 +145,17 @@ def _kind(issue: Issue) -> object:
 
 
 def _fits(issue: Issue, form: Form) -> bool:
+    size_bytes = issue.label.size_bytes if issue.label else None
+    if issue.operation is None:
+        return size_bytes is not None and size_bytes == form.size_bytes
     if form.operation not in _RUNS_AS.get(issue.operation, (issue.operation,)):
         return False
     if issue.label is None:
         return form.elements is None or not issue.elements or form.elements in issue.elements
-    if not form.size_bytes:
+    if not form.size_bytes or size_bytes is None:
         return True
-    is_part = issue.operation in _IN_PARTS and issue.label.size_bytes % form.size_bytes == 0
-    return is_part or issue.label.size_bytes == form.size_bytes
+    is_part = issue.operation in _IN_PARTS and size_bytes % form.size_bytes == 0
+    return is_part or size_bytes == form.size_bytes
 
 
 def infer_groups(spans: Sequence[Span]) -> Mapping[int, str]:

@@ -62,7 +62,9 @@ def account_groups(
         shares: of these collectives and windows.
         descriptions: description of a group by its name.
     """
-    axes = {one.group: axis_word(descriptions.get(one.group)) or str(one.axis or "") for one in collectives}
+    axes = dict.fromkeys((one.group for one in collectives), "")
+    axes |= {one.group: str(one.axis) for one in collectives if one.axis is not None}
+    axes |= {group: word for group in axes if (word := axis_word(descriptions.get(group)))}
     names = sorted(axes)
     place = {name: index for index, name in enumerate(names)}
     of = np.array([place[one.group] for one in collectives], dtype=np.int64)

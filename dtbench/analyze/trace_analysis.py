@@ -21,7 +21,7 @@ from dtbench.analyze.doubt import count_lost, doubt_groups, doubt_overlap, doubt
 from dtbench.analyze.facts import RankFacts
 from dtbench.analyze.group_times import account_groups, describe_groups
 from dtbench.analyze.kinds.kernels import make_table
-from dtbench.analyze.kinds.unknown import UnknownName
+from dtbench.analyze.kinds.unknown import UnknownName, count_unknown_words
 from dtbench.analyze.overlap import Overlap, measure_overlaps
 from dtbench.analyze.probe_times import ProbeTime, time_probes
 from dtbench.analyze.purpose_times import PurposeTime, account_purposes, sum_unattributed
@@ -68,6 +68,7 @@ class TraceAnalysis:
         uncorrelated: device events that are tied to no single operator, by reason; all are in the account.
         whole_unattributed_ns: exposed time of collectives without an owner, over the whole trace.
         names_on_comm_lanes: kernels counted as compute that no rule knows, on lanes where most is communication.
+        unknown_words: what dtbench's own ranges say and this version cannot read, and how often.
         skews: each collective against the other ranks' of its group; empty until ``explain.py`` compared them.
         splits: each collective's exposed time by cause; likewise.
         notes: what of the trace is in no number, a sentence each.
@@ -84,6 +85,7 @@ class TraceAnalysis:
     uncorrelated: Uncorrelated = field(default_factory=Uncorrelated)
     whole_unattributed_ns: int | None = 0
     names_on_comm_lanes: tuple[UnknownName, ...] = ()
+    unknown_words: tuple[tuple[str, int], ...] = ()
     skews: tuple[CollectiveSkew, ...] = ()
     splits: tuple[CauseSplit, ...] = ()
     notes: tuple[str, ...] = ()
@@ -238,4 +240,5 @@ def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: S
         whole_unattributed_ns=None if None in unattributed_ns else sum(time_ns or 0 for time_ns in unattributed_ns),
         names_on_comm_lanes=contents.names_on_comm_lanes,
         notes=describe_left_out(trace),
+        unknown_words=count_unknown_words(trace),
     )

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import Final
 
 from dtbench.analyze.causes.exposed_owners import ExposedOwner
 from dtbench.analyze.explain import explain
@@ -12,6 +13,9 @@ from dtbench.analyze.trace import Unread
 from dtbench.analyze.trace_analysis import TraceAnalysis
 from dtbench.analyze.trace_file import Analyzed, Answer, TraceFile, Unusable
 from dtbench.units import name_ranges, name_ranks
+
+_NAMED_AT_MOST: Final = 5
+_LONGEST: Final = 60
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,7 @@ def gather_ranks(answers: Sequence[Answer], *, notes: Sequence[str] = ()) -> Tra
             *duplicate_notes,
             *_describe_parts(kept),
             *explained.over_ranks.notes,
+            *_describe_unknown_words(analyses),
             *describe_lacking(analyses),
         ),
         files=tuple(replace(one.file, rank=rank) for rank, one in kept.items()),
@@ -154,6 +159,19 @@ def _with_rank(analysis: TraceAnalysis, rank: int) -> TraceAnalysis:
     if analysis.rank == rank:
         return analysis
     return replace(analysis, timeline=replace(analysis.timeline, rank=rank))
+
+
+def _describe_unknown_words(analyses: Sequence[TraceAnalysis]) -> list[str]:
+    """Say what dtbench's ranges say in words of another version, over all ranks."""
+    words = sum_names(one.unknown_words for one in analyses)
+    if not words:
+        return []
+    count = sum(count for _, count in words)
+    named = ", ".join(word if len(word) <= _LONGEST else f"{word[:_LONGEST]}..." for word, _ in words[:_NAMED_AT_MOST])
+    more = f" and {len(words) - _NAMED_AT_MOST} more" if len(words) > _NAMED_AT_MOST else ""
+    what = "1 word in dtbench's own ranges is" if count == 1 else f"{count} words in dtbench's own ranges are"
+    rest = "what they say is unknown, all else is used; read the trace with the version that wrote it"
+    return [f"{what} not known to this version ({named}{more}): {rest}"]
 
 
 def describe_lacking(analyses: Sequence[TraceAnalysis]) -> list[str]:

@@ -16,7 +16,7 @@ from dtbench.analyze.kinds.categories import CALLS, DEVICE_CATEGORIES
 from dtbench.analyze.kinds.operators import find_operation, is_issue
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.trace import Trace
-from dtbench.ranges import parse_collective_range
+from dtbench.ranges import COLLECTIVE_PREFIX, parse_collective_range
 
 LAUNCHES_KERNEL: Final = re.compile(r"Launch(Cooperative)?Kernel|KernelLaunch", re.IGNORECASE)
 
@@ -61,9 +61,10 @@ def _describe(trace: Trace, nesting: Nesting, call: int) -> Launch:
     details = [trace.details[event] for event in around if event in trace.details]
     group = next((said.group for said in details if said.group is not None), "")
     seq = next((said.seq for said in details if said.seq is not None), None)
-    operations = (find_operation(name) for name in issues)
+    operations = (find_operation(name) for name in issues if not name.startswith(COLLECTIVE_PREFIX))
+    by_name = next((operation for operation in operations if operation is not None), None)
     return Launch(
-        operation=next((operation for operation in operations if operation is not None), None),
+        operation=label.operation or by_name if label else by_name,
         group=label.group if label else group,
         seq=label.seq if label else seq,
         start_ns=int(trace.start_ns[call]),

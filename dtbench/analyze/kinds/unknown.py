@@ -1,4 +1,4 @@
-"""Kernels that no rule knows and that may be communication: counted and shown, never guessed."""
+"""Names that no rule knows: kernels that may be communication, ranges of another dtbench; counted, never guessed."""
 
 import re
 from collections import Counter
@@ -9,8 +9,10 @@ from typing import Final
 import numpy as np
 
 from dtbench.analyze.intervals import Bools
+from dtbench.analyze.kinds.categories import DEVICE_RANGE
 from dtbench.analyze.kinds.kernels import KERNELS, KernelTable
 from dtbench.analyze.trace import Trace
+from dtbench.ranges import find_unknown_words
 
 # Anywhere in a name. A reduction of a block or a warp is local: `blockAllReduceSum`.
 _SAYS_COMM: Final = re.compile(
@@ -64,6 +66,17 @@ def find_unknown_names(trace: Trace, computing: Bools, kernels: KernelTable = KE
         if count and sounds_like_comm(name) and kernels.find_rule(name) is None
     ]
     return tuple(sorted(unknown, key=lambda item: (-item[1], item[0])))
+
+
+def count_unknown_words(trace: Trace) -> tuple[tuple[str, int], ...]:
+    """Count what dtbench's own ranges say and this version cannot read, by word, most frequent first."""
+    on_host = ~trace.is_one_of((DEVICE_RANGE,))  # on a device there is a copy of a range
+    counts = np.bincount(trace.name[on_host], minlength=len(trace.names)).tolist()
+    return sum_names(
+        [(word, count) for word in find_unknown_words(name)]
+        for name, count in zip(trace.names, counts, strict=True)
+        if count
+    )
 
 
 def find_names_on_comm_lanes(
