@@ -1,5 +1,6 @@
 """The words both wings share: phases, regions, kinds, purposes, mesh axes; and who a collective belongs to."""
 
+import re
 from enum import StrEnum
 from typing import Final
 
@@ -94,6 +95,8 @@ class Purpose(StrEnum):
     UNSHARD = "unshard"
     GRAD_REDUCE = "grad_reduce"
     TENSOR = "tensor"
+    CONTEXT = "context"
+    EXPERT = "expert"
     PIPELINE = "pipeline"
     STATE = "state"
     OTHER = "other"
@@ -104,11 +107,18 @@ UNUSED_MAP: Final = "unused-parameter map"
 
 
 class Axis(StrEnum):
-    """The axes of a device mesh, outermost first."""
+    """The axes of a device mesh: those of dtbench's own meshes, outermost first, then those of other people's.
+
+    ``data`` is an axis of data parallelism of which nobody says whether it replicates or shards.
+    """
 
     REPLICATE = "replicate"
     SHARD = "shard"
     TENSOR = "tensor"
+    CONTEXT = "context"
+    EXPERT = "expert"
+    PIPELINE = "pipeline"
+    DATA = "data"
 
 
 MESH_PREFIX = "mesh_"
@@ -121,19 +131,43 @@ _AXIS_NAMES = {
 }
 """What people call the axes of their device meshes; the longer ones are torchtitan's."""
 
+_OTHER_AXIS_NAMES = {
+    Axis.SHARD: ("efsdp", "dp_shard_mod_ep", "dp_mod_ep", "dp_shard_in_ep", "ep_shard", "hsdp_shard"),
+    Axis.TENSOR: ("etp", "tensor_parallel", "tensor_model_parallel"),
+    Axis.CONTEXT: ("cp", "context", "context_parallel", "sp", "seq", "sequence_parallel", "ulysses", "ring"),
+    Axis.EXPERT: ("ep", "expert", "expert_parallel", "tp_ep", "etp_ep", "moe"),
+    Axis.PIPELINE: ("pp", "pipe", "pipeline", "pipeline_parallel", "stage"),
+    Axis.DATA: ("dp", "data", "data_parallel", "dp_cp", "edp", "batch", "loss"),
+}
+"""The same of meshes that dtbench does not make: torchtitan's, Accelerate's, Lightning's, NeMo's."""
+
 
 _MEGATRON_AXES = {
     "TENSOR_MODEL_PARALLEL_GROUP": "tp",
     "PIPELINE_MODEL_PARALLEL_GROUP": "pp",
     "CONTEXT_PARALLEL_GROUP": "cp",
+    "HIERARCHICAL_CONTEXT_PARALLEL_GROUP": "cp",
     "DATA_PARALLEL_GROUP": "dp",
     "DATA_PARALLEL_GROUP_WITH_CP": "dp_cp",
+    "INTRA_PARTIAL_DATA_PARALLEL_GROUP_WITH_CP": "dp_cp",
+    "INTER_PARTIAL_DATA_PARALLEL_GROUP_WITH_CP": "dp_cp",
     "TENSOR_AND_CONTEXT_PARALLEL_GROUP": "tp_cp",
+    "TENSOR_AND_DATA_PARALLEL_GROUP": "tp_dp",
+    "TENSOR_AND_DATA_PARALLEL_GROUP_WITH_CP": "tp_dp_cp",
     "EXPERT_MODEL_PARALLEL_GROUP": "ep",
     "EXPERT_TENSOR_PARALLEL_GROUP": "etp",
+    "EXPERT_TENSOR_AND_MODEL_PARALLEL_GROUP": "etp_ep",
+    "TENSOR_AND_EXPERT_PARALLEL_GROUP": "tp_ep",
     "EXPERT_DATA_PARALLEL_GROUP": "edp",
+    "INTRA_PARTIAL_EXPERT_DATA_PARALLEL_GROUP": "edp",
+    "INTER_PARTIAL_EXPERT_DATA_PARALLEL_GROUP": "edp",
+    "DATA_MODULO_EXPERT_PARALLEL_GROUP": "edp",
+    "DATA_MODULO_EXPERT_PARALLEL_GROUP_WITH_CP": "edp",
 }
 """How Megatron-LM describes its groups (megatron/core/parallel_state.py), in the words of a mesh."""
+
+_MEGATRON_SUFFIX = re.compile(r"(?:_GLOO|_\d+)$")
+"""What it appends for the same ranks over gloo, and for the levels of a hierarchy."""
 
 _SAYS_NOTHING = ("undefined", "default_pg")
 """torch's descriptions of a group that nobody described."""
@@ -147,12 +181,26 @@ def axis_word(description: str | None) -> str:
     """
     if not description or description in _SAYS_NOTHING:
         return ""
-    return _MEGATRON_AXES.get(description, description.removeprefix(MESH_PREFIX))
+    megatron = _MEGATRON_AXES.get(_MEGATRON_SUFFIX.sub("", description))
+    return megatron or description.removeprefix(MESH_PREFIX)
 
 
 def axis_named(name: str) -> Axis | None:
-    """Give the axis that people mean by a name; None for any other, also for ``dp``, which says not which."""
+    """Give the axis of dtbench's own meshes that people mean by a name; None for any other.
+
+    Also for ``dp``, which says not which.
+    """
     return next((axis for axis, names in _AXIS_NAMES.items() if name in names), None)
+
+
+def axis_described(description: str | None) -> Axis | None:
+    """Give the axis that a process group's description names, whoever made the mesh; None: it names none.
+
+    >>> axis_described("mesh_dp_shard_cp"), axis_described("CONTEXT_PARALLEL_GROUP"), axis_described("default_pg")
+    (<Axis.SHARD: 'shard'>, <Axis.CONTEXT: 'context'>, None)
+    """
+    word = axis_word(description).lower()
+    return axis_named(word) or next((axis for axis, names in _OTHER_AXIS_NAMES.items() if word in names), None)
 
 
 class Operation(StrEnum):
@@ -169,6 +217,10 @@ class Operation(StrEnum):
     SEND = "send"
     RECV = "recv"
     BARRIER = "barrier"
+
+
+REDUCTIONS: Final = (Operation.ALL_REDUCE, Operation.REDUCE_SCATTER, Operation.REDUCE)
+"""What gradients are summed with; the last one by sharded optimizers, to whom each part belongs."""
 
 
 class Cause(StrEnum):
@@ -276,24 +328,36 @@ class MissingInput(StrEnum):
     HOST = "host"
 
 
-def purpose_of(axis: Axis | None, operation: Operation, region: Region | None) -> Purpose:
+_DECIDING = {
+    Axis.TENSOR: Purpose.TENSOR,
+    Axis.CONTEXT: Purpose.CONTEXT,
+    Axis.EXPERT: Purpose.EXPERT,
+    Axis.PIPELINE: Purpose.PIPELINE,
+}
+"""Axes that carry one thing, whatever region and operation."""
+
+
+def purpose_of(axis: Axis | None, operation: Operation | None, region: Region | None) -> Purpose:
     """Give the purpose of a collective from the mesh axis that carries it and the region that issued it.
 
+    The region comes first where it is state dict or optimizer, then the axes that decide alone; None is unknown.
     ``tensor`` is every collective on the tensor axis inside forward and backward, also the all-reduce that completes
     the gradient of a replicated (norm) weight there. ``other`` is what no parameter or gradient needs: the norm for
     gradient clipping, buffer broadcasts, barriers.
     """
     if region is Region.STATE_DICT:
         return Purpose.STATE
-    if operation in (Operation.SEND, Operation.RECV):
-        return Purpose.PIPELINE
-    if region not in (Region.FORWARD, Region.BACKWARD) or axis is None:
+    if region is Region.OPTIMIZER:
         return Purpose.OTHER
-    return Purpose.TENSOR if axis is Axis.TENSOR else _data_parallel_purpose(axis, operation, region)
+    if axis is None:
+        return Purpose.PIPELINE if operation in (Operation.SEND, Operation.RECV) else Purpose.OTHER
+    return _DECIDING.get(axis) or _data_parallel_purpose(axis, operation, region)
 
 
-def _data_parallel_purpose(axis: Axis, operation: Operation, region: Region) -> Purpose:
-    if axis is Axis.SHARD and operation is Operation.ALL_GATHER:
+def _data_parallel_purpose(axis: Axis, operation: Operation | None, region: Region | None) -> Purpose:
+    if operation is Operation.ALL_GATHER and axis is not Axis.REPLICATE:
         return Purpose.UNSHARD
-    reduces = operation in (Operation.REDUCE_SCATTER, Operation.ALL_REDUCE)
-    return Purpose.GRAD_REDUCE if reduces and region is Region.BACKWARD else Purpose.OTHER
+    # Nothing else scatters over data; sums may be a loss's outside backward.
+    is_reduction = operation is Operation.REDUCE_SCATTER and region is not Region.FORWARD
+    is_reduction |= operation in REDUCTIONS and region is Region.BACKWARD
+    return Purpose.GRAD_REDUCE if is_reduction else Purpose.OTHER

@@ -17,7 +17,7 @@ from dtbench.analyze.payload import is_integer
 from dtbench.analyze.purposes import FSDP_RANGES
 from dtbench.analyze.trace import Trace
 from dtbench.ranges import REGION_PREFIX
-from dtbench.vocabulary import UNUSED_MAP, Axis, Operation, Purpose, Region, axis_named, axis_word
+from dtbench.vocabulary import UNUSED_MAP, Axis, Operation, Purpose, Region, axis_described
 
 INFERRED_PREFIX: Final = "inferred "
 """Begins the names of groups that one rank's trace does not name and only shows; they mean nothing on other ranks."""
@@ -159,10 +159,9 @@ def find_regions(trace: Trace) -> Regions:
 
 
 def find_axis(group: str, description: str | None, process_groups: Mapping[str, Axis | None]) -> Axis | None:
-    """Give the mesh axis of a process group: as told, else as DeviceMesh or Megatron describes it."""
-    if process_groups.get(group) is not None:
-        return process_groups[group]
-    return axis_named(axis_word(description))
+    """Give the mesh axis of a process group: as told, else as its description names it."""
+    told = process_groups.get(group)
+    return axis_described(description) if told is None else told
 
 
 def assign_steps(

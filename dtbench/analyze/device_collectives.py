@@ -21,7 +21,7 @@ from dtbench.analyze.main_lane import MainLane, find_closed_gaps, is_wait_seen
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.owners import Asker, find_owner, find_region
 from dtbench.analyze.payload import largest_argument_bytes, metadata_bytes
-from dtbench.analyze.purposes import find_purpose
+from dtbench.analyze.purposes import find_data_parallel, find_purpose
 from dtbench.analyze.trace import Details, Trace
 from dtbench.ranges import COLLECTIVE_PREFIX, MODULE_PREFIX, STEP_PREFIX, parse_collective_range
 from dtbench.vocabulary import Axis, Operation, Region
@@ -235,6 +235,10 @@ class _Describer:
         self._metadata_operation = cache(find_operation)
         self._operation_of = cache(operation_of)
         self._purpose_of = cache(find_purpose)
+        self._shown = find_data_parallel(
+            {(context.operation, context.above) for context in self._contexts},
+            is_labelled=any(context.seq is not None for context in self._contexts),
+        )
         self._owner_of = cache(find_owner)
 
     def _find_regions(self, asked: Attribution) -> list[Region | None]:
@@ -268,7 +272,8 @@ class _Describer:
         group = said.group or context.group
         axis = self._axis_of(group, said.group_description or trace.group_descriptions.get(group)) or context.axis
         region = self._regions[index]
-        purpose = self._purpose_of(axis, operation, region, context.above)
+        around = (trace.name_of(event), *context.above)
+        purpose = self._purpose_of(axis, operation, region, around, self._shown)
         size_bytes = metadata_bytes(said, operation) if context.size_bytes is None else context.size_bytes
         span = self._pieces.spans[index]
         answers = (said.is_async, context.is_async, *(one.is_async for one in everything))

@@ -19,12 +19,12 @@ from dtbench.analyze.gloo_match import Form, Issue, Span, infer_groups, match_sp
 from dtbench.analyze.intervals import Intervals, Ints, unite
 from dtbench.analyze.kinds.operators import ENGINE, Role, cpu_role, find_operation
 from dtbench.analyze.nesting import Nesting
-from dtbench.analyze.owners import CLIPPING
+from dtbench.analyze.owners import CLIPPING, find_region
 from dtbench.analyze.payload import item_bytes, span_bytes, tensor_elements
-from dtbench.analyze.purposes import FSDP_RANGES, find_purpose, find_unit
+from dtbench.analyze.purposes import FSDP_RANGES, DataParallel, find_data_parallel, find_purpose, find_unit
 from dtbench.analyze.trace import Details, Trace
 from dtbench.ranges import CLIPPING_RANGE, COLLECTIVE_PREFIX, STEP_PREFIX, parse_collective_range, parse_link_range
-from dtbench.vocabulary import Operation, Purpose
+from dtbench.vocabulary import Operation, Purpose, Region
 
 # Their whole payload is a multiple of one rank's part: output or input, by argument of c10d's operator.
 _SPREADS: Final = (Operation.ALL_GATHER, Operation.REDUCE_SCATTER)
@@ -48,7 +48,11 @@ def find_gloo_collectives(trace: Trace, nesting: Nesting) -> tuple[Collective, .
         said=_find_recorded_comms(trace, nesting),
         modules=_find_modules(trace, nesting, issues),
     )
-    found = [_describe(evidence, issue, matches.get(issue.event)) for issue in issues]
+    shown = find_data_parallel(
+        ((issue.operation, evidence.above(issue.event)) for issue in issues),
+        is_labelled=any(issue.label is not None for issue in issues),
+    )
+    found = [_describe(evidence, issue, matches.get(issue.event), shown) for issue in issues]
     found += [_describe_orphan(evidence, span) for span in spans if span.event not in taken]
     return _share_group_sizes(found)
 
@@ -211,6 +215,12 @@ class _Evidence:
         names = (self.trace.name_of(above) for above in _enclosing(self.trace, self.nesting, event))
         return (*names,) if said is None else (said, *names)
 
+    def region_of(self, issue: Issue, above: Sequence[str]) -> Region | None:
+        """Give the part of the step that issued: by dtbench's ranges, else, in a trace without any, by the names."""
+        if self.regions.regions:
+            return self.regions.at(issue.start_ns)
+        return find_region(above, in_module=bool(self.modules[issue.event]))
+
     def time_of(self, span: Span | None) -> Intervals:
         """Give when it ran; never, where the span was not found."""
         events = [] if span is None else [span.event]
@@ -227,12 +237,12 @@ class _Evidence:
         return "" if span is None else "/".join(self.trace.lanes[span.lane])
 
 
-def _describe(evidence: _Evidence, issue: Issue, span: Span | None) -> Collective:
+def _describe(evidence: _Evidence, issue: Issue, span: Span | None, shown: DataParallel) -> Collective:
     above = evidence.above(issue.event)
     label = issue.label
     axis = label.axis if label else None
-    region = evidence.regions.at(issue.start_ns)
-    purpose = find_purpose(axis, issue.operation, region, above)
+    region = evidence.region_of(issue, above)
+    purpose = find_purpose(axis, issue.operation, region, above, shown)
     inferred = evidence.groups.get(span.lane, "") if span else ""
     return Collective(
         group=label.group if label else inferred,

@@ -19,15 +19,18 @@ _REGION: Final = re.compile(
     r"""(?P<forward>FSDP::(pre_forward|post_forward|forward_prefetch|root_pre_forward).*
         |FullyShardedDataParallel\.(forward|_pre_forward|_post_forward|_root_pre_forward)
         |(Distributed)?DataParallel\.forward
+        |nn\.Module:.*
         |\W*forward\W*)
-    |(?P<backward>FSDP::(pre_backward|post_backward|backward_prefetch|root_post_backward).*
+    |(?P<backward>FSDP::(pre_backward|post_backward|backward_prefetch|root_post_backward|finalize_backward).*
         |FullyShardedDataParallel\._(pre|post)_backward.*
         |\W*backward\W*)
     |(?P<optimizer>Optimizer\.(step|zero_grad)\#.*
-        |\W*optimizer\W*)""",
+        |\W*optimizer\W*
+        |(.*\W)?_?clip_grad\w*)
+    |(?P<state_dict>(.*\W)?\w*state_dict(_hook)?|torch/distributed/checkpoint/.*|\W*(save|load)_checkpoint\W*)""",
     re.IGNORECASE | re.VERBOSE | re.DOTALL,
 )
-_FROM_NAMES: Final = (Region.FORWARD, Region.BACKWARD, Region.OPTIMIZER)
+_FROM_NAMES: Final = tuple(Region)
 CLIPPING: Final = "clip_grad_norm_"
 """Owner of what the total norm of the gradients takes."""
 # What torch puts around everything of a kind says when, not who.

@@ -1,57 +1,210 @@
-"""Why a collective was issued and for which FSDP unit: by mesh axis and region, or by the ranges around its issue."""
+"""Why a collective was issued and for which FSDP unit: by mesh axis and region, or by the ranges around its issue.
+
+The first of these that holds decides:
+
+1. The region is state dict or optimizer, and gradient clipping belongs to that: ``state`` or ``other``, whatever the
+   group; but parameters that a sharded optimizer gathers are unsharded.
+2. The group's axis carries one thing only: ``tensor``, ``context``, ``expert``, ``pipeline``.
+3. Ranges of FSDP, or the autograd hook of DDP's reducer, lie around the issue: ``unshard`` or ``grad_reduce``. Or an
+   operator does that is known for what it sends: ``context``, ``expert``, and off the axes of data ``tensor``. In a
+   trace with such ranges or hooks, all else on an axis of data is ``other``.
+4. Operation and region.
+"""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from dtbench.analyze.kinds.operators import ENGINE
-from dtbench.ranges import ROOT, UNIT_PREFIX
-from dtbench.vocabulary import Axis, Operation, Purpose, Region, purpose_of
+from dtbench.ranges import CLIPPING_RANGE, ROOT, UNIT_PREFIX
+from dtbench.vocabulary import REDUCTIONS, Axis, Operation, Purpose, Region, purpose_of
 
 _UNIT_RANGE: Final = re.compile(rf"(?:FSDP::\w+|{UNIT_PREFIX})(?: \((.*)\))?")
+_FSDP2: Final = "FSDP::"
 FSDP1: Final = "FullyShardedDataParallel."
 FSDP1_GRADIENTS: Final = "FullyShardedDataParallel._post_backward_hook"
-FSDP_RANGES: Final = ("FSDP::", FSDP1, UNIT_PREFIX)
+FSDP_RANGES: Final = (_FSDP2, FSDP1, UNIT_PREFIX)
 """What the names of ranges begin with inside which FSDP, either one, issues its own collectives."""
 # The range around the issue, and the names that `dist.record_comm` may give the communication itself.
+_FSDP_GATHERS: Final = "FSDP::all_gather"
 _FSDP_REDUCES: Final = ("FSDP::post_backward_reduce", "FSDP::reduce_scatter", "FSDP::all_reduce")
-_REDUCTIONS: Final = (Operation.ALL_REDUCE, Operation.REDUCE_SCATTER)
+_ACCUMULATES: Final = re.compile(rf"{ENGINE}: (?:torch::autograd::)?AccumulateGrad")
+_CLIPS: Final = re.compile(rf"{CLIPPING_RANGE}|(?:.*\W)?_?clip_grad\w*", re.DOTALL)
+_DATA: Final = (Axis.REPLICATE, Axis.SHARD, Axis.DATA)
+
+# Operators, autograd functions, modules and kernels by what they send; each group is named as its purpose. Backward's
+# nodes have the names of the functions and `Backward` behind.
+_ASKERS: Final = re.compile(
+    r"""(?P<context>ring_?(flash_?)?att(ention|n)|ulysses|context_?parallel|AttnFuncWithCP|_SeqAllToAll
+        |SeqAllToAll[345]D|_AllGather\w*CP|flash_attn_(p2p|a2a)_communicate|zig_?zag_\w*att(ention|n))
+    |(?P<expert>(?<![A-Za-z])_?AllToAll(Single)?(Backward\d*)?$|_c10d_functional_autograd::all_to_all
+        |MoE_?(Layer|Dispatch|Combine|AllToAll|Scatter|Gather|AllGather)|(Fused|Token)_?(Dispatch|Combine)|expert_?parallel
+        |(?:\b|_)ep::int(er|ra)node|hybrid_ep::|\bEp(Dispatch|Combine)\w*Kernel|moeA2A|deep_?ep\b)
+    |(?P<tensor>(Copy|Gather|Scatter|Reduce|ReduceScatter|AllGather)(To|From)(Tensor)?(And\w+)?(Model|Sequence)Parallel
+        |LinearWithGradAccumulation|LinearWithFrozenWeight|VocabParallel|(Column|Row)_?Parallel|_?ParallelCrossEntropy
+        |tensor_(model_)?parallel(?!/random)|TensorParallel|userbuffers|cross_device_reduce|vllm::\w*all_?(reduce|gather)|vllm::reduce_scatter
+        |(?<![A-Za-z])_(LayerNorm)?(Linear|MLP)(Backward\d*)?$)
+    |(?P<other>SyncBatchNorm)""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_ASKED: Final = (Purpose.CONTEXT, Purpose.EXPERT, Purpose.TENSOR, Purpose.OTHER)
+# Optimizers of which each rank has a part: the range that torch puts around a step, or a frame of `with_stack`.
+_SHARDED_OPTIMIZER: Final = re.compile(
+    r"Optimizer\.step\#(?:\w*(?:ZeRO|Distributed|Sharded)\w*|OSS)\."
+    r"|.*(?:deepspeed/runtime/zero/|distrib_optimizer\.py|param_and_grad_buffer\.py|zero_redundancy_optimizer\.py"
+    r"|distributed_fused_adam\.py)",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True)
+class DataParallel:
+    """What a whole trace shows of who reduces gradients and gathers parameters in it.
+
+    Attributes:
+        is_labelled: dtbench's worker made it, whose word on axis, operation and region is final.
+        has_fsdp: there are ranges of FSDP.
+        has_reducer: backward hooks reduce gradients of which every rank has all, as DDP's reducer does.
+    """
+
+    is_labelled: bool = False
+    has_fsdp: bool = False
+    has_reducer: bool = False
+
+
+_NOTHING_SHOWN: Final = DataParallel()
+
+
+def find_data_parallel(
+    issues: Iterable[tuple[Operation | None, Sequence[str]]], *, is_labelled: bool = False
+) -> DataParallel:
+    """Give what the issues of a trace show.
+
+    Args:
+        issues: operation and names of the spans around each, innermost first.
+        is_labelled: by ranges of dtbench's.
+    """
+    has_fsdp = has_reducer = False
+    for operation, above in issues:
+        has_fsdp |= any(name.startswith(FSDP_RANGES) for name in above)
+        has_reducer |= operation is Operation.ALL_REDUCE and _any_fits(above, _ACCUMULATES)
+    return DataParallel(is_labelled, has_fsdp, has_reducer)
 
 
 def find_purpose(
-    axis: Axis | None, operation: Operation | None, region: Region | None, above: Sequence[str]
+    axis: Axis | None,
+    operation: Operation | None,
+    region: Region | None,
+    above: Sequence[str],
+    shown: DataParallel = _NOTHING_SHOWN,
 ) -> Purpose:
-    """Give the purpose of a collective in anyone's trace.
+    """Give the purpose of a collective in anyone's trace; see the module for the order.
 
-    Where the trace says both mesh axis and region, ``vocabulary.purpose_of`` decides, as it did in the worker. Else the
-    first of these that holds: the region is state dict; FSDP's ranges lie around the issue; it is a send or receive;
-    the region is optimizer; DTensor issued it as a functional collective; the autograd engine issued a reduction.
+    Where dtbench's worker said both mesh axis and region, ``vocabulary.purpose_of`` decides, as it did there.
 
     Args:
         axis: of the process group; None: unknown.
         operation: None: unknown.
         region: at the issue; None: unknown or outside all.
-        above: names of the spans around the issue.
+        above: names of the spans around the issue, innermost first; the first may be its kernel's.
+        shown: what the whole trace shows.
     """
-    if axis is not None and operation is not None and region is not None:
+    if shown.is_labelled and axis is not None and operation is not None and region is not None:
         return purpose_of(axis, operation, region)
-    in_backward = region is Region.BACKWARD or _any_starts(above, ENGINE)
-    rules = (
-        (region is Region.STATE_DICT, Purpose.STATE),
-        (_any_starts(above, "FSDP::all_gather"), Purpose.UNSHARD),
-        (_any_starts(above, _FSDP_REDUCES), Purpose.GRAD_REDUCE),
-        (_any_starts(above, FSDP1) and operation is Operation.ALL_GATHER, Purpose.UNSHARD),
-        (_any_starts(above, FSDP1_GRADIENTS) and operation in _REDUCTIONS, Purpose.GRAD_REDUCE),
-        (operation in (Operation.SEND, Operation.RECV), Purpose.PIPELINE),
-        (region is Region.OPTIMIZER, Purpose.OTHER),
-        (any(is_functional(name) for name in above), Purpose.TENSOR),
-        (in_backward and operation in _REDUCTIONS, Purpose.GRAD_REDUCE),
-    )
-    return next((purpose for holds, purpose in rules if holds), Purpose.OTHER)
+    if region is Region.STATE_DICT:
+        return Purpose.STATE
+    if region is Region.OPTIMIZER or _any_fits(above, _CLIPS):
+        return Purpose.UNSHARD if _is_sharded_optimizers(axis, operation, above, shown) else Purpose.OTHER
+    if axis is not None and axis not in _DATA:
+        return purpose_of(axis, operation, region)
+    asked = _find_by_names(operation, above)
+    if axis is None:
+        return asked or _of_unknown_axis(operation, region, above, shown)
+    if asked is Purpose.TENSOR:
+        asked = None
+    return asked or _of_data_axis(axis, operation, region, above, shown)
 
 
-def _any_starts(names: Sequence[str], prefix: str | tuple[str, ...]) -> bool:
-    return any(name.startswith(prefix) for name in names)
+def _of_data_axis(
+    axis: Axis, operation: Operation | None, region: Region | None, above: Sequence[str], shown: DataParallel
+) -> Purpose:
+    if (shown.has_fsdp or shown.has_reducer) and not shown.is_labelled:
+        return Purpose.OTHER
+    in_backward = region is None and any(name.startswith(ENGINE) for name in above)
+    return purpose_of(axis, operation, Region.BACKWARD if in_backward else region)
+
+
+def _is_sharded_optimizers(
+    axis: Axis | None, operation: Operation | None, above: Sequence[str], shown: DataParallel
+) -> bool:
+    """Tell whether an optimizer gathers the parameters of which each rank updated a part: not under FSDP."""
+    if _any_fits(above, _CLIPS):
+        return False
+    if _any_fits(above, _SHARDED_OPTIMIZER):
+        return operation in (Operation.ALL_GATHER, Operation.BROADCAST)
+    return operation is Operation.ALL_GATHER and axis in _DATA and not shown.has_fsdp and not shown.is_labelled
+
+
+def _find_by_names(operation: Operation | None, above: Sequence[str]) -> Purpose | None:
+    """Give what the innermost name says that says anything; None: none does."""
+    functional = any(is_functional(name) for name in above)
+    for name in above:
+        if name.startswith((_FSDP2, FSDP1)):
+            found = _of_fsdp(name, operation, is_functional=functional)
+        elif name.startswith(ENGINE) and _ACCUMULATES.match(name):
+            found = Purpose.GRAD_REDUCE if operation in REDUCTIONS and not functional else None
+        else:
+            found = _find_asker(name) or _of_sharded_optimizer(name, operation)
+        if found is not None:
+            return found
+    return None
+
+
+@lru_cache(maxsize=1 << 14)
+def _find_asker(name: str) -> Purpose | None:
+    match = None if name.startswith("c10d::") else _ASKERS.search(name)
+    return None if match is None else next(purpose for purpose in _ASKED if match[purpose] is not None)
+
+
+def _of_sharded_optimizer(name: str, operation: Operation | None) -> Purpose | None:
+    """Give what a sharded optimizer issues outside its step: before it or after it; its norms are sums."""
+    if operation in (Operation.ALL_GATHER, Operation.REDUCE_SCATTER) and _SHARDED_OPTIMIZER.match(name):
+        return Purpose.UNSHARD if operation is Operation.ALL_GATHER else Purpose.GRAD_REDUCE
+    return None
+
+
+def _of_fsdp(name: str, operation: Operation | None, *, is_functional: bool) -> Purpose | None:
+    """Give what FSDP issues in one of its ranges; DTensor's collectives lie in some of them, too."""
+    if name.startswith(_FSDP_GATHERS):
+        return Purpose.UNSHARD
+    if name.startswith(_FSDP_REDUCES):
+        return Purpose.GRAD_REDUCE
+    if is_functional:
+        return None
+    if operation is Operation.ALL_GATHER:
+        return Purpose.UNSHARD
+    reduces = operation in REDUCTIONS and name.startswith((_FSDP2, FSDP1_GRADIENTS))
+    return Purpose.GRAD_REDUCE if reduces else None
+
+
+def _of_unknown_axis(
+    operation: Operation | None, region: Region | None, above: Sequence[str], shown: DataParallel
+) -> Purpose:
+    node = next((name for name in above if name.startswith(ENGINE)), None)
+    if operation in (Operation.SEND, Operation.RECV):
+        return Purpose.PIPELINE
+    if any(is_functional(name) for name in above):
+        return Purpose.TENSOR
+    if operation not in REDUCTIONS or (region is not Region.BACKWARD and node is None):
+        return Purpose.OTHER
+    is_hooks = node is None or _ACCUMULATES.match(node) is not None
+    return Purpose.GRAD_REDUCE if is_hooks or not shown.has_reducer else Purpose.OTHER
+
+
+def _any_fits(names: Sequence[str], pattern: re.Pattern[str]) -> bool:
+    return any(pattern.match(name) for name in names)
 
 
 def is_functional(name: str) -> bool:
