@@ -146,8 +146,9 @@ def load_run(path: str | PathLike[str]) -> "RunReport":
         run.collectives.query("exposed_ns > 1e6")
 
     ``summary`` has what ``dtbench report`` shows, ``tables`` the others of the traces by name (``lanes``, ``groups``,
-    ``gaps``, ``comm_waits``, ``overlap_tax``). Every table has the columns ``cell`` and ``launch``, then those that
-    ``dtbench.analyze.tables`` writes down. Tables that are missing are made from the traces.
+    ``gaps``, ``comm_waits``, ``overlap_tax``). Every table has the columns ``run``, ``cell`` and ``launch``, then those
+    that ``dtbench.analyze.tables`` writes down. Tables that are missing are made from the traces. Steps that others
+    disturbed are in none of them, as in no number of ``summary``: ``left_out`` has their rows by the table's name.
 
     Args:
         path: folder of one run, or of several: the latest; a scenario's name finds those in ``results``.
@@ -162,7 +163,7 @@ def load_run(path: str | PathLike[str]) -> "RunReport":
     return load(Path(path))
 
 
-def load_runs(path: str | PathLike[str] = "results") -> "pd.DataFrame":
+def load_runs(path: str | PathLike[str] = "results", *, all_steps: bool = False) -> "pd.DataFrame":
     """Give every step of every rank of many runs as one DataFrame, a row each. ::
 
         steps = dtbench.load_runs("results")
@@ -172,11 +173,12 @@ def load_runs(path: str | PathLike[str] = "results") -> "pd.DataFrame":
     Columns (``RUN_STEPS`` in ``dtbench.analyze.tables``): ``scenario``, ``run``, ``status``, ``cell``, ``launch``, one
     for each axis of a sweep (``parallel.bucket_cap_mb``: text as in the scenario, NA elsewhere), ``rank``, ``step``,
     ``phase``, ``start_ns``, ``duration_ns``, ``cpu_ns``. Words are categories: say ``observed=True`` to ``groupby``.
-    Launches that did not end well and files that are broken are left out: a warning says so, and
-    ``steps.attrs["notes"]`` has a sentence for each.
+    Launches that did not end well, files that are broken and steps that others disturbed are left out, as in every
+    answer: a warning says so, and ``steps.attrs["notes"]`` has a sentence for each.
 
     Args:
         path: folder of all runs, of one scenario's, or of one run.
+        all_steps: give disturbed steps, too; a column more, ``is_left_out``, tells which they are.
 
     Raises:
         StoreError: there is no run.
@@ -185,7 +187,7 @@ def load_runs(path: str | PathLike[str] = "results") -> "pd.DataFrame":
 
     from dtbench.report.loaded import load_runs as load
 
-    return load(Path(path))
+    return load(Path(path), all_steps=all_steps)
 
 
 def compare(

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from dtbench.analyze.cell_data import CellData, LaunchData
 from dtbench.analyze.summary import Interval
-from dtbench.analyze.undisturbed import find_disturbance
+from dtbench.analyze.undisturbed import describe_left_out, find_disturbance
 from dtbench.disturbance import DISTURBED
 from dtbench.store.records import RunStatus, tell_reason_in_a_line
 from dtbench.units import format_fraction
@@ -59,11 +59,9 @@ def _disturbance_notes(launch: LaunchData) -> Iterator[str]:
     if stolen >= DISTURBED:
         yield f"other guests of the machine had {format_fraction(stolen)} of its cores; {_AGAIN}"
     if launch.left_out:
-        counts = " and ".join(f"{len(steps)} {phase}" for phase, steps in launch.left_out.items())
         kept = find_disturbance(launch.steps)
-        others = f"other guests had {format_fraction(DISTURBED)} of the cores or more in them"
         rest = f", and {format_fraction(kept)} in those that are kept" if kept >= DISTURBED else ""
-        yield f"{counts} steps are left out: {others}{rest}"
+        yield f"{describe_left_out(launch.left_out)}{rest}"
 
 
 def _load_notes(profiler_cost: Interval) -> list[str]:

@@ -12,12 +12,14 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
-from dtbench.analyze.launch_tables import read_tables
+from dtbench.analyze.cell_data import LaunchData
 from dtbench.analyze.probe_times import ProbeTime
+from dtbench.analyze.run_data import read_launch_data
 from dtbench.analyze.tabulate import PROBE_TABLE
 from dtbench.errors import StoreError
 from dtbench.probe_catalogue.functions import FUNCTIONS, Reach, StudiedFunction, stem_of
 from dtbench.store.layout import LaunchFolder, RunFolder
+from dtbench.store.place import Place
 from dtbench.store.probe_records import LineRecord, ProbedFunction, Probes, TracedFunction
 from dtbench.store.read import read_launch, read_line_records, read_rank_records, read_run
 from dtbench.store.records import CellRecord, RunStatus, tell_reason_in_a_line
@@ -136,7 +138,10 @@ def read_evidence(path: Path) -> list[Evidence]:
     run = read_run(path)
     return [
         _read_launch(
-            RunFolder(path).launch(cell.name, index), run.name if len(run.cells) == 1 else f"{run.name}:{cell.name}"
+            Place(run.run_id, cell.name, index),
+            RunFolder(path).launch(cell.name, index),
+            cell.plan.ranks,
+            run.name if len(run.cells) == 1 else f"{run.name}:{cell.name}",
         )
         for cell in run.cells
         if isinstance(cell, CellRecord) and (cell.scenario.measure.probes or cell.scenario.measure.line_coverage)
@@ -144,14 +149,14 @@ def read_evidence(path: Path) -> list[Evidence]:
     ]
 
 
-def _read_launch(folder: LaunchFolder, scenario: str) -> Evidence:
+def _read_launch(place: Place, folder: LaunchFolder, ranks: int, scenario: str) -> Evidence:
     try:
-        return _read_whole_launch(folder, scenario)
+        return _read_whole_launch(place, folder, ranks, scenario)
     except StoreError as error:
         return Evidence(scenario, finished=False, message=str(error))
 
 
-def _read_whole_launch(folder: LaunchFolder, scenario: str) -> Evidence:
+def _read_whole_launch(place: Place, folder: LaunchFolder, ranks: int, scenario: str) -> Evidence:
     lines = read_line_records(folder)
     if not folder.launch.exists():
         return Evidence(scenario, finished=False, message="the launch did not end", lines=lines)
@@ -160,13 +165,13 @@ def _read_whole_launch(folder: LaunchFolder, scenario: str) -> Evidence:
         message = tell_reason_in_a_line(launch.reason or "nobody said why")
         return Evidence(scenario, finished=False, message=message, lines=lines)
     probes = tuple(record.probes for record in read_rank_records(folder) if record.probes is not None)
-    times = _read_times(folder) if probes else {}
+    times = _sum_times(read_launch_data(place, folder, ranks)) if probes else {}
     return Evidence(scenario, finished=True, lines=lines, probes=probes, times=times)
 
 
-def _read_times(folder: LaunchFolder) -> dict[str, ProbeTime]:
+def _sum_times(launch: LaunchData) -> dict[str, ProbeTime]:
     """Sum the probes of a launch over ranks and PROFILED steps, by label; a trace that cannot be read is left out."""
-    rows = read_tables(folder).tables[PROBE_TABLE.name]
+    rows = launch.find_table(PROBE_TABLE.name)
     sums = rows.groupby("function")[["calls", "total_ns", "exposed_ns"]].sum()
     return {str(label): ProbeTime(*map(int, times)) for label, times in zip(sums.index, sums.to_numpy(), strict=True)}
 

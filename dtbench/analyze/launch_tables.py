@@ -3,11 +3,11 @@
 What a table cannot hold travels in ``overlap``'s ``attrs``: events that could not be read, unknown names, notes.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pandas as pd
 
@@ -19,6 +19,7 @@ from dtbench.analyze.trace_file import Analyzed, Answer, TraceFile, Unusable
 from dtbench.analyze.trace_set import TraceSet, gather_ranks
 from dtbench.errors import StoreError
 from dtbench.store.layout import LaunchFolder
+from dtbench.store.place import PLACE, check_place, find_place, tell_place
 from dtbench.store.read import read_columns, read_order, read_rank_records, read_table
 from dtbench.store.write import write_table
 from dtbench.units import name_ranks
@@ -90,20 +91,28 @@ def analyze_launch(
         StoreError: they cannot be written.
     """
     made = derive_tables(folder, process_groups, workers=workers)
-    kept = _read_healthy(folder)
-    lost = _ranks_of(kept) - _ranks_of(made.tables)
+    kept = _read_healthy(folder, ["overlap"]) or _read_healthy(folder, ["collectives"])
+    lost = _ranks_of(kept) - _ranks_of({name: made.tables[name] for name in kept})
     if lost:
+        kept |= _read_healthy(folder, [table.name for table in TABLES if table.name not in kept])
         note = f"tables of an earlier analysis are kept: they hold {name_ranks(lost)}, whose traces give nothing now"
         return replace(made, tables={**made.tables, **kept}, notes=(*made.notes, note))
     if len(made.overlap):
-        made.overlap.attrs = {
-            "unread_events": made.unread_events,
-            "unknown_names": [list(one) for one in made.unknown_names],
-            "notes": list(made.notes),
-        }
-        for table in TABLES:
-            write_table(folder.derived_table(table.name), made.tables[table.name])
+        _write_tables(folder, made)
     return made
+
+
+def _write_tables(folder: LaunchFolder, made: LaunchTables) -> None:
+    place = tell_place(folder)
+    said: dict[Hashable | None, Any] = {
+        "unread_events": made.unread_events,
+        "unknown_names": [list(one) for one in made.unknown_names],
+        "notes": list(made.notes),
+    }
+    for table in TABLES:
+        made.tables[table.name].attrs = {**place, **(said if table.name == "overlap" else {})}
+        write_table(folder.derived_table(table.name), made.tables[table.name])
+        made.tables[table.name].attrs = {}
 
 
 def read_tables(folder: LaunchFolder) -> LaunchTables:
@@ -125,19 +134,19 @@ def read_tables(folder: LaunchFolder) -> LaunchTables:
         return _make_again(folder)
 
 
-def _read_healthy(folder: LaunchFolder) -> dict[str, pd.DataFrame]:
-    """Read those tables of an earlier analysis that can be read, by name."""
+def _read_healthy(folder: LaunchFolder, names: Sequence[str]) -> dict[str, pd.DataFrame]:
+    """Read those of these tables of an earlier analysis that can be read, by name."""
     found = {}
     for table in TABLES:
-        with suppress(StoreError):
-            found[table.name] = _read_fitting(table, folder.derived_table(table.name))
+        if table.name in names:
+            with suppress(StoreError):
+                found[table.name] = _read_fitting(table, folder)
     return found
 
 
 def _ranks_of(tables: Mapping[str, pd.DataFrame]) -> set[int]:
-    """Give the ranks of which an account of the time is there, or where that is lost, a collective."""
-    of = next((tables[name] for name in ("overlap", "collectives") if name in tables), None)
-    return set() if of is None else {int(rank) for rank in of["rank"].unique()}
+    """Give the ranks of which the first of these tables knows."""
+    return {int(rank) for table in list(tables.values())[:1] for rank in table["rank"].unique()}
 
 
 def _make_again(folder: LaunchFolder) -> LaunchTables:
@@ -149,9 +158,11 @@ def _make_again(folder: LaunchFolder) -> LaunchTables:
 
 
 def _read_kept(folder: LaunchFolder) -> LaunchTables:
-    found = [(table, folder.derived_table(table.name)) for table in TABLES]
-    tables = {table.name: _read_fitting(table, path) if path.exists() else table.tabulate(()) for table, path in found}
-    lacking = [path.name for _, path in found if not path.exists()]
+    lacking = [path.name for table in TABLES if not (path := folder.derived_table(table.name)).exists()]
+    tables = {
+        table.name: _read_fitting(table, folder) if folder.derived_table(table.name).exists() else table.tabulate(())
+        for table in TABLES
+    }
     said = tables["overlap"].attrs
     try:
         kept = LaunchTables(
@@ -166,12 +177,15 @@ def _read_kept(folder: LaunchFolder) -> LaunchTables:
     return replace(kept, notes=(*kept.notes, absent)) if lacking else kept
 
 
-def _read_fitting(table: Table, path: Path) -> pd.DataFrame:
+def _read_fitting(table: Table, folder: LaunchFolder) -> pd.DataFrame:
+    path = folder.derived_table(table.name)
     try:
         fitted = table.fit(read_table(path))
         _check_words(fitted)
     except (TypeError, ValueError) as error:
         raise _refuse_odd(path, error) from error
+    check_place(path, fitted.attrs, find_place(folder))
+    fitted.attrs.pop(PLACE, None)
     return fitted
 
 

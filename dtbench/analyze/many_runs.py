@@ -5,21 +5,28 @@ Three small files are read for a launch, several launches at a time; words that 
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dtbench.analyze.tables import RUN_STEPS, STEPS
+from dtbench.analyze.run_data import refuse_lost_steps
+from dtbench.analyze.tables import IS_LEFT_OUT, RUN_STEPS, STEPS
+from dtbench.analyze.undisturbed import describe_left_out, find_left_out
+from dtbench.disturbance import DISTURBED
 from dtbench.errors import StoreError
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.outline import CellOutline, RunOutline, check_launch, find_runs_below, read_outline
+from dtbench.store.place import Place, check_place
 from dtbench.vocabulary import Phase
 
 NOTES: Final = "notes"
@@ -35,26 +42,29 @@ _WORDS: Final = ("scenario", "run", "status", "cell")
 
 @dataclass(frozen=True)
 class _Launch:
-    """One launch's steps, and what they are of."""
+    """One launch's steps, and what they are of; ``is_left_out``: by row, whether others disturbed its step."""
 
     run: RunOutline
     cell: CellOutline
     index: int
     steps: pa.Table
+    is_left_out: np.ndarray
+    note: str | None
 
     @property
     def words(self) -> tuple[str, ...]:
         return (self.run.name, self.run.run_id, self.run.status.value, self.cell.name)
 
 
-def load_run_steps(results: Path) -> pd.DataFrame:
+def load_run_steps(results: Path, *, all_steps: bool = False) -> pd.DataFrame:
     """Give every step of every complete launch below a folder, columns as in ``tables.RUN_STEPS``.
 
-    What is left out (launches that failed or did not end, files that are broken) is said in ``attrs["notes"]``, a
-    sentence each.
+    What is left out (launches that failed or did not end, files that are broken, steps that others disturbed) is said
+    in ``attrs["notes"]``, a sentence each.
 
     Args:
         results: folder of all runs, of one scenario's runs, or of one run.
+        all_steps: give disturbed steps, too, and the column ``is_left_out``.
 
     Raises:
         StoreError: there is no run.
@@ -65,9 +75,18 @@ def load_run_steps(results: Path) -> pd.DataFrame:
     with ThreadPoolExecutor(_READERS) as readers:
         found = list(chain.from_iterable(readers.map(_read_run, folders)))
     launches = [one for one in found if isinstance(one, _Launch)]
-    table = _tabulate(launches)
-    table.attrs[NOTES] = [one for one in found if isinstance(one, str)]
+    table = _tabulate([one if all_steps else _leave_out(one) for one in launches])
+    if all_steps:
+        table[IS_LEFT_OUT] = np.concatenate([np.zeros(0, dtype=bool), *(one.is_left_out for one in launches)])
+    notes = [one if isinstance(one, str) else None if all_steps else one.note for one in found]
+    table.attrs[NOTES] = [note for note in notes if note is not None]
     return table
+
+
+def _leave_out(launch: _Launch) -> _Launch:
+    if not launch.is_left_out.any():
+        return launch
+    return replace(launch, steps=launch.steps.filter(pa.array(~launch.is_left_out)))
 
 
 def _read_run(path: Path) -> list[_Launch | str]:
@@ -87,20 +106,54 @@ def _read_run(path: Path) -> list[_Launch | str]:
 def _read_launch(run: RunOutline, cell: CellOutline, index: int, folder: LaunchFolder) -> _Launch | str:
     try:
         check_launch(folder)
-        return _Launch(run, cell, index, _read_steps(folder.steps))
+        steps = _read_steps(folder.steps, Place(run.run_id, cell.name, index))
+        if not _are_whole(steps, cell.plan.ranks):
+            refuse_lost_steps(folder, steps.to_pandas(), cell.plan.ranks)
     except StoreError as error:
         return str(error)
+    left_out = find_left_out(steps.to_pandas()) if _may_be_disturbed(steps) else {}
+    is_left_out = np.isin(steps["step"].to_numpy(), list(frozenset().union(*left_out.values())))
+    note = f"{folder.path}: {describe_left_out(left_out)}" if left_out else None
+    return _Launch(run, cell, index, steps, is_left_out, note)
 
 
-def _read_steps(path: Path) -> pa.Table:
+def _are_whole(steps: pa.Table, ranks: int) -> bool:
+    """Tell cheaply whether each rank has the same number of steps, each once; where not, the reason is to be found."""
+    found = pc.value_counts(steps["rank"])
+    each = pc.count_distinct(steps["step"]).as_py()
+    is_equal = bool(np.all(found.field("counts").to_numpy() == each))
+    return each > 0 and is_equal and set(range(ranks)) <= set(found.field("values").to_pylist())
+
+
+def _may_be_disturbed(steps: pa.Table) -> bool:
+    """Tell cheaply whether anything was disturbed at all, which takes milliseconds to find out step by step."""
+    return bool(pc.any(pc.greater_equal(steps["stolen_fraction"], DISTURBED)).as_py())
+
+
+def _read_steps(path: Path, place: Place) -> pa.Table:
     try:
         with pq.ParquetFile(path, read_dictionary=["phase"], page_checksum_verification=True) as file:
-            steps = file.read(list(STEPS), use_threads=False).replace_schema_metadata(None)
+            steps = file.read(list(STEPS), use_threads=False)
+        check_place(path, _read_attrs(steps), place)
+        steps = steps.replace_schema_metadata(None)
         if "stolen_fraction" not in steps.column_names:  # up to version 0.1.0 nobody looked
             steps = steps.append_column("stolen_fraction", pa.nulls(steps.num_rows, pa.float64()))
         return steps if steps.schema.equals(_SCHEMA) else steps.select(list(STEPS)).cast(_SCHEMA)
     except (OSError, KeyError, pa.ArrowException) as error:
         raise StoreError(f"{path}: not a readable table of steps ({error})") from error
+
+
+def _read_attrs(steps: pa.Table) -> Mapping[str, object]:
+    """Read what pandas would give as ``attrs``; none where the note is not what pandas writes."""
+    with suppress(msgspec.DecodeError, UnicodeDecodeError):
+        return msgspec.json.decode((steps.schema.metadata or {}).get(b"pandas", b"{}"), type=_PandasNote).attributes
+    return {}
+
+
+class _PandasNote(msgspec.Struct, frozen=True):
+    """What is read of pandas' note on a table."""
+
+    attributes: dict[str, object] = {}
 
 
 def _tabulate(launches: Sequence[_Launch]) -> pd.DataFrame:

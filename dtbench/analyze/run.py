@@ -1,70 +1,56 @@
 """From a run folder to its answer: tables of every launch, one summary of everything."""
 
 from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
-import pandas as pd
-
 from dtbench.analyze.bounded import bound_cell
-from dtbench.analyze.cell_data import CellData, LaunchData
+from dtbench.analyze.cell_data import CellData, RunData
 from dtbench.analyze.judge_checks import judge_checklist
 from dtbench.analyze.launch_tables import (
     LaunchTables,
     analyze_launch,
     describe_absent,
     find_launch_traces,
-    read_tables,
 )
+from dtbench.analyze.run_data import read_run_data
 from dtbench.analyze.summarize_cell import summarize_cell
 from dtbench.analyze.summary import CellSummary, RunSummary
-from dtbench.analyze.tables import STEPS
-from dtbench.analyze.undisturbed import find_left_out, leave_out
 from dtbench.errors import StoreError, TraceError
 from dtbench.store.layout import LaunchFolder, RunFolder
-from dtbench.store.read import (
-    is_incomplete,
-    read_environment,
-    read_launch,
-    read_launch_environment,
-    read_rank_records,
-    read_run,
-    read_steps,
-)
-from dtbench.store.records import CellRecord, Environment, OwnLoopCell, RunRecord, RunStatus
+from dtbench.store.read import is_incomplete, read_run
+from dtbench.store.records import Environment, RunRecord, RunStatus
 
 INCOMPLETE = "incomplete: it still runs, or it was killed before it could say how it ended"
 
 
 def summarize_run(path: Path) -> RunSummary:
-    """Give the answer of a run from whatever it has written; numbers that it has not are NaN.
+    """Give the answer of a run from whatever it has written; raises as ``read_run_data`` and ``summarize_data``."""
+    return summarize_data(read_run_data(path))
 
-    Derived tables are read where they are, else made from the traces. A launch with a file that is broken is left out,
-    its cell is then *failed*.
+
+def summarize_data(data: RunData) -> RunSummary:
+    """Give the answer of a run from what was read of it; numbers that it has not are NaN.
+
+    A launch that cannot be read is left out, its cell is then *failed*.
 
     Raises:
-        StoreError: this is no run, its own record is broken or of another version, or no launch of it can be read.
+        StoreError: no launch of it can be read.
     """
-    run = read_run(path)
-    environment = read_run_environment(path)
-    device = name_device(environment, run)
-    found = [read_cell(path, run, cell) for cell in run.cells]
-    if not any(data.launches for data in found):
-        raise StoreError(next(sentence for data in found for sentence in data.unreadable.values()))
-    cells = tuple(_summarize(data, device, environment) for data in found)
+    data.refuse_nothing()
+    run, environment = data.record, data.environment
+    cells = tuple(_summarize(one, data.device, environment) for one in data.cells)
     status, reason = _status(run, cells)
     return RunSummary(
         name=run.name,
         run_id=run.run_id,
         question=run.question,
-        path=str(path),
+        path=str(data.path),
         status=status,
         reason=reason,
         overrides=run.overrides,
         torch=environment.torch if environment else "unknown",
         host=environment.host if environment else "unknown",
-        device=device,
+        device=data.device,
         cells=cells,
         resumed_unix_ns=run.resumed_unix_ns,
         repeat_end=run.repeat_end,
@@ -72,21 +58,15 @@ def summarize_run(path: Path) -> RunSummary:
     )
 
 
-def summarize_one_cell(path: Path, name: str) -> CellSummary:
-    """Give one cell's part of ``summarize_run``, without reading the others.
+def summarize_only_cell(data: RunData) -> CellSummary:
+    """Give the numbers of a run of which one cell was read.
 
     Raises:
-        StoreError: the run has no such cell, or no launch of it can be read.
+        StoreError: no launch of it can be read.
     """
-    run = read_run(path)
-    environment = read_run_environment(path)
-    cell = next((cell for cell in run.cells if cell.name == name), None)
-    if cell is None:
-        raise StoreError(f"{path}: the run has no cell `{name}`")
-    data = read_cell(path, run, cell)
-    if not data.launches:
-        raise StoreError(next(iter(data.unreadable.values())))
-    return _summarize(data, name_device(environment, run), environment)
+    data.refuse_nothing()
+    (cell,) = data.cells
+    return _summarize(cell, data.device, data.environment)
 
 
 def _summarize(data: CellData, device: str, environment: Environment | None) -> CellSummary:
@@ -157,102 +137,3 @@ def _find_fault(folder: LaunchFolder) -> str | None:
     except StoreError as error:
         return str(error)
     return None
-
-
-def read_run_environment(path: Path) -> Environment | None:
-    """Read the environment of a run, or of the first launch that has one where its copy is not there or broken.
-
-    None: no launch has one that can be read.
-    """
-    with suppress(StoreError):  # it is a copy of what a launch wrote
-        return read_environment(path)
-    for written in sorted(path.glob("cells/*/launch*/ranks/env.json")):
-        with suppress(StoreError):
-            return read_launch_environment(written)
-    return None
-
-
-def name_device(environment: Environment | None, run: RunRecord) -> str:
-    """Name what a run computed on, for its reports and for the peak of its devices."""
-    if environment is None:
-        return "unknown"
-    if environment.devices and any(cell.plan.device == "cuda" for cell in run.cells):
-        return f"{len(environment.devices)} x {environment.devices[0].name}"
-    return f"{environment.processor}, {environment.cores} cores"
-
-
-def read_cell(path: Path, run: RunRecord, cell: CellRecord | OwnLoopCell) -> CellData:
-    """Read everything that one cell of a run wrote; derived tables are made where they are missing.
-
-    Launches with a file that is broken or of another version are left out, and ``unreadable`` says which file.
-    """
-    launches: dict[int, LaunchData] = {}
-    unreadable: dict[int, str] = {}
-    for index in cell.launches:
-        try:
-            launches[index] = _read_launch_data(RunFolder(path).launch(cell.name, index), cell.plan.ranks)
-        except StoreError as error:
-            unreadable[index] = str(error)
-        except OSError as error:  # a folder of somebody else, a folder where a file should be
-            unreadable[index] = f"{error.filename or path}: cannot be read ({error.strerror or error})"
-    return CellData(
-        cell=cell.model_copy(update={"launches": tuple(launches)}),
-        run_is_incomplete=is_incomplete(run),
-        launches=tuple(launches.values()),
-        unreadable=unreadable,
-    )
-
-
-def _read_launch_data(folder: LaunchFolder, ranks: int) -> LaunchData:
-    """Read one launch.
-
-    Args:
-        folder: the launch.
-        ranks: that it should have.
-
-    Raises:
-        StoreError: a file of it is broken or of another version, or lacks steps that a complete launch has.
-    """
-    record = read_launch(folder) if folder.launch.exists() else None
-    steps, tables = read_step_times(folder), read_tables(folder)
-    if record is not None and record.status is RunStatus.COMPLETE:
-        _refuse_lost_steps(folder, steps, ranks)
-    left_out = find_left_out(steps)
-    return LaunchData(
-        folder=folder,
-        record=record,
-        environment=read_launch_environment(folder.environment) if folder.environment.exists() else None,
-        ranks=read_rank_records(folder),
-        steps=leave_out(steps, left_out),
-        tables=replace(tables, tables={name: leave_out(table, left_out) for name, table in tables.tables.items()}),
-        left_out=left_out,
-    )
-
-
-def _refuse_lost_steps(folder: LaunchFolder, steps: pd.DataFrame, ranks: int) -> None:
-    """Refuse a complete launch whose ranks do not all have the same steps, each once.
-
-    Raises:
-        StoreError: says which rank lacks steps.
-    """
-    counts = steps.groupby("rank")["step"].nunique()
-    lacking = [rank for rank in range(ranks) if counts.get(rank, 0) < counts.max()]
-    if lacking or not len(steps):
-        told = f"rank {lacking[0]} has {counts.get(lacking[0], 0)} of {counts.max()}" if lacking else "there are none"
-        raise StoreError(f"{folder.steps}: steps of a complete launch are lost: {told}; was it cut short or edited?")
-    if len(steps) > counts.sum():
-        raise StoreError(f"{folder.steps}: has steps twice; was it edited?")
-
-
-def read_step_times(folder: LaunchFolder) -> pd.DataFrame:
-    """Read the timings of every step of a launch, columns as in ``tables.STEPS``; without rows where none was timed.
-
-    Raises:
-        StoreError: the table is broken.
-    """
-    try:
-        return read_steps(folder)
-    except StoreError:
-        if folder.steps.exists():
-            raise
-        return pd.DataFrame(columns=list(STEPS)).astype(STEPS)

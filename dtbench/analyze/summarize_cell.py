@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from dtbench.analyze.cell_data import CellData, LaunchData
+from dtbench.analyze.cell_data import CellData, LaunchData, stack
 from dtbench.analyze.cell_notes import give_notes
 from dtbench.analyze.exposure.summarize import LaunchExposure, summarize_exposure
 from dtbench.analyze.kinds.unknown import sum_names
@@ -130,9 +130,8 @@ def _count_left_out(launches: Sequence[LaunchData]) -> dict[Phase, int]:
 
 
 def _stack(launches: Sequence[LaunchData], name: str) -> pd.DataFrame:
-    """Put a table of the launches below each other, with a column ``launch``; without rows where there is no launch."""
-    tables = [launch.tables.tables[name] for launch in launches] or [make_empty_tables().tables[name]]
-    return pd.concat([table.assign(launch=place) for place, table in enumerate(tables)], ignore_index=True)
+    """Put a table of the launches below each other; without rows where there is no launch."""
+    return stack(launches, name) if launches else make_empty_tables().tables[name].assign(launch=0)
 
 
 def _pool(launches: Sequence[Sequence[float]]) -> list[float]:

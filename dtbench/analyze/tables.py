@@ -1,7 +1,8 @@
 """Every table that crosses a room's border or lands on disk: columns, dtypes and units, written down once.
 
 All ``*_ns`` columns are integer nanoseconds, all ``*_bytes`` integer bytes. A column that may not be known is nullable
-(``Int64``, NA). One file holds one launch; readers add ``cell`` and ``launch``.
+(``Int64``, NA). One file holds one launch and says in its ``attrs`` of which it is; readers add
+``run``, ``cell`` and ``launch``.
 """
 
 from collections.abc import Mapping
@@ -21,6 +22,9 @@ STEPS: Final = {
     "cpu_ns": "int64",  # CPU time of the whole process (all threads) in the step
     "stolen_fraction": "float64",  # of its machine's cores, had by other guests in the step; NaN: not known
 }
+
+IS_LEFT_OUT: Final = "is_left_out"
+"""A column that tables of all steps have: no number of an answer has anything of that step, see ``undisturbed``."""
 
 RUN_STEPS: Final = {
     # every step of many runs: what ``dtbench.load_runs`` gives

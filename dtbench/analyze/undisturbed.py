@@ -3,12 +3,14 @@
 A step is left out for all ranks, in all tables, when it was disturbed on the machine of any.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 import pandas as pd
 
+from dtbench.analyze.tables import IS_LEFT_OUT
 from dtbench.disturbance import DISTURBED, find_undisturbed
+from dtbench.units import format_fraction
 from dtbench.vocabulary import Phase
 
 _JUDGED: Final = (Phase.MEASURED, Phase.PROFILED)
@@ -44,20 +46,28 @@ def find_disturbance(steps: pd.DataFrame) -> float:
     return float(stolen.median()) if len(stolen) else 0.0
 
 
-def keep_undisturbed_steps(steps: pd.DataFrame, launch: Sequence[str] = ()) -> pd.DataFrame:
-    """Give a table of steps without those to leave out, each launch judged for itself.
-
-    Args:
-        steps: columns as in ``tables.STEPS``, and those that tell launches apart.
-        launch: names of these; none: all steps are of one launch.
-    """
-    if not (steps["stolen_fraction"] >= DISTURBED).any():
-        return steps
-    launches = [one for _, one in steps.groupby(list(launch), observed=True, sort=False)] if launch else [steps]
-    return pd.concat([leave_out(one, find_left_out(one)) for one in launches])
-
-
 def leave_out(table: pd.DataFrame, left_out: LeftOut) -> pd.DataFrame:
     """Give a table without the rows of these steps; one without a column ``step`` as it is."""
-    numbers = frozenset().union(*left_out.values())
-    return table[~table["step"].isin(numbers)] if numbers and "step" in table else table
+    return table[~_is_of(table, left_out)] if left_out and "step" in table else table
+
+
+def pick_left_out(table: pd.DataFrame, left_out: LeftOut) -> pd.DataFrame:
+    """Give the rows that ``leave_out`` takes away."""
+    return table[_is_of(table, left_out)] if left_out and "step" in table else table[:0]
+
+
+def _is_of(table: pd.DataFrame, left_out: LeftOut) -> "pd.Series[bool]":
+    return table["step"].isin(frozenset().union(*left_out.values()))
+
+
+def keep_steps(steps: pd.DataFrame) -> pd.DataFrame:
+    """Give the steps to go by of a table of all: without those that its column ``is_left_out`` names, if it has one."""
+    return steps[~steps[IS_LEFT_OUT]] if IS_LEFT_OUT in steps else steps
+
+
+def describe_left_out(left_out: LeftOut) -> str:
+    """Say how many steps of each phase are left out, and why."""
+    counts = " and ".join(f"{len(steps)} {phase}" for phase, steps in left_out.items())
+    one = sum(map(len, left_out.values())) == 1
+    others = f"other guests had {format_fraction(DISTURBED)} of the cores or more in {'it' if one else 'them'}"
+    return f"{counts} {'step is' if one else 'steps are'} left out: {others}"

@@ -66,12 +66,14 @@ def analyze(
     if patterns is not None:
         raise typer.BadParameter("--patterns is for traces; give the run's traces folders in place of the run")
     run = find_run(None if named == ["latest"] else named[0], results)
-    from dtbench.analyze.run import analyze_run, summarize_run
+    from dtbench.analyze.run import analyze_run, summarize_data
+    from dtbench.analyze.run_data import read_run_data
     from dtbench.report.publish import publish
 
     made = analyze_run(run, workers=workers)
-    summary = summarize_run(run)
-    publish(summary)
+    data = read_run_data(run, made=made)
+    summary = summarize_data(data)
+    publish(data, summary)
     if as_json:
         print_json(_run_document(run, made, summary))
     else:

@@ -187,14 +187,16 @@ def _hint_at_unfinished(wish: Wish) -> None:
 
 def _report(folder: Path, *, as_json: bool) -> None:
     """Analyse a run, write what is derived from it, and show it; also when there is no room left to write."""
-    from dtbench.analyze.run import summarize_run
+    from dtbench.analyze.run import summarize_data
+    from dtbench.analyze.run_data import read_run_data
     from dtbench.errors import StoreError
     from dtbench.report.publish import publish
 
-    summary = summarize_run(folder)
+    data = read_run_data(folder)
+    summary = summarize_data(data)
     unpublished: StoreError | None = None
     try:
-        publish(summary)
+        publish(data, summary)
     except StoreError as error:
         unpublished = error
     print_json(to_document(summary)) if as_json else print_report(summary)

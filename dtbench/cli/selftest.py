@@ -107,12 +107,14 @@ def _watch(run: "Callable[..., SelftestRecord]", patience: "Patience") -> "Selft
 
 def _publish(run: Path) -> Exception | None:
     """Write what `dtbench report` and TensorBoard show of any run; gives what went wrong."""
-    from dtbench.analyze.run import summarize_run
+    from dtbench.analyze.run import summarize_data
+    from dtbench.analyze.run_data import read_run_data
     from dtbench.errors import StoreError
     from dtbench.report.publish import publish
 
     try:
-        publish(summarize_run(run))
+        data = read_run_data(run)
+        publish(data, summarize_data(data))
     except StoreError as error:
         return error
     return None

@@ -11,12 +11,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from dtbench.analyze.run_data import read_timed_steps
 from dtbench.analyze.statistics import summarize
 from dtbench.analyze.summarize_cell import job_step_times
-from dtbench.analyze.undisturbed import find_left_out, leave_out
 from dtbench.comparison.shift import mean_half_width
 from dtbench.store.layout import LaunchFolder, RunFolder
-from dtbench.store.read import read_steps
 from dtbench.store.records import CellRecord
 from dtbench.vocabulary import Phase
 
@@ -33,8 +32,7 @@ def read_step_times(folder: RunFolder, cells: Sequence[CellRecord]) -> dict[str,
 
 
 def _read_median(folder: LaunchFolder, ranks: int) -> float:
-    steps = read_steps(folder)
-    return summarize(job_step_times(leave_out(steps, find_left_out(steps)), Phase.MEASURED, ranks)).median
+    return summarize(job_step_times(read_timed_steps(folder, ranks).kept, Phase.MEASURED, ranks)).median
 
 
 def is_known(step_times: StepTimes, precision: float) -> bool:

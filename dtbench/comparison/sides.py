@@ -15,8 +15,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
+from dtbench.analyze.cell_data import CellData, RunData
 from dtbench.analyze.foreign import analyze_traces, are_traces
-from dtbench.analyze.run import name_device, read_cell, read_run_environment
+from dtbench.analyze.run_data import read_run_data
 from dtbench.comparison.environment import find_environment_changes
 from dtbench.comparison.measure import measure_launch, measure_traces
 from dtbench.comparison.settings import find_treatment, flatten
@@ -27,7 +28,7 @@ from dtbench.store.baseline import MeasuredLaunch, MeasuredSide
 from dtbench.store.find_run import find_run, is_run
 from dtbench.store.layout import baseline_file, can_name_runs
 from dtbench.store.read import find_baselines, read_baseline, read_run
-from dtbench.store.records import CellRecord, Environment, OwnLoopCell, RunRecord, tell_reason_in_a_line
+from dtbench.store.records import tell_reason_in_a_line
 
 ONLY: Final = ""
 """Stands for the cell of what has no cells: a saved baseline, traces."""
@@ -133,21 +134,18 @@ def _read_cells(run: Path, wanted: str | None) -> Sides:
     Raises:
         ComparisonError: it has no such cell.
     """
-    record, environment = read_run(run), read_run_environment(run)
-    names = [cell.name for cell in record.cells]
+    names = [cell.name for cell in read_run(run).cells]
     if wanted is not None and wanted not in names:
         near = find_nearest(wanted, names)
         meant = f"did you mean `{near}`?" if near else f"it has {name_some(names)}"
         raise ComparisonError(f"{run}: the run has no cell `{wanted}`; {meant}")
-    chosen = [cell for cell in record.cells if wanted in (None, cell.name)]
-    return {cell.name: _read_cell(run, record, cell, environment) for cell in chosen}
+    found = read_run_data(run, cell=wanted)
+    return {data.cell.name: _measure_cell(found, data) for data in found.cells}
 
 
-def _read_cell(
-    run: Path, record: RunRecord, cell: CellRecord | OwnLoopCell, environment: Environment | None
-) -> MeasuredSide:
-    data = read_cell(run, record, cell)
-    measured = [measure_launch(data, place, name_device(environment, record)) for place in range(len(data.launches))]
+def _measure_cell(run: RunData, data: CellData) -> MeasuredSide:
+    record, cell = run.record, data.cell
+    measured = [measure_launch(data, place, run.device) for place in range(len(data.launches))]
     written = [launch.environment for launch in data.launches if launch.environment is not None]
     only = len(record.cells) == 1
     return MeasuredSide(
@@ -155,11 +153,11 @@ def _read_cell(
             record.name if only else cell.name,
             record.name if only else f"{record.name}:{cell.name}",
             record.run_id if only else f"{record.run_id}:{cell.name}",
-            str(run) if only else f"{run}:{cell.name}",
+            str(run.path) if only else f"{run.path}:{cell.name}",
         ),
-        paths=(str(run.resolve() / "cells" / cell.name),),
+        paths=(str(run.path.resolve() / "cells" / cell.name),),
         settings=flatten(cell),
-        environment=written[0] if written else environment,
+        environment=written[0] if written else run.environment,
         launches=tuple(launch for launch, doubt in measured if doubt is None),
         notes=(
             *(

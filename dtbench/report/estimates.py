@@ -183,12 +183,12 @@ def estimate_numbers(cell: CellSummary) -> dict[str, float]:
 
 
 def tabulate_estimates(summary: RunSummary) -> pd.DataFrame:
-    """Make the table of all cells of a run: ``cell``, then ``tables.ESTIMATES``."""
+    """Make the table of all cells of a run: ``run``, ``cell``, then ``tables.ESTIMATES``."""
     rows = [
-        {**one.model_dump(), "cell": cell.name, "rank": row.rank, "agreement": judge(row).value}
+        {**one.model_dump(), "run": summary.run_id, "cell": cell.name, "rank": row.rank, "agreement": judge(row).value}
         for cell in summary.cells
         for row in (cell.exposure.rows if cell.exposure else ())
         for one in row.estimates
     ]
-    columns = {"cell": "string", **ESTIMATES}
+    columns = {"run": "string", "cell": "string", **ESTIMATES}
     return pd.DataFrame(rows, columns=list(columns), dtype=object).astype(columns)

@@ -2,20 +2,20 @@
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pandas as pd
 
-from dtbench.analyze.launch_tables import read_launch_traces, read_tables
+from dtbench.analyze.cell_data import STEPS_NAME, RunData, stack, stack_left_out
+from dtbench.analyze.launch_tables import read_launch_traces
 from dtbench.analyze.many_runs import NOTES, load_run_steps
-from dtbench.analyze.run import read_step_times, summarize_run
+from dtbench.analyze.run import summarize_data
+from dtbench.analyze.run_data import read_run_data
 from dtbench.analyze.summary import RunSummary
-from dtbench.analyze.tabulate import (
-    TABLES,
-)
+from dtbench.analyze.tabulate import TABLES
 from dtbench.errors import StoreError
 from dtbench.report import run_words
 from dtbench.report.estimates import tabulate_estimates
@@ -38,7 +38,8 @@ RESULTS: Final = Path("results")
 class RunReport:
     """What a run found; ``print`` it for the answer in words.
 
-    Every table has the columns ``cell`` and ``launch`` before those of ``dtbench.analyze.tables``.
+    Every table has the columns ``run``, ``cell`` and ``launch`` before those of ``dtbench.analyze.tables``. None has
+    anything of the steps that others disturbed, as no number of ``summary`` has; these are in ``left_out``.
 
     Attributes:
         summary: what ``dtbench report`` shows.
@@ -48,6 +49,8 @@ class RunReport:
         collectives: one row per rank and collective: ``tables.COLLECTIVES``.
         tables: these three and every other table of the traces by name: ``lanes``, ``groups``, ``gaps``,
             ``comm_waits``, ``overlap_tax``, ``probes``.
+        left_out: by the same names, ``steps`` among them, the rows of steps that are in no table, with their columns;
+            ``summary`` counts the steps, and a note says why.
     """
 
     summary: RunSummary
@@ -56,15 +59,16 @@ class RunReport:
     purposes: pd.DataFrame
     collectives: pd.DataFrame
     tables: Mapping[str, pd.DataFrame]
+    left_out: Mapping[str, pd.DataFrame] = field(default_factory=dict)
 
     @cached_property
     def owners(self) -> pd.DataFrame:
-        """Whose communication was exposed and why: ``cell``, then ``tables.OWNERS``."""
+        """Whose communication was exposed and why: ``run``, ``cell``, then ``tables.OWNERS``."""
         return tabulate_run_owners(self.summary)
 
     @cached_property
     def estimates(self) -> pd.DataFrame:
-        """Exposed communication estimated several ways: ``cell``, then ``tables.ESTIMATES``; empty if nobody asked."""
+        """Exposed communication estimated several ways: ``run``, ``cell``, then ``tables.ESTIMATES``."""
         return tabulate_estimates(self.summary)
 
     @property
@@ -143,31 +147,35 @@ def load_run(path: Path) -> RunReport:
     Raises:
         StoreError: this is no run, or a file of it is broken or of another version.
     """
-    folder = find_run(str(path), RESULTS)
-    summary = summarize_run(folder)
-    launches = [(cell.name, index) for cell in summary.cells for index in cell.launches]
-    folders = {launch: RunFolder(folder).launch(*launch) for launch in launches}
-    made = {launch: read_tables(folder) for launch, folder in folders.items()}
-    tables = {
-        table.name: _stack({launch: tables.tables[table.name] for launch, tables in made.items()}) for table in TABLES
-    }
+    return tabulate_run(read_run_data(find_run(str(path), RESULTS)))
+
+
+def tabulate_run(data: RunData) -> RunReport:
+    """Give what was read of a run as tables, with its answer.
+
+    Raises:
+        StoreError: no launch of it can be read.
+    """
+    launches, names = data.launches, [table.name for table in TABLES]
+    tables = {name: stack(launches, name) for name in names}
     return RunReport(
-        summary=summary,
-        steps=_stack({launch: read_step_times(folder) for launch, folder in folders.items()}),
+        summary=summarize_data(data),
+        steps=stack(launches, STEPS_NAME),
         overlap=tables["overlap"],
         purposes=tables["purposes"],
         collectives=tables["collectives"],
         tables=tables,
+        left_out={name: stack_left_out(launches, name) for name in (STEPS_NAME, *names)},
     )
 
 
-def load_runs(results: Path) -> pd.DataFrame:
-    """Read every step of every complete launch below a folder; warns where something is left out.
+def load_runs(results: Path, *, all_steps: bool = False) -> pd.DataFrame:
+    """Read the steps of every complete launch below a folder; warns where something is left out.
 
     Raises:
         StoreError: there is no run.
     """
-    steps = load_run_steps(results)
+    steps = load_run_steps(results, all_steps=all_steps)
     notes = steps.attrs[NOTES]
     if notes:
         more = f" and {len(notes) - 1} more, see .attrs[{NOTES!r}]" if len(notes) > 1 else ""
@@ -184,12 +192,3 @@ def _choose_launch(summary: RunSummary, cell: str | None, launch: int | None) ->
         raise StoreError(f"{summary.path}: there is no such cell or launch in this run; there are: {there}")
     folders = [RunFolder(Path(summary.path)).launch(*one) for one in meant]
     return next((folder for folder in folders if folder.find_traces()), folders[0])
-
-
-def _stack(tables: Mapping[tuple[str, int], pd.DataFrame]) -> pd.DataFrame:
-    """Put one table of every launch below each other, its cell and launch in the first two columns."""
-    parts = []
-    for (cell, launch), table in tables.items():
-        placed = table.assign(cell=cell, launch=launch)
-        parts.append(placed[["cell", "launch", *table.columns]])
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["cell", "launch"])

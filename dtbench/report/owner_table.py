@@ -27,7 +27,7 @@ def tabulate_owners(rows: Sequence[ExposedOwner | OwnerSummary], windows: int) -
 
 
 def tabulate_run_owners(summary: RunSummary) -> pd.DataFrame:
-    """Make the table of all cells of a run: ``cell``, then ``tables.OWNERS``."""
-    of_cells = [tabulate_owners(cell.owners, 1).assign(cell=cell.name) for cell in summary.cells]
-    stacked = pd.concat(of_cells, ignore_index=True) if of_cells else tabulate_owners((), 1).assign(cell="")
-    return stacked[["cell", *OWNERS]]
+    """Make the table of all cells of a run: ``run``, ``cell``, then ``tables.OWNERS``."""
+    of_cells = [tabulate_owners(cell.owners, 1).assign(run=summary.run_id, cell=cell.name) for cell in summary.cells]
+    stacked = pd.concat(of_cells, ignore_index=True) if of_cells else tabulate_owners((), 1).assign(run="", cell="")
+    return stacked[["run", "cell", *OWNERS]]

@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dtbench.analyze.undisturbed import keep_undisturbed_steps
+from dtbench.analyze.undisturbed import keep_steps
 from dtbench.report.plots_drawing import (
     EDGE,
     LINE_COLOURS,
@@ -38,13 +38,13 @@ def plot_step_times(steps: pd.DataFrame) -> Figure:
     steps that other guests of the machine disturbed, which no median holds.
 
     Args:
-        steps: columns as in ``dtbench.analyze.tables.STEPS``, of one launch.
+        steps: columns as in ``dtbench.analyze.tables.STEPS``, of one launch; ``is_left_out`` tells disturbed steps.
     """
     figure = new_figure(3.4)
     axes = add_axes(figure)
     if steps.empty:
         return say(figure, axes, "No step was recorded.")
-    kept = keep_undisturbed_steps(steps)
+    kept = keep_steps(steps)
     for phase, first, last in _phase_spans(steps):
         axes.axvspan(first - 0.5, last + 0.5, color=PHASE_COLOURS[phase], linewidth=0, zorder=0)
         words = f"{phase.value}\n{format_ns(_slowest_rank_ns(kept, phase))}"
@@ -121,11 +121,12 @@ def plot_step_distribution(steps: pd.DataFrame) -> Figure:
     """Draw how MEASURED steps are spread: for each launch a dot for each step, its box over the middle half.
 
     A step's time is its slowest rank's. Launches of a cell lie together; where launches are too many, each cell is one
-    row. The thick line is a launch's median. Steps that other guests of the machine disturbed are left out.
+    row. The thick line is a launch's median.
 
     Args:
         steps: columns as in ``dtbench.analyze.tables.STEPS``, and those that tell launches apart of ``scenario``,
-            ``run``, ``cell`` and ``launch``, as from ``RunReport.steps`` or ``dtbench.load_runs``.
+            ``run``, ``cell`` and ``launch``, as from ``RunReport.steps`` or ``dtbench.load_runs``; where it has
+            ``is_left_out``, without these.
     """
     groups = _measured_groups(steps)
     if not groups:
@@ -161,11 +162,10 @@ class _Group:
 
 
 def _measured_groups(steps: pd.DataFrame) -> list[_Group]:
-    measured = steps[steps["phase"] == Phase.MEASURED.value]
+    measured = keep_steps(steps[steps["phase"] == Phase.MEASURED.value])
     if measured.empty:
         return []
     known = [name for name in _NAMING if name in measured]
-    measured = keep_undisturbed_steps(measured, known)
     telling = [name for name in known if measured[name].nunique() > 1]
     if measured[known].drop_duplicates().shape[0] > MOST_GROUPS and "launch" in telling:
         telling.remove("launch")

@@ -1,34 +1,34 @@
 """Put everything that is derived for people into a run's folder: the plots and TensorBoard's event files."""
 
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import pandas as pd
-
-from dtbench.analyze.launch_tables import read_tables
-from dtbench.analyze.run import read_run_environment, summarize_one_cell
-from dtbench.analyze.summary import CellSummary, RunSummary
+from dtbench.analyze.cell_data import RunData, stack, stack_all_steps
+from dtbench.analyze.run import summarize_only_cell
+from dtbench.analyze.run_data import read_run_data
+from dtbench.analyze.summary import RunSummary
 from dtbench.errors import StoreError
 from dtbench.report.pictures import draw_pictures
 from dtbench.report.plots import save_picture
 from dtbench.report.settings import find_settings
 from dtbench.report.tensorboard import write_cell, write_tensorboard
-from dtbench.store.layout import LaunchFolder, RunFolder
-from dtbench.store.read import read_run, read_steps
+from dtbench.store.layout import RunFolder
 from dtbench.store.records import CellRecord
 from dtbench.store.write import write_record
 
 
-def publish(summary: RunSummary) -> None:
-    """Write plots, event files and checks of a summarized run anew; a run without steps gets only the last.
+def publish(data: RunData, summary: RunSummary) -> None:
+    """Write plots, event files and checks of a run anew; one without steps gets only the last.
+
+    Args:
+        data: what was read of it.
+        summary: its answer.
 
     Raises:
-        StoreError: a table is broken, or the disk is full.
+        StoreError: the disk is full.
     """
-    folder = RunFolder(Path(summary.path))
+    folder = RunFolder(data.path)
     publish_checks(summary)
-    steps, purposes = _gather_steps(summary.cells, folder), _gather_purposes(summary.cells, folder)
-    if steps is None:
+    if not _has_steps(data):
         return
     try:
         pictures = draw_pictures(summary)
@@ -39,9 +39,9 @@ def publish(summary: RunSummary) -> None:
             summary,
             folder.tensorboard,
             pictures=pictures,
-            steps=steps,
-            purposes=purposes,
-            environment=read_run_environment(folder.path),
+            steps=stack_all_steps(data.launches),
+            purposes=stack(data.launches, "purposes"),
+            environment=data.environment,
         )
     except OSError as error:
         raise StoreError(f"{folder.path}: plot and TensorBoard files cannot be written ({error.strerror})") from error
@@ -78,36 +78,18 @@ def publish_cell(path: Path, name: str) -> None:
     Raises:
         StoreError: a table is broken, or the disk is full.
     """
-    folder = RunFolder(path)
-    planned = [cell for cell in read_run(path).cells if isinstance(cell, CellRecord)]
-    cell = summarize_one_cell(path, name)
-    steps, purposes = _gather_steps([cell], folder), _gather_purposes([cell], folder)
-    if steps is None:
+    folder, data = RunFolder(path), read_run_data(path, cell=name)
+    planned = [cell for cell in data.record.cells if isinstance(cell, CellRecord)]
+    cell = summarize_only_cell(data)
+    if not _has_steps(data):
         return
     settings = find_settings(planned) if len(planned) > 1 else {}
+    steps, purposes = stack_all_steps(data.launches), stack(data.launches, "purposes")
     try:
         write_cell(cell, folder.tensorboard, steps=steps, purposes=purposes, settings=settings)
     except OSError as error:
         raise StoreError(f"{folder.path}: TensorBoard files cannot be written ({error.strerror})") from error
 
 
-def _gather_steps(cells: Sequence[CellSummary], folder: RunFolder) -> pd.DataFrame | None:
-    return _gather(cells, folder, lambda launch: read_steps(launch) if launch.steps.exists() else None)
-
-
-def _gather_purposes(cells: Sequence[CellSummary], folder: RunFolder) -> pd.DataFrame:
-    found = _gather(cells, folder, lambda launch: read_tables(launch).purposes)
-    return pd.DataFrame(columns=["cell", "launch"]) if found is None else found
-
-
-def _gather(
-    cells: Sequence[CellSummary], folder: RunFolder, read: Callable[[LaunchFolder], pd.DataFrame | None]
-) -> pd.DataFrame | None:
-    """Put one table of every launch below each other, with the columns ``cell`` and ``launch``."""
-    parts = []
-    for cell in cells:
-        for index in cell.launches:
-            table = read(folder.launch(cell.name, index))
-            if table is not None:
-                parts.append(table.assign(cell=cell.name, launch=index))
-    return pd.concat(parts, ignore_index=True) if parts else None
+def _has_steps(data: RunData) -> bool:
+    return any(len(launch.steps) or launch.left_out for launch in data.launches)

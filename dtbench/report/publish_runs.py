@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from dtbench.analyze.many import count_usable_cores
-from dtbench.analyze.run import summarize_run
+from dtbench.analyze.run import summarize_data
+from dtbench.analyze.run_data import read_run_data
 from dtbench.errors import StoreError
 from dtbench.report.publish import publish
 
@@ -28,7 +29,8 @@ def publish_runs(runs: Sequence[Path]) -> tuple[str, ...]:
 
 def _publish(run: Path) -> str | None:
     try:
-        publish(summarize_run(run))
+        data = read_run_data(run)
+        publish(data, summarize_data(data))
     except StoreError as error:
         return str(error)
     return None

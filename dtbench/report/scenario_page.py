@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
-from dtbench.analyze.run import read_run_environment, summarize_run
+from dtbench.analyze.run import summarize_data
+from dtbench.analyze.run_data import read_run_data
 from dtbench.analyze.summary import RunSummary
 from dtbench.errors import ScenarioError
 from dtbench.report.catalogue import ListedFile, judge_run, make_page
@@ -12,7 +13,7 @@ from dtbench.scenario.catalog import find_files
 from dtbench.scenario.load import digest_words, load_scenario_file, read_text
 from dtbench.store.check_records import CheckOutcome, OutcomesRecord, ScenarioOutcome
 from dtbench.store.layout import RunFolder, outcomes_file, scenarios_page
-from dtbench.store.read import read_outcomes, read_run
+from dtbench.store.read import read_outcomes
 from dtbench.store.records import Environment
 from dtbench.store.write import write_record, write_text
 from dtbench.units import NS_PER_S
@@ -53,7 +54,8 @@ def record_outcomes(scenarios: Path, runs: Sequence[Path]) -> None:
 
 
 def _describe_run(path: Path) -> ScenarioOutcome:
-    summary, record = summarize_run(path), read_run(path)
+    data = read_run_data(path)
+    summary, record = summarize_data(data), data.record
     ended_unix_ns = record.ended_unix_ns or record.started_unix_ns
     row = judge_run(summary, ended_unix_ns - record.started_unix_ns)
     results = summary.checks.results if summary.checks is not None else ()
@@ -68,7 +70,7 @@ def _describe_run(path: Path) -> ScenarioOutcome:
         date=f"{datetime.fromtimestamp(ended_unix_ns / NS_PER_S, tz=UTC):%Y-%m-%d}",
         dtbench=record.dtbench_version,
         torch=summary.torch,
-        machine=_describe_machine(read_run_environment(path), summary),
+        machine=_describe_machine(data.environment, summary),
         words=digest_words(read_text(RunFolder(path).scenario)),
     )
 

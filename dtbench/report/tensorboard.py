@@ -21,6 +21,7 @@ from pathlib import Path
 import pandas as pd
 
 from dtbench.analyze.summary import CellSummary, RunSummary
+from dtbench.analyze.undisturbed import keep_steps
 from dtbench.report import causes, sentences, sweep
 from dtbench.report.estimates import estimate_numbers
 from dtbench.report.event_files import Tagged, image, replace_folder, scalar, text, write_events
@@ -65,7 +66,8 @@ def write_tensorboard(
     Args:
         summary: the run.
         folder: ``tb`` of the run folder.
-        steps: columns ``cell``, ``launch`` and those of ``dtbench.analyze.tables.STEPS``.
+        steps: columns ``cell``, ``launch`` and those of ``dtbench.analyze.tables.STEPS``; where it has ``is_left_out``,
+            such steps are in the pictures only.
         purposes: columns ``cell``, ``launch`` and those of ``dtbench.analyze.tables.PURPOSES``.
         environment: of the run; None where it was not recorded.
         pictures: of the run, from ``draw_pictures``; None: they are drawn here.
@@ -124,7 +126,8 @@ def _split_launches(
     values = {}
     for launch in sorted(steps["launch"].unique()):
         own = steps[steps["launch"] == launch]
-        values[int(launch)] = [*_launch_values(cell, own, purposes[purposes["launch"] == launch]), *draw(own)]
+        kept, of_purposes = keep_steps(own), purposes[purposes["launch"] == launch]
+        values[int(launch)] = [*_launch_values(cell, kept, of_purposes), *draw(own)]
     return values
 
 

@@ -11,15 +11,15 @@ from dtbench.analyze.launch_tables import read_launch_traces
 from dtbench.analyze.ranks.clocks import estimate_clocks
 from dtbench.analyze.ranks.match import match_collectives
 from dtbench.analyze.ranks.times import read_times
-from dtbench.analyze.run import read_step_times, summarize_one_cell
+from dtbench.analyze.run import summarize_only_cell
+from dtbench.analyze.run_data import read_run_data
 from dtbench.analyze.summary import CellSummary
 from dtbench.analyze.timeline import RankTimeline
-from dtbench.analyze.undisturbed import find_disturbance, find_left_out, leave_out
+from dtbench.analyze.undisturbed import find_disturbance
 from dtbench.errors import StoreError
 from dtbench.selftest.records import Foretold
-from dtbench.store.layout import LaunchFolder, RunFolder
+from dtbench.store.layout import LaunchFolder
 from dtbench.store.rank_records import RankRecord
-from dtbench.store.read import read_launch_environment, read_rank_records
 from dtbench.vocabulary import Phase, Purpose, Region
 
 
@@ -96,15 +96,13 @@ def read_evidence(run: Path, cell: str) -> Evidence:
     Raises:
         StoreError: a file of it is broken or of another version.
     """
-    summary = summarize_one_cell(run, cell)
-    folder = RunFolder(run).launch(cell, summary.launches[0])
-    cores = read_launch_environment(folder.environment).cores if folder.environment.exists() else None
-    steps = read_step_times(folder)
-    left_out = find_left_out(steps)
-    traced = _read_traced(_read_timelines(folder), left_out.get(Phase.PROFILED, frozenset()))
-    ranks = read_rank_records(folder)
-    disturbance = max(find_disturbance(leave_out(steps, left_out)), _find_arm_disturbance(ranks))
-    return Evidence(summary, ranks, traced, cores, disturbance)
+    data = read_run_data(run, cell=cell)
+    summary = summarize_only_cell(data)
+    launch = data.launches[0]
+    traced = _read_traced(_read_timelines(launch.folder), launch.left_out.get(Phase.PROFILED, frozenset()))
+    disturbance = max(find_disturbance(launch.steps), _find_arm_disturbance(launch.ranks))
+    cores = launch.environment.cores if launch.environment is not None else None
+    return Evidence(summary, launch.ranks, traced, cores, disturbance)
 
 
 def _find_arm_disturbance(ranks: Sequence[RankRecord]) -> float:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from dtbench.store.journal import JournalView, read_journal
 from dtbench.store.layout import LaunchFolder
+from dtbench.store.place import tell_place
 from dtbench.store.records import LaunchRecord
 from dtbench.store.write import write_record, write_table
 
@@ -25,7 +26,9 @@ STEP_TYPES: Final = {
 
 def finish_launch(folder: LaunchFolder, record: LaunchRecord, *, ranks: int) -> None:
     """Write the step table, whatever there is of it, then the launch's record, which marks the launch as ended."""
-    write_table(folder.steps, gather_steps(folder, ranks=range(ranks)))
+    steps = gather_steps(folder, ranks=range(ranks))
+    steps.attrs = tell_place(folder)
+    write_table(folder.steps, steps)
     write_record(folder.launch, record)
 
 

@@ -14,11 +14,18 @@ from dtbench.store.layout import LaunchFolder, RunFolder, can_name_cell
 from dtbench.store.records import FORMAT_VERSION, RunStatus
 
 
+class PlanOutline(msgspec.Struct, frozen=True):
+    """What a cell's launches must have."""
+
+    ranks: int
+
+
 class CellOutline(msgspec.Struct, frozen=True):
-    """A cell: its name, its launches by index, its value on each axis of a matrix."""
+    """A cell: its name, its launches by index, its plan, its value on each axis of a matrix."""
 
     name: str
     launches: tuple[int, ...]
+    plan: PlanOutline
     coordinates: dict[str, str] = {}
 
 

@@ -25,6 +25,7 @@ from dtbench.store.layout import (
     outcomes_file,
 )
 from dtbench.store.outline import refuse_odd_cells
+from dtbench.store.place import check_place, find_place
 from dtbench.store.probe_records import LineRecord
 from dtbench.store.rank_records import RankRecord
 from dtbench.store.records import FORMAT_VERSION, Environment, LaunchRecord, RunRecord, RunStatus, WorkerOrder
@@ -155,13 +156,20 @@ def read_steps(folder: LaunchFolder) -> "pd.DataFrame":
     ranks = folder.find_journals()
     if folder.steps.exists():
         try:
-            return _fit_steps(_read_frame(folder.steps, "the journals of its ranks are gone, too"), folder.steps)
+            return _read_step_table(folder)
         except StoreError:
             if not ranks:
                 raise
     if not ranks:
         raise StoreError(f"{folder.path}: no rank finished a step, there is neither {folder.steps.name} nor a journal")
     return gather_steps(folder, ranks=ranks)
+
+
+def _read_step_table(folder: LaunchFolder) -> "pd.DataFrame":
+    frame = _read_frame(folder.steps, "the journals of its ranks are gone, too")
+    check_place(folder.steps, frame.attrs, find_place(folder))
+    frame.attrs = {}
+    return _fit_steps(frame, folder.steps)
 
 
 def _fit_steps(frame: "pd.DataFrame", path: Path) -> "pd.DataFrame":

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from dtbench.analyze.run_data import part_steps
 from dtbench.analyze.tables import STEPS
-from dtbench.analyze.undisturbed import find_disturbance, find_left_out, keep_undisturbed_steps, leave_out
+from dtbench.analyze.undisturbed import find_disturbance, find_left_out, leave_out, pick_left_out
 from dtbench.vocabulary import Phase
 
 
@@ -25,6 +26,7 @@ def test_a_step_goes_where_the_machine_of_any_rank_was_disturbed() -> None:
     left_out = find_left_out(steps)
     assert left_out == {Phase.MEASURED: {1, 3}}
     assert leave_out(steps, left_out)["step"].tolist() == [0, 2, 4] * 2
+    assert pick_left_out(steps, left_out)["step"].tolist() == [1, 3] * 2
 
 
 def test_phases_are_judged_apart_and_warm_up_is_not() -> None:
@@ -39,8 +41,8 @@ def test_phases_are_judged_apart_and_warm_up_is_not() -> None:
 def test_what_is_left_of_a_machine_that_never_was_quiet_is_disturbed() -> None:
     """Of five steps the three least disturbed stay; of these the middle one speaks."""
     steps = make_steps([[0.9, 0.5, 0.3, 0.8, 0.4], [0.0, 0.0, math.nan, 0.0, 0.0]])
-    assert find_disturbance(keep_undisturbed_steps(steps)) == 0.4
-    assert find_disturbance(keep_undisturbed_steps(make_steps([[0.0, 0.9, 0.9, 0.0, 0.0]]))) == 0.0
+    assert find_disturbance(part_steps(steps).kept) == 0.4
+    assert find_disturbance(part_steps(make_steps([[0.0, 0.9, 0.9, 0.0, 0.0]])).kept) == 0.0
     assert find_disturbance(make_steps([[math.nan] * 3])) == 0.0
     assert find_disturbance(make_steps([[]])) == 0.0
 
@@ -52,3 +54,5 @@ def test_rows_of_no_step_stay_and_so_does_a_table_without_steps() -> None:
     other = pd.DataFrame({"gap": [1, 2]})
     assert leave_out(other, left_out) is other
     assert leave_out(numbers, {}) is numbers
+    assert pick_left_out(numbers, left_out)["step"].tolist() == [2]
+    assert not len(pick_left_out(other, left_out))

@@ -12,7 +12,8 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from dtbench.analyze.run import summarize_one_cell, summarize_run
+from dtbench.analyze.run import summarize_only_cell, summarize_run
+from dtbench.analyze.run_data import read_run_data
 from dtbench.comparison.baselines import describe_baselines, remove_baseline, save_baseline
 from dtbench.comparison.run import compare_all, compare_paths
 from dtbench.comparison.sides import read_sides
@@ -375,7 +376,7 @@ def test_a_run_of_which_no_launch_can_be_read_is_refused(two_cells: Path, result
             assert "no step was measured" not in shown
             assert "within one launch" not in shown
             with pytest.raises(StoreError, match=r"plain/launch0/launch\.json: broken"):
-                summarize_one_cell(two_cells, "plain")
+                summarize_only_cell(read_run_data(two_cells, cell="plain"))
     with pytest.raises(StoreError, match=r"launch0/launch\.json: broken"):
         summarize_run(two_cells)
     with pytest.raises(ComparisonError, match="no launch"):

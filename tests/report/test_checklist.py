@@ -12,7 +12,7 @@ from dtbench.analyze.summary import RunSummary
 from dtbench.report.checklist import answer_line, checks_section, failure_words
 from dtbench.report.loaded import RunReport
 from dtbench.report.markdown import summary_markdown
-from dtbench.report.publish import publish
+from dtbench.report.publish import publish_checks
 from dtbench.report.text import render_run
 from dtbench.store.check_records import CheckOutcome, CheckResult, ChecksSummary
 from dtbench.store.layout import RunFolder
@@ -109,5 +109,5 @@ def test_a_notebook_has_them_too(make_run: Callable[..., RunSummary]) -> None:
 
 def test_they_lie_in_the_runs_folder(make_run: Callable[..., RunSummary], tmp_path: Path) -> None:
     checks = make_checks(PASSED, FAILED)
-    publish(make_run(checks=checks, path=str(tmp_path), cells=()))
+    publish_checks(make_run(checks=checks, path=str(tmp_path), cells=()))
     assert ChecksSummary.model_validate_json(RunFolder(tmp_path).checks.read_bytes()) == checks

@@ -60,16 +60,17 @@ def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:
 
 def test_a_run_gives_the_tables_of_all_its_cells_and_launches() -> None:
     run = dtbench.load_run(EXAMPLE)
-    placed = {"cell", "launch"}
+    placed = ["run", "cell", "launch"]
     for table, columns in (
         (run.steps, STEPS),
         (run.overlap, OVERLAP),
         (run.purposes, PURPOSES),
         (run.collectives, COLLECTIVES),
     ):
-        assert list(table.columns) == ["cell", "launch", *columns]
+        assert list(table.columns) == [*placed, *columns]
+        assert set(table["run"]) == {run.summary.run_id}
         assert set(table["cell"]) == {cell.name for cell in run.summary.cells}
-        assert not table[list(placed)].isna().any(axis=None)
+        assert not table[placed].isna().any(axis=None)
     (ddp, *_) = run.summary.cells
     mine = run.overlap[run.overlap["cell"] == ddp.name]
     assert mine["exposed_comm_ns"].sum() / mine["step_ns"].sum() == pytest.approx(ddp.exposed_step_fraction)

@@ -185,7 +185,7 @@ def test_steps_that_others_disturbed_are_crossed_out_and_in_no_median(steps: pd.
     more = pd.concat([steps, *(steps[steps["step"] == 1].assign(step=step) for step in (4, 5, 6))])
     is_slow = (more["step"] == 4) & (more["rank"] == 0)
     disturbed = more.assign(
-        duration_ns=more["duration_ns"].where(~is_slow, 5_000_000_000), stolen_fraction=is_slow.astype(float)
+        duration_ns=more["duration_ns"].where(~is_slow, 5_000_000_000), is_left_out=more["step"] == 4
     )
     axes = plot_step_times(disturbed).axes[0]
     (crosses,) = [line for line in axes.lines if line.get_gid() == "disturbed steps"]
@@ -193,7 +193,7 @@ def test_steps_that_others_disturbed_are_crossed_out_and_in_no_median(steps: pd.
     assert axes.get_ylim()[1] < 200
     assert axes.get_title(loc="left").startswith("A measured step takes 111 ms (median, slowest rank)")
     assert axes.get_title(loc="left").endswith("; x: 1 that other guests disturbed")
-    distribution = plot_step_distribution(pd.concat([disturbed, disturbed.assign(launch=1, stolen_fraction=0.0)]))
+    distribution = plot_step_distribution(pd.concat([disturbed, disturbed.assign(launch=1, is_left_out=False)]))
     dots = {line.get_gid(): np.size(line.get_xdata()) for line in distribution.axes[0].lines}
     assert dots == {"steps launch 0": 4, "steps launch 1": 5}
 

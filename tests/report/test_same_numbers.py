@@ -24,7 +24,8 @@ from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import dtbench
-from dtbench.analyze.run import summarize_run
+from dtbench.analyze.run import summarize_data
+from dtbench.analyze.run_data import read_run_data
 from dtbench.cli.report import report
 from dtbench.report import sweep
 from dtbench.report.board.overview import make_overview
@@ -66,7 +67,8 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     """Give a run with its plots and event files."""
     folder = tmp_path_factory.mktemp("results") / "scenario" / "run"
     shutil.copytree(RESULTS / str(request.param), folder)
-    publish(summarize_run(folder))
+    data = read_run_data(folder)
+    publish(data, summarize_data(data))
     return Run(folder)
 
 
@@ -348,7 +350,8 @@ def estimated(tmp_path_factory: pytest.TempPathFactory, add_estimates: Callable[
     folder = tmp_path_factory.mktemp("estimated") / "scenario" / "run"
     shutil.copytree(RESULTS / "example", folder)
     add_estimates(folder)
-    publish(summarize_run(folder))
+    data = read_run_data(folder)
+    publish(data, summarize_data(data))
     return Run(folder)
 
 

@@ -17,6 +17,7 @@ torch = pytest.importorskip("torch", reason="torch is what is tested here; insta
 
 import dtbench
 from dtbench.analyze.run import analyze_run, summarize_run
+from dtbench.analyze.run_data import read_run_data
 from dtbench.analyze.summary import CellSummary, RunSummary
 from dtbench.errors import CaptureError, StoreError
 from dtbench.report.publish import publish
@@ -109,7 +110,7 @@ def test_a_single_process_gives_a_complete_run_with_a_full_report(tmp_path: Path
     assert "none: your own loop" in words
     assert "not checked: your own loop" in words
     assert "= plan" not in words
-    publish(summary)
+    publish(read_run_data(summary_path(summary)), summary)
     assert has_event_files(RunFolder(summary_path(summary)).tensorboard)
     assert RunSummary.model_validate_json(summary.model_dump_json()).cells[0].scenario is None
 

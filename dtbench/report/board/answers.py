@@ -119,8 +119,8 @@ class Answers:
 
         name, launch = _word(words, "cell"), _number(words, "launch")
         cell = find_cell(self.loader.summarize(run, state), name)
-        tables = self.loader.read_launch(run, state, name, launch)
-        return cell.plan.device is not DeviceKind.CPU, tables.collectives
+        data = self.loader.read_launch(run, state, name, launch)
+        return cell.plan.device is not DeviceKind.CPU, data.tables.collectives
 
     def _timeline(self, words: Words) -> Answer:
         """Answer what hangs on one launch alone: a drawing that a person moves in stays while others end."""

@@ -4,6 +4,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from dtbench.errors import DtbenchError
@@ -13,14 +14,14 @@ from dtbench.report.board.runs import FoundRun, LogDirectory
 if TYPE_CHECKING:
     import pandas as pd
 
-    from dtbench.analyze.launch_tables import LaunchTables
+    from dtbench.analyze.cell_data import LaunchData, RunData
     from dtbench.analyze.summary import CellSummary, RunSummary
 
 _T = TypeVar("_T")
 _MOST_DIGITS: Final = 16
 """Of a number in a request."""
 _MOST_SUMMARIES: Final = 64
-_MOST_TABLES: Final = 16
+_MOST_LAUNCHES: Final = 16
 _MOST_COMPARISONS: Final = 16
 _MOST_TIMELINES: Final = 2
 """What stays in memory of each; drawings take tens of megabytes."""
@@ -68,7 +69,7 @@ class Loader:
 
     directory: LogDirectory
     _summaries: _Kept = field(default_factory=lambda: _Kept(_MOST_SUMMARIES))
-    _tables: _Kept = field(default_factory=lambda: _Kept(_MOST_TABLES))
+    _launches: _Kept = field(default_factory=lambda: _Kept(_MOST_LAUNCHES))
     _comparisons: _Kept = field(default_factory=lambda: _Kept(_MOST_COMPARISONS))
     _timelines: _Kept = field(default_factory=lambda: _Kept(_MOST_TIMELINES))
 
@@ -78,27 +79,34 @@ class Loader:
         Raises:
             Refusal: the run is broken, or leads out of the log directory.
         """
-        return self._summaries.get((run.name, state), lambda: _summarize(run))
+        return self._summaries.get((run.name, state), lambda: self._read(run, state))
 
-    def read_launch(self, run: FoundRun, state: str, cell: str, launch: int) -> "LaunchTables":
-        """Give the tables of one launch.
+    def _read(self, run: FoundRun, state: str) -> "RunSummary":
+        """Read a run and keep what was read of its launches for the tabs that show them."""
+        data, summary = _read_run(run)
+        for launch in data.launches:
+            self._launches.get((run.name, state, launch.place.cell, launch.place.launch), partial(_give, launch))
+        return summary
+
+    def read_launch(self, run: FoundRun, state: str, cell: str, launch: int) -> "LaunchData":
+        """Give what one launch wrote.
 
         Raises:
             Refusal: there is no such launch, or its tables are broken.
         """
-        check_launch(find_cell(self.summarize(run, state), cell), launch)
-        return self._tables.get((run.name, state, cell, launch), lambda: _read_tables(run, cell, launch))
+        summary = self.summarize(run, state)
+        check_launch(find_cell(summary, cell), launch)
+        return self._launches.get((run.name, state, cell, launch), lambda: _read_launch(run, summary, cell, launch))
 
     def stack(self, run: FoundRun, state: str, cell: str, launches: tuple[int, ...], name: str) -> "pd.DataFrame":
-        """Give one table of some launches of a cell below each other, with a column ``launch``.
+        """Give one table of some launches of a cell below each other; run, cell and launch are the first columns.
 
         Raises:
             Refusal: there is no such launch, or a table is broken.
         """
-        import pandas as pd
+        from dtbench.analyze.cell_data import stack
 
-        parts = [self.read_launch(run, state, cell, one).tables[name].assign(launch=one) for one in launches]
-        return pd.concat(parts, ignore_index=True)
+        return stack([self.read_launch(run, state, cell, one) for one in launches], name)
 
     def compare(self, baseline: Side, candidate: Side, state: str, *, force: bool) -> object:
         """Give the comparison of two cells.
@@ -165,14 +173,20 @@ def choose_launches(cell: "CellSummary", launch: str) -> tuple[int, ...]:
     return (int(launch),)
 
 
-def _summarize(run: FoundRun) -> "RunSummary":
-    from dtbench.analyze.run import summarize_run
+def _give(launch: "LaunchData") -> "LaunchData":
+    return launch
+
+
+def _read_run(run: FoundRun) -> "tuple[RunData, RunSummary]":
+    from dtbench.analyze.run import summarize_data
+    from dtbench.analyze.run_data import read_run_data
     from dtbench.report.board.derive import derive_missing
 
     try:
         _refuse_while_writing(run)
         derive_missing(run.folder)
-        return summarize_run(run.folder.path)
+        data = read_run_data(run.folder.path)
+        return data, summarize_data(data)
     except DtbenchError as error:
         raise Refusal(BROKEN, f"This run cannot be read. {error}") from error
     except (OSError, ValueError, KeyError) as error:  # files that other programs wrote
@@ -193,11 +207,13 @@ def _refuse_while_writing(run: FoundRun) -> None:
                 raise Refusal(NOT_YET, f"{cell.name}, {folder.path.name}: its ranks are writing their traces.")
 
 
-def _read_tables(run: FoundRun, cell: str, launch: int) -> "LaunchTables":
-    from dtbench.analyze.launch_tables import read_tables
+def _read_launch(run: FoundRun, summary: "RunSummary", cell: str, launch: int) -> "LaunchData":
+    from dtbench.analyze.run_data import read_launch_data
+    from dtbench.store.place import Place
 
+    place, ranks = Place(summary.run_id, cell, launch), find_cell(summary, cell).plan.ranks
     try:
-        return read_tables(run.folder.launch(cell, launch))
+        return read_launch_data(place, run.folder.launch(cell, launch), ranks)
     except DtbenchError as error:
         raise Refusal(BROKEN, f"The tables of {cell}, launch {launch} cannot be read. {error}") from error
 

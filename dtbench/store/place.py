@@ -1,0 +1,57 @@
+"""Where a launch belongs, written into each of its tables: one that lies in another launch's folder is found out."""
+
+from collections.abc import Hashable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from dtbench.errors import StoreError
+from dtbench.store.layout import LaunchFolder
+from dtbench.store.outline import read_outline
+
+PLACE: Final = "place"
+"""Under which a table's ``attrs`` hold it."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """What tells a launch from all others; ``run``: its id."""
+
+    run: str
+    cell: str
+    launch: int
+
+    def __str__(self) -> str:
+        return f"run {self.run}, cell {self.cell}, launch {self.launch}"
+
+
+def find_place(folder: LaunchFolder) -> Place | None:
+    """Give the place of a launch, its run called as its record says, else as its folder; None: it lies in no run."""
+    cell, launch = folder.path.parent, folder.path.name.removeprefix("launch")
+    if cell.parent.name != "cells" or not (launch.isascii() and launch.isdecimal()):
+        return None
+    run = cell.parents[1]
+    name = run.name
+    with suppress(StoreError):
+        name = read_outline(run).run_id
+    return Place(name, cell.name, int(launch))
+
+
+def tell_place(folder: LaunchFolder) -> dict[Hashable | None, Any]:
+    """Give what the ``attrs`` of a table of a launch say of it."""
+    place = find_place(folder)
+    return {} if place is None else {PLACE: asdict(place)}
+
+
+def check_place(file: Path, attrs: Mapping[Any, object], place: Place | None) -> None:
+    """Return if a table is of this launch, or does not say of which it is: up to version 0.1.0 none did.
+
+    Raises:
+        StoreError: it is of another.
+    """
+    told = attrs.get(PLACE)
+    if told is None or place is None or told == asdict(place):
+        return
+    words = Place(**told) if isinstance(told, dict) and set(told) == set(asdict(place)) else told
+    raise StoreError(f"{file}: is a table of {words}, and lies in {place}; was it copied here?")
