@@ -10,6 +10,7 @@ from dtbench.analyze.explain import explain
 from dtbench.analyze.reader import read_trace
 from dtbench.analyze.trace_analysis import TraceAnalysis, analyze_trace
 from dtbench.vocabulary import Cause, MissingInput
+from tests.known import known
 
 
 def describe(group: str) -> str:
@@ -24,7 +25,7 @@ def analyze(path: Path) -> TraceAnalysis:
 
 def exposed(one: TraceAnalysis) -> dict[str, tuple[int, int]]:
     """Give count and exposed ns of each purpose in the first step."""
-    return {str(purpose.purpose): (purpose.count, purpose.exposed_ns) for purpose in one.steps[0].purposes}
+    return {str(purpose.purpose): (purpose.count, known(purpose.exposed_ns)) for purpose in one.steps[0].purposes}
 
 
 FORWARD_ONLY = """
