@@ -1,9 +1,10 @@
-"""Which steps to go by on a machine that others use: those that its other guests left alone.
+"""Which steps to go by on a machine that others use: those that they left alone.
 
 A virtual machine whose cores are given to others for a while stands still without knowing it; Linux counts that time as
 ``steal``. On a machine of two cores where others took much, the length of steps of 280 ms went with what was stolen in
-them (correlation 0.99): 278 ms where nothing was, 295 where 50 ms were, 350 and more where 120 were. Such a step says
-nothing of what is measured.
+them (correlation 0.99): 278 ms where nothing was, 295 where 50 ms were, 350 and more where 120 were. A process that
+keeps one of these two cores busy does the same: steps of two ranks took 870 ms instead of 470. Such a step says nothing
+of what is measured.
 """
 
 from collections.abc import Sequence
@@ -13,20 +14,32 @@ DISTURBED: Final = 0.02
 """The share of a machine's cores that others may have without a word; a quiet shared machine was seen to lose 0.003."""
 
 LEAST_STEPS: Final = 3
-"""So many steps of a phase or a block are kept, whatever others had: those in which it was least."""
+"""So many steps of a phase or a block are kept to be shown, whatever others had: those in which it was least."""
+
+LEAST_SHARE: Final = 0.5
+"""The share of a phase's steps that others must have left alone for anything to be judged by them."""
 
 
-def find_undisturbed(stolen_fractions: Sequence[float]) -> list[bool]:
-    """Say of each step whether to go by it.
+def find_undisturbed(taken_fractions: Sequence[float]) -> list[bool]:
+    """Say of each step whether it is kept: those that others left alone, and three in any case.
 
     Args:
-        stolen_fractions: what others had of the machine's cores in each; NaN: not known, taken for nothing.
+        taken_fractions: what others had of the machine's cores in each; NaN: not known, taken for nothing.
 
     >>> find_undisturbed([0.0, 0.5, 0.01, float("nan")])
     [True, False, True, True]
     >>> find_undisturbed([0.3, 0.5, 0.0, 0.4])
     [True, False, True, True]
     """
-    known = [fraction if fraction > 0 else 0.0 for fraction in stolen_fractions]  # NaN is not above zero
+    known = [fraction if fraction > 0 else 0.0 for fraction in taken_fractions]  # NaN is not above zero
     least = sorted(known)[:LEAST_STEPS][-1] if known else 0.0
     return [fraction < DISTURBED or fraction <= least for fraction in known]
+
+
+def is_enough(left_alone: int, steps: int) -> bool:
+    """Tell whether others left so many steps alone that the phase can be judged by them.
+
+    >>> is_enough(4, 8), is_enough(1, 3), is_enough(0, 0)
+    (True, False, True)
+    """
+    return left_alone >= LEAST_SHARE * steps

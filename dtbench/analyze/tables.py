@@ -26,6 +26,12 @@ STEPS: Final = {
 IS_LEFT_OUT: Final = "is_left_out"
 """A column that tables of all steps have: no number of an answer has anything of that step, see ``undisturbed``."""
 
+OTHERS: Final = {
+    # further columns of steps during which somebody looked at the whole machine
+    "others_cpu_ns": "float64",  # CPU time of all other processes of its machine in the step; NaN: not known
+    "taken_fraction": "float64",  # of the cores that ranks can use at once: had by others while ranks stood ready
+}
+
 RUN_STEPS: Final = {
     # every step of many runs: what ``dtbench.load_runs`` gives
     "scenario": "category",

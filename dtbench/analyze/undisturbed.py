@@ -1,4 +1,6 @@
-"""The steps of a launch without those that other guests of its machine disturbed; see ``dtbench.disturbance``.
+"""The steps of a launch without those that others disturbed, as guests or as processes of its machine.
+
+See ``dtbench.disturbance``.
 
 A step is left out for all ranks, in all tables, when it was disturbed on the machine of any.
 """
@@ -27,23 +29,29 @@ def find_left_out(steps: pd.DataFrame) -> dict[Phase, frozenset[int]]:
     """
     found = {}
     for phase in _JUDGED:
-        stolen = steps[steps["phase"] == phase].groupby("step")["stolen_fraction"].max()
-        kept = find_undisturbed(stolen.tolist())
-        left_out = frozenset(int(step) for step, is_kept in zip(stolen.index, kept, strict=True) if not is_kept)
+        lost = find_lost(steps[steps["phase"] == phase])
+        kept = find_undisturbed(lost.tolist())
+        left_out = frozenset(int(step) for step, is_kept in zip(lost.index, kept, strict=True) if not is_kept)
         if left_out:
             found[phase] = left_out
     return found
 
 
+def find_lost(steps: pd.DataFrame) -> "pd.Series[float]":
+    """Return what others had of the cores in each step, on the machine where it was most, by number; NaN: not known."""
+    told = [name for name in ("stolen_fraction", "taken_fraction") if name in steps]
+    return steps[told].sum(axis=1, min_count=1).clip(upper=1.0).groupby(steps["step"]).max()
+
+
 def find_disturbance(steps: pd.DataFrame) -> float:
-    """Give what other guests had of the machine's cores in MEASURED and PROFILED steps, median; 0 where nobody knows.
+    """Give what others had of the machine's cores in MEASURED and PROFILED steps, median; 0 where nobody knows.
 
     Args:
         steps: columns as in ``tables.STEPS``, of one launch, those to leave out left out.
     """
     judged = steps[steps["phase"].isin([phase.value for phase in _JUDGED])]
-    stolen = judged.groupby("step")["stolen_fraction"].max().fillna(0.0)
-    return float(stolen.median()) if len(stolen) else 0.0
+    lost = find_lost(judged).fillna(0.0)
+    return float(lost.median()) if len(lost) else 0.0
 
 
 def leave_out(table: pd.DataFrame, left_out: LeftOut) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Watch the ranks of a launch through their journals: progress for people, and a hang for the launcher.
+"""Watch the ranks of a launch through their journals: progress for people, a hang for the launcher, and who else runs.
 
 A rank that waits in a collective for a hung peer is as silent as that peer. The one that hangs is the one that came
 least far; the others are its victims.
@@ -12,10 +12,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
+from dtbench.core_use import CoreWatch
 from dtbench.errors import StoreError
 from dtbench.plan import Plan
 from dtbench.store.journal import JournalView, RankState, read_journal
 from dtbench.store.layout import LaunchFolder
+from dtbench.store.use_file import UseWriter
 from dtbench.units import NS_PER_S
 from dtbench.vocabulary import Region
 
@@ -36,7 +38,10 @@ class Progress:
 
 
 class Watch:
-    """A thread that looks at the journals until told to stop; kills ranks that hold up the others past the timeout."""
+    """A thread that looks at the journals until told to stop; kills ranks that hold up the others past the timeout.
+
+    Each time it also notes who had the machine's cores since: the ranks, or somebody else.
+    """
 
     def __init__(
         self,
@@ -47,6 +52,7 @@ class Watch:
         on_look: Callable[[tuple[JournalView | None, ...]], None],
     ) -> None:
         self._folder, self._ranks, self._timeout_ns, self._on_look = folder, ranks, stall_timeout_ns, on_look
+        self._use = UseWriter(folder, range(ranks), CoreWatch())
         self._started_ns = time.time_ns()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="dtbench-watch", daemon=True)
@@ -80,6 +86,7 @@ class Watch:
             views = look(self._folder, self._ranks)
         except (OSError, StoreError):
             return None
+        self._use.look_if_due([view.pid for view in views if view is not None])
         with suppress(OSError, ValueError):
             self._on_look(views)
         return views

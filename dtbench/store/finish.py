@@ -7,6 +7,7 @@ from dtbench.store.journal import JournalView, read_journal
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.place import tell_place
 from dtbench.store.records import LaunchRecord
+from dtbench.store.use_file import add_use, name_takers, read_use
 from dtbench.store.write import write_record, write_table
 
 if TYPE_CHECKING:
@@ -23,13 +24,16 @@ STEP_TYPES: Final = {
 }
 """Columns of ``steps.parquet``, as ``STEPS`` in ``dtbench.analyze.tables``."""
 
+USE_TYPES: Final = {"others_cpu_ns": "float64", "taken_fraction": "float64"}
+"""Further columns where somebody looked at the whole machine, as ``OTHERS`` in ``dtbench.analyze.tables``."""
+
 
 def finish_launch(folder: LaunchFolder, record: LaunchRecord, *, ranks: int) -> None:
     """Write the step table, whatever there is of it, then the launch's record, which marks the launch as ended."""
     steps = gather_steps(folder, ranks=range(ranks))
     steps.attrs = tell_place(folder)
     write_table(folder.steps, steps)
-    write_record(folder.launch, record)
+    write_record(folder.launch, record.model_copy(update={"takers": name_takers(steps, read_use(folder))}))
 
 
 def gather_steps(folder: LaunchFolder, *, ranks: Iterable[int]) -> "pd.DataFrame":
@@ -38,7 +42,9 @@ def gather_steps(folder: LaunchFolder, *, ranks: Iterable[int]) -> "pd.DataFrame
 
     journals = [view for rank in ranks if (view := read_journal(folder.journal(rank))) is not None]
     rows = [row for view in journals for row in _rows(view)]
-    return pd.DataFrame(rows, columns=list(STEP_TYPES)).astype(STEP_TYPES)
+    steps = pd.DataFrame(rows, columns=list(STEP_TYPES)).astype(STEP_TYPES)
+    uses = read_use(folder)
+    return add_use(steps, uses).astype(USE_TYPES) if uses else steps
 
 
 def _rows(view: JournalView) -> list[tuple[int, int, str, int, int, int, float]]:

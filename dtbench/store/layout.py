@@ -17,6 +17,7 @@
         traces/rank<r>.<ns>.pt.trace.json.gz
         logs/rank<r>.log
         events/rank<r>.jsonl  rank<r>.journal
+        events/cores<r>.jsonl            who had the cores of the machine whose lowest rank is r
         link/                            while ranks run over an emulated link; killed ones leave it behind
         checkpoints/                     while `state_dict` saves and reads; killed ranks leave it behind
     results/.baselines/<name>.json      saved baselines: no folder of runs is called so
@@ -188,6 +189,14 @@ class LaunchFolder:
         """Ranks that have a journal, in order."""
         named = (path.name.removeprefix("rank").removesuffix(".journal") for path in self._events.glob("rank*.journal"))
         return sorted(int(rank) for rank in named if rank.isascii() and rank.isdecimal())
+
+    def core_use(self, rank: int) -> Path:
+        """Who had the cores of the machine whose lowest rank this is, one line for each look."""
+        return self._events / f"cores{rank}.jsonl"
+
+    def find_core_uses(self) -> list[Path]:
+        """Files of all machines that were looked at."""
+        return sorted(self._events.glob("cores*.jsonl"))
 
     @property
     def _events(self) -> Path:

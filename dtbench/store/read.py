@@ -15,7 +15,7 @@ from dtbench.errors import StoreError
 from dtbench.record import Record
 from dtbench.store.baseline import MeasuredSide
 from dtbench.store.check_records import CatalogueRecord, OutcomesRecord
-from dtbench.store.finish import STEP_TYPES, gather_steps
+from dtbench.store.finish import STEP_TYPES, USE_TYPES, gather_steps
 from dtbench.store.layout import (
     LaunchFolder,
     RunFolder,
@@ -181,7 +181,7 @@ def _fit_steps(frame: "pd.DataFrame", path: Path) -> "pd.DataFrame":
             f"{path}: lacks the columns {', '.join(lacking)}; was it edited, or written by another version?"
         )
     try:
-        return frame.astype(STEP_TYPES)
+        return frame.astype({**STEP_TYPES, **{name: one for name, one in USE_TYPES.items() if name in frame}})
     except (TypeError, ValueError) as error:
         raise StoreError(f"{path}: does not hold what it should ({error}); was it edited?") from error
 

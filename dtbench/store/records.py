@@ -8,7 +8,7 @@ from dtbench.plan import Plan
 from dtbench.record import Record
 from dtbench.scenario.checklist import Checklist
 from dtbench.scenario.schema import Scenario
-from dtbench.vocabulary import Axis, DeviceKind
+from dtbench.vocabulary import Axis, DeviceKind, Phase
 
 FORMAT_VERSION = 1
 
@@ -56,8 +56,26 @@ class RankFailure(Record):
     last_lines: tuple[str, ...]
 
 
+class TookCores(Record):
+    """Another process that had cores in the disturbed steps of a phase.
+
+    Attributes:
+        pid: None for processes that cannot be seen from here, as those of another container.
+        cores: that it had, on average over these steps.
+    """
+
+    phase: Phase
+    pid: int | None
+    name: str
+    cores: float
+
+
 class LaunchRecord(Record):
-    """One launch: written last, so its absence means that the launch did not end."""
+    """One launch: written last, so its absence means that the launch did not end.
+
+    Attributes:
+        takers: other processes that had cores in its disturbed steps, by phase, most first.
+    """
 
     format_version: Literal[1] = 1
     cell: str
@@ -67,6 +85,7 @@ class LaunchRecord(Record):
     duration_ns: int
     reason: str | None
     failures: tuple[RankFailure, ...]
+    takers: tuple[TookCores, ...] = ()
 
 
 class CellRecord(Record):

@@ -1,0 +1,198 @@
+"""Who had the cores of a launch's machines, on disk: one file a machine, one line a look, and what it means for steps.
+
+What others had between two looks is spread evenly over the time between them, so that a step has its share of it. A
+step before the first look or after the last has what was seen nearest to it.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from dtbench.core_use import CoreWatch, UseSample
+from dtbench.disturbance import DISTURBED
+from dtbench.processes import count_cores
+from dtbench.record import Record
+from dtbench.store.layout import LaunchFolder
+from dtbench.store.records import TookCores
+from dtbench.vocabulary import Phase
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Floats = NDArray[np.float64]
+
+_HIDDEN_SHARE: Final = 0.1
+"""What the kernel's ticks may miss: processes out of sight count only with more of the cores than that."""
+_HIDDEN_S: Final = 2.0
+"""And over so long: ticks of 10 ms say nothing of less."""
+_MOST_NAMED: Final = 3
+_OUT_OF_SIGHT: Final = "processes that cannot be seen from here"
+
+
+class UseHeader(Record):
+    """Whose cores a file is about.
+
+    Attributes:
+        ranks: of the launch that ran on this machine.
+        cores: that they could use.
+    """
+
+    format_version: Literal[1] = 1
+    ranks: tuple[int, ...]
+    cores: int
+
+
+class UseWriter:
+    """Writes what a look finds; never an error: a full disk must not end a launch."""
+
+    def __init__(self, folder: LaunchFolder, ranks: Sequence[int], watch: CoreWatch) -> None:
+        self._path, self._watch = folder.core_use(min(ranks)), watch
+        self._put(UseHeader(ranks=tuple(ranks), cores=count_cores()), "w")
+
+    def look_if_due(self, pids: Sequence[int]) -> None:
+        """Look unless looks cost too much, and keep what is found."""
+        self._keep(self._watch.look_if_due(pids))
+
+    def look(self, pids: Sequence[int]) -> None:
+        """Look, and keep what is found."""
+        self._keep(self._watch.look(pids))
+
+    def _keep(self, sample: UseSample | None) -> None:
+        if sample is not None:
+            self._put(sample, "a")
+
+    def _put(self, record: Record, mode: Literal["w", "a"]) -> None:
+        with suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open(mode, encoding="utf-8") as file:
+                file.write(record.model_dump_json() + "\n")
+
+
+@dataclass(frozen=True)
+class MachineUse:
+    """What was seen of one machine; ``samples`` in order of time, at least one."""
+
+    header: UseHeader
+    samples: Sequence[UseSample]
+
+    def find_taken(self, start_ns: Floats, duration_ns: Floats) -> Floats:
+        """Return the share of the cores that others had in each step while ranks stood ready for them.
+
+        Of the cores that ranks can use at once: one each, as far as there are any.
+
+        Args:
+            start_ns: shape ``(steps,)``, on the machine's clock.
+            duration_ns: likewise, above 0.
+        """
+        hidden_ns = self._find_hidden_ns()
+        taken_ns = [one.find_taken_ns(hidden) for one, hidden in zip(self.samples, hidden_ns, strict=True)]
+        cores = max(1, min(self.header.cores, len(self.header.ranks)))
+        spread_ns = self._spread(np.asarray(taken_ns, dtype=np.float64), start_ns, duration_ns)
+        return np.minimum(1.0, spread_ns / (cores * duration_ns))
+
+    def find_others_ns(self, start_ns: Floats, duration_ns: Floats) -> Floats:
+        """Return the CPU time that all other processes had in each step; shapes as in ``find_taken``."""
+        others_ns = np.array([one.others_ns for one in self.samples], dtype=np.float64)
+        return self._spread(others_ns, start_ns, duration_ns)
+
+    def name_takers(self, phase: Phase, start_ns: Floats, duration_ns: Floats) -> tuple[TookCores, ...]:
+        """Return who had most in these steps, most first: cores on average, those in view by name."""
+        total_ns = float(duration_ns.sum())
+        if not total_ns:
+            return ()
+        found = {}
+        for pid, name in {(taker.pid, taker.name): None for one in self.samples for taker in one.takers}:
+            had_ns = [sum(taker.cpu_ns for taker in one.takers if taker.pid == pid) for one in self.samples]
+            found[pid, name] = self._spread(np.asarray(had_ns, dtype=np.float64), start_ns, duration_ns).sum()
+        named = [TookCores(phase=phase, pid=pid, name=name, cores=ns / total_ns) for (pid, name), ns in found.items()]
+        hidden_ns = self._spread(self._find_hidden_ns(), start_ns, duration_ns).sum()
+        named.append(TookCores(phase=phase, pid=None, name=_OUT_OF_SIGHT, cores=hidden_ns / total_ns))
+        return tuple(sorted((one for one in named if one.cores >= DISTURBED), key=lambda one: -one.cores)[:_MOST_NAMED])
+
+    def _find_hidden_ns(self) -> Floats:
+        """Return what processes out of sight had between looks: as the kernel's ticks say, less all that was seen."""
+        length_ns = np.array([one.end_ns - one.start_ns for one in self.samples], dtype=np.float64)
+        unseen_ns = np.array([_find_unseen_ns(one) for one in self.samples], dtype=np.float64)
+        middle_ns = np.array([(one.end_ns + one.start_ns) / 2 for one in self.samples])
+        near = np.abs(middle_ns[:, None] - middle_ns[None, :]) <= _HIDDEN_S * 1e9 / 2
+        share = (near @ unseen_ns) / (near @ length_ns)
+        return np.where(share > _HIDDEN_SHARE * self.header.cores, share * length_ns, 0.0)
+
+    def _spread(self, amount_ns: Floats, start_ns: Floats, duration_ns: Floats) -> Floats:
+        """Return each step's part of amounts that lie evenly between looks, at both ends as if they went on."""
+        ends = np.array([self.samples[0].start_ns, *(one.end_ns for one in self.samples)], dtype=np.float64)
+        heights = np.concatenate([[0.0], np.cumsum(amount_ns)])
+        rates = amount_ns / np.diff(ends)
+
+        def reach(at_ns: Floats) -> Floats:
+            before = np.minimum(0.0, at_ns - ends[0]) * rates[0]
+            after = np.maximum(0.0, at_ns - ends[-1]) * rates[-1]
+            return np.interp(at_ns, ends, heights) + before + after
+
+        return np.maximum(0.0, reach(start_ns + duration_ns) - reach(start_ns))
+
+
+def _find_unseen_ns(sample: UseSample) -> float:
+    if sample.busy_ns is None:
+        return 0.0
+    return float(sample.busy_ns - sample.ranks_ns - sample.own_ns - sample.others_ns - sample.kernel_ns)
+
+
+def read_use(folder: LaunchFolder) -> tuple[MachineUse, ...]:
+    """Return what was seen of each machine of a launch; empty where nobody looked. A line cut short ends its file."""
+    found = []
+    for path in folder.find_core_uses():
+        header, samples = _read_file(path)
+        if header is not None and samples:
+            found.append(MachineUse(header, samples))
+    return tuple(found)
+
+
+def _read_file(path: Path) -> tuple[UseHeader | None, list[UseSample]]:
+    header: UseHeader | None = None
+    samples: list[UseSample] = []
+    with suppress(OSError, ValidationError, UnicodeDecodeError):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if header is None:
+                header = UseHeader.model_validate_json(line)
+            else:
+                samples.append(UseSample.model_validate_json(line))
+    return header, [one for one in samples if one.end_ns > one.start_ns]
+
+
+def add_use(steps: "pd.DataFrame", uses: Sequence[MachineUse]) -> "pd.DataFrame":
+    """Return steps with what others had of the cores in each: ``others_cpu_ns``, ``taken_fraction``; NaN: not known."""
+    found = steps.assign(others_cpu_ns=np.nan, taken_fraction=np.nan)
+    for use in uses:
+        rows = found["rank"].isin(use.header.ranks) & (found["duration_ns"] > 0)
+        start_ns, duration_ns = _read_times(found[rows])
+        found.loc[rows, "others_cpu_ns"] = use.find_others_ns(start_ns, duration_ns)
+        found.loc[rows, "taken_fraction"] = use.find_taken(start_ns, duration_ns)
+    return found
+
+
+def name_takers(steps: "pd.DataFrame", uses: Sequence[MachineUse]) -> tuple[TookCores, ...]:
+    """Return who had most of the cores in the steps of each phase of which others took part, on any machine.
+
+    Args:
+        steps: as ``add_use`` gives them.
+        uses: of the same launch.
+    """
+    told: list[TookCores] = []
+    for use in uses:
+        mine = steps[steps["rank"].isin(use.header.ranks)]
+        for phase in (Phase.MEASURED, Phase.PROFILED):
+            of_phase = mine[mine["phase"] == phase.value]
+            told += use.name_takers(phase, *_read_times(of_phase[of_phase["taken_fraction"] >= DISTURBED]))
+    return tuple(told)
+
+
+def _read_times(steps: "pd.DataFrame") -> tuple[Floats, Floats]:
+    columns: Mapping[str, pd.Series[float]] = {name: steps[name] for name in ("start_ns", "duration_ns")}
+    return columns["start_ns"].to_numpy(dtype=np.float64), columns["duration_ns"].to_numpy(dtype=np.float64)
