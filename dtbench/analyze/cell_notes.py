@@ -4,12 +4,13 @@ import math
 from collections.abc import Iterator, Sequence
 
 from dtbench.analyze.cell_data import CellData, LaunchData
-from dtbench.analyze.summary import Interval
-from dtbench.analyze.undisturbed import describe_left_out, find_disturbance
-from dtbench.disturbance import DISTURBED
-from dtbench.store.records import RunStatus, tell_reason_in_a_line
+from dtbench.analyze.summary import Disturbed, Interval
+from dtbench.analyze.undisturbed import JUDGED, count_left_alone, describe_left_out, find_disturbance
+from dtbench.disturbance import DISTURBED, is_enough
+from dtbench.store.records import RunStatus, TookCores, tell_reason_in_a_line
 from dtbench.units import format_fraction
 
+_MOST_NAMED = 3
 _AGAIN = "run it again before you believe a small difference"
 
 
@@ -53,15 +54,67 @@ def _record_notes(data: CellData) -> list[str]:
     return notes
 
 
+def find_disturbed(launches: Sequence[LaunchData]) -> Iterator[Disturbed]:
+    """Give the phases of launches of which others left too few steps alone for anything to be judged."""
+    for place, launch in enumerate(launches):
+        for phase in JUDGED:
+            kept = launch.steps[launch.steps["phase"] == phase]
+            steps = kept["step"].nunique() + len(launch.left_out.get(phase, ()))
+            left_alone = count_left_alone(launch.steps, phase)
+            if not is_enough(left_alone, steps):
+                takers = () if launch.record is None else launch.record.takers
+                yield Disturbed(
+                    launch=place,
+                    phase=phase,
+                    steps=steps,
+                    left_alone=left_alone,
+                    stolen_fraction=float(kept.groupby("step")["stolen_fraction"].max().median()),
+                    takers=tuple(taker for taker in takers if taker.phase is phase),
+                )
+
+
+def describe_disturbed(disturbed: Sequence[Disturbed]) -> str:
+    """Say who took the cores of a cell, and how few steps they left alone.
+
+    Args:
+        disturbed: of one cell, at least one.
+    """
+    left = [
+        f"{one.left_alone} of {one.steps} {one.phase} steps{f' of launch {one.launch}' if one.launch else ''}"
+        for one in disturbed
+    ]
+    takers = [taker for one in disturbed for taker in one.takers]
+    stolen = max((one.stolen_fraction for one in disturbed if one.stolen_fraction > 0), default=0.0)
+    who = name_takers(takers)
+    if stolen >= DISTURBED or not takers:
+        guests = f"other guests of the machine had {format_fraction(stolen)} of its cores" if stolen else "others"
+        who = f"{who} and {guests}" if who else guests
+    return f"{who}: left alone were {' and '.join(left)}"
+
+
+def name_takers(takers: Sequence[TookCores]) -> str:
+    """Say which other processes had how many cores, each once, where it had most; empty where there is none."""
+    found: dict[int | None, TookCores] = {}
+    for taker in sorted(takers, key=lambda one: -one.cores):
+        found.setdefault(taker.pid, taker)
+    named = [
+        f"{one.name}{'' if one.pid is None else f' (pid {one.pid})'} took {one.cores:.2f} of {one.of_cores} cores"
+        for one in [*found.values()][:_MOST_NAMED]
+    ]
+    return " and ".join(named)
+
+
 def _disturbance_notes(launch: LaunchData) -> Iterator[str]:
-    """Say what other guests of the machine had of it, and which steps are left out for it."""
+    """Say what others had of the machine, and which steps are left out for it."""
     stolen = max((record.stolen_fraction or 0.0 for record in launch.ranks), default=0.0)
     if stolen >= DISTURBED:
         yield f"other guests of the machine had {format_fraction(stolen)} of its cores; {_AGAIN}"
     if launch.left_out:
         kept = find_disturbance(launch.steps)
+        who = name_takers(() if launch.record is None else launch.record.takers)
         rest = f", and {format_fraction(kept)} in those that are kept" if kept >= DISTURBED else ""
-        yield f"{describe_left_out(launch.left_out)}{rest}"
+        others = "others" if who else "other guests"
+        yield f"{describe_left_out(launch.left_out, others=others)}{rest}{f'; {who}' if who else ''}"
 
 
 def _load_notes(profiler_cost: Interval) -> list[str]:

@@ -1,12 +1,14 @@
 """What became of a file's checks in a run: each judged by the numbers of its cells, and the answer, if all hold.
 
 A check on a number that nobody knows is *not judged*, which is no pass: the answer then stays away as if it had failed.
+So is every check on a cell of which others left fewer than half of the steps of a phase alone.
 """
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
+from dtbench.analyze.cell_notes import describe_disturbed
 from dtbench.analyze.cell_numbers import exposed_by_cause, find_number
 from dtbench.analyze.exposure.agreement import Agreement, judge
 from dtbench.analyze.summary import CellSummary
@@ -22,11 +24,12 @@ from dtbench.scenario.checklist import (
     KnobReceipt,
     LeadingCause,
     Order,
+    name_cells,
 )
 from dtbench.scenario.mistakes import find_nearest
 from dtbench.scenario.sweep import name_some
 from dtbench.scenario.values import Quantity, ValueName, read_value
-from dtbench.store.check_records import CheckOutcome, CheckResult, ChecksSummary
+from dtbench.store.check_records import DISTURBED_KIND, CheckOutcome, CheckResult, ChecksSummary
 from dtbench.store.rank_records import ReceiptOutcome
 from dtbench.units import format_fraction, format_ns
 from dtbench.vocabulary import Cause
@@ -79,6 +82,12 @@ def _doubt(cells: Sequence[CellSummary]) -> Iterator[CheckResult]:
     if left_out:
         got = name_some(left_out)
         yield CheckResult(kind="launches", words="every launch can be read", outcome=NOT_JUDGED, got=got, because="")
+    told = [f"{cell.name}: {describe_disturbed(cell.disturbed)}" for cell in cells if cell.disturbed]
+    if told:
+        words = "others leave at least half of the steps of each phase alone"
+        yield CheckResult(
+            kind=DISTURBED_KIND, words=words, outcome=NOT_JUDGED, got="; ".join(told[:_MOST_NAMED]), because=""
+        )
 
 
 def _is_of_repeat(override: str) -> bool:
@@ -91,6 +100,8 @@ def _worst(outcomes: Sequence[CheckOutcome]) -> CheckOutcome:
 
 def _judge(check: Check, cells: Cells) -> CheckResult:
     outcome, got = _find_outcome(check, cells)
+    if any(cells[name].disturbed for name in name_cells(check) or cells):
+        outcome = NOT_JUDGED
     return CheckResult(
         kind=check.kind, words=describe_check(check), outcome=outcome, got=got, because=check.because or ""
     )
@@ -241,6 +252,8 @@ def _judge_functions(labels: Sequence[str], cells: Sequence[CellSummary]) -> Che
     unprobed = [f"{label} not in this torch" for label in labels if label not in calls]
     if len(unprobed) == len(labels):
         outcome, missing = NOT_JUDGED, ["no function was probed"]
+    elif any(cell.disturbed for cell in cells):
+        outcome, missing = NOT_JUDGED, [*uncalled, *unprobed]
     else:
         outcome, missing = FAILED if uncalled else PASSED, [*uncalled, *unprobed]
     what = "the function" if len(labels) == 1 else f"each of {len(labels)} functions"

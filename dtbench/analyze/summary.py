@@ -12,7 +12,7 @@ from dtbench.scenario.schema import Scenario
 from dtbench.store.canary_records import CanaryResult
 from dtbench.store.check_records import ChecksSummary
 from dtbench.store.rank_records import Compilation, CorrectnessResult, Memory, Receipt, WarmupEnd
-from dtbench.store.records import OwnLoop, RunStatus
+from dtbench.store.records import OwnLoop, RunStatus, TookCores
 from dtbench.vocabulary import Cause, Estimate, Operation, Phase, Purpose
 
 
@@ -204,6 +204,24 @@ class ProbeSummary(Record):
     branches: tuple[BranchSummary, ...] = ()
 
 
+class Disturbed(Record):
+    """A phase of a launch of which others left fewer than half of the steps alone: nothing can be judged by it.
+
+    Attributes:
+        left_alone: of its ``steps``.
+        stolen_fraction: what other guests of the machine had of its cores in the steps that are shown, median; NaN: not
+            known.
+        takers: other processes that had cores in it, most first; empty: there were only other guests.
+    """
+
+    launch: int
+    phase: Phase
+    steps: int
+    left_alone: int
+    stolen_fraction: FloatOrNan
+    takers: tuple[TookCores, ...]
+
+
 class CellSummary(Record):
     """One cell of a run.
 
@@ -230,8 +248,9 @@ class CellSummary(Record):
         canary: None where nobody looked for missing waits.
         stages: what became of the training state, where ``state_dict`` asked for it.
         state_steps: steps around a load and beside saves of it; None: none were asked for.
-        left_out_steps: of each phase, over all launches: other guests of the machine disturbed them, and no number
-            here has anything of them; a phase from which none is has no entry.
+        left_out_steps: of each phase, over all launches: others disturbed them, and no number here has anything of
+            them; a phase from which none is has no entry.
+        disturbed: phases of launches of which too few steps are left; empty: the cell can be judged.
         unreadable: what is wrong with each launch that is left out of ``launches``, naming its file.
     """
 
@@ -272,6 +291,7 @@ class CellSummary(Record):
     stages: tuple[StageSummary, ...] = ()
     state_steps: StateStepsSummary | None = None
     left_out_steps: dict[Phase, int] = {}
+    disturbed: tuple[Disturbed, ...] = ()
     unreadable: dict[int, str] = {}
 
 

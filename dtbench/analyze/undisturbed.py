@@ -15,7 +15,7 @@ from dtbench.disturbance import DISTURBED, find_undisturbed
 from dtbench.units import format_fraction
 from dtbench.vocabulary import Phase
 
-_JUDGED: Final = (Phase.MEASURED, Phase.PROFILED)
+JUDGED: Final = (Phase.MEASURED, Phase.PROFILED)
 
 LeftOut = Mapping[Phase, frozenset[int]]
 """Numbers of the steps of each phase that are left out; a phase from which none is has no entry."""
@@ -28,7 +28,7 @@ def find_left_out(steps: pd.DataFrame) -> dict[Phase, frozenset[int]]:
         steps: columns as in ``tables.STEPS``, of one launch.
     """
     found = {}
-    for phase in _JUDGED:
+    for phase in JUDGED:
         lost = find_lost(steps[steps["phase"] == phase])
         kept = find_undisturbed(lost.tolist())
         left_out = frozenset(int(step) for step, is_kept in zip(lost.index, kept, strict=True) if not is_kept)
@@ -49,9 +49,19 @@ def find_disturbance(steps: pd.DataFrame) -> float:
     Args:
         steps: columns as in ``tables.STEPS``, of one launch, those to leave out left out.
     """
-    judged = steps[steps["phase"].isin([phase.value for phase in _JUDGED])]
+    judged = steps[steps["phase"].isin([phase.value for phase in JUDGED])]
     lost = find_lost(judged).fillna(0.0)
     return float(lost.median()) if len(lost) else 0.0
+
+
+def count_left_alone(steps: pd.DataFrame, phase: Phase) -> int:
+    """Return the number of steps of a phase that others left alone.
+
+    Args:
+        steps: columns as in ``tables.STEPS``, of one launch.
+        phase: whose.
+    """
+    return int((~(find_lost(steps[steps["phase"] == phase]) >= DISTURBED)).sum())
 
 
 def leave_out(table: pd.DataFrame, left_out: LeftOut) -> pd.DataFrame:
@@ -73,9 +83,9 @@ def keep_steps(steps: pd.DataFrame) -> pd.DataFrame:
     return steps[~steps[IS_LEFT_OUT]] if IS_LEFT_OUT in steps else steps
 
 
-def describe_left_out(left_out: LeftOut) -> str:
-    """Say how many steps of each phase are left out, and why."""
+def describe_left_out(left_out: LeftOut, *, others: str = "other guests") -> str:
+    """Say how many steps of each phase are left out, and why: others had the cores."""
     counts = " and ".join(f"{len(steps)} {phase}" for phase, steps in left_out.items())
     one = sum(map(len, left_out.values())) == 1
-    others = f"other guests had {format_fraction(DISTURBED)} of the cores or more in {'it' if one else 'them'}"
-    return f"{counts} {'step is' if one else 'steps are'} left out: {others}"
+    had = f"{others} had {format_fraction(DISTURBED)} of the cores or more in {'it' if one else 'them'}"
+    return f"{counts} {'step is' if one else 'steps are'} left out: {had}"

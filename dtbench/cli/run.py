@@ -222,9 +222,11 @@ def _check(summary: "RunSummary") -> None:
     """
     from dtbench.errors import CheckError
     from dtbench.report.checklist import failure_words
-    from dtbench.report.sentences import check_word, is_trusted
+    from dtbench.report.sentences import DISTURBED_WORD, check_word, is_trusted
 
-    wrong = [f"cell {cell.name}: {check_word(cell)}, see above" for cell in summary.cells if not is_trusted(cell)]
+    doubtful = {cell.name: check_word(cell) for cell in summary.cells if not is_trusted(cell)}
+    # where others took the cores, a file that claims something says so by its checks, and none is wrong otherwise
+    wrong = [f"cell {name}: {word}, see above" for name, word in doubtful.items() if word != DISTURBED_WORD]
     if wrong:
         more = [f"and {len(wrong) - _MOST_NAMED} more cells"] if len(wrong) > _MOST_NAMED else []
         told = "\n".join([*wrong[:_MOST_NAMED], *more])

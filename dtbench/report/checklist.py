@@ -1,7 +1,7 @@
 """What a scenario's checks came to, in words: one wording for terminal, Markdown and notebook."""
 
 from dtbench.report.section import Column, Section
-from dtbench.store.check_records import CheckOutcome, ChecksSummary
+from dtbench.store.check_records import DISTURBED_KIND, CheckOutcome, ChecksSummary
 
 
 def answer_line(checks: ChecksSummary) -> str:
@@ -9,6 +9,9 @@ def answer_line(checks: ChecksSummary) -> str:
     wrong = [result for result in checks.results if result.outcome is not CheckOutcome.PASSED]
     if not wrong:
         return f"all checks passed ({len(checks.results)})" if checks.answer is None else checks.answer
+    taken = [result.got for result in wrong if result.kind == DISTURBED_KIND]
+    if taken:
+        return f"no answer, nothing is judged: others took the cores. {taken[0]}"
     counts = {outcome: sum(result.outcome is outcome for result in wrong) for outcome in CheckOutcome}
     told = [f"{count} {_spell(outcome)}" for outcome, count in counts.items() if count]
     return f"no answer: of {len(checks.results)} checks {' and '.join(told)}"

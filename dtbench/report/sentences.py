@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable
 from statistics import median
 
+from dtbench.analyze.cell_notes import describe_disturbed
 from dtbench.analyze.summary import CellSummary, Interval, OwnerSummary, PurposeSummary
 from dtbench.plan import Plan
 from dtbench.report.causes import advise_cause, describe_cause, describe_leading, name_collective
@@ -77,6 +78,8 @@ def answer_sentence(cell: CellSummary) -> str | None:
     exposed_ns = sum(row.exposed_comm_ns for row in cell.ranks) / len(cell.ranks)
     share = format_fraction(cell.exposed_step_fraction)
     said = f"{format_ns(exposed_ns)} of a profiled step ({share})"
+    if cell.disturbed:
+        return f"not to be gone by, since others took the cores: {said}. {describe_disturbed(cell.disturbed)}"
     if not cell.owners or not exposed_ns:
         return said
     return f"{said}; {describe_leading(cell.owners, 1, _describe_owner)}"
@@ -318,6 +321,10 @@ def count_agreeing(receipts: Iterable[Receipt]) -> int:
     return sum(receipt.outcome is ReceiptOutcome.AGREES for receipt in receipts)
 
 
+DISTURBED_WORD = "cores taken"
+"""Of a cell of which others left too few steps alone."""
+
+
 def check_word(cell: CellSummary) -> str:
     """Say in a word or two whether a cell's numbers may be trusted."""
     if cell.status is not RunStatus.COMPLETE:
@@ -328,9 +335,14 @@ def check_word(cell: CellSummary) -> str:
         return "traffic differs"
     if any(receipt.outcome is ReceiptOutcome.DISAGREES for receipt in cell.receipts):
         return "knob differs"
-    if cell.prediction is not None and cell.prediction.is_inside is False:
-        return "time differs"
-    return "not checked" if cell.correctness is None else "passed"
+    return _time_word(cell) or ("not checked" if cell.correctness is None else "passed")
+
+
+def _time_word(cell: CellSummary) -> str | None:
+    """Say what speaks against its times."""
+    if cell.disturbed:
+        return DISTURBED_WORD
+    return "time differs" if cell.prediction is not None and cell.prediction.is_inside is False else None
 
 
 def _result_word(cell: CellSummary) -> str | None:

@@ -221,7 +221,8 @@ Check = Annotated[
 ]
 
 
-def _name_cells(check: Check) -> tuple[str, ...]:
+def name_cells(check: Check) -> tuple[str, ...]:
+    """Return the cells that a check names; empty: it is about all of them."""
     match check:
         case Order() | EqualLosses():
             return check.cells or ()
@@ -248,7 +249,7 @@ class Checklist(Record):
     @property
     def named_cells(self) -> tuple[str, ...]:
         """The cells that checks and answer name, each as often as they do."""
-        in_checks = (name for check in self.checks for name in _name_cells(check))
+        in_checks = (name for check in self.checks for name in name_cells(check))
         return (*in_checks, *(name for slot in read_slots(self.answer or "") for name in slot.cells))
 
     @property

@@ -1,7 +1,7 @@
 """What became of a scenario's checks: ``checks.json`` of a run, how far a catalogue came, ``outcomes.json``."""
 
 from enum import StrEnum
-from typing import Literal
+from typing import Final, Literal
 
 from dtbench.record import Record
 
@@ -14,11 +14,16 @@ class CheckOutcome(StrEnum):
     NOT_JUDGED = "not judged"
 
 
+DISTURBED_KIND: Final = "undisturbed"
+"""Kind of the result that stands before all checks where others took the cores of a cell: no check is judged by it."""
+
+
 class CheckResult(Record):
     """One check of a scenario file.
 
     Attributes:
-        kind: as the file has it; ``functions`` for those that it has to call, ``launches`` where some cannot be read.
+        kind: as the file has it; ``functions`` for those that it has to call, ``launches`` where some cannot be read,
+            ``undisturbed`` where others left too few steps alone.
         words: what it asks for.
         got: the figure that it was judged by.
         because: why it has to be so; empty where the file does not say.

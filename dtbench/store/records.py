@@ -61,13 +61,14 @@ class TookCores(Record):
 
     Attributes:
         pid: None for processes that cannot be seen from here, as those of another container.
-        cores: that it had, on average over these steps.
+        cores: that it had, on average over these steps, of ``of_cores``.
     """
 
     phase: Phase
     pid: int | None
     name: str
     cores: float
+    of_cores: int
 
 
 class LaunchRecord(Record):

@@ -106,14 +106,16 @@ class MachineUse:
         total_ns = float(duration_ns.sum())
         if not total_ns:
             return ()
-        found = {}
+        found: dict[tuple[int | None, str], float] = {}
         for pid, name in {(taker.pid, taker.name): None for one in self.samples for taker in one.takers}:
             had_ns = [sum(taker.cpu_ns for taker in one.takers if taker.pid == pid) for one in self.samples]
             found[pid, name] = self._spread(np.asarray(had_ns, dtype=np.float64), start_ns, duration_ns).sum()
-        named = [TookCores(phase=phase, pid=pid, name=name, cores=ns / total_ns) for (pid, name), ns in found.items()]
-        hidden_ns = self._spread(self._find_hidden_ns(), start_ns, duration_ns).sum()
-        named.append(TookCores(phase=phase, pid=None, name=_OUT_OF_SIGHT, cores=hidden_ns / total_ns))
-        return tuple(sorted((one for one in named if one.cores >= DISTURBED), key=lambda one: -one.cores)[:_MOST_NAMED])
+        found[None, _OUT_OF_SIGHT] = self._spread(self._find_hidden_ns(), start_ns, duration_ns).sum()
+        named = [
+            TookCores(phase=phase, pid=pid, name=name, cores=ns / total_ns, of_cores=self.header.cores)
+            for (pid, name), ns in sorted(found.items(), key=lambda item: -item[1])[:_MOST_NAMED]
+        ]
+        return tuple(one for place, one in enumerate(named) if one.cores >= DISTURBED or (one.cores and not place))
 
     def _find_hidden_ns(self) -> Floats:
         """Return what processes out of sight had between looks: as the kernel's ticks say, less all that was seen."""
