@@ -6,7 +6,7 @@ systems through psutil, which does not know how long a process stood ready and w
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from dtbench.units import NS_PER_S, NS_PER_US
 
 _KERNEL: Final = 2
 """``kthreadd``, the parent of the kernel's own threads."""
-_DTBENCH_RANK: Final = b"dtbench.worker"
+_DTBENCH_RANK: Final = "dtbench.worker"
 _LONGEST_COMMAND: Final = 4096
 _TICKS: Final = 4
 """Of the first line's times in ``/proc/stat``: user, nice, system, idle; see ``proc_stat(5)``."""
@@ -84,6 +84,26 @@ def open_processes() -> Processes:
     return ProcTree() if Path("/proc/self/stat").exists() and hasattr(time, "clock_gettime_ns") else AnySystem()
 
 
+def name_program(name: str, command: Sequence[str]) -> str:
+    """Return what to call a process: of Python what it runs, and no other argument, which may be secret.
+
+    >>> name_program("python3", ["python3", "-u", "/home/me/train.py", "--token=x"])
+    'python3 train.py'
+    >>> name_program("python", ["python", "-m", "pytest"]), name_program("cc1", ["cc1", "-O2"])
+    ('python -m pytest', 'cc1')
+    """
+    if any(word == _DTBENCH_RANK for word in command):
+        return "a rank of another dtbench run"
+    if not name.startswith("python"):
+        return name
+    for place, word in enumerate(command[1:], start=1):
+        if word in ("-m", "-c"):
+            return f"{name} {' '.join(command[place : place + 2] if word == '-m' else [word])}"
+        if word and not word.startswith("-"):
+            return f"{name} {Path(word).name}"
+    return name
+
+
 def read_clock_ns(pid: int) -> int | None:
     """Return the CPU time of a process by its clock, as ``clock_getcpuclockid(3)`` numbers it on Linux."""
     try:
@@ -123,9 +143,9 @@ class ProcTree:
         if not found:
             return None
         parent = int(rest.split()[1])
-        command = _read(f"{self._root}/{pid}/cmdline")
-        known = "rank of another dtbench run" if _DTBENCH_RANK in command else name.decode(errors="replace")
-        return Identity(parent, known, is_kernel=_KERNEL in (pid, parent) and not command)
+        command = _read(f"{self._root}/{pid}/cmdline").decode(errors="replace").split("\0")
+        is_kernel = _KERNEL in (pid, parent) and command == [""]
+        return Identity(parent, name_program(name.decode(errors="replace"), command), is_kernel)
 
     def read_turns(self, pid: int) -> Mapping[int, Turn] | None:
         """Return what each thread has had, by ``schedstat``; a kernel may be built without."""
@@ -207,8 +227,7 @@ class AnySystem:
         """Return what a process is."""
         with suppress(psutil.Error, OSError):
             process = psutil.Process(pid)
-            is_rank = any(_DTBENCH_RANK.decode() in word for word in process.cmdline())
-            return Identity(process.ppid(), "rank of another dtbench run" if is_rank else process.name())
+            return Identity(process.ppid(), name_program(process.name(), process.cmdline()))
         return None
 
     def read_cpu_ns(self, pid: int) -> int | None:

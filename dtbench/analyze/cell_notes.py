@@ -4,11 +4,14 @@ import math
 from collections.abc import Iterator, Sequence
 
 from dtbench.analyze.cell_data import CellData, LaunchData
+from dtbench.analyze.exposure.estimates import count_left_alone as count_blocks_left_alone
+from dtbench.analyze.exposure.estimates import read_blocks
 from dtbench.analyze.summary import Disturbed, Interval
 from dtbench.analyze.undisturbed import JUDGED, count_left_alone, describe_left_out, find_disturbance
 from dtbench.disturbance import DISTURBED, is_enough
 from dtbench.store.records import RunStatus, TookCores, tell_reason_in_a_line
 from dtbench.units import format_fraction
+from dtbench.vocabulary import Phase
 
 _MOST_NAMED = 3
 _AGAIN = "run it again before you believe a small difference"
@@ -57,20 +60,27 @@ def _record_notes(data: CellData) -> list[str]:
 def find_disturbed(launches: Sequence[LaunchData]) -> Iterator[Disturbed]:
     """Give the phases of launches of which others left too few steps alone for anything to be judged."""
     for place, launch in enumerate(launches):
-        for phase in JUDGED:
-            kept = launch.steps[launch.steps["phase"] == phase]
-            steps = kept["step"].nunique() + len(launch.left_out.get(phase, ()))
-            left_alone = count_left_alone(launch.steps, phase)
+        takers = () if launch.record is None else launch.record.takers
+        for phase, left_alone, steps in _count_steps(launch):
             if not is_enough(left_alone, steps):
-                takers = () if launch.record is None else launch.record.takers
+                of_phase = launch.steps[launch.steps["phase"] == phase] if phase else launch.steps
                 yield Disturbed(
                     launch=place,
                     phase=phase,
                     steps=steps,
                     left_alone=left_alone,
-                    stolen_fraction=float(kept.groupby("step")["stolen_fraction"].max().median()),
-                    takers=tuple(taker for taker in takers if taker.phase is phase),
+                    stolen_fraction=float(of_phase.groupby("step")["stolen_fraction"].max().median()),
+                    takers=tuple(taker for taker in takers if phase in (None, taker.phase)),
                 )
+
+
+def _count_steps(launch: LaunchData) -> Iterator[tuple[Phase | None, int, int]]:
+    """Give each phase's steps that others left alone, and all; None: the steps of arms, after all phases."""
+    for phase in JUDGED:
+        kept = launch.steps["step"][launch.steps["phase"] == phase].nunique()
+        yield phase, count_left_alone(launch.steps, phase), kept + len(launch.left_out.get(phase, ()))
+    blocks = {record.rank: read_blocks(record.arms) for record in launch.ranks if record.arms is not None}
+    yield None, *count_blocks_left_alone(blocks)
 
 
 def describe_disturbed(disturbed: Sequence[Disturbed]) -> str:
@@ -80,16 +90,14 @@ def describe_disturbed(disturbed: Sequence[Disturbed]) -> str:
         disturbed: of one cell, at least one.
     """
     left = [
-        f"{one.left_alone} of {one.steps} {one.phase} steps{f' of launch {one.launch}' if one.launch else ''}"
+        f"{one.left_alone} of {one.steps} {one.phase or 'arm'} steps{f' of launch {one.launch}' if one.launch else ''}"
         for one in disturbed
     ]
     takers = [taker for one in disturbed for taker in one.takers]
     stolen = max((one.stolen_fraction for one in disturbed if one.stolen_fraction > 0), default=0.0)
-    who = name_takers(takers)
-    if stolen >= DISTURBED or not takers:
-        guests = f"other guests of the machine had {format_fraction(stolen)} of its cores" if stolen else "others"
-        who = f"{who} and {guests}" if who else guests
-    return f"{who}: left alone were {' and '.join(left)}"
+    guests = [f"other guests of the machine had {format_fraction(stolen)} of its cores"] if stolen >= DISTURBED else []
+    who = " and ".join([*([name_takers(takers)] if takers else []), *guests]) or "others had the cores"
+    return f"{who}; they left {' and '.join(left)} alone"
 
 
 def name_takers(takers: Sequence[TookCores]) -> str:

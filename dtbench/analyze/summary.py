@@ -208,6 +208,7 @@ class Disturbed(Record):
     """A phase of a launch of which others left fewer than half of the steps alone: nothing can be judged by it.
 
     Attributes:
+        phase: None: the steps of ``measure.exposure``'s arms, after all phases.
         left_alone: of its ``steps``.
         stolen_fraction: what other guests of the machine had of its cores in the steps that are shown, median; NaN: not
             known.
@@ -215,7 +216,7 @@ class Disturbed(Record):
     """
 
     launch: int
-    phase: Phase
+    phase: Phase | None
     steps: int
     left_alone: int
     stolen_fraction: FloatOrNan

@@ -4,7 +4,7 @@ What others had between two looks is spread evenly over the time between them, s
 step before the first look or after the last has what was seen nearest to it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,7 +135,7 @@ class MachineUse:
         def reach(at_ns: Floats) -> Floats:
             before = np.minimum(0.0, at_ns - ends[0]) * rates[0]
             after = np.maximum(0.0, at_ns - ends[-1]) * rates[-1]
-            return np.interp(at_ns, ends, heights) + before + after
+            return np.asarray(np.interp(at_ns, ends, heights) + before + after, dtype=np.float64)
 
         return np.maximum(0.0, reach(start_ns + duration_ns) - reach(start_ns))
 
@@ -196,5 +196,4 @@ def name_takers(steps: "pd.DataFrame", uses: Sequence[MachineUse]) -> tuple[Took
 
 
 def _read_times(steps: "pd.DataFrame") -> tuple[Floats, Floats]:
-    columns: Mapping[str, pd.Series[float]] = {name: steps[name] for name in ("start_ns", "duration_ns")}
-    return columns["start_ns"].to_numpy(dtype=np.float64), columns["duration_ns"].to_numpy(dtype=np.float64)
+    return np.asarray(steps["start_ns"], dtype=np.float64), np.asarray(steps["duration_ns"], dtype=np.float64)

@@ -35,6 +35,7 @@ from dtbench.vocabulary import DeviceKind, Phase, Region
 from dtbench.worker.capture import capture, read_profiler_receipts
 from dtbench.worker.clock import CudaClock, HostClock, Reading
 from dtbench.worker.events import Events
+from dtbench.worker.machine_look import MachineLook
 from dtbench.worker.network.named_gloo import BACKEND_NAME, is_registered, register_named_gloo
 from dtbench.worker.own_axes import find_names, known_axes, name_mesh, read_axes, read_overlap
 from dtbench.worker.own_peers import Peers, describe_groups, find_device_problem, find_peers
@@ -121,6 +122,7 @@ class OwnSteps:
         self._warmup: WarmupEnd | None = None
         self._issues: list[tuple[Issue, ...]] = []
         self._stolen = StolenTime()
+        self._others = MachineLook(run.launch, peers.rank, is_launched=False)
         self._buckets: list[tuple[int, ...]] = []
         self._is_open = self._is_broken = self._is_left = False
         self.is_done = False
@@ -195,7 +197,9 @@ class OwnSteps:
     def _phases(self) -> Generator[None, None, None]:
         """Run beside the person's loop: it yields while that prepares a step, and again while it runs one."""
         loop = self._run.loop
+        self._others.look()
         yield from self._warm_up()
+        self._others.look()
         if loop.device is DeviceKind.CUDA:
             torch.cuda.reset_peak_memory_stats()
         self._events.say("measuring", f"{loop.measured_steps} steps")
@@ -204,12 +208,14 @@ class OwnSteps:
             reading = yield from self._one(Phase.MEASURED)
             self._issues.append(self._recorder.step_issues())
         self._timer.settle(reading)
+        self._others.look()
         self._events.say("profiling", f"{loop.profiled_steps} steps")
         with capture(loop.device, self._recorder, self._trace, self._settings):
             yield from self._one(None)  # pays for the profiler's start
             for _ in range(loop.profiled_steps):
                 reading = yield from self._one(Phase.PROFILED)
             self._timer.settle(reading)
+            self._others.look()
             self._journal.set_state(RankState.FINISHING, time.time_ns())
         self._conclude()
 

@@ -4,7 +4,7 @@ import itertools
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cached_property, partial
 from pathlib import Path
@@ -41,6 +41,7 @@ from dtbench.worker.iterations import Iterations, RunStep
 from dtbench.worker.jitter import require_exact_units
 from dtbench.worker.joining import Rank, find_data_rank, make_device
 from dtbench.worker.lifecycle import find_tolerance, live_through, read_lifecycle_receipts
+from dtbench.worker.machine_look import MachineLook
 from dtbench.worker.meeting import Meeting
 from dtbench.worker.mesh import build_mesh, describe_further, describe_groups
 from dtbench.worker.models.custom import expect_bytes, expect_traffic
@@ -88,6 +89,7 @@ class Session:
         carrier: Carrier,
     ) -> None:
         self._carrier, self._stolen = carrier, StolenTime()
+        self._others = MachineLook(LaunchFolder(Path(order.folder)), rank.rank)
         self._order, self._rank, self._recorder, self._journal, self._say = order, rank, recorder, journal, say
         self._scenario, self._plan = order.scenario, order.plan
         self._folder = LaunchFolder(Path(order.folder))
@@ -147,10 +149,12 @@ class Session:
         run = self._choose_run(step, data_rank)
         phases = self._make_phases(step, run, batches, probe)
         warmup = PhaseResult()
+        self._others.look()
         end = phases.warm_up(0, warmup)
         if self._plan.device is DeviceKind.CUDA:
             torch.cuda.reset_peak_memory_stats(self._device)
         self._quiet.wait()
+        self._others.look()
         measured = phases.measure(end.steps)
         self._quiet.wait()
         profiled = phases.profile(end.steps + self._plan.measured_steps)
@@ -246,7 +250,13 @@ class Session:
             say=self._say,
             capture=lambda: self._capture(parallel, step.built.module),
             wants_again=self._quiet.wants_again,
+            find_taken=self._find_taken,
         )
+
+    def _find_taken(self, starts_ns: Sequence[int], durations_ns: Sequence[int]) -> list[float]:
+        """Look at the end of a phase, too."""
+        self._others.look()
+        return self._others.find_taken(starts_ns, durations_ns)
 
     def _make_meeting(self) -> Meeting:
         return Meeting(self._find_store(), self._rank.rank, self._plan.ranks)
@@ -286,6 +296,7 @@ class Session:
             carrier=self._carrier,
             say=self._say,
             wants_again=self._quiet.wants_again,
+            find_taken=self._find_taken,
         )
 
     def _make_clock(self) -> StepClock:

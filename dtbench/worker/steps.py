@@ -7,6 +7,7 @@
     |-------| checked against a single process
 """
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -16,7 +17,7 @@ from typing import Any
 from torch import Tensor
 from torch.profiler import record_function
 
-from dtbench.disturbance import find_undisturbed
+from dtbench.disturbance import add_lost, find_undisturbed
 from dtbench.plan import Plan
 from dtbench.ranges import STEP_PREFIX
 from dtbench.store.journal import JournalWriter, RankState, StepTiming
@@ -25,19 +26,32 @@ from dtbench.vocabulary import Phase, Region
 from dtbench.worker.clock import Reading, StepClock
 from dtbench.worker.recorder import Issue, Recorder
 
+FindTaken = Callable[[Sequence[int], Sequence[int]], list[float]]
+"""From when steps began and how long they took to what other processes had of the cores in each."""
+
+
+def know_nothing_taken(starts_ns: Sequence[int], _durations_ns: Sequence[int]) -> list[float]:
+    """Return that nobody knows what was taken."""
+    return [math.nan] * len(starts_ns)
+
 
 @dataclass
 class PhaseResult:
     """What the steps of one phase left behind; losses are unread tensors, durations and regions the host's, ns.
 
-    ``stolen_fractions``: the share of its machine's cores that other guests had in each; NaN: not known.
+    ``stolen_fractions``: the share of its machine's cores that others had in each; NaN: not known.
     """
 
     losses: list[Tensor] = field(default_factory=list)
     issues: list[tuple[Issue, ...]] = field(default_factory=list)
     regions: list[dict[Region, int]] = field(default_factory=list)
     stolen_fractions: list[float] = field(default_factory=list)
+    starts_ns: list[int] = field(default_factory=list)
     durations_ns: list[int] = field(default_factory=list)
+
+    def note_taken(self, taken_fractions: Sequence[float]) -> None:
+        """Add what other processes of the machine had to what its other guests had."""
+        self.stolen_fractions = add_lost(self.stolen_fractions, taken_fractions)
 
     def find_undisturbed_regions(self) -> list[dict[Region, int]]:
         """Give the regions of the steps to go by on a machine that others use."""
@@ -102,6 +116,7 @@ class StepLoop(StepTimer):
             result.issues.append(self.recorder.step_issues())
             result.regions.append(self.recorder.step_regions())
             result.stolen_fractions.append(reading.stolen_fraction)
+            result.starts_ns.append(reading.start_ns)
             result.durations_ns.append(reading.duration_ns)
         return self.settle(reading)
 
@@ -116,6 +131,8 @@ class Phases:
         capture: a context that profiles, and writes one trace in place of any before.
         wants_again: told what others had of the machine in each step of a phase, and how long all took, ns; says
             whether to run the phase again. Collective.
+        find_taken: told when steps began and how long they took, ns; gives what other processes had of the cores in
+            each, NaN where nobody knows.
     """
 
     plan: Plan
@@ -124,6 +141,7 @@ class Phases:
     say: Callable[[str, str], None]
     capture: Callable[[], AbstractContextManager[Any]]
     wants_again: Callable[[Sequence[float], int], bool]
+    find_taken: FindTaken = know_nothing_taken
 
     def warm_up(self, first: int, result: PhaseResult) -> WarmupEnd:
         """Step until the judge has seen enough; always ends, since the judge gives up at ``max_warmup_steps``."""
@@ -166,6 +184,7 @@ class Phases:
         while True:
             result = PhaseResult()
             run(result)
+            result.note_taken(self.find_taken(result.starts_ns, result.durations_ns))
             if not self.wants_again(result.stolen_fractions, sum(result.durations_ns)):
                 return result
             self.loop.journal.withdraw(len(result.durations_ns))

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtbench.analyze.summary import Estimated
-from dtbench.disturbance import find_undisturbed
-from dtbench.store.arm_records import ArmSteps
+from dtbench.disturbance import DISTURBED, add_lost, find_undisturbed
+from dtbench.store.arm_records import ArmBlock, ArmSteps
 from dtbench.vocabulary import Arm, Estimate, Purpose
 
 Floats = NDArray[np.float64]
@@ -46,7 +46,7 @@ class Block:
         step_ns: shape ``(steps,)``.
         wait_ns: likewise, over all purposes; empty where nobody timed waits.
         gradient_wait_ns: the part of it that was for gradients.
-        stolen_fraction: likewise, of the machine's cores, had by other guests; empty where nobody looked.
+        stolen_fraction: likewise, of the machine's cores, had by others; empty where nobody looked.
     """
 
     arm: Arm
@@ -68,10 +68,18 @@ def read_blocks(record: ArmSteps) -> tuple[Block, ...]:
             gradient_wait_ns=_sum_waits([block.wait_ns[Purpose.GRAD_REDUCE]])
             if Purpose.GRAD_REDUCE in block.wait_ns
             else np.zeros(len(block.step_ns) if block.wait_ns else 0),
-            stolen_fraction=np.asarray(block.stolen_fraction, dtype=np.float64),
+            stolen_fraction=_read_lost(block),
         )
         for position, block in enumerate(record.blocks)
     )
+
+
+def _read_lost(block: ArmBlock) -> Floats:
+    """Return what others had in each step, as other guests and as processes of the machine."""
+    stolen, taken = block.stolen_fraction, block.taken_fraction
+    if stolen and taken:
+        return np.asarray(add_lost(stolen, taken), dtype=np.float64)
+    return np.asarray(stolen or taken, dtype=np.float64)
 
 
 def _sum_waits(waits_ns: Sequence[Sequence[int]]) -> Floats:
@@ -109,11 +117,28 @@ def keep_undisturbed(ranks: Mapping[int, Sequence[Block]]) -> dict[int, list[Blo
 
 def _find_kept(of_ranks: Sequence[Block]) -> NDArray[np.bool_]:
     """Say of each step of a block whether to go by it, from what the ranks tell of it."""
+    return np.array(find_undisturbed(_find_worst(of_ranks).tolist()), dtype=np.bool_)
+
+
+def _find_worst(of_ranks: Sequence[Block]) -> Floats:
+    """Return what others had in each step of a block, on the machine where it was most."""
     told = [
         np.nan_to_num(block.stolen_fraction) for block in of_ranks if len(block.stolen_fraction) == len(block.step_ns)
     ]
-    worst = np.max(told, axis=0) if told else np.zeros(len(of_ranks[0].step_ns))
-    return np.array(find_undisturbed(worst.tolist()), dtype=np.bool_)
+    return np.max(told, axis=0) if told else np.zeros(len(of_ranks[0].step_ns))
+
+
+def count_left_alone(ranks: Mapping[int, Sequence[Block]]) -> tuple[int, int]:
+    """Return how many steps of blocks others left alone on all machines, of how many.
+
+    Args:
+        ranks: blocks of each; of those that did not run the same blocks nothing is known.
+    """
+    shapes = {tuple(len(block.step_ns) for block in blocks) for blocks in ranks.values()}
+    if len(shapes) != 1:
+        return 0, 0
+    worst = [_find_worst(of_ranks) for of_ranks in zip(*ranks.values(), strict=True)]
+    return sum(int((lost < DISTURBED).sum()) for lost in worst), sum(len(lost) for lost in worst)
 
 
 def find_block_disturbance(ranks: Mapping[int, Sequence[Block]]) -> float:

@@ -51,6 +51,7 @@ class Block:
 
     Attributes:
         step_ns: duration of each.
+        start_ns: when each began.
         stolen_fraction: the share of the machine's cores that other guests had in each; NaN: not known.
         stood_ns: by purpose, how long each stood still, as Python sees it; empty of other arms than ``full``.
         end_ns: how long DDP took after the last node of backward, in each; 0 for other strategies.
@@ -63,6 +64,7 @@ class Block:
     end_ns: tuple[int, ...]
     stolen_fraction: tuple[float, ...]
     has_nan: bool
+    start_ns: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,7 @@ class ArmLoop:
         losses: list[Tensor] = []
         stood_ns: list[dict[Purpose, int]] = []
         step_ns: list[int] = []
+        start_ns: list[int] = []
         end_ns: list[int] = []
         stolen_fraction: list[float] = []
         for batch in self.batches:
@@ -125,6 +128,7 @@ class ArmLoop:
             losses.append(self.step.run(batch))
             reading = self.clock.stop()
             step_ns.append(reading.duration_ns)
+            start_ns.append(reading.start_ns)
             stolen_fraction.append(reading.stolen_fraction)
             stood_ns.append(self.witness.waits.end_step())
             end_ns.append(0 if self.witness.end is None else self.witness.end.duration_ns)
@@ -136,6 +140,7 @@ class ArmLoop:
             stood_ns=tuple(stood_ns[1:]),
             end_ns=tuple(end_ns[1:]),
             stolen_fraction=tuple(stolen_fraction[1:]),
+            start_ns=tuple(start_ns[1:]),
             has_nan=bool(torch.stack([loss.isnan().any() for loss in losses]).any()),
         )
 

@@ -14,6 +14,7 @@ from statistics import median
 
 from torch.nn.parallel import DistributedDataParallel
 
+from dtbench.disturbance import add_lost
 from dtbench.plan import Plan
 from dtbench.scenario.schema import Scenario
 from dtbench.store.arm_records import ArmBlock, ArmSteps
@@ -30,6 +31,7 @@ from dtbench.worker.exposure.still_weights import hold_weights, sum_weights
 from dtbench.worker.exposure.wait_clock import WaitClock
 from dtbench.worker.network.carrier import Carrier, carry_objects
 from dtbench.worker.recorder import Recorder
+from dtbench.worker.steps import FindTaken, know_nothing_taken
 from dtbench.worker.train import TrainStep
 
 LOGGED_STEPS = 10
@@ -53,6 +55,7 @@ class Bench:
         say: told of the milestone and its detail.
         wants_again: told what others had of the machine in each step of a block, and how long all took, ns; says
             whether to run it again. Collective.
+        find_taken: as ``steps.Phases`` has it.
     """
 
     scenario: Scenario
@@ -65,6 +68,7 @@ class Bench:
     carrier: Carrier
     say: Callable[[str, str], None]
     wants_again: Callable[[Sequence[float], int], bool]
+    find_taken: FindTaken = know_nothing_taken
 
     def estimate(self, step: TrainStep) -> Estimated | None:
         """Run the arms that the scenario asks for, and DDP's logger; None where it wants nothing but the trace.
@@ -128,16 +132,30 @@ class Bench:
             unseen=waits.unseen,
         )
         ends = loop.witness.end is not None
-        return Estimated(
-            ArmSteps(blocks=record_blocks(blocks, ends=ends), counts=counts), (make_arm_receipt(evidence),)
+        records = self._note_taken(blocks, record_blocks(blocks, ends=ends))
+        return Estimated(ArmSteps(blocks=records, counts=counts), (make_arm_receipt(evidence),))
+
+    def _note_taken(self, blocks: Sequence[Block], records: Sequence[ArmBlock]) -> tuple[ArmBlock, ...]:
+        """Add what other processes had of the cores in each step, as far as it was seen."""
+        starts_ns = [ns for block in blocks for ns in block.start_ns]
+        taken = iter(self.find_taken(starts_ns, [ns for block in blocks for ns in block.step_ns]))
+        return tuple(
+            record.model_copy(update={"taken_fraction": tuple(next(taken) for _ in record.step_ns)})
+            for record in records
         )
 
     def _run_block(self, loop: ArmLoop, arm: Arm) -> Block:
         """Run a block, and again where other guests of the machine left too little of it."""
         block = loop.run_block(arm)
-        while self.wants_again(block.stolen_fraction, sum(block.step_ns)):
+        while self.wants_again(self._find_lost(block), sum(block.step_ns)):
             block = loop.run_block(arm)
         return block
+
+    def _find_lost(self, block: Block) -> list[float]:
+        """Return what others had in each step, as far as it is seen by now and somebody waits for them to go."""
+        if not self.scenario.measure.quiet_timeout_s:
+            return list(block.stolen_fraction)
+        return add_lost(block.stolen_fraction, self.find_taken(block.start_ns, block.step_ns))
 
     def _run_logged(
         self, step: TrainStep, model: DistributedDataParallel, numbers: "itertools.count[int]"
