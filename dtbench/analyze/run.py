@@ -54,6 +54,7 @@ def summarize_data(data: RunData) -> RunSummary:
         cells=cells,
         resumed_unix_ns=run.resumed_unix_ns,
         repeat_end=run.repeat_end,
+        neighbours=run.neighbours,
         checks=judge_checklist(run.checklist, cells, run.overrides),
     )
 

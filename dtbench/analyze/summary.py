@@ -12,7 +12,7 @@ from dtbench.scenario.schema import Scenario
 from dtbench.store.canary_records import CanaryResult
 from dtbench.store.check_records import ChecksSummary
 from dtbench.store.rank_records import Compilation, CorrectnessResult, Memory, Receipt, WarmupEnd
-from dtbench.store.records import OwnLoop, RunStatus, TookCores
+from dtbench.store.records import Neighbour, OwnLoop, RunStatus, TookCores
 from dtbench.vocabulary import Cause, Estimate, Operation, Phase, Purpose
 
 
@@ -302,6 +302,7 @@ class RunSummary(Record):
     Attributes:
         resumed_unix_ns: when it was gone on with after it had ended early.
         repeat_end: why ``repeat: auto`` added no more launches; None: it has not come to that, or a number was given.
+        neighbours: other runs that were on this machine meanwhile.
         checks: None where the scenario claims nothing.
     """
 
@@ -319,4 +320,5 @@ class RunSummary(Record):
     cells: tuple[CellSummary, ...]
     resumed_unix_ns: tuple[int, ...] = ()
     repeat_end: str | None = None
+    neighbours: tuple[Neighbour, ...] = ()
     checks: ChecksSummary | None = None

@@ -60,6 +60,7 @@ def observe(on_folder: "Callable[[Path], None]", *, most_launches: int | None = 
             on_stop=screen.say,
             on_launch=on_launch,
             on_progress=screen.update,
+            on_neighbours=lambda sentence: screen.say(f"note: {sentence}"),
             on_failure=lambda cell, reason: screen.say(f"{cell} FAILED: {reason}"),
         )
 

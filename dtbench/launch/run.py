@@ -39,7 +39,8 @@ from dtbench.scenario.schema import AutoRepeat
 from dtbench.store.layout import LaunchFolder, RunFolder, can_name_runs, new_run_folder
 from dtbench.store.lock import hold_run
 from dtbench.store.read import read_run
-from dtbench.store.records import CellRecord, RunRecord, RunStatus, WorkerOrder
+from dtbench.store.records import CellRecord, Neighbour, RunRecord, RunStatus, WorkerOrder
+from dtbench.store.running import announce, describe_neighbours, find_neighbours
 from dtbench.store.write import write_record, write_text
 
 
@@ -54,6 +55,7 @@ class Observer:
         on_failure: a cell's launch failed, with its sentence; the run goes on.
         on_end: a launch of this cell has ended, well or not, and others follow.
         on_stop: the user stopped the run; a sentence about what is left.
+        on_neighbours: other runs are on this machine; a sentence that names them, told once of each.
     """
 
     on_folder: Callable[[Path], None] = lambda _path: None
@@ -62,6 +64,7 @@ class Observer:
     on_failure: Callable[[str, str], None] = lambda _cell, _reason: None
     on_end: Callable[[str], None] = lambda _cell: None
     on_stop: Callable[[str], None] = lambda _sentence: None
+    on_neighbours: Callable[[str], None] = lambda _sentence: None
 
 
 @dataclass
@@ -81,6 +84,7 @@ class _Run:
     resumed_unix_ns: tuple[int, ...] = ()
     judge: Judge = never_enough
     repeat_end: str | None = None
+    neighbours: tuple[Neighbour, ...] = ()
 
 
 def run_scenario(
@@ -104,7 +108,7 @@ def run_scenario(
     probe_interpreters(cells)
     run = prepare_run(file, cells, results, observer=observer, worker=worker)
     run.judge = judge
-    with hold_run(run.folder):
+    with hold_run(run.folder), announce(run.folder.path):
         return _run_all(run)
 
 
@@ -126,7 +130,7 @@ def resume_scenario(
     torch_versions: dict[str | None, str] = {None: read_torch_version()}
     torch_versions.update((python, found.torch) for python, found in probe_interpreters(cells).items())
     folder = RunFolder(path.resolve())
-    with hold_run(folder):
+    with hold_run(folder), announce(folder.path):
         before = read_run(folder.path)
         cells = keep_launches(before, cells)
         refuse_other(folder.path, file, cells, torch_versions)
@@ -154,6 +158,7 @@ def _find_references(folder: RunFolder, cells: tuple[CellRecord, ...]) -> dict[s
 def _run_all(run: _Run) -> RunFolder:
     """Run every launch that is not finished yet."""
     try:
+        _look_for_neighbours(run)
         ended: str | None = None
         for cell, index in _list_launches(run):
             if ended is not None:
@@ -161,6 +166,7 @@ def _run_all(run: _Run) -> RunFolder:
             ended = None if cell.name in run.failures else cell.name
             if ended is not None:
                 _run_launch(run, cell, index)
+                _look_for_neighbours(run)
     except BaseException as error:
         reason = f"{type(error).__name__}: {error}"
         if isinstance(error, KeyboardInterrupt):
@@ -175,6 +181,16 @@ def _run_all(run: _Run) -> RunFolder:
         reference.unlink(missing_ok=True)  # as large as the model, and of no use once everything is compared
     _write_run(run, RunStatus.COMPLETE, None)
     return run.folder
+
+
+def _look_for_neighbours(run: _Run) -> None:
+    """Note other runs on this machine, and name them when they are first seen."""
+    known = {one.run for one in run.neighbours}
+    fresh = tuple(one for one in find_neighbours() if one.run not in known)
+    said = describe_neighbours(fresh)
+    if said is not None:
+        run.neighbours += fresh
+        run.observer.on_neighbours(said)
 
 
 def _list_launches(run: _Run) -> Iterator[tuple[CellRecord, int]]:
@@ -314,5 +330,6 @@ def _write_run(run: _Run, status: RunStatus, reason: str | None) -> None:
         repeat_end=run.repeat_end,
         resumed_unix_ns=run.resumed_unix_ns,
         checklist=run.file.checklist,
+        neighbours=run.neighbours,
     )
     write_record(run.folder.run, record)

@@ -10,6 +10,7 @@ from dtbench.report.canary import canary_words
 from dtbench.report.checklist import answer_line, checks_section
 from dtbench.store.check_records import ChecksSummary
 from dtbench.store.records import Environment
+from dtbench.store.running import describe_neighbours
 from dtbench.units import format_bytes, format_fraction
 from dtbench.vocabulary import Purpose
 
@@ -25,6 +26,9 @@ def summary_markdown(summary: RunSummary) -> str:
     resumed = sentences.resumed_sentence(len(summary.resumed_unix_ns))
     if resumed is not None:
         blocks.append(resumed)
+    neighbours = describe_neighbours(summary.neighbours)
+    if neighbours is not None:
+        blocks.append(escape_markdown(neighbours))
     if summary.repeat_end is not None:
         blocks.append(escape_markdown(summary.repeat_end))
     if summary.checks is not None:

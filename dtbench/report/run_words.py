@@ -4,6 +4,7 @@ from dtbench.analyze.summary import CellSummary, RunSummary
 from dtbench.report import estimates, sentences, sweep
 from dtbench.report.checklist import answer_line, checks_section
 from dtbench.report.section import Column, Section
+from dtbench.store.running import describe_neighbours
 from dtbench.vocabulary import Purpose
 
 MOST_ROWS = 24
@@ -45,7 +46,8 @@ def _cell_lines(cell: CellSummary) -> list[str]:
 
 def note_words(summary: RunSummary) -> tuple[str, ...]:
     """Say what a reader of the numbers must know, with the cells that it is about."""
-    return sweep.note_sentences(summary)
+    neighbours = describe_neighbours(summary.neighbours)
+    return (*sweep.note_sentences(summary), *([] if neighbours is None else [neighbours]))
 
 
 def tables(summary: RunSummary) -> list[Section]:

@@ -23,6 +23,7 @@ from dtbench.report.stages_text import render_stages
 from dtbench.report.sweep_table import WAIT_EXPLAINED, headed_table, render_sweep
 from dtbench.store.layout import RunFolder
 from dtbench.store.rank_records import ReceiptOutcome
+from dtbench.store.running import describe_neighbours
 from dtbench.units import format_bytes, format_fraction, format_ns
 from dtbench.vocabulary import Purpose
 
@@ -63,6 +64,9 @@ def render_head(summary: RunSummary) -> RenderableType:
     resumed = sentences.resumed_sentence(len(summary.resumed_unix_ns))
     if resumed is not None:
         lines.append(Text(resumed, style="yellow"))
+    neighbours = describe_neighbours(summary.neighbours)
+    if neighbours is not None:
+        lines.append(Text(neighbours, style="yellow"))
     if summary.repeat_end is not None:
         lines.append(Text(summary.repeat_end, style="dim"))
     how_it_ended = sentences.status_sentence("This run", summary.status, summary.reason)

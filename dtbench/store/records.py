@@ -143,6 +143,14 @@ class OwnLoopCell(Record):
     coordinates: dict[str, str] = {}
 
 
+class Neighbour(Record):
+    """Another process that ran scenarios on the same machine; ``run`` is the folder of its run."""
+
+    pid: int
+    user: str
+    run: str
+
+
 class RunRecord(Record):
     """One run.
 
@@ -155,6 +163,7 @@ class RunRecord(Record):
         resumed_unix_ns: when it was gone on with after it had ended early.
         repeat_end: why ``repeat: auto`` added no more launches; None: it has not come to that, or a number was given.
         checklist: what the scenario file claims.
+        neighbours: other runs that were on this machine when it, or a launch of it, began or ended.
     """
 
     format_version: Literal[1] = 1
@@ -172,6 +181,7 @@ class RunRecord(Record):
     resumed_unix_ns: tuple[int, ...] = ()
     repeat_end: str | None = None
     checklist: Checklist = Checklist()
+    neighbours: tuple[Neighbour, ...] = ()
 
 
 class Device(Record):
