@@ -91,9 +91,7 @@ def test_takers_are_named_by_what_they_had_in_these_steps() -> None:
     assert machine.name_takers(Phase.PROFILED, np.empty(0), np.empty(0)) == ()
 
 
-looks = st.lists(
-    st.tuples(st.integers(1, 300), st.integers(0, 600), st.integers(0, 600)), min_size=1, max_size=12
-)
+looks = st.lists(st.tuples(st.integers(1, 300), st.integers(0, 600), st.integers(0, 600)), min_size=1, max_size=12)
 
 
 def make_use(spans: list[tuple[int, int, int]]) -> MachineUse:
