@@ -228,6 +228,7 @@ class Cause(StrEnum):
 
     SKEW = "skew"
     QUEUED = "queued"
+    SERIALIZED = "serialized"
     LATE_ISSUE = "late_issue"
     LATE_READY = "late_ready"
     SYNC_OP = "sync_op"
@@ -240,6 +241,7 @@ class Cause(StrEnum):
 CAUSE_PHRASES: Final = {
     Cause.SKEW: "waited for other ranks",
     Cause.QUEUED: "queued behind another collective",
+    Cause.SERIALIZED: "serialized with compute that does not depend on it",
     Cause.LATE_ISSUE: "issued late",
     Cause.LATE_READY: "gradients ready late",
     Cause.SYNC_OP: "issued blocking",
@@ -316,7 +318,8 @@ class MissingInput(StrEnum):
     """What a trace would have to say for an ``unknown`` cause to be known.
 
     The other ranks' starts; the call that launched it; the order inside a captured graph; when it could have been
-    issued; the region that issued it; whether it was issued blocking; why the host launched no compute beside it.
+    issued; the region that issued it; whether it was issued blocking; what the compute waited for that stood launched
+    beside it; why the host launched no compute beside it.
     """
 
     RANKS = "ranks"
@@ -325,6 +328,7 @@ class MissingInput(StrEnum):
     READY = "ready"
     REGION = "region"
     BLOCKING = "blocking"
+    STREAM_WAITS = "stream_waits"
     HOST = "host"
 
 

@@ -48,6 +48,11 @@ class Collective:
             not the hand-over of a finished gradient; see ``causes/ready.py``.
         is_wait_seen: whether a consumer that stood still for it would have been seen; False: its ``first_wait_ns`` is
             None for want of evidence.
+        awaited_ns: on a device, when on the host's clock a wait for it may first have been queued; None: not known, or
+            never. See ``causes/awaited.py``.
+        standing_ns: on a device, time in which compute that needs nothing of it stood launched until it ended; see
+            ``causes/standing.py``.
+        undecided_ns: the same of compute of which the trace does not say whether it waited for it.
         has_ended: False: its span was still open when the profiler stopped, and its end is the profiler's.
     """
 
@@ -76,6 +81,9 @@ class Collective:
     parameters: tuple[str, ...] = ()
     computed_ns: int | None = None
     is_wait_seen: bool = False
+    awaited_ns: int | None = None
+    standing_ns: int = 0
+    undecided_ns: int = 0
     has_ended: bool = True
 
     @property

@@ -12,6 +12,7 @@ import numpy as np
 from dtbench.analyze.accounts import Sources
 from dtbench.analyze.causes.ready import device_work, find_ready
 from dtbench.analyze.causes.regions import find_or_infer_regions
+from dtbench.analyze.causes.standing import Device, find_standing
 from dtbench.analyze.contents import Contents
 from dtbench.analyze.correlate import count_uncorrelated, find_links
 from dtbench.analyze.device_collectives import find_device_collectives
@@ -67,5 +68,8 @@ def find_device_contents(trace: Trace, process_groups: Mapping[str, Axis | None]
         ),
         regions=regions,
         unseen=find_unseen_launches(trace, nesting),
-        prepare=lambda found: find_ready(trace, device_work(trace, nesting, masks[Kind.COMPUTE]), regions, found),
+        prepare=lambda found: find_standing(
+            Device(trace, nesting, masks, lane, regions),
+            find_ready(trace, device_work(trace, nesting, masks[Kind.COMPUTE]), regions, found),
+        ),
     )

@@ -18,6 +18,7 @@ _MISSING: Final = {
     MissingInput.READY: "when it could have been issued",
     MissingInput.REGION: "whether it ran in forward, backward or the optimizer",
     MissingInput.BLOCKING: "whether it was issued blocking",
+    MissingInput.STREAM_WAITS: "what the compute waited for that stood launched beside it",
     MissingInput.HOST: "why the host launched no compute beside it",
 }
 
@@ -35,6 +36,10 @@ _ADVICE: Final[dict[tuple[Cause, Purpose | None, bool | None], str]] = {
         "so that gathers do not stand behind them."
     ),
     (Cause.QUEUED, None, None): "Give it a process group of its own, or send less before it.",
+    (Cause.SERIALIZED, None, None): (
+        "Compute stood in line behind it: give streams hardware queues of their own (`CUDA_DEVICE_MAX_CONNECTIONS`, 8 "
+        "where it is not set), or leave it multiprocessors, with fewer for NCCL (`NCCL_MAX_CTAS`)."
+    ),
     (Cause.LATE_ISSUE, Purpose.UNSHARD, True): (
         "The host was behind the device: prefetch it with `set_modules_to_forward_prefetch` (FSDP2; backward likewise) "
         "or `forward_prefetch=True` (FSDP1)."
@@ -92,6 +97,9 @@ _MISSING_ADVICE: Final = {
     MissingInput.READY: "Record CPU activity too.",
     MissingInput.REGION: "Mark steps with `prof.step()`, and record CPU activity too.",
     MissingInput.BLOCKING: "Record it in a run of dtbench, which says so.",
+    MissingInput.STREAM_WAITS: (
+        "Record the stream waits (`cudaStreamWaitEvent`), or try without line: with `CUDA_DEVICE_MAX_CONNECTIONS` at 8."
+    ),
     MissingInput.HOST: "Find what the host did meanwhile: a synchronisation, or more Python than the device's work.",
 }
 

@@ -172,7 +172,7 @@ def _produced_ns(work: Work, collective: Collective, issue_ns: int) -> int | Non
 
 def _unshard_times(trace: Trace, work: Work, regions: Regions, collectives: Sequence[Collective]) -> dict[int, int]:
     """Give the start of the compute of the unit before each unshard."""
-    copy_outs = _copy_outs(trace)
+    copy_outs = find_copy_outs(trace)
     groups: dict[str, list[int]] = {}
     for index, collective in enumerate(collectives):
         if collective.purpose is Purpose.UNSHARD and collective.issue_ns is not None and not collective.is_captured:
@@ -213,7 +213,7 @@ def _first_compute(work: Work, unshard: Collective, copy_outs: Mapping[str, Ints
     return work.following(unshard)
 
 
-def _copy_outs(trace: Trace) -> dict[str, Ints]:
+def find_copy_outs(trace: Trace) -> dict[str, Ints]:
     """Give the starts of each unit's copy-out ranges, rising."""
     found: dict[str, Ints] = {}
     for index, name in enumerate(trace.names):

@@ -10,6 +10,8 @@ A cause takes at most its bound from what the earlier ones left::
     exposed                     ░░░░░░░░░░░░░░░░░░░░
                                  skew at most its share of what lies before s
                        queued at most what others held of its queue between max(i, ready) and its start
+                   serialized at most the time in which other compute stood
+                         launched until its end
                    late_issue at most the compute between ready and i
 
 Order, and what each needs:
@@ -19,12 +21,15 @@ cause               takes at most                                      needs
 ==================  =================================================  =============================================
 ``skew``            its share of exposed time before the last start    the last start over all ranks of its group
 ``queued``          time in which others held its queue before it      issue; on CPU also its group
+``serialized``      time in which compute that needs nothing of it     issue, launches, the host's stream waits or
+                    stood launched until its end                       FSDP's or DDP's structure
 ``late_issue``      compute between ready and issue                    issue, ready
 ``late_ready``      compute of the backward pass before it was ready   issue, region, the engine's nodes
 ``sync_op``         everything                                         issued blocking
 ``tail``            everything                                         issue, region
 ``needed_at_once``  everything                                         issue, ready
-``bandwidth``       everything                                         all of the above
+``bandwidth``       everything                                         all of the above; no compute stood launched of
+                                                                       which nobody knows what it waited for
 ``unknown``         everything                                         names what was missing
 ==================  =================================================  =============================================
 
@@ -141,6 +146,10 @@ class _Splitter:
             parts.append(CausePart(Cause.UNKNOWN if missing else Cause.BANDWIDTH, left_ns, missing=missing))
         return CauseSplit(tuple(parts))
 
+    def serialized_ns(self) -> int:
+        """Time in which compute that needs nothing of it stood launched until its end; see ``standing.py``."""
+        return self.collective.standing_ns if self._is_much(self.collective.standing_ns) else 0
+
     def late_issue_ns(self) -> int:
         """Compute between the moment it could have been issued and its issue.
 
@@ -206,6 +215,8 @@ class _Splitter:
         one = self.collective
         if one.ready_ns is None or one.purpose is Purpose.GRAD_REDUCE or not self._has_order:
             return 0
+        if self._may_have_held or self._is_launched_before_wait:
+            return 0
         known = self.surroundings.region_of(one) is not None
         return self.exposed_ns if known and not self._is_hidden_in_part else 0
 
@@ -239,13 +250,33 @@ class _Splitter:
         """Whether what was launched after it is known."""
         return self.collective.issue_ns is not None and not self.collective.is_captured and not self._may_block
 
+    @cached_property
+    def _may_have_held(self) -> bool:
+        """Whether compute stood launched until its end, and the trace does not say what it waited for."""
+        one = self.collective
+        if self._is_much(one.undecided_ns):
+            return True
+        if one.awaited_ns is None or one.standing_ns:
+            return False
+        return self._is_much(self.surroundings.stood_ns(one, one.awaited_ns))
+
+    @property
+    def _is_launched_before_wait(self) -> bool:
+        """Whether the host launched compute after its issue and before anything can have waited for it."""
+        one = self.collective
+        if one.awaited_ns is None or one.issue_ns is None:
+            return False
+        return self._is_much(self.surroundings.launched_ns(one.issue_ns, one.awaited_ns))
+
     @property
     def _has_idle_host(self) -> bool:
-        """Whether a reduction on a device ran beside nothing, because the host launched nothing until its end."""
+        """Whether it ran beside nothing on a device, because the host launched what it could only after its end."""
         one = self.collective
-        if not self.surroundings.is_device or one.purpose is not Purpose.GRAD_REDUCE or not self._has_order:
+        if not self.surroundings.is_device or not self._has_order or self._is_hidden_in_part:
             return False
-        return not self._is_hidden_in_part and not self.surroundings.launches_between(one.issue_ns or 0, one.end_ns)
+        if one.purpose is Purpose.GRAD_REDUCE:
+            return not self.surroundings.launches_between(one.issue_ns or 0, one.end_ns)
+        return self._is_launched_before_wait and not self._may_have_held
 
     def _missing(self) -> tuple[MissingInput, ...]:
         one = self.collective
@@ -260,6 +291,7 @@ class _Splitter:
                 has_issue and not self._is_hidden_in_part and self.surroundings.region_of(one) is None,
                 MissingInput.REGION,
             ),
+            (self._may_have_held, MissingInput.STREAM_WAITS),
             (self._has_idle_host, MissingInput.HOST),
         )
         return tuple(missing for lacks, missing in rules if lacks)
@@ -272,6 +304,7 @@ _NEGLIGIBLE: Final = (
 _BOUNDS: Final[tuple[tuple[Cause, Callable[[_Splitter], int]], ...]] = (
     (Cause.SKEW, lambda one: one.skew_ns),
     (Cause.QUEUED, lambda one: one.holders.held_ns),
+    (Cause.SERIALIZED, _Splitter.serialized_ns),
     (Cause.LATE_ISSUE, _Splitter.late_issue_ns),
     (Cause.LATE_READY, _Splitter.late_ready_ns),
     (Cause.SYNC_OP, _Splitter.sync_op_ns),

@@ -91,7 +91,21 @@ class Surroundings:
             end_ns = max(other.issue_ns or 0 for other in self.reductions_of(region))
         else:
             end_ns = int(self._timeline.regions.ends_ns[region])
-        starts = self._launched(collective.issue_ns + 1, end_ns)
+        return self.launched_ns(collective.issue_ns, end_ns)
+
+    def launched_ns(self, start_ns: int, end_ns: int) -> int:
+        """Time of the compute that was launched in ``(start, end)``."""
+        return self._run_ns(self._launched(start_ns + 1, end_ns))
+
+    def stood_ns(self, collective: Collective, until_ns: int) -> int:
+        """Time of the compute launched between issue and end of a collective, before a moment, that began after it."""
+        if collective.issue_ns is None:
+            return 0
+        starts = self._launched(collective.issue_ns + 1, min(until_ns, collective.end_ns))
+        return self._run_ns(starts[starts >= collective.end_ns])
+
+    def _run_ns(self, starts: Ints) -> int:
+        """Time of the compute with these starts, and of what ran between them."""
         if not len(starts):
             return 0
         following = int(self._starts_ns.searchsorted(starts.max(), side="right"))

@@ -111,6 +111,11 @@ class GpuRank(Rank):
         self.host_ns += CALL + TICK
         self.add("kernel", name, (0, stream), (start_ns, end_ns), correlation=self.launches, stream=stream, **args)
 
+    def wait_on_stream(self) -> None:
+        """Let a stream wait for another, now, as the host's call shows."""
+        self.add("cuda_runtime", "cudaStreamWaitEvent", (1, self.thread), (self.host_ns, self.host_ns + CALL))
+        self.host_ns += CALL + TICK
+
     def collective(
         self, start_ns: int, end_ns: int, *, operation: str, group: str, seq: int, stream: int = 20, **more: Any
     ) -> None:

@@ -360,6 +360,72 @@ def bucket_waits_for_a_rank(maker: "Maker") -> "Story":
     )  # fmt: skip
 
 
+def reduction_in_line(maker: "Maker") -> "Story":
+    """One hardware queue: the next unit's backward stands behind a reduction that it does not need.
+
+    With waits recorded, as CUDA's traces have them, or without.
+    """
+    compute, length = maker.some(100, 200), maker.some(30, 90)
+    records, size = maker.flip(), maker.size()
+    ranks = []
+    for _ in range(size):
+        rank = maker.gpu(size)
+        with rank.around("ProfilerStep#3"):
+            with rank.region("forward"):
+                rank.kernel(AHEAD - 50_000, AHEAD)
+            rank.thread = 2
+            with rank.region("backward"):
+                now = AHEAD
+                for unit in (2, 1, 0):
+                    with rank.node("MmBackward0"):
+                        rank.kernel(now, now + compute)
+                    now += compute
+                    with rank.node("RegisterPostBackwardFunctionBackward"):
+                        if records:
+                            rank.wait_on_stream()  # of FSDP: nothing is around it that names it
+                        reduce_unit(rank, unit, (now, now + length))
+                    now += length
+            rank.thread = 1
+            with rank.region("optimizer"):
+                rank.kernel(now, now + compute)
+        ranks.append(rank.events)
+    return maker.story(
+        name="reduction_in_line", ranks=ranks, target=("dp", 32), injected="serialized",
+        expected=[{"serialized": length}] * size,
+        others={("dp", 31): {"serialized": length}, ("dp", 30): {"tail": length}},
+    )  # fmt: skip
+
+
+def bucket_in_line(maker: "Maker") -> "Story":
+    """The same under DDP: the rest of backward stands behind a bucket; what is longer than that rest is bandwidth."""
+    length, rest = maker.some(100, 300), maker.some(30, 90)
+    size = maker.size()
+    ranks = []
+    for _ in range(size):
+        rank = maker.gpu(size)
+        with rank.around("ProfilerStep#3"):
+            with rank.region("forward"):
+                rank.kernel(AHEAD - 50_000, AHEAD)
+            rank.thread = 2
+            with rank.region("backward"):
+                with rank.node("MmBackward0"):
+                    rank.kernel(AHEAD, AHEAD + 60_000)
+                now = AHEAD + 61_200
+                bucket(rank, 0, (now, now + length))
+                now += length
+                with rank.node("MmBackward0"):
+                    rank.kernel(now, now + rest)
+                bucket(rank, 1, (now + rest + 1200, now + rest + 13_200))
+                copy_out(rank, now + rest + 13_200)
+        ranks.append(rank.events)
+    return maker.story(
+        name="bucket_in_line", ranks=ranks, target=("dp", 50),
+        injected="serialized" if rest + 1200 > length - rest - 1200 else "bandwidth",
+        expected=[{"serialized": rest + 1200, "bandwidth": length - rest - 1200}] * size,
+        others={("dp", 51): {"tail": 12_000}},
+    )  # fmt: skip
+
+
 def bucket_without_launch(maker: "Maker") -> "Story":
     """The call that launched it is not in the trace."""
     story = last_bucket(maker)
@@ -464,6 +530,7 @@ def dispatch_on_a_stream_of_its_own(maker: "Maker") -> "Story":
                     AHEAD + 1200, AHEAD + compute + extra, operation="alltoall", group="ep", seq=80, is_async=True
                 )
                 now = AHEAD + compute + extra
+                rank.wait_on_stream()
                 rank.kernel(now, now + 60_000)
             end_step(rank, now + 60_000, is_shown=True)
         ranks.append(rank.events)
@@ -573,6 +640,8 @@ STORIES: tuple[Stories, ...] = (
     long_bucket,
     bucket_behind_a_bucket,
     bucket_waits_for_a_rank,
+    reduction_in_line,
+    bucket_in_line,
     bucket_without_launch,
     bucket_beside_an_idle_host,
     buckets_ready_at_the_end,

@@ -1,0 +1,231 @@
+"""Independent compute that stands in line behind a collective, and everything that only looks like it."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dtbench.analyze.explain import explain
+from dtbench.analyze.reader import read_trace
+from dtbench.analyze.trace_analysis import analyze_trace
+from dtbench.vocabulary import Cause, MissingInput
+
+if TYPE_CHECKING:
+    from tests.analyze.causes.conftest import GpuRank, Maker
+
+QUEUES = Path(__file__).parents[1] / "traces" / "one_hardware_queue"
+AHEAD = 6_000_000
+MS = 1_000_000
+Parts = dict[str, dict[Cause, int]]
+
+
+def explain_files(paths: Sequence[Path]) -> Parts:
+    """Give ns by cause of each owner, on the first rank."""
+    one = explain([analyze_trace(read_trace(path)) for path in paths]).analyses[0]
+    found: Parts = {}
+    for collective, split in zip(one.collectives, one.splits, strict=True):
+        mine = found.setdefault(collective.owner or str(collective.group), {})
+        for part in split.parts:
+            mine[part.cause] = mine.get(part.cause, 0) + part.exposed_ns
+    return {owner: parts for owner, parts in found.items() if parts}
+
+
+@pytest.mark.parametrize("ranks", [["rank0.json"], ["rank1.json"], ["rank0.json", "rank1.json"]])
+def test_one_hardware_queue_is_told_from_eight(ranks: list[str]) -> None:
+    assert explain_files([QUEUES / "queue1" / rank for rank in ranks]) == {
+        "layers.2": {Cause.SERIALIZED: 1_500_000},
+        "layers.1": {Cause.SERIALIZED: 1_500_000},
+        "layers.0": {Cause.TAIL: 500_000},
+    }
+    assert explain_files([QUEUES / "queue8" / rank for rank in ranks]) == {"layers.0": {Cause.TAIL: 500_000}}
+
+
+def test_what_was_launched_tells_nothing_where_the_launches_are_gone(tmp_path: Path) -> None:
+    told = json.loads((QUEUES / "queue1" / "rank0.json").read_text())
+    told["traceEvents"] = [one for one in told["traceEvents"] if one.get("cat") != "cuda_runtime"]
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps(told))
+    causes = {cause for parts in explain_files([path]).values() for cause in parts}
+    assert causes == {Cause.UNKNOWN}
+
+
+Tell = Callable[["GpuRank"], None]
+
+
+@pytest.fixture
+def split(maker: "Maker", tmp_path: Path) -> Callable[[Tell], tuple[dict[Cause, int], tuple[MissingInput, ...]]]:
+    """Give ns by cause of the collective ``("x", 1)`` of two equal ranks, and what was missing."""
+
+    def find(tell: Tell) -> tuple[dict[Cause, int], tuple[MissingInput, ...]]:
+        analyses = []
+        for number in range(2):
+            rank = maker.gpu(2)
+            with rank.around("ProfilerStep#3"):
+                with rank.region("forward"):
+                    rank.kernel(AHEAD - MS, AHEAD)
+                    tell(rank)
+            path = tmp_path / f"rank{number}.json"
+            path.write_text(json.dumps({"distributedInfo": {"rank": number}, "traceEvents": rank.events}))
+            analyses.append(analyze_trace(read_trace(path)))
+        one = explain(analyses).analyses[0]
+        (parts,) = [
+            split.parts
+            for collective, split in zip(one.collectives, one.splits, strict=True)
+            if (collective.group, collective.seq) == ("x", 1)
+        ]
+        return {part.cause: part.exposed_ns for part in parts}, tuple(m for part in parts for m in part.missing)
+
+    return find
+
+
+def exchange(rank: "GpuRank", start_ns: int, end_ns: int, **more: Any) -> None:
+    rank.collective(start_ns, end_ns, operation="alltoall", group="x", seq=1, is_async=True, **more)
+
+
+def work_wait(rank: "GpuRank") -> None:
+    """``Work.wait``, around which torch writes a record of its own in some versions."""
+    with rank.around("record_param_comms", "cpu_op"):
+        rank.wait_on_stream()
+
+
+def test_compute_launched_before_the_first_wait_stood_in_line(split: Callable[..., Any]) -> None:
+    def tell(rank: "GpuRank") -> None:
+        exchange(rank, AHEAD, AHEAD + MS)
+        rank.kernel(AHEAD + MS, AHEAD + 3 * MS)
+        work_wait(rank)
+        rank.kernel(AHEAD + 3 * MS, AHEAD + 4 * MS)
+
+    assert split(tell) == ({Cause.SERIALIZED: MS}, ())
+
+
+@pytest.mark.parametrize("wait", [work_wait, lambda rank: rank.wait_on_stream()])
+def test_compute_launched_after_a_wait_may_need_it(split: Callable[..., Any], wait: Tell) -> None:
+    def tell(rank: "GpuRank") -> None:
+        exchange(rank, AHEAD, AHEAD + MS)
+        wait(rank)
+        rank.kernel(AHEAD + MS, AHEAD + 3 * MS)
+
+    assert split(tell) == ({Cause.NEEDED_AT_ONCE: MS}, ())
+
+
+def test_a_wait_inside_the_call_that_issues_lets_communication_wait_for_compute(split: Callable[..., Any]) -> None:
+    def tell(rank: "GpuRank") -> None:
+        with rank.around("c10d::alltoall_base_", "cpu_op"):
+            rank.wait_on_stream()
+            exchange(rank, AHEAD, AHEAD + MS)
+            rank.wait_on_stream()
+        rank.kernel(AHEAD + MS, AHEAD + 3 * MS)
+        work_wait(rank)
+
+    assert split(tell) == ({Cause.SERIALIZED: MS}, ())
+
+
+def test_without_a_record_of_waits_nobody_knows_and_what_is_missing_is_named(split: Callable[..., Any]) -> None:
+    def tell(rank: "GpuRank") -> None:
+        exchange(rank, AHEAD, AHEAD + MS)
+        rank.kernel(AHEAD + MS, AHEAD + 3 * MS)
+
+    assert split(tell) == ({Cause.UNKNOWN: MS}, (MissingInput.STREAM_WAITS,))
+
+
+def test_at_most_what_stood_there_could_have_hidden_it(split: Callable[..., Any]) -> None:
+    def tell(rank: "GpuRank") -> None:
+        rank.kernel(AHEAD, AHEAD + MS)  # beside it, so that it is not needed at once
+        rank.wait_on_stream()
+        exchange(rank, AHEAD, AHEAD + 5 * MS)
+        rank.kernel(AHEAD + 5 * MS, AHEAD + 6 * MS)
+        work_wait(rank)
+        rank.kernel(AHEAD + 6 * MS, AHEAD + 7 * MS)
+
+    assert split(tell) == ({Cause.SERIALIZED: MS, Cause.BANDWIDTH: 3 * MS}, ())
+
+
+def test_compute_that_waited_for_a_copy_did_not_wait_for_the_collective(split: Callable[..., Any]) -> None:
+    def tell(rank: "GpuRank") -> None:
+        rank.launches += 1
+        rank.add("cuda_runtime", "cudaMemcpyAsync", (1, 1), (rank.host_ns, rank.host_ns + 2400), correlation=999)
+        rank.add("gpu_memcpy", "Memcpy HtoD", (0, 33), (AHEAD, AHEAD + MS), correlation=999, stream=33)
+        rank.host_ns += 4800
+        rank.wait_on_stream()  # for the copy: queued before the collective was issued
+        exchange(rank, AHEAD, AHEAD + MS - 12)
+        rank.kernel(AHEAD + MS, AHEAD + 3 * MS)
+        work_wait(rank)
+
+    parts, missing = split(tell)
+    assert Cause.SERIALIZED not in parts
+    assert Cause.BANDWIDTH not in parts
+    assert missing == (MissingInput.STREAM_WAITS,)
+
+
+def test_compute_that_began_long_after_its_end_waited_for_something_else(split: Callable[..., Any]) -> None:
+    def tell(rank: "GpuRank") -> None:
+        exchange(rank, AHEAD, AHEAD + MS)
+        rank.kernel(AHEAD + 2 * MS, AHEAD + 3 * MS)
+        work_wait(rank)
+
+    parts, missing = split(tell)
+    assert (parts, missing) == ({Cause.UNKNOWN: MS}, (MissingInput.STREAM_WAITS,))
+
+
+def test_compute_that_the_host_launched_after_its_end_did_not_stand(split: Callable[..., Any]) -> None:
+    def tell(rank: "GpuRank") -> None:
+        exchange(rank, AHEAD, AHEAD + MS)
+        rank.host_ns = AHEAD + 2 * MS
+        rank.kernel(AHEAD + 2 * MS + 12_000, AHEAD + 3 * MS)
+        work_wait(rank)
+
+    assert split(tell) == ({Cause.UNKNOWN: MS}, (MissingInput.HOST,))
+
+
+def test_a_line_of_two_collectives_holds_what_stands_behind_both(split: Callable[..., Any]) -> None:
+    def tell(rank: "GpuRank") -> None:
+        exchange(rank, AHEAD, AHEAD + MS)
+        rank.collective(AHEAD + MS, AHEAD + 2 * MS, operation="allreduce", group="y", seq=1, stream=21, is_async=True)
+        rank.kernel(AHEAD + 2 * MS, AHEAD + 6 * MS)
+        work_wait(rank)
+
+    assert split(tell) == ({Cause.SERIALIZED: MS}, ())
+
+
+def test_a_line_whose_second_collective_is_needed_holds_nothing(split: Callable[..., Any]) -> None:
+    def tell(rank: "GpuRank") -> None:
+        with rank.around("_c10d_functional::all_reduce", "cpu_op"):
+            rank.collective(AHEAD + MS, AHEAD + 2 * MS, operation="allreduce", group="tp", seq=1, stream=21)
+        exchange(rank, AHEAD, AHEAD + MS)
+        with rank.around("_c10d_functional::wait_tensor", "cpu_op"):
+            rank.wait_on_stream()  # for the all-reduce alone
+        rank.kernel(AHEAD + 2 * MS, AHEAD + 6 * MS)
+        work_wait(rank)
+
+    parts, _ = split(tell)
+    assert not {Cause.SERIALIZED, Cause.BANDWIDTH, Cause.NEEDED_AT_ONCE} & parts.keys()
+
+
+def test_a_gather_ahead_holds_the_unit_before_but_not_its_own(split: Callable[..., Any]) -> None:
+    def gather_both(rank: "GpuRank") -> None:
+        for unit, seq in ((0, 7), (1, 1)):
+            with rank.around(f"FSDP::all_gather (layers.{unit})"):
+                span = (AHEAD + unit * MS, AHEAD + (unit + 1) * MS)
+                rank.collective(*span, operation="_allgather_base", group="x", seq=seq, is_async=False)
+            if unit == 0:
+                copy_out(rank, 0)
+
+    def copy_out(rank: "GpuRank", unit: int) -> None:
+        with rank.around(f"FSDP::all_gather_copy_out (layers.{unit})"):
+            rank.wait_on_stream()
+
+    def before(rank: "GpuRank") -> None:
+        gather_both(rank)
+        rank.kernel(AHEAD + 2 * MS, AHEAD + 4 * MS)  # of layers.0, behind the gather of layers.1
+        copy_out(rank, 1)
+        rank.kernel(AHEAD + 4 * MS, AHEAD + 5 * MS)
+
+    def own(rank: "GpuRank") -> None:
+        gather_both(rank)
+        copy_out(rank, 1)
+        rank.kernel(AHEAD + 2 * MS, AHEAD + 4 * MS)
+
+    assert split(before) == ({Cause.SERIALIZED: MS}, ())
+    assert Cause.SERIALIZED not in split(own)[0]
