@@ -32,7 +32,15 @@ def explain(analyses: Sequence[TraceAnalysis]) -> Explained:
     """
     over_ranks = compare_ranks([one.timeline for one in analyses])
     explained = tuple(_explain_rank(one, over_ranks) for one in analyses)
-    ranks = [ExplainedRank(one.timeline, one.splits, [skew.last_rank for skew in one.skews]) for one in explained]
+    ranks = [
+        ExplainedRank(
+            timeline=one.timeline,
+            splits=one.splits,
+            last_ranks=[skew.last_rank for skew in one.skews],
+            skew_waits_ns=[skew.skew_wait_ns for skew in one.skews],
+        )
+        for one in explained
+    ]
     return Explained(analyses=explained, over_ranks=over_ranks, owners=rank_exposed_owners(ranks))
 
 

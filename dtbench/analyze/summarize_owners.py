@@ -1,6 +1,6 @@
 """Whose communication a cell's PROFILED steps left exposed, and why: from the tables of collectives of its launches."""
 
-from typing import Final
+from typing import Final, TypedDict
 
 import pandas as pd
 
@@ -29,6 +29,7 @@ def summarize_owners(collectives: pd.DataFrame, windows: int) -> tuple[OwnerSumm
         owner, operation, purpose = key
         mine = issued[(issued["owner"] == owner) & (issued["operation"] == operation) & (issued["purpose"] == purpose)]
         parts = {_COLUMNS[column]: int(sums.loc[key, column]) for column in told}
+        carried = _sum_carried(mine, windows)
         rows += [
             OwnerSummary(
                 owner=str(owner),
@@ -38,11 +39,36 @@ def summarize_owners(collectives: pd.DataFrame, windows: int) -> tuple[OwnerSumm
                 exposed_ns=exposed_ns // windows,
                 owner_exposed_ns=int(totals[key]) // windows,
                 waited_for=_waited_for(mine) if cause is Cause.SKEW else None,
+                **carried,
             )
             for cause, exposed_ns in sorted(parts.items(), key=lambda item: -item[1])
             if exposed_ns
         ]
     return tuple(rows)
+
+
+class _Carried(TypedDict):
+    transfer_ns: int | None
+    skew_wait_ns: int | None
+    size_bytes: int | None
+    dtype: str
+    parameters: tuple[str, ...]
+
+
+def _sum_carried(mine: pd.DataFrame, windows: int) -> _Carried:
+    """Give what an owner's collectives took and carried, hidden ones too."""
+    spans_ns = (mine["end_ns"] - mine["start_ns"]).dropna()
+    waits_ns = mine["skew_wait_ns"].dropna()
+    sizes = mine["size_bytes"].fillna(0).astype("int64").to_numpy()
+    largest = mine.iloc[int(sizes.argmax())]
+    parameters = str(largest["parameters"])
+    return _Carried(
+        transfer_ns=(int(spans_ns.sum()) - int(waits_ns.sum())) // windows if len(spans_ns) else None,
+        skew_wait_ns=int(waits_ns.sum()) // windows if len(waits_ns) else None,
+        size_bytes=int(sizes.max()) or None,
+        dtype=str(largest["dtype"]),
+        parameters=tuple(parameters.split(", ")) if parameters else (),
+    )
 
 
 def _waited_for(mine: pd.DataFrame) -> int | None:

@@ -62,6 +62,12 @@ class OwnerSummary(Record):
         owner: empty: unattributed.
         owner_exposed_ns: for all causes.
         waited_for: for ``skew``, the rank that most of it waited for; None: not told.
+        transfer_ns: of all its collectives, hidden ones too, their spans less what they waited for the last rank; None:
+            not known.
+        skew_wait_ns: what they waited for it; None: not known.
+        size_bytes: of its largest collective; None: not told.
+        dtype: of that one; empty: not told.
+        parameters: FQNs that that one carried.
     """
 
     owner: str
@@ -71,6 +77,11 @@ class OwnerSummary(Record):
     exposed_ns: int
     owner_exposed_ns: int
     waited_for: int | None = None
+    transfer_ns: int | None = None
+    skew_wait_ns: int | None = None
+    size_bytes: int | None = None
+    dtype: str = ""
+    parameters: tuple[str, ...] = ()
 
 
 class GradientWait(Record):

@@ -27,6 +27,7 @@ from dtbench.analyze.probe_times import ProbeTime, time_probes
 from dtbench.analyze.purpose_times import PurposeTime, account_purposes, sum_unattributed
 from dtbench.analyze.ranks.skew import CollectiveSkew
 from dtbench.analyze.shares import Shares, share_time
+from dtbench.analyze.strategy import TraceMarks, find_marks
 from dtbench.analyze.timeline import RankTimeline
 from dtbench.analyze.trace import Trace
 from dtbench.analyze.understood import describe_left_out, is_of_device
@@ -72,6 +73,7 @@ class TraceAnalysis:
         skews: each collective against the other ranks' of its group; empty until ``explain.py`` compared them.
         splits: each collective's exposed time by cause; likewise.
         notes: what of the trace is in no number, a sentence each.
+        marks: which strategy made it, as far as the trace shows.
     """
 
     path: str
@@ -89,6 +91,7 @@ class TraceAnalysis:
     skews: tuple[CollectiveSkew, ...] = ()
     splits: tuple[CauseSplit, ...] = ()
     notes: tuple[str, ...] = ()
+    marks: TraceMarks = field(default_factory=TraceMarks)
 
     @property
     def rank(self) -> int:
@@ -163,7 +166,7 @@ def analyze_trace(
     )
     if facts is not None and facts.host is not None:
         timeline = replace(timeline, host=facts.host)
-    return _account(trace, contents, timeline, shares)
+    return replace(_account(trace, contents, timeline, shares), marks=find_marks(trace, timeline.collectives))
 
 
 def _make_timeline(

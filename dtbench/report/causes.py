@@ -1,4 +1,4 @@
-"""Words for causes: a short phrase for each, and one sentence on what would change it."""
+"""Words for causes: a short phrase for each, and what an answer leads with."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -7,7 +7,7 @@ from typing import Final, Protocol, TypeVar
 from dtbench.analyze.causes.exposed_owners import ExposedOwner
 from dtbench.analyze.collectives import Collective
 from dtbench.units import format_ns
-from dtbench.vocabulary import CAUSE_PHRASES, Cause, MissingInput, Operation, Purpose
+from dtbench.vocabulary import CAUSE_PHRASES, Cause, MissingInput, Operation
 
 UNATTRIBUTED: Final = "unattributed"
 
@@ -20,87 +20,6 @@ _MISSING: Final = {
     MissingInput.BLOCKING: "whether it was issued blocking",
     MissingInput.STREAM_WAITS: "what the compute waited for that stood launched beside it",
     MissingInput.HOST: "why the host launched no compute beside it",
-}
-
-# By cause; by purpose where that differs; by "on a device" where that differs too. None fits everything.
-_ADVICE: Final[dict[tuple[Cause, Purpose | None, bool | None], str]] = {
-    (Cause.SKEW, None, None): (
-        "Find what the last rank did meanwhile: the time is lost there, and a faster link changes nothing."
-    ),
-    (Cause.QUEUED, Purpose.GRAD_REDUCE, None): (
-        "Send less before it; where that is no reduction, give reductions a process group of their own "
-        "(FSDP2: `set_separate_reduce_scatter_group`)."
-    ),
-    (Cause.QUEUED, Purpose.UNSHARD, None): (
-        "Give reduce-scatters a process group of their own (FSDP2: `set_separate_reduce_scatter_group`), "
-        "so that gathers do not stand behind them."
-    ),
-    (Cause.QUEUED, None, None): "Give it a process group of its own, or send less before it.",
-    (Cause.SERIALIZED, None, None): (
-        "Compute stood in line behind it: give streams hardware queues of their own (`CUDA_DEVICE_MAX_CONNECTIONS`, 8 "
-        "where it is not set), or leave it multiprocessors, with fewer for NCCL (`NCCL_MAX_CTAS`)."
-    ),
-    (Cause.LATE_ISSUE, Purpose.UNSHARD, True): (
-        "The host was behind the device: prefetch it with `set_modules_to_forward_prefetch` (FSDP2; backward likewise) "
-        "or `forward_prefetch=True` (FSDP1)."
-    ),
-    (Cause.LATE_ISSUE, Purpose.UNSHARD, False): (
-        "Prefetch it with `set_modules_to_forward_prefetch`, and make that asynchronous with "
-        "`_set_unshard_async_op(True)`: on gloo a prefetch alone changes nothing."
-    ),
-    (Cause.LATE_ISSUE, None, None): (
-        "Issue it as soon as its input is there, from a hook rather than after the next compute."
-    ),
-    (Cause.LATE_READY, None, None): (
-        "Hand gradients over where they are computed: convert DTensor weights in their own module's forward, "
-        "not all at the start (as DDP over tensor parallelism does), or use FSDP2 over tensor parallelism."
-    ),
-    (Cause.SYNC_OP, Purpose.UNSHARD, False): (
-        "Make it asynchronous with `_set_unshard_async_op(True)`, together with explicit prefetch."
-    ),
-    (Cause.SYNC_OP, Purpose.GRAD_REDUCE, False): "FSDP's reduce-scatter always blocks on gloo; on NCCL it does not.",
-    (Cause.SYNC_OP, None, None): "Issue it with `async_op=True`, and wait where its result is used.",
-    (Cause.TAIL, Purpose.GRAD_REDUCE, None): (
-        "Make what is reduced last smaller: a smaller `bucket_cap_mb` (DDP), smaller units for the first layers (FSDP)."
-    ),
-    (Cause.TAIL, None, None): (
-        "Nothing of the region is left to hide it: send less, or let the next region begin beside it."
-    ),
-    (Cause.NEEDED_AT_ONCE, Purpose.TENSOR, None): (
-        "Split the matmul so that parts overlap (asynchronous tensor parallelism), or use a smaller tensor axis."
-    ),
-    (Cause.NEEDED_AT_ONCE, Purpose.UNSHARD, None): "Nothing runs before the first gather: make the first unit small.",
-    (Cause.NEEDED_AT_ONCE, None, None): ("Find independent work to put between its issue and its use, or send less."),
-    (Cause.BANDWIDTH, Purpose.UNSHARD, None): (
-        "Send less (bf16 parameters, HSDP inside a node, `reshard_after_forward=False`), "
-        "or compute more per gather (a larger batch)."
-    ),
-    (Cause.BANDWIDTH, Purpose.GRAD_REDUCE, None): (
-        "Send less (bf16 gradients, a compression hook) or less often (accumulate gradients, a larger batch)."
-    ),
-    (Cause.BANDWIDTH, None, None): "Send less, use a faster link, or compute more beside it.",
-}
-# Queued behind something in particular: the purpose of what queues, that of what it stands behind.
-_QUEUE_ADVICE: Final = {
-    (Purpose.GRAD_REDUCE, Purpose.GRAD_REDUCE): (
-        "Reductions go one after another: send less (bf16 gradients, a compression hook) "
-        "or less often (accumulate gradients, a larger batch)."
-    ),
-    (Purpose.GRAD_REDUCE, Purpose.UNSHARD): (
-        "Give reductions a process group of their own (FSDP2: `set_separate_reduce_scatter_group`)."
-    ),
-}
-_MISSING_ADVICE: Final = {
-    MissingInput.RANKS: "Give the traces of all ranks of its process group.",
-    MissingInput.LAUNCH: "Profile one step more, so that the call that launched it lies inside the trace.",
-    MissingInput.GRAPH_ORDER: "Profile a step without captured graphs.",
-    MissingInput.READY: "Record CPU activity too.",
-    MissingInput.REGION: "Mark steps with `prof.step()`, and record CPU activity too.",
-    MissingInput.BLOCKING: "Record it in a run of dtbench, which says so.",
-    MissingInput.STREAM_WAITS: (
-        "Record the stream waits (`cudaStreamWaitEvent`), or try without line: with `CUDA_DEVICE_MAX_CONNECTIONS` at 8."
-    ),
-    MissingInput.HOST: "Find what the host did meanwhile: a synchronisation, or more Python than the device's work.",
 }
 
 
@@ -227,25 +146,3 @@ def spell_owner(owner: str) -> str:
 def name_operation(operation: Operation | None) -> str:
     """Spell an operation: ``all-gather``."""
     return "collective" if operation is None else operation.replace("_", "-")
-
-
-def advise_owner(row: ExposedOwner, *, is_device: bool) -> str:
-    """Say in one sentence what would change a row of exposed communication."""
-    return advise_cause(row.cause, row.purpose, is_device=is_device, missing=row.missing, behind=row.behind)
-
-
-def advise_cause(
-    cause: Cause,
-    purpose: Purpose,
-    *,
-    is_device: bool,
-    missing: Sequence[MissingInput] = (),
-    behind: Collective | None = None,
-) -> str:
-    """Say in one sentence what would change a cause; for ``unknown``, what would tell it."""
-    if cause is Cause.UNKNOWN:
-        return _MISSING_ADVICE[missing[0]] if missing else "Give the traces of all ranks, with CPU activity."
-    if cause is Cause.QUEUED and behind is not None and (purpose, behind.purpose) in _QUEUE_ADVICE:
-        return _QUEUE_ADVICE[purpose, behind.purpose]
-    keys = ((cause, purpose, is_device), (cause, purpose, None), (cause, None, None))
-    return next(_ADVICE[key] for key in keys if key in _ADVICE)

@@ -10,7 +10,9 @@ from statistics import median
 from dtbench.analyze.cell_notes import describe_disturbed
 from dtbench.analyze.summary import CellSummary, Interval, OwnerSummary, PurposeSummary
 from dtbench.plan import Plan
-from dtbench.report.causes import advise_cause, describe_cause, describe_leading, name_collective
+from dtbench.report.advice import advise, of_run
+from dtbench.report.causes import describe_cause, describe_leading, name_collective
+from dtbench.report.scenario_facts import describe_cell
 from dtbench.scenario.model import Timed
 from dtbench.scenario.network import EmulatedNetwork
 from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Parallel
@@ -93,12 +95,9 @@ def _describe_owner(row: OwnerSummary) -> str:
 
 def advice_sentences(cell: CellSummary) -> list[str]:
     """Say what would change the largest causes, largest first, each sentence once."""
-    is_device = cell.plan.device is not DeviceKind.CPU
-    largest = sorted(cell.owners, key=lambda row: -row.exposed_ns)
-    said = dict.fromkeys(
-        f"{describe_cause(row.cause)}: {advise_cause(row.cause, row.purpose, is_device=is_device)}" for row in largest
-    )
-    return list(said)[:MOST_ADVICE]
+    losses = [of_run(row) for row in cell.owners]
+    found = advise(losses, describe_cell(cell), windows=1, step_ns=profiled_step_ns(cell))
+    return [f"{one.why}: {one.words}" for one in found[:MOST_ADVICE]]
 
 
 def _why_absent(cell: CellSummary, purpose: Purpose) -> str:

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 
-from dtbench.analyze.causes.exposed_owners import ExposedOwner
 from dtbench.analyze.means import Spread, average, average_purposes
 from dtbench.analyze.overlap import Overlap
 from dtbench.analyze.overlap_tax import CAVEAT
@@ -11,14 +10,13 @@ from dtbench.analyze.trace_analysis import TraceAnalysis
 from dtbench.analyze.trace_set import TraceSet
 from dtbench.report.causes import (
     UNATTRIBUTED,
-    advise_owner,
     describe_cause,
     describe_causes,
-    find_leading,
     name_operation,
     spell_owner,
 )
 from dtbench.report.section import Column, Section
+from dtbench.report.trace_words import advise_traces
 from dtbench.units import format_bytes, format_fraction, format_ns, name_ranks
 
 MOST_STEP_ROWS = 12
@@ -187,21 +185,14 @@ def owner_section(traces: TraceSet) -> Section:
             *(Column(title, is_number=True) for title in ("exposed", "share")),
         ],
         rows=rows,
-        notes=(*([describe_causes(owners, mean.windows)] if rest else []), *_advise(traces, shown)),
+        notes=(*([describe_causes(owners, mean.windows)] if rest else []), *_advise(traces)),
     )
 
 
-def _advise(traces: TraceSet, owners: Sequence[ExposedOwner]) -> list[str]:
-    """Say what would change the largest causes beside the first, which the answer speaks of; each sentence once."""
-    is_device = any(one.timeline.is_device for one in traces.analyses)
+def _advise(traces: TraceSet) -> list[str]:
+    """Say what would change the largest causes beside the first, of which the answer speaks."""
     least_ns = LEAST_ADVISED * sum(row.exposed_ns for row in traces.owners)
-    said: dict[str, str] = {}
-    for row in owners:
-        if row.exposed_ns >= least_ns:
-            why = f"{describe_cause(row.cause, missing=row.missing)} ({row.purpose})"
-            said.setdefault(advise_owner(row, is_device=is_device), why)
-    first = {advise_owner(find_leading(traces.owners), is_device=is_device)} if traces.owners else set()
-    return [f"{why}: {advice}" for advice, why in said.items() if advice not in first][:MOST_ADVICE]
+    return [f"{one.why}: {one.words}" for one in advise_traces(traces)[1:] if one.exposed_ns >= least_ns][:MOST_ADVICE]
 
 
 def gap_section(traces: TraceSet) -> Section:

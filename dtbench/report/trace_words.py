@@ -8,7 +8,9 @@ from dtbench.analyze.means import MeanTime, average, average_purposes
 from dtbench.analyze.overlap import divide
 from dtbench.analyze.ranks.stragglers import describe_waiting
 from dtbench.analyze.trace_set import TraceSet
-from dtbench.report.causes import advise_owner, describe_exposed_owner, describe_leading, find_leading
+from dtbench.report.advice import Advice, advise, of_traces
+from dtbench.report.causes import describe_exposed_owner, describe_leading
+from dtbench.report.facts import describe_traces
 from dtbench.units import format_fraction, format_ns, name_ranks
 from dtbench.vocabulary import Purpose
 
@@ -39,8 +41,8 @@ def answer_lines(traces: TraceSet) -> tuple[str, ...]:
     doubt = "these traces are not all of one job, and the means below are over all of them: see the notes"
     return (
         *(() if traces.over_ranks.is_one_job else (doubt,)),
-        f"{_time_words(mean)}{_exposed_words(mean, traces.owners)}",
-        *_advice_lines(traces),
+        f"{_time_words(mean)}{_host_words(traces, mean)}{_exposed_words(mean, traces.owners)}",
+        *(f"{one.why}: {one.words}" for one in advise_traces(traces)[:1]),
         *_wait_lines(traces, mean),
         *describe_waiting(traces.over_ranks.waiting),
         _basis_words(traces, mean),
@@ -50,6 +52,29 @@ def answer_lines(traces: TraceSet) -> tuple[str, ...]:
 def _time_words(mean: MeanTime) -> str:
     what = "step" if mean.are_steps else "whole trace"
     return f"{what} {format_ns(mean.overlap.step_ns)}, "
+
+
+def _host_words(traces: TraceSet, mean: MeanTime) -> str:
+    """Say how long the device waits for the host, where that is the larger loss; empty where it is not.
+
+    What is exposed while the host is late is no loss of communication's: less of it would end no step earlier.
+    """
+    accounts = [
+        account
+        for one in traces.analyses
+        for account in (one.accounts.steps if mean.are_steps else (one.accounts.whole,))
+    ]
+    gaps = [account.gaps for account in accounts if account.gaps is not None]
+    if not gaps:
+        return ""
+    host_ns, sync_ns, comm_ns = (
+        sum(getattr(gap, part) for gap in gaps) / len(gaps) for part in ("host_wait_ns", "host_sync_ns", "comm_wait_ns")
+    )
+    if host_ns <= max(comm_ns, mean.overlap.exposed_comm_ns - host_ns):
+        return ""
+    share = format_fraction(_ratio(host_ns, mean.overlap.step_ns))
+    sync = f", {format_ns(sync_ns)} of that in synchronising calls" if sync_ns else ""
+    return f"the device waits {format_ns(host_ns)} of it for the host ({share}){sync}, longer than for communication; "
 
 
 def _exposed_words(mean: MeanTime, owners: Sequence[ExposedOwner]) -> str:
@@ -72,10 +97,11 @@ def _exposed_words(mean: MeanTime, owners: Sequence[ExposedOwner]) -> str:
     return f"{said}; {describe_leading(owners, mean.windows, describe_exposed_owner)}"
 
 
-def _advice_lines(traces: TraceSet) -> list[str]:
-    """Say what would change the largest part."""
-    is_device = any(one.timeline.is_device for one in traces.analyses)
-    return [advise_owner(find_leading(traces.owners), is_device=is_device)] if traces.owners else []
+def advise_traces(traces: TraceSet) -> list[Advice]:
+    """Say what would change the losses of all ranks, largest first."""
+    mean = average(traces.analyses)
+    losses = [of_traces(row) for row in traces.owners]
+    return advise(losses, describe_traces(traces), windows=mean.windows, step_ns=mean.overlap.step_ns)
 
 
 def _wait_lines(traces: TraceSet, mean: MeanTime) -> list[str]:
@@ -88,6 +114,10 @@ def _wait_lines(traces: TraceSet, mean: MeanTime) -> list[str]:
         for label, purpose in _WAITS
         if purpose in found
     ]
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole else math.nan
 
 
 def _basis_words(traces: TraceSet, mean: MeanTime) -> str:

@@ -1,8 +1,5 @@
 """Words for causes."""
 
-import itertools
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -10,7 +7,6 @@ from dtbench.analyze.causes.exposed_owners import ExposedOwner
 from dtbench.analyze.collectives import Collective
 from dtbench.analyze.intervals import unite
 from dtbench.report.causes import (
-    advise_cause,
     describe_cause,
     describe_exposed_owner,
     describe_leading,
@@ -47,34 +43,12 @@ def test_an_unknown_cause_names_everything_that_is_missing() -> None:
 
 
 @pytest.mark.parametrize("cause", Cause)
-def test_every_cause_has_words_and_a_sentence_that_ends(cause: Cause) -> None:
+def test_every_cause_has_words(cause: Cause) -> None:
     assert describe_cause(cause)
-    for purpose, is_device in itertools.product(Purpose, (True, False)):
-        assert advise_cause(cause, purpose, is_device=is_device).endswith(".")
 
 
-def test_every_missing_input_has_words_and_a_next_step() -> None:
-    phrases = {describe_cause(Cause.UNKNOWN, missing=[one]) for one in MissingInput}
-    steps = {advise_cause(Cause.UNKNOWN, Purpose.OTHER, is_device=True, missing=[one]) for one in MissingInput}
-    assert len(phrases) == len(steps) == len(MissingInput)
-
-
-def test_on_gloo_a_late_gather_needs_more_than_prefetch() -> None:
-    on_gloo = advise_cause(Cause.LATE_ISSUE, Purpose.UNSHARD, is_device=False)
-    on_nccl = advise_cause(Cause.LATE_ISSUE, Purpose.UNSHARD, is_device=True)
-    assert "_set_unshard_async_op(True)" in on_gloo
-    assert "_set_unshard_async_op" not in on_nccl
-    assert "set_modules_to_forward_prefetch" in on_nccl
-
-
-def test_a_reduction_behind_a_reduction_is_not_sent_to_another_group() -> None:
-    def advise(behind: Collective | None) -> str:
-        return advise_cause(Cause.QUEUED, Purpose.GRAD_REDUCE, is_device=True, behind=behind)
-
-    gather = replace(reduction("layers.1"), operation=Operation.ALL_GATHER, purpose=Purpose.UNSHARD)
-    assert "set_separate_reduce_scatter_group" in advise(gather)
-    assert "process group" not in advise(reduction("layers.1"))
-    assert "process group" in advise(None)
+def test_every_missing_input_has_words() -> None:
+    assert len({describe_cause(Cause.UNKNOWN, missing=[one]) for one in MissingInput}) == len(MissingInput)
 
 
 def test_owners_that_are_bare_numbers_or_framed_read_as_names() -> None:

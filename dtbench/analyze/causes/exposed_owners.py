@@ -10,6 +10,29 @@ from dtbench.vocabulary import Cause, MissingInput, Operation, Purpose
 
 
 @dataclass(frozen=True)
+class Carried:
+    """What an owner's collectives of one purpose and operation carried and took, summed over ranks and steps.
+
+    Attributes:
+        transfer_ns: their spans less what each waited for the last rank to begin: no change of theirs can gain more.
+        skew_wait_ns: what they waited for the last rank; 0 also where the other ranks are not known.
+        size_bytes: of the largest; None: not told.
+        dtype: of that one; empty: not told.
+        parameters: FQNs that that one carried.
+        group: torch's name of its process group.
+        is_async: whether the calls that issued them may return before they are done; None: not told, or some may.
+    """
+
+    transfer_ns: int | None = None
+    skew_wait_ns: int = 0
+    size_bytes: int | None = None
+    dtype: str = ""
+    parameters: tuple[str, ...] = ()
+    group: str = ""
+    is_async: bool | None = None
+
+
+@dataclass(frozen=True)
 class ExposedOwner:
     """Exposed time of one owner's collectives for one cause, summed over ranks and steps.
 
@@ -21,6 +44,7 @@ class ExposedOwner:
         behind: for ``queued``, the collective that most of it stood behind.
         waited_for: for ``skew``, the rank that most of it waited for; None: not told.
         missing: for ``unknown``, everything that any of them lacked.
+        carried: what the owner's collectives carried and took, exposed or not.
     """
 
     owner: str | None
@@ -33,6 +57,7 @@ class ExposedOwner:
     behind: Collective | None
     waited_for: int | None
     missing: tuple[MissingInput, ...]
+    carried: Carried = Carried()
 
 
 @dataclass(frozen=True)
@@ -43,11 +68,13 @@ class ExplainedRank:
         timeline: the rank.
         splits: for each collective.
         last_ranks: for each collective the rank that started last; empty: not told.
+        skew_waits_ns: for each what it waited for that rank; None or empty: not told.
     """
 
     timeline: RankTimeline
     splits: Sequence[CauseSplit]
     last_ranks: Sequence[int | None] = ()
+    skew_waits_ns: Sequence[int | None] = ()
 
 
 _Key = tuple[str | None, Purpose, Operation | None]
@@ -73,13 +100,44 @@ def rank_exposed_owners(ranks: Sequence[ExplainedRank]) -> tuple[ExposedOwner, .
         for index, collective in enumerate(rank.timeline.collectives):
             if not counted_ns[index]:
                 continue
-            causes = pieces.setdefault((collective.owner or None, collective.purpose, collective.operation), {})
+            causes = pieces.setdefault(_key(collective), {})
             for part in _cut(rank.splits[index].parts, counted_ns[index]):
                 behind = None if part.behind is None else rank.timeline.collectives[part.behind]
                 last_rank = rank.last_ranks[index] if rank.last_ranks else None
                 causes.setdefault(part.cause, []).append(_Piece(part, behind, last_rank))
-    rows = [row for key, causes in pieces.items() for row in _rows_of(key, causes)]
+    carried = _sum_carried(ranks, any_steps=any_steps)
+    rows = [row for key, causes in pieces.items() for row in _rows_of(key, causes, carried[key])]
     return tuple(sorted(rows, key=lambda row: (-row.owner_exposed_ns, row.owner or "", row.purpose, -row.exposed_ns)))
+
+
+def _key(collective: Collective) -> _Key:
+    return collective.owner or None, collective.purpose, collective.operation
+
+
+def _sum_carried(ranks: Sequence[ExplainedRank], *, any_steps: bool) -> dict[_Key, Carried]:
+    """Sum what the collectives of each owner took; where any rank has steps, of those that a step issued."""
+    found: dict[_Key, list[tuple[Collective, int]]] = {}
+    for rank in ranks:
+        waits_ns = rank.skew_waits_ns or (None,) * len(rank.timeline.collectives)
+        for index, (collective, wait_ns) in enumerate(zip(rank.timeline.collectives, waits_ns, strict=True)):
+            if not any_steps or rank.timeline.step_of[index] is not None or rank.timeline.stepped_exposed_ns[index]:
+                found.setdefault(_key(collective), []).append((collective, wait_ns or 0))
+    return {key: _carry(members) for key, members in found.items()}
+
+
+def _carry(members: Sequence[tuple[Collective, int]]) -> Carried:
+    largest = max((one for one, _ in members), key=lambda one: one.size_bytes or 0)
+    waited_ns = sum(wait_ns for _, wait_ns in members)
+    calls = {one.is_async for one, _ in members}
+    return Carried(
+        transfer_ns=sum(one.span.length_ns for one, _ in members) - waited_ns,
+        skew_wait_ns=waited_ns,
+        size_bytes=largest.size_bytes,
+        dtype=largest.dtype or "",
+        parameters=largest.parameters,
+        group=largest.group,
+        is_async=calls.pop() if len(calls) == 1 else None,
+    )
 
 
 def _cut(parts: Sequence[CausePart], counted_ns: int) -> Iterator[CausePart]:
@@ -91,7 +149,7 @@ def _cut(parts: Sequence[CausePart], counted_ns: int) -> Iterator[CausePart]:
             yield part if taken_ns == part.exposed_ns else replace(part, exposed_ns=taken_ns)
 
 
-def _rows_of(key: _Key, causes: Mapping[Cause, Sequence[_Piece]]) -> list[ExposedOwner]:
+def _rows_of(key: _Key, causes: Mapping[Cause, Sequence[_Piece]], carried: Carried) -> list[ExposedOwner]:
     owner, purpose, operation = key
     total_ns = sum(piece.part.exposed_ns for pieces in causes.values() for piece in pieces)
     return [
@@ -106,6 +164,7 @@ def _rows_of(key: _Key, causes: Mapping[Cause, Sequence[_Piece]]) -> list[Expose
             behind=_behind(pieces),
             waited_for=_waited_for(cause, pieces),
             missing=tuple(one for one in MissingInput if any(one in piece.part.missing for piece in pieces)),
+            carried=carried,
         )
         for cause, pieces in causes.items()
     ]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from dtbench.report.board.collectives import Query
+    from dtbench.report.facts import Ran
 
 Words = Mapping[str, str]
 """A request's parameters."""
@@ -110,17 +111,17 @@ class Answers:
     def _collective(self, run: FoundRun, state: str, words: Words) -> object:
         from dtbench.report.board.collective_details import describe_collective
 
-        is_device, table = self._launch_table(run, state, words)
-        return describe_collective(table, _number(words, "row"), is_device=is_device)
+        ran, table = self._launch_table(run, state, words)
+        return describe_collective(table, _number(words, "row"), ran)
 
-    def _launch_table(self, run: FoundRun, state: str, words: Words) -> "tuple[bool, pd.DataFrame]":
-        """Give whether the ranks computed on accelerators, and a launch's table of collectives."""
-        from dtbench.vocabulary import DeviceKind
+    def _launch_table(self, run: FoundRun, state: str, words: Words) -> "tuple[Ran, pd.DataFrame]":
+        """Give what a cell ran, and a launch's table of collectives."""
+        from dtbench.report.scenario_facts import describe_cell
 
         name, launch = _word(words, "cell"), _number(words, "launch")
         cell = find_cell(self.loader.summarize(run, state), name)
         data = self.loader.read_launch(run, state, name, launch)
-        return cell.plan.device is not DeviceKind.CPU, data.tables.collectives
+        return describe_cell(cell), data.tables.collectives
 
     def _timeline(self, words: Words) -> Answer:
         """Answer what hangs on one launch alone: a drawing that a person moves in stays while others end."""

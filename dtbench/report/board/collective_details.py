@@ -5,12 +5,15 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from dtbench.analyze.causes.exposed_owners import Carried
 from dtbench.report import causes
+from dtbench.report.advice import Loss, advise_loss
 from dtbench.report.board.collectives import spell_bandwidth, spell_number
 from dtbench.report.board.overlap import cause_parts
 from dtbench.report.board.refusal import NOT_FOUND, Refusal
 from dtbench.report.board.rows import Row, plain_rows
 from dtbench.report.board.shapes import Bar, Chart, Fact, Table, headers
+from dtbench.report.facts import Ran
 from dtbench.units import format_bytes, format_ns
 from dtbench.vocabulary import Cause, Purpose
 
@@ -41,13 +44,13 @@ class CollectiveDetails:
     step: int | None
 
 
-def describe_collective(table: pd.DataFrame, row: int, *, is_device: bool) -> CollectiveDetails:
+def describe_collective(table: pd.DataFrame, row: int, ran: Ran) -> CollectiveDetails:
     """Give everything that the table says of one collective.
 
     Args:
         table: ``tables.COLLECTIVES`` of one launch.
         row: a row of it.
-        is_device: the ranks computed on accelerators, for the words of the advice.
+        ran: what was run, for the words of the advice.
 
     Raises:
         Refusal: there is no such row.
@@ -56,7 +59,6 @@ def describe_collective(table: pd.DataFrame, row: int, *, is_device: bool) -> Co
         raise Refusal(NOT_FOUND, f"There is no collective {row}; the launch has {len(table)}.")
     one = plain_rows(table.iloc[[row]])[0]
     same, doubt = _find_same(table, one)
-    advice = causes.advise_cause(one.cause, Purpose(one.text("purpose")), is_device=is_device) if one.cause else ""
     return CollectiveDetails(
         row=row,
         title=causes.name_collective(one.text("owner") or None, one.operation),
@@ -65,11 +67,23 @@ def describe_collective(table: pd.DataFrame, row: int, *, is_device: bool) -> Co
         parameters=tuple(one.text("parameters").split(", ")) if one.text("parameters") else (),
         ranks=_rank_table(same, doubt),
         chart=_cause_chart(same),
-        advice=advice,
+        advice="" if one.cause is None else advise_loss(_loss(one, one.cause), ran),
         rank=int(one.text("rank")),
         index=int((table["rank"].iloc[:row] == int(one.text("rank"))).sum()),
         step=one.whole("step"),
     )
+
+
+def _loss(one: Row, cause: Cause) -> Loss:
+    """Give what an advice asks of a collective."""
+    parameters, size = one.text("parameters"), one.whole("size_bytes")
+    carried = Carried(
+        size_bytes=size,
+        dtype=one.text("dtype"),
+        parameters=tuple(parameters.split(", ")) if parameters else (),
+        group=one.text("group"),
+    )
+    return Loss(one.text("owner"), Purpose(one.text("purpose")), one.operation, cause, exposed_ns=0, carried=carried)
 
 
 def _facts(one: Row) -> Iterator[Fact]:

@@ -1,0 +1,64 @@
+"""Which strategy made a trace, by the ranges that it leaves there, and what else an advice must know of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from dtbench.analyze.collectives import Collective
+from dtbench.analyze.purposes import FSDP1
+from dtbench.analyze.trace import Trace
+from dtbench.vocabulary import Axis, Purpose, Region
+
+
+class Strategy(StrEnum):
+    """Who owns parameters and reduces gradients."""
+
+    DDP = "ddp"
+    FSDP1 = "fsdp1"
+    FSDP2 = "fsdp2"
+
+
+_RANGES: Final = {
+    Strategy.DDP: ("DistributedDataParallel.", "torch::distributed::reducer::", "torch.distributed.ddp.reducer::"),
+    Strategy.FSDP1: (FSDP1,),
+    Strategy.FSDP2: ("FSDP::",),
+}
+
+
+@dataclass(frozen=True)
+class TraceMarks:
+    """What a trace shows of how it was made.
+
+    Attributes:
+        strategies: those that left ranges.
+        prefetches_forward: FSDP2 gathered units ahead in forward, which it does on request only.
+        gathers_in_backward: parameters were gathered in backward: they had been freed after forward.
+        has_replicas: something was reduced over replicas, too.
+        is_hip: the device is driven through HIP.
+    """
+
+    strategies: frozenset[Strategy] = frozenset()
+    prefetches_forward: bool = False
+    gathers_in_backward: bool = False
+    has_replicas: bool = False
+    is_hip: bool = False
+
+
+def find_marks(trace: Trace, collectives: Sequence[Collective]) -> TraceMarks:
+    """Find the marks of a trace."""
+    gathers = [one for one in collectives if one.purpose is Purpose.UNSHARD]
+    return TraceMarks(
+        strategies=frozenset(
+            strategy for strategy, ranges in _RANGES.items() if any(name.startswith(ranges) for name in trace.names)
+        ),
+        prefetches_forward=any(name.startswith("FSDP::forward_prefetch for") for name in trace.names),
+        gathers_in_backward=any(_is_in_backward(one) for one in gathers),
+        has_replicas=any(one.axis is Axis.REPLICATE for one in collectives),
+        is_hip=any(name.startswith("hip") for name in trace.names),
+    )
+
+
+def _is_in_backward(gather: Collective) -> bool:
+    ranges = ("FSDP::pre_backward", "FSDP::backward_prefetch", f"{FSDP1}_pre_backward")
+    return gather.region is Region.BACKWARD or any(name.startswith(ranges) for name in gather.above)

@@ -1,0 +1,343 @@
+"""What would change a cause: one sentence, of which every word applies to what was run.
+
+A knob is named only where the strategy has it and it is not set already; see ``facts.py``. What it could gain is
+bounded by what the owner's collectives took without waiting for the last rank: how much of it is exposed is no bound,
+because a hidden collective can delay the one that comes last.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from dtbench.analyze.causes.exposed_owners import Carried, ExposedOwner
+from dtbench.analyze.collectives import Collective
+from dtbench.analyze.strategy import Strategy
+from dtbench.report.causes import describe_cause
+from dtbench.report.facts import Knob, Ran, mark_row
+from dtbench.units import format_bytes, format_ns
+from dtbench.vocabulary import Cause, MissingInput, Operation, Purpose
+
+if TYPE_CHECKING:
+    from dtbench.analyze.summary import OwnerSummary
+
+_MISSING: Final = {
+    MissingInput.RANKS: "Give the traces of all ranks of its process group.",
+    MissingInput.LAUNCH: "Profile one step more, so that the call that launched it lies inside the trace.",
+    MissingInput.GRAPH_ORDER: "Profile a step without captured graphs.",
+    MissingInput.READY: "Record CPU activity too.",
+    MissingInput.REGION: "Mark steps with `prof.step()`, and record CPU activity too.",
+    MissingInput.BLOCKING: "Record it in a run of dtbench, which says so.",
+    MissingInput.STREAM_WAITS: (
+        "Find what that compute waited for: record CPU activity with the calls by which streams wait for each other."
+    ),
+    MissingInput.HOST: "Find what the host did meanwhile: a synchronisation, or more Python than the device's work.",
+}
+
+_MOST_OF_BUCKET: Final = 0.75
+"""Part of a bucket from which its last parameter is what it takes: a smaller cap would take little off it."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A row of exposed communication, as an advice asks of it.
+
+    Attributes:
+        owner: empty: unattributed.
+        exposed_ns: for this cause.
+        behind: for ``queued``, what it stood behind.
+        waited_for: for ``skew``, the rank.
+        missing: for ``unknown``, what would tell it.
+        carried: what its owner's collectives carried and took.
+    """
+
+    owner: str
+    purpose: Purpose
+    operation: Operation | None
+    cause: Cause
+    exposed_ns: int
+    carried: Carried
+    behind: Collective | None = None
+    waited_for: int | None = None
+    missing: tuple[MissingInput, ...] = ()
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One sentence on what would change some rows, and what they come to.
+
+    Attributes:
+        why: the cause and purpose of the first of them, in words.
+        words: what to do, and what it can gain at most.
+        exposed_ns: of all of them.
+    """
+
+    why: str
+    words: str
+    exposed_ns: int
+
+
+def of_traces(row: ExposedOwner) -> Loss:
+    """Give a row of anyone's traces."""
+    return Loss(
+        owner=row.owner or "",
+        purpose=row.purpose,
+        operation=row.operation,
+        cause=row.cause,
+        exposed_ns=row.exposed_ns,
+        carried=row.carried,
+        behind=row.behind,
+        waited_for=row.waited_for,
+        missing=row.missing,
+    )
+
+
+def of_run(row: "OwnerSummary") -> Loss:
+    """Give a row of a run."""
+    carried = Carried(
+        transfer_ns=row.transfer_ns,
+        skew_wait_ns=row.skew_wait_ns or 0,
+        size_bytes=row.size_bytes,
+        dtype=row.dtype,
+        parameters=row.parameters,
+    )
+    return Loss(
+        owner=row.owner,
+        purpose=row.purpose,
+        operation=row.operation,
+        cause=row.cause,
+        exposed_ns=row.exposed_ns,
+        carried=carried,
+        waited_for=row.waited_for,
+    )
+
+
+def advise(rows: Sequence[Loss], ran: Ran, *, windows: float, step_ns: float) -> list[Advice]:
+    """Say what would change the largest losses, largest first, each sentence once.
+
+    Args:
+        rows: in any order.
+        ran: what was run.
+        windows: over which the rows' times are divided.
+        step_ns: what a step took, whole traces otherwise: nothing can gain more.
+    """
+    groups: dict[str, list[Loss]] = {}
+    for row in sorted(rows, key=lambda row: -row.exposed_ns):
+        groups.setdefault(advise_loss(row, ran), []).append(row)
+    found = [
+        Advice(
+            why=f"{_why(group)} ({group[0].purpose})",
+            words=f"{words}{_bound(group, windows, step_ns)}",
+            exposed_ns=sum(row.exposed_ns for row in group),
+        )
+        for words, group in groups.items()
+    ]
+    return sorted(found, key=lambda one: -one.exposed_ns)
+
+
+def _why(group: Sequence[Loss]) -> str:
+    waited_for = {row.waited_for for row in group}
+    one = waited_for.pop() if len(waited_for) == 1 else None
+    return describe_cause(group[0].cause, waited_for=one, missing=group[0].missing)
+
+
+def _bound(group: Sequence[Loss], windows: float, step_ns: float) -> str:
+    """Say what the group's owners can gain at most; nothing where a cause is only to be told, or no time is known."""
+    cause = group[0].cause
+    owners = {(row.owner, row.purpose, row.operation): row.carried for row in group}
+    if cause is Cause.UNKNOWN or math.isnan(step_ns) or any(carried.transfer_ns is None for carried in owners.values()):
+        return ""
+    is_skew = cause is Cause.SKEW
+    total_ns = sum(one.skew_wait_ns if is_skew else one.transfer_ns or 0 for one in owners.values())
+    gain_ns = min(total_ns / windows, step_ns)
+    whose = "which is all their waiting for it" if is_skew else "which is all their transfer"
+    if len(owners) == 1:
+        whose = whose.replace("their", "its")
+    return f" At most {format_ns(gain_ns)} of {format_ns(step_ns)}, {whose}."
+
+
+def advise_loss(row: Loss, ran: Ran) -> str:
+    """Say in one sentence what would change a row; for ``unknown``, what would tell its cause."""
+    if row.cause is Cause.UNKNOWN:
+        return _MISSING[row.missing[0]] if row.missing else "Give the traces of all ranks, with CPU activity."
+    groups = (row.carried.group, row.behind.group) if row.behind is not None else (row.carried.group,)
+    known = replace(ran, done=mark_row(ran, groups, row.carried.dtype))
+    return _ADVICE[row.cause](row, known)
+
+
+def _name(knobs: Sequence[Knob], last: str = "or") -> str:
+    """Spell knobs: ``a``; ``a`` or ``b``; ``a``, ``b`` or ``c``."""
+    names = [f"`{knob}`" for knob in knobs]
+    return f" {last} ".join([*([", ".join(names[:-1])] if names[:-1] else []), *names[-1:]])
+
+
+def _put(knobs: Sequence[Knob], *words: str) -> str:
+    """Spell knobs and words in brackets, with the space before; nothing where there are none."""
+    everything = [*words, *([_name(knobs)] if knobs else [])]
+    return f" ({', '.join(everything)})" if everything else ""
+
+
+def _after_skew(_row: Loss, _ran: Ran) -> str:
+    return "Find what the last rank did meanwhile: the time is lost there, and a faster link changes nothing."
+
+
+def _after_queue(row: Loss, ran: Ran) -> str:
+    behind = None if row.behind is None else row.behind.purpose
+    if row.purpose is Purpose.GRAD_REDUCE and behind is Purpose.GRAD_REDUCE:
+        return f"Reductions go one after another: {_lower(_reduce_less(ran))}"
+    knobs = ran.choose(Knob.SEPARATE_GROUP)
+    if knobs and row.purpose is Purpose.GRAD_REDUCE and behind in (Purpose.UNSHARD, None):
+        before = "Send less before it; where that is no reduction, give" if behind is None else "Give"
+        return f"{before} reductions a process group of their own ({_name(knobs)})."
+    if knobs and row.purpose is Purpose.UNSHARD and behind in (Purpose.GRAD_REDUCE, None):
+        return (
+            f"Give reductions a process group of their own ({_name(knobs)}), so that gathers do not stand behind them."
+        )
+    if row.purpose in (Purpose.GRAD_REDUCE, Purpose.UNSHARD):
+        return "Send less before it."
+    return "Give it a process group of its own, or send less before it."
+
+
+def _after_serialized(_row: Loss, ran: Ran) -> str:
+    if ran.is_hip:
+        queues, budget = ran.choose(Knob.HIP_QUEUES), ran.choose(Knob.MAX_CTAS)
+    else:
+        queues, budget = ran.choose(Knob.CONNECTIONS), ran.choose(Knob.MAX_CTAS, Knob.CTA_POLICY)
+    return (
+        "Compute stood in line behind it: give streams hardware queues of their own"
+        f"{_put(queues)}, or leave compute free multiprocessors while it runs{_put(budget)}."
+    )
+
+
+def _after_late_issue(row: Loss, ran: Ran) -> str:
+    if row.purpose is not Purpose.UNSHARD:
+        return "Issue it as soon as its input is there, from a hook rather than after the next compute."
+    knobs = ran.choose(Knob.FSDP1_PREFETCH, Knob.PREFETCH_FORWARD, Knob.PREFETCH_BACKWARD)
+    if ran.is_device:
+        how = f": prefetch it ({_name(knobs)})." if knobs else ": launch less, or larger kernels, before it."
+        return f"The host was behind the device{how}"
+    if ran.strategy is Strategy.FSDP1:
+        return _FSDP1_BLOCKS
+    asynchronous = ran.choose(Knob.UNSHARD_ASYNC)
+    if knobs and asynchronous:
+        return (
+            f"Prefetch it with {_name(knobs)}, and make that asynchronous with {_name(asynchronous)}: "
+            "on gloo a prefetch alone changes nothing."
+        )
+    if knobs or asynchronous:
+        return f"Issue it earlier: {_name([*knobs, *asynchronous], 'and')}."
+    return "Issue it earlier, before the compute of the unit before it begins."
+
+
+_FSDP1_BLOCKS: Final = "FSDP1 issues every collective blocking on gloo, prefetched or not; on NCCL it does not."
+
+
+def _after_late_ready(_row: Loss, ran: Ran) -> str:
+    if ran.strategy is Strategy.DDP and (ran.tensor or 1) > 1:
+        return (
+            "Hand gradients over where they are computed: convert DTensor weights in their own module's forward, "
+            "not all at the start (as DDP over tensor parallelism does), or use FSDP2 over tensor parallelism."
+        )
+    if ran.is_compiled:
+        return "The compiled backward hands all gradients over at its end: compile blocks apart."
+    return "Hand gradients over where they are computed, not all at the end of backward."
+
+
+def _after_sync_op(row: Loss, ran: Ran) -> str:
+    is_fsdp = ran.strategy in (Strategy.FSDP1, Strategy.FSDP2)
+    if not ran.is_device and is_fsdp and row.purpose in (Purpose.UNSHARD, Purpose.GRAD_REDUCE):
+        if ran.strategy is Strategy.FSDP1:
+            return _FSDP1_BLOCKS
+        if row.purpose is Purpose.GRAD_REDUCE:
+            return "FSDP's reduce-scatter always blocks on gloo; on NCCL it does not."
+        knobs = ran.choose(Knob.UNSHARD_ASYNC)
+        if knobs:
+            ahead = ran.choose(Knob.PREFETCH_FORWARD, Knob.PREFETCH_BACKWARD)
+            together = f", together with explicit prefetch ({_name(ahead)})" if ahead else ""
+            return f"Make it asynchronous with {_name(knobs)}{together}."
+    knobs = ran.choose(Knob.NO_PYTHON_REDUCER)
+    if knobs and row.purpose is Purpose.GRAD_REDUCE:
+        return 'Reduce in buckets, beside backward: DDP\'s Python reducer (`optimize_ddp="python_reducer"`) blocks.'
+    return "Issue it without blocking, and wait where its result is used."
+
+
+def _after_tail(row: Loss, ran: Ran) -> str:
+    if row.purpose is not Purpose.GRAD_REDUCE:
+        return "Nothing of the region is left to hide it: send less, or let the next region begin beside it."
+    if ran.strategy is Strategy.DDP and row.operation is Operation.ALL_REDUCE:
+        return _shrink_bucket(row, ran)
+    if ran.strategy in (Strategy.FSDP1, Strategy.FSDP2):
+        return "Make what is reduced last smaller: smaller units for the first layers."
+    return "Make what is reduced last smaller."
+
+
+def _shrink_bucket(row: Loss, ran: Ran) -> str:
+    """Say what makes DDP's last bucket smaller: a cap, where it holds more than the parameter that is ready last."""
+    parameters = row.carried.parameters
+    sizes = [ran.sizes_bytes.get(name) for name in parameters]
+    total = sum(size or 0 for size in sizes) if None not in sizes else 0
+    last = sizes[ran.last_ready] if sizes else None
+    if len(parameters) == 1 or (last is not None and total and last >= _MOST_OF_BUCKET * total):
+        most, whole = ("Most of what", f" of {format_bytes(total)}") if len(parameters) > 1 else ("What", "")
+        known = last if last is not None else row.carried.size_bytes
+        size = f", {format_bytes(known)}{whole}" if known else ""
+        bits = _name(ran.choose(Knob.BF16_HOOK, Knob.FP16_HOOK, Knob.POWER_SGD))
+        less = f"send it in fewer bits ({bits}), or " if bits else ""
+        one = f"{most} is reduced last is one parameter (`{parameters[ran.last_ready]}`{size})"
+        return f"{one}, which no cap divides: {less}shard or shrink it."
+    knobs = ran.choose(Knob.BUCKET_CAP, Knob.BUCKET_CAPS)
+    if not knobs:
+        return "Make what is reduced last smaller."
+    doubt = "" if parameters else ", which helps where that is more than one parameter"
+    return f"Make what is reduced last smaller: a smaller {_name(knobs)}{doubt}."
+
+
+def _after_needed_at_once(row: Loss, ran: Ran) -> str:
+    if row.purpose is Purpose.TENSOR:
+        split = (
+            "Split the matmul so that parts overlap (asynchronous tensor parallelism), or use"
+            if ran.is_device
+            else "Use"
+        )
+        return f"{split} a smaller tensor axis."
+    if row.purpose is Purpose.UNSHARD:
+        return "Nothing that could run beside it was launched before it was needed: make the unit small."
+    return "Find independent work to put between its issue and its use, or send less."
+
+
+def _after_bandwidth(row: Loss, ran: Ran) -> str:
+    if row.purpose is Purpose.UNSHARD:
+        return _gather_less(ran)
+    if row.purpose is Purpose.GRAD_REDUCE:
+        return _reduce_less(ran)
+    return "Send less, use a faster link, or compute more beside it."
+
+
+def _gather_less(ran: Ran) -> str:
+    kept = ran.choose(Knob.FSDP1_KEEP, Knob.KEEP)
+    bits = ran.choose(Knob.FSDP1_PARAM_DTYPE, Knob.PARAM_DTYPE)
+    hybrid = ran.choose(Knob.FSDP1_HYBRID)
+    words = ["HSDP inside a node"] if ran.strategy is Strategy.FSDP2 and not ran.has_replicas else []
+    return f"Send less{_put([*bits, *kept, *hybrid], *words)}, or compute more per gather (a larger batch)."
+
+
+def _reduce_less(ran: Ran) -> str:
+    bits = ran.choose(Knob.BF16_HOOK, Knob.FP16_HOOK, Knob.POWER_SGD, Knob.FSDP1_REDUCE_DTYPE, Knob.REDUCE_DTYPE)
+    return f"Send less{_put(bits)} or less often (accumulate gradients, a larger batch)."
+
+
+def _lower(words: str) -> str:
+    return words[0].lower() + words[1:]
+
+
+_ADVICE: Final[dict[Cause, Callable[[Loss, Ran], str]]] = {
+    Cause.SKEW: _after_skew,
+    Cause.QUEUED: _after_queue,
+    Cause.SERIALIZED: _after_serialized,
+    Cause.LATE_ISSUE: _after_late_issue,
+    Cause.LATE_READY: _after_late_ready,
+    Cause.SYNC_OP: _after_sync_op,
+    Cause.TAIL: _after_tail,
+    Cause.NEEDED_AT_ONCE: _after_needed_at_once,
+    Cause.BANDWIDTH: _after_bandwidth,
+}

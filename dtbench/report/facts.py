@@ -1,0 +1,136 @@
+"""What an advice must know of what was run: the strategy, which of its knobs are set already, what buckets hold."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from dtbench.analyze.strategy import Strategy, TraceMarks
+from dtbench.analyze.trace_set import TraceSet
+
+
+class Knob(StrEnum):
+    """What an advice names, as a person would write it."""
+
+    BUCKET_CAP = "bucket_cap_mb"
+    BUCKET_CAPS = "bucket_cap_mb_list"
+    BF16_HOOK = "bf16_compress_hook"
+    FP16_HOOK = "fp16_compress_hook"
+    POWER_SGD = "powerSGD_hook"
+    NO_PYTHON_REDUCER = "optimize_ddp"
+    FSDP1_PREFETCH = "forward_prefetch=True"
+    FSDP1_KEEP = "SHARD_GRAD_OP"
+    FSDP1_HYBRID = "HYBRID_SHARD"
+    FSDP1_PARAM_DTYPE = "MixedPrecision(param_dtype=...)"
+    FSDP1_REDUCE_DTYPE = "MixedPrecision(reduce_dtype=...)"
+    PREFETCH_FORWARD = "set_modules_to_forward_prefetch"
+    PREFETCH_BACKWARD = "set_modules_to_backward_prefetch"
+    UNSHARD_ASYNC = "_set_unshard_async_op(True)"
+    SEPARATE_GROUP = "set_separate_reduce_scatter_group"
+    KEEP = "reshard_after_forward=False"
+    PARAM_DTYPE = "MixedPrecisionPolicy(param_dtype=...)"
+    REDUCE_DTYPE = "MixedPrecisionPolicy(reduce_dtype=...)"
+    CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
+    HIP_QUEUES = "GPU_MAX_HW_QUEUES"
+    MAX_CTAS = "NCCL_MAX_CTAS"
+    CTA_POLICY = "NCCL_CTA_POLICY"
+
+
+_OF_ANY: Final = frozenset({Knob.CONNECTIONS, Knob.HIP_QUEUES, Knob.MAX_CTAS, Knob.CTA_POLICY})
+KNOBS: Final[Mapping[Strategy, frozenset[Knob]]] = {
+    Strategy.DDP: frozenset(
+        {Knob.BUCKET_CAP, Knob.BUCKET_CAPS, Knob.BF16_HOOK, Knob.FP16_HOOK, Knob.POWER_SGD, Knob.NO_PYTHON_REDUCER}
+    ),
+    Strategy.FSDP1: frozenset(knob for knob in Knob if knob.name.startswith("FSDP1_")),
+    Strategy.FSDP2: frozenset(
+        {
+            *(Knob.PREFETCH_FORWARD, Knob.PREFETCH_BACKWARD, Knob.UNSHARD_ASYNC, Knob.SEPARATE_GROUP),
+            *(Knob.KEEP, Knob.PARAM_DTYPE, Knob.REDUCE_DTYPE),
+        }
+    ),
+}
+"""Which strategy has which knobs."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What was run, as far as it is known.
+
+    Attributes:
+        is_device: ranks computed on accelerators.
+        strategy: None: not known, or several.
+        done: knobs that are set as an advice would set them, have no effect beside what is set, or of which nobody
+            knows how they are set.
+        is_hip: the accelerators are driven through HIP.
+        tensor: ranks of the tensor axis; None: not known.
+        has_replicas: there is a replicate axis; None: not known.
+        is_compiled: by ``torch.compile``; None: not known.
+        is_unbucketed: DDP without buckets, as ``optimize_ddp="python_reducer"`` makes it.
+        sizes_bytes: of each parameter on one rank, by FQN; empty: not known.
+        last_ready: place, in a bucket's order, of the parameter whose gradient comes last.
+    """
+
+    is_device: bool
+    strategy: Strategy | None = None
+    done: frozenset[Knob] = frozenset()
+    is_hip: bool = False
+    tensor: int | None = None
+    has_replicas: bool | None = None
+    is_compiled: bool | None = None
+    is_unbucketed: bool = False
+    sizes_bytes: Mapping[str, int] = field(default_factory=dict)
+    last_ready: int = -1
+
+    def choose(self, *knobs: Knob) -> list[Knob]:
+        """Give those that the strategy has and that are not set already, in their order."""
+        own = frozenset() if self.strategy is None else KNOBS[self.strategy]
+        return [knob for knob in knobs if (knob in own or knob in _OF_ANY) and knob not in self.done]
+
+
+def describe_traces(traces: TraceSet) -> Ran:
+    """Give what traces show of what was run; what they cannot show of a knob is no reason to name it."""
+    found = [one.marks for one in traces.analyses]
+    marks = TraceMarks(
+        strategies=frozenset(strategy for one in found for strategy in one.strategies) or _find_buckets(traces),
+        prefetches_forward=any(one.prefetches_forward for one in found),
+        gathers_in_backward=any(one.gathers_in_backward for one in found),
+        has_replicas=any(one.has_replicas for one in found),
+        is_hip=any(one.is_hip for one in found),
+    )
+    untold = {Knob.PREFETCH_BACKWARD, Knob.POWER_SGD, Knob.BUCKET_CAPS, Knob.FSDP1_PREFETCH}
+    if marks.prefetches_forward:
+        untold.add(Knob.PREFETCH_FORWARD)
+    if not marks.gathers_in_backward:
+        untold |= {Knob.KEEP, Knob.FSDP1_KEEP}
+    if marks.has_replicas:
+        untold.add(Knob.FSDP1_HYBRID)
+    return Ran(
+        is_device=any(one.timeline.is_device for one in traces.analyses),
+        strategy=next(iter(marks.strategies)) if len(marks.strategies) == 1 else None,
+        done=frozenset(untold),
+        is_hip=marks.is_hip,
+        has_replicas=True if marks.has_replicas else None,
+    )
+
+
+def _find_buckets(traces: TraceSet) -> frozenset[Strategy]:
+    """Take reductions that are buckets for DDP's, where no range says whose they are."""
+    owners = (row.owner or "" for row in traces.owners)
+    return frozenset({Strategy.DDP}) if any(owner.startswith("bucket ") for owner in owners) else frozenset()
+
+
+def mark_row(ran: Ran, groups: Sequence[str], dtype: str) -> frozenset[Knob]:
+    """Give the knobs that what a row's collectives say shows to be set already.
+
+    Args:
+        ran: what was run.
+        groups: of the collective, and of what it stood behind.
+        dtype: as the trace spells it.
+    """
+    done = set(ran.done)
+    if any(word in dtype.lower() for word in ("16", "float8")):
+        done |= {Knob.BF16_HOOK, Knob.FP16_HOOK, Knob.PARAM_DTYPE, Knob.REDUCE_DTYPE}
+        done |= {Knob.FSDP1_PARAM_DTYPE, Knob.FSDP1_REDUCE_DTYPE}
+    if len(groups) == 2 and all(groups) and groups[0] != groups[1]:
+        done.add(Knob.SEPARATE_GROUP)
+    return frozenset(done)

@@ -1,0 +1,276 @@
+"""What an advice says applies to what was run, and what it can gain is bounded by what it took."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dtbench.analyze.causes.exposed_owners import Carried
+from dtbench.analyze.collectives import Collective
+from dtbench.analyze.foreign import analyze_traces
+from dtbench.analyze.intervals import unite
+from dtbench.analyze.strategy import Strategy
+from dtbench.report.advice import Loss, advise, advise_loss
+from dtbench.report.facts import Knob, Ran
+from dtbench.report.scenario_facts import describe_scenario
+from dtbench.report.trace_words import advise_traces
+from dtbench.scenario.load import load_scenario_file
+from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Parallel, Scenario
+from dtbench.traffic.ddp import fill_buckets
+from dtbench.traffic.parameters import known_parameters
+from dtbench.vocabulary import Cause, MissingInput, Operation, Purpose
+
+ROOT = Path(__file__).parents[2]
+CELLS = [
+    pytest.param(cell.scenario, id=f"{path.stem}-{cell.name}")
+    for path in sorted((ROOT / "scenarios").rglob("*.yaml"))
+    for cell in load_scenario_file(path).cells
+]
+NOT_KNOWN = Ran(is_device=True)
+
+
+def queue_head(purpose: Purpose, group: str = "dp") -> Collective:
+    operation = Operation.ALL_GATHER if purpose is Purpose.UNSHARD else Operation.REDUCE_SCATTER
+    return Collective(
+        group=group, axis=None, seq=1, operation=operation, purpose=purpose, owner="layers.1", size_bytes=None,
+        issue_ns=0, issue_end_ns=0, span=unite(np.array([0]), np.array([1])), above=(),
+    )  # fmt: skip
+
+
+def loss(cause: Cause, purpose: Purpose, operation: Operation = Operation.ALL_REDUCE, **more: object) -> Loss:
+    told = {"owner": "bucket 0", "exposed_ns": 5, "carried": Carried(transfer_ns=9), **more}
+    return Loss(purpose=purpose, operation=operation, cause=cause, **told)  # type: ignore[arg-type]
+
+
+def every_loss() -> Iterator[Loss]:
+    behinds = (None, *(queue_head(purpose) for purpose in Purpose))
+    for cause, purpose, operation in itertools.product(Cause, Purpose, Operation):
+        for behind in behinds if cause is Cause.QUEUED else (None,):
+            for missing in [(one,) for one in MissingInput] if cause is Cause.UNKNOWN else [()]:
+                yield loss(cause, purpose, operation, behind=behind, missing=missing)
+
+
+Says = Callable[[Scenario, bool], bool]
+
+
+def low_precision(one: Scenario) -> bool:
+    return one.precision.dtype != "float32"
+
+
+def of_ddp(holds: Callable[[Scenario, Ddp], bool]) -> Says:
+    return lambda one, _: isinstance(one.parallel, Ddp) and one.parallel.wrap and holds(one, one.parallel)
+
+
+def of_fsdp1(holds: Callable[[Scenario, Fsdp1], bool]) -> Says:
+    return lambda one, _: isinstance(one.parallel, Fsdp1) and holds(one, one.parallel)
+
+
+def of_fsdp2(holds: Callable[[Scenario, Fsdp2], bool]) -> Says:
+    return lambda one, _: isinstance(one.parallel, Fsdp2) and holds(one, one.parallel)
+
+
+def hookable(one: Scenario, ddp: Ddp) -> bool:
+    return (ddp.comm_hook is None or ddp.comm_hook.kind == "allreduce") and not low_precision(one)
+
+
+APPLIES: dict[str, Says] = {
+    "bucket_cap_mb": of_ddp(lambda _, ddp: not ddp.python_reducer),
+    "bucket_cap_mb_list": of_ddp(lambda _, ddp: ddp.bucket_cap_mb_list is not None),
+    "bf16_compress_hook": lambda one, device: device and of_ddp(hookable)(one, device),
+    "fp16_compress_hook": lambda one, device: not device and of_ddp(hookable)(one, device),
+    "powerSGD_hook": of_ddp(lambda _, ddp: ddp.comm_hook is None or ddp.comm_hook.kind == "allreduce"),
+    "python_reducer": of_ddp(lambda _, ddp: ddp.python_reducer),
+    "forward_prefetch=True": of_fsdp1(lambda _, fsdp: not fsdp.forward_prefetch),
+    "SHARD_GRAD_OP": of_fsdp1(lambda _, fsdp: fsdp.sharding_strategy == "FULL_SHARD"),
+    "HYBRID_SHARD": of_fsdp1(lambda _, fsdp: fsdp.sharding_strategy in ("FULL_SHARD", "SHARD_GRAD_OP")),
+    "MixedPrecision(param_dtype": of_fsdp1(
+        lambda one, fsdp: fsdp.mixed_precision.param_dtype is None and not low_precision(one)
+    ),
+    "MixedPrecision(reduce_dtype": of_fsdp1(
+        lambda one, fsdp: fsdp.mixed_precision.reduce_dtype is None and not low_precision(one)
+    ),
+    "set_modules_to_forward_prefetch": of_fsdp2(lambda _, fsdp: not fsdp.forward_prefetch),
+    "set_modules_to_backward_prefetch": of_fsdp2(lambda _, fsdp: fsdp.backward_prefetch is None),
+    "_set_unshard_async_op": lambda one, device: (
+        not device and of_fsdp2(lambda _, fsdp: not fsdp.unshard_async_op)(one, device)
+    ),
+    "set_separate_reduce_scatter_group": of_fsdp2(lambda _, fsdp: not fsdp.separate_reduce_scatter_group),
+    "reshard_after_forward=False": of_fsdp2(lambda _, fsdp: fsdp.reshard_after_forward is not False),
+    "MixedPrecisionPolicy(param_dtype": of_fsdp2(
+        lambda one, fsdp: fsdp.mixed_precision.param_dtype is None and not low_precision(one)
+    ),
+    "MixedPrecisionPolicy(reduce_dtype": of_fsdp2(
+        lambda one, fsdp: fsdp.mixed_precision.reduce_dtype is None and not low_precision(one)
+    ),
+    "HSDP": of_fsdp2(lambda _, fsdp: fsdp.replicas == 1),
+    "FSDP2": lambda one, _: isinstance(one.parallel, Ddp) and one.parallel.tensor > 1,
+    "FSDP1": of_fsdp1(lambda *_: True),
+    "FSDP's": lambda one, _: not isinstance(one.parallel, Ddp),
+    "DDP": lambda one, _: isinstance(one.parallel, Ddp),
+    "asynchronous tensor parallelism": lambda _, device: device,
+    "NCCL_MAX_CTAS": lambda one, device: device and "NCCL_MAX_CTAS" not in one.env,
+    "CUDA_DEVICE_MAX_CONNECTIONS": lambda one, device: device and "CUDA_DEVICE_MAX_CONNECTIONS" not in one.env,
+    "gloo": lambda _, device: not device,
+}
+"""Words that an advice may say, by what must hold of a scenario, read here and not by the code under test."""
+
+
+def inapplicable(words: str, one: Scenario, *, is_device: bool) -> list[str]:
+    return [word for word, holds in APPLIES.items() if word in words and not holds(one, is_device)]
+
+
+@pytest.mark.parametrize("scenario", CELLS)
+def test_every_advice_applies_to_every_shipped_cell(scenario: Scenario) -> None:
+    for is_device in {scenario.device == "cuda", scenario.device != "cpu"}:
+        ran = describe_scenario(scenario, is_device=is_device)
+        for one in every_loss():
+            if one.cause is Cause.SERIALIZED and not is_device:
+                continue  # found on devices only
+            words = advise_loss(one, ran)
+            assert words.endswith(".")
+            assert not inapplicable(words, scenario, is_device=is_device), (one.cause, one.purpose, words)
+
+
+def test_every_knob_is_named_for_some_strategy_and_none_where_nothing_is_known() -> None:
+    losses = list(every_loss())
+    known = [Ran(is_device, strategy) for is_device in (True, False) for strategy in Strategy]
+    known += [Ran(is_device=True, is_hip=True)]
+    said = " ".join(advise_loss(one, ran) for ran in known for one in losses)
+    assert [knob for knob in Knob if knob.value not in said] == []
+    untold = " ".join(advise_loss(one, NOT_KNOWN) for one in losses if one.cause is not Cause.SERIALIZED)
+    assert [knob for knob in Knob if knob.value in untold] == []
+
+
+def embedding_last(cap: float, **parallel: object) -> Scenario:
+    (cell,) = load_scenario_file(ROOT / "scenarios" / "strategies" / "ddp.yaml").cells[:1]
+    model = cell.scenario.model.model_copy(update={"vocab_size": 4096})
+    chosen: Parallel = Ddp.model_validate({"kind": "ddp", "replicas": 2, "bucket_cap_mb": cap, **parallel})
+    return cell.scenario.model_copy(update={"model": model, "parallel": chosen})
+
+
+def last_bucket(scenario: Scenario) -> Loss:
+    assert isinstance(scenario.parallel, Ddp)
+    parameters = known_parameters(scenario.model)
+    assert parameters is not None
+    names = tuple(one.name for one in fill_buckets(scenario, scenario.parallel, parameters)[-1])
+    return loss(Cause.TAIL, Purpose.GRAD_REDUCE, carried=Carried(transfer_ns=9, parameters=names))
+
+
+def test_a_cap_is_no_advice_for_a_bucket_that_one_parameter_fills() -> None:
+    scenario = embedding_last(1)
+    words = advise_loss(last_bucket(scenario), describe_scenario(scenario, is_device=False))
+    assert "one parameter (`embedding.weight`" in words
+    assert "4.00 MiB of 4." in words
+    assert "bucket_cap_mb" not in words
+    assert "`fp16_compress_hook`" in words
+
+
+def test_a_cap_is_advised_where_it_would_cut_the_last_bucket() -> None:
+    scenario = embedding_last(1000)
+    shrunk = scenario.model_copy(update={"model": scenario.model.model_copy(update={"vocab_size": 16})})
+    words = advise_loss(last_bucket(shrunk), describe_scenario(shrunk, is_device=False))
+    assert "a smaller `bucket_cap_mb`." in words
+
+
+def test_a_hook_that_is_set_is_not_advised() -> None:
+    scenario = embedding_last(1, comm_hook={"kind": "fp16_compress"})
+    words = advise_loss(last_bucket(scenario), describe_scenario(scenario, is_device=False))
+    assert "hook" not in words
+    assert words.endswith(": shard or shrink it.")
+
+
+def test_a_bucket_whose_parameters_nobody_knows_gets_a_cap_with_the_doubt() -> None:
+    ran = Ran(is_device=True, strategy=Strategy.DDP, done=frozenset({Knob.BUCKET_CAPS}))
+    words = advise_loss(loss(Cause.TAIL, Purpose.GRAD_REDUCE), ran)
+    assert "`bucket_cap_mb`, which helps where that is more than one parameter" in words
+
+
+def test_what_crosses_the_wire_in_sixteen_bits_is_not_told_to_be_sent_in_sixteen() -> None:
+    ran = Ran(is_device=True, strategy=Strategy.FSDP2)
+    full = loss(Cause.BANDWIDTH, Purpose.GRAD_REDUCE, carried=Carried(transfer_ns=9, dtype="Float"))
+    half = replace(full, carried=replace(full.carried, dtype="BFloat16"))
+    assert "reduce_dtype" in advise_loss(full, ran)
+    assert "reduce_dtype" not in advise_loss(half, ran)
+
+
+def test_reductions_that_have_a_group_of_their_own_are_not_given_one() -> None:
+    ran = Ran(is_device=True, strategy=Strategy.FSDP2)
+    row = loss(Cause.QUEUED, Purpose.GRAD_REDUCE, behind=queue_head(Purpose.UNSHARD), carried=Carried(group="dp"))
+    assert "set_separate_reduce_scatter_group" in advise_loss(row, ran)
+    apart = replace(row, carried=Carried(group="reductions"))
+    assert "set_separate_reduce_scatter_group" not in advise_loss(apart, ran)
+
+
+def test_a_reduction_behind_a_reduction_is_not_sent_to_another_group() -> None:
+    ran = Ran(is_device=True, strategy=Strategy.FSDP2)
+    row = loss(Cause.QUEUED, Purpose.GRAD_REDUCE, behind=queue_head(Purpose.GRAD_REDUCE))
+    assert "process group" not in advise_loss(row, ran)
+
+
+def test_on_gloo_a_late_gather_needs_more_than_prefetch() -> None:
+    row = loss(Cause.LATE_ISSUE, Purpose.UNSHARD)
+    on_gloo = advise_loss(row, Ran(is_device=False, strategy=Strategy.FSDP2))
+    on_nccl = advise_loss(row, Ran(is_device=True, strategy=Strategy.FSDP2, done=frozenset({Knob.UNSHARD_ASYNC})))
+    assert "_set_unshard_async_op(True)" in on_gloo
+    assert "_set_unshard_async_op" not in on_nccl
+    assert "set_modules_to_forward_prefetch" in on_nccl
+
+
+def gain(*rows: Loss, windows: float = 1, step_ns: float = 484_000_000) -> list[str]:
+    return [one.words for one in advise(rows, Ran(is_device=False), windows=windows, step_ns=step_ns)]
+
+
+def test_a_gain_is_bounded_by_the_transfer_and_never_by_what_is_exposed() -> None:
+    row = loss(
+        Cause.TAIL, Purpose.TENSOR, exposed_ns=100, carried=Carried(transfer_ns=82_000_000, skew_wait_ns=7_000_000)
+    )
+    (words,) = gain(row, windows=2)
+    assert words.endswith(" At most 41.0 ms of 484 ms, which is all its transfer.")
+
+
+def test_a_gain_sums_the_owners_that_an_advice_is_for_and_is_no_longer_than_the_step() -> None:
+    rows = [
+        loss(Cause.TAIL, Purpose.TENSOR, owner=owner, exposed_ns=exposed_ns, carried=Carried(transfer_ns=3_000_000))
+        for owner, exposed_ns in (("a", 5), ("b", 7))
+    ]
+    assert gain(*rows) == [gain(rows[0])[0].replace("3.00 ms", "6.00 ms").replace("its", "their")]
+    assert "At most 4.00 ms of 4.00 ms" in gain(*rows, step_ns=4_000_000)[0]
+
+
+def test_where_no_time_is_known_or_the_cause_is_not_nothing_is_promised() -> None:
+    assert "At most" not in gain(loss(Cause.TAIL, Purpose.TENSOR, carried=Carried()))[0]
+    assert "At most" not in gain(loss(Cause.UNKNOWN, Purpose.TENSOR, missing=(MissingInput.RANKS,)))[0]
+    assert "At most" not in gain(loss(Cause.TAIL, Purpose.TENSOR), step_ns=float("nan"))[0]
+
+
+def test_the_advice_for_most_of_the_exposed_time_comes_first_however_many_owners_share_it() -> None:
+    one = loss(Cause.TAIL, Purpose.TENSOR, owner="a", exposed_ns=40)
+    many = [loss(Cause.SKEW, Purpose.UNSHARD, owner=f"b{i}", exposed_ns=15) for i in range(4)]
+    found = advise([one, *many], Ran(is_device=False), windows=1, step_ns=1_000)
+    assert [(advice.exposed_ns, advice.why) for advice in found] == [
+        (60, "waited for other ranks (unshard)"),
+        (40, "nothing left to hide behind (tensor)"),
+    ]
+
+
+QUEUES = ROOT / "tests" / "analyze" / "traces"
+
+
+@pytest.mark.parametrize(
+    ("name", "strategy"),
+    [
+        ("one_hardware_queue/queue1", "fsdp2"),
+        ("one_hardware_queue/queue8", "fsdp2"),
+        ("ddp_2ranks_rank0.json.gz", "ddp"),
+        ("fsdp2_tp_2x2_rank0.json.gz", "fsdp2"),
+    ],
+)
+def test_a_traces_advice_names_only_what_its_strategy_has(name: str, strategy: str) -> None:
+    traces = analyze_traces([QUEUES / name])
+    words = " ".join(one.words for one in advise_traces(traces))
+    foreign = {"fsdp2": ("bucket_cap_mb", "compress_hook", "DDP", "FSDP1"), "ddp": ("set_modules", "_unshard_", "FSDP")}
+    assert words
+    assert not [word for word in foreign[strategy] if word in words]
