@@ -53,7 +53,7 @@ NOT_SEEN: Final = Overlap(*[None] * 7)
 """The account of a window in which nothing ran: a step that launched nothing onto the device."""
 
 
-def divide(part_ns: int | None, whole_ns: int | None) -> float:
+def divide(part_ns: float | None, whole_ns: float | None) -> float:
     """Return a share of time; NaN where one of the two is not known or there is nothing to share."""
     return math.nan if part_ns is None or not whole_ns else part_ns / whole_ns
 

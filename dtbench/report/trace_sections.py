@@ -195,6 +195,11 @@ def _advise(traces: TraceSet) -> list[str]:
     return [f"{one.why}: {one.words}" for one in advise_traces(traces)[1:] if one.exposed_ns >= least_ns][:MOST_ADVICE]
 
 
+def _mean_known(times_ns: Sequence[int | None]) -> float | None:
+    known = [time_ns for time_ns in times_ns if time_ns is not None]
+    return sum(known) / len(known) if known else None
+
+
 def gap_section(traces: TraceSet) -> Section:
     """Give why the compute stream stood still, for each rank: means over steps, else the whole trace."""
     are_steps = average(traces.analyses).are_steps
@@ -204,8 +209,8 @@ def gap_section(traces: TraceSet) -> Section:
         gaps = [account.gaps for account in accounts if account.gaps is not None]
         if gaps:
             parts = ("gap_ns", "comm_wait_ns", "host_wait_ns", "host_sync_ns", "launch_gap_ns", "other_ns")
-            means = [sum(getattr(gap, part) for gap in gaps) / len(gaps) for part in parts]
-            rows.append((str(one.rank), gaps[0].lane, *(format_ns(mean) for mean in means)))
+            means = (_mean_known([getattr(gap, part) for gap in gaps]) for part in parts)
+            rows.append((str(one.rank), gaps[0].lane, *map(format_ns, means)))
     titles = ("stood\nstill", "waits for\ncomm", "waits for\nhost", "in a\nsync", "launch\ngaps", "other")
     return Section(
         title=f"Why the main compute stream stood still, {'per step' if are_steps else 'whole trace'}",

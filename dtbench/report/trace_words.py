@@ -1,5 +1,6 @@
 """The words about anyone's traces: the answer in one sentence, the waits, what the reader must know."""
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -68,11 +69,12 @@ def _host_words(traces: TraceSet, mean: MeanTime) -> str:
     if not gaps:
         return ""
     host_ns, sync_ns, comm_ns = (
-        sum(getattr(gap, part) for gap in gaps) / len(gaps) for part in ("host_wait_ns", "host_sync_ns", "comm_wait_ns")
+        sum(getattr(gap, part) or 0 for gap in gaps) / len(gaps)
+        for part in ("host_wait_ns", "host_sync_ns", "comm_wait_ns")
     )
-    if host_ns <= max(comm_ns, mean.overlap.exposed_comm_ns - host_ns):
+    if host_ns <= max(comm_ns, (mean.overlap.exposed_comm_ns or 0) - host_ns):
         return ""
-    share = format_fraction(_ratio(host_ns, mean.overlap.step_ns))
+    share = format_fraction(divide(host_ns, mean.overlap.step_ns))
     sync = f", {format_ns(sync_ns)} of that in synchronising calls" if sync_ns else ""
     return f"the device waits {format_ns(host_ns)} of it for the host ({share}){sync}, longer than for communication; "
 
@@ -101,7 +103,7 @@ def advise_traces(traces: TraceSet) -> list[Advice]:
     """Say what would change the losses of all ranks, largest first."""
     mean = average(traces.analyses)
     losses = [of_traces(row) for row in traces.owners]
-    return advise(losses, describe_traces(traces), windows=mean.windows, step_ns=mean.overlap.step_ns)
+    return advise(losses, describe_traces(traces), windows=mean.windows, step_ns=math.nan if mean.overlap.step_ns is None else mean.overlap.step_ns)
 
 
 def _wait_lines(traces: TraceSet, mean: MeanTime) -> list[str]:
@@ -114,10 +116,6 @@ def _wait_lines(traces: TraceSet, mean: MeanTime) -> list[str]:
         for label, purpose in _WAITS
         if purpose in found
     ]
-
-
-def _ratio(part: float, whole: float) -> float:
-    return part / whole if whole else math.nan
 
 
 def _basis_words(traces: TraceSet, mean: MeanTime) -> str:
