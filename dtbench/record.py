@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 
 
 class Record(BaseModel):
@@ -23,3 +23,17 @@ def _read_special_number(value: object) -> object:
 
 FloatOrNan = Annotated[float, BeforeValidator(_read_special_number)]
 """A float that may be NaN ("cannot be computed") and survives the way through JSON."""
+
+
+def _read_missing_number(value: object) -> object:
+    return None if value == "NaN" and isinstance(value, str) else value
+
+
+def _write_missing_number(value: int | None) -> int | str:
+    return "NaN" if value is None else value
+
+
+IntOrNan = Annotated[
+    int | None, BeforeValidator(_read_missing_number), PlainSerializer(_write_missing_number, when_used="json")
+]
+"""An integer, or None for what was not seen; in JSON the string ``"NaN"``, as a float's."""

@@ -65,7 +65,8 @@ def _find_of_purpose(cell: CellSummary, purpose: str, field: str) -> float:
         return math.nan
     rows = [row for row in cell.purposes if row.purpose == purpose]
     if rows:
-        return float(getattr(rows[0], field))
+        number = getattr(rows[0], field)
+        return math.nan if number is None else float(number)
     return math.nan if field == "hidden_fraction" else 0
 
 

@@ -22,20 +22,40 @@ _STEP: Final = ["launch", "rank", "step"]
 
 
 def fraction(table: pd.DataFrame, part: str, whole: str) -> float:
-    """Give the ratio of two columns' sums; NaN when there is nothing of the whole."""
-    total = int(table[whole].sum())
-    return int(table[part].sum()) / total if total else math.nan
+    """Give the ratio of two columns' sums where both are known; NaN when there is nothing of the whole."""
+    known = table[[part, whole]].dropna()
+    total = int(known[whole].sum())
+    return int(known[part].sum()) / total if total else math.nan
+
+
+def keep_known(overlap: pd.DataFrame) -> pd.DataFrame:
+    """Give the steps whose whole account is known: in the others something ran that was not seen, or nothing did."""
+    return overlap.dropna(subset=[name for name in OVERLAP if name.endswith("_ns")])
+
+
+def mean_step(steps: pd.DataFrame) -> dict[str, int]:
+    """Average steps, at least one, columns as in ``tables.OVERLAP``; what rounding loses is put to ``idle_ns``.
+
+    So the parts add up; all must be known, see ``keep_known``.
+    """
+    mean = {name: int(steps[name].sum()) // len(steps) for name in OVERLAP if name.endswith("_ns")}
+    mean["comm_ns"] = mean["hidden_comm_ns"] + mean["exposed_comm_ns"]
+    mean["idle_ns"] = mean["step_ns"] - mean["compute_ns"] - mean["exposed_comm_ns"] - mean["exposed_copy_ns"]
+    return mean
 
 
 def summarize_ranks(overlap: pd.DataFrame) -> tuple[RankBreakdown, ...]:
-    """Give the mean profiled step of each rank; what rounding loses is put to ``idle_ns``, so the parts add up."""
-    rows = []
-    for rank, steps in overlap.groupby("rank"):
-        mean = {name: int(steps[name].sum()) // len(steps) for name in OVERLAP if name.endswith("_ns")}
-        mean["comm_ns"] = mean["hidden_comm_ns"] + mean["exposed_comm_ns"]
-        mean["idle_ns"] = mean["step_ns"] - mean["compute_ns"] - mean["exposed_comm_ns"] - mean["exposed_copy_ns"]
-        rows.append(RankBreakdown(rank=int(str(rank)), steps=len(steps), **mean))
-    return tuple(rows)
+    """Give the mean profiled step of each rank, over steps whose account is known; a rank without has no row."""
+    return tuple(
+        RankBreakdown(rank=int(str(rank)), steps=len(steps), **mean_step(steps))
+        for rank, steps in keep_known(overlap).groupby("rank")
+    )
+
+
+def mean_known(column: "pd.Series[int]") -> int | None:
+    """Average what is known of a nullable column, rounded down; None: nothing is."""
+    known = column.dropna()
+    return int(known.sum()) // len(known) if len(known) else None
 
 
 def summarize_purposes(
@@ -74,7 +94,10 @@ def summarize_purposes(
 
 
 def _spell(issued: pd.DataFrame) -> str:
-    return ", ".join(f"{count} of {size_bytes} bytes" for count, size_bytes in issued.itertuples(index=False))
+    return ", ".join(
+        f"{count} of {'n/a' if pd.isna(size_bytes) else size_bytes} bytes"
+        for count, size_bytes in issued.itertuples(index=False)
+    )
 
 
 def _expect(purpose: Purpose, plan: Plan, ranks: Sequence[RankRecord]) -> ExpectedTraffic | None:
@@ -94,21 +117,28 @@ def _summarize(
     purpose: Purpose, table: pd.DataFrame, expected: ExpectedTraffic | None, possible: OverlapPossible | None
 ) -> PurposeSummary:
     first_rank = table.xs(min(table.index.get_level_values("rank")), level="rank")[["count", "size_bytes"]]
-    count, size_bytes = (int(value) for value in first_rank.value_counts().index[0])  # of most steps
+    count, size_bytes = first_rank.value_counts(dropna=False).index[0]  # of most steps
+    size_bytes = None if pd.isna(size_bytes) else int(size_bytes)
     is_alike = len(table[["count", "size_bytes"]].drop_duplicates()) == 1  # every rank, every step
-    means = {name: int(table[name].sum()) // len(table) for name in _TIMES}
-    matches = expected and is_alike and expected.size_bytes == size_bytes and expected.count in (None, count)
+    comm_ns, hidden_ns, exposed_ns, wait_ns = (mean_known(table[name]) for name in _TIMES)
+    matches = (
+        expected
+        and size_bytes is not None
+        and is_alike
+        and expected.size_bytes == size_bytes
+        and expected.count in (None, count)
+    )
     return PurposeSummary(
         purpose=purpose,
-        count=count,
+        count=int(count),
         size_bytes=size_bytes,
         planned_count=expected.count if expected else None,
         planned_size_bytes=expected.size_bytes if expected else None,
-        matches_plan=bool(matches) if expected else None,
-        comm_ns=means["hidden_ns"] + means["exposed_ns"],
-        hidden_ns=means["hidden_ns"],
-        exposed_ns=means["exposed_ns"],
-        wait_ns=means["wait_ns"],
+        matches_plan=bool(matches) if expected and size_bytes is not None else None,
+        comm_ns=comm_ns if hidden_ns is None or exposed_ns is None else hidden_ns + exposed_ns,
+        hidden_ns=hidden_ns,
+        exposed_ns=exposed_ns,
+        wait_ns=wait_ns,
         hidden_fraction=fraction(table, "hidden_ns", "comm_ns"),
         overlap_possible=possible.possible if possible else None,
         overlap_reason=possible.reason if possible else "",

@@ -7,7 +7,7 @@ from typing import Literal
 
 from dtbench.analyze.stage_summary import StageSummary, StateStepsSummary
 from dtbench.plan import Plan
-from dtbench.record import FloatOrNan, Record
+from dtbench.record import FloatOrNan, IntOrNan, Record
 from dtbench.scenario.schema import Scenario
 from dtbench.store.canary_records import CanaryResult
 from dtbench.store.check_records import ChecksSummary
@@ -35,21 +35,24 @@ class PurposeSummary(Record):
     Attributes:
         planned_count: the plan's formula; None where it makes no statement, or only one about bytes.
         matches_plan: None where there is no formula.
-        wait_ns: time a consumer stood still: gradient wait for grad_reduce, unshard wait for unshard.
+        size_bytes: None: not known of any.
+        comm_ns: None, as the next two: none of them was seen to run.
+        wait_ns: time a consumer stood still: gradient wait for grad_reduce, unshard wait for unshard; None: no consumer
+            of theirs can be seen.
         overlap_possible: None where nobody could tell.
         overlap_reason: why not, or by what mechanism.
     """
 
     purpose: Purpose
     count: int
-    size_bytes: int
+    size_bytes: IntOrNan
     planned_count: int | None
     planned_size_bytes: int | None
     matches_plan: bool | None
-    comm_ns: int
-    hidden_ns: int
-    exposed_ns: int
-    wait_ns: int
+    comm_ns: IntOrNan
+    hidden_ns: IntOrNan
+    exposed_ns: IntOrNan
+    wait_ns: IntOrNan
     hidden_fraction: FloatOrNan
     overlap_possible: bool | None
     overlap_reason: str

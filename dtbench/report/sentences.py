@@ -48,7 +48,7 @@ def profiled_step_ns(cell: CellSummary) -> float:
 def wait_ns(cell: CellSummary, purpose: Purpose) -> float:
     """Give the wait of one purpose per step; NaN when no step was profiled or the purpose does not occur."""
     row = find_purpose(cell, purpose)
-    return NAN if row is None or not cell.ranks else row.wait_ns
+    return NAN if row is None or row.wait_ns is None or not cell.ranks else row.wait_ns
 
 
 def wait_word(cell: CellSummary, purpose: Purpose) -> str:
@@ -65,6 +65,8 @@ def wait_sentence(cell: CellSummary, purpose: Purpose) -> str:
     row = find_purpose(cell, purpose)
     if row is None:
         return _why_absent(cell, purpose)
+    if row.wait_ns is None:
+        return "n/a: no consumer of it can be seen in the traces"
     share = fraction_of(row.wait_ns, profiled_step_ns(cell))
     return f"{format_ns(row.wait_ns)} per step ({format_fraction(share)} of a profiled step)"
 
@@ -396,12 +398,13 @@ def cell_notes(cell: CellSummary) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*cell.plan.notes, *cell.notes, *of_estimates)))
 
 
-def decimals_for(times_ns: Iterable[float]) -> int:
+def decimals_for(times_ns: Iterable[float | None]) -> int:
     """Give the decimals that a column of milliseconds needs: three below 10 ms, two below 100 ms, else one."""
-    largest_ms = max((abs(time) for time in times_ns if not math.isnan(time)), default=0.0) / NS_PER_MS
+    known = (abs(time_ns) for time_ns in times_ns if time_ns is not None and not math.isnan(time_ns))
+    largest_ms = max(known, default=0.0) / NS_PER_MS
     return 3 if largest_ms < 10 else 2 if largest_ms < 100 else 1
 
 
-def format_ms(time_ns: float, decimals: int) -> str:
+def format_ms(time_ns: float | None, decimals: int) -> str:
     """Give milliseconds without their unit, for a column whose header says it."""
-    return "n/a" if math.isnan(time_ns) else f"{time_ns / NS_PER_MS:.{decimals}f}"
+    return "n/a" if time_ns is None or math.isnan(time_ns) else f"{time_ns / NS_PER_MS:.{decimals}f}"

@@ -103,7 +103,8 @@ def advise_traces(traces: TraceSet) -> list[Advice]:
     """Say what would change the losses of all ranks, largest first."""
     mean = average(traces.analyses)
     losses = [of_traces(row) for row in traces.owners]
-    return advise(losses, describe_traces(traces), windows=mean.windows, step_ns=math.nan if mean.overlap.step_ns is None else mean.overlap.step_ns)
+    step_ns = math.nan if mean.overlap.step_ns is None else mean.overlap.step_ns
+    return advise(losses, describe_traces(traces), windows=mean.windows, step_ns=step_ns)
 
 
 def _wait_lines(traces: TraceSet, mean: MeanTime) -> list[str]:

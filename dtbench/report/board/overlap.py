@@ -1,14 +1,15 @@
 """The tab Overlap: where PROFILED steps went, by rank, step, purpose or owner; the numbers of the run's tables."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from dtbench.analyze.overlap import divide
+from dtbench.analyze.summarize_overlap import keep_known, mean_step
 from dtbench.analyze.summarize_owners import summarize_owners
-from dtbench.analyze.tables import OVERLAP
 from dtbench.report import causes, sentences
 from dtbench.report.board.shapes import HIDDEN, Bar, Chart, Part, Table, headers, step_bar, step_parts
 from dtbench.units import format_bytes, format_fraction, format_ns
@@ -61,6 +62,7 @@ def make_overlap(cell: "CellSummary", tables: CellTables, choice: Choice) -> Ove
     ranks = tuple(int(rank) for rank in sorted(tables.overlap["rank"].unique()))
     steps = tuple(int(step) for step in sorted(tables.overlap["step"].unique()))
     chosen = CellTables(*(_choose(table, choice) for table in (tables.overlap, tables.purposes, tables.collectives)))
+    chosen = replace(chosen, overlap=keep_known(chosen.overlap))
     windows = len(chosen.overlap)
     if not windows:
         why = "Nothing to show: no step was profiled here, or its traces could not be read."
@@ -92,7 +94,7 @@ def _by_window(cell: "CellSummary", overlap: pd.DataFrame, column: str) -> tuple
     """Give a bar per rank or step, rounded as ``summarize_ranks`` does."""
     idle = sentences.idle_word(cell)
     parts = step_parts(idle)
-    rows = [(f"{column} {key}", _mean_step(group)) for key, group in overlap.groupby(column)]
+    rows = [(f"{column} {key}", mean_step(group)) for key, group in overlap.groupby(column)]
     decimals = sentences.decimals_for(row["step_ns"] for _, row in rows)
     shown = ("step_ns", *(part.key for part in parts), "comm_ns", "hidden_comm_ns")
     names = (column, "step", "compute", "exposed comm", "exposed copy", idle, "comm", "hidden comm")
@@ -118,56 +120,74 @@ def _by_window(cell: "CellSummary", overlap: pd.DataFrame, column: str) -> tuple
     return chart, table
 
 
-def _mean_step(group: pd.DataFrame) -> dict[str, int]:
-    mean = {name: int(group[name].sum()) // len(group) for name in OVERLAP if name.endswith("_ns")}
-    mean["comm_ns"] = mean["hidden_comm_ns"] + mean["exposed_comm_ns"]
-    mean["idle_ns"] = mean["step_ns"] - mean["compute_ns"] - mean["exposed_comm_ns"] - mean["exposed_copy_ns"]
-    return mean
-
-
 _COMM_PARTS = (Part("exposed_comm_ns", "exposed"), Part("hidden_comm_ns", "hidden beside compute"))
 
 
 def _by_purpose(purposes: pd.DataFrame, windows: int) -> tuple[Chart, Table]:
     """Give a bar per purpose; a step in which it did not occur counts as zero."""
-    names = ["count", "size_bytes", "hidden_ns", "exposed_ns", "wait_ns"]
-    sums = purposes.groupby("purpose")[names].sum().sort_values("exposed_ns", ascending=False)
-    rows = [(str(key), {name: int(row[name]) for name in names}) for key, row in sums.iterrows()]
-    means = [(key, {name: row[name] // windows for name in names[2:]}) for key, row in rows]
-    decimals = sentences.decimals_for(mean["hidden_ns"] + mean["exposed_ns"] for _, mean in means)
+    means = [(str(key), _mean_purpose(rows, windows)) for key, rows in purposes.groupby("purpose")]
+    means.sort(key=lambda item: -(item[1].exposed_ns or 0))
+    decimals = sentences.decimals_for(mean.comm_ns or 0 for _, mean in means)
     table = Table(
         title="Per step and rank; times in ms",
         columns=headers(("purpose", "count", "size", "comm", "hidden", "exposed", "wait", "hidden share")),
         rows=tuple(
             (
                 key,
-                f"{row['count'] / windows:.3g}",
-                format_bytes(row["size_bytes"] / windows),
+                f"{mean.count:.3g}",
+                format_bytes(mean.size_bytes),
                 *(
                     sentences.format_ms(time_ns, decimals)
-                    for time_ns in (
-                        mean["hidden_ns"] + mean["exposed_ns"],
-                        mean["hidden_ns"],
-                        mean["exposed_ns"],
-                        mean["wait_ns"],
-                    )
+                    for time_ns in (mean.comm_ns, mean.hidden_ns, mean.exposed_ns, mean.wait_ns)
                 ),
-                format_fraction(sentences.fraction_of(row["hidden_ns"], row["hidden_ns"] + row["exposed_ns"])),
+                format_fraction(divide(mean.hidden_ns, mean.comm_ns)),
             )
-            for (key, row), (_, mean) in zip(rows, means, strict=True)
+            for key, mean in means
         ),
     )
-    bars = tuple(_comm_bar(key, mean["exposed_ns"], mean["hidden_ns"], mean["wait_ns"]) for key, mean in means)
+    bars = tuple(_comm_bar(key, mean) for key, mean in means if mean.exposed_ns is not None)
     return Chart(title="Communication by purpose, per step and rank", parts=_COMM_PARTS, bars=bars), table
 
 
-def _comm_bar(label: str, exposed_ns: int, hidden_ns: int, wait_ns: int) -> Bar:
-    share = format_fraction(sentences.fraction_of(hidden_ns, hidden_ns + exposed_ns))
+@dataclass(frozen=True)
+class _MeanPurpose:
+    """One purpose's mean over windows; None: not known in any."""
+
+    count: float
+    size_bytes: float | None
+    hidden_ns: int | None
+    exposed_ns: int | None
+    wait_ns: int | None
+
+    @property
+    def comm_ns(self) -> int | None:
+        """Both parts, where both are known."""
+        return None if self.hidden_ns is None or self.exposed_ns is None else self.hidden_ns + self.exposed_ns
+
+
+def _mean_purpose(rows: pd.DataFrame, windows: int) -> _MeanPurpose:
+    """Average over windows; one in which the purpose did not occur counts as zero, what is not known is left out."""
+
+    def mean(name: str) -> int | None:
+        known = rows[name].dropna()
+        return int(known.sum()) // (windows - len(rows) + len(known)) if len(known) else None
+
+    return _MeanPurpose(
+        count=int(rows["count"].sum()) / windows,
+        size_bytes=mean("size_bytes"),
+        hidden_ns=mean("hidden_ns"),
+        exposed_ns=mean("exposed_ns"),
+        wait_ns=mean("wait_ns"),
+    )
+
+
+def _comm_bar(label: str, mean: _MeanPurpose) -> Bar:
+    exposed_ns, hidden_ns = mean.exposed_ns or 0, mean.hidden_ns or 0
     return Bar(
         label=label,
         lengths_ns=(exposed_ns, hidden_ns),
         words=(format_ns(exposed_ns), format_ns(hidden_ns)),
-        end=f"hidden {share}, waited {format_ns(wait_ns)}",
+        end=f"hidden {format_fraction(divide(mean.hidden_ns, mean.comm_ns))}, waited {format_ns(mean.wait_ns)}",
     )
 
 
