@@ -121,20 +121,14 @@ def _summarize(
     size_bytes = None if pd.isna(size_bytes) else int(size_bytes)
     is_alike = len(table[["count", "size_bytes"]].drop_duplicates()) == 1  # every rank, every step
     comm_ns, hidden_ns, exposed_ns, wait_ns = (mean_known(table[name]) for name in _TIMES)
-    matches = (
-        expected
-        and size_bytes is not None
-        and is_alike
-        and expected.size_bytes == size_bytes
-        and expected.count in (None, count)
-    )
+    fits = expected and expected.size_bytes == size_bytes and expected.count in (None, count)
     return PurposeSummary(
         purpose=purpose,
         count=int(count),
         size_bytes=size_bytes,
         planned_count=expected.count if expected else None,
         planned_size_bytes=expected.size_bytes if expected else None,
-        matches_plan=bool(matches) if expected and size_bytes is not None else None,
+        matches_plan=bool(is_alike and fits) if expected and size_bytes is not None else None,
         comm_ns=comm_ns if hidden_ns is None or exposed_ns is None else hidden_ns + exposed_ns,
         hidden_ns=hidden_ns,
         exposed_ns=exposed_ns,

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from dtbench.analyze.summarize_overlap import keep_known
 from dtbench.report.causes import UNATTRIBUTED, describe_cause, name_collective, name_operation, spell_owner
 from dtbench.report.plots_breakdown import HIDDEN_COMM, MOST_CELLS
 from dtbench.report.plots_drawing import (
@@ -159,10 +160,12 @@ def plot_overlap(overlap: pd.DataFrame) -> Figure:
         overlap: columns as in ``dtbench.analyze.tables.OVERLAP``, and ``cell`` and ``launch`` where they are of
             several; launches of a cell follow each other.
     """
-    panels = _panels(overlap)
+    known = keep_known(overlap)
+    panels = _panels(known)
     if not panels:
         figure = new_figure(2.0)
-        return say(figure, add_axes(figure), "No step was profiled.")
+        why = "No step was profiled." if overlap.empty else "What was hidden and exposed is not known of any step."
+        return say(figure, add_axes(figure), why)
     figure = new_figure(0.9 + 2.0 * len(panels))
     grid = figure.subplots(len(panels), 1, squeeze=False)[:, 0]
     for axes, (cell, rows) in zip(grid, panels, strict=True):
@@ -175,7 +178,9 @@ def plot_overlap(overlap: pd.DataFrame) -> Figure:
         axes.set_title(
             literal(_overlap_finding(cell, rows) + cut), loc="left", fontweight="bold", fontsize=10, wrap=True
         )
-    grid[-1].set_xlabel(f"PROFILED step, of the trace{_cut_words(overlap)}", fontsize=9)
+    unknown = len(overlap) - len(known)
+    more = f"; {unknown} steps of a rank are not drawn: not known" if unknown else ""
+    grid[-1].set_xlabel(f"PROFILED step, of the trace{_cut_words(overlap)}{more}", fontsize=9)
     dot = Line2D([], [], linestyle="none", marker="o", markersize=3.5, color="black", label="exposed, of one rank")
     handles = [*(legend_patch(part, part.name) for part in (_EXPOSED, HIDDEN_COMM)), dot]
     figure.legend(handles=handles, loc="outside lower left", ncols=3, frameon=False, fontsize=8)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from dtbench.analyze.means import average
+from dtbench.analyze.summarize_overlap import keep_known
 from dtbench.analyze.tabulate import (
     COMM_WAIT_TABLE,
     GAP_TABLE,
@@ -161,5 +162,6 @@ def _typical_step(overlap: pd.DataFrame) -> int:
     """
     if overlap.empty:
         raise TraceError("these traces have no steps, so there is none to draw; timeline() draws all of them")
-    exposed = overlap.groupby("step")["exposed_comm_ns"].mean().sort_values(kind="stable")
+    known = keep_known(overlap)
+    exposed = (overlap if known.empty else known).groupby("step")["exposed_comm_ns"].mean().sort_values(kind="stable")
     return int(exposed.index[(len(exposed) - 1) // 2])
