@@ -12,14 +12,16 @@
 import re
 import tarfile
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import IO, Final
 
 from dtbench.analyze.reader.inflate import Chunks
+from dtbench.analyze.reader.other_files import PEEK_BYTES, is_named_like_profile, name_binary, name_json, refuse
 from dtbench.analyze.reader.source import DAMAGED, TraceSource, open_zipped
 from dtbench.analyze.reader.windows import find_array_start
 from dtbench.errors import TraceError
@@ -28,9 +30,9 @@ ENDINGS: Final = (".json", ".json.gz")
 PERFETTO_MANIFEST: Final = "perfetto_manifest.json"
 """Says in an archive of traces how Perfetto shall show them; no trace itself."""
 _DEEPEST: Final = 4
-_PEEK_BYTES: Final = 1 << 16
 _LARGEST_PEEK: Final = 1 << 22
 _NAMED_AT_MOST: Final = 5
+_LOOKED_AT_MOST: Final = 50
 # Not ``local_rank``, ``tp_rank``: these are no global ranks.
 _RANK: Final = re.compile(r"(?:^|[^a-z0-9])(?<!local[_.-])(?<![a-z]p[_.-])(?:rank|worker)[\[_.-]?(\d{1,6})(?!\d)", re.I)
 _STAMPED: Final = re.compile(r"(?P<worker>.+)\.(?P<stamp>\d{10,})(?P<rest>\.pt\.trace\.json(?:\.gz)?)")
@@ -53,11 +55,12 @@ class FoundTraces:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A file that may be a trace: where it is below what was given, and whether it looks like one."""
+    """A file that may be a trace: where it is below what was given, whether it looks like one, else what it is."""
 
     place: PurePosixPath
     source: TraceSource
     is_trace: bool
+    what: str | None = None
 
 
 def find_rank(place: PurePosixPath) -> int | None:
@@ -80,7 +83,7 @@ def find_traces(path: Path) -> FoundTraces:
         TraceError: there is none, or those of several jobs.
     """
     if path.is_dir():
-        return _select(path, list(_look_in_folder(path)))
+        return _select(path, [*_look_in_folder(path)] or [*_look_at_others(path, lambda _name: True)])
     if not path.exists():
         raise TraceError(f"{path}: cannot be opened (no such file); check the name")
     if not path.is_file():
@@ -93,28 +96,36 @@ def find_traces(path: Path) -> FoundTraces:
     return FoundTraces((TraceSource(path, rank=find_rank(PurePosixPath(path.name))),), ())
 
 
+def _look_at_others(folder: Path, fits: Callable[[str], bool]) -> Iterator[_Candidate]:
+    """Say what files are that are not named like traces: those whose name fits, few of them."""
+    others = sorted(_walk(folder, _DEEPEST, lambda name: fits(name) and not _may_be_trace(name)))
+    for file in others[:_LOOKED_AT_MOST]:
+        source = TraceSource(file)
+        with suppress(TraceError), source.open() as stream:
+            _, what = _look(stream, file.name)
+            yield _Candidate(PurePosixPath(*file.relative_to(folder).parts), source, is_trace=False, what=what)
+
+
 def holds_trace_files(folder: Path) -> bool:
-    """Tell whether a folder, or one inside, holds a file that is named like a trace."""
-    return any(True for _ in _walk(folder, _DEEPEST))
+    """Tell whether a folder, or one inside, holds a file that is named like a trace, or like another tool's."""
+    return any(True for _ in _walk(folder, _DEEPEST, lambda name: _may_be_trace(name) or is_named_like_profile(name)))
 
 
 def _look_in_folder(folder: Path) -> Iterator[_Candidate]:
-    for file in sorted(_walk(folder, _DEEPEST)):
+    for file in sorted(_walk(folder, _DEEPEST, _may_be_trace)):
         place = PurePosixPath(*file.relative_to(folder).parts)
         source = TraceSource(file, rank=find_rank(place))
-        yield _Candidate(place, source, _may_hold_trace(source))
+        try:
+            with source.open() as stream:
+                is_trace, what = _look(stream, file.name)
+        except TraceError:  # its reader will tell, and the others are read
+            is_trace, what = True, None
+        yield _Candidate(place, source, is_trace, what)
+    yield from (one for one in _look_at_others(folder, is_named_like_profile) if one.what)
 
 
-def _may_hold_trace(source: TraceSource) -> bool:
-    try:
-        with source.open() as stream:
-            return _looks_like_trace(stream)
-    except TraceError:  # its reader will tell, and the others are read
-        return True
-
-
-def _walk(folder: Path, depth: int) -> Iterator[Path]:
-    """Give files that are named like traces.
+def _walk(folder: Path, depth: int, fits: Callable[[str], bool]) -> Iterator[Path]:
+    """Give files whose name fits.
 
     Raises:
         TraceError: the folder cannot be listed; one inside it that cannot is passed over, as ``lost+found`` is.
@@ -126,8 +137,8 @@ def _walk(folder: Path, depth: int) -> Iterator[Path]:
     for entry in entries:
         with suppress(TraceError, PermissionError):
             if entry.is_dir() and depth:
-                yield from _walk(entry, depth - 1)
-            elif entry.is_file() and _may_be_trace(entry.name):
+                yield from _walk(entry, depth - 1, fits)
+            elif entry.is_file() and fits(entry.name):
                 yield entry
 
 
@@ -140,14 +151,19 @@ def _look_in_archive(path: Path) -> tuple[list[_Candidate], tuple[str, ...]] | N
     else:
         return None
     found: list[_Candidate] = []
+    others: list[_Candidate] = []
     try:
-        for name, stream in members:
-            found.append(_look_at(path, name, stream))
+        for name, open_member in members:
+            if _may_be_trace(name):
+                found.append(_look_at(path, name, open_member()))
+            elif len(others) < _LOOKED_AT_MOST and (not found or is_named_like_profile(name)):
+                with suppress(OSError, *DAMAGED):
+                    others.append(_look_at(path, name, open_member()))
     except (OSError, *DAMAGED) as error:
         if not found:
             raise TraceError(f"{path}: the archive is damaged ({error}); copy it again") from error
         return found, (f"{path}: the archive is damaged ({error}); what came before was found",)
-    return found, ()
+    return [*found, *(replace(one, is_trace=False) for one in others if one.what)], ()
 
 
 def _is_tar(path: Path) -> bool:
@@ -158,18 +174,26 @@ def _is_tar(path: Path) -> bool:
         return False
 
 
-def _zip_members(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
+_Members = Iterator[tuple[str, Callable[[], IO[bytes]]]]
+"""Names, and what opens each before the next is asked for."""
+
+
+def _zip_members(path: Path) -> _Members:
     with zipfile.ZipFile(path) as archive:
         for name in archive.namelist():
-            if _may_be_trace(name):
-                yield name, open_zipped(archive, name)
+            if not name.endswith("/"):
+                yield name, partial(open_zipped, archive, name)
 
 
-def _tar_members(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
+def _tar_members(path: Path) -> _Members:
     with tarfile.open(path, "r|*") as archive:
         for member in archive:
-            if member.isfile() and _may_be_trace(member.name) and (stream := archive.extractfile(member)) is not None:
-                yield member.name, stream
+            if member.isfile() and (stream := archive.extractfile(member)) is not None:
+                yield member.name, partial(_same, stream)
+
+
+def _same(stream: IO[bytes]) -> IO[bytes]:
+    return stream
 
 
 def _may_be_trace(name: str) -> bool:
@@ -180,28 +204,38 @@ def _may_be_trace(name: str) -> bool:
 def _look_at(path: Path, name: str, stream: IO[bytes]) -> _Candidate:
     place = PurePosixPath(name)
     with stream:
-        return _Candidate(place, TraceSource(path, member=name, rank=find_rank(place)), _looks_like_trace(stream))
+        is_trace, what = _look(stream, name)
+    return _Candidate(place, TraceSource(path, member=name, rank=find_rank(place)), is_trace, what)
 
 
-def _looks_like_trace(stream: IO[bytes]) -> bool:
-    """Tell other JSON from a trace by its first part; an empty or damaged file counts: its reader will tell."""
+def _look(stream: IO[bytes], name: str) -> tuple[bool, str | None]:
+    """Tell other files from a trace by their first part, and what they are where that tells.
+
+    An empty or damaged file counts for a trace: its reader will tell.
+    """
     text = b""
-    for chunk in Chunks(stream, _PEEK_BYTES):
+    for chunk in Chunks(stream, PEEK_BYTES):
         text += chunk
+        what = name_binary(text, name)
+        if what is not None:
+            return False, what
         if text.lstrip().startswith(b"["):
-            return b'"ph"' in text or not text.lstrip(b"[ \t\r\n").strip(b"] \t\r\n")
+            return b'"ph"' in text or not text.lstrip(b"[ \t\r\n").strip(b"] \t\r\n"), None
         if find_array_start(text) is not None:
-            return True
+            return True, None
         if len(text) > _LARGEST_PEEK:
-            return False
-    return not text.rstrip().endswith((b"}", b"]"))
+            return False, name_json(text)
+    what = name_json(text)
+    return what is None and not text.rstrip().endswith((b"}", b"]")), what
 
 
 def _select(path: Path, candidates: Sequence[_Candidate]) -> FoundTraces:
     others = [one for one in candidates if not one.is_trace]
     notes = []
     if others:
-        names = ", ".join(str(one.place) for one in others[:_NAMED_AT_MOST])
+        names = ", ".join(
+            f"{one.place} ({one.what})" if one.what else str(one.place) for one in others[:_NAMED_AT_MOST]
+        )
         more = len(others) - _NAMED_AT_MOST
         notes.append(f"{path}: not traces and left out: {names}" + (f" and {more} more" if more > 0 else ""))
     folders: dict[PurePosixPath, list[_Candidate]] = {}
@@ -209,6 +243,9 @@ def _select(path: Path, candidates: Sequence[_Candidate]) -> FoundTraces:
         if one.is_trace:
             folders.setdefault(one.place.parent, []).append(one)
     if not folders:
+        known = [f"{one.place} is {one.what}" for one in others if one.what]
+        if known:
+            raise refuse(str(path), f"holds no trace: {', '.join(known[:_NAMED_AT_MOST])}")
         raise TraceError(f"{path}: holds no trace; one ends in {' or '.join(ENDINGS)}")
     chosen, more_notes = _select_folders(path, folders)
     traces, last_notes = _select_newest(path, chosen)

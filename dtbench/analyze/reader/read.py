@@ -14,6 +14,7 @@ from dtbench.analyze.reader.decode import INVALID, Sink, TypedDecoder
 from dtbench.analyze.reader.header import read_distributed, read_origin
 from dtbench.analyze.reader.inflate import Chunks
 from dtbench.analyze.reader.lenient import NO_EVENTS, LenientReader, Progress
+from dtbench.analyze.reader.other_files import PEEK_BYTES, name_binary, name_json, name_other_maker, refuse
 from dtbench.analyze.reader.source import TraceSource
 from dtbench.analyze.reader.windows import Buffer, find_array_start
 from dtbench.analyze.trace import Trace, Unread
@@ -68,6 +69,7 @@ class _Reading:
     def __init__(self, source: TraceSource, chunks: Chunks) -> None:
         self._source = source
         self._chunks = chunks
+        self._first = b""
         self._columns = Columns()
         self._arrows = Arrows()
         sink = Sink(self._columns, self._arrows)
@@ -92,6 +94,7 @@ class _Reading:
             text = text + chunk if text else chunk.removeprefix(_BOM)
             if is_first or len(text) < 2 * _TAR_MAGIC_AT:
                 self._refuse_other_kinds(text)
+            self._first = text[:PEEK_BYTES] if len(self._first) < PEEK_BYTES else self._first
             place = find_array_start(text)
             if place is not None:
                 return text[:place], text[place:]
@@ -105,6 +108,9 @@ class _Reading:
         for magic, name in _OTHER_PACKINGS.items():
             if text.startswith(magic):
                 raise TraceError(f"{self._source.label}: packed with {name}; unpack it, or pack it with gzip")
+        what = name_binary(text, self._source.name)
+        if what is not None:
+            raise refuse(self._source.label, what)
         start = text.lstrip()[:1]
         if start and start not in b'{["0123456789-tfn':
             raise TraceError(
@@ -115,6 +121,9 @@ class _Reading:
     def _no_events(self, text: bytes) -> TraceError:
         if not text.strip():
             return TraceError(f"{self._source.label}: empty; did the rank die before it wrote its trace?")
+        what = name_json(text)
+        if what is not None:
+            return refuse(self._source.label, what)
         if self._chunks.is_cut or (text.lstrip().startswith(b"{") and not text.rstrip().endswith(b"}")):
             return TraceError(
                 f"{self._source.label}: cut short before its first event; did the rank die while writing?"
@@ -187,7 +196,7 @@ class _Reading:
             raise self._cut_short()
         distributed, origin = read_distributed(header, trailer), read_origin(header, trailer)
         labels, label = columns.labels, join(columns.label, np.int32)
-        return Trace(
+        trace = Trace(
             path=self._source.label,
             rank=distributed.rank,
             world_size=distributed.world_size,
@@ -213,3 +222,7 @@ class _Reading:
             host=origin.host,
             base_ns=origin.base_ns,
         )
+        what = name_other_maker(self._first, trace)
+        if what is not None:
+            raise refuse(self._source.label, what)
+        return trace
