@@ -96,7 +96,7 @@ COLLECTIVES: Final = {
     "rank": "int64",
     "step": "Int64",  # that issued it; issue not in the trace: in which it begins; NA: none, or the trace has no steps
     "group": "string",  # torch's process-group name; empty where the trace does not say
-    "axis": "string",  # replicate, shard, tensor; empty when the group is no mesh axis or unknown
+    "axis": "string",  # a word of `Axis`: shard, tensor, context, ...; empty when the group is no mesh axis or unknown
     "seq": "Int64",  # on that group
     "group_size": "Int64",  # ranks of the group
     "operation": "string",

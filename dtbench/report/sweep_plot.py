@@ -45,6 +45,8 @@ _EXPOSED: Final = {
     Purpose.GRAD_REDUCE: Part("exposed gradient reduction", "grad_reduce", "#E69F00", "///", "black"),
     Purpose.UNSHARD: Part("exposed unshard", "unshard", "#D55E00", "\\\\\\", "black"),
     Purpose.TENSOR: Part("exposed tensor parallelism", "tensor", "#CC79A7", "...", "black"),
+    Purpose.CONTEXT: Part("exposed context parallelism", "context", "#56B4E9", "oo", "black"),
+    Purpose.EXPERT: Part("exposed expert parallelism", "expert", "#F0E442", "**", "black"),
     Purpose.PIPELINE: Part("exposed pipeline", "pipeline", "#009E73", "xxx", "black"),
 }
 _OTHER: Final = Part("other exposed comm", "other", "#999999", "++", "black")

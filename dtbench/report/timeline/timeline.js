@@ -54,7 +54,8 @@ const THEMES = {
   },
 };
 const PURPOSE_COLOURS = {
-  unshard: "#009E73", grad_reduce: "#D55E00", tensor: "#56B4E9", pipeline: "#F0E442", state: "#7F3C8D", other: "#8C8C8C",
+  unshard: "#009E73", grad_reduce: "#D55E00", tensor: "#56B4E9", context: "#A6761D", expert: "#E7298A", pipeline: "#F0E442",
+  state: "#7F3C8D", other: "#8C8C8C",
 };
 const REGION_SHADES = { forward: 0.1, backward: 0.24, optimizer: 0.16, state_dict: 0.06 };
 
