@@ -31,10 +31,10 @@ from dtbench.analyze.kinds.categories import DEVICE_RANGE
 from dtbench.analyze.kinds.operators import ENGINE
 from dtbench.analyze.main_lane import find_main_lane
 from dtbench.analyze.nesting import Nesting
-from dtbench.analyze.purposes import find_unit
+from dtbench.analyze.purposes import FSDP_RANGES, find_unit
 from dtbench.analyze.trace import Trace
 from dtbench.ranges import ROOT
-from dtbench.vocabulary import Purpose, Region
+from dtbench.vocabulary import Axis, Purpose, Region
 
 # Nodes that only hand a finished gradient over: what DDP's hook (inside AccumulateGrad) and DTensor's conversions run.
 _HAND_OVER: Final = re.compile(r"AccumulateGrad|(To|From)TorchTensor")
@@ -175,7 +175,7 @@ def _unshard_times(trace: Trace, work: Work, regions: Regions, collectives: Sequ
     copy_outs = find_copy_outs(trace)
     groups: dict[str, list[int]] = {}
     for index, collective in enumerate(collectives):
-        if collective.purpose is Purpose.UNSHARD and collective.issue_ns is not None and not collective.is_captured:
+        if is_fsdps_unshard(collective) and collective.issue_ns is not None and not collective.is_captured:
             groups.setdefault(collective.group, []).append(index)
     ready: dict[int, int] = {}
     for members in groups.values():
@@ -187,6 +187,12 @@ def _unshard_times(trace: Trace, work: Work, regions: Regions, collectives: Sequ
                 ready[index] = start_ns
             previous = collectives[index]
     return ready
+
+
+def is_fsdps_unshard(collective: Collective) -> bool:
+    """Tell whether FSDP could have gathered a unit's parameters earlier; a sharded optimizer updates them first."""
+    is_sharded = collective.axis is Axis.SHARD or any(name.startswith(FSDP_RANGES) for name in collective.above)
+    return collective.purpose is Purpose.UNSHARD and is_sharded
 
 
 def _ready_after(

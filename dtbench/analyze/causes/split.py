@@ -44,6 +44,7 @@ from functools import cached_property
 from typing import Final
 
 from dtbench.analyze.causes.holders import Holders, find_holders
+from dtbench.analyze.causes.ready import is_fsdps_unshard
 from dtbench.analyze.causes.skew_share import share_before
 from dtbench.analyze.causes.surroundings import Surroundings
 from dtbench.analyze.collectives import Collective
@@ -225,8 +226,8 @@ class _Splitter:
         """Whether compute hid a part of it, or could have.
 
         That is compute beside it, and compute that started between the first moment at which it could run and its end:
-        for an unshard the compute of the unit before, whenever it was launched; for any other, what was launched after
-        the issue, because what was launched before made its input or copied it.
+        for FSDP's unshard the compute of the unit before, whenever it was launched; for any other, what was launched
+        after the issue, because what was launched before made its input or copied it.
         """
         one = self.collective
         if self._is_much(self.surroundings.compute_ns(one.start_ns, one.end_ns)):
@@ -234,7 +235,7 @@ class _Splitter:
         if one.issue_ns is None:
             return False
         could_ns = one.issue_ns if one.ready_ns is None else one.ready_ns
-        launched_from_ns = None if one.purpose is Purpose.UNSHARD else one.issue_ns
+        launched_from_ns = None if is_fsdps_unshard(one) else one.issue_ns
         return self._is_much(self.surroundings.starting_ns(could_ns, one.end_ns, launched_from_ns=launched_from_ns))
 
     def _is_much(self, compute_ns: int) -> bool:

@@ -88,3 +88,25 @@ def test_after_the_last_compute_of_a_forward_alone_nothing_is_left_to_hide_behin
     )
     assert exposed(one) == {"tensor": (1, 4_000)}
     assert [split.by_cause for split in one.splits] == [{Cause.TAIL: 4_000}]
+
+
+def test_a_sharded_optimizer_gathers_what_it_updated_and_could_not_do_so_earlier(draw: Callable[..., Path]) -> None:
+    """Its second gather depends on the second update, not on what computed after the first gather."""
+    said = describe("DATA_PARALLEL_GROUP").replace("allreduce", "_allgather_base")
+    one = analyze(
+        draw(f"""
+        step ProfilerStep#1            @1  |========================|
+        op aten::_fused_adam           @1  |=  =                    |
+        op c10d::_allgather_base_      @1  | =  =                   |
+        call cudaLaunchKernel          @1  |ab cd   e               |
+        op aten::mm                    @1  |        =               |
+        kernel adam                    @s7 | aaaa                   |
+        kernel ncclDevKernel_AllGather @s8 |     bb                 |{said}
+        kernel adam                    @s7 |       cccc             |
+        kernel ncclDevKernel_AllGather @s8 |           dddd         |{said}
+        kernel gemm                    @s7 |               eee      |
+        """)
+    )
+    assert exposed(one) == {"unshard": (2, 6_000)}
+    assert [collective.ready_ns for collective in one.collectives] == [5_000, 11_000]
+    assert [split.by_cause for split in one.splits] == [{Cause.NEEDED_AT_ONCE: 2_000}, {Cause.NEEDED_AT_ONCE: 4_000}]
