@@ -96,10 +96,13 @@ def name_program(name: str, command: Sequence[str]) -> str:
         return "a rank of another dtbench run"
     if not name.startswith("python"):
         return name
-    for place, word in enumerate(command[1:], start=1):
+    words = iter(command[1:])
+    for word in words:
         if word in ("-m", "-c"):
-            return f"{name} {' '.join(command[place : place + 2] if word == '-m' else [word])}"
-        if word and not word.startswith("-"):
+            return f"{name} {word} {next(words, '')}" if word == "-m" else f"{name} {word}"
+        if word in ("-W", "-X"):  # they take a word of their own
+            next(words, "")
+        elif word and not word.startswith("-"):
             return f"{name} {Path(word).name}"
     return name
 

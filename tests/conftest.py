@@ -21,8 +21,10 @@ from typing import Any
 
 import pytest
 
+from dtbench.core_use import CoreWatch, UseSample
 from dtbench.disturbance import DISTURBED
 from dtbench.plan import Machine, make_plan, plan_reference
+from dtbench.processes import count_cores
 from dtbench.scenario.schema import Scenario
 from dtbench.stolen_time import StolenTime
 from dtbench.store.canary_records import CanaryResult
@@ -82,6 +84,32 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         return (yield)
 
 
+class Others:
+    """What others have of this machine from when it is made: its other guests, and where asked, other processes.
+
+    To look at all processes takes a millisecond, too long for each of thousands of tests.
+    """
+
+    def __init__(self, *, sees_processes: bool) -> None:
+        self._stolen = StolenTime()
+        self._watch = CoreWatch() if sees_processes else None
+        self._look()
+
+    def describe(self) -> tuple[str, float]:
+        """Say who took how much, and give it as a fraction of all cores; 0 where nobody took any."""
+        stolen, sample = self._stolen.read_fraction() or 0.0, self._look()
+        taken = 0.0
+        if sample is not None:
+            length_ns = sample.end_ns - sample.start_ns
+            fought_for_ns = min(sample.others_ns, length_ns if sample.pressure_ns is None else sample.pressure_ns)
+            taken = fought_for_ns / (length_ns * count_cores())
+        who = "processes" if taken > stolen else "guests"
+        return f"other {who} of this machine took {format_fraction(max(stolen, taken))} of it", max(stolen, taken)
+
+    def _look(self) -> UseSample | None:
+        return None if self._watch is None else self._watch.look(())
+
+
 @contextmanager
 def _telling_disturbance(item: pytest.Item) -> Iterator[None]:
     """Where a test fails while others have the machine, say so: it is tried again.
@@ -90,16 +118,16 @@ def _telling_disturbance(item: pytest.Item) -> Iterator[None]:
     failed: times of a machine that others use are no evidence. Where much is gone it is not tried again: that would
     take as long and say as little. A quiet machine excuses nothing.
     """
-    taken = StolenTime()
+    others = Others(sees_processes=any(item.get_closest_marker(name) for name in ("ranks", "timed")))
     try:
         yield
     except (Exception, pytest.fail.Exception) as error:
-        stolen = taken.read_fraction() or 0.0
-        if stolen < DISTURBED:
+        told, taken = others.describe()
+        if taken < DISTURBED:
             raise
-        lost = f"other guests of this machine took {format_fraction(stolen)} of it meanwhile"
+        lost = f"{told} meanwhile"
         was_last = getattr(item, "execution_count", TIMED_TRIES) >= TIMED_TRIES
-        if item.get_closest_marker("timed") and (was_last or stolen >= MUCH_DISTURBED_FRACTION):
+        if item.get_closest_marker("timed") and (was_last or taken >= MUCH_DISTURBED_FRACTION):
             pytest.skip(f"{lost}, and it failed: {str(error).partition(chr(10))[0]}")
         raise DisturbedError(lost) from error
 

@@ -34,6 +34,7 @@ def test_processes_are_known_by_parent_and_program(proc: MadeProc) -> None:
         ("python", "python -u /home/me/secret/train.py --token=x", "python train.py"),
         ("python3.11", "python3.11 -c while_True:_pass", "python3.11 -c"),
         ("python", "python -P -m dtbench.worker --order o.json", "a rank of another dtbench run"),
+        ("python", "python -W error -X dev -m dtbench", "python -m dtbench"),
         ("python", "python", "python"),
         ("cc1", "cc1 -O2 a.c", "cc1"),
     ],

@@ -25,7 +25,9 @@ def give_notes(data: CellData, profiler_cost: Interval) -> list[str]:
         profiler_cost: PROFILED over MEASURED step times.
     """
     left_out = [f"launch{index} is left out: {sentence}" for index, sentence in data.unreadable.items()]
-    return [*left_out, *_launch_notes(data.launches), *_record_notes(data), *_load_notes(profiler_cost)]
+    disturbed = tuple(find_disturbed(data.launches))
+    taken = [f"nothing is judged by these numbers: {describe_disturbed(disturbed)}"] if disturbed else []
+    return [*left_out, *taken, *_launch_notes(data.launches), *_record_notes(data), *_load_notes(profiler_cost)]
 
 
 def _launch_notes(launches: Sequence[LaunchData]) -> list[str]:

@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
+from dtbench.analyze.cell_notes import describe_disturbed
 from dtbench.analyze.judge_checks import judge_checklist
 from dtbench.analyze.summarize_probes import summarize_probes
 from dtbench.analyze.summary import (
     BranchSummary,
     CellSummary,
+    Disturbed,
     Estimated,
     ExposureRow,
     ExposureSummary,
@@ -25,8 +27,8 @@ from dtbench.scenario.checklist import Checklist
 from dtbench.store.check_records import CheckOutcome, ChecksSummary
 from dtbench.store.probe_records import ProbedBranch, ProbedFunction, Probes
 from dtbench.store.rank_records import Memory, Receipt, ReceiptOutcome
-from dtbench.store.records import OwnLoop, RunStatus
-from dtbench.vocabulary import Cause, DeviceKind, Estimate, Operation, Purpose
+from dtbench.store.records import OwnLoop, RunStatus, TookCores
+from dtbench.vocabulary import Cause, DeviceKind, Estimate, Operation, Phase, Purpose
 
 MS = 1_000_000
 NAN = math.nan
@@ -415,3 +417,78 @@ def test_probes_of_all_ranks_become_one_row() -> None:
     assert row.per_call_ns == MS
     (branch,) = row.branches
     assert (branch.name, branch.calls, branch.most_calls, branch.total_ns) == ("awaited", 0, 4, 2 * MS)
+
+
+TAKER = TookCores(phase=Phase.MEASURED, pid=4711, name="python busy.py", cores=0.98, of_cores=2)
+LOOP = "python busy.py (pid 4711) took 0.98 of 2 cores"
+TAKEN = Disturbed(launch=0, phase=Phase.MEASURED, steps=8, left_alone=3, stolen_fraction=0.0, takers=(TAKER,))
+
+
+@pytest.mark.parametrize(
+    ("check", "outcome"),
+    [
+        (bound("step_time.median", at_most_ms=100), NOT_JUDGED),
+        (bound("step_time.median", at_most_ms=1), NOT_JUDGED),
+        ({**bound("step_time.median", at_most_ms=100), "cell": "plain"}, NOT_JUDGED),
+        ({**bound("step_time.median", at_most_ms=100), "cell": "async"}, PASSED),
+        ({"kind": "bound", "value": "step_time.median", "cell": "async", "over": "plain", "at_most": 9}, NOT_JUDGED),
+        ({"kind": "order", "value": "step_time.median", "cells": ["async", "plain"]}, NOT_JUDGED),
+        ({"kind": "losses", "tolerance": 0.5}, NOT_JUDGED),
+    ],
+)
+def test_no_check_is_judged_by_a_cell_whose_cores_others_took(check: dict[str, Any], outcome: CheckOutcome) -> None:
+    taken = PLAIN.model_copy(update={"disturbed": (TAKEN,)})
+    checklist = Checklist.model_validate({"checks": [check], "answer": "Yes"}, strict=False)
+    alone = judge_checklist(checklist, [PLAIN, ASYNC], ())
+    assert alone is not None
+    assert len(alone.results) == 1, "without it nothing is said"
+    found = judge_checklist(checklist, [taken, ASYNC], ())
+    assert found is not None
+    assert (found.outcome, found.answer, found.is_broken) == (NOT_JUDGED, None, True)
+    told, judged = found.results
+    assert judged.outcome is outcome
+    assert told.got == ("plain: python busy.py (pid 4711) took 0.98 of 2 cores; they left 3 of 8 MEASURED steps alone")
+
+
+def test_functions_that_were_called_prove_nothing_either() -> None:
+    called = PLAIN.model_copy(
+        update={"probes": (ProbeSummary(label=HOOK, calls=1, most_calls=1, raised=0, total_ns=1, per_call_ns=1.0),)}
+    )
+    checklist = Checklist(functions=(HOOK,))
+    for cell, outcome in ((called, PASSED), (called.model_copy(update={"disturbed": (TAKEN,)}), NOT_JUDGED)):
+        found = judge_checklist(checklist, [cell], ())
+        assert found is not None
+        assert found.results[-1].outcome is outcome
+
+
+@pytest.mark.parametrize(
+    ("disturbed", "words"),
+    [
+        (
+            (TAKEN.model_copy(update={"stolen_fraction": 0.3}),),
+            f"{LOOP} and other guests of the machine had 30.0 % of its cores; they left 3 of 8 MEASURED steps alone",
+        ),
+        (
+            (TAKEN.model_copy(update={"stolen_fraction": 0.3, "takers": ()}),),
+            "other guests of the machine had 30.0 % of its cores; they left 3 of 8 MEASURED steps alone",
+        ),
+        (
+            (TAKEN.model_copy(update={"stolen_fraction": NAN, "takers": (), "phase": None, "launch": 2}),),
+            "others had the cores; they left 3 of 8 arm steps of launch 2 alone",
+        ),
+        (
+            (
+                TAKEN,
+                TAKEN.model_copy(
+                    update={
+                        "phase": Phase.PROFILED,
+                        "takers": (TAKER.model_copy(update={"pid": None, "name": "some", "cores": 0.5}), TAKER),
+                    }
+                ),
+            ),
+            f"{LOOP} and some took 0.50 of 2 cores; they left 3 of 8 MEASURED steps and 3 of 8 PROFILED steps alone",
+        ),
+    ],
+)
+def test_whoever_took_the_cores_is_named_once(disturbed: tuple[Disturbed, ...], words: str) -> None:
+    assert describe_disturbed(disturbed) == words

@@ -3,7 +3,7 @@
 import json
 import math
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,18 +13,19 @@ import pytest
 
 from dtbench.analyze.launch_tables import derive_tables, read_tables
 from dtbench.analyze.run import analyze_run, summarize_run
-from dtbench.analyze.tables import STEPS
+from dtbench.analyze.tables import OTHERS, STEPS
 from dtbench.analyze.tabulate import TABLES
 from dtbench.cli.main import main
 from dtbench.errors import StoreError, TraceError
 from dtbench.plan import Machine, make_plan
+from dtbench.report.sentences import check_word
 from dtbench.scenario.schema import Scenario
 from dtbench.store.arm_records import ArmBlock, ArmCount, ArmSteps
 from dtbench.store.canary_records import CanaryResult, MissedWait
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.rank_records import Memory, RankRecord, WarmupEnd
-from dtbench.store.read import read_run, read_table
-from dtbench.store.records import CellRecord, Environment, LaunchRecord, RunRecord, RunStatus, WorkerOrder
+from dtbench.store.read import read_launch, read_run, read_table
+from dtbench.store.records import CellRecord, Environment, LaunchRecord, RunRecord, RunStatus, TookCores, WorkerOrder
 from dtbench.store.traffic_records import ExpectedTraffic, OverlapPossible, Owned
 from dtbench.store.write import write_record, write_table
 from dtbench.traffic.planned import PlannedTraffic
@@ -231,6 +232,48 @@ def test_where_nothing_was_left_alone_the_report_says_what_is_left(made: MadeRun
     notes = summarize_run(made.folder.path).cells[0].notes
     left_out = "launch0: 2 MEASURED steps are left out: other guests had 2.0 % of the cores or more in them"
     assert f"{left_out}, and 50.0 % in those that are kept" in notes
+
+
+@pytest.mark.parametrize(
+    ("measured", "profiled", "found"),
+    [
+        ((0.0,) * 8, (0.0,) * 3, []),
+        ((0.5, 0.5, 0.5, 0.5, 0.0, 0.0, 0.0, 0.0), (0.0,) * 3, []),
+        ((0.5, 0.5, 0.5, 0.5, 0.5, 0.0, 0.0, 0.0), (0.0,) * 3, [(Phase.MEASURED, 8, 3)]),
+        ((0.0,) * 8, (0.5, 0.5, 0.0), [(Phase.PROFILED, 3, 1)]),
+        ((math.nan,) * 8, (math.nan,) * 3, []),
+        ((0.5,) * 8, (0.5,) * 3, [(Phase.MEASURED, 8, 0), (Phase.PROFILED, 3, 0)]),
+        ((0.015,) * 8, (0.0,) * 3, []),
+    ],
+)
+def test_a_phase_of_which_processes_left_less_than_half_alone_judges_nothing(
+    made: MadeRun, measured: Sequence[float], profiled: Sequence[float], found: list[tuple[Phase, int, int]]
+) -> None:
+    rows = [
+        (rank, step, "MEASURED" if step < 8 else "PROFILED", 0, 10 * MS, 5 * MS, 0.0, 0.0, taken if rank else 0.0)
+        for rank in (0, 1)
+        for step, taken in enumerate((*measured, *profiled))
+    ]
+    write_table(made.launch.steps, pd.DataFrame(rows, columns=[*STEPS, *OTHERS]).astype({**STEPS, **OTHERS}))
+    taker = TookCores(phase=Phase.MEASURED, pid=7, name="cc1", cores=0.5, of_cores=2)
+    write_record(made.launch.launch, read_launch(made.launch).model_copy(update={"takers": (taker,)}))
+    (cell,) = summarize_run(made.folder.path).cells
+    assert [(one.phase, one.steps, one.left_alone) for one in cell.disturbed] == found
+    assert all(one.takers == ((taker,) if one.phase is Phase.MEASURED else ()) for one in cell.disturbed)
+    assert (check_word(cell) == "cores taken") is bool(found)
+    left_out = [note for note in cell.notes if "steps are left out" in note]
+    assert all("others had 2.0 % of the cores or more in them" in note for note in left_out)
+    assert all("cc1 (pid 7) took 0.50 of 2 cores" in note for note in left_out), "nothing is left out without a name"
+    judged = [note for note in cell.notes if note.startswith("nothing is judged by these numbers: ")]
+    assert len(judged) == bool(found)
+    assert len(left_out) == (sum(fraction >= 0.02 for fraction in measured) in (4, 5))
+
+
+def test_what_guests_and_processes_had_adds_up(made: MadeRun) -> None:
+    rows = [(rank, step, "MEASURED", 0, 10 * MS, 5 * MS, 0.015, 0.0, 0.015) for rank in (0, 1) for step in range(8)]
+    write_table(made.launch.steps, pd.DataFrame(rows, columns=[*STEPS, *OTHERS]).astype({**STEPS, **OTHERS}))
+    (cell,) = summarize_run(made.folder.path).cells
+    assert [one.left_alone for one in cell.disturbed] == [0]
 
 
 def test_a_table_of_steps_from_before_others_were_looked_at_is_read(made: MadeRun) -> None:

@@ -39,8 +39,15 @@ def test_a_run_tells_which_of_its_files_claims_hold(tmp_path: Path, forked: tupl
     file = load_scenario(TEXT, "claims.yaml")
     cells = plan_cells(file, Machine(cpu_cores=2, cuda_devices=0))
     run = run_scenario(file, cells, tmp_path, observer=Observer(), worker=(*forked, *WORKER))
-    checks = summarize_run(run.path).checks
+    summary = summarize_run(run.path)
+    checks = summary.checks
     assert checks is not None
+    if any(cell.disturbed for cell in summary.cells):  # by other tests on this machine, say: then it tells no claim
+        taken, *others = checks.results
+        assert "steps alone" in taken.got
+        assert {one.outcome for one in checks.results} == {CheckOutcome.NOT_JUDGED}
+        assert (checks.answer, checks.is_broken, len(others)) == (None, True, 5)
+        return
     functions, calls, buckets, receipt, unshards = checks.results
     assert (functions.outcome, functions.got) == (
         CheckOutcome.FAILED,

@@ -1,5 +1,6 @@
 """What looks at a machine mean for the steps of its ranks."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -109,7 +110,7 @@ def test_steps_that_follow_each_other_have_together_what_one_long_step_has(
     spans: list[tuple[int, int, int]], borders: list[int]
 ) -> None:
     machine, ends = make_use(spans), sorted(borders)
-    pairs = np.array(list(zip(ends, ends[1:], strict=False)), dtype=np.float64).T * MS
+    pairs = np.array(list(pairwise(ends)), dtype=np.float64).T * MS
     parts = machine.find_others_ns(pairs[0], pairs[1] - pairs[0])
     whole = machine.find_others_ns(pairs[0][:1], pairs[1][-1:] - pairs[0][:1])
     assert parts.sum() == pytest.approx(whole[0], abs=1)
