@@ -81,9 +81,9 @@ class _Lanes:
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
         self._pids = [pid for pid, _ in trace.lanes]
-        pairs = np.unique(trace.lane.astype(np.int64) * len(trace.categories) + trace.category)
+        pairs = np.bincount(trace.lane.astype(np.int64) * len(trace.categories) + trace.category)
         self._found: dict[str, dict[str, None]] = {category: {} for category in trace.categories}
-        for pair in pairs.tolist():
+        for pair in np.flatnonzero(pairs).tolist():
             lane, category = divmod(pair, len(trace.categories))
             self._found[trace.categories[category]][self._pids[lane]] = None
 
