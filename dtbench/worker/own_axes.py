@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from dtbench.errors import CaptureError
 from dtbench.store.records import OwnAxis
 from dtbench.store.traffic_records import OverlapPossible, Traffic
-from dtbench.vocabulary import Axis, Purpose, axis_named
+from dtbench.vocabulary import Axis, Purpose, axis_described, axis_named
 from dtbench.worker.own_peers import list_groups
 
 
@@ -84,14 +84,14 @@ def _present(thing: Any, **attributes: str) -> Iterator[tuple[str, dist.ProcessG
 
 def known_axes(names: Mapping[str, str]) -> dict[str, Axis]:
     """Give the axis of each group whose name tells one."""
-    return {group: axis for group, name in names.items() if (axis := axis_named(name)) is not None}
+    return {group: axis for group, name in names.items() if (axis := axis_described(name)) is not None}
 
 
 def name_mesh(names: Mapping[str, str]) -> tuple[OwnAxis, ...]:
     """Give the axes of this rank's groups."""
     sizes = {group.group_name: group.size() for _, group in list_groups()}
     found = {
-        name: OwnAxis(name=name, axis=axis_named(name), size=sizes[group])
+        name: OwnAxis(name=name, axis=axis_described(name), size=sizes[group])
         for group, name in names.items()
         if group in sizes
     }

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from dtbench.errors import CaptureError
 from dtbench.record import Record
 from dtbench.store.traffic_records import ProcessGroupInfo
-from dtbench.vocabulary import MESH_PREFIX, DeviceKind, axis_named
+from dtbench.vocabulary import MESH_PREFIX, DeviceKind, axis_described
 from dtbench.worker.network.named_gloo import BACKEND_NAME, find_recorder
 from dtbench.worker.recorder import Recorder
 
@@ -179,7 +179,7 @@ def describe_groups(names: Mapping[str, str]) -> tuple[ProcessGroupInfo, ...]:
     return tuple(
         ProcessGroupInfo(
             name=group.group_name,
-            axis=axis_named(names.get(group.group_name, "")),
+            axis=axis_described(names.get(group.group_name)),
             backend=str(dist.get_backend(group)).replace(BACKEND_NAME, "gloo"),
             ranks=tuple(dist.get_process_group_ranks(group)),
         )

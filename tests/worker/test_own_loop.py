@@ -478,6 +478,17 @@ def lone_group(tmp_path: Path) -> Iterator[None]:
     dist.destroy_process_group()
 
 
+def test_other_peoples_axes_are_known_by_name() -> None:
+    names = {"1": "cp", "2": "ep", "3": "pp", "4": "dp", "5": "mine", "6": "dp_shard"}
+    assert known_axes(names) == {
+        "1": Axis.CONTEXT,
+        "2": Axis.EXPERT,
+        "3": Axis.PIPELINE,
+        "4": Axis.DATA,
+        "6": Axis.SHARD,
+    }
+
+
 @pytest.mark.usefixtures("lone_group")
 def test_axes_are_found_on_live_meshes_and_models(monkeypatch: pytest.MonkeyPatch) -> None:
     from torch.distributed.device_mesh import init_device_mesh
