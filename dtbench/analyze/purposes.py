@@ -200,7 +200,7 @@ def _of_unknown_axis(
     if operation not in REDUCTIONS or (region is not Region.BACKWARD and node is None):
         return Purpose.OTHER
     is_hooks = node is None or _ACCUMULATES.match(node) is not None
-    return Purpose.GRAD_REDUCE if is_hooks or not shown.has_reducer else Purpose.OTHER
+    return Purpose.GRAD_REDUCE if is_hooks or not (shown.has_fsdp or shown.has_reducer) else Purpose.OTHER
 
 
 def _any_fits(names: Sequence[str], pattern: re.Pattern[str]) -> bool:

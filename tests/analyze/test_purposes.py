@@ -129,6 +129,8 @@ def test_clipping_optimizer_and_state_dict_come_before_the_axis(axis: Axis | Non
         (Axis.DATA, Operation.ALL_REDUCE, Region.BACKWARD, (f"{NODE}SyncBatchNormBackward",), DDP, Purpose.OTHER),
         (None, Operation.ALL_REDUCE, Region.BACKWARD, (f"{NODE}SyncBatchNormBackward",), DDP, Purpose.OTHER),
         (None, Operation.ALL_REDUCE, Region.BACKWARD, (f"{NODE}MyLossBackward",), DDP, Purpose.OTHER),
+        (None, Operation.ALL_REDUCE, Region.BACKWARD, (f"{NODE}MyLossBackward",), FSDP, Purpose.OTHER),
+        (None, Operation.ALL_REDUCE, Region.BACKWARD, ("## backward ##",), DDP, Purpose.GRAD_REDUCE),
         (Axis.SHARD, Operation.ALL_TO_ALL, None, ("_AllToAll", "nn.Module: MoELayer_0"), FSDP, Purpose.EXPERT),
         (Axis.DATA, Operation.SEND, Region.FORWARD, ("AttnFuncWithCPAndKVP2P",), DDP, Purpose.CONTEXT),
         (Axis.SHARD, Operation.ALL_GATHER, None, ("AttnFuncWithCPAndKVAllGather",), FSDP, Purpose.CONTEXT),

@@ -10,6 +10,7 @@ from dtbench.analyze.causes.ready import engine_nodes
 from dtbench.analyze.collectives import Regions, find_regions
 from dtbench.analyze.coverage import Window
 from dtbench.analyze.intervals import Bools, Ints
+from dtbench.analyze.kinds.categories import DEVICE_CATEGORIES, DEVICE_RANGE
 from dtbench.analyze.trace import Trace
 from dtbench.vocabulary import Region
 
@@ -41,7 +42,8 @@ def infer_regions(trace: Trace, hosts: Sequence[Window]) -> Regions:
     """
     nodes = engine_nodes(trace, handing_over=True)
     operators_ns = _starts(trace, trace.is_one_of(("cpu_op",)))
-    backwards_ns = _starts(trace, trace.is_named(_BACKWARD.search))
+    on_device = trace.is_one_of((*DEVICE_CATEGORIES, DEVICE_RANGE))  # of a step before, perhaps
+    backwards_ns = _starts(trace, trace.is_named(_BACKWARD.search) & ~on_device)
     optimizers_ns = _starts(trace, trace.is_named(lambda name: name.startswith("Optimizer.")))
     regions: list[Region] = []
     borders: list[tuple[int, int]] = []
