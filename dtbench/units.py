@@ -114,3 +114,12 @@ def name_ranks(ranks: Iterable[int]) -> str:
     """
     known = sorted(set(ranks))
     return f"rank{'' if len(known) == 1 else 's'} {name_ranges(known)}"
+
+
+def format_bandwidth(bytes_per_s: float) -> str:
+    """Give GB/s (10^9 bytes), as nccl-tests does.
+
+    >>> format_bandwidth(1.234e9)
+    '1.23 GB/s'
+    """
+    return f"{three_digits(bytes_per_s / 1e9)} GB/s"

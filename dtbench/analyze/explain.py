@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from dtbench.analyze.causes.exposed_owners import ExplainedRank, ExposedOwner, rank_exposed_owners
 from dtbench.analyze.causes.split import split_exposed
+from dtbench.analyze.ranks.late import LateRank, find_late_ranks
 from dtbench.analyze.ranks.over_ranks import OverRanks, compare_ranks
 from dtbench.analyze.trace_analysis import TraceAnalysis
 
@@ -17,11 +18,13 @@ class Explained:
         analyses: as given, each with its ``skews`` and ``splits``.
         over_ranks: matches, clocks, stragglers, sends and receives.
         owners: whose communication is exposed and why, over all ranks, most exposed first.
+        late_ranks: what those did that the others waited for longest.
     """
 
     analyses: tuple[TraceAnalysis, ...]
     over_ranks: OverRanks
     owners: tuple[ExposedOwner, ...]
+    late_ranks: tuple[LateRank, ...] = ()
 
 
 def explain(analyses: Sequence[TraceAnalysis]) -> Explained:
@@ -41,7 +44,13 @@ def explain(analyses: Sequence[TraceAnalysis]) -> Explained:
         )
         for one in explained
     ]
-    return Explained(analyses=explained, over_ranks=over_ranks, owners=rank_exposed_owners(ranks))
+    hosts = {one.rank: one.host_steps for one in explained}
+    return Explained(
+        analyses=explained,
+        over_ranks=over_ranks,
+        owners=rank_exposed_owners(ranks),
+        late_ranks=find_late_ranks(over_ranks, [one.timeline for one in explained], hosts),
+    )
 
 
 def _explain_rank(one: TraceAnalysis, over_ranks: OverRanks) -> TraceAnalysis:

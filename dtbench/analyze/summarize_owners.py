@@ -19,16 +19,15 @@ def summarize_owners(collectives: pd.DataFrame, windows: int) -> tuple[OwnerSumm
         windows: PROFILED steps of all ranks and launches, over which means are taken; 0 gives no rows.
     """
     issued = collectives[collectives["step"].notna()]
-    told = [column for column in _COLUMNS if column in issued]  # an earlier version knew fewer causes
-    if not windows or not len(issued) or issued[told].isna().to_numpy().all():
+    if not windows or not len(issued) or issued[list(_COLUMNS)].isna().to_numpy().all():
         return ()
-    sums = issued.groupby(_KEY, dropna=False)[told].sum()
+    sums = issued.groupby(_KEY, dropna=False)[list(_COLUMNS)].sum()
     totals = sums.sum(axis=1)
     rows = []
     for key in totals.sort_values(ascending=False, kind="stable").index:
         owner, operation, purpose = key
         mine = issued[(issued["owner"] == owner) & (issued["operation"] == operation) & (issued["purpose"] == purpose)]
-        parts = {_COLUMNS[column]: int(sums.loc[key, column]) for column in told}
+        parts = {cause: int(sums.loc[key, column]) for column, cause in _COLUMNS.items()}
         carried = _sum_carried(mine, windows)
         rows += [
             OwnerSummary(

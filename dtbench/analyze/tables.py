@@ -117,6 +117,8 @@ COLLECTIVES: Final = {
     "transfer_ns": "Int64",  # the rest of the span
     "algbw": "Float64",  # bytes per second over transfer_ns
     "busbw": "Float64",  # algbw with nccl-tests' factor
+    "algbw_at_least": "Float64",  # bytes per second over the whole span: what one rank alone tells, a lower bound
+    "busbw_at_least": "Float64",
     "exposed_ns": "Int64",  # NA, as the next and the causes: its span was not found, or not recorded what computes
     "hidden_ns": "Int64",
     "cause": "string",  # of the largest part of exposed_ns; empty: nothing is exposed, or not known

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from dtbench.analyze.account_rows import comm_wait_rows, gap_rows, group_rows, lane_rows, overlap_tax_rows
 from dtbench.analyze.causes.split import CauseSplit
+from dtbench.analyze.ranks.bandwidth import algorithm_bandwidth, bus_factor
 from dtbench.analyze.ranks.skew import CollectiveSkew
 from dtbench.analyze.tables import (
     COLLECTIVES,
@@ -120,6 +121,7 @@ def collective_rows(analyses: Iterable["TraceAnalysis"]) -> Iterator[Row]:
                 "step": None if of is None else one.steps[of].step,
                 **_describe(collective),
                 **_describe_skew(skews[index]),
+                **_bound_bandwidth(collective),
                 "exposed_ns": (exposed_ns := one.timeline.exposed_of(index)),
                 "hidden_ns": one.timeline.hidden_of(index),
                 **_describe_split(splits[index], is_known=exposed_ns is not None),
@@ -162,6 +164,17 @@ def _describe_skew(skew: CollectiveSkew) -> Row:
         "transfer_ns": skew.transfer_ns,
         "algbw": None if math.isnan(skew.algbw) else skew.algbw,
         "busbw": None if math.isnan(skew.busbw) else skew.busbw,
+    }
+
+
+def _bound_bandwidth(collective: "Collective") -> Row:
+    """Give what its bytes and its span tell of bandwidth: at least so much, whoever came last."""
+    length_ns = collective.span.length_ns if collective.has_ended else None  # one that is cut off says too much
+    algbw = algorithm_bandwidth(collective.size_bytes, length_ns)
+    busbw = algbw * bus_factor(collective.operation, collective.group_size)
+    return {
+        "algbw_at_least": None if math.isnan(algbw) else algbw,
+        "busbw_at_least": None if math.isnan(busbw) else busbw,
     }
 
 

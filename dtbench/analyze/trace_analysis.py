@@ -20,6 +20,7 @@ from dtbench.analyze.device_contents import find_device_contents
 from dtbench.analyze.doubt import count_lost, doubt_groups, doubt_overlap, doubt_purposes
 from dtbench.analyze.facts import RankFacts
 from dtbench.analyze.group_times import account_groups, describe_groups
+from dtbench.analyze.host_work import HostStep, find_host_work
 from dtbench.analyze.kinds.kernels import make_table
 from dtbench.analyze.kinds.unknown import UnknownName, count_unknown_words
 from dtbench.analyze.overlap import Overlap, measure_overlaps
@@ -74,6 +75,7 @@ class TraceAnalysis:
         splits: each collective's exposed time by cause; likewise.
         notes: what of the trace is in no number, a sentence each.
         marks: which strategy made it, as far as the trace shows.
+        host_steps: what its host did in each step, in few spans.
     """
 
     path: str
@@ -92,6 +94,7 @@ class TraceAnalysis:
     splits: tuple[CauseSplit, ...] = ()
     notes: tuple[str, ...] = ()
     marks: TraceMarks = field(default_factory=TraceMarks)
+    host_steps: tuple[HostStep, ...] = ()
 
     @property
     def rank(self) -> int:
@@ -166,7 +169,11 @@ def analyze_trace(
     )
     if facts is not None and facts.host is not None:
         timeline = replace(timeline, host=facts.host)
-    return replace(_account(trace, contents, timeline, shares), marks=find_marks(trace, timeline.collectives))
+    return replace(
+        _account(trace, contents, timeline, shares),
+        marks=find_marks(trace, timeline.collectives),
+        host_steps=find_host_work(trace, contents.steps),
+    )
 
 
 def _make_timeline(

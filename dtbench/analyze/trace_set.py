@@ -8,6 +8,7 @@ from typing import Final
 from dtbench.analyze.causes.exposed_owners import ExposedOwner
 from dtbench.analyze.explain import explain
 from dtbench.analyze.kinds.unknown import UnknownName, sum_names
+from dtbench.analyze.ranks.late import LateRank
 from dtbench.analyze.ranks.over_ranks import OverRanks
 from dtbench.analyze.trace import Unread
 from dtbench.analyze.trace_analysis import TraceAnalysis
@@ -30,6 +31,7 @@ class TraceSet:
         over_ranks: what only several ranks together say.
         owners: whose communication is exposed and why, over all ranks, most exposed first.
         notes: what a reader of the numbers must know.
+        late_ranks: what those did that the others waited for longest.
         files: of the analyses, in the same order: where what they do not keep can be read again.
     """
 
@@ -41,6 +43,7 @@ class TraceSet:
     owners: tuple[ExposedOwner, ...]
     notes: tuple[str, ...]
     files: tuple[TraceFile, ...] = ()
+    late_ranks: tuple[LateRank, ...] = ()
 
     @property
     def unread_events(self) -> int:
@@ -82,6 +85,7 @@ def gather_ranks(answers: Sequence[Answer], *, notes: Sequence[str] = ()) -> Tra
         unknown_names=sum_names(one.unknown_names for one in analyses),
         over_ranks=explained.over_ranks,
         owners=explained.owners,
+        late_ranks=explained.late_ranks,
         notes=(
             *notes,
             *(_leave_out(answer) for answer in answers if isinstance(answer, Unusable)),

@@ -33,6 +33,10 @@ def traces_document(traces: TraceSet) -> dict[str, object]:
         "waiting": [
             {**asdict(one), "wait_fraction": _number(one.wait_fraction)} for one in traces.over_ranks.waiting.ranks
         ],
+        "late_ranks": [
+            {name: "NaN" if value is None else value for name, value in asdict(one).items()}
+            for one in traces.late_ranks
+        ],
         "notes": list(traces.notes),
     }
 
@@ -115,6 +119,7 @@ def _owner_document(row: ExposedOwner) -> Mapping[str, object]:
         "behind": "" if row.behind is None else row.behind.owner,
         "waited_for": "NaN" if row.waited_for is None else row.waited_for,
         "missing": [str(one) for one in row.missing],
+        "transfer_ns": "NaN" if row.carried.transfer_ns is None else row.carried.transfer_ns,
     }
 
 

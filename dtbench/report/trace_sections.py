@@ -16,7 +16,7 @@ from dtbench.report.causes import (
     spell_owner,
 )
 from dtbench.report.section import Column, Section
-from dtbench.report.trace_words import advise_traces
+from dtbench.report.trace_words import advise_traces, bandwidth_notes
 from dtbench.units import format_bytes, format_fraction, format_ns, name_ranks
 
 MOST_STEP_ROWS = 12
@@ -154,6 +154,7 @@ def purpose_section(traces: TraceSet) -> Section:
             )
             for row in average_purposes(traces.analyses)
         ],
+        notes=tuple(bandwidth_notes(traces)),
     )
 
 

@@ -7,12 +7,13 @@ from typing import Final
 from dtbench.analyze.causes.exposed_owners import ExposedOwner
 from dtbench.analyze.means import MeanTime, average, average_purposes
 from dtbench.analyze.overlap import divide
+from dtbench.analyze.ranks.late import describe_late
 from dtbench.analyze.ranks.stragglers import describe_waiting
 from dtbench.analyze.trace_set import TraceSet
 from dtbench.report.advice import Advice, advise, of_traces
 from dtbench.report.causes import describe_exposed_owner, describe_leading
 from dtbench.report.facts import describe_traces
-from dtbench.units import format_fraction, format_ns, name_ranks
+from dtbench.units import NS_PER_S, format_bandwidth, format_fraction, format_ns, name_ranks
 from dtbench.vocabulary import Purpose
 
 MOST_NAMES = 10
@@ -46,6 +47,7 @@ def answer_lines(traces: TraceSet) -> tuple[str, ...]:
         *(f"{one.why}: {one.words}" for one in advise_traces(traces)[:1]),
         *_wait_lines(traces, mean),
         *describe_waiting(traces.over_ranks.waiting),
+        *(said for one in traces.late_ranks if (said := describe_late(one)) is not None),
         _basis_words(traces, mean),
     )
 
@@ -117,6 +119,27 @@ def _wait_lines(traces: TraceSet, mean: MeanTime) -> list[str]:
         for label, purpose in _WAITS
         if purpose in found
     ]
+
+
+def bandwidth_notes(traces: TraceSet) -> list[str]:
+    """Say how fast bytes moved at the least, where the other ranks' waiting cannot be told from transfer.
+
+    Bytes over spans, over all collectives of a purpose whose size and group are known; ``algbw`` of nccl-tests.
+    """
+    if any(skew.transfer_ns is not None for one in traces.analyses for skew in one.skews):
+        return []
+    bytes_ns: dict[Purpose, tuple[int, int]] = {}
+    for one in traces.analyses:
+        for collective in one.collectives:
+            length_ns = collective.span.length_ns
+            if collective.size_bytes and length_ns and collective.has_ended and (collective.group_size or 2) > 1:
+                size_bytes, time_ns = bytes_ns.get(collective.purpose, (0, 0))
+                bytes_ns[collective.purpose] = (size_bytes + collective.size_bytes, time_ns + length_ns)
+    said = [f"{purpose} {format_bandwidth(size / time * NS_PER_S)}" for purpose, (size, time) in bytes_ns.items()]
+    if not said:
+        return []
+    why = "waiting for ranks that are not here counts as transfer"
+    return [f"bandwidth (algbw) at least: {', '.join(said)}; {why}"]
 
 
 def _basis_words(traces: TraceSet, mean: MeanTime) -> str:

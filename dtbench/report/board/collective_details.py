@@ -8,13 +8,13 @@ import pandas as pd
 from dtbench.analyze.causes.exposed_owners import Carried
 from dtbench.report import causes
 from dtbench.report.advice import Loss, advise_loss
-from dtbench.report.board.collectives import spell_bandwidth, spell_number
+from dtbench.report.board.collectives import spell_number
 from dtbench.report.board.overlap import cause_parts
 from dtbench.report.board.refusal import NOT_FOUND, Refusal
 from dtbench.report.board.rows import Row, plain_rows
 from dtbench.report.board.shapes import Bar, Chart, Fact, Table, headers
 from dtbench.report.facts import Ran
-from dtbench.units import format_bytes, format_ns
+from dtbench.units import format_bandwidth, format_bytes, format_ns
 from dtbench.vocabulary import Cause, Purpose
 
 
@@ -138,7 +138,7 @@ def _rank_row(row: Row) -> tuple[str, ...]:
         spell_number(row.number("transfer_ns"), format_ns),
         spell_number(row.number("exposed_ns"), format_ns),
         spell_number(row.number("hidden_ns"), format_ns),
-        spell_number(row.number("busbw"), spell_bandwidth),
+        spell_number(row.number("busbw"), format_bandwidth),
         spell_number(_minus(row.whole("start_ns"), row.whole("issue_ns")), format_ns),
         row.cause_words,
     )

@@ -9,7 +9,7 @@ import pandas as pd
 from dtbench.report import causes
 from dtbench.report.board.refusal import NOT_ASKED_WELL, Refusal
 from dtbench.report.board.rows import Row, plain_rows
-from dtbench.units import format_bytes, format_ns, three_digits
+from dtbench.units import format_bandwidth, format_bytes, format_ns
 from dtbench.vocabulary import Cause
 
 PAGE: Final = 100
@@ -238,7 +238,7 @@ def _spell(row: Row, key: str) -> str:
         case "size_bytes":
             return spell_number(row.number(key), format_bytes)
         case "busbw":
-            return spell_number(row.number(key), spell_bandwidth)
+            return spell_number(row.number(key), format_bandwidth)
         case _:
             return spell_number(row.number(key), format_ns) if key.endswith("_ns") else row.text(key) or "n/a"
 
@@ -246,12 +246,3 @@ def _spell(row: Row, key: str) -> str:
 def spell_number(value: float | None, spell: Callable[[float], str]) -> str:
     """Spell a number; ``n/a`` where it is not known."""
     return "n/a" if value is None else spell(value)
-
-
-def spell_bandwidth(bytes_per_s: float) -> str:
-    """Give GB/s (10^9 bytes), as nccl-tests does.
-
-    >>> spell_bandwidth(1.234e9)
-    '1.23 GB/s'
-    """
-    return f"{three_digits(bytes_per_s / 1e9)} GB/s"

@@ -1,0 +1,196 @@
+"""What a rank did instead, while the others waited for it: on its host, from the start of its step to its issue.
+
+::
+
+    rank 0   |step──fwd──c├──────────wait─────────┤
+    rank 7        |step──copy_batch_to_gpu──fwd──c├┤       began late, then spent time in what the others did not
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from dtbench.analyze.host_work import HostStep
+from dtbench.analyze.ranks.align import ABSENT
+from dtbench.analyze.ranks.over_ranks import OverRanks
+from dtbench.analyze.ranks.times import Clock
+from dtbench.analyze.timeline import RankTimeline
+from dtbench.units import format_ns
+
+_MOST_RANKS: Final = 3
+_LEAST_CAUSED: Final = 0.2  # part of all waiting from which a rank is asked what it did
+_LEAST_SAID: Final = 0.05  # part of the longest wait below which a time explains nothing
+_INNER: Final = 0.8  # part of what lies around it from which the inner of two spans is what took the time
+_EXPLAINS: Final = 2  # of a start that is later than so many times the wait, earlier collectives took the most
+_LOADING: Final = "DataLoader"
+
+
+@dataclass(frozen=True)
+class LateRank:
+    """What one rank did while others waited for it: means over the steps in which they did, ns.
+
+    Attributes:
+        rank: global rank.
+        steps: in how many.
+        waited_ns: the longest wait for it in a step.
+        began_late_ns: how much later than the first of the others it began its step; 0 where not later.
+        name: what it spent more time in than the others did, before its issue; where that explains nothing of the
+            wait, what it spent most time in; empty: nothing is known.
+        name_ns: time in that.
+        others_ns: median of the others' time in it, in the whole step.
+        host_late_ns: how much later than the first of the others' hosts it issued; None: no issue is known.
+    """
+
+    rank: int
+    steps: int
+    waited_ns: int
+    began_late_ns: int
+    name: str
+    name_ns: int
+    others_ns: int
+    host_late_ns: int | None
+
+
+class _Wait(NamedTuple):
+    """The longest wait for a rank in one step: how long, and by which of its collectives it was ended."""
+
+    waited_ns: int
+    issue_ns: int
+    first_issue_ns: int  # of the others, on the common clock
+
+
+def find_late_ranks(
+    over_ranks: OverRanks, timelines: Sequence[RankTimeline], hosts: Mapping[int, Sequence[HostStep]]
+) -> tuple[LateRank, ...]:
+    """Find what those did that the others waited for longest.
+
+    Args:
+        over_ranks: who waited for whom.
+        timelines: of all ranks.
+        hosts: the steps of each rank's host.
+    """
+    waiting = over_ranks.waiting
+    total_ns = sum(one.caused_wait_ns for one in waiting.ranks)
+    late = sorted(waiting.ranks, key=lambda one: -one.caused_wait_ns)[:_MOST_RANKS]
+    by_rank = {timeline.rank: timeline for timeline in timelines}
+    found = []
+    for one in late:
+        if one.caused_wait_ns and one.caused_wait_ns >= _LEAST_CAUSED * total_ns:
+            waits = _find_waits(one.rank, over_ranks, by_rank)
+            if waits:
+                found.append(_describe(one.rank, waits, hosts, over_ranks.clocks.by_rank))
+    return tuple(found)
+
+
+def _find_waits(rank: int, over_ranks: OverRanks, by_rank: Mapping[int, RankTimeline]) -> dict[int, _Wait]:
+    """Give, by number of step, the longest wait for a rank among the collectives that it began last."""
+    late = by_rank[rank]
+    found: dict[int, _Wait] = {}
+    for group in over_ranks.matches.groups:
+        if rank not in group.ranks:
+            continue
+        own = group.ranks.index(rank)
+        for row in np.flatnonzero(group.index[:, own] != ABSENT).tolist():
+            mine = int(group.index[row, own])
+            step, issue_ns = late.step_of[mine], late.collectives[mine].issue_ns
+            if step is None or issue_ns is None or not over_ranks.collectives[rank][mine].is_last:
+                continue
+            others = [(other, int(group.index[row, column])) for column, other in enumerate(group.ranks)]
+            others = [(other, index) for other, index in others if other != rank and index != ABSENT]
+            waited_ns = max((over_ranks.collectives[other][i].skew_wait_ns or 0 for other, i in others), default=0)
+            number = late.step_numbers[step]
+            if waited_ns > (found[number].waited_ns if number in found else 0):
+                found[number] = _Wait(waited_ns, issue_ns, _first_issue_ns(others, over_ranks, by_rank))
+    return found
+
+
+def _first_issue_ns(
+    others: Sequence[tuple[int, int]], over_ranks: OverRanks, by_rank: Mapping[int, RankTimeline]
+) -> int:
+    issues = [
+        _common(over_ranks.clocks.by_rank[other], issue_ns)
+        for other, index in others
+        if (issue_ns := by_rank[other].collectives[index].issue_ns) is not None
+    ]
+    return min(issues, default=np.iinfo(np.int64).max)
+
+
+def _common(clock: Clock, time_ns: int) -> int:
+    return int(clock.to_common(np.array([time_ns], dtype=np.int64))[0])
+
+
+def _describe(
+    rank: int, waits: Mapping[int, _Wait], hosts: Mapping[int, Sequence[HostStep]], clocks: Mapping[int, Clock]
+) -> LateRank:
+    began_ns: list[int] = []
+    spent: dict[str, list[int]] = {}
+    usual: dict[str, list[float]] = {}
+    steps = {step.number: step for step in hosts.get(rank, ())}
+    for number, wait in waits.items():
+        mine = steps.get(number)
+        others = [(one, step) for one, of in hosts.items() if one != rank for step in of if step.number == number]
+        if mine is None or not others:
+            continue
+        starts = [_common(clocks[one], step.start_ns) for one, step in others]
+        began_ns.append(max(0, _common(clocks[rank], mine.start_ns) - min(starts)))
+        for name, time_ns in _sum_names(mine, wait.issue_ns).items():
+            spent.setdefault(name, []).append(time_ns)
+            usual.setdefault(name, []).append(median(_sum_names(step, None).get(name, 0) for _, step in others))
+    name = _choose(spent, usual, _LEAST_SAID * sum(wait.waited_ns for wait in waits.values()))
+    late_ns = [_common(clocks[rank], wait.issue_ns) - wait.first_issue_ns for wait in waits.values()]
+    return LateRank(
+        rank=rank,
+        steps=len(waits),
+        waited_ns=round(sum(wait.waited_ns for wait in waits.values()) / len(waits)),
+        began_late_ns=round(sum(began_ns) / len(waits)),
+        name=name,
+        name_ns=round(sum(spent.get(name, ())) / len(waits)),
+        others_ns=round(sum(usual.get(name, ())) / len(waits)),
+        host_late_ns=round(sum(late_ns) / len(late_ns)) if min(late_ns) > -np.iinfo(np.int64).max // 2 else None,
+    )
+
+
+def _choose(spent: Mapping[str, Sequence[int]], usual: Mapping[str, Sequence[float]], least_ns: float) -> str:
+    """Give the innermost name that takes most of the time beyond the others', else of the time; empty: none."""
+    times: dict[str, float] = {name: sum(mine) - sum(usual[name]) for name, mine in spent.items()}
+    if max(times.values(), default=0.0) < least_ns:
+        times = {name: sum(mine) for name, mine in spent.items()}
+    longest = max(times.values(), default=0.0)
+    inner = [name for name, time_ns in times.items() if time_ns >= _INNER * longest and longest > 0]
+    return min(inner, key=lambda one: (sum(spent[one]), one), default="")
+
+
+def _sum_names(step: HostStep, until_ns: int | None) -> dict[str, int]:
+    """Sum the time of each name in a step, of what had ended by a moment; of nested ones of a name the outer."""
+    found: dict[str, int] = {}
+    ends: dict[str, int] = {}
+    for span in step.spans:
+        start_ns = max(span.start_ns, ends.get(span.name, span.start_ns))
+        if span.end_ns > start_ns and (until_ns is None or span.end_ns <= until_ns):
+            found[span.name] = found.get(span.name, 0) + span.end_ns - start_ns
+            ends[span.name] = span.end_ns
+    return found
+
+
+def describe_late(one: LateRank) -> str | None:
+    """Say what a rank did instead; None: the traces show nothing that explains its lateness.
+
+    ``rank 7 began its step 7.60 ms late and then spent 1.46 ms in `copy_batch_to_gpu` (the others 0 ns)``
+    """
+    least_ns = _LEAST_SAID * one.waited_ns
+    said = []
+    if least_ns <= one.began_late_ns <= _EXPLAINS * one.waited_ns:
+        said.append(f"began its step {format_ns(one.began_late_ns)} late")
+    if one.name and (said or one.name_ns - one.others_ns >= least_ns) and one.name_ns >= least_ns:
+        where = f"data loading (`{one.name}`)" if _LOADING in one.name else f"`{one.name.strip('# ') or one.name}`"
+        then = "then " if said else ""
+        said.append(f"{then}spent {format_ns(one.name_ns)} in {where} (the others {format_ns(one.others_ns)})")
+    if not said:
+        if one.host_late_ns is None or one.host_late_ns >= least_ns:
+            return None
+        said.append("issued no later than the others: its device came late to what its host had launched")
+    mean = f", in the mean of {one.steps} steps" if one.steps > 1 else ""
+    return f"rank {one.rank} {' and '.join(said)}{mean}"

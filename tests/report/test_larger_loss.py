@@ -1,0 +1,83 @@
+"""An answer about traces names the larger loss first, and says of one rank's bandwidth only what it can."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dtbench.analyze.foreign import analyze_traces
+from dtbench.analyze.tabulate import tabulate_collectives
+from dtbench.analyze.trace_set import TraceSet
+from dtbench.report.trace_sections import purpose_section
+from dtbench.report.trace_words import answer_lines
+
+QUEUE = Path(__file__).parents[1] / "analyze" / "traces" / "one_hardware_queue" / "queue1"
+MS = 1_000  # us
+
+
+def write_step(path: Path, *, launched_ms: float, sync_ms: float = 0) -> TraceSet:
+    """Write a step of 20 ms: compute for 1 ms, a collective from 1 to 4 ms, compute from 15 ms on."""
+    events: list[dict[str, Any]] = []
+
+    def add(category: str, name: str, where: tuple[int, int], start: float, length: float, **more: Any) -> None:
+        process, thread = where
+        events.append(
+            {"ph": "X", "cat": category, "name": name, "pid": process, "tid": thread}
+            | {"ts": start * MS, "dur": length * MS, "args": more}
+        )
+
+    said = {"Collective name": "allreduce", "Process Group Name": "dp", "In msg nelems": 3_000_000, "dtype": "Float"}
+    add("user_annotation", "ProfilerStep#1", (1, 1), 0, 20)
+    add("cuda_runtime", "cudaLaunchKernel", (1, 1), 0.1, 0.01, correlation=1)
+    add("kernel", "gemm", (0, 7), 0.2, 0.8, correlation=1)
+    add("cpu_op", "c10d::allreduce_", (1, 1), 0.3, 0.1)
+    add("cuda_runtime", "cudaLaunchKernel", (1, 1), 0.32, 0.01, correlation=2)
+    add("kernel", "ncclDevKernel_AllReduce(a)", (0, 20), 1, 3, correlation=2, **said, **{"Group size": 2})
+    if sync_ms:
+        add("cuda_runtime", "cudaStreamSynchronize", (1, 1), launched_ms - sync_ms, sync_ms)
+    add("cuda_runtime", "cudaLaunchKernel", (1, 1), launched_ms, 0.01, correlation=3)
+    add("kernel", "gemm", (0, 7), 15, 5, correlation=3)
+    path.write_text(json.dumps({"distributedInfo": {"rank": 0, "world_size": 2}, "traceEvents": events}))
+    return analyze_traces([path])
+
+
+def test_where_the_device_waits_longer_for_the_host_that_comes_first(tmp_path: Path) -> None:
+    first = answer_lines(write_step(tmp_path / "a.json", launched_ms=14))[0]
+    assert first.startswith(
+        "step 19.8 ms, the device waits 13.0 ms of it for the host (65.7 %), longer than for communication; 3.00 ms exp"
+    )
+
+
+def test_what_the_host_spent_in_a_synchronising_call_is_told(tmp_path: Path) -> None:
+    first = answer_lines(write_step(tmp_path / "a.json", launched_ms=14, sync_ms=6))[0]
+    assert "for the host (65.7 %), 6.00 ms of that in synchronising calls, longer than for communication; " in first
+
+
+def test_where_the_device_waits_longer_for_communication_the_host_is_not_named(tmp_path: Path) -> None:
+    assert "host" not in answer_lines(write_step(tmp_path / "a.json", launched_ms=2))[0]
+
+
+def test_one_ranks_bandwidth_is_at_least_its_bytes_over_its_spans() -> None:
+    alone, together = analyze_traces([QUEUE / "rank0.json"]), analyze_traces([QUEUE])
+    (note,) = purpose_section(alone).notes
+    assert note == (
+        "bandwidth (algbw) at least: grad_reduce 1.80 GB/s; waiting for ranks that are not here counts as transfer"
+    )
+    assert purpose_section(together).notes == ()
+    rows = tabulate_collectives(alone.analyses)
+    assert rows["algbw"].isna().all()
+    assert rows["algbw_at_least"].tolist() == pytest.approx([2**21 / 1.5e-3, 2**21 / 1.5e-3, 2**21 / 0.5e-3])
+    assert rows["busbw_at_least"].tolist() == pytest.approx([half / 2 for half in rows["algbw_at_least"]])
+
+
+def test_of_a_size_that_is_not_told_there_is_no_bandwidth(tmp_path: Path) -> None:
+    told = json.loads((QUEUE / "rank0.json").read_text())
+    for one in told["traceEvents"]:
+        one.get("args", {}).pop("In msg nelems", None)
+        one.get("args", {}).pop("Out msg nelems", None)
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps(told))
+    traces = analyze_traces([path])
+    assert purpose_section(traces).notes == ()
+    assert tabulate_collectives(traces.analyses)["algbw_at_least"].isna().all()
