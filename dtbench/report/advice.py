@@ -70,11 +70,13 @@ class Advice:
         why: the cause and purpose of the first of them, in words.
         words: what to do, and what it can gain at most.
         exposed_ns: of all of them.
+        is_unknown: it says what would tell their cause.
     """
 
     why: str
     words: str
     exposed_ns: int
+    is_unknown: bool = False
 
 
 def of_traces(row: ExposedOwner) -> Loss:
@@ -113,7 +115,7 @@ def of_run(row: "OwnerSummary") -> Loss:
 
 
 def advise(rows: Sequence[Loss], ran: Ran, *, windows: float, step_ns: float) -> list[Advice]:
-    """Say what would change the largest losses, largest first, each sentence once.
+    """Say what would change the largest losses, largest first, each sentence once; then what would tell the unknown.
 
     Args:
         rows: in any order.
@@ -129,10 +131,11 @@ def advise(rows: Sequence[Loss], ran: Ran, *, windows: float, step_ns: float) ->
             why=f"{_why(group)} ({group[0].purpose})",
             words=f"{words}{_bound(group, windows, step_ns)}",
             exposed_ns=sum(row.exposed_ns for row in group),
+            is_unknown=group[0].cause is Cause.UNKNOWN,
         )
         for words, group in groups.items()
     ]
-    return sorted(found, key=lambda one: -one.exposed_ns)
+    return sorted(found, key=lambda one: (one.is_unknown, -one.exposed_ns))
 
 
 def _why(group: Sequence[Loss]) -> str:

@@ -111,7 +111,8 @@ class _Waits:
     def _first_own(self, one: Collective, issue_ns: int) -> Awaited | None:
         """Give the first wait that the structure of its owner allows; None: it has none that is known."""
         if any(is_functional(name) for name in one.above):
-            return Awaited(_first_from(self._wait_tensors, issue_ns), is_known=True)
+            is_known = self._records or len(self._wait_tensors) > 0
+            return Awaited(_first_from(self._wait_tensors, issue_ns), is_known)
         if any(name.startswith("FSDP::") for name in one.above):
             return self._first_of_fsdp2(one, issue_ns)
         if any(name.startswith(FSDP1) for name in one.above):

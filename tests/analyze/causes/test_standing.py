@@ -229,3 +229,26 @@ def test_a_gather_ahead_holds_the_unit_before_but_not_its_own(split: Callable[..
 
     assert split(before) == ({Cause.SERIALIZED: MS}, ())
     assert Cause.SERIALIZED not in split(own)[0]
+
+
+@pytest.mark.parametrize("gone", ["FSDP::", "ProfilerStep", "cuda_runtime", "cpu_op", "autograd::engine"])
+def test_with_evidence_taken_away_no_cause_gets_surer(tmp_path: Path, gone: str) -> None:
+    told = json.loads((QUEUES / "queue1" / "rank0.json").read_text())
+    told["traceEvents"] = [
+        one for one in told["traceEvents"] if not one["name"].startswith(gone) and one.get("cat") != gone
+    ]
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps(told))
+    (one,) = explain([analyze_trace(read_trace(path))]).analyses
+    for collective, split in zip(one.collectives, one.splits, strict=True):
+        is_last = collective.span.length_ns == MS // 2
+        assert split.cause in ((Cause.TAIL, Cause.UNKNOWN) if is_last else (Cause.SERIALIZED, Cause.UNKNOWN)), gone
+
+
+def test_a_functional_collective_whose_waits_are_in_no_record_may_be_needed(split: Callable[..., Any]) -> None:
+    def tell(rank: "GpuRank") -> None:
+        with rank.around("_c10d_functional::all_to_all_single", "cpu_op"):
+            exchange(rank, AHEAD, AHEAD + MS)
+        rank.kernel(AHEAD + MS, AHEAD + 3 * MS)
+
+    assert split(tell) == ({Cause.UNKNOWN: MS}, (MissingInput.STREAM_WAITS,))
