@@ -53,6 +53,8 @@ class Collective:
         standing_ns: on a device, time in which compute that needs nothing of it stood launched until it ended; see
             ``causes/standing.py``.
         undecided_ns: the same of compute of which the trace does not say whether it waited for it.
+        host_late_ns: on a device, time in which it ran and the main lane stood still for work that the host had not
+            launched yet.
         has_ended: False: its span was still open when the profiler stopped, and its end is the profiler's.
     """
 
@@ -84,6 +86,7 @@ class Collective:
     awaited_ns: int | None = None
     standing_ns: int = 0
     undecided_ns: int = 0
+    host_late_ns: int = 0
     has_ended: bool = True
 
     @property

@@ -38,7 +38,7 @@ the producer ends, and what held the queue until then made nothing late; what a 
 collective of which other ranks' starts are not known has no ``skew``; what would be ``bandwidth`` is then ``unknown``.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -49,7 +49,7 @@ from dtbench.analyze.causes.skew_share import share_before
 from dtbench.analyze.causes.surroundings import Surroundings
 from dtbench.analyze.collectives import Collective
 from dtbench.analyze.timeline import RankTimeline
-from dtbench.vocabulary import Cause, MissingInput, Operation, Purpose
+from dtbench.vocabulary import UNUSED_MAP, Cause, MissingInput, Operation, Purpose
 
 
 @dataclass(frozen=True)
@@ -142,10 +142,16 @@ class _Splitter:
             left_ns -= taken_ns
             if taken_ns > 0:
                 parts.append(CausePart(cause, taken_ns, self.holders.longest if cause is Cause.QUEUED else None))
-        if left_ns > 0:
-            missing = self._missing()
-            parts.append(CausePart(Cause.UNKNOWN if missing else Cause.BANDWIDTH, left_ns, missing=missing))
-        return CauseSplit(tuple(parts))
+        return CauseSplit((*parts, *self._split_rest(left_ns)))
+
+    def _split_rest(self, left_ns: int) -> Iterator[CausePart]:
+        """Give what no rule took: bandwidth, less the time in which the host was late with what could hide it."""
+        missing = self._missing()
+        late_ns = left_ns if missing else min(left_ns, self._host_late_ns)
+        if left_ns > late_ns:
+            yield CausePart(Cause.BANDWIDTH, left_ns - late_ns)
+        if late_ns > 0:
+            yield CausePart(Cause.UNKNOWN, late_ns, missing=missing or (MissingInput.HOST,))
 
     def serialized_ns(self) -> int:
         """Time in which compute that needs nothing of it stood launched until its end; see ``standing.py``."""
@@ -168,15 +174,16 @@ class _Splitter:
         """Compute of the backward pass before its gradients were ready.
 
         Where two or more reductions of one backward pass have the same last compute before them, all became ready at
-        its end, whatever they hold. The last of them may hold what was computed last, and is no such case.
+        its end, whatever they hold. The last of them may hold what was computed last, and is no such case; nor is one
+        that only its own gradients' second reduction (HSDP's, over replicas) or DDP's map of parameters follows.
         """
         one = self.collective
         region = self.surroundings.region_of(one)
         if region is None or one.purpose is not Purpose.GRAD_REDUCE or one.computed_ns is None or one.issue_ns is None:
             return 0
-        reductions = self.surroundings.reductions_of(region)
-        is_last = max(other.issue_ns or 0 for other in reductions) <= one.issue_ns
-        if is_last or {other.computed_ns for other in reductions} != {one.computed_ns}:
+        others = [other for other in self.surroundings.reductions_of(region) if _holds_others(other, one)]
+        is_last = all((other.issue_ns or 0) <= one.issue_ns for other in others)
+        if is_last or any(other.computed_ns != one.computed_ns for other in others):
             return 0
         return self.surroundings.compute_ns(self.surroundings.first_compute_ns(region), one.computed_ns)
 
@@ -197,13 +204,16 @@ class _Splitter:
         """All of it where no independent compute of its region starts after it.
 
         For a reduction of gradients that is compute launched between its issue and the region's last reduction. What
-        backward launches later waits for reductions, of this bucket or of others: DDP copies out of them.
+        backward launches later waits for reductions, of this bucket or of others: DDP copies out of them. Where it is
+        known when something may first have waited for it, nothing may have been launched before.
         """
         one = self.collective
         region = self.surroundings.region_of(one)
         if region is None or not self._has_order:
             return 0
         if one.purpose is not Purpose.GRAD_REDUCE and self._is_hidden_in_part:
+            return 0
+        if self._may_have_held or self._is_launched_before_wait:
             return 0
         return 0 if self._is_much(self.surroundings.launched_after_ns(one, region)) else self.exposed_ns
 
@@ -270,6 +280,12 @@ class _Splitter:
         return self._is_much(self.surroundings.launched_ns(one.issue_ns, one.awaited_ns))
 
     @property
+    def _host_late_ns(self) -> int:
+        """Time in which a reduction on a device ran while the main lane stood still for the host."""
+        late_ns = self.collective.host_late_ns if self.collective.purpose is Purpose.GRAD_REDUCE else 0
+        return late_ns if self._is_much(late_ns) else 0
+
+    @property
     def _has_idle_host(self) -> bool:
         """Whether it ran beside nothing on a device, because the host launched what it could only after its end."""
         one = self.collective
@@ -296,6 +312,12 @@ class _Splitter:
             (self._has_idle_host, MissingInput.HOST),
         )
         return tuple(missing for lacks, missing in rules if lacks)
+
+
+def _holds_others(other: Collective, one: Collective) -> bool:
+    """Tell whether another reduction holds other gradients."""
+    is_second = other.owner == one.owner and other.operation is not one.operation
+    return other is not one and not is_second and other.owner != UNUSED_MAP
 
 
 _NEGLIGIBLE: Final = (

@@ -21,7 +21,7 @@ import numpy as np
 from dtbench.analyze.causes.awaited import Awaited, find_awaited
 from dtbench.analyze.collectives import Collective, Regions
 from dtbench.analyze.gaps import LAUNCH_BOUND_NS
-from dtbench.analyze.intervals import Bools, Ints
+from dtbench.analyze.intervals import Bools, Ints, unite
 from dtbench.analyze.kinds.categories import DEVICE_CATEGORIES, KERNEL
 from dtbench.analyze.main_lane import MainLane
 from dtbench.analyze.nesting import Nesting
@@ -49,11 +49,11 @@ class Device:
 
 
 def find_standing(device: Device, collectives: Sequence[Collective]) -> tuple[Collective, ...]:
-    """Fill ``awaited_ns``, ``standing_ns`` and ``undecided_ns`` of collectives, where something is known of waits."""
+    """Fill in of collectives when they were first awaited, what stood behind them, how long the host was late."""
     awaited = find_awaited(device.trace, device.nesting, device.regions, collectives)
     standing = _Standing(device, collectives, awaited)
     return tuple(
-        one if wait is None else standing.fill(index, one, wait)
+        standing.fill(index, replace(one, host_late_ns=standing.host_late_ns(one)), wait)
         for index, (one, wait) in enumerate(zip(collectives, awaited, strict=True))
     )
 
@@ -110,11 +110,22 @@ class _Standing:
         self._main = device.main
         self._computes = device.kinds[Kind.COMPUTE][device.main.events]
         self._lengths_ns = device.trace.end_ns[device.main.events] - device.main.starts_ns
+        main = device.main
+        is_launched = device.nesting.launch[main.events] != main.events
+        until_ns = np.minimum(main.launches_ns, main.starts_ns)
+        self._late = unite(main.busy_until_ns[is_launched], until_ns[is_launched])
         self._beside = _read_beside(device, collectives)
         self._awaited = awaited
 
-    def fill(self, index: int, one: Collective, wait: Awaited) -> Collective:
-        """Fill in what is known of one collective."""
+    def host_late_ns(self, one: Collective) -> int:
+        """Give how long one ran while the main lane stood still for the host."""
+        before = self._late.covered_before(np.array([one.start_ns, one.end_ns], dtype=np.int64))
+        return int(before[1] - before[0])
+
+    def fill(self, index: int, one: Collective, wait: Awaited | None) -> Collective:
+        """Fill in what is known of one collective's waits; None: nothing."""
+        if wait is None:
+            return one
         standing_ns = self._find_ns(index, one, wait)
         return replace(
             one,

@@ -516,6 +516,95 @@ def bucket_beside_an_idle_host(maker: "Maker") -> "Story":
     )  # fmt: skip
 
 
+def bucket_whose_host_was_late_for_a_while(maker: "Maker") -> "Story":
+    """While a bucket runs, the host launches the next layer late; from then on that stands in line behind it."""
+    late, stood, size = maker.some(60, 150), maker.some(40, 100), maker.size()
+    ranks = []
+    for _ in range(size):
+        rank = maker.gpu(size)
+        with rank.around("ProfilerStep#3"):
+            with rank.region("forward"):
+                rank.kernel(AHEAD - 50_000, AHEAD)
+            rank.thread = 2
+            with rank.region("backward"):
+                with rank.node("MmBackward0"):
+                    rank.kernel(AHEAD, AHEAD + 60_000)
+                now = AHEAD + 61_200
+                bucket(rank, 0, (now, now + late + stood))
+                rank.host_ns = now + late - 240  # two ranges open before the launch
+                now += late + stood
+                with rank.node("MmBackward0"):
+                    rank.kernel(now, now + 120_000)
+                bucket(rank, 1, (now + 121_200, now + 133_200))
+            rank.thread = 1
+            with rank.region("optimizer"):
+                rank.kernel(now + 133_200, now + 140_400)
+        ranks.append(rank.events)
+    return maker.story(
+        name="bucket_whose_host_was_late_for_a_while", ranks=ranks, target=("dp", 50),
+        injected="unknown" if late > stood else "serialized",
+        expected=[{"serialized": stood, "unknown": late}] * size, missing=("host",),
+    )  # fmt: skip
+
+
+def last_bucket_before_more_compute(maker: "Maker") -> "Story":
+    """The last bucket is no tail where backward goes on, if only the host had launched what follows in time."""
+    length, size = maker.some(50, 200), maker.size()
+    ranks = []
+    for _ in range(size):
+        rank = maker.gpu(size)
+        with rank.around("ProfilerStep#3"):
+            with rank.region("forward"):
+                rank.kernel(AHEAD - 50_000, AHEAD)
+            rank.thread = 2
+            with rank.region("backward"):
+                with rank.node("MmBackward0"):
+                    rank.kernel(AHEAD, AHEAD + 60_000)
+                now = AHEAD + 61_200
+                bucket(rank, 0, (now, now + length))
+                now += length
+                rank.host_ns = now + 12_000
+                with rank.node("MmBackward0"):
+                    rank.kernel(now + 24_000, now + 84_000)
+            rank.thread = 1
+            with rank.region("optimizer"):
+                rank.kernel(now + 97_200, now + 99_600)
+        ranks.append(rank.events)
+    return maker.story(
+        name="last_bucket_before_more_compute", ranks=ranks, target=("dp", 50), injected="unknown",
+        expected=[{"unknown": length}] * size, missing=("host",),
+    )  # fmt: skip
+
+
+def one_unit_reduced_twice(maker: "Maker") -> "Story":
+    """HSDP of one unit: its reduce-scatter and its all-reduce follow the same compute; neither was handed over late."""
+    compute, length = maker.some(60, 120), maker.some(30, 100)
+    size = maker.size()
+    ranks = []
+    for _ in range(size):
+        rank = maker.gpu(size)
+        with rank.around("ProfilerStep#3"):
+            with rank.region("forward"):
+                rank.kernel(AHEAD - 50_000, AHEAD)
+            with rank.region("backward"):
+                for place in range(2):
+                    with rank.node("MmBackward0"):
+                        rank.kernel(AHEAD + place * compute, AHEAD + (place + 1) * compute)
+                now = AHEAD + 2 * compute
+                with rank.node("RegisterPostBackwardFunctionBackward"):
+                    with rank.around("FSDP::post_backward_reduce"):
+                        rank.collective(now, now + length, operation="_reduce_scatter_base", group="dp", seq=30)
+                        now += length
+                        rank.collective(now, now + length, operation="allreduce", group="replicas", seq=31, stream=21)
+            with rank.region("optimizer"):
+                rank.kernel(now + length, now + length + compute)
+        ranks.append(rank.events)
+    return maker.story(
+        name="one_unit_reduced_twice", ranks=ranks, target=("dp", 30), injected="tail",
+        expected=[{"tail": length}] * size, others={("replicas", 31): {"tail": length}},
+    )  # fmt: skip
+
+
 def dispatch_on_a_stream_of_its_own(maker: "Maker") -> "Story":
     """A collective that did not wait for the compute launched before it, and is longer than that."""
     compute, extra, size = maker.some(60, 120), maker.some(40, 200), maker.size()
@@ -645,6 +734,9 @@ STORIES: tuple[Stories, ...] = (
     bucket_without_launch,
     bucket_beside_an_idle_host,
     buckets_ready_at_the_end,
+    bucket_whose_host_was_late_for_a_while,
+    last_bucket_before_more_compute,
+    one_unit_reduced_twice,
     dispatch_on_a_stream_of_its_own,
     tensor_all_reduce,
     tensor_all_reduce_waits_for_a_rank,
