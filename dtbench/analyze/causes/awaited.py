@@ -140,7 +140,7 @@ class _Waits:
             return None
         if not any(name.endswith("_prefetch") for name in one.above):
             return Awaited(issue_ns, is_known=True)  # its unit waits for it in the same range
-        return Awaited(_first_from(self._starts(_FSDP1_UNSHARDS), issue_ns), is_known=True)
+        return Awaited(_first_from(self._fsdp1_unshards, issue_ns), is_known=True)
 
     def _after_backward(self, issue_ns: int, *, is_known: bool) -> Awaited | None:
         """Give the end of the last node of autograd's engine in the backward pass that issued then; None: not known."""
@@ -163,6 +163,10 @@ class _Waits:
     def _wait_tensors(self) -> Ints:
         chosen = self._trace.is_named(lambda name: name.endswith("c10d_functional::wait_tensor"))
         return np.sort(self._trace.start_ns[chosen])
+
+    @cached_property
+    def _fsdp1_unshards(self) -> Ints:
+        return self._starts(_FSDP1_UNSHARDS)
 
     @cached_property
     def _reduction_waits(self) -> Ints:

@@ -52,10 +52,21 @@ def find_standing(device: Device, collectives: Sequence[Collective]) -> tuple[Co
     """Fill in of collectives when they were first awaited, what stood behind them, how long the host was late."""
     awaited = find_awaited(device.trace, device.nesting, device.regions, collectives)
     standing = _Standing(device, collectives, awaited)
+    late_ns = _measure_late(device, collectives)
     return tuple(
-        standing.fill(index, replace(one, host_late_ns=standing.host_late_ns(one)), wait)
+        standing.fill(index, one, wait, late_ns[index])
         for index, (one, wait) in enumerate(zip(collectives, awaited, strict=True))
     )
+
+
+def _measure_late(device: Device, collectives: Sequence[Collective]) -> list[int]:
+    """Give how long each ran while the main lane stood still for work that the host had not launched yet."""
+    main = device.main
+    is_launched = device.nesting.launch[main.events] != main.events
+    until_ns = np.minimum(main.launches_ns, main.starts_ns)
+    late = unite(main.busy_until_ns[is_launched], until_ns[is_launched])
+    spans = [(one.start_ns, one.end_ns) for one in collectives]
+    return late.covered_inside(np.array(spans, dtype=np.int64).reshape(-1, 2))
 
 
 @dataclass(frozen=True)
@@ -110,20 +121,11 @@ class _Standing:
         self._main = device.main
         self._computes = device.kinds[Kind.COMPUTE][device.main.events]
         self._lengths_ns = device.trace.end_ns[device.main.events] - device.main.starts_ns
-        main = device.main
-        is_launched = device.nesting.launch[main.events] != main.events
-        until_ns = np.minimum(main.launches_ns, main.starts_ns)
-        self._late = unite(main.busy_until_ns[is_launched], until_ns[is_launched])
         self._beside = _read_beside(device, collectives)
         self._awaited = awaited
 
-    def host_late_ns(self, one: Collective) -> int:
-        """Give how long one ran while the main lane stood still for the host."""
-        before = self._late.covered_before(np.array([one.start_ns, one.end_ns], dtype=np.int64))
-        return int(before[1] - before[0])
-
-    def fill(self, index: int, one: Collective, wait: Awaited | None) -> Collective:
-        """Fill in what is known of one collective's waits; None: nothing."""
+    def fill(self, index: int, one: Collective, wait: Awaited | None, late_ns: int) -> Collective:
+        """Fill in what is known of one collective."""
         if wait is None:
             return one
         standing_ns = self._find_ns(index, one, wait)
@@ -132,6 +134,7 @@ class _Standing:
             awaited_ns=wait.from_ns if wait.is_known else None,
             standing_ns=standing_ns if wait.is_known else 0,
             undecided_ns=0 if wait.is_known else standing_ns,
+            host_late_ns=late_ns,
         )
 
     def _find_ns(self, index: int, one: Collective, wait: Awaited) -> int:
