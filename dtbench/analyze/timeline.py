@@ -31,6 +31,7 @@ class RankTimeline:
         path: the trace's file, for messages.
         world_size: ranks of the job, as the trace says; None where it does not.
         host: machine, whose ranks share a clock; None: not told.
+        said_rank: as the trace says; None where it does not.
         base_ns: Unix time of the zero of all these times; None where the trace does not say.
         unseen: collectives that were launched and whose kernels the trace lacks, in order of time.
     """
@@ -51,6 +52,7 @@ class RankTimeline:
     path: str = ""
     world_size: int | None = None
     host: str | None = None
+    said_rank: int | None = None
     base_ns: int | None = None
     unseen: tuple[Launch, ...] = ()
     undecided_ns: tuple[int, ...] = ()

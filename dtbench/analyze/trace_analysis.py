@@ -204,6 +204,7 @@ def _make_timeline(
         path=trace.path,
         world_size=trace.world_size,
         host=trace.host,
+        said_rank=trace.rank,
         base_ns=trace.base_ns,
         unseen=contents.unseen,
         recorded=contents.recorded,

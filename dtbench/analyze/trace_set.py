@@ -9,6 +9,7 @@ from dtbench.analyze.causes.exposed_owners import ExposedOwner
 from dtbench.analyze.explain import explain
 from dtbench.analyze.kinds.unknown import UnknownName, sum_names
 from dtbench.analyze.ranks.late import LateRank
+from dtbench.analyze.ranks.misfits import find_mistaken
 from dtbench.analyze.ranks.over_ranks import OverRanks
 from dtbench.analyze.trace import Unread
 from dtbench.analyze.trace_analysis import TraceAnalysis
@@ -76,7 +77,10 @@ def gather_ranks(answers: Sequence[Answer], *, notes: Sequence[str] = ()) -> Tra
     numbered, number_notes = _number(usable)
     kept, duplicate_notes = _leave_out_duplicates(numbered)
     sizes = {one.world_size for one in kept.values() if one.world_size is not None}
-    explained = explain([_with_rank(one.analysis, rank) for rank, one in kept.items()])
+    told = {rank: one.said_rank for rank, one in kept.items() if one.file.rank is not None}
+    misnumbered = [rank for rank, said in told.items() if said not in (None, rank)]
+    numbered_analyses = [_with_rank(one.analysis, rank) for rank, one in kept.items()]
+    explained = explain(numbered_analyses, find_mistaken([one.timeline for one in numbered_analyses], misnumbered))
     analyses = explained.analyses
     return TraceSet(
         analyses=analyses,

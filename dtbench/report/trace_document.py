@@ -9,6 +9,7 @@ from dtbench.analyze.causes.exposed_owners import ExposedOwner
 from dtbench.analyze.overlap import Overlap
 from dtbench.analyze.overlap_tax import CAVEAT, OverlapTax
 from dtbench.analyze.purpose_times import PurposeTime
+from dtbench.analyze.ranks.stragglers import RankWaiting
 from dtbench.analyze.tables import COLLECTIVES, Row
 from dtbench.analyze.tabulate import collective_rows
 from dtbench.analyze.trace import Unread
@@ -30,15 +31,14 @@ def traces_document(traces: TraceSet) -> dict[str, object]:
         "unknown_names": [{"name": name, "count": count} for name, count in traces.unknown_names],
         "names_on_comm_lanes": [asdict(name) for name in traces.names_on_comm_lanes],
         "owners": [_owner_document(row) for row in traces.owners],
-        "waiting": [
-            {**asdict(one), "wait_fraction": _number(one.wait_fraction)} for one in traces.over_ranks.waiting.ranks
-        ],
-        "late_ranks": [
-            {name: "NaN" if value is None else value for name, value in asdict(one).items()}
-            for one in traces.late_ranks
-        ],
+        "waiting": [_waiting_document(one) for one in traces.over_ranks.waiting.ranks],
+        "late_ranks": [_numbers(asdict(one)) for one in traces.late_ranks],
         "notes": list(traces.notes),
     }
+
+
+def _waiting_document(one: RankWaiting) -> dict[str, object]:
+    return _numbers({**asdict(one), "wait_fraction": one.wait_fraction})
 
 
 def collective_documents(traces: TraceSet) -> Iterator[Row]:

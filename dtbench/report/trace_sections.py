@@ -225,7 +225,7 @@ def waiting_section(traces: TraceSet) -> Section:
     """Give who waits for whom, over all collectives that could be compared over ranks."""
     waiting = traces.over_ranks.waiting
     titles = ("collectives", "was last", "waited", "of its comm", "others waited")
-    shown = sorted(waiting.ranks, key=lambda one: -one.caused_wait_ns)[:MOST_RANKS]
+    shown = sorted(waiting.ranks, key=lambda one: -(one.caused_wait_ns or 0))[:MOST_RANKS]
     return Section(
         title="Waiting for the last rank, whole traces",
         columns=[
@@ -236,10 +236,10 @@ def waiting_section(traces: TraceSet) -> Section:
             (
                 str(one.rank),
                 str(one.collectives),
-                str(one.last),
+                "n/a" if one.last is None else str(one.last),
                 format_ns(one.skew_wait_ns),
                 format_fraction(one.wait_fraction),
-                format_ns(one.caused_wait_ns),
+                "n/a" if one.caused_wait_ns is None else format_ns(one.caused_wait_ns),
             )
             for one in sorted(shown, key=lambda one: one.rank)
         ],

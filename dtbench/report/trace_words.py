@@ -40,9 +40,11 @@ def answer_lines(traces: TraceSet) -> tuple[str, ...]:
         traces: at least one rank.
     """
     mean = average(traces.analyses)
-    doubt = "these traces are not all of one job, and the means below are over all of them: see the notes"
+    if not traces.over_ranks.is_one_job:
+        doubt = "these traces are not all, or not surely, of one job: why time is exposed and who waits is not said"
+        means = f"{_time_words(mean)}{_exposed_words(mean, ())}"
+        return (f"{doubt}; see the notes", f"{means}, a mean over all of them", _basis_words(traces, mean))
     return (
-        *(() if traces.over_ranks.is_one_job else (doubt,)),
         f"{_time_words(mean)}{_host_words(traces, mean)}{_exposed_words(mean, traces.owners)}",
         *(f"{one.why}: {one.words}" for one in advise_traces(traces)[:1]),
         *_wait_lines(traces, mean),

@@ -1,14 +1,19 @@
 """Which traces make up a job: ranks, duplicates, what is missing, and what is said of it."""
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from dtbench.analyze.foreign import analyze_traces
+from dtbench.analyze.foreign import analyze_job, analyze_traces
+from dtbench.analyze.reader.source import TraceSource
+from dtbench.analyze.trace_file import TraceFile
 from dtbench.analyze.trace_set import TraceSet
 from dtbench.errors import TraceError
+from dtbench.report.trace_words import answer_lines
+from dtbench.vocabulary import Cause
 
 STEPS = """
 step ProfilerStep#{first}  @1 |====    |
@@ -139,3 +144,105 @@ def test_recorded_traces_are_read_from_files_and_folders(recorded: Path, tmp_pat
     shutil.copy(recorded / "fsdp2_tp_2x2_rank0.json.gz", tmp_path)
     (other,) = analyze_traces([tmp_path]).analyses
     assert len(other.steps) == 3
+
+
+SAID = (
+    '{{"Collective name": "allreduce", "In msg nelems": 8, "dtype": "Float", "Seq": {seq}, "Process Group Name": "0",'
+    ' "Process Group Description": "default_pg", "Process Group Ranks": "[0, 1, 2]", "Group size": 3}}'
+)
+LATE = (
+    "step ProfilerStep#1               @1  |========================|",
+    "call cudaLaunchKernel             @1  |abcd                    |",
+    "kernel gemm                       @7  |    bbb                 |",
+    "kernel ncclDevKernel_AllReduce    @20 |{first}| {said1}",
+    "kernel ncclDevKernel_AllReduce    @20 |{second}| {said2}",
+)
+
+
+@pytest.fixture
+def draw_job(draw: Callable[..., Path]) -> Callable[..., list[Path]]:
+    """Write three ranks of one job, of which the last is waited for by both others."""
+
+    def write(folder: str, **tops: object) -> list[Path]:
+        spans = [(4, 12), (3, 12), (10, 12)]
+        written = []
+        for rank, (start, end) in enumerate(spans):
+            first = " " * start + "c" * (end - start) + " " * (24 - end)
+            second = " " * (start + 11) + "d" * (end - start) + " " * (13 - end)
+            drawing = "\n".join(LATE).format(
+                first=first, second=second, said1=SAID.format(seq=1), said2=SAID.format(seq=2)
+            )
+            info = {"rank": rank, "world_size": 3}
+            written.append(draw(drawing, f"{folder}rank{rank}.json", distributedInfo=info, **tops))
+        return written
+
+    return write
+
+
+def change_times(path: Path, by_us: float) -> Path:
+    document = json.loads(path.read_text())
+    for event in document["traceEvents"]:
+        event["ts"] += by_us
+    path.write_text(json.dumps(document))
+    return path
+
+
+def test_ranks_of_one_job_say_who_waited_for_whom(draw_job: Callable[..., list[Path]]) -> None:
+    traces = analyze_traces(draw_job(""))
+    assert traces.notes == ()
+    assert traces.over_ranks.waiting.straggler is not None
+    assert traces.over_ranks.waiting.straggler.rank == 2
+    assert {row.cause for row in traces.owners} >= {Cause.SKEW}
+    assert "waited for rank 2" in answer_lines(traces)[0]
+
+
+def test_with_a_rank_missing_nobody_is_blamed_and_no_cause_is_given(draw_job: Callable[..., list[Path]]) -> None:
+    traces = analyze_traces(draw_job("")[:2])
+    assert traces.notes == ("2 of 3 ranks have a trace (not 2): waits for the last rank are at least what is shown",)
+    assert traces.over_ranks.waiting.straggler is None
+    assert [(one.last, one.caused_wait_ns) for one in traces.over_ranks.waiting.ranks] == [(None, None)] * 2
+    assert {row.cause for row in traces.owners} == {Cause.UNKNOWN}
+    text = " ".join(answer_lines(traces))
+    assert "the other ranks' traces" in text
+    assert "is last in" not in text
+    assert "waiting" in text, "what the two that are there say of each other stands, as at least"
+
+
+@pytest.mark.parametrize("how", ["copy", "hour", "size"])
+def test_of_traces_that_do_not_belong_together_no_cause_and_no_straggler_is_given(
+    draw_job: Callable[..., list[Path]], how: str
+) -> None:
+    paths = draw_job("")
+    match how:
+        case "copy":
+            for rank in (1, 2):
+                document = json.loads(paths[2].read_text())
+                del document["distributedInfo"]
+                paths[rank].write_text(json.dumps(document))
+            note = "ranks 1-2: one and the same trace, to the nanosecond"
+        case "hour":
+            change_times(paths[1], 3.6e9)
+            note = "rank 1: its clock would be up to 3600 s off, longer than the trace"
+        case _:
+            document = json.loads(paths[1].read_text())
+            document["distributedInfo"]["world_size"] = 64
+            paths[1].write_text(json.dumps(document))
+            note = f"{paths[1]} is of a job of 64 ranks, most others of one of 3: not one job"
+    traces = analyze_traces(paths)
+    assert any(one.startswith(note) for one in traces.notes)
+    assert traces.over_ranks.waiting.straggler is None
+    assert {row.cause for row in traces.owners} == {Cause.UNKNOWN}
+    lines = answer_lines(traces)
+    assert lines[0].startswith("these traces are not all, or not surely, of one job")
+    assert not any(word in line for line in lines for word in ("waited for", "is last in", "gradient wait"))
+
+
+def test_a_trace_that_says_it_is_another_rank_than_who_keeps_it_knows_is_not_compared(
+    draw_job: Callable[..., list[Path]],
+) -> None:
+    paths = draw_job("")
+    files = [TraceFile(TraceSource(paths[source]), rank) for rank, source in ((0, 0), (1, 2), (2, 2))]
+    traces = analyze_job(files)
+    assert any(note.startswith("rank 1: by what the trace itself says it is another rank's") for note in traces.notes)
+    assert traces.over_ranks.waiting.straggler is None
+    assert {row.cause for row in traces.owners} == {Cause.UNKNOWN}

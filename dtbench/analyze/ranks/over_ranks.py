@@ -1,11 +1,12 @@
 """Everything that is asked of several ranks at once, in one call."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from dtbench.analyze.ranks.clocks import Clocks, estimate_clocks
 from dtbench.analyze.ranks.job import check_job, is_one_job, keep_distinct_ranks
 from dtbench.analyze.ranks.match import Matches, match_collectives
+from dtbench.analyze.ranks.misfits import Misfits, find_misfits
 from dtbench.analyze.ranks.point_to_point import Transfers, match_transfers
 from dtbench.analyze.ranks.skew import CollectiveSkew, describe_collectives, measure_skew
 from dtbench.analyze.ranks.stragglers import Waiting, sum_waiting
@@ -25,6 +26,7 @@ class OverRanks:
         transfers: sends and receives.
         notes: what a reader of the numbers must know, a sentence each.
         is_one_job: nothing speaks against these being ranks of one job.
+        misfits: what speaks against comparing some ranks; they are among ``clocks.out_of_step``.
     """
 
     matches: Matches
@@ -34,14 +36,42 @@ class OverRanks:
     transfers: Transfers
     notes: tuple[str, ...]
     is_one_job: bool
+    misfits: Misfits = field(default_factory=Misfits)
 
 
-def compare_ranks(timelines: Sequence[RankTimeline]) -> OverRanks:
-    """Compare the ranks of one job; of a rank that is there twice, the first counts."""
+def compare_fitting_ranks(timelines: Sequence[RankTimeline], mistaken: Misfits | None = None) -> OverRanks:
+    """Compare the ranks of one job, and leave out of what is said over ranks those that do not fit the others.
+
+    Args:
+        timelines: of the ranks.
+        mistaken: ranks that are known not to fit; None: none is.
+    """
+    compared = compare_ranks(timelines)
+    misfits = find_misfits(keep_distinct_ranks(timelines)[0], compared.clocks, mistaken or Misfits())
+    if not misfits.ranks:
+        return compared
+    fitting = compare_ranks(timelines, misfits)
+    drawn = {rank: compared.clocks.by_rank[rank] for rank in misfits.ranks}  # by which a picture places them
+    return replace(fitting, clocks=replace(fitting.clocks, by_rank={**fitting.clocks.by_rank, **drawn}))
+
+
+def compare_ranks(timelines: Sequence[RankTimeline], misfits: Misfits | None = None) -> OverRanks:
+    """Compare the ranks of one job; of a rank that is there twice, the first counts.
+
+    Args:
+        timelines: of the ranks.
+        misfits: of which nothing is said over ranks.
+    """
+    misfits = misfits or Misfits()
     distinct, notes = keep_distinct_ranks(timelines)
     matches = match_collectives(distinct)
     times = read_times(matches, distinct)
-    clocks = estimate_clocks(times, {timeline.rank: timeline.host for timeline in distinct})
+    fitting = {timeline.rank for timeline in distinct} - misfits.ranks
+    clocks = estimate_clocks(
+        [own for one in times if (own := one.among(fitting)) is not None],
+        {timeline.rank: timeline.host for timeline in distinct},
+    )
+    clocks = replace(clocks, out_of_step=clocks.out_of_step | misfits.ranks)
     skews = measure_skew(matches, times, clocks, distinct)
     return OverRanks(
         matches=matches,
@@ -49,6 +79,7 @@ def compare_ranks(timelines: Sequence[RankTimeline]) -> OverRanks:
         collectives=describe_collectives(skews, distinct),
         waiting=sum_waiting(skews, matches),
         transfers=match_transfers(distinct, clocks),
-        notes=(*notes, *check_job(distinct, matches), *clocks.notes),
-        is_one_job=is_one_job(distinct, matches),
+        notes=(*notes, *misfits.notes, *check_job(distinct, matches), *clocks.notes),
+        is_one_job=is_one_job(distinct, matches) and not misfits.strangers,
+        misfits=misfits,
     )

@@ -58,6 +58,11 @@ class GroupSkew:
         return np.asarray(self.there | self.is_launched, dtype=np.bool_)
 
     @property
+    def has_all_ranks(self) -> bool:
+        """Whether every rank of the group is compared, though single events may be lost."""
+        return self.group.is_complete and bool(self.begins.any(axis=0).all())
+
+    @property
     def begins_everywhere(self) -> Bools:
         """Shape ``(m,)``: of every rank of the group it is known when it began."""
         return np.asarray(self.begins.all(axis=1) & self.group.is_complete, dtype=np.bool_)

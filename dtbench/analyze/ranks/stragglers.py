@@ -18,18 +18,18 @@ class RankWaiting:
     Attributes:
         rank: global rank.
         collectives: number of them.
-        last: how often this rank alone began last.
+        last: how often this rank alone began last, in groups of which every rank is compared; None: it is in no such.
         comm_ns: sum of their spans.
         skew_wait_ns: sum of its waits for the last rank; where not every rank of the group was seen, at least this.
-        caused_wait_ns: sum of what the others waited in those in which it was last.
+        caused_wait_ns: sum of what the others waited in those in which it was last; None: likewise.
     """
 
     rank: int
     collectives: int
-    last: int
+    last: int | None
     comm_ns: int
     skew_wait_ns: int
-    caused_wait_ns: int
+    caused_wait_ns: int | None
 
     @property
     def wait_fraction(self) -> float:
@@ -63,8 +63,8 @@ class Waiting:
 
     @property
     def straggler(self) -> RankWaiting | None:
-        """The rank that the others waited longest for; None: nobody waited."""
-        worst = max(self.ranks, key=lambda one: one.caused_wait_ns, default=None)
+        """The rank that the others waited longest for; None: nobody waited, or a rank that was not seen may be it."""
+        worst = max(self.ranks, key=lambda one: one.caused_wait_ns or 0, default=None)
         return worst if worst is not None and worst.caused_wait_ns else None
 
 
@@ -72,22 +72,40 @@ def sum_waiting(skews: Sequence[GroupSkew], matches: Matches) -> Waiting:
     """Sum the skew of all collectives by rank."""
     ranks = sorted({rank for skew in skews for rank in skew.group.ranks})
     sums = np.zeros((len(ranks), 5), dtype=np.int64)
+    can_be_last: set[int] = set()
     for skew in skews:
         rows = [ranks.index(rank) for rank in skew.group.ranks]
         known = skew.begins & skew.is_known[:, None]
-        is_last = known & (skew.last_column[:, None] == np.arange(len(rows)))
+        is_last = known & skew.has_all_ranks & (skew.last_column[:, None] == np.arange(len(rows)))
         waits_ns = np.where(known, skew.wait_ns, 0)
+        can_be_last.update(skew.group.ranks if skew.has_all_ranks else ())
         sums[rows, 0] += known.sum(axis=0)
         sums[rows, 1] += is_last.sum(axis=0)
         sums[rows, 2] += np.where(known, skew.span_ns, 0).sum(axis=0)
         sums[rows, 3] += waits_ns.sum(axis=0)
         sums[rows, 4] += np.where(is_last, waits_ns.sum(axis=1, keepdims=True), 0).sum(axis=0)
     return Waiting(
-        ranks=tuple(RankWaiting(rank, *row) for rank, row in zip(ranks, sums.tolist(), strict=True) if row[0]),
+        ranks=tuple(
+            _make(rank, row, can_be_last=rank in can_be_last)
+            for rank, row in zip(ranks, sums.tolist(), strict=True)
+            if row[0]
+        ),
         collectives=sum(int(skew.is_known.sum()) for skew in skews),
         partial=sum(int((skew.is_known & ~skew.begins_everywhere).sum()) for skew in skews),
         launched=sum(int((skew.is_launched & skew.is_known[:, None]).sum()) for skew in skews),
         unknown=sum(len(group.index) for group in matches.groups) - sum(int(skew.is_known.sum()) for skew in skews),
+    )
+
+
+def _make(rank: int, sums: Sequence[int], *, can_be_last: bool) -> RankWaiting:
+    collectives, last, comm_ns, skew_wait_ns, caused_wait_ns = sums
+    return RankWaiting(
+        rank=rank,
+        collectives=collectives,
+        last=last if can_be_last else None,
+        comm_ns=comm_ns,
+        skew_wait_ns=skew_wait_ns,
+        caused_wait_ns=caused_wait_ns if can_be_last else None,
     )
 
 
@@ -102,10 +120,12 @@ def describe_waiting(waiting: Waiting) -> tuple[str, ...]:
     if worst is not None:
         sentences.append(
             f"rank {worst.rank} is last in {worst.last} of {worst.collectives}; the others wait"
-            f" {format_ns(worst.caused_wait_ns)} for it, summed over ranks"
+            f" {format_ns(worst.caused_wait_ns or 0)} for it, summed over ranks"
         )
     if waiting.partial:
-        sentences.append(f"{waiting.partial} collectives are not in the trace of every rank of their group")
+        sentences.append(
+            f"{waiting.partial} collectives are not seen on every rank of their group: who was last there is not known"
+        )
     if waiting.launched:
         sentences.append(f"{waiting.launched} of their kernels are in no trace, and counted from their launches")
     return tuple(sentences)

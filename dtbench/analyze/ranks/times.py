@@ -12,7 +12,7 @@ from dtbench.analyze.ranks.match import Matches
 from dtbench.analyze.timeline import RankTimeline
 from dtbench.vocabulary import Operation
 
-_END_TOGETHER: Final = frozenset(
+END_TOGETHER: Final = frozenset(
     {
         Operation.ALL_REDUCE,
         Operation.ALL_GATHER,
@@ -129,4 +129,4 @@ def read_times(matches: Matches, timelines: Sequence[RankTimeline]) -> list[Grou
 
 def ends_together(times: GroupTimes) -> Bools:
     """Tell for each collective whether all ranks leave it together, shape ``(m,)``."""
-    return np.array([operation in _END_TOGETHER for operation in times.operation], dtype=np.bool_)
+    return np.array([operation in END_TOGETHER for operation in times.operation], dtype=np.bool_)

@@ -40,7 +40,7 @@ def waits(compared: OverRanks) -> list[list[int]]:
     return [[one.skew_wait_ns or 0 for one in compared.collectives[rank]] for rank in range(8)]
 
 
-def last(compared: OverRanks) -> list[int]:
+def last(compared: OverRanks) -> list[int | None]:
     return [one.last for one in compared.waiting.ranks]
 
 
