@@ -10,7 +10,7 @@ from dtbench.analyze.summary import Disturbed, Interval
 from dtbench.analyze.undisturbed import JUDGED, count_left_alone, describe_left_out, find_disturbance
 from dtbench.disturbance import DISTURBED, is_enough
 from dtbench.store.records import RunStatus, TookCores, tell_reason_in_a_line
-from dtbench.units import format_fraction
+from dtbench.units import format_fraction, name_ranks
 from dtbench.vocabulary import Phase
 
 _MOST_NAMED = 3
@@ -41,16 +41,31 @@ def _launch_notes(launches: Sequence[LaunchData]) -> list[str]:
     return notes
 
 
+def find_doubts(data: CellData) -> tuple[str, ...]:
+    """Say why no check of a cell may be judged: the evidence of ranks is lost, or is not, or not surely, theirs."""
+    return tuple(
+        f"{launch.folder.path.name}: {sentence}"
+        for launch in data.launches
+        for sentence in (*_lost_records(data, launch), *launch.tables.doubts)
+    )
+
+
+def _lost_records(data: CellData, launch: LaunchData) -> list[str]:
+    if launch.record is None or launch.record.status is not RunStatus.COMPLETE:
+        return []
+    absent = sorted(set(range(data.cell.plan.ranks)) - {record.rank for record in launch.ranks})
+    return [f"the record of {name_ranks(absent)} is missing, its checks are lost"] if absent else []
+
+
 def _record_notes(data: CellData) -> list[str]:
     """Say what the ranks' records lack or disagree about, and what a launch that completed had to say."""
     notes = []
     for launch in data.launches:
         name = launch.folder.path.name
-        if launch.record is not None and launch.record.status is RunStatus.COMPLETE:
-            absent = sorted(set(range(data.cell.plan.ranks)) - {record.rank for record in launch.ranks})
-            notes += [f"{name}: the record of rank {rank} is missing, its checks are lost" for rank in absent]
-            if launch.record.reason is not None:
-                notes.append(f"{name}: every result was written, but {tell_reason_in_a_line(launch.record.reason)}")
+        notes += [f"{name}: {sentence}" for sentence in _lost_records(data, launch)]
+        has_ended = launch.record is not None and launch.record.status is RunStatus.COMPLETE
+        if launch.record is not None and has_ended and launch.record.reason is not None:
+            notes.append(f"{name}: every result was written, but {tell_reason_in_a_line(launch.record.reason)}")
         unstable = [record.rank for record in launch.ranks if not record.traffic_is_stable]
         notes += [f"{name}: rank {rank} issued different collectives in different MEASURED steps" for rank in unstable]
         lost = [record.rank for record in launch.ranks if any(math.isnan(loss) for loss in record.losses)]

@@ -77,7 +77,7 @@ def judge_checklist(
 
 
 def _doubt(cells: Sequence[CellSummary]) -> Iterator[CheckResult]:
-    """Judge nothing finally where launches are left out: numbers of the others may pass by what is missing."""
+    """Judge nothing finally where launches or ranks are left out: numbers of the others may pass by what is missing."""
     left_out = [f"{cell.name} launch{index}" for cell in cells for index in cell.unreadable]
     if left_out:
         got = name_some(left_out)
@@ -88,6 +88,10 @@ def _doubt(cells: Sequence[CellSummary]) -> Iterator[CheckResult]:
         yield CheckResult(
             kind=DISTURBED_KIND, words=words, outcome=NOT_JUDGED, got="; ".join(told[:_MOST_NAMED]), because=""
         )
+    doubts = [f"{cell.name} {sentence}" for cell in cells for sentence in cell.doubts]
+    if doubts:
+        got = "; ".join(doubts[:_MOST_NAMED])
+        yield CheckResult(kind="ranks", words="every rank is seen", outcome=NOT_JUDGED, got=got, because="")
 
 
 def _is_of_repeat(override: str) -> bool:
@@ -99,8 +103,10 @@ def _worst(outcomes: Sequence[CheckOutcome]) -> CheckOutcome:
 
 
 def _judge(check: Check, cells: Cells) -> CheckResult:
-    outcome, got = _find_outcome(check, cells)
-    if any(cells[name].disturbed for name in name_cells(check) or cells):
+    names = name_cells(check) or tuple(cells)
+    doubted = [name for name in names if cells[name].doubts]
+    outcome, got = (NOT_JUDGED, cells[doubted[0]].doubts[0]) if doubted else _find_outcome(check, cells)
+    if any(cells[name].disturbed for name in names):
         outcome = NOT_JUDGED
     return CheckResult(
         kind=check.kind, words=describe_check(check), outcome=outcome, got=got, because=check.because or ""
@@ -227,6 +233,8 @@ def _judge_cause(check: LeadingCause, cell: CellSummary) -> _Finding:
         return NOT_JUDGED, "causes are not known" if math.isnan(total) else "nothing is exposed"
     ordered = sorted(exposed, key=lambda cause: -exposed[cause])
     got = ", ".join(f"{cause} {format_fraction(exposed[cause] / total)}" for cause in ordered[:2] if exposed[cause])
+    if ordered[0] is Cause.UNKNOWN and check.leads is not Cause.UNKNOWN:
+        return NOT_JUDGED, got
     return (PASSED if ordered[0] is check.leads else FAILED), got
 
 

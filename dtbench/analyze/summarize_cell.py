@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from dtbench.analyze.cell_data import CellData, LaunchData, stack
-from dtbench.analyze.cell_notes import find_disturbed, give_notes
+from dtbench.analyze.cell_notes import find_disturbed, find_doubts, give_notes
 from dtbench.analyze.exposure.summarize import LaunchExposure, summarize_exposure
 from dtbench.analyze.kinds.unknown import sum_names
 from dtbench.analyze.launch_tables import make_empty_tables
@@ -106,6 +106,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         left_out_steps=_count_left_out(launches),
         disturbed=tuple(find_disturbed(launches)),
         unreadable=dict(data.unreadable),
+        doubts=find_doubts(data),
     )
 
 

@@ -267,6 +267,7 @@ class CellSummary(Record):
             them; a phase from which none is has no entry.
         disturbed: phases of launches of which too few steps are left; empty: the cell can be judged.
         unreadable: what is wrong with each launch that is left out of ``launches``, naming its file.
+        doubts: why no check of it is judged, a sentence each: some rank's evidence is lost, or is not surely its own.
     """
 
     name: str
@@ -308,6 +309,7 @@ class CellSummary(Record):
     left_out_steps: dict[Phase, int] = {}
     disturbed: tuple[Disturbed, ...] = ()
     unreadable: dict[int, str] = {}
+    doubts: tuple[str, ...] = ()
 
 
 class RunSummary(Record):

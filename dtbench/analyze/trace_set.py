@@ -47,6 +47,12 @@ class TraceSet:
     late_ranks: tuple[LateRank, ...] = ()
 
     @property
+    def doubts(self) -> tuple[str, ...]:
+        """Why nothing may be judged by these traces, a sentence each: some do not, or not surely, fit the others."""
+        misfits = self.over_ranks.misfits
+        return misfits.notes or ((f"{name_ranks(misfits.ranks)}: of a job of another size",) if misfits.ranks else ())
+
+    @property
     def unread_events(self) -> int:
         """Events that could not be read, summed over ranks."""
         return sum(one.count for one in self.unread)

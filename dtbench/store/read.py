@@ -118,11 +118,18 @@ def read_rank_records(folder: LaunchFolder) -> tuple[RankRecord, ...]:
     """Read what the ranks of a launch found out, in order of rank; only those that came so far.
 
     Raises:
-        StoreError: one of them is broken, or another version wrote it.
+        StoreError: one of them is broken, is another rank's, or another version wrote it.
     """
     paths = folder.rank_record(0).parent.glob("rank*.json")
-    records = [_read_record(path, RankRecord) for path in paths]
+    records = [_read_rank_record(folder, path) for path in paths]
     return tuple(sorted(records, key=lambda record: record.rank))
+
+
+def _read_rank_record(folder: LaunchFolder, path: Path) -> RankRecord:
+    record = _read_record(path, RankRecord)
+    if path.name != folder.rank_record(record.rank).name:
+        raise StoreError(f"{path}: holds what rank {record.rank} found out; was it copied or renamed?")
+    return record
 
 
 def read_ranks_in_stage(folder: LaunchFolder, *, ranks: int) -> tuple[RankRecord, ...]:
