@@ -376,6 +376,42 @@ def test_nothing_is_answered_where_a_launch_is_left_out() -> None:
     assert (found.results[0].words, found.results[0].got) == ("every launch can be read", "`plain launch1`")
 
 
+DOUBTED = PLAIN.model_copy(update={"doubts": ("launch0: the record of rank 1 is missing, its checks are lost",)})
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        bound("step_time.median", at_most_ms=100),
+        bound("step_time.median", at_most_ms=1),
+        bound("step_time.median", at_most=100, over="plain", cell="async"),
+        {"kind": "order", "value": "step_time.median", "cells": ("async", "plain")},
+        {"kind": "cause", "leads": "tail", "cell": "plain"},
+    ],
+)
+def test_no_check_is_judged_by_a_cell_of_which_a_rank_is_not_seen(check: dict[str, object]) -> None:
+    checklist = Checklist.model_validate({"checks": (check,), "answer": "Yes."}, strict=False)
+    found = judge_checklist(checklist, [DOUBTED, ASYNC], ())
+    assert found is not None
+    assert (found.outcome, found.answer, found.is_broken) == (NOT_JUDGED, None, True)
+    assert {result.outcome for result in found.results} == {NOT_JUDGED}
+    assert found.results[0].words == "every rank is seen"
+    assert all("the record of rank 1 is missing" in result.got for result in found.results)
+
+
+def test_a_check_of_another_cell_is_judged_all_the_same() -> None:
+    check = bound("step_time.median", at_most_ms=10**6, cell="async")
+    found = judge_checklist(Checklist.model_validate({"checks": (check,)}, strict=False), [DOUBTED, ASYNC], ())
+    assert found is not None
+    assert [result.outcome for result in found.results] == [NOT_JUDGED, PASSED]
+
+
+def test_where_most_is_unknown_no_cause_is_said_to_lead_or_not_to() -> None:
+    cell = change(owners=(owner("a", Cause.UNKNOWN, 20), owner("b", Cause.TAIL, 10)))
+    assert judge({"kind": "cause", "leads": "tail"}, cell)[0] is NOT_JUDGED
+    assert judge({"kind": "cause", "leads": "unknown"}, cell)[0] is PASSED
+
+
 def test_a_check_that_failed_weighs_more_than_one_that_was_not_judged() -> None:
     checks = (bound("time_to_first_step_ns", at_most_ms=1), bound("step_time.median", at_most_ms=1))
     found = judge_checklist(Checklist.model_validate({"checks": checks}, strict=False), [PLAIN], ())

@@ -602,3 +602,27 @@ def test_analyzing_names_a_launch_that_is_left_out(
     code, _, err = analyze()
     assert (code, err.count("rank0.json: broken")) == (6, 2)
     assert "no launch of this run can be used: " in err
+
+
+def test_a_rank_whose_record_is_missing_leaves_every_check_of_its_cell_unjudged(made: MadeRun) -> None:
+    assert summarize_run(made.folder.path).cells[0].doubts == ()
+    made.launch.rank_record(1).unlink()
+    (cell,) = summarize_run(made.folder.path).cells
+    assert cell.doubts == ("launch0: the record of rank 1 is missing, its checks are lost",)
+    assert cell.doubts[0] in cell.notes
+
+
+def test_a_record_under_another_ranks_name_is_nobodys(made: MadeRun) -> None:
+    shutil.copy(made.launch.rank_record(0), made.launch.rank_record(1))
+    with pytest.raises(StoreError, match=r"rank1\.json: holds what rank 0 found out; was it copied or renamed\?"):
+        summarize_run(made.folder.path)
+
+
+def test_a_trace_that_is_another_ranks_leaves_checks_unjudged_also_when_the_tables_are_read_back(made: MadeRun) -> None:
+    content = next(iter(made.launch.find_traces().values())).read_bytes()
+    made.launch.trace(1, 1).write_bytes(content)
+    for _ in range(2):
+        (cell,) = summarize_run(made.folder.path).cells
+        assert len(cell.doubts) == 1
+        assert cell.doubts[0].startswith("launch0: rank")
+        assert any(cell.doubts[0].removeprefix("launch0: ") in note for note in cell.notes)
