@@ -103,7 +103,7 @@ def _worst(outcomes: Sequence[CheckOutcome]) -> CheckOutcome:
 
 
 def _judge(check: Check, cells: Cells) -> CheckResult:
-    names = name_cells(check) or tuple(cells)
+    names = _name_judged(check, cells)
     doubted = [name for name in names if cells[name].doubts]
     outcome, got = (NOT_JUDGED, cells[doubted[0]].doubts[0]) if doubted else _find_outcome(check, cells)
     if any(cells[name].disturbed for name in names):
@@ -111,6 +111,13 @@ def _judge(check: Check, cells: Cells) -> CheckResult:
     return CheckResult(
         kind=check.kind, words=describe_check(check), outcome=outcome, got=got, because=check.because or ""
     )
+
+
+def _name_judged(check: Check, cells: Cells) -> Sequence[str]:
+    """Name the cells by whose numbers a check is judged."""
+    named = name_cells(check)
+    is_of_all = not named or (isinstance(check, Bound) and check.cell is None)
+    return list(cells) if is_of_all else named
 
 
 def _find_outcome(check: Check, cells: Cells) -> _Finding:

@@ -23,7 +23,8 @@ class CheckResult(Record):
 
     Attributes:
         kind: as the file has it; ``functions`` for those that it has to call, ``launches`` where some cannot be read,
-            ``undisturbed`` where others left too few steps alone, ``ranks`` where evidence of some is lost or not their own.
+            ``undisturbed`` where others left too few steps alone, ``ranks`` where evidence of some is lost or not their
+            own.
         words: what it asks for.
         got: the figure that it was judged by.
         because: why it has to be so; empty where the file does not say.

@@ -72,16 +72,14 @@ def find_late_ranks(
         timelines: of all ranks.
         hosts: the steps of each rank's host.
     """
-    waiting = over_ranks.waiting
-    total_ns = sum(one.caused_wait_ns for one in waiting.ranks)
-    late = sorted(waiting.ranks, key=lambda one: -one.caused_wait_ns)[:_MOST_RANKS]
+    caused_ns = {one.rank: one.caused_wait_ns for one in over_ranks.waiting.ranks if one.caused_wait_ns}
     by_rank = {timeline.rank: timeline for timeline in timelines}
     found = []
-    for one in late:
-        if one.caused_wait_ns and one.caused_wait_ns >= _LEAST_CAUSED * total_ns:
-            waits = _find_waits(one.rank, over_ranks, by_rank)
+    for rank in sorted(caused_ns, key=lambda rank: -caused_ns[rank])[:_MOST_RANKS]:
+        if caused_ns[rank] >= _LEAST_CAUSED * sum(caused_ns.values()):
+            waits = _find_waits(rank, over_ranks, by_rank)
             if waits:
-                found.append(_describe(one.rank, waits, hosts, over_ranks.clocks.by_rank))
+                found.append(_describe(rank, waits, hosts, over_ranks.clocks.by_rank))
     return tuple(found)
 
 
