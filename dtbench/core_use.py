@@ -13,14 +13,14 @@ keeps one of them busy takes nothing.
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from dtbench.processes import Identity, MachineTimes, Processes, Turn, open_processes
 from dtbench.record import Record
 from dtbench.units import NS_PER_US
 
-_MOST_NAMED: Final = 4
+_MOST_NAMED: Final = 6
 """Other processes that one look names."""
 _TURN_NS: Final = 50 * NS_PER_US
 """What a thread waits each time it wakes up though a core is free: some 5 to 50 us, more in virtual machines."""
@@ -86,10 +86,11 @@ class UseSample(Record):
 
 @dataclass
 class _Seen:
-    """A process as it was at the last look."""
+    """A process as it was at the last look; ``is_older``: it was there at the first."""
 
     identity: Identity
     cpu_ns: int
+    is_older: bool
 
 
 @dataclass
@@ -97,7 +98,7 @@ class CoreWatch:
     """Looks at all processes of this machine, and says what they had since the look before.
 
     Attributes:
-        roots: processes of dtbench's own; they and what they started are not others.
+        roots: processes of dtbench's own; they are not others, nor is what they start from the first look on.
     """
 
     roots: frozenset[int] = field(default_factory=lambda: frozenset({os.getpid()}))
@@ -171,9 +172,9 @@ class CoreWatch:
                 identity = self.processes.identify(pid)
                 if identity is None:
                     continue
-                before = _Seen(identity, cpu_ns if is_first else 0)
+                before = _Seen(identity, cpu_ns if is_first else 0, is_first)
             yield pid, cpu_ns - before.cpu_ns
-            seen[pid] = _Seen(before.identity, cpu_ns)
+            seen[pid] = replace(before, cpu_ns=cpu_ns)
         self._seen = seen
 
     def _read_waited_ns(self, ranks: Iterable[int]) -> int | None:
@@ -206,13 +207,16 @@ class CoreWatch:
         return grown, more_pressure_ns, more_throttled_ns
 
     def _find_kind(self, pid: int, ranks: frozenset[int]) -> str:
-        """Say whose a process is: of the ranks, dtbench's own, another's, the kernel's; by its nearest forebear."""
+        """Say whose a process is: of the ranks, dtbench's own, another's, the kernel's; by its nearest forebear.
+
+        What a notebook or a test had started before it starts ranks works for somebody else.
+        """
         met: set[int] = set()
         while pid in self._seen and pid not in met:
             if pid in ranks:
                 return "ranks"
             if pid in self.roots:
-                return "own"
+                return "others" if any(self._seen[one].is_older for one in met) else "own"
             if self._seen[pid].identity.is_kernel:
                 return "kernel"
             met.add(pid)

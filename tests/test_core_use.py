@@ -9,7 +9,7 @@ from dtbench.core_use import CoreWatch, Taker, UseSample
 from tests.made_proc import TICK_NS, MadeProc
 
 MS = 1_000_000
-SHELL, LAUNCHER, RANK0, RANK1, LOADER, LOOP, KERNEL, HELPER = 10, 20, 21, 22, 23, 30, 2, 24
+SHELL, LAUNCHER, RANK0, RANK1, LOADER, LOOP, KERNEL, HELPER, OLDER = 10, 20, 21, 22, 23, 30, 2, 24, 25
 RANKS = (RANK0, RANK1)
 
 
@@ -24,7 +24,7 @@ class Machine:
             (RANK0, LAUNCHER, "python -P -m dtbench.worker"),
             (RANK1, LAUNCHER, "python -P -m dtbench.worker"),
             (LOADER, RANK1, "python loader.py"),
-            (HELPER, LAUNCHER, "torch_shm_manager"),
+            (OLDER, LAUNCHER, "make"),
             (LOOP, SHELL, "python busy.py"),
             (KERNEL, 0, ""),
         ):
@@ -53,6 +53,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 
 def test_time_is_told_apart_by_whose_it_is(machine: Machine) -> None:
+    machine.proc.put(HELPER, LAUNCHER, "torch_shm_manager")
     machine.proc.spend(p21=60 * MS, p22=30 * MS, p23=5 * MS, p20=2 * MS, p24=1 * MS, p30=90 * MS, p10=1 * MS, p2=3 * MS)
     sample = machine.look()
     assert (sample.start_ns, sample.end_ns) == (0, 100 * MS)
@@ -64,6 +65,16 @@ def test_time_is_told_apart_by_whose_it_is(machine: Machine) -> None:
         Taker(pid=LOOP, name="python busy.py", cpu_ns=90 * MS),
         Taker(pid=SHELL, name="bash", cpu_ns=MS),
     )
+
+
+def test_what_the_launchers_process_had_started_before_is_another(machine: Machine) -> None:
+    """A test or a notebook that starts a busy loop, and then ranks."""
+    machine.proc.put(51, OLDER, "cc1", cpu_ns=8 * MS)
+    machine.proc.put(52, HELPER, "cc1", cpu_ns=4 * MS)
+    machine.proc.put(HELPER, LAUNCHER, "torch_shm_manager", cpu_ns=2 * MS)
+    machine.proc.spend(p25=20 * MS)
+    sample = machine.look()
+    assert (sample.others_ns, sample.own_ns) == (28 * MS, 6 * MS)
 
 
 def test_only_what_others_had_while_ranks_stood_ready_is_taken(machine: Machine) -> None:
