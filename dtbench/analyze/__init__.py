@@ -19,6 +19,6 @@ Where to look (the layers of the contract in ``pyproject.toml``, bottom up):
 * all ranks: ``ranks/``; why it is exposed: ``causes/``; both joined: ``explain``;
 * many files: ``trace_file``, ``many``, ``garbage``, ``trace_set``, ``foreign``;
 * rows: ``tables``, ``tabulate``, ``account_rows``, ``means``;
-* runs: ``launch_tables``, ``run_data`` (reads a run once), ``summarize_cell`` and what it asks (``worst_ranks``,
+* runs: ``launch_tables``, ``cell_data``, ``run_data``, ``summarize_cell`` and what it asks (``worst_ranks``,
   ``cell_notes``, ...), ``summary``, ``run``.
 """

@@ -12,7 +12,7 @@ from dtbench.analyze.summary import Interval
 _RESAMPLES: Final = 2000
 SEED: Final = 20261
 """Of every bootstrap: the same data give the same interval, always."""
-_CONFIDENCE: Final = (2.5, 97.5)  # percent
+_LEVEL: Final = 0.05
 
 
 def summarize(values: Sequence[float]) -> Interval:
@@ -65,7 +65,7 @@ def resample_medians(data: NDArray[np.float64], rng: np.random.Generator) -> NDA
     return np.asarray(np.median(rng.choice(data, size=(_RESAMPLES, len(data))), axis=1), dtype=np.float64)
 
 
-def bounds(medians: NDArray[np.float64]) -> tuple[float, float]:
-    """Give the middle 95 % of resampled statistics."""
-    low, high = np.percentile(medians, _CONFIDENCE)
+def bounds(medians: NDArray[np.float64], level: float = _LEVEL) -> tuple[float, float]:
+    """Give the middle 95 % of resampled statistics, or what ``level`` leaves of them."""
+    low, high = np.percentile(medians, (50 * level, 100 - 50 * level))
     return float(low), float(high)

@@ -10,7 +10,7 @@ from dtbench.cli.console import print_json, print_line, print_prose, print_secti
 
 if TYPE_CHECKING:
     from dtbench.comparison.comparison import Comparison
-    from dtbench.comparison.gate import Bound, Judgement
+    from dtbench.comparison.gate import Bound, Judgement, Kept
 
 MOST_IN_FULL = 3
 """Comparisons that are told in full; of more, only their sentences are."""
@@ -54,12 +54,18 @@ def compare(
             "'exposed\\[unshard] > 5 ms', 'exposed\\[layers.3] > 20%', 'mechanism changed'. May be repeated.",
         ),
     ] = None,
+    pass_unestablished: Annotated[
+        bool,
+        typer.Option(
+            "--pass-unestablished", help="Let a bound pass that launches neither exceed nor keep for sure; it is told."
+        ),
+    ] = False,
     threshold: Annotated[
         float,
         typer.Option(metavar="PERCENT", parser=read_percent, help="Changes below it do not matter to you."),
     ] = 1.0,
     force: Annotated[
-        bool, typer.Option("--force", help="Compare although hosts, devices, torch or variables differ.")
+        bool, typer.Option("--force", help="Compare although processors, devices, torch or variables differ.")
     ] = False,
 ) -> None:
     """Compare: what was done differently first, then what it cost, by statistics over launches.
@@ -69,13 +75,13 @@ def compare(
     A name is a path, else a saved baseline, else a scenario or a run's id.
 
     Exit codes:
-    0   compared, and every bound is kept
+    0   compared, and every bound is kept for sure, or --pass-unestablished
     2   wrong arguments, or a bound that cannot be read
     5   a trace cannot be read
     6   there is no such run, or it cannot be read
     9   cannot be compared: unlike environments without --force, or no launch to trust
     10  a bound is exceeded
-    11  none is exceeded, but one cannot be judged: too few launches, or no number
+    11  none is exceeded, but one is not established: its interval reaches beyond the bound; or it cannot be judged
 
     In JSON times are nanoseconds, ratios fractions, an unknown number is "NaN".
     """
@@ -89,14 +95,15 @@ def compare(
 
         comparisons = compare_all(named, results=results, force=force, threshold=threshold / 100)
     judgements = _judge(bounds, comparisons)
+    passes = _choose_passes(pass_unestablished=pass_unestablished)
     if as_json:
         _print_documents(comparisons, judgements)
     elif as_markdown:
         _print_markdown(comparisons, judgements)
     else:
         print_comparisons(comparisons)
-        _print_kept(judgements)
-    _fail(judgements, comparisons[0].left_out)
+        _print_passed(judgements, passes=passes)
+    _fail(judgements, comparisons[0].left_out, passes=passes)
 
 
 def _read_bounds(typed: Sequence[str]) -> "list[Bound]":
@@ -122,12 +129,19 @@ def _judge(bounds: "Sequence[Bound]", comparisons: "Sequence[Comparison]") -> "l
     return [judge(bound, comparison) for comparison in comparisons for bound in bounds]
 
 
-def _fail(judgements: "Sequence[Judgement]", left_out: "Sequence[str]") -> None:
+def _choose_passes(*, pass_unestablished: bool) -> "tuple[Kept, ...]":
+    """Give what becomes of a bound that passes."""
+    from dtbench.comparison.gate import Kept
+
+    return (Kept.KEPT, Kept.NOT_ESTABLISHED) if pass_unestablished else (Kept.KEPT,)
+
+
+def _fail(judgements: "Sequence[Judgement]", left_out: "Sequence[str]", *, passes: "Sequence[Kept]") -> None:
     """Exit as the bounds ask: they hold for what was left out, too, and nobody can say whether it keeps them.
 
     Raises:
         GateError: one is exceeded.
-        UndecidedError: none is, but one cannot be judged.
+        UndecidedError: none is, but one is not established, or cannot be judged.
     """
     if not judgements:
         return
@@ -135,7 +149,7 @@ def _fail(judgements: "Sequence[Judgement]", left_out: "Sequence[str]") -> None:
     from dtbench.errors import GateError, UndecidedError
 
     exceeded = [judgement.words for judgement in judgements if judgement.kept is Kept.EXCEEDED]
-    undecided = [judgement.words for judgement in judgements if judgement.kept is Kept.UNDECIDED]
+    undecided = [judgement.words for judgement in judgements if judgement.kept not in (Kept.EXCEEDED, *passes)]
     undecided += [f"a bound cannot be judged: {words}" for words in left_out]
     if exceeded:
         raise GateError("\n".join([*exceeded, *undecided]))
@@ -143,14 +157,10 @@ def _fail(judgements: "Sequence[Judgement]", left_out: "Sequence[str]") -> None:
         raise UndecidedError("\n".join(undecided))
 
 
-def _print_kept(judgements: "Sequence[Judgement]") -> None:
-    """Print the bounds that are kept; the others end the command, on standard error."""
-    if not judgements:
-        return
-    from dtbench.comparison.gate import Kept
-
+def _print_passed(judgements: "Sequence[Judgement]", *, passes: "Sequence[Kept]") -> None:
+    """Print what became of the bounds that pass; the others end the command, on standard error."""
     for judgement in judgements:
-        if judgement.kept is Kept.KEPT:
+        if judgement.kept in passes:
             print_prose(judgement.words)
 
 

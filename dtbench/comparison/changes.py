@@ -12,14 +12,15 @@ from itertools import pairwise
 from typing import Final
 
 from dtbench.comparison.comparison import MetricChange, Outcome, Sample
-from dtbench.comparison.metrics import EXPOSED_BY_OWNER, METRICS, STEP_TIME, TOKENS, Metric
-from dtbench.comparison.statistics import SampleComparison, compare_samples, correct, decide
+from dtbench.comparison.metrics import EXPOSED, EXPOSED_BY_OWNER, METRICS, STEP_TIME, TOKENS, Metric
+from dtbench.comparison.shift import LEVEL
+from dtbench.comparison.statistics import SampleComparison, compare_samples, correct, share_level
 from dtbench.store.baseline import MeasuredLaunch
 
 MOST_OWNERS: Final = 20
 """Owners that are tested, those with most exposed time on either side: each one more makes a finding harder."""
 
-_PROFILED: Final = "exposed_comm"
+_PROFILED: Final = EXPOSED
 """A launch that has this number knows of every purpose and owner: one that it does not mention took no time."""
 
 Key = tuple[str, str]
@@ -70,19 +71,24 @@ def compare_metrics(rounds: Rounds, threshold: float) -> tuple[MetricChange, ...
     before, after = _Side(rounds.baseline), _Side(rounds.candidate)
     keys = _list_keys(before, after)
     found = {key: _compare(key, (before, after), rounds, threshold) for key in keys}
-    p_values: dict[Key, float] = {}
+    p_values = {key: one.p_value for key, one in found.items()}
     for is_of_family in _FAMILIES:
         family = [key for key in keys if is_of_family(key[0])]
-        p_values |= dict(zip(family, correct([found[key].p_value for key in family]), strict=True))
-    p_values |= {key: one.p_value for key, one in found.items() if key[0] in _QUESTION}
-    return tuple(_as_change(key, found[key], p_values[key], (before, after), threshold=threshold) for key in keys)
+        alone = [found[key].p_value for key in family]
+        p_values |= dict(zip(family, correct(alone), strict=True))
+        for key, level in zip(family, share_level(alone), strict=True):
+            if found[key].test is not None and level < LEVEL:
+                found[key] = _compare(key, (before, after), rounds, threshold, level)
+    return tuple(_as_change(key, found[key], p_values[key], (before, after)) for key in keys)
 
 
-def _compare(key: Key, sides: tuple["_Side", "_Side"], rounds: Rounds, threshold: float) -> SampleComparison:
+def _compare(
+    key: Key, sides: tuple["_Side", "_Side"], rounds: Rounds, threshold: float, level: float = LEVEL
+) -> SampleComparison:
     """Compare one number; what one side never did is no question for statistics, however it varies on the other."""
     before, after = sides
     found = compare_samples(
-        before.values(key), after.values(key), is_interleaved=rounds.are_interleaved, threshold=threshold
+        before.values(key), after.values(key), is_interleaved=rounds.are_interleaved, threshold=threshold, level=level
     )
     if found.test is None or (key in before.keys and key in after.keys):
         return found
@@ -139,9 +145,7 @@ def _list_keys(before: _Side, after: _Side) -> list[Key]:
     return keys
 
 
-def _as_change(
-    key: Key, found: SampleComparison, p_value: float, sides: tuple[_Side, _Side], *, threshold: float
-) -> MetricChange:
+def _as_change(key: Key, found: SampleComparison, p_value: float, sides: tuple[_Side, _Side]) -> MetricChange:
     metric: Metric = next(metric for metric in METRICS if metric.name == key[0])
     before, after = sides
     return MetricChange(
@@ -157,7 +161,7 @@ def _as_change(
         p_value=p_value,
         test=found.test,
         detectable=found.detectable,
-        outcome=decide(found, p_value, threshold),
+        outcome=found.outcome,
         outliers=(
             *(f"baseline {name}" for name in before.names(found.baseline_outliers)),
             *(f"candidate {name}" for name in after.names(found.candidate_outliers)),

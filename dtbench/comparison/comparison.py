@@ -15,13 +15,17 @@ FORMAT_VERSION: Final = 1
 class Outcome(StrEnum):
     """What can be said of one metric; never more than the launches tell.
 
-    ``SAME`` is for a number that does not vary (bytes, counts) and is equal; ``UNKNOWN`` where a side has no number.
+    ``BELOW_THRESHOLD`` (there is a difference) and ``NO_DIFFERENCE`` (none was found) claim that what there may be does
+    not matter: the interval lies inside the threshold. Where it does not, and no difference that matters was found,
+    either is possible: ``NOT_ESTABLISHED``. ``SAME`` is for a number that does not vary (bytes, counts) and is equal;
+    ``UNKNOWN`` where a side has no number.
     """
 
     HIGHER = "higher"
     LOWER = "lower"
     BELOW_THRESHOLD = "differs by less than the threshold"
-    NO_DIFFERENCE = "no difference detectable"
+    NO_DIFFERENCE = "no difference"
+    NOT_ESTABLISHED = "not established"
     SAME = "the same"
     NOT_ENOUGH_LAUNCHES = "not enough launches"
     UNKNOWN = "not known"
@@ -74,7 +78,9 @@ class MetricChange(Record):
     Attributes:
         metric: ``step_time``, ``tokens_per_second``, ``exposed_comm``, ...: a word that ``--fail-if`` takes.
         subject: what it is of: a purpose, or an owner; empty: the whole step.
-        ratio: of the medians, candidate over baseline; with its 95 % interval.
+        ratio: of the medians, candidate over baseline.
+        low, high: interval of the ratio, 95 % after the correction for the number of metrics tested beside it; NaN
+            where so few launches allow none.
         p_value: corrected for the number of metrics tested beside it; NaN where nothing was tested.
         test: by which; None where nothing was tested.
         detectable: smallest relative change that as many launches with this spread would find 8 times of 10.
@@ -148,12 +154,14 @@ class EnvironmentChange(Record):
 
     Attributes:
         is_declared: it is what the scenario varies (a treatment), so nothing to warn of.
+        why: it changes what is measured, so that it makes the environments unlike; empty: it does not.
     """
 
     what: str
     baseline: str
     candidate: str
     is_declared: bool
+    why: str = ""
 
 
 class Comparison(Record):

@@ -1,7 +1,7 @@
-"""In what the machines and their software differ, and whether that is what the scenario varies."""
+"""In what the machines and their software differ, what of that changes what is measured, and what a scenario varies."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from dtbench.comparison.comparison import EnvironmentChange, SettingChange
@@ -11,9 +11,34 @@ from dtbench.store.records import Environment
 _OF_INTERPRETER: Final = ("python", "torch", "cuda", "nccl", "package ")
 """What another interpreter brings with it: declared where the scenario's ``python`` differs."""
 
+_PACKAGE: Final = "package "
+_VARIABLE: Final = "variable "
+
+WHY_UNLIKE: Final = {
+    "processor": "computes, copies and sends at another speed",
+    "cores": "ranks and gloo's threads share them",
+    "devices": "compute and move data at another speed",
+    "system": "the kernel schedules the ranks and carries what gloo sends",
+    "python": "another minor version runs the host's part of a step at another speed",
+    "torch": "has other kernels, and other FSDP, DDP and DTensor",
+    "cuda": "has other kernels and launches",
+    "nccl": "chooses other algorithms",
+    f"{_PACKAGE}dtbench": "another version may run and count otherwise",
+    _PACKAGE: "is imported by what is measured",
+    _VARIABLE: "tunes torch, its backends or their threads",
+}
+"""What makes environments unlike, and why; a name that ends in a blank stands for all that begin so.
+
+Not in it, so told and no more: the host, whose name computes nothing; a patch version of Python; and packages that
+nothing of the scenario imports.
+"""
+
 
 def find_environment_changes(
-    baseline: Environment | None, candidate: Environment | None, treatment: Sequence[SettingChange] = ()
+    baseline: Environment | None,
+    candidate: Environment | None,
+    treatment: Sequence[SettingChange] = (),
+    settings: Sequence[Mapping[str, str] | None] = (),
 ) -> tuple[EnvironmentChange, ...]:
     """Give what differs between two environments, in the order in which people ask; none where one is not told.
 
@@ -21,18 +46,31 @@ def find_environment_changes(
         baseline: of one side.
         candidate: of the other.
         treatment: in what their settings differ: a variable or an interpreter among them is declared.
+        settings: of both sides, which say what is imported.
     """
     if baseline is None or candidate is None:
         return ()
     before, after = _describe(baseline), _describe(candidate)
     declared = {change.field for change in treatment}
+    imported = {name for one in settings if one is not None for name in _find_imports(one, {*before, *after})}
     names = dict.fromkeys((*before, *after))
     pairs = ((name, before.get(name, ABSENT), after.get(name, ABSENT)) for name in names)
     return tuple(
-        EnvironmentChange(what=name, baseline=old, candidate=new, is_declared=_is_declared(name, declared))
+        EnvironmentChange(
+            what=name,
+            baseline=old,
+            candidate=new,
+            is_declared=_is_declared(name, declared),
+            why=_find_why(name, (old, new), imported),
+        )
         for name, old, new in pairs
         if old != new
     )
+
+
+def find_unlike(changes: Sequence[EnvironmentChange]) -> list[EnvironmentChange]:
+    """Give the changes that make two environments unlike: they change what is measured, and nobody asked for them."""
+    return [change for change in changes if change.why and not change.is_declared]
 
 
 def _describe(environment: Environment) -> Mapping[str, str]:
@@ -46,8 +84,8 @@ def _describe(environment: Environment) -> Mapping[str, str]:
         "torch": environment.torch,
         "cuda": environment.cuda or ABSENT,
         "nccl": environment.nccl or ABSENT,
-        **{f"package {name}": version for name, version in environment.packages.items() if name != "torch"},
-        **{f"variable {name}": value for name, value in environment.variables.items()},
+        **{f"{_PACKAGE}{name}": version for name, version in environment.packages.items() if name != "torch"},
+        **{f"{_VARIABLE}{name}": value for name, value in environment.variables.items()},
     }
 
 
@@ -56,7 +94,31 @@ def _spell_devices(environment: Environment) -> str:
     return ", ".join(f"{count} x {name}" for name, count in names.items()) or ABSENT
 
 
+def _find_imports(settings: Mapping[str, str], named: Collection[str]) -> list[str]:
+    """Give the packages of an environment that a scenario imports: code of a person's own may import any."""
+    packages = [name for name in named if name.startswith(_PACKAGE)]
+    is_own_loop = "model.kind" not in settings
+    if is_own_loop or any(field.endswith((".factory", ".function")) for field in settings):
+        return packages
+    is_compiled = any(field.startswith("model.compile.") for field in settings)
+    return [name for name in packages if is_compiled and name == f"{_PACKAGE}triton"]
+
+
+def _find_why(name: str, values: tuple[str, str], imported: Collection[str]) -> str:
+    if name == "python" and _cut_patch(values[0]) == _cut_patch(values[1]):
+        return ""
+    if name in WHY_UNLIKE:
+        return WHY_UNLIKE[name]
+    if name.startswith(_PACKAGE):
+        return WHY_UNLIKE[_PACKAGE] if name in imported else ""
+    return WHY_UNLIKE[_VARIABLE] if name.startswith(_VARIABLE) else ""
+
+
+def _cut_patch(version: str) -> list[str]:
+    return version.split(".")[:2]
+
+
 def _is_declared(name: str, declared: set[str]) -> bool:
-    if name.startswith("variable "):
-        return f"env.{name.removeprefix('variable ')}" in declared
+    if name.startswith(_VARIABLE):
+        return f"env.{name.removeprefix(_VARIABLE)}" in declared
     return "python" in declared and name.startswith(_OF_INTERPRETER)

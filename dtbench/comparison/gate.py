@@ -1,7 +1,9 @@
 """What a CI job asks of a comparison: ``step_time > 3%``, ``exposed[unshard] > 5 ms``, ``mechanism changed``.
 
-A bound is exceeded only where the change is established: statistics find it, and it is larger than the bound. A bound
-on a number that nobody can judge is not kept in silence: it is undecided.
+A bound is *exceeded* where the change is established (statistics find it) and larger than the bound. It is *kept* where
+the change's interval, after the correction for how many numbers were tested, lies within it. Where the interval reaches
+beyond it the launches tell neither: *not established*, which passes only where a person says that it may. A bound on a
+number that nobody has or that too few launches tell is *undecided*.
 """
 
 import math
@@ -13,6 +15,7 @@ from typing import Final
 
 from dtbench.comparison.comparison import Comparison, MetricChange, Outcome, Unit
 from dtbench.comparison.metrics import BY_NAME, EXPOSED_BY_OWNER, EXPOSED_BY_PURPOSE, METRICS, spell_metric
+from dtbench.comparison.sentence import spell_interval
 from dtbench.scenario.mistakes import find_nearest, join_words, shorten
 from dtbench.units import MIB, NS_PER_MS, NS_PER_S, NS_PER_US, format_bytes, format_ns
 
@@ -45,6 +48,7 @@ class Kept(StrEnum):
 
     KEPT = "kept"
     EXCEEDED = "exceeded"
+    NOT_ESTABLISHED = "not established"
     UNDECIDED = "undecided"
 
 
@@ -160,16 +164,43 @@ def judge(bound: Bound, comparison: Comparison) -> Judgement:
         return Judgement(bound.typed, Kept.UNDECIDED, f"{who}: undecided, neither side has this number")
     if change.outcome in _UNDECIDED:
         return Judgement(bound.typed, Kept.UNDECIDED, f"{who}: undecided, {_say_undecided(change, comparison)}")
-    words = f"{spell_metric(change.metric, change.subject)} {_spell_both(change)}"
-    if change.outcome not in _ESTABLISHED:
-        return Judgement(
-            bound.typed, Kept.KEPT, f"{who}: kept, {words}, {change.outcome}{_warn_of_blindness(bound, change)}"
-        )
+    kept = _hold(bound, change)
+    told = kept.upper() if kept is Kept.EXCEEDED else kept
+    words = f"{spell_metric(change.metric, change.subject)} {_spell_both(change)}{_spell_interval(change)}"
+    return Judgement(bound.typed, kept, f"{who}: {told}, {words}{_say_what_shows(kept, change)}")
+
+
+def _hold(bound: Bound, change: MetricChange) -> Kept:
+    """Hold a change that was judged against a bound."""
     amount = _amount(bound, change)
-    is_beyond = amount > bound.most if bound.most >= 0 else amount < bound.most
-    return Judgement(
-        bound.typed, Kept.EXCEEDED if is_beyond else Kept.KEPT, f"{who}: {'EXCEEDED' if is_beyond else 'kept'}, {words}"
-    )
+    if _is_beyond(bound, amount) and change.outcome in _ESTABLISHED:
+        return Kept.EXCEEDED
+    if change.test is None:  # it does not vary, or a side never does it: nothing is left to chance
+        return Kept.KEPT
+    ends = [_in_unit_of(bound, end, change) for end in (change.low, change.high)]
+    is_within = not any(math.isnan(end) or _is_beyond(bound, end) for end in (*ends, amount))
+    return Kept.KEPT if is_within else Kept.NOT_ESTABLISHED
+
+
+def _is_beyond(bound: Bound, amount: float) -> bool:
+    return amount > bound.most if bound.most >= 0 else amount < bound.most
+
+
+def _in_unit_of(bound: Bound, ratio: float, change: MetricChange) -> float:
+    return ratio - 1 if bound.is_relative else (ratio - 1) * change.baseline.median
+
+
+def _spell_interval(change: MetricChange) -> str:
+    if math.isnan(change.low) or change.low == change.high:
+        return ""
+    return f", 95 % interval {spell_interval(change)}"
+
+
+def _say_what_shows(kept: Kept, change: MetricChange) -> str:
+    """Say how large a change these launches would show, where they did not show whether the bound is kept."""
+    if kept is not Kept.NOT_ESTABLISHED or math.isnan(change.detectable):
+        return ""
+    return f"; launches as many and as spread show changes above {100 * change.detectable:.1f} %"
 
 
 def _judge_mechanism(bound: Bound, comparison: Comparison) -> Judgement:
@@ -234,14 +265,3 @@ def spell_number(value: float, unit: Unit) -> str:
             return f"{100 * value:.1f} %"
         case Unit.PER_SECOND | Unit.COUNT:
             return f"{value:,.0f}"
-
-
-def _warn_of_blindness(bound: Bound, change: MetricChange) -> str:
-    """Say when these launches could not have shown a change of the size of the bound."""
-    if math.isnan(change.detectable):
-        return ""
-    before = change.baseline.median
-    most = abs(bound.most) if bound.is_relative else abs(bound.most) / before if before > 0 else math.inf
-    if change.detectable <= most:
-        return ""
-    return f"; but so few launches with this spread only show changes above {100 * change.detectable:.1f} %"

@@ -18,6 +18,7 @@ from dtbench.analyze.tabulate import tabulate_collectives, tabulate_overlap, tab
 from dtbench.analyze.trace_set import TraceSet
 from dtbench.comparison.metrics import (
     ABLATION,
+    EXPOSED,
     EXPOSED_BY_OWNER,
     EXPOSED_BY_PURPOSE,
     STEP_TIME,
@@ -32,7 +33,7 @@ from dtbench.vocabulary import Cause, Estimate, Operation, Purpose
 
 _CAUSES: Final = {f"exposed_{cause}_ns": cause for cause in Cause}
 _OF_STEP: Final = {
-    "exposed_comm": "exposed_comm_ns",
+    EXPOSED: "exposed_comm_ns",
     "hidden_comm": "hidden_comm_ns",
     "idle": "idle_ns",
     "compute": "compute_ns",

@@ -24,6 +24,7 @@ class Metric:
 
 
 STEP_TIME: Final = "step_time"
+EXPOSED: Final = "exposed_comm"
 TOKENS: Final = "tokens_per_second"
 ABLATION: Final = "exposed_ablation"
 WAITS: Final = "exposed_waits"
@@ -34,7 +35,7 @@ EXPOSED_BY_OWNER: Final = "owner_exposed"
 METRICS: Final = (
     Metric(STEP_TIME, "step time", Unit.NS, Better.LOWER),
     Metric(TOKENS, "tokens per s", Unit.PER_SECOND, Better.HIGHER),
-    Metric("exposed_comm", "exposed comm", Unit.NS, Better.LOWER),
+    Metric(EXPOSED, "exposed comm", Unit.NS, Better.LOWER),
     Metric(ABLATION, "exposed comm by ablation", Unit.NS, Better.LOWER),
     Metric(WAITS, "exposed comm by waits", Unit.NS, Better.LOWER),
     Metric("hidden_comm", "hidden comm", Unit.NS, Better.NEITHER),

@@ -8,7 +8,7 @@ from typing import Final
 from dtbench.comparison.changes import MOST_OWNERS, Rounds, arrange, compare_metrics
 from dtbench.comparison.collectives import find_collective_changes
 from dtbench.comparison.comparison import Comparison, EnvironmentChange, MetricChange, Outcome, Side
-from dtbench.comparison.environment import find_environment_changes
+from dtbench.comparison.environment import find_environment_changes, find_unlike
 from dtbench.comparison.mechanism import find_mechanism_changes, is_mechanism_known
 from dtbench.comparison.metrics import STEP_TIME
 from dtbench.comparison.sentence import Findings, write_sentence
@@ -130,8 +130,9 @@ def compare_sides(
     labels = _tell_apart(baseline, candidate)
     _refuse_nothing(baseline, candidate, labels)
     treatment = find_treatment(baseline.settings, candidate.settings)
-    environment = find_environment_changes(baseline.environment, candidate.environment, treatment)
-    unlike = [change for change in environment if not change.is_declared]
+    settings = (baseline.settings, candidate.settings)
+    environment = find_environment_changes(baseline.environment, candidate.environment, treatment, settings)
+    unlike = find_unlike(environment)
     if unlike and not force:
         raise ComparisonError(_refuse_unlike(labels, unlike))
     rounds = arrange(baseline.launches, candidate.launches)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from dtbench.comparison.collectives import duration_change, exposed_change
 from dtbench.comparison.comparison import CollectiveChange, MechanismChange, MetricChange, Outcome, Side
 from dtbench.comparison.mechanism import name_issued
-from dtbench.comparison.metrics import EXPOSED_BY_OWNER, EXPOSED_BY_PURPOSE, STEP_TIME
+from dtbench.comparison.metrics import EXPOSED, EXPOSED_BY_OWNER, EXPOSED_BY_PURPOSE, STEP_TIME
 from dtbench.comparison.statistics import LEAST_LAUNCHES
 from dtbench.units import format_ns
 from dtbench.vocabulary import CAUSE_PHRASES
@@ -58,15 +58,17 @@ def percent(fraction: float) -> str:
 def _lead(findings: Findings) -> str:
     step = findings.step
     basis = f"({_times(step)}, {_launches(findings)})"
+    sure = f"({_times(step)}, {_interval(step)}, {_launches(findings)})"
     match step.outcome:
         case Outcome.HIGHER | Outcome.LOWER:
-            said = f"{_say_change(findings)} ({_times(step)}, {_interval(step)}, {_launches(findings)})"
+            said = f"{_say_change(findings)} {sure}"
         case Outcome.BELOW_THRESHOLD:
             less = f"less than the {percent(findings.threshold)} that matter"
-            said = f"The step times differ by {percent(step.ratio - 1)}, {less} {basis}"
+            said = f"The step times differ by {percent(step.ratio - 1)}, {less} {sure}"
         case Outcome.NO_DIFFERENCE:
-            above = "" if math.isnan(step.detectable) else f" above {percent(step.detectable)}"
-            said = f"No difference in step time detectable{above} {basis}"
+            said = f"No difference in step time beyond the {percent(findings.threshold)} that do not matter {sure}"
+        case Outcome.NOT_ESTABLISHED:
+            said = f"Whether the step times differ is not established {sure}{_say_detectable(step)}"
         case Outcome.SAME if _is_enough(findings):
             said = f"The step time is the same {basis}"
         case Outcome.NOT_ENOUGH_LAUNCHES | Outcome.SAME:
@@ -96,11 +98,27 @@ def _signed(step: MetricChange) -> str:
     return f" ({'+' if step.ratio > 1 else '-'}{percent(step.ratio - 1)})"
 
 
+def _say_detectable(step: MetricChange) -> str:
+    if math.isnan(step.detectable):
+        return ""
+    return f"; a change of {percent(step.detectable)} would be found 8 times of 10"
+
+
 def _interval(step: MetricChange) -> str:
+    if math.isnan(step.low) or math.isnan(step.high):
+        return "no interval: too few launches"
+    if step.outcome not in (Outcome.HIGHER, Outcome.LOWER):
+        return f"95 % interval {spell_interval(step)}"
     if not 0.5 < step.ratio < 2:
         return f"95 % interval {step.low:.2f} to {step.high:.2f} x"
     ends = (step.low - 1, step.high - 1) if step.ratio > 1 else (1 - step.high, 1 - step.low)
     return f"95 % interval {' to '.join(_number(end) for end in ends)} %"
+
+
+def spell_interval(change: MetricChange) -> str:
+    """Spell the interval of a change with signs, as a table does: ``-0.4 to +1.2 %``."""
+    decimals = 0 if max(abs(change.low), abs(change.high)) >= 2 else 1
+    return f"{100 * (change.low - 1):+.{decimals}f} to {100 * (change.high - 1):+.{decimals}f} %"
 
 
 def _number(fraction: float) -> str:
@@ -152,10 +170,39 @@ def _say_exposed(findings: Findings) -> Iterator[str]:
         if longest is not None and longest is not lead and abs(duration_change(longest)) >= bound_ns:
             longer = "longer" if duration_change(longest) > 0 else "shorter"
             yield f"{format_ns(abs(duration_change(longest)))} {longer}: {_name(longest)}"
-    if lead is not None:
-        more = "more" if exposed_change(lead) > 0 else "less"
-        cause = "" if lead.cause is None else f", mostly {CAUSE_PHRASES[lead.cause]}"
-        yield f"{format_ns(abs(exposed_change(lead)))} {more} exposed: {_name(lead)}{cause}"
+    yield from _say_whole(lead, findings)
+
+
+def _say_whole(lead: CollectiveChange | None, findings: Findings) -> Iterator[str]:
+    """Say by how much all exposed time changed, and whose part of that is the largest."""
+    whole_ns = _find_whole_change(findings)
+    if lead is None:
+        if whole_ns is not None:
+            yield _spell_change(whole_ns)
+        return
+    cause = "" if lead.cause is None else f", mostly {CAUSE_PHRASES[lead.cause]}"
+    lead_ns, said = exposed_change(lead), f"{_name(lead)}{cause}"
+    if whole_ns is None:
+        yield f"{_spell_change(lead_ns)}: {said}"
+    elif whole_ns * lead_ns > 0 and format_ns(abs(whole_ns)) == format_ns(abs(lead_ns)):
+        yield f"{_spell_change(whole_ns)}: {said}"
+    elif whole_ns * lead_ns > 0 and abs(whole_ns) > abs(lead_ns):
+        yield f"{_spell_change(whole_ns)}: {format_ns(abs(lead_ns))} of it {said}"
+    else:  # others went the other way
+        yield f"{_spell_change(whole_ns)} in all, but {_spell_change(lead_ns)}: {said}"
+
+
+def _find_whole_change(findings: Findings) -> float | None:
+    """Give by how much all exposed time changed, as the table has it; None where that is not known or established."""
+    change = next((one for one in findings.metrics if one.metric == EXPOSED), None)
+    if change is None or (_is_enough(findings) and change.outcome not in _ESTABLISHED):
+        return None
+    whole_ns = change.candidate.median - change.baseline.median
+    return whole_ns if abs(whole_ns) >= _LEAST_CHANGE_NS else None  # never of NaN
+
+
+def _spell_change(change_ns: float) -> str:
+    return f"{format_ns(abs(change_ns))} {'more' if change_ns > 0 else 'less'} exposed"
 
 
 def _is_enough(findings: Findings) -> bool:
@@ -173,7 +220,8 @@ def _may_be_told(row: CollectiveChange, findings: Findings) -> bool:
 def _name(row: CollectiveChange) -> str:
     """Name whose it is, of what kind, and how long it takes: ``unshard of layers.3 (all-gather, 2 ms to 35 ms)``."""
     operation = name_issued(row.purpose, row.operation).removeprefix(f"{row.purpose} ")
-    spans = f"{format_ns(row.duration_ns[0])} to {format_ns(row.duration_ns[1])}"
+    before, after = (format_ns(duration_ns) for duration_ns in row.duration_ns)
+    spans = before if before == after else f"{before} to {after}"
     if row.owner:
         return f"{row.purpose} of {row.owner} ({operation}, {spans})"
     place = f", {row.place}" if row.place else ""

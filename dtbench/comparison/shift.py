@@ -3,7 +3,8 @@
 Written out rather than called, because the p-value and the interval of a test must never contradict each other, also
 with ties and few values; ``tests/comparison/test_shift.py`` holds the p-values against scipy's. (``scipy.special``
 alone also loads five times faster than ``scipy.stats``.) Of each interval: a shift lies outside exactly if the test,
-asked about data moved by it, would give a p-value below ``LEVEL``. All values finite.
+asked about data moved by it, would give a p-value below ``level``, which is less than ``LEVEL`` where several numbers
+are tested. All values finite.
 """
 
 import math
@@ -34,8 +35,8 @@ class Shift:
     Attributes:
         test: its name, as reports say it.
         p_value: two-sided.
-        low, high: 95 % interval of the shift.
-        detectable: smallest shift found 8 times of 10 by as many values with this spread.
+        low, high: interval of the shift, of the level that was asked for; infinite where so few values allow none.
+        detectable: smallest shift found 8 times of 10 by as many values with this spread, at that level.
     """
 
     test: str
@@ -45,23 +46,23 @@ class Shift:
     detectable: float
 
 
-def shift_of_means(baseline: _Values, candidate: _Values) -> Shift:
+def shift_of_means(baseline: _Values, candidate: _Values, level: float = LEVEL) -> Shift:
     """Compare the means of two samples whose spreads may differ (Welch, Biometrika 34, 1947); not both constant."""
     parts = [float(np.var(values, ddof=1)) / len(values) for values in (baseline, candidate)]
     error = math.sqrt(sum(parts))
     freedom = sum(parts) ** 2 / sum(
         part**2 / (len(values) - 1) for part, values in zip(parts, (baseline, candidate), strict=True)
     )
-    return _judge_mean("Welch", float(np.mean(candidate) - np.mean(baseline)), error, freedom)
+    return _judge_mean("Welch", float(np.mean(candidate) - np.mean(baseline)), error, freedom, level)
 
 
-def shift_within_rounds(changes: _Values) -> Shift:
+def shift_within_rounds(changes: _Values, level: float = LEVEL) -> Shift:
     """Compare by the mean change within a round (paired t-test); changes that are not all equal."""
     error = float(np.std(changes, ddof=1)) / math.sqrt(len(changes))
-    return _judge_mean("paired t", float(np.mean(changes)), error, len(changes) - 1.0)
+    return _judge_mean("paired t", float(np.mean(changes)), error, len(changes) - 1.0, level)
 
 
-def shift_of_ranks(baseline: _Values, candidate: _Values) -> Shift:
+def shift_of_ranks(baseline: _Values, candidate: _Values, level: float = LEVEL) -> Shift:
     """Compare by how many pairs of values rise (Mann-Whitney, exact); equal values count against a difference.
 
     The interval is Hodges and Lehmann's, of the median difference over all pairs (Annals of Math. Statistics 34, 1963).
@@ -69,10 +70,11 @@ def shift_of_ranks(baseline: _Values, candidate: _Values) -> Shift:
     differences = np.sort(np.subtract.outer(candidate, baseline).ravel())
     error = math.hypot(*(spread(values) / math.sqrt(len(values)) for values in (baseline, candidate)))
     freedom = len(baseline) + len(candidate) - 2.0
-    return _judge_ranks("Mann-Whitney", differences, _rank_sums(len(baseline), len(candidate)), error, freedom)
+    detectable = _find_detectable(_RANK_COST * error, freedom, level)
+    return _judge_ranks("Mann-Whitney", differences, _rank_sums(len(baseline), len(candidate)), detectable, level)
 
 
-def shift_of_signed_ranks(changes: _Values) -> Shift:
+def shift_of_signed_ranks(changes: _Values, level: float = LEVEL) -> Shift:
     """Compare by the signed ranks of changes within a round (Wilcoxon, exact); from six rounds on it can find any.
 
     The interval is Hodges and Lehmann's, of the median of averages of two changes.
@@ -80,7 +82,8 @@ def shift_of_signed_ranks(changes: _Values) -> Shift:
     first, second = np.triu_indices(len(changes))
     averages = np.sort((changes[first] + changes[second]) / 2)
     error = spread(changes) / math.sqrt(len(changes))
-    return _judge_ranks("Wilcoxon", averages, _signed_rank_sums(len(changes)), error, len(changes) - 1.0)
+    detectable = _find_detectable(_RANK_COST * error, len(changes) - 1.0, level)
+    return _judge_ranks("Wilcoxon", averages, _signed_rank_sums(len(changes)), detectable, level)
 
 
 def spread(values: _Values) -> float:
@@ -103,25 +106,25 @@ def mean_half_width(values: _Values) -> float:
     return float(special.stdtrit(freedom, 1 - LEVEL / 2)) * float(np.std(values, ddof=1)) / math.sqrt(len(values))
 
 
-def _judge_mean(test: str, shift: float, error: float, freedom: float) -> Shift:
+def _judge_mean(test: str, shift: float, error: float, freedom: float, level: float) -> Shift:
     p_value = 2 * float(special.stdtr(freedom, -abs(shift) / error))
-    reach = float(special.stdtrit(freedom, 1 - LEVEL / 2)) * error
-    return Shift(test, p_value, shift - reach, shift + reach, _find_detectable(error, freedom))
+    reach = float(special.stdtrit(freedom, 1 - level / 2)) * error
+    return Shift(test, p_value, shift - reach, shift + reach, _find_detectable(error, freedom, level))
 
 
-def _judge_ranks(test: str, ordered: _Values, chances: _Values, error: float, freedom: float) -> Shift:
+def _judge_ranks(test: str, ordered: _Values, chances: _Values, detectable: float, level: float) -> Shift:
     """Judge by how many of the ordered differences do not rise, or do not fall, whichever are fewer."""
     fewer = int(min(np.count_nonzero(ordered <= 0), np.count_nonzero(ordered >= 0)))
     tail = 2 * np.cumsum(chances)
-    bound = max(0, int(np.searchsorted(tail, LEVEL)) - 1)
     p_value = min(1.0, float(tail[fewer]))
-    low, high = float(ordered[bound]), float(ordered[-1 - bound])
-    return Shift(test, p_value, low, high, _find_detectable(_RANK_COST * error, freedom))
+    bound = int(np.searchsorted(tail, level)) - 1
+    low, high = (-math.inf, math.inf) if bound < 0 else (float(ordered[bound]), float(ordered[-1 - bound]))
+    return Shift(test, p_value, low, high, detectable)
 
 
-def _find_detectable(error: float, freedom: float) -> float:
+def _find_detectable(error: float, freedom: float, level: float) -> float:
     """Give the shift whose t-test has ``POWER``, by the noncentral t-distribution."""
-    bound = float(special.stdtrit(freedom, 1 - LEVEL / 2))
+    bound = float(special.stdtrit(freedom, 1 - level / 2))
     return error * float(special.nctdtrinc(freedom, 1 - POWER, bound))
 
 

@@ -18,7 +18,7 @@ from typing import Final
 from dtbench.analyze.cell_data import CellData, RunData
 from dtbench.analyze.foreign import analyze_traces, are_traces
 from dtbench.analyze.run_data import read_run_data
-from dtbench.comparison.environment import find_environment_changes
+from dtbench.comparison.environment import find_environment_changes, find_unlike
 from dtbench.comparison.measure import measure_launch, measure_traces
 from dtbench.comparison.settings import find_treatment, flatten
 from dtbench.errors import ComparisonError, StoreError
@@ -195,7 +195,8 @@ def _pool(sides: Sequence[MeasuredSide], label: str, *, force: bool) -> Measured
     notes = []
     for side in sides[1:]:
         treatment = find_treatment(first.settings, side.settings)
-        unlike = find_environment_changes(first.environment, side.environment)
+        settings = (first.settings, side.settings)
+        unlike = find_unlike(find_environment_changes(first.environment, side.environment, settings=settings))
         differing = [
             *(f"{change.field} {change.baseline} and {change.candidate}" for change in treatment),
             *(f"{change.what} {change.baseline} and {change.candidate}" for change in unlike),

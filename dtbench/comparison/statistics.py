@@ -22,7 +22,8 @@ at most: in 8,000 tries of ten launches with two modes from 5.0 to 5.2 % (``test
 Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13), widened to the interval that belongs to the test: with
 few launches a bootstrap is too narrow. Where the test finds a difference and the bootstrap reaches over 1, the test's
 end stands. Where the medians change the other way than the test says, nothing is found: the p-value is 1. So the
-interval always holds the ratio, and leaves out 1 exactly if the p-value is below 5 %.
+interval always holds the ratio, and leaves out 1 exactly if the p-value is below its level: 5 %, or what the correction
+leaves of it to a number among several (``share_level``). Its outcome goes by that interval, which stands beside it.
 """
 
 import math
@@ -63,11 +64,12 @@ class SampleComparison:
     Attributes:
         baseline_median, candidate_median: over launches that have the number; NaN: none has.
         ratio: of the medians, candidate over baseline; NaN where the baseline's is not above zero.
-        low, high: 95 % interval of the ratio; NaN where it cannot be said, equal where neither side varies.
+        low, high: interval of the ratio at the level that was asked for (0.05: 95 %); NaN where it cannot be said,
+            equal where neither side varies.
         p_value: of this number alone, two-sided; NaN where nothing was tested.
         test: by which; None where nothing was tested.
         detectable: smallest relative change that as many launches with this spread would show 8 times of 10; or NaN.
-        outcome: of this number alone; ``decide`` gives that of one among many.
+        outcome: at that level.
         baseline_outliers, candidate_outliers: positions of launches far from the others of their side; they count.
     """
 
@@ -98,7 +100,12 @@ class _Scale:
 
 
 def compare_samples(
-    baseline: Sequence[float], candidate: Sequence[float], *, is_interleaved: bool, threshold: float
+    baseline: Sequence[float],
+    candidate: Sequence[float],
+    *,
+    is_interleaved: bool,
+    threshold: float,
+    level: float = LEVEL,
 ) -> SampleComparison:
     """Compare a number of each launch of two sides.
 
@@ -107,6 +114,7 @@ def compare_samples(
         candidate: the same; if interleaved and of equal length, values at the same position are of the same round.
         is_interleaved: launches of the two sides took turns.
         threshold: relative changes below it do not matter.
+        level: of false alarms; less for one number of several.
     """
     before, after = np.asarray(baseline, dtype=np.float64), np.asarray(candidate, dtype=np.float64)
     first, second = before[np.isfinite(before)], after[np.isfinite(after)]
@@ -131,14 +139,18 @@ def compare_samples(
     if min(len(first), len(second)) < LEAST_LAUNCHES:
         return replace(found, outcome=Outcome.NOT_ENOUGH_LAUNCHES)
     rounds = _find_rounds(before, after) if is_interleaved else None
-    return _compare_by_test(found, first, second, rounds, threshold)
+    tested = _compare_by_test(found, first, second, rounds, level)
+    return replace(tested, outcome=_decide(tested, level, threshold))
 
 
-def decide(found: SampleComparison, p_value: float, threshold: float) -> Outcome:
-    """Give the outcome of a number with the p-value that it has among others, see ``correct``."""
-    if found.test is None:
-        return found.outcome
-    return _judge(found, threshold) if p_value < LEVEL else Outcome.NO_DIFFERENCE
+def _decide(found: SampleComparison, level: float, threshold: float) -> Outcome:
+    """Give the outcome of a number that was tested."""
+    does_not_matter = max(abs(found.low - 1), abs(found.high - 1)) <= threshold  # never of NaN
+    if found.p_value < level and not abs(found.ratio - 1) < threshold:
+        return Outcome.HIGHER if found.candidate_median > found.baseline_median else Outcome.LOWER
+    if not does_not_matter:
+        return Outcome.NOT_ESTABLISHED
+    return Outcome.BELOW_THRESHOLD if found.p_value < level else Outcome.NO_DIFFERENCE
 
 
 def correct(p_values: Sequence[float]) -> tuple[float, ...]:
@@ -149,6 +161,19 @@ def correct(p_values: Sequence[float]) -> tuple[float, ...]:
         largest = max(largest, min(1.0, (len(order) - rank) * p_value))
         corrected[place] = largest
     return tuple(corrected)
+
+
+def share_level(p_values: Sequence[float]) -> tuple[float, ...]:
+    """Give the level at which each of several numbers is judged: 5 % over those that were not found before it (Holm).
+
+    A p-value is below its level exactly if ``correct`` makes it less than 5 %.
+    """
+    order = sorted((p_value, place) for place, p_value in enumerate(p_values) if not math.isnan(p_value))
+    levels, found = [LEVEL] * len(p_values), 0
+    for rank, (p_value, place) in enumerate(order):
+        levels[place] = LEVEL / (len(order) - found)
+        found += found == rank and p_value < levels[place]
+    return tuple(levels)
 
 
 def noise_floor(values: Sequence[float]) -> float:
@@ -216,40 +241,40 @@ def _compare_by_test(
     first: _Values,
     second: _Values,
     rounds: tuple[_Values, _Values] | None,
-    threshold: float,
+    level: float,
 ) -> SampleComparison:
     is_positive = min(first.min(), second.min()) > 0
     scale = _Scale(None if is_positive else found.baseline_median if found.baseline_median > 0 else math.nan)
     sides = (first, second) if rounds is None else rounds
     laid = scale.lay(sides[0]), scale.lay(sides[1])
-    shift = _test(*laid) if rounds is None else _test_rounds(laid[1] - laid[0])
+    shift = _test(*laid, level) if rounds is None else _test_rounds(laid[1] - laid[0], level)
     point = float(np.diff(scale.lay(np.array([found.baseline_median, found.candidate_median])))[0])
-    p_value, low, high = _agree(shift, _bootstrap(laid, is_paired=rounds is not None), point)
-    tested = replace(
+    p_value, low, high = _agree(shift, _bootstrap(laid, level, is_paired=rounds is not None), point, level)
+    ends = [scale.read_ratio(end) if math.isfinite(end) else math.nan for end in (low, high)]
+    return replace(
         found,
-        low=scale.read_ratio(low),
-        high=scale.read_ratio(high),
+        low=ends[0],
+        high=ends[1],
         p_value=p_value,
         test=shift.test,
         detectable=scale.read_ratio(shift.detectable) - 1,
     )
-    return replace(tested, outcome=decide(tested, p_value, threshold))
 
 
-def _test(before: _Values, after: _Values) -> Shift:
+def _test(before: _Values, after: _Values, level: float) -> Shift:
     """Test by [Note: which test], launches that did not take turns."""
     is_hindered = _has_outliers(before) or _has_outliers(after)
-    return shift_of_ranks(before, after) if is_hindered else shift_of_means(before, after)
+    return shift_of_ranks(before, after, level) if is_hindered else shift_of_means(before, after, level)
 
 
-def _test_rounds(changes: _Values) -> Shift:
+def _test_rounds(changes: _Values, level: float) -> Shift:
     """Test by [Note: which test], changes within rounds."""
     if not np.ptp(changes):
         sure = float(changes[0])
         return Shift("paired t", 0.0 if sure else 1.0, sure, sure, 0.0)
     if len(changes) >= _LEAST_SIGNED_RANKS and _has_outliers(changes):
-        return shift_of_signed_ranks(changes)
-    return shift_within_rounds(changes)
+        return shift_of_signed_ranks(changes, level)
+    return shift_within_rounds(changes, level)
 
 
 def _has_outliers(values: _Values) -> bool:
@@ -259,20 +284,20 @@ def _has_outliers(values: _Values) -> bool:
     return 0 < int(np.count_nonzero(_lie_far(values))) <= _MOST_OUTLIERS * len(values)
 
 
-def _bootstrap(sides: tuple[_Values, _Values], *, is_paired: bool) -> tuple[float, float]:
-    """Give the 95 % percentile interval of the shift of medians; ``is_paired``: whole rounds are resampled."""
+def _bootstrap(sides: tuple[_Values, _Values], level: float, *, is_paired: bool) -> tuple[float, float]:
+    """Give the percentile interval of the shift of medians; ``is_paired``: whole rounds are resampled."""
     generator = np.random.default_rng(SEED)
     before = resample_medians(sides[0], generator)
     after = resample_medians(sides[1], np.random.default_rng(SEED) if is_paired else generator)
-    return bounds(after - before)
+    return bounds(after - before, level)
 
 
-def _agree(shift: Shift, resampled: tuple[float, float], point: float) -> tuple[float, float, float]:
+def _agree(shift: Shift, resampled: tuple[float, float], point: float, level: float) -> tuple[float, float, float]:
     """Give p-value and interval of a shift by [Note: one answer]; ``point``: the shift of the medians."""
     lows, highs = (resampled[0], shift.low, point), (resampled[1], shift.high, point)
-    if shift.p_value < LEVEL and shift.low > 0 < point:
+    if shift.p_value < level and shift.low > 0 < point:
         return shift.p_value, min(low for low in lows if low > 0), max(highs)
-    if shift.p_value < LEVEL and shift.high < 0 > point:
+    if shift.p_value < level and shift.high < 0 > point:
         return shift.p_value, min(lows), max(high for high in highs if high < 0)
-    p_value = 1.0 if shift.p_value < LEVEL else shift.p_value
+    p_value = 1.0 if shift.p_value < level else shift.p_value
     return p_value, min(0.0, *lows), max(0.0, *highs)

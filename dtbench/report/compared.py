@@ -3,8 +3,8 @@
 Columns, times in ns, ratios candidate over baseline:
 
 * ``metrics``: ``metric``, ``subject``, ``unit``, ``baseline`` and ``candidate`` (medians over launches), ``ratio``,
-  ``low`` and ``high`` (its 95 % interval), ``p_value``, ``detectable``, ``outcome``, ``baseline_launches`` and
-  ``candidate_launches`` (lists)
+  ``low`` and ``high`` (its 95 % interval), ``p_value`` (both corrected for how many were tested), ``detectable``,
+  ``outcome``, ``baseline_launches`` and ``candidate_launches`` (lists)
 * ``mechanism``: ``what``, ``subject``, ``baseline``, ``candidate``, as text
 * ``collectives``: ``owner``, ``operation``, ``purpose``, ``cause``; ``exposed_ns``, ``duration_ns`` and ``count`` of
   both sides, per step and rank

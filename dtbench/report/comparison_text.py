@@ -7,10 +7,18 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from dtbench.comparison.comparison import Better, CollectiveChange, Comparison, MetricChange, Outcome, Side
+from dtbench.comparison.comparison import (
+    Better,
+    CollectiveChange,
+    Comparison,
+    EnvironmentChange,
+    MetricChange,
+    Outcome,
+    Side,
+)
 from dtbench.comparison.gate import spell_number
 from dtbench.comparison.metrics import EXPOSED_BY_OWNER, spell_metric
-from dtbench.comparison.sentence import percent
+from dtbench.comparison.sentence import percent, spell_interval
 from dtbench.report.causes import UNATTRIBUTED, name_operation, spell_owner
 from dtbench.report.section import Column, Section
 from dtbench.report.sentences import decimals_for, format_ms
@@ -25,6 +33,7 @@ MOST_OWNERS: Final = 8
 _OUTCOMES: Final = {
     Outcome.BELOW_THRESHOLD: "too small",
     Outcome.NO_DIFFERENCE: "no difference",
+    Outcome.NOT_ESTABLISHED: "not established",
     Outcome.SAME: "the same",
     Outcome.NOT_ENOUGH_LAUNCHES: "too few",
     Outcome.UNKNOWN: "not known",
@@ -116,10 +125,16 @@ def _treatment_section(comparison: Comparison) -> Iterator[Section]:
 def _environment_section(comparison: Comparison) -> Iterator[Section]:
     if comparison.environment:
         rows = [
-            (change.what, change.baseline, change.candidate, "by the scenario" if change.is_declared else "NOT ALIKE")
+            (change.what, change.baseline, change.candidate, *_say_difference(change))
             for change in comparison.environment
         ]
-        yield _words_section("Where it ran", ("what", "baseline", "candidate", "differs"), rows)
+        yield _words_section("Where it ran", ("what", "baseline", "candidate", "differs", "why"), rows)
+
+
+def _say_difference(change: EnvironmentChange) -> tuple[str, str]:
+    if change.is_declared:
+        return "by the scenario", ""
+    return ("NOT ALIKE", change.why) if change.why else ("does not matter", "")
 
 
 def _mechanism_section(comparison: Comparison) -> Iterator[Section]:
@@ -147,7 +162,9 @@ def _metrics_section(comparison: Comparison) -> Section:
     note = (
         "medians over launches; step time is the slowest rank's, the median over steps; exposed, hidden, idle, "
         "compute and wait are means over PROFILED steps and ranks, so they need not add up to it; "
-        "the interval is the change's and of that number alone, outcomes are corrected for how many were tested"
+        "the interval is the change's, wider the more numbers were tested beside it; an outcome goes by it: "
+        f"*no difference* where it lies within {percent(comparison.threshold)}, which do not matter, "
+        "else *not established* unless a change was found"
     )
     headers = ("metric", "baseline", "candidate", "change", "95 % interval", "outcome")
     columns = tuple(Column(header, is_number=place in (1, 2, 3, 4)) for place, header in enumerate(headers))
@@ -181,8 +198,7 @@ def _interval_words(change: MetricChange) -> str:
         return "n/a"
     if _is_manifold(change):
         return f"{three_digits(change.low)} to {three_digits(change.high)} x"
-    decimals = 0 if max(abs(change.low), abs(change.high)) >= 2 else 1
-    return f"{100 * (change.low - 1):+.{decimals}f} to {100 * (change.high - 1):+.{decimals}f} %"
+    return spell_interval(change)
 
 
 def _collectives_section(comparison: Comparison) -> Iterator[Section]:

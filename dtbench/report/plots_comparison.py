@@ -27,11 +27,13 @@ _PERCENT_BELOW = 1.6
 _STEPS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
 
 _ESTABLISHED: Final = (Outcome.HIGHER, Outcome.LOWER)
+_ALIKE: Final = (Outcome.BELOW_THRESHOLD, Outcome.NO_DIFFERENCE, Outcome.SAME)
 _LOOKS: Final = {
     "worse": ("#D55E00", "s", "#D55E00"),
     "better": ("#0072B2", "o", "#0072B2"),
     "differs": ("#000000", "D", "#000000"),
-    "cannot be told apart": ("#666666", "o", "white"),
+    "no difference that matters": ("#666666", "o", "white"),
+    "not established": ("#666666", "d", "white"),
 }
 """Edge, marker and filling of a point by what its change means."""
 
@@ -61,7 +63,7 @@ def plot_comparison(comparison: Comparison) -> Figure:
     axes.set_ylim(len(rows) - 0.4, -0.6)
     _set_scale(axes, limit)
     sides = f"{shorten_middle(comparison.candidate.label)} against {shorten_middle(comparison.baseline.label)}"
-    bars = "bars: 95 % intervals of each metric alone, an arrow where one goes on"
+    bars = "bars: 95 % intervals, wider the more numbers were tested, an arrow where one goes on"
     axes.set_xlabel(literal(f"change, {sides}; {bars}"), fontsize=8)
     set_heading(figure, comparison.sentence)
     _draw_legend(figure, rows, comparison.threshold)
@@ -148,7 +150,7 @@ def _clip(ratio: float, limit: float) -> float:
 
 def _meaning(row: MetricChange) -> str:
     if row.outcome not in _ESTABLISHED:
-        return "cannot be told apart"
+        return "no difference that matters" if row.outcome in _ALIKE else "not established"
     if row.better is Better.NEITHER:
         return "differs"
     return "better" if (row.outcome is Outcome.HIGHER) is (row.better is Better.HIGHER) else "worse"

@@ -5,13 +5,17 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dtbench.comparison.comparison import Comparison, Outcome
 from dtbench.comparison.run import compare_sides
+from dtbench.comparison.sentence import spell_interval
+from dtbench.comparison.statistics import compare_samples
 from dtbench.report.comparison_text import comparison_sections
 from dtbench.store.baseline import Issued, MeasuredLaunch, MeasuredSide
 from dtbench.store.traffic_records import Traffic
+from dtbench.units import format_ns
 from dtbench.vocabulary import Axis, Operation, Purpose
 
 Make = Callable[..., Any]
@@ -78,17 +82,42 @@ def test_a_change_and_its_interval_are_told_alike_in_percent_or_in_times(
     assert list(cost.rows[0][3:5]) == words
 
 
-def test_no_difference_says_above_what_one_would_have_been_seen(compare: Callable[..., Comparison]) -> None:
+def test_what_is_not_established_is_not_called_the_same_and_says_what_would_have_been_seen(
+    compare: Callable[..., Comparison],
+) -> None:
     found = compare(TIMES, (100.4, 99.2, 101.1, 99.9, 100.6))
-    assert found.metrics[0].outcome is Outcome.NO_DIFFERENCE
-    words = re.match(r"No difference in step time detectable above ([\d.]+) % \(", found.sentence)
+    step = found.metrics[0]
+    assert step.outcome is Outcome.NOT_ESTABLISHED
+    words = re.fullmatch(
+        r"Whether the step times differ is not established \(.*, 95 % interval (.*) to (.*) %, 5 launches each\); "
+        r"a change of ([\d.]+) % would be found 8 times of 10",
+        found.sentence,
+    )
     assert words is not None
-    assert float(words[1]) == pytest.approx(100 * found.metrics[0].detectable, abs=0.06)
+    told = [100 * (step.low - 1), 100 * (step.high - 1), 100 * step.detectable]
+    assert [float(word) for word in words.groups()] == pytest.approx(told, abs=0.06)
+
+
+def test_no_difference_is_said_only_where_the_interval_lies_within_the_threshold(
+    compare: Callable[..., Comparison],
+) -> None:
+    for threshold in (0.001, 0.005, 0.01, 0.02, 0.03, 0.1):
+        found = compare(TIMES, (100.4, 99.2, 101.1, 99.9, 100.6), threshold=threshold)
+        step = found.metrics[0]
+        is_within = max(abs(step.low - 1), abs(step.high - 1)) <= threshold
+        assert found.sentence.startswith("No difference in step time beyond the") is is_within
+        assert ("not established" in found.sentence) is not is_within
+        assert f"95 % interval {spell_interval(step)}" in found.sentence
 
 
 def test_a_difference_that_does_not_matter_is_told_as_such(compare: Callable[..., Comparison]) -> None:
     found = compare(TIMES, tuple(1.005 * time for time in TIMES))
     assert found.sentence.startswith("The step times differ by 0.50 %, less than the 1.0 % that matter (")
+    slower = tuple(time * by for time, by in zip(TIMES, (1.004, 1.009, 1.001, 1.011, 1.013), strict=True))
+    step = compare(TIMES, slower).metrics[0]
+    wide = compare(TIMES, slower, threshold=(step.ratio + step.high) / 2 - 1).metrics[0]
+    assert wide.p_value < 0.05
+    assert wide.outcome is Outcome.NOT_ESTABLISHED, "there is a difference; whether it matters is not told"
     assert compare(TIMES, tuple(1.005 * time for time in TIMES), threshold=0.001).sentence.startswith(
         "new is 0.50 % slower"
     )
@@ -272,3 +301,91 @@ def test_a_comparison_survives_the_way_through_json(compare: Callable[..., Compa
     found = compare((388.0,), (412.0,))
     again = Comparison.model_validate_json(found.model_dump_json())
     assert again.model_dump_json() == found.model_dump_json()
+
+
+def test_the_headline_names_the_whole_difference_and_a_duration_that_did_not_change_once(
+    compare: Callable[..., Comparison], gather_of: Make
+) -> None:
+    before = {"owned": [gather_of("layers.1", 1.5, 1.5), gather_of("layers.2", 1.5, 1.5), gather_of("root", 0.5, 0.5)]}
+    after = {"owned": [gather_of("layers.1", 0.0, 1.5), gather_of("layers.2", 0.0, 1.5), gather_of("root", 0.5, 0.5)]}
+    less = compare((13.5,), (10.5,), before, after).sentence
+    assert less.endswith("; 3.00 ms less exposed: 1.50 ms of it unshard of layers.1 (all-gather, 1.50 ms)")
+    more = compare((10.5,), (13.5,), after, before).sentence
+    assert "; 3.00 ms more exposed: 1.50 ms of it unshard of layers.1 (all-gather, 1.50 ms)" in more
+    moved = {"owned": [gather_of("layers.1", 4.0, 4.0), gather_of("layers.2", 0.0, 1.5), gather_of("root", 0.0, 0.5)]}
+    both = compare((10.0,), (10.0,), before, moved).sentence
+    assert "; 500 us more exposed in all, but 2.50 ms more exposed: unshard of layers.1 (" in both
+
+
+@pytest.mark.parametrize("launches", [1, 5])
+@pytest.mark.parametrize("change_ms", [0.4, 3.0, 20.0])
+def test_every_time_of_the_headline_is_one_of_a_table_or_the_difference_of_two_in_its_row(
+    launch_of: Make, side_of: Make, gather_of: Make, launches: int, change_ms: float
+) -> None:
+    """So no mean stands in the one and a median in the other."""
+
+    def side(label: str, turn: int, exposed_ms: tuple[float, float]) -> MeasuredSide:
+        wobble = (1.0, 1.001, 0.999, 1.002, 1.03)[:launches]  # the last is far from the others: mean and median differ
+        return side_of(  # type: ignore[no-any-return]
+            label,
+            [
+                launch_of(
+                    index,
+                    by * (50 + sum(exposed_ms)),
+                    owned=[gather_of(owner, by * ms) for owner, ms in zip("ab", exposed_ms, strict=True)],
+                    started=2 * index + turn,
+                )
+                for index, by in enumerate(wobble)
+            ],
+        )
+
+    found = compare_sides(side("old", 0, (5.0, 4.0)), side("new", 1, (5.0 + change_ms, 4.0 + change_ms / 2)))
+    spelled = set()
+    for change in found.metrics:
+        ends = change.baseline.median, change.candidate.median
+        spelled |= {format_ns(time) for time in (*ends, abs(ends[1] - ends[0]))}
+    for row in found.collectives:
+        ends = row.exposed_ns
+        spelled |= {format_ns(time) for time in (*row.duration_ns, *ends, abs(ends[1] - ends[0]))}
+    told = re.findall(r"[\d.]+ (?:ns|us|ms|s)\b", found.sentence)
+    assert len(told) >= 4
+    assert set(told) <= spelled
+
+
+def test_an_outcome_goes_by_the_interval_beside_it_also_among_many(
+    launch_of: Make, side_of: Make, gather_of: Make
+) -> None:
+    """Twenty owners wobble; one of them changed. Alone, one in twenty would look changed by chance."""
+    random = np.random.default_rng(5)
+
+    def side(label: str, turn: int, factor: float) -> MeasuredSide:
+        launches = []
+        for index in range(6):
+            by = random.normal(1, 0.03, 21)
+            owned = [gather_of(f"layers.{at}", 2 * by[at]) for at in range(20)]
+            owned.append(gather_of("changed", 2 * factor * by[20]))
+            launches.append(launch_of(index, 100 * by[0], owned=owned, started=2 * index + turn))
+        return side_of(label, launches)  # type: ignore[no-any-return]
+
+    found = compare_sides(side("old", 0, 1.0), side("new", 1, 1.3), threshold=0.02)
+    tested = [change for change in found.metrics if change.test is not None]
+    assert len(tested) > 18
+    for change in tested:
+        leaves_out_1 = change.low > 1 or change.high < 1
+        assert leaves_out_1 is (change.p_value < 0.05), change.subject
+        is_within = max(abs(change.low - 1), abs(change.high - 1)) <= 0.02
+        assert (change.outcome in (Outcome.NO_DIFFERENCE, Outcome.BELOW_THRESHOLD)) is is_within, change.subject
+        assert (change.outcome in (Outcome.HIGHER, Outcome.LOWER)) is (leaves_out_1 and abs(change.ratio - 1) >= 0.02)
+    alone = compare_samples(*(_of(found, "layers.3", side) for side in ("baseline", "candidate")), **ALONE)
+    among = next(change for change in tested if change.subject == "layers.3")
+    assert among.low < alone.low < alone.high < among.high, "wider for being one of many"
+    assert [change.subject for change in tested if change.outcome is Outcome.HIGHER and change.subject] == ["changed"]
+
+
+ALONE: Any = {"is_interleaved": True, "threshold": 0.02}
+
+
+def _of(found: Comparison, owner: str, side: str) -> tuple[float, ...]:
+    change = next(one for one in found.metrics if one.subject == owner)
+    values: tuple[float, ...] = getattr(change, side).values
+    return values

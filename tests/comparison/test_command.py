@@ -166,6 +166,25 @@ def test_json_says_what_became_of_each_bound(command: Make) -> None:
         ]
 
 
+def test_what_is_not_established_passes_a_gate_only_where_a_person_says_so(
+    command: Make, run_of: Callable[..., Path], cell: Any
+) -> None:
+    run_of({"plain": cell((100.0, 160.0, 90.0, 150.0)), "wild": cell((150.0, 95.0, 165.0, 120.0))})
+    asked = ("compare", "small", "--fail-if", "step_time > 3%")
+    code, out, err = command(*asked)
+    assert code == 11
+    assert "Whether the step times differ is not established" in out
+    assert "`step_time > 3%`, wild against plain: not established, step time" in err
+    assert "kept" not in out
+    code, out, err = command(*asked, "--pass-unestablished")
+    assert (code, err) == (0, "")
+    assert "`step_time > 3%`, wild against plain: not established, step time" in out
+    document = json.loads(command(*asked, "--pass-unestablished", "--json")[1])
+    assert [one["kept"] for one in document["bounds"]] == ["not established"]
+    run_of({"plain": cell(FOUR), "slow": cell(SLOW)}, run_id="20270102T120000Z-bbbb")
+    assert command(*asked, "--pass-unestablished")[0] == 10, "what is exceeded fails all the same"
+
+
 def test_one_launch_each_cannot_pass_a_gate(command: Make, run_of: Callable[..., Path], cell: Any) -> None:
     run_of({"plain": cell(FOUR[:1]), "slow": cell(SLOW[:1])})
     code, out, err = command("compare", "small", "--fail-if", "step_time > 50%")
@@ -191,12 +210,12 @@ def test_unlike_environments_exit_with_nine_and_force_warns(
     command: Make, run_of: Callable[..., Path], cell: Any, environment: Any
 ) -> None:
     run_of({"only": cell(FOUR)}, run_id="20260101T120000Z-aaaa")
-    elsewhere = environment.model_copy(update={"host": "[red]cluster[/red]"})
+    elsewhere = environment.model_copy(update={"processor": "[red]cluster[/red]"})
     run_of({"only": cell(FOUR, environment=elsewhere)}, run_id="20260102T120000Z-bbbb")
     named = ("20260101T120000Z-aaaa", "20260102T120000Z-bbbb")
     code, _, err = command("compare", *named)
     assert code == 9
-    assert "host laptop against [red]cluster[/red]" in err
+    assert f"processor {environment.processor} against [red]cluster[/red]" in err
     code, out, _ = command("compare", *named, "--force")
     assert code == 0
     assert "WARNING: unlike environments" in out

@@ -83,10 +83,25 @@ def test_a_change_that_is_not_found_exceeds_nothing_however_large(launch_of: Mak
     wilder = [launch_of(index, time) for index, time in enumerate((190.0, 95.0, 185.0, 120.0))]
     found = compare_sides(side_of("old", wild), side_of("new", wilder))
     assert found.metrics[0].ratio > 1.03
-    assert found.metrics[0].outcome is Outcome.NO_DIFFERENCE
+    assert found.metrics[0].outcome is Outcome.NOT_ESTABLISHED
     judged = judge(read_bound("step_time > 3%"), found)
-    assert judged.kept is Kept.KEPT
-    assert "only show changes above" in judged.words
+    assert judged.kept is Kept.NOT_ESTABLISHED
+    assert "not established, step time" in judged.words
+    assert "show changes above" in judged.words
+
+
+@pytest.mark.parametrize("bound", ["step_time > 0.1%", "step_time > 2%", "step_time > 30 us", "step_time > 9 ms"])
+@pytest.mark.parametrize("factor", [1.0, 1.004, 1.015, 1.05, 0.97])
+def test_a_bound_is_kept_only_where_the_whole_interval_is_within_it(
+    slower_by: Callable[..., Comparison], bound: str, factor: float
+) -> None:
+    found, read = slower_by(factor), read_bound(bound)
+    step = found.metrics[0]
+    high = step.high - 1 if read.is_relative else (step.high - 1) * step.baseline.median
+    point = step.ratio - 1 if read.is_relative else step.candidate.median - step.baseline.median
+    is_found = step.outcome in (Outcome.HIGHER, Outcome.LOWER, Outcome.BELOW_THRESHOLD, Outcome.SAME)
+    right = Kept.EXCEEDED if is_found and point > read.most else Kept.KEPT if high <= read.most else None
+    assert judge(read, found).kept is (right or Kept.NOT_ESTABLISHED)
 
 
 def test_too_few_launches_are_undecided_and_never_kept_in_silence(slower_by: Callable[..., Comparison]) -> None:

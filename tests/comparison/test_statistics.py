@@ -8,13 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dtbench.comparison.comparison import Outcome
+from dtbench.comparison.shift import LEVEL
 from dtbench.comparison.statistics import (
     SampleComparison,
     compare_samples,
     correct,
-    decide,
     find_outliers,
     noise_floor,
+    share_level,
 )
 
 NAN = math.nan
@@ -22,9 +23,14 @@ TEN = [100.0, 101.0, 99.0, 100.5, 99.5, 100.2, 99.8, 101.2, 98.9, 100.1]
 
 
 def compare(
-    baseline: list[float], candidate: list[float], *, in_turns: bool = False, threshold: float = 0.01
+    baseline: list[float],
+    candidate: list[float],
+    *,
+    in_turns: bool = False,
+    threshold: float = 0.01,
+    level: float = LEVEL,
 ) -> SampleComparison:
-    return compare_samples(baseline, candidate, is_interleaved=in_turns, threshold=threshold)
+    return compare_samples(baseline, candidate, is_interleaved=in_turns, threshold=threshold, level=level)
 
 
 def test_a_slower_candidate_is_higher_with_the_ratio_of_the_medians() -> None:
@@ -95,14 +101,14 @@ def test_zeros_and_negative_values_are_compared_without_logarithms(in_turns: boo
     assert math.isnan(from_nothing.ratio)
     assert math.isnan(from_nothing.low)
     assert from_nothing.p_value < 0.05
-    assert compare([-1.0, 2.0, -2.0, 1.0], [2.0, -1.0, 1.0, -2.0], in_turns=in_turns).outcome is Outcome.NO_DIFFERENCE
+    assert compare([-1.0, 2.0, -2.0, 1.0], [2.0, -1.0, 1.0, -2.0], in_turns=in_turns).outcome is Outcome.NOT_ESTABLISHED
 
 
 def test_changes_within_rounds_are_found_under_a_drift_that_hides_them_otherwise() -> None:
     drift = [100 * 1.01**launch for launch in range(10)]
     wobble = [0.998, 1.001, 1.003, 0.997, 1.0, 1.002, 0.999, 1.001, 1.003, 0.996]
     candidate = [1.02 * value * by for value, by in zip(drift, wobble, strict=True)]
-    assert compare(drift, candidate).outcome is Outcome.NO_DIFFERENCE
+    assert compare(drift, candidate).outcome is Outcome.NOT_ESTABLISHED
     in_turns = compare(drift, candidate, in_turns=True)
     assert (in_turns.outcome, in_turns.test) == (Outcome.HIGHER, "paired t")
     assert in_turns.low > 1
@@ -140,7 +146,7 @@ def test_where_medians_and_test_point_different_ways_nothing_is_found() -> None:
     candidate = [101.0, 101.1, 101.2, 101.3, 101.4, 101.5, 101.6, 101.7, 101.8, 101.9]
     found = compare(baseline, candidate)
     assert found.ratio > 1, "the median rises, while the mean falls by a quarter"
-    assert (found.test, found.outcome) == ("Welch", Outcome.NO_DIFFERENCE)
+    assert (found.test, found.outcome) == ("Welch", Outcome.NOT_ESTABLISHED)
     assert found.low < 1 < found.high
 
 
@@ -162,9 +168,14 @@ def test_interval_p_value_ratio_and_outcome_never_contradict_each_other(
     assert found.low <= found.ratio * (1 + 1e-12)
     assert found.ratio <= found.high * (1 + 1e-12)
     leaves_out_1 = found.low > 1 or found.high < 1
-    assert (found.p_value < 0.05) == leaves_out_1 == (found.outcome is not Outcome.NO_DIFFERENCE)
+    assert (found.p_value < 0.05) == leaves_out_1 == (found.outcome in (Outcome.HIGHER, Outcome.LOWER))
     if leaves_out_1:
         assert (found.outcome is Outcome.HIGHER) == (found.low > 1)
+    widely = compare(baseline, [factor * value for value in candidate], in_turns=in_turns, threshold=0.03, level=0.002)
+    assert not widely.low > found.low
+    assert not widely.high < found.high
+    is_within = max(abs(widely.low - 1), abs(widely.high - 1)) <= 0.03
+    assert is_within == (widely.outcome in (Outcome.NO_DIFFERENCE, Outcome.BELOW_THRESHOLD))
     back = compare([factor * value for value in candidate], baseline, in_turns=in_turns, threshold=0.0)
     assert back.p_value == pytest.approx(found.p_value)
     assert back.detectable == pytest.approx(found.detectable)
@@ -183,15 +194,33 @@ def test_p_values_are_corrected_for_their_number() -> None:
     assert correct([]) == ()
 
 
+def test_levels_are_what_the_correction_leaves() -> None:
+    p_values = [0.001, 0.03, NAN, 0.02, 0.001, 0.9]
+    levels = share_level(p_values)
+    assert levels == pytest.approx((0.05 / 5, 0.05 / 3, 0.05, 0.05 / 3, 0.05 / 4, 0.05 / 3))
+    for p_value, corrected, level in zip(p_values, correct(p_values), levels, strict=True):
+        assert (p_value < level) == (corrected < 0.05)
+
+
+def test_so_few_launches_that_no_rank_test_reaches_its_level_have_no_interval() -> None:
+    baseline, candidate = [*TEN[:4], 300.0], [*TEN[:4], 290.0]
+    found = compare(baseline, candidate, level=0.001)
+    assert found.test == "Mann-Whitney"
+    assert math.isnan(found.low)
+    assert found.outcome is Outcome.NOT_ESTABLISHED
+
+
 def test_a_number_among_many_needs_more_to_be_found() -> None:
     candidate = [1.008 * value for value in TEN]
     found = compare(TEN, candidate, threshold=0.0)
     assert found.outcome is Outcome.HIGHER
-    among_many = correct([found.p_value] * 20)[0]
-    assert decide(found, among_many, 0.0) is Outcome.NO_DIFFERENCE
-    assert decide(found, found.p_value, 0.5) is Outcome.BELOW_THRESHOLD
-    untested = compare([8.0] * 4, [8.0] * 4)
-    assert decide(untested, NAN, 0.0) is Outcome.SAME
+    (level, *_) = share_level([found.p_value] * 20)
+    among_many = compare(TEN, candidate, threshold=0.0, level=level)
+    assert among_many.outcome is Outcome.NOT_ESTABLISHED
+    assert among_many.low < 1 < found.low < found.high < among_many.high
+    assert compare(TEN, candidate, threshold=0.5).outcome is Outcome.BELOW_THRESHOLD
+    assert compare(TEN, candidate, threshold=0.5, level=level).outcome is Outcome.NO_DIFFERENCE
+    assert compare([8.0] * 4, [8.0] * 4, level=level).outcome is Outcome.SAME
 
 
 def test_the_noise_floor_is_what_halves_of_one_side_differ_by() -> None:

@@ -90,7 +90,7 @@ def test_worse_better_and_neither_differ_in_shape_and_not_only_in_colour() -> No
     assert [str(point.get_marker()) for point in points] == ["s", "o", "o"]
     assert to_hex(str(points[2].get_markerfacecolor())) == "#ffffff"
     names = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert names == ["worse", "better", "differs", "cannot be told apart", "below the threshold of 2.0 %"]
+    assert names == ["worse", "better", "differs", "no difference that matters", "below the threshold of 2.0 %"]
 
 
 def test_one_huge_change_hides_no_other_and_points_outwards() -> None:

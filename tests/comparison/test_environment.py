@@ -1,0 +1,86 @@
+"""What makes environments unlike is a short list with reasons; what is not in it is told and no more."""
+
+from typing import Any
+
+import pytest
+
+from dtbench.comparison.environment import WHY_UNLIKE, find_environment_changes, find_unlike
+from dtbench.comparison.settings import _flatten
+from dtbench.scenario.schema import Scenario
+from dtbench.store.records import Device, Environment
+from tests.comparison.conftest import ENVIRONMENT, FakeCell, make_scenario
+
+PLAIN = {"model.kind": "transformer"}
+OWN = {"model.kind": "custom", "model.factory": "my_model:build"}
+LOOP = {"script": "train.py"}
+COMPILED = {**PLAIN, "model.compile.backend": "inductor"}
+A100 = Device(name="A100", memory_bytes=1, capability="8.0")
+
+
+def unlike(update: dict[str, Any], settings: dict[str, str] | None = None) -> list[str]:
+    other: Environment = ENVIRONMENT.model_copy(update=update)
+    both = (settings or PLAIN, settings or PLAIN)
+    return [change.what for change in find_unlike(find_environment_changes(ENVIRONMENT, other, settings=both))]
+
+
+@pytest.mark.parametrize(
+    ("update", "settings"),
+    [
+        ({"host": "cluster"}, PLAIN),
+        ({"python": "3.12.9"}, PLAIN),
+        ({"packages": {**ENVIRONMENT.packages, "numpy": "2.2.0"}}, PLAIN),
+        ({"packages": {**ENVIRONMENT.packages, "transformers": "5.1.0"}}, PLAIN),
+        ({"packages": {**ENVIRONMENT.packages, "transformers": "5.1.0"}}, COMPILED),
+        ({"memory_bytes": 1}, PLAIN),
+        ({"host": "x", "python": "3.12.0", "notes": ("other",)}, OWN),
+    ],
+)
+def test_what_changes_nothing_that_is_measured_makes_nothing_unlike(
+    update: dict[str, Any], settings: dict[str, str]
+) -> None:
+    assert unlike(update, settings) == []
+
+
+@pytest.mark.parametrize(
+    ("update", "settings", "named"),
+    [
+        ({"processor": "Xeon"}, PLAIN, "processor"),
+        ({"cores": 64}, PLAIN, "cores"),
+        ({"devices": (A100,)}, PLAIN, "devices"),
+        ({"system": "Linux-6.6"}, PLAIN, "system"),
+        ({"python": "3.13.1"}, PLAIN, "python"),
+        ({"torch": "2.12.0+cpu"}, PLAIN, "torch"),
+        ({"cuda": "12.8"}, PLAIN, "cuda"),
+        ({"nccl": "2.27.3"}, PLAIN, "nccl"),
+        ({"packages": {**ENVIRONMENT.packages, "dtbench": "0.2.0"}}, PLAIN, "package dtbench"),
+        ({"packages": {**ENVIRONMENT.packages, "transformers": "5.1.0"}}, OWN, "package transformers"),
+        ({"packages": {**ENVIRONMENT.packages, "numpy": "2.2.0"}}, LOOP, "package numpy"),
+        ({"packages": {**ENVIRONMENT.packages, "triton": "3.4"}}, COMPILED, "package triton"),
+        ({"variables": {"OMP_NUM_THREADS": "1", "NCCL_ALGO": "Ring"}}, PLAIN, "variable NCCL_ALGO"),
+        ({"variables": {}}, PLAIN, "variable OMP_NUM_THREADS"),
+    ],
+)
+def test_what_changes_what_is_measured_is_named_with_its_reason(
+    update: dict[str, Any], settings: dict[str, str], named: str
+) -> None:
+    assert unlike(update, settings) == [named]
+    other = ENVIRONMENT.model_copy(update=update)
+    (change,) = find_environment_changes(ENVIRONMENT, other, settings=(settings, settings))
+    assert change.why in WHY_UNLIKE.values()
+
+
+@pytest.mark.parametrize(
+    ("model", "packages"),
+    [
+        ({}, []),
+        ({"compile": {}}, ["package triton"]),
+        ({"kind": "custom", "factory": "my_model:build"}, ["package numpy", "package triton"]),
+    ],
+)
+def test_a_scenarios_fields_say_what_it_imports(model: dict[str, Any], packages: list[str]) -> None:
+    scenario = make_scenario(FakeCell((1.0,)))
+    document = scenario.model_dump(mode="json", exclude={"model"} if "kind" in model else None)
+    document["model"] = {**document.get("model", {}), **model}
+    settings = dict(_flatten(Scenario.model_validate(document, strict=False).model_dump(mode="json")))
+    newer = {**ENVIRONMENT.packages, "numpy": "2.2.0", "triton": "3.4"}
+    assert unlike({"packages": newer}, settings) == packages
