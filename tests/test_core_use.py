@@ -1,6 +1,5 @@
 """Who had the cores between two looks, on machines that the test makes up."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -48,7 +47,7 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
+def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 

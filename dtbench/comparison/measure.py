@@ -12,7 +12,7 @@ from dtbench.analyze.cell_data import CellData
 from dtbench.analyze.cell_notes import describe_disturbed
 from dtbench.analyze.statistics import summarize
 from dtbench.analyze.summarize_cell import summarize_cell
-from dtbench.analyze.summarize_overlap import fraction
+from dtbench.analyze.summarize_overlap import fraction, keep_known
 from dtbench.analyze.summary import CellSummary
 from dtbench.analyze.tabulate import tabulate_collectives, tabulate_overlap, tabulate_purposes, tabulate_whole
 from dtbench.analyze.trace_set import TraceSet
@@ -52,7 +52,8 @@ def measure_launch(data: CellData, place: int, device: str) -> tuple[MeasuredLau
     """
     launch = data.launches[place]
     index = data.cell.launches[place]
-    overlap, collectives = launch.tables.overlap, launch.tables.collectives
+    overlap, collectives = keep_known(launch.tables.overlap), launch.tables.collectives
+    seen = collectives[collectives["step"].notna() & collectives["exposed_ns"].notna()]
     # Owners are summed below, with their durations; for the summary, half of whose time they take, there are none.
     without_owners = replace(launch.tables, tables={**launch.tables.tables, "collectives": collectives[:0]})
     alone = replace(
@@ -62,7 +63,7 @@ def measure_launch(data: CellData, place: int, device: str) -> tuple[MeasuredLau
         unreadable={},
     )
     summary = summarize_cell(alone, device)
-    owned = total_owned(collectives[collectives["step"].notna()], len(overlap))
+    owned = total_owned(seen, len(overlap))
     measured = MeasuredLaunch(
         name=launch.folder.path.name,
         started_unix_ns=launch.record.started_unix_ns if launch.record else None,
@@ -74,7 +75,7 @@ def measure_launch(data: CellData, place: int, device: str) -> tuple[MeasuredLau
             *_by_owner(owned),
         ),
         owned=owned,
-        placed=total_placed(collectives[collectives["step"].notna()], len(overlap)),
+        placed=total_placed(seen, len(overlap)),
         traffic=launch.ranks[0].traffic if launch.ranks else (),
         order=find_order(collectives[collectives["step"].notna()]),
         receipts=summary.receipts,
@@ -87,8 +88,9 @@ def measure_launch(data: CellData, place: int, device: str) -> tuple[MeasuredLau
 def measure_traces(traces: TraceSet, name: str) -> MeasuredLaunch:
     """Give the numbers of someone's traces, which are one launch: of their steps, else of the whole traces."""
     overlap, collectives = tabulate_overlap(traces.analyses), tabulate_collectives(traces.analyses)
-    overlap = overlap[overlap["step_ns"] > 0]
+    overlap = overlap.dropna(subset="step_ns")
     purposes = tabulate_purposes(traces.analyses)
+    collectives = collectives[collectives["exposed_ns"].notna()]
     if len(overlap):
         collectives = collectives[collectives["step"].notna()]
     else:
@@ -101,18 +103,19 @@ def measure_traces(traces: TraceSet, name: str) -> MeasuredLaunch:
         ]
         purposes = pd.DataFrame(rows, columns=["purpose", "exposed_ns", "wait_ns"])
     slowest = overlap.groupby("step")["step_ns"].max()
-    owned = total_owned(collectives, len(overlap))
+    known = keep_known(overlap)
+    owned = total_owned(collectives, len(known))
     return MeasuredLaunch(
         name=name,
         started_unix_ns=None,
         round=None,
         measurements=(
             Measurement(metric=STEP_TIME, subject="", value=summarize([float(time_ns) for time_ns in slowest]).median),
-            *_profiled(overlap, purposes),
+            *_profiled(known, purposes),
             *_by_owner(owned),
         ),
         owned=owned,
-        placed=total_placed(collectives, len(overlap)),
+        placed=total_placed(collectives, len(known)),
         traffic=(),
         order=find_order(collectives),
         receipts=(),
@@ -137,7 +140,10 @@ def _whole_run(summary: CellSummary) -> Iterator[Measurement]:
 
 
 def _profiled(overlap: pd.DataFrame, purposes: pd.DataFrame) -> Iterator[Measurement]:
-    """Give where PROFILED steps went, means over steps and ranks; a purpose that occurs in some steps counts in all."""
+    """Give where PROFILED steps went, means over steps and ranks; a purpose that occurs in some steps counts in all.
+
+    A purpose of which a number was seen in no step has none.
+    """
     if not len(overlap):
         return
     for metric, column in _OF_STEP.items():
@@ -146,7 +152,10 @@ def _profiled(overlap: pd.DataFrame, purposes: pd.DataFrame) -> Iterator[Measure
     yield Measurement(metric="hidden_fraction", subject="", value=hidden)
     for purpose, mine in purposes.groupby("purpose"):
         for metric, column in _OF_PURPOSE.items():
-            yield Measurement(metric=metric, subject=str(purpose), value=float(mine[column].sum()) / len(overlap))
+            seen = mine[column].dropna()
+            if len(seen):
+                windows = len(overlap) - len(mine) + len(seen)
+                yield Measurement(metric=metric, subject=str(purpose), value=float(seen.sum()) / max(windows, 1))
 
 
 def _estimated(summary: CellSummary) -> Iterator[Measurement]:
