@@ -319,7 +319,8 @@ class MissingInput(StrEnum):
 
     The other ranks' starts; the call that launched it; the order inside a captured graph; when it could have been
     issued; the region that issued it; whether it was issued blocking; what the compute waited for that stood launched
-    beside it; why the host launched no compute beside it.
+    beside it; why the host launched no compute beside it; when collectives ran that its region issued and that were not
+    seen to run.
     """
 
     RANKS = "ranks"
@@ -330,6 +331,7 @@ class MissingInput(StrEnum):
     BLOCKING = "blocking"
     STREAM_WAITS = "stream_waits"
     HOST = "host"
+    LOST = "lost"
 
 
 _DECIDING = {

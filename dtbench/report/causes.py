@@ -19,6 +19,7 @@ _MISSING: Final = {
     MissingInput.REGION: "whether it ran in forward, backward or the optimizer",
     MissingInput.BLOCKING: "whether it was issued blocking",
     MissingInput.STREAM_WAITS: "what the compute waited for that stood launched beside it",
+    MissingInput.LOST: "collectives of the same region that were issued and not seen to run",
     MissingInput.HOST: "why the host launched no compute beside it",
 }
 

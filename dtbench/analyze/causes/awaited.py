@@ -37,6 +37,9 @@ _RS_WAIT: Final = "FSDP::post_backward_rs_wait"
 """From torch 2.13 on the only range in which backward's compute waits for an earlier reduction."""
 _REDUCTION_WAITS: Final = (_RS_WAIT, "FSDP::root_post_backward_callback", "FSDP::finalize_backward")
 _FSDP1_UNSHARDS: Final = (f"{FSDP1}_pre_forward", f"{FSDP1}_pre_backward_hook")
+_FUNCTION: Final = re.compile(r"_?[A-Z]\w*")
+"""How autograd functions are called, forward and backward; operators have a namespace."""
+_OF_ACTIVATIONS: Final = (Purpose.TENSOR, Purpose.CONTEXT, Purpose.EXPERT)
 _HOOK: Final = re.compile(rf"{ENGINE}: torch::autograd::AccumulateGrad")
 
 
@@ -104,9 +107,20 @@ class _Waits:
         anyones_ns = _first_from(self._recorded, issue_ns)
         if own is not None:
             return Awaited(_earlier(own.from_ns, anyones_ns), own.is_known)
-        if one.is_async is False:  # whoever issued it waits at once
+        if one.is_async is False or self._hands_back(one):  # whoever issued it waits at once
             return Awaited(returned_ns, is_known=True)
         return Awaited(anyones_ns, is_known=self._records)
+
+    def _hands_back(self, one: Collective) -> bool:
+        """Tell whether an autograd function returns its result, in a trace that holds no waits of streams.
+
+        Tensor, context and expert parallelism communicate what the next operator takes; those that do so asynchronously
+        say it in their names (Megatron's ``LinearWithGradAccumulationAndAsyncCommunication``).
+        """
+        if self._records or one.is_async or one.purpose not in _OF_ACTIVATIONS:
+            return False
+        function = next((name for name in one.above if _FUNCTION.fullmatch(name)), None)
+        return function is not None and "async" not in function.lower()
 
     def _first_own(self, one: Collective, issue_ns: int) -> Awaited | None:
         """Give the first wait that the structure of its owner allows; None: it has none that is known."""

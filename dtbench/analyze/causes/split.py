@@ -181,6 +181,8 @@ class _Splitter:
         region = self.surroundings.region_of(one)
         if region is None or one.purpose is not Purpose.GRAD_REDUCE or one.computed_ns is None or one.issue_ns is None:
             return 0
+        if self._has_lost:
+            return 0
         others = [other for other in self.surroundings.reductions_of(region) if _holds_others(other, one)]
         is_last = all((other.issue_ns or 0) <= one.issue_ns for other in others)
         if is_last or any(other.computed_ns != one.computed_ns for other in others):
@@ -259,7 +261,14 @@ class _Splitter:
     @property
     def _has_order(self) -> bool:
         """Whether what was launched after it is known."""
-        return self.collective.issue_ns is not None and not self.collective.is_captured and not self._may_block
+        is_told = self.collective.issue_ns is not None and not self.collective.is_captured and not self._may_block
+        return is_told and not self._has_lost
+
+    @cached_property
+    def _has_lost(self) -> bool:
+        """Whether its region issued collectives that were not seen to run, so that what is missing is no evidence."""
+        region = self.surroundings.region_of(self.collective)
+        return region is not None and self.surroundings.lost_in(region)
 
     @cached_property
     def _may_have_held(self) -> bool:
@@ -310,6 +319,7 @@ class _Splitter:
             ),
             (self._may_have_held, MissingInput.STREAM_WAITS),
             (self._has_idle_host, MissingInput.HOST),
+            (self._has_lost, MissingInput.LOST),
         )
         return tuple(missing for lacks, missing in rules if lacks)
 

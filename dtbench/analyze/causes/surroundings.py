@@ -34,6 +34,19 @@ class Surroundings:
         """Give the region that issued a collective; None: none is known."""
         return None if collective.issue_ns is None else self._timeline.regions.place_at(collective.issue_ns)
 
+    def lost_in(self, region: int) -> bool:
+        """Tell whether a region issued collectives that were not seen to run: what is seen is not all it did."""
+        start_ns, end_ns = self._timeline.regions.starts_ns[region], self._timeline.regions.ends_ns[region]
+        first, beyond = self._lost_ns.searchsorted((start_ns, end_ns)).tolist()
+        return bool(beyond > first)
+
+    @cached_property
+    def _lost_ns(self) -> Ints:
+        """When collectives were issued that were not seen to run, rising."""
+        unseen = [launch.start_ns for launch in self._timeline.unseen]
+        unmatched = [one.issue_ns for one in self._timeline.collectives if not len(one.span.starts_ns)]
+        return np.sort(np.array([*unseen, *(issue or 0 for issue in unmatched)], dtype=np.int64))
+
     def reductions_of(self, region: int) -> Sequence[Collective]:
         """Give the reductions of gradients that a region issued."""
         return self._reductions.get(region, ())
