@@ -63,7 +63,7 @@ PURPOSES: Final = {
     "purpose": "string",
     "count": "int64",
     "size_bytes": "Int64",  # of those whose size is known; NA: of none
-    "unsized": "int64",  # collectives whose size is not known
+    "unsized": "Int64",  # collectives whose size is not known; NA: an older table, which does not say
     "comm_ns": "Int64",  # NA: none of them was seen to run
     "hidden_ns": "Int64",  # NA, as exposed_ns: nor was it recorded what computes
     "exposed_ns": "Int64",  # sums over purposes to OVERLAP's exposed_comm_ns
@@ -164,7 +164,7 @@ GROUPS: Final = {
     "axis": "string",  # as the group's description calls it: tp, dp_shard, ep, ...; empty: it says nothing
     "count": "int64",
     "size_bytes": "Int64",  # of those whose size is known; NA: of none
-    "unsized": "int64",  # collectives whose size is not known
+    "unsized": "Int64",  # collectives whose size is not known; NA: an older table, which does not say
     "comm_ns": "Int64",
     "hidden_ns": "Int64",
     "exposed_ns": "Int64",  # sums over groups to OVERLAP's exposed_comm_ns
