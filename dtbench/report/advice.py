@@ -165,7 +165,8 @@ def advise_loss(row: Loss, ran: Ran) -> str:
     if row.cause is Cause.UNKNOWN:
         return _MISSING[row.missing[0]] if row.missing else "Give the traces of all ranks, with CPU activity."
     groups = (row.carried.group, row.behind.group) if row.behind is not None else (row.carried.group,)
-    known = replace(ran, done=mark_row(ran, groups, row.carried.dtype))
+    done = mark_row(ran, groups, row.carried.dtype, is_async=row.carried.is_async)
+    known = replace(ran, done=done)
     return _ADVICE[row.cause](row, known)
 
 
@@ -203,10 +204,8 @@ def _after_queue(row: Loss, ran: Ran) -> str:
 
 
 def _after_serialized(_row: Loss, ran: Ran) -> str:
-    if ran.is_hip:
-        queues, budget = ran.choose(Knob.HIP_QUEUES), ran.choose(Knob.MAX_CTAS)
-    else:
-        queues, budget = ran.choose(Knob.CONNECTIONS), ran.choose(Knob.MAX_CTAS, Knob.CTA_POLICY)
+    queues = ran.choose(Knob.HIP_QUEUES if ran.is_hip else Knob.CONNECTIONS)
+    budget = [] if ran.is_hip else ran.choose(Knob.MAX_CTAS, Knob.CTA_POLICY)
     return (
         "Compute stood in line behind it: give streams hardware queues of their own"
         f"{_put(queues)}, or leave compute free multiprocessors while it runs{_put(budget)}."

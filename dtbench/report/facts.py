@@ -97,7 +97,8 @@ def describe_traces(traces: TraceSet) -> Ran:
         has_replicas=any(one.has_replicas for one in found),
         is_hip=any(one.is_hip for one in found),
     )
-    untold = {Knob.PREFETCH_BACKWARD, Knob.POWER_SGD, Knob.BUCKET_CAPS, Knob.FSDP1_PREFETCH}
+    is_device = any(one.timeline.is_device for one in traces.analyses)
+    untold = set(find_untold(is_device=is_device))
     if marks.prefetches_forward:
         untold.add(Knob.PREFETCH_FORWARD)
     if not marks.gathers_in_backward:
@@ -105,12 +106,23 @@ def describe_traces(traces: TraceSet) -> Ran:
     if marks.has_replicas:
         untold.add(Knob.FSDP1_HYBRID)
     return Ran(
-        is_device=any(one.timeline.is_device for one in traces.analyses),
+        is_device=is_device,
         strategy=next(iter(marks.strategies)) if len(marks.strategies) == 1 else None,
         done=frozenset(untold),
         is_hip=marks.is_hip,
         has_replicas=True if marks.has_replicas else None,
     )
+
+
+def find_untold(*, is_device: bool) -> frozenset[Knob]:
+    """Give the knobs of which no trace shows how they are set, and those that do nothing on such a device."""
+    untold = {Knob.PREFETCH_BACKWARD, Knob.POWER_SGD, Knob.BUCKET_CAPS, Knob.FSDP1_PREFETCH}
+    return frozenset(untold | without_effect(is_device=is_device))
+
+
+def without_effect(*, is_device: bool) -> set[Knob]:
+    """Give the knobs that change nothing or cannot be used: gloo has no bfloat16 hook, NCCL's gathers need no flag."""
+    return {Knob.FP16_HOOK, Knob.UNSHARD_ASYNC} if is_device else {Knob.BF16_HOOK, Knob.FSDP1_PREFETCH}
 
 
 def _find_buckets(traces: TraceSet) -> frozenset[Strategy]:
@@ -119,15 +131,18 @@ def _find_buckets(traces: TraceSet) -> frozenset[Strategy]:
     return frozenset({Strategy.DDP}) if any(owner.startswith("bucket ") for owner in owners) else frozenset()
 
 
-def mark_row(ran: Ran, groups: Sequence[str], dtype: str) -> frozenset[Knob]:
+def mark_row(ran: Ran, groups: Sequence[str], dtype: str, *, is_async: bool | None) -> frozenset[Knob]:
     """Give the knobs that what a row's collectives say shows to be set already.
 
     Args:
         ran: what was run.
         groups: of the collective, and of what it stood behind.
         dtype: as the trace spells it.
+        is_async: whether the calls that issued it may return before it is done; None: not told.
     """
     done = set(ran.done)
+    if is_async:
+        done.add(Knob.UNSHARD_ASYNC)
     if any(word in dtype.lower() for word in ("16", "float8")):
         done |= {Knob.BF16_HOOK, Knob.FP16_HOOK, Knob.PARAM_DTYPE, Knob.REDUCE_DTYPE}
         done |= {Knob.FSDP1_PARAM_DTYPE, Knob.FSDP1_REDUCE_DTYPE}

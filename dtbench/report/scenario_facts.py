@@ -5,7 +5,7 @@ from typing import Final
 
 from dtbench.analyze.strategy import Strategy
 from dtbench.analyze.summary import CellSummary
-from dtbench.report.facts import Knob, Ran
+from dtbench.report.facts import Knob, Ran, find_untold, without_effect
 from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Scenario
 from dtbench.traffic.parameters import known_parameters
 from dtbench.traffic.planned import DTYPE_BYTES
@@ -16,9 +16,12 @@ _MOST_QUEUES: Final = 8
 
 
 def describe_cell(cell: CellSummary) -> Ran:
-    """Give what a cell ran; of a person's own loop only where."""
+    """Give what a cell ran; of a person's own loop where, and DDP by its buckets."""
     is_device = cell.plan.device is not DeviceKind.CPU
-    return Ran(is_device) if cell.scenario is None else describe_scenario(cell.scenario, is_device=is_device)
+    if cell.scenario is not None:
+        return describe_scenario(cell.scenario, is_device=is_device)
+    is_ddp = any(row.owner.startswith("bucket ") for row in cell.owners)
+    return Ran(is_device, Strategy.DDP if is_ddp else None, done=find_untold(is_device=is_device))
 
 
 def describe_scenario(scenario: Scenario, *, is_device: bool) -> Ran:
@@ -53,7 +56,8 @@ def _measure_parameters(scenario: Scenario) -> dict[str, int]:
 
 def _find_done(scenario: Scenario, *, is_device: bool) -> frozenset[Knob]:
     """Give the knobs that no advice may name: set already, or without effect here."""
-    done = {knob for knob in (Knob.MAX_CTAS, Knob.CTA_POLICY, Knob.HIP_QUEUES) if knob.value in scenario.env}
+    done = without_effect(is_device=is_device)
+    done |= {knob for knob in (Knob.MAX_CTAS, Knob.CTA_POLICY, Knob.HIP_QUEUES) if knob.value in scenario.env}
     if int(scenario.env.get(Knob.CONNECTIONS.value, "1") or 1) >= _MOST_QUEUES:
         done.add(Knob.CONNECTIONS)
     if scenario.precision.dtype != "float32":
@@ -61,15 +65,15 @@ def _find_done(scenario: Scenario, *, is_device: bool) -> frozenset[Knob]:
         done |= {Knob.FSDP1_PARAM_DTYPE, Knob.FSDP1_REDUCE_DTYPE}
     match scenario.parallel:
         case Ddp() as ddp:
-            done |= _find_done_ddp(ddp, is_device=is_device)
+            done |= _find_done_ddp(ddp)
         case Fsdp1() as fsdp1:
-            done |= _find_done_fsdp1(fsdp1, is_device=is_device)
+            done |= _find_done_fsdp1(fsdp1)
         case Fsdp2() as fsdp2:
-            done |= _find_done_fsdp2(fsdp2, is_device=is_device)
+            done |= _find_done_fsdp2(fsdp2)
     return frozenset(done)
 
 
-def _find_done_ddp(ddp: Ddp, *, is_device: bool) -> set[Knob]:
+def _find_done_ddp(ddp: Ddp) -> set[Knob]:
     hooks = {Knob.BF16_HOOK, Knob.FP16_HOOK, Knob.POWER_SGD}
     caps = {Knob.BUCKET_CAP, Knob.BUCKET_CAPS}
     done = {Knob.BUCKET_CAPS} if ddp.bucket_cap_mb_list is None else {Knob.BUCKET_CAP}
@@ -83,12 +87,12 @@ def _find_done_ddp(ddp: Ddp, *, is_device: bool) -> set[Knob]:
         done |= caps
     else:
         done.add(Knob.NO_PYTHON_REDUCER)
-    return done | {Knob.FP16_HOOK if is_device else Knob.BF16_HOOK}  # gloo reduces no bfloat16 for that hook
+    return done
 
 
-def _find_done_fsdp1(fsdp1: Fsdp1, *, is_device: bool) -> set[Knob]:
+def _find_done_fsdp1(fsdp1: Fsdp1) -> set[Knob]:
     done: set[Knob] = set()
-    if fsdp1.forward_prefetch or not is_device:  # on gloo it changes nothing
+    if fsdp1.forward_prefetch:
         done.add(Knob.FSDP1_PREFETCH)
     if fsdp1.sharding_strategy not in ("FULL_SHARD", "HYBRID_SHARD"):
         done.add(Knob.FSDP1_KEEP)
@@ -101,11 +105,11 @@ def _find_done_fsdp1(fsdp1: Fsdp1, *, is_device: bool) -> set[Knob]:
     return done
 
 
-def _find_done_fsdp2(fsdp2: Fsdp2, *, is_device: bool) -> set[Knob]:
+def _find_done_fsdp2(fsdp2: Fsdp2) -> set[Knob]:
     states = {
         Knob.PREFETCH_FORWARD: fsdp2.forward_prefetch > 0,
         Knob.PREFETCH_BACKWARD: fsdp2.backward_prefetch is not None,
-        Knob.UNSHARD_ASYNC: fsdp2.unshard_async_op or is_device,  # NCCL's run beside compute without
+        Knob.UNSHARD_ASYNC: fsdp2.unshard_async_op,
         Knob.SEPARATE_GROUP: fsdp2.separate_reduce_scatter_group,
         Knob.KEEP: fsdp2.reshard_after_forward is False,
         Knob.PARAM_DTYPE: fsdp2.mixed_precision.param_dtype is not None,
