@@ -9,7 +9,6 @@ from dtbench.analyze.causes.exposed_owners import ExposedOwner
 from dtbench.analyze.overlap import Overlap
 from dtbench.analyze.overlap_tax import CAVEAT, OverlapTax
 from dtbench.analyze.purpose_times import PurposeTime
-from dtbench.analyze.ranks.stragglers import RankWaiting
 from dtbench.analyze.tables import COLLECTIVES, Row
 from dtbench.analyze.tabulate import collective_rows
 from dtbench.analyze.trace import Unread
@@ -31,14 +30,21 @@ def traces_document(traces: TraceSet) -> dict[str, object]:
         "unknown_names": [{"name": name, "count": count} for name, count in traces.unknown_names],
         "names_on_comm_lanes": [asdict(name) for name in traces.names_on_comm_lanes],
         "owners": [_owner_document(row) for row in traces.owners],
-        "waiting": [_waiting_document(one) for one in traces.over_ranks.waiting.ranks],
-        "late_ranks": [_numbers(asdict(one)) for one in traces.late_ranks],
+        "waiting": _waiting_documents(traces),
         "notes": list(traces.notes),
     }
 
 
-def _waiting_document(one: RankWaiting) -> dict[str, object]:
-    return _numbers({**asdict(one), "wait_fraction": one.wait_fraction})
+def _waiting_documents(traces: TraceSet) -> list[dict[str, object]]:
+    """Give who waits for whom; ``meanwhile`` is what a rank did that others waited for, "NaN" where it is not told."""
+    late = {one.rank: {k: v for k, v in asdict(one).items() if k != "rank"} for one in traces.late_ranks}
+    return [
+        {
+            **_numbers({**asdict(one), "wait_fraction": one.wait_fraction}),
+            "meanwhile": _numbers(late[one.rank]) if one.rank in late else "NaN",
+        }
+        for one in traces.over_ranks.waiting.ranks
+    ]
 
 
 def collective_documents(traces: TraceSet) -> Iterator[Row]:

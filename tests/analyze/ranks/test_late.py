@@ -76,9 +76,11 @@ def test_a_rank_that_began_late_and_copied_long_is_told_so(tell: Callable[..., T
     assert late_sentences(traces) == [
         "rank 2 began its step 7.60 ms late and then spent 1.46 ms in `copy_batch_to_gpu` (the others 0 ns)"
     ]
-    told = traces_document(traces)["late_ranks"]
-    assert isinstance(told, list)
-    assert [(one["rank"], one["began_late_ns"], one["name_ns"]) for one in told] == [(2, 7_600_000, 1_460_000)]
+    waiting = traces_document(traces)["waiting"]
+    assert isinstance(waiting, list)
+    first, _, told = (one["meanwhile"] for one in waiting)
+    assert first == "NaN"
+    assert (told["began_late_ns"], told["name"], told["name_ns"]) == (7_600_000, "copy_batch_to_gpu", 1_460_000)
 
 
 def test_data_loading_is_named(tell: Callable[..., TraceSet]) -> None:
