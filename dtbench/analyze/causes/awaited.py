@@ -107,6 +107,8 @@ class _Waits:
         anyones_ns = _first_from(self._recorded, issue_ns)
         if own is not None:
             return Awaited(_earlier(own.from_ns, anyones_ns), own.is_known)
+        if any(name.startswith(_OWN_WAITS) for name in one.above):
+            return Awaited(None, is_known=False)
         if one.is_async is False or self._hands_back(one):  # whoever issued it waits at once
             return Awaited(returned_ns, is_known=True)
         return Awaited(anyones_ns, is_known=self._records)

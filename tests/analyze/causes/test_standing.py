@@ -252,3 +252,12 @@ def test_a_functional_collective_whose_waits_are_in_no_record_may_be_needed(spli
         rank.kernel(AHEAD + MS, AHEAD + 3 * MS)
 
     assert split(tell) == ({Cause.UNKNOWN: MS}, (MissingInput.STREAM_WAITS,))
+
+
+def test_where_fsdps_own_waits_are_gone_its_gather_may_hold_or_be_needed(split: Callable[..., Any]) -> None:
+    def tell(rank: "GpuRank") -> None:
+        with rank.around("FSDP::all_gather (layers.0)"):
+            rank.collective(AHEAD, AHEAD + MS, operation="_allgather_base", group="x", seq=1, is_async=False)
+        rank.kernel(AHEAD + MS, AHEAD + 3 * MS)
+
+    assert split(tell) == ({Cause.UNKNOWN: MS}, (MissingInput.STREAM_WAITS,))
