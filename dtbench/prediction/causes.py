@@ -1,8 +1,9 @@
 """Why a predicted collective is exposed: the rules that the analyser holds against traces, on a simulated step.
 
 The same order and bounds as ``dtbench.analyze.causes.split``, which explains them; here all ranks, issues and regions
-are known, so that nothing is ``unknown`` but what the optimizer's region issues. As on the link, a collective's span
-begins when its own rank has issued it and its lane is free: what comes before its service is waiting for the last rank.
+are known, so that nothing is ``unknown`` but what the optimizer's region issues; nothing is ``serialized``, which only
+a device does. As on the link, a collective's span begins when its own rank has issued it and its lane is free: what
+comes before its service is waiting for the last rank.
 """
 
 from collections.abc import Callable
