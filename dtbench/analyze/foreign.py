@@ -56,9 +56,13 @@ def analyze_job(files: Sequence[TraceFile], *, workers: int | None = None, notes
 
     Raises:
         TraceError: none can be read.
+        Exception: of a single trace, whatever a fault of dtbench raised on it.
     """
     answers = analyze_files(files, workers=workers)
-    reasons = [answer.reason for answer in answers if isinstance(answer, Unusable)]
+    unusable = [answer for answer in answers if isinstance(answer, Unusable)]
+    if len(answers) == 1 and unusable and unusable[0].bug is not None:
+        raise unusable[0].bug
+    reasons = [answer.reason for answer in unusable]
     if len(reasons) == len(answers):
         raise TraceError(_refuse(reasons))
     return gather_ranks(answers, notes=notes)

@@ -68,11 +68,13 @@ def split_trace(trace: Trace) -> tuple[Part, ...]:
     owner = lanes.owners(processes)
     parts: list[Part] = []
     for number, process in enumerate(processes or [""]):
-        mine = owner == number
-        parts += _split_devices(trace, mine, f"process {process}" if len(processes) > 1 else "")
+        parts += _split_devices(trace, owner == number, f"process {process}" if len(processes) > 1 else "")
     lost = int(np.count_nonzero(owner == _NOBODY))
     note = f"{lost} events of {trace.path} belong to no process that ran anything, and are in no number"
-    return (Part(parts[0].trace, parts[0].label, (*parts[0].notes, note)), *parts[1:]) if lost else tuple(parts)
+    if lost:
+        parts[0] = replace(parts[0], notes=(*parts[0].notes, note))
+    # A file of several parts names at most one rank, and not whose it is.
+    return tuple(replace(part, trace=replace(part.trace, rank=None)) if part.label else part for part in parts)
 
 
 class _Lanes:

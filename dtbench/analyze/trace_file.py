@@ -75,17 +75,26 @@ class Analyzed:
 
 @dataclass(frozen=True)
 class Unusable:
-    """A trace that no number can come from, and why: a sentence that names the file."""
+    """A trace that no number can come from.
+
+    Attributes:
+        reason: why, a sentence that names the file.
+        bug: what dtbench raised on it where that was no fault of the trace; None also where another process met it.
+    """
 
     file: TraceFile
     reason: str
+    bug: Exception | None = field(default=None, compare=False)
 
 
 Answer = Analyzed | Unusable
 
 
 def analyze_file(file: TraceFile) -> tuple[Answer, ...]:
-    """Read and analyse one trace in this process: one answer for each of its parts, at least one."""
+    """Read and analyse one trace in this process: one answer for each of its parts, at least one.
+
+    What is wrong with it, or with dtbench, costs this trace alone.
+    """
     try:
         with without_collection():
             parts = read_parts(file)
@@ -94,6 +103,8 @@ def analyze_file(file: TraceFile) -> tuple[Answer, ...]:
         return (Unusable(file, str(error)),)
     except MemoryError:
         return (Unusable(file, f"{file.label}: this machine has not enough memory to read it; try --workers 1"),)
+    except Exception as error:  # noqa: BLE001  a fault of ours in one rank's trace must not cost the other ranks
+        return (Unusable(file, f"{file.label}: {_describe_bug(error)}", error),)
 
 
 def read_parts(file: TraceFile) -> tuple[Part, ...]:
@@ -124,9 +135,13 @@ def _analyze_part(file: TraceFile, part: Part) -> Answer:
         )
     except TraceError as error:
         return Unusable(file, str(error))
-    # A file of several parts names at most one rank, and not whose it is.
-    said_rank = trace.rank if not part.label else None
-    return Analyzed(file, analysis, said_rank, trace.world_size, trace.unread, part.label, part.notes)
+    return Analyzed(file, analysis, trace.rank, trace.world_size, trace.unread, part.label, part.notes)
+
+
+def _describe_bug(error: Exception) -> str:
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    what = f"{type(error).__name__}: {error}; in {Path(place.filename).name}:{place.lineno}"
+    return f"dtbench failed on it ({what}): this is a bug in dtbench, please report it"
 
 
 def serve(questions: IO[bytes], answers: IO[bytes]) -> NoReturn:
@@ -154,7 +169,10 @@ def _serve(questions: IO[bytes], answers: IO[bytes]) -> None:
         except EOFError:
             return
         try:
-            pickle.dump(analyze_file(file), answers, protocol=pickle.HIGHEST_PROTOCOL)
+            answer = analyze_file(file)
+            if isinstance(answer, Unusable):
+                answer = replace(answer, bug=None)  # not every exception can be pickled
+            pickle.dump(answer, answers, protocol=pickle.HIGHEST_PROTOCOL)
             answers.flush()
         except BrokenPipeError:  # who asked was killed
             return

@@ -4,11 +4,15 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from dtbench.analyze import trace_file
 from dtbench.analyze.foreign import analyze_job, analyze_traces
 from dtbench.analyze.reader.source import TraceSource
+from dtbench.analyze.trace import Trace
+from dtbench.analyze.trace_analysis import TraceAnalysis, analyze_trace
 from dtbench.analyze.trace_file import TraceFile
 from dtbench.analyze.trace_set import TraceSet
 from dtbench.errors import TraceError
@@ -246,3 +250,35 @@ def test_a_trace_that_says_it_is_another_rank_than_who_keeps_it_knows_is_not_com
     assert any(note.startswith("rank 1: by what the trace itself says it is another rank's") for note in traces.notes)
     assert traces.over_ranks.waiting.straggler is None
     assert {row.cause for row in traces.owners} == {Cause.UNKNOWN}
+
+
+@pytest.mark.parametrize("error", [ValueError("'repliCate' is not a valid Axis"), KeyError("shard"), IndexError()])
+def test_a_fault_of_ours_in_one_ranks_trace_costs_a_note_and_not_the_job(
+    draw_job: Callable[..., list[Path]], monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    paths = draw_job("")
+
+    def fail_on_rank_1(trace: Trace, **facts: Any) -> TraceAnalysis:
+        if trace.rank == 1:
+            raise error
+        return analyze_trace(trace, **facts)
+
+    monkeypatch.setattr(trace_file, "analyze_trace", fail_on_rank_1)
+    traces = analyze_traces(paths)
+    assert [one.rank for one in traces.analyses] == [0, 2]
+    assert traces.notes[0].startswith(f"left out: {paths[1]}: dtbench failed on it ({type(error).__name__}: ")
+    assert "this is a bug in dtbench, please report it" in traces.notes[0]
+    assert traces.over_ranks.waiting.straggler is None, "rank 1 may be who the others wait for"
+    with pytest.raises(type(error)):
+        analyze_traces(paths[1:2])
+
+
+def test_where_all_traces_meet_a_fault_of_ours_that_is_the_refusal(
+    draw_job: Callable[..., list[Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(trace: Trace, **facts: Any) -> TraceAnalysis:
+        raise ValueError("no such word")
+
+    monkeypatch.setattr(trace_file, "analyze_trace", fail)
+    with pytest.raises(TraceError, match=r"none of the 3 traces can be used: .*no such word.*bug in dtbench"):
+        analyze_traces(draw_job(""))
