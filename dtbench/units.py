@@ -106,6 +106,15 @@ def name_ranges(numbers: Sequence[int]) -> str:
     return f"{named} and {rest} more" if rest else named
 
 
+def list_numbers(numbers: Sequence[int]) -> str:
+    """Spell rising numbers: two or fewer one by one, more as ranges.
+
+    >>> list_numbers([1, 2]), list_numbers([1, 2, 3])
+    ('1, 2', '1-3')
+    """
+    return name_ranges(numbers) if len(numbers) > 2 else ", ".join(map(str, numbers))
+
+
 def name_ranks(ranks: Iterable[int]) -> str:
     """Spell ranks, in any order.
 

@@ -277,6 +277,8 @@ def find_launch_traces(
 def describe_absent(folder: LaunchFolder) -> list[str]:
     """Say which ranks of a launch have no trace."""
     absent = sorted(_expected_ranks(folder) - set(folder.find_traces()))
+    if len(absent) > 1:
+        return [f"{name_ranks(absent)} are left out: they have no trace"]
     return [f"rank {rank} is left out: it has no trace" for rank in absent]
 
 

@@ -191,28 +191,29 @@ def _describe_unknown_words(analyses: Sequence[TraceAnalysis]) -> list[str]:
 def describe_lacking(analyses: Sequence[TraceAnalysis]) -> list[str]:
     """Say what the traces lack."""
     any_steps = any(one.steps for one in analyses)
-    return [lack for one in analyses for lack in _describe_lacking(one, any_steps=any_steps)]
+    found: dict[str, list[int]] = {}
+    for one in analyses:
+        for lack in _describe_lacking(one, any_steps=any_steps):
+            found.setdefault(lack, []).append(one.rank)
+    return [f"{name_ranks(ranks)}: {lack}" for lack, ranks in found.items()]
 
 
 def _describe_lacking(one: TraceAnalysis, *, any_steps: bool) -> Iterable[str]:
     if one.unmatched:
-        yield (
-            f"rank {one.rank}: {one.unmatched} of {len(one.collectives)} collectives have no span; "
-            "their time is missing"
-        )
-    unrecorded = [step.step for step in one.steps if step.overlap.step_ns and step.overlap.compute_ns is None]
+        yield f"{one.unmatched} of {len(one.collectives)} collectives have no span; their time is missing"
     if one.whole.compute_ns is None:
+        unrecorded = [step.step for step in one.steps if step.overlap.step_ns and step.overlap.compute_ns is None]
         where = f" in {_name_steps(unrecorded)}" if unrecorded else ""
         yield (
-            f"rank {one.rank}: no operator of the threads that compute was recorded{where}, so that nobody knows what "
-            "was hidden there; record ProfilerActivity.CPU for whole steps"
+            f"no operator of the threads that compute was recorded{where}, so that nobody knows what was hidden there; "
+            "record ProfilerActivity.CPU for whole steps"
         )
     if not one.steps and not any_steps:  # else what compares ranks says which lack them
-        yield f"rank {one.rank}: the trace has no ProfilerStep range; only the whole trace is known"
+        yield "the trace has no ProfilerStep range; only the whole trace is known"
         return
     empty = [step.step for step in one.steps if not step.overlap.step_ns]
     if empty:
-        yield f"rank {one.rank}: nothing ran in {_name_steps(empty)}; no time is known there"
+        yield f"nothing ran in {_name_steps(empty)}; no time is known there"
 
 
 def _name_steps(steps: Sequence[int]) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dtbench.analyze.stage_summary import StageSummary, StateStepsSummary
 from dtbench.analyze.summary import CellSummary
 from dtbench.report.section import Column, Section
-from dtbench.units import format_bytes, format_ns, name_ranks
+from dtbench.units import format_bytes, format_ns, list_numbers
 from dtbench.vocabulary import StageOutcome
 
 TITLE = "What became of the training state (medians; collectives: of tensors + objects)"
@@ -63,7 +63,8 @@ def outcome_sentences(row: StageSummary) -> Iterator[str]:
     if rest > 0:
         yield f"{what}: and {rest} more"
     for words, ranks in _by_words(row).items():
-        yield f"{what}, {name_ranks(ranks)}: {words}; stages after it did not run"
+        where = f"rank{'' if len(ranks) == 1 else 's'} {list_numbers(ranks)}"
+        yield f"{what}, {where}: {words}; stages after it did not run"
     if row.outcome is StageOutcome.MENDED:
         yield f"{what} holds; take it out of state_dict.broken"
 

@@ -1,13 +1,13 @@
 """Whether several traces are ranks of one job, and what of them cannot be used: sentences for a person."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 import numpy as np
 
 from dtbench.analyze.ranks.match import Matches
 from dtbench.analyze.timeline import RankTimeline
-from dtbench.units import format_ns
+from dtbench.units import format_ns, list_numbers, name_ranks
 
 
 def keep_distinct_ranks(timelines: Sequence[RankTimeline]) -> tuple[tuple[RankTimeline, ...], tuple[str, ...]]:
@@ -54,11 +54,11 @@ def _check_world(timelines: Sequence[RankTimeline]) -> list[str]:
     notes = []
     if len(sizes) > 1:
         usual = sizes.most_common(1)[0][0]
-        strange = [one for one in timelines if one.world_size not in (None, usual)]
         notes += [
-            f"{_name(one)} is of a job of {one.world_size} ranks, most others of one of {usual}: not one job;"
+            f"{_name_some(ranks)} of a job of {size} ranks, most others of one of {usual}: not one job;"
             " each rank's own figures stand, nothing over ranks does"
-            for one in strange
+            for size in sizes
+            if size != usual and (ranks := [one for one in timelines if one.world_size == size])
         ]
     known = max(sizes, default=0)
     beyond = [one for one in timelines if one.world_size is not None and one.rank >= one.world_size]
@@ -67,10 +67,8 @@ def _check_world(timelines: Sequence[RankTimeline]) -> list[str]:
     ]
     absent = sorted(set(range(known)) - {one.rank for one in timelines}) if len(sizes) == 1 else []
     if absent:
-        notes.append(
-            f"{len(timelines)} of {known} ranks have a trace (not {_list(absent)}): waits for the last rank are at"
-            " least what is shown"
-        )
+        have = f"{len(timelines)} of {known} ranks have a trace (not {list_numbers(absent)})"
+        notes.append(f"{have}: waits for the last rank are at least what is shown")
     return notes
 
 
@@ -141,19 +139,37 @@ def _check_steps(timelines: Sequence[RankTimeline]) -> list[str]:
     """Find steps that some ranks have and others lack; ranks without any steps are a matter of their own."""
     with_steps = [one for one in timelines if one.step_numbers]
     every = set().union(*(one.step_numbers for one in with_steps))
+    lacking: dict[tuple[int, ...], list[RankTimeline]] = defaultdict(list)
+    for one in with_steps:
+        lacking[tuple(sorted(every.difference(one.step_numbers)))].append(one)
     notes = [
-        f"{_name(one)}: rank {one.rank} has no {_steps(lacking)}; figures per step are over the ranks that have it"
-        for one in with_steps
-        if (lacking := sorted(every - set(one.step_numbers)))
+        f"{_name_all(ranks)} no {_steps(steps)}; figures per step are over the ranks that have it"
+        for steps, ranks in lacking.items()
+        if steps
     ]
     without = [one for one in timelines if not one.step_numbers]
-    if with_steps:
-        notes += [f"{_name(one)}: rank {one.rank} has no steps, others do; its whole trace is used" for one in without]
+    if with_steps and without:
+        used = "its whole trace is used" if len(without) == 1 else "their whole traces are used"
+        notes.append(f"{_name_all(without)} no steps, others do; {used}")
     return notes
 
 
+def _name_all(timelines: Sequence[RankTimeline]) -> str:
+    """Name ranks and what they do with what follows, "has" or "have"; of a single one its file, too."""
+    if len(timelines) == 1:
+        return f"{_name(timelines[0])}: rank {timelines[0].rank} has"
+    return f"{name_ranks(one.rank for one in timelines)} have"
+
+
+def _name_some(timelines: Sequence[RankTimeline]) -> str:
+    """Name ranks and what they are with what follows, "is" or "are"; of a single one its file."""
+    if len(timelines) == 1:
+        return f"{_name(timelines[0])} is"
+    return f"{name_ranks(one.rank for one in timelines)} are"
+
+
 def _steps(numbers: Sequence[int]) -> str:
-    return f"step{'s' if len(numbers) > 1 else ''} {_list(numbers)}"
+    return f"step{'s' if len(numbers) > 1 else ''} {list_numbers(numbers)}"
 
 
 def _list(values: Sequence[object]) -> str:

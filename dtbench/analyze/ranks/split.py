@@ -14,7 +14,7 @@ from dtbench.analyze.intervals import Ints
 from dtbench.analyze.ranks.align import ABSENT, Series, estimate_lead
 from dtbench.analyze.ranks.groups import GroupEvents, read_series
 from dtbench.analyze.timeline import RankTimeline
-from dtbench.units import name_ranks
+from dtbench.units import list_numbers
 
 _SAME_GROUP_NS: Final = 50_000  # ends of one collective agree better on clocks that agree
 _FEW: Final = 8  # events; fewer may end apart by chance, or together
@@ -117,4 +117,5 @@ def describe_undecided(name: str, undecided: frozenset[int]) -> tuple[str, ...]:
         return ()
     why = f"process group {name} may be several" if name else "no process group is named"
     untold = "ends do not tell which ranks share one; nothing over ranks is said of these"
-    return (f"{name_ranks(undecided)}: {why}, and {untold}",)
+    ranks = sorted(undecided)
+    return (f"rank{'s' if len(ranks) > 2 else ''} {list_numbers(ranks)}: {why}, and {untold}",)

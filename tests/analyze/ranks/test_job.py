@@ -90,3 +90,22 @@ def test_ranks_that_share_collectives_are_one_job_and_a_rank_that_shares_none_is
     stranger = replace(timelines[0], rank=9, collectives=others)
     assert not compare_ranks([*timelines, stranger]).is_one_job
     assert not compare_ranks([timelines[0], replace(timelines[1], world_size=64)]).is_one_job
+
+
+def test_what_many_ranks_lack_is_one_sentence(jobs: Any) -> None:
+    steps = {"step_numbers": (3, 4), "steps": (Window(0, 1), Window(1, 2))}
+    timelines = [
+        replace(one, **(steps if one.rank == 5 else {"steps": (), "step_numbers": ()} if one.rank > 9 else {}))
+        for one in jobs.generate(jobs.job(groups=(tuple(range(12)),), offsets_ns=(0,) * 12)).timelines
+    ]
+    assert compare_ranks(timelines).notes == (
+        "ranks 0-4, 6-9 have no step 4; figures per step are over the ranks that have it",
+        "ranks 10-11 have no steps, others do; their whole traces are used",
+    )
+    strange = [replace(one, world_size=64 if one.rank in (1, 2, 3, 7) else 12) for one in timelines]
+    assert compare_ranks(strange).notes[0].startswith("ranks 1-3, 7 are of a job of 64 ranks, most others of one of 12")
+
+
+def test_ranks_without_a_trace_are_ranges(jobs: Any) -> None:
+    timelines = jobs.generate(jobs.job(groups=(tuple(range(40)),), count=3, offsets_ns=(0,) * 40)).timelines
+    assert compare_ranks(timelines[:2]).notes[0].startswith("2 of 40 ranks have a trace (not 2-39)")
