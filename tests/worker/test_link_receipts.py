@@ -85,8 +85,8 @@ def test_a_collective_lies_on_its_lane_from_its_own_issue_so_that_waiting_for_a_
     now_ns = time.monotonic_ns()
 
     def serve(issued_ns: int) -> LinkLabel:
-        place = lane.reserve(now_ns, 20 * NS_PER_MS, None, 1)
-        lane._serve_one(link._Job(label, issued_ns, place, None, [], None, is_named=True))
+        job = link._Job(label, issued_ns, 20 * NS_PER_MS, lambda: now_ns, None, [], None, is_named=True)
+        lane._serve_one(job)
         parsed = parse_link_range(named[-1])
         assert parsed is not None
         return parsed

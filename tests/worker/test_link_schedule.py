@@ -99,9 +99,22 @@ def issue(
     )
     own = rank.lanes.setdefault(lane, link._Lane(lane, link.Tally(), threading.Lock()))
     times = IssueTimes(rank.folder, group, ranks, ranks.index(rank.number))
-    place = own.reserve(round(at_ms * MS), round(cost_ms * MS), times, seq)
-    work = Backend(rank, round(backend_ms * MS))
-    rank.jobs.append((own, link._Job(label, round(at_ms * MS), place, work, [], None, is_named=True)))
+    issue_ns = round(at_ms * MS)
+    times.put(seq, max(issue_ns, own.foresee_free()))
+    job = link._Job(
+        label=label,
+        issue_ns=issue_ns,
+        service_ns=round(cost_ms * MS),
+        last_issue=lambda: times.last(seq),
+        work=Backend(rank, round(backend_ms * MS)),
+        outputs=[],
+        done=None,
+        is_named=True,
+        is_known=lambda: times.is_complete(seq),
+    )
+    own.server = None
+    own.put(job)
+    rank.jobs.append((own, job))
 
 
 def are_possible(ranks: list[Rank]) -> bool:
@@ -170,18 +183,6 @@ def test_a_lane_that_groups_share_is_waited_for_on_all_ranks_of_a_group(make_ran
         rank.serve()
     assert ranks[0].spans == [(3, 61)]
     assert ranks[1].spans == [(1, 51), (51, 61)]
-
-
-def test_a_collective_that_is_served_before_one_ahead_of_it_takes_nothing_from_it(
-    make_rank: Callable[[int], Rank],
-) -> None:
-    rank = make_rank(0)
-    issue(rank, 1, at_ms=1, backend_ms=2, ranks=(0, 1))
-    issue(make_rank(1), 1, at_ms=5, backend_ms=6, ranks=(0, 1))
-    issue(rank, 2, at_ms=2, backend_ms=3, ranks=(0, 1))
-    rank.jobs.reverse()  # two threads issued at once, and the second came to the lane first
-    rank.serve()
-    assert rank.spans == [(2, 25), (15, 25)], "scheduled from 15 to 25, and from 5 to 15 though its thread came late"
 
 
 def test_a_lane_that_woke_late_shows_no_collective_that_begins_after_others_have_ended(

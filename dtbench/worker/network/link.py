@@ -29,7 +29,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,33 +51,28 @@ _MOST_OPEN: Final = 32
 """Collectives that a schedule keeps until it is known when all ranks were ready; of other machines' it never is."""
 
 
-@dataclass
-class _Place:
-    """A collective in the schedule of a lane.
+@dataclass(frozen=True)
+class _Job:
+    """One collective on its way over the link.
 
     Attributes:
-        ready_ns: when this rank had issued it and, as far as was known then, had the lane free for it.
-        service_ns: how long the link serves it.
-        times: where the ranks of its group say when they were ready; None: they do not.
-        number: of the collective there.
-        begun_ns: when the link begins to serve it; None: that may still change.
+        last_issue: when the last rank was ready for it, of those that have said so.
+        is_known: whether all have said so.
     """
 
-    ready_ns: int
+    label: CollectiveLabel
+    issue_ns: int
     service_ns: int
-    times: IssueTimes | None = None
-    number: int = 0
-    begun_ns: int | None = None
+    last_issue: Callable[[], int]
+    work: Any
+    outputs: list[torch.Tensor]
+    done: Any
+    is_named: bool
+    is_known: Callable[[], bool] = lambda: True
 
-    @property
-    def last_ready_ns(self) -> int:
-        """When the last rank was ready, of those that have said so."""
-        return self.ready_ns if self.times is None else max(self.ready_ns, self.times.last(self.number))
-
-    @property
-    def is_known(self) -> bool:
-        """Whether all ranks have said when they were ready."""
-        return self.times is None or self.times.is_complete(self.number)
+    def end_after(self, free_ns: int) -> int:
+        """Return when the link has served it, if its lane is free from a moment on."""
+        return max(self.last_issue(), free_ns) + self.service_ns
 
 
 @dataclass
@@ -86,47 +80,23 @@ class _Schedule:
     """When a lane serves what. See [Note: one schedule on all ranks].
 
     Attributes:
-        free_ns: when it has served all that is settled.
-        open: what is not settled, in order: what is not served yet, and before it what some rank had not issued when it
-            was (the root of a broadcast is done before the others have begun).
+        free_ns: when the lane has served all that is settled.
+        open: what came after that, in order, and was served before all ranks had issued it: the root of a broadcast is
+            done before the others have begun.
     """
 
     free_ns: int = 0
-    open: deque[_Place] = field(default_factory=deque)
+    open: deque[_Job] = field(default_factory=deque)
 
-    def reserve(self, issue_ns: int, cost_ns: int, times: IssueTimes | None, number: int) -> _Place:
-        """Give what is issued now its place behind all others."""
+    def serve(self, job: _Job) -> int:
+        """Return when the link has served a collective, with what is known by now, ns."""
+        while self.open and (self.open[0].is_known() or len(self.open) > _MOST_OPEN):
+            self.free_ns = self.open.popleft().end_after(self.free_ns)
         free_ns = self.free_ns
-        for place in self.open:
-            free_ns = max(place.ready_ns, free_ns) + place.service_ns
-        self.open.append(_Place(max(issue_ns, free_ns), cost_ns, times, number))
-        return self.open[-1]
-
-    def find_begin(self, place: _Place) -> int:
-        """Return when the link begins to serve a collective, with what is known by now, ns."""
-        if place.begun_ns is not None:  # settled for one behind it, which was served first
-            return place.begun_ns
-        while self.open[0] is not place and (self.open[0].is_known or len(self.open) > _MOST_OPEN):
-            first = self.open.popleft()
-            first.begun_ns = max(first.last_ready_ns, self.free_ns)
-            self.free_ns = first.begun_ns + first.service_ns
-        free_ns = self.free_ns
-        for before in takewhile(lambda one: one is not place, self.open):
-            free_ns = max(before.last_ready_ns, free_ns) + before.service_ns
-        return max(place.last_ready_ns, free_ns)
-
-
-@dataclass(frozen=True)
-class _Job:
-    """One collective on its way over the link."""
-
-    label: CollectiveLabel
-    issue_ns: int
-    place: _Place
-    work: Any
-    outputs: list[torch.Tensor]
-    done: Any
-    is_named: bool
+        for before in self.open:
+            free_ns = before.end_after(free_ns)
+        self.open.append(job)
+        return job.end_after(free_ns)
 
 
 @dataclass
@@ -189,23 +159,38 @@ class Link:
             return start()
         issue_ns = time.monotonic_ns()
         lane = self._lane(lane_of(self.network, label.group))
-        cost_ns = service_ns(self.network, label.operation, label.size_bytes, ranks, (label.group, label.seq))
-        place = lane.reserve(issue_ns, cost_ns, self._times_of(label, ranks), label.seq)
+        last_issue, is_known = self._announce(label, ranks, max(issue_ns, lane.foresee_free()))
         work = start()
         done: Any = torch.futures.Future()
-        lane.put(_Job(label, issue_ns, place, work, outputs, done, is_named=is_named))
+        job = _Job(
+            label=label,
+            issue_ns=issue_ns,
+            service_ns=service_ns(self.network, label.operation, label.size_bytes, ranks, (label.group, label.seq)),
+            last_issue=last_issue,
+            work=work,
+            outputs=outputs,
+            done=done,
+            is_named=is_named,
+            is_known=is_known,
+        )
+        lane.put(job)
         if work is None:  # a call that blocks
             done.wait()
             return None
         return torch._C._distributed_c10d._create_work_from_future(done)
 
-    def _times_of(self, label: CollectiveLabel, ranks: Sequence[int]) -> IssueTimes | None:
+    def _announce(
+        self, label: CollectiveLabel, ranks: Sequence[int], ready_ns: int
+    ) -> tuple[Callable[[], int], Callable[[], bool]]:
+        """Tell the other ranks when this one is ready; gives when the last is, and whether all have told."""
         if label.operation in _POINT_TO_POINT:
-            return None
+            return lambda: ready_ns, lambda: True
         key = f"{label.group} {ranks}"
         if key not in self._times:
             self._times[key] = IssueTimes(self.folder, label.group, ranks, ranks.index(dist.get_rank()))
-        return self._times[key]
+        times = self._times[key]
+        times.put(label.seq, ready_ns)
+        return lambda: max(ready_ns, times.last(label.seq)), lambda: times.is_complete(label.seq)
 
     def _lane(self, name: str) -> "_Lane":
         with self._lock:
@@ -225,6 +210,8 @@ class _Lane:
     jobs: "queue.SimpleQueue[_Job]" = field(default_factory=queue.SimpleQueue)
     server: threading.Thread | None = None
     schedule: _Schedule = field(default_factory=_Schedule)  # a thread that wakes late delays nothing that is queued
+    waiting: deque[_Job] = field(default_factory=deque)  # what was put and has no end yet
+    foreseen_ns: int = 0  # the end of the last that has one
     ended_ns: int = 0  # when the thread woke
 
     def begin(self) -> None:
@@ -232,17 +219,19 @@ class _Lane:
         self.server = threading.Thread(target=self.serve, name=f"dtbench link {self.name}", daemon=True)
         self.server.start()
 
-    def reserve(self, issue_ns: int, cost_ns: int, times: IssueTimes | None, number: int) -> _Place:
-        """Give a collective its place behind all others, and tell the ranks of its group when this one is ready."""
+    def foresee_free(self) -> int:
+        """Return when the lane will have served all that was put, as far as this rank knows, ns."""
         with self.lock:
-            place = self.schedule.reserve(issue_ns, cost_ns, times, number)
-        if times is not None:
-            times.put(number, place.ready_ns)
-        return place
+            free_ns = self.foreseen_ns
+            for job in self.waiting:
+                free_ns = max(job.issue_ns, free_ns) + job.service_ns
+            return free_ns
 
     def put(self, job: _Job) -> None:
         """Queue a job; from a callback on the serving thread, which may wait for it (PowerSGD), another one serves."""
-        self.jobs.put(job)
+        with self.lock:
+            self.waiting.append(job)
+            self.jobs.put(job)
         if self.server is threading.current_thread():
             self.begin()
 
@@ -262,8 +251,9 @@ class _Lane:
             job.work.wait()
         moved_ns = time.monotonic_ns()
         with self.lock:
-            start_ns = self.schedule.find_begin(job.place)
-        end_ns = start_ns + job.place.service_ns
+            self.foreseen_ns = end_ns = self.schedule.serve(job)
+            while self.waiting and self.waiting.popleft() is not job:
+                pass  # its backend failed
         self._count(moved_ns - end_ns)
         shown_ns = min(max(job.issue_ns, self.ended_ns), end_ns)  # a thread may have woken later than other ranks ended
         with self._named(job, max(0, moved_ns - shown_ns)):
