@@ -389,3 +389,25 @@ def test_ends_that_scatter_widely_do_not_tear_a_host(jobs: Any, late_ns: int) ->
     clocks = compare_ranks(placed).clocks
     assert clocks.notes == ()
     assert {clock.offset_ns for clock in clocks.by_rank.values()} == {0}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("hosts", [32, 128])
+def test_hundreds_of_ranks_on_hosts_two_milliseconds_apart_name_the_right_straggler(jobs: Any, hosts: int) -> None:
+    random = np.random.default_rng(0)
+    host_offsets = random.integers(-2_000_000, 2_000_000, hosts).tolist()
+    ranks = 8 * hosts
+    groups = host_groups(hosts, 8, on_host=1)
+    offsets = tuple(host_offsets[rank // 8] for rank in range(ranks))
+    truth = jobs.generate(jobs.job(groups=groups, count=5, offsets_ns=offsets, jitter_ns=4_000))
+    agreed = jobs.generate(jobs.job(groups=groups, count=5, offsets_ns=(0,) * ranks, jitter_ns=4_000))
+    for has_host in (False, True):
+        compared, expected = (
+            compare_ranks([replace(one, host=f"node{one.rank // 8}" if has_host else None) for one in made.timelines])
+            for made in (truth, agreed)
+        )
+        assert compared.clocks.out_of_step == frozenset()
+        assert compared.waiting.straggler is not None
+        assert expected.waiting.straggler is not None
+        assert compared.waiting.straggler.rank == expected.waiting.straggler.rank
+        assert sum(map(len, compared.notes)) < 2_000
