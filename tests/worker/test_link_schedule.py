@@ -4,6 +4,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -183,6 +184,34 @@ def test_a_lane_that_groups_share_is_waited_for_on_all_ranks_of_a_group(make_ran
         rank.serve()
     assert ranks[0].spans == [(3, 61)]
     assert ranks[1].spans == [(1, 51), (51, 61)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_rank_keeps_the_closed_form_whatever_its_backend_does(
+    make_rank: Callable[[int], Rank], seed: int
+) -> None:
+    """Done at ``max(backend, max(last issue, end of the one before) + service)``."""
+    random = Random(seed)
+    count = random.choice((2, 3, 4))
+    ranks = [make_rank(number) for number in range(count)]
+    issued_ms, free_ms, ends_ms = [0.0] * count, 0.0, []
+    backends_ms: list[list[float]] = []
+    for seq in range(1, 9):
+        issued_ms = [at_ms + random.randint(0, 30) for at_ms in issued_ms]
+        cost_ms = random.randint(1, 20)
+        backends_ms.append([max(issued_ms) + random.choice((1, 1, 1, 25)) for _ in ranks])
+        for rank, at_ms, backend_ms in zip(ranks, issued_ms, backends_ms[-1], strict=True):
+            members = tuple(range(count))
+            issue(rank, seq, at_ms=at_ms, backend_ms=backend_ms, cost_ms=cost_ms, ranks=members)
+        free_ms = max(*issued_ms, free_ms) + cost_ms
+        ends_ms.append(free_ms)
+    for number, rank in enumerate(ranks):
+        rank.serve()
+        moved_ms = 0.0  # one lane serves one after another, so what comes back late shows those behind it late, too
+        for (_, end_ms), own_ms, of_ranks in zip(rank.spans, ends_ms, backends_ms, strict=True):
+            moved_ms = max(moved_ms, of_ranks[number])
+            assert end_ms == max(own_ms, moved_ms)
+    assert are_possible(ranks)
 
 
 def test_a_lane_that_woke_late_shows_no_collective_that_begins_after_others_have_ended(
