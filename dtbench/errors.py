@@ -15,7 +15,7 @@
     ├── CheckError (8)      the run finished, but its numbers must not be trusted: results, receipts or times are wrong
     ├── ComparisonError (9) these cannot be compared: unlike environments, nothing measured, not one thing
     ├── GateError (10)      a bound of --fail-if is exceeded
-    ├── UndecidedError (11) a bound of --fail-if cannot be judged: too few launches, or nobody knows the number
+    ├── UndecidedError (11) a bound of --fail-if is not established, or cannot be judged: too few launches, no number
     └── SelftestError (12)  a known situation was not told for what it is
 
 Exit code 130 means that the user pressed Ctrl-C.

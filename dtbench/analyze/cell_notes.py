@@ -41,12 +41,12 @@ def _launch_notes(launches: Sequence[LaunchData]) -> list[str]:
     return notes
 
 
-def find_doubts(data: CellData) -> tuple[str, ...]:
+def find_rank_doubts(data: CellData) -> tuple[str, ...]:
     """Say why no check of a cell may be judged: the evidence of ranks is lost, or is not, or not surely, theirs."""
     return tuple(
         f"{launch.folder.path.name}: {sentence}"
         for launch in data.launches
-        for sentence in (*_lost_records(data, launch), *launch.tables.doubts)
+        for sentence in (*_lost_records(data, launch), *launch.tables.rank_doubts)
     )
 
 

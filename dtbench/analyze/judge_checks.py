@@ -88,7 +88,7 @@ def _doubt(cells: Sequence[CellSummary]) -> Iterator[CheckResult]:
         yield CheckResult(
             kind=DISTURBED_KIND, words=words, outcome=NOT_JUDGED, got="; ".join(told[:_MOST_NAMED]), because=""
         )
-    doubts = [f"{cell.name} {sentence}" for cell in cells for sentence in cell.doubts]
+    doubts = [f"{cell.name} {sentence}" for cell in cells for sentence in cell.rank_doubts]
     if doubts:
         got = "; ".join(doubts[:_MOST_NAMED])
         yield CheckResult(kind="ranks", words="every rank is seen", outcome=NOT_JUDGED, got=got, because="")
@@ -104,8 +104,8 @@ def _worst(outcomes: Sequence[CheckOutcome]) -> CheckOutcome:
 
 def _judge(check: Check, cells: Cells) -> CheckResult:
     names = _name_judged(check, cells)
-    doubted = [name for name in names if cells[name].doubts]
-    outcome, got = (NOT_JUDGED, cells[doubted[0]].doubts[0]) if doubted else _find_outcome(check, cells)
+    doubted = [name for name in names if cells[name].rank_doubts]
+    outcome, got = (NOT_JUDGED, cells[doubted[0]].rank_doubts[0]) if doubted else _find_outcome(check, cells)
     if any(cells[name].disturbed for name in names):
         outcome = NOT_JUDGED
     return CheckResult(

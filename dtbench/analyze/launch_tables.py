@@ -42,14 +42,16 @@ class LaunchTables:
         unread_events: summed over ranks.
         unknown_names: kernels counted as compute that may be communication, summed over ranks.
         notes: what a reader of the numbers must know.
-        doubts: why no check may be judged by these tables, a sentence each; they are among the notes.
+        rank_doubts: why no check may be judged by these tables, a sentence each; they are among the notes.
+        repeated_steps: of the rank with most ranges whose step's number another has before them.
     """
 
     tables: Mapping[str, pd.DataFrame]
     unread_events: int
     unknown_names: tuple[tuple[str, int], ...]
     notes: tuple[str, ...]
-    doubts: tuple[str, ...] = ()
+    rank_doubts: tuple[str, ...] = ()
+    repeated_steps: int = 0
 
     @property
     def overlap(self) -> pd.DataFrame:
@@ -110,7 +112,8 @@ def _write_tables(folder: LaunchFolder, made: LaunchTables) -> None:
         "unread_events": made.unread_events,
         "unknown_names": [list(one) for one in made.unknown_names],
         "notes": list(made.notes),
-        "doubts": list(made.doubts),
+        "rank_doubts": list(made.rank_doubts),
+        "repeated_steps": made.repeated_steps,
     }
     for table in TABLES:
         made.tables[table.name].attrs = {**place, **(said if table.name == "overlap" else {})}
@@ -173,7 +176,8 @@ def _read_kept(folder: LaunchFolder) -> LaunchTables:
             unread_events=int(said.get("unread_events", 0)),
             unknown_names=tuple((str(name), int(count)) for name, count in said.get("unknown_names", ())),
             notes=tuple(str(note) for note in said.get("notes", ())),
-            doubts=tuple(str(doubt) for doubt in said.get("doubts", ())),
+            rank_doubts=tuple(str(doubt) for doubt in said.get("rank_doubts", ())),
+            repeated_steps=int(said.get("repeated_steps", 0)),
         )
     except (TypeError, ValueError) as error:
         raise _refuse_odd(folder.overlap, error) from error
@@ -235,7 +239,8 @@ def derive_tables(
         unread_events=traces.unread_events,
         unknown_names=traces.unknown_names,
         notes=(*absent, *_check_owners(facts, traces), *traces.notes),
-        doubts=traces.doubts,
+        rank_doubts=traces.rank_doubts,
+        repeated_steps=max((one.repeated_steps for one in traces.analyses), default=0),
     )
 
 

@@ -1,7 +1,7 @@
 """The steps of a trace and their windows: half-open, each running to the next, so that steps tile the trace."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -36,15 +36,27 @@ class Step:
 
 
 def find_host_ranges(trace: Trace) -> list[tuple[int, Window]]:
-    """Find number and host range of every step, in order of time; a number that comes twice keeps its first range."""
+    """Find number and host range of every step, in order of time; a number that comes twice keeps its first range.
+
+    So what is in the others counts to the step before them: ``count_repeated`` says how many there are.
+    """
     found: dict[int, Window] = {}
-    for event in np.flatnonzero(trace.is_named(_STEP.fullmatch)).tolist():
-        if trace.category_of(event) == DEVICE_RANGE:
-            continue
-        number = int(trace.name_of(event).removeprefix(STEP_PREFIX))
-        window = Window(int(trace.start_ns[event]), int(trace.end_ns[event]))
+    for number, window in _find_ranges(trace):
         found[number] = min(found.get(number, window), window, key=lambda one: one.start_ns)
     return sorted(found.items(), key=lambda item: item[1].start_ns)
+
+
+def count_repeated(trace: Trace) -> int:
+    """Count the host ranges of steps whose number another range has before them."""
+    ranges = list(_find_ranges(trace))
+    return len(set(ranges)) - len({number for number, _ in ranges})
+
+
+def _find_ranges(trace: Trace) -> Iterator[tuple[int, Window]]:
+    for event in np.flatnonzero(trace.is_named(_STEP.fullmatch)).tolist():
+        if trace.category_of(event) != DEVICE_RANGE:
+            number = int(trace.name_of(event).removeprefix(STEP_PREFIX))
+            yield number, Window(int(trace.start_ns[event]), int(trace.end_ns[event]))
 
 
 def cpu_steps(ranges: list[tuple[int, Window]], last_end_ns: int) -> list[Step]:

@@ -10,11 +10,12 @@ import numpy as np
 import pandas as pd
 
 from dtbench.analyze.cell_data import CellData, LaunchData, stack
-from dtbench.analyze.cell_notes import find_disturbed, find_doubts, give_notes
+from dtbench.analyze.cell_notes import find_disturbed, find_rank_doubts, give_notes
 from dtbench.analyze.exposure.summarize import LaunchExposure, summarize_exposure
 from dtbench.analyze.kinds.unknown import sum_names
 from dtbench.analyze.launch_tables import make_empty_tables
 from dtbench.analyze.peaks import peak_flops
+from dtbench.analyze.representative import doubt_phases, doubt_steps, read_steps_of
 from dtbench.analyze.stage_plan import StagePlan
 from dtbench.analyze.statistics import summarize, summarize_launches, summarize_ratio
 from dtbench.analyze.summarize_overlap import fraction, summarize_purposes, summarize_ranks
@@ -23,7 +24,7 @@ from dtbench.analyze.summarize_probes import summarize_probes
 from dtbench.analyze.summarize_stages import summarize_stages
 from dtbench.analyze.summarize_state_steps import summarize_state_steps
 from dtbench.analyze.summarize_waits import summarize_gradient_waits
-from dtbench.analyze.summary import CellSummary, ExposureSummary
+from dtbench.analyze.summary import CellSummary, Doubt, ExposureSummary, Interval
 from dtbench.analyze.worst_ranks import (
     peak_memory,
     slowest_compilation,
@@ -106,8 +107,24 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         left_out_steps=_count_left_out(launches),
         disturbed=tuple(find_disturbed(launches)),
         unreadable=dict(data.unreadable),
-        doubts=find_doubts(data),
+        rank_doubts=find_rank_doubts(data),
+        doubts=_find_doubts(launches, profiler_cost, overlap, step_time.median),
     )
+
+
+def _find_doubts(
+    launches: Sequence[LaunchData], profiler_cost: Interval, overlap: pd.DataFrame, measured_ns: float
+) -> tuple[Doubt, ...]:
+    """Give why PROFILED steps may not stand for the run; none where none was traced."""
+    if not len(overlap):
+        return ()
+    exposed_ns = float(overlap["exposed_comm_ns"].mean())
+    of_launches = [
+        doubt.model_copy(update={"launch": launch.place.launch})
+        for launch in launches
+        for doubt in doubt_steps(read_steps_of(launch.tables.overlap, launch.tables.repeated_steps))
+    ]
+    return (*doubt_phases(profiler_cost, exposed_ns, measured_ns), *of_launches)
 
 
 def _summarize_exposure(data: CellData) -> ExposureSummary | None:

@@ -3,6 +3,7 @@
 Ratios are fractions, times integer nanoseconds (medians rounded down), NaN where a number cannot be computed.
 """
 
+from enum import StrEnum
 from typing import Literal
 
 from dtbench.analyze.stage_summary import StageSummary, StateStepsSummary
@@ -237,6 +238,31 @@ class Disturbed(Record):
     takers: tuple[TookCores, ...]
 
 
+class DoubtKind(StrEnum):
+    """Why PROFILED steps may not stand for those of a training, with what ``Doubt.values`` then are."""
+
+    UNLIKE_MEASURED = "unlike_measured"
+    """PROFILED over MEASURED step times, and the ends of its 95 % interval: outside 0.8 to 1.25."""
+    UNSURE_MEASURED = "unsure_measured"
+    """The same: it may be outside."""
+    EXPOSED_BEYOND_STEP = "exposed_beyond_step"
+    """Exposed communication of a PROFILED step, and the whole MEASURED step that it exceeds, ns."""
+    ONE_STEP_UNLIKE = "one_step_unlike"
+    """Number of a step, and how many times as long as the others it is."""
+    DRIFT = "drift"
+    """Exposed communication of the steps between which it rises or falls, the earlier first, ns; and of how many."""
+    REPEATED_NUMBER = "repeated_number"
+    """Steps whose number an earlier one has."""
+
+
+class Doubt(Record):
+    """One reason why PROFILED steps may not stand for others; ``launch``: in which; None: in all together."""
+
+    kind: DoubtKind
+    values: tuple[FloatOrNan, ...]
+    launch: int | None = None
+
+
 class CellSummary(Record):
     """One cell of a run.
 
@@ -267,7 +293,9 @@ class CellSummary(Record):
             them; a phase from which none is has no entry.
         disturbed: phases of launches of which too few steps are left; empty: the cell can be judged.
         unreadable: what is wrong with each launch that is left out of ``launches``, naming its file.
-        doubts: why no check of it is judged, a sentence each: some rank's evidence is lost, or is not surely its own.
+        rank_doubts: why no check of it is judged, a sentence each: some rank's evidence is lost, or is not surely its
+            own.
+        doubts: why PROFILED steps may not stand for the run; with any, owners and causes are no findings.
     """
 
     name: str
@@ -309,7 +337,8 @@ class CellSummary(Record):
     left_out_steps: dict[Phase, int] = {}
     disturbed: tuple[Disturbed, ...] = ()
     unreadable: dict[int, str] = {}
-    doubts: tuple[str, ...] = ()
+    rank_doubts: tuple[str, ...] = ()
+    doubts: tuple[Doubt, ...] = ()
 
 
 class RunSummary(Record):

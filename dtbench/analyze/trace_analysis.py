@@ -28,6 +28,7 @@ from dtbench.analyze.probe_times import ProbeTime, time_probes
 from dtbench.analyze.purpose_times import PurposeTime, account_purposes, sum_unattributed
 from dtbench.analyze.ranks.skew import CollectiveSkew
 from dtbench.analyze.shares import Shares, share_time
+from dtbench.analyze.steps import count_repeated
 from dtbench.analyze.strategy import TraceMarks, find_marks
 from dtbench.analyze.timeline import RankTimeline
 from dtbench.analyze.trace import Trace
@@ -76,6 +77,7 @@ class TraceAnalysis:
         notes: what of the trace is in no number, a sentence each.
         marks: which strategy made it, as far as the trace shows.
         host_steps: what its host did in each step, in few spans.
+        repeated_steps: ranges whose step's number another has before them; what is in them counts to the step before.
     """
 
     path: str
@@ -95,6 +97,7 @@ class TraceAnalysis:
     notes: tuple[str, ...] = ()
     marks: TraceMarks = field(default_factory=TraceMarks)
     host_steps: tuple[HostStep, ...] = ()
+    repeated_steps: int = 0
 
     @property
     def rank(self) -> int:
@@ -252,4 +255,5 @@ def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: S
         names_on_comm_lanes=contents.names_on_comm_lanes,
         notes=describe_left_out(trace),
         unknown_words=count_unknown_words(trace),
+        repeated_steps=count_repeated(trace),
     )

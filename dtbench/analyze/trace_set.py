@@ -47,7 +47,7 @@ class TraceSet:
     late_ranks: tuple[LateRank, ...] = ()
 
     @property
-    def doubts(self) -> tuple[str, ...]:
+    def rank_doubts(self) -> tuple[str, ...]:
         """Why nothing may be judged by these traces, a sentence each: some do not, or not surely, fit the others."""
         misfits = self.over_ranks.misfits
         return misfits.notes or ((f"{name_ranks(misfits.ranks)}: of a job of another size",) if misfits.ranks else ())

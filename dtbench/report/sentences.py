@@ -12,6 +12,7 @@ from dtbench.analyze.summary import CellSummary, Interval, OwnerSummary, Purpose
 from dtbench.plan import Plan
 from dtbench.report.advice import advise, of_run
 from dtbench.report.causes import describe_cause, describe_leading, name_collective
+from dtbench.report.doubts import NO_FINDING, describe_doubt, say_doubts
 from dtbench.report.scenario_facts import describe_cell
 from dtbench.scenario.model import Timed
 from dtbench.scenario.network import EmulatedNetwork
@@ -84,6 +85,9 @@ def answer_sentence(cell: CellSummary) -> str | None:
     said = f"{format_ns(exposed_ns)} of a profiled step ({share})"
     if cell.disturbed:
         return f"not to be gone by, since others took the cores: {said}. {describe_disturbed(cell.disturbed)}"
+    doubt = say_doubts(cell.doubts)
+    if doubt is not None:
+        return f"{said}; {doubt}"
     if not cell.owners or not exposed_ns:
         return said
     return f"{said}; {describe_leading(cell.owners, 1, _describe_owner)}"
@@ -96,7 +100,9 @@ def _describe_owner(row: OwnerSummary) -> str:
 
 
 def advice_sentences(cell: CellSummary) -> list[str]:
-    """Say what would change the largest causes, largest first, each sentence once."""
+    """Say what would change the largest causes, largest first, each sentence once; that none are findings, if so."""
+    if cell.doubts:
+        return [NO_FINDING] if cell.owners else []
     losses = [of_run(row) for row in cell.owners]
     found = advise(losses, describe_cell(cell), windows=1, step_ns=profiled_step_ns(cell))
     return [f"{one.why}: {one.words}" for one in found[:MOST_ADVICE]]
@@ -395,7 +401,8 @@ def is_trusted(cell: CellSummary) -> bool:
 def cell_notes(cell: CellSummary) -> tuple[str, ...]:
     """Give what a reader of the numbers must know, the plan's notes first, each once."""
     of_estimates = cell.exposure.notes if cell.exposure else ()
-    return tuple(dict.fromkeys((*cell.plan.notes, *cell.notes, *of_estimates)))
+    of_doubts = (f"PROFILED steps may not stand for the run: {describe_doubt(doubt)}" for doubt in cell.doubts)
+    return tuple(dict.fromkeys((*cell.plan.notes, *of_doubts, *cell.notes, *of_estimates)))
 
 
 def decimals_for(times_ns: Iterable[float | None]) -> int:

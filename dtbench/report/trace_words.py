@@ -9,9 +9,11 @@ from dtbench.analyze.means import MeanTime, average, average_purposes
 from dtbench.analyze.overlap import divide
 from dtbench.analyze.ranks.late import describe_late
 from dtbench.analyze.ranks.stragglers import describe_waiting
+from dtbench.analyze.representative import doubt_steps, read_steps_of_traces
 from dtbench.analyze.trace_set import TraceSet
 from dtbench.report.advice import Advice, advise, of_traces
 from dtbench.report.causes import describe_exposed_owner, describe_leading
+from dtbench.report.doubts import doubt_lines
 from dtbench.report.facts import describe_traces
 from dtbench.units import NS_PER_S, format_bandwidth, format_fraction, format_ns, name_ranks
 from dtbench.vocabulary import Purpose
@@ -44,9 +46,12 @@ def answer_lines(traces: TraceSet) -> tuple[str, ...]:
         doubt = "these traces are not all, or not surely, of one job: why time is exposed and who waits is not said"
         means = f"{_time_words(mean)}{_exposed_words(mean, ())}"
         return (f"{doubt}; see the notes", f"{means}, a mean over all of them", _basis_words(traces, mean))
+    doubts = tuple(doubt_steps(read_steps_of_traces(traces.analyses)))
+    owners = () if doubts else traces.owners
     return (
-        f"{_time_words(mean)}{_host_words(traces, mean)}{_exposed_words(mean, traces.owners)}",
-        *(f"{one.why}: {one.words}" for one in advise_traces(traces)[:1]),
+        f"{_time_words(mean)}{_host_words(traces, mean)}{_exposed_words(mean, owners)}",
+        *doubt_lines(doubts),
+        *(() if doubts else (f"{one.why}: {one.words}" for one in advise_traces(traces)[:1])),
         *_wait_lines(traces, mean),
         *describe_waiting(traces.over_ranks.waiting),
         *(said for one in traces.late_ranks if (said := describe_late(one)) is not None),

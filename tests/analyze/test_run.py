@@ -608,8 +608,8 @@ def test_a_rank_whose_record_is_missing_leaves_every_check_of_its_cell_unjudged(
     assert summarize_run(made.folder.path).cells[0].doubts == ()
     made.launch.rank_record(1).unlink()
     (cell,) = summarize_run(made.folder.path).cells
-    assert cell.doubts == ("launch0: the record of rank 1 is missing, its checks are lost",)
-    assert cell.doubts[0] in cell.notes
+    assert cell.rank_doubts == ("launch0: the record of rank 1 is missing, its checks are lost",)
+    assert cell.rank_doubts[0] in cell.notes
 
 
 def test_a_record_under_another_ranks_name_is_nobodys(made: MadeRun) -> None:
@@ -623,6 +623,6 @@ def test_a_trace_that_is_another_ranks_leaves_checks_unjudged_also_when_the_tabl
     made.launch.trace(1, 1).write_bytes(content)
     for _ in range(2):
         (cell,) = summarize_run(made.folder.path).cells
-        assert len(cell.doubts) == 1
-        assert cell.doubts[0].startswith("launch0: rank")
-        assert any(cell.doubts[0].removeprefix("launch0: ") in note for note in cell.notes)
+        assert len(cell.rank_doubts) == 1
+        assert cell.rank_doubts[0].startswith("launch0: rank")
+        assert any(cell.rank_doubts[0].removeprefix("launch0: ") in note for note in cell.notes)

@@ -1,0 +1,131 @@
+"""Whether the steps that were traced stand for those that a training takes, and for each other.
+
+A share, an owner or a cause is of PROFILED steps. Where these are not like MEASURED ones, or not like each other, a
+mean over them is a number of nothing, and why it is so large is no finding.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+from typing import Final
+
+import pandas as pd
+
+from dtbench.analyze.summary import Doubt, DoubtKind, Interval
+from dtbench.analyze.trace_analysis import TraceAnalysis
+
+LEAST_RATIO: Final = 0.8
+MOST_RATIO: Final = 1.25
+"""PROFILED over MEASURED step times between which the one stands for the other."""
+
+UNLIKE: Final = 2.0
+"""So many times the others' median, or one over it, is no step like them."""
+
+_LEAST_STEPS: Final = 3  # of two steps that differ nobody can say which is the odd one
+_LEAST_TO_DRIFT: Final = 5  # in order by chance once in 60
+_SIGNIFICANT: Final = 1.96
+_LEAST_DRIFT: Final = 0.25  # of the earlier half
+_LEAST_OF_STEP: Final = 0.05  # what drifts by less of a step changes no answer
+
+
+@dataclass(frozen=True)
+class TracedSteps:
+    """Steps that were traced in one go, in their order.
+
+    Attributes:
+        step_ns: by number, of the rank where it took longest.
+        exposed_ns: by number, mean over ranks.
+        repeated: steps whose number an earlier one has; they are counted with that one.
+    """
+
+    step_ns: Mapping[int, float]
+    exposed_ns: Mapping[int, float]
+    repeated: int = 0
+
+
+def read_steps_of(overlap: pd.DataFrame, repeated: int) -> TracedSteps:
+    """Read the traced steps of a launch; columns as in ``tables.OVERLAP``."""
+    longest, exposed = (
+        overlap.groupby("step")["step_ns"].max(),
+        overlap.groupby("step")["exposed_comm_ns"].mean(),
+    )
+    numbers = [int(step) for step in longest.index]
+    return TracedSteps(
+        dict(zip(numbers, longest.astype(float), strict=True)),
+        dict(zip(numbers, exposed.astype(float), strict=True)),
+        repeated,
+    )
+
+
+def read_steps_of_traces(analyses: Sequence[TraceAnalysis]) -> TracedSteps:
+    """Read the steps of the traces of one job."""
+    step_ns: dict[int, list[int]] = {}
+    exposed_ns: dict[int, list[int]] = {}
+    for analysis in analyses:
+        for step in analysis.steps:
+            step_ns.setdefault(step.step, []).append(step.overlap.step_ns)
+            exposed_ns.setdefault(step.step, []).append(step.overlap.exposed_comm_ns)
+    return TracedSteps(
+        {number: max(step_ns[number]) for number in sorted(step_ns)},
+        {number: fmean(exposed_ns[number]) for number in sorted(exposed_ns)},
+        max((one.repeated_steps for one in analyses), default=0),
+    )
+
+
+def doubt_phases(profiler_cost: Interval, exposed_ns: float, measured_ns: float) -> Iterator[Doubt]:
+    """Doubt that PROFILED steps are like MEASURED ones.
+
+    Args:
+        profiler_cost: PROFILED over MEASURED step times.
+        exposed_ns: of a PROFILED step; NaN: not known.
+        measured_ns: a MEASURED step; NaN: not known.
+    """
+    ratio, low, high = profiler_cost.median, profiler_cost.low, profiler_cost.high
+    if ratio < LEAST_RATIO or ratio > MOST_RATIO:  # never of NaN
+        yield Doubt(kind=DoubtKind.UNLIKE_MEASURED, values=(ratio, low, high))
+    elif low < LEAST_RATIO or high > MOST_RATIO:
+        yield Doubt(kind=DoubtKind.UNSURE_MEASURED, values=(ratio, low, high))
+    if exposed_ns > measured_ns:
+        yield Doubt(kind=DoubtKind.EXPOSED_BEYOND_STEP, values=(exposed_ns, measured_ns))
+
+
+def doubt_steps(steps: TracedSteps) -> Iterator[Doubt]:
+    """Doubt that traced steps are like each other."""
+    if steps.repeated:
+        yield Doubt(kind=DoubtKind.REPEATED_NUMBER, values=(float(steps.repeated),))
+    yield from _doubt_one(steps.step_ns)
+    drift = _find_drift(list(steps.exposed_ns.values()))
+    typical_ns = median(steps.step_ns.values()) if steps.step_ns else math.nan
+    if drift is not None and abs(drift[1] - drift[0]) > _LEAST_OF_STEP * typical_ns:
+        yield Doubt(kind=DoubtKind.DRIFT, values=(*drift, float(len(steps.exposed_ns))))
+
+
+def _doubt_one(step_ns: Mapping[int, float]) -> Iterator[Doubt]:
+    """Name the step that is least like the others, where one is unlike them."""
+    known = {number: time_ns for number, time_ns in step_ns.items() if time_ns > 0}
+    if len(known) < _LEAST_STEPS:
+        return
+    ratios = {
+        number: time_ns / median(other for at, other in known.items() if at != number)
+        for number, time_ns in known.items()
+    }
+    number = max(ratios, key=lambda one: max(ratios[one], 1 / ratios[one]))
+    if max(ratios[number], 1 / ratios[number]) > UNLIKE:
+        yield Doubt(kind=DoubtKind.ONE_STEP_UNLIKE, values=(float(number), ratios[number]))
+
+
+def _find_drift(values: Sequence[float]) -> tuple[float, float] | None:
+    """Give the ends of a series that goes one way, the earlier one first; None: it does not, or hardly.
+
+    By how many pairs rise (Mann, Econometrica 13, 1945).
+    """
+    count = len(values)
+    if count < _LEAST_TO_DRIFT:
+        return None
+    signs = [(after > before) - (after < before) for at, before in enumerate(values) for after in values[at + 1 :]]
+    spread = math.sqrt(count * (count - 1) * (2 * count + 5) / 18)
+    early, late = median(values[: count // 2]), median(values[-(count // 2) :])
+    if abs(sum(signs)) - 1 < _SIGNIFICANT * spread or abs(late - early) <= _LEAST_DRIFT * early:
+        return None
+    return (min(values), max(values)) if late > early else (max(values), min(values))

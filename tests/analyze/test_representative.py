@@ -1,0 +1,184 @@
+"""PROFILED steps not like MEASURED ones, or not like each other: the headline says it, and no cause is a finding."""
+
+import json
+import math
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import dtbench
+from dtbench.analyze.representative import TracedSteps, doubt_phases, doubt_steps
+from dtbench.analyze.run import summarize_run
+from dtbench.analyze.statistics import summarize_ratio
+from dtbench.analyze.summary import CellSummary, DoubtKind
+from dtbench.cli.main import main
+from dtbench.report import sentences
+from dtbench.report.doubts import NO_FINDING
+from dtbench.store.layout import RunFolder
+from dtbench.store.write import write_table
+from dtbench.vocabulary import CAUSE_PHRASES, Phase
+
+EXAMPLE = Path(__file__).parents[2] / "results" / "example"
+MS = 1_000_000
+Change = Callable[[pd.DataFrame, pd.DataFrame], tuple[pd.DataFrame, pd.DataFrame]]
+"""Of a cell's timed steps and of its overlap."""
+
+
+def lengthen_profiled(factor: float) -> Change:
+    def change(steps: pd.DataFrame, overlap: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+        is_profiled = steps["phase"] == Phase.PROFILED.value
+        longer = (steps["duration_ns"] * np.where(is_profiled, factor, 1)).astype("int64")
+        return steps.assign(duration_ns=longer), overlap
+
+    return change
+
+
+def lengthen_step(place: int, factor: int) -> Change:
+    def change(steps: pd.DataFrame, overlap: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+        number = sorted(overlap["step"].unique())[place]
+        return steps, overlap.assign(step_ns=overlap["step_ns"] * np.where(overlap["step"] == number, factor, 1))
+
+    return change
+
+
+def shorten_all(factor: float) -> Change:
+    """As if the steps of a training took less than what is exposed in the traces."""
+
+    def change(steps: pd.DataFrame, overlap: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+        return steps.assign(duration_ns=(steps["duration_ns"] * factor).astype("int64")), overlap
+
+    return change
+
+
+def drift(exposed_ms: Sequence[float]) -> Change:
+    def change(steps: pd.DataFrame, overlap: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+        first = overlap[overlap["step"] == overlap["step"].min()]
+        parts = [first.assign(step=100 + number, exposed_comm_ns=int(ms * MS)) for number, ms in enumerate(exposed_ms)]
+        return steps, pd.concat(parts, ignore_index=True)
+
+    return change
+
+
+def leave(steps: pd.DataFrame, overlap: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    return steps, overlap
+
+
+def change_run(folder: Path, change: Change) -> CellSummary:
+    """Change the first cell of a copy of the example; gives its answer."""
+    shutil.copytree(EXAMPLE, folder)
+    launch = RunFolder(folder).launch("ddp", 0)
+    paths = (launch.steps, launch.overlap)
+    for path, table in zip(paths, change(*(pd.read_parquet(path) for path in paths)), strict=True):
+        write_table(path, table)
+    return summarize_run(folder).cells[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "said"),
+    [
+        (lengthen_profiled(3.03), DoubtKind.UNLIKE_MEASURED, "PROFILED steps took 3.24 x as long as MEASURED ones"),
+        (lengthen_profiled(0.524), DoubtKind.UNLIKE_MEASURED, "PROFILED steps took 0.560 x as long"),
+        (lengthen_profiled(1.2), DoubtKind.UNLIKE_MEASURED, "PROFILED steps took 1.28 x"),
+        (lengthen_profiled(1.15), DoubtKind.UNSURE_MEASURED, "1.23 x as long as MEASURED ones, which may be 1.18 x to"),
+        (shorten_all(0.15), DoubtKind.EXPOSED_BEYOND_STEP, "is more than a whole MEASURED step of 69.0 ms"),
+        (lengthen_step(1, 4_000_000), DoubtKind.ONE_STEP_UNLIKE, "step 17 took 4,"),
+        (lengthen_step(2, 3), DoubtKind.ONE_STEP_UNLIKE, "step 18 took 3.13 x as long as the others"),
+        (drift((97, 112, 124, 152, 161, 191)), DoubtKind.DRIFT, "rises from 97.0 ms to 191 ms over 6 steps"),
+        (drift((191, 161, 152, 124, 97)), DoubtKind.DRIFT, "falls from 191 ms to 97.0 ms over 5 steps"),
+    ],
+)
+def test_the_headline_says_why_and_gives_no_cause(tmp_path: Path, change: Change, kind: DoubtKind, said: str) -> None:
+    cell = change_run(tmp_path / "run", change)
+    assert [doubt.kind for doubt in cell.doubts] == [kind]
+    answer = sentences.answer_sentence(cell)
+    assert answer is not None
+    assert "REPRESENTATIVE" in answer
+    assert said in answer
+    assert not any(phrase in answer for phrase in CAUSE_PHRASES.values())
+    assert sentences.advice_sentences(cell) == [NO_FINDING]
+    assert any(said in note for note in sentences.cell_notes(cell))
+
+
+def test_json_and_notebooks_have_it_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change_run(tmp_path / "run", lengthen_profiled(3.03))
+    with pytest.raises(SystemExit):
+        main(["report", str(tmp_path / "run"), "--json"])
+    (document, other) = json.loads(capsys.readouterr().out)["cells"]
+    assert [doubt["kind"] for doubt in document["doubts"]] == ["unlike_measured"]
+    assert other["doubts"] == []
+    assert "REPRESENTATIVE" in str(dtbench.load_run(tmp_path / "run"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        leave,
+        lengthen_profiled(1.1),
+        drift((100, 90, 105, 96, 101, 99)),
+        drift((100, 101, 102, 103, 104, 105)),  # one way, and hardly
+        drift((1, 2, 3, 4, 5, 6)),  # of a step of 480 ms
+        lengthen_step(0, 1),
+    ],
+)
+def test_steps_like_the_others_keep_their_causes(tmp_path: Path, change: Change) -> None:
+    cell = change_run(tmp_path / "run", change)
+    assert cell.doubts == ()
+    answer = sentences.answer_sentence(cell)
+    assert answer is not None
+    assert "bucket" in answer
+    assert "REPRESENTATIVE" not in answer
+
+
+@pytest.mark.parametrize("ratio", [0.3, 0.79, 0.81, 1.0, 1.24, 1.26, 3.24, 50.0])
+def test_a_ratio_is_doubted_outside_its_range(ratio: float) -> None:
+    measured = [100.0, 100.1, 99.9, 100.0] * 4
+    cost = summarize_ratio([ratio * time for time in measured], measured)
+    found = [doubt.kind for doubt in doubt_phases(cost, math.nan, 100.0)]
+    assert found == ([] if 0.8 <= ratio <= 1.25 else [DoubtKind.UNLIKE_MEASURED])
+
+
+def test_what_nobody_measured_is_no_reason() -> None:
+    nothing = summarize_ratio([], [])
+    assert list(doubt_phases(nothing, math.nan, math.nan)) == []
+    assert list(doubt_phases(nothing, 5.0, math.nan)) == []
+    assert list(doubt_steps(TracedSteps({}, {}))) == []
+    assert list(doubt_steps(TracedSteps({1: 10.0, 2: 90.0}, {1: 1.0, 2: 1.0}))) == [], "which of two is the odd one?"
+    assert list(doubt_steps(TracedSteps({1: 0.0, 2: 10.0, 3: 10.0}, {}))) == [], "a step of which nothing was seen"
+
+
+@pytest.mark.parametrize("odd", [0, 3, 5])
+@pytest.mark.parametrize("factor", [1e-6, 0.4, 2.5, 4e6])
+def test_the_odd_step_is_named_wherever_it_lies(odd: int, factor: float) -> None:
+    step_ns = {10 + at: 100.0 * (factor if at == odd else 1 + at / 100) for at in range(6)}
+    (doubt,) = doubt_steps(TracedSteps(step_ns, dict.fromkeys(step_ns, 1.0)))
+    assert doubt.kind is DoubtKind.ONE_STEP_UNLIKE
+    assert doubt.values[0] == 10 + odd
+    assert doubt.values[1] == pytest.approx(factor, rel=0.05)
+
+
+CPU = """
+step ProfilerStep#1 @1 |====            |
+step ProfilerStep#{again} @1 |    ====        |
+step ProfilerStep#2 @1 |        ====    |
+step ProfilerStep#{last} @1 |            ====|
+op aten::mm         @1 |==  ==  ==  ==  |
+range gloo:all_reduce @2 | ==  ==  ==  == |
+"""
+
+
+@pytest.mark.parametrize(("again", "last", "count"), [(1, 3, 1), (1, 2, 2), (4, 2, 1), (4, 3, 0), (1, 1, 2)])
+def test_ranges_that_carry_a_number_again_are_counted_and_said(
+    draw: Callable[..., Path], capsys: pytest.CaptureFixture[str], again: int, last: int, count: int
+) -> None:
+    path = draw(CPU.format(again=again, last=last))
+    traces = dtbench.read_trace(path)
+    assert traces.traces.analyses[0].repeated_steps == count
+    with pytest.raises(SystemExit) as ended:
+        main(["analyze", str(path)])
+    assert not ended.value.code
+    said = f"{count} range{'s carry' if count > 1 else ' carries'} the number of an earlier step"
+    assert (said in capsys.readouterr().out) is (count > 0)
