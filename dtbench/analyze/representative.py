@@ -7,12 +7,10 @@ mean over them is a number of nothing, and why it is so large is no finding.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from statistics import fmean, median
 from typing import Final
 
-import pandas as pd
-
-from dtbench.analyze.summary import Doubt, DoubtKind, Interval
 from dtbench.analyze.trace_analysis import TraceAnalysis
 
 LEAST_RATIO: Final = 0.8
@@ -27,6 +25,32 @@ _LEAST_TO_DRIFT: Final = 5  # in order by chance once in 60
 _SIGNIFICANT: Final = 1.96
 _LEAST_DRIFT: Final = 0.25  # of the earlier half
 _LEAST_OF_STEP: Final = 0.05  # what drifts by less of a step changes no answer
+
+
+class DoubtKind(StrEnum):
+    """Why PROFILED steps may not stand for those of a training, with what ``Doubt.values`` then are."""
+
+    UNLIKE_MEASURED = "unlike_measured"
+    """PROFILED over MEASURED step times, and the ends of its 95 % interval if known: outside 0.8 to 1.25."""
+    UNSURE_MEASURED = "unsure_measured"
+    """The same: it may be outside."""
+    EXPOSED_BEYOND_STEP = "exposed_beyond_step"
+    """Exposed communication of a PROFILED step, and the whole MEASURED step that it exceeds, ns."""
+    ONE_STEP_UNLIKE = "one_step_unlike"
+    """Number of a step, and how many times as long as the others it is."""
+    DRIFT = "drift"
+    """Exposed communication of the steps between which it rises or falls, the earlier first, ns; and of how many."""
+    REPEATED_NUMBER = "repeated_number"
+    """Steps whose number an earlier one has."""
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """One reason why PROFILED steps may not stand for others; ``launch``: in which; None: in all together."""
+
+    kind: DoubtKind
+    values: tuple[float, ...]
+    launch: int | None = None
 
 
 @dataclass(frozen=True)
@@ -44,20 +68,6 @@ class TracedSteps:
     repeated: int = 0
 
 
-def read_steps_of(overlap: pd.DataFrame, repeated: int) -> TracedSteps:
-    """Read the traced steps of a launch; columns as in ``tables.OVERLAP``."""
-    longest, exposed = (
-        overlap.groupby("step")["step_ns"].max(),
-        overlap.groupby("step")["exposed_comm_ns"].mean(),
-    )
-    numbers = [int(step) for step in longest.index]
-    return TracedSteps(
-        dict(zip(numbers, longest.astype(float), strict=True)),
-        dict(zip(numbers, exposed.astype(float), strict=True)),
-        repeated,
-    )
-
-
 def read_steps_of_traces(analyses: Sequence[TraceAnalysis]) -> TracedSteps:
     """Read the steps of the traces of one job."""
     step_ns: dict[int, list[int]] = {}
@@ -73,32 +83,33 @@ def read_steps_of_traces(analyses: Sequence[TraceAnalysis]) -> TracedSteps:
     )
 
 
-def doubt_phases(profiler_cost: Interval, exposed_ns: float, measured_ns: float) -> Iterator[Doubt]:
+def doubt_phases(profiler_cost: tuple[float, float, float], exposed_ns: float, measured_ns: float) -> Iterator[Doubt]:
     """Doubt that PROFILED steps are like MEASURED ones.
 
     Args:
-        profiler_cost: PROFILED over MEASURED step times.
+        profiler_cost: PROFILED over MEASURED step times, and the ends of its interval; NaN: not known.
         exposed_ns: of a PROFILED step; NaN: not known.
         measured_ns: a MEASURED step; NaN: not known.
     """
-    ratio, low, high = profiler_cost.median, profiler_cost.low, profiler_cost.high
+    ratio, low, high = profiler_cost
     if ratio < LEAST_RATIO or ratio > MOST_RATIO:  # never of NaN
-        yield Doubt(kind=DoubtKind.UNLIKE_MEASURED, values=(ratio, low, high))
+        ends = (low, high) if low <= high else ()
+        yield Doubt(DoubtKind.UNLIKE_MEASURED, (ratio, *ends))
     elif low < LEAST_RATIO or high > MOST_RATIO:
-        yield Doubt(kind=DoubtKind.UNSURE_MEASURED, values=(ratio, low, high))
+        yield Doubt(DoubtKind.UNSURE_MEASURED, (ratio, low, high))
     if exposed_ns > measured_ns:
-        yield Doubt(kind=DoubtKind.EXPOSED_BEYOND_STEP, values=(exposed_ns, measured_ns))
+        yield Doubt(DoubtKind.EXPOSED_BEYOND_STEP, (exposed_ns, measured_ns))
 
 
 def doubt_steps(steps: TracedSteps) -> Iterator[Doubt]:
     """Doubt that traced steps are like each other."""
     if steps.repeated:
-        yield Doubt(kind=DoubtKind.REPEATED_NUMBER, values=(float(steps.repeated),))
+        yield Doubt(DoubtKind.REPEATED_NUMBER, (float(steps.repeated),))
     yield from _doubt_one(steps.step_ns)
     drift = _find_drift(list(steps.exposed_ns.values()))
     typical_ns = median(steps.step_ns.values()) if steps.step_ns else math.nan
     if drift is not None and abs(drift[1] - drift[0]) > _LEAST_OF_STEP * typical_ns:
-        yield Doubt(kind=DoubtKind.DRIFT, values=(*drift, float(len(steps.exposed_ns))))
+        yield Doubt(DoubtKind.DRIFT, (*drift, float(len(steps.exposed_ns))))
 
 
 def _doubt_one(step_ns: Mapping[int, float]) -> Iterator[Doubt]:
@@ -112,7 +123,7 @@ def _doubt_one(step_ns: Mapping[int, float]) -> Iterator[Doubt]:
     }
     number = max(ratios, key=lambda one: max(ratios[one], 1 / ratios[one]))
     if max(ratios[number], 1 / ratios[number]) > UNLIKE:
-        yield Doubt(kind=DoubtKind.ONE_STEP_UNLIKE, values=(float(number), ratios[number]))
+        yield Doubt(DoubtKind.ONE_STEP_UNLIKE, (float(number), ratios[number]))
 
 
 def _find_drift(values: Sequence[float]) -> tuple[float, float] | None:

@@ -5,6 +5,7 @@ Throughput comes only from MEASURED steps, overlap only from PROFILED ones.
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -13,9 +14,9 @@ from dtbench.analyze.cell_data import CellData, LaunchData, stack
 from dtbench.analyze.cell_notes import find_disturbed, find_rank_doubts, give_notes
 from dtbench.analyze.exposure.summarize import LaunchExposure, summarize_exposure
 from dtbench.analyze.kinds.unknown import sum_names
-from dtbench.analyze.launch_tables import make_empty_tables
+from dtbench.analyze.launch_tables import LaunchTables, make_empty_tables
 from dtbench.analyze.peaks import peak_flops
-from dtbench.analyze.representative import doubt_phases, doubt_steps, read_steps_of
+from dtbench.analyze.representative import Doubt, TracedSteps, doubt_phases, doubt_steps
 from dtbench.analyze.stage_plan import StagePlan
 from dtbench.analyze.statistics import summarize, summarize_launches, summarize_ratio
 from dtbench.analyze.summarize_overlap import fraction, summarize_purposes, summarize_ranks
@@ -24,7 +25,7 @@ from dtbench.analyze.summarize_probes import summarize_probes
 from dtbench.analyze.summarize_stages import summarize_stages
 from dtbench.analyze.summarize_state_steps import summarize_state_steps
 from dtbench.analyze.summarize_waits import summarize_gradient_waits
-from dtbench.analyze.summary import CellSummary, Doubt, ExposureSummary, Interval
+from dtbench.analyze.summary import CellSummary, ExposureSummary, Interval
 from dtbench.analyze.worst_ranks import (
     peak_memory,
     slowest_compilation,
@@ -120,11 +121,23 @@ def _find_doubts(
         return ()
     exposed_ns = float(overlap["exposed_comm_ns"].mean())
     of_launches = [
-        doubt.model_copy(update={"launch": launch.place.launch})
+        replace(doubt, launch=launch.place.launch)
         for launch in launches
-        for doubt in doubt_steps(read_steps_of(launch.tables.overlap, launch.tables.repeated_steps))
+        for doubt in doubt_steps(_read_steps(launch.tables))
     ]
-    return (*doubt_phases(profiler_cost, exposed_ns, measured_ns), *of_launches)
+    cost = (profiler_cost.median, profiler_cost.low, profiler_cost.high)
+    return (*doubt_phases(cost, exposed_ns, measured_ns), *of_launches)
+
+
+def _read_steps(tables: LaunchTables) -> TracedSteps:
+    by_step = tables.overlap.groupby("step")
+    longest, exposed = by_step["step_ns"].max(), by_step["exposed_comm_ns"].mean()
+    numbers = [int(step) for step in longest.index]
+    return TracedSteps(
+        dict(zip(numbers, map(float, longest), strict=True)),
+        dict(zip(numbers, map(float, exposed), strict=True)),
+        tables.repeated_steps,
+    )
 
 
 def _summarize_exposure(data: CellData) -> ExposureSummary | None:

@@ -3,9 +3,9 @@
 Ratios are fractions, times integer nanoseconds (medians rounded down), NaN where a number cannot be computed.
 """
 
-from enum import StrEnum
 from typing import Literal
 
+from dtbench.analyze.representative import Doubt
 from dtbench.analyze.stage_summary import StageSummary, StateStepsSummary
 from dtbench.plan import Plan
 from dtbench.record import FloatOrNan, IntOrNan, Record
@@ -236,31 +236,6 @@ class Disturbed(Record):
     left_alone: int
     stolen_fraction: FloatOrNan
     takers: tuple[TookCores, ...]
-
-
-class DoubtKind(StrEnum):
-    """Why PROFILED steps may not stand for those of a training, with what ``Doubt.values`` then are."""
-
-    UNLIKE_MEASURED = "unlike_measured"
-    """PROFILED over MEASURED step times, and the ends of its 95 % interval: outside 0.8 to 1.25."""
-    UNSURE_MEASURED = "unsure_measured"
-    """The same: it may be outside."""
-    EXPOSED_BEYOND_STEP = "exposed_beyond_step"
-    """Exposed communication of a PROFILED step, and the whole MEASURED step that it exceeds, ns."""
-    ONE_STEP_UNLIKE = "one_step_unlike"
-    """Number of a step, and how many times as long as the others it is."""
-    DRIFT = "drift"
-    """Exposed communication of the steps between which it rises or falls, the earlier first, ns; and of how many."""
-    REPEATED_NUMBER = "repeated_number"
-    """Steps whose number an earlier one has."""
-
-
-class Doubt(Record):
-    """One reason why PROFILED steps may not stand for others; ``launch``: in which; None: in all together."""
-
-    kind: DoubtKind
-    values: tuple[FloatOrNan, ...]
-    launch: int | None = None
 
 
 class CellSummary(Record):

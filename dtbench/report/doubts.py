@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from dtbench.analyze.summary import Doubt, DoubtKind
+from dtbench.analyze.representative import Doubt, DoubtKind
 from dtbench.units import format_ns, three_digits
 
 NO_FINDING = "Whose it is and why is of these steps alone: no finding, and no advice follows from it."

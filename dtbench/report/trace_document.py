@@ -9,6 +9,7 @@ from dtbench.analyze.causes.exposed_owners import ExposedOwner
 from dtbench.analyze.overlap import Overlap
 from dtbench.analyze.overlap_tax import CAVEAT, OverlapTax
 from dtbench.analyze.purpose_times import PurposeTime
+from dtbench.analyze.representative import doubt_steps, read_steps_of_traces
 from dtbench.analyze.tables import COLLECTIVES, Row
 from dtbench.analyze.tabulate import collective_rows
 from dtbench.analyze.trace import Unread
@@ -32,6 +33,7 @@ def traces_document(traces: TraceSet) -> dict[str, object]:
         "owners": [_owner_document(row) for row in traces.owners],
         "waiting": _waiting_documents(traces),
         "notes": list(traces.notes),
+        "doubts": [asdict(doubt) for doubt in doubt_steps(read_steps_of_traces(traces.analyses))],
     }
 
 

@@ -11,13 +11,14 @@ import pandas as pd
 import pytest
 
 import dtbench
-from dtbench.analyze.representative import TracedSteps, doubt_phases, doubt_steps
+from dtbench.analyze.representative import DoubtKind, TracedSteps, doubt_phases, doubt_steps
 from dtbench.analyze.run import summarize_run
 from dtbench.analyze.statistics import summarize_ratio
-from dtbench.analyze.summary import CellSummary, DoubtKind
+from dtbench.analyze.summary import CellSummary
 from dtbench.cli.main import main
 from dtbench.report import sentences
 from dtbench.report.doubts import NO_FINDING
+from dtbench.report.trace_document import traces_document
 from dtbench.store.layout import RunFolder
 from dtbench.store.write import write_table
 from dtbench.vocabulary import CAUSE_PHRASES, Phase
@@ -136,13 +137,21 @@ def test_steps_like_the_others_keep_their_causes(tmp_path: Path, change: Change)
 @pytest.mark.parametrize("ratio", [0.3, 0.79, 0.81, 1.0, 1.24, 1.26, 3.24, 50.0])
 def test_a_ratio_is_doubted_outside_its_range(ratio: float) -> None:
     measured = [100.0, 100.1, 99.9, 100.0] * 4
-    cost = summarize_ratio([ratio * time for time in measured], measured)
+    found_ratio = summarize_ratio([ratio * time for time in measured], measured)
+    cost = (found_ratio.median, found_ratio.low, found_ratio.high)
     found = [doubt.kind for doubt in doubt_phases(cost, math.nan, 100.0)]
     assert found == ([] if 0.8 <= ratio <= 1.25 else [DoubtKind.UNLIKE_MEASURED])
 
 
+def test_a_ratio_of_one_step_has_no_interval_and_comes_back_from_json() -> None:
+    (doubt,) = doubt_phases((3.0, math.nan, math.nan), math.nan, math.nan)
+    assert doubt.values == (3.0,)
+    cell = summarize_run(EXAMPLE).cells[0].model_copy(update={"doubts": (doubt,)})
+    assert CellSummary.model_validate_json(cell.model_dump_json()).doubts == (doubt,)
+
+
 def test_what_nobody_measured_is_no_reason() -> None:
-    nothing = summarize_ratio([], [])
+    nothing = (math.nan, math.nan, math.nan)
     assert list(doubt_phases(nothing, math.nan, math.nan)) == []
     assert list(doubt_phases(nothing, 5.0, math.nan)) == []
     assert list(doubt_steps(TracedSteps({}, {}))) == []
@@ -180,5 +189,7 @@ def test_ranges_that_carry_a_number_again_are_counted_and_said(
     with pytest.raises(SystemExit) as ended:
         main(["analyze", str(path)])
     assert not ended.value.code
+    document = traces_document(traces.traces)
+    assert document["doubts"] == ([{"kind": "repeated_number", "values": (count,), "launch": None}] if count else [])
     said = f"{count} range{'s carry' if count > 1 else ' carries'} the number of an earlier step"
     assert (said in capsys.readouterr().out) is (count > 0)
