@@ -1,9 +1,13 @@
 """Why traced steps may not stand for those of a training, in words; what then is no finding says so."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from dtbench.analyze.representative import Doubt, DoubtKind
 from dtbench.units import format_ns, three_digits
+
+if TYPE_CHECKING:  # reading a trace loads no summaries
+    from dtbench.analyze.summary import CellSummary
 
 NO_FINDING = "Whose it is and why is of these steps alone: no finding, and no advice follows from it."
 
@@ -18,6 +22,12 @@ def say_doubts(doubts: Sequence[Doubt]) -> str | None:
     more = f", and {len(doubts) - 1} more reason{'s' if len(doubts) > 2 else ''}, see the notes" if doubts[1:] else ""
     word = "PERHAPS NOT" if all(doubt.kind is DoubtKind.UNSURE_MEASURED for doubt in doubts) else "NOT"
     return f"{word} REPRESENTATIVE: {describe_doubt(doubts[0])}{more}"
+
+
+def doubts_of_cells(cells: "Iterable[CellSummary]") -> dict[str, str]:
+    """Say it of each cell of a run that there is something to say of."""
+    said = ((cell.name, say_doubts(cell.doubts)) for cell in cells)
+    return {name: words for name, words in said if words is not None}
 
 
 def doubt_lines(doubts: Sequence[Doubt]) -> tuple[str, ...]:

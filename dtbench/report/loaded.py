@@ -18,6 +18,7 @@ from dtbench.analyze.summary import RunSummary
 from dtbench.analyze.tabulate import TABLES
 from dtbench.errors import StoreError
 from dtbench.report import run_words
+from dtbench.report.doubts import doubts_of_cells
 from dtbench.report.estimates import tabulate_estimates
 from dtbench.report.html import report_html
 from dtbench.report.owner_table import tabulate_run_owners
@@ -86,7 +87,7 @@ class RunReport:
         """Draw whose communication was exposed, split by cause, for each cell."""
         from dtbench.report.plots import plot_exposed_owners
 
-        return plot_exposed_owners(self.owners)
+        return plot_exposed_owners(self.owners, doubts_of_cells(self.summary.cells))
 
     def plot_overlap(self) -> "Figure":
         """Draw how much communication each PROFILED step hid and left exposed, for each cell."""

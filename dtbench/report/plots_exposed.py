@@ -1,7 +1,7 @@
 """What communication was exposed: whose and why, and how much of each step."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import pandas as pd
@@ -54,11 +54,13 @@ CAUSE_PARTS: Final = {
 _EXPOSED: Final = Part("exposed comm", "exposed_comm_ns", "#E69F00", "///", "black")
 
 
-def plot_exposed_owners(owners: pd.DataFrame) -> Figure:
+def plot_exposed_owners(owners: pd.DataFrame, doubts: Mapping[str, str] | None = None) -> Figure:
     """Draw a bar for each owner's exposed communication, split by cause, longest first.
 
     Args:
         owners: columns as in ``dtbench.analyze.tables.OWNERS``, and ``cell`` where they are of several.
+        doubts: by cell (empty: of a table without cells), why its steps may not stand for others: told in place of
+            the finding.
     """
     panels = _panels(owners)
     if not panels:
@@ -74,7 +76,8 @@ def plot_exposed_owners(owners: pd.DataFrame) -> Figure:
         _draw_owners(axes, of_panel)
         axes.set_xlim(0, 1.14 * (max(longest) if shares_scale else _longest(of_panel)) / NS_PER_MS)
         _bare(axes)
-        set_finding(axes, _owner_finding(cell, rows), fontsize=10)
+        doubt = (doubts or {}).get(str(rows["cell"].iloc[0]) if "cell" in rows else "")
+        set_finding(axes, _owner_finding(cell, rows) if doubt is None else _name_cell(cell, doubt), fontsize=10)
     grid[-1].set_xlabel(f"ms exposed per step and rank{_cut_words(owners)}", fontsize=9)
     used = [cause for cause in Cause if any(cause in parts for of_panel in bars for _, parts in of_panel)]
     handles = [legend_patch(CAUSE_PARTS[cause], describe_cause(cause)) for cause in used]
@@ -99,6 +102,10 @@ def _panels(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
 def _cut_words(table: pd.DataFrame) -> str:
     cells = table["cell"].nunique() if "cell" in table else 1
     return f"; the first {MOST_CELLS} of {cells} cells" if cells > MOST_CELLS else ""
+
+
+def _name_cell(cell: str, words: str) -> str:
+    return f"{cell}: {words}" if cell else words
 
 
 def _rank_owners(rows: pd.DataFrame) -> list[_Bar]:

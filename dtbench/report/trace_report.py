@@ -8,6 +8,7 @@ import pandas as pd
 
 from dtbench.analyze.means import average
 from dtbench.analyze.summarize_overlap import keep_known
+from dtbench.analyze.representative import doubt_steps, read_steps_of_traces
 from dtbench.analyze.tabulate import (
     COMM_WAIT_TABLE,
     GAP_TABLE,
@@ -22,6 +23,7 @@ from dtbench.analyze.tabulate import (
 )
 from dtbench.analyze.trace_set import TraceSet
 from dtbench.errors import TraceError
+from dtbench.report.doubts import say_doubts
 from dtbench.report.html import report_html
 from dtbench.report.owner_table import tabulate_owners
 from dtbench.report.trace_sections import owner_section, time_section
@@ -103,7 +105,8 @@ class TraceReport:
         """Draw whose communication was exposed, split by cause."""
         from dtbench.report.plots import plot_exposed_owners
 
-        return plot_exposed_owners(self.owners)
+        said = say_doubts(tuple(doubt_steps(read_steps_of_traces(self.traces.analyses))))
+        return plot_exposed_owners(self.owners, {} if said is None else {"": said})
 
     def plot_overlap(self) -> "Figure":
         """Draw how much communication each step hid and left exposed."""

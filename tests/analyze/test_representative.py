@@ -111,7 +111,11 @@ def test_json_and_notebooks_have_it_too(tmp_path: Path, capsys: pytest.CaptureFi
     (document, other) = json.loads(capsys.readouterr().out)["cells"]
     assert [doubt["kind"] for doubt in document["doubts"]] == ["unlike_measured"]
     assert other["doubts"] == []
-    assert "REPRESENTATIVE" in str(dtbench.load_run(tmp_path / "run"))
+    run = dtbench.load_run(tmp_path / "run")
+    assert "REPRESENTATIVE" in str(run)
+    doubted, other_panel = (axes.get_title(loc="left") for axes in run.plot_owners().axes)
+    assert doubted.startswith("ddp: NOT REPRESENTATIVE: PROFILED steps took 3.24 x")
+    assert "REPRESENTATIVE" not in other_panel
 
 
 @pytest.mark.parametrize(

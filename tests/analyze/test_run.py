@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -605,7 +606,7 @@ def test_analyzing_names_a_launch_that_is_left_out(
 
 
 def test_a_rank_whose_record_is_missing_leaves_every_check_of_its_cell_unjudged(made: MadeRun) -> None:
-    assert summarize_run(made.folder.path).cells[0].doubts == ()
+    assert summarize_run(made.folder.path).cells[0].rank_doubts == ()
     made.launch.rank_record(1).unlink()
     (cell,) = summarize_run(made.folder.path).cells
     assert cell.rank_doubts == ("launch0: the record of rank 1 is missing, its checks are lost",)
@@ -626,3 +627,32 @@ def test_a_trace_that_is_another_ranks_leaves_checks_unjudged_also_when_the_tabl
         assert len(cell.rank_doubts) == 1
         assert cell.rank_doubts[0].startswith("launch0: rank")
         assert any(cell.rank_doubts[0].removeprefix("launch0: ") in note for note in cell.notes)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_analyzing_a_run_reads_no_table_that_it_has_just_made(
+    made: MadeRun, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """The second time it looks once which ranks the tables before it hold."""
+    counts: Counter[str] = Counter()
+    real = pd.read_parquet
+
+    def read(path: Any, *args: Any, **kwargs: Any) -> pd.DataFrame:
+        table = real(path, *args, **kwargs)
+        counts[Path(path).name] += 1
+        return table
+
+    monkeypatch.setattr(pd, "read_parquet", read)
+    for _ in range(times):
+        counts.clear()
+        with pytest.raises(SystemExit) as ended:
+            main(["analyze", str(made.folder.path), "--json"])
+        assert not ended.value.code
+    assert counts == {"steps.parquet": 1, **({"overlap.parquet": 1} if times == 2 else {})}
+
+
+def test_the_tables_say_of_which_launch_they_are(made: MadeRun) -> None:
+    analyze_run(made.folder.path)
+    told = {path.name: pd.read_parquet(path).attrs.get("place") for path in made.launch.path.glob("*.parquet")}
+    place = {"run": read_run(made.folder.path).run_id, "cell": "ddp", "launch": 0}
+    assert told == {"steps.parquet": None, **{f"{table.name}.parquet": place for table in TABLES}}
