@@ -112,17 +112,17 @@ def _read_launch(run: RunOutline, cell: CellOutline, index: int, folder: LaunchF
     except StoreError as error:
         return str(error)
     left_out = find_left_out(steps.to_pandas()) if _may_be_disturbed(steps) else {}
-    is_left_out = np.isin(steps["step"].to_numpy(), list(frozenset().union(*left_out.values())))
+    numbers = list(frozenset().union(*left_out.values()))
+    is_left_out = np.isin(steps["step"].to_numpy(), numbers) if numbers else np.zeros(steps.num_rows, dtype=bool)
     note = f"{folder.path}: {describe_left_out(left_out)}" if left_out else None
     return _Launch(run, cell, index, steps, is_left_out, note)
 
 
 def _are_whole(steps: pa.Table, ranks: int) -> bool:
     """Tell cheaply whether each rank has the same number of steps, each once; where not, the reason is to be found."""
-    found = pc.value_counts(steps["rank"])
-    each = pc.count_distinct(steps["step"]).as_py()
-    is_equal = bool(np.all(found.field("counts").to_numpy() == each))
-    return each > 0 and is_equal and set(range(ranks)) <= set(found.field("values").to_pylist())
+    found, counts = np.unique(steps["rank"].to_numpy(), return_counts=True)
+    each = len(np.unique(steps["step"].to_numpy()))
+    return each > 0 and bool((counts == each).all()) and set(range(ranks)) <= set(found.tolist())
 
 
 def _may_be_disturbed(steps: pa.Table) -> bool:
