@@ -69,13 +69,15 @@ class TracedSteps:
 
 
 def read_steps_of_traces(analyses: Sequence[TraceAnalysis]) -> TracedSteps:
-    """Read the steps of the traces of one job."""
+    """Read the steps of the traces of one job; what was not seen of one is left out."""
     step_ns: dict[int, list[int]] = {}
     exposed_ns: dict[int, list[int]] = {}
     for analysis in analyses:
         for step in analysis.steps:
-            step_ns.setdefault(step.step, []).append(step.overlap.step_ns)
-            exposed_ns.setdefault(step.step, []).append(step.overlap.exposed_comm_ns)
+            if step.overlap.step_ns is not None:
+                step_ns.setdefault(step.step, []).append(step.overlap.step_ns)
+            if step.overlap.exposed_comm_ns is not None:
+                exposed_ns.setdefault(step.step, []).append(step.overlap.exposed_comm_ns)
     return TracedSteps(
         {number: max(step_ns[number]) for number in sorted(step_ns)},
         {number: fmean(exposed_ns[number]) for number in sorted(exposed_ns)},

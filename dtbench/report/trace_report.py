@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from dtbench.analyze.means import average
-from dtbench.analyze.summarize_overlap import keep_known
 from dtbench.analyze.representative import doubt_steps, read_steps_of_traces
+from dtbench.analyze.summarize_overlap import keep_known
 from dtbench.analyze.tabulate import (
     COMM_WAIT_TABLE,
     GAP_TABLE,
