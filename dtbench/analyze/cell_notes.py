@@ -122,11 +122,7 @@ def name_takers(takers: Sequence[TookCores]) -> str:
     found: dict[int | None, TookCores] = {}
     for taker in sorted(takers, key=lambda one: -one.cores):
         found.setdefault(taker.pid, taker)
-    named = [
-        f"{one.name}{'' if one.pid is None else f' (pid {one.pid})'} took {one.cores:.2f} of {one.of_cores} cores"
-        for one in [*found.values()][:_MOST_NAMED]
-    ]
-    return " and ".join(named)
+    return " and ".join(one.words for one in [*found.values()][:_MOST_NAMED])
 
 
 def _disturbance_notes(launch: LaunchData) -> Iterator[str]:
@@ -134,6 +130,12 @@ def _disturbance_notes(launch: LaunchData) -> Iterator[str]:
     stolen = max((record.stolen_fraction or 0.0 for record in launch.ranks), default=0.0)
     if stolen >= DISTURBED:
         yield f"other guests of the machine had {format_fraction(stolen)} of its cores; {_AGAIN}"
+    throttled = 0.0 if launch.record is None else launch.record.throttled_fraction or 0.0
+    if throttled >= DISTURBED:
+        yield (
+            f"a limit on CPU time held the ranks back for {format_fraction(throttled)} of the time: "
+            "plan for as many cores as their control group may use"
+        )
     if launch.left_out:
         kept = find_disturbance(launch.steps)
         who = name_takers(() if launch.record is None else launch.record.takers)

@@ -33,7 +33,10 @@ def finish_launch(folder: LaunchFolder, record: LaunchRecord, *, ranks: int) -> 
     steps = gather_steps(folder, ranks=range(ranks))
     steps.attrs = tell_place(folder)
     write_table(folder.steps, steps)
-    write_record(folder.launch, record.model_copy(update={"takers": name_takers(steps, read_use(folder))}))
+    uses = read_use(folder)
+    throttled = [one.throttled_fraction for one in uses if one.throttled_fraction is not None]
+    told = {"takers": name_takers(steps, uses), "throttled_fraction": max(throttled, default=None)}
+    write_record(folder.launch, record.model_copy(update=told))
 
 
 def gather_steps(folder: LaunchFolder, *, ranks: Iterable[int]) -> "pd.DataFrame":

@@ -60,7 +60,7 @@ class TookCores(Record):
     """Another process that had cores in the disturbed steps of a phase.
 
     Attributes:
-        pid: None for processes that cannot be seen from here, as those of another container.
+        pid: None for processes that cannot be named: too brief, or of another container.
         cores: that it had, on average over these steps, of ``of_cores``.
     """
 
@@ -70,12 +70,20 @@ class TookCores(Record):
     cores: float
     of_cores: int
 
+    @property
+    def words(self) -> str:
+        """Who took how much, as part of a sentence."""
+        who = self.name if self.pid is None else f"{self.name} (pid {self.pid})"
+        return f"{who} took {self.cores:.2f} of {self.of_cores} cores"
+
 
 class LaunchRecord(Record):
     """One launch: written last, so its absence means that the launch did not end.
 
     Attributes:
         takers: other processes that had cores in its disturbed steps, by phase, most first.
+        throttled_fraction: how long a limit on CPU time (of the control group that the ranks are in) held them back, of
+            the time of the cores that they can use at once; None: not known.
     """
 
     format_version: Literal[1] = 1
@@ -87,6 +95,7 @@ class LaunchRecord(Record):
     reason: str | None
     failures: tuple[RankFailure, ...]
     takers: tuple[TookCores, ...] = ()
+    throttled_fraction: float | None = None
 
 
 class CellRecord(Record):

@@ -32,7 +32,7 @@ _HIDDEN_SHARE: Final = 0.1
 _HIDDEN_S: Final = 2.0
 """And over so long: ticks of 10 ms say nothing of less."""
 _MOST_NAMED: Final = 3
-_OUT_OF_SIGHT: Final = "processes that cannot be seen from here"
+_OUT_OF_SIGHT: Final = "processes too brief or too hidden to be named"
 
 
 class UseHeader(Record):
@@ -92,9 +92,26 @@ class MachineUse:
         """
         hidden_ns = self._find_hidden_ns()
         taken_ns = [one.find_taken_ns(hidden) for one, hidden in zip(self.samples, hidden_ns, strict=True)]
-        cores = max(1, min(self.header.cores, len(self.header.ranks)))
         spread_ns = self._spread(np.asarray(taken_ns, dtype=np.float64), start_ns, duration_ns)
-        return np.minimum(1.0, spread_ns / (cores * duration_ns))
+        return np.minimum(1.0, spread_ns / (self._cores * duration_ns))
+
+    @property
+    def throttled_fraction(self) -> float | None:
+        """How long a limit on CPU time held the control group back, of the time of the cores that ranks can use."""
+        told = [one for one in self.samples if one.throttled_ns is not None]
+        length_ns = sum(one.end_ns - one.start_ns for one in told)
+        return sum(one.throttled_ns or 0 for one in told) / (length_ns * self._cores) if told else None
+
+    @property
+    def span(self) -> tuple[Floats, Floats]:
+        """Start and length of all that was seen, as one step."""
+        start_ns = self.samples[0].start_ns
+        return np.array([float(start_ns)]), np.array([float(self.samples[-1].end_ns - start_ns)])
+
+    @property
+    def _cores(self) -> int:
+        """Cores that the ranks can use at once, one each."""
+        return max(1, min(self.header.cores, len(self.header.ranks)))
 
     def find_others_ns(self, start_ns: Floats, duration_ns: Floats) -> Floats:
         """Return the CPU time that all other processes had in each step; shapes as in ``find_taken``."""

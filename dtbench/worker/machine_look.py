@@ -12,10 +12,12 @@ from contextlib import suppress
 import numpy as np
 
 from dtbench.core_use import CoreWatch
+from dtbench.disturbance import DISTURBED
 from dtbench.errors import StoreError
 from dtbench.store.journal import read_journal
 from dtbench.store.layout import LAUNCHER_VARIABLE, LaunchFolder
-from dtbench.store.use_file import UseWriter, read_use
+from dtbench.store.use_file import MachineUse, UseWriter, read_use
+from dtbench.vocabulary import Phase
 
 _OF_ELASTIC = "TORCHELASTIC_RUN_ID"
 """Where it is set, this process's parent is torch's agent, and its other children are ranks or of no other use."""
@@ -40,11 +42,22 @@ class MachineLook:
 
     def find_taken(self, starts_ns: Sequence[int], durations_ns: Sequence[int]) -> list[float]:
         """Return the share of the cores that others had in steps of this rank, as far as it is seen; else NaN."""
-        mine = next((use for use in read_use(self._folder) if self._rank in use.header.ranks), None)
+        mine = self._find_mine()
         if mine is None:
             return [math.nan] * len(starts_ns)
         start_ns, duration_ns = (np.asarray(one, dtype=np.float64) for one in (starts_ns, durations_ns))
         return [float(one) for one in mine.find_taken(start_ns, np.maximum(1.0, duration_ns))]
+
+    def describe_others(self) -> str:
+        """Say who had the cores while ranks stood ready, from the first look until now; empty where nobody had many."""
+        self.look()
+        mine = self._find_mine()
+        if mine is None or mine.find_taken(*mine.span)[0] < DISTURBED:
+            return ""
+        return " and ".join(taker.words for taker in mine.name_takers(Phase.WARMUP, *mine.span))
+
+    def _find_mine(self) -> MachineUse | None:
+        return next((use for use in read_use(self._folder) if self._rank in use.header.ranks), None)
 
     def _find_pid(self, rank: int) -> int | None:
         with suppress(StoreError, OSError):

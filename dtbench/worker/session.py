@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from dtbench.errors import PlanError
 from dtbench.plan import has_own_hook, is_compiled_ddp
 from dtbench.probe_catalogue.functions import choose
 from dtbench.scenario.schema import Ddp
@@ -45,6 +46,7 @@ from dtbench.worker.machine_look import MachineLook
 from dtbench.worker.meeting import Meeting
 from dtbench.worker.mesh import build_mesh, describe_further, describe_groups
 from dtbench.worker.models.custom import expect_bytes, expect_traffic
+from dtbench.worker.models.known_cost import KnownCost
 from dtbench.worker.models.options import read_compilation
 from dtbench.worker.network.carrier import Carrier
 from dtbench.worker.network.link_receipts import read_network_receipts
@@ -127,8 +129,7 @@ class Session:
         self._recorder.axes.update({group.name: group.axis for group in groups if group.axis is not None})
         built = make_model(self._scenario, self._device, self._order.import_folders, self._rank.rank)
         if built.known_cost is not None:
-            said = require_exact_units(built.known_cost, self._make_meeting(), wait_s=self._wait_for_better_times)
-            self._say("units tried", said)
+            self._say("units tried", self._try_units(built.known_cost))
         parameters = sum(parameter.numel() for parameter in built.module.parameters())
         if self._plan.traffic is None:
             self._planned = expect_traffic(built.module, built.blocks, self._scenario, self._plan)
@@ -265,6 +266,21 @@ class Session:
     def _quiet(self) -> Quiet:
         timeout_s = self._scenario.measure.quiet_timeout_s
         return Quiet(self._make_meeting(), timeout_s, self._say, lambda: self._journal.touch(time.time_ns()))
+
+    def _try_units(self, cost: KnownCost) -> str:
+        """Say how exactly this machine takes the times that blocks are to take.
+
+        Raises:
+            PlanError: not exactly enough; where others had the cores meanwhile, that is said first.
+        """
+        self._others.look()
+        try:
+            return require_exact_units(cost, self._make_meeting(), wait_s=self._wait_for_better_times)
+        except PlanError as error:
+            who = self._others.describe_others()
+            raise PlanError(
+                f"others took the cores ({who}), run it again without them: {error}" if who else str(error)
+            ) from error
 
     def _wait_for_better_times(self, least_s: float) -> None:
         time.sleep(least_s)

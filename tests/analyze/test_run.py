@@ -270,6 +270,16 @@ def test_a_phase_of_which_processes_left_less_than_half_alone_judges_nothing(
     assert len(left_out) == (sum(fraction >= 0.02 for fraction in measured) in (4, 5))
 
 
+@pytest.mark.parametrize(("throttled", "is_said"), [(None, False), (0.01, False), (0.1, True)])
+def test_a_limit_on_cpu_time_is_a_note(made: MadeRun, throttled: float | None, *, is_said: bool) -> None:
+    update = {"throttled_fraction": throttled}
+    write_record(made.launch.launch, read_launch(made.launch).model_copy(update=update))
+    (cell,) = summarize_run(made.folder.path).cells
+    assert (
+        any("a limit on CPU time held the ranks back for 10.0 % of the time" in note for note in cell.notes) is is_said
+    )
+
+
 def test_what_guests_and_processes_had_adds_up(made: MadeRun) -> None:
     rows = [(rank, step, "MEASURED", 0, 10 * MS, 5 * MS, 0.015, 0.0, 0.015) for rank in (0, 1) for step in range(8)]
     write_table(made.launch.steps, pd.DataFrame(rows, columns=[*STEPS, *OTHERS]).astype({**STEPS, **OTHERS}))

@@ -79,7 +79,7 @@ def test_processes_out_of_sight_count_where_they_had_much_for_long() -> None:
     crowded = use(*(see(at, at + 250, waited=200, busy=400) for at in range(0, 5000, 250)))
     assert taken(crowded, (1000, 1100)) == pytest.approx([0.4]), "200 of 500 ms"
     (taker,) = crowded.name_takers(Phase.MEASURED, np.array([1000.0 * MS]), np.array([100.0 * MS]))
-    assert (taker.pid, taker.name, taker.cores) == (None, "processes that cannot be seen from here", 1.6)
+    assert (taker.pid, taker.name, taker.cores) == (None, "processes too brief or too hidden to be named", 1.6)
     ticks = use(*(see(at, at + 250, waited=200, busy=40 if at == 1000 else 0) for at in range(0, 5000, 250)))
     assert taken(ticks, (1000, 1250)) == [0.0], "a few ticks are no evidence"
 
@@ -179,6 +179,19 @@ def test_a_finished_launch_tells_what_others_took_in_each_step_and_who(folder: L
     (taker,) = read_launch(folder).takers
     assert (taker.phase, taker.pid) == (Phase.MEASURED, 4711)
     assert taker.cores == pytest.approx(0.98)
+
+
+@pytest.mark.parametrize(
+    ("throttled_ms", "fraction"), [((None, None), None), ((0, 0), 0.0), ((30, 30), 0.1), ((None, 60), 0.3)]
+)
+def test_how_long_a_limit_held_the_ranks_back_is_told(
+    folder: LaunchFolder, throttled_ms: tuple[int | None, ...], fraction: float | None
+) -> None:
+    told = [None if ms is None else ms * MS for ms in throttled_ms]
+    looks = [see(0, 200), see(200, 300)]
+    write_use(folder, *(one.model_copy(update={"throttled_ns": ns}) for one, ns in zip(looks, told, strict=True)))
+    finish_launch(folder, RECORD, ranks=2)
+    assert read_launch(folder).throttled_fraction == (None if fraction is None else pytest.approx(fraction))
 
 
 def test_each_machine_speaks_for_its_own_ranks(folder: LaunchFolder) -> None:

@@ -8,9 +8,10 @@ import pytest
 
 pytest.importorskip("torch", reason="the worker room imports torch")
 
+from dtbench.core_use import Taker, UseSample
 from dtbench.store.journal import JournalWriter
 from dtbench.store.layout import LAUNCHER_VARIABLE, LaunchFolder
-from dtbench.store.use_file import read_use
+from dtbench.store.use_file import UseHeader, read_use
 from dtbench.worker.machine_look import MachineLook
 
 
@@ -40,6 +41,29 @@ def test_the_lowest_rank_of_a_machine_speaks_for_all_of_its_ranks(folder: Launch
     (taken,) = mine.find_taken([sample.start_ns], [sample.end_ns - sample.start_ns])
     assert 0 <= taken <= 1
     assert math.isnan(MachineLook(folder, 1, is_launched=True).find_taken([0], [10])[0]), "of another machine"
+
+
+def test_whoever_had_the_cores_so_far_is_named(folder: LaunchFolder) -> None:
+    other = MachineLook(folder, 2, is_launched=True)
+    assert other.describe_others() == "", "nobody looked"
+    sample = UseSample(
+        start_ns=0,
+        end_ns=100,
+        ranks_ns=0,
+        own_ns=0,
+        others_ns=80,
+        kernel_ns=0,
+        waited_ns=80,
+        busy_ns=None,
+        idle_ns=None,
+        pressure_ns=None,
+        throttled_ns=None,
+        takers=(Taker(pid=4711, name="python busy.py", cpu_ns=80),),
+    )
+    for waited_ns, words in ((80, "python busy.py (pid 4711) took 0.80 of 2 cores"), (1, "")):
+        lines = [UseHeader(ranks=(2, 3), cores=2), sample.model_copy(update={"waited_ns": waited_ns})]
+        folder.core_use(2).write_text("".join(f"{line.model_dump_json()}\n" for line in lines))
+        assert other.describe_others() == words
 
 
 @pytest.mark.parametrize("variable", ["LOCAL_RANK", LAUNCHER_VARIABLE])
