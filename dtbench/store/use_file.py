@@ -4,7 +4,7 @@ What others had between two looks is spread evenly over the time between them, s
 step before the first look or after the last has what was seen nearest to it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,7 +49,7 @@ class UseHeader(Record):
 
 
 class UseWriter:
-    """Writes what a look finds; never an error: a full disk must not end a launch."""
+    """Writes what a look finds; never an error: neither a full disk nor an odd ``/proc`` may end a launch."""
 
     def __init__(self, folder: LaunchFolder, ranks: Sequence[int], watch: CoreWatch) -> None:
         self._path, self._watch = folder.core_use(min(ranks)), watch
@@ -57,15 +57,17 @@ class UseWriter:
 
     def look_if_due(self, pids: Sequence[int]) -> None:
         """Look unless looks cost too much, and keep what is found."""
-        self._keep(self._watch.look_if_due(pids))
+        self._keep(self._watch.look_if_due, pids)
 
     def look(self, pids: Sequence[int]) -> None:
         """Look, and keep what is found."""
-        self._keep(self._watch.look(pids))
+        self._keep(self._watch.look, pids)
 
-    def _keep(self, sample: UseSample | None) -> None:
-        if sample is not None:
-            self._put(sample, "a")
+    def _keep(self, look: Callable[[Sequence[int]], UseSample | None], pids: Sequence[int]) -> None:
+        with suppress(OSError, ValueError, IndexError):
+            sample = look(pids)
+            if sample is not None:
+                self._put(sample, "a")
 
     def _put(self, record: Record, mode: Literal["w", "a"]) -> None:
         with suppress(OSError):

@@ -237,6 +237,10 @@ def test_looks_are_kept_and_a_full_disk_ends_nothing(tmp_path: Path) -> None:
     writer.look([])
     (machine,) = read_use(folder)
     assert [(one.end_ns, one.others_ns) for one in machine.samples] == [(10**9, 5 * MS)]
+    (proc.root / "8").mkdir()
+    (proc.root / "8" / "stat").write_text("8 (odd) S")
+    proc.cpu_ns[8] = 1
+    writer.look([])
     folder.core_use(0).unlink()
     folder.core_use(0).mkdir()
     writer.look([])
