@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dtbench.analyze.undisturbed import keep_steps
+from dtbench.disturbance import DISTURBED
 from dtbench.report.plots_drawing import (
     EDGE,
     LINE_COLOURS,
@@ -35,7 +36,7 @@ def plot_step_times(steps: pd.DataFrame) -> Figure:
     """Draw the duration of every step of every rank, with the phases shaded; disturbed steps are crossed out.
 
     The scale follows the steps after warm-up; slower warm-up steps leave at the top, and the title says how slow. So do
-    steps that other guests of the machine disturbed, which no median holds.
+    steps that others disturbed, as guests or as processes of the machine, which no median holds.
 
     Args:
         steps: columns as in ``dtbench.analyze.tables.STEPS``, of one launch; ``is_left_out`` tells disturbed steps.
@@ -57,7 +58,9 @@ def plot_step_times(steps: pd.DataFrame) -> Figure:
         name = f"rank {rank}" if index < MOST_NAMED else "_more"  # matplotlib's legend leaves out what begins with `_`
         axes.plot(ordered["step"], duration_ms, color=colour, linestyle=style, linewidth=1.2, label=name)
     axes.set_ylim(*_settled_range_ms(kept))
-    crossed = _cross_out(axes, sorted(set(steps["step"]) - set(kept["step"])))
+    by_processes = (steps.get("taken_fraction", pd.Series(dtype="float64")) >= DISTURBED).any()
+    whose = "others" if by_processes else "other guests"
+    crossed = _cross_out(axes, sorted(set(steps["step"]) - set(kept["step"])), whose)
     axes.set_xlim(steps["step"].min() - 0.5, steps["step"].max() + 0.5)
     axes.set_xlabel("step")
     axes.set_ylabel("ms")
@@ -82,7 +85,7 @@ def _slowest_rank_ns(steps: pd.DataFrame, phase: Phase) -> float:
     return float(steps[steps["phase"] == phase.value].groupby("step")["duration_ns"].max().median())
 
 
-def _cross_out(axes: Axes, disturbed: Sequence[int]) -> str:
+def _cross_out(axes: Axes, disturbed: Sequence[int], whose: str) -> str:
     """Put a cross below each disturbed step; gives what the title says of them."""
     if not disturbed:
         return ""
@@ -91,7 +94,7 @@ def _cross_out(axes: Axes, disturbed: Sequence[int]) -> str:
         disturbed, [0.03] * len(disturbed), "x", color="black", markersize=4, transform=place, label="_disturbed"
     )
     crosses.set_gid("disturbed steps")
-    return f"; x: {len(disturbed)} that other guests disturbed"
+    return f"; x: {len(disturbed)} that {whose} disturbed"
 
 
 def _times_finding(steps: pd.DataFrame, kept: pd.DataFrame) -> str:
@@ -121,7 +124,7 @@ def plot_step_distribution(steps: pd.DataFrame) -> Figure:
     """Draw how MEASURED steps are spread: for each launch a dot for each step, its box over the middle half.
 
     A step's time is its slowest rank's. Launches of a cell lie together; where launches are too many, each cell is one
-    row. The thick line is a launch's median.
+    row. The thick line is a launch's median. Steps that others disturbed are left out.
 
     Args:
         steps: columns as in ``dtbench.analyze.tables.STEPS``, and those that tell launches apart of ``scenario``,

@@ -84,7 +84,7 @@ def answer_sentence(cell: CellSummary) -> str | None:
     share = format_fraction(cell.exposed_step_fraction)
     said = f"{format_ns(exposed_ns)} of a profiled step ({share})"
     if cell.disturbed:
-        return f"not to be gone by, since others took the cores: {said}. {describe_disturbed(cell.disturbed)}"
+        return f"unreliable, since others took the cores: {said}. {describe_disturbed(cell.disturbed)}"
     doubt = say_doubts(cell.doubts)
     if doubt is not None:
         return f"{said}; {doubt}"

@@ -4,10 +4,17 @@ import math
 from collections.abc import Sequence
 
 import pandas as pd
+import pytest
 
 from dtbench.analyze.run_data import part_steps
 from dtbench.analyze.tables import STEPS
-from dtbench.analyze.undisturbed import find_disturbance, find_left_out, leave_out, pick_left_out
+from dtbench.analyze.undisturbed import (
+    count_left_alone,
+    find_disturbance,
+    find_left_out,
+    leave_out,
+    pick_left_out,
+)
 from dtbench.vocabulary import Phase
 
 
@@ -56,3 +63,26 @@ def test_rows_of_no_step_stay_and_so_does_a_table_without_steps() -> None:
     assert leave_out(numbers, {}) is numbers
     assert pick_left_out(numbers, left_out)["step"].tolist() == [2]
     assert not len(pick_left_out(other, left_out))
+
+
+@pytest.mark.parametrize(
+    ("stolen", "taken", "left_out", "left_alone"),
+    [
+        ([0.0] * 5, [0.0, 0.3, 0.0, 0.0, math.nan], {1}, 4),
+        ([math.nan] * 5, [0.0, 0.3, 0.0, 0.0, math.nan], {1}, 4),
+        ([0.015] * 5, [0.0, 0.0, 0.0, 0.015, 0.0], {3}, 4),
+        ([0.0, 0.0, 0.0, 0.5, 0.0], [0.5, 0.0, 0.0, 0.0, 0.0], {0, 3}, 3),
+        ([0.0] * 5, [0.9, 0.5, 0.3, 0.8, 0.4], {0, 3}, 0),
+        ([0.0] * 5, [math.nan] * 5, set(), 5),
+    ],
+)
+def test_what_processes_took_counts_as_what_guests_had(
+    stolen: Sequence[float], taken: Sequence[float], left_out: set[int], left_alone: int
+) -> None:
+    steps = make_steps([stolen, [0.0] * len(stolen)]).assign(
+        others_cpu_ns=0.0, taken_fraction=[*taken, *[math.nan] * 5]
+    )
+    found = find_left_out(steps)
+    assert found == ({Phase.MEASURED: left_out} if left_out else {})
+    assert count_left_alone(steps, Phase.MEASURED) == left_alone, "steps that are kept to be shown are not left alone"
+    assert part_steps(steps).kept["step"].nunique() == 5 - len(left_out)

@@ -87,7 +87,7 @@ def _sum_waits(waits_ns: Sequence[Sequence[int]]) -> Floats:
 
 
 def keep_undisturbed(ranks: Mapping[int, Sequence[Block]]) -> dict[int, list[Block]]:
-    """Leave out of each block the steps in which other guests had too much of the machine of any rank.
+    """Leave out of each block the steps in which others had too much of the machine of any rank.
 
     Ranks that did not run the same blocks keep all of theirs.
 
@@ -142,7 +142,7 @@ def count_left_alone(ranks: Mapping[int, Sequence[Block]]) -> tuple[int, int]:
 
 
 def find_block_disturbance(ranks: Mapping[int, Sequence[Block]]) -> float:
-    """Give what other guests had of the machine's cores in the steps of blocks, median; 0 where nobody knows.
+    """Give what others had of the machine's cores in the steps of blocks, median; 0 where nobody knows.
 
     Args:
         ranks: blocks of each, steps to leave out left out.
