@@ -19,7 +19,7 @@ from dtbench.analyze.peaks import peak_flops
 from dtbench.analyze.representative import Doubt, TracedSteps, doubt_phases, doubt_steps
 from dtbench.analyze.stage_plan import StagePlan
 from dtbench.analyze.statistics import summarize, summarize_launches, summarize_ratio
-from dtbench.analyze.summarize_overlap import fraction, summarize_purposes, summarize_ranks
+from dtbench.analyze.summarize_overlap import fraction, keep_known, summarize_purposes, summarize_ranks
 from dtbench.analyze.summarize_owners import summarize_owners
 from dtbench.analyze.summarize_probes import summarize_probes
 from dtbench.analyze.summarize_stages import summarize_stages
@@ -119,7 +119,7 @@ def _find_doubts(
     """Give why PROFILED steps may not stand for the run; none where none was traced."""
     if not len(overlap):
         return ()
-    exposed_ns = float(overlap["exposed_comm_ns"].mean())
+    exposed_ns = float(overlap["exposed_comm_ns"].astype("float64").mean())
     of_launches = [
         replace(doubt, launch=launch.place.launch)
         for launch in launches
@@ -130,7 +130,7 @@ def _find_doubts(
 
 
 def _read_steps(tables: LaunchTables) -> TracedSteps:
-    by_step = tables.overlap.groupby("step")
+    by_step = keep_known(tables.overlap).groupby("step")
     longest, exposed = by_step["step_ns"].max(), by_step["exposed_comm_ns"].mean()
     numbers = [int(step) for step in longest.index]
     return TracedSteps(

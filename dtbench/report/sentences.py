@@ -100,7 +100,12 @@ def _describe_owner(row: OwnerSummary) -> str:
 
 
 def advice_sentences(cell: CellSummary) -> list[str]:
-    """Say what would change the largest causes, largest first, each sentence once; that none are findings, if so."""
+    """Say what would change the largest causes, largest first, each sentence once; that none are findings, if so.
+
+    None where others took the cores.
+    """
+    if cell.disturbed:
+        return []
     if cell.doubts:
         return [NO_FINDING] if cell.owners else []
     losses = [of_run(row) for row in cell.owners]

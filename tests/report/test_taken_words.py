@@ -1,0 +1,106 @@
+"""A run whose cores others took says so wherever its answer would stand, and ends with the error of a failed check."""
+
+from collections.abc import Callable
+
+import pytest
+from rich.console import Console
+
+from dtbench.analyze.summary import CellSummary, Disturbed, OwnerSummary, RunSummary
+from dtbench.cli.run import _check
+from dtbench.comparison.measure import _find_doubt
+from dtbench.errors import CheckError
+from dtbench.report.checklist import answer_line
+from dtbench.report.markdown import summary_markdown
+from dtbench.report.run_words import answer_words, note_words
+from dtbench.report.sentences import advice_sentences, answer_sentence, check_word, is_trusted
+from dtbench.report.text import render_run
+from dtbench.store.check_records import DISTURBED_KIND, CheckOutcome, CheckResult, ChecksSummary
+from dtbench.store.records import Neighbour, TookCores
+from dtbench.vocabulary import Cause, Operation, Phase, Purpose
+
+WHO = "python busy.py (pid 4711) took 0.98 of 2 cores"
+LEFT = "they left 1 of 8 MEASURED steps alone"
+TAKEN = Disturbed(
+    launch=0,
+    phase=Phase.MEASURED,
+    steps=8,
+    left_alone=1,
+    stolen_fraction=0.0,
+    takers=(TookCores(phase=Phase.MEASURED, pid=4711, name="python busy.py", cores=0.98, of_cores=2),),
+)
+OWNER = OwnerSummary(
+    owner="bucket 3",
+    operation=Operation.ALL_REDUCE,
+    purpose=Purpose.GRAD_REDUCE,
+    cause=Cause.TAIL,
+    exposed_ns=5_000_000,
+    owner_exposed_ns=5_000_000,
+)
+NOT_JUDGED = ChecksSummary(
+    outcome=CheckOutcome.NOT_JUDGED,
+    results=tuple(
+        CheckResult(kind=kind, words="it holds", outcome=CheckOutcome.NOT_JUDGED, got=got, because="")
+        for kind, got in ((DISTURBED_KIND, f"ddp: {WHO}; {LEFT}"), ("bound", "3 ms"))
+    ),
+    answer=None,
+    launches=1,
+    changed=False,
+)
+
+MakeCell = Callable[..., CellSummary]
+MakeRun = Callable[..., RunSummary]
+
+
+def shown(summary: RunSummary) -> str:
+    console = Console(width=400, color_system=None, legacy_windows=False)
+    with console.capture() as capture:
+        console.print(render_run(summary))
+    return capture.get()
+
+
+def test_whoever_took_the_cores_stands_where_the_answer_would(make_ddp: MakeCell, make_run: MakeRun) -> None:
+    run = make_run(make_ddp(update={"disturbed": (TAKEN,)})).model_copy(update={"checks": NOT_JUDGED})
+    said = f"no answer, nothing is judged: others took the cores. ddp: {WHO}; {LEFT}"
+    assert answer_line(NOT_JUDGED) == said
+    in_full, in_short, in_words = shown(run), summary_markdown(run).replace("\\", ""), "\n".join(answer_words(run))
+    for place in (in_full, in_short, in_words):
+        assert said in place
+        assert "Yes" not in place
+        assert "passed" not in place.replace("passed against a single process", "")
+    for place in (in_full, in_words):
+        assert "unreliable, since others took the cores: " in place
+
+
+def test_no_owner_and_no_cause_is_named_of_such_a_cell(make_ddp: MakeCell) -> None:
+    quiet = make_ddp(update={"owners": (OWNER,)})
+    taken = quiet.model_copy(update={"disturbed": (TAKEN,)})
+    assert (check_word(taken), is_trusted(taken)) == ("cores taken", False)
+    told = answer_sentence(quiet)
+    assert told is not None
+    exposed = told.split(";")[0]
+    assert answer_sentence(taken) == f"unreliable, since others took the cores: {exposed}. {WHO}; {LEFT}"
+    assert advice_sentences(quiet)
+    assert advice_sentences(taken) == [], "what would change it is not known either"
+    assert _find_doubt(quiet) is None
+    assert _find_doubt(taken) == f"others took the cores: {WHO}; {LEFT}"
+
+
+def test_checks_that_are_not_judged_end_a_run_with_the_name_of_who_took_the_cores(
+    make_ddp: MakeCell, make_run: MakeRun
+) -> None:
+    taken = make_run(make_ddp(update={"disturbed": (TAKEN,)}))
+    _check(taken)  # its file claims nothing
+    with pytest.raises(CheckError) as raised:
+        _check(taken.model_copy(update={"checks": NOT_JUDGED}))
+    assert raised.value.exit_code == 8
+    assert WHO in str(raised.value)
+    assert "FAILED" not in str(raised.value)
+
+
+def test_other_runs_on_the_machine_are_named(make_ddp: MakeCell, make_run: MakeRun) -> None:
+    neighbour = Neighbour(pid=12, user="ada", run="/results/a")
+    run = make_run(make_ddp()).model_copy(update={"neighbours": (neighbour,)})
+    said = "another run of dtbench was on this machine: /results/a of ada (pid 12)"
+    for place in (shown(run), summary_markdown(run).replace("\\", ""), "\n".join(note_words(run))):
+        assert said in place
+    assert said not in shown(make_run(make_ddp()))
