@@ -4,6 +4,7 @@ What others had between two looks is spread evenly over the time between them, s
 step before the first look or after the last has what was seen nearest to it.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from dtbench.processes import count_cores
 from dtbench.record import Record
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.records import TookCores
+from dtbench.units import NS_PER_S
 from dtbench.vocabulary import Phase
 
 if TYPE_CHECKING:
@@ -122,28 +124,47 @@ class MachineUse:
 
     def name_takers(self, phase: Phase, start_ns: Floats, duration_ns: Floats) -> tuple[TookCores, ...]:
         """Return who had most in these steps, most first: cores on average, those in view by name."""
-        total_ns = float(duration_ns.sum())
+        weights = self._weigh(start_ns, duration_ns)
+        total_ns = float(weights @ self._lengths_ns)
         if not total_ns:
             return ()
-        found: dict[tuple[int | None, str], float] = {}
-        for pid, name in {(taker.pid, taker.name): None for one in self.samples for taker in one.takers}:
-            had_ns = [sum(taker.cpu_ns for taker in one.takers if taker.pid == pid) for one in self.samples]
-            found[pid, name] = self._spread(np.asarray(had_ns, dtype=np.float64), start_ns, duration_ns).sum()
-        found[None, _OUT_OF_SIGHT] = self._spread(self._find_hidden_ns(), start_ns, duration_ns).sum()
+        found: dict[tuple[int | None, str], float] = defaultdict(float)
+        found[None, _OUT_OF_SIGHT] = float(weights @ self._find_hidden_ns())
+        for weight, sample in zip(weights.tolist(), self.samples, strict=True):
+            for taker in sample.takers if weight else ():
+                found[taker.pid, taker.name] += weight * taker.cpu_ns
         named = [
             TookCores(phase=phase, pid=pid, name=name, cores=ns / total_ns, of_cores=self.header.cores)
             for (pid, name), ns in sorted(found.items(), key=lambda item: -item[1])[:_MOST_NAMED]
         ]
         return tuple(one for place, one in enumerate(named) if one.cores >= DISTURBED or (one.cores and not place))
 
+    def _weigh(self, start_ns: Floats, duration_ns: Floats) -> Floats:
+        """Return how much of the time of each look lies in steps, summed over them; nearest to steps outside all."""
+        ends = np.array([self.samples[0].start_ns, *(one.end_ns for one in self.samples)], dtype=np.float64)
+        passed_ns = np.zeros(len(ends))
+        for start, duration in zip(start_ns.tolist(), duration_ns.tolist(), strict=True):
+            passed_ns += np.clip(ends - start, 0.0, duration)
+        inside_ns = np.diff(passed_ns)
+        if len(start_ns) and not inside_ns.any():
+            inside_ns[0 if start_ns[0] < ends[0] else -1] = 1.0
+        return np.asarray(inside_ns / np.diff(ends), dtype=np.float64)
+
     def _find_hidden_ns(self) -> Floats:
         """Return what processes out of sight had between looks: as the kernel's ticks say, less all that was seen."""
-        length_ns = np.array([one.end_ns - one.start_ns for one in self.samples], dtype=np.float64)
-        unseen_ns = np.array([_find_unseen_ns(one) for one in self.samples], dtype=np.float64)
         middle_ns = np.array([(one.end_ns + one.start_ns) / 2 for one in self.samples])
-        near = np.abs(middle_ns[:, None] - middle_ns[None, :]) <= _HIDDEN_S * 1e9 / 2
-        share = (near @ unseen_ns) / (near @ length_ns)
-        return np.where(share > _HIDDEN_SHARE * self.header.cores, share * length_ns, 0.0)
+        first = np.searchsorted(middle_ns, middle_ns - _HIDDEN_S * NS_PER_S / 2, side="left")
+        end = np.searchsorted(middle_ns, middle_ns + _HIDDEN_S * NS_PER_S / 2, side="right")
+        unseen_ns, length_ns = (
+            np.concatenate([[0.0], np.cumsum(one)])
+            for one in (np.array([_find_unseen_ns(one) for one in self.samples]), self._lengths_ns)
+        )
+        share = (unseen_ns[end] - unseen_ns[first]) / (length_ns[end] - length_ns[first])
+        return np.where(share > _HIDDEN_SHARE * self.header.cores, share * self._lengths_ns, 0.0)
+
+    @property
+    def _lengths_ns(self) -> Floats:
+        return np.array([one.end_ns - one.start_ns for one in self.samples], dtype=np.float64)
 
     def _spread(self, amount_ns: Floats, start_ns: Floats, duration_ns: Floats) -> Floats:
         """Return each step's part of amounts that lie evenly between looks, at both ends as if they went on."""

@@ -92,6 +92,30 @@ def test_takers_are_named_by_what_they_had_in_these_steps() -> None:
     assert machine.name_takers(Phase.PROFILED, np.empty(0), np.empty(0)) == ()
 
 
+def test_takers_of_steps_that_no_look_reaches_are_those_seen_nearest_to_them() -> None:
+    machine = use(see(100, 200, others=90, waited=90), see(200, 300))
+    for at_ms, pids in ((0.0, [4711]), (400.0, [])):
+        found = machine.name_takers(Phase.MEASURED, np.array([at_ms * MS]), np.array([10.0 * MS]))
+        assert [taker.pid for taker in found] == pids
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 300), st.integers(0, 600), st.integers(0, 600)), min_size=1, max_size=12),
+    st.integers(0, 300),
+    st.integers(1, 500),
+)
+def test_cores_of_a_single_taker_are_what_others_had(
+    spans: list[tuple[int, int, int]], start: int, length: int
+) -> None:
+    machine = make_use(spans)
+    end_ns = machine.samples[-1].end_ns
+    start_ns = min(start * MS, end_ns - 1)
+    step = np.array([float(start_ns)]), np.array([float(min(length * MS, end_ns - start_ns))])
+    others_ns = machine.find_others_ns(*step)[0]
+    cores = sum(taker.cores for taker in machine.name_takers(Phase.MEASURED, *step))
+    assert cores * step[1][0] == pytest.approx(others_ns, rel=1e-6, abs=2)
+
+
 looks = st.lists(st.tuples(st.integers(1, 300), st.integers(0, 600), st.integers(0, 600)), min_size=1, max_size=12)
 
 
