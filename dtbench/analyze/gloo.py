@@ -241,8 +241,7 @@ def _describe(evidence: _Evidence, issue: Issue, span: Span | None, shown: DataP
     above = evidence.above(issue.event)
     label = issue.label
     axis = label.axis if label else None
-    region = evidence.region_of(issue, above)
-    purpose = find_purpose(axis, issue.operation, region, above, shown)
+    purpose = find_purpose(axis, issue.operation, evidence.region_of(issue, above), above, shown)
     inferred = evidence.groups.get(span.lane, "") if span else ""
     return Collective(
         group=label.group if label else inferred,
@@ -257,7 +256,7 @@ def _describe(evidence: _Evidence, issue: Issue, span: Span | None, shown: DataP
         span=evidence.time_of(span),
         above=above,
         lane=evidence.lane_of(span),
-        region=region,
+        region=evidence.regions.at(issue.start_ns),
         group_size=_foreign_group_size(issue),
         dtype=span.dtype if span else None,
         has_ended=evidence.has_ended(span),
