@@ -28,7 +28,8 @@ from dtbench.analyze.trace import Trace
 
 # What lies between whoever asks for a collective and the call: dispatch and communication's own operators.
 _PLUMBING: Final = re.compile(
-    r"record_param_comms|nccl:|gloo:|c10d::|_?c10d_functional::|dtbench::collective |Python(Subclass|DispatchMode)\b"
+    r"record_param_comms|[a-z]{0,5}ccl:(?!:)|gloo:|ucc:|mpi:|c10d::|_?c10d_functional::|dtbench::collective |"
+    r"Python(Subclass|DispatchMode)\b"
 )
 _NO_ANNOTATION: Final = re.compile(r"ProfilerStep#|dtbench::")
 _GRAPH_LAUNCH: Final = "GraphLaunch"
