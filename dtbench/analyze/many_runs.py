@@ -16,7 +16,6 @@ import msgspec
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dtbench.analyze.run_data import refuse_lost_steps
@@ -36,6 +35,8 @@ _READERS = 8
 _PHASE: Final = pa.dictionary(pa.int32(), pa.string())
 _TYPES: Final = {"int64": pa.int64(), "float64": pa.float64(), "string": _PHASE}
 _SCHEMA: Final = pa.schema([(name, _TYPES[dtype]) for name, dtype in STEPS.items()])
+_TAKEN: Final = "taken_fraction"
+"""A further column of steps during which somebody looked at the whole machine, see ``tables.OTHERS``."""
 _WORDS: Final = ("scenario", "run", "status", "cell")
 """Columns of ``RUN_STEPS`` that are the same for all rows of a launch, and words."""
 
@@ -106,15 +107,17 @@ def _read_run(path: Path) -> list[_Launch | str]:
 def _read_launch(run: RunOutline, cell: CellOutline, index: int, folder: LaunchFolder) -> _Launch | str:
     try:
         check_launch(folder)
-        steps = _read_steps(folder.steps, Place(run.run_id, cell.name, index))
+        judged = _read_steps(folder.steps, Place(run.run_id, cell.name, index))
+        steps = judged.select(list(STEPS))
         if not _are_whole(steps, cell.plan.ranks):
             refuse_lost_steps(folder, steps.to_pandas(), cell.plan.ranks)
     except StoreError as error:
         return str(error)
-    left_out = find_left_out(steps.to_pandas()) if _may_be_disturbed(steps) else {}
+    left_out = find_left_out(judged.to_pandas()) if _may_be_disturbed(judged) else {}
     numbers = list(frozenset().union(*left_out.values()))
     is_left_out = np.isin(steps["step"].to_numpy(), numbers) if numbers else np.zeros(steps.num_rows, dtype=bool)
-    note = f"{folder.path}: {describe_left_out(left_out)}" if left_out else None
+    others = "others" if _TAKEN in judged.column_names else "other guests"
+    note = f"{folder.path}: {describe_left_out(left_out, others=others)}" if left_out else None
     return _Launch(run, cell, index, steps, is_left_out, note)
 
 
@@ -127,18 +130,21 @@ def _are_whole(steps: pa.Table, ranks: int) -> bool:
 
 def _may_be_disturbed(steps: pa.Table) -> bool:
     """Tell cheaply whether anything was disturbed at all, which takes milliseconds to find out step by step."""
-    return bool(pc.any(pc.greater_equal(steps["stolen_fraction"], DISTURBED)).as_py())
+    told = [steps[name].to_numpy() for name in ("stolen_fraction", _TAKEN) if name in steps.column_names]
+    return bool((np.nansum(told, axis=0) >= DISTURBED).any())
 
 
 def _read_steps(path: Path, place: Place) -> pa.Table:
+    """Read the columns of ``tables.STEPS`` and, where somebody looked, what other processes took."""
     try:
         with pq.ParquetFile(path, read_dictionary=["phase"], page_checksum_verification=True) as file:
-            steps = file.read(list(STEPS), use_threads=False)
+            steps = file.read([*STEPS, _TAKEN], use_threads=False)
         check_place(path, _read_attrs(steps), place)
         steps = steps.replace_schema_metadata(None)
         if "stolen_fraction" not in steps.column_names:  # up to version 0.1.0 nobody looked
             steps = steps.append_column("stolen_fraction", pa.nulls(steps.num_rows, pa.float64()))
-        return steps if steps.schema.equals(_SCHEMA) else steps.select(list(STEPS)).cast(_SCHEMA)
+        known = steps.select(list(STEPS)).cast(_SCHEMA)
+        return known.append_column(_TAKEN, steps[_TAKEN]) if _TAKEN in steps.column_names else known
     except (OSError, KeyError, pa.ArrowException) as error:
         raise StoreError(f"{path}: not a readable table of steps ({error})") from error
 
