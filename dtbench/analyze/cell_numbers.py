@@ -41,7 +41,7 @@ def _find_of_member(cell: CellSummary, group: str, member: str, field: str) -> f
             return sum(rows) if rows else math.nan
         case "gradient_waits":
             waits = [getattr(row, field) for row in cell.gradient_waits if row.parameter == member]
-            return waits[0] if waits else math.nan
+            return waits[0] if waits and waits[0] is not None else math.nan
         case "ranks":
             rows = [getattr(row, field) for row in cell.ranks if member in ("mean", str(row.rank))]
             return fmean(rows) if rows else math.nan

@@ -15,15 +15,21 @@ def summarize_gradient_waits(collectives: pd.DataFrame) -> tuple[GradientWait, .
         collectives: ``tables.COLLECTIVES`` of all launches; what no step issued is left out.
     """
     awaited = collectives[(collectives["awaited_by"] == HOOK) & collectives["step"].notna()]
-    known = awaited[awaited[["wait_ns", "exposed_ns"]].notna().all(axis="columns")]
+    known = awaited[awaited["wait_ns"].notna()]
     return tuple(
         GradientWait(
             parameter=str(parameter),
             count=len(rows),
             wait_ns=int(rows["wait_ns"].median()),
             since_issue_ns=int((rows["first_wait_ns"] + rows["wait_ns"] - rows["issue_ns"]).median()),
-            hidden_ns=int(rows["hidden_ns"].median()),
-            exposed_ns=int(rows["exposed_ns"].median()),
+            hidden_ns=_median(rows["hidden_ns"]),
+            exposed_ns=_median(rows["exposed_ns"]),
         )
         for parameter, rows in known.groupby("owner")
     )
+
+
+def _median(times_ns: "pd.Series[int]") -> int | None:
+    """Return the median of what is known, rounded down; None: nothing is."""
+    known = times_ns.dropna()
+    return int(known.median()) if len(known) else None

@@ -99,15 +99,15 @@ class GradientWait(Record):
         since_issue_ns: from the issue of that collective to where the hook went on: what the collective takes, or what
             lay between where that is longer.
         hidden_ns: of the collective that it waited for, beside compute.
-        exposed_ns: the rest of that collective.
+        exposed_ns: the rest of that collective; None, as hidden_ns: it was not seen to run.
     """
 
     parameter: str
     count: int
     wait_ns: int
     since_issue_ns: int
-    hidden_ns: int
-    exposed_ns: int
+    hidden_ns: IntOrNan
+    exposed_ns: IntOrNan
 
 
 class RankBreakdown(Record):

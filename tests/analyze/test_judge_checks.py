@@ -376,7 +376,7 @@ def test_nothing_is_answered_where_a_launch_is_left_out() -> None:
     assert (found.results[0].words, found.results[0].got) == ("every launch can be read", "`plain launch1`")
 
 
-DOUBTED = PLAIN.model_copy(update={"doubts": ("launch0: the record of rank 1 is missing, its checks are lost",)})
+DOUBTED = PLAIN.model_copy(update={"rank_doubts": ("launch0: the record of rank 1 is missing, its checks are lost",)})
 
 
 @pytest.mark.parametrize(

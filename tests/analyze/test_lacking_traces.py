@@ -80,6 +80,7 @@ def test_the_document_says_nan_where_nothing_is_known(
         "owners",
         "waiting",
         "notes",
+        "doubts",
         "collectives",
     ]
     (rank,) = document["ranks"]

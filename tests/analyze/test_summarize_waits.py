@@ -40,7 +40,7 @@ def test_a_parameter_waits_the_median_of_its_waits() -> None:
         {"owner": "down", "wait_ns": 0},
     )
     assert summarize_gradient_waits(table) == (
-        GradientWait(parameter="down", count=1, wait_ns=0, since_issue_ns=30, hidden_ns=0, exposed_ns=0),
+        GradientWait(parameter="down", count=1, wait_ns=0, since_issue_ns=30, hidden_ns=None, exposed_ns=None),
         GradientWait(parameter="up", count=3, wait_ns=12, since_issue_ns=42, hidden_ns=2, exposed_ns=10),
     )
 
