@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from dtbench.analyze.cell_data import CellData, LaunchData
+from dtbench.analyze.cell_data import STEPS_NAME, CellData, LaunchData
 from dtbench.analyze.exposure.estimates import count_left_alone as count_blocks_left_alone
 from dtbench.analyze.exposure.estimates import read_blocks
 from dtbench.analyze.summary import Disturbed, Interval
@@ -140,7 +140,9 @@ def _disturbance_notes(launch: LaunchData) -> Iterator[str]:
         kept = find_disturbance(launch.steps)
         who = name_takers(() if launch.record is None else launch.record.takers)
         rest = f", and {format_fraction(kept)} in those that are kept" if kept >= DISTURBED else ""
-        others = "others" if who else "other guests"
+        disturbed = launch.left_out_rows.get(STEPS_NAME, launch.steps)
+        by_processes = "taken_fraction" in disturbed and bool((disturbed["taken_fraction"] >= DISTURBED / 2).any())
+        others = "others" if who or by_processes else "other guests"
         yield f"{describe_left_out(launch.left_out, others=others)}{rest}{f'; {who}' if who else ''}"
 
 

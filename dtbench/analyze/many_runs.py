@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dtbench.analyze.run_data import refuse_lost_steps
-from dtbench.analyze.tables import IS_LEFT_OUT, RUN_STEPS, STEPS
+from dtbench.analyze.tables import IS_LEFT_OUT, OTHERS, RUN_STEPS, STEPS
 from dtbench.analyze.undisturbed import describe_left_out, find_left_out
 from dtbench.disturbance import DISTURBED
 from dtbench.errors import StoreError
@@ -116,7 +116,7 @@ def _read_launch(run: RunOutline, cell: CellOutline, index: int, folder: LaunchF
     left_out = find_left_out(judged.to_pandas()) if _may_be_disturbed(judged) else {}
     numbers = list(frozenset().union(*left_out.values()))
     is_left_out = np.isin(steps["step"].to_numpy(), numbers) if numbers else np.zeros(steps.num_rows, dtype=bool)
-    others = "others" if _TAKEN in judged.column_names else "other guests"
+    others = "others" if _had_processes(judged) else "other guests"
     note = f"{folder.path}: {describe_left_out(left_out, others=others)}" if left_out else None
     return _Launch(run, cell, index, steps, is_left_out, note)
 
@@ -132,6 +132,11 @@ def _may_be_disturbed(steps: pa.Table) -> bool:
     """Tell cheaply whether anything was disturbed at all, which takes milliseconds to find out step by step."""
     told = [steps[name].to_numpy() for name in ("stolen_fraction", _TAKEN) if name in steps.column_names]
     return bool((np.nansum(told, axis=0) >= DISTURBED).any())
+
+
+def _had_processes(steps: pa.Table) -> bool:
+    """Tell whether other processes had a part in disturbing a step that counts."""
+    return _TAKEN in steps.column_names and bool((np.nan_to_num(steps[_TAKEN].to_numpy()) >= DISTURBED / 2).any())
 
 
 def _read_steps(path: Path, place: Place) -> pa.Table:

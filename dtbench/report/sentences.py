@@ -351,9 +351,11 @@ def check_word(cell: CellSummary) -> str:
 
 
 def _time_word(cell: CellSummary) -> str | None:
-    """Say what speaks against its times."""
+    """Say what speaks against its times, or against judging by them."""
     if cell.disturbed:
         return DISTURBED_WORD
+    if cell.rank_doubts:
+        return "not judged"
     return "time differs" if cell.prediction is not None and cell.prediction.is_inside is False else None
 
 

@@ -1,6 +1,7 @@
 """Many runs as one table: what is in it, and what is left out with a sentence."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import dtbench
 from dtbench.analyze.many_runs import load_run_steps
 from dtbench.analyze.tables import RUN_STEPS, STEPS
 from dtbench.errors import StoreError
+from dtbench.report.sentences import check_word, is_trusted
 from dtbench.store.layout import RunFolder
 from dtbench.store.read import read_run
 from dtbench.store.records import CellRecord, LaunchRecord, RunStatus
@@ -189,3 +191,29 @@ def test_names_with_markup_stay_as_they_are(make_run: MakeRun, tmp_path: Path) -
     steps = load_run_steps(tmp_path / "results")
     assert set(steps["scenario"]) == {"<b>$x$"}
     assert "<b>" not in steps.head(1).to_html()
+
+
+@pytest.mark.parametrize(("stolen", "taken"), [(0.0, 0.4), (float("nan"), 0.4), (0.015, 0.015)])
+def test_steps_that_processes_took_are_left_out_as_load_run_does(tmp_path: Path, stolen: float, taken: float) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(EXAMPLE, run)
+    path = RunFolder(run).launch("ddp", 0).steps
+    steps = pd.read_parquet(path).assign(others_cpu_ns=0.0, taken_fraction=0.0)
+    hit = steps["step"].isin(steps["step"][steps["phase"] == "MEASURED"].unique()[:3])
+    steps.loc[hit, ["stolen_fraction", "taken_fraction"]] = (stolen, taken)
+    steps.to_parquet(path)
+    with pytest.warns(UserWarning, match="3 MEASURED steps are left out: others had"):
+        found = dtbench.load_runs(run)
+    report = dtbench.load_run(run)
+    assert len(found) == len(report.steps)
+    assert any("3 MEASURED steps are left out: others had" in note for note in report.notes)
+    assert dtbench.load_runs(run, all_steps=True)["is_left_out"].sum() == hit.sum()
+
+
+def test_a_cell_that_lacks_a_ranks_record_is_not_told_as_passed(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(EXAMPLE, run)
+    (run / "cells" / "ddp" / "launch0" / "ranks" / "rank1.json").unlink()
+    cell = dtbench.load_run(run).summary.cells[0]
+    assert check_word(cell) == "not judged"
+    assert not is_trusted(cell)
