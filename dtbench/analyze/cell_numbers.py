@@ -61,8 +61,8 @@ def _sum_exposed(owners: Sequence[OwnerSummary], cause: Cause, purpose: Purpose 
 
 
 def _find_of_purpose(cell: CellSummary, purpose: str, field: str) -> float:
-    if not cell.ranks:
-        return math.nan
+    if not cell.ranks or (not cell.purposes and any(row.comm_ns for row in cell.ranks)):
+        return math.nan  # no step was profiled, or nobody could say what for
     rows = [row for row in cell.purposes if row.purpose == purpose]
     if rows:
         number = getattr(rows[0], field)

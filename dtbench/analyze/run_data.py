@@ -27,6 +27,7 @@ from dtbench.store.read import (
     read_steps,
 )
 from dtbench.store.records import CellRecord, Environment, OwnLoopCell, RunRecord, RunStatus
+from dtbench.units import name_ranks
 
 Made = Mapping[tuple[str, int], LaunchTables]
 """Tables that were made of the traces just now and need not be read, by cell and launch."""
@@ -94,6 +95,7 @@ def read_launch_data(place: Place, folder: LaunchFolder, ranks: int, made: Launc
     record = read_launch(folder) if folder.launch.exists() else None
     timed = read_timed_steps(folder, ranks if record is not None and record.status is RunStatus.COMPLETE else None)
     tables = read_tables(folder) if made is None else made
+    _refuse_strange_ranks(folder, tables, ranks)
     rows = {name: pick_left_out(table, timed.left_out) for name, table in tables.tables.items()}
     kept = {name: leave_out(table, timed.left_out) for name, table in tables.tables.items()}
     return LaunchData(
@@ -107,6 +109,19 @@ def read_launch_data(place: Place, folder: LaunchFolder, ranks: int, made: Launc
         left_out=timed.left_out,
         left_out_rows={STEPS_NAME: timed.disturbed, **rows} if timed.left_out else {},
     )
+
+
+def _refuse_strange_ranks(folder: LaunchFolder, tables: LaunchTables, ranks: int) -> None:
+    """Refuse a table that holds ranks which the launch has not: tables up to version 0.1.0 do not say whose they are.
+
+    Raises:
+        StoreError: says which table, and which ranks.
+    """
+    for name, table in tables.tables.items():
+        strange = sorted(int(rank) for rank in table["rank"].unique() if rank >= ranks)
+        if strange:
+            told = f"holds {name_ranks(strange)}, and the launch has {ranks} ranks"
+            raise StoreError(f"{folder.derived_table(name)}: {told}; was it copied from another?")
 
 
 @dataclass(frozen=True)
@@ -160,6 +175,10 @@ def refuse_lost_steps(folder: LaunchFolder, steps: pd.DataFrame, ranks: int) -> 
     if lacking or not len(steps):
         told = f"rank {lacking[0]} has {counts.get(lacking[0], 0)} of {counts.max()}" if lacking else "there are none"
         raise StoreError(f"{folder.steps}: steps of a complete launch are lost: {told}; was it cut short or edited?")
+    strange = [int(rank) for rank in counts.index if rank >= ranks]
+    if strange:
+        told = f"holds steps of {name_ranks(strange)}, and the launch has {ranks} ranks"
+        raise StoreError(f"{folder.steps}: {told}; was it copied from another?")
     if len(steps) > counts.sum():
         raise StoreError(f"{folder.steps}: has steps twice; was it edited?")
 

@@ -74,11 +74,14 @@ def summarize_purposes(
         ranks: records of the ranks; say whether overlap is possible.
         unseen: purposes whose collectives the traces do not show.
     """
-    if not len(overlap):
-        return (), []
+    told = _find_told(purposes, overlap)
+    untold = [f"purposes of communication are not known in {len(overlap) - len(told)} of {len(overlap)} rank steps"]
+    notes = untold if len(told) < len(overlap) else []
+    if not len(told):
+        return (), notes
     possible = {one.purpose: one for record in ranks[:1] for one in record.overlap_possible}
-    steps = pd.MultiIndex.from_frame(overlap[_STEP])
-    rows, notes = [], []
+    steps = pd.MultiIndex.from_frame(told[_STEP])
+    rows = []
     for purpose in Purpose:
         mine = purposes[purposes["purpose"] == purpose]
         expected = None if isinstance(plan, OwnLoop) or purpose in unseen else _expect(purpose, plan, ranks)
@@ -91,6 +94,12 @@ def summarize_purposes(
         if len(issued) > 1:
             notes.append(f"{purpose}: ranks or steps issued different collectives: {_spell(issued)}")
     return tuple(rows), notes
+
+
+def _find_told(purposes: pd.DataFrame, overlap: pd.DataFrame) -> pd.DataFrame:
+    """Give the steps whose purposes are known: some row tells of them, or they were seen to communicate nothing."""
+    rows = pd.MultiIndex.from_frame(purposes[_STEP])
+    return overlap[pd.MultiIndex.from_frame(overlap[_STEP]).isin(rows) | overlap["comm_ns"].eq(0).fillna(value=False)]
 
 
 def _spell(issued: pd.DataFrame) -> str:

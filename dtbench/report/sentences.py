@@ -64,6 +64,8 @@ def wait_sentence(cell: CellSummary, purpose: Purpose) -> str:
     if not cell.ranks:
         return "n/a: no step was profiled" if math.isnan(cell.profiler_cost.median) else "n/a: no trace was written"
     row = find_purpose(cell, purpose)
+    if row is None and not cell.purposes and any(rank.comm_ns for rank in cell.ranks):
+        return "n/a: what communication was for is not known"
     if row is None:
         return _why_absent(cell, purpose)
     if row.wait_ns is None:

@@ -1,6 +1,7 @@
 """Many runs as one table: what is in it, and what is left out with a sentence."""
 
 import json
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,14 +10,17 @@ import pandas as pd
 import pytest
 
 import dtbench
+from dtbench.analyze.cell_numbers import find_number
 from dtbench.analyze.many_runs import load_run_steps
 from dtbench.analyze.tables import RUN_STEPS, STEPS
 from dtbench.errors import StoreError
-from dtbench.report.sentences import check_word, is_trusted
+from dtbench.report.sentences import check_word, is_trusted, wait_sentence
+from dtbench.scenario.values import read_value
 from dtbench.store.layout import RunFolder
 from dtbench.store.read import read_run
 from dtbench.store.records import CellRecord, LaunchRecord, RunStatus
 from dtbench.store.write import write_record, write_table
+from dtbench.vocabulary import Purpose
 
 EXAMPLE = Path(__file__).parents[2] / "results" / "example"
 MakeRun = Callable[..., RunFolder]
@@ -217,3 +221,25 @@ def test_a_cell_that_lacks_a_ranks_record_is_not_told_as_passed(tmp_path: Path) 
     cell = dtbench.load_run(run).summary.cells[0]
     assert check_word(cell) == "not judged"
     assert not is_trusted(cell)
+
+
+@pytest.mark.parametrize("name", ["steps", "overlap", "purposes", "collectives"])
+def test_a_table_of_ranks_that_the_launch_has_not_is_refused(tmp_path: Path, name: str) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(EXAMPLE, run)
+    shutil.copy(run / f"cells/fsdp2_tp/launch0/{name}.parquet", run / f"cells/ddp/launch0/{name}.parquet")
+    cell = dtbench.load_run(run).summary.cells[0]
+    assert cell.status is RunStatus.FAILED
+    assert "ranks 2-3" in (cell.reason or "")
+
+
+def test_purposes_that_are_lost_are_no_zeros(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(EXAMPLE, run)
+    (run / "cells/ddp/launch0/purposes.parquet").unlink()
+    summary = dtbench.load_run(run).summary
+    cell = summary.cells[0]
+    assert not cell.purposes
+    assert wait_sentence(cell, Purpose.GRAD_REDUCE).startswith("n/a: what communication was for")
+    assert math.isnan(find_number(cell, read_value("purposes.unshard.count")))
+    assert any("6 of 6 rank steps" in note for note in cell.notes)
