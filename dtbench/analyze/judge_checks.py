@@ -11,6 +11,7 @@ from itertools import pairwise
 from dtbench.analyze.cell_notes import describe_disturbed
 from dtbench.analyze.cell_numbers import exposed_by_cause, find_number
 from dtbench.analyze.exposure.agreement import Agreement, judge
+from dtbench.analyze.representative import DoubtKind
 from dtbench.analyze.summary import CellSummary
 from dtbench.scenario.answer import Slot, fill_slots
 from dtbench.scenario.check_words import describe_check, format_quantity
@@ -72,6 +73,7 @@ def judge_checklist(
         results=tuple(results),
         answer=answer,
         launches=min((len(cell.launches) for cell in cells), default=0),
+        doubted=tuple(cell.name for cell in cells if _is_no_finding(cell)),
         changed=any(not _is_of_repeat(override) for override in overrides),
     )
 
@@ -233,7 +235,14 @@ def _judge_receipt(check: KnobReceipt, cell: CellSummary) -> _Finding:
     return (PASSED if receipt.outcome is wanted else FAILED), got
 
 
+def _is_no_finding(cell: CellSummary) -> bool:
+    """Tell whether PROFILED steps of a cell do not stand for others: why they exposed what they did says nothing."""
+    return any(doubt.kind is not DoubtKind.UNSURE_MEASURED for doubt in cell.doubts)
+
+
 def _judge_cause(check: LeadingCause, cell: CellSummary) -> _Finding:
+    if _is_no_finding(cell):
+        return NOT_JUDGED, "no finding: PROFILED steps do not stand for others"
     exposed = {cause: exposed_by_cause(cell, cause, check.purpose) for cause in Cause}
     total = sum(exposed.values())
     if math.isnan(total) or not total:

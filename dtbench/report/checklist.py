@@ -8,7 +8,9 @@ def answer_line(checks: ChecksSummary) -> str:
     """Give the answer to the scenario's question, or say why this run gives none."""
     wrong = [result for result in checks.results if result.outcome is not CheckOutcome.PASSED]
     if not wrong:
-        return f"all checks passed ({len(checks.results)})" if checks.answer is None else checks.answer
+        answer = f"all checks passed ({len(checks.results)})" if checks.answer is None else checks.answer
+        cells = ", ".join(checks.doubted)
+        return f"NOT REPRESENTATIVE: PROFILED steps of {cells} do not stand for others. {answer}" if cells else answer
     taken = [result.got for result in wrong if result.kind == DISTURBED_KIND]
     if taken:
         return f"no answer, nothing is judged: others took the cores. {taken[0]}"

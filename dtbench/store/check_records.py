@@ -44,6 +44,7 @@ class ChecksSummary(Record):
         outcome: failed if one check failed, else not judged if one was not.
         answer: the file's sentence with this run's numbers; None unless all checks passed, and where there is none.
         launches: of the cell that has fewest: numbers are medians over them.
+        doubted: cells whose PROFILED steps do not stand for others.
         changed: the run had ``--set`` for more than ``repeat``, so it is not what the file claims about.
     """
 
@@ -53,6 +54,7 @@ class ChecksSummary(Record):
     answer: str | None
     launches: int
     changed: bool
+    doubted: tuple[str, ...] = ()
 
     @property
     def is_broken(self) -> bool:

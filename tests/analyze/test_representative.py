@@ -17,11 +17,13 @@ from dtbench.analyze.statistics import summarize_ratio
 from dtbench.analyze.summary import CellSummary
 from dtbench.cli.main import main
 from dtbench.report import sentences
+from dtbench.report.checklist import answer_line
 from dtbench.report.doubts import NO_FINDING
 from dtbench.report.trace_document import traces_document
 from dtbench.store.layout import RunFolder
 from dtbench.store.write import write_table
 from dtbench.vocabulary import CAUSE_PHRASES, Phase
+from tests.known import known
 
 EXAMPLE = Path(__file__).parents[2] / "results" / "example"
 MS = 1_000_000
@@ -197,3 +199,20 @@ def test_ranges_that_carry_a_number_again_are_counted_and_said(
     assert document["doubts"] == ([{"kind": "repeated_number", "values": (count,), "launch": None}] if count else [])
     said = f"{count} range{'s carry' if count > 1 else ' carries'} the number of an earlier step"
     assert (said in capsys.readouterr().out) is (count > 0)
+
+
+@pytest.mark.parametrize(("cell", "factor"), [("ddp", 3.0), ("fsdp2_tp", 3.0), ("fsdp2_tp", 0.5)])
+def test_the_answer_of_a_run_says_that_steps_do_not_stand_for_it(tmp_path: Path, cell: str, factor: float) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(Path(__file__).parents[2] / "results" / "example", run)
+    path = run / "cells" / cell / "launch0" / "steps.parquet"
+    steps = pd.read_parquet(path)
+    hit = steps["phase"] == "PROFILED"
+    steps.loc[hit, "duration_ns"] = (steps.loc[hit, "duration_ns"] * factor).astype("int64")
+    steps.to_parquet(path)
+    checks = known(summarize_run(run).checks)
+    assert checks.doubted == (cell,)
+    if cell == "ddp":
+        assert answer_line(checks).startswith("NOT REPRESENTATIVE: PROFILED steps of ddp do not")
+    else:  # its leading cause is a finding of steps that stand for no others
+        assert answer_line(checks) == "no answer: of 4 checks 1 could not be judged"
