@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dtbench.analyze.run_data import refuse_lost_steps
-from dtbench.analyze.tables import IS_LEFT_OUT, OTHERS, RUN_STEPS, STEPS
+from dtbench.analyze.tables import IS_LEFT_OUT, RUN_STEPS, STEPS
 from dtbench.analyze.undisturbed import describe_left_out, find_left_out
 from dtbench.disturbance import DISTURBED
 from dtbench.errors import StoreError

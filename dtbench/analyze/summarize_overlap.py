@@ -30,7 +30,7 @@ def fraction(table: pd.DataFrame, part: str, whole: str) -> float:
 
 def keep_known(overlap: pd.DataFrame) -> pd.DataFrame:
     """Give the steps whose whole account is known: in the others something ran that was not seen, or nothing did."""
-    return overlap.dropna(subset=[name for name in OVERLAP if name.endswith("_ns")])
+    return overlap.dropna(subset=[name for name in OVERLAP if name.endswith("_ns") and name in overlap])
 
 
 def mean_step(steps: pd.DataFrame) -> dict[str, int]:
