@@ -61,6 +61,8 @@ def wait_word(cell: CellSummary, purpose: Purpose) -> str:
 
 def wait_sentence(cell: CellSummary, purpose: Purpose) -> str:
     """Say how long a step stood still for one purpose, or why it never did."""
+    if not cell.ranks and cell.purposes:
+        return "n/a: where the time of its profiled steps went is not known"
     if not cell.ranks:
         return "n/a: no step was profiled" if math.isnan(cell.profiler_cost.median) else "n/a: no trace was written"
     row = find_purpose(cell, purpose)
