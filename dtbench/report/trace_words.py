@@ -51,7 +51,7 @@ def answer_lines(traces: TraceSet) -> tuple[str, ...]:
     return (
         f"{_time_words(mean)}{_host_words(traces, mean)}{_exposed_words(mean, owners)}",
         *doubt_lines(doubts),
-        *(() if doubts else (f"{one.why}: {one.words}" for one in advise_traces(traces)[:1])),
+        *(f"{one.why}: {one.words}" for one in advise_traces(traces)[:1]),
         *_wait_lines(traces, mean),
         *describe_waiting(traces.over_ranks.waiting),
         *(said for one in traces.late_ranks if (said := describe_late(one)) is not None),
@@ -109,7 +109,9 @@ def _exposed_words(mean: MeanTime, owners: Sequence[ExposedOwner]) -> str:
 
 
 def advise_traces(traces: TraceSet) -> list[Advice]:
-    """Say what would change the losses of all ranks, largest first."""
+    """Say what would change the losses of all ranks, largest first; nothing where their causes are no finding."""
+    if not traces.over_ranks.is_one_job or any(doubt_steps(read_steps_of_traces(traces.analyses))):
+        return []
     mean = average(traces.analyses)
     losses = [of_traces(row) for row in traces.owners]
     step_ns = math.nan if mean.overlap.step_ns is None else mean.overlap.step_ns

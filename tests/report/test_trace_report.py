@@ -247,6 +247,17 @@ def test_sections_come_in_the_order_of_reading_and_without_empty_ones(fsdp: Trac
     assert all(isinstance(section, Section) and section.rows for section in make_sections(fsdp))
 
 
+@pytest.mark.parametrize("doubt", ["a number comes twice", "not one job"])
+def test_where_causes_are_no_finding_no_advice_is_given_anywhere(fsdp: TraceSet, doubt: str) -> None:
+    if doubt == "not one job":
+        doubted = replace(fsdp, over_ranks=replace(fsdp.over_ranks, is_one_job=False))
+    else:
+        doubted = replace(fsdp, analyses=tuple(replace(one, repeated_steps=1) for one in fsdp.analyses))
+    assert " At most " in " ".join(owner_section(fsdp).notes)
+    said = [*answer_lines(doubted), *(note for section in make_sections(doubted) for note in section.notes)]
+    assert not [line for line in said if " At most " in line or "Make it asynchronous" in line]
+
+
 def test_remarks_say_what_was_not_read_and_what_is_not_known(ddp: TraceSet) -> None:
     lost = Unread({"not JSON": 2, "no time": 1}, is_truncated=True)
     names = tuple((f"kernel {i}", i) for i in range(MOST_NAMES + 3))
