@@ -153,11 +153,12 @@ def _bound(group: Sequence[Loss], windows: float, step_ns: float) -> str:
         return ""
     is_skew = cause is Cause.SKEW
     total_ns = sum(one.skew_wait_ns if is_skew else one.transfer_ns or 0 for one in owners.values())
-    gain_ns = min(total_ns / windows, step_ns)
-    whose = "which is all their waiting for it" if is_skew else "which is all their transfer"
-    if len(owners) == 1:
-        whose = whose.replace("their", "its")
-    return f" At most {format_ns(gain_ns)} of {format_ns(step_ns)}, {whose}."
+    its = "its" if len(owners) == 1 else "their"
+    awaited = "it" if len({row.waited_for for row in group}) == 1 else "them"
+    whose = f"which is all {its} waiting for {awaited}" if is_skew else f"which is all {its} transfer"
+    if total_ns / windows > step_ns:
+        whose = f"the whole step, because {its} collectives together took longer"
+    return f" At most {format_ns(min(total_ns / windows, step_ns))} of {format_ns(step_ns)}, {whose}."
 
 
 def advise_loss(row: Loss, ran: Ran) -> str:

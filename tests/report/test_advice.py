@@ -237,7 +237,18 @@ def test_a_gain_sums_the_owners_that_an_advice_is_for_and_is_no_longer_than_the_
         for owner, exposed_ns in (("a", 5), ("b", 7))
     ]
     assert gain(*rows) == [gain(rows[0])[0].replace("3.00 ms", "6.00 ms").replace("its", "their")]
-    assert "At most 4.00 ms of 4.00 ms" in gain(*rows, step_ns=4_000_000)[0]
+    (capped,) = gain(*rows, step_ns=4_000_000)
+    assert capped.endswith("At most 4.00 ms of 4.00 ms, the whole step, because their collectives together took longer.")
+
+
+@pytest.mark.parametrize(("ranks", "word"), [((7, 7), "it"), ((7, 3), "them")])
+def test_a_gain_by_skew_is_of_the_rank_or_of_the_ranks_that_were_waited_for(ranks: tuple[int, int], word: str) -> None:
+    carried = Carried(transfer_ns=1, skew_wait_ns=3_000_000)
+    rows = [
+        loss(Cause.SKEW, Purpose.TENSOR, owner=owner, exposed_ns=5, carried=carried, waited_for=rank)
+        for owner, rank in zip("ab", ranks, strict=True)
+    ]
+    assert gain(*rows)[0].endswith(f"At most 6.00 ms of 484 ms, which is all their waiting for {word}.")
 
 
 def test_where_no_time_is_known_or_the_cause_is_not_nothing_is_promised() -> None:
