@@ -82,18 +82,13 @@ def average_purposes(analyses: Sequence[TraceAnalysis]) -> tuple[PurposeTime, ..
     for purpose in Purpose:
         mine = [row for row in rows if row.purpose is purpose]
         if mine:
-            names = ("count", "size_bytes", "unsized", "comm_ns", "hidden_ns", "exposed_ns", "wait_ns")
+            names = ("size_bytes", "comm_ns", "hidden_ns", "exposed_ns", "wait_ns")
             means = {name: _mean([getattr(row, name) for row in mine], len(windows)) for name in names}
             if means["hidden_ns"] is not None and means["exposed_ns"] is not None:
                 means["comm_ns"] = means["hidden_ns"] + means["exposed_ns"]
-            found.append(
-                PurposeTime(
-                    purpose=purpose,
-                    count=means.pop("count") or 0,
-                    unsized=means.pop("unsized") or 0,
-                    **means,
-                )
-            )
+            counts = (sum(row.count for row in mine), sum(row.unsized for row in mine))
+            count, unsized = (total / len(windows) for total in counts)
+            found.append(PurposeTime(purpose=purpose, count=count, unsized=unsized, **means))
     return tuple(found)
 
 

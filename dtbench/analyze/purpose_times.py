@@ -22,16 +22,17 @@ class PurposeTime:
     them where what computes was not recorded, a wait where none of their consumers can be seen.
 
     Attributes:
-        count: collectives issued in the window; one whose issue is not in the trace counts where it begins.
+        count: collectives issued in the window; one whose issue is not in the trace counts where it begins. Of several
+            windows the mean, which need be no whole number.
         size_bytes: sum of the sizes that are known; None: of none of them, though there are some.
         unsized: those of them whose size is not known.
         wait_ns: time that consumers stood still.
     """
 
     purpose: Purpose
-    count: int
+    count: float
     size_bytes: int | None
-    unsized: int
+    unsized: float
     comm_ns: int | None
     hidden_ns: int | None
     exposed_ns: int | None

@@ -17,7 +17,7 @@ from dtbench.report.causes import (
 )
 from dtbench.report.section import Column, Section
 from dtbench.report.trace_words import advise_traces, bandwidth_notes
-from dtbench.units import format_bytes, format_fraction, format_ns, name_ranks
+from dtbench.units import format_bytes, format_fraction, format_ns, name_ranks, three_digits
 
 MOST_STEP_ROWS = 12
 """Steps of all ranks that are shown one by one; of more the spread is shown."""
@@ -148,7 +148,7 @@ def purpose_section(traces: TraceSet) -> Section:
         rows=[
             (
                 str(row.purpose),
-                str(row.count),
+                three_digits(row.count) if row.count % 1 else f"{row.count:.0f}",
                 f"{'at least ' if row.unsized and row.size_bytes is not None else ''}{format_bytes(row.size_bytes)}",
                 *(format_ns(time_ns) for time_ns in (row.comm_ns, row.hidden_ns, row.exposed_ns, row.wait_ns)),
             )

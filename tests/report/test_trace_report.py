@@ -27,12 +27,13 @@ from dtbench.report.trace_sections import (
     MOST_RANKS,
     make_sections,
     owner_section,
+    purpose_section,
     time_section,
     waiting_section,
 )
 from dtbench.report.trace_words import MOST_NAMES, answer_lines, remark_lines
 from dtbench.units import format_ns
-from dtbench.vocabulary import Cause
+from dtbench.vocabulary import Cause, Purpose
 from tests.known import known, total
 
 RECORDED = Path(__file__).parents[1] / "analyze" / "traces"
@@ -256,6 +257,20 @@ def test_where_causes_are_no_finding_no_advice_is_given_anywhere(fsdp: TraceSet,
     assert " At most " in " ".join(owner_section(fsdp).notes)
     said = [*answer_lines(doubted), *(note for section in make_sections(doubted) for note in section.notes)]
     assert not [line for line in said if " At most " in line or "Make it asynchronous" in line]
+
+
+@pytest.mark.parametrize(("times", "count"), [(1, "1.50"), (9, "0.300")])
+def test_what_some_steps_have_is_no_count_of_none(fsdp: TraceSet, times: int, count: str) -> None:
+    repeated = repeat_steps(fsdp, times + 1)
+    (one,) = repeated.analyses
+    last = len(fsdp.analyses[0].steps)
+    kept = [*one.steps[:last], *(replace(step, purposes=()) for step in one.steps[last:])]
+    (unshard,) = (row for row in average_purposes(fsdp.analyses) if row.purpose is Purpose.UNSHARD)
+    few = [
+        replace(step, purposes=tuple(replace(row, count=unshard.count // 2) for row in step.purposes)) for step in kept
+    ]
+    (row,) = purpose_section(replace(repeated, analyses=(replace(one, steps=tuple(few)),))).rows[:1]
+    assert row[:2] == ("unshard", count)
 
 
 def test_remarks_say_what_was_not_read_and_what_is_not_known(ddp: TraceSet) -> None:
