@@ -144,3 +144,21 @@ def test_a_step_in_which_nothing_ran_is_not_available_everywhere(
     assert empty["lanes"] == []
     table = dtbench.read_trace(path).overlap
     assert table.loc[table["step"] == 2, "step_ns":].isna().all(axis=None)
+
+
+@pytest.mark.parametrize("step", ["ProfilerStep#7 @1 |              ==  |", "ProfilerStep#1 @1 |      =         |"])
+def test_where_nothing_ran_in_any_step_owners_are_of_the_whole_trace_as_all_numbers_are(
+    draw: Callable[..., Path], step: str
+) -> None:
+    path = draw(f"""
+step {step}
+op aten::mm         @1 |a               |
+call cudaLaunchKernel @1 |a             |
+op c10d::allreduce_ @1 | bb             |
+call cudaLaunchKernel @1 | b            |
+kernel gemm         @7 |  aaa           |
+kernel ncclDevKernel_AllReduce_Sum @20 |     bbbb |
+""")
+    traces = analyze_traces([path])
+    assert [one.overlap.step_ns for one in traces.analyses[0].steps] == [None]
+    assert sum(row.exposed_ns for row in traces.owners) == traces.analyses[0].whole.exposed_comm_ns == 4_000
