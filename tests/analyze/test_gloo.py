@@ -19,7 +19,7 @@ def analyze(path: Path) -> TraceAnalysis:
     return analyze_trace(read_trace(path))
 
 
-def by_purpose(one: TraceAnalysis) -> dict[int, dict[str, tuple[int, int]]]:
+def by_purpose(one: TraceAnalysis) -> dict[int, dict[str, tuple[float, int]]]:
     return {step.step: {str(p.purpose): (p.count, known(p.size_bytes)) for p in step.purposes} for step in one.steps}
 
 

@@ -40,7 +40,7 @@ def analyze(path: Path) -> TraceAnalysis:
     return explain([analyze_trace(read_trace(path))]).analyses[0]
 
 
-def exposed(one: TraceAnalysis) -> dict[str, tuple[int, int]]:
+def exposed(one: TraceAnalysis) -> dict[str, tuple[float, int]]:
     """Give count and exposed ns of each purpose in the first step."""
     return {str(purpose.purpose): (purpose.count, known(purpose.exposed_ns)) for purpose in one.steps[0].purposes}
 

@@ -90,8 +90,8 @@ class _Piece:
 def rank_exposed_owners(ranks: Sequence[ExplainedRank]) -> tuple[ExposedOwner, ...]:
     """Rank owners by their exposed time, largest first, and the causes of each likewise.
 
-    Where anything ran in steps, only exposed time inside them counts, so that rows add up to the steps' accounts; where a
-    border of a step cuts a collective, its causes take in their order. What has no owner is a row of its own.
+    Where anything ran in steps, only exposed time inside them counts, so that rows add up to the steps' accounts; where
+    a border of a step cuts a collective, its causes take in their order. What has no owner is a row of its own.
     """
     any_steps = any(step.length_ns for rank in ranks for step in rank.timeline.steps)
     pieces: dict[_Key, dict[Cause, list[_Piece]]] = {}
