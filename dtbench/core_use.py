@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from dtbench.gpu_use import GpuSample, GpuWatch
 from dtbench.processes import Identity, MachineTimes, Processes, Turn, open_processes
 from dtbench.record import Record
 from dtbench.units import NS_PER_US
@@ -50,6 +51,7 @@ class UseSample(Record):
         pressure_ns: how long some process of the machine stood ready without a core; None: not told.
         throttled_ns: how long a limit on CPU time held the control group back; None: not told.
         takers: the other processes that had most.
+        gpus: that ranks ran on.
     """
 
     start_ns: int
@@ -64,6 +66,7 @@ class UseSample(Record):
     pressure_ns: int | None
     throttled_ns: int | None
     takers: tuple[Taker, ...]
+    gpus: tuple[GpuSample, ...] = ()
 
     @property
     def wanted_ns(self) -> int | None:
@@ -99,10 +102,12 @@ class CoreWatch:
 
     Attributes:
         roots: processes of dtbench's own; they are not others, nor is what they start from the first look on.
+        gpus: looked at too where ranks run on them; a text: why they are not.
     """
 
     roots: frozenset[int] = field(default_factory=lambda: frozenset({os.getpid()}))
     processes: Processes = field(default_factory=open_processes)
+    gpus: GpuWatch | str | None = None
     now_ns: Callable[[], int] = time.perf_counter_ns
     spent_ns: Callable[[], int] = time.thread_time_ns
     _seen: dict[int, _Seen] = field(default_factory=dict)
@@ -158,7 +163,17 @@ class CoreWatch:
                 for pid in others[:_MOST_NAMED]
                 if had_ns[pid]
             ),
+            gpus=self._look_at_gpus(frozenset(ranks)),
         )
+
+    def _look_at_gpus(self, ranks: frozenset[int]) -> tuple[GpuSample, ...]:
+        if not isinstance(self.gpus, GpuWatch):
+            return ()
+        return self.gpus.look(lambda pid: self._find_kind(pid, ranks) in ("ranks", "own"), self._find_name)
+
+    def _find_name(self, pid: int) -> str | None:
+        seen = self._seen.get(pid)
+        return None if seen is None else seen.identity.name
 
     def _read_processes(self) -> Iterator[tuple[int, int]]:
         """Give what each process had since the last look; one that began since had all of it since."""

@@ -9,7 +9,9 @@ from dtbench.analyze.exposure.estimates import read_blocks
 from dtbench.analyze.summary import Disturbed, Interval
 from dtbench.analyze.undisturbed import JUDGED, count_left_alone, describe_left_out, find_disturbance
 from dtbench.disturbance import DISTURBED, is_enough
-from dtbench.store.records import RunStatus, TookCores, tell_reason_in_a_line
+from dtbench.store.check_records import CORES_KIND, GPUS_KIND
+from dtbench.store.check_records import DISTURBED as TAKEN
+from dtbench.store.records import RunStatus, TookCores, TookMachine, UsedGpu, tell_reason_in_a_line
 from dtbench.units import format_fraction, name_ranks
 from dtbench.vocabulary import Phase
 
@@ -101,7 +103,7 @@ def _count_steps(launch: LaunchData) -> Iterator[tuple[Phase | None, int, int]]:
 
 
 def describe_disturbed(disturbed: Sequence[Disturbed]) -> str:
-    """Say who took the cores of a cell, and how few steps they left alone.
+    """Say who had the cores or GPUs of a cell, and how few steps they left alone.
 
     Args:
         disturbed: of one cell, at least one.
@@ -117,12 +119,32 @@ def describe_disturbed(disturbed: Sequence[Disturbed]) -> str:
     return f"{who}; they left {' and '.join(left)} alone"
 
 
-def name_takers(takers: Sequence[TookCores]) -> str:
-    """Say which other processes had how many cores, each once, where it had most; empty where there is none."""
-    found: dict[int | None, TookCores] = {}
-    for taker in sorted(takers, key=lambda one: -one.cores):
-        found.setdefault(taker.pid, taker)
-    return " and ".join(one.words for one in [*found.values()][:_MOST_NAMED])
+def find_disturbed_kind(disturbed: Sequence[Disturbed]) -> str:
+    """Give the kind of result that says who had the machine: its GPUs only where nobody had its cores.
+
+    Args:
+        disturbed: at least one.
+    """
+    takers = [taker for one in disturbed for taker in one.takers]
+    has_guests = any(one.stolen_fraction >= DISTURBED for one in disturbed)
+    only_gpus = bool(takers) and all(isinstance(taker, UsedGpu) for taker in takers)
+    return GPUS_KIND if only_gpus and not has_guests else CORES_KIND
+
+
+def say_taken(disturbed: Sequence[Disturbed]) -> str:
+    """Say what others had of the machine of a cell, as a clause."""
+    return TAKEN[find_disturbed_kind(disturbed)]
+
+
+def name_takers(takers: Sequence[TookMachine]) -> str:
+    """Say which other processes had how many cores or GPUs, each once, where it had most; empty where there is none."""
+    cores: dict[int | None, str] = {}
+    for one in sorted((one for one in takers if isinstance(one, TookCores)), key=lambda one: -one.cores):
+        cores.setdefault(one.pid, one.words)
+    gpus: dict[tuple[int, int], str] = {}
+    for used in sorted((one for one in takers if isinstance(one, UsedGpu)), key=lambda one: -one.share):
+        gpus.setdefault((used.gpu, used.pid), used.words)
+    return " and ".join([*[*cores.values()][:_MOST_NAMED], *[*gpus.values()][:_MOST_NAMED]])
 
 
 def _disturbance_notes(launch: LaunchData) -> Iterator[str]:
@@ -136,14 +158,19 @@ def _disturbance_notes(launch: LaunchData) -> Iterator[str]:
             f"a limit on CPU time held the ranks back for {format_fraction(throttled)} of the time: "
             "plan for as many cores as their control group may use"
         )
+    if launch.record is not None:
+        yield from (one.words for one in launch.record.held_back if one.share >= DISTURBED)
+        yield from (f"who else had the GPUs is not known: {why}" for why in launch.record.gpus_unseen)
     if launch.left_out:
         kept = find_disturbance(launch.steps)
-        who = name_takers(() if launch.record is None else launch.record.takers)
+        takers = () if launch.record is None else launch.record.takers
+        who = name_takers(takers)
         rest = f", and {format_fraction(kept)} in those that are kept" if kept >= DISTURBED else ""
         disturbed = launch.left_out_rows.get(STEPS_NAME, launch.steps)
         by_processes = "taken_fraction" in disturbed and bool((disturbed["taken_fraction"] >= DISTURBED / 2).any())
         others = "others" if who or by_processes else "other guests"
-        yield f"{describe_left_out(launch.left_out, others=others)}{rest}{f'; {who}' if who else ''}"
+        of = "a GPU" if takers and all(isinstance(taker, UsedGpu) for taker in takers) else "the cores"
+        yield f"{describe_left_out(launch.left_out, others=others, of=of)}{rest}{f'; {who}' if who else ''}"
 
 
 def _load_notes(profiler_cost: Interval) -> list[str]:

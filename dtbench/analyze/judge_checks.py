@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from dtbench.analyze.cell_notes import describe_disturbed
+from dtbench.analyze.cell_notes import describe_disturbed, find_disturbed_kind
 from dtbench.analyze.cell_numbers import exposed_by_cause, find_number
 from dtbench.analyze.exposure.agreement import Agreement, judge
 from dtbench.analyze.representative import DoubtKind
@@ -30,7 +30,7 @@ from dtbench.scenario.checklist import (
 from dtbench.scenario.mistakes import find_nearest
 from dtbench.scenario.sweep import name_some
 from dtbench.scenario.values import Quantity, ValueName, read_value
-from dtbench.store.check_records import DISTURBED_KIND, CheckOutcome, CheckResult, ChecksSummary
+from dtbench.store.check_records import CheckOutcome, CheckResult, ChecksSummary
 from dtbench.store.rank_records import ReceiptOutcome
 from dtbench.units import format_fraction, format_ns
 from dtbench.vocabulary import Cause
@@ -88,7 +88,11 @@ def _doubt(cells: Sequence[CellSummary]) -> Iterator[CheckResult]:
     if told:
         words = "others leave at least half of the steps of each phase alone"
         yield CheckResult(
-            kind=DISTURBED_KIND, words=words, outcome=NOT_JUDGED, got="; ".join(told[:_MOST_NAMED]), because=""
+            kind=find_disturbed_kind([one for cell in cells for one in cell.disturbed]),
+            words=words,
+            outcome=NOT_JUDGED,
+            got="; ".join(told[:_MOST_NAMED]),
+            because="",
         )
     doubts = [f"{cell.name} {sentence}" for cell in cells for sentence in cell.rank_doubts]
     if doubts:

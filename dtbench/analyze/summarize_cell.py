@@ -24,7 +24,7 @@ from dtbench.analyze.summarize_owners import summarize_owners
 from dtbench.analyze.summarize_probes import summarize_probes
 from dtbench.analyze.summarize_stages import summarize_stages
 from dtbench.analyze.summarize_state_steps import summarize_state_steps
-from dtbench.analyze.summarize_waits import summarize_gradient_waits
+from dtbench.analyze.summarize_waits import summarize_gradient_waits, summarize_idle
 from dtbench.analyze.summary import CellSummary, ExposureSummary, Interval
 from dtbench.analyze.worst_ranks import (
     peak_memory,
@@ -110,6 +110,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         unreadable=dict(data.unreadable),
         rank_doubts=find_rank_doubts(data),
         doubts=_find_doubts(launches, profiler_cost, overlap, step_time.median),
+        idle=summarize_idle(_stack(launches, "gaps")),
     )
 
 

@@ -1,9 +1,9 @@
-"""How long each parameter's hook stood still for its gradient: from the tables of collectives of a cell's launches."""
+"""What stood still: parameters' hooks for their gradients, devices for the host; from a cell's tables."""
 
 import pandas as pd
 
 from dtbench.analyze.hooked_gradients import HOOK
-from dtbench.analyze.summary import GradientWait
+from dtbench.analyze.summary import DeviceIdle, GradientWait
 
 
 def summarize_gradient_waits(collectives: pd.DataFrame) -> tuple[GradientWait, ...]:
@@ -27,6 +27,21 @@ def summarize_gradient_waits(collectives: pd.DataFrame) -> tuple[GradientWait, .
         )
         for parameter, rows in known.groupby("owner")
     )
+
+
+def summarize_idle(gaps: pd.DataFrame) -> DeviceIdle | None:
+    """Give what devices stood still for: means over ranks, launches and PROFILED steps in which all of it is known.
+
+    None where it is known of none, as on CPUs.
+
+    Args:
+        gaps: ``tables.GAPS`` of all launches.
+    """
+    known = gaps[["host_wait_ns", "host_sync_ns", "comm_wait_ns"]].dropna()
+    if not len(known):
+        return None
+    host_ns, sync_ns, comm_ns = known.astype("float64").mean()
+    return DeviceIdle(host_wait_ns=host_ns, host_sync_ns=sync_ns, comm_wait_ns=comm_ns)
 
 
 def _median(times_ns: "pd.Series[int]") -> int | None:

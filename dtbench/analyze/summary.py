@@ -13,7 +13,7 @@ from dtbench.scenario.schema import Scenario
 from dtbench.store.canary_records import CanaryResult
 from dtbench.store.check_records import ChecksSummary
 from dtbench.store.rank_records import Compilation, CorrectnessResult, Memory, Receipt, WarmupEnd
-from dtbench.store.records import Neighbour, OwnLoop, RunStatus, TookCores
+from dtbench.store.records import Neighbour, OwnLoop, RunStatus, TookMachine
 from dtbench.vocabulary import Cause, Estimate, Operation, Phase, Purpose
 
 
@@ -219,6 +219,20 @@ class ProbeSummary(Record):
     branches: tuple[BranchSummary, ...] = ()
 
 
+class DeviceIdle(Record):
+    """What the compute streams of a cell's devices stood still for in a PROFILED step, ns: means over ranks and steps.
+
+    Attributes:
+        host_wait_ns: nothing was launched yet.
+        host_sync_ns: part of it, in calls that wait for the device.
+        comm_wait_ns: until a collective ended.
+    """
+
+    host_wait_ns: float
+    host_sync_ns: float
+    comm_wait_ns: float
+
+
 class Disturbed(Record):
     """A phase of a launch of which others left fewer than half of the steps alone: nothing can be judged by it.
 
@@ -227,7 +241,7 @@ class Disturbed(Record):
         left_alone: of its ``steps``.
         stolen_fraction: what other guests of the machine had of its cores in the steps that are shown, median; NaN: not
             known.
-        takers: other processes that had cores in it, most first; empty: there were only other guests.
+        takers: other processes that had cores or GPUs in it, most first; empty: there were only other guests.
     """
 
     launch: int
@@ -235,7 +249,7 @@ class Disturbed(Record):
     steps: int
     left_alone: int
     stolen_fraction: FloatOrNan
-    takers: tuple[TookCores, ...]
+    takers: tuple[TookMachine, ...]
 
 
 class CellSummary(Record):
@@ -271,6 +285,7 @@ class CellSummary(Record):
         rank_doubts: why no check of it is judged, a sentence each: some rank's evidence is lost, or is not surely its
             own.
         doubts: why PROFILED steps may not stand for the run; with any, owners and causes are no findings.
+        idle: None without a device, or where it is not known.
     """
 
     name: str
@@ -314,6 +329,7 @@ class CellSummary(Record):
     unreadable: dict[int, str] = {}
     rank_doubts: tuple[str, ...] = ()
     doubts: tuple[Doubt, ...] = ()
+    idle: DeviceIdle | None = None
 
 
 class RunSummary(Record):

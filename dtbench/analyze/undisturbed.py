@@ -83,9 +83,9 @@ def keep_steps(steps: pd.DataFrame) -> pd.DataFrame:
     return steps[~steps[IS_LEFT_OUT]] if IS_LEFT_OUT in steps else steps
 
 
-def describe_left_out(left_out: LeftOut, *, others: str = "other guests") -> str:
-    """Say how many steps of each phase are left out, and why: others had the cores."""
+def describe_left_out(left_out: LeftOut, *, others: str = "other guests", of: str = "the cores") -> str:
+    """Say how many steps of each phase are left out, and why: others had the cores, or a GPU."""
     counts = " and ".join(f"{len(steps)} {phase}" for phase, steps in left_out.items())
     one = sum(map(len, left_out.values())) == 1
-    had = f"{others} had {format_fraction(DISTURBED)} of the cores or more in {'it' if one else 'them'}"
+    had = f"{others} had {format_fraction(DISTURBED)} of {of} or more in {'it' if one else 'them'}"
     return f"{counts} {'step is' if one else 'steps are'} left out: {had}"

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pandas as pd
 
 from dtbench.analyze.cell_data import CellData
-from dtbench.analyze.cell_notes import describe_disturbed
+from dtbench.analyze.cell_notes import describe_disturbed, say_taken
 from dtbench.analyze.statistics import summarize
 from dtbench.analyze.summarize_cell import summarize_cell
 from dtbench.analyze.summarize_overlap import fraction, keep_known
@@ -283,6 +283,6 @@ def _find_doubt(summary: CellSummary) -> str | None:
     if any(row.matches_plan is False for row in summary.purposes):
         return "what it communicated differs from its plan"
     if summary.disturbed:
-        return f"others took the cores: {describe_disturbed(summary.disturbed)}"
+        return f"{say_taken(summary.disturbed)}: {describe_disturbed(summary.disturbed)}"
     wrong = [receipt.knob for receipt in summary.receipts if receipt.outcome is ReceiptOutcome.DISAGREES]
     return f"asked and got differ for {', '.join(wrong)}" if wrong else None

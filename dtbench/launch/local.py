@@ -57,7 +57,9 @@ def launch_ranks(
     """
     write_record(folder.order, order)
     plan = order.plan
-    with Watch(folder, ranks=plan.ranks, stall_timeout_ns=plan.stall_timeout_ns, on_look=on_look) as watch:
+    with Watch(
+        folder, ranks=plan.ranks, device=plan.device, stall_timeout_ns=plan.stall_timeout_ns, on_look=on_look
+    ) as watch:
         try:
             ended = _run_elastic(order, folder, worker)
         except KeyboardInterrupt as stop:

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 
 from dtbench.core_use import CoreWatch
 from dtbench.errors import StoreError
+from dtbench.gpu_use import open_gpus
 from dtbench.plan import Plan
 from dtbench.store.journal import JournalView, RankState, read_journal
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.use_file import UseWriter
 from dtbench.units import NS_PER_S
-from dtbench.vocabulary import Region
+from dtbench.vocabulary import DeviceKind, Region
 
 POLL_S = 0.25
 PATIENT_TIMEOUT_NS = 300 * NS_PER_S
@@ -48,11 +49,13 @@ class Watch:
         folder: LaunchFolder,
         *,
         ranks: int,
+        device: DeviceKind,
         stall_timeout_ns: int,
         on_look: Callable[[tuple[JournalView | None, ...]], None],
     ) -> None:
         self._folder, self._ranks, self._timeout_ns, self._on_look = folder, ranks, stall_timeout_ns, on_look
-        self._use = UseWriter(folder, range(ranks), CoreWatch())
+        gpus = open_gpus() if device is DeviceKind.CUDA else None
+        self._use = UseWriter(folder, range(ranks), CoreWatch(gpus=gpus))
         self._started_ns = time.time_ns()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="dtbench-watch", daemon=True)

@@ -1,7 +1,7 @@
 """What a scenario's checks came to, in words: one wording for terminal, Markdown and notebook."""
 
 from dtbench.report.section import Column, Section
-from dtbench.store.check_records import DISTURBED_KIND, CheckOutcome, ChecksSummary
+from dtbench.store.check_records import DISTURBED, CheckOutcome, ChecksSummary
 
 
 def answer_line(checks: ChecksSummary) -> str:
@@ -11,9 +11,9 @@ def answer_line(checks: ChecksSummary) -> str:
         answer = f"all checks passed ({len(checks.results)})" if checks.answer is None else checks.answer
         cells = ", ".join(checks.doubted)
         return f"NOT REPRESENTATIVE: PROFILED steps of {cells} do not stand for others. {answer}" if cells else answer
-    taken = [result.got for result in wrong if result.kind == DISTURBED_KIND]
+    taken = [f"{DISTURBED[result.kind]}. {result.got}" for result in wrong if result.kind in DISTURBED]
     if taken:
-        return f"no answer, nothing is judged: others took the cores. {taken[0]}"
+        return f"no answer, nothing is judged: {taken[0]}"
     counts = {outcome: sum(result.outcome is outcome for result in wrong) for outcome in CheckOutcome}
     told = [f"{count} {_spell(outcome)}" for outcome, count in counts.items() if count]
     return f"no answer: of {len(checks.results)} checks {' and '.join(told)}"

@@ -7,12 +7,13 @@ import math
 from collections.abc import Iterable
 from statistics import median
 
-from dtbench.analyze.cell_notes import describe_disturbed
+from dtbench.analyze.cell_notes import describe_disturbed, say_taken
 from dtbench.analyze.summary import CellSummary, Interval, OwnerSummary, PurposeSummary
 from dtbench.plan import Plan
 from dtbench.report.advice import advise, of_run
 from dtbench.report.causes import describe_cause, describe_leading, name_collective
 from dtbench.report.doubts import NO_FINDING, describe_doubt, say_doubts
+from dtbench.report.host_words import describe_host
 from dtbench.report.scenario_facts import describe_cell
 from dtbench.scenario.model import Timed
 from dtbench.scenario.network import EmulatedNetwork
@@ -88,13 +89,28 @@ def answer_sentence(cell: CellSummary) -> str | None:
     share = format_fraction(cell.exposed_step_fraction)
     said = f"{format_ns(exposed_ns)} of a profiled step ({share})"
     if cell.disturbed:
-        return f"unreliable, since others took the cores: {said}. {describe_disturbed(cell.disturbed)}"
+        return f"unreliable, since {say_taken(cell.disturbed)}: {said}. {describe_disturbed(cell.disturbed)}"
     doubt = say_doubts(cell.doubts)
     if doubt is not None:
         return f"{said}; {doubt}"
+    said = f"{_say_host(cell, exposed_ns)}{said}"
     if not cell.owners or not exposed_ns:
         return said
     return f"{said}; {describe_leading(cell.owners, 1, _describe_owner)}"
+
+
+def _say_host(cell: CellSummary, exposed_ns: float) -> str:
+    """Say how long the devices wait for the host, where that is the larger loss."""
+    if cell.idle is None:
+        return ""
+    return describe_host(
+        host_ns=cell.idle.host_wait_ns,
+        sync_ns=cell.idle.host_sync_ns,
+        comm_ns=cell.idle.comm_wait_ns,
+        exposed_ns=exposed_ns,
+        step_ns=profiled_step_ns(cell),
+        of="a profiled step",
+    )
 
 
 def _describe_owner(row: OwnerSummary) -> str:
@@ -106,7 +122,7 @@ def _describe_owner(row: OwnerSummary) -> str:
 def advice_sentences(cell: CellSummary) -> list[str]:
     """Say what would change the largest causes, largest first, each sentence once; that none are findings, if so.
 
-    None where others took the cores.
+    None where others had the machine.
     """
     if cell.disturbed:
         return []

@@ -15,6 +15,7 @@ from dtbench.report.advice import Advice, advise, of_traces
 from dtbench.report.causes import describe_exposed_owner, describe_leading
 from dtbench.report.doubts import doubt_lines
 from dtbench.report.facts import describe_traces
+from dtbench.report.host_words import describe_host
 from dtbench.units import NS_PER_S, format_bandwidth, format_fraction, format_ns, name_ranks
 from dtbench.vocabulary import Purpose
 
@@ -65,10 +66,7 @@ def _time_words(mean: MeanTime) -> str:
 
 
 def _host_words(traces: TraceSet, mean: MeanTime) -> str:
-    """Say how long the device waits for the host, where that is the larger loss; empty where it is not.
-
-    What is exposed while the host is late is no loss of communication's: less of it would end no step earlier.
-    """
+    """Say how long the device waits for the host, where that is the larger loss; empty where it is not."""
     accounts = [
         account
         for one in traces.analyses
@@ -81,11 +79,14 @@ def _host_words(traces: TraceSet, mean: MeanTime) -> str:
         sum(getattr(gap, part) or 0 for gap in gaps) / len(gaps)
         for part in ("host_wait_ns", "host_sync_ns", "comm_wait_ns")
     )
-    if host_ns <= max(comm_ns, (mean.overlap.exposed_comm_ns or 0) - host_ns):
-        return ""
-    share = format_fraction(divide(host_ns, mean.overlap.step_ns))
-    sync = f", {format_ns(sync_ns)} of that in synchronising calls" if sync_ns else ""
-    return f"the device waits {format_ns(host_ns)} of it for the host ({share}){sync}, longer than for communication; "
+    return describe_host(
+        host_ns=host_ns,
+        sync_ns=sync_ns,
+        comm_ns=comm_ns,
+        exposed_ns=mean.overlap.exposed_comm_ns or 0,
+        step_ns=mean.overlap.step_ns or 0,
+        of="it",
+    )
 
 
 def _exposed_words(mean: MeanTime, owners: Sequence[ExposedOwner]) -> str:

@@ -14,8 +14,10 @@ class CheckOutcome(StrEnum):
     NOT_JUDGED = "not judged"
 
 
-DISTURBED_KIND: Final = "undisturbed"
-"""Kind of the result that stands before all checks where others took the cores of a cell: no check is judged by it."""
+CORES_KIND: Final = "undisturbed"
+GPUS_KIND: Final = "undisturbed GPUs"
+DISTURBED: Final = {CORES_KIND: "others took the cores", GPUS_KIND: "others had the GPUs"}
+"""Kinds of the result that stands before all checks where others had the machine of a cell: nothing is judged by it."""
 
 
 class CheckResult(Record):
@@ -23,8 +25,8 @@ class CheckResult(Record):
 
     Attributes:
         kind: as the file has it; ``functions`` for those that it has to call, ``launches`` where some cannot be read,
-            ``undisturbed`` where others left too few steps alone, ``ranks`` where evidence of some is lost or not their
-            own.
+            those of ``DISTURBED`` where others left too few steps alone, ``ranks`` where evidence of some is lost or
+            not their own.
         words: what it asks for.
         got: the figure that it was judged by.
         because: why it has to be so; empty where the file does not say.

@@ -7,7 +7,7 @@ from dtbench.store.journal import JournalView, read_journal
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.place import tell_place
 from dtbench.store.records import LaunchRecord
-from dtbench.store.use_file import add_use, name_takers, read_use
+from dtbench.store.use_file import add_use, name_held_back, name_takers, read_use
 from dtbench.store.write import write_record, write_table
 
 if TYPE_CHECKING:
@@ -35,7 +35,12 @@ def finish_launch(folder: LaunchFolder, record: LaunchRecord, *, ranks: int) -> 
     write_table(folder.steps, steps)
     uses = read_use(folder)
     throttled = [one.throttled_fraction for one in uses if one.throttled_fraction is not None]
-    told = {"takers": name_takers(steps, uses), "throttled_fraction": max(throttled, default=None)}
+    told = {
+        "takers": name_takers(steps, uses),
+        "throttled_fraction": max(throttled, default=None),
+        "held_back": name_held_back(steps, uses),
+        "gpus_unseen": tuple(dict.fromkeys(why for one in uses for why in one.gpus_unseen)),
+    }
     write_record(folder.launch, record.model_copy(update=told))
 
 

@@ -8,6 +8,7 @@ from dtbench.plan import Plan
 from dtbench.record import Record
 from dtbench.scenario.checklist import Checklist
 from dtbench.scenario.schema import Scenario
+from dtbench.units import format_fraction
 from dtbench.vocabulary import Axis, DeviceKind, Phase
 
 FORMAT_VERSION = 1
@@ -77,13 +78,64 @@ class TookCores(Record):
         return f"{who} took {self.cores:.2f} of {self.of_cores} cores"
 
 
+class UsedGpu(Record):
+    """Another process whose kernels ran on a GPU of the ranks in the disturbed steps of a phase.
+
+    Attributes:
+        pid: as the driver numbers it.
+        name: None where the process cannot be seen.
+        gpu: the driver's number of it.
+        share: of the time, on average over these steps.
+    """
+
+    phase: Phase
+    pid: int
+    name: str | None
+    gpu: int
+    share: float
+
+    @property
+    def words(self) -> str:
+        """Who took how much, as part of a sentence."""
+        who = f"{self.name or 'a process out of sight'} (pid {self.pid})"
+        return f"{who} had GPU {self.gpu} for {format_fraction(self.share)} of the time"
+
+
+TookMachine = TookCores | UsedGpu
+
+
+class HeldBack(Record):
+    """What kept the clocks of a GPU low in MEASURED and PROFILED steps.
+
+    Attributes:
+        gpu: the driver's number of it.
+        share: of the time of these steps.
+        clock_mhz, most_clock_mhz: of its multiprocessors meanwhile (mean) and at most; None: not told.
+    """
+
+    gpu: int
+    why: str
+    share: float
+    clock_mhz: float | None
+    most_clock_mhz: int | None
+
+    @property
+    def words(self) -> str:
+        """What held it back, as a sentence."""
+        told = self.clock_mhz is not None and self.most_clock_mhz is not None
+        at = f", at {self.clock_mhz:.0f} of {self.most_clock_mhz} MHz" if told else ""
+        return f"GPU {self.gpu} was held back for {format_fraction(self.share)} of the time by {self.why}{at}"
+
+
 class LaunchRecord(Record):
     """One launch: written last, so its absence means that the launch did not end.
 
     Attributes:
-        takers: other processes that had cores in its disturbed steps, by phase, most first.
+        takers: other processes that had cores or GPUs in its disturbed steps, by phase, most first.
         throttled_fraction: how long a limit on CPU time (of the control group that the ranks are in) held them back, of
             the time of the cores that they can use at once; None: not known.
+        held_back: what kept the clocks of the ranks' GPUs low.
+        gpus_unseen: why it is not known, or not of all, who had the ranks' GPUs; empty where it is, and on CPUs.
     """
 
     format_version: Literal[1] = 1
@@ -94,8 +146,10 @@ class LaunchRecord(Record):
     duration_ns: int
     reason: str | None
     failures: tuple[RankFailure, ...]
-    takers: tuple[TookCores, ...] = ()
+    takers: tuple[TookMachine, ...] = ()
     throttled_fraction: float | None = None
+    held_back: tuple[HeldBack, ...] = ()
+    gpus_unseen: tuple[str, ...] = ()
 
 
 class CellRecord(Record):

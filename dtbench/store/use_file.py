@@ -20,7 +20,8 @@ from dtbench.disturbance import DISTURBED
 from dtbench.processes import count_cores
 from dtbench.record import Record
 from dtbench.store.layout import LaunchFolder
-from dtbench.store.records import TookCores
+from dtbench.store.records import HeldBack, TookCores, TookMachine
+from dtbench.store.used_gpus import find_gpus_taken, find_held_back, find_unseen, name_gpu_takers
 from dtbench.units import NS_PER_S
 from dtbench.vocabulary import Phase
 
@@ -43,11 +44,15 @@ class UseHeader(Record):
     Attributes:
         ranks: of the launch that ran on this machine.
         cores: that they could use.
+        has_gpus: they were to run on some of NVIDIA's.
+        gpus_unseen: why nobody looked at these; empty where somebody did.
     """
 
     format_version: Literal[1] = 1
     ranks: tuple[int, ...]
     cores: int
+    has_gpus: bool = False
+    gpus_unseen: str = ""
 
 
 class UseWriter:
@@ -55,7 +60,9 @@ class UseWriter:
 
     def __init__(self, folder: LaunchFolder, ranks: Sequence[int], watch: CoreWatch) -> None:
         self._path, self._watch = folder.core_use(min(ranks)), watch
-        self._put(UseHeader(ranks=tuple(ranks), cores=count_cores()), "w")
+        unseen = watch.gpus if isinstance(watch.gpus, str) else ""
+        has_gpus = watch.gpus is not None
+        self._put(UseHeader(ranks=tuple(ranks), cores=count_cores(), has_gpus=has_gpus, gpus_unseen=unseen), "w")
 
     def look_if_due(self, pids: Sequence[int]) -> None:
         """Look unless looks cost too much, and keep what is found."""
@@ -88,7 +95,8 @@ class MachineUse:
     def find_taken(self, start_ns: Floats, duration_ns: Floats) -> Floats:
         """Return the share of the cores that others had in each step while ranks stood ready for them.
 
-        Of the cores that ranks can use at once: one each, as far as there are any.
+        Of the cores that ranks can use at once: one each, as far as there are any. Or of the GPU of which they had
+        most, where that is more.
 
         Args:
             start_ns: shape ``(steps,)``, on the machine's clock.
@@ -97,7 +105,9 @@ class MachineUse:
         hidden_ns = self._find_hidden_ns()
         taken_ns = [one.find_taken_ns(hidden) for one, hidden in zip(self.samples, hidden_ns, strict=True)]
         spread_ns = self._spread(np.asarray(taken_ns, dtype=np.float64), start_ns, duration_ns)
-        return np.minimum(1.0, spread_ns / (self._cores * duration_ns))
+        of_cores = spread_ns / (self._cores * duration_ns)
+        of_gpus_ns = find_gpus_taken(self.samples) * self._lengths_ns
+        return np.minimum(1.0, np.maximum(of_cores, self._spread(of_gpus_ns, start_ns, duration_ns) / duration_ns))
 
     @property
     def throttled_fraction(self) -> float | None:
@@ -124,10 +134,11 @@ class MachineUse:
 
     def name_takers(self, phase: Phase, start_ns: Floats, duration_ns: Floats) -> tuple[TookCores, ...]:
         """Return who had most in these steps, most first: cores on average, those in view by name."""
-        weights = self._weigh(start_ns, duration_ns)
-        total_ns = float(weights @ self._lengths_ns)
+        inside_ns = self._find_inside_ns(start_ns, duration_ns)
+        total_ns = float(inside_ns.sum())
         if not total_ns:
             return ()
+        weights = inside_ns / self._lengths_ns
         found: dict[tuple[int | None, str], float] = defaultdict(float)
         found[None, _OUT_OF_SIGHT] = float(weights @ self._find_hidden_ns())
         for weight, sample in zip(weights.tolist(), self.samples, strict=True):
@@ -139,7 +150,24 @@ class MachineUse:
         ]
         return tuple(one for place, one in enumerate(named) if one.cores >= DISTURBED or (one.cores and not place))
 
-    def _weigh(self, start_ns: Floats, duration_ns: Floats) -> Floats:
+    def name_all_takers(self, phase: Phase, start_ns: Floats, duration_ns: Floats) -> tuple[TookMachine, ...]:
+        """Return who had most of the cores in these steps, then who had most of the ranks' GPUs."""
+        cores = self.name_takers(phase, start_ns, duration_ns)
+        gpus = name_gpu_takers(self.samples, phase, self._find_inside_ns(start_ns, duration_ns))
+        return (*(one for one in cores if one.cores >= DISTURBED or not gpus), *gpus)
+
+    def find_held_back(self, start_ns: Floats, duration_ns: Floats) -> tuple[HeldBack, ...]:
+        """Return what kept clocks of the ranks' GPUs low in these steps, longest first."""
+        return find_held_back(self.samples, self._find_inside_ns(start_ns, duration_ns))
+
+    @property
+    def gpus_unseen(self) -> tuple[str, ...]:
+        """Say why it is not known who had the ranks' GPUs, or not of all; empty where it is, and without any."""
+        if not self.header.has_gpus:
+            return ()
+        return (self.header.gpus_unseen,) if self.header.gpus_unseen else find_unseen(self.samples)
+
+    def _find_inside_ns(self, start_ns: Floats, duration_ns: Floats) -> Floats:
         """Return how much of the time of each look lies in steps, summed over them; nearest to steps outside all."""
         ends = np.array([self.samples[0].start_ns, *(one.end_ns for one in self.samples)], dtype=np.float64)
         passed_ns = np.zeros(len(ends))
@@ -148,7 +176,7 @@ class MachineUse:
         inside_ns = np.diff(passed_ns)
         if len(start_ns) and not inside_ns.any():
             inside_ns[0 if start_ns[0] < ends[0] else -1] = 1.0
-        return np.asarray(inside_ns / np.diff(ends), dtype=np.float64)
+        return np.asarray(inside_ns, dtype=np.float64)
 
     def _find_hidden_ns(self) -> Floats:
         """Return what processes out of sight had between looks: as the kernel's ticks say, less all that was seen."""
@@ -186,6 +214,14 @@ def _find_unseen_ns(sample: UseSample) -> float:
     return float(sample.busy_ns - sample.ranks_ns - sample.own_ns - sample.others_ns - sample.kernel_ns)
 
 
+def name_held_back(steps: "pd.DataFrame", uses: Sequence[MachineUse]) -> tuple[HeldBack, ...]:
+    """Return what kept the clocks of the ranks' GPUs low in MEASURED and PROFILED steps, on all machines."""
+    judged = steps[steps["phase"].isin([Phase.MEASURED.value, Phase.PROFILED.value])]
+    return tuple(
+        one for use in uses for one in use.find_held_back(*_read_times(judged[judged["rank"].isin(use.header.ranks)]))
+    )
+
+
 def read_use(folder: LaunchFolder) -> tuple[MachineUse, ...]:
     """Return what was seen of each machine of a launch; empty where nobody looked. A line cut short ends its file."""
     found = []
@@ -219,19 +255,19 @@ def add_use(steps: "pd.DataFrame", uses: Sequence[MachineUse]) -> "pd.DataFrame"
     return found
 
 
-def name_takers(steps: "pd.DataFrame", uses: Sequence[MachineUse]) -> tuple[TookCores, ...]:
-    """Return who had most of the cores in the steps of each phase of which others took part, on any machine.
+def name_takers(steps: "pd.DataFrame", uses: Sequence[MachineUse]) -> tuple[TookMachine, ...]:
+    """Return who had most of the cores and GPUs in the steps of each phase of which others took part, on any machine.
 
     Args:
         steps: as ``add_use`` gives them.
         uses: of the same launch.
     """
-    told: list[TookCores] = []
+    told: list[TookMachine] = []
     for use in uses:
         mine = steps[steps["rank"].isin(use.header.ranks)]
         for phase in (Phase.MEASURED, Phase.PROFILED):
             of_phase = mine[mine["phase"] == phase.value]
-            told += use.name_takers(phase, *_read_times(of_phase[of_phase["taken_fraction"] >= DISTURBED]))
+            told += use.name_all_takers(phase, *_read_times(of_phase[of_phase["taken_fraction"] >= DISTURBED]))
     return tuple(told)
 
 

@@ -14,10 +14,11 @@ import numpy as np
 from dtbench.core_use import CoreWatch
 from dtbench.disturbance import DISTURBED
 from dtbench.errors import StoreError
+from dtbench.gpu_use import open_gpus
 from dtbench.store.journal import read_journal
 from dtbench.store.layout import LAUNCHER_VARIABLE, LaunchFolder
 from dtbench.store.use_file import MachineUse, UseWriter, read_use
-from dtbench.vocabulary import Phase
+from dtbench.vocabulary import DeviceKind, Phase
 
 _OF_ELASTIC = "TORCHELASTIC_RUN_ID"
 """Where it is set, this process's parent is torch's agent, and its other children are ranks or of no other use."""
@@ -26,14 +27,15 @@ _OF_ELASTIC = "TORCHELASTIC_RUN_ID"
 class MachineLook:
     """One rank's part; ``look`` does nothing on ranks that are not the lowest of their machine, or have a launcher."""
 
-    def __init__(self, folder: LaunchFolder, rank: int, *, is_launched: bool | None = None) -> None:
+    def __init__(self, folder: LaunchFolder, rank: int, device: DeviceKind, *, is_launched: bool | None = None) -> None:
         self._folder, self._rank = folder, rank
         self._writer: UseWriter | None = None
         self._ranks = range(rank, rank + _read_number("LOCAL_WORLD_SIZE", 1))
         if LAUNCHER_VARIABLE in os.environ if is_launched is None else is_launched:
             return
         if _read_number("LOCAL_RANK", 0) == 0:
-            self._writer = UseWriter(folder, self._ranks, CoreWatch(roots=_find_roots()))
+            gpus = open_gpus() if device is DeviceKind.CUDA else None
+            self._writer = UseWriter(folder, self._ranks, CoreWatch(roots=_find_roots(), gpus=gpus))
 
     def look(self) -> None:
         """Note who had the cores since the last look; between phases only."""
@@ -54,7 +56,7 @@ class MachineLook:
         mine = self._find_mine()
         if mine is None or mine.find_taken(*mine.span)[0] < DISTURBED:
             return ""
-        return " and ".join(taker.words for taker in mine.name_takers(Phase.WARMUP, *mine.span))
+        return " and ".join(taker.words for taker in mine.name_all_takers(Phase.WARMUP, *mine.span))
 
     def _find_mine(self) -> MachineUse | None:
         return next((use for use in read_use(self._folder) if self._rank in use.header.ranks), None)

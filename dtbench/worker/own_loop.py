@@ -122,7 +122,7 @@ class OwnSteps:
         self._warmup: WarmupEnd | None = None
         self._issues: list[tuple[Issue, ...]] = []
         self._stolen = StolenTime()
-        self._others = MachineLook(run.launch, peers.rank, is_launched=False)
+        self._others = MachineLook(run.launch, peers.rank, run.loop.device, is_launched=False)
         self._buckets: list[tuple[int, ...]] = []
         self._is_open = self._is_broken = self._is_left = False
         self.is_done = False

@@ -91,7 +91,7 @@ class Session:
         carrier: Carrier,
     ) -> None:
         self._carrier, self._stolen = carrier, StolenTime()
-        self._others = MachineLook(LaunchFolder(Path(order.folder)), rank.rank)
+        self._others = MachineLook(LaunchFolder(Path(order.folder)), rank.rank, order.plan.device)
         self._order, self._rank, self._recorder, self._journal, self._say = order, rank, recorder, journal, say
         self._scenario, self._plan = order.scenario, order.plan
         self._folder = LaunchFolder(Path(order.folder))
@@ -279,7 +279,7 @@ class Session:
         except PlanError as error:
             who = self._others.describe_others()
             raise PlanError(
-                f"others took the cores ({who}), run it again without them: {error}" if who else str(error)
+                f"others had the machine ({who}), run it again without them: {error}" if who else str(error)
             ) from error
 
     def _wait_for_better_times(self, least_s: float) -> None:

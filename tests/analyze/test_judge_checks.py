@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dtbench.analyze.cell_notes import describe_disturbed
+from dtbench.analyze.cell_notes import describe_disturbed, say_taken
 from dtbench.analyze.judge_checks import judge_checklist
 from dtbench.analyze.summarize_probes import summarize_probes
 from dtbench.analyze.summary import (
@@ -23,11 +23,12 @@ from dtbench.analyze.summary import (
     RankBreakdown,
 )
 from dtbench.probe_catalogue.functions import GRADIENT_HOOKS, Reach
+from dtbench.report.checklist import answer_line
 from dtbench.scenario.checklist import Checklist
 from dtbench.store.check_records import CheckOutcome, ChecksSummary
 from dtbench.store.probe_records import ProbedBranch, ProbedFunction, Probes
 from dtbench.store.rank_records import Memory, Receipt, ReceiptOutcome
-from dtbench.store.records import OwnLoop, RunStatus, TookCores
+from dtbench.store.records import OwnLoop, RunStatus, TookCores, UsedGpu
 from dtbench.vocabulary import Cause, DeviceKind, Estimate, Operation, Phase, Purpose
 
 MS = 1_000_000
@@ -484,6 +485,18 @@ def test_no_check_is_judged_by_a_cell_whose_cores_others_took(check: dict[str, A
     told, judged = found.results
     assert judged.outcome is outcome
     assert told.got == ("plain: python busy.py (pid 4711) took 0.98 of 2 cores; they left 3 of 8 MEASURED steps alone")
+
+
+def test_others_that_had_only_gpus_are_not_said_to_have_had_cores() -> None:
+    used = UsedGpu(phase=Phase.MEASURED, pid=30, name="python train.py", gpu=1, share=0.4)
+    checklist = Checklist.model_validate({"checks": [{"kind": "losses", "tolerance": 0.5}]}, strict=False)
+    for takers, words in (((used,), "others had the GPUs"), ((used, TAKER), "others took the cores")):
+        taken = PLAIN.model_copy(update={"disturbed": (TAKEN.model_copy(update={"takers": takers}),)})
+        assert say_taken(taken.disturbed) == words
+        found = judge_checklist(checklist, [taken, ASYNC], ())
+        assert found is not None
+        assert answer_line(found).startswith(f"no answer, nothing is judged: {words}. plain: ")
+        assert "python train.py (pid 30) had GPU 1 for 40.0 % of the time; they left 3 of 8" in answer_line(found)
 
 
 def test_functions_that_were_called_prove_nothing_either() -> None:

@@ -26,7 +26,16 @@ from dtbench.store.canary_records import CanaryResult, MissedWait
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.rank_records import Memory, RankRecord, WarmupEnd
 from dtbench.store.read import read_launch, read_run, read_table
-from dtbench.store.records import CellRecord, Environment, LaunchRecord, RunRecord, RunStatus, TookCores, WorkerOrder
+from dtbench.store.records import (
+    CellRecord,
+    Environment,
+    HeldBack,
+    LaunchRecord,
+    RunRecord,
+    RunStatus,
+    TookCores,
+    WorkerOrder,
+)
 from dtbench.store.traffic_records import ExpectedTraffic, OverlapPossible, Owned
 from dtbench.store.write import write_record, write_table
 from dtbench.traffic.planned import PlannedTraffic
@@ -268,6 +277,15 @@ def test_a_phase_of_which_processes_left_less_than_half_alone_judges_nothing(
     judged = [note for note in cell.notes if note.startswith("nothing is judged by these numbers: ")]
     assert len(judged) == bool(found)
     assert len(left_out) == (sum(fraction >= 0.02 for fraction in measured) in (4, 5))
+
+
+def test_what_was_seen_of_gpus_is_noted(made: MadeRun) -> None:
+    hot = HeldBack(gpu=1, why="heat", share=0.5, clock_mhz=1200.0, most_clock_mhz=1980)
+    update = {"held_back": (hot, hot.model_copy(update={"gpu": 2, "share": 0.01})), "gpus_unseen": ("nobody asks",)}
+    write_record(made.launch.launch, read_launch(made.launch).model_copy(update=update))
+    (cell,) = summarize_run(made.folder.path).cells
+    told = [note for note in cell.notes if "GPU" in note]
+    assert told == [f"launch0: {hot.words}", "launch0: who else had the GPUs is not known: nobody asks"]
 
 
 @pytest.mark.parametrize(("throttled", "is_said"), [(None, False), (0.01, False), (0.1, True)])

@@ -1,14 +1,19 @@
 """An answer about traces names the larger loss first, and says of one rank's bandwidth only what it can."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from dtbench.analyze.foreign import analyze_traces
+from dtbench.analyze.summarize_waits import summarize_idle
+from dtbench.analyze.summary import CellSummary, DeviceIdle
 from dtbench.analyze.tabulate import tabulate_collectives
 from dtbench.analyze.trace_set import TraceSet
+from dtbench.report.sentences import answer_sentence
 from dtbench.report.trace_sections import purpose_section
 from dtbench.report.trace_words import answer_lines
 
@@ -81,3 +86,29 @@ def test_of_a_size_that_is_not_told_there_is_no_bandwidth(tmp_path: Path) -> Non
     traces = analyze_traces([path])
     assert purpose_section(traces).notes == ()
     assert tabulate_collectives(traces.analyses)["algbw_at_least"].isna().all()
+
+
+@pytest.mark.parametrize(
+    ("idle", "begin"),
+    [
+        (None, "11.5 ms of a profiled step"),
+        (DeviceIdle(host_wait_ns=1e6, host_sync_ns=0.0, comm_wait_ns=9e6), "11.5 ms of a profiled step"),
+        (
+            DeviceIdle(host_wait_ns=15e6, host_sync_ns=4e6, comm_wait_ns=9e6),
+            "the device waits 15.0 ms of a profiled step for the host (9.9 %), 4.00 ms of that in synchronising calls",
+        ),
+    ],
+)
+def test_a_run_names_the_larger_loss_first_too(
+    make_ddp: Callable[..., CellSummary], idle: DeviceIdle | None, begin: str
+) -> None:
+    said = answer_sentence(make_ddp(update={"idle": idle}))
+    assert said is not None
+    assert said.startswith(begin)
+
+
+def test_what_devices_stood_still_for_is_a_mean_over_what_is_known() -> None:
+    rows = pd.DataFrame({"host_wait_ns": [4, 8, pd.NA], "host_sync_ns": [0, 2, pd.NA], "comm_wait_ns": [1, 3, pd.NA]})
+    of_cpu = pd.DataFrame({name: [pd.NA] for name in rows})
+    assert summarize_idle(rows.astype("Int64")) == DeviceIdle(host_wait_ns=6.0, host_sync_ns=1.0, comm_wait_ns=2.0)
+    assert summarize_idle(of_cpu.astype("Int64")) is None

@@ -14,7 +14,7 @@ from dtbench.report.markdown import summary_markdown
 from dtbench.report.run_words import answer_words, note_words
 from dtbench.report.sentences import advice_sentences, answer_sentence, check_word, is_trusted
 from dtbench.report.text import render_run
-from dtbench.store.check_records import DISTURBED_KIND, CheckOutcome, CheckResult, ChecksSummary
+from dtbench.store.check_records import CORES_KIND, CheckOutcome, CheckResult, ChecksSummary
 from dtbench.store.records import Neighbour, TookCores
 from dtbench.vocabulary import Cause, Operation, Phase, Purpose
 
@@ -40,7 +40,7 @@ NOT_JUDGED = ChecksSummary(
     outcome=CheckOutcome.NOT_JUDGED,
     results=tuple(
         CheckResult(kind=kind, words="it holds", outcome=CheckOutcome.NOT_JUDGED, got=got, because="")
-        for kind, got in ((DISTURBED_KIND, f"ddp: {WHO}; {LEFT}"), ("bound", "3 ms"))
+        for kind, got in ((CORES_KIND, f"ddp: {WHO}; {LEFT}"), ("bound", "3 ms"))
     ),
     answer=None,
     launches=1,

@@ -15,7 +15,7 @@ from dtbench.store.finish import STEP_TYPES, finish_launch, gather_steps
 from dtbench.store.journal import JournalWriter, StepTiming
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.read import read_launch, read_steps
-from dtbench.store.records import LaunchRecord, RunStatus
+from dtbench.store.records import LaunchRecord, RunStatus, TookCores
 from dtbench.store.use_file import MachineUse, UseHeader, UseWriter, read_use
 from dtbench.vocabulary import Phase
 from tests.made_proc import MadeProc
@@ -201,6 +201,7 @@ def test_a_finished_launch_tells_what_others_took_in_each_step_and_who(folder: L
     assert steps["taken_fraction"].tolist() == pytest.approx([0, 0.49, 0.005] * 2)
     assert steps["others_cpu_ns"].tolist() == pytest.approx([0, 98 * MS, 98 * MS] * 2)
     (taker,) = read_launch(folder).takers
+    assert isinstance(taker, TookCores)
     assert (taker.phase, taker.pid) == (Phase.MEASURED, 4711)
     assert taker.cores == pytest.approx(0.98)
 

@@ -12,6 +12,7 @@ from dtbench.core_use import Taker, UseSample
 from dtbench.store.journal import JournalWriter
 from dtbench.store.layout import LAUNCHER_VARIABLE, LaunchFolder
 from dtbench.store.use_file import UseHeader, read_use
+from dtbench.vocabulary import DeviceKind
 from dtbench.worker.machine_look import MachineLook
 
 
@@ -29,7 +30,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LaunchFolder:
 
 
 def test_the_lowest_rank_of_a_machine_speaks_for_all_of_its_ranks(folder: LaunchFolder) -> None:
-    mine = MachineLook(folder, 2)
+    mine = MachineLook(folder, 2, DeviceKind.CPU)
     mine.look()
     assert math.isnan(mine.find_taken([0], [10])[0]), "after one look nothing is known"
     assert sum(range(10_000))
@@ -40,11 +41,13 @@ def test_the_lowest_rank_of_a_machine_speaks_for_all_of_its_ranks(folder: Launch
     assert sample.ranks_ns > 0, "the journal tells which process the rank is"
     (taken,) = mine.find_taken([sample.start_ns], [sample.end_ns - sample.start_ns])
     assert 0 <= taken <= 1
-    assert math.isnan(MachineLook(folder, 1, is_launched=True).find_taken([0], [10])[0]), "of another machine"
+    assert math.isnan(MachineLook(folder, 1, DeviceKind.CPU, is_launched=True).find_taken([0], [10])[0]), (
+        "of another machine"
+    )
 
 
 def test_whoever_had_the_cores_so_far_is_named(folder: LaunchFolder) -> None:
-    other = MachineLook(folder, 2, is_launched=True)
+    other = MachineLook(folder, 2, DeviceKind.CPU, is_launched=True)
     assert other.describe_others() == "", "nobody looked"
     sample = UseSample(
         start_ns=0,
@@ -69,7 +72,7 @@ def test_whoever_had_the_cores_so_far_is_named(folder: LaunchFolder) -> None:
 @pytest.mark.parametrize("variable", ["LOCAL_RANK", LAUNCHER_VARIABLE])
 def test_nobody_else_looks(folder: LaunchFolder, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
     monkeypatch.setenv(variable, "1")
-    other = MachineLook(folder, 2)
+    other = MachineLook(folder, 2, DeviceKind.CPU)
     other.look()
     other.look()
     assert read_use(folder) == ()
@@ -79,7 +82,7 @@ def test_an_own_loop_looks_though_a_launcher_is_somewhere_above(
     folder: LaunchFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(LAUNCHER_VARIABLE, "1")
-    own = MachineLook(folder, 2, is_launched=False)
+    own = MachineLook(folder, 2, DeviceKind.CPU, is_launched=False)
     own.look()
     own.look()
     assert len(read_use(folder)) == 1
