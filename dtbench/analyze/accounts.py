@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dtbench.analyze.coverage import Window
+from dtbench.analyze.coverage import Window, window_borders
 from dtbench.analyze.gaps import Gaps, GapTime, account_gaps
 from dtbench.analyze.group_times import GroupTime
 from dtbench.analyze.intervals import Intervals
@@ -15,8 +15,8 @@ from dtbench.analyze.overlap_tax import OverlapTax
 class WindowAccount:
     """The finer accounts of one window; ``gaps`` is None for a trace without compute on a device.
 
-    A window in which nothing ran has no lanes and no gaps; one in which the threads that compute were not recorded has
-    only lanes that communicate.
+    A window in which nothing ran has no lanes and no gaps; one in which what computes was not recorded has only lanes
+    that communicate, and no gaps.
     """
 
     lanes: tuple[LaneTime, ...]
@@ -44,7 +44,7 @@ class Sources:
     """What accounts are made from, found once for the whole trace; see ``Accounts`` for None.
 
     Attributes:
-        recorded: when the threads that compute were recorded; None: always.
+        recorded: when what computes was recorded; None: always.
     """
 
     lanes: LaneSpans
@@ -68,11 +68,17 @@ def make_accounts(
         windows: of the steps.
         whole: the whole trace.
         groups: as from ``account_groups``, for the same windows.
-        lost: collectives of each window that were not seen to run, so that a wait for them is no known one.
+        lost: collectives and kernels of each window that were not seen to run, so that no zero beside them is known.
     """
     every = [*windows, whole]
     lanes = account_lanes(sources.lanes, every, sources.recorded)
-    gaps = [None] * len(every) if sources.gaps is None else account_gaps(sources.gaps, every, lost)
+    gaps: list[GapTime | None] = [None] * len(every)
+    if sources.gaps is not None:
+        gaps = [*account_gaps(sources.gaps, every, lost)]
+    if sources.recorded is not None:
+        known_ns = sources.recorded.covered_inside(window_borders(every))
+        pairs = zip(gaps, every, known_ns, strict=True)
+        gaps = [one if window.length_ns == time_ns else None for one, window, time_ns in pairs]
     made = [
         WindowAccount(*of_window) if window.length_ns else WindowAccount((), of_window[1], None)
         for window, of_window in zip(every, zip(lanes, groups, gaps, strict=True), strict=True)

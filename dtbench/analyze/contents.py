@@ -12,6 +12,7 @@ from dtbench.analyze.correlate import Uncorrelated
 from dtbench.analyze.coverage import Window
 from dtbench.analyze.intervals import Intervals, Ints
 from dtbench.analyze.kinds.unknown import UnknownName
+from dtbench.analyze.lost_kernels import Lost
 from dtbench.analyze.steps import Step
 from dtbench.analyze.waits import Waits
 from dtbench.vocabulary import Kind
@@ -37,7 +38,8 @@ class Contents:
         unknown_names: kernels counted as compute that sound like communication.
         unseen: collectives that were launched and whose kernels the trace lacks.
         names_on_comm_lanes: kernels counted as compute that no rule knows, on lanes where most is communication.
-        recorded: when the threads that compute were recorded; None: always. Elsewhere nobody knows what was hidden.
+        recorded: when what computes was recorded; None: always. Elsewhere nobody knows what was hidden.
+        lost: kernels that were launched and are not in the trace.
     """
 
     is_device: bool
@@ -56,3 +58,4 @@ class Contents:
     names_on_comm_lanes: tuple[UnknownName, ...] = ()
     unseen: tuple[Launch, ...] = ()
     recorded: Intervals | None = None
+    lost: Lost = field(default_factory=Lost)

@@ -21,9 +21,10 @@ from dtbench.analyze.cpu_waits import find_cpu_waits, sum_waits, tell_waits
 from dtbench.analyze.facts import RankFacts
 from dtbench.analyze.gloo import find_gloo_collectives, model_lanes
 from dtbench.analyze.hooked_gradients import name_gradients
-from dtbench.analyze.intervals import Intervals, clip, unite, unite_all
+from dtbench.analyze.intervals import Intervals, clip, intersect, unite, unite_all
 from dtbench.analyze.kinds.operators import Role, cpu_role
 from dtbench.analyze.lanes import compute_of_threads, thread_lanes
+from dtbench.analyze.lost_kernels import find_cut
 from dtbench.analyze.nesting import find_nesting
 from dtbench.analyze.steps import Step, cpu_steps, find_extent, find_host_ranges
 from dtbench.analyze.trace import Trace
@@ -56,11 +57,13 @@ def find_cpu_contents(trace: Trace, facts: RankFacts | None = None) -> Contents:
     }
     steps = cpu_steps(ranges, _last_end_ns(collectives, ranges))
     regions = find_or_infer_regions(trace, [step.host for step in steps])
-    recorded = _find_recorded(trace, steps)
+    whole = find_extent(trace, kinds)
+    lost = find_cut(trace, steps, whole)
+    recorded = _intersect(_find_recorded(trace, steps), lost.recorded)
     return Contents(
         is_device=False,
         kinds=kinds,
-        whole=find_extent(trace, kinds),
+        whole=whole,
         steps=tuple(steps),
         collectives=collectives,
         waits=sum_waits(waits, compute),
@@ -69,6 +72,7 @@ def find_cpu_contents(trace: Trace, facts: RankFacts | None = None) -> Contents:
         sources=Sources(lanes=thread_lanes(by_thread, collectives), recorded=recorded),
         regions=regions,
         recorded=recorded,
+        lost=lost,
         prepare=lambda found: find_blocking(trace, nesting, find_ready(trace, cpu_work(compute), regions, found)),
     )
 
@@ -87,6 +91,13 @@ def _find_recorded(trace: Trace, steps: Sequence[Step]) -> Intervals | None:
     if len(known) == len(windows) and len(starts_ns):
         return None
     return unite([window.start_ns for window in known], [window.end_ns for window in known])
+
+
+def _intersect(first: Intervals | None, second: Intervals | None) -> Intervals | None:
+    """Intersect what may be all time."""
+    if first is None or second is None:
+        return second if first is None else first
+    return intersect(first, second)
 
 
 def computing_names(trace: Trace) -> frozenset[int]:

@@ -18,9 +18,11 @@ from dtbench.analyze.correlate import count_uncorrelated, find_links
 from dtbench.analyze.device_collectives import find_device_collectives
 from dtbench.analyze.device_time import find_device_time
 from dtbench.analyze.gaps import find_gaps
+from dtbench.analyze.intervals import Bools
 from dtbench.analyze.kinds.kernels import KernelTable
 from dtbench.analyze.kinds.unknown import find_names_on_comm_lanes, find_unknown_names
 from dtbench.analyze.lanes import device_lanes
+from dtbench.analyze.lost_kernels import Lost, find_lost
 from dtbench.analyze.main_lane import read_main_lane
 from dtbench.analyze.overlap_tax import measure_overlap_tax
 from dtbench.analyze.trace import Trace
@@ -49,6 +51,7 @@ def find_device_contents(trace: Trace, process_groups: Mapping[str, Axis | None]
         trace, nesting, masks[Kind.COMM], lane=lane, process_groups=process_groups, operation_of=kernels.operation_of
     )
     regions = find_or_infer_regions(trace, [step.host for step in time.steps])
+    lost = find_lost(trace, nesting, time.steps, time.whole)
     return Contents(
         is_device=True,
         kinds=time.kinds,
@@ -64,12 +67,21 @@ def find_device_contents(trace: Trace, process_groups: Mapping[str, Axis | None]
         sources=Sources(
             lanes=device_lanes(trace, masks),
             gaps=find_gaps(trace, nesting, masks, collectives, time.whole),
-            overlap_tax=measure_overlap_tax(trace, masks[Kind.COMPUTE], time.kinds[Kind.COMM]),
+            overlap_tax=measure_overlap_tax(trace, _keep_recorded(trace, masks, lost), time.kinds[Kind.COMM]),
+            recorded=lost.recorded,
         ),
         regions=regions,
         unseen=find_unseen_launches(trace, nesting),
+        recorded=lost.recorded,
+        lost=lost,
         prepare=lambda found: find_standing(
             Device(trace, nesting, masks, lane, regions),
             find_ready(trace, device_work(trace, nesting, masks[Kind.COMPUTE]), regions, found),
         ),
     )
+
+
+def _keep_recorded(trace: Trace, masks: Mapping[Kind, Bools], lost: Lost) -> Bools:
+    """Return the compute of the time of which nothing is lost, shape ``(n,)``."""
+    computing = masks[Kind.COMPUTE]
+    return computing if lost.recorded is None else computing & lost.recorded.covers(trace.start_ns)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from dtbench.analyze.collectives import Collective, Launch
 from dtbench.analyze.group_times import GroupTime
-from dtbench.analyze.overlap import Overlap
+from dtbench.analyze.overlap import NOT_SEEN, Overlap
 from dtbench.analyze.purpose_times import PurposeTime
 from dtbench.analyze.steps import Step
 
@@ -42,6 +42,18 @@ def doubt_overlap(one: Overlap) -> Overlap:
         hidden_comm_ns=one.hidden_comm_ns or None,
         exposed_comm_ns=exposed_ns,
         idle_ns=None if exposed_ns is None else one.idle_ns,
+    )
+
+
+def leave_comm(one: Overlap) -> Overlap:
+    """Return what is known of a step of which kernels are lost: communication that was seen; not how long it took."""
+    return replace(NOT_SEEN, comm_ns=one.comm_ns)
+
+
+def leave_purposes(rows: Iterable[PurposeTime]) -> tuple[PurposeTime, ...]:
+    """Return what is known of the purposes of a window of which kernels are lost: communication that was seen."""
+    return tuple(
+        replace(row, comm_ns=row.comm_ns or None, hidden_ns=None, exposed_ns=None, wait_ns=None) for row in rows
     )
 
 

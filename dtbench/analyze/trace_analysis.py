@@ -17,12 +17,20 @@ from dtbench.analyze.contents import Contents
 from dtbench.analyze.correlate import Uncorrelated
 from dtbench.analyze.cpu_contents import find_cpu_contents
 from dtbench.analyze.device_contents import find_device_contents
-from dtbench.analyze.doubt import count_lost, doubt_groups, doubt_overlap, doubt_purposes
+from dtbench.analyze.doubt import (
+    count_lost,
+    doubt_groups,
+    doubt_overlap,
+    doubt_purposes,
+    leave_comm,
+    leave_purposes,
+)
 from dtbench.analyze.facts import RankFacts
 from dtbench.analyze.group_times import account_groups, describe_groups
 from dtbench.analyze.host_work import HostStep, find_host_work
 from dtbench.analyze.kinds.kernels import make_table
 from dtbench.analyze.kinds.unknown import UnknownName, count_unknown_words
+from dtbench.analyze.lost_kernels import Lost
 from dtbench.analyze.overlap import Overlap, measure_overlaps
 from dtbench.analyze.probe_times import ProbeTime, time_probes
 from dtbench.analyze.purpose_times import PurposeTime, account_purposes, sum_unattributed
@@ -78,6 +86,7 @@ class TraceAnalysis:
         marks: which strategy made it, as far as the trace shows.
         host_steps: what its host did in each step, in few spans.
         repeated_steps: ranges whose step's number another has before them; what is in them counts to the step before.
+        lost: kernels that were launched and are not in the trace, and the steps that therefore have no account.
     """
 
     path: str
@@ -98,6 +107,7 @@ class TraceAnalysis:
     marks: TraceMarks = field(default_factory=TraceMarks)
     host_steps: tuple[HostStep, ...] = ()
     repeated_steps: int = 0
+    lost: Lost = field(default_factory=Lost)
 
     @property
     def rank(self) -> int:
@@ -218,14 +228,22 @@ def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: S
     windows = [*timeline.steps, contents.whole]
     collectives, step_of = timeline.collectives, timeline.step_of
     lost = count_lost(collectives, step_of, timeline.unseen, contents.steps)
+    unknown = [*(step.number in contents.lost.steps for step in contents.steps), contents.lost.recorded is not None]
+    lost = [count + is_unknown for count, is_unknown in zip(lost, unknown, strict=True)]
     overlaps = [
         doubt_overlap(overlap) if is_lossy else overlap
         for overlap, is_lossy in zip(measure_overlaps(windows, contents.kinds, contents.recorded), lost, strict=True)
     ]
+    overlaps[:-1] = [
+        leave_comm(one) if is_unknown else one for one, is_unknown in zip(overlaps[:-1], unknown[:-1], strict=True)
+    ]
     purposes = [
-        doubt_purposes(rows) if is_lossy else rows
-        for rows, is_lossy in zip(
-            account_purposes(collectives, step_of, shares, waits=contents.waits, windows=windows), lost, strict=True
+        leave_purposes(rows) if is_unknown else doubt_purposes(rows) if is_lossy else rows
+        for rows, is_lossy, is_unknown in zip(
+            account_purposes(collectives, step_of, shares, waits=contents.waits, windows=windows),
+            lost,
+            unknown,
+            strict=True,
         )
     ]
     unattributed_ns = sum_unattributed(collectives, shares)
@@ -254,6 +272,7 @@ def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: S
         whole_unattributed_ns=None if None in unattributed_ns else sum(time_ns or 0 for time_ns in unattributed_ns),
         names_on_comm_lanes=contents.names_on_comm_lanes,
         notes=describe_left_out(trace),
+        lost=contents.lost,
         unknown_words=count_unknown_words(trace),
         repeated_steps=count_repeated(trace),
     )

@@ -201,8 +201,10 @@ def describe_lacking(analyses: Sequence[TraceAnalysis]) -> list[str]:
 def _describe_lacking(one: TraceAnalysis, *, any_steps: bool) -> Iterable[str]:
     if one.unmatched:
         yield f"{one.unmatched} of {len(one.collectives)} collectives have no span; their time is missing"
-    if one.whole.compute_ns is None:
-        unrecorded = [step.step for step in one.steps if step.overlap.step_ns and step.overlap.compute_ns is None]
+    if one.lost.recorded is not None:
+        yield _describe_lost(one)
+    unrecorded = [step.step for step in one.steps if step.overlap.step_ns and step.overlap.compute_ns is None]
+    if unrecorded or (one.whole.compute_ns is None and one.lost.recorded is None):
         where = f" in {_name_steps(unrecorded)}" if unrecorded else ""
         yield (
             f"no operator of the threads that compute was recorded{where}, so that nobody knows what was hidden there; "
@@ -211,9 +213,18 @@ def _describe_lacking(one: TraceAnalysis, *, any_steps: bool) -> Iterable[str]:
     if not one.steps and not any_steps:  # else what compares ranks says which lack them
         yield "the trace has no ProfilerStep range; only the whole trace is known"
         return
-    empty = [step.step for step in one.steps if not step.overlap.step_ns]
+    empty = [step.step for step in one.steps if not step.overlap.step_ns and step.step not in one.lost.steps]
     if empty:
         yield f"nothing ran in {_name_steps(empty)}; no time is known there"
+
+
+def _describe_lost(one: TraceAnalysis) -> str:
+    """Say which kernels are not there, and of what therefore nothing is known."""
+    count, where = one.lost.kernels, f" in {_name_steps(sorted(one.lost.steps))}" if one.lost.steps else ""
+    lost = "1 kernel that was launched is" if count == 1 else f"{count} kernels that were launched are"
+    why = [f"{lost} not in the trace"] if count else []
+    why += ["the file was cut"] if one.lost.is_cut else []
+    return f"{' and '.join(why)}, so what took the time and what was hidden is not known{where}"
 
 
 def _name_steps(steps: Sequence[int]) -> str:

@@ -37,6 +37,10 @@ def is_of_device(trace: Trace) -> bool:
     if named.any():
         raise TraceError(_refuse_unknown(trace, named))
     launches = int(np.count_nonzero(trace.is_named(LAUNCHES_KERNEL.search) & trace.is_one_of(CALLS)))
+    if launches and trace.unread.is_truncated:
+        raise TraceError(
+            f"{trace.path}: {launches} calls launch kernels, and no kernel is in it: the file was cut before them"
+        )
     if launches:
         raise TraceError(
             f"{trace.path}: {launches} calls launch kernels, and no kernel is in it, so nothing is said of them; "

@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from dtbench.analyze.captures import find_captures
 from dtbench.analyze.collectives import Launch
 from dtbench.analyze.enclosures import NOTHING
 from dtbench.analyze.intervals import Bools, Ints
@@ -18,12 +19,15 @@ from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.trace import Trace
 from dtbench.ranges import COLLECTIVE_PREFIX, parse_collective_range
 
-LAUNCHES_KERNEL: Final = re.compile(r"Launch(Cooperative)?Kernel|KernelLaunch", re.IGNORECASE)
+LAUNCHES_KERNEL: Final = re.compile(
+    r"^(?!.*CommandBuffer).*(?:Launch(?:Cooperative)?Kernel|KernelLaunch)", re.IGNORECASE
+)
+"""Calls that start one kernel; what is put into a command buffer (Unified Runtime's graph) runs when that does."""
 
 
 def find_unseen_launches(trace: Trace, nesting: Nesting) -> tuple[Launch, ...]:
     """Find the operators of collectives that launched kernels of which the trace has none, in order of time."""
-    calls = _find_kernel_launches(trace)
+    calls = find_kernel_launches(trace)
     is_seen = np.isin(calls, nesting.calls(np.flatnonzero(trace.is_one_of(DEVICE_CATEGORIES))))
     issues = np.array([is_issue(name) for name in trace.names], dtype=np.bool_)[trace.name]
     unseen, seen = calls[~is_seen], calls[is_seen]
@@ -34,11 +38,12 @@ def find_unseen_launches(trace: Trace, nesting: Nesting) -> tuple[Launch, ...]:
     )
 
 
-def _find_kernel_launches(trace: Trace) -> Ints:
-    """Give the calls that launch a kernel and carry an id, in order of start."""
-    launches = trace.is_named(lambda name: LAUNCHES_KERNEL.search(name) is not None) & trace.is_one_of(CALLS)
+def find_kernel_launches(trace: Trace) -> Ints:
+    """Return the calls that launch a kernel of their own and carry an id, in order of start."""
+    launches = trace.is_named(LAUNCHES_KERNEL.search) & trace.is_one_of(CALLS)
     tied = trace.correlation.events
     calls = tied[launches[tied]]
+    calls = calls[~find_captures(trace).covers(trace.start_ns[calls])]
     return np.asarray(calls[np.argsort(trace.start_ns[calls], kind="stable")], dtype=np.int64)
 
 

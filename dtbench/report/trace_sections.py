@@ -16,7 +16,7 @@ from dtbench.report.causes import (
     spell_owner,
 )
 from dtbench.report.section import Column, Section
-from dtbench.report.trace_words import advise_traces, bandwidth_notes
+from dtbench.report.trace_words import advise_traces, bandwidth_notes, find_gaps
 from dtbench.units import format_bytes, format_fraction, format_ns, name_ranks, three_digits
 
 MOST_STEP_ROWS = 12
@@ -206,8 +206,7 @@ def gap_section(traces: TraceSet) -> Section:
     are_steps = average(traces.analyses).are_steps
     rows = []
     for one in _choose_ranks(traces)[0]:
-        accounts = one.accounts.steps if are_steps else (one.accounts.whole,)
-        gaps = [account.gaps for account in accounts if account.gaps is not None]
+        gaps = find_gaps(one, are_steps=are_steps)
         if gaps:
             parts = ("gap_ns", "comm_wait_ns", "host_wait_ns", "host_sync_ns", "launch_gap_ns", "other_ns")
             means = (_mean_known([getattr(gap, part) for gap in gaps]) for part in parts)

@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from dtbench.analyze.causes.exposed_owners import ExposedOwner
+from dtbench.analyze.gaps import GapTime
 from dtbench.analyze.means import MeanTime, average, average_purposes
-from dtbench.analyze.overlap import divide
+from dtbench.analyze.overlap import Overlap, divide
 from dtbench.analyze.ranks.late import describe_late
 from dtbench.analyze.ranks.stragglers import describe_waiting
 from dtbench.analyze.representative import doubt_steps, read_steps_of_traces
+from dtbench.analyze.trace_analysis import TraceAnalysis
 from dtbench.analyze.trace_set import TraceSet
 from dtbench.report.advice import Advice, advise, of_traces
 from dtbench.report.causes import describe_exposed_owner, describe_leading
@@ -45,12 +47,12 @@ def answer_lines(traces: TraceSet) -> tuple[str, ...]:
     mean = average(traces.analyses)
     if not traces.over_ranks.is_one_job:
         doubt = "these traces are not all, or not surely, of one job: why time is exposed and who waits is not said"
-        means = f"{_time_words(mean)}{_exposed_words(mean, ())}"
+        means = f"{_time_words(traces, mean)}{_exposed_words(traces, mean, ())}"
         return (f"{doubt}; see the notes", f"{means}, a mean over all of them", _basis_words(traces, mean))
     doubts = tuple(doubt_steps(read_steps_of_traces(traces.analyses)))
     owners = () if doubts else traces.owners
     return (
-        f"{_time_words(mean)}{_host_words(traces, mean)}{_exposed_words(mean, owners)}",
+        f"{_time_words(traces, mean)}{_host_words(traces, mean)}{_exposed_words(traces, mean, owners)}",
         *doubt_lines(doubts),
         *(f"{one.why}: {one.words}" for one in advise_traces(traces)[:1]),
         *_wait_lines(traces, mean),
@@ -60,19 +62,16 @@ def answer_lines(traces: TraceSet) -> tuple[str, ...]:
     )
 
 
-def _time_words(mean: MeanTime) -> str:
-    what = "step" if mean.are_steps else "whole trace"
-    return f"{what} {format_ns(mean.overlap.step_ns)}, "
+def _time_words(traces: TraceSet, mean: MeanTime) -> str:
+    if mean.are_steps:
+        return f"step {format_ns(mean.overlap.step_ns)}, "
+    is_cut = any(one.lost.is_cut for one in traces.analyses)
+    return f"{'what is left of the trace' if is_cut else 'whole trace'} {format_ns(mean.overlap.step_ns)}, "
 
 
 def _host_words(traces: TraceSet, mean: MeanTime) -> str:
     """Say how long the device waits for the host, where that is the larger loss; empty where it is not."""
-    accounts = [
-        account
-        for one in traces.analyses
-        for account in (one.accounts.steps if mean.are_steps else (one.accounts.whole,))
-    ]
-    gaps = [account.gaps for account in accounts if account.gaps is not None]
+    gaps = [gap for one in traces.analyses for gap in find_gaps(one, are_steps=mean.are_steps)]
     if not gaps:
         return ""
     host_ns, sync_ns, comm_ns = (
@@ -89,17 +88,18 @@ def _host_words(traces: TraceSet, mean: MeanTime) -> str:
     )
 
 
-def _exposed_words(mean: MeanTime, owners: Sequence[ExposedOwner]) -> str:
+def find_gaps(one: TraceAnalysis, *, are_steps: bool) -> list[GapTime]:
+    """Return the gaps of the steps of which they are known, or of the whole trace."""
+    accounts = one.accounts.steps if are_steps else (one.accounts.whole,)
+    return [account.gaps for account in accounts if account.gaps is not None]
+
+
+def _exposed_words(traces: TraceSet, mean: MeanTime, owners: Sequence[ExposedOwner]) -> str:
     overlap = mean.overlap
     if overlap.comm_ns == 0:
         return "no communication"
-    if overlap.comm_ns is None:
-        return "its communication was issued and not seen to run, so nothing is known of what it hid"
-    if overlap.exposed_comm_ns is None:
-        return (
-            f"{format_ns(overlap.comm_ns)} of communication; how much of it was exposed is not known: "
-            "no operator of the threads that compute was recorded"
-        )
+    if overlap.comm_ns is None or overlap.exposed_comm_ns is None:
+        return _unknown_words(traces, overlap)
     if not overlap.exposed_comm_ns:
         return f"no communication exposed: all {format_ns(overlap.comm_ns)} of it ran beside compute"
     share = format_fraction(overlap.exposed_step_fraction)
@@ -107,6 +107,25 @@ def _exposed_words(mean: MeanTime, owners: Sequence[ExposedOwner]) -> str:
     if not owners:
         return said
     return f"{said}; {describe_leading(owners, mean.windows, describe_exposed_owner)}"
+
+
+def _unknown_words(traces: TraceSet, overlap: Overlap) -> str:
+    """Say what is not known of communication, and why."""
+    if overlap.comm_ns is not None:
+        said = f"{format_ns(overlap.comm_ns)} of communication; how much of it was exposed is not known"
+        return f"{said}: {_name_lack(traces)}"
+    if any(one.unmatched or one.timeline.unseen for one in traces.analyses):
+        return "its communication was issued and not seen to run, so nothing is known of what it hid"
+    return f"whether it communicated is not known: {_name_lack(traces)}"
+
+
+def _name_lack(traces: TraceSet) -> str:
+    """Say why it is not known what hid the communication."""
+    if any(one.lost.kernels for one in traces.analyses):
+        return "kernels that were launched are not in the trace"
+    if any(one.lost.is_cut for one in traces.analyses):
+        return "the file was cut, and what it lacks may be of any time"
+    return "no operator of the threads that compute was recorded"
 
 
 def advise_traces(traces: TraceSet) -> list[Advice]:
@@ -157,7 +176,7 @@ def _basis_words(traces: TraceSet, mean: MeanTime) -> str:
     who = name_ranks(ranks)
     size = f" of {traces.world_size}" if traces.world_size is not None else ""
     if not mean.are_steps:
-        why = "nothing ran in any step" if any(one.steps for one in traces.analyses) else "no step is marked"
+        why = "no step's time is known" if any(one.steps for one in traces.analyses) else "no step is marked"
         return f"{who}{size}; {why}, all numbers are of whole traces"
     spread = ""
     if mean.windows > 1:
@@ -186,8 +205,6 @@ def remark_lines(traces: TraceSet) -> tuple[str, ...]:
         if unread.count:
             reasons = ", ".join(f"{count} {reason}" for reason, count in unread.events.items())
             lines.append(f"{one.path}: {unread.count} events could not be read and are in no number ({reasons})")
-        if unread.is_truncated:
-            lines.append(f"{one.path}: ends in the middle; what came before is used")
     lines += [
         f"counted as compute, may be communication ({count} times): {_shorten(name)}"
         for name, count in traces.unknown_names[:MOST_NAMES]

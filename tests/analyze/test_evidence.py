@@ -72,6 +72,20 @@ def without_some_kernels(trace: Trace) -> Trace:
     return trace.select(~gone)
 
 
+def cut(part: float) -> Callable[[Trace], Trace]:
+    """End the file in the middle: events stay as far as it goes, in the order in which the profiler wrote them."""
+
+    def without_end(trace: Trace) -> Trace:
+        unread = replace(trace.unread, is_truncated=True)
+        return replace(trace.select(np.arange(len(trace)) < round(part * len(trace))), unread=unread)
+
+    return without_end
+
+
+def cut_without_steps(part: float) -> Callable[[Trace], Trace]:
+    return lambda trace: without_steps(cut(part)(trace))
+
+
 LOSSES: dict[str, Callable[[Trace], Trace]] = {
     "launches": without_launches,
     "ranges": without_ranges,
@@ -81,6 +95,8 @@ LOSSES: dict[str, Callable[[Trace], Trace]] = {
     "sizes": without_sizes,
     "groups": without_groups,
     "kernels of collectives": without_some_kernels,
+    **{f"end from {part:.0%}": cut(part) for part in (0.3, 0.8, 0.999)},
+    **{f"end from {part:.0%} and steps": cut_without_steps(part) for part in (0.95,)},
 }
 
 

@@ -59,7 +59,7 @@ def test_a_wait_names_its_collective_and_whose_it_is(draw: Callable[..., Path]) 
         step ProfilerStep#3              @1   |==============================|
         range FSDP::all_gather (layer.1) @1   |  =                           |
         range FSDP::all_gather (layer.2) @1   |             =                |
-        call cudaLaunchKernel            @1   |a.b.c.d.e....f.g              |
+        call cudaLaunchKernel            @1   |a.b.c...e....f.g              |
         kernel gemm                      @s7  |   aaa      cc e         ggg  |
         kernel ncclDevKernel_AllGather   @s20 |    bbbbbbb    ffffffff       |
         """)

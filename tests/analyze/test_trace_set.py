@@ -156,7 +156,7 @@ SAID = (
 )
 LATE = (
     "step ProfilerStep#1               @1  |========================|",
-    "call cudaLaunchKernel             @1  |abcd                    |",
+    "call cudaLaunchKernel             @1  | bcd                    |",
     "kernel gemm                       @7  |    bbb                 |",
     "kernel ncclDevKernel_AllReduce    @20 |{first}| {said1}",
     "kernel ncclDevKernel_AllReduce    @20 |{second}| {said2}",

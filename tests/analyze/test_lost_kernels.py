@@ -1,0 +1,173 @@
+"""Kernels that were launched and are not in the trace: their step has no account, no cause, and a sentence says so."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dtbench.analyze.foreign import analyze_traces
+from dtbench.analyze.trace_set import TraceSet
+from dtbench.errors import TraceError
+from dtbench.report.trace_document import traces_document
+from dtbench.report.trace_words import answer_lines, find_gaps
+from tests.analyze.conftest import draw_events
+
+TRACE = """
+step ProfilerStep#1      @1 |==========                    |
+step ProfilerStep#2      @1 |          ==========          |
+step ProfilerStep#3      @1 |                    ==========|
+op c10d::allreduce_      @1 | =         =         =        |
+call cudaLaunchKernel    @1 |abc       def       ghi       |
+kernel gemm              @7 | aa  ccc   ddd ff    ggg  iii |
+kernel ncclDevKernel_AllReduce_Sum @20 |   bb         eee       hhh   |
+"""
+GLOO = """
+step ProfilerStep#1      @1 |==========          |
+step ProfilerStep#2      @1 |          ==========|
+range gloo:all_reduce    @9 |   ===       ===    |
+op aten::mm              @1 |=====     =====     |
+op c10d::allreduce_      @1 |      =         =   |
+"""
+Event = dict[str, object]
+
+
+def write(path: Path, keeps: Callable[[Event], bool]) -> TraceSet:
+    path.write_text(json.dumps({"traceEvents": [*filter(keeps, draw_events(TRACE))]}))
+    return analyze_traces([path])
+
+
+def write_cut(path: Path, events: list[Event]) -> TraceSet:
+    path.write_text(json.dumps({"traceEvents": events})[:-2])
+    return analyze_traces([path])
+
+
+def is_kernel(event: Event, letters: str) -> bool:
+    args = event["args"]
+    assert isinstance(args, dict)
+    return event["cat"] == "kernel" and chr(args.get("correlation", 0)) in letters
+
+
+@pytest.mark.parametrize(
+    ("letters", "lossy"),
+    [("f", [2]), ("d", [1, 2]), ("df", [1, 2]), ("c", [1]), ("i", [3]), ("ghi", [2, 3]), ("fghi", [2, 3])],
+)
+def test_steps_of_lost_kernels_have_no_account_and_no_cause(tmp_path: Path, letters: str, lossy: list[int]) -> None:
+    whole = write(tmp_path / "whole.json", lambda _: True)
+    left = write(tmp_path / "left.json", lambda event: not is_kernel(event, letters))
+    (before,), (after,) = whole.analyses, left.analyses
+    assert not before.lost.steps
+    assert list(after.lost.steps) == lossy
+    for old, new in zip(before.steps, after.steps, strict=True):
+        if new.step in lossy:
+            assert (new.overlap.step_ns, new.overlap.compute_ns, new.overlap.exposed_comm_ns) == (None, None, None)
+            assert all(row.exposed_ns is None and row.wait_ns != 0 for row in new.purposes)
+        else:
+            assert new.overlap == old.overlap
+            assert new.purposes == old.purposes
+    assert after.whole.exposed_comm_ns is None
+    assert len(find_gaps(after, are_steps=True)) == len(after.steps) - len(lossy)
+    owned_ns = sum(row.exposed_ns for row in left.owners)
+    assert owned_ns == sum(step.overlap.exposed_comm_ns or 0 for step in after.steps)
+    (note,) = (note for note in left.notes if "not in the trace" in note)
+    assert note.endswith(f"is not known in step{'s' if len(lossy) > 1 else ''} {'-'.join(map(str, lossy))}")
+    assert not any("nothing ran" in one for one in left.notes)
+    assert '"NaN"' in json.dumps(traces_document(left)["ranks"], allow_nan=False)
+
+
+def test_where_a_file_in_order_of_time_is_cut_the_last_step_is_not_whole(tmp_path: Path) -> None:
+    in_time = sorted(draw_events(TRACE), key=lambda event: event["ts"])
+    before = in_time.index(next(event for event in in_time if is_kernel(event, "i")))
+    traces = write_cut(tmp_path / "cut.json", in_time[:before])
+    whole = write(tmp_path / "whole.json", lambda _: True)
+    assert traces.analyses[0].lost.steps == (3,)
+    assert traces.analyses[0].steps[0] == whole.analyses[0].steps[0]
+    assert "mean of 2 steps" in " ".join(answer_lines(traces))
+    assert not any("nothing ran" in note for note in traces.notes)
+
+
+@pytest.mark.parametrize(("drawing", "kept"), [(TRACE, 16), (TRACE, 20), (TRACE, 23), (GLOO, 5), (GLOO, 7)])
+def test_where_a_file_in_another_order_is_cut_no_step_is_known(tmp_path: Path, drawing: str, kept: int) -> None:
+    traces = write_cut(tmp_path / "cut.json", draw_events(drawing)[:kept])
+    (one,) = traces.analyses
+    assert one.lost.steps == tuple(step.step for step in one.steps) != ()
+    assert {step.overlap.step_ns for step in one.steps} == {None}
+    assert (one.whole.compute_ns, one.whole.exposed_comm_ns, one.whole.idle_ns) == (None, None, None)
+    assert not any(row.wait_ns or row.exposed_ns == 0 or row.wait_ns == 0 for row in one.whole_purposes)
+    assert {account.gaps for account in (one.accounts.whole, *one.accounts.steps)} == {None}
+    assert not traces.owners
+    assert "the file was cut" in " ".join(traces.notes)
+    assert "what is left of the trace" in answer_lines(traces)[0]
+
+
+def test_a_file_that_is_cut_before_its_kernels_is_refused_for_that(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="9 calls launch kernels, and no kernel is in it: the file was cut"):
+        write_cut(tmp_path / "cut.json", draw_events(TRACE)[:15])
+
+
+def test_a_cut_file_without_step_marks_gives_no_cause(tmp_path: Path) -> None:
+    unmarked = [event for event in draw_events(TRACE) if event["cat"] != "user_annotation"]
+    assert write_cut(tmp_path / "whole.json", unmarked).analyses[0].whole.exposed_comm_ns is None
+    assert not write_cut(tmp_path / "cut.json", unmarked[:-2]).owners
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        """call cudaStreamBeginCapture @1 | = |
+           call cudaLaunchKernel @1 |  ABC |
+           call cudaStreamEndCapture @1 |     = |""",
+        """call hipStreamBeginCapture @1 | = |
+           call hipLaunchKernel @2 |  ABC |
+           call hipStreamEndCapture @1 |     = |""",
+        "call cuStreamBeginCapture_v2 @1 |           = |\ncall cuLaunchKernelEx @1 |            XYZ |",
+        "call cudaStreamEndCapture @1 |     = |\ncall cudaLaunchKernel @1 |XYZ |",
+        "call aclmdlRICaptureBegin @1 |= |\ncall aclrtLaunchKernel @1 | XYZ |\ncall aclmdlRICaptureEnd @1 |    = |",
+        "call urCommandBufferAppendKernelLaunchExp @1 |        XYZ |",
+        "call cudaMemcpyAsync @1 |        XYZ |",
+        "call cudaMemsetAsync @1 |        XYZ |",
+        "call cudaEventRecord @1 |        XYZ |",
+        "call cudaStreamWaitEvent @1 |        XYZ |",
+        "call cudaLaunchHostFunc @1 |        XYZ |",
+        "call cudaGraphLaunch @1 |        XYZ |",  # no graph's work is tied to it in this trace
+    ],
+)
+def test_calls_that_have_no_kernel_of_their_own_lost_none(tmp_path: Path, more: str) -> None:
+    path = tmp_path / "more.json"
+    path.write_text(json.dumps({"traceEvents": draw_events(TRACE + more)}))
+    assert analyze_traces([path]).analyses[0].lost.kernels == 0
+
+
+def test_captured_collectives_are_not_missed_either(tmp_path: Path) -> None:
+    path = tmp_path / "captured.json"
+    captured = """call cudaStreamBeginCapture @1 |                      = |
+        range nccl:all_reduce       @1 |                       == |
+        call cudaLaunchKernelExC    @1 |                       X |
+        call cudaStreamEndCapture   @1 |                         = |"""
+    path.write_text(json.dumps({"traceEvents": draw_events(TRACE + captured)}))
+    assert analyze_traces([path]).analyses[0].timeline.unseen == ()
+
+
+def test_a_launch_that_another_makes_is_one(tmp_path: Path) -> None:
+    path = tmp_path / "nested.json"
+    nested = "call hipExtModuleLaunchKernel @2 |ppp |\ncall hipModuleLaunchKernel @2 | q |\n"
+    ran = "kernel gemm @7 |         pp |"
+    for more, lost in ((nested + ran, 0), (nested, 1)):
+        path.write_text(json.dumps({"traceEvents": draw_events(TRACE + more)}))
+        assert analyze_traces([path]).analyses[0].lost.kernels == lost
+
+
+def test_a_graph_whose_kernels_are_lost_is_one_where_another_shows_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "graphs.json"
+    graphs = "call cudaGraphLaunch @2 |           p         q |\nkernel gemm @7 |             pp |"
+    path.write_text(json.dumps({"traceEvents": draw_events(TRACE + graphs)}))
+    (one,) = analyze_traces([path]).analyses
+    assert (one.lost.kernels, one.lost.steps) == (1, (3,))
+
+
+def test_without_steps_and_where_all_steps_lack_some_exposure_is_not_known(tmp_path: Path) -> None:
+    no_steps = write(tmp_path / "a.json", lambda one: one["cat"] != "user_annotation" and not is_kernel(one, "f"))
+    all_steps = write(tmp_path / "b.json", lambda one: not is_kernel(one, "cfi"))
+    for traces in (no_steps, all_steps):
+        assert not traces.owners
+        assert "exposed is not known: kernels that were launched are not in the trace" in answer_lines(traces)[0]
