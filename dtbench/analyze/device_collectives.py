@@ -19,11 +19,11 @@ from dtbench.analyze.kinds.kernels import is_transfer
 from dtbench.analyze.kinds.operators import find_operation, is_issue
 from dtbench.analyze.main_lane import MainLane, find_closed_gaps, is_wait_seen
 from dtbench.analyze.nesting import Nesting
-from dtbench.analyze.owners import Asker, find_owner, find_region
+from dtbench.analyze.owners import find_askers, find_owner, find_region
 from dtbench.analyze.payload import largest_argument_bytes, metadata_bytes
 from dtbench.analyze.purposes import find_data_parallel, find_purpose
 from dtbench.analyze.trace import Details, Trace
-from dtbench.ranges import COLLECTIVE_PREFIX, MODULE_PREFIX, STEP_PREFIX, parse_collective_range
+from dtbench.ranges import COLLECTIVE_PREFIX, STEP_PREFIX, parse_collective_range
 from dtbench.vocabulary import Axis, Operation, Region
 
 OperationOf = Callable[[str], Operation | None]
@@ -192,23 +192,6 @@ def _read_contexts(trace: Trace, chain: Ints) -> list[_Context]:
     return found
 
 
-def _find_askers(trace: Trace, asked: Attribution) -> list[Asker]:
-    """Give what asked for each collective; where operator and annotation are known, the one that began last.
-
-    In our own runs ranges name the modules, and the module alone it is, as on CPU.
-    """
-    is_ours = any(name.startswith(MODULE_PREFIX) for name in trace.names)
-    operators, annotations = asked.operators, asked.annotations
-    begins_later = trace.start_ns[operators] >= trace.start_ns[annotations]
-    is_operator = (operators != NOTHING) & ((annotations == NOTHING) | begins_later)
-    closest = np.where(is_operator, operators, annotations)
-    ask = cache(Asker)  # few differ
-    return [
-        ask("" if event == NOTHING or (is_ours and module) else trace.name_of(event), operator, module)
-        for event, operator, module in zip(closest.tolist(), is_operator.tolist(), asked.modules, strict=True)
-    ]
-
-
 _NOTHING_SAID: Final = Details(None, None, None, None, None, None, None, None, (), ())
 
 
@@ -226,7 +209,7 @@ class _Describer:
         self._trace = trace
         self._pieces = pieces
         self._contexts = _read_contexts(trace, pieces.chain)
-        self._askers = _find_askers(trace, asked)
+        self._askers = find_askers(trace, asked)
         lanes = ["/".join(lane) for lane in trace.lanes]
         self._lanes = [lanes[lane] for lane in trace.lane[pieces.event].tolist()]
         self._issues = _read_times(trace, pieces.issue)
@@ -287,7 +270,7 @@ class _Describer:
             seq=said.seq if context.seq is None else context.seq,
             operation=operation,
             purpose=purpose,
-            owner=context.owner or self._owner_of(purpose, context.above, self._askers[index]),
+            owner=context.owner or self._owner_of(purpose, context.above, self._askers[index], operation),
             size_bytes=largest_argument_bytes(everything) if size_bytes is None else size_bytes,
             issue_ns=self._issues[index][0],
             issue_end_ns=self._issues[index][1],

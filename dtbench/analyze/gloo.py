@@ -19,7 +19,7 @@ from dtbench.analyze.gloo_match import Form, Issue, Span, infer_groups, match_sp
 from dtbench.analyze.intervals import Intervals, Ints, unite
 from dtbench.analyze.kinds.operators import ENGINE, Role, cpu_role, find_operation
 from dtbench.analyze.nesting import Nesting
-from dtbench.analyze.owners import CLIPPING, find_region
+from dtbench.analyze.owners import CLIPPING, Asker, find_askers, find_owner, find_region
 from dtbench.analyze.payload import item_bytes, span_bytes, tensor_elements
 from dtbench.analyze.purposes import FSDP_RANGES, DataParallel, find_data_parallel, find_purpose, find_unit
 from dtbench.analyze.trace import Details, Trace
@@ -46,7 +46,7 @@ def find_gloo_collectives(trace: Trace, nesting: Nesting) -> tuple[Collective, .
         groups=infer_groups(spans) if all(issue.label is None for issue in issues) else {},
         regions=find_regions(trace),
         said=_find_recorded_comms(trace, nesting),
-        modules=_find_modules(trace, nesting, issues),
+        askers=_find_askers(trace, nesting, issues),
     )
     shown = find_data_parallel(
         ((issue.operation, evidence.above(issue.event)) for issue in issues),
@@ -186,10 +186,10 @@ def _find_recorded_comms(trace: Trace, nesting: Nesting) -> dict[int, str]:
     }
 
 
-def _find_modules(trace: Trace, nesting: Nesting, issues: Sequence[Issue]) -> dict[int, str]:
+def _find_askers(trace: Trace, nesting: Nesting, issues: Sequence[Issue]) -> dict[int, Asker]:
     events = [issue.event for issue in issues]
     asked = attribute(trace, nesting, np.array(events, dtype=np.int64))
-    return dict(zip(events, asked.modules, strict=True))
+    return dict(zip(events, find_askers(trace, asked), strict=True))
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ class _Evidence:
     Attributes:
         groups: group of gloo's threads, where it was inferred.
         said: what ``dist.record_comm`` calls a collective, by the operator that issued it.
-        modules: in whose call, or in whose backward, each was issued, by the issue's event; empty text: not known.
+        askers: what lies around each issue, by its event.
     """
 
     trace: Trace
@@ -207,7 +207,7 @@ class _Evidence:
     groups: Mapping[int, str]
     regions: Regions
     said: Mapping[int, str]
-    modules: Mapping[int, str]
+    askers: Mapping[int, Asker]
 
     def above(self, event: int) -> tuple[str, ...]:
         """Give the names around an issue, innermost first; what ``dist.record_comm`` calls it comes before all."""
@@ -219,7 +219,7 @@ class _Evidence:
         """Give the part of the step that issued: by dtbench's ranges, else, in a trace without any, by the names."""
         if self.regions.regions:
             return self.regions.at(issue.start_ns)
-        return find_region(above, in_module=bool(self.modules[issue.event]))
+        return find_region(above, in_module=bool(self.askers[issue.event].module))
 
     def time_of(self, span: Span | None) -> Intervals:
         """Give when it ran; never, where the span was not found."""
@@ -265,7 +265,7 @@ def _describe(evidence: _Evidence, issue: Issue, span: Span | None, shown: DataP
 
 
 def _find_owner(evidence: _Evidence, issue: Issue, purpose: Purpose, above: Sequence[str]) -> str:
-    """Give the FSDP unit or the clipping around it, the module that DTensor redistributes for, or what the label says.
+    """Give the FSDP unit or the clipping around it, what the label says, or what lies around it.
 
     Empty: nobody is known to own it.
     """
@@ -274,9 +274,9 @@ def _find_owner(evidence: _Evidence, issue: Issue, purpose: Purpose, above: Sequ
         return CLIPPING
     if unit or any(name.startswith(FSDP_RANGES) for name in above):
         return unit  # an all-reduce over replicas in FSDP1, which names no unit, is no bucket of DDP's either
-    if purpose is Purpose.TENSOR:
-        return evidence.modules[issue.event]
-    return issue.label.owner if issue.label else ""
+    if purpose is not Purpose.TENSOR and issue.label and issue.label.owner:
+        return issue.label.owner
+    return find_owner(purpose, above, evidence.askers[issue.event], issue.operation)
 
 
 def _said_async(details: Details | None) -> bool | None:

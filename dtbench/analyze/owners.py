@@ -6,12 +6,18 @@ Nothing is guessed: where no rule holds, the owner is empty text and the region 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
+import numpy as np
+
+from dtbench.analyze.correlate import Attribution
+from dtbench.analyze.enclosures import NOTHING
 from dtbench.analyze.kinds.operators import ENGINE
 from dtbench.analyze.purposes import find_unit
-from dtbench.ranges import CLIPPING_RANGE, parse_reduces_range
-from dtbench.vocabulary import Purpose, Region
+from dtbench.analyze.trace import Trace
+from dtbench.ranges import CLIPPING_RANGE, MODULE_PREFIX, parse_reduces_range
+from dtbench.vocabulary import Operation, Purpose, Region
 
 # torch's own ranges, and a person's that say only this; the innermost name that says something decides. Each group is
 # named as its region.
@@ -33,6 +39,10 @@ _REGION: Final = re.compile(
 _FROM_NAMES: Final = tuple(Region)
 CLIPPING: Final = "clip_grad_norm_"
 """Owner of what the total norm of the gradients takes."""
+BUFFERS: Final = "buffers"
+"""Owner of what DDP broadcasts before a forward."""
+_DDP_FORWARD: Final = "DistributedDataParallel.forward"
+_STEPPED: Final = re.compile(r"Optimizer\.step#(\w+)\.step")
 # What torch puts around everything of a kind says when, not who.
 _SAYS_NOT_WHO: Final = re.compile(
     r"FSDP::|(FullyShardedDataParallel|DistributedDataParallel|DataParallel|Optimizer|torch)\.|torch::|autograd::"
@@ -73,12 +83,34 @@ class Asker:
     module: str
 
 
-def find_owner(purpose: Purpose, above: Sequence[str], asker: Asker) -> str:
+def find_askers(trace: Trace, asked: Attribution) -> list[Asker]:
+    """Give what asked for each collective; where operator and annotation are known, the one that began last.
+
+    In our own runs ranges name the modules, and the module alone it is.
+
+    Args:
+        trace: the events.
+        asked: of the collectives' issues.
+    """
+    is_ours = any(name.startswith(MODULE_PREFIX) for name in trace.names)
+    operators, annotations = asked.operators, asked.annotations
+    begins_later = trace.start_ns[operators] >= trace.start_ns[annotations]
+    is_operator = (operators != NOTHING) & ((annotations == NOTHING) | begins_later)
+    closest = np.where(is_operator, operators, annotations)
+    ask = cache(Asker)  # few differ
+    return [
+        ask("" if event == NOTHING or (is_ours and module) else trace.name_of(event), operator, module)
+        for event, operator, module in zip(closest.tolist(), is_operator.tolist(), asked.modules, strict=True)
+    ]
+
+
+def find_owner(purpose: Purpose, above: Sequence[str], asker: Asker, operation: Operation | None = None) -> str:
     """Name who asked for a collective; empty text: nothing says it.
 
     Unshards and gradients belong to the FSDP unit whose range lies around the issue, or to what DDP says that it
     reduces there (its other buckets get their numbers later), the total norm that clips to torch's function; everything
-    else to the operator, and the module it is of, or to the annotation: ``aten::mm of Linear_3``.
+    else to the operator, and the module it is of, or to the annotation: ``aten::mm of Linear_3``. Where there is
+    neither, what DDP broadcasts before its forward is its buffers, and the optimizer owns what its step issued.
     """
     if CLIPPING_RANGE in above:
         return CLIPPING
@@ -88,4 +120,12 @@ def find_owner(purpose: Purpose, above: Sequence[str], asker: Asker) -> str:
     closest = "" if _SAYS_NOT_WHO.match(asker.closest) else asker.closest
     if closest and not asker.is_operator:
         return closest
-    return " of ".join(part for part in (closest, asker.module) if part)
+    return " of ".join(part for part in (closest, asker.module) if part) or _find_torchs(operation, asker.closest)
+
+
+def _find_torchs(operation: Operation | None, closest: str) -> str:
+    """Name what a range of torch's own tells of: an optimizer by its class, the buffers that DDP broadcasts."""
+    if closest == _DDP_FORWARD and operation is Operation.BROADCAST:
+        return BUFFERS
+    stepped = _STEPPED.fullmatch(closest)
+    return stepped[1] if stepped else ""

@@ -337,3 +337,30 @@ def test_buckets_are_counted_anew_in_each_backward_of_a_step(draw: Callable[...,
         """)
     )
     assert [collective.owner for collective in one.collectives] == ["bucket 0", "bucket 1", "bucket 0", "bucket 1"]
+
+
+@pytest.mark.parametrize(
+    ("around", "issue", "owner"),
+    [
+        ("op aten::_log_softmax", "all_reduce", "aten::_log_softmax"),
+        ("range exchange counts", "all_gather", "exchange counts"),
+        ("range DistributedDataParallel.forward", "broadcast", "buffers"),
+        ("range Optimizer.step#PostLocalSGDOptimizer.step", "all_reduce", "PostLocalSGDOptimizer"),
+    ],
+)
+@pytest.mark.parametrize("is_labelled", [False, True])
+def test_who_asked_is_named_on_cpus_as_on_devices(
+    draw: Callable[..., Path], around: str, issue: str, owner: str, *, is_labelled: bool
+) -> None:
+    label = LABEL.format(group=0, seq=1, op=issue, size=8, axis="", owner="")
+    operator = f"op c10d::{issue.replace('all_reduce', 'allreduce').replace('all_gather', 'allgather')}_"
+    one = analyze(
+        draw(f"""
+        step ProfilerStep#1                     @1 |==========|
+        {around}                                @1 | =====    |
+        {f"range {label}" if is_labelled else "op record_param_comms"} @1 |  ===     |
+        {operator}                              @1 |  ===     |
+        range gloo:{issue}                      @2 |   ====   |
+        """)
+    )
+    assert [collective.owner for collective in one.collectives] == [owner]

@@ -3,7 +3,7 @@
 import pytest
 
 from dtbench.analyze.owners import Asker, find_owner, find_region
-from dtbench.vocabulary import Purpose, Region
+from dtbench.vocabulary import Operation, Purpose, Region
 
 NODE = "autograd::engine::evaluate_function: MmBackward0"
 UNIT = "FSDP::all_gather (layers.0)"
@@ -19,6 +19,7 @@ UNIT = "FSDP::all_gather (layers.0)"
         (Asker("DistributedDataParallel.forward", is_operator=False, module=""), ""),
         (Asker("torch::autograd::AccumulateGrad", is_operator=True, module=""), ""),
         (Asker("Optimizer.step#AdamW.step", is_operator=False, module="Net_0"), "Net_0"),
+        (Asker("Optimizer.step#PostLocalSGDOptimizer.step", is_operator=False, module=""), "PostLocalSGDOptimizer"),
         (Asker("", is_operator=False, module=""), ""),
     ],
 )
@@ -31,6 +32,12 @@ def test_parameters_and_gradients_belong_to_units_and_never_to_an_operator(purpo
     asker = Asker("aten::mm", is_operator=True, module="Linear_3")
     assert find_owner(purpose, (UNIT,), asker) == "layers.0"
     assert find_owner(purpose, ("c10d::allreduce_",), asker) == ""
+
+
+def test_what_ddp_broadcasts_before_its_forward_is_its_buffers() -> None:
+    asker = Asker("DistributedDataParallel.forward", is_operator=False, module="")
+    assert find_owner(Purpose.OTHER, (), asker, Operation.BROADCAST) == "buffers"
+    assert find_owner(Purpose.OTHER, (), asker, Operation.ALL_REDUCE) == "", "an uneven join's, or anything"
 
 
 def test_the_total_norm_belongs_to_the_clipping_whatever_operator_asks() -> None:
