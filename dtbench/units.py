@@ -87,6 +87,15 @@ def three_digits(value: float) -> str:
     return f"{rounded:.{max(0, min(9, 3 - digits_before_point))}f}"
 
 
+def count_things(count: int, thing: str) -> str:
+    """Say how many of a thing whose plural ends in s there are.
+
+    >>> count_things(1, "step"), count_things(0, "step"), count_things(2, "graph break")
+    ('1 step', '0 steps', '2 graph breaks')
+    """
+    return f"{count} {thing}{'' if count == 1 else 's'}"
+
+
 def name_ranges(numbers: Sequence[int]) -> str:
     """Spell rising numbers shortly: of many ranges the first ones, and how many numbers the others hold.
 

@@ -59,7 +59,7 @@ def make_accounts(
     whole: Window,
     *,
     groups: Sequence[tuple[GroupTime, ...]],
-    lost: Sequence[int],
+    unwatched: Sequence[int],
 ) -> Accounts:
     """Account for each window and the whole trace.
 
@@ -68,13 +68,14 @@ def make_accounts(
         windows: of the steps.
         whole: the whole trace.
         groups: as from ``account_groups``, for the same windows.
-        lost: collectives and kernels of each window that were not seen to run, so that no zero beside them is known.
+        unwatched: above zero for windows in which a wait would not be seen: what they communicated was not seen to run,
+            or no consumer of it was.
     """
     every = [*windows, whole]
     lanes = account_lanes(sources.lanes, every, sources.recorded)
     gaps: list[GapTime | None] = [None] * len(every)
     if sources.gaps is not None:
-        gaps = [*account_gaps(sources.gaps, every, lost)]
+        gaps = [*account_gaps(sources.gaps, every, unwatched)]
     if sources.recorded is not None:
         known_ns = sources.recorded.covered_inside(window_borders(every))
         pairs = zip(gaps, every, known_ns, strict=True)

@@ -12,10 +12,12 @@ from dtbench.disturbance import DISTURBED, is_enough
 from dtbench.store.check_records import CORES_KIND, GPUS_KIND
 from dtbench.store.check_records import DISTURBED as TAKEN
 from dtbench.store.records import RunStatus, TookCores, TookMachine, UsedGpu, tell_reason_in_a_line
-from dtbench.units import format_fraction, name_ranks
+from dtbench.units import format_fraction, format_ns, name_ranks
 from dtbench.vocabulary import Phase
 
 _MOST_NAMED = 3
+_FAR = 5.0  # times the median; what a busy machine does to single steps is below it
+_LEAST_STEPS = 3
 _AGAIN = "run it again before you believe a small difference"
 
 
@@ -72,7 +74,7 @@ def _record_notes(data: CellData) -> list[str]:
         notes += [f"{name}: rank {rank} issued different collectives in different MEASURED steps" for rank in unstable]
         lost = [record.rank for record in launch.ranks if any(math.isnan(loss) for loss in record.losses)]
         notes += [f"{name}: the loss of rank {rank} became NaN: the model does not train" for rank in lost]
-        notes += [f"{name}: {note}" for note in _disturbance_notes(launch)]
+        notes += [f"{name}: {note}" for note in (*_long_step_notes(launch), *_disturbance_notes(launch))]
     return notes
 
 
@@ -145,6 +147,24 @@ def name_takers(takers: Sequence[TookMachine]) -> str:
     for used in sorted((one for one in takers if isinstance(one, UsedGpu)), key=lambda one: -one.share):
         gpus.setdefault((used.gpu, used.pid), used.words)
     return " and ".join([*[*cores.values()][:_MOST_NAMED], *[*gpus.values()][:_MOST_NAMED]])
+
+
+def _long_step_notes(launch: LaunchData) -> Iterator[str]:
+    """Say which MEASURED steps took so much longer than the others that only a median holds."""
+    measured = launch.steps[launch.steps["phase"] == Phase.MEASURED]
+    step_ns = measured.groupby("step")["duration_ns"].max()
+    if len(step_ns) < _LEAST_STEPS:
+        return
+    typical_ns = float(step_ns.median())
+    long_ns = step_ns[step_ns > _FAR * typical_ns].sort_values(ascending=False)
+    if not len(long_ns):
+        return
+    named = [f"step {step} took {format_ns(time_ns)}" for step, time_ns in long_ns.items()][:_MOST_NAMED]
+    more = f" and {len(long_ns) - len(named)} more likewise" if len(long_ns) > len(named) else ""
+    yield (
+        f"of {len(step_ns)} MEASURED steps, half of which took {format_ns(typical_ns)} or less, "
+        f"{', '.join(named)}{more}: the median holds, a mean would not"
+    )
 
 
 def _disturbance_notes(launch: LaunchData) -> Iterator[str]:

@@ -263,13 +263,13 @@ def _find_synchronising(trace: Trace, gaps: _Borders, host_until: Ints) -> Inter
     return unite(np.concatenate([one.starts_ns for one in found]), np.concatenate([one.ends_ns for one in found]))
 
 
-def account_gaps(gaps: Gaps, windows: Sequence[Window], lost: Sequence[int] = ()) -> list[GapTime]:
+def account_gaps(gaps: Gaps, windows: Sequence[Window], unwatched: Sequence[int] = ()) -> list[GapTime]:
     """Sum the gaps of each window; what crosses its borders is clipped.
 
     Args:
         gaps: of the main lane.
         windows: in any order.
-        lost: collectives of each window that were not seen to run; left out: none were.
+        unwatched: above zero for each window in which a wait would not be seen; left out: there are none.
     """
     borders_ns = window_borders(windows)
     columns = {part: gaps.parts[part].covered_inside(borders_ns) for part in GapPart}
@@ -280,14 +280,14 @@ def account_gaps(gaps: Gaps, windows: Sequence[Window], lost: Sequence[int] = ()
             window,
             {part: column[index] for part, column in columns.items()},
             synchronising[index],
-            is_lossy=bool(lost and lost[index]),
+            is_watched=not (unwatched and unwatched[index]),
         )
         for index, window in enumerate(windows)
     ]
 
 
 def _account_gaps(
-    gaps: Gaps, window: Window, times: Mapping[GapPart, int], host_sync_ns: int, *, is_lossy: bool
+    gaps: Gaps, window: Window, times: Mapping[GapPart, int], host_sync_ns: int, *, is_watched: bool
 ) -> GapTime:
     def seen(time_ns: int, *, is_certain: bool = True) -> int | None:
         """Return what was seen; None where there is nothing, and gaps are left that anything may have made."""
@@ -296,7 +296,7 @@ def _account_gaps(
     return GapTime(
         lane=gaps.lane,
         gap_ns=sum(times.values()),
-        comm_wait_ns=seen(times[GapPart.COMM_WAIT], is_certain=not is_lossy),
+        comm_wait_ns=seen(times[GapPart.COMM_WAIT], is_certain=is_watched),
         host_wait_ns=seen(times[GapPart.HOST_WAIT]),
         host_sync_ns=seen(host_sync_ns),
         launch_gap_ns=seen(times[GapPart.LAUNCH_GAP]),

@@ -2,7 +2,8 @@
 
 Everything here is per *window*: a step of one rank, or, where no trace has steps, the whole trace of one rank. Means,
 so that parts add up to the step, and purposes to what is exposed. Steps in which nothing ran are left out; so are those
-in which what computes was not recorded, unless there are no others.
+of which it is not known what was hidden (what computes was not recorded, or what communicated not seen), unless there
+are no others.
 """
 
 from collections.abc import Iterable, Sequence
@@ -36,7 +37,7 @@ class MeanTime:
         overlap: mean; what rounding loses is put to ``idle_ns``, so the parts add up; None: not known in any window.
         step: spread of the windows' length.
         exposed: spread of exposed communication; None: not known.
-        left_out: steps beside these in which what computes was not recorded.
+        left_out: steps beside these of which it is not known what was hidden.
     """
 
     rank: int | None
@@ -82,8 +83,9 @@ def average_purposes(analyses: Sequence[TraceAnalysis]) -> tuple[PurposeTime, ..
     for purpose in Purpose:
         mine = [row for row in rows if row.purpose is purpose]
         if mine:
-            names = ("size_bytes", "comm_ns", "hidden_ns", "exposed_ns", "wait_ns")
+            names = ("size_bytes", "comm_ns", "wait_ns")
             means = {name: _mean([getattr(row, name) for row in mine], len(windows)) for name in names}
+            means |= _mean_parts(mine, len(windows))
             if means["hidden_ns"] is not None and means["exposed_ns"] is not None:
                 means["comm_ns"] = means["hidden_ns"] + means["exposed_ns"]
             counts = (sum(row.count for row in mine), sum(row.unsized for row in mine))
@@ -96,7 +98,7 @@ def _choose_windows(analyses: Sequence[TraceAnalysis]) -> tuple[_Windows, bool, 
     """Return the windows that means go over, whether they are steps, and how many steps are left out beside them."""
     steps = [(step.overlap, step.purposes) for one in analyses for step in one.steps if step.overlap.step_ns]
     windows = steps or [(one.whole, one.whole_purposes) for one in analyses]
-    decided = [(overlap, purposes) for overlap, purposes in windows if overlap.exposed_comm_ns is not None]
+    decided = [(overlap, purposes) for overlap, purposes in windows if overlap.is_decided]
     return decided or windows, bool(steps), len(windows) - len(decided or windows)
 
 
@@ -108,6 +110,17 @@ def _mean(numbers: Sequence[int | None], windows: int) -> int | None:
     """Average over all windows but those in which the number was not seen; those without a row count as zero."""
     known = _known(numbers)
     return round(sum(known) / (windows - len(numbers) + len(known))) if known else None
+
+
+def _mean_parts(rows: Sequence[PurposeTime], windows: int) -> dict[str, int | None]:
+    """Average hidden and exposed time of a purpose over the same windows: those in which both are known."""
+    both = [row.hidden_ns is not None and row.exposed_ns is not None for row in rows]
+    return {
+        name: _mean(
+            [getattr(row, name) if is_known else None for row, is_known in zip(rows, both, strict=True)], windows
+        )
+        for name in ("hidden_ns", "exposed_ns")
+    }
 
 
 def _mean_overlap(windows: Sequence[Overlap]) -> Overlap:

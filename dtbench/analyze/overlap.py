@@ -39,6 +39,11 @@ class Overlap:
     idle_ns: int | None
 
     @property
+    def is_decided(self) -> bool:
+        """Whether it is known of all communication whether it was hidden."""
+        return self.hidden_comm_ns is not None and self.exposed_comm_ns is not None
+
+    @property
     def hidden_fraction(self) -> float:
         """Hidden over all communication; NaN when there is none, and where it is not known what hid it."""
         return divide(self.hidden_comm_ns, self.comm_ns)

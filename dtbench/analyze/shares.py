@@ -77,10 +77,10 @@ class Shares:
         np.add.at(total, self.collective, time_ns)
         return total
 
-    def stepped_exposed_ns(self) -> Ints:
-        """Exposed time of each collective inside all windows, shape ``(num_collectives,)``."""
+    def stepped_exposed_ns(self, is_counted: Sequence[bool]) -> Ints:
+        """Exposed time of each collective inside those windows that count, shape ``(num_collectives,)``."""
         total = np.zeros(self.num_collectives, dtype=np.int64)
-        inside = self.window < self.num_windows
+        inside = np.array([*is_counted, False], dtype=np.bool_)[self.window]
         np.add.at(total, self.collective[inside], self.entry_exposed_ns[inside])
         return total
 

@@ -18,7 +18,7 @@ class RankTimeline:
             says (``ready_ns``, ``computed_ns``, a foreign ``is_async``) is filled in, see ``causes/``.
         step_of: index into ``steps`` of each collective; None: issued outside all.
         exposed_ns: each collective's share of exposed time, over the whole trace; see ``shares.py``.
-        stepped_exposed_ns: the part of ``exposed_ns`` inside the windows of steps.
+        stepped_exposed_ns: the part of ``exposed_ns`` inside the windows of steps of which it is known what was hidden.
         hidden_ns: its share of hidden time.
         undecided_ns: each collective's share of time in which what computes was not recorded; empty: none.
         recorded: when what computes was recorded; None: always.

@@ -205,7 +205,7 @@ def _make_timeline(
         collectives=collectives,
         step_of=tuple(step_of),
         exposed_ns=exposed_ns,
-        stepped_exposed_ns=tuple(shares.stepped_exposed_ns().tolist()),
+        stepped_exposed_ns=(),
         hidden_ns=hidden_ns,
         undecided_ns=undecided_ns,
         compute=contents.kinds[Kind.COMPUTE],
@@ -237,6 +237,8 @@ def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: S
     overlaps[:-1] = [
         leave_comm(one) if is_unknown else one for one, is_unknown in zip(overlaps[:-1], unknown[:-1], strict=True)
     ]
+    is_decided = [one.is_decided for one in overlaps[:-1]]
+    timeline = replace(timeline, stepped_exposed_ns=tuple(shares.stepped_exposed_ns(is_decided).tolist()))
     purposes = [
         leave_purposes(rows) if is_unknown else doubt_purposes(rows) if is_lossy else rows
         for rows, is_lossy, is_unknown in zip(
@@ -253,6 +255,7 @@ def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: S
             account_groups(collectives, step_of, shares, describe_groups(trace)), lost, strict=True
         )
     ]
+    unwatched = [count + any(row.wait_ns is None for row in rows) for count, rows in zip(lost, purposes, strict=True)]
     probes = time_probes(trace, [step.host for step in contents.steps], timeline.compute)
     return TraceAnalysis(
         path=trace.path,
@@ -267,7 +270,7 @@ def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: S
         ),
         unread=trace.unread.count,
         unknown_names=contents.unknown_names,
-        accounts=make_accounts(contents.sources, timeline.steps, contents.whole, groups=groups, lost=lost),
+        accounts=make_accounts(contents.sources, timeline.steps, contents.whole, groups=groups, unwatched=unwatched),
         uncorrelated=contents.uncorrelated,
         whole_unattributed_ns=None if None in unattributed_ns else sum(time_ns or 0 for time_ns in unattributed_ns),
         names_on_comm_lanes=contents.names_on_comm_lanes,

@@ -18,7 +18,7 @@ from dtbench.report.causes import describe_exposed_owner, describe_leading
 from dtbench.report.doubts import doubt_lines
 from dtbench.report.facts import describe_traces
 from dtbench.report.host_words import describe_host
-from dtbench.units import NS_PER_S, format_bandwidth, format_fraction, format_ns, name_ranks
+from dtbench.units import NS_PER_S, count_things, format_bandwidth, format_fraction, format_ns, name_ranks
 from dtbench.vocabulary import Purpose
 
 MOST_NAMES = 10
@@ -183,7 +183,8 @@ def _basis_words(traces: TraceSet, mean: MeanTime) -> str:
         low, high = format_ns(mean.step.quartile1_ns), format_ns(mean.step.quartile3_ns)
         spread = f", median step {format_ns(mean.step.median_ns)}, middle half {low} to {high}"
     what = _count_windows([len(one.steps) for one in traces.analyses], mean.windows)
-    return f"{who}{size}; {what}{spread}"
+    left_out = f", without {count_things(mean.left_out, 'step')} not wholly known" if mean.left_out else ""
+    return f"{who}{size}; {what}{left_out}{spread}"
 
 
 def _count_windows(steps: Sequence[int], windows: int) -> str:

@@ -9,9 +9,12 @@ import pytest
 
 import dtbench
 from dtbench.analyze.foreign import analyze_traces
+from dtbench.analyze.means import average, average_purposes
 from dtbench.analyze.reader import read_trace
 from dtbench.analyze.trace_analysis import TraceAnalysis, analyze_trace
 from dtbench.cli.main import main
+from dtbench.report.trace_document import traces_document
+from dtbench.report.trace_sections import gap_section
 from dtbench.report.trace_words import answer_lines
 
 CASES = Path(__file__).parent / "cases"
@@ -162,3 +165,42 @@ kernel ncclDevKernel_AllReduce_Sum @20 |     bbbb |
     traces = analyze_traces([path])
     assert [one.overlap.step_ns for one in traces.analyses[0].steps] == [None]
     assert sum(row.exposed_ns for row in traces.owners) == traces.analyses[0].whole.exposed_comm_ns == 4_000
+
+
+@pytest.mark.parametrize("name", ["mtia.json", "one_process_two_devices.json"])
+def test_the_lane_waited_for_no_known_time_where_no_consumer_is_seen(name: str) -> None:
+    traces = analyze_traces([CASES / name])
+    (step,) = traces.analyses[0].steps
+    assert [row.wait_ns for row in step.purposes] == [None]
+    for account in (traces.analyses[0].accounts.steps[0], traces.analyses[0].accounts.whole):
+        assert account.gaps is not None
+        assert account.gaps.comm_wait_ns is None
+    tables = dtbench.read_trace(CASES / name)
+    assert tables.gaps["comm_wait_ns"].isna().tolist()[0]
+    document = json.loads(json.dumps(traces_document(traces)))
+    assert document["ranks"][0]["steps"][0]["gaps"]["comm_wait_ns"] == "NaN"
+    assert gap_section(traces).rows[0][3] == "n/a"
+
+
+def test_hidden_and_exposed_are_means_over_the_same_steps_and_owners_add_up_to_them(draw: Callable[..., Path]) -> None:
+    drawing = """
+        step ProfilerStep#1               @1  |==============              |
+        step ProfilerStep#2               @1  |              ==============|
+        range nccl:all_reduce             @1  |  =            =    =       |
+        call cudaLaunchKernel             @1  |a.b           .c.. d e      |
+        kernel gemm                       @7  |  aaaa           d          |
+        kernel ncclDevKernel_AllReduce    @20 |     bbbbbb        eeeee    |
+        """
+    traces = analyze_traces([draw(drawing)])
+    (one,) = traces.analyses
+    first, second = (step.overlap for step in one.steps)
+    assert (first.hidden_comm_ns, first.exposed_comm_ns) == (1000, 5000)
+    assert (second.hidden_comm_ns, second.exposed_comm_ns) == (None, 5000)  # of c nothing was seen
+    mean = average(traces.analyses)
+    overlap = mean.overlap
+    assert (overlap.comm_ns, overlap.hidden_comm_ns, overlap.exposed_comm_ns) == (6000, 1000, 5000)
+    assert (mean.windows, mean.left_out) == (1, 1)
+    (purpose,) = average_purposes(traces.analyses)
+    assert (purpose.comm_ns, purpose.hidden_ns, purpose.exposed_ns) == (6000, 1000, 5000)
+    assert sum(row.exposed_ns for row in traces.owners) == 5000
+    assert "one step, without 1 step not wholly known" in answer_lines(traces)[-1]

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dtbench.analyze.overlap import divide
 from dtbench.analyze.ranks.match import Matches
 from dtbench.analyze.ranks.skew import GroupSkew
-from dtbench.units import format_fraction, format_ns
+from dtbench.units import count_things, format_fraction, format_ns
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,8 @@ class RankWaiting:
         collectives: number of them.
         last: how often this rank alone began last, in groups of which every rank is compared; None: it is in no such.
         comm_ns: sum of their spans.
-        skew_wait_ns: sum of its waits for the last rank; where not every rank of the group was seen, at least this.
+        skew_wait_ns: sum of its waits for the last rank; where not every rank of the group was seen, at least this, and
+            None where it waited for none that was.
         caused_wait_ns: sum of what the others waited in those in which it was last; None: likewise.
     """
 
@@ -28,13 +30,13 @@ class RankWaiting:
     collectives: int
     last: int | None
     comm_ns: int
-    skew_wait_ns: int
+    skew_wait_ns: int | None
     caused_wait_ns: int | None
 
     @property
     def wait_fraction(self) -> float:
-        """Part of its communication that is waiting for the last rank; NaN without communication."""
-        return self.skew_wait_ns / self.comm_ns if self.comm_ns else math.nan
+        """Part of its communication that is waiting for the last rank; NaN without communication or where not known."""
+        return divide(self.skew_wait_ns, self.comm_ns)
 
 
 @dataclass(frozen=True)
@@ -57,9 +59,14 @@ class Waiting:
 
     @property
     def wait_fraction(self) -> float:
-        """Part of all ranks' communication that is waiting for the last rank; NaN without communication."""
-        comm_ns = sum(one.comm_ns for one in self.ranks)
-        return sum(one.skew_wait_ns for one in self.ranks) / comm_ns if comm_ns else math.nan
+        """Part of all ranks' communication that is waiting for the last rank; where some are not seen, at least this.
+
+        NaN without communication, and where nobody waited for a rank that was seen and some were not.
+        """
+        waits_ns = [one.skew_wait_ns for one in self.ranks if one.skew_wait_ns is not None]
+        return divide(
+            sum(waits_ns) if any(waits_ns) or not self.partial else None, sum(one.comm_ns for one in self.ranks)
+        )
 
     @property
     def straggler(self) -> RankWaiting | None:
@@ -72,12 +79,15 @@ def sum_waiting(skews: Sequence[GroupSkew], matches: Matches) -> Waiting:
     """Sum the skew of all collectives by rank."""
     ranks = sorted({rank for skew in skews for rank in skew.group.ranks})
     sums = np.zeros((len(ranks), 5), dtype=np.int64)
+    may_miss: set[int] = set()
     can_be_last: set[int] = set()
     for skew in skews:
         rows = [ranks.index(rank) for rank in skew.group.ranks]
         known = skew.begins & skew.is_known[:, None]
         is_last = known & skew.has_all_ranks & (skew.last_column[:, None] == np.arange(len(rows)))
         waits_ns = np.where(known, skew.wait_ns, 0)
+        is_partial = np.any(known & ~skew.begins_everywhere[:, None], axis=0).tolist()
+        may_miss.update(rank for rank, misses in zip(skew.group.ranks, is_partial, strict=True) if misses)
         can_be_last.update(skew.group.ranks if skew.has_all_ranks else ())
         sums[rows, 0] += known.sum(axis=0)
         sums[rows, 1] += is_last.sum(axis=0)
@@ -86,7 +96,7 @@ def sum_waiting(skews: Sequence[GroupSkew], matches: Matches) -> Waiting:
         sums[rows, 4] += np.where(is_last, waits_ns.sum(axis=1, keepdims=True), 0).sum(axis=0)
     return Waiting(
         ranks=tuple(
-            _make(rank, row, can_be_last=rank in can_be_last)
+            _make(rank, row, can_be_last=rank in can_be_last, may_miss=rank in may_miss)
             for rank, row in zip(ranks, sums.tolist(), strict=True)
             if row[0]
         ),
@@ -97,14 +107,14 @@ def sum_waiting(skews: Sequence[GroupSkew], matches: Matches) -> Waiting:
     )
 
 
-def _make(rank: int, sums: Sequence[int], *, can_be_last: bool) -> RankWaiting:
+def _make(rank: int, sums: Sequence[int], *, can_be_last: bool, may_miss: bool) -> RankWaiting:
     collectives, last, comm_ns, skew_wait_ns, caused_wait_ns = sums
     return RankWaiting(
         rank=rank,
         collectives=collectives,
         last=last if can_be_last else None,
         comm_ns=comm_ns,
-        skew_wait_ns=skew_wait_ns,
+        skew_wait_ns=None if may_miss and not skew_wait_ns else skew_wait_ns,
         caused_wait_ns=caused_wait_ns if can_be_last else None,
     )
 
@@ -113,9 +123,13 @@ def describe_waiting(waiting: Waiting) -> tuple[str, ...]:
     """Say who waits for whom; nothing where no skew is known."""
     if not waiting.collectives:
         return ()
-    at_least = "at least " if waiting.partial else ""
-    part = f"{at_least}{format_fraction(waiting.wait_fraction)} of the communication of {len(waiting.ranks)} ranks"
-    sentences = [f"{part} is waiting for the last of them to begin ({waiting.collectives} collectives)"]
+    over = f"({count_things(waiting.collectives, 'collective')})"
+    comm = f"the communication of {count_things(len(waiting.ranks), 'rank')}"
+    if math.isnan(waiting.wait_fraction):
+        sentences = [f"how much of {comm} is waiting for the last rank to begin is not known {over}"]
+    else:
+        share = f"{'at least ' if waiting.partial else ''}{format_fraction(waiting.wait_fraction)}"
+        sentences = [f"{share} of {comm} is waiting for the last of them to begin {over}"]
     worst = waiting.straggler
     if worst is not None:
         sentences.append(
@@ -123,9 +137,11 @@ def describe_waiting(waiting: Waiting) -> tuple[str, ...]:
             f" {format_ns(worst.caused_wait_ns or 0)} for it, summed over ranks"
         )
     if waiting.partial:
-        sentences.append(
-            f"{waiting.partial} collectives are not seen on every rank of their group: who was last there is not known"
-        )
+        are = "is not seen on every rank of its" if waiting.partial == 1 else "are not seen on every rank of their"
+        what = count_things(waiting.partial, "collective")
+        sentences.append(f"{what} {are} group: who was last there is not known")
     if waiting.launched:
-        sentences.append(f"{waiting.launched} of their kernels are in no trace, and counted from their launches")
+        are = "is in no trace, and counted from its launch"
+        are = are if waiting.launched == 1 else "are in no trace, and counted from their launches"
+        sentences.append(f"{waiting.launched} of their kernels {are}")
     return tuple(sentences)

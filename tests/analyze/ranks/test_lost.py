@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from dtbench.analyze.collectives import Launch
@@ -15,6 +14,7 @@ from dtbench.analyze.ranks.stragglers import describe_waiting
 from dtbench.analyze.ranks.times import read_times
 from dtbench.analyze.timeline import RankTimeline
 from dtbench.vocabulary import Operation
+from tests.known import known, total
 
 
 def lose(jobs: Any, timeline: RankTimeline, event: int, **said: Any) -> RankTimeline:
@@ -44,9 +44,9 @@ def test_its_launch_stands_for_its_start(jobs: Any, last_of_row: Any) -> None:
     assert [one.last for one in found.ranks] == [one.last for one in whole.ranks]
     assert [one.collectives for one in found.ranks] == [one.collectives for one in whole.ranks]
     for mine, own in zip(whole.ranks, found.ranks, strict=True):
-        assert abs(mine.skew_wait_ns - own.skew_wait_ns) <= 1_000
+        assert abs(known(mine.skew_wait_ns) - known(own.skew_wait_ns)) <= 1_000
     assert (found.partial, found.launched) == (0, 1)
-    assert describe_waiting(found)[-1] == "1 of their kernels are in no trace, and counted from their launches"
+    assert describe_waiting(found)[-1] == "1 of their kernels is in no trace, and counted from its launch"
 
 
 @pytest.mark.parametrize("said", [{"operation": Operation.BROADCAST}, {"group": "another"}, {"seq": 99}])
@@ -55,7 +55,7 @@ def test_a_launch_of_something_else_says_nothing(jobs: Any, last_of_row: Any, sa
     without = compare_ranks([jobs.drop(one, index) if one.rank == rank else one for one in timelines]).waiting
     found = compare_ranks([lose(jobs, one, index, **said) if one.rank == rank else one for one in timelines]).waiting
     assert found == without
-    assert sum(one.skew_wait_ns for one in found.ranks) < sum(
+    assert total(one.skew_wait_ns for one in found.ranks) < total(
         one.skew_wait_ns for one in compare_ranks(timelines).waiting.ranks
     )
 
@@ -74,7 +74,7 @@ def test_a_launch_after_the_collective_had_ended_belongs_to_another(jobs: Any, l
     late = lose(jobs, timelines[rank], index, start_ns=end_ns + 50_000, end_ns=end_ns + 60_000)
     without = compare_ranks([jobs.drop(one, index) if one.rank == rank else one for one in timelines]).waiting
     found = compare_ranks([late if one.rank == rank else one for one in timelines]).waiting
-    assert np.array_equal([one.skew_wait_ns for one in found.ranks], [one.skew_wait_ns for one in without.ranks])
+    assert [one.skew_wait_ns for one in found.ranks] == [one.skew_wait_ns for one in without.ranks]
 
 
 def test_a_rank_that_is_not_in_step_says_nothing_by_its_launches(jobs: Any, last_of_row: Any) -> None:

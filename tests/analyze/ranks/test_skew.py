@@ -14,6 +14,7 @@ from dtbench.analyze.ranks.clocks import Clocks
 from dtbench.analyze.ranks.over_ranks import compare_ranks
 from dtbench.analyze.ranks.stragglers import Waiting, describe_waiting
 from dtbench.vocabulary import Operation
+from tests.known import known
 
 FEW = settings(max_examples=25, deadline=None)
 OFFSETS = st.one_of(st.just(0), st.integers(-(10**10), 10**10))
@@ -131,7 +132,24 @@ def test_a_missing_rank_leaves_lower_bounds_to_the_sum_and_nothing_to_the_collec
     assert all(skew.skew_wait_ns is None for skews in described.values() for skew in skews)
     assert waiting.partial == waiting.collectives == 40
     assert describe_waiting(waiting)[0].startswith("at least ")
-    assert all(some.skew_wait_ns <= all_.skew_wait_ns for some, all_ in zip(waiting.ranks, whole.ranks, strict=False))
+    assert all(
+        (some.skew_wait_ns or 0) <= known(all_.skew_wait_ns)
+        for some, all_ in zip(waiting.ranks, whole.ranks, strict=False)
+    )
+
+
+def test_of_ranks_of_which_none_came_later_nothing_is_said_where_one_that_is_missing_may_have(jobs: Any) -> None:
+    truth = jobs.generate(jobs.job())
+    twins = [truth.timelines[0], replace(truth.timelines[0], rank=1)]
+    _, _, waiting = analyze(twins)
+    assert waiting.partial == waiting.collectives > 0
+    assert [one.skew_wait_ns for one in waiting.ranks] == [None, None]
+    assert all(
+        math.isnan(fraction) for fraction in (waiting.wait_fraction, *(one.wait_fraction for one in waiting.ranks))
+    )
+    said, *_ = describe_waiting(waiting)
+    assert "of the communication of 2 ranks is waiting for the last rank to begin is not known (" in said
+    assert "0.0 %" not in said
 
 
 @pytest.mark.parametrize("operation", [Operation.BROADCAST, Operation.REDUCE, Operation.GATHER, Operation.SCATTER])
