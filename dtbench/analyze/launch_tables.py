@@ -14,6 +14,7 @@ import pandas as pd
 from dtbench.analyze.facts import RankFacts
 from dtbench.analyze.many import analyze_files
 from dtbench.analyze.reader.source import TraceSource
+from dtbench.analyze.table_sums import find_strangers
 from dtbench.analyze.tabulate import TABLES, Table
 from dtbench.analyze.trace_file import Analyzed, Answer, TraceFile, Unusable
 from dtbench.analyze.trace_set import TraceSet, gather_ranks
@@ -100,7 +101,7 @@ def analyze_launch(
     if lost:
         kept |= _read_healthy(folder, [table.name for table in TABLES if table.name not in kept])
         note = f"tables of an earlier analysis are kept: they hold {name_ranks(lost)}, whose traces give nothing now"
-        return replace(made, tables={**made.tables, **kept}, notes=(*made.notes, note))
+        return _doubt_strangers(replace(made, tables={**made.tables, **kept}, notes=(*made.notes, note)))
     if len(made.overlap):
         _write_tables(folder, made)
     return made
@@ -181,8 +182,15 @@ def _read_kept(folder: LaunchFolder) -> LaunchTables:
         )
     except (TypeError, ValueError) as error:
         raise _refuse_odd(folder.overlap, error) from error
+    kept = _doubt_strangers(kept)
     absent = f"{', '.join(lacking)} cannot be made: the traces of this launch are gone"
     return replace(kept, notes=(*kept.notes, absent)) if lacking else kept
+
+
+def _doubt_strangers(made: LaunchTables) -> LaunchTables:
+    """Add what the tables contradict each other in to the doubts and notes."""
+    odd = tuple(find_strangers(made.tables))
+    return replace(made, rank_doubts=(*made.rank_doubts, *odd), notes=(*made.notes, *odd)) if odd else made
 
 
 def _read_fitting(table: Table, folder: LaunchFolder) -> pd.DataFrame:

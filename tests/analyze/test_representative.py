@@ -216,3 +216,17 @@ def test_the_answer_of_a_run_says_that_steps_do_not_stand_for_it(tmp_path: Path,
         assert answer_line(checks).startswith("NOT REPRESENTATIVE: PROFILED steps of ddp do not")
     else:  # its leading cause is a finding of steps that stand for no others
         assert answer_line(checks) == "no answer: of 4 checks 1 could not be judged"
+
+
+def test_a_measured_step_far_longer_than_the_others_is_named_though_the_median_holds(tmp_path: Path) -> None:
+    def lengthen(steps: pd.DataFrame, overlap: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+        factors = steps["step"].map({11: 1000, 12: 2}).fillna(1)
+        return steps.assign(duration_ns=(steps["duration_ns"] * factors).astype("int64")), overlap
+
+    steps = pd.read_parquet(RunFolder(EXAMPLE).launch("ddp", 0).steps)
+    number = 11
+    assert set(steps["phase"][steps["step"].isin((number, number + 1))]) == {Phase.MEASURED.value}
+    (said,) = (note for note in change_run(tmp_path / "run", lengthen).notes if "the median holds" in note)
+    assert f"step {number} took " in said
+    assert "of 8 MEASURED steps" in said
+    assert f"step {number + 1} " not in said

@@ -1,0 +1,105 @@
+"""Whether the tables of a launch are of one analysis: what they say twice must be equal, to the nanosecond.
+
+Tables of versions up to 0.1.0 do not say of which launch they are. One that was copied from another cell has the same
+columns and ranks, and other sums.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import pandas as pd
+
+from dtbench.units import format_ns, name_ranks
+
+_KEY: Final = ["rank", "step"]
+
+
+@dataclass(frozen=True)
+class _Sum:
+    """A column of one table that adds up, over the rows of a step, to a column of another; ``what`` they say."""
+
+    table: str
+    column: str
+    other: str
+    other_column: str
+    what: str
+
+
+_SUMS: Final = (
+    _Sum("purposes", "exposed_ns", "overlap", "exposed_comm_ns", "exposed"),
+    _Sum("groups", "exposed_ns", "overlap", "exposed_comm_ns", "exposed"),
+    _Sum("comm_waits", "wait_ns", "gaps", "comm_wait_ns", "of waiting"),
+)
+
+
+def find_strangers(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
+    """Say of which ranks tables contradict each other, a sentence for each pair; what is not known contradicts nothing.
+
+    Args:
+        tables: by name, as in ``tables.py``; one without rows of a rank says nothing of it.
+    """
+    for one in _SUMS:
+        yield from _say(list(_compare(tables[one.table], tables[one.other], one)))
+    yield from _say(list(_compare_counts(tables["collectives"], tables["purposes"])))
+    yield from _say(list(_compare_totals(tables["collectives"], tables["overlap"])))
+
+
+def _say(odd: list[tuple[int, str]]) -> list[str]:
+    if not odd:
+        return []
+    return [f"tables of {name_ranks(rank for rank, _ in odd)} do not belong together: {odd[0][1]}"]
+
+
+def _compare(table: pd.DataFrame, other: pd.DataFrame, one: _Sum) -> Iterator[tuple[int, str]]:
+    """Give each rank and step where the sum is another, and what both say."""
+    mine, theirs = _sum_steps(table, one.column), _sum_steps(other, one.other_column)
+    common = set(table["rank"]) & set(other["rank"])
+    for rank, step in sorted({*mine, *theirs}):
+        if rank not in common:
+            continue
+        if (rank, step) not in theirs:
+            yield rank, f"{one.table} has step {step}, and {one.other} has not"
+            continue
+        told, known = mine.get((rank, step), 0), theirs[rank, step]
+        if told is not None and known is not None and told != known:
+            said = f"{one.table} says {format_ns(told)} {one.what} in step {step}"
+            yield rank, f"{said}, and {one.other} {format_ns(known)}"
+
+
+def _sum_steps(table: pd.DataFrame, column: str) -> dict[tuple[int, int], int | None]:
+    """Sum a column by rank and step; None: not all of it is known."""
+    found: dict[tuple[int, int], int | None] = {}
+    for rank, step, value in zip(table["rank"], table["step"], table[column], strict=True):
+        before = found.get((int(rank), int(step)), 0)
+        found[int(rank), int(step)] = None if before is None or pd.isna(value) else before + int(value)
+    return found
+
+
+def _compare_counts(collectives: pd.DataFrame, purposes: pd.DataFrame) -> Iterator[tuple[int, str]]:
+    """Give each rank and step in which other collectives are listed than purposes count."""
+    issued = collectives.dropna(subset=["step"])
+    listed = Counter(_count_keys(issued, [1] * len(issued)))
+    counted = Counter(_count_keys(purposes, purposes["count"]))
+    common = set(collectives["rank"]) & set(purposes["rank"])
+    for rank, step, purpose in sorted({*listed, *counted}):
+        mine, theirs = listed[rank, step, purpose], counted[rank, step, purpose]
+        if rank in common and mine != theirs:
+            yield rank, f"collectives lists {mine} of {purpose} in step {step}, and purposes counts {theirs}"
+
+
+def _count_keys(table: pd.DataFrame, counts: Iterable[int]) -> Iterator[tuple[int, int, str]]:
+    rows = zip(table["rank"], table["step"], table["purpose"], counts, strict=True)
+    for rank, step, purpose, count in rows:
+        yield from [(int(rank), int(step), str(purpose))] * int(count)
+
+
+def _compare_totals(collectives: pd.DataFrame, overlap: pd.DataFrame) -> Iterator[tuple[int, str]]:
+    """Give each rank whose steps have more exposed time than all its collectives, which may be exposed outside too."""
+    for rank in sorted(set(collectives["rank"]) & set(overlap["rank"])):
+        mine = collectives["exposed_ns"][collectives["rank"] == rank].sum(skipna=False)
+        theirs = overlap["exposed_comm_ns"][overlap["rank"] == rank].sum()
+        if not pd.isna(mine) and mine < theirs:
+            said = f"all its collectives were exposed for {format_ns(mine)}"
+            yield int(rank), f"{said}, and its steps for {format_ns(theirs)}"

@@ -1,0 +1,73 @@
+"""Tables of a launch that are of several analyses: what they say twice differs, and nothing is judged by them."""
+
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from dtbench.analyze.foreign import analyze_traces
+from dtbench.analyze.launch_tables import read_tables as read_launch
+from dtbench.analyze.run import summarize_run
+from dtbench.analyze.table_sums import find_strangers
+from dtbench.analyze.tabulate import TABLES
+from dtbench.store.layout import RunFolder
+from dtbench.store.place import PLACE
+from dtbench.store.write import write_table
+
+EXAMPLE = Path(__file__).parents[2] / "results" / "example"
+RANKS = 2
+
+
+def read_tables(cell: str) -> dict[str, pd.DataFrame]:
+    """Read what two ranks of a cell of the example wrote."""
+    tables = read_launch(RunFolder(EXAMPLE).launch(cell, 0)).tables
+    return {name: table[table["rank"] < RANKS] for name, table in tables.items()}
+
+
+@pytest.mark.parametrize("cell", ["ddp", "fsdp2_tp"])
+def test_tables_of_one_launch_say_the_same(cell: str) -> None:
+    assert list(find_strangers(read_tables(cell))) == []
+
+
+@pytest.mark.parametrize("name", ["overlap", "purposes", "groups", "collectives"])
+def test_a_table_of_another_cell_is_found_by_its_sums(name: str) -> None:
+    mixed = {**read_tables("ddp"), name: read_tables("fsdp2_tp")[name]}
+    said = list(find_strangers(mixed))
+    assert said
+    assert all(one.startswith("tables of ranks 0-1 do not belong together: ") for one in said)
+
+
+@pytest.mark.parametrize(
+    ("name", "column"), [("overlap", "exposed_comm_ns"), ("purposes", "exposed_ns"), ("groups", "exposed_ns")]
+)
+def test_one_nanosecond_of_one_rank_is_enough_and_what_is_not_known_is_not(name: str, column: str) -> None:
+    tables = read_tables("ddp")
+    index = tables[name].index[tables[name]["rank"] == 1][0]
+    for value, ranks in ((tables[name].loc[index, column] + 1, {"rank 1"}), (pd.NA, set())):
+        changed = tables[name].astype({column: "Int64"})
+        changed.loc[index, column] = value
+        said = list(find_strangers({**tables, name: changed}))
+        assert {one.removeprefix("tables of ").split(" do not")[0] for one in said} == ranks
+
+
+def test_waits_add_up_to_the_gaps_of_a_device() -> None:
+    traces = analyze_traces([Path(__file__).parent / "cases" / "merged.json"])
+    tables = {table.name: table.tabulate(traces.analyses) for table in TABLES}
+    assert list(find_strangers(tables)) == []
+    doubled = tables["comm_waits"].assign(wait_ns=2 * tables["comm_waits"]["wait_ns"])
+    (said,) = find_strangers({**tables, "comm_waits": doubled})
+    assert said == (
+        "tables of ranks 0-1 do not belong together: comm_waits says 8.00 ms of waiting in step 1, and gaps 4.00 ms"
+    )
+
+
+def test_nothing_is_judged_by_a_table_without_a_place_that_is_of_another_cell(tmp_path: Path) -> None:
+    run = Path(shutil.copytree(EXAMPLE, tmp_path / "run"))
+    launch = RunFolder(run).launch("ddp", 0)
+    of_another = pd.read_parquet(RunFolder(run).launch("fsdp2_tp", 0).derived_table("purposes"))
+    of_another.attrs.pop(PLACE, None)
+    write_table(launch.derived_table("purposes"), of_another[of_another["rank"] < RANKS])
+    cell = next(one for one in summarize_run(run).cells if one.name == "ddp")
+    assert any("do not belong together" in doubt for doubt in cell.rank_doubts)
+    assert any("do not belong together" in note for note in cell.notes)
