@@ -223,6 +223,10 @@ REDUCTIONS: Final = (Operation.ALL_REDUCE, Operation.REDUCE_SCATTER, Operation.R
 """What gradients are summed with; the last one by sharded optimizers, to whom each part belongs."""
 
 
+POINT_TO_POINT: Final = (Operation.SEND, Operation.RECV)
+"""What two ranks of a group do without the others."""
+
+
 class Cause(StrEnum):
     """Why time of a collective is exposed, in the order in which causes take their part of it."""
 
@@ -356,7 +360,7 @@ def purpose_of(axis: Axis | None, operation: Operation | None, region: Region | 
     if region is Region.OPTIMIZER:
         return Purpose.OTHER
     if axis is None:
-        return Purpose.PIPELINE if operation in (Operation.SEND, Operation.RECV) else Purpose.OTHER
+        return Purpose.PIPELINE if operation in POINT_TO_POINT else Purpose.OTHER
     return _DECIDING.get(axis) or _data_parallel_purpose(axis, operation, region)
 
 

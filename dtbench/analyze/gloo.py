@@ -24,7 +24,7 @@ from dtbench.analyze.payload import item_bytes, span_bytes, tensor_elements
 from dtbench.analyze.purposes import FSDP_RANGES, DataParallel, find_data_parallel, find_purpose, find_unit
 from dtbench.analyze.trace import Details, Trace
 from dtbench.ranges import CLIPPING_RANGE, COLLECTIVE_PREFIX, STEP_PREFIX, parse_collective_range, parse_link_range
-from dtbench.vocabulary import Operation, Purpose, Region
+from dtbench.vocabulary import POINT_TO_POINT, Operation, Purpose, Region
 
 # Their whole payload is a multiple of one rank's part: output or input, by argument of c10d's operator.
 _SPREADS: Final = (Operation.ALL_GATHER, Operation.REDUCE_SCATTER)
@@ -61,15 +61,19 @@ def model_lanes(trace: Trace) -> frozenset[int]:
     """Give the threads that run the model: all with a training step or the autograd engine on them.
 
     Where there is none, the one with most operators. gloo's threads run operators too (copies inside a reduce-scatter);
-    they never count.
+    they never count. Sends and receives lie on the thread that asked for them, which is none of gloo's.
     """
-    gloo = set(trace.lane[_find_span_events(trace)].tolist())
     marks = trace.is_named(lambda name: name.startswith((STEP_PREFIX, ENGINE)))
-    lanes = set(trace.lane[marks].tolist()) - gloo
+    lanes = set(trace.lane[marks].tolist())
     if lanes:
         return frozenset(lanes)
+    gloo = set(trace.lane[trace.is_named(_runs_on_gloos_thread)].tolist())
     counts = Counter(trace.lane[trace.is_one_of(("cpu_op",))].tolist())
     return frozenset(lane for lane, _ in [item for item in counts.most_common() if item[0] not in gloo][:1])
+
+
+def _runs_on_gloos_thread(name: str) -> bool:
+    return cpu_role(name, "") is Role.COLLECTIVE and find_operation(name) not in POINT_TO_POINT
 
 
 def _find_span_events(trace: Trace) -> Ints:

@@ -19,7 +19,7 @@ from typing import Final
 
 from dtbench.analyze.collectives import INFERRED_PREFIX
 from dtbench.ranges import ReadLabel
-from dtbench.vocabulary import Operation
+from dtbench.vocabulary import POINT_TO_POINT, Operation
 
 # gloo runs a reduce-scatter as an all-reduce; all others under their own name.
 _RUNS_AS: Final = {Operation.REDUCE_SCATTER: (Operation.REDUCE_SCATTER, Operation.ALL_REDUCE)}
@@ -82,7 +82,11 @@ def match_spans(issues: Sequence[Issue], spans: Sequence[Span]) -> dict[int, Spa
     return _first_in_first_out(
         issues,
         spans,
-        lambda issue, lane: issue.label is None or group_of.get(lane, issue.label.group) == issue.label.group,
+        lambda issue, lane: (
+            issue.label is None
+            or issue.operation in POINT_TO_POINT
+            or group_of.get(lane, issue.label.group) == issue.label.group
+        ),
     )
 
 
@@ -90,9 +94,12 @@ def _learn_threads(issues: Sequence[Issue], spans: Sequence[Span]) -> dict[int, 
     """Give the group that each of gloo's threads works for.
 
     Learnt from collectives whose operation and size only one group has; a thread that ran none of these is left out.
+    Sends and receives tell nothing: they lie on the thread that asked for them, whatever their group.
     """
     groups: dict[tuple[Operation | None, int | None], set[str]] = {}
-    labelled = [(issue, issue.label) for issue in issues if issue.label is not None]
+    labelled = [
+        (issue, issue.label) for issue in issues if issue.label is not None and issue.operation not in POINT_TO_POINT
+    ]
     for issue, label in labelled:
         groups.setdefault((issue.operation, label.size_bytes), set()).add(label.group)
     telling = [
@@ -164,6 +171,7 @@ def infer_groups(spans: Sequence[Span]) -> Mapping[int, str]:
     Two threads are likened by the collectives of equal form that both ran. They are one group when either is the
     other's likest, at least twice as like as any third thread. A thread alone is one when it ran enough of one form and
     no other thread any. All others stay unknown: several groups had the same traffic, or there was too little to see.
+    Sends and receives do not count: they lie on the thread that asked for them.
 
     Args:
         spans: in order of start.
@@ -173,6 +181,8 @@ def infer_groups(spans: Sequence[Span]) -> Mapping[int, str]:
     """
     ran: dict[int, Counter[Form]] = {}
     for span in spans:
+        if span.form.operation in POINT_TO_POINT:
+            continue
         ran.setdefault(span.lane, Counter())[span.form] += 1
     names: dict[int, str] = {}
     for lane in ran:

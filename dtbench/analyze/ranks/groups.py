@@ -15,9 +15,7 @@ from dtbench.analyze.collectives import Collective
 from dtbench.analyze.intervals import Ints
 from dtbench.analyze.ranks.align import Series
 from dtbench.analyze.timeline import RankTimeline
-from dtbench.vocabulary import Operation
-
-POINT_TO_POINT = (Operation.SEND, Operation.RECV)
+from dtbench.vocabulary import POINT_TO_POINT, Operation
 
 
 @dataclass(frozen=True)
