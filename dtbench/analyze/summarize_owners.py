@@ -4,6 +4,7 @@ from typing import Final, TypedDict
 
 import pandas as pd
 
+from dtbench.analyze.causes.outsized import find_outsized
 from dtbench.analyze.summary import OwnerSummary
 from dtbench.vocabulary import Cause, Operation, Purpose
 
@@ -50,6 +51,7 @@ class _Carried(TypedDict):
     transfer_ns: int | None
     skew_wait_ns: int | None
     size_bytes: int | None
+    outsized_bytes: int | None
     dtype: str
     parameters: tuple[str, ...]
 
@@ -65,9 +67,17 @@ def _sum_carried(mine: pd.DataFrame, windows: int) -> _Carried:
         transfer_ns=(int(spans_ns.sum()) - int(waits_ns.sum())) // windows if len(spans_ns) else None,
         skew_wait_ns=int(waits_ns.sum()) // windows if len(waits_ns) else None,
         size_bytes=int(sizes.max()) or None,
+        outsized_bytes=_find_outsized(mine),
         dtype=str(largest["dtype"]),
         parameters=tuple(parameters.split(", ")) if parameters else (),
     )
+
+
+def _find_outsized(mine: pd.DataFrame) -> int | None:
+    """Give the size of the largest where it is of another order than the others."""
+    took_ns = (mine["end_ns"] - mine["start_ns"]).fillna(0).astype("int64")
+    sizes = [None if pd.isna(size) else int(size) for size in mine["size_bytes"]]
+    return find_outsized(sizes, took_ns.tolist())
 
 
 def _waited_for(mine: pd.DataFrame) -> int | None:

@@ -70,6 +70,7 @@ class OwnerSummary(Record):
             not known.
         skew_wait_ns: what they waited for it; None: not known.
         size_bytes: of its largest collective; None: not told.
+        outsized_bytes: the same where that is of another order than the others, and takes most of the time; else None.
         dtype: of that one; empty: not told.
         parameters: FQNs that that one carried.
     """
@@ -84,6 +85,7 @@ class OwnerSummary(Record):
     transfer_ns: int | None = None
     skew_wait_ns: int | None = None
     size_bytes: int | None = None
+    outsized_bytes: int | None = None
     dtype: str = ""
     parameters: tuple[str, ...] = ()
 

@@ -35,6 +35,11 @@ _MISSING: Final = {
     MissingInput.HOST: "Find what the host did meanwhile: a synchronisation, or more Python than the device's work.",
 }
 
+_FEW_BYTES: Final = 4096
+"""Up to so many, a collective's time is latency: at 1 GB/s they cross in 4 us, less than it takes to begin."""
+_BY_SIZE: Final = (Cause.TAIL, Cause.NEEDED_AT_ONCE, Cause.BANDWIDTH)
+"""Causes whose advice is to send less or to compute more."""
+
 _MOST_OF_BUCKET: Final = 0.75
 """Part of a bucket from which its last parameter is what it takes: a smaller cap would take little off it."""
 
@@ -101,6 +106,7 @@ def of_run(row: "OwnerSummary") -> Loss:
         transfer_ns=row.transfer_ns,
         skew_wait_ns=row.skew_wait_ns or 0,
         size_bytes=row.size_bytes,
+        outsized_bytes=row.outsized_bytes,
         dtype=row.dtype,
         parameters=row.parameters,
     )
@@ -168,6 +174,12 @@ def advise_loss(row: Loss, ran: Ran) -> str:
     groups = (row.carried.group, row.behind.group) if row.behind is not None else (row.carried.group,)
     done = mark_row(ran, groups, row.carried.dtype, is_async=row.carried.is_async)
     known = replace(ran, done=done)
+    if row.cause in _BY_SIZE and row.carried.size_bytes is not None and row.carried.size_bytes <= _FEW_BYTES:
+        most = format_bytes(row.carried.size_bytes)
+        return f"They carry {most} at most, so their time is latency: issue fewer, larger ones."
+    is_gather = row.purpose is Purpose.TENSOR and row.operation is Operation.ALL_GATHER
+    if is_gather and row.carried.outsized_bytes and row.cause in (*_BY_SIZE, Cause.SYNC_OP):
+        return _shard_output(row.carried.outsized_bytes, known)
     return _ADVICE[row.cause](row, known)
 
 
@@ -330,6 +342,14 @@ def _gather_less(ran: Ran) -> str:
 def _reduce_less(ran: Ran) -> str:
     bits = ran.choose(Knob.BF16_HOOK, Knob.FP16_HOOK, Knob.POWER_SGD, Knob.FSDP1_REDUCE_DTYPE, Knob.REDUCE_DTYPE)
     return f"Send less{_put(bits)} or less often (accumulate gradients, a larger batch)."
+
+
+def _shard_output(size_bytes: int, ran: Ran) -> str:
+    """Say what makes one gather among a tensor axis's small ones go away: mostly it is that of the logits."""
+    loss = "" if ran.keeps_logits else ", and of logits compute the loss on the shards (`loss_parallel`)"
+    return (
+        f"One gather of {format_bytes(size_bytes)} outweighs the others: leave its output sharded (`Shard(-1)`){loss}."
+    )
 
 
 def _lower(words: str) -> str:

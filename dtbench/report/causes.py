@@ -6,7 +6,7 @@ from typing import Final, Protocol, TypeVar
 
 from dtbench.analyze.causes.exposed_owners import ExposedOwner
 from dtbench.analyze.collectives import Collective
-from dtbench.units import format_ns
+from dtbench.units import format_bytes, format_ns
 from dtbench.vocabulary import CAUSE_PHRASES, Cause, MissingInput, Operation
 
 UNATTRIBUTED: Final = "unattributed"
@@ -51,7 +51,7 @@ def describe_exposed_owner(row: ExposedOwner) -> str:
     """Give who and why: ``layers.3's all-gather, mostly issued late``."""
     why = describe_cause(row.cause, waited_for=row.waited_for, behind=row.behind, missing=row.missing)
     mostly = "mostly " if row.exposed_ns < row.owner_exposed_ns else ""
-    return f"{name_collective(row.owner, row.operation)}, {mostly}{why}"
+    return f"{name_collective(row.owner, row.operation, row.carried.outsized_bytes)}, {mostly}{why}"
 
 
 class OwnerRow(Protocol):
@@ -124,13 +124,16 @@ def _sum_causes(rows: Sequence[Row]) -> Counter[Cause]:
     return sums
 
 
-def name_collective(owner: str | None, operation: Operation | None) -> str:
-    """Name a collective by its owner.
+def name_collective(owner: str | None, operation: Operation | None, size_bytes: int | None = None) -> str:
+    """Name a collective by its owner, and by its size where that sets it apart from the owner's others.
 
+    >>> name_collective("lm_head", Operation.ALL_GATHER, 32 << 20)
+    "lm_head's 32.0 MiB all-gather"
     >>> name_collective("layers.1", Operation.REDUCE_SCATTER), name_collective(None, Operation.ALL_REDUCE)
     ("layers.1's reduce-scatter", 'an unattributed all-reduce')
     """
-    what = name_operation(operation)
+    size = "" if size_bytes is None else f"{format_bytes(size_bytes)} "
+    what = f"{size}{name_operation(operation)}"
     return f"an unattributed {what}" if owner is None else f"{spell_owner(owner)}'s {what}"
 
 

@@ -65,6 +65,7 @@ class Ran:
         tensor: ranks of the tensor axis; None: not known.
         has_replicas: there is a replicate axis; None: not known.
         is_compiled: by ``torch.compile``; None: not known.
+        keeps_logits: each rank computes the loss of its part of the vocabulary, as ``loss_parallel`` does.
         is_unbucketed: DDP without buckets, as ``optimize_ddp="python_reducer"`` makes it.
         sizes_bytes: of each parameter on one rank, by FQN; empty: not known.
         last_ready: place, in a bucket's order, of the parameter whose gradient comes last.
@@ -77,6 +78,7 @@ class Ran:
     tensor: int | None = None
     has_replicas: bool | None = None
     is_compiled: bool | None = None
+    keeps_logits: bool = False
     is_unbucketed: bool = False
     sizes_bytes: Mapping[str, int] = field(default_factory=dict)
     last_ready: int = -1

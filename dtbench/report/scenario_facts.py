@@ -35,6 +35,7 @@ def describe_scenario(scenario: Scenario, *, is_device: bool) -> Ran:
         tensor=parallel.tensor,
         has_replicas=parallel.replicas > 1,
         is_compiled=getattr(scenario.model, "compile", None) is not None,
+        keeps_logits=parallel.loss_parallel,
         is_unbucketed=is_unbucketed,
         sizes_bytes=_measure_parameters(scenario),
         last_ready=0 if isinstance(parallel, Ddp) and _is_in_definition_order(parallel) else -1,

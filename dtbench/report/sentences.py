@@ -115,7 +115,7 @@ def _say_host(cell: CellSummary, exposed_ns: float) -> str:
 
 def _describe_owner(row: OwnerSummary) -> str:
     mostly = "mostly " if row.exposed_ns < row.owner_exposed_ns else ""
-    who = name_collective(row.owner or None, row.operation)
+    who = name_collective(row.owner or None, row.operation, row.outsized_bytes)
     return f"{who}, {mostly}{describe_cause(row.cause, waited_for=row.waited_for)}"
 
 

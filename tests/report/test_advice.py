@@ -219,6 +219,38 @@ def test_on_gloo_a_late_gather_needs_more_than_prefetch() -> None:
     assert "set_modules_to_forward_prefetch" in on_nccl
 
 
+SMALL_CAUSES = (Cause.TAIL, Cause.NEEDED_AT_ONCE, Cause.BANDWIDTH)
+
+
+@pytest.mark.parametrize("purpose", Purpose)
+@pytest.mark.parametrize("cause", SMALL_CAUSES)
+def test_what_carries_a_few_bytes_is_told_to_be_issued_in_fewer_larger_ones(cause: Cause, purpose: Purpose) -> None:
+    for strategy in (None, *Strategy):
+        small = loss(cause, purpose, carried=Carried(transfer_ns=9, size_bytes=16))
+        words = advise_loss(small, Ran(is_device=True, strategy=strategy))
+        assert words == "They carry 16 B at most, so their time is latency: issue fewer, larger ones."
+        larger = replace(small, carried=replace(small.carried, size_bytes=1 << 20))
+        assert "larger ones" not in advise_loss(larger, Ran(is_device=True, strategy=strategy))
+
+
+def test_one_gather_that_outweighs_the_others_of_a_tensor_axis_is_told_to_go_away() -> None:
+    carried = Carried(transfer_ns=9, size_bytes=32 << 20, outsized_bytes=32 << 20)
+    row = loss(Cause.NEEDED_AT_ONCE, Purpose.TENSOR, Operation.ALL_GATHER, owner="lm_head", carried=carried)
+    words = advise_loss(row, Ran(is_device=True, tensor=2))
+    assert words == (
+        "One gather of 32.0 MiB outweighs the others: leave its output sharded (`Shard(-1)`), and of logits compute "
+        "the loss on the shards (`loss_parallel`)."
+    )
+    assert "loss_parallel" not in advise_loss(row, Ran(is_device=True, tensor=2, keeps_logits=True))
+    for other in (
+        replace(row, operation=Operation.ALL_REDUCE),
+        replace(row, purpose=Purpose.UNSHARD),
+        replace(row, cause=Cause.SKEW),
+        replace(row, carried=replace(carried, outsized_bytes=None)),
+    ):
+        assert "Shard(-1)" not in advise_loss(other, Ran(is_device=True, tensor=2))
+
+
 def gain(*rows: Loss, windows: float = 1, step_ns: float = 484_000_000) -> list[str]:
     return [one.words for one in advise(rows, Ran(is_device=False), windows=windows, step_ns=step_ns)]
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from dtbench.analyze.causes.outsized import find_outsized
 from dtbench.analyze.causes.split import CausePart, CauseSplit
 from dtbench.analyze.collectives import Collective
 from dtbench.analyze.timeline import RankTimeline
@@ -17,6 +18,7 @@ class Carried:
         transfer_ns: their spans less what each waited for the last rank to begin: no change of theirs can gain more.
         skew_wait_ns: what they waited for the last rank; 0 also where the other ranks are not known.
         size_bytes: of the largest; None: not told.
+        outsized_bytes: the same where it is of another order than the others, and takes most of the time; else None.
         dtype: of that one; empty: not told.
         parameters: FQNs that that one carried.
         group: torch's name of its process group.
@@ -26,6 +28,7 @@ class Carried:
     transfer_ns: int | None = None
     skew_wait_ns: int = 0
     size_bytes: int | None = None
+    outsized_bytes: int | None = None
     dtype: str = ""
     parameters: tuple[str, ...] = ()
     group: str = ""
@@ -133,6 +136,9 @@ def _carry(members: Sequence[tuple[Collective, int]]) -> Carried:
         transfer_ns=sum(one.span.length_ns for one, _ in members) - waited_ns,
         skew_wait_ns=waited_ns,
         size_bytes=largest.size_bytes,
+        outsized_bytes=find_outsized(
+            [one.size_bytes for one, _ in members], [one.span.length_ns for one, _ in members]
+        ),
         dtype=largest.dtype or "",
         parameters=largest.parameters,
         group=largest.group,

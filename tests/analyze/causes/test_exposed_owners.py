@@ -9,6 +9,7 @@ from dtbench.analyze.collectives import Collective, Regions
 from dtbench.analyze.coverage import Window
 from dtbench.analyze.intervals import unite
 from dtbench.analyze.timeline import RankTimeline
+from dtbench.report.causes import describe_exposed_owner
 from dtbench.vocabulary import Cause, MissingInput, Operation, Purpose
 
 
@@ -94,3 +95,16 @@ def test_an_unknown_row_keeps_all_that_was_missing() -> None:
 
 def test_without_exposed_time_there_is_no_row() -> None:
     assert rank_exposed_owners([explained([collective("a")], [()])]) == ()
+
+
+def test_one_collective_of_another_order_than_its_owners_others_gives_the_owner_its_size() -> None:
+    sized = [(4 << 10, 2), (4 << 10, 2), (32 << 20, 90)]
+    members = [
+        replace(collective("lm_head"), size_bytes=size_bytes, span=unite([0], [took_ns]))
+        for size_bytes, took_ns in sized
+    ]
+    parts = [(CausePart(Cause.NEEDED_AT_ONCE, took_ns),) for _, took_ns in sized]
+    (row,) = rank_exposed_owners([explained(members, parts)])
+    assert describe_exposed_owner(row) == "lm_head's 32.0 MiB all-gather, needed at once"
+    (row,) = rank_exposed_owners([explained(members[:2], parts[:2])])
+    assert describe_exposed_owner(row) == "lm_head's all-gather, needed at once"
