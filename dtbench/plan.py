@@ -23,7 +23,7 @@ from dtbench.traffic.formula import plan_traffic
 from dtbench.traffic.parameters import known_parameters, list_parameters
 from dtbench.traffic.planned import DTYPE_BYTES, PlannedTraffic
 from dtbench.traffic.tensor import count_data_ranks
-from dtbench.units import NS_PER_S, format_bytes
+from dtbench.units import NS_PER_S, count_things, format_bytes
 from dtbench.vocabulary import Axis, DeviceKind
 
 
@@ -336,7 +336,7 @@ def has_own_hook(scenario: Scenario) -> bool:
 
 def _too_few_gpus(scenario: Scenario, ranks: int, machine: Machine) -> str:
     cuda_devices = machine.cuda_devices
-    found = "no CUDA device" if not cuda_devices else f"{cuda_devices} CUDA device{'s' if cuda_devices > 1 else ''}"
+    found = "no CUDA device" if not cuda_devices else f"{count_things(cuda_devices, 'CUDA device')}"
     instead = "`--set device=cpu` runs the same ranks over gloo on this machine's cores"
     if machine.memory_bytes is not None and any(_check_host_memory(scenario, ranks, machine.memory_bytes)):
         instead = "its ranks do not fit into this machine's memory either; `dtbench list` names smaller ones"
@@ -345,7 +345,7 @@ def _too_few_gpus(scenario: Scenario, ranks: int, machine: Machine) -> str:
     if cuda_devices:
         field = "parallel.replicas" if isinstance(scenario.parallel, Ddp) else "parallel.shards"
         instead += f"; or let it fit with a smaller `--set {field}=...` ({found} here)"
-    needed = f"{ranks} CUDA device{'s' if ranks > 1 else ''}"
+    needed = f"{count_things(ranks, 'CUDA device')}"
     return f"this scenario needs {needed}, one for each rank, and this machine has {found}; {instead}"
 
 

@@ -96,6 +96,15 @@ def count_things(count: int, thing: str) -> str:
     return f"{count} {thing}{'' if count == 1 else 's'}"
 
 
+def is_or_are(count: int) -> str:
+    """Return the verb for so many things.
+
+    >>> is_or_are(1), is_or_are(0)
+    ('is', 'are')
+    """
+    return "is" if count == 1 else "are"
+
+
 def name_ranges(numbers: Sequence[int]) -> str:
     """Spell rising numbers shortly: of many ranges the first ones, and how many numbers the others hold.
 

@@ -18,6 +18,7 @@ from dtbench.store.layout import LaunchFolder
 from dtbench.store.place import Place
 from dtbench.store.rank_records import RankRecord
 from dtbench.store.records import CellRecord, Environment, LaunchRecord, OwnLoopCell, RunRecord
+from dtbench.units import count_things
 from dtbench.vocabulary import DeviceKind
 
 STEPS_NAME: Final = "steps"
@@ -100,7 +101,7 @@ class RunData:
             return "unknown"
         if self.environment.devices and any(cell.plan.device == DeviceKind.CUDA for cell in self.record.cells):
             return f"{len(self.environment.devices)} x {self.environment.devices[0].name}"
-        return f"{self.environment.processor}, {self.environment.cores} cores"
+        return f"{self.environment.processor}, {count_things(self.environment.cores, 'core')}"
 
     def refuse_nothing(self) -> None:
         """Return if a launch of it can be read.

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from dtbench.analyze.collectives import Collective
+from dtbench.units import count_things
 from dtbench.vocabulary import Purpose
 
 if TYPE_CHECKING:
@@ -46,9 +47,10 @@ class RankFacts:
         if not wrong:
             return None
         first, told = wrong[0]
+        have = "has" if len(wrong) == 1 else "have"
         return (
-            f"{len(wrong)} of {len(self.owners)} collectives have another owner in the trace than FSDP said, the first "
-            f"{first.owner or 'none'} in place of {told}; please report this"
+            f"{len(wrong)} of {count_things(len(self.owners), 'collective')} {have} another owner in the trace "
+            f"than FSDP said, the first {first.owner or 'none'} in place of {told}; please report this"
         )
 
     def complete(self, collective: Collective) -> Collective:

@@ -23,6 +23,7 @@ from dtbench.store.place import Place
 from dtbench.store.probe_records import LineRecord, ProbedFunction, Probes, TracedFunction
 from dtbench.store.read import read_launch, read_line_records, read_rank_records, read_run
 from dtbench.store.records import CellRecord, RunStatus, tell_reason_in_a_line
+from dtbench.units import count_things
 
 _OURS = "dtbench."
 
@@ -123,7 +124,8 @@ class _Seen:
     def disagree(self, scenario: str) -> Iterator[str]:
         """Say where lines and probes contradict each other."""
         if self.traced and self.probed and self.probed_calls and not self.lines:
-            yield f"in {scenario} its probe counted {self.probed_calls} calls, and tracing saw no line run"
+            calls = count_things(self.probed_calls, "call")
+            yield f"in {scenario} its probe counted {calls}, and tracing saw no line run"
         if self.traced and self.probed and self.lines and not self.probed_calls:
             yield f"in {scenario} tracing saw lines run, and its probe counted no call"
         yield from self.miscounts
@@ -272,7 +274,7 @@ def _describe(row: CoveredFunction, probed: Sequence[ProbedFunction]) -> Iterato
     raised = sum(one.raised for one in probed)
     if raised:
         first = next(one.first_error for one in probed if one.first_error is not None)
-        yield f"{raised} calls raised: {first}"
+        yield f"{count_things(raised, 'call')} raised: {first}"
     if row.state is State.REACHED and not row.confirmed:
         yield "not confirmed by lines"
 
@@ -323,7 +325,7 @@ def _compare_counts(scenario: str, traced: Sequence[TracedFunction], probed: Seq
     """Compare calls of ranks that were traced and probed in one launch."""
     for one, other in zip(traced, probed, strict=True):
         if not other.calls - _count_of_dynamo(other) <= one.calls <= other.calls:
-            yield f"in {scenario} tracing counted {one.calls} calls and its probe {other.calls}"
+            yield f"in {scenario} tracing counted {count_things(one.calls, 'call')} and its probe {other.calls}"
             return
 
 

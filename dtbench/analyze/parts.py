@@ -26,7 +26,7 @@ from dtbench.analyze.intervals import Bools, Ints
 from dtbench.analyze.kinds.categories import CALLS, DEVICE_CATEGORIES, DEVICE_RANGE, KERNEL, NO_WORK
 from dtbench.analyze.trace import Trace
 from dtbench.errors import TraceError
-from dtbench.units import format_ns
+from dtbench.units import count_things, format_ns, is_or_are
 
 _HOST: Final = ("cpu_op", "user_annotation", *CALLS)
 _LABEL: Final = re.compile(r"\[[^\]]*\]")
@@ -70,7 +70,9 @@ def split_trace(trace: Trace) -> tuple[Part, ...]:
     for number, process in enumerate(processes or [""]):
         parts += _split_devices(trace, owner == number, f"process {process}" if len(processes) > 1 else "")
     lost = int(np.count_nonzero(owner == _NOBODY))
-    note = f"{lost} events of {trace.path} belong to no process that ran anything, and are in no number"
+    belong = "belongs" if lost == 1 else "belong"
+    what = f"{count_things(lost, 'event')} of {trace.path} {belong}"
+    note = f"{what} to no process that ran anything, and {is_or_are(lost)} in no number"
     if lost:
         parts[0] = replace(parts[0], notes=(*parts[0].notes, note))
     # A file of several parts names at most one rank, and not whose it is.
@@ -238,7 +240,8 @@ def _is_of_other(trace: Trace, device_of: Ints, number: int) -> Bools:
 
 def _describe_stray(trace: Trace, device: str, events: Bools, main: str) -> str:
     time_ns = int((trace.end_ns - trace.start_ns)[events].sum())
+    count = int(events.sum())
     return (
-        f"{int(events.sum())} events on device {device} ({format_ns(time_ns)}) are in no number: "
+        f"{count_things(count, 'event')} on device {device} ({format_ns(time_ns)}) {is_or_are(count)} in no number: "
         f"the process computes on device {main}"
     )

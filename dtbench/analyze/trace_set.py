@@ -14,7 +14,7 @@ from dtbench.analyze.ranks.over_ranks import OverRanks
 from dtbench.analyze.trace import Unread
 from dtbench.analyze.trace_analysis import TraceAnalysis
 from dtbench.analyze.trace_file import Analyzed, Answer, TraceFile, Unusable
-from dtbench.units import name_ranges, name_ranks
+from dtbench.units import count_things, is_or_are, name_ranges, name_ranks
 
 _NAMED_AT_MOST: Final = 5
 _LONGEST: Final = 60
@@ -183,7 +183,7 @@ def _describe_unknown_words(analyses: Sequence[TraceAnalysis]) -> list[str]:
     count = sum(count for _, count in words)
     named = ", ".join(word if len(word) <= _LONGEST else f"{word[:_LONGEST]}..." for word, _ in words[:_NAMED_AT_MOST])
     more = f" and {len(words) - _NAMED_AT_MOST} more" if len(words) > _NAMED_AT_MOST else ""
-    what = "1 word in dtbench's own ranges is" if count == 1 else f"{count} words in dtbench's own ranges are"
+    what = f"{count_things(count, 'word')} in dtbench's own ranges {is_or_are(count)}"
     rest = "what they say is unknown, all else is used; read the trace with the version that wrote it"
     return [f"{what} not known to this version ({named}{more}): {rest}"]
 
@@ -200,7 +200,8 @@ def describe_lacking(analyses: Sequence[TraceAnalysis]) -> list[str]:
 
 def _describe_lacking(one: TraceAnalysis, *, any_steps: bool) -> Iterable[str]:
     if one.unmatched:
-        yield f"{one.unmatched} of {len(one.collectives)} collectives have no span; their time is missing"
+        have = "has no span; its" if one.unmatched == 1 else "have no span; their"
+        yield f"{one.unmatched} of {count_things(len(one.collectives), 'collective')} {have} time is missing"
     if one.lost.recorded is not None:
         yield _describe_lost(one)
     unrecorded = [step.step for step in one.steps if step.overlap.step_ns and step.overlap.compute_ns is None]
@@ -221,7 +222,7 @@ def _describe_lacking(one: TraceAnalysis, *, any_steps: bool) -> Iterable[str]:
 def _describe_lost(one: TraceAnalysis) -> str:
     """Say which kernels are not there, and of what therefore nothing is known."""
     count, where = one.lost.kernels, f" in {_name_steps(sorted(one.lost.steps))}" if one.lost.steps else ""
-    lost = "1 kernel that was launched is" if count == 1 else f"{count} kernels that were launched are"
+    lost = f"{count_things(count, 'kernel')} that {'was' if count == 1 else 'were'} launched {is_or_are(count)}"
     why = [f"{lost} not in the trace"] if count else []
     why += ["the file was cut"] if one.lost.is_cut else []
     return f"{' and '.join(why)}, so what took the time and what was hidden is not known{where}"

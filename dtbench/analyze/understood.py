@@ -15,6 +15,7 @@ from dtbench.analyze.kinds.categories import CALLS, DEVICE_CATEGORIES, DEVICE_RA
 from dtbench.analyze.trace import Trace
 from dtbench.analyze.unseen_launches import LAUNCHES_KERNEL
 from dtbench.errors import TraceError
+from dtbench.units import count_things, is_or_are
 
 _KNOWN: Final = (*HOST_CATEGORIES, *DEVICE_CATEGORIES, DEVICE_RANGE, *NO_WORK)
 # How categories of rows on a device begin: Kineto's ActivityType.cpp, and the words of torch's device types.
@@ -37,13 +38,12 @@ def is_of_device(trace: Trace) -> bool:
     if named.any():
         raise TraceError(_refuse_unknown(trace, named))
     launches = int(np.count_nonzero(trace.is_named(LAUNCHES_KERNEL.search) & trace.is_one_of(CALLS)))
+    told = f"{trace.path}: {count_things(launches, 'call')} to launch kernels, and no kernel is in it"
     if launches and trace.unread.is_truncated:
-        raise TraceError(
-            f"{trace.path}: {launches} calls launch kernels, and no kernel is in it: the file was cut before them"
-        )
+        raise TraceError(f"{told}: the file was cut before them")
     if launches:
         raise TraceError(
-            f"{trace.path}: {launches} calls launch kernels, and no kernel is in it, so nothing is said of them; "
+            f"{told}, so nothing is said of them; "
             "record ProfilerActivity.CUDA (or XPU, MTIA, PrivateUse1) too, while no other profiler holds the device"
         )
     return False
@@ -53,7 +53,8 @@ def describe_left_out(trace: Trace) -> tuple[str, ...]:
     """Say of which categories events are in no number, because nobody told what they are."""
     unknown = np.array([category not in _KNOWN for category in trace.categories], dtype=np.bool_)[trace.category]
     return tuple(
-        f"{count} events of category {category or '(none)'} are not understood, and in no number"
+        f"{count_things(count, 'event')} of category {category or '(none)'} "
+        f"{is_or_are(count)} not understood, and in no number"
         for category, count in _count(trace, unknown).most_common()
     )
 
@@ -73,8 +74,9 @@ def _count(trace: Trace, events: Bools) -> Counter[str]:
 
 
 def _refuse_unknown(trace: Trace, events: Bools) -> str:
-    counted = ", ".join(f"{count} events of category {name}" for name, count in _count(trace, events).most_common())
+    counts = _count(trace, events)
+    counted = ", ".join(f"{count_things(count, 'event')} of category {name}" for name, count in counts.most_common())
     return (
-        f"{trace.path}: {counted} ran on a device and are not understood, so nothing is said about overlap; "
-        f"dtbench reads {', '.join(DEVICE_CATEGORIES)} and mtia_ccp_events"
+        f"{trace.path}: {counted} ran on a device and {is_or_are(counts.total())} not understood, "
+        f"so nothing is said about overlap; dtbench reads {', '.join(DEVICE_CATEGORIES)} and mtia_ccp_events"
     )

@@ -192,9 +192,11 @@ def _print_answers(summary: "RunSummary") -> None:
 
 
 def _print_remarks(unread: int, unknown_names: "Iterable[tuple[str, int]]", notes: "Iterable[str]") -> None:
+    from dtbench.units import count_things, is_or_are
+
     if unread:
-        print_line(f"Note: {unread} events could not be read and are in no number")
+        print_line(f"Note: {count_things(unread, 'event')} could not be read and {is_or_are(unread)} in no number")
     for name, count in unknown_names:
-        print_line(f"Note: counted as compute, may be communication ({count} times): {name}")
+        print_line(f"Note: counted as compute, may be communication ({count_things(count, 'time')}): {name}")
     for note in notes:
         print_line(f"Note: {note}")

@@ -42,6 +42,7 @@ def observe(on_folder: "Callable[[Path], None]", *, most_launches: int | None = 
     from rich.console import Console
 
     from dtbench.launch.run import Observer
+    from dtbench.units import count_things
 
     console = Console(stderr=True, highlight=False)
     most = "" if most_launches is None else f" (at most {most_launches})"
@@ -49,7 +50,7 @@ def observe(on_folder: "Callable[[Path], None]", *, most_launches: int | None = 
 
         def on_launch(cell: str, index: int | None, plan: "Plan") -> None:
             what = "single process for the check" if index is None else f"launch {index}{most}"
-            screen.say(f"{cell}: {what}, {plan.ranks} rank{'s' if plan.ranks > 1 else ''} over {plan.backend}")
+            screen.say(f"{cell}: {what}, {count_things(plan.ranks, 'rank')} over {plan.backend}")
 
         def on_path(path: Path) -> None:
             on_folder(path)
@@ -124,12 +125,12 @@ class LiveScreen:
 def rank_line(rank: int, view: "JournalView | None", plan: "Plan") -> str:
     """Say where a rank is: phase, how many of its steps are done, and the last step time."""
     from dtbench.store.journal import name_unphased
-    from dtbench.units import format_ns
+    from dtbench.units import count_things, format_ns
 
     if view is None or view.step is None:
         return f"rank {rank}  starting"
     if view.state.name in ("FINISHING", "DONE"):
-        return f"rank {rank}  {view.state.name.lower()}, {len(view.timings)} steps"
+        return f"rank {rank}  {view.state.name.lower()}, {count_things(len(view.timings), 'step')}"
     if view.phase is None:
         return f"rank {rank}  {name_unphased(view.region)}, step {view.step}"
     last = f"  last {format_ns(view.timings[-1].duration_ns)}" if view.timings else ""

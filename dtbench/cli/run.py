@@ -9,6 +9,7 @@ import typer
 
 from dtbench.cli.console import print_json, print_line
 from dtbench.cli.report import print_report, to_document
+from dtbench.units import count_things
 
 if TYPE_CHECKING:
     from dtbench.analyze.summary import RunSummary
@@ -228,7 +229,7 @@ def _check(summary: "RunSummary") -> None:
     # where others took the cores, a file that claims something says so by its checks, and none is wrong otherwise
     wrong = [f"cell {name}: {word}, see above" for name, word in doubtful.items() if word != DISTURBED_WORD]
     if wrong:
-        more = [f"and {len(wrong) - _MOST_NAMED} more cells"] if len(wrong) > _MOST_NAMED else []
+        more = [f"and {count_things(len(wrong) - _MOST_NAMED, 'more cell')}"] if len(wrong) > _MOST_NAMED else []
         told = "\n".join([*wrong[:_MOST_NAMED], *more])
         raise CheckError(f"the run finished, but do not trust its numbers:\n{told}")
     if summary.checks is not None and summary.checks.is_broken:

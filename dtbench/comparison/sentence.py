@@ -13,7 +13,7 @@ from dtbench.comparison.comparison import CollectiveChange, MechanismChange, Met
 from dtbench.comparison.mechanism import name_issued
 from dtbench.comparison.metrics import EXPOSED, EXPOSED_BY_OWNER, EXPOSED_BY_PURPOSE, STEP_TIME
 from dtbench.comparison.statistics import LEAST_LAUNCHES
-from dtbench.units import format_ns
+from dtbench.units import count_things, format_ns
 from dtbench.vocabulary import CAUSE_PHRASES
 
 _ESTABLISHED = (Outcome.HIGHER, Outcome.LOWER, Outcome.BELOW_THRESHOLD)
@@ -144,7 +144,7 @@ def _say_issued(mechanism: Sequence[MechanismChange]) -> Iterator[str]:
     if not issued:
         return
     first = issued[0]
-    others = f"{len(issued) - 1} more change{'s' if len(issued) > 2 else ''} of what was issued"
+    others = f"{count_things(len(issued) - 1, 'more change')} of what was issued"
     rest = f" and {others}" if len(issued) > 1 else ""
     match first.what:
         case "count":

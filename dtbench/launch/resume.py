@@ -16,6 +16,7 @@ from dtbench.scenario.mistakes import split_lines
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.read import find_runs, read_launch, read_launch_environment, read_rank_records, read_run, read_steps
 from dtbench.store.records import CellRecord, RunRecord, RunStatus
+from dtbench.units import count_things
 
 _MOST_DIFFERENCES = 3
 
@@ -126,7 +127,7 @@ def _compare_cells(before: tuple[CellRecord, ...], now: tuple[CellRecord, ...]) 
         yield f"this machine gives another plan for cell {old.name}: {what or 'its scenario differs'}"
         return
     if len(before) != len(now):
-        yield f"it has {len(before)} cells, and now there are {len(now)}"
+        yield f"it has {count_things(len(before), 'cell')}, and now there are {len(now)}"
 
 
 def is_finished(launch: LaunchFolder) -> bool:

@@ -2,6 +2,7 @@
 
 from dtbench.report.section import Column, Section
 from dtbench.store.check_records import DISTURBED, CheckOutcome, ChecksSummary
+from dtbench.units import count_things
 
 
 def answer_line(checks: ChecksSummary) -> str:
@@ -16,7 +17,7 @@ def answer_line(checks: ChecksSummary) -> str:
         return f"no answer, nothing is judged: {taken[0]}"
     counts = {outcome: sum(result.outcome is outcome for result in wrong) for outcome in CheckOutcome}
     told = [f"{count} {_spell(outcome)}" for outcome, count in counts.items() if count]
-    return f"no answer: of {len(checks.results)} checks {' and '.join(told)}"
+    return f"no answer: of {count_things(len(checks.results), 'check')} {' and '.join(told)}"
 
 
 def _spell(outcome: CheckOutcome) -> str:

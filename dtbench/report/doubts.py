@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from dtbench.analyze.representative import Doubt, DoubtKind
-from dtbench.units import format_ns, three_digits
+from dtbench.units import count_things, format_ns, three_digits
 
 if TYPE_CHECKING:  # reading a trace loads no summaries
     from dtbench.analyze.summary import CellSummary
@@ -19,7 +19,7 @@ def say_doubts(doubts: Sequence[Doubt]) -> str | None:
     """
     if not doubts:
         return None
-    more = f", and {len(doubts) - 1} more reason{'s' if len(doubts) > 2 else ''}, see the notes" if doubts[1:] else ""
+    more = f", and {count_things(len(doubts) - 1, 'more reason')}, see the notes" if doubts[1:] else ""
     word = "PERHAPS NOT" if all(doubt.kind is DoubtKind.UNSURE_MEASURED for doubt in doubts) else "NOT"
     return f"{word} REPRESENTATIVE: {describe_doubt(doubts[0])}{more}"
 

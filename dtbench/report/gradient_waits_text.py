@@ -5,7 +5,7 @@ from rich.text import Text
 
 from dtbench.analyze.summary import CellSummary
 from dtbench.report.sweep_table import headed_table
-from dtbench.units import format_ns
+from dtbench.units import count_things, format_ns
 
 MOST_PARAMETERS = 12
 """Rows; ``--json`` has all."""
@@ -24,4 +24,4 @@ def render_gradient_waits(cell: CellSummary) -> RenderableType:
     rest = len(rows) - MOST_PARAMETERS
     if rest <= 0:
         return table
-    return Group(table, Text(f"and {rest} parameters with shorter waits; --json has all", style="dim"))
+    return Group(table, Text(f"and {count_things(rest, 'parameter')} with shorter waits; --json has all", style="dim"))

@@ -11,7 +11,7 @@ from dtbench.report.checklist import answer_line, checks_section
 from dtbench.store.check_records import ChecksSummary
 from dtbench.store.records import Environment
 from dtbench.store.running import describe_neighbours
-from dtbench.units import format_bytes, format_fraction
+from dtbench.units import count_things, format_bytes, format_fraction
 from dtbench.vocabulary import Purpose
 
 _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]|#>~])")
@@ -152,10 +152,11 @@ def stages_markdown(cell: CellSummary) -> str:
 
 def environment_markdown(environment: Environment) -> str:
     """Give the machine and the software of a run."""
+    cores = count_things(environment.cores, "core")
     rows = [
         ("host", environment.host),
         ("system", environment.system),
-        ("processor", f"{environment.processor}, {environment.cores} cores, {format_bytes(environment.memory_bytes)}"),
+        ("processor", f"{environment.processor}, {cores}, {format_bytes(environment.memory_bytes)}"),
         ("python", environment.python),
         ("torch", environment.torch),
         ("CUDA", environment.cuda or "none"),

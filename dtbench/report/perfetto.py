@@ -41,7 +41,7 @@ from dtbench.analyze.reader.source import TraceSource
 from dtbench.analyze.trace import Unread
 from dtbench.analyze.trace_set import TraceSet
 from dtbench.errors import StoreError, TraceError
-from dtbench.units import NS_PER_S, format_ns, name_ranks
+from dtbench.units import NS_PER_S, count_things, format_ns, name_ranks
 
 ENDING: Final = ".tar"
 _COPIED_BYTES: Final = 1 << 20
@@ -140,7 +140,7 @@ def _describe_cut(ranks: Sequence[int]) -> list[str]:
 
 def _describe_unread(unread: Mapping[int, Unread], ranks: Iterable[int]) -> list[str]:
     return [
-        f"rank {rank}: {unread[rank].count} events cannot be read ({', '.join(unread[rank].events)}); "
+        f"rank {rank}: {count_things(unread[rank].count, 'event')} cannot be read ({', '.join(unread[rank].events)}); "
         "Perfetto may pass over them or refuse the archive"
         for rank in ranks
         if unread[rank].count

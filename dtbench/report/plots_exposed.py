@@ -25,7 +25,7 @@ from dtbench.report.plots_drawing import (
     shorten_middle,
 )
 from dtbench.report.sentences import fraction_of
-from dtbench.units import NS_PER_MS, format_fraction, format_ns
+from dtbench.units import NS_PER_MS, count_things, format_fraction, format_ns, is_or_are
 from dtbench.vocabulary import Cause, Operation
 
 MOST_OWNERS = 14
@@ -186,7 +186,7 @@ def plot_overlap(overlap: pd.DataFrame) -> Figure:
             literal(_overlap_finding(cell, rows) + cut), loc="left", fontweight="bold", fontsize=10, wrap=True
         )
     unknown = len(overlap) - len(known)
-    more = f"; {unknown} steps of a rank are not drawn: not known" if unknown else ""
+    more = f"; {count_things(unknown, 'step')} of a rank {is_or_are(unknown)} not drawn: not known" if unknown else ""
     grid[-1].set_xlabel(f"PROFILED step, of the trace{_cut_words(overlap)}{more}", fontsize=9)
     dot = Line2D([], [], linestyle="none", marker="o", markersize=3.5, color="black", label="exposed, of one rank")
     handles = [*(legend_patch(part, part.name) for part in (_EXPOSED, HIDDEN_COMM)), dot]

@@ -23,7 +23,7 @@ from dtbench.report.plots_drawing import (
     say,
     set_finding,
 )
-from dtbench.units import NS_PER_MS, format_fraction, format_ns
+from dtbench.units import NS_PER_MS, count_things, format_fraction, format_ns
 from dtbench.vocabulary import Phase
 
 PHASE_COLOURS: Final = {Phase.WARMUP: "#EEEEEE", Phase.MEASURED: "#D6EAF5", Phase.PROFILED: "#FBE9C6"}
@@ -66,7 +66,7 @@ def plot_step_times(steps: pd.DataFrame) -> Figure:
     axes.set_ylabel("ms")
     set_finding(axes, _times_finding(steps, kept) + crossed)
     columns = 1 + min(len(ranks), MOST_NAMED) // 17
-    more = f"and {len(ranks) - MOST_NAMED} more ranks" if len(ranks) > MOST_NAMED else None
+    more = f"and {count_things(len(ranks) - MOST_NAMED, 'more rank')}" if len(ranks) > MOST_NAMED else None
     figure.legend(loc="outside right center", ncols=columns, frameon=False, fontsize=7, title=more, title_fontsize=7)
     return figure
 

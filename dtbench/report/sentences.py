@@ -20,7 +20,7 @@ from dtbench.scenario.network import EmulatedNetwork
 from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Parallel
 from dtbench.store.rank_records import Compilation, Memory, Receipt, ReceiptOutcome
 from dtbench.store.records import OwnLoop, RunStatus
-from dtbench.units import NS_PER_MS, format_bytes, format_count, format_fraction, format_ns
+from dtbench.units import NS_PER_MS, count_things, format_bytes, format_count, format_fraction, format_ns
 from dtbench.vocabulary import DeviceKind, Purpose, StageOutcome
 
 NAN = float("nan")
@@ -171,7 +171,7 @@ def mesh_words(cell: CellSummary) -> str:
     """Say the same without the knobs: ``4 ranks: fsdp2, shard 2 x tensor 2``."""
     axes = " x ".join(f"{axis.name} {axis.size}" for axis in cell.plan.mesh)
     kind = "your own loop" if cell.scenario is None else cell.scenario.parallel.kind
-    words = f"{cell.plan.ranks} {'rank' if cell.plan.ranks == 1 else 'ranks'}: {kind}"
+    words = f"{count_things(cell.plan.ranks, 'rank')}: {kind}"
     return ", ".join([words, *([axes] if axes else [])])
 
 
@@ -229,7 +229,7 @@ def step_time_words(interval: Interval, *, launches: int) -> str:
         return "n/a: no step was measured"
     scope = f"over {launches} launches" if launches > 1 else "within this launch"
     return (
-        f"{format_ns(interval.median)} median of {interval.count} steps, "
+        f"{format_ns(interval.median)} median of {count_things(interval.count, 'step')}, "
         f"95 % interval {range_words(interval.low, interval.high)} {scope}, "
         f"IQR {range_words(interval.quartile1, interval.quartile3)}"
     )
@@ -273,7 +273,7 @@ def utilization_words(cell: CellSummary) -> str:
 def compilation_words(compilation: Compilation) -> str:
     """Say what ``torch.compile`` took and made on the rank where it took longest."""
     counts = {"graph": compilation.graphs, "recompile": compilation.recompiles, "graph break": compilation.graph_breaks}
-    words = [f"{count} {name}{'' if count == 1 else 's'}" for name, count in counts.items()]
+    words = [count_things(count, name) for name, count in counts.items()]
     return f"{format_ns(compilation.duration_ns)} on the slowest rank: {', '.join(words)}"
 
 

@@ -27,7 +27,7 @@ from dtbench.report.plots_drawing import (
 from dtbench.report.plots_sweep_map import fits_map, plot_sweep_map
 from dtbench.report.sweep import SweepAxis
 from dtbench.scenario.axes import UNSET
-from dtbench.units import NS_PER_MS
+from dtbench.units import NS_PER_MS, count_things, is_or_are
 from dtbench.vocabulary import Purpose
 
 MOST_LINES = len(LINE_COLOURS) * len(LINE_STYLES)
@@ -155,7 +155,8 @@ def _plot_lines(summary: RunSummary, numeric: SweepAxis, others: Sequence[SweepA
         axes.set_ylim(0, None)
         top = axes.get_ylim()[1]
         axes.set_ylim(0, top if top > 0 else 1)
-    hidden = f"; {len(lines) - MOST_LINES} more lines are not drawn" if len(lines) > MOST_LINES else ""
+    rest = len(lines) - MOST_LINES
+    hidden = f"; {count_things(rest, 'more line')} {is_or_are(rest)} not drawn" if rest > 0 else ""
     set_heading(figure, sweep.finding(summary) + hidden)
     if others:
         names = literal(",\n".join(axis.name for axis in others))

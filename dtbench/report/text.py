@@ -24,7 +24,7 @@ from dtbench.report.sweep_table import WAIT_EXPLAINED, headed_table, render_swee
 from dtbench.store.layout import RunFolder
 from dtbench.store.rank_records import ReceiptOutcome
 from dtbench.store.running import describe_neighbours
-from dtbench.units import format_bytes, format_fraction, format_ns
+from dtbench.units import count_things, format_bytes, format_fraction, format_ns
 from dtbench.vocabulary import Purpose
 
 MOST_RANKS = 16
@@ -180,7 +180,7 @@ def render_breakdown(cell: CellSummary) -> RenderableType:
         )
     parts: list[RenderableType] = [table]
     if len(cell.ranks) > MOST_RANKS:
-        parts.append(Text(f"and {len(cell.ranks) - MOST_RANKS} more ranks: see --json", style="dim"))
+        parts.append(Text(f"and {count_things(len(cell.ranks) - MOST_RANKS, 'more rank')}: see --json", style="dim"))
     parts.append(Text(f"step = compute + exposed comm + exposed copy + {idle}; {SHARES_EXPLAINED}", style="dim"))
     return Group(*parts)
 
@@ -326,10 +326,9 @@ def _receipt_rows(cell: CellSummary) -> Iterator[tuple[str, Text]]:
 def _warmup_rows(cell: CellSummary) -> Iterator[tuple[str, Text]]:
     if cell.warmup is None:
         yield "warm-up", Text("n/a: it did not end")
-    elif cell.warmup.settled:
-        yield "warm-up", Text(f"settled after {cell.warmup.steps} steps: {cell.warmup.reason}")
-    else:
-        yield "warm-up", Text(f"NOT settled after {cell.warmup.steps} steps: {cell.warmup.reason}", style="yellow")
+        return
+    words = f"settled after {count_things(cell.warmup.steps, 'step')}: {cell.warmup.reason}"
+    yield "warm-up", Text(words) if cell.warmup.settled else Text(f"NOT {words}", style="yellow")
 
 
 def _unread_rows(cell: CellSummary) -> Iterator[tuple[str, Text]]:

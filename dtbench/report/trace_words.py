@@ -18,7 +18,7 @@ from dtbench.report.causes import describe_exposed_owner, describe_leading
 from dtbench.report.doubts import doubt_lines
 from dtbench.report.facts import describe_traces
 from dtbench.report.host_words import describe_host
-from dtbench.units import NS_PER_S, count_things, format_bandwidth, format_fraction, format_ns, name_ranks
+from dtbench.units import NS_PER_S, count_things, format_bandwidth, format_fraction, format_ns, is_or_are, name_ranks
 from dtbench.vocabulary import Purpose
 
 MOST_NAMES = 10
@@ -195,7 +195,7 @@ def _count_windows(steps: Sequence[int], windows: int) -> str:
         return f"mean of {windows} steps"
     if set(steps) == {windows // len(steps)}:
         each = windows // len(steps)
-        return f"mean of {each} step{'s' if each > 1 else ''} of each"
+        return f"mean of {count_things(each, 'step')} of each"
     return f"mean of {windows} steps, all ranks' together"
 
 
@@ -205,14 +205,17 @@ def remark_lines(traces: TraceSet) -> tuple[str, ...]:
     for one, unread in zip(traces.analyses, traces.unread, strict=True):
         if unread.count:
             reasons = ", ".join(f"{count} {reason}" for reason, count in unread.events.items())
-            lines.append(f"{one.path}: {unread.count} events could not be read and are in no number ({reasons})")
+            lines.append(
+                f"{one.path}: {count_things(unread.count, 'event')} could not be read "
+                f"and {is_or_are(unread.count)} in no number ({reasons})"
+            )
     lines += [
-        f"counted as compute, may be communication ({count} times): {_shorten(name)}"
+        f"counted as compute, may be communication ({count_things(count, 'time')}): {_shorten(name)}"
         for name, count in traces.unknown_names[:MOST_NAMES]
     ]
     lines += [
-        f"counted as compute, on a lane of communication ({format_ns(name.time_ns)}, {name.count} times): "
-        f"{_shorten(name.name)}"
+        f"counted as compute, on a lane of communication ({format_ns(name.time_ns)}, "
+        f"{count_things(name.count, 'time')}): {_shorten(name.name)}"
         for name in traces.names_on_comm_lanes[:MOST_NAMES]
     ]
     untied = {_UNTIED[reason]: count for reason, count in traces.uncorrelated.items() if count and reason in _UNTIED}

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dtbench.errors import ScenarioError
+from dtbench.units import count_things
 
 _MAX_SHOWN_MISTAKES = 20
 _MAX_SHOWN_COLUMNS = 110
@@ -105,7 +106,7 @@ def as_error(mistakes: Sequence[Mistake]) -> ScenarioError:
     blocks = [_render(mistake) for mistake in sorted(dict.fromkeys(mistakes), key=_position)]
     shown = blocks[:_MAX_SHOWN_MISTAKES]
     if len(blocks) > len(shown):
-        shown.append(f"... and {len(blocks) - len(shown)} more mistakes.")
+        shown.append(f"... and {count_things(len(blocks) - len(shown), 'more mistake')}.")
     return ScenarioError("\n".join(shown))
 
 

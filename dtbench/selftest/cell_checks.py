@@ -10,7 +10,7 @@ from dtbench.selftest.evidence import Evidence
 from dtbench.selftest.records import Bounds, Check, Foretold
 from dtbench.store.rank_records import ReceiptOutcome
 from dtbench.store.records import RunStatus
-from dtbench.units import format_bytes, format_ns
+from dtbench.units import count_things, format_bytes, format_ns
 
 _LINK_KNOB = "network.kind"
 
@@ -67,8 +67,8 @@ def _check_link(cell: str, summary: CellSummary) -> Check:
 
 def _check_traffic(cell: str, summary: CellSummary) -> Check:
     told = "; ".join(
-        f"{row.count} collectives of {row.purpose} with {format_bytes(row.size_bytes)} a step, the plan has "
-        f"{row.planned_count} with {format_bytes(row.planned_size_bytes or math.nan)}"
+        f"{count_things(row.count, 'collective')} of {row.purpose} with {format_bytes(row.size_bytes)} a step, "
+        f"the plan has {row.planned_count} with {format_bytes(row.planned_size_bytes or math.nan)}"
         for row in summary.purposes
         if row.matches_plan is False
     )

@@ -65,5 +65,5 @@ def test_an_owner_that_the_worker_saw_otherwise_is_said(draw: Callable[..., Path
     assert RankFacts(owners={("0", 1): "a", ("0", 2): "b"}).check_owners(collectives) is None
     said = RankFacts(owners={("0", 1): "b"}).check_owners(collectives)
     assert said is not None
-    assert said.startswith("1 of 1 collectives")
+    assert said.startswith("1 of 1 collective has")
     assert "the first a in place of b" in said

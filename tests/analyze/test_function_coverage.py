@@ -173,7 +173,7 @@ def test_what_ran_only_in_a_failed_launch_is_shown_apart_with_its_message() -> N
 def test_calls_that_raised_are_told() -> None:
     seen = probed(FORWARD, 3, raised=1, first_error="ValueError: no")
     evidence = [Evidence("ddp", finished=True, lines=(lines(forward=3),), probes=(probes(seen),))]
-    assert row(evidence, FORWARD).remarks == ("1 calls raised: ValueError: no",)
+    assert row(evidence, FORWARD).remarks == ("1 call raised: ValueError: no",)
 
 
 def test_a_private_function_that_only_dtbench_called_is_not_driven() -> None:

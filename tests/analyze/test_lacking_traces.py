@@ -34,7 +34,7 @@ REFUSED = {
     "a range alone": "range anything @1 |==|",
 }
 NOTHING_RUNS = "nothing in it computes, copies or communicates"
-REASONS = {"a launch alone": "1 calls launch kernels, and no kernel is in it"}
+REASONS = {"a launch alone": "1 call to launch kernels, and no kernel is in it"}
 LAUNCHED_NOTHING = ("one step that launched nothing", "no step that launched anything")
 WITHOUT_COMMUNICATION = {name for name, drawing in READABLE.items() if "nccl" not in drawing and "gloo" not in drawing}
 WITHOUT_STEPS = {name for name, drawing in READABLE.items() if "step Profiler" not in drawing}

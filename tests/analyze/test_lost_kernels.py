@@ -101,7 +101,7 @@ def test_where_a_file_in_another_order_is_cut_no_step_is_known(tmp_path: Path, d
 
 
 def test_a_file_that_is_cut_before_its_kernels_is_refused_for_that(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="9 calls launch kernels, and no kernel is in it: the file was cut"):
+    with pytest.raises(TraceError, match="9 calls to launch kernels, and no kernel is in it: the file was cut"):
         write_cut(tmp_path / "cut.json", draw_events(TRACE)[:15])
 
 

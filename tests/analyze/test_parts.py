@@ -141,7 +141,7 @@ def test_stray_work_on_another_device_costs_a_note_and_makes_no_rank(tmp_path: P
     stray = {"ph": "X", "cat": "gpu_memset", "name": "Memset (Device)", "pid": 5, "tid": 7, "ts": 3500, "dur": 9}
     beside = analyze_traces([write(tmp_path / "beside.json", [*rows, stray])])
     assert accounts(beside) == accounts(alone) == [(0, 4_000_000, 0)]
-    assert any("1 events on device 5 (9.00 us) are in no number" in note for note in beside.notes)
+    assert any("1 event on device 5 (9.00 us) is in no number" in note for note in beside.notes)
 
 
 def test_a_file_of_one_rank_is_not_copied() -> None:

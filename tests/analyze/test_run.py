@@ -196,7 +196,7 @@ def test_a_note_says_that_the_worker_saw_another_owner_than_the_trace_says(made:
 
     assert notes_if_seen("bucket 0") == []
     (note,) = notes_if_seen("layers.0")
-    assert note.startswith("rank 0: 1 of 1 collectives have another owner")
+    assert note.startswith("rank 0: 1 of 1 collective has another owner")
 
 
 @pytest.mark.parametrize(("stolen", "is_said"), [(None, False), (0, False), (0.019, False), (0.02, True), (0.5, True)])

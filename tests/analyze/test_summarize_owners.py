@@ -53,8 +53,8 @@ def test_without_steps_or_causes_there_are_no_owners() -> None:
 
 
 def test_one_collective_of_another_order_than_the_others_is_outsized() -> None:
-    small = {"exposed_needed_at_once_ns": 5, "end_ns": 5, "size_bytes": 4096}
-    large = {"exposed_needed_at_once_ns": 90, "end_ns": 90, "size_bytes": 32 << 20}
+    small: dict[str, object] = {"exposed_needed_at_once_ns": 5, "end_ns": 5, "size_bytes": 4096}
+    large: dict[str, object] = {"exposed_needed_at_once_ns": 90, "end_ns": 90, "size_bytes": 32 << 20}
     (row,) = summarize_owners(collectives(small, small, large), 1)
     assert row.outsized_bytes == 32 << 20
     (row,) = summarize_owners(collectives(small, small), 1)

@@ -54,7 +54,7 @@ def test_rows_on_a_device_that_no_launch_is_tied_to_are_refused_by_their_categor
         {"cat": "cpu_op", "name": "aten::mm", "pid": 100, "tid": 1, "ts": 0, "dur": 10},
         {"cat": "cuda_profiler_range", "name": "gemm", "pid": 0, "tid": 7, "ts": 2, "dur": 5},
     )
-    with pytest.raises(TraceError, match="1 events of category cuda_profiler_range"):
+    with pytest.raises(TraceError, match="1 event of category cuda_profiler_range"):
         analyze_trace(read_trace(path))
 
 
@@ -74,7 +74,7 @@ def test_launches_without_any_kernel_are_refused(launch: str, draw_rows: Any) ->
         {"cat": "cpu_op", "name": "aten::mm", "pid": 100, "tid": 1, "ts": 0, "dur": 10},
         {"cat": "xpu_runtime", "name": launch, "pid": 100, "tid": 1, "ts": 1, "dur": 2, "args": {"correlation": 5}},
     )
-    with pytest.raises(TraceError, match="1 calls launch kernels, and no kernel is in it"):
+    with pytest.raises(TraceError, match="1 call to launch kernels, and no kernel is in it"):
         analyze_trace(read_trace(path))
 
 

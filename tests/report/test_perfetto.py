@@ -249,7 +249,7 @@ def test_events_that_cannot_be_read_are_announced(tmp_path: Path) -> None:
     text = json.dumps(make_trace(0, 1)).replace('"ph": "X"', '"ph": X', 1)
     (tmp_path / "rank0.json").write_text(text)
     plan, _ = plan_of(tmp_path / "rank0.json")
-    assert any(note.startswith("rank 0: 1 events cannot be read") for note in plan.notes)
+    assert any(note.startswith("rank 0: 1 event cannot be read") for note in plan.notes)
 
 
 def test_names_with_odd_characters_do_not_reach_the_archive(folder: Callable[..., Path], tmp_path: Path) -> None:

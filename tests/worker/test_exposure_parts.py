@@ -131,7 +131,7 @@ def test_arms_that_differ_in_nothing_but_communication_agree() -> None:
         ),
         (
             {"counts": (make_count(Arm.FULL), make_count(Arm.REMOVED, count=1))},
-            "arms differ in what they issue: full 2 collectives of 64 bytes, removed 1 collectives of 64 bytes",
+            "arms differ in what they issue: full 2 collectives of 64 bytes, removed 1 collective of 64 bytes",
         ),
         ({"nan_arms": frozenset({Arm.REMOVED})}, "a loss of arm removed is NaN"),
         ({"nan_arms": frozenset(ALL)}, "training has diverged; a smaller optimizer.lr works"),

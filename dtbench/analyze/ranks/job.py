@@ -7,7 +7,7 @@ import numpy as np
 
 from dtbench.analyze.ranks.match import Matches
 from dtbench.analyze.timeline import RankTimeline
-from dtbench.units import format_ns, list_numbers, name_ranks
+from dtbench.units import count_things, format_ns, is_or_are, list_numbers, name_ranks
 
 
 def keep_distinct_ranks(timelines: Sequence[RankTimeline]) -> tuple[tuple[RankTimeline, ...], tuple[str, ...]]:
@@ -99,7 +99,8 @@ def _check_matches(timelines: Sequence[RankTimeline], matches: Matches) -> list[
         if rank in matched:
             timeline = next(one for one in timelines if one.rank == rank)
             notes.append(
-                f"{_name(timeline)}: {count} of {len(timeline.collectives)} collectives of rank {rank} are in no other"
+                f"{_name(timeline)}: {count} of {count_things(len(timeline.collectives), 'collective')} of rank {rank}"
+                f" {is_or_are(count)} in no other"
                 " trace; the others are matched"
             )
     return notes

@@ -13,7 +13,7 @@ from dtbench.report.text import SHARES_EXPLAINED
 from dtbench.store.rank_records import ReceiptOutcome
 from dtbench.store.records import RunStatus
 from dtbench.store.running import describe_neighbours
-from dtbench.units import format_bytes, format_fraction, format_ns
+from dtbench.units import count_things, format_bytes, format_fraction, format_ns
 from dtbench.vocabulary import Purpose, StageOutcome
 
 
@@ -330,6 +330,5 @@ def _correctness_tone(cell: CellSummary) -> Tone:
 def _warmup_fact(cell: CellSummary) -> Fact:
     if cell.warmup is None:
         return Fact("warm-up", "n/a: it did not end", Tone.WARNING)
-    if cell.warmup.settled:
-        return Fact("warm-up", f"settled after {cell.warmup.steps} steps: {cell.warmup.reason}")
-    return Fact("warm-up", f"NOT settled after {cell.warmup.steps} steps: {cell.warmup.reason}", Tone.WARNING)
+    words = f"settled after {count_things(cell.warmup.steps, 'step')}: {cell.warmup.reason}"
+    return Fact("warm-up", words) if cell.warmup.settled else Fact("warm-up", f"NOT {words}", Tone.WARNING)

@@ -10,7 +10,7 @@ from dtbench.store.journal import JournalView, RankState, name_unphased, read_jo
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.read import is_incomplete, read_run
 from dtbench.store.records import CellRecord, OwnLoopCell, RunRecord
-from dtbench.units import NS_PER_S, format_ns
+from dtbench.units import NS_PER_S, count_things, format_ns
 from dtbench.vocabulary import Phase
 
 _SILENT_NS = 60 * NS_PER_S
@@ -60,7 +60,8 @@ def _make_progress(run: FoundRun, record: RunRecord) -> ProgressDocument:
     if not is_incomplete(record) or (ended == len(launches) and record.prepared):
         return ProgressDocument(is_over=True, launches_ended=ended, launches=len(launches), sentence="")
     begun = [(cell, index) for cell, index in launches if _has_begun(run.folder.launch(cell.name, index))]
-    done = f"{ended} of {len(launches)} launches have ended"
+    have = "launch has" if len(launches) == 1 else "launches have"
+    done = f"{ended} of {len(launches)} {have} ended"
     if not begun:
         nobody = f"{done}; no rank is at work in another."
         return ProgressDocument(is_over=False, launches_ended=ended, launches=len(launches), sentence=nobody)
@@ -108,7 +109,7 @@ def _describe(view: JournalView | None, cell: CellRecord | OwnLoopCell) -> str:
     if view is None or view.step is None:
         return "starting"
     if view.state in (RankState.FINISHING, RankState.DONE):
-        return f"{view.state.name.lower()}, {len(view.timings)} steps"
+        return f"{view.state.name.lower()}, {count_things(len(view.timings), 'step')}"
     if view.phase is None:
         return name_unphased(view.region)
     done = sum(timing.phase is view.phase for timing in view.timings)

@@ -12,6 +12,7 @@ from dtbench.report.timeline.document import TimelineDocument, make_document
 from dtbench.report.timeline.page import timeline_html, timeline_page
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.read import read_run
+from dtbench.units import count_things
 
 Steps: TypeAlias = int | tuple[int, int] | None
 """Which steps: one by its number, first and last of several, or None: as many as fit."""
@@ -37,8 +38,8 @@ class Timeline:
     def __repr__(self) -> str:
         ranks, steps = len(self.document.ranks), len(self.document.shown_steps)
         spans = sum(len(lane.start) for rank in self.document.ranks for lane in rank.lanes)
-        counted = [f"{count} {what}{'' if count == 1 else 's'}" for count, what in ((ranks, "rank"), (steps, "step"))]
-        return f"timeline of {', '.join(counted)}, {spans} spans; save() writes a page"
+        counted = [count_things(ranks, "rank"), count_things(steps, "step"), count_things(spans, "span")]
+        return f"timeline of {', '.join(counted)}; save() writes a page"
 
 
 def make_timeline(traces: TraceSet, *, steps: Steps = None, title: str = "") -> Timeline:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from dtbench.store.arm_records import ArmCount
 from dtbench.store.rank_records import Receipt, ReceiptOutcome
+from dtbench.units import count_things
 from dtbench.vocabulary import Arm
 
 KNOB = "measure.exposure"
@@ -65,7 +66,9 @@ def _list_counts(counts: Sequence[ArmCount], what: str) -> str:
     if what == "operators":
         return ", ".join(f"{count.arm} {count.operators} operators" for count in counts)
     sums = [(count.arm, sum(row.count for row in count.traffic), _sum_bytes(count)) for count in counts]
-    return ", ".join(f"{arm} {number} collectives of {size_bytes} bytes" for arm, number, size_bytes in sums)
+    return ", ".join(
+        f"{arm} {count_things(number, 'collective')} of {size_bytes} bytes" for arm, number, size_bytes in sums
+    )
 
 
 def _sum_bytes(count: ArmCount) -> int:

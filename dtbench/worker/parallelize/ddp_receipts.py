@@ -9,7 +9,7 @@ from dtbench.scenario.ddp import Ddp, DdpMixedPrecision
 from dtbench.store.rank_records import Receipt
 from dtbench.store.traffic_records import OverlapPossible, Traffic
 from dtbench.traffic.ddp import DDP_DEFAULT_CAP_BYTES
-from dtbench.units import MIB
+from dtbench.units import MIB, count_things
 from dtbench.vocabulary import Operation, Purpose
 from dtbench.worker.dtypes import dtype_name
 from dtbench.worker.parallelize.ddp import WrappedDdp
@@ -116,7 +116,7 @@ def _compiled_receipts(wrapped: WrappedDdp, parallel: Ddp) -> Iterator[Receipt]:
         "parallel.compiled_autograd",
         parallel.compiled_autograd,
         compiled > 0,
-        note=f"{compiled} graphs of backward" if compiled else "",
+        note=f"{count_things(compiled, 'graph')} of backward" if compiled else "",
     )
 
 
