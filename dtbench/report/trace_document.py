@@ -79,6 +79,7 @@ def _rank_document(one: TraceAnalysis, unread: Unread) -> Mapping[str, object]:
             for step, account in zip(one.steps, one.accounts.steps, strict=True)
         ],
         "overlap_tax": _tax_document(one.accounts.overlap_tax),
+        "lost": {"kernels": one.lost.kernels, "steps": list(one.lost.steps)},
         "unread": {"count": unread.count, "reasons": dict(unread.events), "is_truncated": unread.is_truncated},
     }
 
