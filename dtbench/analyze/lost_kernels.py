@@ -58,14 +58,16 @@ def find_lost(trace: Trace, nesting: Nesting, steps: Sequence[Step], whole: Wind
         whole: first start to last end of what has a kind.
     """
     lost_ns = _find_lost_launches(trace, nesting)
+    cut = find_cut(trace, steps, whole)
+    if not len(lost_ns):
+        return cut
     places = _find_lossy(lost_ns, _find_seen_launches(trace, nesting), steps)
-    if not steps and len(lost_ns):
+    if not steps:
         unknown = [whole]
-    elif steps and np.any(lost_ns < steps[0].host.start_ns):
+    elif np.any(lost_ns < steps[0].host.start_ns):
         unknown = [Window(whole.start_ns, steps[0].window.start_ns)]
     else:
         unknown = []
-    cut = find_cut(trace, steps, whole)
     if not places and not unknown:
         return cut
     unknown += [steps[place].window for place in places]
@@ -123,6 +125,8 @@ def _find_lost_launches(trace: Trace, nesting: Nesting) -> Ints:
     """
     lost = [_keep_lost(trace, calls) for calls in (find_kernel_launches(trace), _find_graph_launches(trace))]
     calls = np.concatenate(lost)
+    if not len(calls):
+        return calls
     issues = np.array([is_issue(name) for name in trace.names], dtype=np.bool_)[trace.name]
     return np.sort(trace.start_ns[calls[nesting.innermost(calls, issues) == NOTHING]])
 

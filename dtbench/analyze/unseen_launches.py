@@ -19,10 +19,8 @@ from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.trace import Trace
 from dtbench.ranges import COLLECTIVE_PREFIX, parse_collective_range
 
-LAUNCHES_KERNEL: Final = re.compile(
-    r"^(?!.*CommandBuffer).*(?:Launch(?:Cooperative)?Kernel|KernelLaunch)", re.IGNORECASE
-)
-"""Calls that start one kernel; what is put into a command buffer (Unified Runtime's graph) runs when that does."""
+LAUNCHES_KERNEL: Final = re.compile(r"Launch(?:Cooperative)?Kernel|(?<!Append)KernelLaunch", re.IGNORECASE)
+"""Calls that start one kernel; what is appended to a command buffer (Unified Runtime's graph) runs when that does."""
 
 
 def find_unseen_launches(trace: Trace, nesting: Nesting) -> tuple[Launch, ...]:
