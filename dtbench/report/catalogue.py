@@ -13,7 +13,7 @@ from dtbench.report.settings import find_written_settings
 from dtbench.scenario.check_words import describe_check
 from dtbench.scenario.load import ScenarioFile, digest_words
 from dtbench.store.check_records import CheckOutcome, ScenarioOutcome
-from dtbench.units import NS_PER_S, format_ns
+from dtbench.units import NS_PER_S, count_things, format_ns
 
 SCOPE = "a scenario is judged on one launch of each cell; `--repeat N` gives statistics over launches"
 
@@ -160,8 +160,8 @@ def _describe_outcome(last: ScenarioOutcome | None, file: ScenarioFile) -> str:
     )
     version = "(of an earlier version of this file) " if last.words not in (None, digest_words(file.text)) else ""
     return (
-        f"{version}{last.outcome.value}, {last.passed} of {last.checks} checks: {escape_markdown(last.figure)} "
-        f"({escape_markdown(how)})"
+        f"{version}{last.outcome.value}, {last.passed} of {count_things(last.checks, 'check')}: "
+        f"{escape_markdown(last.figure)} ({escape_markdown(how)})"
     )
 
 

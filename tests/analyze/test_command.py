@@ -54,7 +54,7 @@ def test_the_tables_fit_a_narrow_terminal(
 
 def test_names_that_no_rule_knows_are_shown(capsys: pytest.CaptureFixture[str], draw: Callable[..., Path]) -> None:
     analyze([str(draw("kernel my_all_gather @s7 |==|"))])
-    assert "may be communication (1 times): my_all_gather" in capsys.readouterr().out
+    assert "may be communication (1 time): my_all_gather" in capsys.readouterr().out
 
 
 def test_every_collective_is_in_the_document_with_the_columns_of_its_table(

@@ -180,7 +180,7 @@ def test_a_check_that_fails_ends_with_exit_code_8_and_stops_nothing(fake: Fake, 
     code, shown, told = call()
     assert code == 8
     assert fake.scenarios == ["one", "two"]
-    assert "no answer: of 1 checks 1 failed" in shown
+    assert "no answer: of 1 check 1 failed" in shown
     assert "largest relative difference 7.5e-01" in shown
     assert "checks did not pass: one; `dtbench report <scenario>` says why" in told
 
@@ -344,8 +344,8 @@ def test_outcomes_are_recorded_beside_the_scenarios_and_told_on_their_page(fake:
         "two": CheckOutcome.FAILED,
     }
     page = Path("scenarios/README.md").read_text(encoding="utf-8")
-    assert "* last outcome: passed, 1 of 1 checks: Yes, from 1.00 MiB on." in page
-    assert "* last outcome: failed, 0 of 1 checks: no answer" in page
+    assert "* last outcome: passed, 1 of 1 check: Yes, from 1.00 MiB on." in page
+    assert "* last outcome: failed, 0 of 1 check: no answer" in page
     assert "3 CPU cores" in page
     assert "* check: losses of all cells equal to 0.1" in page
     assert "* last outcome: it has no checks" in page
@@ -353,7 +353,7 @@ def test_outcomes_are_recorded_beside_the_scenarios_and_told_on_their_page(fake:
     write("two", seed=4)
     call("--list", "--write", "scenarios")
     page = Path("scenarios/README.md").read_text(encoding="utf-8")
-    assert "* last outcome: (of an earlier version of this file) failed, 0 of 1 checks: no answer" in page
+    assert "* last outcome: (of an earlier version of this file) failed, 0 of 1 check: no answer" in page
     assert page.count("of an earlier version") == 1
     Path("scenarios/two.yaml").unlink()
     call("one", "--write", "scenarios")
@@ -377,7 +377,7 @@ def test_a_single_run_whose_check_fails_ends_with_exit_code_8_after_its_report(
     write("one", seed=3)
     code, shown, told = run_one(capsys, "one")
     assert code == 8
-    assert "no answer: of 1 checks 1 failed" in shown
+    assert "no answer: of 1 check 1 failed" in shown
     assert "the run finished, but its scenario's checks did not pass:" in told
     assert "failed: losses of all cells equal to 0.1; got largest relative difference 7.5e-01" in told
     assert RunFolder(find_runs(Path("results"))[-1]).checks.exists()

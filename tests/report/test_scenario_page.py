@@ -88,16 +88,16 @@ def test_the_last_outcome_says_when_where_and_with_what(folder: Path) -> None:
     write_page(folder)
     page = scenarios_page(folder).read_text(encoding="utf-8")
     where = "2026-01-31, 2 CPU cores, torch 2.13.0, dtbench 1.0, 4 launches, 90.0 s"
-    said = f"last outcome: passed, 1 of 1 checks: Yes, by 3.00 ms. ({where})"
+    said = f"last outcome: passed, 1 of 1 check: Yes, by 3.00 ms. ({where})"
     assert said in page
 
 
 def test_an_outcome_of_a_file_that_has_changed_since_says_so(folder: Path) -> None:
     file = folder / "deep" / "race.yaml"
     write_record(outcomes_file(folder), _came_to(digest_words(file.read_text(encoding="utf-8"))))
-    assert "* last outcome: passed, 1 of 1 checks" in render_page(folder)
+    assert "* last outcome: passed, 1 of 1 check" in render_page(folder)
     file.write_text(file.read_text(encoding="utf-8").replace("dim: 64", "dim: 128"), encoding="utf-8")
-    assert "* last outcome: (of an earlier version of this file) passed, 1 of 1 checks" in render_page(folder)
+    assert "* last outcome: (of an earlier version of this file) passed, 1 of 1 check" in render_page(folder)
 
 
 def test_a_folder_without_scenarios_has_no_page(tmp_path: Path) -> None:
