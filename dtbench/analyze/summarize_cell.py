@@ -80,7 +80,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         hidden_fraction=fraction(overlap, "hidden_comm_ns", "comm_ns"),
         exposed_step_fraction=fraction(overlap, "exposed_comm_ns", "step_ns"),
         purposes=purpose_summaries,
-        owners=summarize_owners(collectives, len(keep_known(overlap))),
+        owners=summarize_owners(collectives, keep_known(overlap)),
         gradient_waits=summarize_gradient_waits(collectives),
         ranks=summarize_ranks(overlap),
         receipts=worst_receipts(ranks),

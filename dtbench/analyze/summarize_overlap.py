@@ -33,6 +33,19 @@ def keep_known(overlap: pd.DataFrame) -> pd.DataFrame:
     return overlap.dropna(subset=[name for name in OVERLAP if name.endswith("_ns") and name in overlap])
 
 
+def keep_of_steps(table: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
+    """Give the rows of a table that belong to some steps: what is divided by their number must be of them alone.
+
+    Args:
+        table: columns ``rank`` and ``step``, NA for what no step issued, and ``launch`` where it is of several.
+        steps: rows of ``tables.OVERLAP``, with ``launch`` likewise.
+    """
+    key = [name for name in _STEP if name in table and name in steps]
+    chosen = pd.MultiIndex.from_frame(steps[key].astype("int64"))
+    issued = table[table["step"].notna()]
+    return issued[pd.MultiIndex.from_frame(issued[key].astype("int64")).isin(chosen)]
+
+
 def mean_step(steps: pd.DataFrame) -> dict[str, int]:
     """Average steps, at least one, columns as in ``tables.OVERLAP``; what rounding loses is put to ``idle_ns``.
 

@@ -5,6 +5,7 @@ from typing import Final, TypedDict
 import pandas as pd
 
 from dtbench.analyze.causes.outsized import find_outsized
+from dtbench.analyze.summarize_overlap import keep_of_steps
 from dtbench.analyze.summary import OwnerSummary
 from dtbench.vocabulary import Cause, Operation, Purpose
 
@@ -12,15 +13,15 @@ _COLUMNS: Final = {f"exposed_{cause}_ns": cause for cause in Cause}
 _KEY: Final = ["owner", "operation", "purpose"]
 
 
-def summarize_owners(collectives: pd.DataFrame, windows: int) -> tuple[OwnerSummary, ...]:
+def summarize_owners(collectives: pd.DataFrame, steps: pd.DataFrame) -> tuple[OwnerSummary, ...]:
     """Give one row per owner, operation, purpose and cause: the owner with most exposed time first, then its causes.
 
     Args:
-        collectives: ``tables.COLLECTIVES`` of all launches; what no step issued is left out.
-        windows: PROFILED steps of all ranks and launches, over which means are taken; 0 gives no rows.
+        collectives: ``tables.COLLECTIVES`` of all launches; what none of the steps issued is left out.
+        steps: those of ``tables.OVERLAP`` whose account is known, over which means are taken; no rows give none.
     """
-    issued = collectives[collectives["step"].notna()]
-    if not windows or not len(issued) or issued[list(_COLUMNS)].isna().to_numpy().all():
+    windows, issued = len(steps), keep_of_steps(collectives, steps)
+    if not len(issued) or issued[list(_COLUMNS)].isna().to_numpy().all():
         return ()
     sums = issued.groupby(_KEY, dropna=False)[list(_COLUMNS)].sum()
     totals = sums.sum(axis=1)

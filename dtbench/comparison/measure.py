@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 import pandas as pd
@@ -12,7 +12,7 @@ from dtbench.analyze.cell_data import CellData
 from dtbench.analyze.cell_notes import describe_disturbed, say_taken
 from dtbench.analyze.statistics import summarize
 from dtbench.analyze.summarize_cell import summarize_cell
-from dtbench.analyze.summarize_overlap import fraction, keep_known
+from dtbench.analyze.summarize_overlap import fraction, keep_known, keep_of_steps
 from dtbench.analyze.summary import CellSummary
 from dtbench.analyze.tabulate import tabulate_collectives, tabulate_overlap, tabulate_purposes, tabulate_whole
 from dtbench.analyze.trace_set import TraceSet
@@ -53,7 +53,8 @@ def measure_launch(data: CellData, place: int, device: str) -> tuple[MeasuredLau
     launch = data.launches[place]
     index = data.cell.launches[place]
     overlap, collectives = keep_known(launch.tables.overlap), launch.tables.collectives
-    seen = collectives[collectives["step"].notna() & collectives["exposed_ns"].notna()]
+    purposes = keep_of_steps(launch.tables.purposes, overlap)
+    seen = keep_of_steps(collectives[collectives["exposed_ns"].notna()], overlap)
     # Owners are summed below, with their durations; for the summary, half of whose time they take, there are none.
     without_owners = replace(launch.tables, tables={**launch.tables.tables, "collectives": collectives[:0]})
     alone = replace(
@@ -70,7 +71,7 @@ def measure_launch(data: CellData, place: int, device: str) -> tuple[MeasuredLau
         round=f"{launch.folder.path.parents[2].name} {launch.folder.path.name}",
         measurements=(
             *_whole_run(summary),
-            *_profiled(overlap, launch.tables.purposes),
+            *_profiled(overlap, purposes),
             *_estimated(summary),
             *_by_owner(owned),
         ),
@@ -97,25 +98,26 @@ def measure_traces(traces: TraceSet, name: str) -> MeasuredLaunch:
         overlap = tabulate_whole(traces.analyses).rename(columns={"window_ns": "step_ns"}).assign(step=0)
         collectives = collectives.assign(step=0)
         rows = [
-            {"purpose": str(row.purpose), "exposed_ns": row.exposed_ns, "wait_ns": row.wait_ns}
+            {"rank": one.rank, "step": 0, **asdict(row), "purpose": str(row.purpose)}
             for one in traces.analyses
             for row in one.whole_purposes
         ]
-        purposes = pd.DataFrame(rows, columns=["purpose", "exposed_ns", "wait_ns"])
+        purposes = pd.DataFrame(rows, columns=["rank", "step", "purpose", "exposed_ns", "wait_ns"])
     slowest = overlap.groupby("step")["step_ns"].max()
     known = keep_known(overlap)
-    owned = total_owned(collectives, len(known))
+    counted = keep_of_steps(collectives, known)
+    owned = total_owned(counted, len(known))
     return MeasuredLaunch(
         name=name,
         started_unix_ns=None,
         round=None,
         measurements=(
             Measurement(metric=STEP_TIME, subject="", value=summarize([float(time_ns) for time_ns in slowest]).median),
-            *_profiled(known, purposes),
+            *_profiled(known, keep_of_steps(purposes, known)),
             *_by_owner(owned),
         ),
         owned=owned,
-        placed=total_placed(collectives, len(known)),
+        placed=total_placed(counted, len(known)),
         traffic=(),
         order=find_order(collectives),
         receipts=(),

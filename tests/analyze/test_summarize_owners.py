@@ -3,7 +3,7 @@
 import pandas as pd
 
 from dtbench.analyze.summarize_owners import summarize_owners
-from dtbench.analyze.tables import COLLECTIVES
+from dtbench.analyze.tables import COLLECTIVES, OVERLAP
 from dtbench.vocabulary import Cause, Operation, Purpose
 
 
@@ -19,14 +19,21 @@ def collectives(*rows: dict[str, object]) -> pd.DataFrame:
     )
 
 
+def steps(*numbers: int) -> pd.DataFrame:
+    """Give steps of rank 0 whose account is known."""
+    return pd.DataFrame([{name: step if name == "step" else 0 for name in OVERLAP} for step in numbers]).reindex(
+        columns=list(OVERLAP)
+    )
+
+
 def test_owners_come_by_all_their_exposed_time_and_causes_within_an_owner() -> None:
     table = collectives(
         {"exposed_skew_ns": 6, "exposed_tail_ns": 10, "last_rank": 3},
-        {"exposed_skew_ns": 8, "last_rank": 3},
+        {"exposed_skew_ns": 8, "last_rank": 3, "step": 2},
         {"exposed_skew_ns": 1, "last_rank": 2},
         {"owner": "b", "exposed_bandwidth_ns": 20},
     )
-    rows = summarize_owners(table, 2)
+    rows = summarize_owners(table, steps(1, 2))
     assert [(row.owner, row.cause, row.exposed_ns, row.owner_exposed_ns, row.waited_for) for row in rows] == [
         ("a", Cause.SKEW, 7, 12, 3),
         ("a", Cause.TAIL, 5, 12, None),
@@ -36,26 +43,35 @@ def test_owners_come_by_all_their_exposed_time_and_causes_within_an_owner() -> N
 
 
 def test_what_no_step_issued_does_not_count() -> None:
-    assert summarize_owners(collectives({"step": pd.NA, "exposed_tail_ns": 5}), 1) == ()
+    assert summarize_owners(collectives({"step": pd.NA, "exposed_tail_ns": 5}), steps(1)) == ()
+
+
+def test_what_steps_without_an_account_issued_is_in_no_mean() -> None:
+    table = collectives(
+        {"exposed_tail_ns": 10, "start_ns": 0, "end_ns": 40},
+        {"exposed_tail_ns": 90, "start_ns": 100, "end_ns": 500, "step": 2},
+    )
+    (row,) = summarize_owners(table, steps(1))
+    assert (row.owner_exposed_ns, row.transfer_ns) == (10, 40)
 
 
 def test_what_has_no_owner_or_operation_is_a_row_of_its_own() -> None:
-    (row,) = summarize_owners(collectives({"owner": "", "operation": "", "exposed_unknown_ns": 5}), 1)
+    (row,) = summarize_owners(collectives({"owner": "", "operation": "", "exposed_unknown_ns": 5}), steps(1))
     assert (row.owner, row.operation, row.exposed_ns) == ("", None, 5)
 
 
 def test_without_steps_or_causes_there_are_no_owners() -> None:
-    assert summarize_owners(collectives({"exposed_tail_ns": 5}), 0) == ()
-    assert summarize_owners(collectives(), 3) == ()
+    assert summarize_owners(collectives({"exposed_tail_ns": 5}), steps()) == ()
+    assert summarize_owners(collectives(), steps(1)) == ()
     older = collectives({}).astype({name: "Int64" for name in COLLECTIVES if name.startswith("exposed_")})
     older.loc[:, [name for name in older if str(name).startswith("exposed_")]] = pd.NA
-    assert summarize_owners(older, 3) == ()
+    assert summarize_owners(older, steps(1)) == ()
 
 
 def test_one_collective_of_another_order_than_the_others_is_outsized() -> None:
     small: dict[str, object] = {"exposed_needed_at_once_ns": 5, "end_ns": 5, "size_bytes": 4096}
     large: dict[str, object] = {"exposed_needed_at_once_ns": 90, "end_ns": 90, "size_bytes": 32 << 20}
-    (row,) = summarize_owners(collectives(small, small, large), 1)
+    (row,) = summarize_owners(collectives(small, small, large), steps(1))
     assert row.outsized_bytes == 32 << 20
-    (row,) = summarize_owners(collectives(small, small), 1)
+    (row,) = summarize_owners(collectives(small, small), steps(1))
     assert row.outsized_bytes is None
