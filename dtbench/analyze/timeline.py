@@ -34,6 +34,7 @@ class RankTimeline:
         said_rank: as the trace says; None where it does not.
         base_ns: Unix time of the zero of all these times; None where the trace does not say.
         unseen: collectives that were launched and whose kernels the trace lacks, in order of time.
+        known_steps: for each step whether its exposed time is known; empty: of all.
     """
 
     rank: int
@@ -57,6 +58,12 @@ class RankTimeline:
     unseen: tuple[Launch, ...] = ()
     undecided_ns: tuple[int, ...] = ()
     recorded: Intervals | None = None
+    known_steps: tuple[bool, ...] = ()
+
+    def is_of_known_step(self, index: int) -> bool:
+        """Tell whether a step issued a collective whose exposed time is known."""
+        step = self.step_of[index]
+        return step is not None and (not self.known_steps or self.known_steps[step])
 
     def exposed_of(self, index: int) -> int | None:
         """Return a collective's exposed time; None: it was not seen to run, or what computes was not recorded."""

@@ -238,7 +238,8 @@ def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: S
         leave_comm(one) if is_unknown else one for one, is_unknown in zip(overlaps[:-1], unknown[:-1], strict=True)
     ]
     is_decided = [one.is_decided for one in overlaps[:-1]]
-    timeline = replace(timeline, stepped_exposed_ns=tuple(shares.stepped_exposed_ns(is_decided).tolist()))
+    stepped_ns = tuple(shares.stepped_exposed_ns(is_decided).tolist())
+    timeline = replace(timeline, stepped_exposed_ns=stepped_ns, known_steps=tuple(is_decided))
     purposes = [
         leave_purposes(rows) if is_unknown else doubt_purposes(rows) if is_lossy else rows
         for rows, is_lossy, is_unknown in zip(

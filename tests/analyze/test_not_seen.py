@@ -58,6 +58,7 @@ def test_a_step_without_operators_beside_one_that_has_them_is_left_out_of_the_me
     assert (first.comm_ns, first.hidden_comm_ns, first.exposed_comm_ns) == (4000, 2000, 2000)
     assert (second.comm_ns, second.hidden_comm_ns, second.exposed_comm_ns) == (4000, None, None)
     assert one.whole.exposed_comm_ns is None
+    assert [owner.carried.transfer_ns for owner in traces.owners] == [4000]  # a step's, as what it is held against
     assert "2.00 us exposed (20.0 %)" in answer_lines(traces)[0]
     assert any("step 2" in note and "no operator" in note for note in traces.notes)
 

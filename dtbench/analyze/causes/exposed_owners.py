@@ -93,8 +93,9 @@ class _Piece:
 def rank_exposed_owners(ranks: Sequence[ExplainedRank]) -> tuple[ExposedOwner, ...]:
     """Rank owners by their exposed time, largest first, and the causes of each likewise.
 
-    Where anything ran in steps, only exposed time inside them counts, so that rows add up to the steps' accounts; where
-    a border of a step cuts a collective, its causes take in their order. What has no owner is a row of its own.
+    Where anything ran in steps, only exposed time inside those of which it is known counts, so that rows add up to the
+    steps' accounts; where a border of a step cuts a collective, its causes take in their order. What has no owner is a
+    row of its own.
     """
     any_steps = any(step.length_ns for rank in ranks for step in rank.timeline.steps)
     pieces: dict[_Key, dict[Cause, list[_Piece]]] = {}
@@ -118,12 +119,12 @@ def _key(collective: Collective) -> _Key:
 
 
 def _sum_carried(ranks: Sequence[ExplainedRank], *, any_steps: bool) -> dict[_Key, Carried]:
-    """Sum what the collectives of each owner took; where any rank has steps, of those that a step issued."""
+    """Sum what the collectives of each owner took; where any rank has steps, of those that a known step issued."""
     found: dict[_Key, list[tuple[Collective, int]]] = {}
     for rank in ranks:
         waits_ns = rank.skew_waits_ns or (None,) * len(rank.timeline.collectives)
         for index, (collective, wait_ns) in enumerate(zip(rank.timeline.collectives, waits_ns, strict=True)):
-            if not any_steps or rank.timeline.step_of[index] is not None or rank.timeline.stepped_exposed_ns[index]:
+            if not any_steps or rank.timeline.is_of_known_step(index) or rank.timeline.stepped_exposed_ns[index]:
                 found.setdefault(_key(collective), []).append((collective, wait_ns or 0))
     return {key: _carry(members) for key, members in found.items()}
 
