@@ -231,6 +231,7 @@ class Cause(StrEnum):
     """Why time of a collective is exposed, in the order in which causes take their part of it."""
 
     SKEW = "skew"
+    BUBBLE = "bubble"
     QUEUED = "queued"
     SERIALIZED = "serialized"
     LATE_ISSUE = "late_issue"
@@ -244,6 +245,7 @@ class Cause(StrEnum):
 
 CAUSE_PHRASES: Final = {
     Cause.SKEW: "waited for other ranks",
+    Cause.BUBBLE: "pipeline bubble",
     Cause.QUEUED: "queued behind another collective",
     Cause.SERIALIZED: "serialized with compute that does not depend on it",
     Cause.LATE_ISSUE: "issued late",

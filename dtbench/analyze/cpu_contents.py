@@ -20,6 +20,7 @@ from dtbench.analyze.coverage import Window, window_borders
 from dtbench.analyze.cpu_waits import find_cpu_waits, sum_waits, tell_waits
 from dtbench.analyze.facts import RankFacts
 from dtbench.analyze.gloo import find_gloo_collectives, model_lanes
+from dtbench.analyze.gloo_sends import find_send_waits, settle_sends
 from dtbench.analyze.hooked_gradients import name_gradients
 from dtbench.analyze.intervals import Intervals, clip, intersect, unite, unite_all
 from dtbench.analyze.kinds.operators import Role, cpu_role
@@ -49,7 +50,9 @@ def find_cpu_contents(trace: Trace, facts: RankFacts | None = None) -> Contents:
         issued = tuple(facts.complete(collective) for collective in issued)
     waits = find_cpu_waits(trace, issued)
     ranges = find_host_ranges(trace)
-    collectives = _end_open_spans(name_gradients(trace, tell_waits(issued, waits)), ranges)
+    told = _end_open_spans(name_gradients(trace, tell_waits(issued, waits)), ranges)
+    collectives = settle_sends(trace, told, by_thread)
+    waits = (*waits, *find_send_waits(told, collectives))
     kinds = {
         Kind.COMPUTE: compute,
         Kind.COMM: unite_all(*(collective.span for collective in collectives)),

@@ -19,7 +19,7 @@ from dtbench.analyze.kinds.kernels import is_transfer
 from dtbench.analyze.kinds.operators import find_operation, is_issue
 from dtbench.analyze.main_lane import MainLane, find_closed_gaps, is_wait_seen
 from dtbench.analyze.nesting import Nesting
-from dtbench.analyze.owners import find_askers, find_owner, find_region
+from dtbench.analyze.owners import find_askers, find_owner, find_region, name_peer
 from dtbench.analyze.payload import largest_argument_bytes, metadata_bytes
 from dtbench.analyze.purposes import find_data_parallel, find_purpose
 from dtbench.analyze.trace import Details, Trace
@@ -257,6 +257,7 @@ class _Describer:
         region = self._regions[index]
         around = (trace.name_of(event), *context.above)
         purpose = self._purpose_of(axis, operation, region, around, self._shown)
+        peer = _find_peer(said, operation)
         size_bytes = metadata_bytes(said, operation) if context.size_bytes is None else context.size_bytes
         span = self._pieces.spans[index]
         answers = (said.is_async, context.is_async, *(one.is_async for one in everything))
@@ -270,7 +271,9 @@ class _Describer:
             seq=said.seq if context.seq is None else context.seq,
             operation=operation,
             purpose=purpose,
-            owner=context.owner or self._owner_of(purpose, context.above, self._askers[index], operation),
+            owner=context.owner
+            or self._owner_of(purpose, context.above, self._askers[index], operation)
+            or name_peer(operation, peer),
             size_bytes=largest_argument_bytes(everything) if size_bytes is None else size_bytes,
             issue_ns=self._issues[index][0],
             issue_end_ns=self._issues[index][1],
@@ -281,7 +284,7 @@ class _Describer:
             group_size=said.group_size,
             group_ranks=said.ranks or trace.group_ranks.get(group, ()),
             dtype=said.dtype,
-            peer=_find_peer(said, operation),
+            peer=peer,
             is_async=is_async,
             first_wait_ns=wait[0],
             first_wait_end_ns=wait[1],

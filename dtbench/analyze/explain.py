@@ -45,10 +45,17 @@ def explain(analyses: Sequence[TraceAnalysis], mistaken: Misfits | None = None) 
         ExplainedRank(
             timeline=one.timeline,
             splits=one.splits,
-            last_ranks=[skew.last_rank for skew in one.skews],
-            skew_waits_ns=[skew.skew_wait_ns for skew in one.skews],
+            last_ranks=[
+                partner.rank if (partner := partners.get(index)) else skew.last_rank
+                for index, skew in enumerate(one.skews)
+            ],
+            skew_waits_ns=[
+                partner.waited_ns if (partner := partners.get(index)) else skew.skew_wait_ns
+                for index, skew in enumerate(one.skews)
+            ],
         )
         for one in explained
+        for partners in [over_ranks.partners.get(one.rank, {})]
     ]
     hosts = {one.rank: one.host_steps for one in explained}
     return Explained(
@@ -61,7 +68,11 @@ def explain(analyses: Sequence[TraceAnalysis], mistaken: Misfits | None = None) 
 
 def _explain_rank(one: TraceAnalysis, over_ranks: OverRanks, compared: Collection[int]) -> TraceAnalysis:
     skews = over_ranks.collectives[one.rank]
-    splits = split_exposed(one.timeline, [skew.last_start_ns for skew in skews])
+    partners = over_ranks.partners.get(one.rank, {})
+    last_starts_ns = [
+        partner.start_ns if (partner := partners.get(index)) else skew.last_start_ns for index, skew in enumerate(skews)
+    ]
+    splits = split_exposed(one.timeline, last_starts_ns)
     if len(over_ranks.collectives) > 1:
         splits = tuple(
             _withhold(split) if skew.last_start_ns is None and _lacks_ranks(collective, one, compared) else split

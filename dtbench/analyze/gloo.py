@@ -19,12 +19,12 @@ from dtbench.analyze.gloo_match import Form, Issue, Span, infer_groups, match_sp
 from dtbench.analyze.intervals import Intervals, Ints, unite
 from dtbench.analyze.kinds.operators import ENGINE, Role, cpu_role, find_operation
 from dtbench.analyze.nesting import Nesting
-from dtbench.analyze.owners import CLIPPING, Asker, find_askers, find_owner, find_region
+from dtbench.analyze.owners import CLIPPING, Asker, find_askers, find_owner, find_region, name_peer
 from dtbench.analyze.payload import item_bytes, span_bytes, tensor_elements
 from dtbench.analyze.purposes import FSDP_RANGES, DataParallel, find_data_parallel, find_purpose, find_unit
 from dtbench.analyze.trace import Details, Trace
 from dtbench.ranges import CLIPPING_RANGE, COLLECTIVE_PREFIX, STEP_PREFIX, parse_collective_range, parse_link_range
-from dtbench.vocabulary import POINT_TO_POINT, Operation, Purpose, Region
+from dtbench.vocabulary import POINT_TO_POINT, Axis, Operation, Purpose, Region, axis_described
 
 # Their whole payload is a multiple of one rank's part: output or input, by argument of c10d's operator.
 _SPREADS: Final = (Operation.ALL_GATHER, Operation.REDUCE_SCATTER)
@@ -225,6 +225,18 @@ class _Evidence:
             return self.regions.at(issue.start_ns)
         return find_region(above, in_module=bool(self.askers[issue.event].module))
 
+    def sent_by(self, issue: Issue) -> "_Sent | None":
+        """Give what is known of a send or receive; None: it is none, or nobody knows on which group."""
+        details = self.trace.details.get(issue.event)
+        if issue.operation not in POINT_TO_POINT or details is None or details.peer is None:
+            return None
+        group = _find_sending_group(self.trace)
+        ranks = self.trace.group_ranks.get(group or "", ())
+        if group is None or details.peer >= len(ranks):
+            return None
+        axis = axis_described(self.trace.group_descriptions.get(group))
+        return _Sent(group, ranks, ranks[details.peer], axis)
+
     def time_of(self, span: Span | None) -> Intervals:
         """Give when it ran; never, where the span was not found."""
         events = [] if span is None else [span.event]
@@ -241,19 +253,40 @@ class _Evidence:
         return "" if span is None else "/".join(self.trace.lanes[span.lane])
 
 
+@dataclass(frozen=True)
+class _Sent:
+    """Between whom a send or receive goes; ``peer`` is a global rank."""
+
+    group: str
+    ranks: tuple[int, ...]
+    peer: int
+    axis: Axis | None
+
+
+def _find_sending_group(trace: Trace) -> str | None:
+    """Give the group that sends go over: the only one of several ranks, or the only one of a pipeline or a context."""
+    groups = [group for group, ranks in trace.group_ranks.items() if len(ranks) > 1 and trace.rank in (None, *ranks)]
+    if len(groups) == 1:
+        return groups[0]
+    sending = (Axis.PIPELINE, Axis.CONTEXT)
+    likely = [group for group in groups if axis_described(trace.group_descriptions.get(group)) in sending]
+    return likely[0] if len(likely) == 1 else None
+
+
 def _describe(evidence: _Evidence, issue: Issue, span: Span | None, shown: DataParallel) -> Collective:
     above = evidence.above(issue.event)
     label = issue.label
-    axis = label.axis if label else None
+    sent = None if label else evidence.sent_by(issue)
+    axis = label.axis if label else sent.axis if sent else None
     purpose = find_purpose(axis, issue.operation, evidence.region_of(issue, above), above, shown)
     inferred = evidence.groups.get(span.lane, "") if span else ""
     return Collective(
-        group=label.group if label else inferred,
+        group=label.group if label else sent.group if sent else inferred,
         axis=axis,
         seq=label.seq if label else None,
         operation=issue.operation,
         purpose=purpose,
-        owner=_find_owner(evidence, issue, purpose, above),
+        owner=_find_owner(evidence, issue, purpose, above) or name_peer(issue.operation, sent.peer if sent else None),
         size_bytes=_foreign_bytes(issue, span) if label is None or label.size_bytes is None else label.size_bytes,
         issue_ns=issue.start_ns,
         issue_end_ns=int(evidence.trace.end_ns[issue.event]),
@@ -261,7 +294,9 @@ def _describe(evidence: _Evidence, issue: Issue, span: Span | None, shown: DataP
         above=above,
         lane=evidence.lane_of(span),
         region=evidence.regions.at(issue.start_ns),
-        group_size=_foreign_group_size(issue),
+        group_size=len(sent.ranks) if sent else _foreign_group_size(issue),
+        group_ranks=sent.ranks if sent else (),
+        peer=sent.peer if sent else None,
         dtype=span.dtype if span else None,
         has_ended=evidence.has_ended(span),
         is_async=label.is_async if label else _said_async(evidence.trace.details.get(issue.event)),
@@ -271,16 +306,17 @@ def _describe(evidence: _Evidence, issue: Issue, span: Span | None, shown: DataP
 def _find_owner(evidence: _Evidence, issue: Issue, purpose: Purpose, above: Sequence[str]) -> str:
     """Give the FSDP unit or the clipping around it, what the label says, or what lies around it.
 
-    Empty: nobody is known to own it.
+    Elsewhere it is as on devices; empty: nobody is known to own it.
     """
     unit = find_unit(above) if purpose in _OWNED else ""  # DTensor's too: FSDP2 completes partial gradients
     if CLIPPING_RANGE in above:
         return CLIPPING
     if unit or any(name.startswith(FSDP_RANGES) for name in above):
         return unit  # an all-reduce over replicas in FSDP1, which names no unit, is no bucket of DDP's either
-    if purpose is not Purpose.TENSOR and issue.label and issue.label.owner:
-        return issue.label.owner
-    return find_owner(purpose, above, evidence.askers[issue.event], issue.operation)
+    asker = evidence.askers[issue.event]
+    if purpose is Purpose.TENSOR and asker.module:
+        return asker.module
+    return (issue.label.owner if issue.label else "") or find_owner(purpose, above, asker, issue.operation)
 
 
 def _said_async(details: Details | None) -> bool | None:

@@ -68,6 +68,12 @@ def find_region(above: Sequence[str], *, in_module: bool) -> Region | None:
     return Region.FORWARD if in_module else None
 
 
+# How torch.distributed.pipelining names what a schedule does: PP:2RECV_B0, PP:0F3 (its schedules.py, `_Action`); those
+# of one stage a rank say no more than the micro-batch, or nothing.
+_STAGE: Final = re.compile(r"PP:(?P<stage>\d+)(?:SEND_|RECV_)?[A-Z]+_?[A-Z]*(?P<batch>\d*)")
+_BATCH: Final = re.compile(r"(?:Forward|Backward) (\d+)")
+
+
 @dataclass(frozen=True)
 class Asker:
     """What lies around an issue, past plumbing; empty text: nothing known.
@@ -108,12 +114,15 @@ def find_owner(purpose: Purpose, above: Sequence[str], asker: Asker, operation: 
     """Name who asked for a collective; empty text: nothing says it.
 
     Unshards and gradients belong to the FSDP unit whose range lies around the issue, or to what DDP says that it
-    reduces there (its other buckets get their numbers later), the total norm that clips to torch's function; everything
-    else to the operator, and the module it is of, or to the annotation: ``aten::mm of Linear_3``. Where there is
-    neither, what DDP broadcasts before its forward is its buffers, and the optimizer owns what its step issued.
+    reduces there (its other buckets get their numbers later), the total norm that clips to torch's function, what goes
+    between the stages of a pipeline to the stage and micro-batch that torch's schedule says; everything else to the
+    operator, and the module it is of, or to the annotation: ``aten::mm of Linear_3``. Where there is neither, what DDP
+    broadcasts before its forward is its buffers, and the optimizer owns what its step issued.
     """
     if CLIPPING_RANGE in above:
         return CLIPPING
+    if purpose is Purpose.PIPELINE and (stage := _find_stage(above)):
+        return stage
     if purpose in (Purpose.UNSHARD, Purpose.GRAD_REDUCE):
         reduced = (owner for name in above if (owner := parse_reduces_range(name)) is not None)
         return next(reduced, None) or find_unit(above)
@@ -129,3 +138,23 @@ def _find_torchs(operation: Operation | None, closest: str) -> str:
         return BUFFERS
     stepped = _STEPPED.fullmatch(closest)
     return stepped[1] if stepped else ""
+
+
+def _find_stage(above: Sequence[str]) -> str:
+    for name in above:
+        if (match := _STAGE.fullmatch(name)) is not None:
+            batch = f", micro-batch {match['batch']}" if match["batch"] else ""
+            return f"stage {match['stage']}{batch}"
+        if (match := _BATCH.fullmatch(name)) is not None:
+            return f"micro-batch {match[1]}"
+    return ""
+
+
+def name_peer(operation: Operation | None, peer: int | None) -> str:
+    """Name a send or receive by its other end; empty text: it is none, or its other end is not known."""
+    if peer is None or operation not in _WAYS:
+        return ""
+    return f"{_WAYS[operation]} rank {peer}"
+
+
+_WAYS: Final = {Operation.SEND: "to", Operation.RECV: "from"}

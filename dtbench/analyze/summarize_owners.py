@@ -39,7 +39,7 @@ def summarize_owners(collectives: pd.DataFrame, steps: pd.DataFrame) -> tuple[Ow
                 cause=cause,
                 exposed_ns=exposed_ns // windows,
                 owner_exposed_ns=int(totals[key]) // windows,
-                waited_for=_waited_for(mine) if cause is Cause.SKEW else None,
+                waited_for=_waited_for(mine) if cause in (Cause.SKEW, Cause.BUBBLE) else None,
                 **carried,
             )
             for cause, exposed_ns in sorted(parts.items(), key=lambda item: -item[1])

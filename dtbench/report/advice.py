@@ -157,7 +157,7 @@ def _bound(group: Sequence[Loss], windows: float, step_ns: float) -> str:
     owners = {(row.owner, row.purpose, row.operation): row.carried for row in group}
     if cause is Cause.UNKNOWN or math.isnan(step_ns) or any(carried.transfer_ns is None for carried in owners.values()):
         return ""
-    is_skew = cause is Cause.SKEW
+    is_skew = cause in (Cause.SKEW, Cause.BUBBLE)
     total_ns = sum(one.skew_wait_ns if is_skew else one.transfer_ns or 0 for one in owners.values())
     its = "its" if len(owners) == 1 else "their"
     awaited = "it" if len({row.waited_for for row in group}) == 1 else "them"
@@ -246,6 +246,13 @@ def _after_late_issue(row: Loss, ran: Ran) -> str:
 
 
 _FSDP1_BLOCKS: Final = "FSDP1 issues every collective blocking on gloo, prefetched or not; on NCCL it does not."
+
+
+def _after_bubble(_row: Loss, _ran: Ran) -> str:
+    return (
+        "Fill the pipeline better: more micro-batches per step, a schedule with less bubble (interleaved, zero-bubble),"
+        " or stages that take equally long."
+    )
 
 
 def _after_late_ready(_row: Loss, ran: Ran) -> str:
@@ -358,6 +365,7 @@ def _lower(words: str) -> str:
 
 _ADVICE: Final[dict[Cause, Callable[[Loss, Ran], str]]] = {
     Cause.SKEW: _after_skew,
+    Cause.BUBBLE: _after_bubble,
     Cause.QUEUED: _after_queue,
     Cause.SERIALIZED: _after_serialized,
     Cause.LATE_ISSUE: _after_late_issue,

@@ -40,6 +40,8 @@ def describe_cause(
     """
     if cause is Cause.SKEW and waited_for is not None:
         return f"waited for rank {waited_for}"
+    if cause is Cause.BUBBLE and waited_for is not None:
+        return f"{CAUSE_PHRASES[cause]}, waited for rank {waited_for}"
     if cause is Cause.QUEUED and behind is not None:
         return f"queued behind {name_collective(behind.owner or None, behind.operation)}"
     if cause is Cause.UNKNOWN and missing:

@@ -39,6 +39,7 @@ _SHARED_BELOW = 6
 
 CAUSE_PARTS: Final = {
     Cause.SKEW: Part("skew", "skew", "#A6D5F2", "", "black"),
+    Cause.BUBBLE: Part("bubble", "bubble", "#DDCC77", "xx", "black"),
     Cause.QUEUED: Part("queued", "queued", "#0072B2", "\\\\\\", "white"),
     Cause.SERIALIZED: Part("serialized", "serialized", "#882255", "ooo", "white"),
     Cause.LATE_ISSUE: Part("late_issue", "late_issue", "#D55E00", "///", "black"),

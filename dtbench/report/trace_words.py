@@ -19,7 +19,7 @@ from dtbench.report.doubts import doubt_lines
 from dtbench.report.facts import describe_traces
 from dtbench.report.host_words import describe_host
 from dtbench.units import NS_PER_S, count_things, format_bandwidth, format_fraction, format_ns, is_or_are, name_ranks
-from dtbench.vocabulary import Purpose
+from dtbench.vocabulary import Cause, Purpose
 
 MOST_NAMES = 10
 """Unknown names that are listed."""
@@ -56,6 +56,7 @@ def answer_lines(traces: TraceSet) -> tuple[str, ...]:
         *doubt_lines(doubts),
         *(f"{one.why}: {one.words}" for one in advise_traces(traces)[:1]),
         *_wait_lines(traces, mean),
+        *_bubble_lines(traces, mean),
         *describe_waiting(traces.over_ranks.waiting),
         *(said for one in traces.late_ranks if (said := describe_late(one)) is not None),
         _basis_words(traces, mean),
@@ -148,6 +149,16 @@ def _wait_lines(traces: TraceSet, mean: MeanTime) -> list[str]:
         for label, purpose in _WAITS
         if purpose in found
     ]
+
+
+def _bubble_lines(traces: TraceSet, mean: MeanTime) -> list[str]:
+    """Say how long a stage of a pipeline waited for its neighbours, where several ranks show that."""
+    bubble_ns = sum(row.exposed_ns for row in traces.owners if row.cause is Cause.BUBBLE) / mean.windows
+    if not any(row.purpose is Purpose.PIPELINE for row in traces.owners) or not traces.over_ranks.partners:
+        return []
+    per = "step" if mean.are_steps else "trace"
+    share = format_fraction(divide(bubble_ns, mean.overlap.step_ns))
+    return [f"pipeline bubble {format_ns(bubble_ns)} per {per} ({share})"]
 
 
 def bandwidth_notes(traces: TraceSet) -> list[str]:

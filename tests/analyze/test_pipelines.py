@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dtbench.analyze.explain import Explained, explain
 from dtbench.analyze.intervals import unite
 from dtbench.analyze.overlap import Overlap
 from dtbench.analyze.reader import read_trace
@@ -76,7 +77,95 @@ def test_what_is_sent_beside_compute_is_hidden_and_what_is_waited_for_is_exposed
         range gloo:recv          @1 |               ==== | {moved}
         """)
     )
-    assert one.steps[0].overlap == Overlap(20000, 3000 + 3000, 9000 + 4000, 3000, 6000 + 4000, 0, 4000)
+    assert one.steps[0].overlap == Overlap(20000, 3000 + 3000, 6000 + 3000, 3000, 3000 + 3000, 0, 8000)
+    first, second = one.collectives
+    assert (first.first_wait_ns, first.first_wait_end_ns, first.is_async) == (11000, 14000, True)
+    assert (second.first_wait_ns, second.first_wait_end_ns, second.is_async) == (16000, 19000, False)
+    assert [(str(one.purpose), one.wait_ns) for one in one.steps[0].purposes] == [("pipeline", 3000 + 3000)]
+
+
+JOB = {"world_size": 2, "pg_config": [{"pg_name": "0", "pg_desc": "default_pg", "ranks": [0, 1]}]}
+
+
+def explain_two_stages(draw: Callable[..., Path], *, hosts: tuple[str, str] = ("one", "one")) -> Explained:
+    """Explain a stage that computes for 8 us and sends, and one that waits for it."""
+    to, by = (
+        f'{{"Input Dims": [[[4]], [], [], []], "Input type": ["TensorList", "", "Scalar", "Scalar"],'
+        f' "Concrete Inputs": ["", "", "{peer}", "0"]}}'
+        for peer in (1, 0)
+    )
+    moved = '{"Input Dims": [[4]], "Input type": ["float"]}'
+    first = draw(
+        f"""
+        step ProfilerStep#1      @1 |====================|
+        op aten::mm              @1 |========            |
+        op c10d::send            @1 |        =           | {to}
+        range gloo:send          @1 |        ====        | {moved}
+        """,
+        "rank0.json",
+        distributedInfo={"rank": 0, **JOB},
+        host_name=hosts[0],
+    )
+    second = draw(
+        f"""
+        step ProfilerStep#1      @1 |====================|
+        op c10d::recv_           @1 | =                  | {by}
+        range gloo:recv          @1 | ===========        | {moved}
+        op aten::mm              @1 |            ===     |
+        """,
+        "rank1.json",
+        distributedInfo={"rank": 1, **JOB},
+        host_name=hosts[1],
+    )
+    return explain([analyze(first), analyze(second)])
+
+
+def test_a_stage_that_waits_for_its_neighbour_has_a_bubble(draw: Callable[..., Path]) -> None:
+    found = explain_two_stages(draw)
+    assert found.over_ranks.is_one_job
+    assert found.over_ranks.notes == ()
+    rows = {(row.owner, str(row.cause)): (row.exposed_ns, row.waited_for) for row in found.owners}
+    assert rows == {
+        ("from rank 0", "bubble"): (8000 - 2000, 0),  # its call returned at 2 us, the other stage sent at 8 us
+        ("from rank 0", "sync_op"): (12000 - 8000, None),
+        ("to rank 1", "sync_op"): (12000 - 9000, None),
+    }
+
+
+def test_stages_whose_clocks_nobody_compared_have_no_bubble(draw: Callable[..., Path]) -> None:
+    found = explain_two_stages(draw, hosts=("one", "two"))
+    assert found.over_ranks.is_one_job
+    assert "bubble" not in {str(row.cause) for row in found.owners}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_ranks_that_share_nothing_but_sends_are_one_job(pipelines: Path, name: str) -> None:
+    found = explain([analyze(pipelines / name / f"rank{rank}.json.gz") for rank in (0, 1)])
+    assert found.over_ranks.is_one_job
+    assert found.over_ranks.notes == ()
+    assert found.over_ranks.transfers.alone == {}
+    assert any(str(row.cause) == "bubble" for row in found.owners)
+    assert all(row.owner for row in found.owners)
+    for one in found.analyses:
+        for step in one.steps:  # what is exposed is what the thread stood still
+            (pipeline,) = step.purposes
+            assert pipeline.wait_ns == pytest.approx(pipeline.exposed_ns, rel=0.02), (name, one.rank)
+
+
+def test_what_a_schedule_says_of_stage_and_micro_batch_is_the_owner(pipelines: Path) -> None:
+    for name in ("interleaved", "zero_bubble"):
+        for rank in (0, 1):
+            one = analyze(pipelines / name / f"rank{rank}.json.gz")
+            of_first = [c for c, step in zip(one.collectives, one.step_of, strict=True) if step == 0]
+            # Stage 0 of four sends what it computes and receives gradients, stage 3 the other way round.
+            ways = {0: ("send", "recv"), 3: ("recv", "send")}
+            expected = [
+                (f"stage {stage}, micro-batch {batch}", way)
+                for stage in (rank, rank + 2)
+                for batch in range(4)
+                for way in ways.get(stage, ("send", "recv") * 2)
+            ]
+            assert sorted((c.owner, str(c.operation)) for c in of_first) == sorted(expected), (name, rank)
 
 
 def test_without_steps_and_backward_the_thread_with_most_operators_computes_though_it_sends(

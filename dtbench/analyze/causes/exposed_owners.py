@@ -192,6 +192,6 @@ def _behind(pieces: Sequence[_Piece]) -> Collective | None:
 def _waited_for(cause: Cause, pieces: Sequence[_Piece]) -> int | None:
     time_ns: dict[int, int] = {}
     for piece in pieces:
-        if cause is Cause.SKEW and piece.waited_for is not None:
+        if cause in (Cause.SKEW, Cause.BUBBLE) and piece.waited_for is not None:
             time_ns[piece.waited_for] = time_ns.get(piece.waited_for, 0) + piece.part.exposed_ns
     return max(time_ns, key=time_ns.__getitem__) if time_ns else None

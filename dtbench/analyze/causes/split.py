@@ -153,6 +153,14 @@ class _Splitter:
         if late_ns > 0:
             yield CausePart(Cause.UNKNOWN, late_ns, missing=missing or (MissingInput.HOST,))
 
+    def skew_part_ns(self) -> int:
+        """Time before the last rank began, unless that is a pipeline's bubble."""
+        return 0 if self.collective.purpose is Purpose.PIPELINE else self.skew_ns
+
+    def bubble_ns(self) -> int:
+        """The same of what goes from stage to stage."""
+        return self.skew_ns if self.collective.purpose is Purpose.PIPELINE else 0
+
     def serialized_ns(self) -> int:
         """Time in which compute that needs nothing of it stood launched until its end; see ``standing.py``."""
         return self.collective.standing_ns if self._is_much(self.collective.standing_ns) else 0
@@ -335,7 +343,8 @@ _NEGLIGIBLE: Final = (
 )
 
 _BOUNDS: Final[tuple[tuple[Cause, Callable[[_Splitter], int]], ...]] = (
-    (Cause.SKEW, lambda one: one.skew_ns),
+    (Cause.SKEW, _Splitter.skew_part_ns),
+    (Cause.BUBBLE, _Splitter.bubble_ns),
     (Cause.QUEUED, lambda one: one.holders.held_ns),
     (Cause.SERIALIZED, _Splitter.serialized_ns),
     (Cause.LATE_ISSUE, _Splitter.late_issue_ns),

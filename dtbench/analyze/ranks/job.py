@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dtbench.analyze.ranks.match import Matches
+from dtbench.analyze.ranks.point_to_point import Transfers
 from dtbench.analyze.timeline import RankTimeline
 from dtbench.units import count_things, format_ns, is_or_are, list_numbers, name_ranks
 
@@ -21,32 +22,34 @@ def keep_distinct_ranks(timelines: Sequence[RankTimeline]) -> tuple[tuple[RankTi
     return tuple(kept[rank] for rank in sorted(kept)), tuple(notes)
 
 
-def check_job(timelines: Sequence[RankTimeline], matches: Matches) -> tuple[str, ...]:
+def check_job(timelines: Sequence[RankTimeline], matches: Matches, transfers: Transfers) -> tuple[str, ...]:
     """Say what speaks against these being all ranks of one job, and what is still used.
 
     Args:
         timelines: distinct ranks.
         matches: of these ranks.
+        transfers: likewise, sends and receives.
     """
     if len(timelines) < 2:
         return ()
     return (
         *_check_world(timelines),
         *_check_groups(timelines),
-        *_check_matches(timelines, matches),
+        *_check_matches(timelines, matches, transfers),
         *_check_steps(timelines),
         *matches.notes,
     )
 
 
-def is_one_job(timelines: Sequence[RankTimeline], matches: Matches) -> bool:
+def is_one_job(timelines: Sequence[RankTimeline], matches: Matches, transfers: Transfers) -> bool:
     """Tell whether nothing speaks against these being ranks of one job: one size, and no rank alone.
 
-    Alone is a rank that shares no collective with any other, or may share some but ran at another time.
+    Alone is a rank that shares no collective with any other and sends nothing to it, or may share some but ran at
+    another time.
     """
     sizes = {one.world_size for one in timelines if one.world_size is not None}
-    strange = [one for one in timelines if one.rank not in _find_matched(matches) and _apart(one, timelines)]
-    return len(timelines) < 2 or not (len(sizes) > 1 or strange or _find_lonely(timelines, matches))
+    strange = [one for one in timelines if one.rank not in _find_matched(matches, transfers) and _apart(one, timelines)]
+    return len(timelines) < 2 or not (len(sizes) > 1 or strange or _find_lonely(timelines, matches, transfers))
 
 
 def _check_world(timelines: Sequence[RankTimeline]) -> list[str]:
@@ -87,9 +90,9 @@ def _check_groups(timelines: Sequence[RankTimeline]) -> list[str]:
     return notes
 
 
-def _check_matches(timelines: Sequence[RankTimeline], matches: Matches) -> list[str]:
-    matched = _find_matched(matches)
-    lonely = _find_lonely(timelines, matches)
+def _check_matches(timelines: Sequence[RankTimeline], matches: Matches, transfers: Transfers) -> list[str]:
+    matched = _find_matched(matches, transfers)
+    lonely = _find_lonely(timelines, matches, transfers)
     notes = [
         f"{_name(one)} shares no collective with any other rank{_apart(one, timelines)}; its own figures stand,"
         " nothing over ranks is said of it"
@@ -106,14 +109,17 @@ def _check_matches(timelines: Sequence[RankTimeline], matches: Matches) -> list[
     return notes
 
 
-def _find_matched(matches: Matches) -> set[int]:
-    return {
+def _find_matched(matches: Matches, transfers: Transfers) -> set[int]:
+    """Find ranks that share a collective with another, or a send that was there before its receive ended."""
+    shared = {
         group.ranks[column] for group in matches.groups for column in np.flatnonzero(group.there.sum(axis=0)).tolist()
     }
+    sent = {rank for one in transfers.matched if one.sent_ns is not None for rank in (one.sender, one.receiver)}
+    return shared | sent
 
 
-def _find_lonely(timelines: Sequence[RankTimeline], matches: Matches) -> list[RankTimeline]:
-    known = _find_matched(matches) | matches.undecided
+def _find_lonely(timelines: Sequence[RankTimeline], matches: Matches, transfers: Transfers) -> list[RankTimeline]:
+    known = _find_matched(matches, transfers) | matches.undecided
     return [one for one in timelines if one.rank not in known and _communicates(one)]
 
 

@@ -7,7 +7,7 @@ from dtbench.analyze.ranks.clocks import Clocks, estimate_clocks
 from dtbench.analyze.ranks.job import check_job, is_one_job, keep_distinct_ranks
 from dtbench.analyze.ranks.match import Matches, match_collectives
 from dtbench.analyze.ranks.misfits import Misfits, find_misfits
-from dtbench.analyze.ranks.point_to_point import Transfers, match_transfers
+from dtbench.analyze.ranks.point_to_point import Partner, Transfers, find_partners, match_transfers
 from dtbench.analyze.ranks.skew import CollectiveSkew, describe_collectives, measure_skew
 from dtbench.analyze.ranks.stragglers import Waiting, sum_waiting
 from dtbench.analyze.ranks.times import read_times
@@ -24,6 +24,7 @@ class OverRanks:
         collectives: by rank, one entry per collective of its timeline.
         waiting: who waits for whom.
         transfers: sends and receives.
+        partners: by rank and index of its send or receive, the other end, where clocks can be compared.
         notes: what a reader of the numbers must know, a sentence each.
         is_one_job: nothing speaks against these being ranks of one job.
         misfits: what speaks against comparing some ranks; they are among ``clocks.out_of_step``.
@@ -37,6 +38,7 @@ class OverRanks:
     notes: tuple[str, ...]
     is_one_job: bool
     misfits: Misfits = field(default_factory=Misfits)
+    partners: Mapping[int, Mapping[int, Partner]] = field(default_factory=dict)
 
 
 def compare_fitting_ranks(timelines: Sequence[RankTimeline], mistaken: Misfits | None = None) -> OverRanks:
@@ -67,19 +69,19 @@ def compare_ranks(timelines: Sequence[RankTimeline], misfits: Misfits | None = N
     matches = match_collectives(distinct)
     times = read_times(matches, distinct)
     fitting = {timeline.rank for timeline in distinct} - misfits.ranks
-    clocks = estimate_clocks(
-        [own for one in times if (own := one.among(fitting)) is not None],
-        {timeline.rank: timeline.host for timeline in distinct},
-    )
+    hosts = {timeline.rank: timeline.host for timeline in distinct}
+    clocks = estimate_clocks([own for one in times if (own := one.among(fitting)) is not None], hosts)
     clocks = replace(clocks, out_of_step=clocks.out_of_step | misfits.ranks)
+    transfers = match_transfers(distinct, clocks)
     skews = measure_skew(matches, times, clocks, distinct)
     return OverRanks(
         matches=matches,
         clocks=clocks,
         collectives=describe_collectives(skews, distinct),
         waiting=sum_waiting(skews, matches),
-        transfers=match_transfers(distinct, clocks),
-        notes=(*notes, *misfits.notes, *check_job(distinct, matches), *clocks.notes),
-        is_one_job=is_one_job(distinct, matches) and not misfits.strangers,
+        transfers=transfers,
+        notes=(*notes, *misfits.notes, *check_job(distinct, matches, transfers), *clocks.notes),
+        is_one_job=is_one_job(distinct, matches, transfers) and not misfits.strangers,
         misfits=misfits,
+        partners=find_partners(transfers, clocks, hosts),
     )

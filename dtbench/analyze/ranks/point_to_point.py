@@ -4,6 +4,8 @@
 
     stage 0 sends        [....====]         .  the sender is there, the receiver is not
     stage 1 receives  [~~~~~~~====]         ~  bubble: the receiver waits, nothing is sent yet
+
+Over gloo a rank is there from when it issued, and waits from when its thread stood still; see ``gloo_sends.py``.
 """
 
 from collections import defaultdict
@@ -34,6 +36,8 @@ class Transfer:
         size_bytes: payload; None where neither side says.
         bubble_ns: how long the receive waited for its send to begin, inside its span; None: the ranks are not in step.
         blocked_ns: how long the send waited for its receive to begin; None likewise.
+        sent_ns: when the sender was there, on the common clock; None likewise.
+        received_ns: when the receiver was there; None likewise.
     """
 
     group: str
@@ -44,6 +48,23 @@ class Transfer:
     size_bytes: int | None
     bubble_ns: int | None
     blocked_ns: int | None
+    sent_ns: int | None = None
+    received_ns: int | None = None
+
+
+@dataclass(frozen=True)
+class Partner:
+    """The other end of a send or receive.
+
+    Attributes:
+        rank: global rank.
+        start_ns: from when on it was there, on this rank's clock.
+        waited_ns: how long this rank waited for that.
+    """
+
+    rank: int
+    start_ns: int
+    waited_ns: int
 
 
 @dataclass(frozen=True)
@@ -123,8 +144,10 @@ def _measure(
 ) -> Transfer:
     sender, send, receiver, receive = pair
     sending, receiving = by_rank[sender].collectives[send], by_rank[receiver].collectives[receive]
-    send_ns, receive_ns = _on_common_clock(sending, sender, clocks), _on_common_clock(receiving, receiver, clocks)
-    is_in_step = not {sender, receiver} & clocks.out_of_step and send_ns[0] < receive_ns[1]
+    is_device = by_rank[sender].is_device
+    sent_ns, *send_ns = _on_common_clock(_moments_of(sending, is_device=is_device), sender, clocks)
+    received_ns, *receive_ns = _on_common_clock(_moments_of(receiving, is_device=is_device), receiver, clocks)
+    is_in_step = not {sender, receiver} & clocks.out_of_step and sent_ns < receive_ns[1]
     return Transfer(
         group=group,
         sender=sender,
@@ -132,15 +155,57 @@ def _measure(
         receiver=receiver,
         receive=receive,
         size_bytes=receiving.size_bytes if sending.size_bytes is None else sending.size_bytes,
-        bubble_ns=_before(receive_ns, send_ns[0]) if is_in_step else None,
-        blocked_ns=_before(send_ns, receive_ns[0]) if is_in_step else None,
+        bubble_ns=_before(receive_ns, sent_ns) if is_in_step else None,
+        blocked_ns=_before(send_ns, received_ns) if is_in_step else None,
+        sent_ns=sent_ns if is_in_step else None,
+        received_ns=received_ns if is_in_step else None,
     )
 
 
-def _on_common_clock(one: Collective, rank: int, clocks: Clocks) -> tuple[int, int]:
-    start, end = clocks.by_rank.get(rank, Clock()).to_common(np.array([one.start_ns, one.end_ns])).tolist()
-    return start, end
+def _moments_of(one: Collective, *, is_device: bool) -> tuple[int, int, int]:
+    """Give when a rank was there, and from when until when it stood still if the other was not."""
+    there_ns = one.start_ns if is_device or one.issue_ns is None else one.issue_ns
+    if is_device or one.first_wait_ns is None or one.first_wait_end_ns is None:
+        return there_ns, one.start_ns, one.end_ns
+    return there_ns, one.first_wait_ns, one.first_wait_end_ns
 
 
-def _before(span_ns: tuple[int, int], other_start_ns: int) -> int:
+def _on_common_clock(moments_ns: Sequence[int], rank: int, clocks: Clocks) -> list[int]:
+    common: list[int] = clocks.by_rank.get(rank, Clock()).to_common(np.array(moments_ns, dtype=np.int64)).tolist()
+    return common
+
+
+def find_partners(
+    transfers: Transfers, clocks: Clocks, hosts: Mapping[int, str | None]
+) -> dict[int, dict[int, "Partner"]]:
+    """Give, by rank and index of its send or receive, who was at the other end and from when on.
+
+    Only of ranks whose clocks can be compared: of one machine, or by collectives that they have in common.
+    """
+    found: dict[int, dict[int, Partner]] = defaultdict(dict)
+    for one in transfers.matched:
+        if one.sent_ns is None or one.received_ns is None or not _share_clock(one, clocks, hosts):
+            continue
+        found[one.receiver][one.receive] = Partner(
+            one.sender, _own_ns(one.sent_ns, one.receiver, clocks), one.bubble_ns or 0
+        )
+        found[one.sender][one.send] = Partner(
+            one.receiver, _own_ns(one.received_ns, one.sender, clocks), one.blocked_ns or 0
+        )
+    return dict(found)
+
+
+def _share_clock(one: Transfer, clocks: Clocks, hosts: Mapping[int, str | None]) -> bool:
+    ends = (one.sender, one.receiver)
+    is_one_machine = hosts.get(one.sender) is not None and hosts.get(one.sender) == hosts.get(one.receiver)
+    return is_one_machine or all(clocks.by_rank.get(rank, Clock()).uncertainty_ns is not None for rank in ends)
+
+
+def _own_ns(common_ns: int, rank: int, clocks: Clocks) -> int:
+    """Give a moment of the common clock on a rank's own; the drift of one transfer is nothing."""
+    shift_ns = int(clocks.by_rank.get(rank, Clock()).to_common(np.array([common_ns]))[0]) - common_ns
+    return common_ns - shift_ns
+
+
+def _before(span_ns: Sequence[int], other_start_ns: int) -> int:
     return min(max(other_start_ns - span_ns[0], 0), span_ns[1] - span_ns[0])

@@ -14,6 +14,9 @@ _COMMUNICATES: Final = (
     "gloo:", "nccl:", "rccl:", "hccl:", "xccl:", "ucc:", "mpi:", "c10d::", "c10d_functional::", "_c10d_functional::",
     "record_param_comms",
 )  # fmt: skip
+# c10d::send(tensors, group, destination, tag), c10d::recv_(tensors, group, source, tag): torch's c10d/Ops.cpp
+_SENDS: Final = ("c10d::send", "c10d::recv_")
+_PLACE_OF_PEER: Final = 2
 _SHAPES: Final = msgspec.json.Decoder(list[object])
 _DTYPES: Final = msgspec.json.Decoder(list[str])
 _RANKS: Final = msgspec.json.Decoder(list[int])
@@ -43,6 +46,7 @@ def read_details(args: Args, name: str) -> Details:
         destination_rank=args.destination_rank,
         is_async=_read_async(args, name),
         is_finished=bytes(args.finished) != b"false",
+        peer=_read_peer(args, name),
     )
 
 
@@ -73,6 +77,12 @@ def _read_async(args: Args, name: str) -> bool | None:
     values = _decode(bytes(args.values), _DTYPES) if name.startswith("c10d::") else ()
     said = [value for value in values if value in ("True", "False")]
     return said[-1] == "True" if said else None
+
+
+def _read_peer(args: Args, name: str) -> int | None:
+    values = _decode(bytes(args.values), _DTYPES) if name in _SENDS else ()
+    said = values[_PLACE_OF_PEER] if len(values) > _PLACE_OF_PEER else ""
+    return int(said) if said.isdecimal() else None
 
 
 def read_grid(args: Args) -> str:

@@ -754,4 +754,4 @@ def test_the_injected_cause_and_its_time_are_found_on_a_device(
 
 
 def test_every_cause_is_injected_by_some_story(maker: "Maker") -> None:
-    assert {tell(maker).injected for tell in STORIES} == set(Cause)
+    assert {tell(maker).injected for tell in STORIES} == set(Cause) - {Cause.BUBBLE}  # see test_pipelines.py

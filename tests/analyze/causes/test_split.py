@@ -102,12 +102,12 @@ def test_alone_nothing_is_skew_or_bandwidth_unless_its_group_has_one_rank(timeli
 
 @settings(max_examples=100, deadline=None)
 @given(timelines())
-def test_a_last_start_after_every_end_makes_all_exposed_time_skew(timeline: RankTimeline) -> None:
+def test_a_last_start_after_every_end_makes_all_exposed_time_skew_or_a_pipelines_bubble(timeline: RankTimeline) -> None:
     last = [one.end_ns + 1 for one in timeline.collectives]
-    for exposed_ns, split in zip(timeline.exposed_ns, split_exposed(timeline, last), strict=True):
-        assert [(part.cause, part.exposed_ns) for part in split.parts] == (
-            [(Cause.SKEW, exposed_ns)] * (exposed_ns > 0)
-        )
+    splits = split_exposed(timeline, last)
+    for one, exposed_ns, split in zip(timeline.collectives, timeline.exposed_ns, splits, strict=True):
+        cause = Cause.BUBBLE if one.purpose is Purpose.PIPELINE else Cause.SKEW
+        assert [(part.cause, part.exposed_ns) for part in split.parts] == [(cause, exposed_ns)] * (exposed_ns > 0)
 
 
 def test_concurrent_collectives_share_what_lies_before_the_last_start() -> None:
