@@ -1,9 +1,10 @@
 """Benchmark PyTorch's DTensor, FSDP and DDP: which communication is not hidden behind compute, who owns it, and why.
 
-``dtbench.capture`` measures your own training loop, ``dtbench.TrainingModel`` is your own model in a scenario;
-``dtbench.read_trace`` and ``dtbench.load_run`` give a notebook the numbers of anyone's traces and of a run,
-``dtbench.load_runs`` every step of many runs, ``dtbench.compare`` what two of them do differently and what it costs,
-and ``dtbench.trace_handler`` lets your own profiler write traces that they read. The rest is the command ``dtbench``.
+``dtbench.capture`` measures your own training loop (``start`` and ``stop`` one that calls back),
+``dtbench.TrainingModel`` is your own model in a scenario; ``dtbench.read_trace`` and ``dtbench.load_run`` give a
+notebook the numbers of anyone's traces and of a run, ``dtbench.load_runs`` every step of many runs, ``dtbench.compare``
+what two of them do differently and what it costs, and ``dtbench.trace_handler`` lets your own profiler write traces
+that they read. The rest is the command ``dtbench``.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -21,7 +22,18 @@ if TYPE_CHECKING:
     from dtbench.report.trace_report import TraceReport
     from dtbench.worker.own_loop import OwnSteps
 
-__all__ = ["TrainingModel", "capture", "compare", "load_run", "load_runs", "named_gloo", "read_trace", "trace_handler"]
+__all__ = [
+    "TrainingModel",
+    "capture",
+    "compare",
+    "load_run",
+    "load_runs",
+    "named_gloo",
+    "read_trace",
+    "start",
+    "stop",
+    "trace_handler",
+]
 __version__ = "0.1.0"
 
 
@@ -49,9 +61,13 @@ def capture(  # noqa: PLR0913 - each is one thing that a person may want to say 
                 if step.is_done:
                     break
 
-    After the last PROFILED step everything is on disk, and further steps run as if dtbench were not there, so the
-    ``break`` may be left out. ``for batch in step.batches(loader):`` says the same in one line. Where the loop raises
-    or ends too early, the run says so and keeps what was measured. Fetching a batch is between steps, in no number.
+    After the last PROFILED step everything is on disk, and further steps run as if dtbench were not there: the
+    ``break`` is for who wants no more than numbers. ``for batch in step.batches(loader):`` makes a step of each batch,
+    and gives all of them. Where the loop raises or ends too early, the run says so and keeps what was measured.
+    Fetching a batch is between steps, in no number.
+
+    Steps that take turns (gradients of several are accumulated, parameters are averaged now and then) are measured by
+    whole periods, if the period is at most 32 steps and half of ``max_warmup_steps``; the run says so.
 
     Args:
         results: folder of all runs, which every rank must see.
@@ -85,6 +101,40 @@ def capture(  # noqa: PLR0913 - each is one thing that a person may want to say 
             profiler=profiler,
         )
     )
+
+
+def start(results: str | PathLike[str] = "results", **options: Any) -> "OwnSteps":
+    """Begin what ``capture`` does without a ``with``, where somebody else's code runs the loop and calls back. ::
+
+        step = dtbench.start("results")  # when training begins, on every rank
+        step.begin()                     # before each step
+        step.end()                       # after it
+        dtbench.stop()                   # when training has ended
+
+    ``dtbench.integrations`` has such callbacks for transformers and Lightning. If the program ends without ``stop``,
+    the run says so, and with which error.
+
+    Args:
+        results: folder of all runs, which every rank must see.
+        options: as those of ``capture``.
+
+    Raises:
+        CaptureError: this program cannot be measured as it is written.
+        StoreError: a rank cannot write to ``results``.
+    """
+    from pathlib import Path
+
+    from dtbench.worker.own_loop import start_capture
+    from dtbench.worker.own_wanted import Wanted
+
+    return start_capture(Wanted(Path(results), **options))
+
+
+def stop() -> None:
+    """End what ``start`` began, and say whether it saw all the steps that it needed; nothing where it has ended."""
+    from dtbench.worker.own_loop import stop_capture
+
+    stop_capture()
 
 
 def named_gloo() -> str:

@@ -9,6 +9,7 @@ from dtbench.analyze.exposure.estimates import read_blocks
 from dtbench.analyze.summary import Disturbed, Interval
 from dtbench.analyze.undisturbed import JUDGED, count_left_alone, describe_left_out, find_disturbance
 from dtbench.disturbance import DISTURBED, is_enough
+from dtbench.scenario.model import Custom
 from dtbench.store.check_records import CORES_KIND, GPUS_KIND
 from dtbench.store.check_records import DISTURBED as TAKEN
 from dtbench.store.records import RunStatus, TookCores, TookMachine, UsedGpu, tell_reason_in_a_line
@@ -18,6 +19,7 @@ from dtbench.vocabulary import Phase
 _MOST_NAMED = 3
 _FAR = 5.0  # times the median; what a busy machine does to single steps is below it
 _LEAST_STEPS = 3
+_ROOT_FQN = ""
 _AGAIN = "run it again before you believe a small difference"
 
 
@@ -29,9 +31,24 @@ def give_notes(data: CellData, profiler_cost: Interval) -> list[str]:
         profiler_cost: PROFILED over MEASURED step times.
     """
     left_out = [f"launch{index} is left out: {sentence}" for index, sentence in data.unreadable.items()]
+    left_out += _unit_notes(data)
     disturbed = tuple(find_disturbed(data.launches))
     taken = [f"nothing is judged by these numbers: {describe_disturbed(disturbed)}"] if disturbed else []
     return [*left_out, *taken, *_launch_notes(data.launches), *_record_notes(data), *_load_notes(profiler_cost)]
+
+
+def _unit_notes(data: CellData) -> list[str]:
+    """Say where FSDP has all of a person's model in one unit: then every parameter is there at once, and early."""
+    is_custom = data.cell.scenario is not None and isinstance(data.cell.scenario.model, Custom)
+    units = {record.fsdp_units for launch in data.launches for record in launch.ranks}
+    if not is_custom or units != {(_ROOT_FQN,)}:
+        return []
+    note = (
+        "FSDP has one unit, the root: all parameters are gathered before forward begins and all gradients reduced when "
+        "backward ends, with no compute beside them; `shard_by=(Block,)` in TrainingModel makes each Block a unit, "
+        "which is gathered while the one before it computes"
+    )
+    return [note]
 
 
 def _launch_notes(launches: Sequence[LaunchData]) -> list[str]:

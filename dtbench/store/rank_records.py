@@ -55,11 +55,15 @@ class Memory(Record):
 
 
 class WarmupEnd(Record):
-    """How warm-up ended: ``settled`` False means that ``max_steps`` ran out first."""
+    """How warm-up ended: ``settled`` False means that ``max_steps`` ran out first.
+
+    ``period``: steps of a person's own loop that take turns, and are measured together as one.
+    """
 
     steps: int
     settled: bool
     reason: str
+    period: int = 1
 
 
 class CorrectnessResult(Record):

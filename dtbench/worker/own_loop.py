@@ -6,19 +6,25 @@
                                       |-- WARMUP until settled --|-- MEASURED --|-untimed-|-- PROFILED --|  untouched
 
 The loop belongs to the person; ``OwnSteps`` is a coroutine beside it that is resumed when a step begins and when it
-ends. After the last PROFILED step everything is on disk, the hooks are gone, and training may go on.
+ends. After the last PROFILED step everything is on disk, the hooks are gone, and training may go on. Nothing that is
+trained depends on being measured: not the number of batches, nor their order, nor a bit of a loss.
+
+Where steps take turns (gradients are applied every fourth, parameters averaged every eighth), warm-up finds the period,
+and what is measured from then on are whole periods, so that no median is over two kinds of steps.
 """
 
+import atexit
 import os
 import socket
+import sys
 import time
 import traceback
 import warnings
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import torch
 from torch.profiler import record_function
@@ -38,10 +44,11 @@ from dtbench.worker.events import Events
 from dtbench.worker.machine_look import MachineLook
 from dtbench.worker.network.named_gloo import BACKEND_NAME, is_registered, register_named_gloo
 from dtbench.worker.own_axes import find_names, known_axes, name_mesh, read_axes, read_overlap
-from dtbench.worker.own_peers import Peers, describe_groups, find_device_problem, find_peers
-from dtbench.worker.own_regions import RegionMarks, are_watched, watch_regions
+from dtbench.worker.own_peers import Peers, count_collectives, describe_groups, find_device_problem, find_peers
+from dtbench.worker.own_regions import RegionMarks, find_marks, watch_regions
 from dtbench.worker.own_run import OwnRun, begin_run
-from dtbench.worker.own_wanted import Wanted, check, describe, read_profiler
+from dtbench.worker.own_wanted import LONGEST_PERIOD, Wanted, check, describe, read_profiler, take_periods
+from dtbench.worker.owners import name_live_modules
 from dtbench.worker.process_facts import process_start_unix_ns, read_memory
 from dtbench.worker.recorder import Issue, Recorder, bucket_bytes, summarize_issues
 from dtbench.worker.steps import StepTimer
@@ -69,7 +76,7 @@ def capture_loop(wanted: Wanted) -> Iterator["OwnSteps"]:
     check(wanted)
     settings = read_profiler(wanted)
     peers = find_peers()
-    if are_watched():
+    if find_marks() is not None:
         raise CaptureError("dtbench.capture is open already; leave the first, or let it see all its steps")
     names = read_axes(wanted.mesh)
     run = begin_run(wanted.results, wanted.name, describe(wanted, peers), peers)
@@ -83,6 +90,26 @@ def capture_loop(wanted: Wanted) -> Iterator["OwnSteps"]:
             raise
         else:
             steps.leave()
+
+
+def start_capture(wanted: Wanted) -> "OwnSteps":
+    """Begin to measure until ``stop_capture`` or the end of the program; see ``dtbench.start``.
+
+    Raises:
+        CaptureError: this program cannot be measured as it is written.
+        StoreError: a rank cannot write its results.
+    """
+    opened = ExitStack()
+    steps = opened.enter_context(capture_loop(wanted))
+    steps.stop_with(opened.__exit__)
+    return steps
+
+
+def stop_capture() -> None:
+    """End what ``start_capture`` began; nothing where that has ended, or never began."""
+    marks = find_marks()
+    if marks is not None:
+        marks.stop()
 
 
 def _open_journal(run: OwnRun, peers: Peers, capacity: int) -> JournalWriter:
@@ -115,16 +142,20 @@ class OwnSteps:
         self._hooks.callback(_silence, self._recorder)
         self._lacking = self._hooks.enter_context(watch_regions(self._marks))
         self._timer = StepTimer(self._recorder, journal, self._make_clock())
-        self._judge = WarmupJudge(run.loop, peers.rank, peers.store, sees_communication=peers.recorder is not None)
+        longest = min(run.loop.max_warmup_steps // 2, LONGEST_PERIOD)
+        sees_communication = peers.recorder is not None
+        self._judge = WarmupJudge(run.loop, peers.rank, peers.store, sees_communication, longest)
         self._trace = run.launch.trace(peers.rank, time.time_ns())
-        self._phase, self._number = Phase.WARMUP, 0
+        self._phase, self._number, self._period = Phase.WARMUP, 0, 1
         self._time_to_first_step_ns = 0
         self._warmup: WarmupEnd | None = None
         self._issues: list[tuple[Issue, ...]] = []
         self._stolen = StolenTime()
         self._others = MachineLook(run.launch, peers.rank, run.loop.device, is_launched=False)
         self._buckets: list[tuple[int, ...]] = []
-        self._is_open = self._is_broken = self._is_left = False
+        self._broken_by: BaseException | None = None
+        self._end_capture: Callable[..., Any] | None = None
+        self._is_open = self._is_empty = self._is_left = False
         self.is_done = False
         """Every step was seen and everything is on disk; further steps run as if dtbench were not there."""
         journal.begin(time.time_ns())
@@ -142,16 +173,48 @@ class OwnSteps:
         return self._step()
 
     def batches(self, loader: Iterable[_Batch]) -> Iterator[_Batch]:
-        """Give the loader's batches, the body of the loop being one step each, until every step was seen.
+        """Give all of the loader's batches, the body of the loop being one step each, as long as steps are measured.
 
-        Fetching a batch lies between steps and is in no number.
+        Fetching a batch lies between steps and is in no number. A ``break`` ends the step that it leaves; where nothing
+        was trained in it before, it was none.
         """
         for batch in loader:
             self._begin()
-            yield batch
+            try:
+                yield batch
+            except GeneratorExit:
+                self._is_empty = not self._has_trained()
+                self._end()
+                raise
             self._end()
-            if self.is_done:
-                return
+
+    def begin(self) -> None:
+        """Begin a step, where ``with step():`` does not fit: in a callback. Ends the one before, where it has not."""
+        self._end()
+        self._begin()
+
+    def end(self) -> None:
+        """End the step that ``begin`` began; nothing where there is none."""
+        self._end()
+
+    def stop(self, error: BaseException | None = None) -> None:
+        """End what ``dtbench.start`` began; steps that come after it are not measured.
+
+        Args:
+            error: what training raised, to be recorded.
+        """
+        end, self._end_capture = self._end_capture, None
+        if end is not None:
+            atexit.unregister(self._stop_at_exit)
+            end(None if error is None else type(error), error, None if error is None else error.__traceback__)
+
+    def stop_with(self, end: Callable[..., Any]) -> None:
+        """Let ``stop`` call this, and the end of the program ``stop``, with the error that ended it."""
+        self._end_capture, self._marks.stop = end, self.stop
+        atexit.register(self._stop_at_exit)
+
+    def _stop_at_exit(self) -> None:
+        self.stop(getattr(sys, "last_value", None))
 
     def region(self, region: str) -> AbstractContextManager[None]:
         """Say that what is inside is ``forward``, ``backward`` or ``optimizer``, where dtbench cannot see it.
@@ -168,25 +231,24 @@ class OwnSteps:
         self._begin()
         try:
             yield
-        except BaseException:
-            self._is_broken = True
+        except BaseException as error:
+            self._broken_by = error
             raise
         self._end()
 
     def _begin(self) -> None:
-        if self.is_done:
+        if self._broken_by is not None and not self._is_left:
+            self.fail(self._broken_by)  # and was caught: training goes on, without being measured
+            warnings.warn(f"dtbench.capture: step {self._number} raised; nothing after it is measured", stacklevel=4)
+        if self.is_done or self._is_left:
             return
-        if self._is_broken:
-            raise CaptureError(f"step {self._number} raised; what comes after it cannot be measured")
         if self._is_open:
             raise CaptureError(f"step {self._number} has not ended, and another begins; leave `with step():` first")
-        if self._is_left:
-            raise CaptureError("this dtbench.capture has ended; its steps can only be used inside it")
-        self._is_open = True
+        self._is_open, self._is_empty = True, False
         next(self._script)
 
     def _end(self) -> None:
-        if not self._is_open:
+        if not self._is_open or self._is_left:
             return
         try:
             next(self._script)
@@ -194,12 +256,18 @@ class OwnSteps:
             self.is_done = True
         self._is_open = False
 
+    def _has_trained(self) -> bool:
+        """Tell whether anything but forward was seen in this step."""
+        is_elsewhere = self._recorder.region is not Region.FORWARD
+        regions = self._recorder.step_regions()
+        return is_elsewhere or any(region is not Region.FORWARD for region in regions)
+
     def _phases(self) -> Generator[None, None, None]:
         """Run beside the person's loop: it yields while that prepares a step, and again while it runs one."""
-        loop = self._run.loop
         self._others.look()
         yield from self._warm_up()
         self._others.look()
+        loop = self._run.loop
         if loop.device is DeviceKind.CUDA:
             torch.cuda.reset_peak_memory_stats()
         self._events.say("measuring", f"{loop.measured_steps} steps")
@@ -210,7 +278,7 @@ class OwnSteps:
         self._timer.settle(reading)
         self._others.look()
         self._events.say("profiling", f"{loop.profiled_steps} steps")
-        with capture(loop.device, self._recorder, self._trace, self._settings):
+        with capture(loop.device, self._recorder, self._trace, self._settings), name_live_modules():
             yield from self._one(None)  # pays for the profiler's start
             for _ in range(loop.profiled_steps):
                 reading = yield from self._one(Phase.PROFILED)
@@ -220,22 +288,33 @@ class OwnSteps:
         self._conclude()
 
     def _one(self, phase: Phase | None) -> Generator[None, None, Reading | None]:
-        """Let the person run one step; ``None``: an untimed one, which gets no number."""
+        """Let the person run one step, or a period of them; ``None``: an untimed one, which gets no number."""
         yield
         named = record_function(f"{STEP_PREFIX}{self._number}") if phase is Phase.PROFILED else nullcontext()
         with named:
-            if phase is not None:
-                self._phase = phase
-                self._timer.begin(phase, self._number)
-            self._marks.begin_step()
-            yield
-            reading = None if phase is None else self._timer.end(phase, self._number)
-            self._marks.end_step()
-        self._number += phase is not None
+            reading = None
+            while reading is None:
+                if phase is not None:
+                    self._phase = phase
+                    self._timer.begin(phase, self._number)
+                for left in reversed(range(self._period)):
+                    self._marks.begin_step()
+                    yield
+                    if phase is not None and left == 0 and not (self._is_empty and phase is not Phase.PROFILED):
+                        reading = self._timer.end(phase, self._number)
+                    self._marks.end_step()
+                    if left:
+                        yield
+                if phase is None:
+                    return None
+                if reading is None:
+                    yield  # nothing was trained: the next one is this step
+        self._number += 1
         return reading
 
     def _warm_up(self) -> Generator[None, None, None]:
         while self._warmup is None:
+            counts = count_collectives()
             reading = self._timer.settle((yield from self._one(Phase.WARMUP)))
             issues = self._recorder.step_issues()
             if self._number == 1:
@@ -245,8 +324,16 @@ class OwnSteps:
                 self._names = find_names(self._names)  # now every model is wrapped that a step needs
                 self._recorder.axes.update(known_axes(self._names))
             self._buckets.append(bucket_bytes(issues))
-            self._warmup = self._judge.judge(reading.duration_ns if reading else 0, issues)
+            signature = self._sign(issues, counts)
+            self._warmup = self._judge.judge(reading.duration_ns if reading else 0, signature)
+        self._period = self._warmup.period
+        self._run = self._run.with_loop(take_periods(self._run.loop, self._period))
         self._events.say("warm-up ended", self._warmup.reason)
+
+    def _sign(self, issues: tuple[Issue, ...], counts: dict[str, int]) -> Hashable:
+        """Give what tells kinds of steps apart: collectives, where nobody names them their numbers, and regions."""
+        grown = ((name, count - counts.get(name, 0)) for name, count in count_collectives().items())
+        return issues, tuple(grown), frozenset(self._recorder.step_regions())
 
     def _make_clock(self) -> HostClock | CudaClock:
         loop = self._run.loop

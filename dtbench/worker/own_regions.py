@@ -6,13 +6,15 @@
     torch          [autograd engine]   [clip_grad_norm_] [Optimizer.step]
     region   forward|backward      |fwd|optimizer       |optimizer      |forward
 
-Everything inside a step that is neither the autograd engine, nor clipping, nor an optimizer's update is ``forward``.
+Everything inside a step that is neither the autograd engine, nor clipping, nor an optimizer's update is ``forward``; so
+is what a closure does that an optimizer's step calls, but for its own backward and clipping.
 """
 
 import importlib
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from types import MethodType
 from typing import Any, Final
 from unittest import mock
 
@@ -23,21 +25,39 @@ from dtbench.ranges import CLIPPING_RANGE, region_range
 from dtbench.vocabulary import Region
 from dtbench.worker.recorder import Recorder
 
-# Functions that torch's public ones look up in their module at every call, so that a person's earlier import matters
-# not: Tensor.backward, autograd.backward and autograd.grad run the first, clip_grad_norm_ the others.
-_CALLS: Final = (
+_CLIP: Final = "torch.nn.utils.clip_grad"
+_FSDP1: Final = "torch.distributed.fsdp.fully_sharded_data_parallel"
+
+# Tensor.backward, autograd.backward and autograd.grad look the engine up at every call, so that a person's earlier
+# import matters not; methods are looked up at every call anyway.
+_LOOKED_UP: Final = (
     ("torch.autograd", "_engine_run_backward", Region.BACKWARD, None),
-    ("torch.nn.utils.clip_grad", "_get_total_norm", Region.OPTIMIZER, CLIPPING_RANGE),
-    ("torch.nn.utils.clip_grad", "_clip_grads_with_norm_", Region.OPTIMIZER, CLIPPING_RANGE),
+    (f"{_FSDP1}.FullyShardedDataParallel", "clip_grad_norm_", Region.OPTIMIZER, CLIPPING_RANGE),
 )
+# Functions that torch has under several names (`torch.nn.utils.get_total_norm`), each of which a person may have
+# imported: what is replaced is the function inside the wrapper that all these names share. clip_grad_norm_ and its
+# deprecated alias call the first two.
+_WRAPPED: Final = (
+    (_CLIP, "_get_total_norm", CLIPPING_RANGE),
+    (_CLIP, "_clip_grads_with_norm_", CLIPPING_RANGE),
+    (_CLIP, "clip_grad_value_", None),
+)
+_LEADS_TO_CLIPPING: Final = "_get_total_norm"
+"""What follows it, up to the next thing that is seen from outside, completes the norm over ranks and clips by it."""
 
 
 class RegionMarks:
-    """Tells the recorder which region a step is in, and puts the ranges of regions into the trace, one at a time."""
+    """Tells the recorder which region a step is in, and puts the ranges of regions into the trace, one at a time.
+
+    Attributes:
+        stop: ends what the regions are watched for, where that is not left by itself.
+    """
 
     def __init__(self, recorder: Recorder) -> None:
+        self.stop: Callable[[], None] = lambda: None
         self._recorder = recorder
         self._range: Any = None
+        self._lingering: tuple[AbstractContextManager[Any], Region | None] | None = None
         self._thread = threading.get_ident()
 
     def begin_step(self) -> None:
@@ -47,6 +67,7 @@ class RegionMarks:
 
     def end_step(self) -> None:
         """It has ended."""
+        self._end_lingering()
         self._switch(None)
 
     @contextmanager
@@ -65,15 +86,37 @@ class RegionMarks:
 
     def enter(self, region: Region) -> Region | None:
         """Go to a region; gives the one before, None between steps."""
-        before = self._recorder.region
+        lingered = self._end_lingering()
+        before = self._recorder.region if lingered is None else lingered
         if before is not None:
             self._switch(region)
         return before
 
     def leave(self, before: Region | None) -> None:
         """Go back to what ``enter`` gave."""
+        self._end_lingering()
         if before is not None and self._recorder.region is not None:
             self._switch(before)
+
+    def linger(self, name: str, before: Region | None) -> None:
+        """Stay in the region, in a range of this name, until one is entered or left or the step ends.
+
+        Args:
+            name: of the range.
+            before: what ``enter`` gave: the region that is gone back to.
+        """
+        if before is not None and threading.get_ident() == self._thread:
+            self._end_lingering()
+            self._lingering = (self.name(name), before)
+            self._lingering[0].__enter__()
+
+    def _end_lingering(self) -> Region | None:
+        """Give the region that lingering is in place of; None: nothing lingers."""
+        if self._lingering is None or threading.get_ident() != self._thread:
+            return None
+        (named, before), self._lingering = self._lingering, None
+        named.__exit__(None, None, None)
+        return before
 
     def _switch(self, region: Region | None) -> None:
         """Change region; a range ends only on the thread that began it (an optimizer may run on the engine's)."""
@@ -90,37 +133,107 @@ class RegionMarks:
 
 
 class _MarkedCall:
-    """A function of torch that says in which region it runs, and in a range of which name."""
+    """A function or method of torch that says in which region it runs, and in a range of which name."""
 
     def __init__(self, marks: RegionMarks, region: Region, name: str | None, call: Callable[..., Any]) -> None:
-        self._marks, self._region, self._name, self._call = marks, region, name, call
+        self.marks, self._region, self._name, self._call = marks, region, name, call
+
+    def __get__(self, instance: Any, _owner: Any = None) -> Any:
+        return self if instance is None else MethodType(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        with self._marks.inside(self._region), self._marks.name(self._name):
+        with self.marks.inside(self._region), self.marks.name(self._name):
             return self._call(*args, **kwargs)
 
 
-def are_watched() -> bool:
-    """Tell whether somebody watches regions now: two at once would see each other."""
-    now = (getattr(importlib.import_module(module), name, None) for module, name, _, _ in _CALLS)
-    return any(isinstance(call, _MarkedCall) for call in now)
+class _MarkedNorm(_MarkedCall):
+    """The total norm of gradients: what follows completes it, which with DTensors is left to whoever asked for it."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        before = self.marks.enter(self._region)
+        try:
+            with self.marks.name(self._name):
+                norm = self._call(*args, **kwargs)
+        except BaseException:
+            self.marks.leave(before)
+            raise
+        self.marks.linger(CLIPPING_RANGE, before)
+        return norm
+
+
+class _MarkedSteps:
+    """The hooks around every optimizer's step: its update is ``optimizer``, a closure that it calls is as before it."""
+
+    def __init__(self, marks: RegionMarks) -> None:
+        self._marks = marks
+        self._before: list[Region | None] = []
+
+    def begin(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Begin a step; gives its arguments with the closure marked, None where there is no closure."""
+        self._before.append(self._marks.enter(Region.OPTIMIZER))
+        if callable(kwargs.get("closure")):
+            return args, {**kwargs, "closure": self._mark(kwargs["closure"])}
+        given = args[1:] if args and args[0] is optimizer else args
+        if given and callable(given[0]):
+            return (*args[: len(args) - len(given)], self._mark(given[0]), *given[1:]), kwargs
+        return None
+
+    def end(self, *_: Any) -> None:
+        """End the step that began last."""
+        self._marks.leave(self._before.pop())
+
+    def _mark(self, closure: Callable[..., Any]) -> Callable[..., Any]:
+        def marked(*args: Any, **kwargs: Any) -> Any:
+            with self._marks.inside(Region.FORWARD):
+                return closure(*args, **kwargs)
+
+        return marked
+
+
+def find_marks() -> RegionMarks | None:
+    """Give who watches regions now, None: nobody does; two at once would see each other."""
+    calls = (getattr(_find_home(path), name, None) for path, name, _, _ in _LOOKED_UP)
+    return next((call.marks for call in calls if isinstance(call, _MarkedCall)), None)
 
 
 @contextmanager
 def watch_regions(marks: RegionMarks) -> Iterator[tuple[str, ...]]:
-    """Mark the regions of all steps inside; gives the private functions that the installed torch lacks."""
+    """Mark the regions of all steps inside; gives the functions that the installed torch lacks, or has otherwise."""
     lacking = []
-    before: list[Region | None] = []
     with ExitStack() as stack:
-        for module_name, name, region, range_name in _CALLS:
-            module = importlib.import_module(module_name)
-            if hasattr(module, name):
-                marked = _MarkedCall(marks, region, range_name, getattr(module, name))
-                stack.enter_context(mock.patch.object(module, name, marked))
+        for path, name, region, range_name in _LOOKED_UP:
+            home = _find_home(path)
+            if hasattr(home, name):
+                marked = _MarkedCall(marks, region, range_name, getattr(home, name))
+                stack.enter_context(mock.patch.object(home, name, marked))
             else:
-                lacking.append(f"{module_name}.{name}")
-        pre = register_optimizer_step_pre_hook(lambda *_: before.append(marks.enter(Region.OPTIMIZER)))
-        stack.callback(pre.remove)
-        post = register_optimizer_step_post_hook(lambda *_: marks.leave(before.pop()))
-        stack.callback(post.remove)
+                lacking.append(f"{path}.{name}")
+        for path, name, range_name in _WRAPPED:
+            cell = _find_inner(getattr(_find_home(path), name, None))
+            if cell is None:
+                lacking.append(f"{path}.{name}")
+                continue
+            kind = _MarkedNorm if name == _LEADS_TO_CLIPPING else _MarkedCall
+            inner = cell.cell_contents
+            stack.callback(setattr, cell, "cell_contents", inner)
+            cell.cell_contents = kind(marks, Region.OPTIMIZER, range_name, inner)
+        steps = _MarkedSteps(marks)
+        stack.callback(register_optimizer_step_pre_hook(steps.begin).remove)
+        stack.callback(register_optimizer_step_post_hook(steps.end).remove)
         yield tuple(lacking)
+
+
+def _find_home(path: str) -> Any:
+    """Give a module by its path, or a class by that of its module and its name; None: there is none."""
+    try:
+        return importlib.import_module(path)
+    except ImportError:
+        module, _, name = path.rpartition(".")
+        return getattr(importlib.import_module(module), name, None)
+
+
+def _find_inner(function: Any) -> Any:
+    """Give the cell in which a wrapper of ``functools`` keeps the function that it wraps; None: it keeps none."""
+    wrapped = getattr(function, "__wrapped__", None)
+    cells = getattr(function, "__closure__", None) or ()
+    return next((cell for cell in cells if wrapped is not None and cell.cell_contents is wrapped), None)

@@ -14,6 +14,9 @@ from dtbench.store.records import OwnLoop
 from dtbench.worker.own_peers import Peers
 
 MIN_WARMUP_STEPS: Final = 8
+LONGEST_PERIOD: Final = 32
+"""Of steps that take turns: three of them are to be seen, once without profiler and twice with it, in a few minutes."""
+_FEWEST_MEASURED: Final = 4
 
 
 @dataclass(frozen=True)
@@ -21,13 +24,13 @@ class Wanted:
     """What a person asked for, see ``dtbench.capture``."""
 
     results: Path
-    name: str | None
-    mesh: Any
-    tokens_per_step: int | None
-    max_warmup_steps: int
-    measured_steps: int
-    profiled_steps: int
-    profiler: Mapping[str, bool] | None
+    name: str | None = None
+    mesh: Any = None
+    tokens_per_step: int | None = None
+    max_warmup_steps: int = 60
+    measured_steps: int = 20
+    profiled_steps: int = 5
+    profiler: Mapping[str, bool] | None = None
 
 
 def describe(wanted: Wanted, peers: Peers) -> OwnLoop:
@@ -47,9 +50,34 @@ def describe(wanted: Wanted, peers: Peers) -> OwnLoop:
     )
 
 
+def take_periods(loop: OwnLoop, period: int) -> OwnLoop:
+    """Give the loop as it is when so many of its steps, which take turns, are measured as one: of these fewer will do.
+
+    Args:
+        loop: as it was asked for, in steps of its own.
+        period: 1: its steps are all alike.
+    """
+    if period == 1:
+        return loop
+    note = f"steps take turns: {period} of the loop are measured as one step, with what lies between them"
+    return loop.model_copy(
+        update={
+            "measured_steps": max(_FEWEST_MEASURED, -(-loop.measured_steps // period)),
+            "profiled_steps": -(-loop.profiled_steps // period),
+            "tokens_per_step": None if loop.tokens_per_step is None else loop.tokens_per_step * period,
+            "notes": (*loop.notes, note),
+        }
+    )
+
+
 def check(wanted: Wanted) -> None:
     """Raise ``CaptureError`` where a number of steps or tokens is none that a loop can have."""
-    least = {"max_warmup_steps": MIN_WARMUP_STEPS, "measured_steps": 4, "profiled_steps": 1, "tokens_per_step": 1}
+    least = {
+        "max_warmup_steps": MIN_WARMUP_STEPS,
+        "measured_steps": _FEWEST_MEASURED,
+        "profiled_steps": 1,
+        "tokens_per_step": 1,
+    }
     for name, minimum in least.items():
         value = getattr(wanted, name)
         if value is not None and (not isinstance(value, int) or value < minimum):

@@ -6,8 +6,9 @@ above these say which unit asks. DTensor's collectives belong to the module in w
 gradient needs them, were issued: calls get ranges over a tensor axis. Nothing of it is in place in any other step.
 """
 
+import gc
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 from unittest import mock
 
@@ -15,6 +16,7 @@ import torch.distributed.fsdp._flat_param as torch_flat
 import torch.distributed.fsdp._fully_shard._fsdp_param_group as torch_group
 import torch.distributed.fsdp._runtime_utils as torch_runtime
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import record_function
 
 from dtbench.ranges import module_range, unit_range
@@ -98,11 +100,21 @@ def _naming(units: Mapping[int, str]) -> _Wrap:
     return wrap
 
 
+def name_live_modules() -> AbstractContextManager[None]:
+    """Put a named range around the call of every module of this process, by its FQN in the outermost that has it."""
+    modules = [thing for thing in gc.get_objects() if issubclass(type(thing), nn.Module) and "_modules" in vars(thing)]
+    inner = {id(part) for module in modules for part in module.children()}
+    outermost = [module for module in modules if id(module) not in inner]
+    return name_modules(*(one.module if isinstance(one, DistributedDataParallel) else one for one in outermost))
+
+
 @contextmanager
-def name_modules(module: nn.Module) -> Iterator[None]:
+def name_modules(*modules: nn.Module) -> Iterator[None]:
     """Put a named range around the call of every module inside, hooks included: DTensor redistributes in hooks."""
     original = nn.Module.__call__
-    fqns = {id(part): plain_fqn(f"{name}.").removesuffix(".") for name, part in module.named_modules()}
+    fqns = {
+        id(part): plain_fqn(f"{name}.").removesuffix(".") for module in modules for name, part in module.named_modules()
+    }
 
     def named(part: nn.Module, *args: Any, **kwargs: Any) -> Any:
         fqn = fqns.get(id(part))

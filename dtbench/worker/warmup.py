@@ -2,12 +2,19 @@
 
 With default DDP the first step is unbucketed, with ``static_graph`` the first two, FSDP2 builds its state lazily,
 allocators and caches fill: a fixed count is right for none of them.
+
+In a person's own loop steps may take turns: gradients that are accumulated over three steps and applied in the fourth,
+parameters that are averaged every eighth. Such steps repeat with a period, and warm-up ends with one::
+
+    A A A B A A A B|     period 4; what is measured from here on are whole periods
 """
 
 import json
+import math
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import groupby, pairwise
 from statistics import median
 from typing import Any, Protocol
 
@@ -47,18 +54,42 @@ def find_change(durations_ns: Sequence[int]) -> float | None:
     return change if abs(change) > max(_TOLERANCE, 3 * standard_error) else None
 
 
+def find_period(signatures: Sequence[Hashable], longest: int) -> int:
+    """Give after how many steps all that they showed repeats itself; 0: it does not yet.
+
+    Steps that are all alike have to be more than were ever alike before another kind came, or that may be due next.
+
+    >>> find_period("UAAA", 8), find_period("AAABAAA", 8), find_period("AAABAAAB", 8), find_period("UABAB", 8)
+    (1, 0, 4, 2)
+
+    Args:
+        signatures: of all steps so far.
+        longest: period that is looked for; 1: only steps that are all alike.
+    """
+    runs = [len(list(run)) for _, run in groupby(signatures)]
+    if runs and runs[-1] >= STABLE_STEPS and (longest == 1 or runs[-1] > max(runs[:-1], default=0)):
+        return 1
+    for period in range(2, longest + 1):
+        last = signatures[-period:]
+        if len(signatures) >= 2 * period and last == signatures[-2 * period : -period] and len(set(last)) > 1:
+            return period
+    return 0
+
+
 @dataclass
 class WarmupJudge:
     """Collects what each warm-up step showed and decides with all ranks, through the store, when to stop.
 
     Attributes:
         sees_communication: the signatures hold it; False: only the step time can speak.
+        longest_period: of steps that take turns; 1: they must be all alike.
     """
 
     plan: Plan | OwnLoop
     rank: int
     store: Store
     sees_communication: bool = True
+    longest_period: int = 1
     _signatures: list[Hashable] = field(default_factory=list)
     _slowest_ns: list[int] = field(default_factory=list)
 
@@ -69,8 +100,8 @@ class WarmupJudge:
         """
         step = len(self._signatures)
         self._signatures.append(signature)
-        repeats = len(set(self._signatures[-STABLE_STEPS:])) == 1 and step + 1 >= STABLE_STEPS
-        self.store.set(f"warmup/{step}/{self.rank}", json.dumps([duration_ns, repeats]))
+        period = find_period(self._signatures, self.longest_period)
+        self.store.set(f"warmup/{step}/{self.rank}", json.dumps([duration_ns, period]))
         key = f"warmup/{step}/end"
         if self.rank == 0:
             end = self._decide([json.loads(self.store.get(f"warmup/{step}/{rank}")) for rank in range(self.plan.ranks)])
@@ -85,32 +116,52 @@ class WarmupJudge:
         if self.rank == 0:
             self.store.set(f"warmup/{step}/end", _left(step, [0]).model_dump_json())
 
-    def _decide(self, seen: Sequence[tuple[int, bool] | None]) -> WarmupEnd | None:
+    def _decide(self, seen: Sequence[tuple[int, int] | None]) -> WarmupEnd | None:
         gone = [rank for rank, said in enumerate(seen) if said is None]
         if gone:
             return _left(len(self._slowest_ns), gone)
         stayed = [said for said in seen if said is not None]
         self._slowest_ns.append(max(duration for duration, _ in stayed))
-        return self._find_end(all_repeat=all(repeat for _, repeat in stayed))
+        period = math.lcm(*(period for _, period in stayed))  # 0 where a rank still waits for it to repeat
+        return self._find_end(period if period <= self.longest_period else 0)
 
-    def _find_end(self, *, all_repeat: bool) -> WarmupEnd | None:
+    def _find_end(self, period: int) -> WarmupEnd | None:
         steps = len(self._slowest_ns)
         if steps < max(self.plan.min_warmup_steps, 2 * _HALF):
             return None
-        change = find_change(self._slowest_ns)
-        if all_repeat and change is None:
+        change = find_change(self._durations_of_a_kind())
+        if self._is_whole(period) and change is None:
             repeats = f"communication repeated {STABLE_STEPS} times and " if self.sees_communication else ""
+            if period > 1:
+                repeats = f"steps take turns with a period of {period} and "
             reason = f"{repeats}step time shows no change point"
-            return WarmupEnd(steps=steps, settled=True, reason=reason)
+            return WarmupEnd(steps=steps, settled=True, reason=reason, period=period)
         if steps < self.plan.max_warmup_steps:
             return None
         setting = "max_warmup_steps" if isinstance(self.plan, OwnLoop) else "measure.warmup.max_steps"
         problem = (
             "communication still changes from step to step"
-            if not all_repeat
+            if not period
             else f"step time still moves by {change or 0:+.0%}"
         )
-        return WarmupEnd(steps=steps, settled=False, reason=f"{problem} after {steps} steps ({setting})")
+        return WarmupEnd(
+            steps=steps, settled=False, reason=f"{problem} after {steps} steps ({setting})", period=max(1, period)
+        )
+
+    def _is_whole(self, period: int) -> bool:
+        """Tell whether a period has just ended: with a step of its rarest kind, which is what the others lead to."""
+        if not period:
+            return False
+        kinds = Counter(self._signatures[-period:])
+        return kinds[self._signatures[-1]] == min(kinds.values())
+
+    def _durations_of_a_kind(self) -> list[int]:
+        """Give the durations of steps of the kind that is most frequent lately; of all, where it is too rare."""
+        kinds = Counter(self._signatures[-self.longest_period :])
+        common = kinds.most_common(1)[0][0]
+        pairs = zip(self._slowest_ns, self._signatures, strict=True)
+        alike = [duration for duration, kind in pairs if kind == common]
+        return alike if self.longest_period > 1 and len(alike) >= 2 * _HALF else self._slowest_ns
 
 
 def _left(steps: int, ranks: Sequence[int]) -> WarmupEnd:

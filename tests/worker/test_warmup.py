@@ -11,7 +11,9 @@ pytest.importorskip("torch", reason="the worker room imports torch")
 from dtbench.plan import Machine, Plan, make_plan
 from dtbench.scenario.schema import Scenario
 from dtbench.store.rank_records import WarmupEnd
-from dtbench.worker.warmup import WarmupJudge, find_change
+from dtbench.store.records import OwnLoop
+from dtbench.vocabulary import DeviceKind
+from dtbench.worker.warmup import WarmupJudge, find_change, find_period
 from tests.worker.thread_store import ThreadStore
 
 
@@ -120,3 +122,48 @@ def test_a_reason_claims_no_communication_that_nobody_saw(plan: Plan) -> None:
     ends = [judge.judge(100, ()) for _ in range(8)]
     assert ends[-1] is not None
     assert ends[-1].reason == "step time shows no change point"
+
+
+def end_of_own_loop(durations: list[int], signatures: Sequence[Hashable]) -> WarmupEnd:
+    loop = OwnLoop(
+        script="train.py",
+        device=DeviceKind.CPU,
+        backend=None,
+        mesh=(),
+        ranks=1,
+        min_warmup_steps=8,
+        max_warmup_steps=60,
+        measured_steps=4,
+        profiled_steps=2,
+        tokens_per_step=None,
+        notes=(),
+    )
+    judge = WarmupJudge(loop, 0, ThreadStore(), longest_period=30)
+    ends = (judge.judge(duration, signature) for duration, signature in zip(durations, signatures, strict=True))
+    return next(end for end in ends if end is not None)
+
+
+@pytest.mark.parametrize("period", [2, 3, 4, 7, 8])
+def test_steps_that_take_turns_end_warm_up_with_a_whole_period(period: int) -> None:
+    signatures = ["first", *(["local"] * (period - 1) + ["averaged"]) * 30][:60]
+    durations = [100 if signature == "local" else 300 for signature in signatures]
+    end = end_of_own_loop(durations, signatures)
+    assert (end.settled, end.period) == (True, period), end.reason
+    assert signatures[end.steps - 1] == "averaged"
+    assert end.steps <= max(8, 2 * period) + period
+
+
+def test_a_period_whose_steps_still_get_faster_holds_warm_up_open() -> None:
+    signatures = ["local", "averaged"] * 30
+    durations = [200 if i < 12 else 100 for i in range(60)]
+    end = end_of_own_loop([duration * (1 + 2 * (i % 2)) for i, duration in enumerate(durations)], signatures)
+    assert end.settled
+    assert end.steps > 12
+
+
+def test_steps_that_are_alike_for_longer_than_ever_before_have_no_period() -> None:
+    assert find_period("ABBBB", 8) == 1
+    assert find_period("AAAAABAAAAA", 8) == 0, "the next one may be a B"
+    assert find_period("AAAAABAAAAAA", 8) == 1
+    assert find_period("AAAAABAAAAA", 1) == 1, "dtbench's own steps are all meant alike"
+    assert find_period("ABCDEFGH", 8) == 0

@@ -1,0 +1,484 @@
+"""Training loops as other people write them: each trains the same with and without dtbench.
+
+``torchrun --nproc-per-node 2 loops.py NAME OUT [RESULTS]`` trains the loop NAME and writes what it trained, rank by
+rank, to ``OUT/<rank>.json``; with RESULTS it is measured by ``dtbench``, else by nobody.
+"""
+
+import contextlib
+import json
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+
+import dtbench
+
+FEW: dict[str, Any] = {"name": "foreign", "max_warmup_steps": 16, "measured_steps": 4, "profiled_steps": 2}
+WIDTH, ROWS = 32, 4
+
+
+class Job:
+    """How a loop is measured, or not, and what it trained.
+
+    Attributes:
+        results: folder of dtbench's runs; None: nobody measures.
+    """
+
+    def __init__(self, results: Path | None) -> None:
+        self.results = results
+        self.losses: list[float] = []
+
+    @contextlib.contextmanager
+    def steps(self, **options: Any) -> Iterator[Callable[[], contextlib.AbstractContextManager[None]]]:
+        """Give what to put around each step."""
+        if self.results is None:
+            yield contextlib.nullcontext
+        else:
+            with dtbench.capture(self.results, **{**FEW, **options}) as step:
+                yield step
+
+    def keep(self, loss: Tensor) -> None:
+        self.losses.append(float(loss.detach()))
+
+
+def begin(job: Job) -> None:
+    """Make the process group, as a script does: dtbench's gloo where it is measured, else gloo."""
+    dist.init_process_group("gloo" if job.results is None else dtbench.named_gloo())
+
+
+def batches(count: int, width: int = WIDTH) -> Iterator[Tensor]:
+    generator = torch.Generator().manual_seed(dist.get_rank())
+    for _ in range(count):
+        yield torch.randn(ROWS, width, generator=generator)
+
+
+def make_mlp(layers: int = 3, width: int = WIDTH) -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(*(nn.Sequential(nn.Linear(width, width), nn.GELU()) for _ in range(layers)))
+
+
+def closure_over_fsdp2(job: Job) -> None:
+    """An optimizer that is given a closure, over FSDP2: forward and backward are inside its step."""
+    begin(job)
+    model = make_mlp()
+    for block in model:
+        fully_shard(block)
+    fully_shard(model)
+    _run_closures(job, model, torch.optim.SGD(model.parameters(), lr=0.1))
+
+
+def lbfgs(job: Job) -> None:
+    """torch's LBFGS over DDP, which calls its closure twice in a step."""
+    begin(job)
+    model = DistributedDataParallel(make_mlp())
+    _run_closures(job, model, torch.optim.LBFGS(model.parameters(), lr=0.01, max_iter=2, max_eval=2))
+
+
+def _run_closures(job: Job, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    with job.steps() as step:
+        for batch in batches(24):
+
+            def closure(batch: Tensor = batch) -> Tensor:
+                optimizer.zero_grad()
+                loss: Tensor = model(batch).square().mean()
+                loss.backward()
+                return loss
+
+            with step():
+                loss: Any = optimizer.step(closure)  # type: ignore[arg-type]
+            job.keep(loss)
+
+
+def sam(job: Job) -> None:
+    """Sharpness-aware minimization over DDP: the optimizer climbs, calls the closure again, and comes down."""
+    begin(job)
+    model = DistributedDataParallel(make_mlp())
+
+    class Sam(torch.optim.Optimizer):
+        def __init__(self, parameters: Any) -> None:
+            super().__init__(parameters, {"rho": 0.05})
+            self.base = torch.optim.SGD(self.param_groups, lr=0.1)
+
+        def step(self, closure: Any = None) -> Any:  # type: ignore[override]
+            with torch.enable_grad():
+                loss = closure()
+            parameters = [one for group in self.param_groups for one in group["params"]]
+            climbs = [0.05 * one.grad / (one.grad.norm() + 1e-12) for one in parameters]
+            with torch.no_grad():
+                for one, climb in zip(parameters, climbs, strict=True):
+                    one.add_(climb)
+            with torch.enable_grad():
+                closure()
+            with torch.no_grad():
+                for one, climb in zip(parameters, climbs, strict=True):
+                    one.sub_(climb)
+            self.base.step()
+            return loss
+
+    _run_closures(job, model, Sam(model.parameters()))
+
+
+def clip_as_torchtitan(job: Job) -> None:
+    """torchtitan's clip_grad_norm_: the norm is a DTensor that the script completes itself, then clips by."""
+    begin(job)
+    model = make_mlp()
+    mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("dp_shard",))
+    for block in model:
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    optimizer = torch.optim.AdamW(model.parameters())
+    with job.steps() as step:
+        for batch in batches(24):
+            with step():
+                loss = model(batch).square().mean()
+                loss.backward()
+                gradients = [parameter.grad for parameter in model.parameters()]
+                norm: Any = torch.nn.utils.get_total_norm(gradients)
+                norm = norm.full_tensor()
+                torch.nn.utils.clip_grads_with_norm_(model.parameters(), 1.0, norm)
+                optimizer.step()
+                optimizer.zero_grad()
+            job.keep(loss)
+
+
+def compiled_ddp(job: Job) -> None:
+    """``torch.compile`` around DDP."""
+    begin(job)
+    model = torch.compile(DistributedDataParallel(make_mlp()), backend="aot_eager")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with job.steps() as step:
+        for batch in batches(24):
+            with step():
+                loss = model(batch).square().mean()
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+            job.keep(loss)
+
+
+def local_sgd(job: Job) -> None:
+    """Parameters are averaged every fourth step, gradients never are."""
+    from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+
+    begin(job)
+    model = make_mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    averager = PeriodicModelAverager(period=4)
+    with job.steps(max_warmup_steps=24) as step:
+        for batch in batches(60):
+            with step():
+                loss = model(batch).square().mean()
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                averager.average_parameters(model.parameters())
+            job.keep(loss)
+
+
+def accumulated(job: Job) -> None:
+    """Gradients of four batches in DDP's ``no_sync``, each batch a step of the person's."""
+    begin(job)
+    model = DistributedDataParallel(make_mlp())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with job.steps(max_warmup_steps=24) as step:
+        for number, batch in enumerate(batches(60)):
+            with step(), model.no_sync() if number % 4 != 3 else contextlib.nullcontext():
+                loss = model(batch).square().mean()
+                loss.backward()
+                if number % 4 == 3:
+                    optimizer.step()
+                    optimizer.zero_grad()
+            job.keep(loss)
+
+
+class Dataset(torch.utils.data.Dataset[dict[str, Tensor]]):
+    """Tokens for a language model of transformers."""
+
+    def __len__(self) -> int:
+        return 120
+
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
+        tokens = torch.randint(0, 50, (8,), generator=torch.Generator().manual_seed(index))
+        return {"input_ids": tokens, "labels": tokens}
+
+
+def transformers_trainer(job: Job) -> None:
+    """transformers' Trainer over DDP, through its callback."""
+    from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
+
+    class Keep(TrainerCallback):  # type: ignore[misc]
+        def on_log(self, _arguments: Any, _state: Any, _control: Any, logs: Any = None, **_: Any) -> None:
+            if "loss" in (logs or {}):
+                job.losses.append(logs["loss"])
+
+    begin(job)
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=8, n_embd=16, n_layer=2, n_head=2))
+    arguments = TrainingArguments(
+        output_dir=os.environ["DTBENCH_SCRATCH"],
+        use_cpu=True,
+        per_device_train_batch_size=2,
+        num_train_epochs=1,
+        logging_steps=1,
+        logging_nan_inf_filter=False,
+        save_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+        max_grad_norm=1.0,
+    )
+    callbacks: list[Any] = [Keep()]
+    if job.results is not None:
+        from dtbench.integrations.transformers import DtbenchCallback
+
+        callbacks.append(DtbenchCallback(job.results, **FEW))
+    Trainer(model=model, args=arguments, train_dataset=Dataset(), callbacks=callbacks).train()
+
+
+def lightning_ddp(job: Job) -> None:
+    """Lightning's Trainer over DDP, through its callback; its step is a closure that the optimizer calls."""
+    _run_lightning(job, {})
+
+
+def lightning_accumulated(job: Job) -> None:
+    """The same, with gradients of two batches accumulated."""
+    _run_lightning(job, {"accumulate_grad_batches": 2})
+
+
+def _run_lightning(job: Job, options: dict[str, Any]) -> None:
+    import lightning.pytorch as pl
+    from lightning.pytorch.strategies import DDPStrategy
+
+    class Module(pl.LightningModule):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = make_mlp()
+
+        def training_step(self, batch: list[Tensor], _index: int) -> Tensor:
+            loss: Tensor = self.model(batch[0]).square().mean()
+            job.keep(loss)
+            return loss
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    backend = "gloo" if job.results is None else dtbench.named_gloo()
+    callbacks = []
+    if job.results is not None:
+        from dtbench.integrations.lightning import DtbenchCallback
+
+        callbacks.append(DtbenchCallback(job.results, **FEW))
+    torch.manual_seed(1)
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        devices=2,
+        strategy=DDPStrategy(process_group_backend=backend),
+        max_epochs=1,
+        gradient_clip_val=1.0,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        callbacks=callbacks,
+        default_root_dir=os.environ["DTBENCH_SCRATCH"],
+        **options,
+    )
+    trainer.fit(Module(), DataLoader(TensorDataset(torch.randn(200, WIDTH)), batch_size=2))
+
+
+def fabric_ddp(job: Job) -> None:
+    """Lightning's Fabric over DDP."""
+    from lightning.fabric import Fabric
+    from lightning.fabric.strategies import DDPStrategy
+
+    backend = "gloo" if job.results is None else dtbench.named_gloo()
+    fabric = Fabric(accelerator="cpu", devices=2, strategy=DDPStrategy(process_group_backend=backend))
+    fabric.launch()
+    plain = make_mlp()
+    model, optimizer = fabric.setup(plain, torch.optim.SGD(plain.parameters(), lr=0.1))
+    with job.steps() as step:
+        for batch in batches(24):
+            with step():
+                loss = model(batch).square().mean()
+                fabric.backward(loss)
+                fabric.clip_gradients(model, optimizer, max_norm=1.0)
+                optimizer.step()
+                optimizer.zero_grad()
+            job.keep(loss)
+
+
+def accelerate_ddp(job: Job) -> None:
+    """accelerate, with gradients of two batches accumulated."""
+    from accelerate import Accelerator
+
+    begin(job)
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+    plain = make_mlp()
+    model, optimizer = accelerator.prepare(plain, torch.optim.SGD(plain.parameters(), lr=0.1))
+    with job.steps(max_warmup_steps=24) as step:
+        for batch in batches(40):
+            with step(), accelerator.accumulate(model):
+                loss = model(batch).square().mean()
+                accelerator.backward(loss)
+                if accelerator.sync_gradients:
+                    accelerator.clip_grad_norm_(model.parameters(), 1.0)
+                optimizer.step()
+                optimizer.zero_grad()
+            job.keep(loss)
+
+
+def simple_fsdp(job: Job) -> None:
+    """Parameters are DTensors that a compiled parametrization gathers: nothing of FSDP is there to name."""
+    from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+    from torch.nn.utils.parametrize import register_parametrization
+
+    class Gather(nn.Module):
+        def forward(self, shard: Any) -> Tensor:
+            whole: DTensor = shard.redistribute(placements=[Replicate()])
+            gathered: Tensor = whole.to_local(grad_placements=[_partial()])
+            return gathered
+
+    def _partial() -> Any:
+        from torch.distributed.tensor import Partial
+
+        return Partial("avg")
+
+    begin(job)
+    mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("dp_shard",))
+    model = make_mlp()
+    for block in model:
+        linear: Any = block[0]  # type: ignore[index]
+        for name, parameter in list(linear.named_parameters(recurse=False)):
+            shard = nn.Parameter(distribute_tensor(parameter.detach(), mesh, [Shard(0)]))
+            linear.register_parameter(name, shard)
+            register_parametrization(linear, name, Gather(), unsafe=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    compiled = torch.compile(model, backend="aot_eager")
+    with job.steps() as step:
+        for batch in batches(24):
+            with step():
+                loss = compiled(batch).square().mean()
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+            job.keep(loss)
+
+
+def nano_gpt(job: Job) -> None:
+    """nanoGPT's loop: micro-batches inside one step, synchronised by a flag, a scaler that is off, clipping."""
+    begin(job)
+    model = DistributedDataParallel(make_mlp())
+    optimizer = torch.optim.AdamW(model.parameters())
+    scaler = torch.amp.GradScaler(enabled=False)
+    source = batches(48)
+    with job.steps() as step:
+        for _ in range(24):
+            with step():
+                for micro in range(2):
+                    model.require_backward_grad_sync = micro == 1
+                    loss = model(next(source)).square().mean() / 2
+                    scaler.scale(loss).backward()
+                scaler.unscale_(optimizer)
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                scaler.step(optimizer)
+                scaler.update()
+                optimizer.zero_grad(set_to_none=True)
+            job.keep(loss)
+
+
+def fsdp1(job: Job) -> None:
+    """FSDP1, which clips by a method of its own."""
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    begin(job)
+    model = FullyShardedDataParallel(make_mlp(), device_id=torch.device("cpu"), use_orig_params=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with job.steps() as step:
+        for batch in batches(24):
+            with step():
+                loss = model(batch).square().mean()
+                loss.backward()
+                model.clip_grad_norm_(1.0)
+                optimizer.step()
+                optimizer.zero_grad()
+            job.keep(loss)
+
+
+def deepspeed_zero2(job: Job) -> None:
+    """DeepSpeed's ZeRO-2 on CPU."""
+    _run_deepspeed(job, 2)
+
+
+def deepspeed_zero3(job: Job) -> None:
+    """DeepSpeed's ZeRO-3 on CPU."""
+    _run_deepspeed(job, 3)
+
+
+def _run_deepspeed(job: Job, stage: int) -> None:
+    import deepspeed
+
+    begin(job)
+    deepspeed.init_distributed(dist_backend="gloo")
+    settings = {
+        "train_micro_batch_size_per_gpu": ROWS,
+        "optimizer": {"type": "Adam", "params": {"lr": 0.01, "torch_adam": True}},
+        "zero_optimization": {"stage": stage, "stage3_param_persistence_threshold": 0},
+        "gradient_clipping": 1.0,
+    }
+    model, _, _, _ = deepspeed.initialize(model=make_mlp(), config=settings)
+    with job.steps() as step:
+        for batch in batches(24):
+            with step():
+                loss = model(batch).square().mean()
+                model.backward(loss)
+                model.step()
+            job.keep(loss)
+
+
+LOOPS: dict[str, Callable[[Job], None]] = {
+    loop.__name__: loop
+    for loop in (
+        closure_over_fsdp2,
+        lbfgs,
+        sam,
+        clip_as_torchtitan,
+        compiled_ddp,
+        local_sgd,
+        accumulated,
+        transformers_trainer,
+        lightning_ddp,
+        lightning_accumulated,
+        fabric_ddp,
+        accelerate_ddp,
+        simple_fsdp,
+        nano_gpt,
+        fsdp1,
+        deepspeed_zero2,
+        deepspeed_zero3,
+    )
+}
+
+
+def main() -> None:
+    name, out, *results = sys.argv[1:]
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    job = Job(Path(results[0]) if results else None)
+    LOOPS[name](job)
+    rank = int(os.environ["RANK"])
+    Path(out, f"{rank}.json").write_text(json.dumps(job.losses))
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
