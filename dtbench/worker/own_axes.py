@@ -66,7 +66,7 @@ def _say(thing: Any) -> Iterator[tuple[str, dist.ProcessGroup]]:
     match thing:
         case DeviceMesh():
             with suppress(RuntimeError):  # a mesh without process groups
-                yield from [(name, thing.get_group(name)) for name in thing.mesh_dim_names or ()]
+                yield from [(name, _made_with(thing, thing.get_group(name))) for name in thing.mesh_dim_names or ()]
         case FSDPModule():
             state = thing._get_fsdp_state()
             for parameters in getattr(state, "_fsdp_param_groups", None) or [state._fsdp_param_group]:  # 2.13, before
@@ -76,6 +76,12 @@ def _say(thing: Any) -> Iterator[tuple[str, dist.ProcessGroup]]:
             yield from _present(thing, shard="process_group", replicate="_inter_node_pg")
         case DistributedDataParallel():
             yield from _present(thing, replicate="process_group")
+
+
+def _made_with(mesh: DeviceMesh, group: dist.ProcessGroup) -> dist.ProcessGroup:
+    """Give the group that a mesh was made with, where it keeps that: its ``get_group`` looks for one of the name."""
+    root: Any = mesh._get_root_mesh() if hasattr(mesh, "_get_root_mesh") else mesh
+    return getattr(root, "_pg_registry", {}).get(group.group_name, group)
 
 
 def _present(thing: Any, **attributes: str) -> Iterator[tuple[str, dist.ProcessGroup]]:

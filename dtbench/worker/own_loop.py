@@ -155,7 +155,8 @@ class OwnSteps:
         self._buckets: list[tuple[int, ...]] = []
         self._broken_by: BaseException | None = None
         self._end_capture: Callable[..., Any] | None = None
-        self._is_open = self._is_empty = self._is_left = False
+        self._reading: Reading | None = None
+        self._is_open = self._is_broken_off = self._is_timed = self._is_empty = self._is_left = False
         self.is_done = False
         """Every step was seen and everything is on disk; further steps run as if dtbench were not there."""
         journal.begin(time.time_ns())
@@ -182,9 +183,8 @@ class OwnSteps:
             self._begin()
             try:
                 yield batch
-            except GeneratorExit:
-                self._is_empty = not self._has_trained()
-                self._end()
+            except GeneratorExit:  # by `break`, or by an error, of which `fail` is told next
+                self._break_off()
                 raise
             self._end()
 
@@ -240,11 +240,13 @@ class OwnSteps:
         if self._broken_by is not None and not self._is_left:
             self.fail(self._broken_by)  # and was caught: training goes on, without being measured
             warnings.warn(f"dtbench.capture: step {self._number} raised; nothing after it is measured", stacklevel=4)
+        self._end_broken_off()
         if self.is_done or self._is_left:
             return
         if self._is_open:
             raise CaptureError(f"step {self._number} has not ended, and another begins; leave `with step():` first")
         self._is_open, self._is_empty = True, False
+        self._is_broken_off, self._reading = False, None
         next(self._script)
 
     def _end(self) -> None:
@@ -255,6 +257,18 @@ class OwnSteps:
         except StopIteration:
             self.is_done = True
         self._is_open = False
+
+    def _break_off(self) -> None:
+        """The loop over batches was left inside a step: its time is over, and how, the next thing says that happens."""
+        if self._is_open and not self._is_left:
+            self._is_broken_off, self._is_empty = True, not self._has_trained()
+            if self._is_timed and not self._is_empty:
+                self._reading = self._timer.clock.stop()
+
+    def _end_broken_off(self) -> None:
+        if self._is_broken_off:
+            self._is_broken_off = False
+            self._end()
 
     def _has_trained(self) -> bool:
         """Tell whether anything but forward was seen in this step."""
@@ -298,10 +312,11 @@ class OwnSteps:
                     self._phase = phase
                     self._timer.begin(phase, self._number)
                 for left in reversed(range(self._period)):
+                    self._is_timed = phase is not None and left == 0
                     self._marks.begin_step()
                     yield
                     if phase is not None and left == 0 and not (self._is_empty and phase is not Phase.PROFILED):
-                        reading = self._timer.end(phase, self._number)
+                        reading = self._timer.end(phase, self._number, self._reading)
                     self._marks.end_step()
                     if left:
                         yield
@@ -352,7 +367,8 @@ class OwnSteps:
 
     def leave(self) -> None:
         """The person's loop has ended; where that is too early, keep what there is and say so."""
-        if self.is_done:
+        self._end_broken_off()
+        if self.is_done or self._is_left:
             return
         reason = self._why_short()
         self._stop(reason)
@@ -362,7 +378,7 @@ class OwnSteps:
 
     def fail(self, error: BaseException) -> None:
         """The person's loop raised: record where and what; never hides the error itself."""
-        if self.is_done:
+        if self.is_done or self._is_left:
             return
         said = "".join(traceback.format_exception_only(error)).strip()
         reason = f"raised in step {self._number} ({self._phase}): {said}"

@@ -72,9 +72,9 @@ class StepTimer:
         self.recorder.begin_step()
         self.clock.start()
 
-    def end(self, phase: Phase, step: int) -> Reading:
-        """It has ended; the first thing done is to stop its clock."""
-        reading = self.clock.stop()
+    def end(self, phase: Phase, step: int, reading: Reading | None = None) -> Reading:
+        """It has ended; the first thing done is to stop its clock, unless that gave its reading before."""
+        reading = reading or self.clock.stop()
         self.journal.finish_step(make_timing(step, phase, reading))
         return reading
 

@@ -37,15 +37,14 @@ class Store(Protocol):
         """Wait for a value."""
 
 
-def find_change(durations_ns: Sequence[int]) -> float | None:
+def find_change(durations: Sequence[float]) -> float | None:
     """Give by how much the last four steps differ from the four before (medians, relative), or None if by noise only.
 
-    Noise is the larger of 10 % and three standard errors of a difference of two medians of four. The noise of one step
-    is
+    Noise is the larger of 10 % and three standard errors of a difference of two medians of four. The noise of one step is
     estimated from successive differences, which a change point hardly touches: 1.4826 times their median absolute value
     over sqrt(2) is a normal's standard deviation, and a median of n has 1.2533 / sqrt(n) times that.
     """
-    window = durations_ns[-2 * _HALF :]
+    window = durations[-2 * _HALF :]
     before, last = window[:_HALF], window[_HALF:]
     middle = median(window)
     change = (median(last) - median(before)) / middle
@@ -129,8 +128,10 @@ class WarmupJudge:
         steps = len(self._slowest_ns)
         if steps < max(self.plan.min_warmup_steps, 2 * _HALF):
             return None
-        change = find_change(self._durations_of_a_kind())
-        if self._is_whole(period) and change is None:
+        durations = self._slowest_ns if period == 1 else self._durations_of_a_kind()
+        is_known = len(durations) >= 2 * _HALF
+        change = find_change(durations) if is_known else None
+        if self._is_whole(period) and is_known and change is None:
             repeats = f"communication repeated {STABLE_STEPS} times and " if self.sees_communication else ""
             if period > 1:
                 repeats = f"steps take turns with a period of {period} and "
@@ -155,13 +156,15 @@ class WarmupJudge:
         kinds = Counter(self._signatures[-period:])
         return kinds[self._signatures[-1]] == min(kinds.values())
 
-    def _durations_of_a_kind(self) -> list[int]:
-        """Give the durations of steps of the kind that is most frequent lately; of all, where it is too rare."""
-        kinds = Counter(self._signatures[-self.longest_period :])
-        common = kinds.most_common(1)[0][0]
-        pairs = zip(self._slowest_ns, self._signatures, strict=True)
-        alike = [duration for duration, kind in pairs if kind == common]
-        return alike if self.longest_period > 1 and len(alike) >= 2 * _HALF else self._slowest_ns
+    def _durations(self) -> list[float]:
+        """Give the durations of all steps; where they may take turns, over the median of those of their own kind."""
+        if self.longest_period == 1:
+            return [float(duration) for duration in self._slowest_ns]
+        of_kind: dict[Hashable, list[int]] = {}
+        for duration, kind in zip(self._slowest_ns, self._signatures, strict=True):
+            of_kind.setdefault(kind, []).append(duration)
+        usual = {kind: median(durations) or 1 for kind, durations in of_kind.items()}
+        return [duration / usual[kind] for duration, kind in zip(self._slowest_ns, self._signatures, strict=True)]
 
 
 def _left(steps: int, ranks: Sequence[int]) -> WarmupEnd:
