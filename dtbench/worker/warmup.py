@@ -128,10 +128,8 @@ class WarmupJudge:
         steps = len(self._slowest_ns)
         if steps < max(self.plan.min_warmup_steps, 2 * _HALF):
             return None
-        durations = self._slowest_ns if period == 1 else self._durations_of_a_kind()
-        is_known = len(durations) >= 2 * _HALF
-        change = find_change(durations) if is_known else None
-        if self._is_whole(period) and is_known and change is None:
+        change = find_change(self._durations())
+        if self._is_whole(period) and change is None:
             repeats = f"communication repeated {STABLE_STEPS} times and " if self.sees_communication else ""
             if period > 1:
                 repeats = f"steps take turns with a period of {period} and "
