@@ -18,12 +18,14 @@ from types import MethodType
 from typing import Any, Final
 from unittest import mock
 
+import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.profiler import record_function
 
 from dtbench.ranges import CLIPPING_RANGE, region_range
 from dtbench.vocabulary import Region
 from dtbench.worker.recorder import Recorder
+from dtbench.worker.uncompiled import keep_uncompiled, pass_over
 
 _CLIP: Final = "torch.nn.utils.clip_grad"
 _FSDP1: Final = "torch.distributed.fsdp.fully_sharded_data_parallel"
@@ -60,11 +62,13 @@ class RegionMarks:
         self._lingering: tuple[AbstractContextManager[Any], Region | None] | None = None
         self._thread = threading.get_ident()
 
+    @keep_uncompiled
     def begin_step(self) -> None:
         """A step begins, with forward."""
         self._thread = threading.get_ident()
         self._switch(Region.FORWARD)
 
+    @keep_uncompiled
     def end_step(self) -> None:
         """It has ended."""
         self._end_lingering()
@@ -84,6 +88,7 @@ class RegionMarks:
         is_named = name is not None and self._recorder.is_naming and self._recorder.region is not None
         return record_function(name) if is_named else nullcontext()
 
+    @keep_uncompiled
     def enter(self, region: Region) -> Region | None:
         """Go to a region; gives the one before, None between steps."""
         lingered = self._end_lingering()
@@ -92,12 +97,14 @@ class RegionMarks:
             self._switch(region)
         return before
 
+    @keep_uncompiled
     def leave(self, before: Region | None) -> None:
         """Go back to what ``enter`` gave."""
         self._end_lingering()
         if before is not None and self._recorder.region is not None:
             self._switch(before)
 
+    @keep_uncompiled
     def linger(self, name: str, before: Region | None) -> None:
         """Stay in the region, in a range of this name, until one is entered or left or the step ends.
 
@@ -141,7 +148,10 @@ class _MarkedCall:
     def __get__(self, instance: Any, _owner: Any = None) -> Any:
         return self if instance is None else MethodType(self, instance)
 
+    @pass_over
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return self._call(*args, **kwargs)
         with self.marks.inside(self._region), self.marks.name(self._name):
             return self._call(*args, **kwargs)
 
@@ -149,7 +159,10 @@ class _MarkedCall:
 class _MarkedNorm(_MarkedCall):
     """The total norm of gradients: what follows completes it, which with DTensors is left to whoever asked for it."""
 
+    @pass_over
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return self._call(*args, **kwargs)
         before = self.marks.enter(self._region)
         try:
             with self.marks.name(self._name):
@@ -170,6 +183,8 @@ class _MarkedSteps:
 
     def begin(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Begin a step; gives its arguments with the closure marked, None where there is no closure."""
+        if torch.compiler.is_compiling():
+            return None
         self._before.append(self._marks.enter(Region.OPTIMIZER))
         if callable(kwargs.get("closure")):
             return args, {**kwargs, "closure": self._mark(kwargs["closure"])}
@@ -180,9 +195,11 @@ class _MarkedSteps:
 
     def end(self, *_: Any) -> None:
         """End the step that began last."""
-        self._marks.leave(self._before.pop())
+        if not torch.compiler.is_compiling():
+            self._marks.leave(self._before.pop())
 
     def _mark(self, closure: Callable[..., Any]) -> Callable[..., Any]:
+        @pass_over
         def marked(*args: Any, **kwargs: Any) -> Any:
             with self._marks.inside(Region.FORWARD):
                 return closure(*args, **kwargs)

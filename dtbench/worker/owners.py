@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from typing import Any
 from unittest import mock
 
+import torch
 import torch.distributed.fsdp._flat_param as torch_flat
 import torch.distributed.fsdp._fully_shard._fsdp_param_group as torch_group
 import torch.distributed.fsdp._runtime_utils as torch_runtime
@@ -22,6 +23,7 @@ from torch.profiler import record_function
 from dtbench.ranges import module_range, unit_range
 from dtbench.worker.parallelize.parallelized import plain_fqn
 from dtbench.worker.recorder import Recorder
+from dtbench.worker.uncompiled import pass_over
 
 _Wrap = Callable[[Callable[..., Any], int], Callable[..., Any]]
 
@@ -116,8 +118,9 @@ def name_modules(*modules: nn.Module) -> Iterator[None]:
         id(part): plain_fqn(f"{name}.").removesuffix(".") for module in modules for name, part in module.named_modules()
     }
 
+    @pass_over
     def named(part: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        fqn = fqns.get(id(part))
+        fqn = None if torch.compiler.is_compiling() else fqns.get(id(part))
         with nullcontext() if fqn is None else record_function(module_range(fqn)):
             return original(part, *args, **kwargs)
 

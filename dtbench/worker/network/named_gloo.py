@@ -21,6 +21,7 @@ from dtbench.vocabulary import Operation
 from dtbench.worker.network.carrier import Carrier, Issued
 from dtbench.worker.network.link import flatten_tensors
 from dtbench.worker.recorder import Recorder
+from dtbench.worker.uncompiled import keep_uncompiled
 
 BACKEND_NAME = "dtbench_gloo"
 
@@ -243,7 +244,7 @@ def _forward(method: str, operation: Operation, payload: int, watch: _Watch) -> 
 
         return group.send_off(Issued(label, recorder.region, group, method, args, is_named=recorder.is_naming), start)
 
-    return call
+    return keep_uncompiled(call)  # DDP's reducer calls it inside a forward that is compiled
 
 
 def count_bytes(tensor: torch.Tensor) -> int:
@@ -262,7 +263,7 @@ def _name_waits(recorder: Recorder, waits: "weakref.WeakKeyDictionary[Any, WaitL
         with record_function(wait_range(label)) if label is not None else nullcontext():
             return wait(work, *args, **kwargs)
 
-    dist.Work.wait = named_wait
+    dist.Work.wait = keep_uncompiled(named_wait)
 
 
 def _is_async(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
