@@ -95,7 +95,7 @@ def _run_closures(job: Job, model: nn.Module, optimizer: torch.optim.Optimizer) 
                 return loss
 
             with step():
-                loss: Any = optimizer.step(closure)  # type: ignore[arg-type]
+                loss: Any = optimizer.step(closure)
             job.keep(loss)
 
 
@@ -109,7 +109,7 @@ def sam(job: Job) -> None:
             super().__init__(parameters, {"rho": 0.05})
             self.base = torch.optim.SGD(self.param_groups, lr=0.1)
 
-        def step(self, closure: Any = None) -> Any:  # type: ignore[override]
+        def step(self, closure: Any = None) -> Any:
             with torch.enable_grad():
                 loss = closure()
             parameters = [one for group in self.param_groups for one in group["params"]]
@@ -180,8 +180,8 @@ def local_sgd(job: Job) -> None:
                 loss = model(batch).square().mean()
                 loss.backward()
                 optimizer.step()
-                optimizer.zero_grad()
                 averager.average_parameters(model.parameters())
+                optimizer.zero_grad()
             job.keep(loss)
 
 
@@ -216,7 +216,7 @@ def transformers_trainer(job: Job) -> None:
     """transformers' Trainer over DDP, through its callback."""
     from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
 
-    class Keep(TrainerCallback):  # type: ignore[misc]
+    class Keep(TrainerCallback):
         def on_log(self, _arguments: Any, _state: Any, _control: Any, logs: Any = None, **_: Any) -> None:
             if "loss" in (logs or {}):
                 job.losses.append(logs["loss"])
@@ -258,7 +258,7 @@ def _run_lightning(job: Job, options: dict[str, Any]) -> None:
     import lightning.pytorch as pl
     from lightning.pytorch.strategies import DDPStrategy
 
-    class Module(pl.LightningModule):  # type: ignore[misc, name-defined]
+    class Module(pl.LightningModule):
         def __init__(self) -> None:
             super().__init__()
             self.model = make_mlp()
@@ -356,7 +356,7 @@ def simple_fsdp(job: Job) -> None:
     mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("dp_shard",))
     model = make_mlp()
     for block in model:
-        linear: Any = block[0]  # type: ignore[index]
+        linear: Any = block[0]
         for name, parameter in list(linear.named_parameters(recurse=False)):
             shard = nn.Parameter(distribute_tensor(parameter.detach(), mesh, [Shard(0)]))
             linear.register_parameter(name, shard)

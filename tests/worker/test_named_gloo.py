@@ -1,5 +1,8 @@
 """What reaches gloo, of what torch asks of a group."""
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,3 +48,31 @@ def test_a_coalesced_all_gather_of_one_tensor_reaches_gloo_as_a_plain_one(method
 def test_one_of_several_tensors_stays_coalesced(method: str) -> None:
     wholes, parts, options = [torch.empty(4)] * 2, [torch.empty(2)] * 2, object()
     assert ask(GlooGroup, method, wholes, parts, options) == (method, (wholes, parts, options))
+
+
+COMPILED = """
+import sys
+import torch, torch.distributed as dist
+import dtbench
+from dtbench.worker.network.named_gloo import find_recorder
+dist.init_process_group(dtbench.named_gloo(), init_method=f"file://{sys.argv[1]}/store", rank=0, world_size=1)
+recorder = find_recorder(dist.group.WORLD)
+recorder.is_recording = True
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
+compiled = torch.compile(model, backend="eager")
+for _ in range(3):
+    recorder.begin_step()
+    compiled(torch.ones(2, 4)).sum().backward()
+    print(len(recorder.step_issues()), end=" ")
+print(torch._dynamo.utils.counters["frames"]["total"])
+"""
+
+
+def test_a_compiled_ddp_model_trains_over_the_named_gloo(tmp_path: Path) -> None:
+    """The reducer calls its group inside the compiled forward, where the compiler would trace what it meets."""
+    command = [sys.executable, "-c", COMPILED, str(tmp_path)]
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert finished.returncode == 0, finished.stderr
+    *issued, frames = map(int, finished.stdout.split())
+    assert issued == [1, 3, 1], "a bucket each; the second forward broadcasts places and sizes of the new buckets"
+    assert frames == 1, "the model's forward, and nothing of dtbench"
