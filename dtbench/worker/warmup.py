@@ -40,9 +40,9 @@ class Store(Protocol):
 def find_change(durations: Sequence[float]) -> float | None:
     """Give by how much the last four steps differ from the four before (medians, relative), or None if by noise only.
 
-    Noise is the larger of 10 % and three standard errors of a difference of two medians of four. The noise of one step is
-    estimated from successive differences, which a change point hardly touches: 1.4826 times their median absolute value
-    over sqrt(2) is a normal's standard deviation, and a median of n has 1.2533 / sqrt(n) times that.
+    Noise is the larger of 10 % and three standard errors of a difference of two medians of four. The noise of one step
+    is estimated from successive differences, which a change point hardly touches: 1.4826 times their median absolute
+    value over sqrt(2) is a normal's standard deviation, and a median of n has 1.2533 / sqrt(n) times that.
     """
     window = durations[-2 * _HALF :]
     before, last = window[:_HALF], window[_HALF:]
