@@ -53,7 +53,6 @@ HONEST: dict[str, dict[str, Any]] = {
     "ddp, small buckets",
     "fsdp1",
     "fsdp2, asynchronous",
-    "fsdp2, tensor and sequence",
 )
 @pytest.mark.parametrize("strategy", HONEST)
 def test_whoever_waits_sees_the_same_numbers_however_late_they_come(
@@ -154,9 +153,7 @@ FAULTS = {
 
 @pytest.mark.quick(
     "ddp",
-    "ddp, a hook",
     "fsdp1 gathers",
-    "fsdp1's tensor axis",
     "fsdp2 gathers, asynchronous",
     "fsdp2 without work",
     "fsdp2 scatters",

@@ -172,7 +172,7 @@ def test_real_ranks_train_it_as_one_process_does_and_issue_what_the_formulas_say
     assert sum(expected.size_bytes for expected in record.planned) > 0
 
 
-@pytest.mark.quick("fsdp2", "ddp")
+@pytest.mark.quick("fsdp2")
 @pytest.mark.ranks
 @pytest.mark.parametrize(
     "parallel",

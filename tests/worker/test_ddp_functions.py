@@ -150,7 +150,6 @@ def _called(launched: Any, ranks: int = 2) -> dict[str, int]:
     "join, the first rank has fewer iterations",
     "buffers are broadcast",
     "sparse gradients",
-    "a python reducer",
 )
 @pytest.mark.parametrize("name", CASES)
 def test_traffic_equals_the_formula_training_the_single_process_and_the_functions_are_called(

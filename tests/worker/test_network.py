@@ -49,7 +49,6 @@ STRATEGIES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.quick(
     "ddp",
-    "fsdp1 and tensor",
     "fsdp2, asynchronous",
 )
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -183,7 +183,6 @@ CASES |= {
 @pytest.mark.quick(
     "ddp, torch's default buckets",
     "ddp, powersgd",
-    "fsdp1 and tensor",
     "fsdp2, uneven shards",
     "fsdp2, tensor and sequence",
     "hsdp",

@@ -97,7 +97,6 @@ STRATEGIES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.quick(
-    "ddp, tied",
     "fsdp1 over tensor",
     "fsdp2 in uneven shards over tensor",
 )
