@@ -59,12 +59,17 @@ _SHARDED_OPTIMIZER: Final = re.compile(
 )
 
 
+# Of deepspeed/runtime/zero/parameter_offload.py: functions that it puts around a module's outputs and inputs.
+_ZERO_HOOKS: Final = re.compile(rf"(?:{ENGINE}: )?(?:Pre|Post)BackwardFunction(?:ForModule|Module)?(?:Backward)?\b")
+
+
 @dataclass(frozen=True)
 class DataParallel:
     """What a whole trace shows of who reduces gradients and gathers parameters in it.
 
     Attributes:
         is_labelled: dtbench's worker made it, whose word on axis, operation and region is final.
+        has_zero: there are DeepSpeed's hooks around the modules whose parameters it gathers.
         has_fsdp: there are ranges of FSDP.
         has_reducer: backward hooks reduce gradients of which every rank has all, as DDP's reducer does.
     """
@@ -72,6 +77,12 @@ class DataParallel:
     is_labelled: bool = False
     has_fsdp: bool = False
     has_reducer: bool = False
+    has_zero: bool = False
+
+    @property
+    def has_evidence(self) -> bool:
+        """Whether what FSDP or DDP asked for can be told from what somebody else did on the same group."""
+        return self.has_fsdp or self.has_reducer
 
 
 _NOTHING_SHOWN: Final = DataParallel()
@@ -86,11 +97,12 @@ def find_data_parallel(
         issues: operation and names of the spans around each, innermost first.
         is_labelled: by ranges of dtbench's.
     """
-    has_fsdp = has_reducer = False
+    has_fsdp = has_reducer = has_zero = False
     for operation, above in issues:
         has_fsdp |= any(name.startswith(FSDP_RANGES) for name in above)
         has_reducer |= operation is Operation.ALL_REDUCE and _any_fits(above, _ACCUMULATES)
-    return DataParallel(is_labelled, has_fsdp, has_reducer)
+        has_zero |= _any_fits(above, _ZERO_HOOKS)
+    return DataParallel(is_labelled, has_fsdp, has_reducer, has_zero)
 
 
 def find_purpose(
@@ -102,7 +114,8 @@ def find_purpose(
 ) -> Purpose:
     """Give the purpose of a collective in anyone's trace; see the module for the order.
 
-    Where dtbench's worker said both mesh axis and region, ``vocabulary.purpose_of`` decides, as it did there.
+    Where dtbench's worker said both mesh axis and region, and nothing shows who reduces gradients and gathers
+    parameters, ``vocabulary.purpose_of`` decides, as it did there.
 
     Args:
         axis: of the process group; None: unknown.
@@ -111,7 +124,13 @@ def find_purpose(
         above: names of the spans around the issue, innermost first; the first may be its kernel's.
         shown: what the whole trace shows.
     """
-    if shown.is_labelled and axis is not None and operation is not None and region is not None:
+    if (
+        shown.is_labelled
+        and axis is not None
+        and operation is not None
+        and region is not None
+        and not shown.has_evidence
+    ):
         return purpose_of(axis, operation, region)
     if region is Region.STATE_DICT:
         return Purpose.STATE
@@ -120,6 +139,8 @@ def find_purpose(
     if axis is not None and axis not in _DATA:
         return purpose_of(axis, operation, region)
     asked = _find_by_names(operation, above)
+    if asked is None and shown.has_zero and not any(is_functional(name) for name in above):
+        asked = _of_zero(operation, above)
     if axis is None:
         return asked or _of_unknown_axis(operation, region, above, shown)
     if asked is Purpose.TENSOR:
@@ -130,10 +151,18 @@ def find_purpose(
 def _of_data_axis(
     axis: Axis, operation: Operation | None, region: Region | None, above: Sequence[str], shown: DataParallel
 ) -> Purpose:
-    if (shown.has_fsdp or shown.has_reducer) and not shown.is_labelled:
-        return Purpose.OTHER
+    if shown.has_evidence:
+        return Purpose.GRAD_REDUCE if _may_be_reducers(operation, region, above, shown) else Purpose.OTHER
     in_backward = region is None and any(name.startswith(ENGINE) for name in above)
     return purpose_of(axis, operation, Region.BACKWARD if in_backward else region)
+
+
+def _of_zero(operation: Operation | None, above: Sequence[str]) -> Purpose | None:
+    """Give what DeepSpeed's ZeRO-3 issues around modules, which names nothing: gathers, and sums in backward."""
+    if operation is Operation.ALL_GATHER:
+        return Purpose.UNSHARD
+    in_backward = any(name.startswith(ENGINE) for name in above)
+    return Purpose.GRAD_REDUCE if operation in REDUCTIONS and in_backward else None
 
 
 def _is_sharded_optimizers(
@@ -144,14 +173,14 @@ def _is_sharded_optimizers(
         return False
     if _any_fits(above, _SHARDED_OPTIMIZER):
         return operation in (Operation.ALL_GATHER, Operation.BROADCAST)
-    return operation is Operation.ALL_GATHER and axis in _DATA and not shown.has_fsdp and not shown.is_labelled
+    return operation is Operation.ALL_GATHER and axis in _DATA and not shown.has_fsdp
 
 
 def _find_by_names(operation: Operation | None, above: Sequence[str]) -> Purpose | None:
     """Give what the innermost name says that says anything; None: none does."""
     functional = any(is_functional(name) for name in above)
     for name in above:
-        if name.startswith((_FSDP2, FSDP1)):
+        if name.startswith(FSDP_RANGES):
             found = _of_fsdp(name, operation, is_functional=functional)
         elif name.startswith(ENGINE) and _ACCUMULATES.match(name):
             found = Purpose.GRAD_REDUCE if operation in REDUCTIONS and not functional else None
@@ -185,22 +214,34 @@ def _of_fsdp(name: str, operation: Operation | None, *, is_functional: bool) -> 
         return None
     if operation is Operation.ALL_GATHER:
         return Purpose.UNSHARD
-    reduces = operation in REDUCTIONS and name.startswith((_FSDP2, FSDP1_GRADIENTS))
+    reduces = operation in REDUCTIONS and name.startswith((_FSDP2, FSDP1_GRADIENTS, UNIT_PREFIX))
     return Purpose.GRAD_REDUCE if reduces else None
 
 
 def _of_unknown_axis(
     operation: Operation | None, region: Region | None, above: Sequence[str], shown: DataParallel
 ) -> Purpose:
-    node = next((name for name in above if name.startswith(ENGINE)), None)
+    in_backward = region is Region.BACKWARD or any(name.startswith(ENGINE) for name in above)
     if operation in (Operation.SEND, Operation.RECV):
         return Purpose.PIPELINE
     if any(is_functional(name) for name in above):
         return Purpose.TENSOR
-    if operation not in REDUCTIONS or (region is not Region.BACKWARD and node is None):
+    if operation not in REDUCTIONS or not in_backward:
         return Purpose.OTHER
+    is_gradients = not shown.has_evidence or _may_be_reducers(operation, region, above, shown)
+    return Purpose.GRAD_REDUCE if is_gradients else Purpose.OTHER
+
+
+def _may_be_reducers(
+    operation: Operation | None, region: Region | None, above: Sequence[str], shown: DataParallel
+) -> bool:
+    """Tell whether a sum in backward may be DDP's: a hook of gradients issued it, or no node of the engine did.
+
+    DDP issues what it held back at the end of backward, from a callback; under FSDP there is no such thing.
+    """
+    node = next((name for name in above if name.startswith(ENGINE)), None)
     is_hooks = node is None or _ACCUMULATES.match(node) is not None
-    return Purpose.GRAD_REDUCE if is_hooks or not (shown.has_fsdp or shown.has_reducer) else Purpose.OTHER
+    return shown.has_reducer and operation in REDUCTIONS and region is Region.BACKWARD and is_hooks
 
 
 def _any_fits(names: Sequence[str], pattern: re.Pattern[str]) -> bool:

@@ -19,6 +19,7 @@ FSDP1_FORWARD = "FullyShardedDataParallel.forward"
 ADAM = "Optimizer.step#AdamW.step"
 FSDP = DataParallel(has_fsdp=True)
 DDP = DataParallel(has_reducer=True)
+ZERO = DataParallel(has_zero=True)
 
 
 def say(collective: str, group: str, *, ranks: int = 2, elements: int = 512) -> str:
@@ -186,6 +187,14 @@ def test_clipping_optimizer_and_state_dict_come_before_the_axis(axis: Axis | Non
          Purpose.UNSHARD),
         (None, Operation.ALL_REDUCE, None, ("deepspeed/runtime/zero/stage_1_and_2.py(1700): get_grad_norm",),
          DataParallel(), Purpose.OTHER),
+        # ZeRO-3 gathers from hooks around modules and names nothing.
+        (None, Operation.ALL_GATHER, None, ("c10d::_allgather_base_",), ZERO, Purpose.UNSHARD),
+        (Axis.DATA, Operation.ALL_GATHER, Region.BACKWARD, (f"{NODE}PreBackwardFunctionForModuleBackward",), ZERO,
+         Purpose.UNSHARD),
+        (None, Operation.REDUCE_SCATTER, None, (f"{NODE}X",), ZERO, Purpose.GRAD_REDUCE),
+        (None, Operation.ALL_GATHER, None, ("_c10d_functional::all_gather_into_tensor",), ZERO, Purpose.TENSOR),
+        (None, Operation.ALL_REDUCE, None, ("c10d::allreduce_",), ZERO, Purpose.OTHER),
+        (Axis.CONTEXT, Operation.ALL_GATHER, None, (), ZERO, Purpose.CONTEXT),
     ],
 )  # fmt: skip
 def test_the_order_of_decision(
@@ -204,14 +213,92 @@ def test_ranges_of_fsdp_and_the_reducers_hook_are_what_a_trace_shows() -> None:
     assert find_data_parallel([(reduce, ("c10d::allreduce_", ACCUMULATE))]) == DDP
     assert find_data_parallel([(gather, ("FSDP::all_gather (0)",))]) == FSDP
     assert find_data_parallel([(reduce, ("_ReduceFromModelParallelRegion",))]) == DataParallel()
+    assert (
+        find_data_parallel([(gather, ("c10d::_allgather_base_", f"{NODE}PostBackwardFunctionModuleBackward"))]) == ZERO
+    )
     # Hooks that scatter leave each rank a part: a sharded optimizer's, whose gathers are of parameters.
     assert find_data_parallel([(scatter, ("c10d::_reduce_scatter_base_", ACCUMULATE))]) == DataParallel()
 
 
-def test_what_the_worker_said_is_final() -> None:
-    shown = DataParallel(is_labelled=True, has_fsdp=True)
-    assert find_purpose(Axis.SHARD, Operation.ALL_GATHER, Region.FORWARD, (), shown) is Purpose.UNSHARD
-    assert find_purpose(Axis.SHARD, Operation.ALL_GATHER, Region.OPTIMIZER, (ADAM,), shown) is Purpose.OTHER
+def test_what_the_worker_said_is_final_where_nothing_shows_who_asked() -> None:
+    gather, reduce = Operation.ALL_GATHER, Operation.ALL_REDUCE
+    told = DataParallel(is_labelled=True)
+    assert find_purpose(Axis.SHARD, gather, Region.FORWARD, (), told) is Purpose.UNSHARD
+    assert find_purpose(Axis.REPLICATE, reduce, Region.BACKWARD, (f"{NODE}X",), told) is Purpose.GRAD_REDUCE
+    assert find_purpose(Axis.SHARD, gather, Region.OPTIMIZER, (ADAM,), told) is Purpose.OTHER
+
+
+LABELLED_FSDP = DataParallel(is_labelled=True, has_fsdp=True)
+LABELLED_DDP = DataParallel(is_labelled=True, has_reducer=True)
+
+
+@pytest.mark.parametrize(
+    ("axis", "operation", "region", "above", "shown", "purpose"),
+    [
+        (Axis.SHARD, Operation.ALL_GATHER, Region.FORWARD, ("FSDP::all_gather (0)",), LABELLED_FSDP, Purpose.UNSHARD),
+        (Axis.SHARD, Operation.ALL_GATHER, Region.FORWARD, ("dtbench::unit (0)",), LABELLED_FSDP, Purpose.UNSHARD),
+        (Axis.SHARD, Operation.ALL_GATHER, Region.FORWARD, (), LABELLED_FSDP, Purpose.OTHER),
+        (Axis.SHARD, Operation.ALL_GATHER, Region.FORWARD, ("ring_attention",), LABELLED_FSDP, Purpose.CONTEXT),
+        (Axis.SHARD, Operation.REDUCE_SCATTER, Region.BACKWARD, (f"{NODE}KvBackward",), LABELLED_FSDP, Purpose.OTHER),
+        (Axis.SHARD, Operation.REDUCE_SCATTER, Region.BACKWARD, ("FSDP::post_backward_reduce (0)", f"{NODE}X"),
+         LABELLED_FSDP, Purpose.GRAD_REDUCE),
+        (Axis.SHARD, Operation.ALL_GATHER, Region.OPTIMIZER, (ADAM,), LABELLED_FSDP, Purpose.OTHER),
+        (Axis.REPLICATE, Operation.ALL_REDUCE, Region.BACKWARD, (ACCUMULATE,), LABELLED_DDP, Purpose.GRAD_REDUCE),
+        (Axis.REPLICATE, Operation.ALL_REDUCE, Region.BACKWARD, (), LABELLED_DDP, Purpose.GRAD_REDUCE),
+        (Axis.REPLICATE, Operation.ALL_REDUCE, Region.BACKWARD, ("_c10d_functional::all_reduce", ACCUMULATE),
+         LABELLED_DDP, Purpose.GRAD_REDUCE),
+        (Axis.REPLICATE, Operation.ALL_REDUCE, Region.BACKWARD, (f"{NODE}SyncBatchNormBackward",), LABELLED_DDP,
+         Purpose.OTHER),
+        (Axis.TENSOR, Operation.ALL_REDUCE, Region.BACKWARD, (ACCUMULATE,), LABELLED_DDP, Purpose.TENSOR),
+    ],
+)  # fmt: skip
+def test_on_a_shared_axis_what_neither_fsdp_nor_ddp_issued_is_not_theirs_whoever_recorded_it(
+    axis: Axis | None,
+    operation: Operation,
+    region: Region | None,
+    above: tuple[str, ...],
+    shown: DataParallel,
+    purpose: Purpose,
+) -> None:
+    assert find_purpose(axis, operation, region, above, shown) is purpose
+
+
+LABEL = "range dtbench::collective group=3 seq={} op={} bytes=16 axis=shard async=0 owner="
+
+
+@pytest.mark.parametrize("is_labelled", [False, True], ids=["plain", "captured"])
+def test_context_parallelism_on_fsdps_own_group_is_told_apart_with_and_without_labels(
+    draw: Callable[..., Path], is_labelled: bool
+) -> None:
+    regions = """
+        range dtbench::region forward          @1 |============                    |
+        range dtbench::region backward         @1 |            ==================  |"""
+    labels = f"""
+        {LABEL.format(1, "all_gather")}        @1 |  =                             |
+        {LABEL.format(2, "all_gather")}        @1 |        =                       |
+        {LABEL.format(3, "reduce_scatter")}    @1 |             =                  |
+        {LABEL.format(4, "reduce_scatter")}    @1 |                   =            |"""
+    said = regions + labels if is_labelled else ""
+    one = analyze(
+        draw(f"""
+        step ProfilerStep#1                    @1 |================================|{said}
+        range FSDP::all_gather (0)             @1 | =====                          |
+        op c10d::_allgather_base_              @1 |  =                             |
+        op _RingKeysAndValues                  @1 |       ===                      |
+        op c10d::_allgather_base_              @1 |        =                       |
+        op {NODE}_RingKeysAndValuesBackward    @1 |            =====               |
+        op c10d::_reduce_scatter_base_         @1 |             =                  |
+        range FSDP::post_backward_reduce (0)   @1 |                  =====         |
+        op c10d::_reduce_scatter_base_         @1 |                   =            |
+        range gloo:all_gather                  @2 |  ===    ==                     |
+        range gloo:all_reduce                  @2 |              ==     =          |
+        """)
+    )
+    assert {str(row.purpose): row.count for row in one.steps[0].purposes} == {
+        "unshard": 1,
+        "grad_reduce": 1,
+        "other": 2,
+    }
 
 
 def test_each_groups_sends_and_gathers_are_for_what_its_axis_is_for(draw: Callable[..., Path]) -> None:
