@@ -174,12 +174,14 @@ def advise_loss(row: Loss, ran: Ran) -> str:
     groups = (row.carried.group, row.behind.group) if row.behind is not None else (row.carried.group,)
     done = mark_row(ran, groups, row.carried.dtype, is_async=row.carried.is_async)
     known = replace(ran, done=done)
-    if row.cause in _BY_SIZE and row.carried.size_bytes is not None and row.carried.size_bytes <= _FEW_BYTES:
-        most = format_bytes(row.carried.size_bytes)
-        return f"They carry {most} at most, so their time is latency: issue fewer, larger ones."
+    size_bytes = None if row.operation is Operation.BARRIER else row.carried.size_bytes
+    if row.cause in _BY_SIZE and size_bytes is not None and size_bytes <= _FEW_BYTES:
+        return f"They carry {format_bytes(size_bytes)} at most, so their time is latency: issue fewer, larger ones."
     is_gather = row.purpose is Purpose.TENSOR and row.operation is Operation.ALL_GATHER
     if is_gather and row.carried.outsized_bytes and row.cause in (*_BY_SIZE, Cause.SYNC_OP):
         return _shard_output(row.carried.outsized_bytes, known)
+    if row.cause in _BY_SIZE and row.purpose in _OF_PURPOSE:
+        return _OF_PURPOSE[row.purpose]
     return _ADVICE[row.cause](row, known)
 
 
@@ -193,6 +195,19 @@ def _put(knobs: Sequence[Knob], *words: str) -> str:
     """Spell knobs and words in brackets, with the space before; nothing where there are none."""
     everything = [*words, *([_name(knobs)] if knobs else [])]
     return f" ({', '.join(everything)})" if everything else ""
+
+
+_OF_PURPOSE: Final = {
+    Purpose.CONTEXT: (
+        "Pass keys and values on while attention of the block before computes (a ring instead of an all-gather), send"
+        " fewer of them (grouped-query attention), or use a smaller context axis."
+    ),
+    Purpose.EXPERT: (
+        "Dispatch and combine in parts, so that experts compute beside the next part (or beside another micro-batch),"
+        " send tokens in fewer bits or to fewer experts, or use a smaller expert axis."
+    ),
+}
+"""What is said of a purpose for all of these causes."""
 
 
 def _after_skew(_row: Loss, _ran: Ran) -> str:

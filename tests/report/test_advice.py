@@ -318,3 +318,33 @@ def test_a_traces_advice_names_only_what_its_strategy_has(name: str, strategy: s
     foreign = {"fsdp2": ("bucket_cap_mb", "compress_hook", "DDP", "FSDP1"), "ddp": ("set_modules", "_unshard_", "FSDP")}
     assert words
     assert not [word for word in foreign[strategy] if word in words]
+
+
+SIZE_CAUSES = (Cause.TAIL, Cause.NEEDED_AT_ONCE, Cause.BANDWIDTH)
+
+
+@pytest.mark.parametrize("cause", SIZE_CAUSES)
+@pytest.mark.parametrize("strategy", [None, *Strategy])
+def test_collectives_of_few_bytes_are_told_to_be_fewer_and_never_smaller(
+    cause: Cause, strategy: Strategy | None
+) -> None:
+    for purpose, operation in itertools.product(Purpose, Operation):
+        small = loss(cause, purpose, operation, carried=Carried(transfer_ns=9, size_bytes=8))
+        said = advise_loss(small, Ran(is_device=True, strategy=strategy))
+        if operation is not Operation.BARRIER:
+            assert "fewer, larger" in said
+            assert not any(word in said for word in ("smaller", "less", "bits", "faster"))
+
+
+@pytest.mark.parametrize("cause", SIZE_CAUSES)
+@pytest.mark.parametrize("strategy", [None, *Strategy])
+def test_experts_and_context_have_advice_of_their_own_and_no_knob_of_fsdp_or_ddp(
+    cause: Cause, strategy: Strategy | None
+) -> None:
+    ran = Ran(is_device=True, strategy=strategy)
+    for operation in (Operation.ALL_TO_ALL, Operation.ALL_GATHER, Operation.SEND):
+        of_experts = advise_loss(loss(cause, Purpose.EXPERT, operation), ran)
+        of_context = advise_loss(loss(cause, Purpose.CONTEXT, operation), ran)
+        assert "experts" in of_experts
+        assert "keys and values" in of_context
+        assert not any(str(knob) in of_experts + of_context for knob in Knob)
