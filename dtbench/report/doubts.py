@@ -1,13 +1,9 @@
 """Why traced steps may not stand for those of a training, in words; what then is no finding says so."""
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from dtbench.analyze.representative import Doubt, DoubtKind
 from dtbench.units import count_things, format_ns, three_digits
-
-if TYPE_CHECKING:  # reading a trace loads no summaries
-    from dtbench.analyze.summary import CellSummary
 
 NO_FINDING = "Whose it is and why is of these steps alone: no finding, and no advice follows from it."
 
@@ -22,12 +18,6 @@ def say_doubts(doubts: Sequence[Doubt]) -> str | None:
     more = f", and {count_things(len(doubts) - 1, 'more reason')}, see the notes" if doubts[1:] else ""
     word = "PERHAPS NOT" if all(doubt.kind is DoubtKind.UNSURE_MEASURED for doubt in doubts) else "NOT"
     return f"{word} REPRESENTATIVE: {describe_doubt(doubts[0])}{more}"
-
-
-def doubts_of_cells(cells: "Iterable[CellSummary]") -> dict[str, str]:
-    """Say it of each cell of a run that there is something to say of."""
-    said = ((cell.name, say_doubts(cell.doubts)) for cell in cells)
-    return {name: words for name, words in said if words is not None}
 
 
 def doubt_lines(doubts: Sequence[Doubt]) -> tuple[str, ...]:

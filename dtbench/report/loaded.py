@@ -18,10 +18,10 @@ from dtbench.analyze.summary import RunSummary
 from dtbench.analyze.tabulate import TABLES
 from dtbench.errors import StoreError
 from dtbench.report import run_words
-from dtbench.report.doubts import doubts_of_cells
 from dtbench.report.estimates import tabulate_estimates
 from dtbench.report.html import report_html
 from dtbench.report.owner_table import tabulate_run_owners
+from dtbench.report.sentences import doubts_of_cells
 from dtbench.report.trace_report import plot_step_of
 from dtbench.store.find_run import find_run
 from dtbench.store.layout import LaunchFolder, RunFolder

@@ -1,7 +1,6 @@
 """The pictures of a whole run, drawn once for its folder and for TensorBoard."""
 
 from dtbench.analyze.summary import RunSummary
-from dtbench.report.doubts import doubts_of_cells
 from dtbench.report.owner_table import tabulate_run_owners
 from dtbench.report.plots import (
     MOST_CELLS,
@@ -11,6 +10,7 @@ from dtbench.report.plots import (
     plot_stages,
     plot_step_breakdown,
 )
+from dtbench.report.sentences import doubts_of_cells
 from dtbench.report.sweep_plot import plot_sweep
 
 MOST_STAGE_CELLS = 5

@@ -119,6 +119,20 @@ def _describe_owner(row: OwnerSummary) -> str:
     return f"{who}, {mostly}{describe_cause(row.cause, waited_for=row.waited_for)}"
 
 
+def has_findings(cell: CellSummary) -> bool:
+    """Tell whether causes are findings: its steps stand for others, and nobody else had the machine."""
+    return not cell.disturbed and not cell.doubts
+
+
+def doubts_of_cells(cells: Iterable[CellSummary]) -> dict[str, str]:
+    """Say it of each cell of a run that there is something to say of, also that others had the machine."""
+    said = (
+        (cell.name, f"unreliable, since {say_taken(cell.disturbed)}" if cell.disturbed else say_doubts(cell.doubts))
+        for cell in cells
+    )
+    return {name: words for name, words in said if words is not None}
+
+
 def advice_sentences(cell: CellSummary) -> list[str]:
     """Say what would change the largest causes, largest first, each sentence once; that none are findings, if so.
 

@@ -12,7 +12,7 @@ from dtbench.errors import CheckError
 from dtbench.report.checklist import answer_line
 from dtbench.report.markdown import summary_markdown
 from dtbench.report.run_words import answer_words, note_words
-from dtbench.report.sentences import advice_sentences, answer_sentence, check_word, is_trusted
+from dtbench.report.sentences import advice_sentences, answer_sentence, check_word, doubts_of_cells, is_trusted
 from dtbench.report.text import render_run
 from dtbench.store.check_records import CORES_KIND, CheckOutcome, CheckResult, ChecksSummary
 from dtbench.store.records import Neighbour, TookCores
@@ -104,3 +104,10 @@ def test_other_runs_on_the_machine_are_named(make_ddp: MakeCell, make_run: MakeR
     for place in (shown(run), summary_markdown(run).replace("\\", ""), "\n".join(note_words(run))):
         assert said in place
     assert said not in shown(make_run(make_ddp()))
+
+
+def test_no_picture_says_whose_the_exposed_time_is_where_others_had_the_cores(make_ddp: MakeCell) -> None:
+    assert doubts_of_cells([make_ddp()]) == {}
+    assert doubts_of_cells([make_ddp(update={"disturbed": (TAKEN,)})]) == {
+        "ddp": "unreliable, since others took the cores"
+    }

@@ -114,14 +114,15 @@ class Answers:
         ran, table = self._launch_table(run, state, words)
         return describe_collective(table, _number(words, "row"), ran)
 
-    def _launch_table(self, run: FoundRun, state: str, words: Words) -> "tuple[Ran, pd.DataFrame]":
-        """Give what a cell ran, and a launch's table of collectives."""
+    def _launch_table(self, run: FoundRun, state: str, words: Words) -> "tuple[Ran | None, pd.DataFrame]":
+        """Give what a cell ran, None where its causes are no findings, and a launch's table of collectives."""
         from dtbench.report.scenario_facts import describe_cell
+        from dtbench.report.sentences import has_findings
 
         name, launch = _word(words, "cell"), _number(words, "launch")
         cell = find_cell(self.loader.summarize(run, state), name)
         data = self.loader.read_launch(run, state, name, launch)
-        return describe_cell(cell), data.tables.collectives
+        return describe_cell(cell) if has_findings(cell) else None, data.tables.collectives
 
     def _timeline(self, words: Words) -> Answer:
         """Answer what hangs on one launch alone: a drawing that a person moves in stays while others end."""

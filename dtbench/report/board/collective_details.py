@@ -26,7 +26,7 @@ class CollectiveDetails:
         row: its place in the launch's table.
         parameters: what it carries; empty: not known.
         ranks: its times on every rank that has it.
-        chart: exposed time by cause, a bar per rank; None: nothing is exposed.
+        chart: exposed time by cause, a bar per rank; None: nothing is exposed, or it is not known.
         advice: what would change its cause.
         place: rank and position among that rank's collectives: how the timeline finds it.
     """
@@ -44,13 +44,13 @@ class CollectiveDetails:
     step: int | None
 
 
-def describe_collective(table: pd.DataFrame, row: int, ran: Ran) -> CollectiveDetails:
+def describe_collective(table: pd.DataFrame, row: int, ran: Ran | None) -> CollectiveDetails:
     """Give everything that the table says of one collective.
 
     Args:
         table: ``tables.COLLECTIVES`` of one launch.
         row: a row of it.
-        ran: what was run, for the words of the advice.
+        ran: what was run, for the words of the advice; None: causes are no findings here, so none is given.
 
     Raises:
         Refusal: there is no such row.
@@ -67,15 +67,17 @@ def describe_collective(table: pd.DataFrame, row: int, ran: Ran) -> CollectiveDe
         parameters=tuple(one.text("parameters").split(", ")) if one.text("parameters") else (),
         ranks=_rank_table(same, doubt),
         chart=_cause_chart(same),
-        advice="" if one.cause is None else advise_loss(_loss(one, one.cause), ran),
+        advice="" if one.cause is None or ran is None else _advise(one, one.cause, ran),
         rank=int(one.text("rank")),
         index=int((table["rank"].iloc[:row] == int(one.text("rank"))).sum()),
         step=one.whole("step"),
     )
 
 
-def _loss(one: Row, cause: Cause) -> Loss:
-    """Give what an advice asks of a collective."""
+def _advise(one: Row, cause: Cause, ran: Ran) -> str:
+    """Say what would change the cause of a collective; nothing where what of it was exposed is not known."""
+    if one.number("exposed_ns") is None:
+        return ""
     parameters, size = one.text("parameters"), one.whole("size_bytes")
     carried = Carried(
         size_bytes=size,
@@ -83,13 +85,14 @@ def _loss(one: Row, cause: Cause) -> Loss:
         parameters=tuple(parameters.split(", ")) if parameters else (),
         group=one.text("group"),
     )
-    return Loss(one.text("owner"), Purpose(one.text("purpose")), one.operation, cause, exposed_ns=0, carried=carried)
+    purpose = Purpose(one.text("purpose"))
+    return advise_loss(Loss(one.text("owner"), purpose, one.operation, cause, exposed_ns=0, carried=carried), ran)
 
 
 def _facts(one: Row) -> Iterator[Fact]:
     yield Fact("owner", one.text("owner") or causes.UNATTRIBUTED)
     yield Fact("purpose", one.text("purpose"))
-    yield Fact("cause", one.cause_words or "nothing is exposed")
+    yield Fact("cause", _cause_fact(one))
     yield Fact("region", one.text("region") or "n/a")
     yield Fact("size", spell_number(one.number("size_bytes"), format_bytes))
     yield Fact("dtype", one.text("dtype") or "n/a")
@@ -99,6 +102,13 @@ def _facts(one: Row) -> Iterator[Fact]:
     yield Fact("number in group", one.text("seq") or "n/a")
     yield Fact("lane", one.text("lane") or "n/a")
     yield Fact("step", one.text("step") or "n/a")
+
+
+def _cause_fact(one: Row) -> str:
+    exposed_ns = one.number("exposed_ns")
+    if exposed_ns is None:
+        return "n/a: what of it was exposed is not known"
+    return one.cause_words or ("nothing is exposed" if not exposed_ns else "n/a")
 
 
 def _find_same(table: pd.DataFrame, one: Row) -> tuple[list[Row], str]:
@@ -152,7 +162,7 @@ def _cause_chart(same: Sequence[Row]) -> Chart | None:
     bars = []
     for row in same:
         lengths = tuple(row.whole(f"exposed_{cause}_ns") or 0 for cause in Cause)
-        if any(lengths):
+        if row.whole("exposed_ns") is not None and any(lengths):
             words = tuple(format_ns(length) for length in lengths)
-            bars.append(Bar(f"rank {row.text('rank')}", lengths, words, end=format_ns(row.number("exposed_ns") or 0)))
+            bars.append(Bar(f"rank {row.text('rank')}", lengths, words, end=format_ns(row.number("exposed_ns"))))
     return Chart(title="Exposed time by cause", parts=cause_parts(), bars=tuple(bars)) if bars else None

@@ -17,6 +17,9 @@ PAGE: Final = 100
 FILTERS: Final = ("purpose", "operation", "region", "cause", "rank", "step")
 """Columns of which a person may choose one value."""
 
+_SUMMED: Final = ("duration_ns", "exposed_ns", "hidden_ns")
+"""What is summed where collectives are taken together."""
+
 NONE: Final = "(none)"
 """How an empty value is called where it can be chosen."""
 
@@ -116,11 +119,13 @@ def list_collectives(table: pd.DataFrame, query: Query) -> CollectivesDocument:
         CollectiveRow(row.place, tuple(_spell(row, column.key) for column in _SINGLE), row.text("owner"))
         for row in plain_rows(page)
     )
-    return _document(known, kept, rows, query, _SINGLE)
+    return _document(known, kept, rows, query, _SINGLE, total=len(kept))
 
 
 def group_collectives(table: pd.DataFrame, query: Query) -> CollectivesDocument:
     """Give a page of collectives taken together by owner, operation and purpose; sums over the profiled steps.
+
+    A sum of which some part is not known is "at least" the rest.
 
     Raises:
         Refusal: it sorts by a column that is not there.
@@ -129,10 +134,13 @@ def group_collectives(table: pd.DataFrame, query: Query) -> CollectivesDocument:
     kept = _filter(known, query)
     causes_of = [f"exposed_{cause}_ns" for cause in Cause]
     grouped = kept.groupby(["owner", "operation", "purpose"], dropna=False)
-    sums = grouped[["duration_ns", "exposed_ns", "hidden_ns", *causes_of]].sum()
+    sums = grouped[[*_SUMMED, *causes_of]].sum(min_count=1)
+    known_counts = grouped[list(_SUMMED)].count()
     sums["count"] = grouped.size()
     sums["size_bytes"] = grouped["size_bytes"].median()
     sums["busbw"] = grouped["busbw"].median()
+    for name in _SUMMED:
+        sums[f"is_whole_{name}"] = known_counts[name] == sums["count"]
     sums["cause"] = [_largest_cause(row) for row in plain_rows(sums[causes_of])]
     groups = sums.reset_index()
     page = _sort(groups, query, _GROUPED).iloc[query.offset : query.offset + PAGE]
@@ -140,7 +148,7 @@ def group_collectives(table: pd.DataFrame, query: Query) -> CollectivesDocument:
         CollectiveRow(None, tuple(_spell(row, column.key) for column in _GROUPED), row.text("owner"))
         for row in plain_rows(page)
     )
-    return _document(known, groups, rows, query, _GROUPED)
+    return _document(known, kept, rows, query, _GROUPED, total=len(groups))
 
 
 def _largest_cause(row: Row) -> str:
@@ -155,14 +163,16 @@ def _document(
     rows: tuple[CollectiveRow, ...],
     query: Query,
     columns: tuple[SortableColumn, ...],
+    *,
+    total: int,
 ) -> CollectivesDocument:
     what = "collectives" if columns is _SINGLE else "owners' collectives"
     shares = _spell_shares(known, kept, query)
     return CollectivesDocument(
-        sentence=f"{len(kept)} {what}; {shares}" if len(known) else "No collective was seen in this launch's traces.",
+        sentence=f"{total} {what}; {shares}" if len(known) else "No collective was seen in this launch's traces.",
         columns=columns,
         rows=rows,
-        total=len(kept),
+        total=total,
         offset=query.offset,
         page=PAGE,
         sort=query.sort,
@@ -174,12 +184,24 @@ def _document(
 def _spell_shares(known: pd.DataFrame, kept: pd.DataFrame, query: Query) -> str:
     """Say how much of the exposed time is shown, and what is left out since it is of no profiled step."""
     counted = _counted(known, query)
-    exposed, total = (format_ns(int(rows["exposed_ns"].sum())) for rows in (kept, counted))
     left_out = len(known) - len(counted)
+    shown = _spell_exposed(kept["exposed_ns"], counted["exposed_ns"])
     if query.chosen.get("step") == NONE:
-        return f"{exposed} exposed of {total} outside the profiled steps, over all ranks"
+        return f"{shown} outside the profiled steps, over all ranks"
     aside = f"; {left_out} more are of no profiled step, choose step {NONE} to see them" if left_out else ""
-    return f"{exposed} exposed of {total} over all ranks and steps{aside}"
+    return f"{shown} over all ranks and steps{aside}"
+
+
+def _spell_exposed(kept_ns: "pd.Series[int]", counted_ns: "pd.Series[int]") -> str:
+    """Say how much of all exposed time the shown collectives have, and of how many it is not known."""
+    exposed, total = kept_ns.dropna(), counted_ns.dropna()
+    unknown = len(counted_ns) - len(total)
+    if unknown and not len(total):
+        return "how much of it was exposed is not known,"
+    least = "at least " if unknown else ""
+    of_kept = "at least " if len(exposed) < len(kept_ns) else ""
+    words = f"{of_kept}{format_ns(int(exposed.sum()))} exposed of {least}{format_ns(int(total.sum()))}"
+    return f"{words} (not known of {unknown} of {len(counted_ns)} collectives)" if unknown else words
 
 
 def _counted(table: pd.DataFrame, query: Query) -> pd.DataFrame:
@@ -234,13 +256,18 @@ def _spell(row: Row, key: str) -> str:
         case "operation":
             return causes.name_operation(row.operation)
         case "cause":
-            return row.cause_words
+            return row.cause_words or ("n/a" if row.number("exposed_ns") is None else "")
         case "size_bytes":
             return spell_number(row.number(key), format_bytes)
         case "busbw":
             return spell_number(row.number(key), format_bandwidth)
         case _:
-            return spell_number(row.number(key), format_ns) if key.endswith("_ns") else row.text(key) or "n/a"
+            return _spell_time(row, key) if key.endswith("_ns") else row.text(key) or "n/a"
+
+
+def _spell_time(row: Row, key: str) -> str:
+    is_part = row.number(key) is not None and row.values.get(f"is_whole_{key}") is False
+    return f"{'at least ' if is_part else ''}{spell_number(row.number(key), format_ns)}"
 
 
 def spell_number(value: float | None, spell: Callable[[float], str]) -> str:

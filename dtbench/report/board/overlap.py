@@ -1,14 +1,14 @@
 """The tab Overlap: where PROFILED steps went, by rank, step, purpose or owner; the numbers of the run's tables."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from dtbench.analyze.overlap import divide
-from dtbench.analyze.summarize_overlap import keep_known, mean_step
+from dtbench.analyze.summarize_overlap import keep_known, keep_of_steps, mean_step
 from dtbench.analyze.summarize_owners import summarize_owners
 from dtbench.report import causes, sentences
 from dtbench.report.board.shapes import HIDDEN, Bar, Chart, Part, Table, headers, step_bar, step_parts
@@ -62,27 +62,36 @@ def make_overlap(cell: "CellSummary", tables: CellTables, choice: Choice) -> Ove
     ranks = tuple(int(rank) for rank in sorted(tables.overlap["rank"].unique()))
     steps = tuple(int(step) for step in sorted(tables.overlap["step"].unique()))
     chosen = CellTables(*(_choose(table, choice) for table in (tables.overlap, tables.purposes, tables.collectives)))
-    chosen = replace(chosen, overlap=keep_known(chosen.overlap))
-    windows = len(chosen.overlap)
+    known = keep_known(chosen.overlap)
+    windows, left_out = len(known), len(chosen.overlap) - len(known)
     if not windows:
-        why = "Nothing to show: no step was profiled here, or its traces could not be read."
-        return OverlapDocument(sentence=why, ranks=ranks, steps=steps, chart=None, table=None)
+        return OverlapDocument(sentence=_say_nothing(left_out), ranks=ranks, steps=steps, chart=None, table=None)
     match choice.by:
         case By.RANK:
-            chart, table = _by_window(cell, chosen.overlap, "rank")
+            chart, table = _by_window(cell, known, "rank")
         case By.STEP:
-            chart, table = _by_window(cell, chosen.overlap, "step")
+            chart, table = _by_window(cell, known, "step")
         case By.PURPOSE:
-            chart, table = _by_purpose(chosen.purposes, windows)
+            chart, table = _by_purpose(keep_of_steps(chosen.purposes, known), windows)
         case By.OWNER:
-            chart, table = _by_owner(chosen.collectives, windows)
-    exposed = chosen.overlap["exposed_comm_ns"].sum() / chosen.overlap["step_ns"].sum()
-    sentence = f"{_count(windows)}; exposed {format_fraction(float(exposed))} of their time"
+            chart, table = _by_owner(chosen.collectives, known)
+    exposed = known["exposed_comm_ns"].sum() / known["step_ns"].sum()
+    sentence = f"{_count(windows)}; exposed {format_fraction(float(exposed))} of their time{_say_left_out(left_out)}"
     return OverlapDocument(sentence=sentence, ranks=ranks, steps=steps, chart=chart, table=table)
 
 
 def _count(windows: int) -> str:
     return "1 profiled step of one rank" if windows == 1 else f"{windows} profiled steps, all ranks' together"
+
+
+def _say_nothing(left_out: int) -> str:
+    if not left_out:
+        return "Nothing to show: no step was profiled here, or its traces could not be read."
+    return f"Nothing to show: where the time went is not known of {_count(left_out)}."
+
+
+def _say_left_out(left_out: int) -> str:
+    return f"; {left_out} more are left out: where their time went is not known" if left_out else ""
 
 
 def _choose(table: pd.DataFrame, choice: Choice) -> pd.DataFrame:
@@ -145,7 +154,11 @@ def _by_purpose(purposes: pd.DataFrame, windows: int) -> tuple[Chart, Table]:
             for key, mean in means
         ),
     )
-    bars = tuple(_comm_bar(key, mean) for key, mean in means if mean.exposed_ns is not None)
+    bars = tuple(
+        _comm_bar(key, mean, mean.exposed_ns, mean.hidden_ns)
+        for key, mean in means
+        if mean.exposed_ns is not None and mean.hidden_ns is not None
+    )
     return Chart(title="Communication by purpose, per step and rank", parts=_COMM_PARTS, bars=bars), table
 
 
@@ -181,8 +194,7 @@ def _mean_purpose(rows: pd.DataFrame, windows: int) -> _MeanPurpose:
     )
 
 
-def _comm_bar(label: str, mean: _MeanPurpose) -> Bar:
-    exposed_ns, hidden_ns = mean.exposed_ns or 0, mean.hidden_ns or 0
+def _comm_bar(label: str, mean: _MeanPurpose, exposed_ns: int, hidden_ns: int) -> Bar:
     return Bar(
         label=label,
         lengths_ns=(exposed_ns, hidden_ns),
@@ -196,10 +208,10 @@ def cause_parts() -> tuple[Part, ...]:
     return tuple(Part(cause.value, causes.describe_cause(cause)) for cause in Cause)
 
 
-def _by_owner(collectives: pd.DataFrame, windows: int) -> tuple[Chart, Table]:
+def _by_owner(collectives: pd.DataFrame, steps: pd.DataFrame) -> tuple[Chart, Table]:
     """Give a bar per owner, operation and purpose, split by cause, as the overview has them."""
     found: dict[tuple[str, str, str], list[OwnerSummary]] = {}
-    for row in summarize_owners(collectives, windows):
+    for row in summarize_owners(collectives, steps):
         found.setdefault((row.owner, row.operation or "", row.purpose), []).append(row)
     rows = sorted(found.values(), key=lambda rows: -rows[0].owner_exposed_ns)
     total_ns = sum(parts[0].owner_exposed_ns for parts in rows)
@@ -219,8 +231,10 @@ def _by_owner(collectives: pd.DataFrame, windows: int) -> tuple[Chart, Table]:
             for parts in rows
         ),
     )
+    note = "" if rows or not steps["exposed_comm_ns"].sum() else "Whose the exposed time is, and why, is not known."
     bars = tuple(_owner_bar(parts) for parts in rows)
-    return Chart(title="Exposed time by owner and cause, per step and rank", parts=cause_parts(), bars=bars), table
+    title = "Exposed time by owner and cause, per step and rank"
+    return Chart(title=title, parts=cause_parts(), bars=bars, note=note), table
 
 
 def _owner_bar(parts: Sequence["OwnerSummary"]) -> Bar:

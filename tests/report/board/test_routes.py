@@ -23,6 +23,7 @@ from dtbench.report.board.run_list import RunList
 from dtbench.report.board.runs import LogDirectory
 from dtbench.store.journal import JournalWriter, RankState, StepTiming
 from dtbench.store.layout import LaunchFolder, RunFolder
+from dtbench.store.write import write_table
 from dtbench.units import format_fraction, format_ns
 from dtbench.vocabulary import Cause, Phase
 
@@ -529,6 +530,96 @@ def test_the_tables_of_a_launch_that_has_ended_are_made_beside_the_server(board:
     step = drawn["steps"][0]
     assert board.ask("timeline", **DDP, step=step)["shown_steps"] == [step]
     assert board.refuse("timeline", **DDP, step=999_999)[0] == 410
+
+
+# --- what is not known -----------------------------------------------------------------------------------------------
+
+
+def forget(folder: LaunchFolder, table: str, *columns: str, steps: int = 0) -> None:
+    """Make columns of a launch's table unknown, but of its first so many steps."""
+    frame = pd.read_parquet(folder.derived_table(table))
+    attrs, kept = dict(frame.attrs), sorted(frame["step"].dropna().unique())[:steps]
+    for column in (one for one in columns if one in frame):  # older versions know fewer causes
+        frame[column] = frame[column].astype("Int64").where(frame["step"].isin(kept))
+    frame.attrs = attrs
+    write_table(folder.derived_table(table), frame)
+
+
+OF_STEP = ("compute_ns", "comm_ns", "hidden_comm_ns", "exposed_comm_ns", "idle_ns")
+BY_CAUSE = tuple(f"exposed_{cause}_ns" for cause in Cause)
+
+
+def test_bars_are_means_of_the_steps_whose_account_is_known_and_the_others_are_counted(
+    logdir: Path, open_board: OpenBoard
+) -> None:
+    whole = open_board(logdir).ask("overlap", **{**DDP, "launch": "all"}, by="purpose", step=16)
+    launch = RunFolder(logdir / RUN).launch("ddp", 0)
+    forget(launch, "overlap", *OF_STEP, steps=1)
+    forget(launch, "purposes", "hidden_ns", "exposed_ns", steps=1)
+    board = open_board(logdir)
+    for by in ("purpose", "owner"):
+        of_first, said = (
+            board.ask("overlap", **{**DDP, "launch": "all"}, by=by, **step) for step in ({"step": 16}, {})
+        )
+        assert (said["chart"], said["table"]) == (of_first["chart"], of_first["table"])
+        assert said["sentence"].endswith("; 4 more are left out: where their time went is not known")
+        if by == "purpose":
+            assert said["chart"] == whole["chart"]
+        assert all(length >= 0 for bar in said["chart"]["bars"] for length in bar["lengths_ns"])
+
+
+def test_where_no_account_is_known_the_tab_says_so_and_not_that_nothing_was_profiled(
+    logdir: Path, open_board: OpenBoard
+) -> None:
+    forget(RunFolder(logdir / RUN).launch("ddp", 0), "overlap", *OF_STEP)
+    said = open_board(logdir).ask("overlap", **{**DDP, "launch": "all"})
+    assert said["sentence"] == (
+        "Nothing to show: where the time went is not known of 6 profiled steps, all ranks' together."
+    )
+    assert said["chart"] is None
+
+
+def test_a_purpose_of_which_only_a_part_is_known_has_no_bar(logdir: Path, open_board: OpenBoard) -> None:
+    forget(RunFolder(logdir / RUN).launch("ddp", 0), "purposes", "hidden_ns")
+    said = open_board(logdir).ask("overlap", **{**DDP, "launch": "all"}, by="purpose")
+    assert said["chart"]["bars"] == []
+    assert said["table"]["rows"][0][3:5] == ["n/a", "n/a"]
+
+
+def test_exposed_time_of_collectives_that_is_not_known_is_no_zero_no_cause_and_no_advice(
+    logdir: Path, open_board: OpenBoard
+) -> None:
+    launch = RunFolder(logdir / RUN).launch("ddp", 0)
+    forget(launch, "collectives", "exposed_ns", "hidden_ns", *BY_CAUSE)
+    board = open_board(logdir)
+    alone, grouped = (board.ask("collectives", **DDP, grouped=grouped) for grouped in ("", "owner"))
+    assert "how much of it was exposed is not known" in alone["sentence"]
+    assert grouped["sentence"].removeprefix("4 owners' ") == alone["sentence"].removeprefix("24 ")
+    for said in (alone, grouped):
+        assert {tuple(row["words"][-3:-1]) for row in said["rows"]} == {("n/a", "n/a")}
+    details = board.ask("collective", **DDP, row=4)
+    assert {"label": "cause", "words": "n/a: what of it was exposed is not known", "tone": "plain"} in details["facts"]
+    assert (details["chart"], details["advice"]) == (None, "")
+    said = board.ask("overlap", **{**DDP, "launch": "all"}, by="owner")
+    assert (said["chart"]["bars"], said["chart"]["note"]) == ([], "Whose the exposed time is, and why, is not known.")
+
+
+def test_sums_of_which_a_part_is_not_known_are_at_least_the_rest(logdir: Path, open_board: OpenBoard) -> None:
+    forget(RunFolder(logdir / RUN).launch("ddp", 0), "collectives", "exposed_ns", "hidden_ns", *BY_CAUSE, steps=1)
+    said = open_board(logdir).ask("collectives", **DDP, grouped="owner")
+    assert "at least 175 ms exposed of at least 175 ms (not known of 16 of 24 collectives)" in said["sentence"]
+    assert said["rows"][0]["words"][-3] == "at least 139 ms"
+
+
+def test_where_causes_are_no_findings_a_collective_gets_no_advice(logdir: Path, open_board: OpenBoard) -> None:
+    assert open_board(logdir).ask("collective", **DDP, row=4)["advice"]
+    launch = RunFolder(logdir / RUN).launch("ddp", 0)
+    steps = pd.read_parquet(launch.steps)
+    shorter = steps["duration_ns"].where(steps["phase"] != Phase.MEASURED, steps["duration_ns"] // 4)
+    write_table(launch.steps, steps.assign(duration_ns=shorter))
+    board = open_board(logdir)
+    assert "NOT REPRESENTATIVE" in board.ask("overview", run=RUN)["cells"][0]["answer"]
+    assert board.ask("collective", **DDP, row=4)["advice"] == ""
 
 
 # --- how it is found --------------------------------------------------------------------------------------------------
