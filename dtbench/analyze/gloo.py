@@ -15,6 +15,7 @@ import numpy as np
 
 from dtbench.analyze.collectives import Collective, Regions, find_regions
 from dtbench.analyze.correlate import attribute
+from dtbench.analyze.enclosures import NOTHING
 from dtbench.analyze.gloo_match import Form, Issue, Span, infer_groups, match_spans
 from dtbench.analyze.intervals import Intervals, Ints, unite
 from dtbench.analyze.kinds.operators import ENGINE, Role, cpu_role, find_operation
@@ -30,6 +31,9 @@ from dtbench.vocabulary import POINT_TO_POINT, Axis, Operation, Purpose, Region,
 _SPREADS: Final = (Operation.ALL_GATHER, Operation.REDUCE_SCATTER)
 _LONGEST_NS: Final = 1 << 60
 """Longer than any trace: a larger number was not read rightly."""
+_COMPILED: Final = "Torch-Compiled Region"
+_GRAPH: Final = "CompiledFunction"
+"""What torch.compile's ranges around a compiled graph begin with."""
 _OWNED: Final = (Purpose.UNSHARD, Purpose.GRAD_REDUCE, Purpose.TENSOR)
 
 
@@ -47,6 +51,7 @@ def find_gloo_collectives(trace: Trace, nesting: Nesting) -> tuple[Collective, .
         regions=find_regions(trace),
         said=_find_recorded_comms(trace, nesting),
         askers=_find_askers(trace, nesting, issues),
+        compiled=_find_compiled(trace, nesting, issues),
     )
     shown = find_data_parallel(
         ((issue.operation, evidence.above(issue.event)) for issue in issues),
@@ -196,6 +201,22 @@ def _find_askers(trace: Trace, nesting: Nesting, issues: Sequence[Issue]) -> dic
     return dict(zip(events, find_askers(trace, asked), strict=True))
 
 
+def _find_compiled(trace: Trace, nesting: Nesting, issues: Sequence[Issue]) -> dict[int, str]:
+    """Name the compiled region that each collective was issued in, or whose backward it was issued in."""
+    regions = trace.is_named(lambda name: name.startswith(_COMPILED))
+    if not regions.any():
+        return {}
+    events = np.array([issue.event for issue in issues], dtype=np.int64)
+    forwards = attribute(trace, nesting, events).forwards
+    here, there = nesting.innermost(events, regions), nesting.innermost(forwards, regions)
+    found = np.where(here == NOTHING, there, here)
+    return {
+        event: trace.name_of(region).removeprefix("Torch-")
+        for event, region in zip(events.tolist(), found.tolist(), strict=True)
+        if region != NOTHING
+    }
+
+
 @dataclass(frozen=True)
 class _Evidence:
     """What a collective is described from, beside its issue and its span.
@@ -204,6 +225,7 @@ class _Evidence:
         groups: group of gloo's threads, where it was inferred.
         said: what ``dist.record_comm`` calls a collective, by the operator that issued it.
         askers: what lies around each issue, by its event.
+        compiled: in which compiled region, or in whose backward, likewise; none where it was in none.
     """
 
     trace: Trace
@@ -212,6 +234,7 @@ class _Evidence:
     regions: Regions
     said: Mapping[int, str]
     askers: Mapping[int, Asker]
+    compiled: Mapping[int, str]
 
     def above(self, event: int) -> tuple[str, ...]:
         """Give the names around an issue, innermost first; what ``dist.record_comm`` calls it comes before all."""
@@ -316,7 +339,9 @@ def _find_owner(evidence: _Evidence, issue: Issue, purpose: Purpose, above: Sequ
     asker = evidence.askers[issue.event]
     if purpose is Purpose.TENSOR and asker.module:
         return asker.module
-    return (issue.label.owner if issue.label else "") or find_owner(purpose, above, asker, issue.operation)
+    found = (issue.label.owner if issue.label else "") or find_owner(purpose, above, asker, issue.operation)
+    is_graph = not found or found.startswith(_GRAPH)
+    return evidence.compiled.get(issue.event, found) if is_graph else found
 
 
 def _said_async(details: Details | None) -> bool | None:

@@ -7,12 +7,14 @@ The first of these that holds decides:
 2. The group's axis carries one thing only: ``tensor``, ``context``, ``expert``, ``pipeline``.
 3. Ranges of FSDP, or the autograd hook of DDP's reducer, lie around the issue: ``unshard`` or ``grad_reduce``. Or an
    operator does that is known for what it sends: ``context``, ``expert``, and off the axes of data ``tensor``. In a
-   trace with such ranges or hooks, all else on an axis of data is ``other``.
+   trace with such ranges or hooks, all else on an axis of data is ``other``. In one without, functional collectives of
+   no known axis shard parameters where all of forward's are gathers that backward answers with reduce-scatters.
 4. Operation and region.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -72,12 +74,14 @@ class DataParallel:
         has_zero: there are DeepSpeed's hooks around the modules whose parameters it gathers.
         has_fsdp: there are ranges of FSDP.
         has_reducer: backward hooks reduce gradients of which every rank has all, as DDP's reducer does.
+        has_functional_shards: functional collectives gather parameters and reduce gradients, as SimpleFSDP's do.
     """
 
     is_labelled: bool = False
     has_fsdp: bool = False
     has_reducer: bool = False
     has_zero: bool = False
+    has_functional_shards: bool = False
 
     @property
     def has_evidence(self) -> bool:
@@ -86,6 +90,7 @@ class DataParallel:
 
 
 _NOTHING_SHOWN: Final = DataParallel()
+_OF_SHARDS: Final = {Operation.ALL_GATHER: Purpose.UNSHARD, Operation.REDUCE_SCATTER: Purpose.GRAD_REDUCE}
 
 
 def find_data_parallel(
@@ -98,11 +103,30 @@ def find_data_parallel(
         is_labelled: by ranges of dtbench's.
     """
     has_fsdp = has_reducer = has_zero = False
+    functional: Counter[tuple[Operation | None, bool]] = Counter()
     for operation, above in issues:
         has_fsdp |= any(name.startswith(FSDP_RANGES) for name in above)
         has_reducer |= operation is Operation.ALL_REDUCE and _any_fits(above, _ACCUMULATES)
         has_zero |= _any_fits(above, _ZERO_HOOKS)
-    return DataParallel(is_labelled, has_fsdp, has_reducer, has_zero)
+        if any(is_functional(name) for name in above):
+            functional[operation, any(name.startswith(ENGINE) for name in above)] += 1
+    shards = _shard_parameters(functional) and not has_fsdp and not has_reducer
+    return DataParallel(is_labelled, has_fsdp, has_reducer, has_zero, shards)
+
+
+def _shard_parameters(functional: Mapping[tuple[Operation | None, bool], int]) -> bool:
+    """Tell whether functional collectives gather parameters and reduce gradients, as SimpleFSDP's do.
+
+    Each gather of forward has its reduce-scatter in backward, forward sums nothing, and backward gathers nothing, or
+    all of it once more. A tensor axis sums in forward what its sharded products leave partial.
+
+    Args:
+        functional: how many there are, by operation and whether the autograd engine issued them.
+    """
+    gathered, reduced = functional[Operation.ALL_GATHER, False], functional[Operation.REDUCE_SCATTER, True]
+    again = functional[Operation.ALL_GATHER, True]
+    sums = sum(functional[operation, False] for operation in REDUCTIONS)
+    return 0 < gathered == reduced and sums == 0 and again in (0, gathered)
 
 
 def find_purpose(
@@ -225,6 +249,8 @@ def _of_unknown_axis(
     if operation in (Operation.SEND, Operation.RECV):
         return Purpose.PIPELINE
     if any(is_functional(name) for name in above):
+        if shown.has_functional_shards and operation in _OF_SHARDS:
+            return _OF_SHARDS[operation]
         return Purpose.TENSOR
     if operation not in REDUCTIONS or not in_backward:
         return Purpose.OTHER

@@ -364,3 +364,34 @@ def test_who_asked_is_named_on_cpus_as_on_devices(
         """)
     )
     assert [collective.owner for collective in one.collectives] == [owner]
+
+
+@pytest.mark.parametrize("summed", ["aten::mm", "c10d::allreduce_"], ids=["shards", "tensor"])
+def test_compiled_functional_collectives_have_owners_and_the_purposes_that_they_show(
+    draw: Callable[..., Path], summed: str
+) -> None:
+    """SimpleFSDP's: each gather of forward has its reduce-scatter in backward; what sums in forward is tensor's."""
+    forward = '{"Sequence number": 7, "Fwd thread id": 0}'
+    backward = '{"Sequence number": 7, "Fwd thread id": 1}'
+    whole = '{"Input Dims": [[4]], "Input type": ["float"]}'
+    one = analyze(
+        draw(f"""
+        step ProfilerStep#1                                               @1 |=================|
+        range Torch-Compiled Region: 0/0                                  @1 |=======          |
+        op CompiledFunction                                               @1 |=======          | {forward}
+        op _c10d_functional::all_gather_into_tensor                       @1 | =               |
+        op c10d::allgather_into_tensor_coalesced_                         @1 | =               |
+        op _c10d_functional::any                                          @1 |     =           |
+        op {summed}                                               @1 |     =           |
+        op autograd::engine::evaluate_function: CompiledFunctionBackward  @1 |         ======= | {backward}
+        op CompiledFunctionBackward                                       @1 |         ======= | {backward}
+        op _c10d_functional::reduce_scatter_tensor                        @1 |          =      |
+        op c10d::reduce_scatter_tensor_coalesced_                         @1 |          =      |
+        range gloo:all_gather                                             @2 |  ==             | {whole}
+        range gloo:reduce_scatter                                         @2 |           ==    | {whole}
+        """)
+    )
+    gather, scatter = (one.collectives[0], one.collectives[-1])
+    assert [gather.owner, scatter.owner] == ["Compiled Region: 0/0"] * 2
+    expected = ["unshard", "grad_reduce"] if summed == "aten::mm" else ["tensor", "tensor"]
+    assert [gather.purpose, scatter.purpose] == expected

@@ -348,3 +348,21 @@ def test_a_distributed_optimizers_gathers_after_hooks_that_scatter_are_unshards(
     assert exposed(one)["grad_reduce"] == (1, 3_000)
     assert exposed(one)["other"] == (1, 2_000)
     assert exposed(one)["unshard"] == (1, 3_000)
+
+
+def test_functional_collectives_shard_parameters_where_backward_answers_each_gather() -> None:
+    gather = (Operation.ALL_GATHER, ("_c10d_functional::all_gather_into_tensor",))
+    regather = (
+        Operation.ALL_GATHER,
+        ("_c10d_functional::all_gather_into_tensor", f"{NODE}CompiledFunctionBackward"),
+    )
+    scatter = (Operation.REDUCE_SCATTER, ("_c10d_functional::reduce_scatter_tensor", f"{NODE}RedistributeBackward"))
+    partial = (Operation.REDUCE_SCATTER, ("_c10d_functional::reduce_scatter_tensor",))
+    of_fsdp = (Operation.ALL_GATHER, ("FSDP::all_gather (0)",))
+    shards = DataParallel(has_functional_shards=True)
+    assert find_data_parallel([gather, gather, scatter, scatter]) == shards
+    assert find_data_parallel([gather, regather, scatter]) == shards, "what was freed after forward"
+    assert find_data_parallel([gather, gather, scatter]) == DataParallel()
+    assert find_data_parallel([gather, partial, regather, scatter]) == DataParallel(), "a tensor axis over the sequence"
+    assert find_data_parallel([gather]) == DataParallel(), "no backward was seen"
+    assert find_data_parallel([of_fsdp, gather, scatter]) == FSDP, "parameters are FSDP's there"
