@@ -147,6 +147,13 @@ class JournalWriter:
             self._count -= 1
             self._words[(_HEADER_BYTES + self._count * _STEP.size) // 8 + 3] = 0
 
+    def give_to(self, phase: Phase, count: int) -> list[int]:
+        """Say that the last ``count`` steps were of another phase; gives their durations, ns."""
+        places = [(_HEADER_BYTES + index * _STEP.size) // 8 for index in range(self._count - count, self._count)]
+        for at in places:
+            self._words[at + 1] = _PHASES.index(phase)
+        return [self._words[at + 3] for at in places]
+
     def replace_durations(self, durations_ns: list[int]) -> None:
         """Put the device's times in place of the host's for the last ``len(durations_ns)`` steps."""
         for index, duration_ns in enumerate(durations_ns, start=self._count - len(durations_ns)):

@@ -280,17 +280,11 @@ class OwnSteps:
         """Run beside the person's loop: it yields while that prepares a step, and again while it runs one."""
         self._others.look()
         yield from self._warm_up()
-        self._others.look()
+        was_steady = yield from self._measure()
+        if not was_steady:
+            yield from self._warm_up()
+            yield from self._measure()
         loop = self._run.loop
-        if loop.device is DeviceKind.CUDA:
-            torch.cuda.reset_peak_memory_stats()
-        self._events.say("measuring", f"{loop.measured_steps} steps")
-        reading = None
-        for _ in range(loop.measured_steps):
-            reading = yield from self._one(Phase.MEASURED)
-            self._issues.append(self._recorder.step_issues())
-        self._timer.settle(reading)
-        self._others.look()
         self._events.say("profiling", f"{loop.profiled_steps} steps")
         with capture(loop.device, self._recorder, self._trace, self._settings), name_live_modules():
             yield from self._one(None)  # pays for the profiler's start
@@ -344,6 +338,35 @@ class OwnSteps:
         self._period = self._warmup.period
         self._run = self._run.with_loop(take_periods(self._run.loop, self._period))
         self._events.say("warm-up ended", self._warmup.reason)
+
+    def _measure(self) -> Generator[None, None, bool]:
+        """Let the person run the MEASURED steps; False: they take turns after all, and were warm-up's.
+
+        A step that comes every eighth time, or more seldom, is met only here by who was warm before.
+        """
+        loop = self._run.loop
+        self._others.look()
+        if loop.device is DeviceKind.CUDA:
+            torch.cuda.reset_peak_memory_stats()
+        self._events.say("measuring", f"{loop.measured_steps} steps")
+        reading, signatures = None, []
+        self._issues = []
+        for _ in range(loop.measured_steps):
+            counts = count_collectives()
+            reading = yield from self._one(Phase.MEASURED)
+            self._issues.append(self._recorder.step_issues())
+            signatures.append(self._sign(self._issues[-1], counts))
+        self._timer.settle(reading)
+        self._others.look()
+        warm = self._number - loop.measured_steps
+        may_go_on = self._period == 1 and self._judge.has_room(loop.measured_steps) and warm == self._judge.steps
+        if not may_go_on or self._judge.agree(is_steady=len(set(signatures)) == 1):
+            return True
+        durations = self._journal.give_to(Phase.WARMUP, loop.measured_steps)
+        self._buckets += [bucket_bytes(issues) for issues in self._issues]
+        for duration_ns, signature in zip(durations, signatures, strict=True):
+            self._warmup = self._judge.judge(duration_ns, signature)
+        return False
 
     def _sign(self, issues: tuple[Issue, ...], counts: dict[str, int]) -> Hashable:
         """Give what tells kinds of steps apart: collectives, where nobody names them their numbers, and regions."""
@@ -400,8 +423,7 @@ class OwnSteps:
         self._script.close()
         self._hooks.close()
         self._events.say("failed", reason)
-        if self._warmup is None:
-            self._judge.leave()
+        self._judge.leave()
         if self._time_to_first_step_ns:
             self._write_record(self._make_record())
         self._peers.say_left(reason)

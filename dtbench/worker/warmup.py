@@ -108,9 +108,24 @@ class WarmupJudge:
         text = self.store.get(key)
         return WarmupEnd.model_validate_json(text) if text else None
 
+    @property
+    def steps(self) -> int:
+        """How many steps it was told of."""
+        return len(self._signatures)
+
+    def has_room(self, steps: int) -> bool:
+        """Tell whether warm-up may go on for so many steps and one more."""
+        return self.longest_period > 1 and self.steps + steps < self.plan.max_warmup_steps
+
+    def agree(self, *, is_steady: bool) -> bool:
+        """Tell, once, whether steps after warm-up were all alike on every rank that saw all of them; collective."""
+        self.store.set(f"steady/{self.rank}", json.dumps(is_steady))
+        return all(json.loads(self.store.get(f"steady/{rank}")) for rank in range(self.plan.ranks))
+
     def leave(self) -> None:
-        """Say that this rank makes no further warm-up step, so that no other waits for what it saw there."""
+        """Say that this rank makes no further step, so that no other waits for what it saw there."""
         step = len(self._signatures)
+        self.store.set(f"steady/{self.rank}", json.dumps(True))  # noqa: FBT003 - it is no reason to go on
         self.store.set(f"warmup/{step}/{self.rank}", "null")
         if self.rank == 0:
             self.store.set(f"warmup/{step}/end", _left(step, [0]).model_dump_json())

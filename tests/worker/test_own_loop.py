@@ -723,6 +723,29 @@ def test_steps_that_take_turns_are_measured_by_whole_periods(tmp_path: Path) -> 
     assert found.count(Region.BACKWARD) == 3 + 3
 
 
+def test_a_step_that_comes_seldom_is_met_while_measuring_and_warm_up_goes_on(tmp_path: Path) -> None:
+    """Every tenth step does more: warm-up's eight were all alike."""
+    model = torch.nn.Linear(16, 16)
+    optimizer = torch.optim.SGD(model.parameters())
+    with dtbench.capture(tmp_path, **{**FEW, "max_warmup_steps": 50, "measured_steps": 12}) as step:
+        for number in range(400):
+            with step():
+                model(torch.ones(4, 16)).sum().backward()
+                if number % 10 == 9:
+                    optimizer.step()
+                    optimizer.zero_grad()
+            if step.is_done:
+                break
+    _, cell = summarize(tmp_path)
+    assert cell.warmup is not None
+    assert "period of 10" in cell.warmup.reason
+    assert cell.warmup.steps % 10 == 0
+    assert 20 <= cell.warmup.steps <= 50
+    assert number == cell.warmup.steps + 10 * (4 + 1 + 1) - 1
+    phases = read_steps(RunFolder(the_run(tmp_path)).launch("mine", 0))["phase"].tolist()
+    assert phases == ["WARMUP"] * cell.warmup.steps + ["MEASURED"] * 4 + ["PROFILED"]
+
+
 def test_modules_are_named_in_profiled_steps_and_in_no_others(tmp_path: Path, train: Callable[[], None]) -> None:
     call = torch.nn.Module.__call__
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Sequential(torch.nn.Linear(4, 4)))
