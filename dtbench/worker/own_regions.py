@@ -13,7 +13,7 @@ is what a closure does that an optimizer's step calls, but for its own backward 
 import importlib
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from types import MethodType
 from typing import Any, Final
 from unittest import mock
@@ -25,7 +25,7 @@ from torch.profiler import record_function
 from dtbench.ranges import CLIPPING_RANGE, region_range
 from dtbench.vocabulary import Region
 from dtbench.worker.recorder import Recorder
-from dtbench.worker.uncompiled import keep_uncompiled, pass_over
+from dtbench.worker.uncompiled import begin_range, end_range, keep_uncompiled, pass_over
 
 _CLIP: Final = "torch.nn.utils.clip_grad"
 _FSDP1: Final = "torch.distributed.fsdp.fully_sharded_data_parallel"
@@ -59,7 +59,7 @@ class RegionMarks:
         self.stop: Callable[[], None] = lambda: None
         self._recorder = recorder
         self._range: Any = None
-        self._lingering: tuple[AbstractContextManager[Any], Region | None] | None = None
+        self._lingering: tuple[Any, Region | None] | None = None
         self._thread = threading.get_ident()
 
     @keep_uncompiled
@@ -83,10 +83,10 @@ class RegionMarks:
         finally:
             self.leave(before)
 
-    def name(self, name: str | None) -> AbstractContextManager[Any]:
-        """Give a range of this name around something in a step that is traced; None: nothing has one."""
-        is_named = name is not None and self._recorder.is_naming and self._recorder.region is not None
-        return record_function(name) if is_named else nullcontext()
+    @keep_uncompiled
+    def name(self, name: str | None) -> str | None:
+        """Give the name of the range around something, in a step that is traced; None: nothing has one."""
+        return name if self._recorder.is_naming and self._recorder.region is not None else None
 
     @keep_uncompiled
     def enter(self, region: Region) -> Region | None:
@@ -114,15 +114,14 @@ class RegionMarks:
         """
         if before is not None and threading.get_ident() == self._thread:
             self._end_lingering()
-            self._lingering = (self.name(name), before)
-            self._lingering[0].__enter__()
+            self._lingering = (begin_range(self.name(name)), before)
 
     def _end_lingering(self) -> Region | None:
         """Give the region that lingering is in place of; None: nothing lingers."""
         if self._lingering is None or threading.get_ident() != self._thread:
             return None
-        (named, before), self._lingering = self._lingering, None
-        named.__exit__(None, None, None)
+        (opened, before), self._lingering = self._lingering, None
+        end_range(opened)
         return before
 
     def _switch(self, region: Region | None) -> None:
@@ -152,8 +151,13 @@ class _MarkedCall:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():
             return self._call(*args, **kwargs)
-        with self.marks.inside(self._region), self.marks.name(self._name):
+        before = self.marks.enter(self._region)
+        opened = begin_range(self.marks.name(self._name))
+        try:
             return self._call(*args, **kwargs)
+        finally:
+            end_range(opened)
+            self.marks.leave(before)
 
 
 class _MarkedNorm(_MarkedCall):
@@ -164,12 +168,14 @@ class _MarkedNorm(_MarkedCall):
         if torch.compiler.is_compiling():
             return self._call(*args, **kwargs)
         before = self.marks.enter(self._region)
+        opened = begin_range(self.marks.name(self._name))
         try:
-            with self.marks.name(self._name):
-                norm = self._call(*args, **kwargs)
+            norm = self._call(*args, **kwargs)
         except BaseException:
+            end_range(opened)
             self.marks.leave(before)
             raise
+        end_range(opened)
         self.marks.linger(CLIPPING_RANGE, before)
         return norm
 
@@ -201,8 +207,11 @@ class _MarkedSteps:
     def _mark(self, closure: Callable[..., Any]) -> Callable[..., Any]:
         @pass_over
         def marked(*args: Any, **kwargs: Any) -> Any:
-            with self._marks.inside(Region.FORWARD):
+            before = self._marks.enter(Region.FORWARD)
+            try:
                 return closure(*args, **kwargs)
+            finally:
+                self._marks.leave(before)
 
         return marked
 

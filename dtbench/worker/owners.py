@@ -23,7 +23,7 @@ from torch.profiler import record_function
 from dtbench.ranges import module_range, unit_range
 from dtbench.worker.parallelize.parallelized import plain_fqn
 from dtbench.worker.recorder import Recorder
-from dtbench.worker.uncompiled import pass_over
+from dtbench.worker.uncompiled import begin_range, end_range, pass_over
 
 _Wrap = Callable[[Callable[..., Any], int], Callable[..., Any]]
 
@@ -114,15 +114,21 @@ def name_live_modules() -> AbstractContextManager[None]:
 def name_modules(*modules: nn.Module) -> Iterator[None]:
     """Put a named range around the call of every module inside, hooks included: DTensor redistributes in hooks."""
     original = nn.Module.__call__
-    fqns = {
-        id(part): plain_fqn(f"{name}.").removesuffix(".") for module in modules for name, part in module.named_modules()
+    names = {
+        id(part): module_range(plain_fqn(f"{name}.").removesuffix("."))
+        for module in modules
+        for name, part in module.named_modules()
     }
 
     @pass_over
     def named(part: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        fqn = None if torch.compiler.is_compiling() else fqns.get(id(part))
-        with nullcontext() if fqn is None else record_function(module_range(fqn)):
+        if torch.compiler.is_compiling():
             return original(part, *args, **kwargs)
+        opened = begin_range(names.get(id(part)))
+        try:
+            return original(part, *args, **kwargs)
+        finally:
+            end_range(opened)
 
     with mock.patch.object(nn.Module, "__call__", named):
         yield

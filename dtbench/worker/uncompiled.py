@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
+from torch.profiler import record_function
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -27,3 +28,19 @@ def _skip(function: _Function, *, skips_inner: bool) -> _Function:
     strategy = frames._FrameExecStrategy(action.SKIP, action.SKIP if skips_inner else action.DEFAULT)
     frames.set_code_exec_strategy(function.__code__, strategy)
     return function
+
+
+@keep_uncompiled
+def begin_range(name: str | None) -> Any:
+    """Begin a named range in the trace, where a ``with`` would be compiled; None: none."""
+    opened = None if name is None else record_function(name)
+    if opened is not None:
+        opened.__enter__()
+    return opened
+
+
+@keep_uncompiled
+def end_range(opened: Any) -> None:
+    """End what ``begin_range`` gave."""
+    if opened is not None:
+        opened.__exit__(None, None, None)

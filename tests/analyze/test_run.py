@@ -684,3 +684,18 @@ def test_the_tables_say_of_which_launch_they_are(made: MadeRun) -> None:
     told = {path.name: pd.read_parquet(path).attrs.get("place") for path in made.launch.path.glob("*.parquet")}
     place = {"run": read_run(made.folder.path).run_id, "cell": "ddp", "launch": 0}
     assert told == {"steps.parquet": None, **{f"{table.name}.parquet": place for table in TABLES}}
+
+
+@pytest.mark.parametrize(("units", "is_said"), [(("",), True), (("", "layers.0"), False), ((), False)])
+def test_a_custom_model_in_one_unit_of_fsdp_says_so_and_what_shard_by_does(
+    tmp_path: Path, recorded: Path, scenario: Callable[..., Scenario], units: tuple[str, ...], is_said: bool
+) -> None:
+    custom = {"kind": "custom", "factory": "my_model:build"}
+    parallel = {"kind": "fsdp2", "shards": 2}
+    run = make_run(tmp_path, scenario(model=custom, parallel=parallel), planned_bytes=16)
+    fill_launch(run.launch, recorded)
+    for rank in (0, 1):
+        record = rank_record(rank, (1.0, 0.5)).model_copy(update={"fsdp_units": units})
+        write_record(run.launch.rank_record(rank), record)
+    (cell,) = summarize_run(tmp_path).cells
+    assert any("one unit, the root" in note and "`shard_by=(Block,)`" in note for note in cell.notes) == is_said

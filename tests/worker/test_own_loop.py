@@ -39,6 +39,7 @@ from dtbench.worker.own_axes import find_names, known_axes, name_mesh, read_over
 from dtbench.worker.own_loop import join_reasons
 from dtbench.worker.own_peers import Peers, Said, _find_device, find_device_problem
 from dtbench.worker.own_regions import RegionMarks, watch_regions
+from dtbench.worker.owners import name_live_modules
 from dtbench.worker.recorder import Recorder
 
 SCRIPT = Path(__file__).parent / "own_loop.py"
@@ -680,6 +681,36 @@ def test_every_public_entry_point_that_runs_beside_training_is_tested_to_change_
     assert set(dtbench.__all__) == beside | after
 
 
+def test_a_callback_of_transformers_makes_a_step_of_each_update(tmp_path: Path, train: Callable[[], None]) -> None:
+    pytest.importorskip("transformers")
+    from dtbench.integrations.transformers import DtbenchCallback
+
+    callback, events = DtbenchCallback(tmp_path, **FEW), (None, None, None)
+    callback.on_train_begin(*events, model=None)
+    for _ in range(ALL_STEPS + 3):
+        callback.on_step_begin(*events)
+        train()
+        callback.on_step_end(*events)
+    callback.on_train_end(*events)
+    assert read_run(the_run(tmp_path)).status is RunStatus.COMPLETE
+
+
+def test_a_callback_of_lightning_records_what_training_raised(tmp_path: Path, train: Callable[[], None]) -> None:
+    pytest.importorskip("lightning")
+    from dtbench.integrations.lightning import DtbenchCallback
+
+    callback, events = DtbenchCallback(tmp_path, **FEW), (None, None)
+    callback.on_train_start(*events)
+    for index in range(10):
+        callback.on_train_batch_start(*events, None, index)
+        train()
+        if index < 9:
+            callback.on_train_batch_end(*events, None, None, index)
+    callback.on_exception(*events, RuntimeError("planted"))
+    callback.on_train_end(*events)
+    assert read_run(the_run(tmp_path)).reason == "rank 0 raised in step 9 (MEASURED): RuntimeError: planted"
+
+
 def test_a_program_that_ends_without_stop_says_so(tmp_path: Path) -> None:
     script = f"""
 import dtbench
@@ -920,3 +951,45 @@ def test_ranks_that_disagree_about_the_number_of_steps_do_not_hang(tmp_path: Pat
     assert (summary.reason or "").startswith(f"rank 1: the loop ended after {steps} steps, in {phase}")
     assert cell.warmup is not None
     assert cell.warmup.steps == min(steps, 8), "warm-up takes 8 steps there, whatever the noise"
+
+
+@pytest.mark.thorough
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
+def test_compiled_modules_are_not_compiled_again_for_being_watched() -> None:
+    """What is compiled stays as it is, so that not a bit changes: guards hold on functions that stand in for others."""
+    nn = torch.nn
+
+    class Broken(nn.Module):  # type: ignore[name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, rows: Any) -> Any:
+            rows = self.first(rows)
+            torch._dynamo.graph_break()
+            return self.second(rows)
+
+    model = torch.compile(nn.Sequential(Broken(), nn.GELU()), backend="eager")
+    optimizer = torch.optim.SGD(model.parameters())
+
+    def step() -> None:
+        model(torch.ones(2, 4)).sum().backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    seen: list[Any] = []
+    marks = RegionMarks(Recorder(on_region=seen.append))
+    step()
+    step()
+    frames = torch._dynamo.utils.counters["frames"]["total"]
+    with torch._dynamo.config.patch(error_on_recompile=True), watch_regions(marks):
+        step()
+        marks.begin_step()
+        with name_live_modules():
+            step()
+        marks.end_step()
+        step()
+    assert torch._dynamo.utils.counters["frames"]["total"] == frames
+    regions = ["forward", "backward", "forward", "optimizer", "forward", "optimizer", "forward", "None"]
+    assert [str(one) for one in seen] == regions
