@@ -27,6 +27,7 @@ from dtbench.analyze.kinds.operators import Role, cpu_role
 from dtbench.analyze.lanes import compute_of_threads, thread_lanes
 from dtbench.analyze.lost_kernels import find_cut
 from dtbench.analyze.nesting import find_nesting
+from dtbench.analyze.sharded_optimizers import name_sharded_optimizers
 from dtbench.analyze.steps import Step, cpu_steps, find_extent, find_host_ranges
 from dtbench.analyze.trace import Trace
 from dtbench.vocabulary import Kind
@@ -45,7 +46,7 @@ def find_cpu_contents(trace: Trace, facts: RankFacts | None = None) -> Contents:
     nesting = find_nesting(trace)
     by_thread = compute_of_threads(trace, nesting, model_lanes(trace), computing_names(trace))
     compute = unite_all(*by_thread.values())
-    issued = find_gloo_collectives(trace, nesting)
+    issued = name_sharded_optimizers(trace, find_gloo_collectives(trace, nesting))
     if facts is not None:
         issued = tuple(facts.complete(collective) for collective in issued)
     waits = find_cpu_waits(trace, issued)

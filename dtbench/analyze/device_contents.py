@@ -25,6 +25,7 @@ from dtbench.analyze.lanes import device_lanes
 from dtbench.analyze.lost_kernels import Lost, find_lost
 from dtbench.analyze.main_lane import read_main_lane
 from dtbench.analyze.overlap_tax import measure_overlap_tax
+from dtbench.analyze.sharded_optimizers import name_sharded_optimizers
 from dtbench.analyze.trace import Trace
 from dtbench.analyze.unseen_launches import find_unseen_launches
 from dtbench.analyze.waits import find_device_waits
@@ -50,6 +51,7 @@ def find_device_contents(trace: Trace, process_groups: Mapping[str, Axis | None]
     collectives = find_device_collectives(
         trace, nesting, masks[Kind.COMM], lane=lane, process_groups=process_groups, operation_of=kernels.operation_of
     )
+    collectives = name_sharded_optimizers(trace, collectives)
     regions = find_or_infer_regions(trace, [step.host for step in time.steps])
     lost = find_lost(trace, nesting, time.steps, time.whole)
     return Contents(

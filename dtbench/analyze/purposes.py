@@ -61,17 +61,12 @@ _SHARDED_OPTIMIZER: Final = re.compile(
 )
 
 
-# Of deepspeed/runtime/zero/parameter_offload.py: functions that it puts around a module's outputs and inputs.
-_ZERO_HOOKS: Final = re.compile(rf"(?:{ENGINE}: )?(?:Pre|Post)BackwardFunction(?:ForModule|Module)?(?:Backward)?\b")
-
-
 @dataclass(frozen=True)
 class DataParallel:
     """What a whole trace shows of who reduces gradients and gathers parameters in it.
 
     Attributes:
         is_labelled: dtbench's worker made it, whose word on axis, operation and region is final.
-        has_zero: there are DeepSpeed's hooks around the modules whose parameters it gathers.
         has_fsdp: there are ranges of FSDP.
         has_reducer: backward hooks reduce gradients of which every rank has all, as DDP's reducer does.
         has_functional_shards: functional collectives gather parameters and reduce gradients, as SimpleFSDP's do.
@@ -80,7 +75,6 @@ class DataParallel:
     is_labelled: bool = False
     has_fsdp: bool = False
     has_reducer: bool = False
-    has_zero: bool = False
     has_functional_shards: bool = False
 
     @property
@@ -102,16 +96,15 @@ def find_data_parallel(
         issues: operation and names of the spans around each, innermost first.
         is_labelled: by ranges of dtbench's.
     """
-    has_fsdp = has_reducer = has_zero = False
+    has_fsdp = has_reducer = False
     functional: Counter[tuple[Operation | None, bool]] = Counter()
     for operation, above in issues:
         has_fsdp |= any(name.startswith(FSDP_RANGES) for name in above)
         has_reducer |= operation is Operation.ALL_REDUCE and _any_fits(above, _ACCUMULATES)
-        has_zero |= _any_fits(above, _ZERO_HOOKS)
         if any(is_functional(name) for name in above):
             functional[operation, any(name.startswith(ENGINE) for name in above)] += 1
     shards = _shard_parameters(functional) and not has_fsdp and not has_reducer
-    return DataParallel(is_labelled, has_fsdp, has_reducer, has_zero, shards)
+    return DataParallel(is_labelled, has_fsdp, has_reducer, shards)
 
 
 def _shard_parameters(functional: Mapping[tuple[Operation | None, bool], int]) -> bool:
@@ -163,8 +156,6 @@ def find_purpose(
     if axis is not None and axis not in _DATA:
         return purpose_of(axis, operation, region)
     asked = _find_by_names(operation, above)
-    if asked is None and shown.has_zero and not any(is_functional(name) for name in above):
-        asked = _of_zero(operation, above)
     if axis is None:
         return asked or _of_unknown_axis(operation, region, above, shown)
     if asked is Purpose.TENSOR:
@@ -179,14 +170,6 @@ def _of_data_axis(
         return Purpose.GRAD_REDUCE if _may_be_reducers(operation, region, above, shown) else Purpose.OTHER
     in_backward = region is None and any(name.startswith(ENGINE) for name in above)
     return purpose_of(axis, operation, Region.BACKWARD if in_backward else region)
-
-
-def _of_zero(operation: Operation | None, above: Sequence[str]) -> Purpose | None:
-    """Give what DeepSpeed's ZeRO-3 issues around modules, which names nothing: gathers, and sums in backward."""
-    if operation is Operation.ALL_GATHER:
-        return Purpose.UNSHARD
-    in_backward = any(name.startswith(ENGINE) for name in above)
-    return Purpose.GRAD_REDUCE if operation in REDUCTIONS and in_backward else None
 
 
 def _is_sharded_optimizers(

@@ -19,7 +19,6 @@ FSDP1_FORWARD = "FullyShardedDataParallel.forward"
 ADAM = "Optimizer.step#AdamW.step"
 FSDP = DataParallel(has_fsdp=True)
 DDP = DataParallel(has_reducer=True)
-ZERO = DataParallel(has_zero=True)
 
 
 def say(collective: str, group: str, *, ranks: int = 2, elements: int = 512) -> str:
@@ -187,14 +186,6 @@ def test_clipping_optimizer_and_state_dict_come_before_the_axis(axis: Axis | Non
          Purpose.UNSHARD),
         (None, Operation.ALL_REDUCE, None, ("deepspeed/runtime/zero/stage_1_and_2.py(1700): get_grad_norm",),
          DataParallel(), Purpose.OTHER),
-        # ZeRO-3 gathers from hooks around modules and names nothing.
-        (None, Operation.ALL_GATHER, None, ("c10d::_allgather_base_",), ZERO, Purpose.UNSHARD),
-        (Axis.DATA, Operation.ALL_GATHER, Region.BACKWARD, (f"{NODE}PreBackwardFunctionForModuleBackward",), ZERO,
-         Purpose.UNSHARD),
-        (None, Operation.REDUCE_SCATTER, None, (f"{NODE}X",), ZERO, Purpose.GRAD_REDUCE),
-        (None, Operation.ALL_GATHER, None, ("_c10d_functional::all_gather_into_tensor",), ZERO, Purpose.TENSOR),
-        (None, Operation.ALL_REDUCE, None, ("c10d::allreduce_",), ZERO, Purpose.OTHER),
-        (Axis.CONTEXT, Operation.ALL_GATHER, None, (), ZERO, Purpose.CONTEXT),
     ],
 )  # fmt: skip
 def test_the_order_of_decision(
@@ -213,9 +204,6 @@ def test_ranges_of_fsdp_and_the_reducers_hook_are_what_a_trace_shows() -> None:
     assert find_data_parallel([(reduce, ("c10d::allreduce_", ACCUMULATE))]) == DDP
     assert find_data_parallel([(gather, ("FSDP::all_gather (0)",))]) == FSDP
     assert find_data_parallel([(reduce, ("_ReduceFromModelParallelRegion",))]) == DataParallel()
-    assert (
-        find_data_parallel([(gather, ("c10d::_allgather_base_", f"{NODE}PostBackwardFunctionModuleBackward"))]) == ZERO
-    )
     # Hooks that scatter leave each rank a part: a sharded optimizer's, whose gathers are of parameters.
     assert find_data_parallel([(scatter, ("c10d::_reduce_scatter_base_", ACCUMULATE))]) == DataParallel()
 
