@@ -1,10 +1,12 @@
 """Whose collectives took longer, or were exposed for longer, than on the other side."""
 
+import math
 from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Final
 
 from dtbench.comparison.comparison import CollectiveChange
+from dtbench.comparison.metrics import EXPOSED
 from dtbench.store.baseline import MeasuredLaunch, OwnedTime, PlacedTime
 from dtbench.vocabulary import Operation, Purpose
 
@@ -19,24 +21,37 @@ def find_collective_changes(
 ) -> tuple[CollectiveChange, ...]:
     """Give one row per owner, operation and purpose, medians over launches; the largest change of exposed time first.
 
-    An owner that a side does not know counts as zero there.
+    An owner that a side does not know counts as zero there. No rows where what was exposed is not known on a side.
     """
+    baseline, candidate = _keep_known(baseline), _keep_known(candidate)
+    if not baseline or not candidate:
+        return ()
     before, after = _by_owner(baseline), _by_owner(candidate)
     rows = [
         _compare(key, before.get(key, ()), after.get(key, ()), (len(baseline), len(candidate)))
         for key in dict.fromkeys((*before, *after))
     ]
     named = [row if row.owner else _with_place(row, baseline, candidate) for row in rows]
-    return tuple(sorted(named, key=lambda row: (-abs(exposed_change(row)), -abs(duration_change(row)))))
+    return tuple(sorted(named, key=lambda row: (-_size(exposed_change(row)), -_size(duration_change(row)))))
+
+
+def _keep_known(launches: Sequence[MeasuredLaunch]) -> list[MeasuredLaunch]:
+    """Leave out launches of which it is not known what was exposed: whose it is, is not known either."""
+    return [launch for launch in launches if any(one.metric == EXPOSED for one in launch.measurements)]
+
+
+def _size(change_ns: float) -> float:
+    """Give how large a change is; one that is not known comes last."""
+    return -1.0 if math.isnan(change_ns) else abs(change_ns)
 
 
 def exposed_change(row: CollectiveChange) -> float:
-    """Give by how much more of it is exposed, ns per step and rank."""
+    """Give by how much more of it is exposed, ns per step and rank; NaN: not known on a side."""
     return row.exposed_ns[1] - row.exposed_ns[0]
 
 
 def duration_change(row: CollectiveChange) -> float:
-    """Give by how much longer it takes, ns per step and rank."""
+    """Give by how much longer it takes, ns per step and rank; NaN: not known on a side."""
     return row.duration_ns[1] - row.duration_ns[0]
 
 
@@ -59,7 +74,8 @@ def _compare(
         return first, second
 
     owner, operation, purpose = key
-    most = max(after, key=lambda row: row.exposed_ns, default=None)
+    known = (row for row in after if not math.isnan(row.exposed_ns))
+    most = max(known, key=lambda row: row.exposed_ns, default=None)
     return CollectiveChange(
         owner=owner,
         operation=operation,
@@ -72,8 +88,10 @@ def _compare(
 
 
 def _median(values: Sequence[float], launches: int) -> float:
-    """Give the median over launches; one that has no such row counts as zero."""
-    return median([*values, *[0.0] * (launches - len(values))]) if launches else 0.0
+    """Give the median over launches; one that has no such row counts as zero, one that does not know it not at all."""
+    known = [value for value in values if not math.isnan(value)]
+    counted = [*known, *[0.0] * (launches - len(values))]
+    return median(counted) if counted else math.nan
 
 
 def _with_place(

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Final
 
@@ -54,7 +54,7 @@ def measure_launch(data: CellData, place: int, device: str) -> tuple[MeasuredLau
     index = data.cell.launches[place]
     overlap, collectives = keep_known(launch.tables.overlap), launch.tables.collectives
     purposes = keep_of_steps(launch.tables.purposes, overlap)
-    seen = keep_of_steps(collectives[collectives["exposed_ns"].notna()], overlap)
+    counted = keep_of_steps(collectives, overlap)
     # Owners are summed below, with their durations; for the summary, half of whose time they take, there are none.
     without_owners = replace(launch.tables, tables={**launch.tables.tables, "collectives": collectives[:0]})
     alone = replace(
@@ -64,7 +64,7 @@ def measure_launch(data: CellData, place: int, device: str) -> tuple[MeasuredLau
         unreadable={},
     )
     summary = summarize_cell(alone, device)
-    owned = total_owned(seen, len(overlap))
+    owned = total_owned(counted, len(overlap))
     measured = MeasuredLaunch(
         name=launch.folder.path.name,
         started_unix_ns=launch.record.started_unix_ns if launch.record else None,
@@ -76,7 +76,7 @@ def measure_launch(data: CellData, place: int, device: str) -> tuple[MeasuredLau
             *_by_owner(owned),
         ),
         owned=owned,
-        placed=total_placed(seen, len(overlap)),
+        placed=total_placed(counted, len(overlap)),
         traffic=launch.ranks[0].traffic if launch.ranks else (),
         order=find_order(collectives[collectives["step"].notna()]),
         receipts=summary.receipts,
@@ -91,7 +91,6 @@ def measure_traces(traces: TraceSet, name: str) -> MeasuredLaunch:
     overlap, collectives = tabulate_overlap(traces.analyses), tabulate_collectives(traces.analyses)
     overlap = overlap.dropna(subset="step_ns")
     purposes = tabulate_purposes(traces.analyses)
-    collectives = collectives[collectives["exposed_ns"].notna()]
     if len(overlap):
         collectives = collectives[collectives["step"].notna()]
     else:
@@ -144,7 +143,7 @@ def _whole_run(summary: CellSummary) -> Iterator[Measurement]:
 def _profiled(overlap: pd.DataFrame, purposes: pd.DataFrame) -> Iterator[Measurement]:
     """Give where PROFILED steps went, means over steps and ranks; a purpose that occurs in some steps counts in all.
 
-    A purpose of which a number was seen in no step has none.
+    A number of a purpose that was seen in no step is NaN.
     """
     if not len(overlap):
         return
@@ -155,9 +154,9 @@ def _profiled(overlap: pd.DataFrame, purposes: pd.DataFrame) -> Iterator[Measure
     for purpose, mine in purposes.groupby("purpose"):
         for metric, column in _OF_PURPOSE.items():
             seen = mine[column].dropna()
-            if len(seen):
-                windows = len(overlap) - len(mine) + len(seen)
-                yield Measurement(metric=metric, subject=str(purpose), value=float(seen.sum()) / max(windows, 1))
+            windows = len(overlap) - len(mine) + len(seen)
+            value = float(seen.sum()) / max(windows, 1) if len(seen) else math.nan
+            yield Measurement(metric=metric, subject=str(purpose), value=value)
 
 
 def _estimated(summary: CellSummary) -> Iterator[Measurement]:
@@ -180,36 +179,48 @@ def _by_owner(owned: Sequence[OwnedTime]) -> Iterator[Measurement]:
 def total_owned(collectives: pd.DataFrame, windows: int) -> tuple[OwnedTime, ...]:
     """Sum collectives by owner, operation and purpose, per window.
 
+    A window in which an owner's exposed time is not known is left out of that owner's times.
+
     Args:
         collectives: columns as ``tables.COLLECTIVES``; those that count.
         windows: PROFILED steps of all ranks, over which means are taken; 0 gives no rows.
     """
     if not windows or not len(collectives):
         return ()
-    table = collectives.assign(duration_ns=_durations(collectives), count=1)
     keys = ["owner", "operation", "purpose"]
-    sums = table.groupby(keys, dropna=False)[["count", "duration_ns", "exposed_ns", *_CAUSES]].sum()
-    rows = []
-    for key, row in zip(sums.index, sums.to_dict("records"), strict=True):
-        owner, operation, purpose = key
-        largest = max(_CAUSES, key=lambda column: row[column])
-        rows.append(
-            OwnedTime(
-                owner=str(owner),
-                operation=Operation(operation) if operation else None,
-                purpose=Purpose(purpose),
-                count=float(row["count"]) / windows,
-                duration_ns=float(row["duration_ns"]) / windows,
-                exposed_ns=float(row["exposed_ns"]) / windows,
-                cause=_CAUSES[largest] if row[largest] else None,
-            )
-        )
-    return tuple(rows)
+    table = collectives.assign(duration_ns=_durations(collectives), is_unknown=collectives["exposed_ns"].isna())
+    counts = table.groupby(keys, dropna=False).size()
+    table["is_unknown"] = table.groupby([*keys, "rank", "step"], dropna=False)["is_unknown"].transform("any")
+    known = table[~table["is_unknown"]]
+    sums = known.groupby(keys, dropna=False)[["duration_ns", "exposed_ns", *_CAUSES]].sum().reindex(counts.index)
+    unknown = table[table["is_unknown"]].drop_duplicates([*keys, "rank", "step"]).groupby(keys, dropna=False).size()
+    left = windows - unknown.reindex(counts.index, fill_value=0)
+    return tuple(
+        _own(key, count, row, windows=windows, known_windows=known_windows)
+        for key, count, row, known_windows in zip(counts.index, counts, sums.to_dict("records"), left, strict=True)
+    )
+
+
+def _own(
+    key: tuple[str, str, str], count: int, row: Mapping[Hashable, Any], *, windows: int, known_windows: int
+) -> OwnedTime:
+    owner, operation, purpose = key
+    is_known = not pd.isna(row["exposed_ns"])
+    largest = max(_CAUSES, key=lambda column: row[column]) if is_known else None
+    return OwnedTime(
+        owner=str(owner),
+        operation=Operation(operation) if operation else None,
+        purpose=Purpose(purpose),
+        count=count / windows,
+        duration_ns=float(row["duration_ns"]) / known_windows if is_known else math.nan,
+        exposed_ns=float(row["exposed_ns"]) / known_windows if is_known else math.nan,
+        cause=_CAUSES[largest] if largest is not None and row[largest] else None,
+    )
 
 
 def total_placed(collectives: pd.DataFrame, windows: int) -> tuple[PlacedTime, ...]:
     """Sum what has no owner by its place in a step, per window; arguments as ``total_owned``."""
-    table = collectives[collectives["owner"] == ""]
+    table = collectives[(collectives["owner"] == "") & collectives["exposed_ns"].notna()]
     if not windows or not len(table):
         return ()
     table = table.assign(duration_ns=_durations(table), begin_ns=table["issue_ns"].fillna(table["start_ns"]))

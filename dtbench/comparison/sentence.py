@@ -158,7 +158,8 @@ def _say_issued(mechanism: Sequence[MechanismChange]) -> Iterator[str]:
 
 
 def _say_exposed(findings: Findings) -> Iterator[str]:
-    told = [row for row in findings.collectives if _may_be_told(row, findings)]
+    known = (row for row in findings.collectives if not math.isnan(exposed_change(row) + duration_change(row)))
+    told = [row for row in known if _may_be_told(row, findings)]
     exposed = [row for row in told if abs(exposed_change(row)) >= _LEAST_CHANGE_NS]
     step = findings.step
     if step.outcome in (Outcome.HIGHER, Outcome.LOWER):  # what went along with it comes first

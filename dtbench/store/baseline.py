@@ -28,14 +28,17 @@ class Measurement(Record):
 
 
 class OwnedTime(Record):
-    """One owner's collectives of one kind; ``owner`` is empty where nobody knows it, ``cause`` the largest."""
+    """One owner's collectives of one kind; ``owner`` is empty where nobody knows it, ``cause`` the largest.
+
+    Times are NaN where what of it was exposed is known in no step.
+    """
 
     owner: str
     operation: Operation | None
     purpose: Purpose
     count: float
-    duration_ns: float
-    exposed_ns: float
+    duration_ns: FloatOrNan
+    exposed_ns: FloatOrNan
     cause: Cause | None
 
 

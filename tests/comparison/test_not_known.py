@@ -1,0 +1,98 @@
+"""What a side does not know is no zero: no number of it, no owner, no change, and no bound that holds by it."""
+
+import json
+import math
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from dtbench.comparison.comparison import CollectiveChange, Comparison, MetricChange, Outcome
+from dtbench.comparison.metrics import EXPOSED_BY_OWNER, EXPOSED_BY_PURPOSE, WAIT
+from dtbench.comparison.run import compare_paths
+from dtbench.store.layout import RunFolder
+from dtbench.store.write import write_table
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "results" / "example"
+TRACE = ROOT / "tests" / "analyze" / "traces" / "ddp_2ranks_rank0.json.gz"
+SPANS_ALONE = ROOT / "tests" / "analyze" / "cases" / "gloo_spans_alone.json"
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Path:
+    """A copy of the example under another name."""
+    run = Path(shutil.copytree(EXAMPLE, tmp_path / "other"))
+    record = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    (run / "run.json").write_text(json.dumps({**record, "run_id": "other"}), encoding="utf-8")
+    return run
+
+
+def forget(run: Path, table: str, *columns: str, but_steps: int = 0) -> None:
+    """Make columns of a table unknown in all steps but the first so many."""
+    path = RunFolder(run).launch("ddp", 0).derived_table(table)
+    frame = pd.read_parquet(path)
+    attrs, kept = dict(frame.attrs), sorted(frame["step"].dropna().unique())[:but_steps]
+    for column in (
+        one for one in frame if one in columns or (str(one).startswith("exposed_") and "exposed_*" in columns)
+    ):
+        frame[column] = frame[column].astype("Int64").where(frame["step"].isin(kept))
+    frame.attrs = attrs
+    write_table(path, frame)
+
+
+def compare(baseline: Path, candidate: Path) -> Comparison:
+    sides = [str(one / "cells" / "ddp") if one.is_dir() else str(one) for one in (baseline, candidate)]
+    return compare_paths(sides[0], sides[1], results=ROOT / "results", force=True)
+
+
+def find(comparison: Comparison, metric: str, subject: str = "") -> MetricChange:
+    (change,) = [one for one in comparison.metrics if (one.metric, one.subject) == (metric, subject)]
+    return change
+
+
+def owners(comparison: Comparison) -> dict[str, CollectiveChange]:
+    return {row.owner: row for row in comparison.collectives}
+
+
+@pytest.mark.parametrize(("metric", "column"), [(WAIT, "wait_ns"), (EXPOSED_BY_PURPOSE, "exposed_ns")])
+def test_a_number_of_a_purpose_that_no_step_knows_is_not_known(metric: str, column: str, other: Path) -> None:
+    forget(other, "purposes", column)
+    change = find(compare(EXAMPLE, other), metric, "grad_reduce")
+    assert change.baseline.median > 0
+    assert math.isnan(change.candidate.median)
+    assert change.outcome is Outcome.UNKNOWN
+
+
+def test_an_owner_of_which_nothing_is_known_has_no_change_and_does_not_lead(other: Path) -> None:
+    forget(other, "collectives", "hidden_ns", "exposed_*")
+    found = compare(EXAMPLE, other)
+    assert "exposed" not in found.sentence
+    for row in found.collectives:
+        assert row.exposed_ns[0] > 0
+        assert math.isnan(row.exposed_ns[1])
+    assert find(found, EXPOSED_BY_OWNER, "bucket 3").outcome is Outcome.UNKNOWN
+
+
+def test_steps_in_which_an_owner_is_not_known_are_in_none_of_its_means(other: Path) -> None:
+    forget(other, "collectives", "hidden_ns", "exposed_*", but_steps=2)
+    row = owners(compare(EXAMPLE, other))["bucket 3"]
+    assert row.exposed_ns[1] == pytest.approx(row.exposed_ns[0], rel=0.05)
+    assert row.count[0] == row.count[1] == 1
+
+
+def test_steps_without_an_account_are_in_no_mean(other: Path) -> None:
+    forget(other, "overlap", "compute_ns", "hidden_comm_ns", "exposed_comm_ns", "idle_ns", but_steps=2)
+    found = compare(EXAMPLE, other)
+    exposed = find(found, EXPOSED_BY_PURPOSE, "grad_reduce").candidate.median
+    assert exposed == pytest.approx(find(found, "exposed_comm").candidate.median)
+    assert sum(row.exposed_ns[1] for row in found.collectives) == pytest.approx(exposed)
+
+
+@pytest.mark.parametrize("sides", [(TRACE, SPANS_ALONE), (SPANS_ALONE, TRACE)])
+def test_traces_that_do_not_know_what_was_exposed_say_nothing_of_owners(sides: tuple[Path, Path]) -> None:
+    found = compare(*sides)
+    assert "exposed" not in found.sentence
+    assert found.collectives == ()
+    assert found.is_mechanism_known, "what was issued is known"
