@@ -10,6 +10,8 @@ import pandas as pd
 
 from dtbench.analyze.cell_data import CellData
 from dtbench.analyze.cell_notes import describe_disturbed, say_taken
+from dtbench.analyze.doubt_words import describe_doubt
+from dtbench.analyze.representative import doubt_steps, read_steps_of_traces
 from dtbench.analyze.statistics import summarize
 from dtbench.analyze.summarize_cell import summarize_cell
 from dtbench.analyze.summarize_overlap import fraction, keep_known, keep_of_steps
@@ -64,7 +66,8 @@ def measure_launch(data: CellData, place: int, device: str) -> tuple[MeasuredLau
         unreadable={},
     )
     summary = summarize_cell(alone, device)
-    owned = total_owned(counted, len(overlap))
+    doubts = tuple(map(describe_doubt, summary.doubts))
+    owned = _give_causes(total_owned(counted, len(overlap)), doubts)
     measured = MeasuredLaunch(
         name=launch.folder.path.name,
         started_unix_ns=launch.record.started_unix_ns if launch.record else None,
@@ -80,6 +83,7 @@ def measure_launch(data: CellData, place: int, device: str) -> tuple[MeasuredLau
         traffic=launch.ranks[0].traffic if launch.ranks else (),
         order=find_order(collectives[collectives["step"].notna()]),
         receipts=summary.receipts,
+        doubts=doubts,
     )
     absent = sorted(set(range(data.cell.plan.ranks)) - {record.rank for record in launch.ranks})
     lost = f"the record of rank {absent[0]} is missing" if absent else None
@@ -105,7 +109,8 @@ def measure_traces(traces: TraceSet, name: str) -> MeasuredLaunch:
     slowest = overlap.groupby("step")["step_ns"].max()
     known = keep_known(overlap)
     counted = keep_of_steps(collectives, known)
-    owned = total_owned(counted, len(known))
+    doubts = tuple(describe_doubt(one) for one in doubt_steps(read_steps_of_traces(traces.analyses)))
+    owned = _give_causes(total_owned(counted, len(known)), doubts)
     return MeasuredLaunch(
         name=name,
         started_unix_ns=None,
@@ -120,7 +125,13 @@ def measure_traces(traces: TraceSet, name: str) -> MeasuredLaunch:
         traffic=(),
         order=find_order(collectives),
         receipts=(),
+        doubts=doubts,
     )
+
+
+def _give_causes(owned: tuple[OwnedTime, ...], doubts: Sequence[str]) -> tuple[OwnedTime, ...]:
+    """Give the rows as they are; without causes, which are then no findings, where steps may not stand for others."""
+    return tuple(row.model_copy(update={"cause": None}) for row in owned) if doubts else owned
 
 
 def _whole_run(summary: CellSummary) -> Iterator[Measurement]:

@@ -1,7 +1,7 @@
 """From what a person names to the answer: sides are read, refused where they are unlike, and compared."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -175,12 +175,20 @@ def compare_sides(
             *(
                 f"{label}: {note}"
                 for side, label in zip((baseline, candidate), labels, strict=True)
-                for note in side.notes
+                for note in (*_say_doubts(side), *side.notes)
             ),
         ),
         treatment=treatment,
         is_mechanism_known=is_mechanism_known(baseline, candidate),
     )
+
+
+def _say_doubts(side: MeasuredSide) -> Iterator[str]:
+    """Say of launches whose PROFILED steps may not stand for others that, and why, no cause is told of them."""
+    for launch in side.launches:
+        for doubt in launch.doubts:
+            named = "" if launch.name in side.labels else f"{launch.name}: "
+            yield f"{named}NOT REPRESENTATIVE: {doubt}; why time was exposed there is no finding"
 
 
 def _tell_apart(baseline: MeasuredSide, candidate: MeasuredSide) -> tuple[str, str]:

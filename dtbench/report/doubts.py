@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
+from dtbench.analyze.doubt_words import describe_doubt
 from dtbench.analyze.representative import Doubt, DoubtKind
-from dtbench.units import count_things, format_ns, three_digits
+from dtbench.units import count_things
 
 NO_FINDING = "Whose it is and why is of these steps alone: no finding, and no advice follows from it."
 
@@ -24,33 +25,3 @@ def doubt_lines(doubts: Sequence[Doubt]) -> tuple[str, ...]:
     """Say every reason in a line each, and what follows; nothing where nothing speaks against the steps."""
     reasons = (f"NOT REPRESENTATIVE: {describe_doubt(doubt)}" for doubt in doubts)
     return (*reasons, NO_FINDING) if doubts else ()
-
-
-def describe_doubt(doubt: Doubt) -> str:
-    """Say one reason, as a clause."""
-    where = "" if doubt.launch is None else f" (launch {doubt.launch})"
-    return f"{_describe(doubt.kind, doubt.values)}{where}"
-
-
-def _describe(kind: DoubtKind, values: Sequence[float]) -> str:
-    match kind:
-        case DoubtKind.UNLIKE_MEASURED:
-            return f"PROFILED steps took {_ratio(values[0])} as long as MEASURED ones"
-        case DoubtKind.UNSURE_MEASURED:
-            interval = f"{_ratio(values[1])} to {_ratio(values[2])}"
-            return f"PROFILED steps took {_ratio(values[0])} as long as MEASURED ones, which may be {interval}"
-        case DoubtKind.EXPOSED_BEYOND_STEP:
-            return f"{format_ns(values[0])} exposed is more than a whole MEASURED step of {format_ns(values[1])}"
-        case DoubtKind.ONE_STEP_UNLIKE:
-            return f"step {values[0]:.0f} took {_ratio(values[1])} as long as the others"
-        case DoubtKind.DRIFT:
-            way = "rises" if values[1] > values[0] else "falls"
-            ends = f"{format_ns(values[0])} to {format_ns(values[1])}"
-            return f"exposed communication {way} from {ends} over {values[2]:.0f} steps"
-        case DoubtKind.REPEATED_NUMBER:
-            ranges = "1 range carries" if values[0] == 1 else f"{values[0]:.0f} ranges carry"
-            return f"{ranges} the number of an earlier step, and what is in it counts to the step before it"
-
-
-def _ratio(value: float) -> str:
-    return f"{value:,.0f} x" if value >= 1000 else f"{three_digits(value)} x"

@@ -8,11 +8,12 @@ from collections.abc import Iterable
 from statistics import median
 
 from dtbench.analyze.cell_notes import describe_disturbed, say_taken
+from dtbench.analyze.doubt_words import describe_doubt
 from dtbench.analyze.summary import CellSummary, Interval, OwnerSummary, PurposeSummary
 from dtbench.plan import Plan
 from dtbench.report.advice import advise, of_run
 from dtbench.report.causes import describe_cause, describe_leading, name_collective
-from dtbench.report.doubts import NO_FINDING, describe_doubt, say_doubts
+from dtbench.report.doubts import NO_FINDING, say_doubts
 from dtbench.report.host_words import describe_host
 from dtbench.report.scenario_facts import describe_cell
 from dtbench.scenario.model import Timed

@@ -78,6 +78,7 @@ class MeasuredLaunch(Record):
         traffic: what the lowest rank issued in a MEASURED step; empty where nobody recorded it.
         order: what the lowest rank issued in a PROFILED step, in this order; None: its steps do not agree, or no trace.
         receipts: one for each knob, the worst of all ranks.
+        doubts: why its PROFILED steps may not stand for others, clauses; where there are any, no row has a cause.
     """
 
     name: str
@@ -89,6 +90,7 @@ class MeasuredLaunch(Record):
     traffic: tuple[Traffic, ...]
     order: tuple[Issued, ...] | None
     receipts: tuple[Receipt, ...]
+    doubts: tuple[str, ...] = ()
 
 
 class MeasuredSide(Record):

@@ -59,8 +59,9 @@ def shorten_all(factor: float) -> Change:
 
 def drift(exposed_ms: Sequence[float]) -> Change:
     def change(steps: pd.DataFrame, overlap: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-        first = overlap[overlap["step"] == overlap["step"].min()]
-        parts = [first.assign(step=100 + number, exposed_comm_ns=int(ms * MS)) for number, ms in enumerate(exposed_ms)]
+        step = int(overlap["step"].min())
+        first = overlap[overlap["step"] == step]
+        parts = [first.assign(step=step + number, exposed_comm_ns=int(ms * MS)) for number, ms in enumerate(exposed_ms)]
         return steps, pd.concat(parts, ignore_index=True)
 
     return change

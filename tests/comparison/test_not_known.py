@@ -96,3 +96,17 @@ def test_traces_that_do_not_know_what_was_exposed_say_nothing_of_owners(sides: t
     assert "exposed" not in found.sentence
     assert found.collectives == ()
     assert found.is_mechanism_known, "what was issued is known"
+
+
+def test_where_steps_may_not_stand_for_others_no_cause_is_told_and_a_note_says_why(other: Path) -> None:
+    whole = compare(EXAMPLE, other)
+    assert owners(whole)["bucket 3"].cause is not None
+    steps = pd.read_parquet(RunFolder(other).launch("ddp", 0).steps)
+    shorter = steps["duration_ns"].where(steps["phase"] != "MEASURED", steps["duration_ns"] // 4)
+    write_table(RunFolder(other).launch("ddp", 0).steps, steps.assign(duration_ns=shorter))
+    found = compare(EXAMPLE, other)
+    assert {row.cause for row in found.collectives} == {None}
+    (note,) = [note for note in found.notes if "NOT REPRESENTATIVE" in note]
+    assert "launch0: NOT REPRESENTATIVE: PROFILED steps took 4.2" in note
+    assert note.endswith("; why time was exposed there is no finding")
+    assert not [note for note in whole.notes if "NOT REPRESENTATIVE" in note]
