@@ -3,9 +3,12 @@
 import math
 from collections.abc import Iterator, Sequence
 
+import pandas as pd
+
 from dtbench.analyze.cell_data import STEPS_NAME, CellData, LaunchData
 from dtbench.analyze.exposure.estimates import count_left_alone as count_blocks_left_alone
 from dtbench.analyze.exposure.estimates import read_blocks
+from dtbench.analyze.summarize_overlap import keep_known
 from dtbench.analyze.summary import Disturbed, Interval
 from dtbench.analyze.undisturbed import JUDGED, count_left_alone, describe_left_out, find_disturbance
 from dtbench.disturbance import DISTURBED, is_enough
@@ -55,11 +58,18 @@ def _launch_notes(launches: Sequence[LaunchData]) -> list[str]:
     notes = [
         f"{launch.folder.path.name}: {note}" if len(launches) > 1 else note
         for launch in launches
-        for note in launch.tables.notes
+        for note in (*launch.tables.notes, *_count_untold(launch.tables.overlap))
     ]
     if not any(len(launch.tables.overlap) for launch in launches):
         notes.append("no PROFILED step was traced: overlap is not known")
     return notes
+
+
+def _count_untold(overlap: pd.DataFrame) -> Iterator[str]:
+    """Say how many PROFILED steps are in no mean, since where their time went is not known."""
+    untold = len(overlap) - len(keep_known(overlap))
+    if untold:
+        yield f"where the time went is not known of {untold} of {len(overlap)} PROFILED steps of all ranks: left out"
 
 
 def find_rank_doubts(data: CellData) -> tuple[str, ...]:
