@@ -426,7 +426,9 @@ def deepspeed_zero3(job: Job) -> None:
 def _run_deepspeed(job: Job, stage: int) -> None:
     import deepspeed
 
+    deepspeed.comm.torch.build_shm_op = lambda: None  # a carrier of its own, which takes minutes to compile
     begin(job)
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # gloo carries all, and nothing is compiled for it
     deepspeed.init_distributed(dist_backend="gloo")
     settings = {
         "train_micro_batch_size_per_gpu": ROWS,
@@ -442,6 +444,39 @@ def _run_deepspeed(job: Job, stage: int) -> None:
                 model.backward(loss)
                 model.step()
             job.keep(loss)
+
+
+def titan_fsdp2(job: Job) -> None:
+    """torchtitan's Trainer with FSDP2."""
+    _run_titan(job)
+
+
+def titan_fsdp2_tp(job: Job) -> None:
+    """torchtitan's Trainer with FSDP2 over its tensor parallelism."""
+    _run_titan(job, tensor_parallel_degree=2)
+
+
+def _run_titan(job: Job, **parallelism: Any) -> None:
+    from tests.foreign.titan import make_trainer
+
+    begin(job)
+    trainer: Any = make_trainer(os.environ["DTBENCH_SCRATCH"], 24, **parallelism)
+    train_step, log = trainer.train_step, trainer.metrics_processor.log
+
+    def keep(step: int, global_avg_loss: float, *others: Any, **named: Any) -> None:
+        job.losses.append(float(global_avg_loss))
+        log(step, global_avg_loss, *others, **named)
+
+    trainer.metrics_processor.log = keep
+    with job.steps() as step:
+
+        def measured(data: Any) -> None:
+            with step():
+                train_step(data)
+
+        trainer.train_step = measured
+        trainer.train()
+    trainer.close()
 
 
 LOOPS: dict[str, Callable[[Job], None]] = {
@@ -464,6 +499,8 @@ LOOPS: dict[str, Callable[[Job], None]] = {
         fsdp1,
         deepspeed_zero2,
         deepspeed_zero3,
+        titan_fsdp2,
+        titan_fsdp2_tp,
     )
 }
 
