@@ -52,6 +52,11 @@ def find_gloo_collectives(trace: Trace, nesting: Nesting) -> tuple[Collective, .
         said=_find_recorded_comms(trace, nesting),
         askers=_find_askers(trace, nesting, issues),
         compiled=_find_compiled(trace, nesting, issues),
+        sending=_find_operators_inside(
+            trace,
+            nesting,
+            {int(trace.name[one.event]) for one in issues if one.label and one.operation in POINT_TO_POINT},
+        ),
     )
     shown = find_data_parallel(
         ((issue.operation, evidence.above(issue.event)) for issue in issues),
@@ -226,6 +231,7 @@ class _Evidence:
         said: what ``dist.record_comm`` calls a collective, by the operator that issued it.
         askers: what lies around each issue, by its event.
         compiled: in which compiled region, or in whose backward, likewise; none where it was in none.
+        sending: c10d's operator of each send and receive that a range of ours names, by the range's event.
     """
 
     trace: Trace
@@ -235,6 +241,7 @@ class _Evidence:
     said: Mapping[int, str]
     askers: Mapping[int, Asker]
     compiled: Mapping[int, str]
+    sending: Mapping[int, int]
 
     def above(self, event: int) -> tuple[str, ...]:
         """Give the names around an issue, innermost first; what ``dist.record_comm`` calls it comes before all."""
@@ -249,16 +256,19 @@ class _Evidence:
         return find_region(above, in_module=bool(self.askers[issue.event].module))
 
     def sent_by(self, issue: Issue) -> "_Sent | None":
-        """Give what is known of a send or receive; None: it is none, or nobody knows on which group."""
-        details = self.trace.details.get(issue.event)
-        if issue.operation not in POINT_TO_POINT or details is None or details.peer is None:
+        """Give what is known of a send or receive; None: it is none, or nobody knows on which group.
+
+        In our own runs torch's operator, which says the peer, lies inside the range that says the group.
+        """
+        if issue.operation not in POINT_TO_POINT:
             return None
-        group = _find_sending_group(self.trace)
+        details = self.trace.details.get(self.sending.get(issue.event, issue.event))
+        peer = details.peer if details else None
+        group = issue.label.group if issue.label else _find_sending_group(self.trace)
         ranks = self.trace.group_ranks.get(group or "", ())
-        if group is None or details.peer >= len(ranks):
+        if group is None or peer is None or peer >= len(ranks):
             return None
-        axis = axis_described(self.trace.group_descriptions.get(group))
-        return _Sent(group, ranks, ranks[details.peer], axis)
+        return _Sent(group, ranks, ranks[peer], axis_described(self.trace.group_descriptions.get(group)))
 
     def time_of(self, span: Span | None) -> Intervals:
         """Give when it ran; never, where the span was not found."""
@@ -299,7 +309,7 @@ def _find_sending_group(trace: Trace) -> str | None:
 def _describe(evidence: _Evidence, issue: Issue, span: Span | None, shown: DataParallel) -> Collective:
     above = evidence.above(issue.event)
     label = issue.label
-    sent = None if label else evidence.sent_by(issue)
+    sent = evidence.sent_by(issue)
     axis = label.axis if label else sent.axis if sent else None
     purpose = find_purpose(axis, issue.operation, evidence.region_of(issue, above), above, shown)
     inferred = evidence.groups.get(span.lane, "") if span else ""

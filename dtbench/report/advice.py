@@ -159,6 +159,8 @@ def _bound(group: Sequence[Loss], windows: float, step_ns: float) -> str:
         return ""
     is_skew = cause in (Cause.SKEW, Cause.BUBBLE)
     total_ns = sum(one.skew_wait_ns if is_skew else one.transfer_ns or 0 for one in owners.values())
+    if cause is Cause.BUBBLE and not total_ns:
+        return ""  # a run's tables do not say it of sends
     its = "its" if len(owners) == 1 else "their"
     awaited = "it" if len({row.waited_for for row in group}) == 1 else "them"
     whose = f"which is all {its} waiting for {awaited}" if is_skew else f"which is all {its} transfer"

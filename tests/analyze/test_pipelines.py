@@ -181,3 +181,22 @@ def test_without_steps_and_backward_the_thread_with_most_operators_computes_thou
         """)
     )
     assert one.whole.compute_ns == 5000
+
+
+def test_to_whom_a_labelled_send_goes_is_said_by_the_operator_inside_its_range(draw: Callable[..., Path]) -> None:
+    said = '{"Concrete Inputs": ["", "", "1", "0"], "Input Dims": [[[4]], [], [], []]}'
+    one = analyze(
+        draw(
+            f"""
+            step ProfilerStep#1      @1 |====================|
+            op aten::mm              @1 |====                |
+            op c10d::send            @1 |     ==             | {said}
+            range dtbench::collective group=0 seq=1 op=send bytes=16 axis= async=1 owner= @1 |    =====           |
+            range gloo:send          @1 |      =====         | {{"Input Dims": [[4]], "Input type": ["float"]}}
+            """,
+            distributedInfo={"rank": 0, **JOB},
+        )
+    )
+    (sent,) = one.collectives
+    assert (sent.group, sent.seq, sent.peer, sent.group_ranks, sent.owner) == ("0", 1, 1, (0, 1), "to rank 1")
+    assert (sent.first_wait_ns, sent.first_wait_end_ns) == (9000, 11000)

@@ -348,3 +348,11 @@ def test_experts_and_context_have_advice_of_their_own_and_no_knob_of_fsdp_or_ddp
         assert "experts" in of_experts
         assert "keys and values" in of_context
         assert not any(str(knob) in of_experts + of_context for knob in Knob)
+
+
+def test_a_bubble_is_bounded_by_its_waiting_and_by_nothing_where_that_is_not_known() -> None:
+    known, untold = Carried(transfer_ns=9, skew_wait_ns=4), Carried(transfer_ns=9)
+    for carried, bound in ((known, "At most 4.00 ns of 20.0 ns, which is all its waiting for it."), (untold, "")):
+        (said,) = advise([loss(Cause.BUBBLE, Purpose.PIPELINE, carried=carried)], NOT_KNOWN, windows=1, step_ns=20)
+        assert "micro-batches" in said.words
+        assert said.words.partition("equally long. ")[2] == bound
