@@ -19,6 +19,7 @@ from dtbench.report.plots_drawing import (
     set_finding,
     shorten_middle,
 )
+from dtbench.scenario.sweep import name_some
 from dtbench.units import NS_PER_MS, format_fraction
 
 MOST_CELLS = 12
@@ -45,12 +46,14 @@ HIDDEN_COMM: Final = Part("hidden comm (beside compute)", "hidden_comm_ns", "#F7
 def plot_step_breakdown(summary: RunSummary) -> Figure:
     """Stack where each rank's profiled step went: a bar per rank, grouped by cell, hidden communication below it."""
     profiled = [cell for cell in summary.cells if cell.ranks]
+    untold = [cell.name for cell in summary.cells if not cell.ranks and not math.isnan(cell.profiler_cost.median)]
     cells = profiled[:MOST_CELLS]
     bars = sum(min(len(cell.ranks), MOST_RANKS) + 1 for cell in cells)
     figure = new_figure(1.7 + _BAR_IN * max(2, bars))
     axes = add_axes(figure)
     if not cells:
-        return say(figure, axes, "No step was profiled in this run.")
+        words = "Where the profiled steps went is not known." if untold else "No step was profiled in this run."
+        return say(figure, axes, words)
     longest_ns = max(row.step_ns for cell in cells for row in cell.ranks)
     ticks: list[tuple[float, str]] = []
     position = 0.0
@@ -62,6 +65,9 @@ def plot_step_breakdown(summary: RunSummary) -> Figure:
             ticks.append((position, f"rank {row.rank}"))
         position += 1.1
     _finish_breakdown(axes, ticks, longest_ns, profiled)
+    if untold:
+        names = name_some(untold).replace("`", "")
+        axes.set_xlabel(literal(f"{axes.get_xlabel()}; where it went is not known of {names}"))
     _draw_legend(figure, cells)
     return figure
 

@@ -90,14 +90,15 @@ _Bar = tuple[str, dict[Cause, float]]
 """What a bar is of, and its parts in ns."""
 
 
-def _panels(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """Split a table by cell; without that column it is one panel without a name."""
+def _panels(table: pd.DataFrame, whole: pd.DataFrame | None = None) -> list[tuple[str, pd.DataFrame]]:
+    """Split a table by cell; the panel of an only cell, also of the whole of which the table is a part, has no name."""
     if table.empty:
         return []
     if "cell" not in table:
         return [("", table)]
     cells = list(dict.fromkeys(table["cell"]))[:MOST_CELLS]
-    return [(str(cell) if len(cells) > 1 else "", table[table["cell"] == cell]) for cell in cells]
+    is_named = (table if whole is None else whole)["cell"].nunique() > 1
+    return [(str(cell) if is_named else "", table[table["cell"] == cell]) for cell in cells]
 
 
 def _cut_words(table: pd.DataFrame) -> str:
@@ -169,7 +170,7 @@ def plot_overlap(overlap: pd.DataFrame) -> Figure:
             several; launches of a cell follow each other.
     """
     known = keep_known(overlap)
-    panels = _panels(known)
+    panels = _panels(known, overlap)
     if not panels:
         figure = new_figure(2.0)
         why = "No step was profiled." if overlap.empty else "What was hidden and exposed is not known of any step."

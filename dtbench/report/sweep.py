@@ -96,7 +96,7 @@ def sweep_columns(summary: RunSummary) -> tuple[Column, ...]:
 
 
 def exposed_ns(cell: CellSummary) -> float:
-    """Give the exposed communication of a PROFILED step, mean over ranks; NaN when none was profiled."""
+    """Give the exposed communication of a PROFILED step, mean over ranks; NaN where it is known of none."""
     return fmean(row.exposed_comm_ns for row in cell.ranks) if cell.ranks else NAN
 
 

@@ -274,22 +274,35 @@ def _plot_bars(summary: RunSummary, known: Sequence[CellSummary]) -> Figure:
     axes.spines["left"].set_visible(False)
     axes.set_ylim(len(cells) - 0.4, -0.6)
     axes.set_xlim(0, None)
-    axes.set_xlabel("ms per step; bars: PROFILED, mean over ranks; points: MEASURED, median with interval", fontsize=8)
+    untold = (
+        "; n/a: where the PROFILED step went is not known"
+        if any(one.get_gid() == "not known" for one in axes.texts)
+        else ""
+    )
+    words = f"ms per step; bars: PROFILED, mean over ranks; points: MEASURED, median with interval{untold}"
+    axes.set_xlabel(words, fontsize=8)
     more = f"; the first {MOST_BARS} of {len(known)} cells" if len(known) > MOST_BARS else ""
     set_heading(figure, sweep.finding(summary) + more)
     patches = [
         Patch(facecolor=part.colour, hatch=part.hatch, edgecolor="#333333", linewidth=0.5, label=part.name)
         for part in dict.fromkeys(used)
     ]
-    figure.legend(handles=patches, loc="outside lower left", ncols=3, frameon=False, fontsize=8)
+    if patches:
+        figure.legend(handles=patches, loc="outside lower left", ncols=3, frameon=False, fontsize=8)
     return figure
 
 
 def _draw_cell(axes: Axes, cell: CellSummary, position: int) -> list[Part]:
-    """Draw the parts of a profiled step from the left: exposed communication by purpose, then the rest."""
+    """Draw the parts of a profiled step from the left: exposed communication by purpose, then the rest.
+
+    No bar where the whole, or what of a purpose was exposed, is not known: a word in its place.
+    """
     profiled_ns = sentences.profiled_step_ns(cell)
+    if math.isnan(profiled_ns) or any(row.count and row.exposed_ns is None for row in cell.purposes):
+        axes.text(0, position, " n/a", va="center", ha="left", fontsize=8, color="#444444").set_gid("not known")
+        return []
     lengths = [(_EXPOSED.get(row.purpose, _OTHER), row.exposed_ns) for row in cell.purposes if row.exposed_ns]
-    rest_ns = 0.0 if math.isnan(profiled_ns) else max(0.0, profiled_ns - sum(length for _, length in lengths))
+    rest_ns = max(0.0, profiled_ns - sum(length for _, length in lengths))
     left_ns = 0.0
     for part, length_ns in [*lengths, (_REST, rest_ns)]:
         bars = axes.barh(

@@ -12,6 +12,7 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from dtbench.analyze.statistics import summarize_ratio
 from dtbench.analyze.summary import CellSummary, RunSummary
 from dtbench.report.plots import (
     MOST_RANKS,
@@ -55,6 +56,17 @@ def test_the_parts_of_a_rank_follow_each_other_and_end_with_the_step(
         for before, after in pairwise(parts):
             assert before.get_x() + before.get_width() == pytest.approx(after.get_x())
         assert parts[-1].get_x() + parts[-1].get_width() == pytest.approx(row.step_ns / 1e6)
+
+
+def test_a_cell_whose_profiled_steps_are_not_accounted_for_is_named(
+    make_run: Callable[..., RunSummary], make_ddp: Callable[..., CellSummary]
+) -> None:
+    untold = make_ddp(update={"name": "other", "ranks": ()})
+    figure = plot_step_breakdown(make_run(make_ddp(), untold))
+    assert figure.axes[0].get_xlabel().endswith("; where it went is not known of other")
+    assert words_of(plot_step_breakdown(make_run(untold))).strip() == "Where the profiled steps went is not known."
+    never = untold.model_copy(update={"profiler_cost": summarize_ratio([], [])})
+    assert words_of(plot_step_breakdown(make_run(never))).strip() == "No step was profiled in this run."
 
 
 def test_hidden_communication_lies_apart_from_the_stack(
@@ -113,7 +125,7 @@ def test_communication_over_an_emulated_link_is_said_to_be(
 def test_a_run_without_profiled_steps_says_so_instead_of_drawing_nothing(
     make_run: Callable[..., RunSummary], make_ddp: Callable[..., CellSummary]
 ) -> None:
-    figure = plot_step_breakdown(make_run(make_ddp(update={"ranks": ()})))
+    figure = plot_step_breakdown(make_run(make_ddp(update={"ranks": (), "profiler_cost": summarize_ratio([], [])})))
     assert "No step was profiled" in words_of(figure)
 
 

@@ -101,6 +101,14 @@ def test_of_very_many_cells_the_first_are_drawn_and_it_is_said() -> None:
     assert "the first 12 of 20 cells" in figure.axes[-1].get_xlabel()
 
 
+def test_the_only_cell_of_several_whose_steps_are_known_is_named() -> None:
+    known = overlap_of({(0, 7): 5, (1, 7): 15}).assign(cell="ddp", launch=0)
+    lost = known.assign(cell="other", exposed_comm_ns=pd.array([pd.NA] * len(known), dtype="Int64"))
+    title = plot_overlap(pd.concat([known, lost])).axes[0].get_title(loc="left")
+    assert title.startswith("ddp: ")
+    assert not plot_overlap(known).axes[0].get_title(loc="left").startswith("ddp")
+
+
 def test_nothing_exposed_is_said() -> None:
     (text,) = plot_exposed_owners(owners_of()).axes[0].texts
     assert text.get_text().startswith("No exposed communication")

@@ -270,6 +270,19 @@ def test_without_a_numeric_axis_each_cell_is_a_bar_of_exposed_communication_and_
     assert labels == ["ddp", "fsdp2_tp (knob differs)"]
 
 
+@pytest.mark.parametrize("lost", ["the account", "a purpose"])
+def test_a_cell_whose_profiled_step_is_not_known_has_a_word_and_no_bar(
+    make_run: Callable[..., RunSummary], lost: str
+) -> None:
+    first, second = make_run().cells
+    purposes = (first.purposes[0].model_copy(update={"exposed_ns": None}), *first.purposes[1:])
+    change = {"ranks": ()} if lost == "the account" else {"purposes": purposes}
+    axes = plot_sweep(make_run(first.model_copy(update=change), second)).axes[0]
+    assert {round(bar.get_y() + bar.get_height() / 2) for bar in axes.patches if isinstance(bar, Rectangle)} == {1}
+    assert [text.get_text().strip() for text in axes.texts if text.get_gid() == "not known"] == ["n/a"]
+    assert axes.get_xlabel().endswith("n/a: where the PROFILED step went is not known")
+
+
 def test_a_run_without_a_measured_step_says_so(make_run: Callable[..., RunSummary], make_sweep: Sweep) -> None:
     cells = make_sweep(CAPS).cells
     nan = dict.fromkeys(("median", "low", "high"), float("nan"))
