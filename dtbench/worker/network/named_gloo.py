@@ -141,10 +141,12 @@ class Group(dist.ProcessGroup):
         self._description = ""
         self._ranks: tuple[int, ...] = ()
 
+    @keep_uncompiled
     def size(self) -> int:
         """How many ranks are in it."""
         return self._size
 
+    @keep_uncompiled
     def getBackendName(self) -> str:  # noqa: N802 - torch's name
         """Name under which torch knows the backend."""
         return BACKEND_NAME
