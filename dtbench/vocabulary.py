@@ -132,12 +132,15 @@ _AXIS_NAMES = {
 """What people call the axes of their device meshes; the longer ones are torchtitan's."""
 
 _OTHER_AXIS_NAMES = {
-    Axis.SHARD: ("efsdp", "dp_shard_mod_ep", "dp_mod_ep", "dp_shard_in_ep", "ep_shard", "hsdp_shard"),
+    Axis.SHARD: ("efsdp", "dp_shard_mod_ep", "dp_mod_ep", "dp_shard_in_ep", "ep_shard", "hsdp_shard", "fsdp_cp"),
     Axis.TENSOR: ("etp", "tensor_parallel", "tensor_model_parallel"),
     Axis.CONTEXT: ("cp", "context", "context_parallel", "sp", "seq", "sequence_parallel", "ulysses", "ring"),
     Axis.EXPERT: ("ep", "expert", "expert_parallel", "tp_ep", "etp_ep", "moe"),
     Axis.PIPELINE: ("pp", "pipe", "pipeline", "pipeline_parallel", "stage"),
-    Axis.DATA: ("dp", "data", "data_parallel", "dp_cp", "edp", "batch", "loss"),
+    Axis.DATA: (
+        *("dp", "data", "data_parallel", "dp_cp", "edp", "batch", "loss"),
+        *("dp_replicate_dp_shard", "dp_replicate_dp_shard_cp", "replicate_shard"),  # as torch flattens a mesh
+    ),
 }
 """The same of meshes that dtbench does not make: torchtitan's, Accelerate's, Lightning's, NeMo's."""
 
