@@ -242,12 +242,13 @@ def derive_tables(
     facts = {file.rank: file.facts for file in files if file.rank is not None and file.facts is not None}
     traces = _gather_launch(files, workers=workers)
     absent = describe_absent(folder)
+    unused = _describe_unused(files, traces)
     return LaunchTables(
         tables={table.name: table.tabulate(traces.analyses) for table in TABLES},
         unread_events=traces.unread_events,
         unknown_names=traces.unknown_names,
-        notes=(*absent, *_check_owners(facts, traces), *traces.notes),
-        rank_doubts=traces.rank_doubts,
+        notes=(*absent, *unused, *_check_owners(facts, traces), *traces.notes),
+        rank_doubts=(*absent, *unused, *traces.rank_doubts) if traces.analyses else (),
         repeated_steps=max((one.repeated_steps for one in traces.analyses), default=0),
     )
 
@@ -293,6 +294,15 @@ def describe_absent(folder: LaunchFolder) -> list[str]:
     if len(absent) > 1:
         return [f"{name_ranks(absent)} are left out: they have no trace"]
     return [f"rank {rank} is left out: it has no trace" for rank in absent]
+
+
+def _describe_unused(files: Sequence[TraceFile], traces: TraceSet) -> list[str]:
+    """Say of which ranks, beside others of which it can, the trace cannot be used."""
+    unused = sorted({file.rank for file in files if file.rank is not None} - {one.rank for one in traces.analyses})
+    if not unused or not traces.analyses:
+        return []
+    are = "are left out: their traces" if len(unused) > 1 else "is left out: its trace"
+    return [f"{name_ranks(unused)} {are} cannot be used"]
 
 
 def _gather_launch(files: list[TraceFile], *, workers: int | None) -> TraceSet:

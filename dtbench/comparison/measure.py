@@ -309,4 +309,5 @@ def _find_doubt(summary: CellSummary) -> str | None:
     if summary.disturbed:
         return f"{say_taken(summary.disturbed)}: {describe_disturbed(summary.disturbed)}"
     wrong = [receipt.knob for receipt in summary.receipts if receipt.outcome is ReceiptOutcome.DISAGREES]
-    return f"asked and got differ for {', '.join(wrong)}" if wrong else None
+    differ = [f"asked and got differ for {', '.join(wrong)}"] if wrong else []
+    return next(iter((*differ, *summary.rank_doubts)), None)

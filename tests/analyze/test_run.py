@@ -634,11 +634,25 @@ def test_analyzing_names_a_launch_that_is_left_out(
 
 
 def test_a_rank_whose_record_is_missing_leaves_every_check_of_its_cell_unjudged(made: MadeRun) -> None:
-    assert summarize_run(made.folder.path).cells[0].rank_doubts == ()
     made.launch.rank_record(1).unlink()
     (cell,) = summarize_run(made.folder.path).cells
-    assert cell.rank_doubts == ("launch0: the record of rank 1 is missing, its checks are lost",)
+    assert cell.rank_doubts[0] == "launch0: the record of rank 1 is missing, its checks are lost"
     assert cell.rank_doubts[0] in cell.notes
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [(None, "it has no trace"), (b'{"traceEvents": [', "its trace cannot be used")]
+)
+def test_a_rank_whose_trace_is_missing_or_broken_leaves_every_check_of_its_cell_unjudged(
+    made: MadeRun, content: bytes | None, said: str
+) -> None:
+    if content is not None:
+        made.launch.trace(1, 1).write_bytes(content)
+    for _ in range(2):  # made, and read back
+        (cell,) = summarize_run(made.folder.path).cells
+        assert cell.rank_doubts == (f"launch0: rank 1 is left out: {said}",)
+        assert any(cell.rank_doubts[0].removeprefix("launch0: ") in note for note in cell.notes)
+        assert check_word(cell) != "passed"
 
 
 def test_a_record_under_another_ranks_name_is_nobodys(made: MadeRun) -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from dtbench.analyze.run import summarize_run
 from dtbench.comparison.comparison import CollectiveChange, Comparison, MetricChange, Outcome
+from dtbench.comparison.measure import _find_doubt
 from dtbench.comparison.metrics import EXPOSED_BY_OWNER, EXPOSED_BY_PURPOSE, WAIT
 from dtbench.comparison.run import compare_paths
 from dtbench.store.layout import RunFolder
@@ -110,3 +112,10 @@ def test_where_steps_may_not_stand_for_others_no_cause_is_told_and_a_note_says_w
     assert "launch0: NOT REPRESENTATIVE: PROFILED steps took 4.2" in note
     assert note.endswith("; why time was exposed there is no finding")
     assert not [note for note in whole.notes if "NOT REPRESENTATIVE" in note]
+
+
+def test_a_launch_of_which_a_ranks_evidence_is_lost_is_left_out_with_its_sentence() -> None:
+    whole = summarize_run(EXAMPLE).cells[0]
+    lost = whole.model_copy(update={"rank_doubts": ("launch0: rank 1 is left out: it has no trace",)})
+    assert _find_doubt(whole) is None
+    assert _find_doubt(lost) == "launch0: rank 1 is left out: it has no trace"
