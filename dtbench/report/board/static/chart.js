@@ -7,7 +7,7 @@ const LABEL_FITS = 0.085;
 const MS = 1e6;
 
 /** Parts that are hatched, as in the plots: lightness and hatch tell them apart in grey. */
-const HATCHES = {exposed_comm_ns: "slash", hidden_comm_ns: "slash-light", exposed_copy_ns: "dots", queued: "back", serialized: "dots",
+const HATCHES = {exposed_comm_ns: "slash", hidden_comm_ns: "slash-light", exposed_copy_ns: "dots", bubble: "cross", queued: "back", serialized: "dots",
   late_issue: "slash", late_ready: "cross", sync_op: "dots", tail: "rows", needed_at_once: "columns"};
 
 /** The patterns that hatched parts lie under; once per page. */
