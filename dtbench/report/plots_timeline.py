@@ -144,11 +144,18 @@ def _finding(spans: pd.DataFrame, exposed: pd.DataFrame, step: int) -> str:
     total_ns = int((exposed["end_ns"] - exposed["start_ns"]).sum())
     if not (spans["kind"] == Kind.COMM.value).any():
         return f"Step {step}: no communication"
-    if not total_ns:
-        return f"Step {step}: all communication ran beside compute"
-    per_rank = " per rank" if ranks > 1 else ""
-    words = f"Step {step}: {format_ns(total_ns / ranks)} of communication exposed{per_rank}"
     comm = spans[spans["kind"] == Kind.COMM.value]
+    is_whole = not comm["exposed_ns"].isna().any()
+    if not total_ns:
+        known = (
+            "all communication ran beside compute"
+            if is_whole
+            else "how much of the communication was exposed is not known"
+        )
+        return f"Step {step}: {known}"
+    per_rank = " per rank" if ranks > 1 else ""
+    least = "" if is_whole else "at least "
+    words = f"Step {step}: {least}{format_ns(total_ns / ranks)} of communication exposed{per_rank}"
     by_owner = comm.groupby(["owner", "operation"])["exposed_ns"].sum()
     owner, operation = _words(by_owner.idxmax())
     return f"{words}, most of it {name_collective(owner or None, Operation(operation) if operation else None)}"

@@ -1,5 +1,6 @@
 """One step by lane: the figure, by its artists."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from dtbench.errors import StoreError, TraceError
 from dtbench.report.plots import figure_png, plot_timeline
 from dtbench.report.plots_timeline import MOST_LANES, MOST_RANKS, merge_spans
 
+CASES = Path(__file__).parents[1] / "analyze" / "cases"
 RECORDED = Path(__file__).parents[1] / "analyze" / "traces"
 MS = 1_000_000
 
@@ -140,3 +142,16 @@ def test_the_canvas_of_a_trace_is_what_a_notebook_shows() -> None:
     timeline = dtbench.read_trace(RECORDED / "ddp_2ranks_rank0.json.gz").timeline(steps=11)
     assert list(timeline.document.shown_steps) == [11]
     assert "createTimeline" in timeline._repr_html_()
+
+
+def test_communication_of_which_it_is_not_known_whether_it_was_hidden_is_not_called_hidden() -> None:
+    unknown = span(0, "20", "comm", 30, 60, exposed_ns=None)
+    assert title(step_figure([unknown])) == "Step 7: how much of the communication was exposed is not known"
+    beside = span(0, "21", "comm", 0, 10, owner="layers.1", exposed_ns=10 * MS)
+    said = title(step_figure([unknown, beside], ((0, 10),)))
+    assert said.startswith("Step 7: at least 10.0 ms of communication exposed")
+    traces = dtbench.read_trace(CASES / "gloo_spans_alone.json")
+    assert "not known" in title(traces.plot_timeline())
+    assert json.loads(traces.timeline().to_json())["notes"] == [
+        "whether 2 collectives ran hidden or exposed is not known: drawn without hatch, and not as a finding"
+    ]

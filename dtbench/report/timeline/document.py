@@ -6,7 +6,7 @@ clock, so that they add up to what the tables say. Columns of one object are par
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -169,9 +169,17 @@ def make_document(spans: JobSpans, title: str = "") -> TimelineDocument:
         extent_ns=(int(borders.min()), int(borders.max())),
         shown_steps=list(spans.shown),
         steps=list(spans.steps),
-        notes=list(spans.notes),
+        notes=[*spans.notes, *_note_unknown(ranks)],
         ranks=ranks,
     )
+
+
+def _note_unknown(ranks: Sequence[RankColumns]) -> Iterator[str]:
+    """Say of how many collectives it is not known whether anything hid them; the page has no colour for those."""
+    unknown = sum(one.collectives.exposed_ns.count(None) for one in ranks)
+    if unknown:
+        these = "1 collective" if unknown == 1 else f"{unknown} collectives"
+        yield f"whether {these} ran hidden or exposed is not known: drawn without hatch, and not as a finding"
 
 
 class _Strings:

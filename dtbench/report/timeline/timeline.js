@@ -926,7 +926,7 @@ class Timeline {
   stepExposed(direction) {
     const shown = this.model.exposed.filter((one) => !this.hidden.has(one.rank.rank) && one.rank.laneOf[one.place] !== NOTHING);
     if (!shown.length) {
-      this.says.textContent = "no collective is exposed here";
+      this.says.textContent = "no collective is known to be exposed here";
       return;
     }
     const current = this.selected?.place >= 0 ? shown.findIndex((one) => one.rank === this.selected.rankPart && one.place === this.selected.place) : NOTHING;
