@@ -143,7 +143,7 @@ def _finding(spans: pd.DataFrame, exposed: pd.DataFrame, step: int) -> str:
     ranks = spans["rank"].nunique()
     total_ns = int((exposed["end_ns"] - exposed["start_ns"]).sum())
     if not (spans["kind"] == Kind.COMM.value).any():
-        return f"Step {step}: no communication"
+        return f"Step {step}: no communication was seen"
     comm = spans[spans["kind"] == Kind.COMM.value]
     is_whole = not comm["exposed_ns"].isna().any()
     if not total_ns:

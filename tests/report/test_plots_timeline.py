@@ -155,3 +155,7 @@ def test_communication_of_which_it_is_not_known_whether_it_was_hidden_is_not_cal
     assert json.loads(traces.timeline().to_json())["notes"] == [
         "whether 2 collectives ran hidden or exposed is not known: drawn without hatch, and not as a finding"
     ]
+
+
+def test_a_step_without_a_span_of_communication_says_that_none_was_seen() -> None:
+    assert title(step_figure([span(0, "20", "compute", 0, 60)])) == "Step 7: no communication was seen"
