@@ -42,7 +42,7 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer, batch: torch.Tenso
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
     optimizer.zero_grad()
-    return loss.item()
+    return float(loss.item())
 
 
 def wrap(group: dist.ProcessGroup | None = None) -> DistributedDataParallel:
