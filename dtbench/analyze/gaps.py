@@ -51,6 +51,8 @@ of those from kernel to kernel below 10 us, and from a collective's end to the k
 
 # Of CUDA, HIP, MUSA, Ascend's ACL and Level Zero alike; the last two are Unified Runtime's (XPU).
 _SYNCHRONISES: Final = re.compile(r"\w*Synchronize\w*|(?:cuda|hip|musa)Memcpy(?:WithStream)?|urQueueFinish|urEventWait")
+_VENDORS: Final = re.compile(r"(?:cu|hip|mu|ur|ze|mc|acl)[a-z]*[A-Z]")
+"""Calls of drivers and runtimes whose synchronising calls these are; of others they have names that nobody knows."""
 _NOT_KNOWN: Final = np.iinfo(np.int64).max  # a launch that the trace neither holds nor bounds
 
 
@@ -84,6 +86,7 @@ class Gaps:
         parts: the time of each part; disjoint, together the gaps.
         synchronising: the part of ``HOST_WAIT`` in which the thread that was late sat in a call that waits for the
             device.
+        knows_synchronising: the names of such calls are known for whatever launched late.
         wait_starts_ns: shape ``(m,)``, rising, ``COMM_WAIT`` gap by gap.
         wait_ends_ns: shape ``(m,)``.
         waited_for: shape ``(m,)``, index of the collective whose end was waited for.
@@ -92,6 +95,7 @@ class Gaps:
     lane: str
     parts: Mapping[GapPart, Intervals]
     synchronising: Intervals
+    knows_synchronising: bool
     wait_starts_ns: Ints
     wait_ends_ns: Ints
     waited_for: Ints
@@ -195,6 +199,7 @@ def find_gaps(
             **_split_by_neighbours(trace, kinds, _select(comm_until, launch_from, explained)),
         },
         synchronising=_find_synchronising(trace, gaps, host_until),
+        knows_synchronising=_knows_synchronising(trace, gaps, host_until),
         wait_starts_ns=host_until[waited],
         wait_ends_ns=comm_until[waited],
         waited_for=closer[waited],
@@ -263,6 +268,13 @@ def _find_synchronising(trace: Trace, gaps: _Borders, host_until: Ints) -> Inter
     return unite(np.concatenate([one.starts_ns for one in found]), np.concatenate([one.ends_ns for one in found]))
 
 
+def _knows_synchronising(trace: Trace, gaps: _Borders, host_until: Ints) -> bool:
+    """Tell whether a thread that was late and sat in a synchronising call would have been seen to."""
+    late = (host_until > gaps.starts_ns) & (gaps.launch != NOTHING)
+    called = np.unique(trace.name[gaps.launch[late]]).tolist()
+    return all(_VENDORS.match(trace.names[name]) is not None for name in called)
+
+
 def account_gaps(gaps: Gaps, windows: Sequence[Window], unwatched: Sequence[int] = ()) -> list[GapTime]:
     """Sum the gaps of each window; what crosses its borders is clipped.
 
@@ -298,7 +310,7 @@ def _account_gaps(
         gap_ns=sum(times.values()),
         comm_wait_ns=seen(times[GapPart.COMM_WAIT], is_certain=is_watched),
         host_wait_ns=seen(times[GapPart.HOST_WAIT]),
-        host_sync_ns=seen(host_sync_ns),
+        host_sync_ns=seen(host_sync_ns, is_certain=gaps.knows_synchronising),
         launch_gap_ns=seen(times[GapPart.LAUNCH_GAP]),
         other_ns=sum(times[part] for part in _OTHER),
         beside_compute_ns=times[GapPart.BESIDE_COMPUTE],

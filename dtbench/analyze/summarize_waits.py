@@ -30,17 +30,17 @@ def summarize_gradient_waits(collectives: pd.DataFrame) -> tuple[GradientWait, .
 
 
 def summarize_idle(gaps: pd.DataFrame) -> DeviceIdle | None:
-    """Give what devices stood still for: means over ranks, launches and PROFILED steps in which all of it is known.
+    """Give what devices stood still for: means over ranks, launches and PROFILED steps in which both waits are known.
 
     None where it is known of none, as on CPUs.
 
     Args:
         gaps: ``tables.GAPS`` of all launches.
     """
-    known = gaps[["host_wait_ns", "host_sync_ns", "comm_wait_ns"]].dropna()
+    known = gaps[["host_wait_ns", "host_sync_ns", "comm_wait_ns"]].dropna(subset=["host_wait_ns", "comm_wait_ns"])
     if not len(known):
         return None
-    host_ns, sync_ns, comm_ns = known.astype("float64").mean()
+    host_ns, sync_ns, comm_ns = known.astype("float64").mean(skipna=False)
     return DeviceIdle(host_wait_ns=host_ns, host_sync_ns=sync_ns, comm_wait_ns=comm_ns)
 
 

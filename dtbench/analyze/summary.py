@@ -226,12 +226,12 @@ class DeviceIdle(Record):
 
     Attributes:
         host_wait_ns: nothing was launched yet.
-        host_sync_ns: part of it, in calls that wait for the device.
+        host_sync_ns: part of it, in calls that wait for the device; NaN: not known.
         comm_wait_ns: until a collective ended.
     """
 
     host_wait_ns: float
-    host_sync_ns: float
+    host_sync_ns: FloatOrNan
     comm_wait_ns: float
 
 

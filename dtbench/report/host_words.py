@@ -11,7 +11,7 @@ def describe_host(*, host_ns: float, sync_ns: float, comm_ns: float, exposed_ns:
 
     Args:
         host_ns: for which the compute stream stood still because nothing was launched yet, a mean like all others.
-        sync_ns: part of it, in calls that wait for the device.
+        sync_ns: part of it, in calls that wait for the device; NaN: not known.
         comm_ns: for which it stood still until a collective ended.
         exposed_ns: in which communication ran beside no compute.
         step_ns: the whole.
@@ -20,7 +20,7 @@ def describe_host(*, host_ns: float, sync_ns: float, comm_ns: float, exposed_ns:
     if host_ns <= max(comm_ns, exposed_ns - host_ns):
         return ""
     share = format_fraction(divide(host_ns, step_ns))
-    sync = f", {format_ns(sync_ns)} of that in synchronising calls" if sync_ns else ""
+    sync = f", {format_ns(sync_ns)} of that in synchronising calls" if sync_ns > 0 else ""
     return (
         f"the device waits {format_ns(host_ns)} of {of} for the host ({share}){sync}, longer than for communication; "
     )

@@ -88,6 +88,28 @@ def test_a_host_that_was_late_because_it_synchronised_is_told(draw: Callable[...
 
 
 @pytest.mark.parametrize(
+    ("launch", "sync_ns"),
+    [
+        ("cuLaunchKernelEx", 0),
+        ("hipExtModuleLaunchKernel", 0),
+        ("urEnqueueKernelLaunch", 0),
+        ("runFunction - job_prep_and_submit", None),
+        ("launchKernel", None),
+    ],
+)
+def test_where_nobody_knows_the_names_of_synchronising_calls_their_time_is_not_known(
+    draw: Callable[..., Path], launch: str, sync_ns: int | None
+) -> None:
+    path = draw(f"""
+        call {launch}  @1   |a             b        |
+        kernel gemm    @s7  | aa             bbbbb  |
+        """)
+    account = gaps_of(path)
+    assert nonzero(account)["host_wait"]
+    assert account.host_sync_ns == sync_ns
+
+
+@pytest.mark.parametrize(
     ("call", "sat_us"),
     [
         ("cudaEventSynchronize", 10),
