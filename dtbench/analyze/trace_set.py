@@ -202,6 +202,10 @@ def _describe_lacking(one: TraceAnalysis, *, any_steps: bool) -> Iterable[str]:
     if one.unmatched:
         have = "has no span; its" if one.unmatched == 1 else "have no span; their"
         yield f"{one.unmatched} of {count_things(len(one.collectives), 'collective')} {have} time is missing"
+    if one.timeline.unseen:
+        lost = count_things(len(one.timeline.unseen), "collective")
+        were, its = ("was", "its kernel is") if len(one.timeline.unseen) == 1 else ("were", "their kernels are")
+        yield f"{lost} {were} launched and {its} not in the trace, so communication and what is exposed are 'at least'"
     if one.lost.recorded is not None:
         yield _describe_lost(one)
     unrecorded = [step.step for step in one.steps if step.overlap.step_ns and step.overlap.compute_ns is None]

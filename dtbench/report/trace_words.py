@@ -104,7 +104,8 @@ def _exposed_words(traces: TraceSet, mean: MeanTime, owners: Sequence[ExposedOwn
     if not overlap.exposed_comm_ns:
         return f"no communication exposed: all {format_ns(overlap.comm_ns)} of it ran beside compute"
     share = format_fraction(overlap.exposed_step_fraction)
-    said = f"{format_ns(overlap.exposed_comm_ns)} exposed ({share})"
+    least = "at least " if _count_unseen(traces) else ""
+    said = f"{least}{format_ns(overlap.exposed_comm_ns)} exposed ({share})"
     if not owners:
         return said
     return f"{said}; {describe_leading(owners, mean.windows, describe_exposed_owner)}"
@@ -115,9 +116,14 @@ def _unknown_words(traces: TraceSet, overlap: Overlap) -> str:
     if overlap.comm_ns is not None:
         said = f"{format_ns(overlap.comm_ns)} of communication; how much of it was exposed is not known"
         return f"{said}: {_name_lack(traces)}"
-    if any(one.unmatched or one.timeline.unseen for one in traces.analyses):
+    if _count_unseen(traces):
         return "its communication was issued and not seen to run, so nothing is known of what it hid"
     return f"whether it communicated is not known: {_name_lack(traces)}"
+
+
+def _count_unseen(traces: TraceSet) -> int:
+    """Count the collectives that were issued and not seen to run: each may have been exposed."""
+    return traces.uncorrelated["collective_without_span"] + sum(len(one.timeline.unseen) for one in traces.analyses)
 
 
 def _name_lack(traces: TraceSet) -> str:

@@ -1,5 +1,6 @@
 """The report on anyone's traces: the answer first, then tables that fit a narrow terminal."""
 
+import json
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -291,3 +292,19 @@ def test_a_share_that_cannot_be_computed_is_not_a_number(ddp: TraceSet) -> None:
     step, _ = time_section(alone).rows
     assert step[4] == "none"
     assert step[-2:] == ("n/a", "n/a")
+
+
+def test_where_a_launched_collective_is_missing_what_is_exposed_is_so_much_at_least(tmp_path: Path) -> None:
+    whole = Path(__file__).parents[1] / "analyze" / "traces" / "one_hardware_queue" / "queue8"
+    for path in sorted(whole.glob("rank*.json")):
+        trace = json.loads(path.read_text())
+        kernels = [one for one in trace["traceEvents"] if one.get("cat") == "kernel" and "nccl" in one["name"]]
+        second = sorted(kernels, key=lambda one: one["ts"])[1]
+        trace["traceEvents"] = [one for one in trace["traceEvents"] if one is not second]
+        (tmp_path / path.name).write_text(json.dumps(trace))
+    first = answer_lines(analyze_traces([whole]))[0]
+    assert "10.5 ms, 500 us exposed" in first
+    lost = analyze_traces([tmp_path])
+    assert "10.5 ms, at least 500 us exposed" in answer_lines(lost)[0]
+    (note,) = (note for note in lost.notes if "launched" in note)
+    assert note.startswith("ranks 0-1: 1 collective was launched and its kernel is not in the trace, so communication ")
