@@ -58,7 +58,7 @@ def disturb(run: Path, disturbed: Disturbed) -> None:
         column = "stolen_fraction" if cell == "ddp" else "taken_fraction"
         steps.loc[hit & (steps["rank"] == steps["rank"].max()), column] = 0.5  # one rank's machine suffices
         write_table(folder.steps, steps)
-        for name in ("overlap", "purposes", "collectives"):
+        for name in ("overlap", "purposes", "groups", "collectives"):
             table = pd.read_parquet(folder.derived_table(name))
             times = [
                 column for column in table if str(column).endswith("_ns") and column not in ("start_ns", "issue_ns")

@@ -157,7 +157,6 @@ FAULTS = {
     "fsdp2 gathers, asynchronous",
     "fsdp2 without work",
     "fsdp2 scatters",
-    "sequence",
 )
 @pytest.mark.parametrize(("parallel", "fault", "purpose", "operation"), FAULTS.values(), ids=FAULTS)
 def test_a_wait_that_is_missing_is_found_where_the_network_is_too_fast_for_results_to_show_it(

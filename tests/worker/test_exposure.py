@@ -102,7 +102,7 @@ def link_ns(rank: RankRecord) -> float:
     return sum(row.count * LATENCY_US * NS_PER_US + row.size_bytes for row in rows)
 
 
-@pytest.mark.quick("ddp", "fsdp1", "fsdp2", "hsdp")
+@pytest.mark.quick("ddp", "fsdp2", "hsdp")
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_what_blocks_costs_what_the_link_says_by_ablation_and_by_waits(
     launch: Callable[..., Any], scenario: Callable[..., Any], strategy: str
@@ -116,7 +116,7 @@ def test_what_blocks_costs_what_the_link_says_by_ablation_and_by_waits(
         assert abs(step_ns(rank, Arm.SERIAL) - step_ns(rank, Arm.FULL)) <= slack, "nothing overlapped before"
 
 
-@pytest.mark.quick("fsdp2, asynchronous", "ddp, small buckets")
+@pytest.mark.quick("fsdp2, asynchronous")
 @pytest.mark.parametrize("strategy", OVERLAPPED)
 def test_a_step_less_its_waits_is_a_step_without_communication_whatever_is_hidden(
     launch: Callable[..., Any], scenario: Callable[..., Any], strategy: str

@@ -78,7 +78,6 @@ def read_rank(launched: Any, rank: int) -> tuple[RankRecord, tuple[Collective, .
 
 @pytest.mark.quick(
     "fsdp1",
-    "fsdp2 and tensor",
     "fsdp2, gathered ahead",
 )
 @pytest.mark.parametrize("name", FSDP)
@@ -108,7 +107,7 @@ def test_the_owner_of_every_fsdp_collective_is_the_unit_that_asked_for_it(
             assert found.size_bytes == carried[found.owner].size_bytes // parts
 
 
-@pytest.mark.quick("buckets", "hook", "tensor")
+@pytest.mark.quick("buckets", "hook")
 @pytest.mark.parametrize("name", DDP)
 def test_every_ddp_bucket_has_the_parameters_that_it_carries(
     launch: Callable[..., Any], scenario: Callable[..., Any], name: str

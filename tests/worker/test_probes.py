@@ -356,6 +356,7 @@ def test_probes_of_ddp_count_what_the_interpreters_tracing_counts(
     assert list(callers) == ["torch.nn.parallel.distributed.DistributedDataParallel.forward"]
 
 
+@pytest.mark.quick("ddp")
 @pytest.mark.ranks
 @pytest.mark.parametrize(
     "parallel", [{"kind": "fsdp1", "shards": 2}, {"kind": "ddp", "replicas": 2}], ids=["fsdp1", "ddp"]

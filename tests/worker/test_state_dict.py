@@ -34,7 +34,7 @@ def by_name(record: RankRecord) -> dict[tuple[StatePart, Stage], StageRecord]:
 
 
 @pytest.mark.ranks
-@pytest.mark.quick("fsdp1", "fsdp1, ShardedTensor", "fsdp2")
+@pytest.mark.quick("fsdp1", "fsdp2")
 @pytest.mark.parametrize(("parallel", "stages"), STRATEGIES.values(), ids=STRATEGIES)
 def test_every_stage_gives_back_the_bits_that_it_was_given(
     launch: Callable[..., Any], scenario: Callable[..., Any], parallel: dict[str, Any], stages: list[Stage]

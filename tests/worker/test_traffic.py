@@ -182,7 +182,6 @@ CASES |= {
 
 @pytest.mark.quick(
     "ddp, torch's default buckets",
-    "ddp, powersgd",
     "fsdp2, uneven shards",
     "fsdp2, tensor and sequence",
     "hsdp",

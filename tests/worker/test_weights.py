@@ -98,7 +98,6 @@ STRATEGIES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.quick(
     "fsdp1 over tensor",
-    "fsdp2 in uneven shards over tensor",
 )
 @pytest.mark.ranks
 @pytest.mark.parametrize("name", STRATEGIES)
