@@ -204,8 +204,8 @@ def _describe_lacking(one: TraceAnalysis, *, any_steps: bool) -> Iterable[str]:
         yield f"{one.unmatched} of {count_things(len(one.collectives), 'collective')} {have} time is missing"
     if one.timeline.unseen:
         lost = count_things(len(one.timeline.unseen), "collective")
-        were, its = ("was", "its kernel is") if len(one.timeline.unseen) == 1 else ("were", "their kernels are")
-        yield f"{lost} {were} launched and {its} not in the trace, so communication and what is exposed are 'at least'"
+        were = "was" if len(one.timeline.unseen) == 1 else "were"
+        yield f"{lost} {were} launched and not seen to run, so communication and what is exposed are 'at least'"
     if one.lost.recorded is not None:
         yield _describe_lost(one)
     unrecorded = [step.step for step in one.steps if step.overlap.step_ns and step.overlap.compute_ns is None]
