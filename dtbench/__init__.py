@@ -122,12 +122,9 @@ def start(results: str | PathLike[str] = "results", **options: Any) -> "OwnSteps
         CaptureError: this program cannot be measured as it is written.
         StoreError: a rank cannot write to ``results``.
     """
-    from pathlib import Path
-
     from dtbench.worker.own_loop import start_capture
-    from dtbench.worker.own_wanted import Wanted
 
-    return start_capture(Wanted(Path(results), **options))
+    return start_capture(capture(results, **options))
 
 
 def stop() -> None:

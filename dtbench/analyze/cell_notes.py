@@ -34,10 +34,10 @@ def give_notes(data: CellData, profiler_cost: Interval) -> list[str]:
         profiler_cost: PROFILED over MEASURED step times.
     """
     left_out = [f"launch{index} is left out: {sentence}" for index, sentence in data.unreadable.items()]
-    left_out += _unit_notes(data)
     disturbed = tuple(find_disturbed(data.launches))
     taken = [f"nothing is judged by these numbers: {describe_disturbed(disturbed)}"] if disturbed else []
-    return [*left_out, *taken, *_launch_notes(data.launches), *_record_notes(data), *_load_notes(profiler_cost)]
+    found = (*_unit_notes(data), *_launch_notes(data.launches), *_record_notes(data), *_load_notes(profiler_cost))
+    return [*left_out, *taken, *found]
 
 
 def _unit_notes(data: CellData) -> list[str]:
@@ -156,8 +156,11 @@ def find_disturbed_kind(disturbed: Sequence[Disturbed]) -> str:
     """
     takers = [taker for one in disturbed for taker in one.takers]
     has_guests = any(one.stolen_fraction >= DISTURBED for one in disturbed)
-    only_gpus = bool(takers) and all(isinstance(taker, UsedGpu) for taker in takers)
-    return GPUS_KIND if only_gpus and not has_guests else CORES_KIND
+    return GPUS_KIND if _had_only_gpus(takers) and not has_guests else CORES_KIND
+
+
+def _had_only_gpus(takers: Sequence[TookMachine]) -> bool:
+    return bool(takers) and all(isinstance(taker, UsedGpu) for taker in takers)
 
 
 def say_taken(disturbed: Sequence[Disturbed]) -> str:
@@ -216,7 +219,7 @@ def _disturbance_notes(launch: LaunchData) -> Iterator[str]:
         disturbed = launch.left_out_rows.get(STEPS_NAME, launch.steps)
         by_processes = "taken_fraction" in disturbed and bool((disturbed["taken_fraction"] >= DISTURBED / 2).any())
         others = "others" if who or by_processes else "other guests"
-        of = "a GPU" if takers and all(isinstance(taker, UsedGpu) for taker in takers) else "the cores"
+        of = "a GPU" if _had_only_gpus(takers) else "the cores"
         yield f"{describe_left_out(launch.left_out, others=others, of=of)}{rest}{f'; {who}' if who else ''}"
 
 

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from dtbench.analyze.collectives import Collective, Regions, find_regions
-from dtbench.analyze.correlate import attribute
+from dtbench.analyze.correlate import Attribution, attribute
 from dtbench.analyze.enclosures import NOTHING
 from dtbench.analyze.gloo_match import Form, Issue, Span, infer_groups, match_spans
 from dtbench.analyze.intervals import Intervals, Ints, unite
@@ -32,8 +32,9 @@ _SPREADS: Final = (Operation.ALL_GATHER, Operation.REDUCE_SCATTER)
 _LONGEST_NS: Final = 1 << 60
 """Longer than any trace: a larger number was not read rightly."""
 _COMPILED: Final = "Torch-Compiled Region"
-_GRAPH: Final = "CompiledFunction"
 """What torch.compile's ranges around a compiled graph begin with."""
+_GRAPH: Final = "CompiledFunction"
+"""What the operators begin with that run one; they say when, not who."""
 _OWNED: Final = (Purpose.UNSHARD, Purpose.GRAD_REDUCE, Purpose.TENSOR)
 
 
@@ -44,14 +45,16 @@ def find_gloo_collectives(trace: Trace, nesting: Nesting) -> tuple[Collective, .
     by_gloo = match_spans(issues, spans)
     taken = {span.event for span in by_gloo.values()}
     matches = {**by_gloo, **_find_link_spans(trace, issues, by_gloo)}
+    events = [issue.event for issue in issues]
+    asked = attribute(trace, nesting, np.array(events, dtype=np.int64))
     evidence = _Evidence(
         trace=trace,
         nesting=nesting,
         groups=infer_groups(spans) if all(issue.label is None for issue in issues) else {},
         regions=find_regions(trace),
         said=_find_recorded_comms(trace, nesting),
-        askers=_find_askers(trace, nesting, issues),
-        compiled=_find_compiled(trace, nesting, issues),
+        askers=dict(zip(events, find_askers(trace, asked), strict=True)),
+        compiled=_find_compiled(trace, nesting, asked),
         sending=_find_operators_inside(
             trace,
             nesting,
@@ -200,24 +203,16 @@ def _find_recorded_comms(trace: Trace, nesting: Nesting) -> dict[int, str]:
     }
 
 
-def _find_askers(trace: Trace, nesting: Nesting, issues: Sequence[Issue]) -> dict[int, Asker]:
-    events = [issue.event for issue in issues]
-    asked = attribute(trace, nesting, np.array(events, dtype=np.int64))
-    return dict(zip(events, find_askers(trace, asked), strict=True))
-
-
-def _find_compiled(trace: Trace, nesting: Nesting, issues: Sequence[Issue]) -> dict[int, str]:
+def _find_compiled(trace: Trace, nesting: Nesting, asked: Attribution) -> dict[int, str]:
     """Name the compiled region that each collective was issued in, or whose backward it was issued in."""
     regions = trace.is_named(lambda name: name.startswith(_COMPILED))
     if not regions.any():
         return {}
-    events = np.array([issue.event for issue in issues], dtype=np.int64)
-    forwards = attribute(trace, nesting, events).forwards
-    here, there = nesting.innermost(events, regions), nesting.innermost(forwards, regions)
+    here, there = nesting.innermost(asked.calls, regions), nesting.innermost(asked.forwards, regions)
     found = np.where(here == NOTHING, there, here)
     return {
         event: trace.name_of(region).removeprefix("Torch-")
-        for event, region in zip(events.tolist(), found.tolist(), strict=True)
+        for event, region in zip(asked.calls.tolist(), found.tolist(), strict=True)
         if region != NOTHING
     }
 

@@ -21,7 +21,7 @@ from typing import Final
 
 from dtbench.analyze.kinds.operators import ENGINE
 from dtbench.ranges import CLIPPING_RANGE, ROOT, UNIT_PREFIX
-from dtbench.vocabulary import REDUCTIONS, Axis, Operation, Purpose, Region, purpose_of
+from dtbench.vocabulary import POINT_TO_POINT, REDUCTIONS, Axis, Operation, Purpose, Region, purpose_of
 
 _UNIT_RANGE: Final = re.compile(rf"(?:FSDP::\w+|{UNIT_PREFIX})(?: \((.*)\))?")
 _FSDP2: Final = "FSDP::"
@@ -229,7 +229,7 @@ def _of_unknown_axis(
     operation: Operation | None, region: Region | None, above: Sequence[str], shown: DataParallel
 ) -> Purpose:
     in_backward = region is Region.BACKWARD or any(name.startswith(ENGINE) for name in above)
-    if operation in (Operation.SEND, Operation.RECV):
+    if operation in POINT_TO_POINT:
         return Purpose.PIPELINE
     if any(is_functional(name) for name in above):
         if shown.has_functional_shards and operation in _OF_SHARDS:

@@ -29,7 +29,6 @@ from dtbench.units import NS_PER_US
 from dtbench.vocabulary import Operation
 
 _FROM_ALL_TO_ALL = (Operation.ALL_GATHER, Operation.REDUCE_SCATTER)
-_POINT_TO_POINT = (Operation.SEND, Operation.RECV)
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,8 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -33,7 +32,7 @@ from dtbench.errors import CaptureError, StoreError
 from dtbench.ranges import STEP_PREFIX
 from dtbench.scenario.schema import Profiler
 from dtbench.stolen_time import StolenTime
-from dtbench.store.journal import JournalWriter, RankState, read_journal
+from dtbench.store.journal import JournalWriter, RankState
 from dtbench.store.rank_records import RankRecord, WarmupEnd
 from dtbench.store.records import RankFailure
 from dtbench.store.write import write_record
@@ -44,6 +43,7 @@ from dtbench.worker.events import Events
 from dtbench.worker.machine_look import MachineLook
 from dtbench.worker.network.named_gloo import BACKEND_NAME, is_registered, register_named_gloo
 from dtbench.worker.own_axes import find_names, known_axes, name_mesh, read_axes, read_overlap
+from dtbench.worker.own_end import hear_reasons, join_reasons
 from dtbench.worker.own_peers import Peers, count_collectives, describe_groups, find_device_problem, find_peers
 from dtbench.worker.own_regions import RegionMarks, find_marks, watch_regions
 from dtbench.worker.own_run import OwnRun, begin_run
@@ -55,9 +55,6 @@ from dtbench.worker.steps import StepTimer
 from dtbench.worker.warmup import WarmupJudge
 
 _Batch = TypeVar("_Batch")
-
-PATIENCE: Final = timedelta(minutes=5)
-"""How long rank 0 waits, at the end, for a rank that shows nothing."""
 
 NAME_YOUR_GLOO: Final = (
     "collectives are recognised by where they were issued: gloo tells neither their group nor what waits for them; "
@@ -92,15 +89,15 @@ def capture_loop(wanted: Wanted) -> Iterator["OwnSteps"]:
             steps.leave()
 
 
-def start_capture(wanted: Wanted) -> "OwnSteps":
-    """Begin to measure until ``stop_capture`` or the end of the program; see ``dtbench.start``.
+def start_capture(loop: AbstractContextManager["OwnSteps"]) -> "OwnSteps":
+    """Enter what ``capture_loop`` gives until ``stop_capture`` or the end of the program; see ``dtbench.start``.
 
     Raises:
         CaptureError: this program cannot be measured as it is written.
         StoreError: a rank cannot write its results.
     """
     opened = ExitStack()
-    steps = opened.enter_context(capture_loop(wanted))
+    steps = opened.enter_context(loop)
     steps.stop_with(opened.__exit__)
     return steps
 
@@ -394,7 +391,7 @@ class OwnSteps:
         if self.is_done or self._is_left:
             return
         reason = self._why_short()
-        self._stop(reason)
+        self._give_up(reason)
         if self._peers.rank == 0:
             self._close(reason)
             warnings.warn(f"dtbench.capture: {reason}; what was measured is kept in {self.folder}", stacklevel=4)
@@ -414,10 +411,10 @@ class OwnSteps:
             last_lines=tuple("".join(traceback.format_exception(error)).splitlines()[-20:]),
         )
         with suppress(Exception):  # whatever fails now is an effect of the error that is on its way
-            self._stop(reason)
+            self._give_up(reason)
             self._record_end(f"rank {self._peers.rank} {reason}", (failure,))
 
-    def _stop(self, reason: str) -> None:
+    def _give_up(self, reason: str) -> None:
         """Take the hooks out, keep what was found out, tell the others."""
         self._is_left = True
         self._script.close()
@@ -438,19 +435,8 @@ class OwnSteps:
 
     def _close(self, reason: str | None) -> None:
         """Wait for what the other ranks say, then say how the run ended; on rank 0 only."""
-        reasons = [reason or ""]
-        for rank in range(1, self._peers.size):
-            said = self._peers.hear_left(rank, PATIENCE)
-            silent = f"said nothing for {PATIENCE.seconds} s; it was last in {self._place(rank)}"
-            reasons.append(silent if said is None else said)
-        self._record_end(join_reasons(reasons), ())
-
-    def _place(self, rank: int) -> str:
-        with suppress(StoreError):
-            view = read_journal(self._run.launch.journal(rank))
-            if view is not None and view.step is not None:
-                return f"step {view.step} ({view.phase}, {view.region or 'between regions'})"
-        return "no step"
+        heard = hear_reasons(self._peers, self._run.launch)
+        self._record_end(join_reasons([reason or "", *heard]), ())
 
     def _record_end(self, reason: str | None, failures: tuple[RankFailure, ...]) -> None:
         if self._peers.is_first("closed"):
@@ -491,25 +477,6 @@ class OwnSteps:
         lacking = (f"this torch has no {name}: the region is not known there" for name in self._lacking)
         is_mute = self._peers.backend == "gloo" and self._peers.recorder is None and self._peers.size > 1
         return (*self._run.loop.notes, *lacking, *([NAME_YOUR_GLOO] if is_mute else []))
-
-
-def join_reasons(reasons: Sequence[str]) -> str | None:
-    """Put what the ranks say into one text, equal words once; None: every rank saw all its steps.
-
-    >>> join_reasons(["", "the loop ended"])
-    'rank 1: the loop ended'
-    """
-    ranks: dict[str, list[int]] = {}
-    for rank, reason in enumerate(reasons):
-        if reason:
-            ranks.setdefault(reason, []).append(rank)
-    if any(len(saying) == len(reasons) for saying in ranks.values()):
-        return reasons[0]
-    lines = [
-        f"rank{'s' if len(saying) > 1 else ''} {', '.join(map(str, saying))}: {reason}"
-        for reason, saying in ranks.items()
-    ]
-    return "\n".join(lines) or None
 
 
 def _silence(recorder: Recorder) -> None:

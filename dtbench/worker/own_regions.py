@@ -45,7 +45,10 @@ _WRAPPED: Final = (
     (_CLIP, "clip_grad_value_", None),
 )
 _LEADS_TO_CLIPPING: Final = "_get_total_norm"
-"""What follows it, up to the next thing that is seen from outside, completes the norm over ranks and clips by it."""
+"""What follows it, up to the next thing that is seen from outside, completes the norm over ranks and clips by it.
+
+With DTensors that is left to whoever asked for the norm.
+"""
 
 
 class RegionMarks:
@@ -105,16 +108,15 @@ class RegionMarks:
             self._switch(before)
 
     @keep_uncompiled
-    def linger(self, name: str, before: Region | None) -> None:
-        """Stay in the region, in a range of this name, until one is entered or left or the step ends.
+    def linger(self, before: Region | None) -> None:
+        """Stay in the region, in the range of clipping, until one is entered or left or the step ends.
 
         Args:
-            name: of the range.
             before: what ``enter`` gave: the region that is gone back to.
         """
         if before is not None and threading.get_ident() == self._thread:
             self._end_lingering()
-            self._lingering = (begin_range(self.name(name)), before)
+            self._lingering = (begin_range(self.name(CLIPPING_RANGE)), before)
 
     def _end_lingering(self) -> Region | None:
         """Give the region that lingering is in place of; None: nothing lingers."""
@@ -139,10 +141,22 @@ class RegionMarks:
 
 
 class _MarkedCall:
-    """A function or method of torch that says in which region it runs, and in a range of which name."""
+    """A function or method of torch that says in which region it runs, and in a range of which name.
 
-    def __init__(self, marks: RegionMarks, region: Region, name: str | None, call: Callable[..., Any]) -> None:
+    Args:
+        after: told which region was before, when the call has returned; left out: that is gone back to.
+    """
+
+    def __init__(
+        self,
+        marks: RegionMarks,
+        region: Region,
+        name: str | None,
+        call: Callable[..., Any],
+        after: Callable[[Region | None], None] | None = None,
+    ) -> None:
         self.marks, self._region, self._name, self._call = marks, region, name, call
+        self._after = after or marks.leave
 
     def __get__(self, instance: Any, _owner: Any = None) -> Any:
         return self if instance is None else MethodType(self, instance)
@@ -154,30 +168,14 @@ class _MarkedCall:
         before = self.marks.enter(self._region)
         opened = begin_range(self.marks.name(self._name))
         try:
-            return self._call(*args, **kwargs)
-        finally:
-            end_range(opened)
-            self.marks.leave(before)
-
-
-class _MarkedNorm(_MarkedCall):
-    """The total norm of gradients: what follows completes it, which with DTensors is left to whoever asked for it."""
-
-    @pass_over
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling():
-            return self._call(*args, **kwargs)
-        before = self.marks.enter(self._region)
-        opened = begin_range(self.marks.name(self._name))
-        try:
-            norm = self._call(*args, **kwargs)
+            result = self._call(*args, **kwargs)
         except BaseException:
             end_range(opened)
             self.marks.leave(before)
             raise
         end_range(opened)
-        self.marks.linger(CLIPPING_RANGE, before)
-        return norm
+        self._after(before)
+        return result
 
 
 class _MarkedSteps:
@@ -239,10 +237,10 @@ def watch_regions(marks: RegionMarks) -> Iterator[tuple[str, ...]]:
             if cell is None:
                 lacking.append(f"{path}.{name}")
                 continue
-            kind = _MarkedNorm if name == _LEADS_TO_CLIPPING else _MarkedCall
+            after = marks.linger if name == _LEADS_TO_CLIPPING else None
             inner = cell.cell_contents
             stack.callback(setattr, cell, "cell_contents", inner)
-            cell.cell_contents = kind(marks, Region.OPTIMIZER, range_name, inner)
+            cell.cell_contents = _MarkedCall(marks, Region.OPTIMIZER, range_name, inner, after)
         steps = _MarkedSteps(marks)
         stack.callback(register_optimizer_step_pre_hook(steps.begin).remove)
         stack.callback(register_optimizer_step_post_hook(steps.end).remove)

@@ -24,13 +24,13 @@ class Wanted:
     """What a person asked for, see ``dtbench.capture``."""
 
     results: Path
-    name: str | None = None
-    mesh: Any = None
-    tokens_per_step: int | None = None
-    max_warmup_steps: int = 60
-    measured_steps: int = 20
-    profiled_steps: int = 5
-    profiler: Mapping[str, bool] | None = None
+    name: str | None
+    mesh: Any
+    tokens_per_step: int | None
+    max_warmup_steps: int
+    measured_steps: int
+    profiled_steps: int
+    profiler: Mapping[str, bool] | None
 
 
 def describe(wanted: Wanted, peers: Peers) -> OwnLoop:

@@ -151,11 +151,8 @@ def clip_as_torchtitan(job: Job) -> None:
             job.keep(loss)
 
 
-def compiled_ddp(job: Job) -> None:
-    """``torch.compile`` around DDP."""
-    begin(job)
-    model = torch.compile(DistributedDataParallel(make_mlp()), backend="aot_eager")
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def train(job: Job, model: Callable[[Tensor], Tensor], optimizer: torch.optim.Optimizer) -> None:
+    """The plainest of all loops."""
     with job.steps() as step:
         for batch in batches(24):
             with step():
@@ -164,6 +161,14 @@ def compiled_ddp(job: Job) -> None:
                 optimizer.step()
                 optimizer.zero_grad()
             job.keep(loss)
+
+
+def compiled_ddp(job: Job) -> None:
+    """``torch.compile`` around DDP."""
+    begin(job)
+    model = torch.compile(DistributedDataParallel(make_mlp()), backend="aot_eager")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    train(job, model, optimizer)
 
 
 def local_sgd(job: Job) -> None:
@@ -363,14 +368,7 @@ def simple_fsdp(job: Job) -> None:
             register_parametrization(linear, name, Gather(), unsafe=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     compiled = torch.compile(model, backend="aot_eager")
-    with job.steps() as step:
-        for batch in batches(24):
-            with step():
-                loss = compiled(batch).square().mean()
-                loss.backward()
-                optimizer.step()
-                optimizer.zero_grad()
-            job.keep(loss)
+    train(job, compiled, optimizer)
 
 
 def nano_gpt(job: Job) -> None:

@@ -37,7 +37,7 @@ from dtbench.vocabulary import Axis, DeviceKind, Operation, Phase, Purpose, Regi
 from dtbench.worker import own_loop as own_loop_module
 from dtbench.worker import own_run
 from dtbench.worker.own_axes import find_names, known_axes, name_mesh, read_overlap
-from dtbench.worker.own_loop import join_reasons
+from dtbench.worker.own_end import join_reasons
 from dtbench.worker.own_peers import Peers, Said, _find_device, find_device_problem
 from dtbench.worker.own_regions import RegionMarks, watch_regions
 from dtbench.worker.owners import name_live_modules

@@ -9,7 +9,7 @@ import numpy as np
 from dtbench.analyze.collectives import Collective
 from dtbench.analyze.intervals import Ints, unite
 from dtbench.analyze.timeline import RankTimeline
-from dtbench.vocabulary import Operation
+from dtbench.vocabulary import POINT_TO_POINT
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,6 @@ class Holders:
 
 
 _NOBODY: Final = Holders(0, None)
-_PAIRS: Final = (Operation.SEND, Operation.RECV)
-"""NCCL makes a communicator for each pair of ranks that send to each other, whatever group they name."""
 
 
 class _Held(NamedTuple):
@@ -60,7 +58,8 @@ def find_holders(timeline: RankTimeline) -> tuple[Holders, ...]:
     for index, collective in enumerate(timeline.collectives):
         if len(collective.span.starts_ns) and (timeline.is_device or collective.seq is not None):
             queues.setdefault(("lane", collective.lane), []).append(index)
-            if timeline.is_device and collective.group and collective.operation not in _PAIRS:
+            # NCCL makes a communicator for each pair of ranks that send to each other, whatever group they name
+            if timeline.is_device and collective.group and collective.operation not in POINT_TO_POINT:
                 queues.setdefault(("group", collective.group), []).append(index)
     held: list[list[_Held]] = [[] for _ in timeline.collectives]
     for members in queues.values():

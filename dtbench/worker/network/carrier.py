@@ -16,14 +16,12 @@ import torch.distributed as dist
 from torch.utils._python_dispatch import _disable_current_modes
 
 from dtbench.ranges import CollectiveLabel
-from dtbench.vocabulary import Arm, Operation, Purpose, Region, purpose_of
+from dtbench.vocabulary import POINT_TO_POINT, Arm, Purpose, Region, purpose_of
 from dtbench.worker.network.cuda_link import CudaLink
 from dtbench.worker.network.finished import make_finished_work
 from dtbench.worker.network.link import Link, flatten_tensors
 from dtbench.worker.network.local_fill import Seat, fill_outputs
 
-_POINT_TO_POINT: Final = (Operation.SEND, Operation.RECV)
-"""Never waited for at once: two ranks that both send first would wait for ever."""
 _GIVES_NO_WORK: Final = "monitored_barrier"
 
 
@@ -124,7 +122,8 @@ class Carrier:
         return self.link.carry(issued.label, issued.group.ranks(), start, issued.outputs, is_named=issued.is_named)
 
     def _send_alone(self, issued: Issued, start: Callable[[], Any]) -> Any:
-        if issued.label.operation in _POINT_TO_POINT:
+        # never waited for at once: two ranks that both send first would wait for ever
+        if issued.label.operation in POINT_TO_POINT:
             return self._send(issued, start)
         self.settle()
         work = self._send(issued, start)

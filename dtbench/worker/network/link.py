@@ -39,14 +39,12 @@ from torch.profiler import record_function
 from dtbench.ranges import CollectiveLabel, LinkLabel, link_range
 from dtbench.scenario.network import EmulatedNetwork
 from dtbench.traffic.link import service_ns
-from dtbench.vocabulary import Operation
+from dtbench.vocabulary import POINT_TO_POINT
 from dtbench.worker.network.issue_times import IssueTimes
 from dtbench.worker.sleep import sleep_until
 
 _SHARED: Final = ""
 """Name of the one lane that all groups share."""
-_POINT_TO_POINT: Final = (Operation.SEND, Operation.RECV)
-"""Their two ends count differently, so nobody knows when the other one issued."""
 _MOST_OPEN: Final = 32
 """Collectives that a schedule keeps until it is known when all ranks were ready; of other machines' it never is."""
 
@@ -183,7 +181,8 @@ class Link:
         self, label: CollectiveLabel, ranks: Sequence[int], ready_ns: int
     ) -> tuple[Callable[[], int], Callable[[], bool]]:
         """Tell the other ranks when this one is ready; gives when the last is, and whether all have told."""
-        if label.operation in _POINT_TO_POINT:
+        # their two ends count differently, so nobody knows when the other one issued
+        if label.operation in POINT_TO_POINT:
             return lambda: ready_ns, lambda: True
         key = f"{label.group} {ranks}"
         if key not in self._times:
