@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
+from dtbench.comparison.collectives import Kind, find_kinds, has_unowned
 from dtbench.comparison.comparison import MetricChange, Outcome, Sample
 from dtbench.comparison.metrics import EXPOSED, EXPOSED_BY_OWNER, METRICS, STEP_TIME, TOKENS, Metric
 from dtbench.comparison.shift import LEVEL
@@ -21,7 +22,7 @@ MOST_OWNERS: Final = 20
 """Owners that are tested, those with most exposed time on either side: each one more makes a finding harder."""
 
 _PROFILED: Final = EXPOSED
-"""A launch that has this number knows of every purpose and owner: one that it does not mention took no time."""
+"""A launch that has this number knows of every purpose, and of every owner where none of its kind is unattributed."""
 
 Key = tuple[str, str]
 """Metric and subject."""
@@ -68,7 +69,8 @@ def _took_turns(before: Sequence[MeasuredLaunch], after: Sequence[MeasuredLaunch
 
 def compare_metrics(rounds: Rounds, threshold: float) -> tuple[MetricChange, ...]:
     """Compare every number that either side has, the step time first; see [Note: what is corrected for what]."""
-    before, after = _Side(rounds.baseline), _Side(rounds.candidate)
+    kinds = find_kinds([launch for launch in (*rounds.baseline, *rounds.candidate) if launch is not None])
+    before, after = _Side(rounds.baseline, kinds), _Side(rounds.candidate, kinds)
     keys = _list_keys(before, after)
     found = {key: _compare(key, (before, after), rounds, threshold) for key in keys}
     p_values = {key: one.p_value for key, one in found.items()}
@@ -104,10 +106,10 @@ _FAMILIES: Final[tuple[Callable[[str], bool], ...]] = (
 
 
 class _Side:
-    """The numbers of one side's launches by metric and subject."""
+    """The numbers of one side's launches by metric and subject; ``kinds`` as from ``find_kinds``, of both sides."""
 
-    def __init__(self, launches: Sequence[MeasuredLaunch | None]) -> None:
-        self._launches = launches
+    def __init__(self, launches: Sequence[MeasuredLaunch | None], kinds: Mapping[str, frozenset[Kind]]) -> None:
+        self._launches, self._kinds = launches, kinds
         self._numbers: list[Mapping[Key, float]] = [
             {} if launch is None else {(one.metric, one.subject): one.value for one in launch.measurements}
             for launch in launches
@@ -116,9 +118,17 @@ class _Side:
 
     def values(self, key: Key) -> list[float]:
         """Give a number of every launch; NaN where it has none, 0 where what did not occur took no time."""
+        pairs = zip(self._launches, self._numbers, strict=True)
         return [
-            numbers.get(key, 0.0 if key[1] and (_PROFILED, "") in numbers else math.nan) for numbers in self._numbers
+            numbers.get(key, 0.0 if self._is_absent(key, launch, numbers) else math.nan) for launch, numbers in pairs
         ]
+
+    def _is_absent(self, key: Key, launch: MeasuredLaunch | None, numbers: Mapping[Key, float]) -> bool:
+        """Tell whether what a launch does not mention did not occur: an owner may be among those it does not know."""
+        metric, subject = key
+        if launch is None or not subject or (_PROFILED, "") not in numbers:
+            return False
+        return metric != EXPOSED_BY_OWNER or not has_unowned(launch, self._kinds.get(subject, frozenset()))
 
     def largest(self, key: Key) -> float:
         """Give the largest number of any launch; 0 where none has it."""

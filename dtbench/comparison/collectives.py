@@ -1,7 +1,7 @@
 """Whose collectives took longer, or were exposed for longer, than on the other side."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import median
 from typing import Final
 
@@ -10,7 +10,9 @@ from dtbench.comparison.metrics import EXPOSED
 from dtbench.store.baseline import MeasuredLaunch, OwnedTime, PlacedTime
 from dtbench.vocabulary import Operation, Purpose
 
+Kind = tuple[Operation | None, Purpose]
 _Key = tuple[str, Operation | None, Purpose]
+_Owned = Mapping[_Key, Sequence[OwnedTime]]
 
 _TELLING: Final = 0.5
 """Part of a change from which one collective among several is named for it."""
@@ -21,18 +23,34 @@ def find_collective_changes(
 ) -> tuple[CollectiveChange, ...]:
     """Give one row per owner, operation and purpose, medians over launches; the largest change of exposed time first.
 
-    An owner that a side does not know counts as zero there. No rows where what was exposed is not known on a side.
+    An owner that a side does not have counts as zero there, unless that side has collectives of the kind whose owner it
+    does not know: then the owner's time there is not known, nor is what became of those. No rows where what was exposed
+    is not known on a side.
     """
     baseline, candidate = _keep_known(baseline), _keep_known(candidate)
     if not baseline or not candidate:
         return ()
     before, after = _by_owner(baseline), _by_owner(candidate)
     rows = [
-        _compare(key, before.get(key, ()), after.get(key, ()), (len(baseline), len(candidate)))
+        _compare(key, _find(before, key, after), _find(after, key, before), (len(baseline), len(candidate)))
         for key in dict.fromkeys((*before, *after))
     ]
     named = [row if row.owner else _with_place(row, baseline, candidate) for row in rows]
     return tuple(sorted(named, key=lambda row: (-_size(exposed_change(row)), -_size(duration_change(row)))))
+
+
+def find_kinds(launches: Iterable[MeasuredLaunch]) -> dict[str, frozenset[Kind]]:
+    """Give the kinds of collectives of each owner, over all of these launches."""
+    found: dict[str, set[Kind]] = {}
+    for launch in launches:
+        for row in launch.owned:
+            found.setdefault(row.owner, set()).add((row.operation, row.purpose))
+    return {owner: frozenset(kinds) for owner, kinds in found.items()}
+
+
+def has_unowned(launch: MeasuredLaunch, kinds: Collection[Kind]) -> bool:
+    """Tell whether a launch has collectives of any of these kinds whose owner it does not know."""
+    return any(not row.owner and (row.operation, row.purpose) in kinds for row in launch.owned)
 
 
 def _keep_known(launches: Sequence[MeasuredLaunch]) -> list[MeasuredLaunch]:
@@ -55,7 +73,7 @@ def duration_change(row: CollectiveChange) -> float:
     return row.duration_ns[1] - row.duration_ns[0]
 
 
-def _by_owner(launches: Sequence[MeasuredLaunch]) -> Mapping[_Key, Sequence[OwnedTime]]:
+def _by_owner(launches: Sequence[MeasuredLaunch]) -> _Owned:
     found: dict[_Key, list[OwnedTime]] = {}
     for launch in launches:
         for row in launch.owned:
@@ -63,18 +81,31 @@ def _by_owner(launches: Sequence[MeasuredLaunch]) -> Mapping[_Key, Sequence[Owne
     return found
 
 
+def _find(side: _Owned, key: _Key, other: _Owned) -> Sequence[OwnedTime] | None:
+    """Give a side's rows of an owner; empty: it has no such collectives; None: they may be among others of its own.
+
+    Where one side does not know owners that the other knows, only whose they are has changed, as far as is seen.
+    """
+    if key in side:
+        return side[key]
+    owner, *kind = key
+    if owner:
+        return None if ("", *kind) in side else ()
+    return None if any(named and rest == kind and one not in other for one in side for named, *rest in [one]) else ()
+
+
 def _compare(
-    key: _Key, before: Sequence[OwnedTime], after: Sequence[OwnedTime], launches: tuple[int, int]
+    key: _Key, before: Sequence[OwnedTime] | None, after: Sequence[OwnedTime] | None, launches: tuple[int, int]
 ) -> CollectiveChange:
     def middle(name: str) -> tuple[float, float]:
         first, second = (
-            _median([getattr(row, name) for row in rows], count)
+            math.nan if rows is None else _median([getattr(row, name) for row in rows], count)
             for rows, count in zip((before, after), launches, strict=True)
         )
         return first, second
 
     owner, operation, purpose = key
-    known = (row for row in after if not math.isnan(row.exposed_ns))
+    known = (row for row in after or () if not math.isnan(row.exposed_ns))
     most = max(known, key=lambda row: row.exposed_ns, default=None)
     return CollectiveChange(
         owner=owner,

@@ -36,7 +36,7 @@ _MISSING: Final = {
 }
 
 _FEW_BYTES: Final = 4096
-"""Up to so many, a collective's time is latency: at 1 GB/s they cross in 4 us, less than it takes to begin."""
+"""Of so many, size is not worth an advice: at 1 GB/s they cross in 4 us, less than it takes to begin."""
 _BY_SIZE: Final = (Cause.TAIL, Cause.NEEDED_AT_ONCE, Cause.BANDWIDTH)
 """Causes whose advice is to send less or to compute more."""
 
@@ -178,7 +178,7 @@ def advise_loss(row: Loss, ran: Ran) -> str:
     known = replace(ran, done=done)
     size_bytes = None if row.operation is Operation.BARRIER else row.carried.size_bytes
     if row.cause in _BY_SIZE and size_bytes is not None and size_bytes <= _FEW_BYTES:
-        return f"They carry {format_bytes(size_bytes)} at most, so their time is latency: issue fewer, larger ones."
+        return f"They carry {format_bytes(size_bytes)} at most: issue fewer, larger ones."
     is_gather = row.purpose is Purpose.TENSOR and row.operation is Operation.ALL_GATHER
     if is_gather and row.carried.outsized_bytes and row.cause in (*_BY_SIZE, Cause.SYNC_OP):
         return _shard_output(row.carried.outsized_bytes, known)

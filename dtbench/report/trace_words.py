@@ -71,19 +71,24 @@ def _time_words(traces: TraceSet, mean: MeanTime) -> str:
 
 
 def _host_words(traces: TraceSet, mean: MeanTime) -> str:
-    """Say how long the device waits for the host, where that is the larger loss; empty where it is not."""
+    """Say how long the device waits for the host, where that is the larger loss; empty where it is not, or not surely.
+
+    A wait for communication that is not known is no longer than communication; nor is what of it is exposed.
+    """
     gaps = [gap for one in traces.analyses for gap in find_gaps(one, are_steps=mean.are_steps)]
-    if not gaps:
+    most_ns = mean.overlap.comm_ns
+    if not gaps or most_ns is None or _count_unseen(traces):
         return ""
     host_ns, sync_ns, comm_ns = (
-        sum(getattr(gap, part) or 0 for gap in gaps) / len(gaps)
-        for part in ("host_wait_ns", "host_sync_ns", "comm_wait_ns")
+        sum(none_ns if (time_ns := getattr(gap, part)) is None else time_ns for gap in gaps) / len(gaps)
+        for part, none_ns in (("host_wait_ns", 0), ("host_sync_ns", 0), ("comm_wait_ns", most_ns))
     )
+    exposed_ns = mean.overlap.exposed_comm_ns
     return describe_host(
         host_ns=host_ns,
         sync_ns=sync_ns,
         comm_ns=comm_ns,
-        exposed_ns=mean.overlap.exposed_comm_ns or 0,
+        exposed_ns=most_ns if exposed_ns is None else exposed_ns,
         step_ns=mean.overlap.step_ns or 0,
         of="it",
     )

@@ -119,3 +119,26 @@ def test_a_launch_of_which_a_ranks_evidence_is_lost_is_left_out_with_its_sentenc
     lost = whole.model_copy(update={"rank_doubts": ("launch0: rank 1 is left out: it has no trace",)})
     assert _find_doubt(whole) is None
     assert _find_doubt(lost) == "launch0: rank 1 is left out: it has no trace"
+
+
+@pytest.mark.parametrize("is_lost_before", [False, True])
+def test_owners_that_a_side_does_not_know_are_no_change_of_what_is_exposed(
+    other: Path, *, is_lost_before: bool
+) -> None:
+    path = RunFolder(other).launch("ddp", 0).derived_table("collectives")
+    frame = pd.read_parquet(path)
+    attrs = dict(frame.attrs)
+    frame["owner"] = ""
+    frame.attrs = attrs
+    write_table(path, frame)
+    comparison = compare(*((other, EXAMPLE) if is_lost_before else (EXAMPLE, other)))
+    assert "exposed" not in comparison.sentence
+    found = owners(comparison)
+    known = 1 if is_lost_before else 0
+    assert math.isnan(found["bucket 3"].exposed_ns[1 - known])
+    assert found["bucket 3"].exposed_ns[known] > 0
+    assert math.isnan(found[""].exposed_ns[known])
+    change = find(comparison, EXPOSED_BY_OWNER, "bucket 3")
+    values = (change.baseline.values, change.candidate.values)
+    assert [math.isnan(value) for value in values[1 - known]] == [True]
+    assert change.outcome is Outcome.UNKNOWN

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,26 @@ def test_of_a_size_that_is_not_told_there_is_no_bandwidth(tmp_path: Path) -> Non
     traces = analyze_traces([path])
     assert purpose_section(traces).notes == ()
     assert tabulate_collectives(traces.analyses)["algbw_at_least"].isna().all()
+
+
+@pytest.mark.parametrize(("comm_ms", "is_said"), [(2, True), (14, False)])
+def test_where_the_wait_for_communication_is_not_known_all_of_it_stands_against_the_host(
+    tmp_path: Path, comm_ms: int, *, is_said: bool
+) -> None:
+    """No consumer of the collective is to be seen: its wait is n/a, not 0."""
+    path = tmp_path / "a.json"
+    write_step(path, launched_ms=14)
+    trace = json.loads(path.read_text())
+    for event in trace["traceEvents"]:
+        if event["name"].startswith("ncclDevKernel"):
+            event["ts"], event["dur"] = 0.95 * MS, comm_ms * MS
+    path.write_text(json.dumps(trace))
+    traces = analyze_traces([path])
+    (account,) = traces.analyses[0].accounts.steps
+    unknown = replace(account, gaps=replace(account.gaps, comm_wait_ns=None)) if account.gaps else account
+    one = traces.analyses[0]
+    untold = replace(traces, analyses=(replace(one, accounts=replace(one.accounts, steps=(unknown,))),))
+    assert ("for the host" in answer_lines(untold)[0]) is is_said
 
 
 @pytest.mark.parametrize(
