@@ -93,7 +93,7 @@ class RunReport:
         """Draw how much communication each PROFILED step hid and left exposed, for each cell."""
         from dtbench.report.plots import plot_overlap
 
-        return plot_overlap(self.overlap)
+        return plot_overlap(self.overlap, doubts_of_cells(self.summary.cells))
 
     def plot_step_distribution(self) -> "Figure":
         """Draw how the MEASURED steps of each launch are spread."""

@@ -31,8 +31,9 @@ MOST_RANKS = 16
 _BAR_IN = 0.42
 _LABEL_FITS = 0.07
 """A part shorter than this share of the longest step has no room for its label."""
-_KNOBS_FIT = 130
+_SMALL_FITS = 130
 """Characters of small print in a line."""
+_LEAST_OF_KNOBS = 30
 
 PARTS: Final = (
     Part("compute", "compute_ns", "#0072B2", "", "white"),
@@ -126,14 +127,16 @@ def _draw_legend(figure: Figure, cells: list[CellSummary]) -> None:
 
 
 def _draw_heading(axes: Axes, cell: CellSummary, position: float) -> None:
-    """Name a cell above its ranks, and below that its knobs in small print: there may be many."""
+    """Name a cell above its ranks; below that, in small print, why its steps may stand for no others, and its knobs."""
     more = f"; ranks 0 to {MOST_RANKS - 1} of {len(cell.ranks)}" if len(cell.ranks) > MOST_RANKS else ""
     heading = literal(f"{cell.name}  ({sentences.mesh_words(cell)}{more})")
+    doubt = sentences.doubts_of_cells([cell]).get(cell.name)
     knobs = ", ".join(sentences.knob_words(cell))
-    axes.text(0, position + (0.12 if knobs else 0.25), heading, fontweight="bold", va="center", ha="left")
-    if knobs:
-        words = literal(shorten_middle(knobs, most=_KNOBS_FIT))
-        axes.text(0, position + 0.44, words, va="center", ha="left", fontsize=7.5, color="#444444")
+    room = _SMALL_FITS if doubt is None else max(_LEAST_OF_KNOBS, _SMALL_FITS - len(doubt))
+    small = "; ".join(words for words in (doubt, shorten_middle(knobs, most=room)) if words)
+    axes.text(0, position + (0.12 if small else 0.25), heading, fontweight="bold", va="center", ha="left")
+    if small:
+        axes.text(0, position + 0.44, literal(small), va="center", ha="left", fontsize=7.5, color="#444444")
 
 
 def _breakdown_finding(cells: list[CellSummary]) -> str:
@@ -143,7 +146,8 @@ def _breakdown_finding(cells: list[CellSummary]) -> str:
         return "No communication was seen"
     worst = max(known, key=lambda cell: cell.exposed_step_fraction)
     best = min(known, key=lambda cell: cell.exposed_step_fraction)
-    worst_words = f"{format_fraction(worst.exposed_step_fraction)} of the step in {worst.name}"
+    step = "step" if all(map(sentences.has_findings, known)) else "profiled step"  # which stands for no others
+    worst_words = f"{format_fraction(worst.exposed_step_fraction)} of the {step} in {worst.name}"
     more = f"; the first {MOST_CELLS} of {len(cells)} cells" if len(cells) > MOST_CELLS else ""
     if worst is best:
         return f"Exposed communication takes {worst_words}{more}"

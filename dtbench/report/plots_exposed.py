@@ -77,7 +77,7 @@ def plot_exposed_owners(owners: pd.DataFrame, doubts: Mapping[str, str] | None =
         _draw_owners(axes, of_panel)
         axes.set_xlim(0, 1.14 * (max(longest) if shares_scale else _longest(of_panel)) / NS_PER_MS)
         _bare(axes)
-        doubt = (doubts or {}).get(str(rows["cell"].iloc[0]) if "cell" in rows else "")
+        doubt = _find_doubt(doubts, rows)
         set_finding(axes, _owner_finding(cell, rows) if doubt is None else _name_cell(cell, doubt), fontsize=10)
     grid[-1].set_xlabel(f"ms exposed per step and rank{_cut_words(owners)}", fontsize=9)
     used = [cause for cause in Cause if any(cause in parts for of_panel in bars for _, parts in of_panel)]
@@ -104,6 +104,11 @@ def _panels(table: pd.DataFrame, whole: pd.DataFrame | None = None) -> list[tupl
 def _cut_words(table: pd.DataFrame) -> str:
     cells = table["cell"].nunique() if "cell" in table else 1
     return f"; the first {MOST_CELLS} of {cells} cells" if cells > MOST_CELLS else ""
+
+
+def _find_doubt(doubts: Mapping[str, str] | None, rows: pd.DataFrame) -> str | None:
+    """Give why the steps of a panel may stand for no others; None: nothing speaks against them."""
+    return (doubts or {}).get(str(rows["cell"].iloc[0]) if "cell" in rows else "")
 
 
 def _name_cell(cell: str, words: str) -> str:
@@ -162,12 +167,13 @@ def _owner_finding(cell: str, rows: pd.DataFrame) -> str:
     return f"{cell}: {words}" if cell else words
 
 
-def plot_overlap(overlap: pd.DataFrame) -> Figure:
+def plot_overlap(overlap: pd.DataFrame, doubts: Mapping[str, str] | None = None) -> Figure:
     """Draw how much communication each step hid and left exposed: means over ranks, and a dot for each rank.
 
     Args:
         overlap: columns as in ``dtbench.analyze.tables.OVERLAP``, and ``cell`` and ``launch`` where they are of
             several; launches of a cell follow each other.
+        doubts: as those of ``plot_exposed_owners``; told below the panel.
     """
     known = keep_known(overlap)
     panels = _panels(known, overlap)
@@ -184,12 +190,14 @@ def plot_overlap(overlap: pd.DataFrame) -> Figure:
         axes.set_ylabel("ms", fontsize=9)
         steps = len(rows.groupby(_step_key(rows)))
         cut = f"; the first {MOST_STEPS} of {steps} steps" if steps > MOST_STEPS else ""
-        axes.set_title(
-            literal(_overlap_finding(cell, rows) + cut), loc="left", fontweight="bold", fontsize=10, wrap=True
-        )
+        set_finding(axes, _overlap_finding(cell, rows) + cut, fontsize=10)
+        axes.set_xlabel(literal(_find_doubt(doubts, rows) or ""), fontsize=9)
     unknown = len(overlap) - len(known)
     more = f"; {count_things(unknown, 'step')} of a rank {is_or_are(unknown)} not drawn: not known" if unknown else ""
-    grid[-1].set_xlabel(f"PROFILED step, of the trace{_cut_words(overlap)}{more}", fontsize=9)
+    last = [
+        words for words in (grid[-1].get_xlabel(), f"PROFILED step, of the trace{_cut_words(overlap)}{more}") if words
+    ]
+    grid[-1].set_xlabel("\n".join(last), fontsize=9)
     dot = Line2D([], [], linestyle="none", marker="o", markersize=3.5, color="black", label="exposed, of one rank")
     handles = [*(legend_patch(part, part.name) for part in (_EXPOSED, HIDDEN_COMM)), dot]
     figure.legend(handles=handles, loc="outside lower left", ncols=3, frameon=False, fontsize=8)

@@ -105,14 +105,18 @@ class TraceReport:
         """Draw whose communication was exposed, split by cause."""
         from dtbench.report.plots import plot_exposed_owners
 
-        said = say_doubts(tuple(doubt_steps(read_steps_of_traces(self.traces.analyses))))
-        return plot_exposed_owners(self.owners, {} if said is None else {"": said})
+        return plot_exposed_owners(self.owners, self._doubts())
 
     def plot_overlap(self) -> "Figure":
         """Draw how much communication each step hid and left exposed."""
         from dtbench.report.plots import plot_overlap
 
-        return plot_overlap(self.overlap)
+        return plot_overlap(self.overlap, self._doubts())
+
+    def _doubts(self) -> dict[str, str]:
+        """Say why its steps may stand for no others, as pictures ask for it; empty: nothing speaks against them."""
+        said = say_doubts(tuple(doubt_steps(read_steps_of_traces(self.traces.analyses))))
+        return {} if said is None else {"": said}
 
     def plot_timeline(self, step: int | None = None) -> "Figure":
         """Draw what ran on each lane in one step; left out: the one whose exposed communication is the median."""

@@ -12,6 +12,7 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from dtbench.analyze.representative import Doubt, DoubtKind
 from dtbench.analyze.statistics import summarize_ratio
 from dtbench.analyze.summary import CellSummary, RunSummary
 from dtbench.report.plots import (
@@ -82,6 +83,15 @@ def test_the_title_states_the_finding(
 ) -> None:
     assert "35.7 % of the step in fsdp2_tp, 7.9 % in ddp" in words_of(plot_step_breakdown(make_run()))
     assert "Exposed communication takes 7.9 % of the step in ddp" in words_of(plot_step_breakdown(make_run(make_ddp())))
+
+
+def test_a_cell_whose_steps_may_stand_for_no_others_says_so_in_the_picture(
+    make_run: Callable[..., RunSummary], make_ddp: Callable[..., CellSummary]
+) -> None:
+    doubted = make_ddp(update={"doubts": (Doubt(DoubtKind.UNLIKE_MEASURED, (3.0,)),)})
+    words = words_of(plot_step_breakdown(make_run(doubted)))
+    assert "NOT REPRESENTATIVE: PROFILED steps took 3.00 x as long as MEASURED ones" in words
+    assert "Exposed communication takes 7.9 % of the profiled step in ddp" in words
 
 
 def test_both_shares_stand_beside_each_rank(

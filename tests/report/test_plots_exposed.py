@@ -179,3 +179,9 @@ def test_a_run_draws_its_own_tables() -> None:
         ddp.groupby("step")["exposed_comm_ns"].mean().tolist()
     )
     assert len(run.plot_step_distribution().axes[0].lines) == 2
+
+
+def test_overlap_of_steps_that_may_stand_for_no_others_says_so_below_the_panel() -> None:
+    doubted = plot_overlap(overlap_of({(0, 7): 5}), {"": "NOT REPRESENTATIVE: why"}).axes[0]
+    assert doubted.get_xlabel() == "NOT REPRESENTATIVE: why\nPROFILED step, of the trace"
+    assert plot_overlap(overlap_of({(0, 7): 5}), {}).axes[0].get_xlabel() == "PROFILED step, of the trace"
