@@ -34,7 +34,7 @@ def give_notes(data: CellData, profiler_cost: Interval) -> list[str]:
         profiler_cost: PROFILED over MEASURED step times.
     """
     left_out = [f"launch{index} is left out: {sentence}" for index, sentence in data.unreadable.items()]
-    disturbed = tuple(find_disturbed(data.launches))
+    disturbed = tuple(find_disturbed(data))
     taken = [f"nothing is judged by these numbers: {describe_disturbed(disturbed)}"] if disturbed else []
     found = (*_unit_notes(data), *_launch_notes(data.launches), *_record_notes(data), *_load_notes(profiler_cost))
     return [*left_out, *taken, *found]
@@ -105,15 +105,16 @@ def _record_notes(data: CellData) -> list[str]:
     return notes
 
 
-def find_disturbed(launches: Sequence[LaunchData]) -> Iterator[Disturbed]:
+def find_disturbed(data: CellData) -> Iterator[Disturbed]:
     """Give the phases of launches of which others left too few steps alone for anything to be judged."""
-    for place, launch in enumerate(launches):
+    for launch in data.launches:
         takers = () if launch.record is None else launch.record.takers
         for phase, left_alone, steps in _count_steps(launch):
             if not is_enough(left_alone, steps):
                 of_phase = launch.steps[launch.steps["phase"] == phase] if phase else launch.steps
                 yield Disturbed(
-                    launch=place,
+                    launch=launch.place.launch,
+                    of_launches=len(data.launches) + len(data.unreadable),
                     phase=phase,
                     steps=steps,
                     left_alone=left_alone,
@@ -137,15 +138,26 @@ def describe_disturbed(disturbed: Sequence[Disturbed]) -> str:
     Args:
         disturbed: of one cell, at least one.
     """
-    left = [
-        f"{one.left_alone} of {one.steps} {one.phase or 'arm'} steps{f' of launch {one.launch}' if one.launch else ''}"
-        for one in disturbed
-    ]
-    takers = [taker for one in disturbed for taker in one.takers]
-    stolen = max((one.stolen_fraction for one in disturbed if one.stolen_fraction > 0), default=0.0)
+    launches = list(dict.fromkeys(one.launch for one in disturbed))
+    told = [_describe_launch([one for one in disturbed if one.launch == launch]) for launch in launches]
+    if disturbed[0].of_launches == 1:
+        return told[0]
+    named = [f"launch{launch}: {words}" for launch, words in zip(launches, told, strict=True)]
+    return ". ".join([*named[:_MOST_NAMED], *_count_more(len(named), " likewise")])
+
+
+def _describe_launch(phases: Sequence[Disturbed]) -> str:
+    left = [f"{one.left_alone} of {one.steps} {one.phase or 'arm'} steps" for one in phases]
+    takers = [taker for one in phases for taker in one.takers]
+    stolen = max((one.stolen_fraction for one in phases if one.stolen_fraction > 0), default=0.0)
     guests = [f"other guests of the machine had {format_fraction(stolen)} of its cores"] if stolen >= DISTURBED else []
     who = " and ".join([*([name_takers(takers)] if takers else []), *guests]) or "others had the cores"
     return f"{who}; they left {' and '.join(left)} alone"
+
+
+def _count_more(number: int, words: str = "") -> list[str]:
+    """Count what is not named of a number of things; nothing where all are."""
+    return [f"{number - _MOST_NAMED} more{words}"] if number > _MOST_NAMED else []
 
 
 def find_disturbed_kind(disturbed: Sequence[Disturbed]) -> str:
@@ -170,13 +182,14 @@ def say_taken(disturbed: Sequence[Disturbed]) -> str:
 
 def name_takers(takers: Sequence[TookMachine]) -> str:
     """Say which other processes had how many cores or GPUs, each once, where it had most; empty where there is none."""
-    cores: dict[int | None, str] = {}
+    cores: dict[int | str, str] = {}
     for one in sorted((one for one in takers if isinstance(one, TookCores)), key=lambda one: -one.cores):
-        cores.setdefault(one.pid, one.words)
+        cores.setdefault(one.pid or one.name, one.words)
     gpus: dict[tuple[int, int], str] = {}
     for used in sorted((one for one in takers if isinstance(one, UsedGpu)), key=lambda one: -one.share):
         gpus.setdefault((used.gpu, used.pid), used.words)
-    return " and ".join([*[*cores.values()][:_MOST_NAMED], *[*gpus.values()][:_MOST_NAMED]])
+    named = [*[*cores.values()][:_MOST_NAMED], *_count_more(len(cores))]
+    return " and ".join([*named, *[*gpus.values()][:_MOST_NAMED], *_count_more(len(gpus))])
 
 
 def _long_step_notes(launch: LaunchData) -> Iterator[str]:

@@ -9,6 +9,8 @@ from dtbench.analyze.collectives import Collective
 from dtbench.analyze.ranks.late import LateRank, find_late_ranks
 from dtbench.analyze.ranks.misfits import Misfits
 from dtbench.analyze.ranks.over_ranks import OverRanks, compare_fitting_ranks
+from dtbench.analyze.ranks.point_to_point import Partner
+from dtbench.analyze.ranks.skew import CollectiveSkew
 from dtbench.analyze.ranks.times import END_TOGETHER
 from dtbench.analyze.trace_analysis import TraceAnalysis
 from dtbench.vocabulary import Cause, MissingInput
@@ -45,17 +47,10 @@ def explain(analyses: Sequence[TraceAnalysis], mistaken: Misfits | None = None) 
         ExplainedRank(
             timeline=one.timeline,
             splits=one.splits,
-            last_ranks=[
-                partner.rank if (partner := partners.get(index)) else skew.last_rank
-                for index, skew in enumerate(one.skews)
-            ],
-            skew_waits_ns=[
-                partner.waited_ns if (partner := partners.get(index)) else skew.skew_wait_ns
-                for index, skew in enumerate(one.skews)
-            ],
+            last_ranks=[skew.last_rank for skew in one.skews],
+            skew_waits_ns=[skew.skew_wait_ns for skew in one.skews],
         )
         for one in explained
-        for partners in [over_ranks.partners.get(one.rank, {})]
     ]
     hosts = {one.rank: one.host_steps for one in explained}
     return Explained(
@@ -67,8 +62,11 @@ def explain(analyses: Sequence[TraceAnalysis], mistaken: Misfits | None = None) 
 
 
 def _explain_rank(one: TraceAnalysis, over_ranks: OverRanks, compared: Collection[int]) -> TraceAnalysis:
-    skews = over_ranks.collectives[one.rank]
     partners = over_ranks.partners.get(one.rank, {})
+    skews = tuple(
+        _wait_for(partner, skew) if (partner := partners.get(index)) else skew
+        for index, skew in enumerate(over_ranks.collectives[one.rank])
+    )
     last_starts_ns = [
         partner.start_ns if (partner := partners.get(index)) else skew.last_start_ns for index, skew in enumerate(skews)
     ]
@@ -79,6 +77,11 @@ def _explain_rank(one: TraceAnalysis, over_ranks: OverRanks, compared: Collectio
             for collective, skew, split in zip(one.collectives, skews, splits, strict=True)
         )
     return replace(one, skews=skews, splits=splits)
+
+
+def _wait_for(partner: Partner, skew: CollectiveSkew) -> CollectiveSkew:
+    """Give how long a send or receive waited, and for whom: of those nothing else is known."""
+    return replace(skew, last_rank=partner.rank if partner.waited_ns else None, skew_wait_ns=partner.waited_ns)
 
 
 def _lacks_ranks(collective: Collective, one: TraceAnalysis, compared: Collection[int]) -> bool:

@@ -17,6 +17,7 @@ from dtbench.analyze.kinds.operators import ENGINE
 from dtbench.analyze.purposes import find_unit
 from dtbench.analyze.trace import Trace
 from dtbench.ranges import CLIPPING_RANGE, MODULE_PREFIX, parse_reduces_range
+from dtbench.stage_ranges import name_stages, parse_stage_range
 from dtbench.vocabulary import Operation, Purpose, Region
 
 # torch's own ranges, and a person's that say only this; the innermost name that says something decides. Each group is
@@ -68,12 +69,6 @@ def find_region(above: Sequence[str], *, in_module: bool) -> Region | None:
     return Region.FORWARD if in_module else None
 
 
-# How torch.distributed.pipelining names what a schedule does: PP:2RECV_B0, PP:0F3 (its schedules.py, `_Action`); those
-# of one stage a rank say no more than the micro-batch, or nothing.
-_STAGE: Final = re.compile(r"PP:(?P<stage>\d+)(?:SEND_|RECV_)?[A-Z]+_?[A-Z]*(?P<batch>\d*)")
-_BATCH: Final = re.compile(r"(?:Forward|Backward) (\d+)")
-
-
 @dataclass(frozen=True)
 class Asker:
     """What lies around an issue, past plumbing; empty text: nothing known.
@@ -121,7 +116,7 @@ def find_owner(purpose: Purpose, above: Sequence[str], asker: Asker, operation: 
     """
     if CLIPPING_RANGE in above:
         return CLIPPING
-    if purpose is Purpose.PIPELINE and (stage := _find_stage(above)):
+    if purpose is Purpose.PIPELINE and (stage := _find_stage(operation, above)):
         return stage
     if purpose in (Purpose.UNSHARD, Purpose.GRAD_REDUCE):
         reduced = (owner for name in above if (owner := parse_reduces_range(name)) is not None)
@@ -140,14 +135,8 @@ def _find_torchs(operation: Operation | None, closest: str) -> str:
     return stepped[1] if stepped else ""
 
 
-def _find_stage(above: Sequence[str]) -> str:
-    for name in above:
-        if (match := _STAGE.fullmatch(name)) is not None:
-            batch = f", micro-batch {match['batch']}" if match["batch"] else ""
-            return f"stage {match['stage']}{batch}"
-        if (match := _BATCH.fullmatch(name)) is not None:
-            return f"micro-batch {match[1]}"
-    return ""
+def _find_stage(operation: Operation | None, above: Sequence[str]) -> str:
+    return next((name_stages(actions, operation) for name in above if (actions := parse_stage_range(name))), "")
 
 
 def name_peer(operation: Operation | None, peer: int | None) -> str:

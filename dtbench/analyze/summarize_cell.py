@@ -106,7 +106,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
             ),
         ),
         left_out_steps=_count_left_out(launches),
-        disturbed=tuple(find_disturbed(launches)),
+        disturbed=tuple(find_disturbed(data)),
         unreadable=dict(data.unreadable),
         rank_doubts=find_rank_doubts(data),
         doubts=_find_doubts(launches, profiler_cost, overlap, step_time.median),

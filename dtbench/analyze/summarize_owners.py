@@ -39,7 +39,7 @@ def summarize_owners(collectives: pd.DataFrame, steps: pd.DataFrame) -> tuple[Ow
                 cause=cause,
                 exposed_ns=exposed_ns // windows,
                 owner_exposed_ns=int(totals[key]) // windows,
-                waited_for=_waited_for(mine) if cause in (Cause.SKEW, Cause.BUBBLE) else None,
+                waited_for=_waited_for(mine, cause) if cause in (Cause.SKEW, Cause.BUBBLE) else None,
                 **carried,
             )
             for cause, exposed_ns in sorted(parts.items(), key=lambda item: -item[1])
@@ -81,8 +81,8 @@ def _find_outsized(mine: pd.DataFrame) -> int | None:
     return find_outsized(sizes, took_ns.tolist())
 
 
-def _waited_for(mine: pd.DataFrame) -> int | None:
-    """Give the rank that most of the exposed time waited for."""
-    waits = mine[mine["last_rank"].notna()].groupby("last_rank")["exposed_skew_ns"].sum()
+def _waited_for(mine: pd.DataFrame, cause: Cause) -> int | None:
+    """Give the rank that most of the time that a cause exposed waited for."""
+    waits = mine[mine["last_rank"].notna()].groupby("last_rank")[f"exposed_{cause}_ns"].sum()
     longest = max(waits.items(), key=lambda item: item[1], default=None)
     return int(str(longest[0])) if longest is not None and longest[1] else None

@@ -239,6 +239,8 @@ class Disturbed(Record):
     """A phase of a launch of which others left fewer than half of the steps alone: nothing can be judged by it.
 
     Attributes:
+        launch: its index in the cell.
+        of_launches: how many launches the cell has, those that cannot be read among them.
         phase: None: the steps of ``measure.exposure``'s arms, after all phases.
         left_alone: of its ``steps``.
         stolen_fraction: what other guests of the machine had of its cores in the steps that are shown, median; NaN: not
@@ -252,6 +254,7 @@ class Disturbed(Record):
     left_alone: int
     stolen_fraction: FloatOrNan
     takers: tuple[TookMachine, ...]
+    of_launches: int = 1
 
 
 class CellSummary(Record):

@@ -113,7 +113,7 @@ COLLECTIVES: Final = {
     "wait_ns": "Int64",  # how long that consumer stood still, what it computed meanwhile included; NA: none was seen
     "awaited_by": "string",  # the function under study that waited, where it had a probe; empty: not told
     "skew_wait_ns": "Int64",  # waiting for the last rank to begin; NA: not known, see analyze/ranks/skew.py
-    "last_rank": "Int64",  # that began last; NA also where two did together
+    "last_rank": "Int64",  # that began last, of a send or receive the other end; NA also where two did together
     "transfer_ns": "Int64",  # the rest of the span
     "algbw": "Float64",  # bytes per second over transfer_ns
     "busbw": "Float64",  # algbw with nccl-tests' factor
@@ -215,7 +215,7 @@ OVERLAP_TAX: Final = {
 SPANS: Final = {
     "rank": "int64",
     "step": "Int64",  # in whose window it starts; NA: in none
-    "lane": "string",  # <process>/<stream or thread>
+    "lane": "string",  # <process>/<stream or thread>; with " beside" what a thread sends while it computes
     "lane_name": "string",  # "stream 7 · compute"
     "kind": "string",  # compute, comm, copy
     "name": "string",  # kernel, copy or operator; of communication the operation
@@ -225,6 +225,16 @@ SPANS: Final = {
     "purpose": "string",  # of a collective; empty for compute and copies
     "operation": "string",  # likewise
     "exposed_ns": "Int64",  # of communication: without compute beside it; two at once both count it; NA: not known
+}
+
+STAGE_WORK: Final = {
+    "rank": "int64",
+    "step": "Int64",  # in whose window it starts; NA: in none
+    "stage": "Int64",  # of a pipeline; NA: the schedule names the micro-batch alone
+    "micro_batch": "Int64",  # NA: not said
+    "action": "string",  # forward, backward; of zero-bubble schedules input gradients, weight gradients
+    "start_ns": "int64",  # of its first compute, as in SPANS
+    "end_ns": "int64",  # of its last compute
 }
 
 EXPOSED: Final = {

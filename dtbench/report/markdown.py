@@ -12,7 +12,6 @@ from dtbench.store.check_records import ChecksSummary
 from dtbench.store.records import Environment
 from dtbench.store.running import describe_neighbours
 from dtbench.units import count_things, format_bytes, format_fraction
-from dtbench.vocabulary import Purpose
 
 _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]|#>~])")
 
@@ -76,8 +75,7 @@ def _with_unit(header: str) -> str:
 
 def _cell_block(cell: CellSummary) -> str:
     lines = [
-        f"gradient wait: {sentences.wait_sentence(cell, Purpose.GRAD_REDUCE)}",
-        f"unshard wait: {sentences.wait_sentence(cell, Purpose.UNSHARD)}",
+        *(f"{label}: {words}" for label, words in sentences.lead_waits(cell)),
         *(f"{label}: {words}" for label, words in estimates.lead_rows(cell)),
         f"step time: {sentences.step_time_words(cell.step_time, launches=len(cell.launches))}",
         f"results: {sentences.correctness_words(cell)}",

@@ -2,12 +2,14 @@
 
 ::
 
-    rank 0   stream 7 · compute     ██████████████   ███████████
+    rank 0   stage 0                ▐0▌ ▐1▌      ▐0▌ ▐1▌          of a pipeline, by micro-batch
+             stream 7 · compute     ██████████████   ███████████
              stream 20 · shard           ▨▨▨▨▨▨▨▨▨▨▨▨▨
              exposed                                ▄▄▄
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -40,45 +42,61 @@ _PARTS: Final = {
     Kind.COPY: Part("copy", "copy", "#CC79A7", "...", "black"),
 }
 _EXPOSED: Final = Part("exposed communication", "exposed", "#D55E00", "", "white")
+_STAGE_PARTS: Final = {
+    "forward": Part("forward of a micro-batch", "forward", "#56B4E9", "", "black"),
+    "backward": Part("backward of one", "backward", "#009E73", "", "black"),
+    "input gradients": Part("its input gradients", "input_gradients", "#8FD0BD", "", "black"),
+    "weight gradients": Part("its weight gradients", "weight_gradients", "#F0E442", "", "black"),
+}
 _FINEST = 1 / 2000
 """Pauses shorter than this share of the step are not to be seen, and spans on both sides are drawn as one."""
 
 _LABEL_FITS = 0.06
+_NUMBER_FITS = 0.006
 
 
-def plot_timeline(spans: pd.DataFrame, exposed: pd.DataFrame, step: int) -> Figure:
+def plot_timeline(
+    spans: pd.DataFrame, exposed: pd.DataFrame, step: int, stage_work: pd.DataFrame | None = None
+) -> Figure:
     """Draw one step: lanes from above as ranks name them, communication that ran alone marked below each rank.
 
     Args:
         spans: columns as in ``dtbench.analyze.tables.SPANS``.
         exposed: columns as in ``dtbench.analyze.tables.EXPOSED``, of the same ranks.
         step: the step that is drawn; spans that start in another are left out.
+        stage_work: columns as in ``dtbench.analyze.tables.STAGE_WORK``, of the same ranks: each stage of a pipeline
+            has a row above the lanes of its rank; None: no pipeline.
     """
     mine, alone = spans[spans["step"] == step], exposed[exposed["step"] == step]
+    stages = stage_work[stage_work["step"] == step] if stage_work is not None else None
     if mine.empty:
         figure = new_figure(2.0)
         return say(figure, add_axes(figure), f"Nothing ran in step {step}.")
     ranks = sorted(mine["rank"].unique())
-    rows = [(rank, lane) for rank in ranks[:MOST_RANKS] for lane in [*_main_lanes(mine[mine["rank"] == rank]), None]]
+    rows = [row for rank in ranks[:MOST_RANKS] for row in _rows_of(rank, mine, stages)]
     figure = new_figure(1.5 + 0.36 * max(3, len(rows)), width_in=11.0)
     axes = add_axes(figure)
-    origin_ns, length_ns = int(mine["start_ns"].min()), int(mine["end_ns"].max() - mine["start_ns"].min())
-    for position, (rank, lane) in enumerate(rows):
-        if lane is None:
-            _draw_exposed(axes, alone[alone["rank"] == rank], position, origin_ns)
-            axes.axhline(position + 0.5, color="#DDDDDD", linewidth=0.8)
+    window = int(mine["start_ns"].min()), int(mine["end_ns"].max() - mine["start_ns"].min())
+    for position, row in enumerate(rows):
+        if row.stage_work is not None:
+            _draw_stage(axes, row.stage_work, position, window)
+        elif row.spans is not None:
+            _draw_lane(axes, row.spans, position, window)
         else:
-            of_lane = mine[(mine["rank"] == rank) & (mine["lane"] == lane)]
-            _draw_lane(axes, of_lane, position, (origin_ns, length_ns))
-    axes.set_yticks(range(len(rows)), [literal(_row_name(mine, rank, lane)) for rank, lane in rows], fontsize=7.5)
+            _draw_exposed(axes, alone[alone["rank"] == row.rank], position, window[0])
+            axes.axhline(position + 0.5, color="#DDDDDD", linewidth=0.8)
+    names = [literal(f"rank {row.rank}  {shorten_middle(row.name, most=46)}") for row in rows]
+    axes.set_yticks(range(len(rows)), names, fontsize=7.5)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     axes.set_ylim(len(rows) - 0.4, -0.6)
-    axes.set_xlim(0, length_ns / NS_PER_MS)
+    axes.set_xlim(0, window[1] / NS_PER_MS)
     axes.set_xlabel("ms, on the clock that the ranks share", fontsize=8)
     more = f"; ranks {ranks[0]} to {ranks[MOST_RANKS - 1]} of {len(ranks)}" if len(ranks) > MOST_RANKS else ""
     set_finding(axes, _finding(mine, alone, step) + more)
-    handles = [legend_patch(part, part.name) for part in (*_PARTS.values(), _EXPOSED)]
+    done = set() if stages is None else set(stages["action"])
+    parts = (*_PARTS.values(), _EXPOSED, *(part for action, part in _STAGE_PARTS.items() if action in done))
+    handles = [legend_patch(part, part.name) for part in parts]
     figure.legend(handles=handles, loc="outside lower left", ncols=4, frameon=False, fontsize=8)
     return figure
 
@@ -89,11 +107,41 @@ def _main_lanes(of_rank: pd.DataFrame) -> list[str]:
     return [lane for lane in dict.fromkeys(of_rank["lane"]) if lane in busy.index]
 
 
-def _row_name(spans: pd.DataFrame, rank: int, lane: str | None) -> str:
-    if lane is None:
-        return f"rank {rank}  exposed"
-    name = spans.loc[(spans["rank"] == rank) & (spans["lane"] == lane), "lane_name"].iloc[0]
-    return f"rank {rank}  {shorten_middle(str(name), most=46)}"
+@dataclass(frozen=True)
+class _Row:
+    """One row of the picture: a stage's work, a lane's spans, or with neither what was exposed."""
+
+    rank: int
+    name: str
+    spans: pd.DataFrame | None = None
+    stage_work: pd.DataFrame | None = None
+
+
+def _rows_of(rank: int, spans: pd.DataFrame, stage_work: pd.DataFrame | None) -> Iterator[_Row]:
+    if stage_work is not None:
+        of_rank = stage_work[stage_work["rank"] == rank]
+        for stage in sorted(of_rank["stage"].dropna().unique().tolist()):
+            yield _Row(rank, f"stage {stage}", stage_work=of_rank[of_rank["stage"] == stage])
+        if of_rank["stage"].isna().any():
+            yield _Row(rank, "micro-batches", stage_work=of_rank[of_rank["stage"].isna()])
+    mine = spans[spans["rank"] == rank]
+    for lane in _main_lanes(mine):
+        of_lane = mine[mine["lane"] == lane]
+        yield _Row(rank, str(of_lane["lane_name"].iloc[0]), spans=of_lane)
+    yield _Row(rank, "exposed")
+
+
+def _draw_stage(axes: Axes, done: pd.DataFrame, position: int, window: tuple[int, int]) -> None:
+    """Draw what a stage computed, each micro-batch with its number where it fits."""
+    origin_ns, length_ns = window
+    for action, part in _STAGE_PARTS.items():
+        pieces = done.loc[done["action"] == action, ["start_ns", "end_ns"]].to_numpy(dtype=np.int64) - origin_ns
+        _draw_pieces(axes, part, pieces, (position - 0.34, 0.68), edge=EDGE)
+    for row in done.dropna(subset="micro_batch").itertuples():
+        start_ns, end_ns = int(str(row.start_ns)), int(str(row.end_ns))
+        if end_ns - start_ns >= _NUMBER_FITS * length_ns:
+            middle_ms = ((start_ns + end_ns) / 2 - origin_ns) / NS_PER_MS
+            axes.text(middle_ms, position, str(row.micro_batch), ha="center", va="center", fontsize=6.5, clip_on=True)
 
 
 def _draw_lane(axes: Axes, spans: pd.DataFrame, position: int, window: tuple[int, int]) -> None:
@@ -117,12 +165,12 @@ def _draw_exposed(axes: Axes, exposed: pd.DataFrame, position: int, origin_ns: i
     _draw_pieces(axes, _EXPOSED, pieces, (position - 0.2, 0.4))
 
 
-def _draw_pieces(axes: Axes, part: Part, pieces_ns: np.ndarray, place: tuple[float, float]) -> None:
+def _draw_pieces(axes: Axes, part: Part, pieces_ns: np.ndarray, place: tuple[float, float], edge: str = "none") -> None:
     if not len(pieces_ns):
         return
     spans = [(start / NS_PER_MS, (end - start) / NS_PER_MS) for start, end in pieces_ns]
     drawn = axes.broken_barh(
-        spans, place, facecolors=part.colour, hatch=part.hatch, edgecolor=EDGE if part.hatch else "none", linewidth=0.4
+        spans, place, facecolors=part.colour, hatch=part.hatch, edgecolor=EDGE if part.hatch else edge, linewidth=0.4
     )
     drawn.set_gid(part.field)
 

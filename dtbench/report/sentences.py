@@ -4,7 +4,7 @@ A number that could not be computed reads ``n/a``, never 0.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from statistics import median
 
 from dtbench.analyze.cell_notes import describe_disturbed, say_taken
@@ -22,7 +22,7 @@ from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Parallel
 from dtbench.store.rank_records import Compilation, Memory, Receipt, ReceiptOutcome
 from dtbench.store.records import OwnLoop, RunStatus
 from dtbench.units import NS_PER_MS, count_things, format_bytes, format_count, format_fraction, format_ns
-from dtbench.vocabulary import DeviceKind, Purpose, StageOutcome
+from dtbench.vocabulary import Cause, DeviceKind, Purpose, StageOutcome
 
 NAN = float("nan")
 
@@ -76,6 +76,23 @@ def wait_sentence(cell: CellSummary, purpose: Purpose) -> str:
         return "n/a: no consumer of it can be seen in the traces"
     share = fraction_of(row.wait_ns, profiled_step_ns(cell))
     return f"{format_ns(row.wait_ns)} per step ({format_fraction(share)} of a profiled step)"
+
+
+def lead_waits(cell: CellSummary) -> Iterator[tuple[str, str]]:
+    """Give what leads every report, by name: the two waits that people ask about, of a pipeline its bubble."""
+    yield "gradient wait", wait_sentence(cell, Purpose.GRAD_REDUCE)
+    yield "unshard wait", wait_sentence(cell, Purpose.UNSHARD)
+    if (pipeline := find_purpose(cell, Purpose.PIPELINE)) is not None and cell.ranks:
+        yield "pipeline bubble", _bubble_sentence(cell, pipeline)
+
+
+def _bubble_sentence(cell: CellSummary, pipeline: PurposeSummary) -> str:
+    """Say how long a stage of a pipeline stood still for its neighbours, which two ranks' traces show together."""
+    rows = [row for row in cell.owners if row.purpose is Purpose.PIPELINE]
+    if pipeline.exposed_ns is None or (pipeline.exposed_ns and all(row.skew_wait_ns is None for row in rows)):
+        return "n/a: no send is matched with its receive"
+    bubble_ns = sum(row.exposed_ns for row in rows if row.cause is Cause.BUBBLE)
+    return f"{format_ns(bubble_ns)} per step ({format_fraction(fraction_of(bubble_ns, profiled_step_ns(cell)))})"
 
 
 MOST_ADVICE = 2

@@ -25,7 +25,6 @@ from dtbench.store.layout import RunFolder
 from dtbench.store.rank_records import ReceiptOutcome
 from dtbench.store.running import describe_neighbours
 from dtbench.units import count_things, format_bytes, format_fraction, format_ns
-from dtbench.vocabulary import Purpose
 
 MOST_RANKS = 16
 """Rows of a per-rank table; ``--json`` has all."""
@@ -121,8 +120,8 @@ def _status_lines(cell: CellSummary) -> Iterator[Text]:
 def render_waits(cell: CellSummary) -> RenderableType:
     """Give the lines that lead every report: the two waits, what is exposed, whose and why, and if estimates agree."""
     grid = _grid()
-    for label, purpose in (("gradient wait", Purpose.GRAD_REDUCE), ("unshard wait", Purpose.UNSHARD)):
-        grid.add_row(Text(label, style="bold"), Text(sentences.wait_sentence(cell, purpose), style="bold"))
+    for label, words in sentences.lead_waits(cell):
+        grid.add_row(Text(label, style="bold"), Text(words, style="bold"))
     answer = sentences.answer_sentence(cell)
     if answer is not None:
         grid.add_row(Text("exposed", style="bold"), Text(answer, style="bold"))

@@ -153,12 +153,12 @@ def plot_step_of(traces: TraceSet, step: int | None) -> "Figure":
     Raises:
         TraceError: a trace is gone, or there is no such step.
     """
-    from dtbench.analyze.spans import StepRange, collect_spans, tabulate_exposed, tabulate_spans
+    from dtbench.analyze.spans import StepRange, collect_spans, tabulate_exposed, tabulate_spans, tabulate_stage_work
     from dtbench.report.plots import plot_timeline
 
     shown = _typical_step(tabulate_overlap(traces.analyses)) if step is None else step
     spans = collect_spans(traces, StepRange(shown, shown))
-    return plot_timeline(tabulate_spans(spans), tabulate_exposed(spans), shown)
+    return plot_timeline(tabulate_spans(spans), tabulate_exposed(spans), shown, tabulate_stage_work(spans))
 
 
 def _typical_step(overlap: pd.DataFrame) -> int:

@@ -133,7 +133,7 @@ class MachineUse:
         return self._spread(others_ns, start_ns, duration_ns)
 
     def name_takers(self, phase: Phase, start_ns: Floats, duration_ns: Floats) -> tuple[TookCores, ...]:
-        """Return who had most in these steps, most first: cores on average, those in view by name."""
+        """Return who had most in these steps, most first: cores on average, those in view by name; then all others."""
         inside_ns = self._find_inside_ns(start_ns, duration_ns)
         total_ns = float(inside_ns.sum())
         if not total_ns:
@@ -144,9 +144,12 @@ class MachineUse:
         for weight, sample in zip(weights.tolist(), self.samples, strict=True):
             for taker in sample.takers if weight else ():
                 found[taker.pid, taker.name] += weight * taker.cpu_ns
+        ordered = sorted(((who, ns) for who, ns in found.items() if ns), key=lambda item: -item[1])
+        rest = ordered[_MOST_NAMED:]
+        told = [*ordered[:_MOST_NAMED], ((None, f"{len(rest)} other processes"), sum(ns for _, ns in rest))]
         named = [
             TookCores(phase=phase, pid=pid, name=name, cores=ns / total_ns, of_cores=self.header.cores)
-            for (pid, name), ns in sorted(found.items(), key=lambda item: -item[1])[:_MOST_NAMED]
+            for (pid, name), ns in told
         ]
         return tuple(one for place, one in enumerate(named) if one.cores >= DISTURBED or (one.cores and not place))
 

@@ -47,6 +47,7 @@ from dtbench.worker.own_end import hear_reasons, join_reasons
 from dtbench.worker.own_peers import Peers, count_collectives, describe_groups, find_device_problem, find_peers
 from dtbench.worker.own_regions import RegionMarks, find_marks, watch_regions
 from dtbench.worker.own_run import OwnRun, begin_run
+from dtbench.worker.own_stages import name_stages
 from dtbench.worker.own_wanted import LONGEST_PERIOD, Wanted, check, describe, read_profiler, take_periods
 from dtbench.worker.owners import name_live_modules
 from dtbench.worker.process_facts import process_start_unix_ns, read_memory
@@ -283,7 +284,11 @@ class OwnSteps:
             yield from self._measure()
         loop = self._run.loop
         self._events.say("profiling", f"{loop.profiled_steps} steps")
-        with capture(loop.device, self._recorder, self._trace, self._settings), name_live_modules():
+        with (
+            capture(loop.device, self._recorder, self._trace, self._settings),
+            name_live_modules(),
+            name_stages(),
+        ):
             yield from self._one(None)  # pays for the profiler's start
             for _ in range(loop.profiled_steps):
                 reading = yield from self._one(Phase.PROFILED)

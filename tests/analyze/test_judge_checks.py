@@ -522,8 +522,30 @@ def test_functions_that_were_called_prove_nothing_either() -> None:
             "other guests of the machine had 30.0 % of its cores; they left 3 of 8 MEASURED steps alone",
         ),
         (
-            (TAKEN.model_copy(update={"stolen_fraction": NAN, "takers": (), "phase": None, "launch": 2}),),
-            "others had the cores; they left 3 of 8 arm steps of launch 2 alone",
+            (TAKEN.model_copy(update={"stolen_fraction": NAN, "takers": (), "phase": None}),),
+            "others had the cores; they left 3 of 8 arm steps alone",
+        ),
+        (
+            tuple(
+                TAKEN.model_copy(
+                    update={"launch": launch, "of_launches": 6, "takers": takers, "stolen_fraction": stolen}
+                )
+                for launch, takers, stolen in ((0, (), 0.4), (2, (TAKER,), 0.0), (3, (), NAN), (5, (TAKER,), 0.0))
+            ),
+            (
+                "launch0: other guests of the machine had 40.0 % of its cores; they left 3 of 8 MEASURED steps alone. "
+                f"launch2: {LOOP}; they left 3 of 8 MEASURED steps alone. "
+                "launch3: others had the cores; they left 3 of 8 MEASURED steps alone. 1 more likewise"
+            ),
+        ),
+        (
+            (
+                TAKEN.model_copy(
+                    update={"takers": tuple(TAKER.model_copy(update={"pid": 7 + more}) for more in range(5))}
+                ),
+            ),
+            " and ".join(f"python busy.py (pid {pid}) took 0.98 of 2 cores" for pid in (7, 8, 9))
+            + " and 2 more; they left 3 of 8 MEASURED steps alone",
         ),
         (
             (

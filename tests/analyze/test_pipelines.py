@@ -14,6 +14,8 @@ from dtbench.analyze.explain import Explained, explain
 from dtbench.analyze.intervals import unite
 from dtbench.analyze.overlap import Overlap
 from dtbench.analyze.reader import read_trace
+from dtbench.analyze.summarize_owners import summarize_owners
+from dtbench.analyze.tabulate import tabulate_collectives, tabulate_overlap
 from dtbench.analyze.trace_analysis import TraceAnalysis, analyze_trace
 
 SHARED = ("plain", "1f1b", "interleaved", "zero_bubble", "ring")
@@ -130,6 +132,33 @@ def test_a_stage_that_waits_for_its_neighbour_has_a_bubble(draw: Callable[..., P
         ("from rank 0", "sync_op"): (12000 - 8000, None),
         ("to rank 1", "sync_op"): (12000 - 9000, None),
     }
+
+
+def test_the_tables_say_for_whom_a_stage_waited_and_a_runs_owners_are_made_of_them(draw: Callable[..., Path]) -> None:
+    analyses = explain_two_stages(draw).analyses
+    collectives = tabulate_collectives(analyses)
+    said = collectives[["rank", "operation", "last_rank", "skew_wait_ns"]].astype(object)
+    assert said.where(said.notna(), None).to_numpy().tolist() == [[0, "send", None, 0], [1, "recv", 0, 8000 - 1000]]
+    owners = summarize_owners(collectives, tabulate_overlap(analyses))
+    bubbles = [(row.owner, row.exposed_ns, row.waited_for) for row in owners if str(row.cause) == "bubble"]
+    assert bubbles == [("from rank 0", (8000 - 2000) // 2, 0)]  # a mean over two ranks
+
+
+def test_of_several_issued_at_once_a_send_is_of_the_micro_batch_that_is_sent(draw: Callable[..., Path]) -> None:
+    said = '{"Input Dims": [[[4]], [], [], []], "Input type": ["TensorList", "", "Scalar", "Scalar"]}'
+    moved = '{"Input Dims": [[4]], "Input type": ["float"]}'
+    one = analyze(
+        draw(f"""
+        step ProfilerStep#1                  @1 |====================|
+        op aten::mm                          @1 |====                |
+        range PP:(0SEND_F2;0RECV_B1)P2P      @1 |    ===========     |
+        op c10d::send                        @1 |     ==             | {said}
+        range gloo:send                      @1 |      =             | {moved}
+        op c10d::recv_                       @1 |         ==         | {said}
+        range gloo:recv                      @1 |          ====      | {moved}
+        """)
+    )
+    assert [c.owner for c in one.collectives] == ["stage 0, micro-batch 2", "stage 0, micro-batch 1"]
 
 
 def test_stages_whose_clocks_nobody_compared_have_no_bubble(draw: Callable[..., Path]) -> None:

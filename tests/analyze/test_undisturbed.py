@@ -2,10 +2,13 @@
 
 import math
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import pandas as pd
 import pytest
 
+from dtbench.analyze.cell_notes import describe_disturbed, find_disturbed
 from dtbench.analyze.run_data import part_steps
 from dtbench.analyze.tables import STEPS
 from dtbench.analyze.undisturbed import (
@@ -15,6 +18,7 @@ from dtbench.analyze.undisturbed import (
     leave_out,
     pick_left_out,
 )
+from dtbench.store.place import Place
 from dtbench.vocabulary import Phase
 
 
@@ -86,3 +90,21 @@ def test_what_processes_took_counts_as_what_guests_had(
     assert found == ({Phase.MEASURED: left_out} if left_out else {})
     assert count_left_alone(steps, Phase.MEASURED) == left_alone, "steps that are kept to be shown are not left alone"
     assert part_steps(steps).kept["step"].nunique() == 5 - len(left_out)
+
+
+def test_a_launch_that_others_disturbed_is_called_by_its_own_number() -> None:
+    """Though those before it cannot be read, and one after it was left alone."""
+    launches = [
+        SimpleNamespace(
+            place=Place("run", "cell", number),
+            record=None,
+            ranks=(),
+            steps=make_steps([[0.0]]),
+            left_out={Phase.MEASURED: {1, 2, 3}} if number == 3 else {},
+        )
+        for number in (3, 4)
+    ]
+    data: Any = SimpleNamespace(launches=launches, unreadable={0: "broken", 1: "broken", 2: "broken"})
+    (one,) = find_disturbed(data)
+    assert (one.launch, one.of_launches, one.left_alone, one.steps) == (3, 5, 1, 4)
+    assert describe_disturbed([one]).startswith("launch3: ")

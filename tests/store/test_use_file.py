@@ -92,6 +92,16 @@ def test_takers_are_named_by_what_they_had_in_these_steps() -> None:
     assert machine.name_takers(Phase.PROFILED, np.empty(0), np.empty(0)) == ()
 
 
+def test_who_is_not_named_is_counted_with_what_they_had_together() -> None:
+    takers = tuple(Taker(pid=pid, name="make", cpu_ns=(90 - pid) * MS) for pid in range(10, 17))
+    machine = use(see(0, 1000, others=7 * 77, waited=2000).model_copy(update={"takers": takers}))
+    found = machine.name_takers(Phase.MEASURED, np.array([0.0]), np.array([1000.0 * MS]))
+    assert [(one.pid, one.name) for one in found] == [
+        (10, "make"), (11, "make"), (12, "make"), (None, "4 other processes"),
+    ]  # fmt: skip
+    assert found[-1].cores == pytest.approx((77 + 76 + 75 + 74) / 1000)
+
+
 def test_takers_of_steps_that_no_look_reaches_are_those_seen_nearest_to_them() -> None:
     machine = use(see(100, 200, others=90, waited=90), see(200, 300))
     for at_ms, pids in ((0.0, [4711]), (400.0, [])):

@@ -16,6 +16,7 @@ from dtbench.analyze.coverage import Window
 from dtbench.analyze.garbage import without_collection
 from dtbench.analyze.intervals import Bools, Intervals, Ints, clip, intersect, subtract, unite_all
 from dtbench.analyze.spans.place import Place, place_ranks
+from dtbench.analyze.spans.stage_work import StageWork, find_stage_work
 from dtbench.analyze.spans.work import Work, find_work
 from dtbench.analyze.trace_analysis import TraceAnalysis
 from dtbench.analyze.trace_file import TraceFile, read_parts
@@ -50,6 +51,7 @@ class RankSpans:
         work: compute and copies that overlap the window, as long as they are.
         collectives: places in the analysis' collectives of those that overlap the window, in order of start.
         exposed: when communication runs and compute does not, inside the window, as far as compute was recorded.
+        stages: what a pipeline's stages computed, of what overlaps the window.
     """
 
     analysis: TraceAnalysis
@@ -59,6 +61,7 @@ class RankSpans:
     work: Work
     collectives: tuple[int, ...]
     exposed: Intervals
+    stages: tuple[StageWork, ...] = ()
 
     @property
     def rank(self) -> int:
@@ -102,6 +105,7 @@ class _Rank:
 
     analysis: TraceAnalysis
     work: Work
+    stages: tuple[StageWork, ...]
 
     def window_of(self, steps: tuple[int, ...]) -> Window:
         """Give from the first to the last of some steps; without any, all that the trace holds."""
@@ -154,7 +158,7 @@ def collect_spans(traces: TraceSet, steps: StepRange | None = None, *, most_span
     if steps is not None and not wanted:
         there = f"they have {name_ranges(every)}" if every else "they have no steps at all"
         raise TraceError(f"the traces have no step {name_ranges(sorted({steps.first, steps.last}))}: {there}")
-    found = [_Rank(one, _read_work(file)) for one, file in zip(traces.analyses, traces.files, strict=True)]
+    found = [_read_rank(one, file) for one, file in zip(traces.analyses, traces.files, strict=True)]
     shown = wanted if steps is not None else _choose_steps(found, wanted, most_spans)
     fits_not = steps is None and len(shown) < len(every)
     notes = [f"steps {name_ranges(shown)} of {name_ranges(every)} are drawn: all are too many"] if fits_not else []
@@ -163,9 +167,11 @@ def collect_spans(traces: TraceSet, steps: StepRange | None = None, *, most_span
     return _put_together(traces, thinned, every=every, shown=shown, notes=[*notes, *absent, *lost])
 
 
-def _read_work(file: TraceFile) -> Work:
+def _read_rank(analysis: TraceAnalysis, file: TraceFile) -> _Rank:
     with without_collection():
-        return find_work(read_parts(file)[0].trace, file.patterns)
+        trace = read_parts(file)[0].trace
+        work = find_work(trace, file.patterns)
+        return _Rank(analysis, work, find_stage_work(trace, analysis.timeline, work))
 
 
 def _places_of(analysis: TraceAnalysis, shown: Sequence[int]) -> tuple[int, ...]:
@@ -241,6 +247,7 @@ def _draw_rank(rank: _Rank, window: Window, places: Mapping[int, Place], shown: 
         work=rank.work_in(window),
         collectives=rank.collectives_in(window),
         exposed=clip(exposed, window.start_ns, window.end_ns),
+        stages=tuple(done for done in rank.stages if done.start_ns < window.end_ns and done.end_ns > window.start_ns),
     )
 
 

@@ -1,7 +1,7 @@
 """What a person calls a lane: its stream or thread, and what it is for."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from dtbench.analyze.collectives import Collective
@@ -10,16 +10,18 @@ from dtbench.vocabulary import Kind, Purpose
 
 _WORTH_SAYING: Final = 0.02  # part of a lane's time below which a kind is not in its name
 _MOST_WORDS: Final = 3
+BESIDE: Final = " beside"
+"""Behind the lane of a thread that computes: what it sends meanwhile, which is drawn below it."""
 
 
 def name_lanes(
-    times_ns: Mapping[str, Mapping[Kind, int]], collectives: Iterable[Collective], analysis: TraceAnalysis
+    times_ns: Mapping[str, Mapping[Kind, int]], collectives: Mapping[str, Sequence[Collective]], analysis: TraceAnalysis
 ) -> dict[str, str]:
     """Name the lanes of one rank, those that compute first, then those that communicate.
 
     Args:
         times_ns: by lane, how long each kind ran on it.
-        collectives: that lie on them.
+        collectives: by lane, those that lie on it.
         analysis: of the rank.
 
     Returns:
@@ -28,9 +30,9 @@ def name_lanes(
     """
     axes = axis_words(analysis)
     carried: dict[str, Counter[tuple[str, str]]] = {lane: Counter() for lane in times_ns}
-    for one in collectives:
-        if one.lane in carried:
-            carried[one.lane][axes.get(one.group, ""), _name_use(one)] += one.span.length_ns
+    for lane, of_lane in collectives.items():
+        for one in of_lane:
+            carried[lane][axes.get(one.group, ""), _name_use(one)] += one.span.length_ns
     processes = {_process(lane) for lane in times_ns}
     order = sorted(times_ns, key=lambda lane: _rank_lane(lane, times_ns[lane], _name_comm(carried[lane])))
     noun = "stream" if analysis.timeline.is_device else "thread"
@@ -38,7 +40,7 @@ def name_lanes(
         lane: " · ".join(
             [
                 *([f"process {_process(lane)}"] if len(processes) > 1 and analysis.timeline.is_device else []),
-                f"{noun} {lane.rpartition('/')[2].removeprefix('stream ')}",
+                f"{noun} {lane.rpartition('/')[2].removeprefix('stream ').removesuffix(BESIDE)}",
                 ", ".join(_name_uses(times_ns[lane], carried[lane])),
             ]
         )

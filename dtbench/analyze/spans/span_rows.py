@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dtbench.analyze import tables
-from dtbench.analyze.intervals import Bools, Intervals, Ints
+from dtbench.analyze.collectives import Collective
+from dtbench.analyze.intervals import Bools, Intervals, Ints, intersect, unite, unite_all
 from dtbench.analyze.spans.collect import JobSpans, RankSpans
-from dtbench.analyze.spans.lane_names import name_lanes
+from dtbench.analyze.spans.lane_names import BESIDE, name_lanes
 from dtbench.analyze.spans.work import KINDS
+from dtbench.stage_ranges import COMPUTING
 from dtbench.vocabulary import Kind
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ class Lane:
     """The spans of one lane in order of start; arrays have shape ``(n,)``.
 
     Attributes:
-        lane: ``"<process>/<stream or thread>"``.
+        lane: ``"<process>/<stream or thread>"``; what a thread sends beside its compute has a lane of its own.
         name: what a person calls it.
         names: distinct names of its spans.
         text: index into ``names``.
@@ -51,11 +53,7 @@ def arrange_lanes(spans: RankSpans) -> list[Lane]:
     Communication is called by its operation; a collective of several copies comes once for each of them.
     """
     found = _Lanes(spans)
-    names = name_lanes(
-        {lane: found.times_ns(lane) for lane in found.lanes},
-        [spans.analysis.collectives[index] for index in spans.collectives],
-        spans.analysis,
-    )
+    names = name_lanes({lane: found.times_ns(lane) for lane in found.lanes}, found.collectives, spans.analysis)
     return [found.arrange(lane, name) for lane, name in names.items()]
 
 
@@ -67,12 +65,25 @@ class _Lanes:
         collectives = [spans.analysis.collectives[index] for index in spans.collectives]
         self._spans = spans
         self._operations = tuple(dict.fromkeys(str(one.operation or Kind.COMM) for one in collectives))
+        self._collectives = collectives
+        used = [work.lanes[index] for index in np.unique(work.lane).tolist()]
         self._on: dict[str, list[int]] = {}
         for place, one in enumerate(collectives):
             self._on.setdefault(one.lane, []).append(place)
-        self._collectives = collectives
-        used = [work.lanes[index] for index in np.unique(work.lane).tolist()]
+        self._on = {self._place(lane): places for lane, places in self._on.items()}
         self.lanes = list(dict.fromkeys([*used, *self._on]))
+
+    def _place(self, lane: str) -> str:
+        """Give the lane on which communication is drawn: beside that of the compute that it would lie on."""
+        mine, work = self._work_on(lane), self._spans.work
+        compute = unite(work.start_ns[mine], work.end_ns[mine])
+        sent = unite_all(*(self._collectives[place].span for place in self._on[lane]))
+        return f"{lane}{BESIDE}" if intersect(compute, sent).length_ns else lane
+
+    @property
+    def collectives(self) -> dict[str, list[Collective]]:
+        """By lane, in order of start."""
+        return {lane: [self._collectives[place] for place in places] for lane, places in self._on.items()}
 
     def times_ns(self, lane: str) -> Mapping[Kind, int]:
         """Give how long each kind ran on a lane."""
@@ -185,6 +196,27 @@ def cut_by_steps(one: RankSpans) -> Intervals:
     return Intervals(
         np.sort(np.concatenate((one.exposed.starts_ns, inside))), np.sort(np.concatenate((one.exposed.ends_ns, inside)))
     )
+
+
+def tabulate_stage_work(spans: JobSpans) -> "pd.DataFrame":
+    """Make the table ``tables.STAGE_WORK``: by rank and start."""
+    return _make_table(list(_stage_rows(spans)), tables.STAGE_WORK)
+
+
+def _stage_rows(spans: JobSpans) -> Iterator[tables.Row]:
+    for one in spans.ranks:
+        moments = np.array([done.start_ns for done in one.stages], dtype=np.int64)
+        starts = one.place.to_picture(moments, spans.origin_ns).tolist()
+        for done, start, step in zip(one.stages, starts, _steps_of(one, moments), strict=True):
+            yield {
+                "rank": one.rank,
+                "step": step,
+                "stage": done.action.stage,
+                "micro_batch": done.action.batch,
+                "action": COMPUTING[done.action.action],
+                "start_ns": start,
+                "end_ns": start + done.end_ns - done.start_ns,
+            }
 
 
 def _make_table(rows: list[tables.Row], dtypes: Mapping[str, str]) -> "pd.DataFrame":

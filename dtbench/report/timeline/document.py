@@ -7,7 +7,7 @@ clock, so that they add up to what the tables say. Columns of one object are par
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -19,6 +19,7 @@ from dtbench.analyze.ranks.skew import CollectiveSkew
 from dtbench.analyze.spans import JobSpans, RankSpans
 from dtbench.analyze.spans.lane_names import axis_words
 from dtbench.analyze.spans.span_rows import Lane, arrange_lanes
+from dtbench.stage_ranges import COMPUTING
 
 FORMAT_VERSION: Final = 1
 NO_MATCH: Final = -1
@@ -110,6 +111,17 @@ class CollectiveColumns:
 
 
 @dataclass(frozen=True)
+class StageWorkColumns:
+    """What the stages of a pipeline computed, from first compute to last; as in ``tables.STAGE_WORK``."""
+
+    stage: list[int | None] = field(default_factory=list)
+    batch: list[int | None] = field(default_factory=list)
+    action: list[int] = field(default_factory=list)
+    start: list[int] = field(default_factory=list)
+    duration: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
 class RankColumns:
     """One rank. ``clock_offset_ns`` is what its clock was ahead by; None where it is drawn from its own start."""
 
@@ -123,6 +135,7 @@ class RankColumns:
     exposed: ExposedColumns
     lanes: list[LaneColumns]
     collectives: CollectiveColumns
+    stage_work: StageWorkColumns = field(default_factory=StageWorkColumns)
 
 
 @dataclass(frozen=True)
@@ -224,6 +237,7 @@ class _RankWriter:
             exposed=ExposedColumns(starts, (self.one.exposed.ends_ns - self.one.exposed.starts_ns).tolist()),
             lanes=[self._write_lane(lane) for lane in arrange_lanes(self.one)],
             collectives=self._write_collectives(),
+            stage_work=self._write_stage_work(),
         )
 
     def _from_origin(self, times_ns: Ints | Sequence[int]) -> list[int]:
@@ -249,6 +263,16 @@ class _RankWriter:
             name=self.strings.codes(regions.regions[index] for index in seen.tolist()),
             start=self._from_origin(regions.starts_ns[seen]),
             duration=(regions.ends_ns[seen] - regions.starts_ns[seen]).tolist(),
+        )
+
+    def _write_stage_work(self) -> StageWorkColumns:
+        done = self.one.stages
+        return StageWorkColumns(
+            stage=[one.action.stage for one in done],
+            batch=[one.action.batch for one in done],
+            action=self.strings.codes(COMPUTING[one.action.action] for one in done),
+            start=self._from_origin([one.start_ns for one in done]),
+            duration=[one.end_ns - one.start_ns for one in done],
         )
 
     def _write_lane(self, lane: Lane) -> LaneColumns:

@@ -22,6 +22,7 @@ const RULER_HEIGHT = 24;
 const RANK_HEIGHT = 24;
 const STRIP_HEIGHT = 6;
 const REGION_HEIGHT = 13;
+const STAGE_HEIGHT = 17;
 const LANE_HEIGHT = 24;
 const HIGHEST_LANE = 40; // where there is room
 const FOLDED_HEIGHT = 30;
@@ -56,6 +57,10 @@ const THEMES = {
 const PURPOSE_COLOURS = {
   unshard: "#009E73", grad_reduce: "#D55E00", tensor: "#56B4E9", context: "#A6761D", expert: "#E7298A", pipeline: "#F0E442",
   state: "#7F3C8D", other: "#8C8C8C",
+};
+// Of a pipeline's stage, with the letter that torch's schedules have for it; as in dtbench's plots.
+const STAGE_WORK = {
+  forward: ["F", "#56B4E9"], backward: ["B", "#009E73"], "input gradients": ["I", "#8FD0BD"], "weight gradients": ["W", "#F0E442"],
 };
 const REGION_SHADES = { forward: 0.1, backward: 0.24, optimizer: 0.16, state_dict: 0.06 };
 
@@ -307,7 +312,18 @@ function prepareRank(columns) {
       }
     });
   });
-  return { columns, rank: columns.rank, exposed, lanes, laneOf, spanOf, folded: null };
+  return { columns, rank: columns.rank, exposed, lanes, stages: prepareStages(columns.stage_work), laneOf, spanOf, folded: null };
+}
+
+// Of each stage of a pipeline the places of what it computed; null: nobody names the stage.
+function prepareStages(work) {
+  const places = new Map();
+  work?.stage.forEach((stage, place) => {
+    if (!places.has(stage)) places.set(stage, []);
+    places.get(stage).push(place);
+  });
+  const named = (stage) => (stage === null ? "micro-batches" : `stage ${stage}`);
+  return [...places].sort(([one], [other]) => (one ?? Infinity) - (other ?? Infinity)).map(([stage, mine]) => ({ name: named(stage), places: mine }));
 }
 
 function add(starts, durations) {
@@ -538,6 +554,7 @@ class Timeline {
         ["communication, hidden", theme.hidden, "none", 11],
         ["exposed", theme.exposed, stripes, 11],
         ["copy", theme.copy, "none", 7],
+        ...this.stageActions().map((action) => [`${STAGE_WORK[action][0]} ${action} of a micro-batch`, STAGE_WORK[action][1], "none", 11]),
         ...this.purposes().map((purpose) => [purpose, PURPOSE_COLOURS[purpose] ?? PURPOSE_COLOURS.other, "none", 4]),
       ].map(([words, colour, image, height]) => {
         const key = make("span", "dtb-key");
@@ -550,6 +567,13 @@ class Timeline {
         return key;
       }),
     );
+  }
+
+  // Those of the stages that are drawn, in the order of their colours.
+  stageActions() {
+    const codes = new Set((this.model?.ranks ?? []).flatMap((rank) => rank.columns.stage_work?.action ?? []));
+    const words = new Set([...codes].map((code) => this.model.document.strings[code]));
+    return Object.keys(STAGE_WORK).filter((action) => words.has(action));
   }
 
   // Those of the collectives that are drawn, in the order of their colours.
@@ -588,6 +612,7 @@ class Timeline {
       else {
         put("rank", RANK_HEIGHT, { rank });
         if (rank.columns.regions.start.length) put("regions", REGION_HEIGHT, { rank });
+        for (const stage of rank.stages) put("stage", STAGE_HEIGHT, { rank, stage });
         rank.lanes.forEach((lane, at) => put("lane", laneHeight, { rank, lane, at }));
         y += RANK_GAP;
       }
@@ -1124,6 +1149,7 @@ class Timeline {
     if (row.type === "lane") this.drawLane(row);
     else if (row.type === "rank") this.drawHead(row);
     else if (row.type === "regions") this.drawRegions(row);
+    else if (row.type === "stage") this.drawStage(row);
     else this.drawHatch(row.rank.exposed, this.yOf(row) + this.halfOf(row) + 1, this.halfOf(row));
   }
 
@@ -1158,6 +1184,21 @@ class Timeline {
       this.rect(x, y, Math.max(1, end - x - 1), row.height - 2);
       context.globalAlpha = 1;
       if (end - x > NAME_FROM) this.writeInside(word, x + 4, y + row.height / 2 - 0.5, end - x - 6, theme.muted);
+    }
+  }
+
+  drawStage(row) {
+    const { context } = this;
+    const { stage_work: work } = row.rank.columns;
+    const y = this.yOf(row);
+    for (const i of row.stage.places) {
+      const x = Math.max(this.xOf(work.start[i]), this.gutter);
+      const end = Math.min(this.xOf(work.start[i] + work.duration[i]), this.width);
+      if (end <= x) continue;
+      const [letter, colour] = STAGE_WORK[this.model.document.strings[work.action[i]]];
+      context.fillStyle = colour;
+      this.rect(x, y, Math.max(1, end - x - 1), row.height - 2);
+      this.writeInside(`${letter}${work.batch[i] ?? ""}`, x + 2, y + row.height / 2 - 0.5, end - x - 4, "#000000");
     }
   }
 
@@ -1342,6 +1383,7 @@ class Timeline {
       const y = this.yOf(row) + (row.height - (row.type === "rank" ? 0 : LANE_PAD)) / 2 + 0.5;
       if (row.type === "rank" || row.type === "folded") this.labelRank(row, y);
       else if (row.type === "lane") this.writeInside(row.lane.name, 22, y, this.gutter - 26, theme.text);
+      else if (row.type === "stage") this.writeInside(row.stage.name, 22, y, this.gutter - 26, theme.text);
       else this.writeInside("host", 22, y, this.gutter - 26, theme.muted);
     }
   }
@@ -1418,7 +1460,7 @@ class Timeline {
     return {
       start_ns: this.view?.start, end_ns: this.view?.end, selected: this.selected?.id ?? null, scroll: this.scroll,
       ranks: this.model?.ranks.filter((rank) => !this.hidden.has(rank.rank)).map((rank) => rank.rank) ?? [],
-      rows: this.rows.map((row) => ({ type: row.type, rank: row.rank.rank, lane: row.lane?.name, y: RULER_HEIGHT + row.y - this.scroll, height: row.height })),
+      rows: this.rows.map((row) => ({ type: row.type, rank: row.rank.rank, lane: row.lane?.name ?? row.stage?.name, y: RULER_HEIGHT + row.y - this.scroll, height: row.height })),
       exposed_ns: Object.fromEntries((this.model?.ranks ?? []).map((rank) => [rank.rank, this.exposedIn(rank)])),
       gutter: this.gutter, drawn: this.drawn, frame_ms: this.frameMs, theme: this.theme.name,
     };
