@@ -10,13 +10,13 @@ from dtbench.analyze.exposure.estimates import count_left_alone as count_blocks_
 from dtbench.analyze.exposure.estimates import read_blocks
 from dtbench.analyze.summarize_overlap import keep_known
 from dtbench.analyze.summary import Disturbed, Interval
-from dtbench.analyze.undisturbed import JUDGED, count_left_alone, describe_left_out, find_disturbance
+from dtbench.analyze.undisturbed import JUDGED, count_left_alone, describe_left_out, find_disturbance, keep_finished
 from dtbench.disturbance import DISTURBED, is_enough
 from dtbench.scenario.model import Custom
 from dtbench.store.check_records import CORES_KIND, GPUS_KIND
 from dtbench.store.check_records import DISTURBED as TAKEN
 from dtbench.store.records import RunStatus, TookCores, TookMachine, UsedGpu, tell_reason_in_a_line
-from dtbench.units import format_fraction, format_ns, name_ranks
+from dtbench.units import count_things, format_fraction, format_ns, name_ranks
 from dtbench.vocabulary import Phase
 
 _MOST_NAMED = 3
@@ -101,8 +101,17 @@ def _record_notes(data: CellData) -> list[str]:
         notes += [f"{name}: rank {rank} issued different collectives in different MEASURED steps" for rank in unstable]
         lost = [record.rank for record in launch.ranks if any(math.isnan(loss) for loss in record.losses)]
         notes += [f"{name}: the loss of rank {rank} became NaN: the model does not train" for rank in lost]
-        notes += [f"{name}: {note}" for note in (*_long_step_notes(launch), *_disturbance_notes(launch))]
+        unfinished = _count_unfinished(launch, data.cell.plan.ranks)
+        notes += [f"{name}: {note}" for note in (*unfinished, *_long_step_notes(launch), *_disturbance_notes(launch))]
     return notes
+
+
+def _count_unfinished(launch: LaunchData, ranks: int) -> Iterator[str]:
+    """Say how many steps no number is of, because some rank did not finish them."""
+    steps = launch.steps[launch.steps["phase"].isin(JUDGED)]
+    lost = steps["step"].nunique() - keep_finished(steps, ranks)["step"].nunique()
+    if lost:
+        yield f"{count_things(lost, 'step')} that not every rank finished {'is' if lost == 1 else 'are'} left out"
 
 
 def find_disturbed(data: CellData) -> Iterator[Disturbed]:

@@ -26,6 +26,7 @@ from dtbench.analyze.summarize_stages import summarize_stages
 from dtbench.analyze.summarize_state_steps import summarize_state_steps
 from dtbench.analyze.summarize_waits import summarize_gradient_waits, summarize_idle
 from dtbench.analyze.summary import CellSummary, ExposureSummary, Interval
+from dtbench.analyze.undisturbed import keep_finished
 from dtbench.analyze.worst_ranks import (
     peak_memory,
     slowest_compilation,
@@ -76,7 +77,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         tokens_per_second=tokens_per_second,
         model_flops_utilization=_utilization(cell, step_time.median, device),
         memory=peak_memory(ranks),
-        cpu_ns_per_step=_cpu_time(launches),
+        cpu_ns_per_step=_cpu_time(launches, ranks_planned),
         hidden_fraction=fraction(overlap, "hidden_comm_ns", "comm_ns"),
         exposed_step_fraction=fraction(overlap, "exposed_comm_ns", "step_ns"),
         purposes=purpose_summaries,
@@ -173,11 +174,8 @@ def _pool(launches: Sequence[Sequence[float]]) -> list[float]:
 
 def job_step_times(steps: pd.DataFrame, phase: Phase, ranks: int) -> list[float]:
     """Give the slowest rank's time of each step of a phase, ns; a step that some rank did not finish is left out."""
-    chosen = steps[steps["phase"] == phase]
-    if not len(chosen):
-        return []
-    by_step = chosen.groupby("step")["duration_ns"].agg(["max", "count"])
-    return [float(time_ns) for time_ns in by_step["max"][by_step["count"] == ranks]]
+    chosen = keep_finished(steps[steps["phase"] == phase], ranks)
+    return [float(time_ns) for time_ns in chosen.groupby("step")["duration_ns"].max()]
 
 
 def _median_over_launches(launches: Sequence[LaunchData]) -> float:
@@ -187,8 +185,9 @@ def _median_over_launches(launches: Sequence[LaunchData]) -> float:
     return summarize(slowest).median
 
 
-def _cpu_time(launches: Sequence[LaunchData]) -> float:
-    tables = [launch.steps["cpu_ns"][launch.steps["phase"] == Phase.MEASURED] for launch in launches]
+def _cpu_time(launches: Sequence[LaunchData], ranks: int) -> float:
+    measured = [keep_finished(launch.steps[launch.steps["phase"] == Phase.MEASURED], ranks) for launch in launches]
+    tables = [steps["cpu_ns"] for steps in measured]
     return summarize([float(value) for table in tables for value in table]).median
 
 

@@ -83,6 +83,11 @@ def keep_steps(steps: pd.DataFrame) -> pd.DataFrame:
     return steps[~steps[IS_LEFT_OUT]] if IS_LEFT_OUT in steps else steps
 
 
+def keep_finished(steps: pd.DataFrame, ranks: int) -> pd.DataFrame:
+    """Give the steps of a launch that every one of its ranks finished: a step takes as long as its slowest rank."""
+    return steps[steps.groupby("step")["rank"].transform("nunique") >= ranks] if len(steps) else steps
+
+
 def describe_left_out(left_out: LeftOut, *, others: str = "other guests", of: str = "the cores") -> str:
     """Say how many steps of each phase are left out, and why: others had the cores, or a GPU."""
     counts = " and ".join(f"{len(steps)} {phase}" for phase, steps in left_out.items())

@@ -21,7 +21,7 @@ from dtbench.report import run_words
 from dtbench.report.estimates import tabulate_estimates
 from dtbench.report.html import report_html
 from dtbench.report.owner_table import tabulate_run_owners
-from dtbench.report.sentences import doubts_of_cells
+from dtbench.report.sentences import doubts_of_cells, mistrusted
 from dtbench.report.trace_report import plot_step_of
 from dtbench.store.find_run import find_run
 from dtbench.store.layout import LaunchFolder, RunFolder
@@ -77,6 +77,10 @@ class RunReport:
         """What a reader of the numbers must know, with the cells that it is about."""
         return run_words.note_words(self.summary)
 
+    @property
+    def _cells(self) -> tuple[str, ...]:
+        return tuple(cell.name for cell in self.summary.cells)
+
     def plot_breakdown(self) -> "Figure":
         """Draw where each rank's PROFILED step went."""
         from dtbench.report.plots import plot_step_breakdown
@@ -87,19 +91,19 @@ class RunReport:
         """Draw whose communication was exposed, split by cause, for each cell."""
         from dtbench.report.plots import plot_exposed_owners
 
-        return plot_exposed_owners(self.owners, doubts_of_cells(self.summary.cells))
+        return plot_exposed_owners(self.owners, doubts_of_cells(self.summary.cells), self._cells)
 
     def plot_overlap(self) -> "Figure":
         """Draw how much communication each PROFILED step hid and left exposed, for each cell."""
         from dtbench.report.plots import plot_overlap
 
-        return plot_overlap(self.overlap, doubts_of_cells(self.summary.cells))
+        return plot_overlap(self.overlap, doubts_of_cells(self.summary.cells), self._cells)
 
     def plot_step_distribution(self) -> "Figure":
         """Draw how the MEASURED steps of each launch are spread."""
         from dtbench.report.plots import plot_step_distribution
 
-        return plot_step_distribution(self.steps)
+        return plot_step_distribution(self.steps, mistrusted(self.summary.cells), self._cells)
 
     def plot_sweep(self) -> "Figure":
         """Draw the cells against each other."""

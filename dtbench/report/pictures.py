@@ -21,7 +21,9 @@ def draw_pictures(summary: RunSummary) -> dict[str, bytes]:
     """Give PNG files by their tag in TensorBoard, in the order in which they are shown."""
     figures = {"step_breakdown": plot_step_breakdown(summary)}
     if len(summary.cells) <= MOST_CELLS and any(cell.owners for cell in summary.cells):
-        figures["exposed_owners"] = plot_exposed_owners(tabulate_run_owners(summary), doubts_of_cells(summary.cells))
+        figures["exposed_owners"] = plot_exposed_owners(
+            tabulate_run_owners(summary), doubts_of_cells(summary.cells), [cell.name for cell in summary.cells]
+        )
     if len(summary.cells) > 1:
         figures["sweep"] = plot_sweep(summary)
     if 0 < sum(bool(cell.stages) for cell in summary.cells) <= MOST_STAGE_CELLS:

@@ -10,6 +10,7 @@ from dtbench.analyze.summary import CellSummary, RankBreakdown, RunSummary
 from dtbench.report import sentences
 from dtbench.report.plots_drawing import (
     Part,
+    absent_words,
     add_axes,
     draw_bar,
     legend_patch,
@@ -19,7 +20,6 @@ from dtbench.report.plots_drawing import (
     set_finding,
     shorten_middle,
 )
-from dtbench.scenario.sweep import name_some
 from dtbench.units import NS_PER_MS, format_fraction
 
 MOST_CELLS = 12
@@ -47,13 +47,14 @@ HIDDEN_COMM: Final = Part("hidden comm (beside compute)", "hidden_comm_ns", "#F7
 def plot_step_breakdown(summary: RunSummary) -> Figure:
     """Stack where each rank's profiled step went: a bar per rank, grouped by cell, hidden communication below it."""
     profiled = [cell for cell in summary.cells if cell.ranks]
-    untold = [cell.name for cell in summary.cells if not cell.ranks and not math.isnan(cell.profiler_cost.median)]
+    untold = [cell.name for cell in summary.cells if not cell.ranks]
     cells = profiled[:MOST_CELLS]
     bars = sum(min(len(cell.ranks), MOST_RANKS) + 1 for cell in cells)
     figure = new_figure(1.7 + _BAR_IN * max(2, bars))
     axes = add_axes(figure)
     if not cells:
-        words = "Where the profiled steps went is not known." if untold else "No step was profiled in this run."
+        was_profiled = any(not cell.launches or not math.isnan(cell.profiler_cost.median) for cell in summary.cells)
+        words = "Where the profiled steps went is not known." if was_profiled else "No step was profiled in this run."
         return say(figure, axes, words)
     longest_ns = max(row.step_ns for cell in cells for row in cell.ranks)
     ticks: list[tuple[float, str]] = []
@@ -66,9 +67,7 @@ def plot_step_breakdown(summary: RunSummary) -> Figure:
             ticks.append((position, f"rank {row.rank}"))
         position += 1.1
     _finish_breakdown(axes, ticks, longest_ns, profiled)
-    if untold:
-        names = name_some(untold).replace("`", "")
-        axes.set_xlabel(literal(f"{axes.get_xlabel()}; where it went is not known of {names}"))
+    axes.set_xlabel(axes.get_xlabel() + absent_words(untold, "where it went is not known of"))
     _draw_legend(figure, cells)
     return figure
 
@@ -140,16 +139,20 @@ def _draw_heading(axes: Axes, cell: CellSummary, position: float) -> None:
 
 
 def _breakdown_finding(cells: list[CellSummary]) -> str:
-    """Say the finding: how much of the step communication took alone, for the worst cell and the best one."""
+    """Say how much of the step communication took alone, in the worst cell and the best of those that are findings."""
     known = [cell for cell in cells if not math.isnan(cell.exposed_step_fraction)]
+    findings = [cell for cell in known if sentences.has_findings(cell)]
     if not known:
-        return "No communication was seen"
-    worst = max(known, key=lambda cell: cell.exposed_step_fraction)
-    best = min(known, key=lambda cell: cell.exposed_step_fraction)
-    step = "step" if all(map(sentences.has_findings, known)) else "profiled step"  # which stands for no others
-    worst_words = f"{format_fraction(worst.exposed_step_fraction)} of the {step} in {worst.name}"
+        return "How much of the step communication took alone is not known"
+    if not findings and len(known) > 1:
+        return "Nothing is compared: the profiled steps of no cell may stand for others"
+    step = "step" if findings else "profiled step"  # which stands for no others
+    findings = findings or known
+    worst = max(findings, key=lambda cell: cell.exposed_step_fraction)
+    best = min(findings, key=lambda cell: cell.exposed_step_fraction)
+    aside = f", of {len(findings)} of {len(cells)} cells" if len(findings) < len(cells) else ""
     more = f"; the first {MOST_CELLS} of {len(cells)} cells" if len(cells) > MOST_CELLS else ""
-    if worst is best:
-        return f"Exposed communication takes {worst_words}{more}"
-    best_words = f"{format_fraction(best.exposed_step_fraction)} in {best.name}"
-    return f"Exposed communication takes {worst_words}, {best_words}{more}"
+    words = f"Exposed communication takes {format_fraction(worst.exposed_step_fraction)} of the {step} in {worst.name}"
+    if worst is not best:
+        words += f", {format_fraction(best.exposed_step_fraction)} in {best.name}"
+    return f"{words}{aside}{more}"

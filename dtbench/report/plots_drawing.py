@@ -6,6 +6,7 @@ lightness tell the parts apart in grey.
 
 import io
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -13,6 +14,8 @@ from typing import Final
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+
+from dtbench.scenario.sweep import name_some
 
 WIDTH_IN = 9.0
 DOTS_PER_INCH = 150
@@ -93,6 +96,11 @@ def say(figure: Figure, axes: Axes, words: str) -> Figure:
 def literal(words: str) -> str:
     """Give text that matplotlib does not read as mathematics."""
     return words.replace("$", r"\$")
+
+
+def absent_words(absent: Sequence[str], why: str = "nothing to draw of") -> str:
+    """Name the cells of a run that a picture lacks; empty where there are none."""
+    return literal(f"; {why} {name_some(absent).replace('`', '')}") if absent else ""
 
 
 def shorten_middle(words: str, most: int = 44) -> str:

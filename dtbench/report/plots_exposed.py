@@ -15,6 +15,7 @@ from dtbench.report.plots_breakdown import HIDDEN_COMM, MOST_CELLS
 from dtbench.report.plots_drawing import (
     EDGE,
     Part,
+    absent_words,
     add_axes,
     draw_bar,
     legend_patch,
@@ -55,15 +56,18 @@ CAUSE_PARTS: Final = {
 _EXPOSED: Final = Part("exposed comm", "exposed_comm_ns", "#E69F00", "///", "black")
 
 
-def plot_exposed_owners(owners: pd.DataFrame, doubts: Mapping[str, str] | None = None) -> Figure:
+def plot_exposed_owners(
+    owners: pd.DataFrame, doubts: Mapping[str, str] | None = None, cells: Sequence[str] = ()
+) -> Figure:
     """Draw a bar for each owner's exposed communication, split by cause, longest first.
 
     Args:
         owners: columns as in ``dtbench.analyze.tables.OWNERS``, and ``cell`` where they are of several.
         doubts: by cell (empty: of a table without cells), why its steps may not stand for others: told in place of
             the finding.
+        cells: of the run, of which some may have nothing in the table.
     """
-    panels = _panels(owners)
+    panels = _panels(owners, cells)
     if not panels:
         figure = new_figure(2.0)
         return say(figure, add_axes(figure), "No exposed communication with an owner and a cause is in this table.")
@@ -79,7 +83,7 @@ def plot_exposed_owners(owners: pd.DataFrame, doubts: Mapping[str, str] | None =
         _bare(axes)
         doubt = _find_doubt(doubts, rows)
         set_finding(axes, _owner_finding(cell, rows) if doubt is None else _name_cell(cell, doubt), fontsize=10)
-    grid[-1].set_xlabel(f"ms exposed per step and rank{_cut_words(owners)}", fontsize=9)
+    grid[-1].set_xlabel(f"ms exposed per step and rank{_cut_words(owners, cells)}", fontsize=9)
     used = [cause for cause in Cause if any(cause in parts for of_panel in bars for _, parts in of_panel)]
     handles = [legend_patch(CAUSE_PARTS[cause], describe_cause(cause)) for cause in used]
     figure.legend(handles=handles, loc="outside lower left", ncols=min(4, len(handles)), frameon=False, fontsize=8)
@@ -90,20 +94,23 @@ _Bar = tuple[str, dict[Cause, float]]
 """What a bar is of, and its parts in ns."""
 
 
-def _panels(table: pd.DataFrame, whole: pd.DataFrame | None = None) -> list[tuple[str, pd.DataFrame]]:
-    """Split a table by cell; the panel of an only cell, also of the whole of which the table is a part, has no name."""
+def _panels(table: pd.DataFrame, every: Sequence[str]) -> list[tuple[str, pd.DataFrame]]:
+    """Split a table by cell; the panel of an only cell has no name."""
     if table.empty:
         return []
     if "cell" not in table:
         return [("", table)]
     cells = list(dict.fromkeys(table["cell"]))[:MOST_CELLS]
-    is_named = (table if whole is None else whole)["cell"].nunique() > 1
+    is_named = len({*cells, *every}) > 1
     return [(str(cell) if is_named else "", table[table["cell"] == cell]) for cell in cells]
 
 
-def _cut_words(table: pd.DataFrame) -> str:
+def _cut_words(table: pd.DataFrame, every: Sequence[str]) -> str:
+    """Say of which cells nothing is drawn."""
     cells = table["cell"].nunique() if "cell" in table else 1
-    return f"; the first {MOST_CELLS} of {cells} cells" if cells > MOST_CELLS else ""
+    cut = f"; the first {MOST_CELLS} of {cells} cells" if cells > MOST_CELLS else ""
+    absent = [cell for cell in every if "cell" in table and cell not in set(table["cell"])]
+    return cut + absent_words(absent)
 
 
 def _find_doubt(doubts: Mapping[str, str] | None, rows: pd.DataFrame) -> str | None:
@@ -167,16 +174,18 @@ def _owner_finding(cell: str, rows: pd.DataFrame) -> str:
     return f"{cell}: {words}" if cell else words
 
 
-def plot_overlap(overlap: pd.DataFrame, doubts: Mapping[str, str] | None = None) -> Figure:
+def plot_overlap(overlap: pd.DataFrame, doubts: Mapping[str, str] | None = None, cells: Sequence[str] = ()) -> Figure:
     """Draw how much communication each step hid and left exposed: means over ranks, and a dot for each rank.
 
     Args:
         overlap: columns as in ``dtbench.analyze.tables.OVERLAP``, and ``cell`` and ``launch`` where they are of
             several; launches of a cell follow each other.
         doubts: as those of ``plot_exposed_owners``; told below the panel.
+        cells: as those of ``plot_exposed_owners``.
     """
     known = keep_known(overlap)
-    panels = _panels(known, overlap)
+    every = list(dict.fromkeys([*cells, *overlap.get("cell", [])]))
+    panels = _panels(known, every)
     if not panels:
         figure = new_figure(2.0)
         why = "No step was profiled." if overlap.empty else "What was hidden and exposed is not known of any step."
@@ -195,7 +204,9 @@ def plot_overlap(overlap: pd.DataFrame, doubts: Mapping[str, str] | None = None)
     unknown = len(overlap) - len(known)
     more = f"; {count_things(unknown, 'step')} of a rank {is_or_are(unknown)} not drawn: not known" if unknown else ""
     last = [
-        words for words in (grid[-1].get_xlabel(), f"PROFILED step, of the trace{_cut_words(overlap)}{more}") if words
+        words
+        for words in (grid[-1].get_xlabel(), f"PROFILED step, of the trace{_cut_words(known, every)}{more}")
+        if words
     ]
     grid[-1].set_xlabel("\n".join(last), fontsize=9)
     dot = Line2D([], [], linestyle="none", marker="o", markersize=3.5, color="black", label="exposed, of one rank")

@@ -1,7 +1,7 @@
 """How long steps took: one by one, and how they are spread over launches."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Final
@@ -11,12 +11,13 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dtbench.analyze.undisturbed import keep_steps
+from dtbench.analyze.undisturbed import keep_finished, keep_steps
 from dtbench.disturbance import DISTURBED
 from dtbench.report.plots_drawing import (
     EDGE,
     LINE_COLOURS,
     LINE_STYLES,
+    absent_words,
     add_axes,
     literal,
     new_figure,
@@ -46,9 +47,10 @@ def plot_step_times(steps: pd.DataFrame) -> Figure:
     if steps.empty:
         return say(figure, axes, "No step was recorded.")
     kept = keep_steps(steps)
+    finished = keep_finished(kept, steps["rank"].nunique())
     for phase, first, last in _phase_spans(steps):
         axes.axvspan(first - 0.5, last + 0.5, color=PHASE_COLOURS[phase], linewidth=0, zorder=0)
-        words = f"{phase.value}\n{format_ns(_slowest_rank_ns(kept, phase))}"
+        words = f"{phase.value}\n{format_ns(_slowest_rank_ns(finished, phase))}"
         axes.text(first - 0.3, 0.97, words, transform=axes.get_xaxis_transform(), va="top", fontsize=7)
     ranks = sorted(steps["rank"].unique())
     for index, rank in enumerate(ranks):
@@ -99,10 +101,14 @@ def _cross_out(axes: Axes, disturbed: Sequence[int], whose: str) -> str:
 
 def _times_finding(steps: pd.DataFrame, kept: pd.DataFrame) -> str:
     first_ns = steps.loc[steps["step"] == steps["step"].min(), "duration_ns"].max()
-    measured_ns = _slowest_rank_ns(kept, Phase.MEASURED)
+    finished = keep_finished(kept, steps["rank"].nunique())
+    unfinished = kept["step"].nunique() - finished["step"].nunique()
+    aside = f"; {count_things(unfinished, 'step')} that not every rank finished left out" if unfinished else ""
+    measured_ns = _slowest_rank_ns(finished, Phase.MEASURED)
     if math.isnan(measured_ns):
-        return f"No step was measured; the first took {format_ns(first_ns)}"
-    return f"A measured step takes {format_ns(measured_ns)} (median, slowest rank), the first {format_ns(first_ns)}"
+        return f"No step was measured; the first took {format_ns(first_ns)}{aside}"
+    words = f"A measured step takes {format_ns(measured_ns)} (median, slowest rank), the first {format_ns(first_ns)}"
+    return words + aside
 
 
 def _phase_spans(steps: pd.DataFrame) -> Iterator[tuple[Phase, int, int]]:
@@ -120,34 +126,44 @@ _DOT_JITTER = 0.22
 _NAMING = ("scenario", "run", "cell", "launch")
 
 
-def plot_step_distribution(steps: pd.DataFrame) -> Figure:
+def plot_step_distribution(
+    steps: pd.DataFrame, mistrusted: Mapping[str, str] | None = None, cells: Sequence[str] = ()
+) -> Figure:
     """Draw how MEASURED steps are spread: for each launch a dot for each step, its box over the middle half.
 
     A step's time is its slowest rank's. Launches of a cell lie together; where launches are too many, each cell is one
-    row. The thick line is a launch's median. Steps that others disturbed are left out.
+    row. The thick line is a launch's median. Steps that others disturbed, or that not every rank finished, are left out
+    and counted.
 
     Args:
         steps: columns as in ``dtbench.analyze.tables.STEPS``, and those that tell launches apart of ``scenario``,
             ``run``, ``cell`` and ``launch``, as from ``RunReport.steps`` or ``dtbench.load_runs``; where it has
             ``is_left_out``, without these.
+        mistrusted: by cell, what speaks against its numbers.
+        cells: of the run, of which some may have nothing in the table.
     """
-    groups = _measured_groups(steps)
+    kept, groups = _measured_groups(steps)
+    left_out = _count_steps(steps[steps["phase"] == Phase.MEASURED.value]) - kept
     if not groups:
         figure = new_figure(2.0)
-        return say(figure, add_axes(figure), "No step was measured.")
+        return say(figure, add_axes(figure), "No MEASURED step is left." if left_out else "No step was measured.")
     shown = groups[:MOST_GROUPS]
     figure = new_figure(1.3 + 0.34 * max(3, len(shown)))
     axes = add_axes(figure)
-    cells = list(dict.fromkeys(group.cell for group in shown))
+    drawn = list(dict.fromkeys(group.cell for group in shown))
     for position, group in enumerate(shown):
-        _draw_group(axes, group, position, LINE_COLOURS[cells.index(group.cell) % len(LINE_COLOURS)])
+        _draw_group(axes, group, position, LINE_COLOURS[drawn.index(group.cell) % len(LINE_COLOURS)])
     axes.set_yticks(range(len(shown)), [literal(group.label) for group in shown], fontsize=8)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     axes.set_ylim(len(shown) - 0.4, -0.6)
-    axes.set_xlabel("ms per MEASURED step, slowest rank; box: middle half, thick line: median", fontsize=8)
     more = f"; the first {MOST_GROUPS} of {len(groups)} rows" if len(groups) > MOST_GROUPS else ""
-    set_finding(axes, _spread_finding(groups) + more)
+    aside = f"; {count_things(left_out, 'step')} left out" if left_out else ""
+    doubts = ", ".join(f"{cell} ({why})" for cell, why in (mistrusted or {}).items())
+    absent = absent_words([cell for cell in cells if cell not in set(steps["cell"])])
+    what = "ms per MEASURED step, slowest rank; box: middle half, thick line: median"
+    axes.set_xlabel(f"{what}{absent}", fontsize=8)
+    set_finding(axes, _spread_finding(groups) + more + aside + (f"; not to be trusted: {doubts}" if doubts else ""))
     return figure
 
 
@@ -164,11 +180,19 @@ class _Group:
         return median(self.times_ms)
 
 
-def _measured_groups(steps: pd.DataFrame) -> list[_Group]:
+def _count_steps(steps: pd.DataFrame) -> int:
+    """Count steps over all launches, each once for all its ranks."""
+    return len(steps[[name for name in (*_NAMING, "step") if name in steps]].drop_duplicates())
+
+
+def _measured_groups(steps: pd.DataFrame) -> tuple[int, list[_Group]]:
+    """Give how many MEASURED steps there are to go by, and the rows that are drawn of them."""
     measured = keep_steps(steps[steps["phase"] == Phase.MEASURED.value])
     if measured.empty:
-        return []
+        return 0, []
     known = [name for name in _NAMING if name in measured]
+    of_launch = list(measured.groupby(known, observed=True, sort=False)) if known else [((), measured)]
+    measured = pd.concat([keep_finished(mine, mine["rank"].nunique()) for _, mine in of_launch])
     telling = [name for name in known if measured[name].nunique() > 1]
     if measured[known].drop_duplicates().shape[0] > MOST_GROUPS and "launch" in telling:
         telling.remove("launch")
@@ -181,7 +205,7 @@ def _measured_groups(steps: pd.DataFrame) -> list[_Group]:
         label = ", ".join(f"launch {first[name]}" if name == "launch" else str(first[name]) for name in telling)
         cell = ", ".join(str(first[name]) for name in whole if name in telling)
         groups.append(_Group(cell, label or "all steps", tuple(rows["duration_ns"] / NS_PER_MS)))
-    return groups
+    return len(slowest), groups
 
 
 def _draw_group(axes: Axes, group: _Group, position: int, colour: str) -> None:

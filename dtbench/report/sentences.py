@@ -457,6 +457,11 @@ def is_trusted(cell: CellSummary) -> bool:
     return check_word(cell) in ("passed", "not checked")
 
 
+def mistrusted(cells: Iterable[CellSummary]) -> dict[str, str]:
+    """Give by name, in a word or two, what speaks against the numbers of cells, where something does."""
+    return {cell.name: check_word(cell) for cell in cells if not is_trusted(cell)}
+
+
 def cell_notes(cell: CellSummary) -> tuple[str, ...]:
     """Give what a reader of the numbers must know, the plan's notes first, each once."""
     of_estimates = cell.exposure.notes if cell.exposure else ()

@@ -4,9 +4,10 @@ One wording for the terminal, Markdown, the plot and TensorBoard.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import Final
 
 from dtbench.analyze.summary import CellSummary, RunSummary
 from dtbench.report import estimates, sentences
@@ -27,6 +28,17 @@ NOT_ON_AXIS = "-"
 
 _MOST_VALUE_LENGTH = 18
 _MOST_NOTES = 6
+_BEGIN: Final = {
+    True: "Fastest is",
+    False: "In one launch each, fastest is",
+    None: "Some in one launch alone, fastest is",
+}
+_WITHIN: Final = "within one launch: `--set repeat=3` says whether cells differ from launch to launch"
+_SCOPE_WORDS: Final = {
+    True: "intervals over launches",
+    False: f"intervals {_WITHIN}",
+    None: f"intervals over launches, of cells with one launch {_WITHIN}",
+}
 
 
 @dataclass(frozen=True)
@@ -115,24 +127,32 @@ def finding(summary: RunSummary) -> str:
     known = [cell for cell in summary.cells if sentences.is_trusted(cell) and not math.isnan(cell.step_time.median)]
     if len(known) < 2:
         return "Nothing is compared: fewer than two cells have numbers that can be trusted"
-    fastest = min(known, key=lambda cell: cell.step_time.median)
-    slowest = max(known, key=lambda cell: cell.step_time.median)
-    fast, slow = fastest.step_time, slowest.step_time
-    if not fast.high < slow.low:
-        return f"No difference in step time can be told: all intervals reach {format_ns(fast.median)}"
-    words = f"{format_ns(fast.median)} against {format_ns(slow.median)} ({slow.median / fast.median:.2f} x)"
-    alike = sum(cell.step_time.low <= fast.high for cell in known if cell is not fastest)
+    left_out = len(summary.cells) - len(known)
+    aside = f"; {left_out} of {len(summary.cells)} cells left out, without numbers to be trusted" if left_out else ""
+    return f"{_compare(summary, known)}{aside}"
+
+
+def _compare(summary: RunSummary, known: Sequence[CellSummary]) -> str:
+    """Say what the intervals of cells tell, which of them is slowest among those that the fastest can be told from."""
+    ordered = sorted(known, key=lambda cell: cell.step_time.median)
+    fastest, fast = ordered[0], ordered[0].step_time
+    slower = [cell for cell in ordered if fast.high < cell.step_time.low]
+    if not slower:
+        if max(cell.step_time.low for cell in known) <= min(cell.step_time.high for cell in known):
+            return "No difference in step time can be told: all intervals overlap"
+        return f"No cell can be told from the fastest, {place_words(summary, fastest)}: all intervals overlap its own"
+    slowest, slow = slower[-1], slower[-1].step_time
+    alike = len(ordered) - 1 - len(slower)
     more = f"; {alike} more cannot be told from the fastest" if alike else ""
-    places = f"{place_words(summary, fastest)}, slowest {place_words(summary, slowest)}"
-    begin = "Fastest is" if _is_repeated(summary) else "In one launch each, fastest is"
-    return f"{begin} {places}: {words}{more}"
+    which = "slowest" if slowest is ordered[-1] else "slower"
+    places = f"{place_words(summary, fastest)}, {which} {place_words(summary, slowest)}"
+    words = f"{format_ns(fast.median)} against {format_ns(slow.median)} ({slow.median / fast.median:.2f} x)"
+    return f"{_BEGIN[_find_scope(known)]} {places}: {words}{more}"
 
 
 def scope_words(summary: RunSummary) -> str:
     """Say over what the intervals hold."""
-    if _is_repeated(summary):
-        return "intervals over launches"
-    return "intervals within one launch: `--set repeat=3` says whether cells differ from launch to launch"
+    return _SCOPE_WORDS[_find_scope([cell for cell in summary.cells if cell.launches])]
 
 
 def note_sentences(summary: RunSummary) -> tuple[str, ...]:
@@ -152,9 +172,10 @@ def _name_first(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
-def _is_repeated(summary: RunSummary) -> bool:
-    """Tell whether every cell that can be read was launched more than once: its interval holds for all launches."""
-    return all(len(cell.launches) > 1 for cell in summary.cells if cell.launches)
+def _find_scope(cells: Sequence[CellSummary]) -> bool | None:
+    """Tell whether cells were launched more than once, so that their intervals hold over launches; None: some were."""
+    repeated = {len(cell.launches) > 1 for cell in cells}
+    return None if len(repeated) > 1 else True in repeated
 
 
 def shorten_value(text: str) -> str:

@@ -21,7 +21,7 @@ from pathlib import Path
 import pandas as pd
 
 from dtbench.analyze.summary import CellSummary, RunSummary
-from dtbench.analyze.undisturbed import keep_steps
+from dtbench.analyze.undisturbed import keep_finished, keep_steps
 from dtbench.report import causes, sentences, sweep
 from dtbench.report.estimates import estimate_numbers
 from dtbench.report.event_files import Tagged, image, replace_folder, scalar, text, write_events
@@ -225,7 +225,7 @@ def _loss_values(cell: CellSummary, steps: pd.DataFrame) -> Iterator[Tagged]:
 
 
 def _launch_values(cell: CellSummary, steps: pd.DataFrame, purposes: pd.DataFrame) -> Iterator[Tagged]:
-    yield from _step_values(steps, cell.plan.tokens_per_step)
+    yield from _step_values(keep_finished(steps, cell.plan.ranks), cell.plan.tokens_per_step)
     yield from _purpose_values(purposes)
 
 

@@ -74,6 +74,18 @@ def test_each_step_is_the_slowest_ranks_and_only_measured_steps_have_a_throughpu
     assert found["tokens_per_second"] == pytest.approx({1: 1024 / 0.111, 2: 1024 / 0.112})
 
 
+def test_a_step_that_not_every_rank_finished_is_no_point(
+    make_run: Callable[..., RunSummary], steps: pd.DataFrame, purposes: pd.DataFrame, tmp_path: Path
+) -> None:
+    died = steps[(steps["rank"] == 0) | (steps["step"] < 2)]
+    write_tensorboard(make_run(), tmp_path / "tb", steps=died, purposes=purposes, environment=None)
+    found = scalars_of(tmp_path / "tb" / "ddp")
+    assert found["step_ms/MEASURED"] == pytest.approx({1: 111})
+    assert found["tokens_per_second"] == pytest.approx({1: 1024 / 0.111})
+    assert set(found["cpu_ms/MEASURED"]) == {1}
+    assert "step_ms/PROFILED" not in found
+
+
 def test_overlap_is_written_per_profiled_step_and_purpose_as_the_median_over_ranks(
     make_run: Callable[..., RunSummary], steps: pd.DataFrame, purposes: pd.DataFrame, tmp_path: Path
 ) -> None:

@@ -92,6 +92,15 @@ def test_a_cell_whose_steps_may_stand_for_no_others_says_so_in_the_picture(
     words = words_of(plot_step_breakdown(make_run(doubted)))
     assert "NOT REPRESENTATIVE: PROFILED steps took 3.00 x as long as MEASURED ones" in words
     assert "Exposed communication takes 7.9 % of the profiled step in ddp" in words
+    other = doubted.model_copy(update={"name": "other"})
+    words = words_of(plot_step_breakdown(make_run(doubted, other)))
+    assert "Nothing is compared: the profiled steps of no cell may stand for others" in words
+    sound = make_ddp(update={"name": "sound"})
+    words = words_of(plot_step_breakdown(make_run(doubted, other, sound)))
+    assert "Exposed communication takes 7.9 % of the step in sound, of 1 of 3 cells" in words
+    unread = make_ddp(update={"name": "unread", "launches": (), "ranks": ()})
+    figure = plot_step_breakdown(make_run(sound, unread))
+    assert figure.axes[0].get_xlabel().endswith("; where it went is not known of unread")
 
 
 def test_both_shares_stand_beside_each_rank(
@@ -227,6 +236,24 @@ def test_the_distribution_has_measured_steps_only_of_the_slowest_rank(steps: pd.
     (dots,) = [line for line in figure.axes[0].lines if str(line.get_gid()).startswith("steps")]
     assert np.asarray(dots.get_xdata()) == pytest.approx(np.array([111, 112]))
     assert figure.axes[0].get_title(loc="left") == "A measured step takes 112 ms"
+
+
+def test_what_is_left_out_is_counted_and_cells_not_to_be_trusted_or_without_steps_are_named(
+    steps: pd.DataFrame,
+) -> None:
+    died = steps[(steps["rank"] == 0) | (steps["step"] < 2)]  # rank 1 never finished the second MEASURED step
+    assert plot_step_times(died).axes[0].get_title(loc="left") == (
+        "A measured step takes 111 ms (median, slowest rank), the first 900 ms; "
+        "2 steps that not every rank finished left out"
+    )
+    disturbed = steps.assign(launch=1, is_left_out=steps["step"] == 1)
+    table = pd.concat([died.assign(is_left_out=False), disturbed])
+    axes = plot_step_distribution(table, {"ddp": "cores taken"}, ["ddp", "fsdp2"]).axes[0]
+    assert {line.get_gid(): np.size(line.get_xdata()) for line in axes.lines} == {
+        "steps launch 0": 1, "steps launch 1": 1,
+    }  # fmt: skip
+    assert axes.get_title(loc="left").endswith("; 2 steps left out; not to be trusted: ddp (cores taken)")
+    assert axes.get_xlabel().endswith("; nothing to draw of fsdp2")
 
 
 def test_each_launch_has_its_box_and_the_title_says_how_far_launches_lie_apart(steps: pd.DataFrame) -> None:

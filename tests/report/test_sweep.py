@@ -114,12 +114,46 @@ def test_the_fastest_cell_is_named_with_those_that_cannot_be_told_from_it(
     assert sweep.finding(make_run(summary.cells[0], alike)).startswith("No difference in step time can be told")
 
 
+def with_interval(cell: CellSummary, low_ms: float, median_ms: float, high_ms: float) -> CellSummary:
+    interval = {"low": low_ms * MS, "median": median_ms * MS, "high": high_ms * MS}
+    return cell.model_copy(update={"step_time": cell.step_time.model_copy(update=interval)})
+
+
+def test_what_intervals_tell_is_said_of_those_that_tell_it(
+    make_sweep: Sweep, make_run: Callable[..., RunSummary]
+) -> None:
+    first, second, third, _ = make_sweep(CAPS, launches=(0, 1)).cells
+    first, second = with_interval(first, 99.5, 100, 100.5), with_interval(second, 109.8, 110, 110.2)
+    wide = with_interval(third, 90, 112, 131)  # not told from the others, which are told from each other
+    assert sweep.finding(make_run(first, second, wide)) == (
+        "Fastest is bucket_cap_mb unset, slower bucket_cap_mb 1: 100 ms against 110 ms (1.10 x); "
+        "1 more cannot be told from the fastest"
+    )
+    fast = with_interval(third, 90, 99, 131)  # the fastest is told from neither
+    assert sweep.finding(make_run(first, second, fast)) == (
+        "No cell can be told from the fastest, bucket_cap_mb 4: all intervals overlap its own"
+    )
+    assert sweep.finding(make_run(first, wide)) == "No difference in step time can be told: all intervals overlap"
+
+
+def test_launches_are_said_where_cells_have_unlike_numbers_of_them(
+    make_sweep: Sweep, make_run: Callable[..., RunSummary]
+) -> None:
+    once, again, *_ = make_sweep(CAPS).cells
+    summary = make_run(once, again.model_copy(update={"launches": (0, 1, 2, 3)}))
+    assert sweep.finding(summary).startswith("Some in one launch alone, fastest is ")
+    assert sweep.scope_words(summary).startswith(
+        "intervals over launches, of cells with one launch within one launch: "
+    )
+
+
 def test_a_cell_that_must_not_be_trusted_is_never_the_fastest(
     make_sweep: Sweep, make_run: Callable[..., RunSummary]
 ) -> None:
     failed, *others = make_sweep(CAPS).cells
     summary = make_run(failed.model_copy(update={"status": RunStatus.FAILED}), *others)
     assert "fastest is bucket_cap_mb 1, " in sweep.finding(summary)
+    assert sweep.finding(summary).endswith("; 1 of 4 cells left out, without numbers to be trusted")
     assert (
         sweep.finding(make_run(failed)) == "Nothing is compared: fewer than two cells have numbers that can be trusted"
     )
