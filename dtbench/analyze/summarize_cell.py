@@ -93,7 +93,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         unknown_names=sum_names(launch.tables.unknown_names for launch in launches),
         trace_paths=tuple(str(path) for launch in launches for path in launch.folder.find_traces().values()),
         notes=(*purpose_notes, *give_notes(data, profiler_cost)),
-        exposure=_summarize_exposure(data),
+        exposure=_summarize_exposure(data, profiler_cost.low),
         probes=summarize_probes([record.probes for record in ranks if record.probes is not None]),
         canary=worst_canary(ranks),
         state_steps=summarize_state_steps([launch.ranks for launch in launches]),
@@ -142,7 +142,7 @@ def _read_steps(tables: LaunchTables) -> TracedSteps:
     )
 
 
-def _summarize_exposure(data: CellData) -> ExposureSummary | None:
+def _summarize_exposure(data: CellData, profiler_low: float) -> ExposureSummary | None:
     asked = data.cell.scenario.measure.exposure if data.cell.scenario else ()
     launches = [
         LaunchExposure(
@@ -155,7 +155,7 @@ def _summarize_exposure(data: CellData) -> ExposureSummary | None:
         )
         for launch in data.launches
     ]
-    return summarize_exposure(asked, launches, data.cell.plan.device)
+    return summarize_exposure(asked, launches, data.cell.plan.device, profiler_low)
 
 
 def _count_left_out(launches: Sequence[LaunchData]) -> dict[Phase, int]:

@@ -3,6 +3,7 @@
 Ratios are fractions, times integer nanoseconds (medians rounded down), NaN where a number cannot be computed.
 """
 
+import math
 from typing import Literal
 
 from dtbench.analyze.representative import Doubt
@@ -161,6 +162,7 @@ class ExposureSummary(Record):
         rows: the mean over ranks first, then each rank.
         serial_ns: step time of a run that waits after every collective, median of the slowest rank; NaN: not known.
         overlapped_ns: the same of the run as it is, from blocks that took turns with it.
+        gain_error_ns: standard error of the difference of these two; NaN: not known.
         notes: on what the arms lack or differ in.
     """
 
@@ -168,6 +170,7 @@ class ExposureSummary(Record):
     serial_ns: FloatOrNan
     overlapped_ns: FloatOrNan
     notes: tuple[str, ...]
+    gain_error_ns: FloatOrNan = math.nan
 
 
 class PredictionSummary(Record):

@@ -115,10 +115,15 @@ def gain_sentence(cell: CellSummary) -> str | None:
         return None
     gained, saved_ns = gained_fraction(exposure), exposure.serial_ns - exposure.overlapped_ns
     hidden_ns = fmean(row.hidden_comm_ns for row in cell.ranks) if cell.ranks else math.nan
+    change = f"{format_fraction(abs(gained))} of the step ({format_ns(abs(saved_ns))})"
+    if abs(saved_ns) > ERRORS * exposure.gain_error_ns:  # false where nobody knows the error
+        found = f"{'lost' if gained < 0 else 'gained'} {change}"
+    elif math.isnan(exposure.gain_error_ns):
+        found = f"{change} {'longer' if gained < 0 else 'shorter'}, with an error that is not known"
+    else:
+        found = f"no gain can be told from none (within {format_ns(ERRORS * exposure.gain_error_ns)})"
     return (
-        f"hidden {format_fraction(cell.hidden_fraction)} of the communication ({format_ns(hidden_ns)}), "
-        f"{'lost' if gained < 0 else 'gained'} {format_fraction(abs(gained))} of the step "
-        f"({format_ns(abs(saved_ns))}): "
+        f"hidden {format_fraction(cell.hidden_fraction)} of the communication ({format_ns(hidden_ns)}), {found}: "
         f"{format_ns(exposure.overlapped_ns)}, and {format_ns(exposure.serial_ns)} where every collective is waited "
         "for at once"
     )

@@ -394,7 +394,11 @@ def exposure_of() -> Callable[..., ExposureSummary]:
             for rank, means in means_ms.items()
         ]
         return ExposureSummary(
-            rows=tuple(rows), serial_ns=serial_ms * MS, overlapped_ns=overlapped_ms * MS, notes=notes
+            rows=tuple(rows),
+            serial_ns=serial_ms * MS,
+            overlapped_ns=overlapped_ms * MS,
+            gain_error_ns=error_ms * MS,
+            notes=notes,
         )
 
     return make

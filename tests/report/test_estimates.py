@@ -93,6 +93,12 @@ def test_the_hidden_share_stands_beside_what_the_clock_says(
     )
     slower = exposure_of({None: AGREEING}, serial_ms=100, overlapped_ms=103)
     assert "lost 3.0 % of the step (3.00 ms)" in str(gain_sentence(make_ddp(update={"exposure": slower})))
+    for error_ms, said in (
+        (1.1, "no gain can be told from none (within 3.30 ms): 142 ms, and 145 ms where"),
+        (NAN, "2.1 % of the step (3.00 ms) shorter, with an error that is not known: 142 ms"),
+    ):
+        unsure = exposure_of({None: AGREEING}, serial_ms=145, overlapped_ms=142, error_ms=error_ms)
+        assert said in str(gain_sentence(make_ddp(update={"exposure": unsure})))
     assert gain_sentence(make_ddp(update={"exposure": exposure_of({None: AGREEING})})) is None
     assert gain_sentence(make_ddp()) is None
 

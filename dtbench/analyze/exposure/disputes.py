@@ -1,11 +1,11 @@
 """Sentences on estimates that do not agree: both figures, how far apart, and the assumption that broke.
 
 ===================  =====================================================================================
-larger, smaller      what broke; the second and third only with their evidence
+larger, smaller      what broke, each with its evidence; without any, perhaps the last
 ===================  =====================================================================================
-ablation, any        contention; host-bound
+ablation, any        host-bound; contention, of which nothing here is evidence
 any, ablation        skew; host-bound; the profiler (of ``trace``)
-trace, wait          nobody waited for it; host-bound; the profiler
+trace, wait          host-bound; the profiler; nobody waited for it, of which nothing here is evidence
 wait, trace          a wait that is no exposed communication
 wait and logger      one of two clocks of the same wait
 ===================  =====================================================================================
@@ -42,6 +42,7 @@ class Surroundings:
         full_step_ns: of a step without profiler, communication as it is.
         skew_ns: exposed communication of a profiled step that waited for a later rank.
         idle_word: what idle time is called on this device.
+        profiler_low: low end of the interval of PROFILED over MEASURED step times.
     """
 
     idle_ns: float
@@ -49,6 +50,7 @@ class Surroundings:
     full_step_ns: float
     skew_ns: float
     idle_word: str
+    profiler_low: float = math.nan
 
 
 def find_disputes(
@@ -87,15 +89,20 @@ def find_assumptions(larger: Estimate, smaller: Estimate, apart_ns: float, aroun
         case (Estimate.LOGGER, _) | (_, Estimate.LOGGER):
             return [ASSUMPTION_PHRASES[Assumption.CLOCKS]]
         case Estimate.ABLATION, _:
-            return [ASSUMPTION_PHRASES[Assumption.CONTENTION], *host]
+            return [*host, _suspect(Assumption.CONTENTION)]
         case Estimate.TRACE, Estimate.ABLATION:
-            return [*skew, *host, *profiler] or [ASSUMPTION_PHRASES[Assumption.SKEW]]
+            return [*skew, *host, *profiler] or [_suspect(Assumption.SKEW)]
         case _, Estimate.ABLATION:
-            return [*skew, *host] or [ASSUMPTION_PHRASES[Assumption.SKEW]]
+            return [*skew, *host] or [_suspect(Assumption.SKEW)]
         case Estimate.TRACE, _:
-            return [ASSUMPTION_PHRASES[Assumption.NOT_WAITED_FOR], *host, *profiler]
+            return [*host, *profiler, _suspect(Assumption.NOT_WAITED_FOR)]
         case _:
             return [ASSUMPTION_PHRASES[Assumption.WAIT_ALONE]]
+
+
+def _suspect(assumption: Assumption) -> str:
+    """Name what may have broken and nothing here shows."""
+    return f"perhaps {ASSUMPTION_PHRASES[assumption]}"
 
 
 def _find_skew(apart_ns: float, around: Surroundings) -> Iterator[str]:
@@ -112,6 +119,6 @@ def _find_host_bound(apart_ns: float, around: Surroundings) -> Iterator[str]:
 
 
 def _find_stretched_steps(apart_ns: float, around: Surroundings) -> Iterator[str]:
-    if around.profiled_step_ns - around.full_step_ns >= _STRETCH_SHARE * apart_ns:
+    if around.profiled_step_ns - around.full_step_ns >= _STRETCH_SHARE * apart_ns and around.profiler_low > 1:
         phrase = ASSUMPTION_PHRASES[Assumption.PROFILER]
         yield f"{phrase} ({format_ns(around.profiled_step_ns)} with it, {format_ns(around.full_step_ns)} without)"

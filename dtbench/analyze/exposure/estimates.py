@@ -204,20 +204,25 @@ def estimate_waits(blocks_ns: Sequence[Floats]) -> Estimated:
 
 
 def estimate_ablation(blocks: Sequence[Block]) -> Estimated:
-    """Give T(full) - T(removed): the mean difference of neighbouring blocks' medians, without the machine's drift.
+    """Give T(full) - T(removed), as ``estimate_difference`` does."""
+    return estimate_difference(blocks, Arm.FULL, Arm.REMOVED)
+
+
+def estimate_difference(blocks: Sequence[Block], arm: Arm, less: Arm) -> Estimated:
+    """Give T(arm) - T(less): the mean difference of neighbouring blocks' medians, without the machine's drift.
 
     The first block of one arm is held against the first of the other, and so on: in ABBA order these are neighbours,
     and a drift adds to one pair what it takes from the next. It may be negative.
     """
-    full = [block for block in blocks if block.arm is Arm.FULL and len(block.step_ns)]
-    removed = [block for block in blocks if block.arm is Arm.REMOVED and len(block.step_ns)]
-    pairs = list(zip(full, removed, strict=False))  # a launch that died has one arm once more
+    ones = [block for block in blocks if block.arm is arm and len(block.step_ns)]
+    others = [block for block in blocks if block.arm is less and len(block.step_ns)]
+    pairs = list(zip(ones, others, strict=False))  # a launch that died has one arm once more
     if not pairs:
         return unknown(Estimate.ABLATION)
     gains_ns = np.array([float(np.median(one.step_ns) - np.median(other.step_ns)) for one, other in pairs])
     lags = np.array([float(one.position - other.position) for one, other in pairs])
     mean_ns, error_ns = _without_drift(gains_ns, lags)
-    of_steps_ns = math.hypot(_median_error(full), _median_error(removed))
+    of_steps_ns = math.hypot(_median_error(ones), _median_error(others))
     return Estimated(
         estimate=Estimate.ABLATION,
         mean_ns=mean_ns,

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, median
 
 import numpy as np
@@ -16,6 +16,7 @@ from dtbench.analyze.exposure.estimates import (
     average_blocks,
     combine_launches,
     estimate_ablation,
+    estimate_difference,
     estimate_steps,
     estimate_waits,
     keep_undisturbed,
@@ -75,7 +76,7 @@ class _Found:
 
 
 def summarize_exposure(
-    asked: Sequence[str], launches: Sequence[LaunchExposure], device: DeviceKind
+    asked: Sequence[str], launches: Sequence[LaunchExposure], device: DeviceKind, profiler_low: float = math.nan
 ) -> ExposureSummary | None:
     """Give what a cell's launches say about exposed communication; None where only the trace was asked.
 
@@ -83,6 +84,7 @@ def summarize_exposure(
         asked: ``measure.exposure`` of the scenario.
         launches: all of the cell; each is a unit where there are several.
         device: where the ranks computed.
+        profiler_low: low end of the interval of PROFILED over MEASURED step times; NaN: not known.
     """
     kinds = [one for one in Estimate if one in asked]
     if set(kinds) <= {Estimate.TRACE}:
@@ -94,8 +96,13 @@ def summarize_exposure(
     found = {rank: _estimate(kinds, read, [rank]) for rank in ranks}
     shared = _find_shared(found)
     rows = [
-        _make_row(None, _average(kinds, read, found, shared), _look_around(launches, read, shared, device)),
-        *(_make_row(rank, one, _look_around(launches, read, [rank], device)) for rank, one in found.items()),
+        _make_row(
+            None, _average(kinds, read, found, shared), _look_around(launches, read, shared, device, profiler_low)
+        ),
+        *(
+            _make_row(rank, one, _look_around(launches, read, [rank], device, profiler_low))
+            for rank, one in found.items()
+        ),
     ]
     timed = [kind for kind in kinds if kind is not Estimate.WAIT or device is DeviceKind.CPU]
     notes = [
@@ -103,10 +110,13 @@ def summarize_exposure(
         for launch in launches
         for note in note_launch(launch.ranks, timed, has_ended=launch.has_ended)
     ]
+    slowest = [_find_slowest(one) for one in read]
+    gains = [estimate_difference(blocks, Arm.SERIAL, Arm.FULL) for blocks in slowest]
     return ExposureSummary(
         rows=tuple(rows),
-        serial_ns=_slowest_step(read, Arm.SERIAL),
-        overlapped_ns=_slowest_step(read, Arm.FULL),
+        serial_ns=_median_step(slowest, Arm.SERIAL),
+        overlapped_ns=_median_step(slowest, Arm.FULL),
+        gain_error_ns=combine_launches(gains).standard_error_ns if gains else math.nan,
         notes=(*notes, *note_left_out(ranks, shared), *note_undecided(rows[0])),
     )
 
@@ -207,7 +217,11 @@ def _make_row(rank: int | None, found: _Found, around: Surroundings) -> Exposure
 
 
 def _look_around(
-    launches: Sequence[LaunchExposure], read: Sequence[_Read], ranks: Sequence[int], device: DeviceKind
+    launches: Sequence[LaunchExposure],
+    read: Sequence[_Read],
+    ranks: Sequence[int],
+    device: DeviceKind,
+    profiler_low: float,
 ) -> Surroundings:
     """Give what the profiled and the full steps of these ranks were like."""
     steps = pd.concat([launch.overlap[launch.overlap["rank"].isin(ranks)] for launch in launches])
@@ -224,17 +238,24 @@ def _look_around(
         profiled_step_ns=float(steps["step_ns"].mean()) if len(steps) else math.nan,
         full_step_ns=fmean(medians_ns) if medians_ns else math.nan,
         skew_ns=skew_ns / len(steps) if len(steps) else math.nan,
+        profiler_low=profiler_low,
         idle_word="host time" if device is DeviceKind.CPU else "idle",
     )
 
 
-def _slowest_step(launches: Sequence[_Read], arm: Arm) -> float:
-    """Give the median over launches of the slowest rank's median step of an arm; NaN where no launch knows it."""
-    medians_ns = []
-    for launch in launches:
-        of_ranks = [[block.step_ns for block in blocks if block.arm is arm] for blocks in launch.blocks.values()]
-        shapes = {tuple(len(step_ns) for step_ns in steps_ns) for steps_ns in of_ranks}
-        if len(shapes) == 1 and shapes != {()}:
-            slowest_ns = np.max([np.concatenate(steps_ns) for steps_ns in of_ranks], axis=0)
-            medians_ns.append(float(np.median(slowest_ns)))
+def _find_slowest(launch: _Read) -> tuple[Block, ...]:
+    """Give the blocks of a launch, each step as long as the slowest rank's; none where ranks did not run the same."""
+    shapes = {tuple((block.arm, len(block.step_ns)) for block in blocks) for blocks in launch.blocks.values()}
+    if len(shapes) != 1:
+        return ()
+    return tuple(
+        replace(of_ranks[0], step_ns=np.max([block.step_ns for block in of_ranks], axis=0))
+        for of_ranks in zip(*launch.blocks.values(), strict=True)
+    )
+
+
+def _median_step(launches: Sequence[Sequence[Block]], arm: Arm) -> float:
+    """Give the median over launches of the median step of an arm; NaN where no launch knows it."""
+    found = [[block.step_ns for block in blocks if block.arm is arm] for blocks in launches]
+    medians_ns = [float(np.median(np.concatenate(steps_ns))) for steps_ns in found if steps_ns]
     return median(medians_ns) if medians_ns else math.nan

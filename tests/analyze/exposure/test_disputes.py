@@ -16,13 +16,20 @@ def estimated(estimate: Estimate, mean_ms: float) -> Estimated:
     return Estimated(estimate=estimate, mean_ns=mean_ms * MS, standard_error_ns=0.1 * MS, count=5)
 
 
-def around(idle_ms: float = 5, profiled_ms: float = 101, full_ms: float = 100, skew_ms: float = 0) -> Surroundings:
+def around(
+    idle_ms: float = 5,
+    profiled_ms: float = 101,
+    full_ms: float = 100,
+    skew_ms: float = 0,
+    profiler_low: float = 1.01,
+) -> Surroundings:
     return Surroundings(
         idle_ns=idle_ms * MS,
         profiled_step_ns=profiled_ms * MS,
         full_step_ns=full_ms * MS,
         skew_ns=skew_ms * MS,
         idle_word="host time",
+        profiler_low=profiler_low,
     )
 
 
@@ -39,7 +46,7 @@ def test_a_dispute_names_both_figures_how_far_they_are_apart_and_what_would_pass
     (said,) = disputes(around(), trace=12, ablation=34.1)
     assert said == (
         "trace 12.0 ms against ablation 34.1 ms, 22.1 ms apart where 3.41 ms would pass: "
-        "contention, communication slows the compute beside it"
+        "perhaps contention, communication slows the compute beside it"
     )
 
 
@@ -55,6 +62,8 @@ def test_a_dispute_names_both_figures_how_far_they_are_apart_and_what_would_pass
         (around(idle_ms=30, skew_ms=15), {"trace": 34.0, "ablation": 12.0}, [Assumption.SKEW, Assumption.HOST_BOUND]),
         (around(profiled_ms=115), {"trace": 34.0, "ablation": 12.0}, [Assumption.PROFILER]),
         (around(profiled_ms=115), {"ablation": 12.0, "wait": 34.0}, [Assumption.SKEW]),
+        (around(profiled_ms=115, profiler_low=0.42), {"trace": 34.0, "ablation": 12.0}, [Assumption.SKEW]),
+        (around(profiled_ms=115, profiler_low=math.nan), {"trace": 34.0, "ablation": 12.0}, [Assumption.SKEW]),
         (around(), {"trace": 34.0, "wait": 12.0}, [Assumption.NOT_WAITED_FOR]),
         (around(idle_ms=30), {"trace": 34.0, "wait": 12.0}, [Assumption.HOST_BOUND, Assumption.NOT_WAITED_FOR]),
         (around(idle_ms=30), {"trace": 12.0, "wait": 34.0}, [Assumption.WAIT_ALONE]),
@@ -66,6 +75,20 @@ def test_the_direction_of_a_difference_and_what_the_trace_shows_name_the_assumpt
 ) -> None:
     (said,) = disputes(surroundings, **means_ms)
     assert [one for one in Assumption if ASSUMPTION_PHRASES[one] in said] == expected
+
+
+@pytest.mark.parametrize(
+    ("surroundings", "means_ms"),
+    [
+        (around(), {"trace": 12.0, "ablation": 34.0}),
+        (around(), {"trace": 34.0, "ablation": 12.0}),
+        (around(), {"ablation": 12.0, "wait": 34.0}),
+        (around(), {"trace": 34.0, "wait": 12.0}),
+    ],
+)
+def test_what_nothing_shows_is_said_to_be_a_suspicion(surroundings: Surroundings, means_ms: dict[str, float]) -> None:
+    (said,) = disputes(surroundings, **means_ms)
+    assert said.partition(" would pass: ")[2].startswith("perhaps ")
 
 
 def test_evidence_is_said_with_its_figure() -> None:
