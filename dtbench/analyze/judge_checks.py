@@ -1,7 +1,7 @@
 """What became of a file's checks in a run: each judged by the numbers of its cells, and the answer, if all hold.
 
 A check on a number that nobody knows is *not judged*, which is no pass: the answer then stays away as if it had failed.
-So is every check on a cell of which others left fewer than half of the steps of a phase alone.
+So is every check on a cell whose results are wrong, or of which others left fewer than half of a phase's steps alone.
 """
 
 import math
@@ -13,6 +13,7 @@ from dtbench.analyze.cell_numbers import exposed_by_cause, find_number
 from dtbench.analyze.exposure.agreement import Agreement, judge
 from dtbench.analyze.representative import DoubtKind
 from dtbench.analyze.summary import CellSummary
+from dtbench.analyze.wrong_results import find_wrong_results
 from dtbench.scenario.answer import Slot, fill_slots
 from dtbench.scenario.check_words import describe_check, format_quantity
 from dtbench.scenario.checklist import (
@@ -94,6 +95,11 @@ def _doubt(cells: Sequence[CellSummary]) -> Iterator[CheckResult]:
             got="; ".join(told[:_MOST_NAMED]),
             because="",
         )
+    wrong = [f"{cell.name}: {what}" for cell in cells if (what := find_wrong_results(cell)) is not None]
+    if wrong:
+        words = "every cell computes what it should"
+        got = "; ".join(wrong[:_MOST_NAMED])
+        yield CheckResult(kind="results", words=words, outcome=NOT_JUDGED, got=got, because="")
     doubts = [f"{cell.name} {sentence}" for cell in cells for sentence in cell.rank_doubts]
     if doubts:
         got = "; ".join(doubts[:_MOST_NAMED])
@@ -112,7 +118,7 @@ def _judge(check: Check, cells: Cells) -> CheckResult:
     names = _name_judged(check, cells)
     doubted = [name for name in names if cells[name].rank_doubts]
     outcome, got = (NOT_JUDGED, cells[doubted[0]].rank_doubts[0]) if doubted else _find_outcome(check, cells)
-    if any(cells[name].disturbed for name in names):
+    if any(cells[name].disturbed or find_wrong_results(cells[name]) is not None for name in names):
         outcome = NOT_JUDGED
     return CheckResult(
         kind=check.kind, words=describe_check(check), outcome=outcome, got=got, because=check.because or ""
@@ -280,7 +286,7 @@ def _judge_functions(labels: Sequence[str], cells: Sequence[CellSummary]) -> Che
     unprobed = [f"{label} not in this torch" for label in labels if label not in calls]
     if len(unprobed) == len(labels):
         outcome, missing = NOT_JUDGED, ["no function was probed"]
-    elif any(cell.disturbed for cell in cells):
+    elif any(cell.disturbed or find_wrong_results(cell) is not None for cell in cells):
         outcome, missing = NOT_JUDGED, [*uncalled, *unprobed]
     else:
         outcome, missing = FAILED if uncalled else PASSED, [*uncalled, *unprobed]

@@ -10,6 +10,7 @@ from statistics import median
 from dtbench.analyze.cell_notes import describe_disturbed, say_taken
 from dtbench.analyze.doubt_words import describe_doubt
 from dtbench.analyze.summary import CellSummary, Interval, OwnerSummary, PurposeSummary
+from dtbench.analyze.wrong_results import find_wrong_results
 from dtbench.plan import Plan
 from dtbench.report.advice import advise, of_run
 from dtbench.report.causes import describe_cause, describe_leading, name_collective
@@ -108,6 +109,8 @@ def answer_sentence(cell: CellSummary) -> str | None:
     said = f"{format_ns(exposed_ns)} of a profiled step ({share})"
     if cell.disturbed:
         return f"unreliable, since {say_taken(cell.disturbed)}: {said}. {describe_disturbed(cell.disturbed)}"
+    if (wrong := find_wrong_results(cell)) is not None:
+        return f"unreliable, since {wrong}: {said}"
     doubt = say_doubts(cell.doubts)
     if doubt is not None:
         return f"{said}; {doubt}"
@@ -138,25 +141,32 @@ def _describe_owner(row: OwnerSummary) -> str:
 
 
 def has_findings(cell: CellSummary) -> bool:
-    """Tell whether causes are findings: its steps stand for others, and nobody else had the machine."""
-    return not cell.disturbed and not cell.doubts
+    """Tell whether causes are findings: its steps stand for others, and nothing makes them unreliable."""
+    return _why_unreliable(cell) is None and not cell.doubts
+
+
+def _why_unreliable(cell: CellSummary) -> str | None:
+    """Say, as a clause, why no number of a cell may be gone by: others had the machine, or its results are wrong."""
+    return say_taken(cell.disturbed) if cell.disturbed else find_wrong_results(cell)
 
 
 def doubts_of_cells(cells: Iterable[CellSummary]) -> dict[str, str]:
-    """Say it of each cell of a run that there is something to say of, also that others had the machine."""
-    said = (
-        (cell.name, f"unreliable, since {say_taken(cell.disturbed)}" if cell.disturbed else say_doubts(cell.doubts))
-        for cell in cells
-    )
-    return {name: words for name, words in said if words is not None}
+    """Say it of each cell of a run that there is something to say of, also that it is unreliable and why."""
+    said = {}
+    for cell in cells:
+        why = _why_unreliable(cell)
+        words = say_doubts(cell.doubts) if why is None else f"unreliable, since {why}"
+        if words is not None:
+            said[cell.name] = words
+    return said
 
 
 def advice_sentences(cell: CellSummary) -> list[str]:
     """Say what would change the largest causes, largest first, each sentence once; that none are findings, if so.
 
-    None where others had the machine.
+    None where its numbers are unreliable.
     """
-    if cell.disturbed:
+    if _why_unreliable(cell) is not None:
         return []
     if cell.doubts:
         return [NO_FINDING] if cell.owners else []

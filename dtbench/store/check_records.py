@@ -26,7 +26,7 @@ class CheckResult(Record):
     Attributes:
         kind: as the file has it; ``functions`` for those that it has to call, ``launches`` where some cannot be read,
             those of ``DISTURBED`` where others left too few steps alone, ``ranks`` where evidence of some is lost or
-            not their own.
+            not their own, ``results`` where a cell computed what it should not.
         words: what it asks for.
         got: the figure that it was judged by.
         because: why it has to be so; empty where the file does not say.

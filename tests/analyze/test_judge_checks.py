@@ -27,7 +27,7 @@ from dtbench.report.checklist import answer_line
 from dtbench.scenario.checklist import Checklist
 from dtbench.store.check_records import CheckOutcome, ChecksSummary
 from dtbench.store.probe_records import ProbedBranch, ProbedFunction, Probes
-from dtbench.store.rank_records import Memory, Receipt, ReceiptOutcome
+from dtbench.store.rank_records import CorrectnessResult, Memory, Receipt, ReceiptOutcome
 from dtbench.store.records import OwnLoop, RunStatus, TookCores, UsedGpu
 from dtbench.vocabulary import Cause, DeviceKind, Estimate, Operation, Phase, Purpose
 
@@ -485,6 +485,22 @@ def test_no_check_is_judged_by_a_cell_whose_cores_others_took(check: dict[str, A
     told, judged = found.results
     assert judged.outcome is outcome
     assert told.got == ("plain: python busy.py (pid 4711) took 0.98 of 2 cores; they left 3 of 8 MEASURED steps alone")
+
+
+def test_no_check_is_judged_by_a_cell_whose_results_are_wrong() -> None:
+    good = CorrectnessResult(
+        passed=True, loss_error=0.0, loss_tolerance=0.1, gradient_error=0.0, gradient_tolerance=0.1, worst_parameter="w"
+    )
+    check = bound("step_time.median", at_most_ms=100)
+    checklist = Checklist.model_validate({"checks": [check], "answer": "Yes"}, strict=False)
+    for passed in (True, False):
+        wrong = PLAIN.model_copy(update={"correctness": good.model_copy(update={"passed": passed})})
+        found = judge_checklist(checklist, [wrong, ASYNC], ())
+        assert found is not None
+        assert (found.answer is not None) is passed
+        assert [result.outcome for result in found.results] == ([PASSED] if passed else [NOT_JUDGED] * 2)
+    assert found is not None
+    assert found.results[0].got == "plain: its results differ from those of a single process"
 
 
 def test_others_that_had_only_gpus_are_not_said_to_have_had_cores() -> None:

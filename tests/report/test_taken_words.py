@@ -111,3 +111,15 @@ def test_no_picture_says_whose_the_exposed_time_is_where_others_had_the_cores(ma
     assert doubts_of_cells([make_ddp(update={"disturbed": (TAKEN,)})]) == {
         "ddp": "unreliable, since others took the cores"
     }
+
+
+def test_nothing_is_found_out_from_a_cell_whose_results_are_wrong(make_ddp: MakeCell) -> None:
+    quiet = make_ddp(update={"owners": (OWNER,)})
+    assert quiet.correctness is not None
+    wrong = quiet.model_copy(update={"correctness": quiet.correctness.model_copy(update={"passed": False})})
+    told = answer_sentence(quiet)
+    assert told is not None
+    why = "unreliable, since its results differ from those of a single process"
+    assert answer_sentence(wrong) == f"{why}: {told.split(';')[0]}"
+    assert doubts_of_cells([wrong]) == {"ddp": why}
+    assert advice_sentences(wrong) == []
