@@ -27,7 +27,7 @@ from dtbench.store.read import (
     read_steps,
 )
 from dtbench.store.records import CellRecord, Environment, OwnLoopCell, RunRecord, RunStatus
-from dtbench.units import name_ranks
+from dtbench.units import is_or_are, name_ranks
 
 Made = Mapping[tuple[str, int], LaunchTables]
 """Tables that were made of the traces just now and need not be read, by cell and launch."""
@@ -96,6 +96,7 @@ def read_launch_data(place: Place, folder: LaunchFolder, ranks: int, made: Launc
     timed = read_timed_steps(folder, ranks if record is not None and record.status is RunStatus.COMPLETE else None)
     tables = read_tables(folder) if made is None else made
     _refuse_strange_ranks(folder, tables, ranks)
+    tables = _doubt_lost_ranks(tables, ranks)
     rows = {name: pick_left_out(table, timed.left_out) for name, table in tables.tables.items()}
     kept = {name: leave_out(table, timed.left_out) for name, table in tables.tables.items()}
     return LaunchData(
@@ -122,6 +123,15 @@ def _refuse_strange_ranks(folder: LaunchFolder, tables: LaunchTables, ranks: int
         if strange:
             told = f"holds {name_ranks(strange)}, and the launch has {ranks} ranks"
             raise StoreError(f"{folder.derived_table(name)}: {told}; was it copied from another?")
+
+
+def _doubt_lost_ranks(tables: LaunchTables, ranks: int) -> LaunchTables:
+    """Say which ranks the tables have nothing of, where what made them did not: tables up to 0.1.0 do not tell."""
+    lost = sorted(set(range(ranks)) - {int(rank) for rank in tables.overlap["rank"]})
+    if not lost or not len(tables.overlap) or tables.rank_doubts:
+        return tables
+    doubt = f"{name_ranks(lost)} {is_or_are(len(lost))} in no derived table"
+    return replace(tables, rank_doubts=(doubt,), notes=(*tables.notes, doubt))
 
 
 @dataclass(frozen=True)

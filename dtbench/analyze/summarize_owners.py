@@ -2,9 +2,11 @@
 
 from typing import Final, TypedDict
 
+import numpy as np
 import pandas as pd
 
 from dtbench.analyze.causes.outsized import find_outsized
+from dtbench.analyze.intervals import Bools
 from dtbench.analyze.summarize_overlap import keep_of_steps
 from dtbench.analyze.summary import OwnerSummary
 from dtbench.vocabulary import Cause, Operation, Purpose
@@ -20,32 +22,62 @@ def summarize_owners(collectives: pd.DataFrame, steps: pd.DataFrame) -> tuple[Ow
         collectives: ``tables.COLLECTIVES`` of all launches; what none of the steps issued is left out.
         steps: those of ``tables.OVERLAP`` whose account is known, over which means are taken; no rows give none.
     """
+    steps = _keep_listed(steps, collectives)
     windows, issued = len(steps), keep_of_steps(collectives, steps)
-    if not len(issued) or issued[list(_COLUMNS)].isna().to_numpy().all():
-        return ()
-    sums = issued.groupby(_KEY, dropna=False)[list(_COLUMNS)].sum()
-    totals = sums.sum(axis=1)
     rows = []
-    for key in totals.sort_values(ascending=False, kind="stable").index:
-        owner, operation, purpose = key
-        mine = issued[(issued["owner"] == owner) & (issued["operation"] == operation) & (issued["purpose"] == purpose)]
-        parts = {cause: int(sums.loc[key, column]) for column, cause in _COLUMNS.items()}
+    for key, mine in issued.groupby(_KEY, dropna=False):
+        owner, operation, purpose = (str(part) for part in key)
+        known, known_windows = _leave_out_unknown(mine, windows)
+        sums = _sum_causes(known)
+        if not known_windows or not any(sums.values()):
+            continue
         carried = _sum_carried(mine, windows)
         rows += [
             OwnerSummary(
-                owner=str(owner),
+                owner=owner,
                 operation=Operation(operation) if operation else None,
                 purpose=Purpose(purpose),
                 cause=cause,
-                exposed_ns=exposed_ns // windows,
-                owner_exposed_ns=int(totals[key]) // windows,
+                exposed_ns=exposed_ns // known_windows,
+                owner_exposed_ns=sum(sums.values()) // known_windows,
                 waited_for=_waited_for(mine, cause) if cause in (Cause.SKEW, Cause.BUBBLE) else None,
                 **carried,
             )
-            for cause, exposed_ns in sorted(parts.items(), key=lambda item: -item[1])
+            for cause, exposed_ns in sorted(sums.items(), key=lambda item: -item[1])
             if exposed_ns
         ]
-    return tuple(rows)
+    return tuple(sorted(rows, key=lambda row: -row.owner_exposed_ns))
+
+
+def _keep_listed(steps: pd.DataFrame, collectives: pd.DataFrame) -> pd.DataFrame:
+    """Give the steps of ranks whose collectives are listed; one that communicated nothing has none to list."""
+    key = [name for name in ("launch", "rank") if name in collectives and name in steps]
+    return steps[_are_among(steps[key], collectives[key]) | (steps["comm_ns"] == 0)]
+
+
+def _leave_out_unknown(mine: pd.DataFrame, windows: int) -> tuple[pd.DataFrame, int]:
+    """Give the collectives of an owner in steps in which all their exposed time is known, and how many steps are left.
+
+    Args:
+        mine: of one owner.
+        windows: steps of all ranks.
+    """
+    key = [name for name in ("launch", "rank", "step") if name in mine]
+    unknown = mine.loc[mine["exposed_ns"].isna(), key].drop_duplicates()
+    return mine[~_are_among(mine[key], unknown)], windows - len(unknown)
+
+
+def _sum_causes(known: pd.DataFrame) -> dict[Cause, int]:
+    """Give exposed time by cause; where a table of an earlier version tells of no such cause, the rest is unknown."""
+    sums = {cause: int(known[column].sum()) for column, cause in _COLUMNS.items()}
+    sums[Cause.UNKNOWN] += max(0, int(known["exposed_ns"].sum()) - sum(sums.values()))
+    return sums
+
+
+def _are_among(rows: pd.DataFrame, those: pd.DataFrame) -> Bools:
+    """Tell of each row, shape ``(n,)``, whether another table with the same columns, of whole numbers, has it."""
+    there = set(those.astype("int64").itertuples(index=False, name=None))
+    return np.array([row in there for row in rows.astype("int64").itertuples(index=False, name=None)], dtype=np.bool_)
 
 
 class _Carried(TypedDict):
@@ -59,13 +91,13 @@ class _Carried(TypedDict):
 
 def _sum_carried(mine: pd.DataFrame, windows: int) -> _Carried:
     """Give what an owner's collectives took and carried, hidden ones too."""
-    spans_ns = (mine["end_ns"] - mine["start_ns"]).dropna()
+    spans_ns = mine["end_ns"] - mine["start_ns"]  # of one that is not known, none of their sum is
     waits_ns = mine["skew_wait_ns"].dropna()
     sizes = mine["size_bytes"].fillna(0).astype("int64").to_numpy()
     largest = mine.iloc[int(sizes.argmax())]
     parameters = str(largest["parameters"])
     return _Carried(
-        transfer_ns=(int(spans_ns.sum()) - int(waits_ns.sum())) // windows if len(spans_ns) else None,
+        transfer_ns=None if spans_ns.isna().any() else (int(spans_ns.sum()) - int(waits_ns.sum())) // windows,
         skew_wait_ns=int(waits_ns.sum()) // windows if len(waits_ns) else None,
         size_bytes=int(sizes.max()) or None,
         outsized_bytes=_find_outsized(mine),

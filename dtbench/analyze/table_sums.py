@@ -38,12 +38,22 @@ def find_strangers(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
     """Say of which ranks tables contradict each other, a sentence for each pair; what is not known contradicts nothing.
 
     Args:
-        tables: by name, as in ``tables.py``; one without rows of a rank says nothing of it.
+        tables: by name, as in ``tables.py``; one without any rows says nothing.
     """
+    for name in ("purposes", "collectives"):
+        yield from _say(list(_find_unlisted(tables[name], tables["overlap"], name)))
     for one in _SUMS:
         yield from _say(list(_compare(tables[one.table], tables[one.other], one)))
     yield from _say(list(_compare_counts(tables["collectives"], tables["purposes"])))
     yield from _say(list(_compare_totals(tables["collectives"], tables["overlap"])))
+
+
+def _find_unlisted(table: pd.DataFrame, overlap: pd.DataFrame, name: str) -> Iterator[tuple[int, str]]:
+    """Give each rank that communicated and of which a table that has others has nothing."""
+    comm_ns = overlap.groupby("rank")["comm_ns"].sum()
+    for rank in sorted(set(overlap["rank"]) - set(table["rank"])) if len(table) else ():
+        if comm_ns[rank] > 0:
+            yield int(rank), f"{name} has nothing of what communicated for {format_ns(comm_ns[rank])}"
 
 
 def _say(odd: list[tuple[int, str]]) -> list[str]:

@@ -75,3 +75,28 @@ def test_one_collective_of_another_order_than_the_others_is_outsized() -> None:
     assert row.outsized_bytes == 32 << 20
     (row,) = summarize_owners(collectives(small, small), steps(1))
     assert row.outsized_bytes is None
+
+
+def test_what_is_not_known_of_one_step_is_in_no_mean_of_that_owner_and_bounds_nothing() -> None:
+    table = collectives(
+        {"exposed_tail_ns": 10, "start_ns": 0, "end_ns": 40},
+        {"exposed_ns": pd.NA, "exposed_tail_ns": pd.NA, "step": 2},
+        {"owner": "b", "exposed_skew_ns": 6, "start_ns": 0, "end_ns": 9},
+        {"owner": "c", "exposed_ns": pd.NA},
+        {"owner": "c", "exposed_ns": pd.NA, "step": 2},
+        {"owner": "d", "exposed_ns": 8, "exposed_skew_ns": pd.NA, "exposed_tail_ns": 2},
+    )
+    rows = summarize_owners(table, steps(1, 2))
+    assert [(row.owner, row.exposed_ns, row.transfer_ns) for row in rows] == [
+        ("a", 10, None),
+        ("d", 3, None),
+        ("d", 1, None),
+        ("b", 3, 4),
+    ]
+
+
+def test_a_rank_that_communicated_and_has_no_collectives_listed_is_in_no_mean() -> None:
+    table = collectives({"exposed_tail_ns": 10})
+    both = pd.concat([steps(1), steps(1).assign(rank=1, comm_ns=20)])
+    assert [row.exposed_ns for row in summarize_owners(table, both)] == [10]
+    assert [row.exposed_ns for row in summarize_owners(table, both.assign(comm_ns=0))] == [5]

@@ -71,3 +71,28 @@ def test_nothing_is_judged_by_a_table_without_a_place_that_is_of_another_cell(tm
     cell = next(one for one in summarize_run(run).cells if one.name == "ddp")
     assert any("do not belong together" in doubt for doubt in cell.rank_doubts)
     assert any("do not belong together" in note for note in cell.notes)
+
+
+@pytest.mark.parametrize("name", ["purposes", "collectives"])
+def test_a_table_that_lacks_a_rank_which_communicated_is_not_believed(name: str) -> None:
+    tables = read_tables("ddp")
+    lacking = {**tables, name: tables[name][tables[name]["rank"] == 0]}
+    (said,) = find_strangers(lacking)
+    assert said.startswith(f"tables of rank 1 do not belong together: {name} has nothing of what communicated for ")
+    quiet = tables["overlap"].assign(comm_ns=0, hidden_comm_ns=0, exposed_comm_ns=0)
+    assert not [one for one in find_strangers({**lacking, "overlap": quiet}) if "has nothing of" in one]
+
+
+def test_a_rank_that_is_in_no_table_is_missed_and_nothing_is_judged(tmp_path: Path) -> None:
+    run = RunFolder(shutil.copytree(EXAMPLE, tmp_path / "run"))
+    launch = run.launch("ddp", 0)
+    for table in TABLES:
+        path = launch.derived_table(table.name)
+        if path.exists():
+            read = pd.read_parquet(path)
+            write_table(path, read[read["rank"] != 1])
+    summary = summarize_run(run.path)
+    (cell,) = [cell for cell in summary.cells if cell.name == "ddp"]
+    assert cell.rank_doubts == ("launch0: rank 1 is in no derived table",)
+    assert "rank 1 is in no derived table" in cell.notes
+    assert summary.checks is None or "passed" not in {str(result.outcome) for result in summary.checks.results[:1]}
