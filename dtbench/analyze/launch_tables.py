@@ -45,6 +45,7 @@ class LaunchTables:
         notes: what a reader of the numbers must know.
         rank_doubts: why no check may be judged by these tables, a sentence each; they are among the notes.
         repeated_steps: of the rank with most ranges whose step's number another has before them.
+        unseen_collectives: those that were launched and whose kernels the traces lack, summed over ranks.
     """
 
     tables: Mapping[str, pd.DataFrame]
@@ -53,6 +54,7 @@ class LaunchTables:
     notes: tuple[str, ...]
     rank_doubts: tuple[str, ...] = ()
     repeated_steps: int = 0
+    unseen_collectives: int = 0
 
     @property
     def overlap(self) -> pd.DataFrame:
@@ -115,6 +117,7 @@ def _write_tables(folder: LaunchFolder, made: LaunchTables) -> None:
         "notes": list(made.notes),
         "rank_doubts": list(made.rank_doubts),
         "repeated_steps": made.repeated_steps,
+        "unseen_collectives": made.unseen_collectives,
     }
     for table in TABLES:
         made.tables[table.name].attrs = {**place, **(said if table.name == "overlap" else {})}
@@ -179,6 +182,7 @@ def _read_kept(folder: LaunchFolder) -> LaunchTables:
             notes=tuple(str(note) for note in said.get("notes", ())),
             rank_doubts=tuple(str(doubt) for doubt in said.get("rank_doubts", ())),
             repeated_steps=int(said.get("repeated_steps", 0)),
+            unseen_collectives=int(said.get("unseen_collectives", 0)),
         )
     except (TypeError, ValueError) as error:
         raise _refuse_odd(folder.overlap, error) from error
@@ -250,6 +254,7 @@ def derive_tables(
         notes=(*absent, *unused, *_check_owners(facts, traces), *traces.notes),
         rank_doubts=(*absent, *unused, *traces.rank_doubts) if traces.analyses else (),
         repeated_steps=max((one.repeated_steps for one in traces.analyses), default=0),
+        unseen_collectives=sum(len(one.timeline.unseen) for one in traces.analyses),
     )
 
 

@@ -59,7 +59,10 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
     first = next((launch.ranks for launch in launches if launch.ranks), ())
     tokens_per_step = math.nan if cell.plan.tokens_per_step is None else cell.plan.tokens_per_step
     tokens_per_second = tokens_per_step * NS_PER_S / step_time.median if step_time.median else math.nan
-    purpose_summaries, purpose_notes = summarize_purposes(purposes, overlap, cell.plan, first, _find_unseen(cell))
+    unseen = sum(launch.tables.unseen_collectives for launch in launches)
+    purpose_summaries, purpose_notes = summarize_purposes(
+        purposes, overlap, cell.plan, first, _find_unseen(cell), is_whole=not unseen
+    )
     status, reason = _status(data)
     profiler_cost = summarize_ratio(_pool(profiled), _pool(measured))
     return CellSummary(
@@ -110,6 +113,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         disturbed=tuple(find_disturbed(data)),
         unreadable=dict(data.unreadable),
         rank_doubts=find_rank_doubts(data),
+        unseen_collectives=unseen,
         doubts=_find_doubts(launches, profiler_cost, overlap, step_time.median),
         idle=summarize_idle(_stack(launches, "gaps")),
     )

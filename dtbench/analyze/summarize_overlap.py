@@ -77,6 +77,8 @@ def summarize_purposes(
     plan: Plan | OwnLoop,
     ranks: Sequence[RankRecord],
     unseen: Collection[Purpose] = (),
+    *,
+    is_whole: bool = True,
 ) -> tuple[tuple[PurposeSummary, ...], list[str]]:
     """Give one row per purpose that occurs or is planned, and notes on what differs between ranks or steps.
 
@@ -86,6 +88,7 @@ def summarize_purposes(
         plan: what is expected; a person's own loop expects nothing.
         ranks: records of the ranks; say whether overlap is possible.
         unseen: purposes whose collectives the traces do not show.
+        is_whole: no collective was launched that the traces lack, so that one too few is one too few.
     """
     told = _find_told(purposes, overlap)
     untold = [f"purposes of communication are not known in {len(overlap) - len(told)} of {len(overlap)} rank steps"]
@@ -102,7 +105,7 @@ def summarize_purposes(
             continue
         # A step in which a purpose did not occur has no row: it counts as zero, so that means are over all steps.
         table = mine.set_index(_STEP)[["count", "size_bytes", *_TIMES]].reindex(steps, fill_value=0)
-        rows.append(_summarize(purpose, table, expected, possible.get(purpose)))
+        rows.append(_summarize(purpose, table, expected, possible.get(purpose), is_whole=is_whole))
         issued = table[["count", "size_bytes"]].drop_duplicates()
         if len(issued) > 1:
             notes.append(f"{purpose}: ranks or steps issued different collectives: {_spell(issued)}")
@@ -136,21 +139,28 @@ def _expect(purpose: Purpose, plan: Plan, ranks: Sequence[RankRecord]) -> Expect
 
 
 def _summarize(
-    purpose: Purpose, table: pd.DataFrame, expected: ExpectedTraffic | None, possible: OverlapPossible | None
+    purpose: Purpose,
+    table: pd.DataFrame,
+    expected: ExpectedTraffic | None,
+    possible: OverlapPossible | None,
+    *,
+    is_whole: bool,
 ) -> PurposeSummary:
     first_rank = table.xs(min(table.index.get_level_values("rank")), level="rank")[["count", "size_bytes"]]
     count, size_bytes = first_rank.value_counts(dropna=False).index[0]  # of most steps
     size_bytes = None if pd.isna(size_bytes) else int(size_bytes)
     is_alike = len(table[["count", "size_bytes"]].drop_duplicates()) == 1  # every rank, every step
-    comm_ns, hidden_ns, exposed_ns, wait_ns = (mean_known(table[name]) for name in _TIMES)
+    is_missed = expected is not None and not table["count"].any()  # planned, and none was seen: no zero
+    comm_ns, hidden_ns, exposed_ns, wait_ns = (None if is_missed else mean_known(table[name]) for name in _TIMES)
     fits = expected and expected.size_bytes == size_bytes and expected.count in (None, count)
+    is_known = is_whole or (expected is not None and count > (expected.count or 0))
     return PurposeSummary(
         purpose=purpose,
         count=int(count),
         size_bytes=size_bytes,
         planned_count=expected.count if expected else None,
         planned_size_bytes=expected.size_bytes if expected else None,
-        matches_plan=bool(is_alike and fits) if expected and size_bytes is not None else None,
+        matches_plan=bool(is_alike and fits) if expected and size_bytes is not None and is_known else None,
         comm_ns=comm_ns if hidden_ns is None or exposed_ns is None else hidden_ns + exposed_ns,
         hidden_ns=hidden_ns,
         exposed_ns=exposed_ns,

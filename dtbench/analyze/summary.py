@@ -290,6 +290,8 @@ class CellSummary(Record):
             them; a phase from which none is has no entry.
         disturbed: phases of launches of which too few steps are left; empty: the cell can be judged.
         unreadable: what is wrong with each launch that is left out of ``launches``, naming its file.
+        unseen_collectives: launched and not seen to run, over launches and ranks: what was exposed is then
+            at least so much.
         rank_doubts: why no check of it is judged, a sentence each: some rank's evidence is lost, or is not surely its
             own.
         doubts: why PROFILED steps may not stand for the run; with any, owners and causes are no findings.
@@ -336,6 +338,7 @@ class CellSummary(Record):
     disturbed: tuple[Disturbed, ...] = ()
     unreadable: dict[int, str] = {}
     rank_doubts: tuple[str, ...] = ()
+    unseen_collectives: int = 0
     doubts: tuple[Doubt, ...] = ()
     idle: DeviceIdle | None = None
 

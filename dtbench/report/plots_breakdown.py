@@ -152,7 +152,10 @@ def _breakdown_finding(cells: list[CellSummary]) -> str:
     best = min(findings, key=lambda cell: cell.exposed_step_fraction)
     aside = f", of {len(findings)} of {len(cells)} cells" if len(findings) < len(cells) else ""
     more = f"; the first {MOST_CELLS} of {len(cells)} cells" if len(cells) > MOST_CELLS else ""
-    words = f"Exposed communication takes {format_fraction(worst.exposed_step_fraction)} of the {step} in {worst.name}"
+    worst_words, best_words = (
+        f"{sentences.least_word(cell)}{format_fraction(cell.exposed_step_fraction)}" for cell in (worst, best)
+    )
+    words = f"Exposed communication takes {worst_words} of the {step} in {worst.name}"
     if worst is not best:
-        words += f", {format_fraction(best.exposed_step_fraction)} in {best.name}"
+        words += f", {best_words} in {best.name}"
     return f"{words}{aside}{more}"

@@ -106,7 +106,7 @@ def answer_sentence(cell: CellSummary) -> str | None:
         return None
     exposed_ns = sum(row.exposed_comm_ns for row in cell.ranks) / len(cell.ranks)
     share = format_fraction(cell.exposed_step_fraction)
-    said = f"{format_ns(exposed_ns)} of a profiled step ({share})"
+    said = f"{least_word(cell)}{format_ns(exposed_ns)} of a profiled step ({share})"
     if cell.disturbed:
         return f"unreliable, since {say_taken(cell.disturbed)}: {said}. {describe_disturbed(cell.disturbed)}"
     if (wrong := find_wrong_results(cell)) is not None:
@@ -118,6 +118,11 @@ def answer_sentence(cell: CellSummary) -> str | None:
     if not cell.owners or not exposed_ns:
         return said
     return f"{said}; {describe_leading(cell.owners, 1, _describe_owner)}"
+
+
+def least_word(cell: CellSummary) -> str:
+    """Give what stands before what was exposed where collectives were launched that nobody saw run."""
+    return "at least " if cell.unseen_collectives else ""
 
 
 def _say_host(cell: CellSummary, exposed_ns: float) -> str:

@@ -11,6 +11,7 @@ from dtbench.comparison.measure import _find_doubt
 from dtbench.errors import CheckError
 from dtbench.report.checklist import answer_line
 from dtbench.report.markdown import summary_markdown
+from dtbench.report.plots import plot_step_breakdown
 from dtbench.report.run_words import answer_words, note_words
 from dtbench.report.sentences import advice_sentences, answer_sentence, check_word, doubts_of_cells, is_trusted
 from dtbench.report.text import render_run
@@ -123,3 +124,13 @@ def test_nothing_is_found_out_from_a_cell_whose_results_are_wrong(make_ddp: Make
     assert answer_sentence(wrong) == f"{why}: {told.split(';')[0]}"
     assert doubts_of_cells([wrong]) == {"ddp": why}
     assert advice_sentences(wrong) == []
+
+
+def test_what_is_exposed_is_at_least_so_much_where_collectives_were_launched_and_not_seen(
+    make_ddp: MakeCell, make_run: MakeRun
+) -> None:
+    lost = make_ddp(update={"unseen_collectives": 1})
+    assert str(answer_sentence(lost)).startswith("at least ")
+    title = plot_step_breakdown(make_run(lost)).axes[0].get_title(loc="left")
+    assert title.startswith("Exposed communication takes at least ")
+    assert "at least" not in str(answer_sentence(make_ddp()))

@@ -1,0 +1,49 @@
+"""What a cell communicated for each purpose, held against its plan: by what was seen, and by what was not."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from dtbench.analyze.summarize_overlap import summarize_purposes
+from dtbench.analyze.summary import PurposeSummary
+from dtbench.analyze.tables import OVERLAP, PURPOSES
+from dtbench.store.traffic_records import ExpectedTraffic
+from dtbench.vocabulary import Purpose
+
+
+def summarize(counts: list[int], *, planned: int, is_whole: bool = True) -> dict[Purpose, PurposeSummary]:
+    """Summarize two steps of a rank in which so many gradients were reduced, and one parameter gathered."""
+    blank: dict[str, Any] = dict.fromkeys(PURPOSES, 0)
+    rows = [
+        {**blank, "launch": 0, "step": step, "purpose": purpose, "count": count, "size_bytes": 8 * count}
+        for step, found in enumerate(counts)
+        for purpose, count in (("grad_reduce", found), ("other", 1))
+        if count
+    ]
+    overlap = pd.DataFrame([{**dict.fromkeys(OVERLAP, 0), "launch": 0, "step": step} for step in range(len(counts))])
+    plan: Any = SimpleNamespace(traffic=())
+    expected = ExpectedTraffic(purpose=Purpose.GRAD_REDUCE, count=planned, size_bytes=8 * planned)
+    rank: Any = SimpleNamespace(planned=(expected,), overlap_possible=())
+    found, _ = summarize_purposes(
+        pd.DataFrame(rows, columns=["launch", *PURPOSES]), overlap, plan, [rank], is_whole=is_whole
+    )
+    return {one.purpose: one for one in found}
+
+
+@pytest.mark.parametrize(
+    ("count", "is_whole", "matches"),
+    [(3, True, True), (2, True, False), (4, True, False), (3, False, None), (2, False, None), (4, False, False)],
+)
+def test_too_few_differ_from_the_plan_only_where_all_that_was_launched_was_seen(
+    count: int, is_whole: bool, matches: bool | None
+) -> None:
+    assert summarize([count, count], planned=3, is_whole=is_whole)[Purpose.GRAD_REDUCE].matches_plan is matches
+
+
+def test_what_was_planned_and_not_seen_took_no_time_that_anybody_knows() -> None:
+    row = summarize([0, 0], planned=3)[Purpose.GRAD_REDUCE]
+    assert (row.count, row.comm_ns, row.hidden_ns, row.exposed_ns, row.wait_ns) == (0, None, None, None, None)
+    assert summarize([0, 3], planned=3)[Purpose.GRAD_REDUCE].comm_ns == 0
+    assert summarize([0, 0], planned=3)[Purpose.OTHER].comm_ns == 0
