@@ -46,7 +46,7 @@ class Overlap:
     @property
     def hidden_fraction(self) -> float:
         """Hidden over all communication; NaN when there is none, and where it is not known what hid it."""
-        return divide(self.hidden_comm_ns, self.comm_ns)
+        return math.nan if self.exposed_comm_ns is None else divide(self.hidden_comm_ns, self.comm_ns)
 
     @property
     def exposed_step_fraction(self) -> float:

@@ -119,7 +119,8 @@ def _exposed_words(traces: TraceSet, mean: MeanTime, owners: Sequence[ExposedOwn
 def _unknown_words(traces: TraceSet, overlap: Overlap) -> str:
     """Say what is not known of communication, and why."""
     if overlap.comm_ns is not None:
-        said = f"{format_ns(overlap.comm_ns)} of communication; how much of it was exposed is not known"
+        least = "at least " if _count_unseen(traces) else ""
+        said = f"{least}{format_ns(overlap.comm_ns)} of communication; how much of it was exposed is not known"
         return f"{said}: {_name_lack(traces)}"
     if _count_unseen(traces):
         return "its communication was issued and not seen to run, so nothing is known of what it hid"
@@ -137,6 +138,8 @@ def _name_lack(traces: TraceSet) -> str:
         return "kernels that were launched are not in the trace"
     if any(one.lost.is_cut for one in traces.analyses):
         return "the file was cut, and what it lacks may be of any time"
+    if _count_unseen(traces):
+        return "collectives were launched that were not seen to run"
     return "no operator of the threads that compute was recorded"
 
 
@@ -189,8 +192,9 @@ def bandwidth_notes(traces: TraceSet) -> list[str]:
     said = [f"{purpose} {format_bandwidth(size / time * NS_PER_S)}" for purpose, (size, time) in bytes_ns.items()]
     if not said:
         return []
-    why = "waiting for ranks that are not here counts as transfer"
-    return [f"bandwidth (algbw) at least: {', '.join(said)}; {why}"]
+    are_here = traces.world_size == len(traces.analyses)
+    what = "how long each waited for others is not known, and" if are_here else "waiting for ranks that are not here"
+    return [f"bandwidth (algbw) at least: {', '.join(said)}; {what} counts as transfer"]
 
 
 def _basis_words(traces: TraceSet, mean: MeanTime) -> str:

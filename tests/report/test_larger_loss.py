@@ -1,6 +1,7 @@
 """An answer about traces names the larger loss first, and says of one rank's bandwidth only what it can."""
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -133,3 +134,25 @@ def test_what_devices_stood_still_for_is_a_mean_over_what_is_known() -> None:
     of_cpu = pd.DataFrame({name: [pd.NA] for name in rows})
     assert summarize_idle(rows.astype("Int64")) == DeviceIdle(host_wait_ns=6.0, host_sync_ns=1.0, comm_wait_ns=2.0)
     assert summarize_idle(of_cpu.astype("Int64")) is None
+
+
+def test_where_all_ranks_are_here_their_waiting_is_what_is_not_known() -> None:
+    pipeline = analyze_traces([Path(__file__).parents[1] / "analyze" / "traces" / "pipelines" / "plain"])
+    (note,) = purpose_section(pipeline).notes
+    assert note.endswith("; how long each waited for others is not known, and counts as transfer")
+
+
+def test_where_a_collective_was_not_seen_to_run_that_is_why_exposure_is_not_known(tmp_path: Path) -> None:
+    for path in sorted(QUEUE.glob("rank*.json")):
+        trace = json.loads(path.read_text())
+        sent = sorted(
+            (one for one in trace["traceEvents"] if "nccl" in one["name"] and one.get("cat") == "kernel"),
+            key=lambda one: one["ts"],
+        )
+        trace["traceEvents"].remove(sent[2])
+        (tmp_path / path.name).write_text(json.dumps(trace))
+    traces = analyze_traces([tmp_path])
+    first = answer_lines(traces)[0]
+    assert "how much of it was exposed is not known: collectives were launched that were not seen to run" in first
+    assert "at least 3.00 ms of communication" in first
+    assert all(math.isnan(step.overlap.hidden_fraction) for one in traces.analyses for step in one.steps)
