@@ -7,7 +7,7 @@ would. The expected traffic (``dtbench.traffic``) is the formula that a run's re
 import json
 from collections.abc import Iterator
 from math import prod
-from typing import assert_never
+from typing import Final, assert_never
 
 from dtbench.errors import PlanError
 from dtbench.problems import find_problems, find_rank_problems
@@ -377,6 +377,10 @@ def _check_exposure(scenario: Scenario, device: DeviceKind) -> Iterator[str]:
         )
 
 
+LINKED_NOTE: Final = "communication costs what the emulated link says: its times are this link's, not the machine's"
+"""What a plan says of communication; whether it held is in the receipts of a run."""
+
+
 def _find_notes(scenario: Scenario, device: DeviceKind, ranks: int, machine: Machine) -> Iterator[str]:
     reference = estimate_reference_bytes(scenario)
     if scenario.correctness.enabled and reference > LARGE_REFERENCE_BYTES:
@@ -388,7 +392,7 @@ def _find_notes(scenario: Scenario, device: DeviceKind, ranks: int, machine: Mac
         yield "measure.line_coverage traces the interpreter: the times of its launches are not to be used"
     is_linked = isinstance(scenario.network, EmulatedNetwork)
     if is_linked and ranks > 1:
-        yield "communication costs what the emulated link says: its times are this link's, not the machine's"
+        yield LINKED_NOTE
     elif device is DeviceKind.CPU and ranks > 1:
         yield "loopback communication takes cores from compute; trust the step time, not the ratio"
     if device is DeviceKind.CPU and ranks > machine.cpu_cores:

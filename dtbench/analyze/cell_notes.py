@@ -60,7 +60,7 @@ def _launch_notes(launches: Sequence[LaunchData]) -> list[str]:
         for launch in launches
         for note in (*launch.tables.notes, *_count_untold(launch.tables.overlap))
     ]
-    if not any(len(launch.tables.overlap) for launch in launches):
+    if launches and not any(len(launch.tables.overlap) for launch in launches):
         notes.append("no PROFILED step was traced: overlap is not known")
     return notes
 
@@ -74,11 +74,32 @@ def _count_untold(overlap: pd.DataFrame) -> Iterator[str]:
 
 def find_rank_doubts(data: CellData) -> tuple[str, ...]:
     """Say why no check of a cell may be judged: the evidence of ranks is lost, or is not, or not surely, theirs."""
-    return tuple(
+    found = [
         f"{launch.folder.path.name}: {sentence}"
         for launch in data.launches
-        for sentence in (*_lost_records(data, launch), *launch.tables.rank_doubts)
-    )
+        for sentence in (*_lost_records(data, launch), *_lost_results(launch), *launch.tables.rank_doubts)
+    ]
+    return (*found, *_unchecked_launches(data.launches))
+
+
+def _lost_results(launch: LaunchData) -> Iterator[str]:
+    """Say which ranks say nothing of what every rank checks, where others of the launch do."""
+    for what, silent in (
+        ("the canary", [record.rank for record in launch.ranks if record.canary is None]),
+        ("its knobs", [record.rank for record in launch.ranks if not record.receipts]),
+    ):
+        if 0 < len(silent) < len(launch.ranks):
+            yield f"{name_ranks(silent)} {'says' if len(silent) == 1 else 'say'} nothing of {what}"
+
+
+def _unchecked_launches(launches: Sequence[LaunchData]) -> list[str]:
+    """Say which launches were not held against a single process, where others were; one rank of each is."""
+    ended = [launch for launch in launches if launch.record and launch.record.status is RunStatus.COMPLETE]
+    silent = [launch for launch in ended if all(record.correctness is None for record in launch.ranks)]
+    if not 0 < len(silent) < len(ended):
+        return []
+    names = ", ".join(launch.folder.path.name for launch in silent)
+    return [f"{names}: no result of the check against a single process, which others have"]
 
 
 def _lost_records(data: CellData, launch: LaunchData) -> list[str]:
@@ -90,10 +111,10 @@ def _lost_records(data: CellData, launch: LaunchData) -> list[str]:
 
 def _record_notes(data: CellData) -> list[str]:
     """Say what the ranks' records lack or disagree about, and what a launch that completed had to say."""
-    notes = []
+    notes = _unchecked_launches(data.launches)
     for launch in data.launches:
         name = launch.folder.path.name
-        notes += [f"{name}: {sentence}" for sentence in _lost_records(data, launch)]
+        notes += [f"{name}: {sentence}" for sentence in (*_lost_records(data, launch), *_lost_results(launch))]
         has_ended = launch.record is not None and launch.record.status is RunStatus.COMPLETE
         if launch.record is not None and has_ended and launch.record.reason is not None:
             notes.append(f"{name}: every result was written, but {tell_reason_in_a_line(launch.record.reason)}")

@@ -21,12 +21,13 @@ def _describe(kind: DoubtKind, values: Sequence[float]) -> str:
             return f"PROFILED steps took {_ratio(values[0])} as long as MEASURED ones, which may be {interval}"
         case DoubtKind.EXPOSED_BEYOND_STEP:
             return f"{format_ns(values[0])} exposed is more than a whole MEASURED step of {format_ns(values[1])}"
-        case DoubtKind.ONE_STEP_UNLIKE:
-            return f"step {values[0]:.0f} took {_ratio(values[1])} as long as the others"
+        case DoubtKind.ONE_STEP_UNLIKE | DoubtKind.ONE_LAUNCH_UNLIKE:
+            which = f"step {values[0]:.0f}" if kind is DoubtKind.ONE_STEP_UNLIKE else "PROFILED steps of one launch"
+            return f"{which} took {_ratio(values[-1])} as long as the others"
         case DoubtKind.DRIFT:
             way = "rises" if values[1] > values[0] else "falls"
-            ends = f"{format_ns(values[0])} to {format_ns(values[1])}"
-            return f"exposed communication {way} from {ends} over {values[2]:.0f} steps"
+            low, high = (format_ns(value) for value in sorted(values[:2]))
+            return f"exposed communication {way} over {values[2]:.0f} steps, between {low} and {high}"
         case DoubtKind.REPEATED_NUMBER:
             ranges = "1 range carries" if values[0] == 1 else f"{values[0]:.0f} ranges carry"
             return f"{ranges} the number of an earlier step, and what is in it counts to the step before it"

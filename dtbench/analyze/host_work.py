@@ -1,6 +1,7 @@
 """What a rank's host did in each step, in few spans: enough to say what it did while other ranks waited for it."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,6 +19,7 @@ MOST_SPANS: Final = 24
 """Of a step, the longest: what is shorter made no rank late."""
 
 _LEAST: Final = 100  # part of a step, 1 over this, that is worth keeping
+_ANY_HASH: Final = re.compile(r"\b(?=\w*\d)(?=\w*[a-z])\w{16,}\b")
 _ON_THREADS: Final = ("cpu_op", "user_annotation")
 _SAYS_NOTHING: Final = (STEP_PREFIX, REGION_PREFIX, WAIT_PREFIX)
 
@@ -33,17 +35,25 @@ class HostSpan:
 
 @dataclass(frozen=True)
 class HostStep:
-    """One step on the host; spans in order of start, one may enclose another."""
+    """One step on the host.
+
+    Attributes:
+        start_ns: the rank's own clock.
+        spans: all that bear the name of one of the longest, in order of start; one may enclose another.
+        total_ns: by name, all time in it, of nested ones of a name the outer. Empty: the host was not recorded.
+    """
 
     number: int
     start_ns: int
     spans: tuple[HostSpan, ...]
+    total_ns: Mapping[str, int]
 
 
 def find_host_work(trace: Trace, steps: Sequence[Step]) -> tuple[HostStep, ...]:
     """Find the longest operators and ranges of each step, on the thread of its own range.
 
-    Not those that say nothing: steps, regions, waits, and what issues collectives.
+    Not those that say nothing (steps, regions, waits), nor what issues collectives or lies around that: over gloo, time
+    in it may be waiting. Names of compiled code have no hash: it is another on each rank.
     """
     if not steps:
         return ()
@@ -54,22 +64,53 @@ def find_host_work(trace: Trace, steps: Sequence[Step]) -> tuple[HostStep, ...]:
     is_step = trace.is_named(lambda name: name.startswith(STEP_PREFIX)) & ~trace.is_one_of((DEVICE_RANGE,))
     threads = {int(trace.start_ns[event]): int(trace.lane[event]) for event in np.flatnonzero(is_step).tolist()}
     events = events[np.argsort(trace.start_ns[events], kind="stable")]
-    return tuple(
-        HostStep(
-            step.number, step.host.start_ns, _find_spans(trace, events, step.host, threads.get(step.host.start_ns))
-        )
-        for step in steps
-    )
+    issues = np.flatnonzero(trace.is_named(_stands_still) & trace.is_one_of(_ON_THREADS))
+    issues = issues[np.argsort(trace.start_ns[issues], kind="stable")]
+    names = [_ANY_HASH.sub("...", name) for name in trace.names]
+    return tuple(_read_step(trace, names, (events, issues), step, threads.get(step.host.start_ns)) for step in steps)
 
 
-def _find_spans(trace: Trace, events: Ints, host: Window, lane: int | None) -> tuple[HostSpan, ...]:
+def _stands_still(name: str) -> bool:
+    return is_issue(name) or name.startswith(WAIT_PREFIX) or "wait_tensor" in name
+
+
+def _read_step(trace: Trace, names: Sequence[str], events: tuple[Ints, Ints], step: Step, lane: int | None) -> HostStep:
+    mine, issues = (_keep_of(trace, some, step.host, lane) for some in events)
+    starts_ns, ends_ns = trace.start_ns[mine], trace.end_ns[mine]
+    at_ns = trace.start_ns[issues]
+    encloses = np.searchsorted(at_ns, ends_ns, side="left") > np.searchsorted(at_ns, starts_ns, side="left")
+    mine, starts_ns, ends_ns = mine[~encloses], starts_ns[~encloses], ends_ns[~encloses]
+    lengths = ends_ns - starts_ns
+    step_ns = step.host.end_ns - step.host.start_ns
+    longest = np.argsort(-lengths, kind="stable")[:MOST_SPANS]
+    told = {names[name] for name in trace.name[mine[longest[lengths[longest] * _LEAST >= step_ns]]].tolist()}
+    spans = [
+        HostSpan(names[name], start_ns, end_ns)
+        for name, start_ns, end_ns in zip(trace.name[mine].tolist(), starts_ns.tolist(), ends_ns.tolist(), strict=True)
+    ]
+    kept = tuple(span for span in spans if span.name in told)
+    return HostStep(step.number, step.host.start_ns, kept, sum_names(spans))
+
+
+def _keep_of(trace: Trace, events: Ints, host: Window, lane: int | None) -> Ints:
+    """Give those of some events, in order of start, that begin in a step on a thread; None: which is not known."""
     first, last = trace.start_ns[events].searchsorted((host.start_ns, host.end_ns), side="left").tolist()
     mine = events[first:last]
-    mine = mine[trace.lane[mine] == lane] if lane is not None else mine[:0]
-    lengths = trace.end_ns[mine] - trace.start_ns[mine]
-    longest = np.argsort(-lengths, kind="stable")[:MOST_SPANS]
-    kept = np.sort(longest[lengths[longest] * _LEAST >= host.end_ns - host.start_ns])
-    return tuple(
-        HostSpan(trace.name_of(event), int(trace.start_ns[event]), int(trace.end_ns[event]))
-        for event in mine[kept].tolist()
-    )
+    return mine[trace.lane[mine] == lane] if lane is not None else mine[:0]
+
+
+def sum_names(spans: Sequence[HostSpan], until_ns: int | None = None) -> dict[str, int]:
+    """Sum the time of each name, of what had ended by a moment; of nested ones of a name the outer.
+
+    Args:
+        spans: in order of start.
+        until_ns: None: of all.
+    """
+    found: dict[str, int] = {}
+    ends: dict[str, int] = {}
+    for span in spans:
+        start_ns = max(span.start_ns, ends.get(span.name, span.start_ns))
+        if span.end_ns > start_ns and (until_ns is None or span.end_ns <= until_ns):
+            found[span.name] = found.get(span.name, 0) + span.end_ns - start_ns
+            ends[span.name] = span.end_ns
+    return found

@@ -32,6 +32,8 @@ _VOCABULARIES: Final[Mapping[str, Callable[[str], object]]] = {
     "cause": lambda word: word and Cause(word),
 }
 """Columns of few words; of an operation and a cause none may be told."""
+_KEYS: Final[Mapping[str, list[str]]] = {"overlap": ["rank", "step"], "purposes": ["rank", "step", "purpose"]}
+"""What no two rows of a table have alike."""
 
 
 @dataclass(frozen=True)
@@ -202,6 +204,7 @@ def _read_fitting(table: Table, folder: LaunchFolder) -> pd.DataFrame:
     try:
         fitted = table.fit(read_table(path))
         _check_words(fitted)
+        _check_once(table.name, fitted)
     except (TypeError, ValueError) as error:
         raise _refuse_odd(path, error) from error
     check_place(path, fitted.attrs, find_place(folder))
@@ -213,6 +216,18 @@ def _refuse_odd(path: Path, error: Exception) -> StoreError:
     return StoreError(
         f"{path}: does not hold what it should ({error}); delete it, `dtbench analyze` makes derived tables again"
     )
+
+
+def _check_once(name: str, table: pd.DataFrame) -> None:
+    """Refuse a table that tells one thing twice.
+
+    Raises:
+        ValueError: says which.
+    """
+    key = _KEYS.get(name, [])
+    twice = table[table.duplicated(key)] if key else table[:0]
+    if len(twice):
+        raise ValueError(f"it has step {twice.iloc[0]['step']} of rank {twice.iloc[0]['rank']} twice")
 
 
 def _check_words(table: pd.DataFrame) -> None:

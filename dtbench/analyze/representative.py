@@ -38,6 +38,8 @@ class DoubtKind(StrEnum):
     """Exposed communication of a PROFILED step, and the whole MEASURED step that it exceeds, ns."""
     ONE_STEP_UNLIKE = "one_step_unlike"
     """Number of a step, and how many times as long as the others it is."""
+    ONE_LAUNCH_UNLIKE = "one_launch_unlike"
+    """How many times as long as those of the other launches a launch's PROFILED steps are."""
     DRIFT = "drift"
     """Exposed communication of the steps between which it rises or falls, the earlier first, ns; and of how many."""
     REPEATED_NUMBER = "repeated_number"
@@ -78,9 +80,10 @@ def read_steps_of_traces(analyses: Sequence[TraceAnalysis]) -> TracedSteps:
                 step_ns.setdefault(step.step, []).append(step.overlap.step_ns)
             if step.overlap.exposed_comm_ns is not None:
                 exposed_ns.setdefault(step.step, []).append(step.overlap.exposed_comm_ns)
+    of_most = max(map(len, exposed_ns.values()), default=0)  # means over other ranks are no series
     return TracedSteps(
         {number: max(step_ns[number]) for number in sorted(step_ns)},
-        {number: fmean(exposed_ns[number]) for number in sorted(exposed_ns)},
+        {number: fmean(told) for number, told in sorted(exposed_ns.items()) if len(told) == of_most},
         max((one.repeated_steps for one in analyses), default=0),
     )
 
@@ -114,18 +117,33 @@ def doubt_steps(steps: TracedSteps) -> Iterator[Doubt]:
         yield Doubt(DoubtKind.DRIFT, (*drift, float(len(steps.exposed_ns))))
 
 
+def doubt_launches(step_ns: Mapping[int, float]) -> Iterator[Doubt]:
+    """Doubt that the PROFILED steps of launches are like each other.
+
+    Args:
+        step_ns: a PROFILED step by launch, mean over its steps.
+    """
+    if (unlike := _find_unlike(step_ns)) is not None:
+        yield Doubt(DoubtKind.ONE_LAUNCH_UNLIKE, (unlike[1],), launch=unlike[0])
+
+
 def _doubt_one(step_ns: Mapping[int, float]) -> Iterator[Doubt]:
     """Name the step that is least like the others, where one is unlike them."""
+    if (unlike := _find_unlike(step_ns)) is not None:
+        yield Doubt(DoubtKind.ONE_STEP_UNLIKE, (float(unlike[0]), unlike[1]))
+
+
+def _find_unlike(step_ns: Mapping[int, float]) -> tuple[int, float] | None:
+    """Give the number that is least like the others, and how many times as long; None: all are alike."""
     known = {number: time_ns for number, time_ns in step_ns.items() if time_ns > 0}
     if len(known) < _LEAST_STEPS:
-        return
+        return None
     ratios = {
         number: time_ns / median(other for at, other in known.items() if at != number)
         for number, time_ns in known.items()
     }
     number = max(ratios, key=lambda one: max(ratios[one], 1 / ratios[one]))
-    if max(ratios[number], 1 / ratios[number]) > UNLIKE:
-        yield Doubt(DoubtKind.ONE_STEP_UNLIKE, (float(number), ratios[number]))
+    return (number, ratios[number]) if max(ratios[number], 1 / ratios[number]) > UNLIKE else None
 
 
 def _find_drift(values: Sequence[float]) -> tuple[float, float] | None:

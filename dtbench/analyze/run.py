@@ -16,6 +16,8 @@ from dtbench.analyze.run_data import read_run_data
 from dtbench.analyze.summarize_cell import summarize_cell
 from dtbench.analyze.summary import CellSummary, RunSummary
 from dtbench.errors import StoreError, TraceError
+from dtbench.scenario.repeat import resolve_repeat
+from dtbench.scenario.schema import AutoRepeat
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.read import is_incomplete, read_run
 from dtbench.store.records import Environment, RunRecord, RunStatus
@@ -86,16 +88,24 @@ def _name_torch(data: CellData, environment: Environment | None) -> Iterator[str
 
 
 def _status(run: RunRecord, cells: tuple[CellSummary, ...]) -> tuple[RunStatus, str | None]:
-    """Give how a run ended; one that never said so is complete when every launch is (torchrun ran them)."""
+    """Give how a run ended; one that never said so is complete when every launch is that it asked for (by torchrun)."""
     unreadable = [f"{cell.name} launch{index}" for cell in cells for index in cell.unreadable]
     if unreadable and run.status is not RunStatus.FAILED:
         more = f" and {len(unreadable) - 1} more" if len(unreadable) > 1 else ""
         return RunStatus.FAILED, f"{unreadable[0]}{more} cannot be read: left out"
     if not is_incomplete(run):
         return run.status, run.reason
-    if cells and all(cell.status is RunStatus.COMPLETE for cell in cells):
+    if cells and all(cell.status is RunStatus.COMPLETE and _has_all_launches(run, cell) for cell in cells):
         return RunStatus.COMPLETE, None
     return run.status, INCOMPLETE
+
+
+def _has_all_launches(run: RunRecord, cell: CellSummary) -> bool:
+    """Tell whether a cell was launched as often as its scenario asks; an own loop asks for nothing."""
+    if cell.scenario is None:
+        return True
+    repeat = resolve_repeat(cell.scenario)
+    return run.repeat_end is not None if isinstance(repeat, AutoRepeat) else len(cell.launches) >= repeat
 
 
 def analyze_run(path: Path, *, workers: int | None = None) -> dict[tuple[str, int], LaunchTables]:

@@ -27,7 +27,7 @@ from dtbench.store.read import (
     read_steps,
 )
 from dtbench.store.records import CellRecord, Environment, OwnLoopCell, RunRecord, RunStatus
-from dtbench.units import is_or_are, name_ranks
+from dtbench.units import format_ns, is_or_are, name_ranks
 
 Made = Mapping[tuple[str, int], LaunchTables]
 """Tables that were made of the traces just now and need not be read, by cell and launch."""
@@ -154,6 +154,10 @@ def read_timed_steps(folder: LaunchFolder, ranks: int | None) -> TimedSteps:
         StoreError: the table is broken, or lacks steps.
     """
     steps = _read_steps(folder)
+    if (odd := steps[steps["duration_ns"] <= 0]).size:
+        first = odd.iloc[0]
+        told = f"step {first['step']} of rank {first['rank']} takes {format_ns(first['duration_ns'])}"
+        raise StoreError(f"{folder.steps}: {told}, which no step can; was it edited?")
     if ranks is not None:
         refuse_lost_steps(folder, steps, ranks)
     return part_steps(steps)

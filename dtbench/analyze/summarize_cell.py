@@ -16,10 +16,10 @@ from dtbench.analyze.exposure.summarize import LaunchExposure, summarize_exposur
 from dtbench.analyze.kinds.unknown import sum_names
 from dtbench.analyze.launch_tables import LaunchTables, make_empty_tables
 from dtbench.analyze.peaks import peak_flops
-from dtbench.analyze.representative import Doubt, TracedSteps, doubt_phases, doubt_steps
+from dtbench.analyze.representative import Doubt, TracedSteps, doubt_launches, doubt_phases, doubt_steps
 from dtbench.analyze.stage_plan import StagePlan
 from dtbench.analyze.statistics import summarize, summarize_launches, summarize_ratio
-from dtbench.analyze.summarize_overlap import fraction, keep_known, summarize_purposes, summarize_ranks
+from dtbench.analyze.summarize_overlap import fraction, keep_known, mean_known, summarize_purposes, summarize_ranks
 from dtbench.analyze.summarize_owners import summarize_owners
 from dtbench.analyze.summarize_probes import summarize_probes
 from dtbench.analyze.summarize_stages import summarize_stages
@@ -132,16 +132,18 @@ def _find_doubts(
         for doubt in doubt_steps(_read_steps(launch.tables))
     ]
     cost = (profiler_cost.median, profiler_cost.low, profiler_cost.high)
-    return (*doubt_phases(cost, exposed_ns, measured_ns), *of_launches)
+    typical_ns = {launch.place.launch: mean_known(launch.tables.overlap["step_ns"]) for launch in launches}
+    known_ns = {launch: float(step_ns) for launch, step_ns in typical_ns.items() if step_ns is not None}
+    return (*doubt_phases(cost, exposed_ns, measured_ns), *doubt_launches(known_ns), *of_launches)
 
 
 def _read_steps(tables: LaunchTables) -> TracedSteps:
     by_step = keep_known(tables.overlap).groupby("step")
-    longest, exposed = by_step["step_ns"].max(), by_step["exposed_comm_ns"].mean()
-    numbers = [int(step) for step in longest.index]
+    longest, exposed = by_step["step_ns"].max(), by_step["exposed_comm_ns"].agg(["mean", "count"])
+    exposed = exposed["mean"][exposed["count"] == exposed["count"].max()]  # means over other ranks are no series
     return TracedSteps(
-        dict(zip(numbers, map(float, longest), strict=True)),
-        dict(zip(numbers, map(float, exposed), strict=True)),
+        {int(str(step)): float(step_ns) for step, step_ns in longest.items()},
+        {int(str(step)): float(exposed_ns) for step, exposed_ns in exposed.items()},
         tables.repeated_steps,
     )
 

@@ -35,6 +35,11 @@ if TYPE_CHECKING:
     from dtbench.analyze.trace_analysis import TraceAnalysis
 
 
+_OTHERS: Final = (Cause.SKEW, Cause.BUBBLE)
+_NEVER_LACKING: Final = ("rank", "step", "purpose", "count")
+"""Columns that every version wrote, and that say what a row is of, or whether there is anything."""
+
+
 @dataclass(frozen=True)
 class Table:
     """One table that is derived from traces.
@@ -64,8 +69,10 @@ class Table:
         """Give a table that another version wrote these columns and types; what it lacks is NA, a word empty.
 
         Raises:
-            TypeError, ValueError: a column holds what cannot be of its type.
+            TypeError, ValueError: a column holds what cannot be of its type, or is one that no row can be without.
         """
+        if absent := [name for name in _NEVER_LACKING if name in self.dtypes and name not in frame]:
+            raise ValueError(f"it has no column `{absent[0]}`")
         nullable = {name: dtype.replace("int", "Int").replace("float", "Float") for name, dtype in self.dtypes.items()}
         lacking = [name for name in self.dtypes if name not in frame]
         dtypes = {name: nullable[name] if name in lacking else dtype for name, dtype in self.dtypes.items()}
@@ -124,7 +131,7 @@ def collective_rows(analyses: Iterable["TraceAnalysis"]) -> Iterator[Row]:
                 **_bound_bandwidth(collective),
                 "exposed_ns": (exposed_ns := one.timeline.exposed_of(index)),
                 "hidden_ns": one.timeline.hidden_of(index),
-                **_describe_split(splits[index], is_known=exposed_ns is not None),
+                **_describe_split(splits[index], skews[index], is_known=exposed_ns is not None),
                 "parameters": ", ".join(collective.parameters),
             }
 
@@ -178,10 +185,12 @@ def _bound_bandwidth(collective: "Collective") -> Row:
     }
 
 
-def _describe_split(split: CauseSplit, *, is_known: bool) -> Row:
+def _describe_split(split: CauseSplit, skew: CollectiveSkew, *, is_known: bool) -> Row:
+    """Give the causes; what waited for other ranks is no zero where nobody knows when those came."""
     parts = split.by_cause
-    nothing = 0 if is_known else None
-    return {"cause": str(split.cause or ""), **{f"exposed_{cause}_ns": parts.get(cause, nothing) for cause in Cause}}
+    unseen = _OTHERS if skew.skew_wait_ns is None else ()
+    nothing = {cause: 0 if is_known and cause not in unseen else None for cause in Cause}
+    return {"cause": str(split.cause or ""), **{f"exposed_{cause}_ns": (nothing | parts)[cause] for cause in Cause}}
 
 
 _WHOLE: Final = Table("whole", WHOLE, whole_rows)

@@ -20,7 +20,7 @@ from dtbench.report.plots_drawing import (
     set_finding,
     shorten_middle,
 )
-from dtbench.units import NS_PER_MS, format_fraction
+from dtbench.units import NS_PER_MS, count_things, format_fraction
 
 MOST_CELLS = 12
 """Cells of one figure; a picture of a hundred would be as high as a house."""
@@ -78,7 +78,12 @@ def _draw_rank(axes: Axes, row: RankBreakdown, position: float, longest_ns: int)
         length_ns = getattr(row, part.field)
         draw_bar(axes, part, (left_ns / NS_PER_MS, length_ns / NS_PER_MS), (position - 0.05, 0.56))
         if length_ns >= _LABEL_FITS * longest_ns:
-            _label(axes, part, (left_ns + length_ns / 2, position - 0.05), format_fraction(length_ns / row.step_ns))
+            _label(
+                axes,
+                part,
+                (left_ns + length_ns / 2, position - 0.05),
+                format_fraction(sentences.fraction_of(length_ns, row.step_ns)),
+            )
         left_ns += length_ns
     draw_bar(axes, HIDDEN_COMM, (0, row.hidden_comm_ns / NS_PER_MS), (position + 0.32, 0.16))
     exposed = format_fraction(sentences.fraction_of(row.exposed_comm_ns, row.step_ns))
@@ -128,7 +133,9 @@ def _draw_legend(figure: Figure, cells: list[CellSummary]) -> None:
 def _draw_heading(axes: Axes, cell: CellSummary, position: float) -> None:
     """Name a cell above its ranks; below that, in small print, why its steps may stand for no others, and its knobs."""
     more = f"; ranks 0 to {MOST_RANKS - 1} of {len(cell.ranks)}" if len(cell.ranks) > MOST_RANKS else ""
-    heading = literal(f"{cell.name}  ({sentences.mesh_words(cell)}{more})")
+    lost = cell.plan.ranks - len(cell.ranks)
+    lack = f"; of {count_things(lost, 'rank')} nothing is known" if lost > 0 else ""
+    heading = literal(f"{cell.name}  ({sentences.mesh_words(cell)}{more}{lack})")
     doubt = sentences.doubts_of_cells([cell]).get(cell.name)
     knobs = ", ".join(sentences.knob_words(cell))
     room = _SMALL_FITS if doubt is None else max(_LEAST_OF_KNOBS, _SMALL_FITS - len(doubt))

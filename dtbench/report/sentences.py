@@ -11,7 +11,7 @@ from dtbench.analyze.cell_notes import describe_disturbed, say_taken
 from dtbench.analyze.doubt_words import describe_doubt
 from dtbench.analyze.summary import CellSummary, Interval, OwnerSummary, PurposeSummary
 from dtbench.analyze.wrong_results import find_wrong_results
-from dtbench.plan import Plan
+from dtbench.plan import LINKED_NOTE, Plan
 from dtbench.report.advice import advise, of_run
 from dtbench.report.causes import describe_cause, describe_leading, name_collective
 from dtbench.report.doubts import NO_FINDING, say_doubts
@@ -20,7 +20,7 @@ from dtbench.report.scenario_facts import describe_cell
 from dtbench.scenario.model import Timed
 from dtbench.scenario.network import EmulatedNetwork
 from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Parallel
-from dtbench.store.rank_records import Compilation, Memory, Receipt, ReceiptOutcome
+from dtbench.store.rank_records import NETWORK_KNOB, REAL_NETWORK, Compilation, Memory, Receipt, ReceiptOutcome
 from dtbench.store.records import OwnLoop, RunStatus
 from dtbench.units import NS_PER_MS, count_things, format_bytes, format_count, format_fraction, format_ns
 from dtbench.vocabulary import Cause, DeviceKind, Purpose, StageOutcome
@@ -64,10 +64,8 @@ def wait_word(cell: CellSummary, purpose: Purpose) -> str:
 
 def wait_sentence(cell: CellSummary, purpose: Purpose) -> str:
     """Say how long a step stood still for one purpose, or why it never did."""
-    if not cell.ranks and cell.purposes:
-        return "n/a: where the time of its profiled steps went is not known"
     if not cell.ranks:
-        return "n/a: no step was profiled" if math.isnan(cell.profiler_cost.median) else "n/a: no trace was written"
+        return f"n/a: {_why_untold(cell)}"
     row = find_purpose(cell, purpose)
     if row is None and not cell.purposes and any(rank.comm_ns for rank in cell.ranks):
         return "n/a: what communication was for is not known"
@@ -77,6 +75,15 @@ def wait_sentence(cell: CellSummary, purpose: Purpose) -> str:
         return "n/a: no consumer of it can be seen in the traces"
     share = fraction_of(row.wait_ns, profiled_step_ns(cell))
     return f"{format_ns(row.wait_ns)} per step ({format_fraction(share)} of a profiled step)"
+
+
+def _why_untold(cell: CellSummary) -> str:
+    """Say why nothing is known of where the time of profiled steps went."""
+    if not cell.launches and cell.unreadable:
+        return "none of its launches can be read"
+    if cell.purposes:
+        return "where the time of its profiled steps went is not known"
+    return "no step was profiled" if math.isnan(cell.profiler_cost.median) else "no trace is there"
 
 
 def lead_waits(cell: CellSummary) -> Iterator[tuple[str, str]]:
@@ -234,7 +241,8 @@ LINKED = "over an emulated link"
 
 def is_linked(cell: CellSummary) -> bool:
     """Tell whether an emulated link carried the collectives: their times are the link's, not the machine's."""
-    return cell.scenario is not None and isinstance(cell.scenario.network, EmulatedNetwork) and cell.plan.ranks > 1
+    is_asked = cell.scenario is not None and isinstance(cell.scenario.network, EmulatedNetwork) and cell.plan.ranks > 1
+    return is_asked and not any(one.knob == NETWORK_KNOB and one.got == REAL_NETWORK for one in cell.receipts)
 
 
 _SHAPE = {"kind", "replicas", "shards", "tensor"}
@@ -355,7 +363,12 @@ def plan_word(row: PurposeSummary) -> str:
 
 
 def overlap_word(row: PurposeSummary) -> str:
-    """Say whether a purpose's collectives can run beside compute here."""
+    """Say whether a purpose's collectives can run beside compute here; some that cannot meet another thread's."""
+    word = _can_overlap(row)
+    return "by chance" if word == "no" and row.hidden_ns else word
+
+
+def _can_overlap(row: PurposeSummary) -> str:
     if row.overlap_possible is None:
         return "unknown"
     return "yes" if row.overlap_possible else "no"
@@ -363,7 +376,7 @@ def overlap_word(row: PurposeSummary) -> str:
 
 def overlap_sentence(row: PurposeSummary) -> str:
     """Say whether a purpose's collectives can be hidden here, and by what mechanism or why not."""
-    return f"{overlap_word(row)}: {row.overlap_reason}"
+    return f"{_can_overlap(row)}: {row.overlap_reason}"
 
 
 def plan_words(cell: CellSummary) -> str | None:
@@ -481,7 +494,8 @@ def cell_notes(cell: CellSummary) -> tuple[str, ...]:
     """Give what a reader of the numbers must know, the plan's notes first, each once."""
     of_estimates = cell.exposure.notes if cell.exposure else ()
     of_doubts = (f"PROFILED steps may not stand for the run: {describe_doubt(doubt)}" for doubt in cell.doubts)
-    return tuple(dict.fromkeys((*cell.plan.notes, *of_doubts, *cell.notes, *of_estimates)))
+    planned = (note for note in cell.plan.notes if note != LINKED_NOTE or is_linked(cell))
+    return tuple(dict.fromkeys((*planned, *of_doubts, *cell.notes, *of_estimates)))
 
 
 def decimals_for(times_ns: Iterable[float | None]) -> int:

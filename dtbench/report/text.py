@@ -252,7 +252,9 @@ def _plan_cell(row: PurposeSummary) -> Text:
 def _plan_lines(purposes: tuple[PurposeSummary, ...]) -> Iterator[Text]:
     for row in purposes:
         if row.matches_plan is False:
-            got = f"got {row.count} with {format_bytes(row.size_bytes)}"
+            is_same = (row.planned_count, row.planned_size_bytes) == (row.count, row.size_bytes)
+            differ = ", other ranks or steps otherwise" if is_same else ""
+            got = f"got {row.count} with {format_bytes(row.size_bytes)}{differ}"
             yield Text(f"{row.purpose.value}: {sentences.plan_word(row)}, {got}", style="bold red")
 
 

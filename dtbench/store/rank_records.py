@@ -1,7 +1,7 @@
 """What one rank found out: a file of its own, with the parts that are told nowhere else."""
 
 from enum import StrEnum
-from typing import Literal
+from typing import Final, Literal
 
 from dtbench.record import FloatOrNan, Record
 from dtbench.store.arm_records import ArmSteps
@@ -18,6 +18,11 @@ class ReceiptOutcome(StrEnum):
     AGREES = "agrees"
     DISAGREES = "disagrees"
     NO_EFFECT = "no effect here"
+
+
+NETWORK_KNOB: Final = "network.kind"
+REAL_NETWORK: Final = "real"
+"""What the receipt of that knob says it got where the backend, and not the emulated link, set the times."""
 
 
 class Receipt(Record):

@@ -11,7 +11,16 @@ import pandas as pd
 import pytest
 
 import dtbench
-from dtbench.analyze.representative import DoubtKind, TracedSteps, doubt_phases, doubt_steps
+from dtbench.analyze.doubt_words import describe_doubt
+from dtbench.analyze.foreign import analyze_traces
+from dtbench.analyze.representative import (
+    DoubtKind,
+    TracedSteps,
+    doubt_launches,
+    doubt_phases,
+    doubt_steps,
+    read_steps_of_traces,
+)
 from dtbench.analyze.run import summarize_run
 from dtbench.analyze.statistics import summarize_ratio
 from dtbench.analyze.summary import CellSummary
@@ -91,8 +100,8 @@ def change_run(folder: Path, change: Change) -> CellSummary:
         (shorten_all(0.15), DoubtKind.EXPOSED_BEYOND_STEP, "is more than a whole MEASURED step of 69.0 ms"),
         (lengthen_step(1, 4_000_000), DoubtKind.ONE_STEP_UNLIKE, "step 17 took 4,"),
         (lengthen_step(2, 3), DoubtKind.ONE_STEP_UNLIKE, "step 18 took 3.13 x as long as the others"),
-        (drift((97, 112, 124, 152, 161, 191)), DoubtKind.DRIFT, "rises from 97.0 ms to 191 ms over 6 steps"),
-        (drift((191, 161, 152, 124, 97)), DoubtKind.DRIFT, "falls from 191 ms to 97.0 ms over 5 steps"),
+        (drift((97, 112, 124, 152, 161, 191)), DoubtKind.DRIFT, "rises over 6 steps, between 97.0 ms and 191 ms"),
+        (drift((191, 161, 152, 124, 97)), DoubtKind.DRIFT, "falls over 5 steps, between 97.0 ms and 191 ms"),
     ],
 )
 def test_the_headline_says_why_and_gives_no_cause(tmp_path: Path, change: Change, kind: DoubtKind, said: str) -> None:
@@ -231,3 +240,25 @@ def test_a_measured_step_far_longer_than_the_others_is_named_though_the_median_h
     assert f"step {number} took " in said
     assert "of 8 MEASURED steps" in said
     assert f"step {number + 1} " not in said
+
+
+def test_a_launch_whose_profiled_steps_are_unlike_the_others_is_named() -> None:
+    assert list(doubt_launches({0: 100.0, 1: 105.0, 2: 98.0})) == []
+    assert list(doubt_launches({0: 500.0, 1: 100.0})) == [], "of two nobody can say which is the odd one"
+    (doubt,) = doubt_launches({0: 500.0, 1: 100.0, 3: 100.0})
+    assert (doubt.kind, doubt.values, doubt.launch) == (DoubtKind.ONE_LAUNCH_UNLIKE, (5.0,), 0)
+    assert describe_doubt(doubt) == "PROFILED steps of one launch took 5.00 x as long as the others (launch 0)"
+
+
+def test_a_mean_over_fewer_ranks_is_no_drift(draw: Callable[..., Path]) -> None:
+    """One rank has 20 steps, the other the first 10 of them, and each exposes the same in every step."""
+    for rank, (count, exposed) in enumerate(((20, 8), (10, 1))):
+        rows = [f"range gloo:all_reduce @2 |{' ' * 10 * step}{'=' * exposed}|" for step in range(count)]
+        steps = [f"step ProfilerStep#{step} @1 |{' ' * 10 * step}==========|" for step in range(count)]
+        work = [f"op aten::mm @1 |{' ' * (10 * step + 9)}=|" for step in range(count)]
+        draw("\n".join(rows + steps + work), f"rank{rank}.json", distributedInfo={"rank": rank, "world_size": 2})
+        folder = draw("step ProfilerStep#1 @1 |=|", "other.json").parent
+    (folder / "other.json").unlink()
+    found = read_steps_of_traces(analyze_traces([folder]).analyses)
+    assert set(found.exposed_ns) == set(range(10))
+    assert not [doubt for doubt in doubt_steps(found) if doubt.kind is DoubtKind.DRIFT]

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from dtbench.analyze.host_work import HostStep
+from dtbench.analyze.host_work import HostStep, sum_names
 from dtbench.analyze.ranks.align import ABSENT
 from dtbench.analyze.ranks.over_ranks import OverRanks
 from dtbench.analyze.ranks.times import Clock
@@ -36,9 +36,9 @@ class LateRank:
         rank: global rank.
         steps: in how many.
         waited_ns: the longest wait for it in a step.
-        began_late_ns: how much later than the first of the others it began its step; 0 where not later.
-        name: what it spent more time in than the others did, before its issue; where that explains nothing of the
-            wait, what it spent most time in; empty: nothing is known.
+        began_late_ns: how much later than the first of the others it began its step; negative: earlier.
+        name: what it spent more time in before its issue than the others in their whole steps, by as much as explains
+            a part of the wait; empty: there is no such thing.
         name_ns: time in that.
         others_ns: median of the others' time in it, in the whole step.
         host_late_ns: how much later than the first of the others' hosts it issued; None: no issue is known.
@@ -129,14 +129,20 @@ def _describe(
     steps = {step.number: step for step in hosts.get(rank, ())}
     for number, wait in waits.items():
         mine = steps.get(number)
-        others = [(one, step) for one, of in hosts.items() if one != rank for step in of if step.number == number]
+        others = [
+            (one, step)
+            for one, of in hosts.items()
+            if one != rank
+            for step in of
+            if step.number == number and step.total_ns
+        ]
         if mine is None or not others:
             continue
         starts = [_common(clocks[one], step.start_ns) for one, step in others]
-        began_ns.append(max(0, _common(clocks[rank], mine.start_ns) - min(starts)))
-        for name, time_ns in _sum_names(mine, wait.issue_ns).items():
+        began_ns.append(_common(clocks[rank], mine.start_ns) - min(starts))
+        for name, time_ns in sum_names(mine.spans, wait.issue_ns).items():
             spent.setdefault(name, []).append(time_ns)
-            usual.setdefault(name, []).append(median(_sum_names(step, None).get(name, 0) for _, step in others))
+            usual.setdefault(name, []).append(median(step.total_ns.get(name, 0) for _, step in others))
     name = _choose(spent, usual, _LEAST_SAID * sum(wait.waited_ns for wait in waits.values()))
     late_ns = [_common(clocks[rank], wait.issue_ns) - wait.first_issue_ns for wait in waits.values()]
     return LateRank(
@@ -152,25 +158,11 @@ def _describe(
 
 
 def _choose(spent: Mapping[str, Sequence[int]], usual: Mapping[str, Sequence[float]], least_ns: float) -> str:
-    """Give the innermost name that takes most of the time beyond the others', else of the time; empty: none."""
+    """Give the innermost name that takes most of the time beyond the others'; empty: none takes enough."""
     times: dict[str, float] = {name: sum(mine) - sum(usual[name]) for name, mine in spent.items()}
-    if max(times.values(), default=0.0) < least_ns:
-        times = {name: sum(mine) for name, mine in spent.items()}
     longest = max(times.values(), default=0.0)
-    inner = [name for name, time_ns in times.items() if time_ns >= _INNER * longest and longest > 0]
+    inner = [name for name, time_ns in times.items() if time_ns >= _INNER * longest and longest >= max(1.0, least_ns)]
     return min(inner, key=lambda one: (sum(spent[one]), one), default="")
-
-
-def _sum_names(step: HostStep, until_ns: int | None) -> dict[str, int]:
-    """Sum the time of each name in a step, of what had ended by a moment; of nested ones of a name the outer."""
-    found: dict[str, int] = {}
-    ends: dict[str, int] = {}
-    for span in step.spans:
-        start_ns = max(span.start_ns, ends.get(span.name, span.start_ns))
-        if span.end_ns > start_ns and (until_ns is None or span.end_ns <= until_ns):
-            found[span.name] = found.get(span.name, 0) + span.end_ns - start_ns
-            ends[span.name] = span.end_ns
-    return found
 
 
 def describe_late(one: LateRank) -> str | None:
@@ -182,7 +174,7 @@ def describe_late(one: LateRank) -> str | None:
     said = []
     if least_ns <= one.began_late_ns <= _EXPLAINS * one.waited_ns:
         said.append(f"began its step {format_ns(one.began_late_ns)} late")
-    if one.name and (said or one.name_ns - one.others_ns >= least_ns) and one.name_ns >= least_ns:
+    if one.name:
         where = f"data loading (`{one.name}`)" if _LOADING in one.name else f"`{one.name.strip('# ') or one.name}`"
         then = "then " if said else ""
         said.append(f"{then}spent {format_ns(one.name_ns)} in {where} (the others {format_ns(one.others_ns)})")

@@ -4,12 +4,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from dtbench.scenario.network import EmulatedNetwork, RealNetwork
-from dtbench.store.rank_records import Receipt, ReceiptOutcome
+from dtbench.store.rank_records import NETWORK_KNOB, REAL_NETWORK, Receipt, ReceiptOutcome
 from dtbench.units import NS_PER_US, format_ns
 from dtbench.worker.network.cuda_link import CudaLink
 from dtbench.worker.network.link import Link, Tally
 
-_KNOB = "network.kind"
 _MOST_OFF: Final = 0.05
 """Of what services should take, by how much they may miss it: more than clocks of a device differ by in a run."""
 _MARKS_NS: Final = 10 * NS_PER_US
@@ -31,7 +30,9 @@ def read_network_receipts(
     tally = Tally() if link is None else link.carried
     if link is None or tally.count != issued:
         note = f"the link carried {tally.count} of {issued} collectives: others went past it, or are not done"
-        return (Receipt(knob=_KNOB, asked="emulated", got="real", outcome=ReceiptOutcome.DISAGREES, note=note),)
+        return (
+            Receipt(knob=NETWORK_KNOB, asked="emulated", got=REAL_NETWORK, outcome=ReceiptOutcome.DISAGREES, note=note),
+        )
     return (_judge(tally, link.backend),)
 
 
@@ -40,10 +41,10 @@ def _judge(tally: Tally, backend: str) -> Receipt:
     if abs(tally.took_ns - tally.asked_ns) > _MOST_OFF * tally.asked_ns + _MARKS_NS * tally.count:
         got, outcome = "emulated at another cost", ReceiptOutcome.DISAGREES
     elif 2 * tally.late > tally.count:
-        got, outcome, note = "real", ReceiptOutcome.NO_EFFECT, f"{backend} is slower than this link: {note}"
+        got, outcome, note = REAL_NETWORK, ReceiptOutcome.NO_EFFECT, f"{backend} is slower than this link: {note}"
     else:
         got, outcome = "emulated", ReceiptOutcome.AGREES
-    return Receipt(knob=_KNOB, asked="emulated", got=got, outcome=outcome, note=note)
+    return Receipt(knob=NETWORK_KNOB, asked="emulated", got=got, outcome=outcome, note=note)
 
 
 def _describe(tally: Tally, backend: str) -> Iterator[str]:

@@ -123,3 +123,52 @@ def test_a_host_that_was_late_with_nothing_to_show_for_it_is_passed_over() -> No
         rank=2, steps=1, waited_ns=100, began_late_ns=0, name="", name_ns=0, others_ns=0, host_late_ns=90
     )  # fmt: skip
     assert describe_late(one) is None
+
+
+def test_what_others_did_in_many_short_spans_is_no_zero(tell: Callable[..., TraceSet]) -> None:
+    many = [("aten::mm", 0.05 * MS)] * 60  # each below a hundredth of the step, 3 ms together
+    ranks = [step(rank, 0, many, 20 * MS) for rank in (0, 1)]
+    ranks.append(step(2, 0, [("aten::mm", 8 * MS), *many], 20 * MS))
+    assert late_sentences(tell(ranks)) == ["rank 2 spent 11.0 ms in `aten::mm` (the others 3.00 ms)"]
+
+
+def test_what_a_rank_spent_no_more_time_in_than_the_others_made_it_not_late(tell: Callable[..., TraceSet]) -> None:
+    ranks = [step(rank, 0, [("forward", 4 * MS)], 20 * MS) for rank in (0, 1)]
+    ranks.append(step(2, 7.6 * MS, [("forward", 3.5 * MS)], 20 * MS))
+    assert late_sentences(tell(ranks)) == ["rank 2 began its step 7.60 ms late"]
+
+
+def test_what_lies_around_an_issue_may_be_the_waiting_itself(tell: Callable[..., TraceSet]) -> None:
+    ranks = [step(rank, 0, [("forward", 2 * MS)], 20 * MS) for rank in (0, 1)]
+    last = step(2, 0, [("forward", 2 * MS), ("load", 9 * MS)], 20 * MS)
+    around = event("user_annotation", "FSDP::pre_forward (0)", (1, 1), 0, 11.2 * MS)
+    inner = event("cpu_op", "c10d::_allgather_base_", (1, 1), 11.1 * MS, 20)
+    assert late_sentences(tell([*ranks, [*last, around, inner]])) == [
+        "rank 2 spent 9.00 ms in `load` (the others 0 ns)"
+    ]
+
+
+def test_others_whose_hosts_were_not_recorded_are_not_said_to_have_done_nothing(tell: Callable[..., TraceSet]) -> None:
+    ranks = [step(rank, 0, [], 20 * MS) for rank in (0, 1)]
+    ranks.append(step(2, 0, [("load", 9 * MS)], 20 * MS))
+    assert not [line for line in late_sentences(tell(ranks)) if "the others 0 ns" in line]
+
+
+def test_compiled_code_is_called_alike_on_all_ranks(tell: Callable[..., TraceSet]) -> None:
+    names = [f"## Call CompiledFxGraph f{rank}xk3qzv7w2m5c8n1b4l6 ##" for rank in range(3)]
+    ranks = [step(rank, 0, [(names[rank], 2 * MS)], 20 * MS) for rank in (0, 1)]
+    ranks.append(step(2, 0, [(names[2], 9 * MS)], 20 * MS))
+    assert late_sentences(tell(ranks)) == ["rank 2 spent 9.00 ms in `Call CompiledFxGraph ...` (the others 2.00 ms)"]
+
+
+def test_a_rank_that_began_now_late_now_early_did_not_begin_late(tell: Callable[..., TraceSet]) -> None:
+    ranks = []
+    for rank in range(3):
+        events = []
+        for number in range(2):
+            base = number * 40 * MS
+            begins = base + (6 * MS if rank == 2 and number == 0 else 0 if rank == 2 else 6 * MS * number)
+            work = [("forward", 2 * MS)] if rank != 2 or number == 0 else [("forward", 2 * MS), ("load", 9 * MS)]
+            events += step(rank, begins, work, base + 20 * MS, number + 1)
+        ranks.append(events)
+    assert not [line for line in late_sentences(tell(ranks)) if "began its step" in line]

@@ -1,0 +1,95 @@
+"""What ranks and launches do not say of what others do: counted, and nothing is judged without it."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from dtbench.analyze.run import summarize_run
+from dtbench.report.sentences import cell_notes, is_linked
+from dtbench.store.layout import RunFolder
+from dtbench.store.records import RunStatus
+from dtbench.store.write import write_table
+from tests.known import known
+
+RESULTS = Path(__file__).parents[2] / "results"
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Callable[[str], RunFolder]:
+    return lambda name: RunFolder(shutil.copytree(RESULTS / name, tmp_path / "run"))
+
+
+def edit(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+def test_a_rank_without_the_canarys_result_is_missed(copy: Callable[[str], RunFolder]) -> None:
+    run = copy("example")
+    edit(run.launch("ddp", 0).path / "ranks" / "rank1.json", lambda rank: rank.update(canary=None))
+    cell = summarize_run(run.path).cells[0]
+    assert cell.rank_doubts == ("launch0: rank 1 says nothing of the canary",)
+    assert "launch0: rank 1 says nothing of the canary" in cell_notes(cell)
+
+
+def test_launches_that_were_not_held_against_a_single_process_are_named(copy: Callable[[str], RunFolder]) -> None:
+    run = copy("example_sweep")
+    for launch in (1, 3):
+        path = run.launch("micro_batches-1", launch).path / "ranks" / "rank0.json"
+        edit(path, lambda rank: rank.update(correctness=None))
+    cell = next(cell for cell in summarize_run(run.path).cells if cell.name == "micro_batches-1")
+    said = "launch1, launch3: no result of the check against a single process, which others have"
+    assert cell.rank_doubts == (said,)
+    assert said in cell_notes(cell)
+
+
+def test_a_run_that_was_stopped_before_its_last_launch_is_incomplete(copy: Callable[[str], RunFolder]) -> None:
+    run = copy("example_sweep")
+    edit(run.path / "run.json", lambda record: record.update(status="running", ended_unix_ns=None))
+    assert summarize_run(run.path).status is RunStatus.COMPLETE
+    edit(run.path / "run.json", lambda record: [cell["scenario"].update(repeat=5) for cell in record["cells"]])
+    summary = summarize_run(run.path)
+    assert summary.status is RunStatus.RUNNING
+    assert known(summary.reason).startswith("incomplete: ")
+
+
+@pytest.mark.parametrize(
+    ("table", "change", "said"),
+    [
+        ("purposes", lambda rows: rows.drop(columns="count"), "it has no column `count`"),
+        ("purposes", lambda rows: pd.concat([rows, rows]), "of rank 0 twice"),
+        ("overlap", lambda rows: pd.concat([rows, rows]), "of rank 0 twice"),
+        ("steps", lambda rows: rows.assign(duration_ns=0), "takes 0 ns, which no step can"),
+        ("steps", lambda rows: rows.assign(duration_ns=-rows["duration_ns"]), "which no step can"),
+    ],
+)
+def test_a_table_that_cannot_be_is_refused_in_a_sentence(
+    copy: Callable[[str], RunFolder], table: str, change: Callable[[pd.DataFrame], pd.DataFrame], said: str
+) -> None:
+    run = copy("example")
+    path = run.launch("ddp", 0).path / f"{table}.parquet"
+    rows = pd.read_parquet(path)
+    changed = change(rows)
+    changed.attrs = rows.attrs
+    write_table(path, changed)
+    cell = next(cell for cell in summarize_run(run.path).cells if cell.name == "ddp")
+    assert said in cell.unreadable[0]
+    assert "no step was profiled" not in " ".join(cell.notes)
+
+
+def test_where_the_backend_was_slower_than_the_link_times_are_not_the_links(copy: Callable[[str], RunFolder]) -> None:
+    run = copy("example")
+    linked = next(cell for cell in summarize_run(run.path).cells if is_linked(cell))
+    receipts = tuple(
+        one.model_copy(update={"got": "real"}) if one.knob == "network.kind" else one for one in linked.receipts
+    )
+    assert any("emulated link" in note for note in cell_notes(linked))
+    slower = linked.model_copy(update={"receipts": receipts})
+    assert not is_linked(slower)
+    assert not any("what the emulated link says" in note for note in cell_notes(slower))
