@@ -1,9 +1,10 @@
 """The collectives of a device trace: what each kernel or copy says, who issued it, when the main lane waited for it.
 
-Every communication kernel is one collective; copies that one collective operator launched are one together.
+What one collective operator launched is one collective: its copies, and its kernels on one lane. So is a kernel that
+only opens what its library's next kernel on the lane carries out. Every other communication kernel is one by itself.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final
@@ -15,7 +16,7 @@ from dtbench.analyze.correlate import Attribution, attribute
 from dtbench.analyze.enclosures import NOTHING
 from dtbench.analyze.intervals import Bools, Intervals, Ints, unite
 from dtbench.analyze.kinds.categories import KERNEL
-from dtbench.analyze.kinds.kernels import is_transfer
+from dtbench.analyze.kinds.kernels import KERNELS, KernelTable, is_transfer
 from dtbench.analyze.kinds.operators import find_operation, is_issue
 from dtbench.analyze.main_lane import MainLane, find_closed_gaps, is_wait_seen
 from dtbench.analyze.nesting import Nesting
@@ -26,8 +27,6 @@ from dtbench.analyze.trace import Details, Trace
 from dtbench.ranges import COLLECTIVE_PREFIX, STEP_PREFIX, parse_collective_range
 from dtbench.vocabulary import Axis, Operation, Region
 
-OperationOf = Callable[[str], Operation | None]
-
 
 def find_device_collectives(
     trace: Trace,
@@ -36,7 +35,7 @@ def find_device_collectives(
     *,
     lane: MainLane,
     process_groups: Mapping[str, Axis | None],
-    operation_of: OperationOf = find_operation,
+    kernels: KernelTable = KERNELS,
 ) -> tuple[Collective, ...]:
     """Find the collectives of a device trace, in order of start.
 
@@ -46,11 +45,11 @@ def find_device_collectives(
         comm: shape ``(n,)``, the device events that are communication.
         lane: whose gaps are waits.
         process_groups: mesh axis by torch's name of the group, where somebody knows.
-        operation_of: recognises a kernel by its name.
+        kernels: what kernels are, by name.
     """
-    pieces = _find_pieces(trace, nesting, np.flatnonzero(comm))
+    pieces = _find_pieces(trace, nesting, np.flatnonzero(comm), kernels)
     asked = attribute(trace, nesting, pieces.chain[:, 0])
-    describer = _Describer(trace, pieces, asked, process_groups, operation_of)
+    describer = _Describer(trace, pieces, asked, process_groups, kernels)
     gaps = find_closed_gaps(lane, pieces.ends_ns[pieces.has_span])
     closers = np.flatnonzero(pieces.has_span)[gaps.closer]
     borders = zip(gaps.starts_ns.tolist(), gaps.ends_ns.tolist(), strict=True)
@@ -88,15 +87,19 @@ class _Pieces:
     has_span: Bools
 
 
-def _find_pieces(trace: Trace, nesting: Nesting, events: Ints) -> _Pieces:
+def _find_pieces(trace: Trace, nesting: Nesting, events: Ints, kernels: KernelTable) -> _Pieces:
     chain = _climb(nesting, nesting.calls(events))
     issues = np.array([is_issue(name) for name in trace.names], dtype=np.bool_)
     operators = np.full(len(events), NOTHING, dtype=np.int64)
+    innermost = operators.copy()
     for level in chain.T:
-        operators = np.where((level != NOTHING) & issues[trace.name[level]], level, operators)
-    is_kernel = trace.is_one_of((KERNEL,)) & ~trace.is_named(is_transfer)
-    alone = is_kernel[events] | (operators == NOTHING)
-    _, first, collective = np.unique(np.where(alone, events, operators), return_index=True, return_inverse=True)
+        is_operator = (level != NOTHING) & issues[trace.name[level]]
+        operators = np.where(is_operator, level, operators)
+        innermost = np.where(is_operator & (innermost == NOTHING), level, innermost)
+    is_kernel = (trace.is_one_of((KERNEL,)) & ~trace.is_named(is_transfer))[events]
+    together = np.where(is_kernel | (operators == NOTHING), events, operators)
+    together[is_kernel] = _join_kernels(trace, events[is_kernel], innermost[is_kernel], chain[is_kernel], kernels)
+    _, first, collective = np.unique(together, return_index=True, return_inverse=True)
     issue = np.where(operators[first] == NOTHING, chain[first, 0], operators[first])
 
     starts_ns, ends_ns = trace.start_ns[events], trace.end_ns[events]
@@ -121,6 +124,37 @@ def _find_pieces(trace: Trace, nesting: Nesting, events: Ints) -> _Pieces:
         ends_ns=end_ns[order],
         has_span=has_span[order],
     )  # fmt: skip
+
+
+def _join_kernels(trace: Trace, events: Ints, operators: Ints, chain: Ints, kernels: KernelTable) -> Ints:
+    """Return for each kernel the first of those that carry out its collective with it, shape ``(k,)``.
+
+    Args:
+        trace: the events.
+        events: shape ``(k,)``, kernels.
+        operators: shape ``(k,)``, the innermost collective operator that launched each; ``NOTHING``: none did.
+        chain: shape ``(k, depth)``, as in ``_Pieces``.
+        kernels: what kernels are, by name.
+    """
+    joined = events.copy()
+    rules = {name: kernels.find_rule(trace.names[name]) for name in np.unique(trace.name[events]).tolist()}
+    around = chain[:, 1] if chain.shape[1] > 1 else np.full(len(events), NOTHING, dtype=np.int64)
+    of_operator: dict[tuple[int, int, str | None, int | None], int] = {}
+    opening: dict[int, int] = {}  # by lane, the place of the last kernel, where that only opens a collective
+    for place in np.lexsort((events, trace.start_ns[events])).tolist():
+        event, lane = int(events[place]), int(trace.lane[events[place]])
+        rule, opener = rules[int(trace.name[event])], opening.pop(lane, None)
+        if operators[place] != NOTHING:
+            said = trace.details.get(event, _NOTHING_SAID)
+            key = (int(operators[place]), lane, said.collective, said.seq)
+            joined[place] = of_operator.setdefault(key, event)
+        elif opener is not None and rule is not None and around[opener] == around[place]:
+            opens = rules[int(trace.name[events[opener]])]
+            if opens is not None and opens.library == rule.library and not rule.is_opening:
+                joined[place] = joined[opener]
+        if rule is not None and rule.is_opening:
+            opening[lane] = place
+    return joined
 
 
 def _span(starts_ns: Ints, ends_ns: Ints) -> Intervals:
@@ -204,7 +238,7 @@ class _Describer:
         pieces: _Pieces,
         asked: Attribution,
         process_groups: Mapping[str, Axis | None],
-        operation_of: OperationOf,
+        kernels: KernelTable,
     ) -> None:
         self._trace = trace
         self._pieces = pieces
@@ -216,7 +250,7 @@ class _Describer:
         self._regions = self._find_regions(asked)
         self._axis_of = cache(lambda group, description: find_axis(group, description, process_groups))
         self._metadata_operation = cache(find_operation)
-        self._operation_of = cache(operation_of)
+        self._operation_of = cache(kernels.operation_of)
         self._purpose_of = cache(find_purpose)
         self._shown = find_data_parallel(
             {(context.operation, context.above) for context in self._contexts},

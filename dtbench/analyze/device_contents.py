@@ -49,7 +49,7 @@ def find_device_contents(trace: Trace, process_groups: Mapping[str, Axis | None]
     computing = computing[np.argsort(trace.start_ns[computing], kind="stable")]
     lane = read_main_lane(trace, nesting, masks[Kind.COMPUTE])
     collectives = find_device_collectives(
-        trace, nesting, masks[Kind.COMM], lane=lane, process_groups=process_groups, operation_of=kernels.operation_of
+        trace, nesting, masks[Kind.COMM], lane=lane, process_groups=process_groups, kernels=kernels
     )
     collectives = name_sharded_optimizers(trace, collectives)
     regions = find_or_infer_regions(trace, [step.host for step in time.steps])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dtbench.analyze.collectives import Collective
+from dtbench.analyze.explain import explain
 from dtbench.analyze.reader import read_trace
 from dtbench.analyze.trace_analysis import TraceAnalysis, analyze_trace
 from dtbench.ranges import parse_reduces_range, reduces_range
@@ -305,3 +306,66 @@ def test_an_operator_above_says_whether_it_was_issued_blocking_where_the_kernel_
         """)
     )
     assert found.is_async is said
+
+
+def test_a_kernel_that_only_opens_an_exchange_is_one_collective_with_the_kernel_that_carries_it_out(
+    draw: Callable[..., Path],
+) -> None:
+    """DeepEP launches two kernels for each dispatch or combine; the second waits behind no collective but its own."""
+    one = analyze(
+        draw("""
+        range combine(B)                                           @1 |==                     |
+        range dispatch(F)                                          @1 |   ======              |
+        call cudaLaunchKernel                                      @1 |ab c    d              |
+        kernel void deep_ep::internode::cached_notify<false>       @7 | aaa                   |
+        kernel void deep_ep::internode::combine<false>             @7 |     bbbb              |
+        kernel void deep_ep::internode::notify_dispatch<false, 4>  @7 |         ccc           |
+        kernel void deep_ep::internode::dispatch<false, 4>         @7 |             dddd      |
+        kernel gemm                                                @8 |                     ==|
+        """)
+    )
+    assert [(found.owner, found.issue_ns, len(found.span.starts_ns)) for found in one.collectives] == [
+        ("combine(B)", 0, 2),
+        ("dispatch(F)", 3000, 2),
+    ]
+    assert [split.cause for split in explain([one]).analyses[0].splits] == ["unknown", "queued"]
+
+
+def test_an_opening_kernel_is_joined_to_no_other_call_and_no_other_librarys_kernel(draw: Callable[..., Path]) -> None:
+    one = analyze(
+        draw("""
+        range a                                                @1 |=                 |
+        range b                                                @1 | ===              |
+        call cudaLaunchKernel                                  @1 |abcd              |
+        kernel deep_ep::intranode::cached_notify_combine<8>    @7 | aa   cc          |
+        kernel void deep_ep::intranode::combine<8>             @7 |   bb             |
+        kernel ncclDevKernel_AllReduce                         @7 |         dd       |
+        kernel gemm                                            @8 |                 =|
+        """)
+    )
+    assert len(one.collectives) == 4
+
+
+def test_kernels_that_one_operator_launched_on_one_lane_are_one_collective(draw: Callable[..., Path]) -> None:
+    """torch's all-to-all over symmetric memory exchanges sizes with one kernel and sends with another."""
+    found = only(
+        draw("""
+        op symm_mem::all_to_all_vdev           @1 |=====                    |
+        call cudaLaunchKernel                  @1 | a b                     |
+        kernel exchangeSplitAndOffset<false>   @7 |     aa                  |
+        kernel allToAllV                       @7 |         bbb             |
+        kernel gemm                            @8 |                 ==      |
+        """)
+    )
+    assert (found.operation, found.start_ns, found.end_ns) == (Operation.ALL_TO_ALL, 5000, 12000)
+
+
+def test_collectives_that_one_operator_names_apart_stay_apart(draw: Callable[..., Path]) -> None:
+    drawing = """
+        op c10d::allreduce_coalesced_          @1 |=====                    |
+        call cudaLaunchKernel                  @1 | a b                     |
+        kernel ncclDevKernel_AllReduce         @7 |     aa                  | {"Collective name": "allreduce", "Seq": 1}
+        kernel ncclDevKernel_AllReduce         @7 |         bbb             | {"Collective name": "allreduce", "Seq": 2}
+        kernel gemm                            @8 |                 ==      |
+        """
+    assert [found.seq for found in analyze(draw(drawing)).collectives] == [1, 2]

@@ -34,6 +34,8 @@ class KernelRule:
         kind: what they do.
         operation: the collective they carry out; ``InName`` where the rule cannot say. ``InName.NO`` for compute.
         examples: names recorded in traces, or where none was at hand as the library's source spells them.
+        is_opening: they only exchange what the library's next kernel on their stream needs to know; both together are
+            one collective.
     """
 
     library: str
@@ -41,6 +43,7 @@ class KernelRule:
     kind: Kind
     operation: Operation | InName
     examples: tuple[str, ...]
+    is_opening: bool = False
 
 
 def _local(library: str, pattern: str, *examples: str) -> KernelRule:
@@ -53,6 +56,10 @@ def _copy(library: str, pattern: str, *examples: str) -> KernelRule:
 
 def _comm(library: str, pattern: str, operation: Operation | InName, *examples: str) -> KernelRule:
     return KernelRule(library, re.compile(pattern), Kind.COMM, operation, examples)
+
+
+def _opening(library: str, pattern: str, operation: Operation, *examples: str) -> KernelRule:
+    return KernelRule(library, re.compile(pattern), Kind.COMM, operation, examples, is_opening=True)
 
 
 RULES: Final[tuple[KernelRule, ...]] = (
@@ -108,16 +115,22 @@ RULES: Final[tuple[KernelRule, ...]] = (
         "void tvm::runtime::allreduce_simple<__half>(mscclpp::SmChannelDeviceHandle *, const T1 *)",
     ),
     # Expert parallelism.
+    _opening(
+        "DeepEP",
+        r"(?<![A-Za-z0-9])(?:deep_)?ep::int(?:er|ra)node(?:_ll)?::\w*notify",
+        Operation.ALL_TO_ALL,
+        "void dpsk::ep::internode::notify_dispatch<false, 8>(int const*, long*)",
+        "void dpsk::ep::internode::cached_notify<false>(int, int, int)",
+        "deep_ep::intranode::cached_notify_combine<8>",
+    ),
     _comm(
         "DeepEP",
-        r"(?<![A-Za-z0-9])(?:deep_)?ep::int(?:er|ra)node(?:_ll)?::\w*(?:dispatch|combine|notify)",
+        r"(?<![A-Za-z0-9])(?:deep_)?ep::int(?:er|ra)node(?:_ll)?::\w*(?:dispatch|combine)",
         Operation.ALL_TO_ALL,
         "void dpsk::ep::internode::combine<false, 8, __nv_bfloat16, 8, 2>",
-        "void dpsk::ep::internode::notify_dispatch<false, 8>(int const*, long*)",
         "void deep_ep::internode::dispatch<false, 4, false, 7, 4>(int4*, float*, long*, float*)",
         "void deep_ep::intranode::combine<__nv_bfloat16, (int)2, (int)768, (int)4096>(T1 *, float *)",
         "void primus_turbo::deep_ep::intranode::combine<hip_bfloat16, 8, 1024, true>(hip_bfloat16*)",
-        "deep_ep::intranode::cached_notify_combine<8>",
         "void deep_ep::internode_ll::combine<3, 10, 7168, 9>(void*, void*, int*, void*, void const*)",
     ),
     _comm(
