@@ -49,6 +49,7 @@ def explain(analyses: Sequence[TraceAnalysis], mistaken: Misfits | None = None) 
             splits=one.splits,
             last_ranks=[skew.last_rank for skew in one.skews],
             skew_waits_ns=[skew.skew_wait_ns for skew in one.skews],
+            transfers_ns=[skew.transfer_ns for skew in one.skews],
         )
         for one in explained
     ]

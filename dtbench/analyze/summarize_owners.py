@@ -81,6 +81,7 @@ def _are_among(rows: pd.DataFrame, those: pd.DataFrame) -> Bools:
 
 
 class _Carried(TypedDict):
+    at_most_ns: int | None
     transfer_ns: int | None
     skew_wait_ns: int | None
     size_bytes: int | None
@@ -91,19 +92,26 @@ class _Carried(TypedDict):
 
 def _sum_carried(mine: pd.DataFrame, windows: int) -> _Carried:
     """Give what an owner's collectives took and carried, hidden ones too."""
-    spans_ns = mine["end_ns"] - mine["start_ns"]  # of one that is not known, none of their sum is
-    waits_ns = mine["skew_wait_ns"].dropna()
+    spans_ns = mine["end_ns"] - mine["start_ns"]
+    at_most_ns = _sum_known(spans_ns - mine["skew_wait_ns"].fillna(0))
+    transfer_ns, waits_ns = _sum_known(mine["transfer_ns"]), mine["skew_wait_ns"].dropna()
     sizes = mine["size_bytes"].fillna(0).astype("int64").to_numpy()
     largest = mine.iloc[int(sizes.argmax())]
     parameters = str(largest["parameters"])
     return _Carried(
-        transfer_ns=None if spans_ns.isna().any() else (int(spans_ns.sum()) - int(waits_ns.sum())) // windows,
+        at_most_ns=None if at_most_ns is None else at_most_ns // windows,
+        transfer_ns=None if transfer_ns is None else transfer_ns // windows,
         skew_wait_ns=int(waits_ns.sum()) // windows if len(waits_ns) else None,
         size_bytes=int(sizes.max()) or None,
         outsized_bytes=_find_outsized(mine),
         dtype=str(largest["dtype"]),
         parameters=tuple(parameters.split(", ")) if parameters else (),
     )
+
+
+def _sum_known(times_ns: "pd.Series[int]") -> int | None:
+    """Return the sum; None where one is not known."""
+    return None if times_ns.isna().any() else int(times_ns.sum())
 
 
 def _find_outsized(mine: pd.DataFrame) -> int | None:

@@ -67,9 +67,10 @@ class OwnerSummary(Record):
         owner: empty: unattributed.
         owner_exposed_ns: for all causes.
         waited_for: for ``skew``, the rank that most of it waited for; None: not told.
-        transfer_ns: of all its collectives, hidden ones too, their spans less what they waited for the last rank; None:
-            not known.
-        skew_wait_ns: what they waited for it; None: not known.
+        at_most_ns: of all its collectives, hidden ones too, their spans less what they are known to have waited for the
+            last rank; None: one was not seen to run.
+        transfer_ns: the same where that waiting is known of each; else None.
+        skew_wait_ns: what they are known to have waited for it; None: of none it is known.
         size_bytes: of its largest collective; None: not told.
         outsized_bytes: the same where that is of another order than the others, and takes most of the time; else None.
         dtype: of that one; empty: not told.
@@ -83,6 +84,7 @@ class OwnerSummary(Record):
     exposed_ns: int
     owner_exposed_ns: int
     waited_for: int | None = None
+    at_most_ns: int | None = None
     transfer_ns: int | None = None
     skew_wait_ns: int | None = None
     size_bytes: int | None = None

@@ -103,8 +103,9 @@ def of_traces(row: ExposedOwner) -> Loss:
 def of_run(row: "OwnerSummary") -> Loss:
     """Give a row of a run."""
     carried = Carried(
+        at_most_ns=row.at_most_ns,
         transfer_ns=row.transfer_ns,
-        skew_wait_ns=row.skew_wait_ns or 0,
+        skew_wait_ns=row.skew_wait_ns,
         size_bytes=row.size_bytes,
         outsized_bytes=row.outsized_bytes,
         dtype=row.dtype,
@@ -155,18 +156,27 @@ def _bound(group: Sequence[Loss], windows: float, step_ns: float) -> str:
     """Say what the group's owners can gain at most; nothing where a cause is only to be told, or no time is known."""
     cause = group[0].cause
     owners = {(row.owner, row.purpose, row.operation): row.carried for row in group}
-    if cause is Cause.UNKNOWN or math.isnan(step_ns) or any(carried.transfer_ns is None for carried in owners.values()):
-        return ""
     is_skew = cause in (Cause.SKEW, Cause.BUBBLE)
-    total_ns = sum(one.skew_wait_ns if is_skew else one.transfer_ns or 0 for one in owners.values())
-    if cause is Cause.BUBBLE and not total_ns:
-        return ""  # a run's tables do not say it of sends
+    times_ns = [one.skew_wait_ns if is_skew else one.at_most_ns for one in owners.values()]
+    if cause is Cause.UNKNOWN or math.isnan(step_ns) or None in times_ns:
+        return ""
+    total_ns = sum(time_ns or 0 for time_ns in times_ns)
     its = "its" if len(owners) == 1 else "their"
     awaited = "it" if len({row.waited_for for row in group}) == 1 else "them"
-    whose = f"which is all {its} waiting for {awaited}" if is_skew else f"which is all {its} transfer"
+    whose = f"which is all {its} waiting for {awaited}" if is_skew else _what_it_took(list(owners.values()))
     if total_ns / windows > step_ns:
         whose = f"the whole step, because {its} collectives together took longer"
     return f" At most {format_ns(min(total_ns / windows, step_ns))} of {format_ns(step_ns)}, {whose}."
+
+
+def _what_it_took(owners: Sequence[Carried]) -> str:
+    """Say what the time is that owners' collectives can gain: transfer, as far as it is known apart from waiting."""
+    its, it = ("its", "it") if len(owners) == 1 else ("their", "they")
+    if all(one.transfer_ns is not None for one in owners):
+        return f"which is all {its} transfer"
+    if all(one.skew_wait_ns is not None for one in owners):
+        return f"which is all that {it} took after the last rank began"
+    return f"which is all that {it} took, waiting for other ranks included"
 
 
 def advise_loss(row: Loss, ran: Ran) -> str:

@@ -128,7 +128,8 @@ def _owner_document(row: ExposedOwner) -> Mapping[str, object]:
         "behind": "" if row.behind is None else row.behind.owner,
         "waited_for": "NaN" if row.waited_for is None else row.waited_for,
         "missing": [str(one) for one in row.missing],
-        "transfer_ns": "NaN" if row.carried.transfer_ns is None else row.carried.transfer_ns,
+        "at_most_ns": _number(row.carried.at_most_ns),
+        "transfer_ns": _number(row.carried.transfer_ns),
     }
 
 

@@ -58,7 +58,7 @@ def test_a_step_without_operators_beside_one_that_has_them_is_left_out_of_the_me
     assert (first.comm_ns, first.hidden_comm_ns, first.exposed_comm_ns) == (4000, 2000, 2000)
     assert (second.comm_ns, second.hidden_comm_ns, second.exposed_comm_ns) == (4000, None, None)
     assert one.whole.exposed_comm_ns is None
-    assert [owner.carried.transfer_ns for owner in traces.owners] == [4000]  # a step's, as what it is held against
+    assert [owner.carried.at_most_ns for owner in traces.owners] == [4000]  # a step's, as what it is held against
     assert "2.00 us exposed (20.0 %)" in answer_lines(traces)[0]
     assert any("step 2" in note and "no operator" in note for note in traces.notes)
 
@@ -205,3 +205,15 @@ def test_hidden_and_exposed_are_means_over_the_same_steps_and_owners_add_up_to_t
     assert (purpose.comm_ns, purpose.hidden_ns, purpose.exposed_ns) == (6000, 1000, 5000)
     assert sum(row.exposed_ns for row in traces.owners) == 5000
     assert "one step, without 1 step not wholly known" in answer_lines(traces)[-1]
+
+
+def test_an_owners_transfer_is_no_number_where_waiting_for_other_ranks_is_not_known(draw: Callable[..., Path]) -> None:
+    drawing = """
+        step ProfilerStep#1             @1 |==========    |
+        call cudaLaunchKernel           @1 |ab            |
+        kernel ncclDevKernel_AllReduce  @8 | aaaa         |
+        kernel gemm                     @7 |      bb      |
+        """
+    document: Any = traces_document(analyze_traces([draw(drawing)]))
+    (owner,) = document["owners"]
+    assert (owner["at_most_ns"], owner["transfer_ns"]) == (4000, "NaN")

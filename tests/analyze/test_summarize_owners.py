@@ -52,7 +52,23 @@ def test_what_steps_without_an_account_issued_is_in_no_mean() -> None:
         {"exposed_tail_ns": 90, "start_ns": 100, "end_ns": 500, "step": 2},
     )
     (row,) = summarize_owners(table, steps(1))
-    assert (row.owner_exposed_ns, row.transfer_ns) == (10, 40)
+    assert (row.owner_exposed_ns, row.at_most_ns, row.transfer_ns) == (10, 40, None)
+
+
+def test_transfer_is_told_only_where_it_is_known_of_every_collective_of_the_owner() -> None:
+    known: dict[str, object] = {
+        "exposed_tail_ns": 10,
+        "start_ns": 0,
+        "end_ns": 40,
+        "skew_wait_ns": 15,
+        "transfer_ns": 25,
+    }
+    (row,) = summarize_owners(collectives(known, known), steps(1))
+    assert (row.at_most_ns, row.transfer_ns, row.skew_wait_ns) == (50, 50, 30)
+    (row,) = summarize_owners(collectives(known, {"start_ns": 50, "end_ns": 60}), steps(1))
+    assert (row.at_most_ns, row.transfer_ns, row.skew_wait_ns) == (35, None, 15)
+    (row,) = summarize_owners(collectives(known, {"start_ns": pd.NA, "end_ns": pd.NA}), steps(1))
+    assert (row.at_most_ns, row.transfer_ns) == (None, None)
 
 
 def test_what_has_no_owner_or_operation_is_a_row_of_its_own() -> None:

@@ -41,7 +41,7 @@ def queue_head(purpose: Purpose, group: str = "dp") -> Collective:
 
 
 def loss(cause: Cause, purpose: Purpose, operation: Operation = Operation.ALL_REDUCE, **more: object) -> Loss:
-    told = {"owner": "bucket 0", "exposed_ns": 5, "carried": Carried(transfer_ns=9), **more}
+    told = {"owner": "bucket 0", "exposed_ns": 5, "carried": Carried(at_most_ns=9), **more}
     return Loss(purpose=purpose, operation=operation, cause=cause, **told)  # type: ignore[arg-type]
 
 
@@ -156,7 +156,7 @@ def last_bucket(scenario: Scenario) -> Loss:
     parameters = known_parameters(scenario.model)
     assert parameters is not None
     names = tuple(one.name for one in fill_buckets(scenario, scenario.parallel, parameters)[-1])
-    return loss(Cause.TAIL, Purpose.GRAD_REDUCE, carried=Carried(transfer_ns=9, parameters=names))
+    return loss(Cause.TAIL, Purpose.GRAD_REDUCE, carried=Carried(at_most_ns=9, parameters=names))
 
 
 def test_a_cap_is_no_advice_for_a_bucket_that_one_parameter_fills() -> None:
@@ -190,7 +190,7 @@ def test_a_bucket_whose_parameters_nobody_knows_gets_a_cap_with_the_doubt() -> N
 
 def test_what_crosses_the_wire_in_sixteen_bits_is_not_told_to_be_sent_in_sixteen() -> None:
     ran = Ran(is_device=True, strategy=Strategy.FSDP2)
-    full = loss(Cause.BANDWIDTH, Purpose.GRAD_REDUCE, carried=Carried(transfer_ns=9, dtype="Float"))
+    full = loss(Cause.BANDWIDTH, Purpose.GRAD_REDUCE, carried=Carried(at_most_ns=9, dtype="Float"))
     half = replace(full, carried=replace(full.carried, dtype="BFloat16"))
     assert "reduce_dtype" in advise_loss(full, ran)
     assert "reduce_dtype" not in advise_loss(half, ran)
@@ -226,7 +226,7 @@ SMALL_CAUSES = (Cause.TAIL, Cause.NEEDED_AT_ONCE, Cause.BANDWIDTH)
 @pytest.mark.parametrize("cause", SMALL_CAUSES)
 def test_what_carries_a_few_bytes_is_told_to_be_issued_in_fewer_larger_ones(cause: Cause, purpose: Purpose) -> None:
     for strategy in (None, *Strategy):
-        small = loss(cause, purpose, carried=Carried(transfer_ns=9, size_bytes=16))
+        small = loss(cause, purpose, carried=Carried(at_most_ns=9, size_bytes=16))
         words = advise_loss(small, Ran(is_device=True, strategy=strategy))
         assert words == "They carry 16 B at most: issue fewer, larger ones."
         larger = replace(small, carried=replace(small.carried, size_bytes=1 << 20))
@@ -234,7 +234,7 @@ def test_what_carries_a_few_bytes_is_told_to_be_issued_in_fewer_larger_ones(caus
 
 
 def test_one_gather_that_outweighs_the_others_of_a_tensor_axis_is_told_to_go_away() -> None:
-    carried = Carried(transfer_ns=9, size_bytes=32 << 20, outsized_bytes=32 << 20)
+    carried = Carried(at_most_ns=9, size_bytes=32 << 20, outsized_bytes=32 << 20)
     row = loss(Cause.NEEDED_AT_ONCE, Purpose.TENSOR, Operation.ALL_GATHER, owner="lm_head", carried=carried)
     words = advise_loss(row, Ran(is_device=True, tensor=2))
     assert words == (
@@ -257,18 +257,34 @@ def gain(*rows: Loss, windows: float = 1, step_ns: float = 484_000_000) -> list[
 
 def test_a_gain_is_bounded_by_the_transfer_and_never_by_what_is_exposed() -> None:
     row = loss(
-        Cause.TAIL, Purpose.TENSOR, exposed_ns=100, carried=Carried(transfer_ns=82_000_000, skew_wait_ns=7_000_000)
+        Cause.TAIL,
+        Purpose.TENSOR,
+        exposed_ns=100,
+        carried=Carried(at_most_ns=82_000_000, transfer_ns=82_000_000, skew_wait_ns=7_000_000),
     )
     (words,) = gain(row, windows=2)
     assert words.endswith(" At most 41.0 ms of 484 ms, which is all its transfer.")
 
 
+@pytest.mark.parametrize(
+    ("carried", "words"),
+    [
+        (Carried(at_most_ns=6_000_000, transfer_ns=6_000_000, skew_wait_ns=0), "which is all its transfer."),
+        (Carried(at_most_ns=6_000_000, skew_wait_ns=1), "which is all that it took after the last rank began."),
+        (Carried(at_most_ns=6_000_000), "which is all that it took, waiting for other ranks included."),
+    ],
+)
+def test_a_gain_is_called_transfer_only_where_waiting_for_other_ranks_is_known(carried: Carried, words: str) -> None:
+    (said,) = gain(loss(Cause.TAIL, Purpose.TENSOR, carried=carried))
+    assert said.endswith(f" At most 6.00 ms of 484 ms, {words}")
+
+
 def test_a_gain_sums_the_owners_that_an_advice_is_for_and_is_no_longer_than_the_step() -> None:
     rows = [
-        loss(Cause.TAIL, Purpose.TENSOR, owner=owner, exposed_ns=exposed_ns, carried=Carried(transfer_ns=3_000_000))
+        loss(Cause.TAIL, Purpose.TENSOR, owner=owner, exposed_ns=exposed_ns, carried=Carried(at_most_ns=3_000_000))
         for owner, exposed_ns in (("a", 5), ("b", 7))
     ]
-    assert gain(*rows) == [gain(rows[0])[0].replace("3.00 ms", "6.00 ms").replace("its", "their")]
+    assert gain(*rows) == [gain(rows[0])[0].replace("3.00 ms", "6.00 ms").replace("all that it", "all that they")]
     (capped,) = gain(*rows, step_ns=4_000_000)
     assert "At most 4.00 ms of 4.00 ms" in capped
     assert capped.endswith(", the whole step, because their collectives together took longer.")
@@ -276,7 +292,7 @@ def test_a_gain_sums_the_owners_that_an_advice_is_for_and_is_no_longer_than_the_
 
 @pytest.mark.parametrize(("ranks", "word"), [((7, 7), "it"), ((7, 3), "them")])
 def test_a_gain_by_skew_is_of_the_rank_or_of_the_ranks_that_were_waited_for(ranks: tuple[int, int], word: str) -> None:
-    carried = Carried(transfer_ns=1, skew_wait_ns=3_000_000)
+    carried = Carried(at_most_ns=1, skew_wait_ns=3_000_000)
     rows = [
         loss(Cause.SKEW, Purpose.TENSOR, owner=owner, exposed_ns=5, carried=carried, waited_for=rank)
         for owner, rank in zip("ab", ranks, strict=True)
@@ -329,7 +345,7 @@ def test_collectives_of_few_bytes_are_told_to_be_fewer_and_never_smaller(
     cause: Cause, strategy: Strategy | None
 ) -> None:
     for purpose, operation in itertools.product(Purpose, Operation):
-        small = loss(cause, purpose, operation, carried=Carried(transfer_ns=9, size_bytes=8))
+        small = loss(cause, purpose, operation, carried=Carried(at_most_ns=9, size_bytes=8))
         said = advise_loss(small, Ran(is_device=True, strategy=strategy))
         if operation is not Operation.BARRIER:
             assert "fewer, larger" in said
@@ -351,7 +367,7 @@ def test_experts_and_context_have_advice_of_their_own_and_no_knob_of_fsdp_or_ddp
 
 
 def test_a_bubble_is_bounded_by_its_waiting_and_by_nothing_where_that_is_not_known() -> None:
-    known, untold = Carried(transfer_ns=9, skew_wait_ns=4), Carried(transfer_ns=9)
+    known, untold = Carried(at_most_ns=9, skew_wait_ns=4), Carried(at_most_ns=9)
     for carried, bound in ((known, "At most 4.00 ns of 20.0 ns, which is all its waiting for it."), (untold, "")):
         (said,) = advise([loss(Cause.BUBBLE, Purpose.PIPELINE, carried=carried)], NOT_KNOWN, windows=1, step_ns=20)
         assert "micro-batches" in said.words

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from dtbench.analyze.causes.outsized import find_outsized
 from dtbench.analyze.causes.split import CausePart, CauseSplit
@@ -15,8 +16,10 @@ class Carried:
     """What an owner's collectives of one purpose and operation carried and took, summed over ranks and steps.
 
     Attributes:
-        transfer_ns: their spans less what each waited for the last rank to begin: no change of theirs can gain more.
-        skew_wait_ns: what they waited for the last rank; 0 also where the other ranks are not known.
+        at_most_ns: their spans less what each is known to have waited for the last rank to begin: no change of theirs
+            can gain more. None: one was not seen to run.
+        transfer_ns: the same where that waiting is known of each; else None.
+        skew_wait_ns: what they waited for the last rank; None: not known of each.
         size_bytes: of the largest; None: not told.
         outsized_bytes: the same where it is of another order than the others, and takes most of the time; else None.
         dtype: of that one; empty: not told.
@@ -25,8 +28,9 @@ class Carried:
         is_async: whether the calls that issued them may return before they are done; None: not told, or some may.
     """
 
+    at_most_ns: int | None = None
     transfer_ns: int | None = None
-    skew_wait_ns: int = 0
+    skew_wait_ns: int | None = None
     size_bytes: int | None = None
     outsized_bytes: int | None = None
     dtype: str = ""
@@ -72,12 +76,14 @@ class ExplainedRank:
         splits: for each collective.
         last_ranks: for each collective the rank that started last; empty: not told.
         skew_waits_ns: for each what it waited for that rank; None or empty: not told.
+        transfers_ns: for each the rest of its span, where that is its transfer; None or empty: not told.
     """
 
     timeline: RankTimeline
     splits: Sequence[CauseSplit]
     last_ranks: Sequence[int | None] = ()
     skew_waits_ns: Sequence[int | None] = ()
+    transfers_ns: Sequence[int | None] = ()
 
 
 _Key = tuple[str | None, Purpose, Operation | None]
@@ -120,31 +126,48 @@ def _key(collective: Collective) -> _Key:
 
 def _sum_carried(ranks: Sequence[ExplainedRank], *, any_steps: bool) -> dict[_Key, Carried]:
     """Sum what the collectives of each owner took; where any rank has steps, of those that a known step issued."""
-    found: dict[_Key, list[tuple[Collective, int]]] = {}
+    found: dict[_Key, list[_Taken]] = {}
     for rank in ranks:
-        waits_ns = rank.skew_waits_ns or (None,) * len(rank.timeline.collectives)
-        for index, (collective, wait_ns) in enumerate(zip(rank.timeline.collectives, waits_ns, strict=True)):
+        untold = (None,) * len(rank.timeline.collectives)
+        waits_ns, transfers_ns = rank.skew_waits_ns or untold, rank.transfers_ns or untold
+        rows = zip(rank.timeline.collectives, waits_ns, transfers_ns, strict=True)
+        for index, (collective, wait_ns, transfer_ns) in enumerate(rows):
             if not any_steps or rank.timeline.is_of_known_step(index) or rank.timeline.stepped_exposed_ns[index]:
-                found.setdefault(_key(collective), []).append((collective, wait_ns or 0))
+                found.setdefault(_key(collective), []).append(_Taken(collective, wait_ns, transfer_ns))
     return {key: _carry(members) for key, members in found.items()}
 
 
-def _carry(members: Sequence[tuple[Collective, int]]) -> Carried:
-    largest = max((one for one, _ in members), key=lambda one: one.size_bytes or 0)
-    waited_ns = sum(wait_ns for _, wait_ns in members)
-    calls = {one.is_async for one, _ in members}
+class _Taken(NamedTuple):
+    """A collective with what it waited for the last rank and the rest of its span; None: not told."""
+
+    one: Collective
+    wait_ns: int | None
+    transfer_ns: int | None
+
+
+def _carry(members: Sequence[_Taken]) -> Carried:
+    collectives = [member.one for member in members]
+    largest = max(collectives, key=lambda one: one.size_bytes or 0)
+    spans_ns = [one.span.length_ns for one in collectives]
+    calls = {one.is_async for one in collectives}
+    is_seen = all(len(one.span.starts_ns) for one in collectives)
     return Carried(
-        transfer_ns=sum(one.span.length_ns for one, _ in members) - waited_ns,
-        skew_wait_ns=waited_ns,
+        at_most_ns=sum(spans_ns) - sum(member.wait_ns or 0 for member in members) if is_seen else None,
+        transfer_ns=_sum_known([member.transfer_ns for member in members]),
+        skew_wait_ns=_sum_known([member.wait_ns for member in members]),
         size_bytes=largest.size_bytes,
-        outsized_bytes=find_outsized(
-            [one.size_bytes for one, _ in members], [one.span.length_ns for one, _ in members]
-        ),
+        outsized_bytes=find_outsized([one.size_bytes for one in collectives], spans_ns),
         dtype=largest.dtype or "",
         parameters=largest.parameters,
         group=largest.group,
         is_async=calls.pop() if len(calls) == 1 else None,
     )
+
+
+def _sum_known(times_ns: Sequence[int | None]) -> int | None:
+    """Return the sum; None where one is not known."""
+    known = [time_ns for time_ns in times_ns if time_ns is not None]
+    return sum(known) if len(known) == len(times_ns) else None
 
 
 def _cut(parts: Sequence[CausePart], counted_ns: int) -> Iterator[CausePart]:
