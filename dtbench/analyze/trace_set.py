@@ -7,6 +7,7 @@ from typing import Final
 
 from dtbench.analyze.causes.exposed_owners import ExposedOwner
 from dtbench.analyze.explain import explain
+from dtbench.analyze.intervals import subtract, unite, unite_all
 from dtbench.analyze.kinds.unknown import UnknownName, sum_names
 from dtbench.analyze.ranks.late import LateRank
 from dtbench.analyze.ranks.misfits import find_mistaken
@@ -14,7 +15,7 @@ from dtbench.analyze.ranks.over_ranks import OverRanks
 from dtbench.analyze.trace import Unread
 from dtbench.analyze.trace_analysis import TraceAnalysis
 from dtbench.analyze.trace_file import Analyzed, Answer, TraceFile, Unusable
-from dtbench.units import count_things, is_or_are, name_ranges, name_ranks
+from dtbench.units import count_things, format_ns, is_or_are, name_ranges, name_ranks
 
 _NAMED_AT_MOST: Final = 5
 _LONGEST: Final = 60
@@ -218,9 +219,25 @@ def _describe_lacking(one: TraceAnalysis, *, any_steps: bool) -> Iterable[str]:
     if not one.steps and not any_steps:  # else what compares ranks says which lack them
         yield "the trace has no ProfilerStep range; only the whole trace is known"
         return
+    yield from _describe_outside(one)
     empty = [step.step for step in one.steps if not step.overlap.step_ns and step.step not in one.lost.steps]
     if empty:
         yield f"nothing ran in {_name_steps(empty)}; no time is known there"
+
+
+def _describe_outside(one: TraceAnalysis) -> Iterable[str]:
+    """Say what of the communication that no step issued ran outside all steps, which no number per step holds."""
+    steps = unite([step.start_ns for step in one.timeline.steps], [step.end_ns for step in one.timeline.steps])
+    found = (
+        subtract(collective.span, steps)
+        for collective, step in zip(one.collectives, one.step_of, strict=True)
+        if step is None and one.steps
+    )
+    outside = [span for span in found if span.length_ns]
+    if outside:
+        what = f"{count_things(len(outside), 'collective')} outside all steps"
+        took = format_ns(unite_all(*outside).length_ns)
+        yield f"{what}, {took} of communication, {is_or_are(len(outside))} in no number per step"
 
 
 def _describe_lost(one: TraceAnalysis) -> str:

@@ -217,3 +217,19 @@ def test_an_owners_transfer_is_no_number_where_waiting_for_other_ranks_is_not_kn
     document: Any = traces_document(analyze_traces([draw(drawing)]))
     (owner,) = document["owners"]
     assert (owner["at_most_ns"], owner["transfer_ns"]) == (4000, "NaN")
+
+
+def test_communication_outside_all_steps_is_counted_first(draw: Callable[..., Path]) -> None:
+    drawing = """
+        step ProfilerStep#1             @1 |           =====    |
+        call cudaLaunchKernel           @1 |abc        de       |
+        kernel ncclDevKernel_AllGather  @8 | aaaa bb            |
+        kernel ncclDevKernel_AllReduce  @9 |  cc                |
+        kernel gemm                     @7 |            dd      |
+        kernel ncclDevKernel_AllReduce  @8 |              eee   |
+        """
+    paths = [draw(drawing, f"rank{rank}.json", distributedInfo={"rank": rank}) for rank in (0, 1)]
+    notes = analyze_traces(paths).notes
+    said = "ranks 0-1: 3 collectives outside all steps, 6.00 us of communication, are in no number per step"
+    assert said in notes
+    assert not any("outside all steps" in note for note in analyze_traces([draw(drawing.replace("=====", "     "))]).notes)
