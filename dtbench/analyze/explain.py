@@ -13,7 +13,7 @@ from dtbench.analyze.ranks.point_to_point import Partner
 from dtbench.analyze.ranks.skew import CollectiveSkew
 from dtbench.analyze.ranks.times import END_TOGETHER
 from dtbench.analyze.trace_analysis import TraceAnalysis
-from dtbench.vocabulary import Cause, MissingInput
+from dtbench.vocabulary import POINT_TO_POINT, Cause, MissingInput
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,15 @@ def _explain_rank(one: TraceAnalysis, over_ranks: OverRanks, compared: Collectio
     ]
     splits = split_exposed(one.timeline, last_starts_ns)
     if len(over_ranks.collectives) > 1:
+        matched = _find_matched(over_ranks, one.rank)
         splits = tuple(
-            _withhold(split) if skew.last_start_ns is None and _lacks_ranks(collective, one, compared) else split
-            for collective, skew, split in zip(one.collectives, skews, splits, strict=True)
+            _withhold(split, lack)
+            if start_ns is None
+            and (lack := _find_lack(collective, one, compared, is_matched=index in matched)) is not None
+            else split
+            for index, (collective, start_ns, split) in enumerate(
+                zip(one.collectives, last_starts_ns, splits, strict=True)
+            )
         )
     return replace(one, skews=skews, splits=splits)
 
@@ -85,20 +91,41 @@ def _wait_for(partner: Partner, skew: CollectiveSkew) -> CollectiveSkew:
     return replace(skew, last_rank=partner.rank if partner.waited_ns else None, skew_wait_ns=partner.waited_ns)
 
 
-def _lacks_ranks(collective: Collective, one: TraceAnalysis, compared: Collection[int]) -> bool:
-    """Tell whether a collective has ranks that are not compared, any of which all its time may be waiting for.
+def _find_matched(over_ranks: OverRanks, rank: int) -> set[int]:
+    """Return what of a rank all others of its group have: its collectives, its sends and receives with both ends."""
+    found = set()
+    for group in over_ranks.matches.groups:
+        if rank in group.ranks and group.is_complete:
+            column = group.ranks.index(rank)
+            found.update(group.index[group.there.all(axis=1), column].tolist())
+    for one in over_ranks.transfers.matched:
+        found.update(end for of, end in ((one.sender, one.send), (one.receiver, one.receive)) if of == rank)
+    return found
 
-    Where some ranks are there, and the last of a group may not be among them, a cause that one rank alone would show is
-    no more likely than that.
+
+def _find_lack(
+    collective: Collective, one: TraceAnalysis, compared: Collection[int], *, is_matched: bool
+) -> MissingInput | None:
+    """Return what is missing of the other ranks of a collective, of which nobody knows when the last of them began.
+
+    All its time may be waiting for that: where some ranks are there, and the last may not be among them, a cause that
+    one rank alone would show is no more likely. None: it does not wait for other ranks.
     """
-    if collective.operation not in END_TOGETHER or collective.group_size == 1:
-        return False
-    if collective.group_ranks:
-        return not set(collective.group_ranks) <= set(compared)
-    return one.rank not in compared or (collective.group_size or one.timeline.world_size or 0) > len(compared)
+    if collective.operation in POINT_TO_POINT:
+        has_ranks = one.rank in compared and (collective.peer is None or collective.peer in compared)
+    elif collective.operation not in END_TOGETHER or collective.group_size == 1:
+        return None
+    elif collective.group_ranks:
+        has_ranks = set(collective.group_ranks) <= set(compared)
+    else:
+        size = collective.group_size or one.timeline.world_size or 0
+        has_ranks = one.rank in compared and size <= len(compared)
+    if not has_ranks:
+        return MissingInput.RANKS
+    return MissingInput.CLOCKS if is_matched else MissingInput.EVENTS
 
 
-def _withhold(split: CauseSplit) -> CauseSplit:
+def _withhold(split: CauseSplit, lack: MissingInput) -> CauseSplit:
     """Leave open why a collective is exposed."""
     exposed_ns = sum(part.exposed_ns for part in split.parts)
-    return CauseSplit((CausePart(Cause.UNKNOWN, exposed_ns, missing=(MissingInput.RANKS,)),) if split.parts else ())
+    return CauseSplit((CausePart(Cause.UNKNOWN, exposed_ns, missing=(lack,)),) if split.parts else ())

@@ -13,6 +13,8 @@ UNATTRIBUTED: Final = "unattributed"
 
 _MISSING: Final = {
     MissingInput.RANKS: "the other ranks' traces: skew or bandwidth",
+    MissingInput.CLOCKS: "how far the ranks' clocks are apart",
+    MissingInput.EVENTS: "when the other ranks began it",
     MissingInput.LAUNCH: "the call that launched it",
     MissingInput.GRAPH_ORDER: "the order inside a captured graph",
     MissingInput.READY: "when it could have been issued",

@@ -8,7 +8,7 @@
              exposed                                ▄▄▄
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,7 +29,7 @@ from dtbench.report.plots_drawing import (
     set_finding,
     shorten_middle,
 )
-from dtbench.units import NS_PER_MS, format_ns
+from dtbench.units import NS_PER_MS, format_ns, name_ranks
 from dtbench.vocabulary import Kind, Operation
 
 MOST_RANKS = 8
@@ -56,7 +56,13 @@ _NUMBER_FITS = 0.006
 
 
 def plot_timeline(
-    spans: pd.DataFrame, exposed: pd.DataFrame, step: int, stage_work: pd.DataFrame | None = None
+    spans: pd.DataFrame,
+    exposed: pd.DataFrame,
+    step: int,
+    stage_work: pd.DataFrame | None = None,
+    *,
+    apart: Collection[int] = (),
+    every: Collection[int] = (),
 ) -> Figure:
     """Draw one step: lanes from above as ranks name them, communication that ran alone marked below each rank.
 
@@ -66,12 +72,14 @@ def plot_timeline(
         step: the step that is drawn; spans that start in another are left out.
         stage_work: columns as in ``dtbench.analyze.tables.STAGE_WORK``, of the same ranks: each stage of a pipeline
             has a row above the lanes of its rank; None: no pipeline.
+        apart: ranks that are drawn from their own start, because their clocks cannot be compared with the others'.
+        every: ranks that there are, of some of which nothing may be drawn; left out: those that are.
     """
     mine, alone = spans[spans["step"] == step], exposed[exposed["step"] == step]
     stages = stage_work[stage_work["step"] == step] if stage_work is not None else None
     if mine.empty:
         figure = new_figure(2.0)
-        return say(figure, add_axes(figure), f"Nothing ran in step {step}.")
+        return say(figure, add_axes(figure), f"Nothing is known to have run in step {step}.")
     ranks = sorted(mine["rank"].unique())
     rows = [row for rank in ranks[:MOST_RANKS] for row in _rows_of(rank, mine, stages)]
     figure = new_figure(1.5 + 0.36 * max(3, len(rows)), width_in=11.0)
@@ -85,20 +93,35 @@ def plot_timeline(
         else:
             _draw_exposed(axes, alone[alone["rank"] == row.rank], position, window[0])
             axes.axhline(position + 0.5, color="#DDDDDD", linewidth=0.8)
-    names = [literal(f"rank {row.rank}  {shorten_middle(row.name, most=46)}") for row in rows]
+    own = {rank: " (own clock)" if rank in apart else "" for rank in ranks}
+    names = [literal(f"rank {row.rank}{own[row.rank]}  {shorten_middle(row.name, most=46)}") for row in rows]
     axes.set_yticks(range(len(rows)), names, fontsize=7.5)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlim(0, window[1] / NS_PER_MS)
-    axes.set_xlabel("ms, on the clock that the ranks share", fontsize=8)
+    axes.set_xlabel(_describe_clock(ranks[:MOST_RANKS], apart), fontsize=8)
     more = f"; ranks {ranks[0]} to {ranks[MOST_RANKS - 1]} of {len(ranks)}" if len(ranks) > MOST_RANKS else ""
+    lacking = sorted(set(every) - set(ranks))
+    more += f"; of {name_ranks(lacking)} nothing is known to be of it" if lacking else ""
     set_finding(axes, _finding(mine, alone, step) + more)
     done = set() if stages is None else set(stages["action"])
     parts = (*_PARTS.values(), _EXPOSED, *(part for action, part in _STAGE_PARTS.items() if action in done))
     handles = [legend_patch(part, part.name) for part in parts]
     figure.legend(handles=handles, loc="outside lower left", ncols=4, frameon=False, fontsize=8)
     return figure
+
+
+def _describe_clock(ranks: Sequence[int], apart: Collection[int]) -> str:
+    """Say on which clock times of the picture are."""
+    own, shared = [rank for rank in ranks if rank in apart], [rank for rank in ranks if rank not in apart]
+    if len(ranks) == 1:
+        return "ms"
+    if not own:
+        return "ms, on the clock that the ranks share"
+    nothing = "where it lies beside the others" if len(own) == 1 else "where they lie beside the others"
+    from_own = f"{name_ranks(own)} from {'its' if len(own) == 1 else 'their'} own start: {nothing} says nothing"
+    return f"ms, on the clock that {name_ranks(shared)} share; {from_own}" if len(shared) > 1 else f"ms, {from_own}"
 
 
 def _main_lanes(of_rank: pd.DataFrame) -> list[str]:

@@ -158,7 +158,14 @@ def plot_step_of(traces: TraceSet, step: int | None) -> "Figure":
 
     shown = _typical_step(tabulate_overlap(traces.analyses)) if step is None else step
     spans = collect_spans(traces, StepRange(shown, shown))
-    return plot_timeline(tabulate_spans(spans), tabulate_exposed(spans), shown, tabulate_stage_work(spans))
+    return plot_timeline(
+        tabulate_spans(spans),
+        tabulate_exposed(spans),
+        shown,
+        tabulate_stage_work(spans),
+        apart={one.rank for one in spans.ranks if not one.place.is_aligned},
+        every={one.rank for one in traces.analyses},
+    )
 
 
 def _typical_step(overlap: pd.DataFrame) -> int:

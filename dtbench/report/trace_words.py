@@ -19,7 +19,7 @@ from dtbench.report.doubts import doubt_lines
 from dtbench.report.facts import describe_traces
 from dtbench.report.host_words import describe_host
 from dtbench.units import NS_PER_S, count_things, format_bandwidth, format_fraction, format_ns, is_or_are, name_ranks
-from dtbench.vocabulary import Cause, Purpose
+from dtbench.vocabulary import Cause, MissingInput, Purpose
 
 MOST_NAMES = 10
 """Unknown names that are listed."""
@@ -34,6 +34,9 @@ _UNTIED: Final = {
     "ambiguous": "with several launches",
     "without_operator": "launched outside any operator",
 }
+
+_OTHER_ENDS: Final = {MissingInput.RANKS, MissingInput.CLOCKS, MissingInput.EVENTS}
+"""What is missing where it is not known when other ranks began."""
 
 _WAITS: Final = (("gradient wait", Purpose.GRAD_REDUCE), ("unshard wait", Purpose.UNSHARD))
 
@@ -166,13 +169,17 @@ def _wait_lines(traces: TraceSet, mean: MeanTime) -> list[str]:
 
 
 def _bubble_lines(traces: TraceSet, mean: MeanTime) -> list[str]:
-    """Say how long a stage of a pipeline waited for its neighbours, where several ranks show that."""
-    bubble_ns = sum(row.exposed_ns for row in traces.owners if row.cause is Cause.BUBBLE) / mean.windows
-    if not any(row.purpose is Purpose.PIPELINE for row in traces.owners) or not traces.over_ranks.partners:
+    """Say how long a stage of a pipeline waited for its neighbours, as far as several ranks show that."""
+    rows = [row for row in traces.owners if row.purpose is Purpose.PIPELINE]
+    if not rows or len(traces.analyses) < 2:
         return []
+    if not traces.over_ranks.partners:
+        return ["pipeline bubble n/a: of no send or receive it is known when its other end was there"]
+    bubble_ns = sum(row.exposed_ns for row in rows if row.cause is Cause.BUBBLE) / mean.windows
     per = "step" if mean.are_steps else "trace"
     share = format_fraction(divide(bubble_ns, mean.overlap.step_ns))
-    return [f"pipeline bubble {format_ns(bubble_ns)} per {per} ({share})"]
+    least = "at least " if any(_OTHER_ENDS & set(row.missing) for row in rows) else ""
+    return [f"pipeline bubble {least}{format_ns(bubble_ns)} per {per} ({share})"]
 
 
 def bandwidth_notes(traces: TraceSet) -> list[str]:

@@ -11,12 +11,15 @@ import numpy as np
 import pytest
 
 from dtbench.analyze.explain import Explained, explain
+from dtbench.analyze.foreign import analyze_traces
 from dtbench.analyze.intervals import unite
 from dtbench.analyze.overlap import Overlap
 from dtbench.analyze.reader import read_trace
 from dtbench.analyze.summarize_owners import summarize_owners
 from dtbench.analyze.tabulate import tabulate_collectives, tabulate_overlap
 from dtbench.analyze.trace_analysis import TraceAnalysis, analyze_trace
+from dtbench.report.trace_words import answer_lines
+from dtbench.vocabulary import MissingInput
 
 SHARED = ("plain", "1f1b", "interleaved", "zero_bubble", "ring")
 ACTIVATION_BYTES = 4 * 192 * 4  # of a micro-batch: 4 rows of 192 floats
@@ -86,26 +89,41 @@ def test_what_is_sent_beside_compute_is_hidden_and_what_is_waited_for_is_exposed
     assert [(str(one.purpose), one.wait_ns) for one in one.steps[0].purposes] == [("pipeline", 3000 + 3000)]
 
 
-JOB = {"world_size": 2, "pg_config": [{"pg_name": "0", "pg_desc": "default_pg", "ranks": [0, 1]}]}
+def describe_job(ranks: int) -> dict[str, Any]:
+    group = {"pg_name": "0", "pg_desc": "default_pg", "ranks": list(range(ranks))}
+    return {"world_size": ranks, "pg_config": [group]}
 
 
-def explain_two_stages(draw: Callable[..., Path], *, hosts: tuple[str, str] = ("one", "one")) -> Explained:
-    """Explain a stage that computes for 8 us and sends, and one that waits for it."""
+JOB = describe_job(2)
+
+
+def draw_two_stages(
+    draw: Callable[..., Path], *, hosts: tuple[str, str] = ("one", "one"), late_us: int = 0, peer: int = 0
+) -> list[Path]:
+    """Draw a stage that computes for 8 us and sends, and one that waits for it, or for another.
+
+    Args:
+        draw: writes a trace.
+        hosts: of the two.
+        late_us: how far the clock of the first is ahead.
+        peer: whom the second receives from.
+    """
+    ahead = " " * late_us
     to, by = (
         f'{{"Input Dims": [[[4]], [], [], []], "Input type": ["TensorList", "", "Scalar", "Scalar"],'
         f' "Concrete Inputs": ["", "", "{peer}", "0"]}}'
-        for peer in (1, 0)
+        for peer in (1, peer)
     )
     moved = '{"Input Dims": [[4]], "Input type": ["float"]}'
     first = draw(
         f"""
-        step ProfilerStep#1      @1 |====================|
-        op aten::mm              @1 |========            |
-        op c10d::send            @1 |        =           | {to}
-        range gloo:send          @1 |        ====        | {moved}
+        step ProfilerStep#1      @1 |{ahead}====================|
+        op aten::mm              @1 |{ahead}========            |
+        op c10d::send            @1 |{ahead}        =           | {to}
+        range gloo:send          @1 |{ahead}        ====        | {moved}
         """,
         "rank0.json",
-        distributedInfo={"rank": 0, **JOB},
+        distributedInfo={"rank": 0, **describe_job(max(2, peer + 1))},
         host_name=hosts[0],
     )
     second = draw(
@@ -116,10 +134,14 @@ def explain_two_stages(draw: Callable[..., Path], *, hosts: tuple[str, str] = ("
         op aten::mm              @1 |            ===     |
         """,
         "rank1.json",
-        distributedInfo={"rank": 1, **JOB},
+        distributedInfo={"rank": 1, **describe_job(max(2, peer + 1))},
         host_name=hosts[1],
     )
-    return explain([analyze(first), analyze(second)])
+    return [first, second]
+
+
+def explain_two_stages(draw: Callable[..., Path], **told: Any) -> Explained:
+    return explain([analyze(path) for path in draw_two_stages(draw, **told)])
 
 
 def test_a_stage_that_waits_for_its_neighbour_has_a_bubble(draw: Callable[..., Path]) -> None:
@@ -164,7 +186,30 @@ def test_of_several_issued_at_once_a_send_is_of_the_micro_batch_that_is_sent(dra
 def test_stages_whose_clocks_nobody_compared_have_no_bubble(draw: Callable[..., Path]) -> None:
     found = explain_two_stages(draw, hosts=("one", "two"))
     assert found.over_ranks.is_one_job
-    assert "bubble" not in {str(row.cause) for row in found.owners}
+    causes = {(row.owner, str(row.cause), row.missing) for row in found.owners}
+    assert causes == {(owner, "unknown", (MissingInput.CLOCKS,)) for owner in ("from rank 0", "to rank 1")}
+    (note,) = found.over_ranks.notes
+    assert note.startswith("ranks 0-1: nothing tells how far their clocks are apart")
+    said = "\n".join(answer_lines(analyze_traces(draw_two_stages(draw, hosts=("one", "two")))))
+    assert "pipeline bubble n/a" in said
+    assert "blocking" not in said
+
+
+def test_clocks_that_nobody_compared_may_be_off_by_any_time(draw: Callable[..., Path]) -> None:
+    """A send that seems to begin after its receive ended makes no job of two."""
+    found = explain_two_stages(draw, hosts=("one", "two"), late_us=90)
+    assert found.over_ranks.is_one_job
+    assert {str(row.cause) for row in found.owners} == {"unknown"}
+
+
+def test_a_neighbour_whose_trace_is_not_there_may_be_what_a_stage_waited_for(draw: Callable[..., Path]) -> None:
+    traces = analyze_traces(draw_two_stages(draw, peer=2))
+    rows = {row.owner: (str(row.cause), row.missing) for row in traces.owners}
+    assert rows == {
+        "from rank 2": ("unknown", (MissingInput.RANKS,)),
+        "to rank 1": ("unknown", (MissingInput.EVENTS,)),  # its trace is there, and receives nothing of it
+    }
+    assert "1 of 1 sends and receives of rank 1 has no other end in any trace" in "\n".join(traces.notes)
 
 
 @pytest.mark.parametrize("name", SHARED)

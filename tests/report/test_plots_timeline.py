@@ -117,7 +117,7 @@ def test_many_ranks_and_lanes_are_cut_to_the_busiest_and_said() -> None:
 
 def test_other_steps_spans_are_left_out_and_an_empty_step_is_said() -> None:
     figure = step_figure([span(0, "7", "compute", 0, 1, step=6)])
-    assert figure.axes[0].texts[0].get_text() == "Nothing ran in step 7."
+    assert figure.axes[0].texts[0].get_text() == "Nothing is known to have run in step 7."
     assert "no communication" in title(step_figure([span(0, "7", "compute", 0, 1)]))
     assert "ran beside compute" in title(step_figure([span(0, "7", "comm", 0, 1)]))
 
@@ -159,3 +159,24 @@ def test_communication_of_which_it_is_not_known_whether_it_was_hidden_is_not_cal
 
 def test_a_step_without_a_span_of_communication_says_that_none_was_seen() -> None:
     assert title(step_figure([span(0, "20", "compute", 0, 60)])) == "Step 7: no communication was seen"
+
+
+def test_the_axis_names_a_clock_only_where_the_ranks_share_one_and_ranks_that_are_not_drawn_are_named() -> None:
+    spans = table([span(rank, "7", "compute", 0, 10) for rank in (0, 1, 2)], SPANS)
+    nothing = table([], EXPOSED)
+    shared = plot_timeline(spans, nothing, 7, every=(0, 1, 2))
+    assert shared.axes[0].get_xlabel() == "ms, on the clock that the ranks share"
+    assert "nothing is known" not in title(shared)
+    apart = plot_timeline(spans, nothing, 7, apart=(2,), every=(0, 1, 2, 3))
+    said = (
+        "ms, on the clock that ranks 0-1 share; rank 2 from its own start: where it lies beside the others says nothing"
+    )
+    assert apart.axes[0].get_xlabel() == said
+    assert [label.get_text() for label in apart.axes[0].get_yticklabels()][4:] == [
+        "rank 2 (own clock)  7",
+        "rank 2 (own clock)  exposed",
+    ]
+    assert title(apart).endswith("; of rank 3 nothing is known to be of it")
+    two = plot_timeline(spans[spans["rank"] < 2], nothing, 7, apart=(1,))
+    assert "share" not in two.axes[0].get_xlabel()
+    assert plot_timeline(spans[spans["rank"] == 0], nothing, 7).axes[0].get_xlabel() == "ms"

@@ -45,11 +45,18 @@ class Clocks:
         by_rank: every rank's.
         out_of_step: ranks whose ends no clock explains; nothing may be said about their skew.
         notes: what was corrected, or why nothing was, a sentence each.
+        islands: ranks whose clocks can be compared with each other, of one machine or by collectives in common; of
+            ranks of two islands nothing tells how far their clocks are apart.
     """
 
     by_rank: Mapping[int, Clock]
     out_of_step: frozenset[int] = frozenset()
     notes: tuple[str, ...] = ()
+    islands: tuple[frozenset[int], ...] = ()
+
+    def can_compare(self, *ranks: int) -> bool:
+        """Tell whether it is known how far the clocks of some ranks are apart."""
+        return not self.out_of_step & set(ranks) and any(island.issuperset(ranks) for island in self.islands)
 
 
 def estimate_clocks(times: Sequence[GroupTimes], hosts: Mapping[int, str | None]) -> Clocks:
@@ -66,11 +73,11 @@ def estimate_clocks(times: Sequence[GroupTimes], hosts: Mapping[int, str | None]
     """
     edges = keep_surest(find_edges(times))
     untouched = {rank: Clock() for rank in sorted(hosts)}
-    if not edges:
-        return Clocks(untouched)
     by_rank = dict(untouched)
     out_of_step: set[int] = set()
     notes: list[str] = []
+    together: list[Collection[int]] = []
+    of_several_clocks: set[int] = set()
     for island in divide_into_trees(edges):
         corrected = chain_clocks(island)
         own = [one for one in times if set(one.ranks) <= set(corrected)]
@@ -81,8 +88,20 @@ def estimate_clocks(times: Sequence[GroupTimes], hosts: Mapping[int, str | None]
         out_of_step |= stray
         in_step = {rank: clock for rank, clock in chosen.items() if rank not in stray}
         by_rank.update(in_step)
+        together.append(corrected)
+        of_several_clocks.update(rank for members in torn for rank in members)
         notes += [*_describe_torn(torn, hosts), *_describe(in_step, stray)]
-    return Clocks(by_rank, frozenset(out_of_step), tuple(notes))
+    machines = _group_by_host({rank: None if rank in of_several_clocks else host for rank, host in hosts.items()})
+    return Clocks(by_rank, frozenset(out_of_step), tuple(notes), _join([*together, *machines]))
+
+
+def _join(together: Iterable[Collection[int]]) -> tuple[frozenset[int], ...]:
+    """Join sets that have a rank in common."""
+    joined: list[frozenset[int]] = []
+    for members in together:
+        touched = [island for island in joined if not island.isdisjoint(members)]
+        joined = [*(island for island in joined if island not in touched), frozenset(members).union(*touched)]
+    return tuple(sorted(joined, key=min))
 
 
 def _refine(times: Sequence[GroupTimes], clocks: Mapping[int, Clock]) -> dict[int, Clock]:
@@ -125,14 +144,18 @@ def _divide_by_host(
     Returns:
         The machines; and the ranks of hosts that cannot be one machine, each of which stands alone, too.
     """
-    together: dict[str | int, list[int]] = defaultdict(list)
-    for rank in clocks:
-        host = hosts.get(rank)
-        together[rank if host is None else host].append(rank)
-    named = [tuple(members) for members in together.values()]
+    named = _group_by_host({rank: hosts.get(rank) for rank in clocks})
     torn = [members for members in named if len(members) > 1 and _are_of_several_clocks(times, clocks, members)]
     machines = [members for members in named if members not in torn]
     return [*machines, *((rank,) for members in torn for rank in members)], torn
+
+
+def _group_by_host(hosts: Mapping[int, str | None]) -> list[tuple[int, ...]]:
+    """Put together the ranks of one host; one whose host is not told stands alone."""
+    together: dict[str | int, list[int]] = defaultdict(list)
+    for rank, host in hosts.items():
+        together[rank if host is None else host].append(rank)
+    return [tuple(members) for members in together.values()]
 
 
 def _are_of_several_clocks(times: Sequence[GroupTimes], clocks: Mapping[int, Clock], members: Collection[int]) -> bool:

@@ -5,10 +5,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dtbench.analyze.ranks.clocks import Clocks
 from dtbench.analyze.ranks.match import Matches
 from dtbench.analyze.ranks.point_to_point import Transfers
 from dtbench.analyze.timeline import RankTimeline
 from dtbench.units import count_things, format_ns, is_or_are, list_numbers, name_ranks
+from dtbench.vocabulary import POINT_TO_POINT
 
 
 def keep_distinct_ranks(timelines: Sequence[RankTimeline]) -> tuple[tuple[RankTimeline, ...], tuple[str, ...]]:
@@ -109,12 +111,50 @@ def _check_matches(timelines: Sequence[RankTimeline], matches: Matches, transfer
     return notes
 
 
+def check_transfers(timelines: Sequence[RankTimeline], transfers: Transfers, clocks: Clocks) -> tuple[str, ...]:
+    """Say of which sends and receives nobody knows how long they waited for their other end.
+
+    Args:
+        timelines: distinct ranks.
+        transfers: of these ranks.
+        clocks: theirs.
+    """
+    if len(timelines) < 2:
+        return ()
+    by_rank = {timeline.rank: timeline for timeline in timelines}
+    notes = []
+    for rank, count in transfers.alone.items():
+        every = sum(one.operation in POINT_TO_POINT for one in by_rank[rank].collectives)
+        have, they = ("has", "it") if count == 1 else ("have", "they")
+        notes.append(
+            f"{count} of {every} sends and receives of rank {rank} {have} no other end in any trace: how long {they}"
+            " waited for that is not known"
+        )
+    ends = {rank for one in transfers.matched if not one.is_comparable for rank in (one.sender, one.receiver)}
+    apart = sorted(ends - clocks.out_of_step)
+    if apart:
+        notes.append(
+            f"{name_ranks(apart)}: nothing tells how far their clocks are apart (they are not of one machine, as far as"
+            " their traces say, and have no collective in common), so how long they waited for each other's sends, a"
+            " pipeline's bubble, is not known"
+        )
+    return tuple(notes)
+
+
 def _find_matched(matches: Matches, transfers: Transfers) -> set[int]:
-    """Find ranks that share a collective with another, or a send that was there before its receive ended."""
+    """Find ranks that share a collective with another, or a send that was there before its receive ended.
+
+    Where nothing tells how far their clocks are apart, a send and its receive are one whenever they were.
+    """
     shared = {
         group.ranks[column] for group in matches.groups for column in np.flatnonzero(group.there.sum(axis=0)).tolist()
     }
-    sent = {rank for one in transfers.matched if one.sent_ns is not None for rank in (one.sender, one.receiver)}
+    sent = {
+        rank
+        for one in transfers.matched
+        if one.sent_ns is not None or not one.is_comparable
+        for rank in (one.sender, one.receiver)
+    }
     return shared | sent
 
 

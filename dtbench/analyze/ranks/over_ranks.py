@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dtbench.analyze.ranks.clocks import Clocks, estimate_clocks
-from dtbench.analyze.ranks.job import check_job, is_one_job, keep_distinct_ranks
+from dtbench.analyze.ranks.job import check_job, check_transfers, is_one_job, keep_distinct_ranks
 from dtbench.analyze.ranks.match import Matches, match_collectives
 from dtbench.analyze.ranks.misfits import Misfits, find_misfits
 from dtbench.analyze.ranks.point_to_point import Partner, Transfers, find_partners, match_transfers
@@ -80,8 +80,14 @@ def compare_ranks(timelines: Sequence[RankTimeline], misfits: Misfits | None = N
         collectives=describe_collectives(skews, distinct),
         waiting=sum_waiting(skews, matches),
         transfers=transfers,
-        notes=(*notes, *misfits.notes, *check_job(distinct, matches, transfers), *clocks.notes),
+        notes=(
+            *notes,
+            *misfits.notes,
+            *check_job(distinct, matches, transfers),
+            *clocks.notes,
+            *check_transfers(distinct, transfers, clocks),
+        ),
         is_one_job=is_one_job(distinct, matches, transfers) and not misfits.strangers,
         misfits=misfits,
-        partners=find_partners(transfers, clocks, hosts),
+        partners=find_partners(transfers, clocks),
     )

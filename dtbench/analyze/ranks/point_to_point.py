@@ -34,10 +34,12 @@ class Transfer:
         receiver: global rank.
         receive: index into the receiver's collectives.
         size_bytes: payload; None where neither side says.
-        bubble_ns: how long the receive waited for its send to begin, inside its span; None: the ranks are not in step.
+        bubble_ns: how long the receive waited for its send to begin, inside its span; None: the ranks are not in step,
+            or nothing tells how far their clocks are apart.
         blocked_ns: how long the send waited for its receive to begin; None likewise.
         sent_ns: when the sender was there, on the common clock; None likewise.
         received_ns: when the receiver was there; None likewise.
+        is_comparable: it is known how far the clocks of the two ranks are apart.
     """
 
     group: str
@@ -50,6 +52,7 @@ class Transfer:
     blocked_ns: int | None
     sent_ns: int | None = None
     received_ns: int | None = None
+    is_comparable: bool = True
 
 
 @dataclass(frozen=True)
@@ -147,7 +150,7 @@ def _measure(
     is_device = by_rank[sender].is_device
     sent_ns, *send_ns = _on_common_clock(_moments_of(sending, is_device=is_device), sender, clocks)
     received_ns, *receive_ns = _on_common_clock(_moments_of(receiving, is_device=is_device), receiver, clocks)
-    is_in_step = not {sender, receiver} & clocks.out_of_step and sent_ns < receive_ns[1]
+    is_in_step = clocks.can_compare(sender, receiver) and sent_ns < receive_ns[1]
     return Transfer(
         group=group,
         sender=sender,
@@ -159,6 +162,7 @@ def _measure(
         blocked_ns=_before(send_ns, received_ns) if is_in_step else None,
         sent_ns=sent_ns if is_in_step else None,
         received_ns=received_ns if is_in_step else None,
+        is_comparable=clocks.can_compare(sender, receiver),
     )
 
 
@@ -175,16 +179,14 @@ def _on_common_clock(moments_ns: Sequence[int], rank: int, clocks: Clocks) -> li
     return common
 
 
-def find_partners(
-    transfers: Transfers, clocks: Clocks, hosts: Mapping[int, str | None]
-) -> dict[int, dict[int, "Partner"]]:
+def find_partners(transfers: Transfers, clocks: Clocks) -> dict[int, dict[int, "Partner"]]:
     """Give, by rank and index of its send or receive, who was at the other end and from when on.
 
     Only of ranks whose clocks can be compared: of one machine, or by collectives that they have in common.
     """
     found: dict[int, dict[int, Partner]] = defaultdict(dict)
     for one in transfers.matched:
-        if one.sent_ns is None or one.received_ns is None or not _share_clock(one, clocks, hosts):
+        if one.sent_ns is None or one.received_ns is None:
             continue
         found[one.receiver][one.receive] = Partner(
             one.sender, _own_ns(one.sent_ns, one.receiver, clocks), one.bubble_ns or 0
@@ -193,12 +195,6 @@ def find_partners(
             one.receiver, _own_ns(one.received_ns, one.sender, clocks), one.blocked_ns or 0
         )
     return dict(found)
-
-
-def _share_clock(one: Transfer, clocks: Clocks, hosts: Mapping[int, str | None]) -> bool:
-    ends = (one.sender, one.receiver)
-    is_one_machine = hosts.get(one.sender) is not None and hosts.get(one.sender) == hosts.get(one.receiver)
-    return is_one_machine or all(clocks.by_rank.get(rank, Clock()).uncertainty_ns is not None for rank in ends)
 
 
 def _own_ns(common_ns: int, rank: int, clocks: Clocks) -> int:

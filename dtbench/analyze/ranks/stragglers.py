@@ -9,7 +9,7 @@ import numpy as np
 from dtbench.analyze.overlap import divide
 from dtbench.analyze.ranks.match import Matches
 from dtbench.analyze.ranks.skew import GroupSkew
-from dtbench.units import count_things, format_fraction, format_ns
+from dtbench.units import count_things, format_fraction, format_ns, is_or_are
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ class Waiting:
         partial: how many of them not every rank of the group has: their waits are lower bounds.
         launched: events that a trace lost, and that are counted from their launches.
         unknown: how many matched collectives say nothing about skew.
+        alone: events of single ranks that no other trace has: of them nothing is said.
     """
 
     ranks: tuple[RankWaiting, ...]
@@ -56,6 +57,7 @@ class Waiting:
     partial: int
     launched: int
     unknown: int
+    alone: int = 0
 
     @property
     def wait_fraction(self) -> float:
@@ -104,6 +106,7 @@ def sum_waiting(skews: Sequence[GroupSkew], matches: Matches) -> Waiting:
         partial=sum(int((skew.is_known & ~skew.begins_everywhere).sum()) for skew in skews),
         launched=sum(int((skew.is_launched & skew.is_known[:, None]).sum()) for skew in skews),
         unknown=sum(len(group.index) for group in matches.groups) - sum(int(skew.is_known.sum()) for skew in skews),
+        alone=sum(matches.alone.values()),
     )
 
 
@@ -123,7 +126,8 @@ def describe_waiting(waiting: Waiting) -> tuple[str, ...]:
     """Say who waits for whom; nothing where no skew is known."""
     if not waiting.collectives:
         return ()
-    over = f"({count_things(waiting.collectives, 'collective')})"
+    without = f", without {waiting.alone} that {is_or_are(waiting.alone)} in no other trace" if waiting.alone else ""
+    over = f"({count_things(waiting.collectives, 'collective')}{without})"
     comm = f"the communication of {count_things(len(waiting.ranks), 'rank')}"
     if math.isnan(waiting.wait_fraction):
         sentences = [f"how much of {comm} is waiting for the last rank to begin is not known {over}"]

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -9,6 +10,9 @@ from dtbench.analyze.coverage import Window
 from dtbench.analyze.intervals import Ints
 from dtbench.analyze.ranks.over_ranks import OverRanks
 from dtbench.analyze.ranks.times import Clock
+
+_WHY_OUT_OF_STEP: Final = "its trace is not in step with the others"
+_WHY_UNCOMPARED: Final = "nothing tells how far its clock is from the others'"
 
 
 @dataclass(frozen=True)
@@ -32,8 +36,8 @@ class Place:
 def place_ranks(windows: Mapping[int, Window], over_ranks: OverRanks) -> tuple[dict[int, Place], int, list[str]]:
     """Place ranks beside each other.
 
-    A rank is on the common clock if its collectives are in step with the others' and its window overlaps that of the
-    rank in the middle.
+    A rank is on the common clock if it is known how far its own is from those of most others, its collectives are in
+    step with theirs, and its window overlaps that of the rank in the middle.
 
     Args:
         windows: what is drawn of each rank, on its own clock.
@@ -49,13 +53,16 @@ def place_ranks(windows: Mapping[int, Window], over_ranks: OverRanks) -> tuple[d
         rank: window
         for rank, window in common.items()
         if over_ranks.is_one_job and rank not in over_ranks.clocks.out_of_step
-    } or dict(list(common.items())[:1])
-    middle = sorted(in_step.values(), key=lambda window: window.start_ns)[len(in_step) // 2]
+    }
+    islands = [[rank for rank in in_step if rank in island] for island in over_ranks.clocks.islands]
+    island = max(islands, key=len, default=[])
+    compared = {rank: in_step[rank] for rank in island} or dict(list(common.items())[:1])
+    middle = sorted(compared.values(), key=lambda window: window.start_ns)[len(compared) // 2]
     aligned = {
         rank: window
-        for rank, window in in_step.items()
+        for rank, window in compared.items()
         if window.start_ns < middle.end_ns and middle.start_ns < window.end_ns
-    } or {rank: window for rank, window in in_step.items() if window == middle}
+    } or {rank: window for rank, window in compared.items() if window == middle}
     origin_ns = min(window.start_ns for window in aligned.values())
     places = {
         rank: Place(clocks[rank], is_aligned=True)
@@ -63,8 +70,9 @@ def place_ranks(windows: Mapping[int, Window], over_ranks: OverRanks) -> tuple[d
         else Place(Clock(offset_ns=window.start_ns - origin_ns), is_aligned=False)
         for rank, window in windows.items()
     }
+    uncompared = in_step.keys() - compared.keys()
     notes = [
-        f"rank {rank} is drawn from its own start: its trace is not in step with the others"
+        f"rank {rank} is drawn from its own start: {_WHY_UNCOMPARED if rank in uncompared else _WHY_OUT_OF_STEP}"
         for rank in windows
         if rank not in aligned
     ]

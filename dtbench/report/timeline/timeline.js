@@ -405,7 +405,7 @@ function describe(item) {
   const rows = [["rank", String(item.rank)], ["kind", KIND_WORDS[item.kindCode]], ["lane", item.lane]];
   rows.push(["duration", formatNs(item.duration_ns)], ["start", formatNs(item.start_ns)]);
   const { is_aligned, clock_offset_ns } = item.rankPart.columns;
-  if (!is_aligned) rows.push(["clock", "its own: not in step with the other ranks"]);
+  if (!is_aligned) rows.push(["clock", "its own: the others' cannot be compared with it"]);
   else if (clock_offset_ns) {
     rows.push(["clock", `${formatNs(Math.abs(clock_offset_ns))} ${clock_offset_ns > 0 ? "ahead" : "behind"}, corrected`]);
   }

@@ -14,7 +14,7 @@ from dtbench.vocabulary import Operation
 
 SENDS = [(0, 30), (100, 130), (250, 270), (300, 330)]
 RECEIVES = [(10, 30), (40, 130), (260, 270), (270, 330)]
-IN_STEP = Clocks({0: Clock(), 1: Clock()})
+IN_STEP = Clocks({0: Clock(), 1: Clock()}, islands=(frozenset({0, 1}),))
 
 
 def make(jobs: Any, rank: int, spans: Sequence[tuple[int, int]], sizes: Sequence[int], **facts: Any) -> RankTimeline:
@@ -83,5 +83,6 @@ def test_ranks_out_of_step_have_pairs_and_no_bubbles(jobs: Any) -> None:
 
 def test_bubbles_are_measured_on_the_common_clock(jobs: Any) -> None:
     timelines = [make(jobs, 0, SENDS, [8] * 4), jobs.shift(make(jobs, 1, RECEIVES, [8] * 4), 70_000)]
-    found = match_transfers(timelines, Clocks({0: Clock(), 1: Clock(offset_ns=70_000)}))
+    clocks = Clocks({0: Clock(), 1: Clock(offset_ns=70_000)}, islands=IN_STEP.islands)
+    found = match_transfers(timelines, clocks)
     assert [one.bubble_ns for one in found.matched] == [0, 60_000, 0, 30_000]

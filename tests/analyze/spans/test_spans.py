@@ -169,6 +169,8 @@ def test_the_same_collective_has_one_number_on_all_ranks(job: TraceSet) -> None:
 
 
 def _with_clocks(job: TraceSet, clocks: Clocks) -> OverRanks:
+    together = (frozenset(clocks.by_rank),)
+    clocks = clocks if clocks.islands else dataclasses.replace(clocks, islands=together)
     return dataclasses.replace(job.over_ranks, clocks=clocks)
 
 
@@ -198,6 +200,16 @@ def test_a_rank_of_another_moment_is_drawn_from_its_own_start(job: TraceSet) -> 
     places, origin_ns, _ = place_ranks(windows, _with_clocks(job, clocks))
     assert [places[rank].is_aligned for rank in range(3)] == [True, True, False]
     assert places[2].to_picture(np.array([9_000]), origin_ns).tolist() == [0]
+
+
+def test_ranks_whose_clocks_nothing_compares_are_each_drawn_from_their_own_start(job: TraceSet) -> None:
+    islands = (frozenset({0}), frozenset({1, 2}))
+    clocks = Clocks({rank: Clock() for rank in range(3)}, islands=islands)
+    windows = {0: Window(0, 100), 1: Window(50, 150), 2: Window(60, 160)}
+    places, origin_ns, notes = place_ranks(windows, _with_clocks(job, clocks))
+    assert [places[rank].is_aligned for rank in range(3)] == [False, True, True]
+    assert [places[rank].to_picture(np.array([60]), origin_ns).tolist() for rank in range(3)] == [[60], [10], [10]]
+    assert notes == ["rank 0 is drawn from its own start: nothing tells how far its clock is from the others'"]
 
 
 def test_a_rank_without_the_step_is_left_out_with_a_note(draw: Callable[..., Path]) -> None:

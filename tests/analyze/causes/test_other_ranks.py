@@ -1,0 +1,66 @@
+"""Causes of which the other ranks decide: where nobody saw what they did, nobody knows the cause."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dtbench.analyze.foreign import analyze_traces
+from dtbench.analyze.trace_set import TraceSet
+from dtbench.report.trace_words import answer_lines
+from dtbench.vocabulary import MissingInput
+
+JOB = {"world_size": 2, "pg_config": [{"pg_name": "0", "pg_desc": "default_pg", "ranks": [0, 1]}]}
+
+
+def said(seq: int) -> str:
+    return json.dumps(
+        {
+            "Collective name": "allreduce",
+            "dtype": "Float",
+            "In msg nelems": 1024,
+            "Out msg nelems": 1024,
+            "Group size": 2,
+            "Process Group Name": "0",
+            "Seq": seq,
+        }
+    )
+
+
+@pytest.fixture
+def traces(draw: Callable[..., Path]) -> TraceSet:
+    """Two steps of rank 0, each with an all-reduce; the trace of rank 1 ends with its first."""
+    first = f"""
+        step ProfilerStep#1             @1 |==========          |
+        op c10d::allreduce_             @1 | =                  |
+        call cudaLaunchKernel           @1 |ab                  |
+        kernel gemm                     @7 |  aa                |
+        kernel ncclDevKernel_AllReduce  @8 |    bbbb            | {said(1)}
+        """
+    second = f"""
+        step ProfilerStep#2             @1 |          ==========|
+        op c10d::allreduce_             @1 |           =        |
+        call cudaLaunchKernel           @1 |          cd        |
+        kernel gemm                     @7 |            cc      |
+        kernel ncclDevKernel_AllReduce  @8 |              dddd  | {said(2)}
+        """
+    return analyze_traces(
+        [
+            draw(drawing, f"rank{rank}.json", distributedInfo={"rank": rank, **JOB}, host_name="one")
+            for rank, drawing in enumerate((first.rstrip() + second, first))
+        ]
+    )
+
+
+def test_a_collective_that_no_other_trace_has_has_no_cause_that_one_rank_alone_would_show(traces: TraceSet) -> None:
+    seen, unseen = traces.analyses[0].splits
+    assert "unknown" not in seen.by_cause or seen.parts[0].missing != (MissingInput.EVENTS,)
+    assert [(str(part.cause), part.exposed_ns, part.missing) for part in unseen.parts] == [
+        ("unknown", 4000, (MissingInput.EVENTS,))
+    ]
+
+
+def test_the_share_of_waiting_says_what_it_leaves_out(traces: TraceSet) -> None:
+    (line,) = [line for line in answer_lines(traces) if "is waiting for the last of them" in line]
+    assert line.endswith("(1 collective, without 1 that is in no other trace)")
