@@ -23,6 +23,7 @@ from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.owners import find_askers, find_owner, find_region, name_peer
 from dtbench.analyze.payload import largest_argument_bytes, metadata_bytes
 from dtbench.analyze.purposes import find_data_parallel, find_purpose
+from dtbench.analyze.synchronised import Ends, LateGaps, find_host_waits
 from dtbench.analyze.trace import Details, Trace
 from dtbench.ranges import COLLECTIVE_PREFIX, STEP_PREFIX, parse_collective_range
 from dtbench.vocabulary import Axis, Operation, Region
@@ -50,10 +51,7 @@ def find_device_collectives(
     pieces = _find_pieces(trace, nesting, np.flatnonzero(comm), kernels)
     asked = attribute(trace, nesting, pieces.chain[:, 0])
     describer = _Describer(trace, pieces, asked, process_groups, kernels)
-    gaps = find_closed_gaps(lane, pieces.ends_ns[pieces.has_span])
-    closers = np.flatnonzero(pieces.has_span)[gaps.closer]
-    borders = zip(gaps.starts_ns.tolist(), gaps.ends_ns.tolist(), strict=True)
-    waits = dict(zip(closers.tolist(), borders, strict=True))
+    waits = _find_waits(trace, nesting, lane, pieces)
     is_on_main = (pieces.has_span & (trace.lane[pieces.event] == lane.lane)).tolist()
     is_seen = (pieces.has_span & is_wait_seen(lane, pieces.ends_ns)).tolist()
     found = (
@@ -64,6 +62,20 @@ def find_device_collectives(
         replace(one, is_wait_seen=seen or one.first_wait_ns is not None)
         for one, seen in zip(found, is_seen, strict=True)
     )
+
+
+def _find_waits(trace: Trace, nesting: Nesting, lane: MainLane, pieces: "_Pieces") -> dict[int, tuple[int, int]]:
+    """Return from when until when the main lane waited for a collective, itself or through the host."""
+    has_span = np.flatnonzero(pieces.has_span)
+    launched_ns = np.where(pieces.issue == NOTHING, np.iinfo(np.int64).max, trace.start_ns[pieces.issue])
+    ends = Ends(pieces.ends_ns[has_span], launched_ns[has_span])
+    through_host = find_host_waits(trace, LateGaps(lane.busy_until_ns, nesting.calls(lane.events)), ends)
+    waits: dict[int, tuple[int, int]] = {}
+    for found in (through_host, find_closed_gaps(lane, ends.ends_ns)):
+        closers = has_span[found.closer].tolist()
+        borders = zip(found.starts_ns.tolist(), found.ends_ns.tolist(), strict=True)
+        waits.update(zip(closers, borders, strict=True))
+    return waits
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ gap is closed by the next work that starts on the lane, ``k``::
                               l       e                          k - bound
 
     a  host_wait        until k was launched: the host was late
-    b  comm_wait        from there until the last collective that ended in the gap ended
+    b  comm_wait        from there until the last collective that ended in the gap ended; of the time before also what
+                        the host waited for a collective in a synchronising call, see ``synchronised.py``
     c  beside_...       k was launched and nobody's end was waited for, but the device worked on another lane
     d  unexplained
     e  launch_gap       the last ``LAUNCH_BOUND_NS`` of what a and b left: from launch to start, or from kernel to
@@ -20,8 +21,7 @@ gap is closed by the next work that starts on the lane, ``k``::
 ``c`` and ``d`` together, and what two rarer parts take in their place, are ``other``. A launch that the trace does not
 hold had happened by the time anything later on the lane was launched, because a stream runs in order; where that does
 not settle it, nothing is claimed (``launch_unknown``). Where all launches are known, ``b`` is what
-``waits.find_device_waits`` finds, less collectives on the lane itself, which leave no gap, and before the lane's first
-work besides.
+``waits.find_device_waits`` finds, less collectives on the lane itself, which leave no gap.
 """
 
 import re
@@ -35,10 +35,10 @@ import numpy as np
 from dtbench.analyze.collectives import Collective
 from dtbench.analyze.coverage import Window, window_borders
 from dtbench.analyze.enclosures import NOTHING
-from dtbench.analyze.intervals import Bools, Intervals, Ints, intersect, subtract, unite
-from dtbench.analyze.kinds.categories import CALLS
+from dtbench.analyze.intervals import Bools, Intervals, Ints, intersect, subtract, unite, unite_all
 from dtbench.analyze.main_lane import find_main_lane, work_on_lane
 from dtbench.analyze.nesting import Nesting
+from dtbench.analyze.synchronised import Ends, HostWaits, LateGaps, find_host_waits, find_synchronising
 from dtbench.analyze.trace import Trace
 from dtbench.vocabulary import Kind
 
@@ -49,8 +49,6 @@ In recorded traces (V100, A100, H800, MI300X) 99 % of the times from launch to s
 of those from kernel to kernel below 10 us, and from a collective's end to the kernel that waited for it below 18 us.
 """
 
-# Of CUDA, HIP, MUSA, Ascend's ACL and Level Zero alike; the last two are Unified Runtime's (XPU).
-_SYNCHRONISES: Final = re.compile(r"\w*Synchronize\w*|(?:cuda|hip|musa)Memcpy(?:WithStream)?|urQueueFinish|urEventWait")
 _VENDORS: Final = re.compile(r"(?:cu|hip|mu|ur|ze|mc|acl)[a-z]*[A-Z]")
 """Calls of drivers and runtimes whose synchronising calls these are; of others they have names that nobody knows."""
 _NOT_KNOWN: Final = np.iinfo(np.int64).max  # a launch that the trace neither holds nor bounds
@@ -85,7 +83,7 @@ class Gaps:
         lane: ``"<process>/<stream>"``.
         parts: the time of each part; disjoint, together the gaps.
         synchronising: the part of ``HOST_WAIT`` in which the thread that was late sat in a call that waits for the
-            device.
+            device, and not for a collective.
         knows_synchronising: the names of such calls are known for whatever launched late.
         wait_starts_ns: shape ``(m,)``, rising, ``COMM_WAIT`` gap by gap.
         wait_ends_ns: shape ``(m,)``.
@@ -188,22 +186,40 @@ def find_gaps(
     comm_until = np.where(waited, closed_ns, host_until)
     launch_from = np.maximum(comm_until, gaps.ends_ns - np.where(gaps.is_last, 0, LAUNCH_BOUND_NS))
     explained = is_known & ~gaps.is_last
+    through_host = find_host_waits(trace, LateGaps(gaps.starts_ns, gaps.launch), _read_ends(collectives))
+    by_host = unite(through_host.starts_ns, through_host.ends_ns)
+    waits = _order_waits(through_host, closer[waited], host_until[waited], comm_until[waited])
     return Gaps(
         lane="/".join(trace.lanes[lane]),
         parts={
-            GapPart.HOST_WAIT: unite(gaps.starts_ns, host_until),
-            GapPart.COMM_WAIT: unite(host_until, comm_until),
+            GapPart.HOST_WAIT: subtract(unite(gaps.starts_ns, host_until), by_host),
+            GapPart.COMM_WAIT: unite_all(unite(host_until, comm_until), by_host),
             GapPart.LAUNCH_GAP: unite(launch_from, gaps.ends_ns),
             GapPart.TRACE_END: unite(comm_until[gaps.is_last], launch_from[gaps.is_last]),
             GapPart.LAUNCH_UNKNOWN: _select(comm_until, launch_from, ~is_known & ~gaps.is_last),
             **_split_by_neighbours(trace, kinds, _select(comm_until, launch_from, explained)),
         },
-        synchronising=_find_synchronising(trace, gaps, host_until),
+        synchronising=subtract(_find_synchronising(trace, gaps, host_until), by_host),
         knows_synchronising=_knows_synchronising(trace, gaps, host_until),
-        wait_starts_ns=host_until[waited],
-        wait_ends_ns=comm_until[waited],
-        waited_for=closer[waited],
+        wait_starts_ns=waits[0],
+        wait_ends_ns=waits[1],
+        waited_for=waits[2],
     )
+
+
+def _read_ends(collectives: Sequence[Collective]) -> Ends:
+    """Give ends and issues of the collectives; of one that was not seen to run an end before all gaps."""
+    ends_ns = [one.end_ns if len(one.span.starts_ns) else np.iinfo(np.int64).min for one in collectives]
+    issues_ns = [_NOT_KNOWN if one.issue_ns is None else one.issue_ns for one in collectives]
+    return Ends(np.array(ends_ns, dtype=np.int64), np.array(issues_ns, dtype=np.int64))
+
+
+def _order_waits(through_host: HostWaits, closer: Ints, starts_ns: Ints, ends_ns: Ints) -> tuple[Ints, Ints, Ints]:
+    """Put waits through the host and waits of the stream in order: starts, ends, collectives."""
+    starts = np.concatenate((through_host.starts_ns, starts_ns))
+    order = np.argsort(starts, kind="stable")
+    ends = np.concatenate((through_host.ends_ns, ends_ns))
+    return starts[order], ends[order], np.concatenate((through_host.closer, closer))[order]
 
 
 def _select(starts_ns: Ints, ends_ns: Ints, chosen: Bools) -> Intervals:
@@ -257,7 +273,7 @@ def _last_collective(collectives: Sequence[Collective], times_ns: Ints) -> tuple
 
 def _find_synchronising(trace: Trace, gaps: _Borders, host_until: Ints) -> Intervals:
     """Find when the host was late because the thread that launches sat in a synchronising call."""
-    calls = np.flatnonzero(trace.is_named(_SYNCHRONISES.fullmatch) & trace.is_one_of(CALLS))
+    calls = find_synchronising(trace)
     late = np.flatnonzero((host_until > gaps.starts_ns) & (gaps.launch != NOTHING))
     threads = trace.lane[gaps.launch[late]]
     found = [unite([], [])]

@@ -7,6 +7,9 @@
     gap              ░░░░░░░░            until the next kernel
     wait             ███████             from the end of the kernel before, or from the launch if that is later
 
+Before the lane's first work the gap begins with the device's. A wait that the host carried, in a synchronising call, is
+another matter: see ``synchronised.py``.
+
 A collective that runs on the main lane itself leaves no gap: the lane waits for as long as it runs. There torch puts,
 from 2.8 on, what is issued with ``async_op=False``, unless another stream is current.
 """
@@ -29,8 +32,9 @@ class MainLane:
         lane: its place among the trace's lanes; None: nothing computes.
         events: shape ``(m,)``; empty for a trace without compute.
         starts_ns: shape ``(m,)``, rising.
-        busy_until_ns: shape ``(m,)``, latest end of all that started before; the first event's own start.
+        busy_until_ns: shape ``(m,)``, latest end of all that started before; of the first, when the device began.
         launches_ns: shape ``(m,)``, start of the call that launched it; its own start where the trace does not hold it.
+        worked_until_ns: its last end; the least int64 without any work.
     """
 
     lane: int | None
@@ -38,10 +42,13 @@ class MainLane:
     starts_ns: Ints
     busy_until_ns: Ints
     launches_ns: Ints
+    worked_until_ns: int = np.iinfo(np.int64).min
 
 
 def is_wait_seen(lane: MainLane, ends_ns: Ints) -> Bools:
     """Tell of some ends whether the lane would be seen to wait for each: work follows whose launch is in the trace.
+
+    Where none follows, nothing waited for an end until which the lane worked.
 
     Args:
         lane: the main lane.
@@ -52,7 +59,8 @@ def is_wait_seen(lane: MainLane, ends_ns: Ints) -> Bools:
     """
     following = np.searchsorted(lane.starts_ns, ends_ns, side="left")
     has_launch = np.append(lane.launches_ns < lane.starts_ns, False)
-    return np.asarray(has_launch[following], dtype=np.bool_)
+    is_outlived = (following == len(lane.starts_ns)) & (ends_ns <= lane.worked_until_ns)
+    return np.asarray(has_launch[following] | is_outlived, dtype=np.bool_)
 
 
 def find_main_lane(trace: Trace, compute: Bools) -> int | None:
@@ -86,8 +94,11 @@ def read_main_lane(trace: Trace, nesting: Nesting, compute: Bools) -> MainLane:
     lane = find_main_lane(trace, compute)
     events = np.array([], dtype=np.int64) if lane is None else work_on_lane(trace, lane)
     starts_ns = trace.start_ns[events]
-    busy_until_ns = np.concatenate((starts_ns[:1], np.maximum.accumulate(trace.end_ns[events])[:-1]))
-    return MainLane(lane, events, starts_ns, busy_until_ns, nesting.launch_ns(events))
+    begun_ns = trace.start_ns[trace.is_one_of(DEVICE_CATEGORIES)]
+    first = begun_ns.min(keepdims=True) if len(events) else starts_ns
+    busy_until_ns = np.concatenate((first, np.maximum.accumulate(trace.end_ns[events])[:-1]))
+    until_ns = int(trace.end_ns[events].max(initial=np.iinfo(np.int64).min))
+    return MainLane(lane, events, starts_ns, busy_until_ns, nesting.launch_ns(events), until_ns)
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,37 @@ def test_a_host_that_was_late_because_it_synchronised_is_told(draw: Callable[...
     assert account.host_sync_ns == 8 * US
 
 
+FETCHED = """
+        op c10d::allreduce_              @1   | =                                                                  |
+        call cudaLaunchKernel            @1   |ab                                                          c       |
+        call cudaStreamSynchronize       @1   |{sync:68}|
+        kernel gemm                      @s7  | aa                                                             cc  |
+        copy Memcpy DtoH                 @s9  |{copy:68}|
+        kernel ncclDevKernel_AllReduce   @s20 |   bbbbbbbbbbbbbbbbbbbbbbbbbbbbbb                                   |
+        """
+
+
+@pytest.mark.parametrize(
+    ("sync", "copy", "parts", "sync_us"),
+    [
+        (f"  {'=' * 32}", "", {"host_wait": 27, "comm_wait": 30, "launch_gap": 4}, 1),
+        (f"  {'=' * 32}", f"{' ' * 29}==", {"host_wait": 57, "launch_gap": 4}, 31),
+        (f"  {'=' * 56}", "", {"host_wait": 57, "launch_gap": 4}, 55),
+    ],
+    ids=["fetched", "a copy may be it", "it returned late"],
+)
+def test_a_host_that_sat_until_a_collective_had_ended_waited_for_that(
+    draw: Callable[..., Path], sync: str, copy: str, parts: dict[str, int], sync_us: int
+) -> None:
+    """``.item()`` of what an all-reduce gives; not where something else may have ended the wait."""
+    one = analyze(draw(FETCHED.format(sync=sync, copy=copy)))
+    account = one.accounts.whole.gaps
+    assert account is not None
+    assert nonzero(account) == parts
+    assert account.host_sync_ns == sync_us * US
+    assert [row.wait_ns for row in one.whole_purposes] == [account.comm_wait_ns]
+
+
 @pytest.mark.parametrize(
     ("launch", "sync_ns"),
     [
@@ -171,16 +202,20 @@ def test_copies_and_collectives_on_the_main_lane_are_its_work(draw: Callable[...
 
 
 def test_time_before_the_first_and_after_the_last_work_is_a_gap_too(draw: Callable[..., Path]) -> None:
-    account = gaps_of(
+    one = analyze(
         draw("""
         call cudaLaunchKernel  @1   |abc             |
         kernel ncclKernel      @s20 | aaa      cccccc|
         kernel gemm            @s7  |     bbbbb      |
         """)
     )
+    account = one.accounts.whole.gaps
+    assert account is not None
     # in front the gemm, launched at 1, waits for the first collective; nothing follows the gemm
     assert nonzero(account) == {"comm_wait": 3, "launch_gap": 1, "trace_end": 6}
     assert account.gap_ns == 10 * US  # the trace begins at 1
+    assert [(one.first_wait_ns, one.first_wait_end_ns) for one in one.collectives] == [(1 * US, 4 * US), (None, None)]
+    assert [row.wait_ns for row in one.whole_purposes] == [account.comm_wait_ns]
 
 
 def test_a_launch_before_the_trace_is_known_by_what_was_launched_after_it(draw: Callable[..., Path]) -> None:
@@ -347,7 +382,7 @@ FOLDER = Path(__file__).parents[3] / "shared" / "traces"
     [
         ("a100x8_ddp_rank.json.gz", (0.2, 0.23)),  # the host is late for most of the rest
         ("mi300x_ddp_rank.json.gz", (0.9, 0.92)),
-        ("h800_deepep_train.json.gz", (0.23, 0.26)),
+        ("h800_deepep_train.json.gz", (0.2, 0.23)),  # without waits for half an exchange
     ],
 )
 def test_gaps_of_recorded_traces_add_up_and_almost_none_is_unexplained(

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dtbench.analyze.main_lane import MainLane, find_closed_gaps, read_main_lane
+from dtbench.analyze.main_lane import MainLane, find_closed_gaps, is_wait_seen, read_main_lane
 from dtbench.analyze.nesting import find_nesting
 from dtbench.analyze.trace import Sparse, Trace, Unread
 
@@ -56,7 +56,7 @@ def lane_of(kernels: Sequence[tuple[str, int, int, int, int]]) -> MainLane:
 def test_the_main_lane_computes_most_however_long_the_others_copy_or_communicate() -> None:
     lane = lane_of(KERNELS)
     assert lane.starts_ns.tolist() == [20, 60, 100, 170]
-    assert lane.busy_until_ns.tolist() == [20, 50, 70, 130]
+    assert lane.busy_until_ns.tolist() == [0, 50, 70, 130]  # the device began at 0
     assert lane.launches_ns.tolist() == [0, 1, 2, 170]
 
 
@@ -107,3 +107,8 @@ def test_of_streams_that_compute_equally_long_the_order_in_the_file_chooses_none
 
 def test_compute_that_takes_no_time_makes_no_lane_the_main_one() -> None:
     assert not len(lane_of((("gemm", 7, 20, 20, 1), ("ncclDevKernel", 9, 0, 180, 0))).events)
+
+
+def test_no_consumer_waited_for_what_ended_while_the_lane_did_its_last_work() -> None:
+    lane = lane_of(KERNELS[:2])
+    assert is_wait_seen(lane, np.array([60, 110, 131])).tolist() == [True, True, False]  # the last work ends at 130

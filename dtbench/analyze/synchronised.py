@@ -1,0 +1,140 @@
+"""Waits for communication that the host carried: a thread sat in a synchronising call until a collective had ended.
+
+::
+
+    host          c [────── synchronising call ──────]  k      c: issue; k: launch of the next work of the lane
+    comm            ├──────────c──────────────────┤
+    main lane     ██                                       ██
+    waited          ░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░
+
+The lane's next work was launched late, and the stream itself waited for nothing; but what it waited for through the
+host is that collective. So it is told where the collective was issued before the call, ended inside it, and nothing of
+another lane ended within ``RETURN_BOUND_NS`` before the call returned: then it may have been that.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from dtbench.analyze.enclosures import NOTHING
+from dtbench.analyze.intervals import Bools, Ints
+from dtbench.analyze.kinds.categories import CALLS, DEVICE_CATEGORIES
+from dtbench.analyze.trace import Trace
+
+RETURN_BOUND_NS: Final = 20_000
+"""Longest time from the end of what a synchronising call waits for to its return; see ``gaps.LAUNCH_BOUND_NS``."""
+
+# Of CUDA, HIP, MUSA, Ascend's ACL and Level Zero alike; the last two are Unified Runtime's (XPU).
+_SYNCHRONISES: Final = re.compile(r"\w*Synchronize\w*|(?:cuda|hip|musa)Memcpy(?:WithStream)?|urQueueFinish|urEventWait")
+_TOLD_NS: Final = 1_000  # traces before 2024 know whole microseconds
+
+
+def find_synchronising(trace: Trace) -> Ints:
+    """Return the calls that wait for the device."""
+    return np.flatnonzero(trace.is_named(_SYNCHRONISES.fullmatch) & trace.is_one_of(CALLS))
+
+
+@dataclass(frozen=True)
+class LateGaps:
+    """Gaps of a lane, in order of time; arrays have shape ``(m,)``.
+
+    Attributes:
+        starts_ns: when the lane had nothing more to do.
+        launch: the call that launched what closes each; ``NOTHING``: not in the trace.
+    """
+
+    starts_ns: Ints
+    launch: Ints
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Ends of collectives; arrays have shape ``(c,)``.
+
+    Attributes:
+        ends_ns: the last end of each.
+        issues_ns: when the host issued it; the largest int64: not known.
+    """
+
+    ends_ns: Ints
+    issues_ns: Ints
+
+
+@dataclass(frozen=True)
+class HostWaits:
+    """Times in which a lane waited for a collective through the host, in order of start; shape ``(k,)`` each.
+
+    Attributes:
+        gap: place of the gap in which it lies.
+        closer: which end: index into what was asked.
+        starts_ns: from when the lane stood still and its thread sat in the call.
+        ends_ns: the collective's end.
+    """
+
+    gap: Ints
+    closer: Ints
+    starts_ns: Ints
+    ends_ns: Ints
+
+
+def find_host_waits(trace: Trace, gaps: LateGaps, ends: Ends) -> HostWaits:
+    """Find when a lane waited for a collective through the thread that launches its work.
+
+    Args:
+        trace: the events.
+        gaps: of the lane.
+        ends: of the collectives.
+    """
+    calls = find_synchronising(trace)
+    calls = calls[np.argsort(trace.start_ns[calls], kind="stable")]
+    if not len(calls) or not len(ends.ends_ns) or not len(gaps.starts_ns):
+        nothing = np.array([], dtype=np.int64)
+        return HostWaits(nothing, nothing, nothing, nothing)
+    closer = _find_awaited(trace, calls, ends)
+    ends_ns = ends.ends_ns[closer]
+    gap = np.searchsorted(gaps.starts_ns, ends_ns, side="left") - 1
+    launch = np.where(gap >= 0, gaps.launch[gap], NOTHING)
+    starts_ns = np.maximum(gaps.starts_ns[gap], trace.start_ns[calls])
+    found = np.flatnonzero(
+        (closer != NOTHING)
+        & (launch != NOTHING)
+        & (trace.lane[launch] == trace.lane[calls])
+        & (trace.start_ns[launch] >= ends_ns)
+        & (ends_ns > starts_ns)
+    )
+    # A call of the runtime lies around one of the driver: the first of both stays.
+    _, first = np.unique(np.stack((gap[found], closer[found])), axis=1, return_index=True)
+    kept = found[np.sort(first)]
+    return HostWaits(gap[kept], closer[kept], starts_ns[kept], ends_ns[kept])
+
+
+def _find_awaited(trace: Trace, calls: Ints, ends: Ends) -> Ints:
+    """Return for each call the collective that it waited for, shape ``(s,)``; ``NOTHING``: none, or not surely."""
+    device = np.flatnonzero(trace.is_one_of(DEVICE_CATEGORIES))
+    device = device[np.argsort(trace.end_ns[device], kind="stable")]
+    device_ends, device_lanes = trace.end_ns[device], trace.lane[device].astype(np.int64)
+    returned_ns = trace.end_ns[calls] + _TOLD_NS
+    before = np.searchsorted(device_ends, returned_ns, side="right")
+    since = np.searchsorted(device_ends, returned_ns - RETURN_BOUND_NS - _TOLD_NS, side="left")
+    is_alone = _have_one_lane(device_lanes, since, before)
+    last_ns = device_ends[np.maximum(before, 1) - 1] if len(device) else np.zeros(len(calls), dtype=np.int64)
+    order = np.argsort(ends.ends_ns, kind="stable")
+    place = np.minimum(np.searchsorted(ends.ends_ns[order], last_ns, side="left"), len(order) - 1)
+    closer = order[place]
+    is_it = (
+        is_alone
+        & (before > since)
+        & (ends.ends_ns[closer] == last_ns)
+        & (last_ns > trace.start_ns[calls])
+        & (ends.issues_ns[closer] <= trace.start_ns[calls])
+    )
+    return np.where(is_it, closer, NOTHING)
+
+
+def _have_one_lane(lanes: Ints, firsts: Ints, beyond: Ints) -> Bools:
+    """Tell of stretches of lanes, ``[first, beyond)``, whether all of each are the same."""
+    changes = np.concatenate(([0], np.cumsum(np.diff(lanes) != 0))) if len(lanes) else np.zeros(1, dtype=np.int64)
+    last = np.clip(beyond - 1, 0, len(changes) - 1)
+    return np.asarray(changes[last] == changes[np.minimum(firsts, last)], dtype=np.bool_)
