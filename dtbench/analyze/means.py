@@ -38,6 +38,7 @@ class MeanTime:
         step: spread of the windows' length.
         exposed: spread of exposed communication; None: not known.
         left_out: steps beside these of which it is not known what was hidden.
+        ranks: whose windows they are, in order; others have none that is known.
     """
 
     rank: int | None
@@ -47,9 +48,11 @@ class MeanTime:
     step: Spread
     exposed: Spread | None
     left_out: int = 0
+    ranks: tuple[int, ...] = ()
 
 
-_Windows = list[tuple[Overlap, tuple[PurposeTime, ...]]]
+_Windows = list[tuple[int, Overlap, tuple[PurposeTime, ...]]]
+"""Each with its rank."""
 
 
 def average(analyses: Sequence[TraceAnalysis]) -> MeanTime:
@@ -59,7 +62,7 @@ def average(analyses: Sequence[TraceAnalysis]) -> MeanTime:
         analyses: at least one.
     """
     windows, are_steps, left_out = _choose_windows(analyses)
-    overlaps = [overlap for overlap, _ in windows]
+    overlaps = [overlap for _, overlap, _ in windows]
     exposed_ns = _known(overlap.exposed_comm_ns for overlap in overlaps)
     return MeanTime(
         rank=analyses[0].rank if len(analyses) == 1 else None,
@@ -69,6 +72,7 @@ def average(analyses: Sequence[TraceAnalysis]) -> MeanTime:
         step=_spread(_known(overlap.step_ns for overlap in overlaps)),
         exposed=_spread(exposed_ns) if exposed_ns else None,
         left_out=left_out,
+        ranks=tuple(dict.fromkeys(rank for rank, _, _ in windows)),
     )
 
 
@@ -78,7 +82,7 @@ def average_purposes(analyses: Sequence[TraceAnalysis]) -> tuple[PurposeTime, ..
     A window in which a number was not seen is left out of its mean; where it was seen in none, the mean is None.
     """
     windows, _, _ = _choose_windows(analyses)
-    rows = [row for _, purposes in windows for row in purposes]
+    rows = [row for _, _, purposes in windows for row in purposes]
     found = []
     for purpose in Purpose:
         mine = [row for row in rows if row.purpose is purpose]
@@ -96,9 +100,9 @@ def average_purposes(analyses: Sequence[TraceAnalysis]) -> tuple[PurposeTime, ..
 
 def _choose_windows(analyses: Sequence[TraceAnalysis]) -> tuple[_Windows, bool, int]:
     """Return the windows that means go over, whether they are steps, and how many steps are left out beside them."""
-    steps = [(step.overlap, step.purposes) for one in analyses for step in one.steps if step.overlap.step_ns]
-    windows = steps or [(one.whole, one.whole_purposes) for one in analyses]
-    decided = [(overlap, purposes) for overlap, purposes in windows if overlap.is_decided]
+    steps = [(one.rank, step.overlap, step.purposes) for one in analyses for step in one.steps if step.overlap.step_ns]
+    windows = steps or [(one.rank, one.whole, one.whole_purposes) for one in analyses]
+    decided = [window for window in windows if window[1].is_decided]
     return decided or windows, bool(steps), len(windows) - len(decided or windows)
 
 

@@ -221,7 +221,12 @@ def _describe_lacking(one: TraceAnalysis, *, any_steps: bool) -> Iterable[str]:
         return
     yield from _describe_outside(one)
     empty = [step.step for step in one.steps if not step.overlap.step_ns and step.step not in one.lost.steps]
-    if empty:
+    if empty and one.uncorrelated.launch_missing:
+        yield (
+            f"no launch was recorded in {_name_steps(empty)}, so which step the work on its device belongs to is not"
+            " known; no time is known there"
+        )
+    elif empty:
         yield f"nothing ran in {_name_steps(empty)}; no time is known there"
 
 
@@ -231,7 +236,7 @@ def _describe_outside(one: TraceAnalysis) -> Iterable[str]:
     found = (
         subtract(collective.span, steps)
         for collective, step in zip(one.collectives, one.step_of, strict=True)
-        if step is None and one.steps
+        if step is None and one.steps and (collective.issue_ns is not None or not one.uncorrelated.launch_missing)
     )
     outside = [span for span in found if span.length_ns]
     if outside:

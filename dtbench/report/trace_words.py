@@ -217,7 +217,9 @@ def _basis_words(traces: TraceSet, mean: MeanTime) -> str:
         spread = f", median step {format_ns(mean.step.median_ns)}, middle half {low} to {high}"
     what = _count_windows([len(one.steps) for one in traces.analyses], mean.windows)
     left_out = f", without {count_things(mean.left_out, 'step')} not wholly known" if mean.left_out else ""
-    return f"{who}{size}; {what}{left_out}{spread}"
+    lacking = sorted(set(ranks) - set(mean.ranks))
+    absent = f", none of {name_ranks(lacking)}" if lacking else ""
+    return f"{who}{size}; {what}{absent}{left_out}{spread}"
 
 
 def _count_windows(steps: Sequence[int], windows: int) -> str:

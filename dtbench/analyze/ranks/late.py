@@ -36,18 +36,19 @@ class LateRank:
         rank: global rank.
         steps: in how many.
         waited_ns: the longest wait for it in a step.
-        began_late_ns: how much later than the first of the others it began its step; negative: earlier.
-        name: what it spent more time in before its issue than the others in their whole steps, by as much as explains
-            a part of the wait; empty: there is no such thing.
+        began_late_ns: how much later than the first of the others it began its step; negative: earlier; None: no other
+            has these steps.
+        name: what it spent more time in than the others did, before its issue, by a part of the wait that matters;
+            empty: nothing, or nobody recorded what hosts did.
         name_ns: time in that.
-        others_ns: median of the others' time in it, in the whole step.
+        others_ns: median of the others' time in it, in the whole step, of those whose hosts were recorded.
         host_late_ns: how much later than the first of the others' hosts it issued; None: no issue is known.
     """
 
     rank: int
     steps: int
     waited_ns: int
-    began_late_ns: int
+    began_late_ns: int | None
     name: str
     name_ns: int
     others_ns: int
@@ -126,33 +127,32 @@ def _describe(
     began_ns: list[int] = []
     spent: dict[str, list[int]] = {}
     usual: dict[str, list[float]] = {}
+    compared = 0
     steps = {step.number: step for step in hosts.get(rank, ())}
     for number, wait in waits.items():
         mine = steps.get(number)
-        others = [
-            (one, step)
-            for one, of in hosts.items()
-            if one != rank
-            for step in of
-            if step.number == number and step.total_ns
-        ]
+        others = [(one, step) for one, of in hosts.items() if one != rank for step in of if step.number == number]
         if mine is None or not others:
             continue
         starts = [_common(clocks[one], step.start_ns) for one, step in others]
         began_ns.append(_common(clocks[rank], mine.start_ns) - min(starts))
+        recorded = [step.total_ns for _, step in others if step.total_ns]
+        if not recorded:
+            continue
+        compared += 1
         for name, time_ns in sum_names(mine.spans, wait.issue_ns).items():
             spent.setdefault(name, []).append(time_ns)
-            usual.setdefault(name, []).append(median(step.total_ns.get(name, 0) for _, step in others))
+            usual.setdefault(name, []).append(median(times_ns.get(name, 0) for times_ns in recorded))
     name = _choose(spent, usual, _LEAST_SAID * sum(wait.waited_ns for wait in waits.values()))
     late_ns = [_common(clocks[rank], wait.issue_ns) - wait.first_issue_ns for wait in waits.values()]
     return LateRank(
         rank=rank,
         steps=len(waits),
         waited_ns=round(sum(wait.waited_ns for wait in waits.values()) / len(waits)),
-        began_late_ns=round(sum(began_ns) / len(waits)),
+        began_late_ns=round(sum(began_ns) / len(began_ns)) if began_ns else None,
         name=name,
-        name_ns=round(sum(spent.get(name, ())) / len(waits)),
-        others_ns=round(sum(usual.get(name, ())) / len(waits)),
+        name_ns=round(sum(spent.get(name, ())) / max(1, compared)),
+        others_ns=round(sum(usual.get(name, ())) / max(1, compared)),
         host_late_ns=round(sum(late_ns) / len(late_ns)) if min(late_ns) > -np.iinfo(np.int64).max // 2 else None,
     )
 
@@ -161,20 +161,22 @@ def _choose(spent: Mapping[str, Sequence[int]], usual: Mapping[str, Sequence[flo
     """Give the innermost name that takes most of the time beyond the others'; empty: none takes enough."""
     times: dict[str, float] = {name: sum(mine) - sum(usual[name]) for name, mine in spent.items()}
     longest = max(times.values(), default=0.0)
-    inner = [name for name, time_ns in times.items() if time_ns >= _INNER * longest and longest >= max(1.0, least_ns)]
+    inner = [name for name, time_ns in times.items() if time_ns >= _INNER * longest and longest >= max(least_ns, 1)]
     return min(inner, key=lambda one: (sum(spent[one]), one), default="")
 
 
 def describe_late(one: LateRank) -> str | None:
     """Say what a rank did instead; None: the traces show nothing that explains its lateness.
 
+    What it spent time in is told only where the others spent so much less that it explains part of their wait.
+
     ``rank 7 began its step 7.60 ms late and then spent 1.46 ms in `copy_batch_to_gpu` (the others 0 ns)``
     """
     least_ns = _LEAST_SAID * one.waited_ns
     said = []
-    if least_ns <= one.began_late_ns <= _EXPLAINS * one.waited_ns:
+    if one.began_late_ns is not None and least_ns <= one.began_late_ns <= _EXPLAINS * one.waited_ns:
         said.append(f"began its step {format_ns(one.began_late_ns)} late")
-    if one.name:
+    if one.name and one.name_ns - one.others_ns >= least_ns:
         where = f"data loading (`{one.name}`)" if _LOADING in one.name else f"`{one.name.strip('# ') or one.name}`"
         then = "then " if said else ""
         said.append(f"{then}spent {format_ns(one.name_ns)} in {where} (the others {format_ns(one.others_ns)})")

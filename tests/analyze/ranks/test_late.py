@@ -172,3 +172,44 @@ def test_a_rank_that_began_now_late_now_early_did_not_begin_late(tell: Callable[
             events += step(rank, begins, work, base + 20 * MS, number + 1)
         ranks.append(events)
     assert not [line for line in late_sentences(tell(ranks)) if "began its step" in line]
+
+
+def test_a_rank_that_begins_now_earlier_now_later_is_not_late_in_the_mean(tell: Callable[..., TraceSet]) -> None:
+    ranks: list[list[Event]] = [[], [], []]
+    for number, late in enumerate((3, -3), start=1):
+        for rank in range(3):
+            begins = (number * 40 + 5 + (late if rank == 2 else 0)) * MS
+            work = [("evaluate", (6 - late) * MS)] if rank == 2 else [("forward", 2 * MS)]
+            ranks[rank] += step(rank, begins, work, (number * 40 + 25) * MS, number)
+    traces = tell(ranks)
+    assert [(one.rank, one.steps, one.began_late_ns) for one in traces.late_ranks] == [(2, 2, 0)]
+    assert late_sentences(traces) == ["rank 2 spent 6.00 ms in `evaluate` (the others 0 ns), in the mean of 2 steps"]
+
+
+def test_what_the_others_did_as_long_explains_nothing(tell: Callable[..., TraceSet]) -> None:
+    ranks = [step(rank, 0, [("copy_batch", 1.39 * MS)], 20 * MS) for rank in (0, 1)]
+    ranks.append(step(2, 7.5 * MS, [("copy_batch", 1.46 * MS)], 20 * MS))
+    traces = tell(ranks)
+    assert late_sentences(traces) == ["rank 2 began its step 7.50 ms late"]
+    assert [one.name for one in traces.late_ranks] == [""]
+
+
+def test_hosts_that_were_not_recorded_spent_no_known_time(tell: Callable[..., TraceSet]) -> None:
+    late = step(2, 0, [("load_batch", 7 * MS), ("forward", 2 * MS)], 20 * MS)
+    ranks = [step(rank, 0, [("forward", 2 * MS)], 20 * MS) for rank in (0, 1)]
+    kept = ("kernel", "cuda_runtime")
+    bare = [[one for one in rank if one["cat"] in kept or one["name"].startswith("ProfilerStep")] for rank in ranks]
+    assert late_sentences(tell([*ranks, late])) == ["rank 2 spent 7.00 ms in `load_batch` (the others 0 ns)"]
+    assert late_sentences(tell([*bare, late])) == []
+    assert late_sentences(tell([bare[0], ranks[1], late])) == ["rank 2 spent 7.00 ms in `load_batch` (the others 0 ns)"]
+
+
+def test_work_whose_launch_is_missing_is_of_no_known_step_and_no_mean(tell: Callable[..., TraceSet]) -> None:
+    ranks = [step(rank, 0, [("forward", 2 * MS)], 20 * MS) for rank in (0, 1, 2)]
+    bare = [one for one in ranks[0] if one["cat"] not in ("cuda_runtime", "cpu_op")]
+    traces = tell([bare, *ranks[1:]])
+    notes = [note for note in traces.notes if note.startswith("rank 0")]
+    (said,) = (note for note in notes if "launch" in note)
+    assert "no launch was recorded in step 1, so which step the work on its device belongs to is not known" in said
+    assert not any("nothing ran" in note or "outside all steps" in note for note in notes)
+    assert any("none of rank 0" in line for line in answer_lines(traces))
