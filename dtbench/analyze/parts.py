@@ -8,9 +8,11 @@
     device 1                    ██mm██ ██all-reduce██
 
 Tools put the traces of several ranks into one file (torch's ``profile_analysis --combine``, SGLang's and TraceLens'
-mergers), and one process may drive several devices. Whose a device event is its launch says; where the same id was
-given out by several processes, the label that a merger puts before its process numbers (``[TP00] 0``), else the block
-of the file in which it stands, because mergers write one rank after the other.
+mergers), and one process may drive several devices. Where a file says which of several ranks its one process is, that
+rank is the device on which it computes most, and a note counts what the others did: they are no ranks. Whose a device
+event is its launch says; where the same id was given out by several processes, the label that a merger puts before its
+process numbers (``[TP00] 0``), else the block of the file in which it stands, because mergers write one rank after the
+other.
 """
 
 import re
@@ -183,7 +185,10 @@ def _label_of(pid: str) -> str | None:
 
 
 def _split_devices(trace: Trace, mine: Bools, label: str) -> list[Part]:
-    """Part one process' events by device; strays on devices where it computes next to nothing are left out."""
+    """Part one process' events by device; strays on devices where it computes next to nothing are left out.
+
+    So are all but the busiest device of a process that is known to be one rank of several.
+    """
     work = np.flatnonzero(mine & trace.is_one_of(DEVICE_CATEGORIES))
     devices = [trace.lanes[lane][0] for lane in trace.lane[work].tolist()]
     names = list(dict.fromkeys(devices))
@@ -194,8 +199,13 @@ def _split_devices(trace: Trace, mine: Bools, label: str) -> list[Part]:
     of[work] = [place[device] for device in devices]
     busy_ns = _kernel_time(trace, of, len(names))
     counted = [number for number in np.argsort(-busy_ns, kind="stable").tolist() if _counts(busy_ns, number)]
+    is_one_rank = trace.rank is not None and trace.world_size != 1 and not label
+    why = f"the process computes on device {names[counted[0]]}"
+    if is_one_rank and len(counted) > 1:
+        why = f"rank {trace.rank} is accounted for by device {names[counted[0]]}, on which its process computes most"
+        counted = counted[:1]
     strays = [number for number in range(len(names)) if number not in counted]
-    notes = tuple(_describe_stray(trace, names[number], of == number, names[counted[0]]) for number in strays)
+    notes = tuple(_describe_stray(trace, names[number], of == number, why) for number in strays)
     launched_elsewhere = [mine & ~_is_of_other(trace, of, number) for number in counted]
     if len(counted) == 1:
         return [Part(trace.select(launched_elsewhere[0]), label, notes)]
@@ -238,10 +248,8 @@ def _is_of_other(trace: Trace, device_of: Ints, number: int) -> Bools:
     return others
 
 
-def _describe_stray(trace: Trace, device: str, events: Bools, main: str) -> str:
+def _describe_stray(trace: Trace, device: str, events: Bools, why: str) -> str:
     time_ns = int((trace.end_ns - trace.start_ns)[events].sum())
     count = int(events.sum())
-    return (
-        f"{count_things(count, 'event')} on device {device} ({format_ns(time_ns)}) {is_or_are(count)} in no number: "
-        f"the process computes on device {main}"
-    )
+    what = f"{count_things(count, 'event')} on device {device} ({format_ns(time_ns)})"
+    return f"{what} {is_or_are(count)} in no number: {why}"

@@ -74,6 +74,18 @@ def test_devices_of_one_process_are_accounted_apart() -> None:
     assert not any("not seen" in note or "missing" in note for note in traces.notes)  # what ran on the other is no loss
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_devices_of_a_process_that_is_one_rank_are_no_ranks(tmp_path: Path, rank: int) -> None:
+    job = {"rank": rank, "world_size": 2}
+    document = json.loads((CASES / "one_process_two_devices.json").read_text())
+    traces = analyze_traces([write(tmp_path / "rank.json", document["traceEvents"], distributedInfo=job)])
+    (one,) = traces.analyses
+    assert (one.rank, traces.world_size) == (rank, 2)
+    assert one.whole.comm_ns == 2_000_000
+    said = f"in no number: rank {rank} is accounted for by device 0, on which its process computes most"
+    assert any("on device 1 (2.00 ms)" in note and said in note for note in traces.notes)
+
+
 EXPECTED = [(0, 4_000_000, 0), (1, 2_000_000, 0), (2, 3_000_000, 0)]
 STARTS = (1000, 3000, 2000)
 
