@@ -22,6 +22,10 @@ _KNOWN: Final = (*HOST_CATEGORIES, *DEVICE_CATEGORIES, DEVICE_RANGE, *NO_WORK)
 _ON_DEVICE: Final = re.compile(r"(?:cuda|gpu|hip|rocm|xpu|mtia|hpu|npu|mps|musa|mlu|maia|tpu|neuron|privateuse1)_")
 
 
+# torch's ranges around collectives of libraries that communicate between devices: `nccl:all_reduce`, `xccl:`, `hccl:`.
+_BY_DEVICE: Final = re.compile(r"(?!oneccl)[a-z]{1,5}ccl:(?!:)")
+
+
 def is_of_device(trace: Trace) -> bool:
     """Tell whether the work of a trace ran on a device; else it ran on the threads of its host.
 
@@ -37,16 +41,25 @@ def is_of_device(trace: Trace) -> bool:
     named = unknown & trace.is_one_of([one for one in trace.categories if _ON_DEVICE.match(one)])
     if named.any():
         raise TraceError(_refuse_unknown(trace, named))
-    launches = int(np.count_nonzero(trace.is_named(LAUNCHES_KERNEL.search) & trace.is_one_of(CALLS)))
-    told = f"{trace.path}: {count_things(launches, 'call')} to launch kernels, and no kernel is in it"
-    if launches and trace.unread.is_truncated:
+    issued = _count_issued(trace)
+    told = f"{trace.path}: {issued}, and no kernel is in it"
+    if issued and trace.unread.is_truncated:
         raise TraceError(f"{told}: the file was cut before them")
-    if launches:
+    if issued:
         raise TraceError(
             f"{told}, so nothing is said of them; "
             "record ProfilerActivity.CUDA (or XPU, MTIA, PrivateUse1) too, while no other profiler holds the device"
         )
     return False
+
+
+def _count_issued(trace: Trace) -> str:
+    """Say what a host gave a device to do, as far as the trace shows it; empty: nothing."""
+    launches = int(np.count_nonzero(trace.is_named(LAUNCHES_KERNEL.search) & trace.is_one_of(CALLS)))
+    if launches:
+        return f"{count_things(launches, 'call')} to launch kernels"
+    collectives = int(np.count_nonzero(trace.is_named(_BY_DEVICE.match) & trace.is_one_of(HOST_CATEGORIES)))
+    return f"{count_things(collectives, 'collective')} of a device's library" if collectives else ""
 
 
 def describe_left_out(trace: Trace) -> tuple[str, ...]:

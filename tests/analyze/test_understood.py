@@ -49,6 +49,18 @@ def test_a_device_category_that_nobody_knows_is_refused_and_counted(category: st
         analyze_traces([path])
 
 
+@pytest.mark.parametrize("library", ["nccl", "xccl", "hccl"])
+def test_a_devices_collectives_without_its_rows_are_refused_and_hosts_operators_stand_for_no_compute(
+    draw_rows: Any, library: str
+) -> None:
+    path = draw_rows(
+        {"cat": "cpu_op", "name": "aten::mm", "pid": 100, "tid": 1, "ts": 0, "dur": 10},
+        {"cat": "user_annotation", "name": f"{library}:all_reduce", "pid": 100, "tid": 1, "ts": 12, "dur": 5},
+    )
+    with pytest.raises(TraceError, match="1 collective of a device's library, and no kernel is in it"):
+        analyze_trace(read_trace(path))
+
+
 def test_rows_on_a_device_that_no_launch_is_tied_to_are_refused_by_their_category(draw_rows: Any) -> None:
     path = draw_rows(
         {"cat": "cpu_op", "name": "aten::mm", "pid": 100, "tid": 1, "ts": 0, "dur": 10},
