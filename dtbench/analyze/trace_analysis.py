@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from dtbench.analyze.accounts import Accounts, make_accounts
 from dtbench.analyze.causes.split import CauseSplit
 from dtbench.analyze.collectives import Collective, assign_steps, find_regions, name_buckets
@@ -28,6 +30,7 @@ from dtbench.analyze.doubt import (
 from dtbench.analyze.facts import RankFacts
 from dtbench.analyze.group_times import account_groups, describe_groups
 from dtbench.analyze.host_work import HostStep, find_host_work
+from dtbench.analyze.kinds.categories import KERNEL
 from dtbench.analyze.kinds.kernels import make_table
 from dtbench.analyze.kinds.unknown import UnknownName, count_unknown_words
 from dtbench.analyze.lost_kernels import Lost
@@ -87,6 +90,7 @@ class TraceAnalysis:
         host_steps: what its host did in each step, in few spans.
         repeated_steps: ranges whose step's number another has before them; what is in them counts to the step before.
         lost: kernels that were launched and are not in the trace, and the steps that therefore have no account.
+        used_patterns: the user's patterns that decide what any of its kernels is.
     """
 
     path: str
@@ -108,6 +112,7 @@ class TraceAnalysis:
     host_steps: tuple[HostStep, ...] = ()
     repeated_steps: int = 0
     lost: Lost = field(default_factory=Lost)
+    used_patterns: frozenset[str] = frozenset()
 
     @property
     def rank(self) -> int:
@@ -186,7 +191,13 @@ def analyze_trace(
         _account(trace, contents, timeline, shares),
         marks=find_marks(trace, timeline.collectives),
         host_steps=find_host_work(trace, contents.steps),
+        used_patterns=make_table(patterns).find_used(_name_kernels(trace)) if patterns else frozenset(),
     )
+
+
+def _name_kernels(trace: Trace) -> list[str]:
+    names = np.unique(trace.name[trace.is_one_of((KERNEL,))])
+    return [trace.names[name] for name in names.tolist()]
 
 
 def _make_timeline(

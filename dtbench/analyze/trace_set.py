@@ -105,6 +105,7 @@ def gather_ranks(answers: Sequence[Answer], *, notes: Sequence[str] = ()) -> Tra
             *duplicate_notes,
             *_describe_parts(kept),
             *explained.over_ranks.notes,
+            *_describe_unused_patterns(kept.values()),
             *_describe_unknown_words(analyses),
             *describe_lacking(analyses),
         ),
@@ -127,6 +128,16 @@ def _describe_parts(kept: Mapping[int, Analyzed]) -> Iterable[str]:
         yield f"{label} holds several processes or devices, each accounted for itself: {'; '.join(parts)}"
     for rank, one in kept.items():
         yield from (f"rank {rank}: {note}" for note in (*one.notes, *one.analysis.notes))
+
+
+def _describe_unused_patterns(kept: Iterable[Analyzed]) -> list[str]:
+    """Say which of the user's patterns decided nothing: it may be misspelt, or another before it fits the same."""
+    used, asked = set[str](), dict[str, None]()
+    for one in kept:
+        used |= one.analysis.used_patterns
+        asked.update((pattern.pattern, None) for pattern in one.file.patterns)
+    idle = [pattern for pattern in asked if pattern not in used]
+    return [f"pattern `{pattern}` decides of no kernel of these traces, and changes nothing" for pattern in idle]
 
 
 def _leave_out(unusable: Unusable) -> str:

@@ -10,6 +10,7 @@ import pytest
 
 from dtbench.analyze import trace_file
 from dtbench.analyze.foreign import analyze_job, analyze_traces
+from dtbench.analyze.kinds.patterns import KernelPattern
 from dtbench.analyze.reader.source import TraceSource
 from dtbench.analyze.trace import Trace
 from dtbench.analyze.trace_analysis import TraceAnalysis, analyze_trace
@@ -17,7 +18,7 @@ from dtbench.analyze.trace_file import TraceFile
 from dtbench.analyze.trace_set import TraceSet
 from dtbench.errors import TraceError
 from dtbench.report.trace_words import answer_lines
-from dtbench.vocabulary import Cause
+from dtbench.vocabulary import Cause, Kind
 
 STEPS = """
 step ProfilerStep#{first}  @1 |====    |
@@ -282,3 +283,16 @@ def test_where_all_traces_meet_a_fault_of_ours_that_is_the_refusal(
     monkeypatch.setattr(trace_file, "analyze_trace", fail)
     with pytest.raises(TraceError, match=r"none of the 3 traces can be used: .*no such word.*bug in dtbench"):
         analyze_traces(draw_job(""))
+
+
+def test_a_pattern_that_decides_of_no_kernel_on_any_rank_is_told(draw: Callable[..., Path], recorded: Path) -> None:
+    patterns = [KernelPattern(pattern=pattern, kind=Kind.COMM) for pattern in ("ring", "gemmm", "my_ring")]
+    paths = [
+        draw(STEPS.format(first=1, second=2).replace("gemm", name), f"rank{rank}.json", distributedInfo={"rank": rank})
+        for rank, name in enumerate(("gemm", "my_ring"))
+    ]
+    told = "pattern `{}` decides of no kernel of these traces, and changes nothing"
+    notes = analyze_traces(paths, patterns=patterns).notes
+    assert [note for note in notes if "pattern" in note] == [told.format("gemmm"), told.format("my_ring")]
+    notes = analyze_traces([recorded / "ddp_2ranks_rank0.json.gz"], patterns=patterns[:1]).notes
+    assert told.format("ring") in notes

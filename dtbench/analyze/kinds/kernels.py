@@ -294,6 +294,11 @@ class KernelTable:
         texts = (name,) if bare == name else (bare, name)
         return next((rule for rule in self.rules if any(rule.pattern.search(text) for text in texts)), None)
 
+    def find_used(self, names: Iterable[str]) -> frozenset[str]:
+        """Return the user's patterns that decide what any of some kernels is."""
+        found = (self.find_rule(name) for name in names)
+        return frozenset(rule.pattern.pattern for rule in found if rule is not None and rule.library == _OWN)
+
     def kind_of(self, name: str) -> Kind | None:
         """Give the kind of a kernel by its name alone; None: no rule claims it."""
         rule = self.find_rule(name)
@@ -322,11 +327,14 @@ def is_transfer(name: str) -> bool:
 _TRANSFERS: Final = tuple(rule.pattern for rule in RULES if rule.kind is Kind.COPY)
 
 
+_OWN: Final = "your patterns"
+
+
 def make_table(patterns: Iterable["KernelPattern"]) -> KernelTable:
     """Put a user's patterns before the rules of the table; the first of them that fits decides."""
     own = tuple(
         KernelRule(
-            library="your patterns",
+            library=_OWN,
             pattern=re.compile(one.pattern),
             kind=one.kind,
             operation=one.operation or (InName.YES if one.kind is Kind.COMM else InName.NO),
