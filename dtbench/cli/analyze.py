@@ -62,7 +62,7 @@ def analyze(
             _analyze_traces([Path(target) for target in named], workers=workers, as_json=as_json, patterns=patterns)
         return
     if len(named) > 1:
-        raise typer.BadParameter("give one run, or only traces")
+        raise typer.BadParameter(_refuse_several([target for target in named if not are_traces(Path(target))]))
     if patterns is not None:
         raise typer.BadParameter("--patterns is for traces; give the run's traces folders in place of the run")
     run = find_run(None if named == ["latest"] else named[0], results)
@@ -79,6 +79,14 @@ def analyze(
     else:
         _print_run(run, made)
         _print_answers(summary)
+
+
+def _refuse_several(others: list[str]) -> str:
+    """Say which of several targets are no traces, and which of those are not there at all."""
+    absent = [target for target in others if not Path(target).exists()]
+    if absent:
+        return f"{', '.join(absent)}: no such file or folder; several targets are traces of one job"
+    return f"give one run, or only traces: {', '.join(others)} {'is' if len(others) == 1 else 'are'} none"
 
 
 def _analyze_traces(paths: list[Path], *, workers: int | None, as_json: bool, patterns: Path | None) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 from dtbench.analyze import foreign
 from dtbench.analyze.tables import COLLECTIVES
@@ -108,6 +109,15 @@ def test_a_missing_trace_is_refused_as_a_trace_and_a_missing_run_as_a_run(tmp_pa
         analyze([str(tmp_path / "none.json.gz")])
     with pytest.raises(StoreError):
         analyze(["no-such-run"], results=tmp_path)
+
+
+def test_of_several_targets_those_that_are_no_traces_are_named(draw: Callable[..., Path], tmp_path: Path) -> None:
+    trace, empty = draw("kernel gemm @s7 |==|"), tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(typer.BadParameter, match="none/here: no such file or folder"):
+        analyze([str(trace), str(tmp_path / "none" / "here")])
+    with pytest.raises(typer.BadParameter, match="give one run, or only traces: .*empty is none"):
+        analyze([str(trace), str(empty)])
 
 
 def test_a_users_own_kernels_are_told_by_a_file_of_patterns(
