@@ -87,15 +87,20 @@ def compare_metrics(rounds: Rounds, threshold: float) -> tuple[MetricChange, ...
 def _compare(
     key: Key, sides: tuple["_Side", "_Side"], rounds: Rounds, threshold: float, level: float = LEVEL
 ) -> SampleComparison:
-    """Compare one number; what one side never did is no question for statistics, however it varies on the other."""
+    """Compare one number; what one side never did and the other always is no question for statistics."""
     before, after = sides
     found = compare_samples(
         before.values(key), after.values(key), is_interleaved=rounds.are_interleaved, threshold=threshold, level=level
     )
-    if found.test is None or (key in before.keys and key in after.keys):
+    if found.test is None or not (_is_of_one_side(key, before, after) or _is_of_one_side(key, after, before)):
         return found
     outcome = Outcome.HIGHER if found.candidate_median > found.baseline_median else Outcome.LOWER
     return replace(found, low=math.nan, high=math.nan, p_value=math.nan, test=None, outcome=outcome)
+
+
+def _is_of_one_side(key: Key, one: "_Side", other: "_Side") -> bool:
+    """Tell whether every launch of one side that is known took time for it, and none of the other ever did it."""
+    return key not in other.keys and all(value > 0 for value in one.values(key) if not math.isnan(value))
 
 
 _QUESTION: Final = (STEP_TIME, TOKENS)

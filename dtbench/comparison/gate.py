@@ -13,9 +13,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+import numpy as np
+
 from dtbench.comparison.comparison import Comparison, MetricChange, Outcome, Unit
 from dtbench.comparison.metrics import BY_NAME, EXPOSED_BY_OWNER, EXPOSED_BY_PURPOSE, METRICS, spell_metric
 from dtbench.comparison.sentence import spell_interval
+from dtbench.comparison.shift import mean_half_width
 from dtbench.scenario.mistakes import find_nearest, join_words, shorten
 from dtbench.units import MIB, NS_PER_MS, NS_PER_S, NS_PER_US, format_bytes, format_ns
 
@@ -175,11 +178,20 @@ def _hold(bound: Bound, change: MetricChange) -> Kept:
     amount = _amount(bound, change)
     if _is_beyond(bound, amount) and change.outcome in _ESTABLISHED:
         return Kept.EXCEEDED
-    if change.test is None:  # it does not vary, or a side never does it: nothing is left to chance
-        return Kept.KEPT
-    ends = [_in_unit_of(bound, end, change) for end in (change.low, change.high)]
-    is_within = not any(math.isnan(end) or _is_beyond(bound, end) for end in (*ends, amount))
+    is_within = not any(math.isnan(end) or _is_beyond(bound, end) for end in (*_find_ends(bound, change), amount))
     return Kept.KEPT if is_within else Kept.NOT_ESTABLISHED
+
+
+def _find_ends(bound: Bound, change: MetricChange) -> tuple[float, float]:
+    """Give the ends of a change in the bound's unit; of what is new, which has no ratio, those of its mean."""
+    if change.test is not None:
+        return _in_unit_of(bound, change.low, change), _in_unit_of(bound, change.high, change)
+    amount = _amount(bound, change)
+    if bound.is_relative or change.baseline.median:  # it does not vary, or nothing is left of it: sure
+        return amount, amount
+    values = np.array([value for value in change.candidate.values if not math.isnan(value)])
+    reach = mean_half_width(values)
+    return float(values.mean()) - reach, float(values.mean()) + reach
 
 
 def _is_beyond(bound: Bound, amount: float) -> bool:

@@ -134,10 +134,10 @@ def compare_samples(
     )
     if not len(first) or not len(second):
         return found
-    if not np.ptp(first) and not np.ptp(second):
-        return _compare_constants(found, min(len(first), len(second)), threshold)
     if min(len(first), len(second)) < LEAST_LAUNCHES:
         return replace(found, outcome=Outcome.NOT_ENOUGH_LAUNCHES)
+    if not np.ptp(first) and not np.ptp(second):
+        return replace(found, low=found.ratio, high=found.ratio, outcome=_judge_constants(found, threshold))
     rounds = _find_rounds(before, after) if is_interleaved else None
     tested = _compare_by_test(found, first, second, rounds, level)
     return replace(tested, outcome=_decide(tested, level, threshold))
@@ -212,17 +212,10 @@ def _lie_far(values: _Values) -> NDArray[np.bool_]:
     return distance > _OUTLIER_Z * typical if typical else np.zeros(len(values), dtype=bool)
 
 
-def _compare_constants(found: SampleComparison, launches: int, threshold: float) -> SampleComparison:
-    """Compare numbers that vary on neither side, as bytes and counts do: nothing is left to chance."""
+def _judge_constants(found: SampleComparison, threshold: float) -> Outcome:
+    """Judge numbers that vary on neither side, as bytes and counts do: nothing is left to chance."""
     if found.candidate_median == found.baseline_median:
-        return replace(found, low=found.ratio, high=found.ratio, outcome=Outcome.SAME)
-    if launches < LEAST_LAUNCHES:
-        return replace(found, outcome=Outcome.NOT_ENOUGH_LAUNCHES)
-    return replace(found, low=found.ratio, high=found.ratio, outcome=_judge(found, threshold))
-
-
-def _judge(found: SampleComparison, threshold: float) -> Outcome:
-    """Say which way a number differs that does."""
+        return Outcome.SAME
     if abs(found.ratio - 1) < threshold:
         return Outcome.BELOW_THRESHOLD
     return Outcome.HIGHER if found.candidate_median > found.baseline_median else Outcome.LOWER

@@ -69,14 +69,21 @@ def test_fewer_than_four_launches_give_medians_and_ratio_and_say_no_more(launche
     assert compare(TEN, [*TEN[:launches], *[NAN] * 7]).outcome is Outcome.NOT_ENOUGH_LAUNCHES
 
 
+@pytest.mark.parametrize("value", [8.0, 9.0])
+def test_few_launches_are_too_few_also_for_numbers_that_do_not_vary(value: float) -> None:
+    found = compare([8.0], [value, value])
+    assert found.outcome is Outcome.NOT_ENOUGH_LAUNCHES
+    assert math.isnan(found.low)
+    assert math.isnan(found.high)
+
+
 def test_numbers_that_do_not_vary_need_no_test() -> None:
-    same = compare([8.0], [8.0, 8.0])
+    same = compare([8.0] * 4, [8.0] * 5)
     assert (same.outcome, same.ratio, same.low, same.high, same.test) == (Outcome.SAME, 1, 1, 1, None)
     assert math.isnan(same.p_value)
     assert compare([0.0] * 4, [0.0] * 4).outcome is Outcome.SAME
     assert compare([8.0] * 4, [9.0] * 4).outcome is Outcome.HIGHER
     assert compare([8.0] * 4, [9.0] * 4, threshold=0.2).outcome is Outcome.BELOW_THRESHOLD
-    assert compare([8.0], [9.0]).outcome is Outcome.NOT_ENOUGH_LAUNCHES
     assert compare([0.0] * 4, [9.0] * 4).outcome is Outcome.HIGHER
 
 
