@@ -48,6 +48,7 @@ class LaunchTables:
         rank_doubts: why no check may be judged by these tables, a sentence each; they are among the notes.
         repeated_steps: of the rank with most ranges whose step's number another has before them.
         unseen_collectives: those that were launched and whose kernels the traces lack, summed over ranks.
+        lacking: names of tables that are empty for want of a file, not because nothing belongs into them.
     """
 
     tables: Mapping[str, pd.DataFrame]
@@ -57,6 +58,7 @@ class LaunchTables:
     rank_doubts: tuple[str, ...] = ()
     repeated_steps: int = 0
     unseen_collectives: int = 0
+    lacking: tuple[str, ...] = ()
 
     @property
     def overlap(self) -> pd.DataFrame:
@@ -170,10 +172,9 @@ def _make_again(folder: LaunchFolder) -> LaunchTables:
 
 
 def _read_kept(folder: LaunchFolder) -> LaunchTables:
-    lacking = [path.name for table in TABLES if not (path := folder.derived_table(table.name)).exists()]
+    lacking = tuple(table.name for table in TABLES if not folder.derived_table(table.name).exists())
     tables = {
-        table.name: _read_fitting(table, folder) if folder.derived_table(table.name).exists() else table.tabulate(())
-        for table in TABLES
+        table.name: table.tabulate(()) if table.name in lacking else _read_fitting(table, folder) for table in TABLES
     }
     said = tables["overlap"].attrs
     try:
@@ -189,8 +190,12 @@ def _read_kept(folder: LaunchFolder) -> LaunchTables:
     except (TypeError, ValueError) as error:
         raise _refuse_odd(folder.overlap, error) from error
     kept = _doubt_strangers(kept)
-    absent = f"{', '.join(lacking)} cannot be made: the traces of this launch are gone"
-    return replace(kept, notes=(*kept.notes, absent)) if lacking else kept
+    return replace(kept, notes=(*kept.notes, say_lacking(lacking)), lacking=lacking) if lacking else kept
+
+
+def say_lacking(names: Sequence[str]) -> str:
+    """Say of tables that they are not there, as the end of a sentence."""
+    return f"{', '.join(f'{name}.parquet' for name in names)} cannot be made: the traces of this launch are gone"
 
 
 def _doubt_strangers(made: LaunchTables) -> LaunchTables:

@@ -93,7 +93,9 @@ def compare(
     with without_collection():
         from dtbench.comparison.run import compare_all
 
-        comparisons = compare_all(named, results=results, force=force, threshold=threshold / 100)
+        comparisons = compare_all(
+            named, results=results, force=force, threshold=threshold / 100, asked=_find_asked(bounds)
+        )
     judgements = _judge(bounds, comparisons)
     passes = _choose_passes(pass_unestablished=pass_unestablished)
     if as_json:
@@ -115,6 +117,11 @@ def _read_bounds(typed: Sequence[str]) -> "list[Bound]":
         return [read_bound(one) for one in typed]
     except BoundError as error:
         raise typer.BadParameter(str(error), param_hint="--fail-if") from error
+
+
+def _find_asked(bounds: "Sequence[Bound]") -> "frozenset[str]":
+    """Give the owners that bounds may be on."""
+    return frozenset(bound.subject for bound in bounds)
 
 
 def _judge(bounds: "Sequence[Bound]", comparisons: "Sequence[Comparison]") -> "list[Judgement]":

@@ -1,18 +1,19 @@
 """Whose collectives took longer, or were exposed for longer, than on the other side."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from statistics import median
 from typing import Final
 
 from dtbench.comparison.comparison import CollectiveChange
-from dtbench.comparison.metrics import EXPOSED
+from dtbench.comparison.metrics import EXPOSED_BY_OWNER
+from dtbench.comparison.seen import knows_subjects
 from dtbench.store.baseline import MeasuredLaunch, OwnedTime, PlacedTime
 from dtbench.vocabulary import Operation, Purpose
 
-Kind = tuple[Operation | None, Purpose]
 _Key = tuple[str, Operation | None, Purpose]
-_Owned = Mapping[_Key, Sequence[OwnedTime]]
+_Rows = Mapping[_Key, OwnedTime]
+"""Of one launch."""
 
 _TELLING: Final = 0.5
 """Part of a change from which one collective among several is named for it."""
@@ -23,39 +24,24 @@ def find_collective_changes(
 ) -> tuple[CollectiveChange, ...]:
     """Give one row per owner, operation and purpose, medians over launches; the largest change of exposed time first.
 
-    An owner that a side does not have counts as zero there, unless that side has collectives of the kind whose owner it
-    does not know: then the owner's time there is not known, nor is what became of those. No rows where what was exposed
-    is not known on a side.
+    An owner that a launch does not have counts as zero there, unless the launch has collectives of the kind whose owner
+    it does not know: then the owner's time there is not known, nor is what became of those. No rows where whose time
+    was exposed is not known on a side.
     """
     baseline, candidate = _keep_known(baseline), _keep_known(candidate)
     if not baseline or not candidate:
         return ()
-    before, after = _by_owner(baseline), _by_owner(candidate)
-    rows = [
-        _compare(key, _find(before, key, after), _find(after, key, before), (len(baseline), len(candidate)))
-        for key in dict.fromkeys((*before, *after))
-    ]
-    named = [row if row.owner else _with_place(row, baseline, candidate) for row in rows]
+    sides = _by_owner(baseline), _by_owner(candidate)
+    before, after = ({key for rows in side for key in rows} for side in sides)
+    keys = dict.fromkeys(key for side in sides for rows in side for key in rows)
+    changes = [_compare(key, sides, (before, after)) for key in keys]
+    named = [row if row.owner else _with_place(row, baseline, candidate) for row in changes]
     return tuple(sorted(named, key=lambda row: (-_size(exposed_change(row)), -_size(duration_change(row)))))
 
 
-def find_kinds(launches: Iterable[MeasuredLaunch]) -> dict[str, frozenset[Kind]]:
-    """Give the kinds of collectives of each owner, over all of these launches."""
-    found: dict[str, set[Kind]] = {}
-    for launch in launches:
-        for row in launch.owned:
-            found.setdefault(row.owner, set()).add((row.operation, row.purpose))
-    return {owner: frozenset(kinds) for owner, kinds in found.items()}
-
-
-def has_unowned(launch: MeasuredLaunch, kinds: Collection[Kind]) -> bool:
-    """Tell whether a launch has collectives of any of these kinds whose owner it does not know."""
-    return any(not row.owner and (row.operation, row.purpose) in kinds for row in launch.owned)
-
-
 def _keep_known(launches: Sequence[MeasuredLaunch]) -> list[MeasuredLaunch]:
-    """Leave out launches of which it is not known what was exposed: whose it is, is not known either."""
-    return [launch for launch in launches if any(one.metric == EXPOSED for one in launch.measurements)]
+    """Leave out launches of which it is not known whose time was exposed."""
+    return [launch for launch in launches if knows_subjects(launch, EXPOSED_BY_OWNER)]
 
 
 def _size(change_ns: float) -> float:
@@ -73,40 +59,25 @@ def duration_change(row: CollectiveChange) -> float:
     return row.duration_ns[1] - row.duration_ns[0]
 
 
-def _by_owner(launches: Sequence[MeasuredLaunch]) -> _Owned:
-    found: dict[_Key, list[OwnedTime]] = {}
-    for launch in launches:
-        for row in launch.owned:
-            found.setdefault((row.owner, row.operation, row.purpose), []).append(row)
-    return found
-
-
-def _find(side: _Owned, key: _Key, other: _Owned) -> Sequence[OwnedTime] | None:
-    """Give a side's rows of an owner; empty: it has no such collectives; None: they may be among others of its own.
-
-    Where one side does not know owners that the other knows, only whose they are has changed, as far as is seen.
-    """
-    if key in side:
-        return side[key]
-    owner, *kind = key
-    if owner:
-        return None if ("", *kind) in side else ()
-    return None if any(named and rest == kind and one not in other for one in side for named, *rest in [one]) else ()
+def _by_owner(launches: Sequence[MeasuredLaunch]) -> list[_Rows]:
+    return [{(row.owner, row.operation, row.purpose): row for row in launch.owned} for launch in launches]
 
 
 def _compare(
-    key: _Key, before: Sequence[OwnedTime] | None, after: Sequence[OwnedTime] | None, launches: tuple[int, int]
+    key: _Key, sides: tuple[Sequence[_Rows], Sequence[_Rows]], known: tuple[Collection[_Key], Collection[_Key]]
 ) -> CollectiveChange:
+    """Compare one owner; ``known``: all that either side has in any launch."""
+
     def middle(name: str) -> tuple[float, float]:
         first, second = (
-            math.nan if rows is None else _median([getattr(row, name) for row in rows], count)
-            for rows, count in zip((before, after), launches, strict=True)
+            _median([_number(rows, key, others, name) for rows in side])
+            for side, others in zip(sides, known[::-1], strict=True)
         )
         return first, second
 
     owner, operation, purpose = key
-    known = (row for row in after or () if not math.isnan(row.exposed_ns))
-    most = max(known, key=lambda row: row.exposed_ns, default=None)
+    told = (rows[key] for rows in sides[1] if key in rows and not math.isnan(rows[key].exposed_ns))
+    most = max(told, key=lambda row: row.exposed_ns, default=None)
     return CollectiveChange(
         owner=owner,
         operation=operation,
@@ -118,11 +89,26 @@ def _compare(
     )
 
 
-def _median(values: Sequence[float], launches: int) -> float:
-    """Give the median over launches; one that has no such row counts as zero, one that does not know it not at all."""
+def _number(rows: _Rows, key: _Key, others: Collection[_Key], name: str) -> float:
+    """Give a number of an owner in one launch; NaN: it may be among others of its kind.
+
+    Where the other side does not know owners that this launch knows, only whose they are has changed, as far as is
+    seen.
+    """
+    if key in rows:
+        return float(getattr(rows[key], name))
+    owner, *kind = key
+    if owner:
+        is_open = ("", *kind) in rows
+    else:
+        is_open = any(named and rest == kind and (named, *rest) not in others for named, *rest in rows)
+    return math.nan if is_open else 0.0
+
+
+def _median(values: Sequence[float]) -> float:
+    """Give the median over launches that know it."""
     known = [value for value in values if not math.isnan(value)]
-    counted = [*known, *[0.0] * (launches - len(values))]
-    return median(counted) if counted else math.nan
+    return median(known) if known else math.nan
 
 
 def _with_place(

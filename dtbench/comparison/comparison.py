@@ -178,6 +178,7 @@ class Comparison(Record):
         treatment: in what the scenarios differ.
         is_mechanism_known: both sides say what they communicated.
         left_out: other cells of what was named that could not be compared, and why, a sentence each.
+        not_known: metrics of purposes or owners of which a launch may have others than it mentions.
     """
 
     format_version: Literal[1] = FORMAT_VERSION
@@ -194,3 +195,4 @@ class Comparison(Record):
     treatment: tuple[SettingChange, ...] = ()
     is_mechanism_known: bool = True
     left_out: tuple[str, ...] = ()
+    not_known: tuple[str, ...] = ()

@@ -21,6 +21,7 @@ from dtbench.comparison.sentence import spell_interval
 from dtbench.comparison.shift import mean_half_width
 from dtbench.scenario.mistakes import find_nearest, join_words, shorten
 from dtbench.units import MIB, NS_PER_MS, NS_PER_S, NS_PER_US, format_bytes, format_ns
+from dtbench.vocabulary import Purpose
 
 _MECHANISM: Final = "mechanism changed"
 _BOUND: Final = re.compile(
@@ -141,12 +142,11 @@ def check_subjects(bounds: Iterable[Bound], comparisons: Sequence[Comparison]) -
         BoundError: it occurs in none.
     """
     for bound in bounds:
-        if bound.metric is None or any(_find(bound, comparison) for comparison in comparisons):
-            continue
-        known = [one for comparison in comparisons for one in comparison.metrics if one.metric == bound.metric]
-        subjects = list(dict.fromkeys(one.subject for one in known if one.subject))
-        if not bound.subject:
-            continue  # nobody has the number: undecided
+        if not bound.subject or any(_find(bound, one) or not _is_absent(bound, one) for one in comparisons):
+            continue  # of the whole step, of something that there is, or that may be: undecided at worst
+        names = _names_of(bound)
+        known = [change for comparison in comparisons for change in comparison.metrics if change.metric in names]
+        subjects = list(dict.fromkeys(change.subject for change in known))
         near = find_nearest(bound.subject, subjects)
         named = join_words([f"`{subject}`" for subject in subjects[:_MOST_SUBJECTS]], last="and")
         meant = (
@@ -161,10 +161,10 @@ def judge(bound: Bound, comparison: Comparison) -> Judgement:
         return _judge_mechanism(bound, comparison)
     change = _find(bound, comparison)
     who = f"`{bound.typed}`, {comparison.candidate.label} against {comparison.baseline.label}"
+    if change is None and bound.subject and _is_absent(bound, comparison):
+        return Judgement(bound.typed, Kept.KEPT, f"{who}: kept, there is none of it on either side")
     if change is None:
-        if bound.subject:
-            return Judgement(bound.typed, Kept.KEPT, f"{who}: kept, there is none of it on either side")
-        return Judgement(bound.typed, Kept.UNDECIDED, f"{who}: undecided, neither side has this number")
+        return Judgement(bound.typed, Kept.UNDECIDED, f"{who}: undecided, {_say_unseen(bound, comparison)}")
     if change.outcome in _UNDECIDED:
         return Judgement(bound.typed, Kept.UNDECIDED, f"{who}: undecided, {_say_undecided(change, comparison)}")
     kept = _hold(bound, change)
@@ -230,13 +230,36 @@ def _judge_mechanism(bound: Bound, comparison: Comparison) -> Judgement:
 
 
 def _find(bound: Bound, comparison: Comparison) -> MetricChange | None:
-    """Give the metric that a bound is on; ``exposed[layers.3]`` is of an owner where no purpose is called so."""
-    names = [bound.metric, *([EXPOSED_BY_OWNER] if bound.metric == EXPOSED_BY_PURPOSE else [])]
-    for name in names:
+    """Give the metric that a bound is on."""
+    for name in _names_of(bound):
         for change in comparison.metrics:
             if (change.metric, change.subject) == (name, bound.subject):
                 return change
     return None
+
+
+def _names_of(bound: Bound) -> list[str]:
+    """Give the metrics that a bound may be on; ``exposed[layers.3]`` is of an owner: no purpose is called so."""
+    owners = [EXPOSED_BY_OWNER] if bound.metric == EXPOSED_BY_PURPOSE and bound.subject not in set(Purpose) else []
+    return [bound.metric or "", *owners]
+
+
+def _is_absent(bound: Bound, comparison: Comparison) -> bool:
+    """Tell whether what a bound is on, and no metric is of, is known to be on neither side."""
+    return _names_of(bound)[-1] not in comparison.not_known and not _is_untested(bound, comparison)
+
+
+def _is_untested(bound: Bound, comparison: Comparison) -> bool:
+    return EXPOSED_BY_OWNER in _names_of(bound) and any(row.owner == bound.subject for row in comparison.collectives)
+
+
+def _say_unseen(bound: Bound, comparison: Comparison) -> str:
+    """Say why there is no metric that a bound is on."""
+    if not bound.subject:
+        return "neither side has this number"
+    if _is_untested(bound, comparison):
+        return "it is not among the owners that were tested"
+    return "whether there is any of it is not known on both sides"
 
 
 def _amount(bound: Bound, change: MetricChange) -> float:

@@ -23,6 +23,7 @@ from dtbench.comparison.metrics import (
     EXPOSED,
     EXPOSED_BY_OWNER,
     EXPOSED_BY_PURPOSE,
+    HIDDEN,
     STEP_TIME,
     TOKENS,
     WAIT,
@@ -36,7 +37,7 @@ from dtbench.vocabulary import Cause, Estimate, Operation, Purpose
 _CAUSES: Final = {f"exposed_{cause}_ns": cause for cause in Cause}
 _OF_STEP: Final = {
     EXPOSED: "exposed_comm_ns",
-    "hidden_comm": "hidden_comm_ns",
+    HIDDEN: "hidden_comm_ns",
     "idle": "idle_ns",
     "compute": "compute_ns",
 }

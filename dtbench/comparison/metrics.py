@@ -25,6 +25,7 @@ class Metric:
 
 STEP_TIME: Final = "step_time"
 EXPOSED: Final = "exposed_comm"
+HIDDEN: Final = "hidden_comm"
 TOKENS: Final = "tokens_per_second"
 ABLATION: Final = "exposed_ablation"
 WAITS: Final = "exposed_waits"
@@ -38,7 +39,7 @@ METRICS: Final = (
     Metric(EXPOSED, "exposed comm", Unit.NS, Better.LOWER),
     Metric(ABLATION, "exposed comm by ablation", Unit.NS, Better.LOWER),
     Metric(WAITS, "exposed comm by waits", Unit.NS, Better.LOWER),
-    Metric("hidden_comm", "hidden comm", Unit.NS, Better.NEITHER),
+    Metric(HIDDEN, "hidden comm", Unit.NS, Better.NEITHER),
     Metric("hidden_fraction", "hidden share", Unit.FRACTION, Better.HIGHER),
     Metric("idle", "idle", Unit.NS, Better.LOWER),
     Metric("compute", "compute", Unit.NS, Better.LOWER),

@@ -1,16 +1,18 @@
 """From what a person names to the answer: sides are read, refused where they are unlike, and compared."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from dtbench.comparison.changes import MOST_OWNERS, Rounds, arrange, compare_metrics
+from dtbench.comparison.changes import MOST_OWNERS, compare_metrics
 from dtbench.comparison.collectives import find_collective_changes
 from dtbench.comparison.comparison import Comparison, EnvironmentChange, MetricChange, Outcome, Side
 from dtbench.comparison.environment import find_environment_changes, find_unlike
 from dtbench.comparison.mechanism import find_mechanism_changes, is_mechanism_known
-from dtbench.comparison.metrics import STEP_TIME
+from dtbench.comparison.metrics import EXPOSED_BY_OWNER, STEP_TIME
+from dtbench.comparison.rounds import Rounds, arrange
+from dtbench.comparison.seen import find_not_known, say_not_known
 from dtbench.comparison.sentence import Findings, write_sentence
 from dtbench.comparison.settings import find_treatment
 from dtbench.comparison.sides import ONLY, Sides, is_saved, read_sides
@@ -54,9 +56,16 @@ def _cell_of(side: Side) -> str:
 
 
 def compare_all(
-    named: Sequence[str], *, results: Path, force: bool = False, threshold: float = THRESHOLD
+    named: Sequence[str],
+    *,
+    results: Path,
+    force: bool = False,
+    threshold: float = THRESHOLD,
+    asked: Collection[str] = (),
 ) -> tuple[Comparison, ...]:
     """Compare every other with the first; of one run alone, its cells with its first; raises as ``compare_paths``.
+
+    Arguments as ``compare_paths``; the owners that are ``asked`` for are tested beside those with most exposed time.
 
     Two runs of several cells are compared cell by cell. A cell that has nothing to trust is left out and named where
     others can be compared.
@@ -73,7 +82,9 @@ def compare_all(
             for pair in _pair((named[0], first), (name, other))
         ]
     usable = [pair for pair in pairs if all(side.launches for side in pair)]
-    found = tuple(compare_sides(before, after, force=force, threshold=threshold) for before, after in usable or pairs)
+    found = tuple(
+        compare_sides(before, after, force=force, threshold=threshold, asked=asked) for before, after in usable or pairs
+    )
     lacking = [pair for pair in pairs if not all(side.launches for side in pair)]
     left_out = tuple(dict.fromkeys(_say_left_out(pair) for pair in lacking))
     return tuple(one.model_copy(update={"left_out": left_out}) for one in found)
@@ -120,7 +131,12 @@ def _pair(first: tuple[str, Sides], second: tuple[str, Sides]) -> list[tuple[Mea
 
 
 def compare_sides(
-    baseline: MeasuredSide, candidate: MeasuredSide, *, force: bool = False, threshold: float = THRESHOLD
+    baseline: MeasuredSide,
+    candidate: MeasuredSide,
+    *,
+    force: bool = False,
+    threshold: float = THRESHOLD,
+    asked: Collection[str] = (),
 ) -> Comparison:
     """Compare two sides.
 
@@ -136,7 +152,7 @@ def compare_sides(
     if unlike and not force:
         raise ComparisonError(_refuse_unlike(labels, unlike))
     rounds = arrange(baseline.launches, candidate.launches)
-    metrics = compare_metrics(rounds, threshold)
+    metrics = compare_metrics(rounds, threshold, asked)
     mechanism, mechanism_notes = find_mechanism_changes(baseline, candidate)
     sides = tuple(
         Side(
@@ -170,16 +186,17 @@ def compare_sides(
             *_note_unlike(unlike),
             *_note_unknown((baseline, candidate), labels),
             *mechanism_notes,
-            *_note_statistics(rounds, (baseline, candidate)),
+            *_note_statistics(rounds, (baseline, candidate), metrics),
             *_note_noise(metrics, rounds),
             *(
                 f"{label}: {note}"
                 for side, label in zip((baseline, candidate), labels, strict=True)
-                for note in (*_say_doubts(side), *side.notes)
+                for note in (*say_not_known(side), *_say_doubts(side), *side.notes)
             ),
         ),
         treatment=treatment,
         is_mechanism_known=is_mechanism_known(baseline, candidate),
+        not_known=find_not_known((baseline, candidate)),
     )
 
 
@@ -238,7 +255,7 @@ def _note_unknown(sides: Sequence[MeasuredSide], labels: Sequence[str]) -> list[
     ]
 
 
-def _note_statistics(rounds: Rounds, sides: Sequence[MeasuredSide]) -> list[str]:
+def _note_statistics(rounds: Rounds, sides: Sequence[MeasuredSide], metrics: Sequence[MetricChange]) -> list[str]:
     notes = []
     if min(len(side.launches) for side in sides) >= LEAST_LAUNCHES and not rounds.are_interleaved:
         notes.append(
@@ -246,8 +263,10 @@ def _note_statistics(rounds: Rounds, sides: Sequence[MeasuredSide]) -> list[str]
             "cells of one scenario do"
         )
     owners = {row.owner for side in sides for launch in side.launches for row in launch.owned if row.owner}
-    if len(owners) > MOST_OWNERS:
-        notes.append(f"of {len(owners)} owners, the {MOST_OWNERS} with most exposed time were tested")
+    tested = [change.subject for change in metrics if change.metric == EXPOSED_BY_OWNER]
+    if len(owners) > len(tested):
+        asked = f" and {name_some(tested[MOST_OWNERS:])}" if len(tested) > MOST_OWNERS else ""
+        notes.append(f"of {len(owners)} owners, the {MOST_OWNERS} with most exposed time{asked} were tested")
     return notes
 
 

@@ -9,7 +9,7 @@
     traces/  rank0.json.gz             anyone's traces of one job: one launch
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from glob import has_magic
 from itertools import chain
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Final
 
 from dtbench.analyze.cell_data import CellData, RunData
 from dtbench.analyze.foreign import analyze_traces, are_traces
+from dtbench.analyze.launch_tables import say_lacking
 from dtbench.analyze.run_data import read_run_data
 from dtbench.comparison.environment import find_environment_changes, find_unlike
 from dtbench.comparison.measure import measure_launch, measure_traces
@@ -34,6 +35,9 @@ ONLY: Final = ""
 """Stands for the cell of what has no cells: a saved baseline, traces."""
 
 _MOST_DIFFERENCES: Final = 6
+
+_NEEDED: Final = ("purposes", "collectives")
+"""Tables without which numbers of a launch are not known; where ``overlap`` is gone, all are made again."""
 
 Sides = Mapping[str, MeasuredSide]
 """What one name stands for: a side for each cell."""
@@ -169,8 +173,20 @@ def _measure_cell(run: RunData, data: CellData) -> MeasuredSide:
                 for launch, doubt in measured
                 if doubt is not None
             ),
+            *_name_lacking(data),
         ),
     )
+
+
+def _name_lacking(data: CellData) -> Iterator[str]:
+    """Say which tables that numbers come from are not there, and in which launches."""
+    named: dict[tuple[str, ...], list[str]] = {}
+    for launch in data.launches:
+        lacking = tuple(name for name in launch.tables.lacking if name in _NEEDED)
+        if lacking:
+            named.setdefault(lacking, []).append(launch.folder.path.name)
+    for lacking, names in named.items():
+        yield f"{', '.join(names)}: {say_lacking(lacking)}"
 
 
 def _side_of_traces(path: Path, launch: MeasuredLaunch, notes: Sequence[str]) -> MeasuredSide:

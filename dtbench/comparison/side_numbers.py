@@ -1,0 +1,50 @@
+"""All numbers of one side by metric and subject: a value for each launch, zero only where the launch saw that."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from dtbench.comparison.comparison import Sample
+from dtbench.comparison.metrics import EXPOSED_BY_OWNER
+from dtbench.comparison.seen import Kind, has_unowned, knows_subjects
+from dtbench.store.baseline import MeasuredLaunch
+
+Key = tuple[str, str]
+"""Metric and subject."""
+
+
+class SideNumbers:
+    """The numbers of one side's launches by metric and subject; ``kinds`` as from ``find_kinds``, of both sides."""
+
+    def __init__(self, launches: Sequence[MeasuredLaunch | None], kinds: Mapping[str, frozenset[Kind]]) -> None:
+        self._launches, self._kinds = launches, kinds
+        self._numbers: list[Mapping[Key, float]] = [
+            {} if launch is None else {(one.metric, one.subject): one.value for one in launch.measurements}
+            for launch in launches
+        ]
+        self.keys = tuple(dict.fromkeys(key for numbers in self._numbers for key in numbers))
+
+    def values(self, key: Key) -> list[float]:
+        """Give a number of every launch; NaN where it has none, 0 where what did not occur took no time."""
+        pairs = zip(self._launches, self._numbers, strict=True)
+        return [numbers.get(key, 0.0 if self._is_absent(key, launch) else math.nan) for launch, numbers in pairs]
+
+    def _is_absent(self, key: Key, launch: MeasuredLaunch | None) -> bool:
+        """Tell whether what a launch does not mention did not occur: an owner may be among those it does not know."""
+        metric, subject = key
+        if launch is None or not subject or not knows_subjects(launch, metric):
+            return False
+        return metric != EXPOSED_BY_OWNER or not has_unowned(launch, self._kinds.get(subject, frozenset()))
+
+    def largest(self, key: Key) -> float:
+        """Give the largest number of any launch; 0 where none has it."""
+        return max((value for value in self.values(key) if not math.isnan(value)), default=0.0)
+
+    def sample(self, key: Key, median: float) -> Sample:
+        """Give the values of the launches that there are, with their median."""
+        pairs = zip(self._launches, self.values(key), strict=True)
+        return Sample(values=tuple(value for launch, value in pairs if launch is not None), median=median)
+
+    def names(self, places: Sequence[int]) -> list[str]:
+        """Name launches by their places."""
+        launches = (self._launches[place] for place in places)
+        return [launch.name for launch in launches if launch is not None]
