@@ -177,6 +177,9 @@ class Comparison(Record):
         notes: what was left out, and why.
         treatment: in what the scenarios differ.
         is_mechanism_known: both sides say what they communicated.
+        mechanism_not_known: what of it some launch does not say: the order, say.
+        mechanism_doubts: which launches did otherwise than those that ``mechanism`` is of; then neither what it has nor
+            that it has nothing is established.
         left_out: other cells of what was named that could not be compared, and why, a sentence each.
         not_known: metrics of purposes or owners of which a launch may have others than it mentions.
     """
@@ -194,5 +197,7 @@ class Comparison(Record):
     notes: tuple[str, ...]
     treatment: tuple[SettingChange, ...] = ()
     is_mechanism_known: bool = True
+    mechanism_not_known: tuple[str, ...] = ()
+    mechanism_doubts: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     not_known: tuple[str, ...] = ()

@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 
 from dtbench.comparison.comparison import Comparison, MetricChange, Outcome, Unit
+from dtbench.comparison.mechanism import say_same
 from dtbench.comparison.metrics import BY_NAME, EXPOSED_BY_OWNER, EXPOSED_BY_PURPOSE, METRICS, spell_metric
 from dtbench.comparison.sentence import spell_interval
 from dtbench.comparison.shift import mean_half_width
@@ -217,6 +218,8 @@ def _say_what_shows(kept: Kept, change: MetricChange) -> str:
 
 def _judge_mechanism(bound: Bound, comparison: Comparison) -> Judgement:
     who = f"`{bound.typed}`, {comparison.candidate.label} against {comparison.baseline.label}"
+    if comparison.mechanism_doubts:
+        return Judgement(bound.typed, Kept.UNDECIDED, f"{who}: undecided, {'; '.join(comparison.mechanism_doubts)}")
     if comparison.mechanism:
         first = comparison.mechanism[0]
         rest = f" and {len(comparison.mechanism) - 1} more" if len(comparison.mechanism) > 1 else ""
@@ -226,6 +229,8 @@ def _judge_mechanism(bound: Bound, comparison: Comparison) -> Judgement:
         return Judgement(
             bound.typed, Kept.UNDECIDED, f"{who}: undecided, what was communicated is not known on both sides"
         )
+    if comparison.mechanism_not_known:
+        return Judgement(bound.typed, Kept.NOT_ESTABLISHED, f"{who}: not established, {say_same(comparison)}")
     return Judgement(bound.typed, Kept.KEPT, f"{who}: kept, the same was done on both sides")
 
 

@@ -1,169 +1,106 @@
-"""What was done differently: which collectives were issued, how large, in which order, how; what knobs came to."""
+"""What two sides did differently, what of it nobody knows, and whether the launches of each side did the same.
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
+The first launch stands for its side. Where others of the side did otherwise, and not every pair of launches differs,
+it cannot be said whether the sides do.
+"""
 
-from dtbench.comparison.comparison import MechanismChange
-from dtbench.store.baseline import Issued, MeasuredLaunch, MeasuredSide
-from dtbench.store.rank_records import Receipt, ReceiptOutcome
-from dtbench.units import format_bytes
-from dtbench.vocabulary import Operation, Purpose
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
 
-_NONE = "none"
+from dtbench.comparison.comparison import Comparison, MechanismChange
+from dtbench.comparison.issued import compare_launches
+from dtbench.scenario.mistakes import join_words
+from dtbench.store.baseline import MeasuredLaunch, MeasuredSide
+
+_SIZES: Final = "the size of each"
+_BYTES: Final = "their bytes in all"
+_ORDER: Final = "their order"
+_ASYNC: Final = "which are asynchronous"
 
 
-def find_mechanism_changes(
-    baseline: MeasuredSide, candidate: MeasuredSide
-) -> tuple[tuple[MechanismChange, ...], tuple[str, ...]]:
-    """Give what was done differently, most telling first, and notes on what that cannot tell.
+@dataclass(frozen=True)
+class Mechanism:
+    """What two sides did.
 
-    What the lowest rank of the first launch did stands for its side; a note says where other launches did otherwise.
+    Attributes:
+        changes: what the lowest ranks of their first launches did differently, most telling first.
+        is_known: all launches say how many collectives they issued.
+        not_known: what else of them some launch does not say.
+        doubts: which launches did otherwise than the first of their side, so that ``changes`` tell nothing for sure.
+        notes: the doubts, also where every pair of launches differs, and whether anything is known.
     """
-    if not baseline.launches or not candidate.launches:
-        return (), ()
-    before, after = baseline.launches[0], candidate.launches[0]
-    notes = [note for side in (baseline, candidate) for note in _note_unlike_launches(side)]
-    if before.traffic and after.traffic:
-        issued = [*_compare_traffic(before, after)]
-    elif before.order is not None and after.order is not None:
-        issued = [*_compare_order_counts(before.order, after.order)]
-    else:
-        issued = []
-        notes.append("what was communicated is not known on both sides, so it is not compared")
-    sized = {change.subject for change in issued if change.what == "size_bytes"}
-    if before.order is not None and after.order is not None:
-        issued += [change for change in _compare_sizes(before.order, after.order) if change.subject not in sized]
-        issued += _compare_order(before.order, after.order)
-    ranks = {"count": 0, "size_bytes": 1, "async": 2, "order": 3}
-    issued.sort(key=lambda change: ranks[change.what])
-    return (*issued, *_compare_receipts(before.receipts, after.receipts)), tuple(notes)
+
+    changes: tuple[MechanismChange, ...]
+    is_known: bool
+    not_known: tuple[str, ...]
+    doubts: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
-def is_mechanism_known(baseline: MeasuredSide, candidate: MeasuredSide) -> bool:
-    """Tell whether both sides say what they communicated."""
-    sides = [side.launches[0] if side.launches else None for side in (baseline, candidate)]
-    return all(launch is not None and launch.traffic for launch in sides) or all(
-        launch is not None and launch.order is not None for launch in sides
+def find_mechanism(baseline: MeasuredSide, candidate: MeasuredSide, labels: Sequence[str]) -> Mechanism:
+    """Compare what two sides that have launches did; ``labels`` name them."""
+    sides = baseline.launches, candidate.launches
+    launches = [*sides[0], *sides[1]]
+    ways = [_find_ways(side) for side in sides]
+    is_certain = all(compare_launches(one, other) for one in ways[0] for other in ways[1])
+    unlike = [words for side, label in zip(sides, labels, strict=True) for words in _say_unlike(side, label)]
+    is_known = all(launch.traffic for launch in launches) or all(launch.order is not None for launch in launches)
+    silent = [] if is_known else ["what was communicated is not known on both sides, so it is not compared"]
+    return Mechanism(
+        changes=compare_launches(sides[0][0], sides[1][0]),
+        is_known=is_known,
+        not_known=tuple(_find_not_known(launches)),
+        doubts=() if is_certain else tuple(unlike),
+        notes=(*unlike, *silent),
     )
 
 
-def name_issued(purpose: Purpose, operation: Operation | None) -> str:
-    """Name a kind of collective.
-
-    >>> name_issued(Purpose.UNSHARD, Operation.ALL_GATHER)
-    'unshard all-gather'
-    """
-    return f"{purpose} {'collective' if operation is None else operation.replace('_', '-')}"
-
-
-def _note_unlike_launches(side: MeasuredSide) -> Iterator[str]:
-    first = side.launches[0]
-    others = [launch.name for launch in side.launches[1:] if _issues(launch) != _issues(first)]
-    if others:
-        yield f"{', '.join(others)} of {side.labels[0]} issued other collectives than {first.name}, which is compared"
+def say_same(comparison: Comparison) -> str:
+    """Say what was the same where nothing is seen to differ, and what is not known of it."""
+    unknown = comparison.mechanism_not_known
+    sizes = "of the same sizes" if _SIZES not in unknown else "of as many bytes in all" if _BYTES not in unknown else ""
+    order = "in the same order" if _ORDER not in unknown else ""
+    said = ", ".join(words for words in ("as many collectives", sizes, order) if words)
+    return f"{said}; not known: {join_words(unknown, last='and')}" if unknown else said
 
 
-def _issues(launch: MeasuredLaunch) -> object:
-    return sorted(launch.traffic, key=str) or launch.order
+def _find_ways(launches: Sequence[MeasuredLaunch]) -> list[MeasuredLaunch]:
+    """Give the first launch of each way in which launches of one side went."""
+    ways: list[MeasuredLaunch] = []
+    for launch in launches:
+        if all(compare_launches(way, launch) for way in ways):
+            ways.append(launch)
+    return ways
 
 
-def _compare_traffic(before: MeasuredLaunch, after: MeasuredLaunch) -> Iterator[MechanismChange]:
-    """Compare what was recorded as it was issued."""
-    old = {(one.purpose, one.operation, one.axis): one for one in before.traffic}
-    new = {(one.purpose, one.operation, one.axis): one for one in after.traffic}
-    axes = Counter(key[:2] for key in dict.fromkeys((*old, *new)))
-    for key in dict.fromkeys((*old, *new)):
-        purpose, operation, axis = key
-        subject = name_issued(purpose, operation) + (f" on {axis or 'no axis'}" if axes[key[:2]] > 1 else "")
-        one, other = old.get(key), new.get(key)
-        if (one and one.count) != (other and other.count):
-            yield _change("count", subject, str(one.count) if one else _NONE, str(other.count) if other else _NONE)
-        if (one and one.size_bytes) != (other and other.size_bytes):
-            sizes = _spell_sizes(one.size_bytes if one else None, other.size_bytes if other else None)
-            yield _change("size_bytes", subject, *sizes)
-        if one and other and (one.count_async > 0) != (other.count_async > 0):
-            asynchronous = (f"{side.count_async} of {side.count}" for side in (one, other))
-            yield _change("async", subject, *asynchronous)
+def _say_unlike(launches: Sequence[MeasuredLaunch], label: str) -> Iterator[str]:
+    """Say which launches of a side did otherwise than its first."""
+    first, named = launches[0], dict[str, list[str]]()
+    for launch in launches[1:]:
+        for words in _spell_unlike(compare_launches(first, launch)):
+            named.setdefault(words, []).append(launch.name)
+    for words, names in named.items():
+        yield f"{', '.join(names)} of {label} {words} than {first.name}, which is compared"
 
 
-def _compare_order_counts(before: Sequence[Issued], after: Sequence[Issued]) -> Iterator[MechanismChange]:
-    """Compare how many there were, as traces say."""
-    old, new = _sizes_by_kind(before), _sizes_by_kind(after)
-    for kind in dict.fromkeys((*old, *new)):
-        counts = [str(len(sizes[kind])) if kind in sizes else _NONE for sizes in (old, new)]
-        if counts[0] != counts[1]:
-            yield _change("count", name_issued(*kind), *counts)
+def _spell_unlike(changes: Sequence[MechanismChange]) -> Iterator[str]:
+    issued = {change.what for change in changes if change.what != "receipt"}
+    if issued:
+        yield "issued collectives in another order" if issued == {"order"} else "issued other collectives"
+    knobs = [change.subject for change in changes if change.what == "receipt"]
+    if knobs:
+        yield f"had other receipts of {join_words(knobs, last='and')}"
 
 
-def _compare_sizes(before: Sequence[Issued], after: Sequence[Issued]) -> Iterator[MechanismChange]:
-    """Compare how large each of a kind was, where they are as many or were cut otherwise."""
-    old, new = _sizes_by_kind(before), _sizes_by_kind(after)
-    for kind in dict.fromkeys((*old, *new)):
-        sizes = old.get(kind), new.get(kind)
-        if any(each is not None and None in each for each in sizes):
-            continue  # a size that is not told differs from nothing
-        if sorted(map(str, sizes[0] or ())) != sorted(map(str, sizes[1] or ())):
-            yield _change("size_bytes", name_issued(*kind), *(_spell_each(each) for each in sizes))
-
-
-def _compare_order(before: Sequence[Issued], after: Sequence[Issued]) -> Iterator[MechanismChange]:
-    """Say where a step first issued another collective than before, if it issued the same ones altogether."""
-    if Counter(before) != Counter(after):
-        return
-    for number, (one, other) in enumerate(zip(before, after, strict=True), start=1):
-        if one != other:
-            yield _change("order", f"collective {number} of a step", _spell_issued(one), _spell_issued(other))
-            return
-
-
-def _compare_receipts(before: Sequence[Receipt], after: Sequence[Receipt]) -> Iterator[MechanismChange]:
-    """Compare what knobs that both sides have came to."""
-    old = {receipt.knob: receipt for receipt in before}
-    for receipt in after:
-        one = old.get(receipt.knob)
-        if one is not None and (one.got, one.outcome) != (receipt.got, receipt.outcome):
-            yield _change("receipt", receipt.knob, _spell_receipt(one), _spell_receipt(receipt))
-
-
-def _change(what: str, subject: str, baseline: str, candidate: str) -> MechanismChange:
-    return MechanismChange(what=what, subject=subject, baseline=baseline, candidate=candidate)
-
-
-def _sizes_by_kind(order: Sequence[Issued]) -> Mapping[tuple[Purpose, Operation | None], list[int | None]]:
-    sizes: dict[tuple[Purpose, Operation | None], list[int | None]] = {}
-    for one in order:
-        sizes.setdefault((one.purpose, one.operation), []).append(one.size_bytes)
-    return sizes
-
-
-def _spell_sizes(before: int | None, after: int | None) -> tuple[str, str]:
-    """Spell two sizes so that they differ on the screen as well."""
-    spelled = tuple(_NONE if size is None else format_bytes(size) for size in (before, after))
-    if spelled[0] != spelled[1]:
-        return spelled[0], spelled[1]
-    return f"{before} B", f"{after} B"
-
-
-def _spell_each(sizes: Sequence[int | None] | None) -> str:
-    """Spell sizes in order of issue, equal neighbours together: ``1.00 MiB, 2 x 4.00 MiB``."""
-    if sizes is None:
-        return _NONE
-    parts = []
-    for size, equal in groupby(sizes):
-        count = len(list(equal))
-        words = "unknown" if size is None else format_bytes(size)
-        parts.append(f"{count} x {words}" if count > 1 else words)
-    shown = parts[:6]
-    return ", ".join([*shown, *([f"and {len(parts) - len(shown)} more"] if len(parts) > len(shown) else [])])
-
-
-def _spell_issued(one: Issued) -> str:
-    words = name_issued(one.purpose, one.operation)
-    size = "" if one.size_bytes is None else f", {format_bytes(one.size_bytes)}"
-    return f"{words}{f' of {one.owner}' if one.owner else ''}{size}"
-
-
-def _spell_receipt(receipt: Receipt) -> str:
-    outcome = "" if receipt.outcome is ReceiptOutcome.AGREES else f" ({receipt.outcome})"
-    return f"{receipt.got}{outcome}"
+def _find_not_known(launches: Sequence[MeasuredLaunch]) -> Iterator[str]:
+    orders = [launch.order for launch in launches]
+    has_traffic = all(launch.traffic for launch in launches)
+    if any(order is None or any(one.size_bytes is None for one in order) for order in orders):
+        yield _SIZES
+        if not has_traffic:
+            yield _BYTES
+    if any(order is None for order in orders):
+        yield _ORDER
+    if not has_traffic:
+        yield _ASYNC

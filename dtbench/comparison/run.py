@@ -9,7 +9,7 @@ from dtbench.comparison.changes import MOST_OWNERS, compare_metrics
 from dtbench.comparison.collectives import find_collective_changes
 from dtbench.comparison.comparison import Comparison, EnvironmentChange, MetricChange, Outcome, Side
 from dtbench.comparison.environment import find_environment_changes, find_unlike
-from dtbench.comparison.mechanism import find_mechanism_changes, is_mechanism_known
+from dtbench.comparison.mechanism import find_mechanism
 from dtbench.comparison.metrics import EXPOSED_BY_OWNER, STEP_TIME
 from dtbench.comparison.rounds import Rounds, arrange
 from dtbench.comparison.seen import find_not_known, say_not_known
@@ -153,7 +153,7 @@ def compare_sides(
         raise ComparisonError(_refuse_unlike(labels, unlike))
     rounds = arrange(baseline.launches, candidate.launches)
     metrics = compare_metrics(rounds, threshold, asked)
-    mechanism, mechanism_notes = find_mechanism_changes(baseline, candidate)
+    mechanism = find_mechanism(baseline, candidate, labels)
     sides = tuple(
         Side(
             label=label,
@@ -168,7 +168,7 @@ def compare_sides(
         candidate=sides[1],
         are_traces=baseline.settings is None and candidate.settings is None,
         threshold=threshold,
-        mechanism=mechanism,
+        mechanism=() if mechanism.doubts else mechanism.changes,
         metrics=metrics,
         collectives=find_collective_changes(baseline.launches, candidate.launches),
     )
@@ -179,13 +179,13 @@ def compare_sides(
         threshold=threshold,
         noise_floor=_find_noise(metrics),
         environment=environment,
-        mechanism=mechanism,
+        mechanism=mechanism.changes,
         metrics=metrics,
         collectives=tuple(findings.collectives),
         notes=(
             *_note_unlike(unlike),
             *_note_unknown((baseline, candidate), labels),
-            *mechanism_notes,
+            *mechanism.notes,
             *_note_statistics(rounds, (baseline, candidate), metrics),
             *_note_noise(metrics, rounds),
             *(
@@ -195,7 +195,9 @@ def compare_sides(
             ),
         ),
         treatment=treatment,
-        is_mechanism_known=is_mechanism_known(baseline, candidate),
+        is_mechanism_known=mechanism.is_known,
+        mechanism_not_known=mechanism.not_known,
+        mechanism_doubts=mechanism.doubts,
         not_known=find_not_known((baseline, candidate)),
     )
 

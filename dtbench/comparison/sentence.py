@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from dtbench.comparison.collectives import duration_change, exposed_change
 from dtbench.comparison.comparison import CollectiveChange, MechanismChange, MetricChange, Outcome, Side
-from dtbench.comparison.mechanism import name_issued
+from dtbench.comparison.issued import name_issued
 from dtbench.comparison.metrics import EXPOSED, EXPOSED_BY_OWNER, EXPOSED_BY_PURPOSE, STEP_TIME
 from dtbench.comparison.statistics import LEAST_LAUNCHES
 from dtbench.units import count_things, format_ns

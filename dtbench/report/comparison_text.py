@@ -17,6 +17,7 @@ from dtbench.comparison.comparison import (
     Side,
 )
 from dtbench.comparison.gate import spell_number
+from dtbench.comparison.mechanism import say_same
 from dtbench.comparison.metrics import EXPOSED_BY_OWNER, spell_metric
 from dtbench.comparison.sentence import percent, spell_interval
 from dtbench.report.causes import UNATTRIBUTED, name_operation, spell_owner
@@ -138,19 +139,23 @@ def _say_difference(change: EnvironmentChange) -> tuple[str, str]:
 
 
 def _mechanism_section(comparison: Comparison) -> Iterator[Section]:
+    title, doubts = "What was done differently, per step", comparison.mechanism_doubts
     rows: list[tuple[str, ...]]
     if comparison.mechanism:
         rows = [(change.what, change.subject, change.baseline, change.candidate) for change in comparison.mechanism]
-        yield _words_section("What was done differently, per step", ("what", "of", "baseline", "candidate"), rows)
+        yield _words_section(title, ("what", "of", "baseline", "candidate"), rows, doubts)
+    elif doubts:
+        yield _words_section(title, ("what", "why"), [("not established", words) for words in doubts])
     elif comparison.is_mechanism_known:
-        rows = [("nothing", "as many collectives, of the same sizes, in the same order")]
-        yield _words_section("What was done differently, per step", ("what", "of"), rows)
+        yield _words_section(title, ("what", "of"), [("nothing", say_same(comparison))])
 
 
-def _words_section(title: str, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Section:
+def _words_section(
+    title: str, headers: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str] = ()
+) -> Section:
     rest = len(rows) - MOST_ROWS
-    notes = (f"and {rest} more: see --json",) if rest > 0 else ()
-    return Section(title, tuple(Column(header) for header in headers), rows[:MOST_ROWS], notes)
+    more = (f"and {rest} more: see --json",) if rest > 0 else ()
+    return Section(title, tuple(Column(header) for header in headers), rows[:MOST_ROWS], (*more, *notes))
 
 
 def _metrics_section(comparison: Comparison) -> Section:

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 from dtbench.comparison.comparison import Comparison, Outcome
+from dtbench.comparison.gate import Kept, judge, read_bound
 from dtbench.comparison.run import compare_sides
 from dtbench.comparison.sentence import spell_interval
 from dtbench.comparison.statistics import compare_samples
 from dtbench.report.comparison_text import comparison_sections
 from dtbench.store.baseline import Issued, MeasuredLaunch, MeasuredSide
+from dtbench.store.rank_records import Receipt, ReceiptOutcome
 from dtbench.store.traffic_records import Traffic
 from dtbench.units import format_ns
 from dtbench.vocabulary import Axis, Operation, Purpose
@@ -284,6 +286,79 @@ def test_a_launch_that_issued_something_else_than_the_first_is_named(launch_of: 
     odd = side_of("odd", [launch_of(0, 100.0, traffic=[traffic(1, 8)]), launch_of(1, 100.0, traffic=[traffic(2, 8)])])
     even = side_of("even", [launch_of(0, 100.0, traffic=[traffic(1, 8)])])
     assert "launch1 of odd issued other collectives than launch0, which is compared" in compare_sides(odd, even).notes
+
+
+ORDERS: Any = {"traffic": [traffic(2, 2048)], "order": [issued("a"), issued("b")]}
+SWAPPED: Any = {**ORDERS, "order": [issued("b"), issued("a")]}
+MORE: Any = {"traffic": [traffic(3, 3072)], "order": [issued("a"), issued("b"), issued("c")]}
+PREFETCHED: Any = {**ORDERS, "prefetch": "2"}
+
+
+@pytest.mark.parametrize(
+    ("ways", "kept", "did"),
+    [
+        ([SWAPPED] * 3, Kept.UNDECIDED, ["issued collectives in another order"]),
+        ([MORE] * 3, Kept.UNDECIDED, ["issued other collectives"]),
+        ([PREFETCHED] * 3, Kept.UNDECIDED, ["had other receipts of prefetch"]),
+        ([ORDERS] * 3, Kept.KEPT, []),
+        ([{**ORDERS, "order": None}] * 3, Kept.NOT_ESTABLISHED, []),
+    ],
+)
+def test_where_launches_of_a_side_did_unlike_things_nothing_is_said_to_be_the_same(
+    launch_of: Make, side_of: Make, ways: list[Any], kept: Kept, did: list[str]
+) -> None:
+    def make(label: str, ways: list[Any]) -> Any:
+        launches = []
+        for index, way in enumerate(ways):
+            got = way.get("prefetch", "0")
+            receipt = Receipt(knob="prefetch", asked=got, got=got, outcome=ReceiptOutcome.AGREES)
+            launch = launch_of(index, 100.0, **{name: told for name, told in way.items() if name != "prefetch"})
+            launches.append(launch.model_copy(update={"receipts": (receipt,)}))
+        return side_of(label, launches)
+
+    old, new = make("old", [ORDERS] * 4), make("new", [ORDERS, *ways])
+    found = compare_sides(old, new)
+    assert found.mechanism == ()
+    assert judge(read_bound("mechanism changed"), found).kept is kept
+    doubts = tuple(f"launch1, launch2, launch3 of new {one} than launch0, which is compared" for one in did)
+    assert found.mechanism_doubts == doubts
+    assert set(doubts) <= set(found.notes)
+    (told,) = (section for section in comparison_sections(found) if section.title.startswith("What was done"))
+    assert [row[0] for row in told.rows] == (["not established"] if doubts else ["nothing"])
+    back = compare_sides(make("old", [*ways, ORDERS]), new)
+    assert judge(read_bound("mechanism changed"), back).kept is kept
+    if doubts:
+        assert "issued" not in back.sentence
+        assert "per step" not in back.sentence
+
+
+def test_where_no_launch_of_one_side_did_what_any_of_the_other_did_the_mechanism_changed(
+    launch_of: Make, side_of: Make
+) -> None:
+    old = side_of("old", [launch_of(index, 100.0, **way) for index, way in enumerate([ORDERS, SWAPPED])])
+    new = side_of("new", [launch_of(index, 100.0, **MORE) for index in range(2)])
+    found = compare_sides(old, new)
+    assert judge(read_bound("mechanism changed"), found).kept is Kept.EXCEEDED
+    assert "launch1 of old issued collectives in another order than launch0, which is compared" in found.notes
+
+
+def test_what_is_not_known_of_collectives_is_not_said_to_be_the_same(compare: Callable[..., Comparison]) -> None:
+    def told(**did: Any) -> tuple[str, ...]:
+        (section,) = (one for one in comparison_sections(compare(TIMES, TIMES, did, did)) if "differently" in one.title)
+        return tuple(section.rows[0])
+
+    assert told(**ORDERS) == ("nothing", "as many collectives, of the same sizes, in the same order")
+    assert told(traffic=[traffic(2, 2048)]) == (
+        *("nothing", "as many collectives, of as many bytes in all; not known: the size of each and their order"),
+    )
+    sizeless = [issued("a", None), issued("b", None)]
+    assert told(order=sizeless) == (
+        "nothing",
+        (
+            "as many collectives, in the same order; not known: the size of each, their bytes in all and which are "
+            "asynchronous"
+        ),
+    )
 
 
 def test_collectives_are_sorted_by_how_much_more_or_less_is_exposed(

@@ -10,6 +10,7 @@ import pytest
 from dtbench.comparison.comparison import Comparison, Outcome
 from dtbench.comparison.gate import BoundError, Kept, check_subjects, judge, read_bound
 from dtbench.comparison.run import compare_sides
+from dtbench.store.baseline import Issued
 from dtbench.store.traffic_records import Traffic
 from dtbench.vocabulary import Axis, Operation, Purpose
 
@@ -21,7 +22,8 @@ TIMES = (100.0, 101.0, 99.5, 100.5, 100.2)
 def slower_by(launch_of: Make, side_of: Make, gather_of: Make) -> Callable[..., Comparison]:
     """Compare with a side that is slower by a factor and exposes 4 ms of ``layers.3`` in place of 2."""
 
-    def side(label: str, times: list[float], *, exposed_ms: float, turn: int, count: int) -> Any:
+    def side(label: str, times: list[float], *, exposed_ms: float, turn: int, count: int, has_order: bool) -> Any:
+        order = Issued(operation=Operation.ALL_GATHER, purpose=Purpose.UNSHARD, owner="layers.3", size_bytes=8)
         issued = Traffic(
             purpose=Purpose.UNSHARD,
             axis=Axis.SHARD,
@@ -37,16 +39,17 @@ def slower_by(launch_of: Make, side_of: Make, gather_of: Make) -> Callable[..., 
                 owned=[gather_of("layers.3", exposed_ms + index / 100)],
                 started=2 * index + turn + 1,
                 traffic=[issued],
+                order=[order] * count if has_order else None,
             )
             for index, time in enumerate(times)
         ]
         return side_of(label, launches)
 
-    def make(factor: float, launches: int = 5, *, traffic: int = 1) -> Comparison:
+    def make(factor: float, launches: int = 5, *, traffic: int = 1, has_order: bool = True) -> Comparison:
         times = list(TIMES[:launches])
         return compare_sides(
-            side("old", times, exposed_ms=2.0, turn=0, count=1),
-            side("new", [factor * time for time in times], exposed_ms=4.0, turn=1, count=traffic),
+            side("old", times, exposed_ms=2.0, turn=0, count=1, has_order=True),
+            side("new", [factor * time for time in times], exposed_ms=4.0, turn=1, count=traffic, has_order=has_order),
         )
 
     return make
@@ -154,6 +157,10 @@ def test_what_was_done_differently_exceeds_the_bound_on_it(slower_by: Callable[.
     assert "count of unshard all-gather: 2 against 1" in judged.words
     unknown = slower_by(1.0).model_copy(update={"is_mechanism_known": False})
     assert judge(read_bound("mechanism changed"), unknown).kept is Kept.UNDECIDED
+    unordered = judge(read_bound("mechanism changed"), slower_by(1.0, has_order=False))
+    assert unordered.kept is Kept.NOT_ESTABLISHED
+    said = "as many collectives, of as many bytes in all; not known: the size of each and their order"
+    assert unordered.words.endswith(f"not established, {said}")
 
 
 @pytest.mark.parametrize(

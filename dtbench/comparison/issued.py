@@ -1,0 +1,143 @@
+"""What two launches did differently: which collectives were issued, how large, in which order; what knobs came to."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Final
+
+from dtbench.comparison.comparison import MechanismChange
+from dtbench.store.baseline import Issued, MeasuredLaunch
+from dtbench.store.rank_records import Receipt, ReceiptOutcome
+from dtbench.units import format_bytes
+from dtbench.vocabulary import Operation, Purpose
+
+_NONE = "none"
+_RANKS: Final = {"count": 0, "size_bytes": 1, "async": 2, "order": 3}
+
+
+def compare_launches(before: MeasuredLaunch, after: MeasuredLaunch) -> tuple[MechanismChange, ...]:
+    """Give what two launches did differently as far as both know it, most telling first."""
+    issued = [*_compare_counts(before, after)]
+    if before.order is not None and after.order is not None and before.order != after.order:
+        sized = {change.subject for change in issued if change.what == "size_bytes"}
+        issued += [change for change in _compare_sizes(before.order, after.order) if change.subject not in sized]
+        issued += _compare_order(before.order, after.order)
+    issued.sort(key=lambda change: _RANKS[change.what])
+    return (*issued, *_compare_receipts(before.receipts, after.receipts))
+
+
+def name_issued(purpose: Purpose, operation: Operation | None) -> str:
+    """Name a kind of collective.
+
+    >>> name_issued(Purpose.UNSHARD, Operation.ALL_GATHER)
+    'unshard all-gather'
+    """
+    return f"{purpose} {'collective' if operation is None else operation.replace('_', '-')}"
+
+
+def _compare_counts(before: MeasuredLaunch, after: MeasuredLaunch) -> Iterator[MechanismChange]:
+    if before.traffic and after.traffic:
+        yield from _compare_traffic(before, after)
+    elif before.order is not None and after.order is not None:
+        yield from _compare_order_counts(before.order, after.order)
+
+
+def _compare_traffic(before: MeasuredLaunch, after: MeasuredLaunch) -> Iterator[MechanismChange]:
+    """Compare what was recorded as it was issued."""
+    old = {(one.purpose, one.operation, one.axis): one for one in before.traffic}
+    new = {(one.purpose, one.operation, one.axis): one for one in after.traffic}
+    axes = Counter(key[:2] for key in dict.fromkeys((*old, *new)))
+    for key in dict.fromkeys((*old, *new)):
+        purpose, operation, axis = key
+        subject = name_issued(purpose, operation) + (f" on {axis or 'no axis'}" if axes[key[:2]] > 1 else "")
+        one, other = old.get(key), new.get(key)
+        if (one and one.count) != (other and other.count):
+            yield _change("count", subject, str(one.count) if one else _NONE, str(other.count) if other else _NONE)
+        if (one and one.size_bytes) != (other and other.size_bytes):
+            sizes = _spell_sizes(one.size_bytes if one else None, other.size_bytes if other else None)
+            yield _change("size_bytes", subject, *sizes)
+        if one and other and (one.count_async > 0) != (other.count_async > 0):
+            asynchronous = (f"{side.count_async} of {side.count}" for side in (one, other))
+            yield _change("async", subject, *asynchronous)
+
+
+def _compare_order_counts(before: Sequence[Issued], after: Sequence[Issued]) -> Iterator[MechanismChange]:
+    """Compare how many there were, as traces say."""
+    old, new = _sizes_by_kind(before), _sizes_by_kind(after)
+    for kind in dict.fromkeys((*old, *new)):
+        counts = [str(len(sizes[kind])) if kind in sizes else _NONE for sizes in (old, new)]
+        if counts[0] != counts[1]:
+            yield _change("count", name_issued(*kind), *counts)
+
+
+def _compare_sizes(before: Sequence[Issued], after: Sequence[Issued]) -> Iterator[MechanismChange]:
+    """Compare how large each of a kind was, where they are as many or were cut otherwise."""
+    old, new = _sizes_by_kind(before), _sizes_by_kind(after)
+    for kind in dict.fromkeys((*old, *new)):
+        sizes = old.get(kind), new.get(kind)
+        if any(each is not None and None in each for each in sizes):
+            continue  # a size that is not told differs from nothing
+        if sorted(map(str, sizes[0] or ())) != sorted(map(str, sizes[1] or ())):
+            yield _change("size_bytes", name_issued(*kind), *(_spell_each(each) for each in sizes))
+
+
+def _compare_order(before: Sequence[Issued], after: Sequence[Issued]) -> Iterator[MechanismChange]:
+    """Say where a step first issued another collective than before, if it issued the same ones altogether."""
+    if Counter(before) != Counter(after):
+        return
+    for number, (one, other) in enumerate(zip(before, after, strict=True), start=1):
+        if one != other:
+            yield _change("order", f"collective {number} of a step", _spell_issued(one), _spell_issued(other))
+            return
+
+
+def _compare_receipts(before: Sequence[Receipt], after: Sequence[Receipt]) -> Iterator[MechanismChange]:
+    """Compare what knobs that both sides have came to."""
+    old = {receipt.knob: receipt for receipt in before}
+    for receipt in after:
+        one = old.get(receipt.knob)
+        if one is not None and (one.got, one.outcome) != (receipt.got, receipt.outcome):
+            yield _change("receipt", receipt.knob, _spell_receipt(one), _spell_receipt(receipt))
+
+
+def _change(what: str, subject: str, baseline: str, candidate: str) -> MechanismChange:
+    return MechanismChange(what=what, subject=subject, baseline=baseline, candidate=candidate)
+
+
+def _sizes_by_kind(order: Sequence[Issued]) -> Mapping[tuple[Purpose, Operation | None], list[int | None]]:
+    sizes: dict[tuple[Purpose, Operation | None], list[int | None]] = {}
+    for one in order:
+        sizes.setdefault((one.purpose, one.operation), []).append(one.size_bytes)
+    return sizes
+
+
+def _spell_sizes(before: int | None, after: int | None) -> tuple[str, str]:
+    """Spell two sizes so that they differ on the screen as well."""
+    spelled = tuple(_NONE if size is None else format_bytes(size) for size in (before, after))
+    if spelled[0] != spelled[1]:
+        return spelled[0], spelled[1]
+    return f"{before} B", f"{after} B"
+
+
+def _spell_each(sizes: Sequence[int | None] | None) -> str:
+    """Spell sizes in order of issue, equal neighbours together: ``1.00 MiB, 2 x 4.00 MiB``."""
+    if sizes is None:
+        return _NONE
+    parts = []
+    for size, equal in groupby(sizes):
+        count = len(list(equal))
+        words = "unknown" if size is None else format_bytes(size)
+        parts.append(f"{count} x {words}" if count > 1 else words)
+    shown = parts[:6]
+    return ", ".join([*shown, *([f"and {len(parts) - len(shown)} more"] if len(parts) > len(shown) else [])])
+
+
+def _spell_issued(one: Issued) -> str:
+    words = name_issued(one.purpose, one.operation)
+    size = "" if one.size_bytes is None else f", {format_bytes(one.size_bytes)}"
+    return f"{words}{f' of {one.owner}' if one.owner else ''}{size}"
+
+
+def _spell_receipt(receipt: Receipt) -> str:
+    outcome = "" if receipt.outcome is ReceiptOutcome.AGREES else f" ({receipt.outcome})"
+    return f"{receipt.got}{outcome}"
