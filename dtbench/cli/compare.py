@@ -196,9 +196,11 @@ def _print_documents(comparisons: "Sequence[Comparison]", judgements: "Sequence[
 
 
 def print_comparisons(comparisons: "Sequence[Comparison]") -> None:
-    """Print comparisons: a few in full, of many one sentence each below a table."""
+    """Print what was left out, then comparisons: a few in full, of many one sentence each below a table."""
     from dtbench.report.comparison_text import summary_section
 
+    for words in comparisons[0].left_out:
+        print_prose(f"WARNING: left out: {words}", style="bold yellow")
     if len(comparisons) > 1:
         print_section(summary_section(comparisons))
         print_line()
@@ -210,8 +212,6 @@ def print_comparisons(comparisons: "Sequence[Comparison]") -> None:
         for comparison in comparisons:
             print_prose(comparison.sentence, style="bold")
             _print_in_full(comparison)
-    for words in comparisons[0].left_out:
-        print_prose(f"WARNING: left out: {words}", style="bold yellow")
 
 
 def _print_in_full(comparison: "Comparison") -> None:

@@ -20,6 +20,7 @@ from dtbench.comparison.statistics import LEAST_LAUNCHES, noise_floor
 from dtbench.errors import ComparisonError
 from dtbench.scenario.sweep import name_some
 from dtbench.store.baseline import MeasuredSide
+from dtbench.units import count_things
 
 THRESHOLD: Final = 0.01
 """Relative changes below it do not matter to most people."""
@@ -67,26 +68,24 @@ def compare_all(
 
     Arguments as ``compare_paths``; the owners that are ``asked`` for are tested beside those with most exposed time.
 
-    Two runs of several cells are compared cell by cell. A cell that has nothing to trust is left out and named where
-    others can be compared.
+    Two runs of several cells are compared cell by cell. A cell that has nothing to trust, or that only one of them has,
+    is left out and named where others can be compared.
     """
     if not 0 <= threshold < math.inf:
         raise ComparisonError(f"the threshold is {threshold:g}; give an ordinary number of at least 0")
+    unpaired: list[str] = []
     if len(named) == 1:
         pairs = _pair_cells(named[0], read_sides(named[0], results, force=force))
     else:
-        first, *others = (read_sides(one, results, force=force) for one in named)
-        pairs = [
-            pair
-            for name, other in zip(named[1:], others, strict=True)
-            for pair in _pair((named[0], first), (name, other))
-        ]
+        first, *others = ((one, read_sides(one, results, force=force)) for one in named)
+        pairs = [pair for other in others for pair in _pair(first, other)]
+        unpaired = [words for other in others for words in _say_unpaired(first, other)]
     usable = [pair for pair in pairs if all(side.launches for side in pair)]
     found = tuple(
         compare_sides(before, after, force=force, threshold=threshold, asked=asked) for before, after in usable or pairs
     )
     lacking = [pair for pair in pairs if not all(side.launches for side in pair)]
-    left_out = tuple(dict.fromkeys(_say_left_out(pair) for pair in lacking))
+    left_out = tuple(dict.fromkeys((*unpaired, *(_say_left_out(pair) for pair in lacking))))
     return tuple(one.model_copy(update={"left_out": left_out}) for one in found)
 
 
@@ -128,6 +127,16 @@ def _pair(first: tuple[str, Sides], second: tuple[str, Sides]) -> list[tuple[Mea
     named, sides = max(first, second, key=lambda one: len(one[1]))
     cells = [name for name in sides if name != ONLY]
     raise ComparisonError(f"`{named}` has several cells, {name_some(cells)}; say which: `{named}:{cells[0]}`")
+
+
+def _say_unpaired(first: tuple[str, Sides], second: tuple[str, Sides]) -> Iterator[str]:
+    """Say which cells only one of two things of several cells has, so that they are compared with nothing."""
+    if len(first[1]) == len(second[1]) == 1:
+        return
+    for (name, sides), (other, others) in ((first, second), (second, first)):
+        alone = [cell for cell in sides if cell not in others]
+        if alone:
+            yield f"{name} has {count_things(len(alone), 'cell')} that {other} has not: {name_some(alone)}"
 
 
 def compare_sides(

@@ -53,7 +53,8 @@ class ComparisonReport:
     @property
     def notes(self) -> tuple[str, ...]:
         """What was left out or is unlike, and why."""
-        return remark_lines(self.comparison)
+        left_out = (f"WARNING: left out: {words}" for words in self.comparison.left_out)
+        return (*left_out, *remark_lines(self.comparison))
 
     @cached_property
     def metrics(self) -> pd.DataFrame:

@@ -197,7 +197,7 @@ def test_no_gate_passes_where_a_cell_was_left_out(command: Make, run_of: Callabl
     run_of({"plain": cell(FOUR), "broken": cell((500.0,), failed=(0,)), "slow": cell(SLOW)})
     code, out, _ = command("compare", "small")
     assert code == 0
-    assert "WARNING: left out: broken has no launch that is complete" in out
+    assert out.startswith("WARNING: left out: broken has no launch that is complete")
     code, out, err = command("compare", "small", "--fail-if", "step_time>50%")
     assert code == 11
     assert "a bound cannot be judged: broken has no launch that is complete" in err

@@ -18,6 +18,7 @@ from dtbench.comparison.baselines import describe_baselines, remove_baseline, sa
 from dtbench.comparison.run import compare_all, compare_paths
 from dtbench.comparison.sides import read_sides
 from dtbench.errors import ComparisonError, StoreError
+from dtbench.report.compared import ComparisonReport
 from dtbench.report.text import render_run
 from dtbench.store.layout import RunFolder, baseline_file
 from dtbench.store.records import Environment, RunStatus
@@ -76,6 +77,16 @@ def test_two_runs_of_several_cells_are_compared_cell_by_cell(
     assert [Path(one.candidate.paths[0]).name for one in found] == ["plain", "slow"]
     with pytest.raises(ComparisonError, match="2 cells in common; name one"):
         compare_paths(str(two_cells), str(other), results=results)
+
+
+def test_a_cell_that_only_one_of_two_runs_has_is_left_out_and_named(run_of: Runs, cell: Any, results: Path) -> None:
+    cells = {"a": cell(FOUR[:1]), "b": cell(FOUR[:1])}
+    run_of({**cells, "c": cell(FOUR[:1])}, name="old")
+    run_of({**cells, "d": cell(SLOW[:1]), "e": cell(SLOW[:1])}, name="new")
+    found = compare_all(["old", "new"], results=results)
+    assert [one.candidate.label for one in found] == ["new:a", "new:b"]
+    said = ("old has 1 cell that new has not: `c`", "new has 2 cells that old has not: `d` and `e`")
+    assert {one.left_out for one in found} == {said}
 
 
 def test_a_pattern_pools_the_launches_of_all_runs_that_match(run_of: Runs, cell: Any, results: Path) -> None:
@@ -158,6 +169,7 @@ def test_a_cell_without_a_launch_to_trust_is_left_out_where_others_can_be_compar
     assert (found.baseline.label, found.candidate.label) == ("plain", "slow")
     (words,) = found.left_out
     assert words.startswith("broken has no launch that is complete and can be trusted: ")
+    assert ComparisonReport(found).notes[0] == f"WARNING: left out: {words}"
     assert "rank 1 died" in words
     run_of(
         {"plain": cell((500.0,), failed=(0,)), "broken": cell(FOUR), "slow": cell(SLOW)},
