@@ -1,5 +1,6 @@
 """From a run folder to its answer: tables of every launch, one summary of everything."""
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from dtbench.scenario.schema import AutoRepeat
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.read import is_incomplete, read_run
 from dtbench.store.records import Environment, RunRecord, RunStatus
+from dtbench.units import count_things
 
 INCOMPLETE = "incomplete: it still runs, or it was killed before it could say how it ended"
 
@@ -76,15 +78,32 @@ def _summarize(data: CellData, device: str, environment: Environment | None) -> 
     """Give the numbers of a cell, and what hangs on the machine that it ran on."""
     cell = summarize_cell(data, device)
     prediction = bound_cell(cell, None if environment is None else environment.cores)
-    return cell.model_copy(update={"prediction": prediction, "notes": (*cell.notes, *_name_torch(data, environment))})
+    notes = (*cell.notes, *_name_elsewhere(data, environment))
+    return cell.model_copy(update={"prediction": prediction, "notes": notes})
 
 
-def _name_torch(data: CellData, environment: Environment | None) -> Iterator[str]:
-    """Say when a cell's ranks had another torch than the run says, as ``python:`` in a scenario asks."""
-    versions = {launch.environment.torch for launch in data.launches if launch.environment is not None}
-    others = sorted(versions - {environment.torch if environment else ""})
-    if others:
-        yield f"the ranks of this cell ran torch {', '.join(others)}"
+def _name_elsewhere(data: CellData, environment: Environment | None) -> Iterator[str]:
+    """Say which launches ran another torch than the run says, as ``python:`` asks, or on another machine."""
+    named: dict[str, list[str]] = {}
+    for launch in data.launches:
+        differing = "" if launch.environment is None else _spell_other(launch.environment, environment)
+        if differing:
+            named.setdefault(differing, []).append(launch.folder.path.name)
+    for differing, names in named.items():
+        who = "this cell" if len(names) == len(data.launches) else ", ".join(names)
+        yield f"the ranks of {who} ran {differing}"
+
+
+def _spell_other(own: Environment, whole: Environment | None) -> str:
+    """Spell in what a launch ran, as far as it is not what the run says; empty: in nothing else."""
+    torch = [] if whole is not None and own.torch == whole.torch else [f"torch {own.torch}"]
+    machine = _spell_machine(own)
+    return " ".join([*torch, *([] if whole is None or machine == _spell_machine(whole) else [f"on {machine}"])])
+
+
+def _spell_machine(environment: Environment) -> str:
+    devices = [f"{count} x {name}" for name, count in Counter(one.name for one in environment.devices).items()]
+    return ", ".join([environment.processor, count_things(environment.cores, "core"), *devices])
 
 
 def _status(run: RunRecord, cells: tuple[CellSummary, ...]) -> tuple[RunStatus, str | None]:

@@ -157,7 +157,11 @@ def compare_sides(
     treatment = find_treatment(baseline.settings, candidate.settings)
     settings = (baseline.settings, candidate.settings)
     environment = find_environment_changes(baseline.environment, candidate.environment, treatment, settings)
-    unlike = find_unlike(environment)
+    unlike = [
+        *_spell_unlike(find_unlike(environment)),
+        *(f"within {labels[0]}, {words}" for words in baseline.unlike),
+        *(f"within {labels[1]}, {words}" for words in candidate.unlike),
+    ]
     if unlike and not force:
         raise ComparisonError(_refuse_unlike(labels, unlike))
     rounds = arrange(baseline.launches, candidate.launches)
@@ -240,21 +244,21 @@ def _refuse_nothing(baseline: MeasuredSide, candidate: MeasuredSide, labels: tup
             raise ComparisonError(_say_untrusted(side, label))
 
 
-def _refuse_unlike(labels: tuple[str, str], unlike: Sequence[EnvironmentChange]) -> str:
+def _refuse_unlike(labels: tuple[str, str], unlike: Sequence[str]) -> str:
     return (
-        f"{labels[0]} and {labels[1]} were measured in unlike environments: {_spell_unlike(unlike)}. Measure both "
-        "in one, or compare them all the same with --force (force=True)"
+        f"{labels[0]} and {labels[1]} were measured in unlike environments: {'; '.join(unlike)}. Measure both in one, "
+        "or compare them all the same with --force (force=True)"
     )
 
 
-def _spell_unlike(unlike: Sequence[EnvironmentChange]) -> str:
-    return "; ".join(f"{change.what} {change.baseline} against {change.candidate}" for change in unlike)
+def _spell_unlike(changes: Sequence[EnvironmentChange]) -> list[str]:
+    return [f"{change.what} {change.baseline} against {change.candidate}" for change in changes]
 
 
-def _note_unlike(unlike: Sequence[EnvironmentChange]) -> list[str]:
+def _note_unlike(unlike: Sequence[str]) -> list[str]:
     if not unlike:
         return []
-    return [f"WARNING: unlike environments, so any difference may be theirs: {_spell_unlike(unlike)}"]
+    return [f"WARNING: unlike environments, so any difference may be theirs: {'; '.join(unlike)}"]
 
 
 def _note_unknown(sides: Sequence[MeasuredSide], labels: Sequence[str]) -> list[str]:

@@ -19,6 +19,7 @@ from dtbench.analyze.cell_data import CellData, RunData
 from dtbench.analyze.foreign import analyze_traces, are_traces
 from dtbench.analyze.launch_tables import say_lacking
 from dtbench.analyze.run_data import read_run_data
+from dtbench.comparison.comparison import EnvironmentChange
 from dtbench.comparison.environment import find_environment_changes, find_unlike
 from dtbench.comparison.measure import measure_launch, measure_traces
 from dtbench.comparison.settings import find_treatment, flatten
@@ -29,7 +30,7 @@ from dtbench.store.baseline import MeasuredLaunch, MeasuredSide
 from dtbench.store.find_run import find_run, is_run
 from dtbench.store.layout import baseline_file, can_name_runs
 from dtbench.store.read import find_baselines, read_baseline, read_run
-from dtbench.store.records import tell_reason_in_a_line
+from dtbench.store.records import Environment, tell_reason_in_a_line
 
 ONLY: Final = ""
 """Stands for the cell of what has no cells: a saved baseline, traces."""
@@ -150,7 +151,10 @@ def _read_cells(run: Path, wanted: str | None) -> Sides:
 def _measure_cell(run: RunData, data: CellData) -> MeasuredSide:
     record, cell = run.record, data.cell
     measured = [measure_launch(data, place, run.device) for place in range(len(data.launches))]
-    written = [launch.environment for launch in data.launches if launch.environment is not None]
+    counted = [launch for launch, (_, doubt) in zip(data.launches, measured, strict=True) if doubt is None]
+    written = {one.folder.path.name: one.environment for one in counted if one.environment is not None}
+    silent = [one.folder.path.name for one in counted if one.environment is None]
+    settings = flatten(cell)
     only = len(record.cells) == 1
     return MeasuredSide(
         labels=(
@@ -160,8 +164,9 @@ def _measure_cell(run: RunData, data: CellData) -> MeasuredSide:
             str(run.path) if only else f"{run.path}:{cell.name}",
         ),
         paths=(str(run.path.resolve() / "cells" / cell.name),),
-        settings=flatten(cell),
-        environment=written[0] if written else run.environment,
+        settings=settings,
+        environment=next(iter(written.values()), run.environment),
+        unlike=tuple(_name_unlike(written, settings)),
         launches=tuple(launch for launch, doubt in measured if doubt is None),
         notes=(
             *(
@@ -174,8 +179,25 @@ def _measure_cell(run: RunData, data: CellData) -> MeasuredSide:
                 if doubt is not None
             ),
             *_name_lacking(data),
+            *([f"nobody knows on which machine and software {', '.join(silent)} ran"] if silent and written else []),
         ),
     )
+
+
+def _name_unlike(environments: Mapping[str, Environment], settings: Mapping[str, str]) -> Iterator[str]:
+    """Say in what launches, by name, ran in another environment than the first of them."""
+    first, named = next(iter(environments), ""), dict[str, list[str]]()
+    for launch, environment in environments.items():
+        changes = find_environment_changes(environments[first], environment, settings=(settings, settings))
+        differing = _spell_unlike(find_unlike(changes))
+        if differing:
+            named.setdefault(differing, []).append(launch)
+    for differing, launches in named.items():
+        yield f"{first} and {', '.join(launches)} differ: {differing}"
+
+
+def _spell_unlike(changes: Sequence[EnvironmentChange]) -> str:
+    return "; ".join(f"{change.what} {change.baseline} and {change.candidate}" for change in changes)
 
 
 def _name_lacking(data: CellData) -> Iterator[str]:
@@ -208,7 +230,7 @@ def _pool(sides: Sequence[MeasuredSide], label: str, *, force: bool) -> Measured
         ComparisonError: they are of different settings or, unless forced, of unlike environments.
     """
     first = sides[0]
-    notes = []
+    differences = []
     for side in sides[1:]:
         treatment = find_treatment(first.settings, side.settings)
         settings = (first.settings, side.settings)
@@ -226,7 +248,7 @@ def _pool(sides: Sequence[MeasuredSide], label: str, *, force: bool) -> Measured
             raise ComparisonError(
                 f"`{label}` matches runs of unlike environments: {told}; --force pools them all the same"
             )
-        notes += [told] if unlike else []
+        differences += [told] if unlike else []
     named = (
         launch.model_copy(update={"name": f"{side.labels[-2]} {launch.name}"})
         for side in sides
@@ -238,5 +260,6 @@ def _pool(sides: Sequence[MeasuredSide], label: str, *, force: bool) -> Measured
         settings=first.settings,
         environment=first.environment,
         launches=tuple(named),
-        notes=(*(note for side in sides for note in side.notes), *notes),
+        notes=tuple(note for side in sides for note in side.notes),
+        unlike=(*(f"{side.labels[-2]}: {words}" for side in sides for words in side.unlike), *differences),
     )

@@ -94,12 +94,13 @@ class MeasuredLaunch(Record):
 
 
 class MeasuredSide(Record):
-    """Launches of one thing in one environment; also the file of a saved baseline.
+    """Launches of one thing; also the file of a saved baseline.
 
     Attributes:
         labels: names for it, the shortest first: the first that tells it from the other side is used.
         settings: fields of the scenario, or what a person's own loop says of itself, dotted, as text; None: traces.
-        environment: None: not told.
+        environment: of its first launch; None: not told.
+        unlike: which launches ran in another environment than the first, and in what they differ, a clause each.
         launches: that count: complete, and to be trusted.
         notes: what was left out, and why.
     """
@@ -111,3 +112,4 @@ class MeasuredSide(Record):
     environment: Environment | None
     launches: tuple[MeasuredLaunch, ...]
     notes: tuple[str, ...]
+    unlike: tuple[str, ...] = ()

@@ -567,6 +567,9 @@ def test_a_cell_whose_ranks_had_another_torch_says_so(made: MadeRun) -> None:
     assert not any("ran torch" in note for note in summarize_run(made.folder.path).cells[0].notes)
     write_record(made.launch.environment, environment.model_copy(update={"torch": "2.11.0"}))
     assert "the ranks of this cell ran torch 2.11.0" in summarize_run(made.folder.path).cells[0].notes
+    write_record(made.launch.environment, environment.model_copy(update={"processor": "other", "torch": "2.11.0"}))
+    said = "the ranks of this cell ran torch 2.11.0 on other, 2 cores"
+    assert said in summarize_run(made.folder.path).cells[0].notes
 
 
 def test_a_cell_keeps_its_place_on_the_axes(made: MadeRun) -> None:

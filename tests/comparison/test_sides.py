@@ -22,6 +22,7 @@ from dtbench.report.compared import ComparisonReport
 from dtbench.report.text import render_run
 from dtbench.store.layout import RunFolder, baseline_file
 from dtbench.store.records import Environment, RunStatus
+from dtbench.store.write import write_record
 
 Runs = Callable[..., Path]
 FOUR = (100.0, 101.0, 99.0, 100.0)
@@ -253,6 +254,29 @@ def test_unlike_environments_are_refused_by_name_and_warned_of_when_forced(
     forced = compare_paths("20260101T120000Z-aaaa", "20260102T120000Z-bbbb", results=results, force=True)
     assert forced.notes[0].startswith("WARNING")
     assert differing in forced.notes[0]
+
+
+def test_launches_of_one_side_that_ran_in_unlike_environments_are_refused_and_warned_of_when_forced(
+    two_cells: Path, results: Path, environment: Environment
+) -> None:
+    other = environment.model_copy(update={"processor": "Xeon", "torch": "2.12.0"})
+    for index in (2, 3):
+        write_record(RunFolder(two_cells).launch("slow", index).environment, other)
+    told = "launch0 and launch2, launch3 differ: processor AMD EPYC and Xeon; torch 2.13.0+cpu and 2.12.0"
+    with pytest.raises(ComparisonError, match="unlike environments") as refused:
+        compare_paths("small:plain", "small:slow", results=results)
+    assert f"within slow, {told}" in str(refused.value)
+    forced = compare_paths("small:plain", "small:slow", results=results, force=True)
+    assert forced.notes[0] == (f"WARNING: unlike environments, so any difference may be theirs: within slow, {told}")
+    save_baseline("mixed", "small:slow", results=results)
+    with pytest.raises(ComparisonError, match="within mixed, launch0 and launch2, launch3 differ: processor"):
+        compare_paths("mixed", "small:plain", results=results)
+    plain, slow = summarize_run(two_cells).cells
+    assert "the ranks of launch2, launch3 ran torch 2.12.0 on Xeon, 2 cores" in slow.notes
+    assert not [note for note in plain.notes if "the ranks of" in note]
+    RunFolder(two_cells).launch("plain", 1).environment.unlink()
+    notes = read_sides("small:plain", results)["plain"].notes
+    assert notes == ("nobody knows on which machine and software launch1 ran",)
 
 
 def test_a_variable_or_an_interpreter_that_the_scenario_varies_is_no_unlike_environment(
