@@ -6,6 +6,11 @@ from dtbench.analyze.representative import Doubt, DoubtKind
 from dtbench.units import format_ns, three_digits
 
 
+def name_doubt(doubts: Sequence[Doubt]) -> str:
+    """Say how sure it is that steps stand for no others."""
+    return f"{'PERHAPS NOT' if all(one.kind is DoubtKind.UNSURE_MEASURED for one in doubts) else 'NOT'} REPRESENTATIVE"
+
+
 def describe_doubt(doubt: Doubt) -> str:
     """Say one reason, as a clause."""
     where = "" if doubt.launch is None else f" (launch {doubt.launch})"

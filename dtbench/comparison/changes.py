@@ -22,18 +22,23 @@ MOST_OWNERS: Final = 20
 """Owners that are tested, those with most exposed time on either side: each one more makes a finding harder."""
 
 
-def compare_metrics(rounds: Rounds, threshold: float, asked: Collection[str] = ()) -> tuple[MetricChange, ...]:
+def compare_metrics(
+    rounds: Rounds, threshold: float, asked: Collection[str] = (), *, is_doubted: bool = False
+) -> tuple[MetricChange, ...]:
     """Compare every number that either side has, the step time first; see [Note: what is corrected for what].
 
     Args:
         rounds: the launches of both sides.
         threshold: relative changes below it do not matter.
         asked: owners that are tested however little of theirs is exposed.
+        is_doubted: PROFILED steps of a side may not stand for others, so what they differ in is not established.
     """
     kinds = find_kinds([launch for launch in (*rounds.baseline, *rounds.candidate) if launch is not None])
     before, after = SideNumbers(rounds.baseline, kinds), SideNumbers(rounds.candidate, kinds)
     keys = _list_keys(before, after, asked)
     found = {key: _compare(key, (before, after), rounds, threshold) for key in keys}
+    for key in (key for key in keys if is_doubted and BY_NAME[key[0]].is_profiled):
+        found[key] = _withhold(found[key])
     p_values = {key: one.p_value for key, one in found.items()}
     for is_of_family in _FAMILIES:
         family = [key for key in keys if is_of_family(key[0])]
@@ -43,6 +48,21 @@ def compare_metrics(rounds: Rounds, threshold: float, asked: Collection[str] = (
             if found[key].test is not None and level < LEVEL:
                 found[key] = _compare(key, (before, after), rounds, threshold, level)
     return tuple(_as_change(key, found[key], p_values[key], (before, after)) for key in keys)
+
+
+def _withhold(found: SampleComparison) -> SampleComparison:
+    """Claim nothing of numbers that both sides have."""
+    if found.outcome in (Outcome.UNKNOWN, Outcome.NOT_ENOUGH_LAUNCHES):
+        return found
+    return replace(
+        found,
+        low=math.nan,
+        high=math.nan,
+        p_value=math.nan,
+        test=None,
+        detectable=math.nan,
+        outcome=Outcome.NOT_ESTABLISHED,
+    )
 
 
 def _compare(

@@ -181,6 +181,8 @@ class Comparison(Record):
         mechanism_doubts: which launches did otherwise than those that ``mechanism`` is of; then neither what it has nor
             that it has nothing is established.
         left_out: other cells of what was named that could not be compared, and why, a sentence each.
+        doubts: why PROFILED steps of a side may not stand for others, a clause each with its label; then no change of
+            what they tell is established.
         not_known: metrics of purposes or owners of which a launch may have others than it mentions.
     """
 
@@ -201,3 +203,4 @@ class Comparison(Record):
     mechanism_doubts: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     not_known: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()

@@ -171,7 +171,8 @@ def judge(bound: Bound, comparison: Comparison) -> Judgement:
     kept = _hold(bound, change)
     told = kept.upper() if kept is Kept.EXCEEDED else kept
     words = f"{spell_metric(change.metric, change.subject)} {_spell_both(change)}{_spell_interval(change)}"
-    return Judgement(bound.typed, kept, f"{who}: {told}, {words}{_say_what_shows(kept, change)}")
+    why = f"; {comparison.doubts[0]}" if BY_NAME[change.metric].is_profiled and comparison.doubts else ""
+    return Judgement(bound.typed, kept, f"{who}: {told}, {words}{_say_what_shows(kept, change)}{why}")
 
 
 def _hold(bound: Bound, change: MetricChange) -> Kept:
@@ -179,6 +180,8 @@ def _hold(bound: Bound, change: MetricChange) -> Kept:
     amount = _amount(bound, change)
     if _is_beyond(bound, amount) and change.outcome in _ESTABLISHED:
         return Kept.EXCEEDED
+    if change.outcome is Outcome.NOT_ESTABLISHED and change.test is None:  # withheld
+        return Kept.NOT_ESTABLISHED
     is_within = not any(math.isnan(end) or _is_beyond(bound, end) for end in (*_find_ends(bound, change), amount))
     return Kept.KEPT if is_within else Kept.NOT_ESTABLISHED
 

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Final
 
@@ -10,8 +10,8 @@ import pandas as pd
 
 from dtbench.analyze.cell_data import CellData
 from dtbench.analyze.cell_notes import describe_disturbed, say_taken
-from dtbench.analyze.doubt_words import describe_doubt
-from dtbench.analyze.representative import doubt_steps, read_steps_of_traces
+from dtbench.analyze.doubt_words import describe_doubt, name_doubt
+from dtbench.analyze.representative import Doubt, doubt_steps, read_steps_of_traces
 from dtbench.analyze.statistics import summarize
 from dtbench.analyze.summarize_cell import summarize_cell
 from dtbench.analyze.summarize_overlap import fraction, keep_known, keep_of_steps
@@ -45,30 +45,41 @@ _OF_PURPOSE: Final = {EXPOSED_BY_PURPOSE: "exposed_ns", WAIT: "wait_ns"}
 _BY_ESTIMATE: Final = {Estimate.ABLATION: ABLATION, Estimate.WAIT: WAITS}
 
 
-def measure_launch(data: CellData, place: int, device: str) -> tuple[MeasuredLaunch, str | None]:
+def doubt_cell(data: CellData, device: str) -> tuple[str, ...]:
+    """Give why PROFILED steps of a cell, over all its launches, may not stand for others, a clause each."""
+    return _spell_doubts(summarize_cell(_without_owners(data), device).doubts)
+
+
+def _without_owners(data: CellData) -> CellData:
+    """Leave out what half of the time of a summary goes into, and is summed here."""
+    launches = []
+    for one in data.launches:
+        tables = {**one.tables.tables, "collectives": one.tables.collectives[:0]}
+        launches.append(replace(one, tables=replace(one.tables, tables=tables)))
+    return replace(data, launches=tuple(launches))
+
+
+def _spell_doubts(doubts: Iterable[Doubt]) -> tuple[str, ...]:
+    return tuple(f"{name_doubt([doubt])}: {describe_doubt(doubt)}" for doubt in doubts)
+
+
+def measure_launch(data: CellData, place: int, device: str, *, is_doubted: bool) -> tuple[MeasuredLaunch, str | None]:
     """Give the numbers of one launch of a cell, and why they must not be trusted; None: nothing speaks against them.
 
     Args:
         data: the cell.
         place: of the launch among ``data.launches``.
         device: name of its accelerator.
+        is_doubted: its PROFILED steps may not stand for others, so causes are no findings.
     """
     launch = data.launches[place]
     index = data.cell.launches[place]
     overlap, collectives = keep_known(launch.tables.overlap), launch.tables.collectives
     purposes = keep_of_steps(launch.tables.purposes, overlap)
     counted = keep_of_steps(collectives, overlap)
-    # Owners are summed below, with their durations; for the summary, half of whose time they take, there are none.
-    without_owners = replace(launch.tables, tables={**launch.tables.tables, "collectives": collectives[:0]})
-    alone = replace(
-        data,
-        cell=data.cell.model_copy(update={"launches": (index,)}),
-        launches=(replace(launch, tables=without_owners),),
-        unreadable={},
-    )
-    summary = summarize_cell(alone, device)
-    doubts = tuple(map(describe_doubt, summary.doubts))
-    owned = _give_causes(total_owned(counted, len(overlap)), doubts)
+    alone = replace(data, cell=data.cell.model_copy(update={"launches": (index,)}), launches=(launch,), unreadable={})
+    summary = summarize_cell(_without_owners(alone), device)
+    owned = _give_causes(total_owned(counted, len(overlap)), is_doubted=is_doubted)
     measured = MeasuredLaunch(
         name=launch.folder.path.name,
         started_unix_ns=launch.record.started_unix_ns if launch.record else None,
@@ -84,15 +95,17 @@ def measure_launch(data: CellData, place: int, device: str) -> tuple[MeasuredLau
         traffic=launch.ranks[0].traffic if launch.ranks else (),
         order=find_order(collectives[collectives["step"].notna()]),
         receipts=summary.receipts,
-        doubts=doubts,
     )
     absent = sorted(set(range(data.cell.plan.ranks)) - {record.rank for record in launch.ranks})
     lost = f"the record of rank {absent[0]} is missing" if absent else None
     return measured, _find_doubt(summary) or lost
 
 
-def measure_traces(traces: TraceSet, name: str) -> MeasuredLaunch:
-    """Give the numbers of someone's traces, which are one launch: of their steps, else of the whole traces."""
+def measure_traces(traces: TraceSet, name: str) -> tuple[MeasuredLaunch, tuple[str, ...]]:
+    """Give the numbers of someone's traces, which are one launch, and why their steps may not stand for others.
+
+    They are of their steps, else of the whole traces.
+    """
     overlap, collectives = tabulate_overlap(traces.analyses), tabulate_collectives(traces.analyses)
     overlap = overlap.dropna(subset="step_ns")
     purposes = tabulate_purposes(traces.analyses)
@@ -110,9 +123,9 @@ def measure_traces(traces: TraceSet, name: str) -> MeasuredLaunch:
     slowest = overlap.groupby("step")["step_ns"].max()
     known = keep_known(overlap)
     counted = keep_of_steps(collectives, known)
-    doubts = tuple(describe_doubt(one) for one in doubt_steps(read_steps_of_traces(traces.analyses)))
-    owned = _give_causes(total_owned(counted, len(known)), doubts)
-    return MeasuredLaunch(
+    doubts = _spell_doubts(doubt_steps(read_steps_of_traces(traces.analyses)))
+    owned = _give_causes(total_owned(counted, len(known)), is_doubted=bool(doubts))
+    measured = MeasuredLaunch(
         name=name,
         started_unix_ns=None,
         round=None,
@@ -126,13 +139,13 @@ def measure_traces(traces: TraceSet, name: str) -> MeasuredLaunch:
         traffic=(),
         order=find_order(collectives),
         receipts=(),
-        doubts=doubts,
     )
+    return measured, doubts
 
 
-def _give_causes(owned: tuple[OwnedTime, ...], doubts: Sequence[str]) -> tuple[OwnedTime, ...]:
+def _give_causes(owned: tuple[OwnedTime, ...], *, is_doubted: bool) -> tuple[OwnedTime, ...]:
     """Give the rows as they are; without causes, which are then no findings, where steps may not stand for others."""
-    return tuple(row.model_copy(update={"cause": None}) for row in owned) if doubts else owned
+    return tuple(row.model_copy(update={"cause": None}) for row in owned) if is_doubted else owned
 
 
 def _whole_run(summary: CellSummary) -> Iterator[Measurement]:

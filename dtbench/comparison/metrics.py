@@ -14,6 +14,7 @@ class Metric:
         name: a word that ``--fail-if`` takes.
         words: for people.
         of: what its subjects are; None: the whole step only.
+        is_profiled: it is of PROFILED steps, and tells nothing where these may not stand for others.
     """
 
     name: str
@@ -21,6 +22,7 @@ class Metric:
     unit: Unit
     better: Better
     of: str | None = None
+    is_profiled: bool = False
 
 
 STEP_TIME: Final = "step_time"
@@ -36,21 +38,21 @@ EXPOSED_BY_OWNER: Final = "owner_exposed"
 METRICS: Final = (
     Metric(STEP_TIME, "step time", Unit.NS, Better.LOWER),
     Metric(TOKENS, "tokens per s", Unit.PER_SECOND, Better.HIGHER),
-    Metric(EXPOSED, "exposed comm", Unit.NS, Better.LOWER),
+    Metric(EXPOSED, "exposed comm", Unit.NS, Better.LOWER, is_profiled=True),
     Metric(ABLATION, "exposed comm by ablation", Unit.NS, Better.LOWER),
     Metric(WAITS, "exposed comm by waits", Unit.NS, Better.LOWER),
-    Metric(HIDDEN, "hidden comm", Unit.NS, Better.NEITHER),
-    Metric("hidden_fraction", "hidden share", Unit.FRACTION, Better.HIGHER),
-    Metric("idle", "idle", Unit.NS, Better.LOWER),
-    Metric("compute", "compute", Unit.NS, Better.LOWER),
+    Metric(HIDDEN, "hidden comm", Unit.NS, Better.NEITHER, is_profiled=True),
+    Metric("hidden_fraction", "hidden share", Unit.FRACTION, Better.HIGHER, is_profiled=True),
+    Metric("idle", "idle", Unit.NS, Better.LOWER, is_profiled=True),
+    Metric("compute", "compute", Unit.NS, Better.LOWER, is_profiled=True),
     Metric("cpu_time", "CPU time", Unit.NS, Better.LOWER),
     Metric("time_to_first_step", "first step", Unit.NS, Better.LOWER),
     Metric("host_memory", "host memory", Unit.BYTES, Better.LOWER),
     Metric("allocated_memory", "allocated memory", Unit.BYTES, Better.LOWER),
     Metric("reserved_memory", "reserved memory", Unit.BYTES, Better.LOWER),
-    Metric(EXPOSED_BY_PURPOSE, "exposed", Unit.NS, Better.LOWER, of="a purpose"),
-    Metric(WAIT, "wait", Unit.NS, Better.LOWER, of="a purpose"),
-    Metric(EXPOSED_BY_OWNER, "exposed", Unit.NS, Better.LOWER, of="an owner"),
+    Metric(EXPOSED_BY_PURPOSE, "exposed", Unit.NS, Better.LOWER, of="a purpose", is_profiled=True),
+    Metric(WAIT, "wait", Unit.NS, Better.LOWER, of="a purpose", is_profiled=True),
+    Metric(EXPOSED_BY_OWNER, "exposed", Unit.NS, Better.LOWER, of="an owner", is_profiled=True),
 )
 """In the order in which reports show them.
 

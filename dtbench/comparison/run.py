@@ -25,6 +25,8 @@ from dtbench.units import count_things
 THRESHOLD: Final = 0.01
 """Relative changes below it do not matter to most people."""
 
+_NO_FINDING: Final = "what was exposed there, and why, is no finding"
+
 
 def compare_paths(
     baseline: str, candidate: str, *, results: Path, force: bool = False, threshold: float = THRESHOLD
@@ -165,7 +167,7 @@ def compare_sides(
     if unlike and not force:
         raise ComparisonError(_refuse_unlike(labels, unlike))
     rounds = arrange(baseline.launches, candidate.launches)
-    metrics = compare_metrics(rounds, threshold, asked)
+    metrics = compare_metrics(rounds, threshold, asked, is_doubted=bool(baseline.doubts or candidate.doubts))
     mechanism = find_mechanism(baseline, candidate, labels)
     sides = tuple(
         Side(
@@ -183,6 +185,7 @@ def compare_sides(
         threshold=threshold,
         mechanism=() if mechanism.doubts else mechanism.changes,
         metrics=metrics,
+        doubted=[label for side, label in zip((baseline, candidate), labels, strict=True) if side.doubts],
         collectives=find_collective_changes(baseline.launches, candidate.launches),
     )
     return Comparison(
@@ -204,23 +207,20 @@ def compare_sides(
             *(
                 f"{label}: {note}"
                 for side, label in zip((baseline, candidate), labels, strict=True)
-                for note in (*say_not_known(side), *_say_doubts(side), *side.notes)
+                for note in (*say_not_known(side), *(f"{doubt}; {_NO_FINDING}" for doubt in side.doubts), *side.notes)
             ),
         ),
         treatment=treatment,
         is_mechanism_known=mechanism.is_known,
         mechanism_not_known=mechanism.not_known,
         mechanism_doubts=mechanism.doubts,
+        doubts=tuple(
+            f"{label}: {doubt}"
+            for side, label in zip((baseline, candidate), labels, strict=True)
+            for doubt in side.doubts
+        ),
         not_known=find_not_known((baseline, candidate)),
     )
-
-
-def _say_doubts(side: MeasuredSide) -> Iterator[str]:
-    """Say of launches whose PROFILED steps may not stand for others that, and why, no cause is told of them."""
-    for launch in side.launches:
-        for doubt in launch.doubts:
-            named = "" if launch.name in side.labels else f"{launch.name}: "
-            yield f"{named}NOT REPRESENTATIVE: {doubt}; why time was exposed there is no finding"
 
 
 def _tell_apart(baseline: MeasuredSide, candidate: MeasuredSide) -> tuple[str, str]:

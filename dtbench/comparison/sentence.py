@@ -24,7 +24,12 @@ _OUTGROWS = 2.0
 
 @dataclass(frozen=True)
 class Findings:
-    """What the sentence is about; ``are_traces``: neither side has launches, only someone's traces."""
+    """What the sentence is about.
+
+    Attributes:
+        are_traces: neither side has launches, only someone's traces.
+        doubted: the sides whose PROFILED steps may not stand for others.
+    """
 
     baseline: Side
     candidate: Side
@@ -33,6 +38,7 @@ class Findings:
     mechanism: Sequence[MechanismChange]
     metrics: Sequence[MetricChange]
     collectives: Sequence[CollectiveChange]
+    doubted: Sequence[str] = ()
 
     @property
     def step(self) -> MetricChange:
@@ -158,6 +164,17 @@ def _say_issued(mechanism: Sequence[MechanismChange]) -> Iterator[str]:
 
 
 def _say_exposed(findings: Findings) -> Iterator[str]:
+    """Say what was exposed; of steps that may stand for no others only that, unless nothing is claimed anyhow."""
+    steps = f"PROFILED steps of {' and '.join(findings.doubted)} may stand for no others"
+    if not findings.doubted:
+        yield from _say_changes(findings)
+    elif _is_enough(findings):
+        yield f"what was exposed is no finding: {steps}"
+    else:
+        yield from (*_say_changes(findings), steps)
+
+
+def _say_changes(findings: Findings) -> Iterator[str]:
     known = (row for row in findings.collectives if not math.isnan(exposed_change(row) + duration_change(row)))
     told = [row for row in known if _may_be_told(row, findings)]
     exposed = [row for row in told if abs(exposed_change(row)) >= _LEAST_CHANGE_NS]

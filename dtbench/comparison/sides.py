@@ -19,14 +19,15 @@ from dtbench.analyze.cell_data import CellData, RunData
 from dtbench.analyze.foreign import analyze_traces, are_traces
 from dtbench.analyze.launch_tables import say_lacking
 from dtbench.analyze.run_data import read_run_data
+from dtbench.analyze.trace_set import TraceSet
 from dtbench.comparison.comparison import EnvironmentChange
 from dtbench.comparison.environment import find_environment_changes, find_unlike
-from dtbench.comparison.measure import measure_launch, measure_traces
+from dtbench.comparison.measure import doubt_cell, measure_launch, measure_traces
 from dtbench.comparison.settings import find_treatment, flatten
 from dtbench.errors import ComparisonError, StoreError
 from dtbench.scenario.mistakes import find_nearest
 from dtbench.scenario.sweep import name_some
-from dtbench.store.baseline import MeasuredLaunch, MeasuredSide
+from dtbench.store.baseline import MeasuredSide
 from dtbench.store.find_run import find_run, is_run
 from dtbench.store.layout import baseline_file, can_name_runs
 from dtbench.store.read import find_baselines, read_baseline, read_run
@@ -89,7 +90,7 @@ def _read_one(named: str, results: Path) -> Sides:
         return {ONLY: read_baseline(results, named)}
     if are_traces(path):
         traces = analyze_traces([path])
-        return {ONLY: _side_of_traces(path, measure_traces(traces, path.name), traces.notes)}
+        return {ONLY: _side_of_traces(path, traces)}
     try:
         return _read_cells(find_run(named, results), None)
     except StoreError as error:
@@ -150,7 +151,8 @@ def _read_cells(run: Path, wanted: str | None) -> Sides:
 
 def _measure_cell(run: RunData, data: CellData) -> MeasuredSide:
     record, cell = run.record, data.cell
-    measured = [measure_launch(data, place, run.device) for place in range(len(data.launches))]
+    doubts = doubt_cell(data, run.device)
+    measured = [measure_launch(data, place, run.device, is_doubted=bool(doubts)) for place in range(len(data.launches))]
     counted = [launch for launch, (_, doubt) in zip(data.launches, measured, strict=True) if doubt is None]
     written = {one.folder.path.name: one.environment for one in counted if one.environment is not None}
     silent = [one.folder.path.name for one in counted if one.environment is None]
@@ -165,6 +167,7 @@ def _measure_cell(run: RunData, data: CellData) -> MeasuredSide:
         ),
         paths=(str(run.path.resolve() / "cells" / cell.name),),
         settings=settings,
+        doubts=doubts,
         environment=next(iter(written.values()), run.environment),
         unlike=tuple(_name_unlike(written, settings)),
         launches=tuple(launch for launch, doubt in measured if doubt is None),
@@ -211,7 +214,8 @@ def _name_lacking(data: CellData) -> Iterator[str]:
         yield f"{', '.join(names)}: {say_lacking(lacking)}"
 
 
-def _side_of_traces(path: Path, launch: MeasuredLaunch, notes: Sequence[str]) -> MeasuredSide:
+def _side_of_traces(path: Path, traces: TraceSet) -> MeasuredSide:
+    launch, doubts = measure_traces(traces, path.name)
     whole = path.resolve()
     return MeasuredSide(
         labels=(path.name or whole.name, *("/".join(whole.parts[-count:]) for count in (2, 3)), str(whole)),
@@ -219,7 +223,8 @@ def _side_of_traces(path: Path, launch: MeasuredLaunch, notes: Sequence[str]) ->
         settings=None,
         environment=None,
         launches=(launch,),
-        notes=tuple(notes),
+        notes=tuple(traces.notes),
+        doubts=doubts,
     )
 
 
@@ -261,5 +266,6 @@ def _pool(sides: Sequence[MeasuredSide], label: str, *, force: bool) -> Measured
         environment=first.environment,
         launches=tuple(named),
         notes=tuple(note for side in sides for note in side.notes),
+        doubts=tuple(f"{side.labels[-2]}: {doubt}" for side in sides for doubt in side.doubts),
         unlike=(*(f"{side.labels[-2]}: {words}" for side in sides for words in side.unlike), *differences),
     )

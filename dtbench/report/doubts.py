@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from dtbench.analyze.doubt_words import describe_doubt
-from dtbench.analyze.representative import Doubt, DoubtKind
+from dtbench.analyze.doubt_words import describe_doubt, name_doubt
+from dtbench.analyze.representative import Doubt
 from dtbench.units import count_things
 
 NO_FINDING = "Whose it is and why is of these steps alone: no finding, and no advice follows from it."
@@ -17,8 +17,7 @@ def say_doubts(doubts: Sequence[Doubt]) -> str | None:
     if not doubts:
         return None
     more = f", and {count_things(len(doubts) - 1, 'more reason')}, see the notes" if doubts[1:] else ""
-    word = "PERHAPS NOT" if all(doubt.kind is DoubtKind.UNSURE_MEASURED for doubt in doubts) else "NOT"
-    return f"{word} REPRESENTATIVE: {describe_doubt(doubts[0])}{more}"
+    return f"{name_doubt(doubts)}: {describe_doubt(doubts[0])}{more}"
 
 
 def doubt_lines(doubts: Sequence[Doubt]) -> tuple[str, ...]:

@@ -78,7 +78,6 @@ class MeasuredLaunch(Record):
         traffic: what the lowest rank issued in a MEASURED step; empty where nobody recorded it.
         order: what the lowest rank issued in a PROFILED step, in this order; None: its steps do not agree, or no trace.
         receipts: one for each knob, the worst of all ranks.
-        doubts: why its PROFILED steps may not stand for others, clauses; where there are any, no row has a cause.
     """
 
     name: str
@@ -90,7 +89,6 @@ class MeasuredLaunch(Record):
     traffic: tuple[Traffic, ...]
     order: tuple[Issued, ...] | None
     receipts: tuple[Receipt, ...]
-    doubts: tuple[str, ...] = ()
 
 
 class MeasuredSide(Record):
@@ -103,6 +101,7 @@ class MeasuredSide(Record):
         unlike: which launches ran in another environment than the first, and in what they differ, a clause each.
         launches: that count: complete, and to be trusted.
         notes: what was left out, and why.
+        doubts: why its PROFILED steps may not stand for others, clauses; where there are any, no row has a cause.
     """
 
     format_version: Literal[1] = 1
@@ -113,3 +112,4 @@ class MeasuredSide(Record):
     launches: tuple[MeasuredLaunch, ...]
     notes: tuple[str, ...]
     unlike: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()

@@ -4,15 +4,17 @@ import json
 import math
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 
 from dtbench.analyze.run import summarize_run
 from dtbench.comparison.comparison import CollectiveChange, Comparison, MetricChange, Outcome
+from dtbench.comparison.gate import Kept, judge, read_bound
 from dtbench.comparison.measure import _find_doubt
-from dtbench.comparison.metrics import EXPOSED_BY_OWNER, EXPOSED_BY_PURPOSE, WAIT
-from dtbench.comparison.run import compare_paths
+from dtbench.comparison.metrics import BY_NAME, EXPOSED_BY_OWNER, EXPOSED_BY_PURPOSE, WAIT
+from dtbench.comparison.run import compare_all, compare_paths
 from dtbench.store.layout import RunFolder
 from dtbench.store.write import write_table
 
@@ -109,8 +111,8 @@ def test_where_steps_may_not_stand_for_others_no_cause_is_told_and_a_note_says_w
     found = compare(EXAMPLE, other)
     assert {row.cause for row in found.collectives} == {None}
     (note,) = [note for note in found.notes if "NOT REPRESENTATIVE" in note]
-    assert "launch0: NOT REPRESENTATIVE: PROFILED steps took 4.2" in note
-    assert note.endswith("; why time was exposed there is no finding")
+    assert ": NOT REPRESENTATIVE: PROFILED steps took 4.2" in note
+    assert note.endswith("; what was exposed there, and why, is no finding")
     assert not [note for note in whole.notes if "NOT REPRESENTATIVE" in note]
 
 
@@ -119,6 +121,40 @@ def test_a_launch_of_which_a_ranks_evidence_is_lost_is_left_out_with_its_sentenc
     lost = whole.model_copy(update={"rank_doubts": ("launch0: rank 1 is left out: it has no trace",)})
     assert _find_doubt(whole) is None
     assert _find_doubt(lost) == "launch0: rank 1 is left out: it has no trace"
+
+
+def test_changes_of_steps_that_may_stand_for_no_others_are_not_established(
+    run_of: Any, cell: Any, results: Path
+) -> None:
+    for run_id in ("old", "new"):
+        run = run_of({"only": cell((100.0, 101.0, 100.5, 99.7))}, name=f"of_{run_id}", run_id=run_id)
+    for index in range(4):
+        path = RunFolder(run).launch("only", index).steps
+        steps = pd.read_parquet(path)
+        longer = steps["duration_ns"].where(steps["phase"] != "PROFILED", steps["duration_ns"] * 5)
+        write_table(path, steps.assign(duration_ns=longer))
+    for named in (("old", "new"), ("new", "old")):
+        found = compare_paths(*named, results=results)
+        for change in found.metrics:
+            if BY_NAME[change.metric].is_profiled:
+                assert (change.outcome, change.test) == (Outcome.NOT_ESTABLISHED, None)
+        assert find(found, "host_memory").outcome is Outcome.SAME
+        steps_of_new = "PROFILED steps of of_new may stand for no others"
+        assert found.sentence.endswith(f"; what was exposed is no finding: {steps_of_new}")
+        for bound in ("exposed_comm > 1 ms", "exposed[layers.0] > 1 ms", "exposed_comm > 900%"):
+            judged = judge(read_bound(bound), found)
+            assert judged.kept is Kept.NOT_ESTABLISHED
+            assert "; of_new: NOT REPRESENTATIVE: PROFILED steps took 5.0" in judged.words
+
+
+def test_what_a_report_doubts_over_all_launches_a_comparison_doubts(tmp_path: Path) -> None:
+    sweep = ROOT / "results" / "example_sweep"
+    doubted = {cell.name for cell in summarize_run(sweep).cells if cell.doubts}
+    for found in compare_all([str(sweep)], results=tmp_path):
+        cell = found.candidate.label
+        assert (cell in doubted) is any(doubt.startswith(f"{cell}: ") for doubt in found.doubts)
+        causes = {row.cause for row in found.collectives}
+        assert (causes == {None}) is (cell in doubted)
 
 
 @pytest.mark.parametrize("is_lost_before", [False, True])
