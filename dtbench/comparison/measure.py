@@ -83,7 +83,7 @@ def measure_launch(data: CellData, place: int, device: str, *, is_doubted: bool)
     measured = MeasuredLaunch(
         name=launch.folder.path.name,
         started_unix_ns=launch.record.started_unix_ns if launch.record else None,
-        round=f"{launch.folder.path.parents[2].name} {launch.folder.path.name}",
+        round=f"{launch.place.run} {launch.folder.path.name}",
         measurements=(
             *_whole_run(summary),
             *_profiled(overlap, purposes),

@@ -30,6 +30,16 @@ def arrange(baseline: Sequence[MeasuredLaunch], candidate: Sequence[MeasuredLaun
     return Rounds(first, second, are_interleaved=True)
 
 
+def find_same(baseline: Sequence[MeasuredLaunch], candidate: Sequence[MeasuredLaunch]) -> MeasuredLaunch | None:
+    """Give a launch that both sides have, wherever its files lie: of one run and round, started at one time."""
+    known = {_tell(launch) for launch in baseline if None not in _tell(launch)}
+    return next((launch for launch in candidate if _tell(launch) in known), None)
+
+
+def _tell(launch: MeasuredLaunch) -> tuple[str | None, int | None]:
+    return launch.round, launch.started_unix_ns
+
+
 def _in_order(launches: Sequence[MeasuredLaunch]) -> list[MeasuredLaunch]:
     return sorted(launches, key=lambda launch: launch.started_unix_ns or 0)
 

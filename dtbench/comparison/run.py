@@ -11,7 +11,7 @@ from dtbench.comparison.comparison import Comparison, EnvironmentChange, MetricC
 from dtbench.comparison.environment import find_environment_changes, find_unlike
 from dtbench.comparison.mechanism import find_mechanism
 from dtbench.comparison.metrics import EXPOSED_BY_OWNER, STEP_TIME
-from dtbench.comparison.rounds import Rounds, arrange
+from dtbench.comparison.rounds import Rounds, arrange, find_same
 from dtbench.comparison.seen import find_not_known, say_not_known
 from dtbench.comparison.sentence import Findings, write_sentence
 from dtbench.comparison.settings import find_treatment
@@ -235,6 +235,12 @@ def _tell_apart(baseline: MeasuredSide, candidate: MeasuredSide) -> tuple[str, s
 
 def _refuse_nothing(baseline: MeasuredSide, candidate: MeasuredSide, labels: tuple[str, str]) -> None:
     shared = sorted(set(baseline.paths) & set(candidate.paths))
+    same = find_same(baseline.launches, candidate.launches)
+    if same is not None and not shared:
+        raise ComparisonError(
+            f"{labels[0]} and {labels[1]} are copies of one measurement ({same.round} started at the same time on both "
+            "sides); a thing is not compared with itself"
+        )
     if shared:
         saved = [side.labels[0] for side in (baseline, candidate) if is_saved(side)]
         again = f": `{saved[0]}` was saved from it, so run the scenario again" if saved else ""

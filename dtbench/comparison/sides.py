@@ -23,6 +23,7 @@ from dtbench.analyze.trace_set import TraceSet
 from dtbench.comparison.comparison import EnvironmentChange
 from dtbench.comparison.environment import find_environment_changes, find_unlike
 from dtbench.comparison.measure import doubt_cell, measure_launch, measure_traces
+from dtbench.comparison.rounds import find_same
 from dtbench.comparison.settings import find_treatment, flatten
 from dtbench.errors import ComparisonError, StoreError
 from dtbench.scenario.mistakes import find_nearest
@@ -232,9 +233,14 @@ def _pool(sides: Sequence[MeasuredSide], label: str, *, force: bool) -> Measured
     """Put the launches of one cell of several runs together.
 
     Raises:
-        ComparisonError: they are of different settings or, unless forced, of unlike environments.
+        ComparisonError: they are copies, of different settings or, unless forced, of unlike environments.
     """
     first = sides[0]
+    for number, side in enumerate(sides):
+        same = next((found for one in sides[:number] if (found := find_same(one.launches, side.launches))), None)
+        if same is not None:
+            again = f"{', '.join(side.paths)} has {same.round} again"
+            raise ComparisonError(f"`{label}` matches copies of one measurement: {again}")
     differences = []
     for side in sides[1:]:
         treatment = find_treatment(first.settings, side.settings)

@@ -142,6 +142,21 @@ def test_a_baseline_against_the_run_that_it_was_saved_from_says_so(two_cells: Pa
         compare_all(["main", "small:plain"], results=results)
 
 
+def test_a_copy_of_a_run_is_the_same_measurement(two_cells: Path, results: Path) -> None:
+    copy = Path(shutil.copytree(two_cells, results / "small" / "copied"))
+    other = Path(shutil.copytree(two_cells, results / "elsewhere" / two_cells.name))
+    for one in (copy, other):
+        with pytest.raises(ComparisonError, match=r"copies of one measurement \(20260101T120000Z-aaaa launch0 started"):
+            compare_all([f"{two_cells}:plain", f"{one}:plain"], results=results)
+    save_baseline("main", f"{copy}:plain", results=results)
+    with pytest.raises(ComparisonError, match="copies of one measurement"):
+        compare_all(["main", f"{two_cells}:plain"], results=results)
+    with pytest.raises(ComparisonError, match=r"`small/\*:plain` matches copies of one measurement: .*copied"):
+        read_sides("small/*:plain", results)
+    (found,) = compare_all([f"{copy}:plain", f"{other}:slow"], results=results)
+    assert found.baseline.is_interleaved, "they took turns"
+
+
 def test_nothing_of_a_name_is_refused_and_a_baseline_with_a_name_like_it_is_told(
     two_cells: Path, results: Path
 ) -> None:
