@@ -11,6 +11,7 @@ import pandas as pd
 from dtbench.analyze.cell_data import CellData
 from dtbench.analyze.cell_notes import describe_disturbed, say_taken
 from dtbench.analyze.doubt_words import describe_doubt, name_doubt
+from dtbench.analyze.launch_tables import say_lacking
 from dtbench.analyze.representative import Doubt, doubt_steps, read_steps_of_traces
 from dtbench.analyze.statistics import summarize
 from dtbench.analyze.summarize_cell import summarize_cell
@@ -45,21 +46,21 @@ _OF_PURPOSE: Final = {EXPOSED_BY_PURPOSE: "exposed_ns", WAIT: "wait_ns"}
 _BY_ESTIMATE: Final = {Estimate.ABLATION: ABLATION, Estimate.WAIT: WAITS}
 
 
-def doubt_cell(data: CellData, device: str) -> tuple[str, ...]:
-    """Give why PROFILED steps of a cell, over all its launches, may not stand for others, a clause each."""
-    return _spell_doubts(summarize_cell(_without_owners(data), device).doubts)
+def summarize_side(data: CellData, device: str) -> CellSummary:
+    """Give the summary of all launches that can be read, without owners; its notes leave out what tables are gone.
 
-
-def _without_owners(data: CellData) -> CellData:
-    """Leave out what half of the time of a summary goes into, and is summed here."""
+    Owners, half of whose time a summary takes, are summed here.
+    """
     launches = []
     for one in data.launches:
         tables = {**one.tables.tables, "collectives": one.tables.collectives[:0]}
-        launches.append(replace(one, tables=replace(one.tables, tables=tables)))
-    return replace(data, launches=tuple(launches))
+        notes = tuple(note for note in one.tables.notes if note != say_lacking(one.tables.lacking))
+        launches.append(replace(one, tables=replace(one.tables, tables=tables, notes=notes)))
+    return summarize_cell(replace(data, launches=tuple(launches), unreadable={}), device)
 
 
-def _spell_doubts(doubts: Iterable[Doubt]) -> tuple[str, ...]:
+def spell_doubts(doubts: Iterable[Doubt]) -> tuple[str, ...]:
+    """Say why steps may not stand for others, a clause each."""
     return tuple(f"{name_doubt([doubt])}: {describe_doubt(doubt)}" for doubt in doubts)
 
 
@@ -78,7 +79,7 @@ def measure_launch(data: CellData, place: int, device: str, *, is_doubted: bool)
     purposes = keep_of_steps(launch.tables.purposes, overlap)
     counted = keep_of_steps(collectives, overlap)
     alone = replace(data, cell=data.cell.model_copy(update={"launches": (index,)}), launches=(launch,), unreadable={})
-    summary = summarize_cell(_without_owners(alone), device)
+    summary = summarize_side(alone, device)
     owned = _give_causes(total_owned(counted, len(overlap)), is_doubted=is_doubted)
     measured = MeasuredLaunch(
         name=launch.folder.path.name,
@@ -95,6 +96,7 @@ def measure_launch(data: CellData, place: int, device: str, *, is_doubted: bool)
         traffic=launch.ranks[0].traffic if launch.ranks else (),
         order=find_order(collectives[collectives["step"].notna()]),
         receipts=summary.receipts,
+        is_stable=all(record.traffic_is_stable for record in launch.ranks),
     )
     absent = sorted(set(range(data.cell.plan.ranks)) - {record.rank for record in launch.ranks})
     lost = f"the record of rank {absent[0]} is missing" if absent else None
@@ -123,7 +125,7 @@ def measure_traces(traces: TraceSet, name: str) -> tuple[MeasuredLaunch, tuple[s
     slowest = overlap.groupby("step")["step_ns"].max()
     known = keep_known(overlap)
     counted = keep_of_steps(collectives, known)
-    doubts = _spell_doubts(doubt_steps(read_steps_of_traces(traces.analyses)))
+    doubts = spell_doubts(doubt_steps(read_steps_of_traces(traces.analyses)))
     owned = _give_causes(total_owned(counted, len(known)), is_doubted=bool(doubts))
     measured = MeasuredLaunch(
         name=name,

@@ -27,7 +27,8 @@ class Mechanism:
         changes: what the lowest ranks of their first launches did differently, most telling first.
         is_known: all launches say how many collectives they issued.
         not_known: what else of them some launch does not say.
-        doubts: which launches did otherwise than the first of their side, so that ``changes`` tell nothing for sure.
+        doubts: which launches did otherwise than the first of their side, or in one step than in another, so that
+            ``changes`` tell nothing for sure.
         notes: the doubts, also where every pair of launches differs, and whether anything is known.
     """
 
@@ -45,13 +46,14 @@ def find_mechanism(baseline: MeasuredSide, candidate: MeasuredSide, labels: Sequ
     ways = [_find_ways(side) for side in sides]
     is_certain = all(compare_launches(one, other) for one in ways[0] for other in ways[1])
     unlike = [words for side, label in zip(sides, labels, strict=True) for words in _say_unlike(side, label)]
+    unstable = [words for side, label in zip(sides, labels, strict=True) for words in _say_unstable(side, label)]
     is_known = all(launch.traffic for launch in launches) or all(launch.order is not None for launch in launches)
     silent = [] if is_known else ["what was communicated is not known on both sides, so it is not compared"]
     return Mechanism(
         changes=compare_launches(sides[0][0], sides[1][0]),
         is_known=is_known,
         not_known=tuple(_find_not_known(launches)),
-        doubts=() if is_certain else tuple(unlike),
+        doubts=(*unstable, *(() if is_certain else unlike)),
         notes=(*unlike, *silent),
     )
 
@@ -82,6 +84,12 @@ def _say_unlike(launches: Sequence[MeasuredLaunch], label: str) -> Iterator[str]
             named.setdefault(words, []).append(launch.name)
     for words, names in named.items():
         yield f"{', '.join(names)} of {label} {words} than {first.name}, which is compared"
+
+
+def _say_unstable(launches: Sequence[MeasuredLaunch], label: str) -> Iterator[str]:
+    names = [launch.name for launch in launches if not launch.is_stable]
+    if names:
+        yield f"{', '.join(names)} of {label} issued different collectives in different MEASURED steps"
 
 
 def _spell_unlike(changes: Sequence[MechanismChange]) -> Iterator[str]:

@@ -22,7 +22,7 @@ from dtbench.analyze.run_data import read_run_data
 from dtbench.analyze.trace_set import TraceSet
 from dtbench.comparison.comparison import EnvironmentChange
 from dtbench.comparison.environment import find_environment_changes, find_unlike
-from dtbench.comparison.measure import doubt_cell, measure_launch, measure_traces
+from dtbench.comparison.measure import measure_launch, measure_traces, spell_doubts, summarize_side
 from dtbench.comparison.rounds import find_same
 from dtbench.comparison.settings import find_treatment, flatten
 from dtbench.errors import ComparisonError, StoreError
@@ -31,8 +31,10 @@ from dtbench.scenario.sweep import name_some
 from dtbench.store.baseline import MeasuredSide
 from dtbench.store.find_run import find_run, is_run
 from dtbench.store.layout import baseline_file, can_name_runs
+from dtbench.store.rank_records import WarmupEnd
 from dtbench.store.read import find_baselines, read_baseline, read_run
 from dtbench.store.records import Environment, tell_reason_in_a_line
+from dtbench.units import count_things
 
 ONLY: Final = ""
 """Stands for the cell of what has no cells: a saved baseline, traces."""
@@ -152,8 +154,10 @@ def _read_cells(run: Path, wanted: str | None) -> Sides:
 
 def _measure_cell(run: RunData, data: CellData) -> MeasuredSide:
     record, cell = run.record, data.cell
-    doubts = doubt_cell(data, run.device)
-    measured = [measure_launch(data, place, run.device, is_doubted=bool(doubts)) for place in range(len(data.launches))]
+    whole = summarize_side(data, run.device)
+    measured = [
+        measure_launch(data, place, run.device, is_doubted=bool(whole.doubts)) for place in range(len(data.launches))
+    ]
     counted = [launch for launch, (_, doubt) in zip(data.launches, measured, strict=True) if doubt is None]
     written = {one.folder.path.name: one.environment for one in counted if one.environment is not None}
     silent = [one.folder.path.name for one in counted if one.environment is None]
@@ -168,7 +172,7 @@ def _measure_cell(run: RunData, data: CellData) -> MeasuredSide:
         ),
         paths=(str(run.path.resolve() / "cells" / cell.name),),
         settings=settings,
-        doubts=doubts,
+        doubts=spell_doubts(whole.doubts),
         environment=next(iter(written.values()), run.environment),
         unlike=tuple(_name_unlike(written, settings)),
         launches=tuple(launch for launch, doubt in measured if doubt is None),
@@ -183,6 +187,8 @@ def _measure_cell(run: RunData, data: CellData) -> MeasuredSide:
                 if doubt is not None
             ),
             *_name_lacking(data),
+            *_say_warmup(whole.warmup),
+            *_say_together(whole.notes),
             *([f"nobody knows on which machine and software {', '.join(silent)} ran"] if silent and written else []),
         ),
     )
@@ -213,6 +219,22 @@ def _name_lacking(data: CellData) -> Iterator[str]:
             named.setdefault(lacking, []).append(launch.folder.path.name)
     for lacking, names in named.items():
         yield f"{', '.join(names)}: {say_lacking(lacking)}"
+
+
+def _say_warmup(end: WarmupEnd | None) -> Iterator[str]:
+    if end is not None and not end.settled:
+        yield f"warm-up NOT settled after {count_things(end.steps, 'step')}: {end.reason}"
+
+
+def _say_together(notes: Sequence[str]) -> Iterator[str]:
+    """Give notes that several launches have once."""
+    named: dict[str, list[str]] = {}
+    for note in notes:
+        launch, colon, words = note.partition(": ")
+        is_of_launch = bool(colon) and launch.startswith("launch")
+        named.setdefault(words if is_of_launch else note, []).extend([launch] if is_of_launch else [])
+    for words, launches in named.items():
+        yield f"{', '.join(launches)}: {words}" if launches else words
 
 
 def _side_of_traces(path: Path, traces: TraceSet) -> MeasuredSide:

@@ -78,6 +78,7 @@ class MeasuredLaunch(Record):
         traffic: what the lowest rank issued in a MEASURED step; empty where nobody recorded it.
         order: what the lowest rank issued in a PROFILED step, in this order; None: its steps do not agree, or no trace.
         receipts: one for each knob, the worst of all ranks.
+        is_stable: no rank issued different collectives in different MEASURED steps.
     """
 
     name: str
@@ -89,6 +90,7 @@ class MeasuredLaunch(Record):
     traffic: tuple[Traffic, ...]
     order: tuple[Issued, ...] | None
     receipts: tuple[Receipt, ...]
+    is_stable: bool = True
 
 
 class MeasuredSide(Record):

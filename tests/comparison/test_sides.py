@@ -15,6 +15,7 @@ from rich.console import Console
 from dtbench.analyze.run import summarize_only_cell, summarize_run
 from dtbench.analyze.run_data import read_run_data
 from dtbench.comparison.baselines import describe_baselines, remove_baseline, save_baseline
+from dtbench.comparison.gate import Kept, judge, read_bound
 from dtbench.comparison.run import compare_all, compare_paths
 from dtbench.comparison.sides import read_sides
 from dtbench.errors import ComparisonError, StoreError
@@ -82,8 +83,8 @@ def test_two_runs_of_several_cells_are_compared_cell_by_cell(
 
 def test_a_cell_that_only_one_of_two_runs_has_is_left_out_and_named(run_of: Runs, cell: Any, results: Path) -> None:
     cells = {"a": cell(FOUR[:1]), "b": cell(FOUR[:1])}
-    run_of({**cells, "c": cell(FOUR[:1])}, name="old")
-    run_of({**cells, "d": cell(SLOW[:1]), "e": cell(SLOW[:1])}, name="new")
+    run_of({**cells, "c": cell(FOUR[:1])}, name="old", run_id="20260101T120000Z-aaaa")
+    run_of({**cells, "d": cell(SLOW[:1]), "e": cell(SLOW[:1])}, name="new", run_id="20260102T120000Z-bbbb")
     found = compare_all(["old", "new"], results=results)
     assert [one.candidate.label for one in found] == ["new:a", "new:b"]
     said = ("old has 1 cell that new has not: `c`", "new has 2 cells that old has not: `d` and `e`")
@@ -385,6 +386,29 @@ def test_a_launch_without_the_record_of_a_rank_is_not_compared(two_cells: Path, 
     slow = read_sides(str(two_cells), results)["slow"]
     assert [one.name for one in slow.launches] == ["launch0", "launch2", "launch3"]
     assert [note for note in slow.notes if "the record of rank 0 is missing" in note]
+
+
+def test_what_a_report_notes_of_a_cell_a_comparison_notes_of_its_side(two_cells: Path, results: Path) -> None:
+    for index in range(4):
+        launch = RunFolder(two_cells).launch("slow", index)
+        steps = pd.read_parquet(launch.steps)
+        steps.assign(stolen_fraction=steps["stolen_fraction"].where(steps["step"] != 1, 0.5)).to_parquet(launch.steps)
+        path = launch.rank_record(0)
+        record = json.loads(path.read_text(encoding="utf-8"))
+        record["warmup"] = {"steps": 60, "settled": False, "reason": "time was up"}
+        path.write_text(json.dumps({**record, "traffic_is_stable": index != 3}), encoding="utf-8")
+    (found,) = compare_all([str(two_cells)], results=results)
+    assert [note for note in found.notes if note.startswith("slow: ")] == [
+        "slow: warm-up NOT settled after 60 steps: time was up",
+        (
+            "slow: launch0, launch1, launch2, launch3: 1 MEASURED step is left out: other guests had 2.0 % of the cores or "
+            "more in it"
+        ),
+        "slow: launch3: rank 0 issued different collectives in different MEASURED steps",
+    ]
+    judged = judge(read_bound("mechanism changed"), found)
+    said = "undecided, launch3 of slow issued different collectives in different MEASURED steps"
+    assert (judged.kept, judged.words.split(": ")[-1]) == (Kept.UNDECIDED, said)
 
 
 def test_a_folder_where_a_file_should_be_is_left_out_and_named(two_cells: Path) -> None:
