@@ -58,7 +58,8 @@ def list_baselines(results: _Results = Path("results")) -> None:
         return
     headers = ("name", "of", "launches", "step time", "torch", "host")
     columns = [Column(header, is_number=header in ("launches", "step time")) for header in headers]
-    print_table(columns, [(row.name, row.of, str(row.launches), row.step_time, row.torch, row.host) for row in rows])
+    told = (("n/a" if row.launches is None else str(row.launches), row) for row in rows)
+    print_table(columns, [(row.name, row.of, count, row.step_time, row.torch, row.host) for count, row in told])
 
 
 def remove(

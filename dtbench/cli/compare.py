@@ -205,13 +205,29 @@ def print_comparisons(comparisons: "Sequence[Comparison]") -> None:
         print_section(summary_section(comparisons))
         print_line()
     if len(comparisons) > MOST_IN_FULL:
-        for comparison in comparisons:
-            print_prose(f"{comparison.candidate.label}: {comparison.sentence}")
+        _print_sentences(comparisons)
         print_prose("Name two of them for what was done differently, and all metrics; --json has everything.")
     else:
         for comparison in comparisons:
             print_prose(comparison.sentence, style="bold")
             _print_in_full(comparison)
+
+
+def _print_sentences(comparisons: "Sequence[Comparison]") -> None:
+    """Print the sentence of each comparison with its notes, below the notes that all of them have."""
+    from dtbench.report.comparison_text import remark_lines
+
+    common = [note for note in remark_lines(comparisons[0]) if all(note in remark_lines(one) for one in comparisons)]
+    _print_notes(common)
+    for comparison in comparisons:
+        print_prose(f"{comparison.candidate.label}: {comparison.sentence}")
+        _print_notes([note for note in remark_lines(comparison) if note not in common])
+
+
+def _print_notes(notes: "Sequence[str]") -> None:
+    for note in notes:
+        is_warning = note.startswith("WARNING")
+        print_prose(note if is_warning else f"Note: {note}", style="bold yellow" if is_warning else "")
 
 
 def _print_in_full(comparison: "Comparison") -> None:
@@ -222,7 +238,5 @@ def _print_in_full(comparison: "Comparison") -> None:
     for section in comparison_sections(comparison):
         print_section(section)
     print_line()
-    for note in remark_lines(comparison):
-        is_warning = note.startswith("WARNING")
-        print_prose(note if is_warning else f"Note: {note}", style="bold yellow" if is_warning else "")
+    _print_notes(remark_lines(comparison))
     print_line()

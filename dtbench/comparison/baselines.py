@@ -22,11 +22,11 @@ _UNKNOWN: Final = "not told"
 
 @dataclass(frozen=True)
 class BaselineRow:
-    """One saved baseline in words; ``of`` is what it was made from."""
+    """One saved baseline in words; ``of`` is what it was made from, ``launches`` None where it cannot be read."""
 
     name: str
     of: str
-    launches: int
+    launches: int | None
     step_time: str
     torch: str
     host: str
@@ -86,7 +86,7 @@ def _read_row(name: str, results: Path) -> BaselineRow:
     try:
         return _describe(name, read_baseline(results, name))
     except StoreError as error:
-        return BaselineRow(name=name, of=str(error), launches=0, step_time="n/a", torch=_UNKNOWN, host=_UNKNOWN)
+        return BaselineRow(name=name, of=str(error), launches=None, step_time="n/a", torch=_UNKNOWN, host=_UNKNOWN)
 
 
 def _describe(name: str, side: MeasuredSide) -> BaselineRow:

@@ -9,7 +9,7 @@
     traces/  rank0.json.gz             anyone's traces of one job: one launch
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from glob import has_magic
 from itertools import chain
 from pathlib import Path
@@ -17,32 +17,26 @@ from typing import Final
 
 from dtbench.analyze.cell_data import CellData, RunData
 from dtbench.analyze.foreign import analyze_traces, are_traces
-from dtbench.analyze.launch_tables import say_lacking
 from dtbench.analyze.run_data import read_run_data
 from dtbench.analyze.trace_set import TraceSet
-from dtbench.comparison.comparison import EnvironmentChange
 from dtbench.comparison.environment import find_environment_changes, find_unlike
 from dtbench.comparison.measure import measure_launch, measure_traces, spell_doubts, summarize_side
 from dtbench.comparison.rounds import find_same
 from dtbench.comparison.settings import find_treatment, flatten
+from dtbench.comparison.side_notes import name_lacking, name_unlike, say_together, say_warmup
 from dtbench.errors import ComparisonError, StoreError
 from dtbench.scenario.mistakes import find_nearest
 from dtbench.scenario.sweep import name_some
 from dtbench.store.baseline import MeasuredSide
 from dtbench.store.find_run import find_run, is_run
 from dtbench.store.layout import baseline_file, can_name_runs
-from dtbench.store.rank_records import WarmupEnd
 from dtbench.store.read import find_baselines, read_baseline, read_run
-from dtbench.store.records import Environment, tell_reason_in_a_line
-from dtbench.units import count_things
+from dtbench.store.records import tell_reason_in_a_line
 
 ONLY: Final = ""
 """Stands for the cell of what has no cells: a saved baseline, traces."""
 
 _MOST_DIFFERENCES: Final = 6
-
-_NEEDED: Final = ("purposes", "collectives")
-"""Tables without which numbers of a launch are not known; where ``overlap`` is gone, all are made again."""
 
 Sides = Mapping[str, MeasuredSide]
 """What one name stands for: a side for each cell."""
@@ -174,7 +168,7 @@ def _measure_cell(run: RunData, data: CellData) -> MeasuredSide:
         settings=settings,
         doubts=spell_doubts(whole.doubts),
         environment=next(iter(written.values()), run.environment),
-        unlike=tuple(_name_unlike(written, settings)),
+        unlike=tuple(name_unlike(written, settings)),
         launches=tuple(launch for launch, doubt in measured if doubt is None),
         notes=(
             *(
@@ -186,55 +180,12 @@ def _measure_cell(run: RunData, data: CellData) -> MeasuredSide:
                 for launch, doubt in measured
                 if doubt is not None
             ),
-            *_name_lacking(data),
-            *_say_warmup(whole.warmup),
-            *_say_together(whole.notes),
+            *name_lacking(data),
+            *say_warmup(whole.warmup),
+            *say_together(whole.notes),
             *([f"nobody knows on which machine and software {', '.join(silent)} ran"] if silent and written else []),
         ),
     )
-
-
-def _name_unlike(environments: Mapping[str, Environment], settings: Mapping[str, str]) -> Iterator[str]:
-    """Say in what launches, by name, ran in another environment than the first of them."""
-    first, named = next(iter(environments), ""), dict[str, list[str]]()
-    for launch, environment in environments.items():
-        changes = find_environment_changes(environments[first], environment, settings=(settings, settings))
-        differing = _spell_unlike(find_unlike(changes))
-        if differing:
-            named.setdefault(differing, []).append(launch)
-    for differing, launches in named.items():
-        yield f"{first} and {', '.join(launches)} differ: {differing}"
-
-
-def _spell_unlike(changes: Sequence[EnvironmentChange]) -> str:
-    return "; ".join(f"{change.what} {change.baseline} and {change.candidate}" for change in changes)
-
-
-def _name_lacking(data: CellData) -> Iterator[str]:
-    """Say which tables that numbers come from are not there, and in which launches."""
-    named: dict[tuple[str, ...], list[str]] = {}
-    for launch in data.launches:
-        lacking = tuple(name for name in launch.tables.lacking if name in _NEEDED)
-        if lacking:
-            named.setdefault(lacking, []).append(launch.folder.path.name)
-    for lacking, names in named.items():
-        yield f"{', '.join(names)}: {say_lacking(lacking)}"
-
-
-def _say_warmup(end: WarmupEnd | None) -> Iterator[str]:
-    if end is not None and not end.settled:
-        yield f"warm-up NOT settled after {count_things(end.steps, 'step')}: {end.reason}"
-
-
-def _say_together(notes: Sequence[str]) -> Iterator[str]:
-    """Give notes that several launches have once."""
-    named: dict[str, list[str]] = {}
-    for note in notes:
-        launch, colon, words = note.partition(": ")
-        is_of_launch = bool(colon) and launch.startswith("launch")
-        named.setdefault(words if is_of_launch else note, []).extend([launch] if is_of_launch else [])
-    for words, launches in named.items():
-        yield f"{', '.join(launches)}: {words}" if launches else words
 
 
 def _side_of_traces(path: Path, traces: TraceSet) -> MeasuredSide:
@@ -287,13 +238,17 @@ def _pool(sides: Sequence[MeasuredSide], label: str, *, force: bool) -> Measured
         for side in sides
         for launch in side.launches
     )
+    silent = [side.labels[-2] for side in sides if side.environment is None]
     return MeasuredSide(
         labels=(label,),
         paths=tuple(path for side in sides for path in side.paths),
         settings=first.settings,
-        environment=first.environment,
+        environment=next((side.environment for side in sides if side.environment is not None), None),
         launches=tuple(named),
-        notes=tuple(note for side in sides for note in side.notes),
+        notes=(
+            *(note for side in sides for note in side.notes),
+            *([f"nobody knows on which machine and software {', '.join(silent)} ran"] if silent else []),
+        ),
         doubts=tuple(f"{side.labels[-2]}: {doubt}" for side in sides for doubt in side.doubts),
         unlike=(*(f"{side.labels[-2]}: {words}" for side in sides for words in side.unlike), *differences),
     )

@@ -23,7 +23,7 @@ from dtbench.comparison.sentence import percent, spell_interval
 from dtbench.report.causes import UNATTRIBUTED, name_operation, spell_owner
 from dtbench.report.section import Column, Section
 from dtbench.report.sentences import decimals_for, format_ms
-from dtbench.units import three_digits
+from dtbench.units import count_things, three_digits
 from dtbench.vocabulary import CAUSE_PHRASES
 
 MOST_ROWS: Final = 12
@@ -171,9 +171,11 @@ def _metrics_section(comparison: Comparison) -> Section:
         f"*no difference* where it lies within {percent(comparison.threshold)}, which do not matter, "
         "else *not established* unless a change was found"
     )
+    rest = len(found) - MOST_OWNERS
+    more = (f"and {count_things(rest, 'more owner')} whose change is established: see --json",) if rest > 0 else ()
     headers = ("metric", "baseline", "candidate", "change", "95 % interval", "outcome")
     columns = tuple(Column(header, is_number=place in (1, 2, 3, 4)) for place, header in enumerate(headers))
-    return Section("What it cost", columns, rows, (note,))
+    return Section("What it cost", columns, rows, (*more, note))
 
 
 def _metric_row(change: MetricChange) -> tuple[str, ...]:

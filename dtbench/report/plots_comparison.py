@@ -13,7 +13,7 @@ from dtbench.comparison.comparison import Better, Comparison, MetricChange, Outc
 from dtbench.comparison.gate import spell_number
 from dtbench.comparison.metrics import EXPOSED_BY_OWNER, spell_metric
 from dtbench.report.plots_drawing import add_axes, literal, new_figure, say, set_heading, shorten_middle
-from dtbench.units import format_fraction
+from dtbench.units import count_things, format_fraction
 
 MOST_METRICS = 24
 """Rows of one figure, the first of the comparison."""
@@ -44,7 +44,8 @@ def plot_comparison(comparison: Comparison) -> Figure:
     The words beside it are the comparison's outcome; a metric whose ratio is not known is only words. Of owners, only
     those whose change is established have a row.
     """
-    rows = _choose(comparison.metrics)
+    chosen = _choose(comparison.metrics)
+    rows, rest = chosen[:MOST_METRICS], len(chosen[MOST_METRICS:])
     figure = new_figure(1.9 + 0.36 * max(2, len(rows)), width_in=10.0)
     axes = add_axes(figure)
     if not rows:
@@ -64,15 +65,15 @@ def plot_comparison(comparison: Comparison) -> Figure:
     _set_scale(axes, limit)
     sides = f"{shorten_middle(comparison.candidate.label)} against {shorten_middle(comparison.baseline.label)}"
     bars = "bars: 95 % intervals, wider the more numbers were tested, an arrow where one goes on"
-    axes.set_xlabel(literal(f"change, {sides}; {bars}"), fontsize=8)
+    more = f"; {count_things(rest, 'more owner')} that changed: see --json" if rest else ""
+    axes.set_xlabel(literal(f"change, {sides}; {bars}{more}"), fontsize=8)
     set_heading(figure, comparison.sentence)
     _draw_legend(figure, rows, comparison.threshold)
     return figure
 
 
 def _choose(metrics: tuple[MetricChange, ...]) -> tuple[MetricChange, ...]:
-    shown = [row for row in metrics if row.metric != EXPOSED_BY_OWNER or row.outcome in _ESTABLISHED]
-    return tuple(shown[:MOST_METRICS])
+    return tuple(row for row in metrics if row.metric != EXPOSED_BY_OWNER or row.outcome in _ESTABLISHED)
 
 
 def _find_limit(rows: tuple[MetricChange, ...], threshold: float) -> float:

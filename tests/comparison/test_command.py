@@ -241,6 +241,43 @@ def test_a_baseline_is_saved_listed_kept_and_removed(command: Make) -> None:
     assert command("baseline", "save", "all", "small")[0] == 9
 
 
+def test_warnings_and_what_was_left_out_are_told_of_many_comparisons_too(
+    launch_of: Make, side_of: Make, capsys: pytest.CaptureFixture[str], environment: Any
+) -> None:
+    from dtbench.cli.compare import print_comparisons
+
+    elsewhere = environment.model_copy(update={"processor": "Xeon"})
+    old = side_of("old", [launch_of(index, time) for index, time in enumerate(FOUR)])
+    sides = [
+        side_of(f"new{place}", [launch_of(index, time) for index, time in enumerate(SLOW)], elsewhere).model_copy(
+            update={"notes": (f"launch4 of cell {place} is left out",)}
+        )
+        for place in range(4)
+    ]
+    print_comparisons([compare_sides(old, side, force=True) for side in sides])
+    out = " ".join(capsys.readouterr().out.split())
+    assert out.count("WARNING: unlike environments") == 1
+    assert out.index("WARNING") < out.index("new0 is 20.0 % slower")
+    for place in range(4):
+        assert f"Note: new{place}: launch4 of cell {place} is left out" in out
+
+
+def test_owners_beyond_those_that_have_a_row_are_counted(launch_of: Make, side_of: Make, gather_of: Make) -> None:
+    old, new = (
+        side_of(
+            label,
+            [
+                launch_of(index, time, owned=[gather_of(f"layers.{at}", by * (2 + index / 100)) for at in range(30)])
+                for index, time in enumerate(FOUR)
+            ],
+        )
+        for label, by in (("old", 1), ("new", 2))
+    )
+    found = compare_sides(old, new)
+    (cost,) = (section for section in comparison_sections(found) if section.title == "What it cost")
+    assert cost.notes[0] == "and 12 more owners whose change is established: see --json"
+
+
 class _Tags(HTMLParser):
     """Collects the tags of a document."""
 

@@ -101,6 +101,19 @@ def test_a_pattern_pools_the_launches_of_all_runs_that_match(run_of: Runs, cell:
     assert side.labels == ("small/*",)
 
 
+def test_a_run_of_which_nobody_knows_where_it_ran_is_pooled_with_a_note(
+    run_of: Runs, cell: Any, results: Path, environment: Environment
+) -> None:
+    for run_id in ("20260101T120000Z-aaaa", "20260102T120000Z-bbbb"):
+        run = RunFolder(run_of({"only": cell(FOUR[:1])}, run_id=run_id))
+        if run_id.endswith("aaaa"):
+            run.environment.unlink()
+            run.launch("only", 0).environment.unlink()
+    side = read_sides("small/*", results)["only"]
+    assert side.notes == ("nobody knows on which machine and software 20260101T120000Z-aaaa ran",)
+    assert side.environment == environment
+
+
 def test_runs_of_other_settings_are_not_pooled_nor_those_of_unlike_environments_unless_forced(
     run_of: Runs, cell: Any, results: Path, environment: Environment
 ) -> None:
@@ -398,12 +411,10 @@ def test_what_a_report_notes_of_a_cell_a_comparison_notes_of_its_side(two_cells:
         record["warmup"] = {"steps": 60, "settled": False, "reason": "time was up"}
         path.write_text(json.dumps({**record, "traffic_is_stable": index != 3}), encoding="utf-8")
     (found,) = compare_all([str(two_cells)], results=results)
+    names = [f"launch{index}" for index in range(4)]
     assert [note for note in found.notes if note.startswith("slow: ")] == [
         "slow: warm-up NOT settled after 60 steps: time was up",
-        (
-            "slow: launch0, launch1, launch2, launch3: 1 MEASURED step is left out: other guests had 2.0 % of the cores or "
-            "more in it"
-        ),
+        f"slow: {', '.join(names)}: 1 MEASURED step is left out: other guests had 2.0 % of the cores or more in it",
         "slow: launch3: rank 0 issued different collectives in different MEASURED steps",
     ]
     judged = judge(read_bound("mechanism changed"), found)
@@ -490,7 +501,7 @@ def test_a_baseline_with_what_nobody_can_have_measured_is_refused_and_hides_no_o
     with pytest.raises(StoreError, match=said):
         compare_paths("broken", "small:slow", results=results)
     broken, whole = describe_baselines(results)
-    assert (broken.name, broken.launches, whole.launches) == ("broken", 0, 4)
+    assert (broken.name, broken.launches, whole.launches) == ("broken", None, 4)
     assert said in broken.of
 
 
