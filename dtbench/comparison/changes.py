@@ -23,7 +23,12 @@ MOST_OWNERS: Final = 20
 
 
 def compare_metrics(
-    rounds: Rounds, threshold: float, asked: Collection[str] = (), *, is_doubted: bool = False
+    rounds: Rounds,
+    threshold: float,
+    asked: Collection[str] = (),
+    *,
+    is_doubted: bool = False,
+    is_part: bool = False,
 ) -> tuple[MetricChange, ...]:
     """Compare every number that either side has, the step time first; see [Note: what is corrected for what].
 
@@ -32,13 +37,17 @@ def compare_metrics(
         threshold: relative changes below it do not matter.
         asked: owners that are tested however little of theirs is exposed.
         is_doubted: PROFILED steps of a side may not stand for others, so what they differ in is not established.
+        is_part: what traces tell is of parts that cannot be compared.
     """
     kinds = find_kinds([launch for launch in (*rounds.baseline, *rounds.candidate) if launch is not None])
     before, after = SideNumbers(rounds.baseline, kinds), SideNumbers(rounds.candidate, kinds)
     keys = _list_keys(before, after, asked)
     found = {key: _compare(key, (before, after), rounds, threshold) for key in keys}
-    for key in (key for key in keys if is_doubted and BY_NAME[key[0]].is_profiled):
-        found[key] = _withhold(found[key])
+    for key in (key for key in keys if BY_NAME[key[0]].is_profiled):
+        if is_part:
+            found[key] = replace(_withhold(found[key]), ratio=math.nan, outcome=Outcome.UNKNOWN)
+        elif is_doubted and found[key].outcome not in (Outcome.UNKNOWN, Outcome.NOT_ENOUGH_LAUNCHES):
+            found[key] = _withhold(found[key])
     p_values = {key: one.p_value for key, one in found.items()}
     for is_of_family in _FAMILIES:
         family = [key for key in keys if is_of_family(key[0])]
@@ -52,8 +61,6 @@ def compare_metrics(
 
 def _withhold(found: SampleComparison) -> SampleComparison:
     """Claim nothing of numbers that both sides have."""
-    if found.outcome in (Outcome.UNKNOWN, Outcome.NOT_ENOUGH_LAUNCHES):
-        return found
     return replace(
         found,
         low=math.nan,

@@ -282,7 +282,8 @@ def _amount(bound: Bound, change: MetricChange) -> float:
 
 def _say_undecided(change: MetricChange, comparison: Comparison) -> str:
     if change.outcome is Outcome.UNKNOWN:
-        return "a side does not have this number"
+        is_part = not math.isnan(change.baseline.median + change.candidate.median)
+        return "the sides are parts that cannot be compared" if is_part else "a side does not have this number"
     return (
         f"{comparison.candidate.launches} against {comparison.baseline.launches} launches are too few "
         f"({spell_metric(change.metric, change.subject)} {_spell_both(change)})"

@@ -27,8 +27,8 @@ class Mechanism:
         changes: what the lowest ranks of their first launches did differently, most telling first.
         is_known: all launches say how many collectives they issued.
         not_known: what else of them some launch does not say.
-        doubts: which launches did otherwise than the first of their side, or in one step than in another, so that
-            ``changes`` tell nothing for sure.
+        doubts: which launches did otherwise than the first of their side, or in one step than in another, or were
+            not wholly seen, so that ``changes`` tell nothing for sure.
         notes: the doubts, also where every pair of launches differs, and whether anything is known.
     """
 
@@ -39,8 +39,10 @@ class Mechanism:
     notes: tuple[str, ...]
 
 
-def find_mechanism(baseline: MeasuredSide, candidate: MeasuredSide, labels: Sequence[str]) -> Mechanism:
-    """Compare what two sides that have launches did; ``labels`` name them."""
+def find_mechanism(
+    baseline: MeasuredSide, candidate: MeasuredSide, labels: Sequence[str], parts: Sequence[str] = ()
+) -> Mechanism:
+    """Compare what two sides that have launches did; ``labels`` name them, ``parts`` as of ``name_parts``."""
     sides = baseline.launches, candidate.launches
     launches = [*sides[0], *sides[1]]
     ways = [_find_ways(side) for side in sides]
@@ -53,7 +55,7 @@ def find_mechanism(baseline: MeasuredSide, candidate: MeasuredSide, labels: Sequ
         changes=compare_launches(sides[0][0], sides[1][0]),
         is_known=is_known,
         not_known=tuple(_find_not_known(launches)),
-        doubts=(*unstable, *(() if is_certain else unlike)),
+        doubts=(*parts, *unstable, *(() if is_certain else unlike)),
         notes=(*unlike, *silent),
     )
 

@@ -11,6 +11,7 @@ from dtbench.comparison.comparison import Comparison, EnvironmentChange, MetricC
 from dtbench.comparison.environment import find_environment_changes, find_unlike
 from dtbench.comparison.mechanism import find_mechanism
 from dtbench.comparison.metrics import EXPOSED_BY_OWNER, STEP_TIME
+from dtbench.comparison.parts import name_parts, say_ranks
 from dtbench.comparison.rounds import Rounds, arrange, find_same
 from dtbench.comparison.seen import find_not_known, say_not_known
 from dtbench.comparison.sentence import Findings, write_sentence
@@ -167,8 +168,10 @@ def compare_sides(
     if unlike and not force:
         raise ComparisonError(_refuse_unlike(labels, unlike))
     rounds = arrange(baseline.launches, candidate.launches)
-    metrics = compare_metrics(rounds, threshold, asked, is_doubted=bool(baseline.doubts or candidate.doubts))
-    mechanism = find_mechanism(baseline, candidate, labels)
+    parts = name_parts((baseline, candidate), labels)
+    is_doubted = bool(baseline.doubts or candidate.doubts)
+    metrics = compare_metrics(rounds, threshold, asked, is_doubted=is_doubted, is_part=bool(parts))
+    mechanism = find_mechanism(baseline, candidate, labels, parts)
     sides = tuple(
         Side(
             label=label,
@@ -185,8 +188,9 @@ def compare_sides(
         threshold=threshold,
         mechanism=() if mechanism.doubts else mechanism.changes,
         metrics=metrics,
+        parts=parts,
         doubted=[label for side, label in zip((baseline, candidate), labels, strict=True) if side.doubts],
-        collectives=find_collective_changes(baseline.launches, candidate.launches),
+        collectives=() if parts else find_collective_changes(baseline.launches, candidate.launches),
     )
     return Comparison(
         baseline=sides[0],
@@ -201,13 +205,14 @@ def compare_sides(
         notes=(
             *_note_unlike(unlike),
             *_note_unknown((baseline, candidate), labels),
+            *parts,
             *mechanism.notes,
             *_note_statistics(rounds, (baseline, candidate), metrics),
             *_note_noise(metrics, rounds),
             *(
                 f"{label}: {note}"
                 for side, label in zip((baseline, candidate), labels, strict=True)
-                for note in (*say_not_known(side), *(f"{doubt}; {_NO_FINDING}" for doubt in side.doubts), *side.notes)
+                for note in (*_say_limits(side), *side.notes)
             ),
         ),
         treatment=treatment,
@@ -221,6 +226,13 @@ def compare_sides(
         ),
         not_known=find_not_known((baseline, candidate)),
     )
+
+
+def _say_limits(side: MeasuredSide) -> Iterator[str]:
+    """Say what is not known of a side, or is no finding."""
+    yield from say_ranks(side)
+    yield from say_not_known(side)
+    yield from (f"{doubt}; {_NO_FINDING}" for doubt in side.doubts)
 
 
 def _tell_apart(baseline: MeasuredSide, candidate: MeasuredSide) -> tuple[str, str]:

@@ -29,6 +29,7 @@ class Findings:
     Attributes:
         are_traces: neither side has launches, only someone's traces.
         doubted: the sides whose PROFILED steps may not stand for others.
+        parts: why what their traces tell cannot be compared.
     """
 
     baseline: Side
@@ -39,6 +40,7 @@ class Findings:
     metrics: Sequence[MetricChange]
     collectives: Sequence[CollectiveChange]
     doubted: Sequence[str] = ()
+    parts: Sequence[str] = ()
 
     @property
     def step(self) -> MetricChange:
@@ -166,7 +168,9 @@ def _say_issued(mechanism: Sequence[MechanismChange]) -> Iterator[str]:
 def _say_exposed(findings: Findings) -> Iterator[str]:
     """Say what was exposed; of steps that may stand for no others only that, unless nothing is claimed anyhow."""
     steps = f"PROFILED steps of {' and '.join(findings.doubted)} may stand for no others"
-    if not findings.doubted:
+    if findings.parts:
+        yield f"what was exposed cannot be compared: {'; '.join(findings.parts)}"
+    elif not findings.doubted:
         yield from _say_changes(findings)
     elif _is_enough(findings):
         yield f"what was exposed is no finding: {steps}"

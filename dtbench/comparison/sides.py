@@ -198,6 +198,9 @@ def _side_of_traces(path: Path, traces: TraceSet) -> MeasuredSide:
         environment=None,
         launches=(launch,),
         notes=tuple(traces.notes),
+        ranks=tuple(one.rank for one in traces.analyses),
+        world_size=traces.world_size,
+        unseen=sum(len(one.timeline.unseen) for one in traces.analyses),
         doubts=doubts,
     )
 

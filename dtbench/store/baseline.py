@@ -103,6 +103,9 @@ class MeasuredSide(Record):
         unlike: which launches ran in another environment than the first, and in what they differ, a clause each.
         launches: that count: complete, and to be trusted.
         notes: what was left out, and why.
+        ranks: of traces: those whose there are; None: all of the job.
+        world_size: ranks of the job; None: not told.
+        unseen: collectives that were launched and not seen to run: numbers of traces are "at least" then.
         doubts: why its PROFILED steps may not stand for others, clauses; where there are any, no row has a cause.
     """
 
@@ -115,3 +118,6 @@ class MeasuredSide(Record):
     notes: tuple[str, ...]
     unlike: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
+    ranks: tuple[int, ...] | None = None
+    world_size: int | None = None
+    unseen: int = 0

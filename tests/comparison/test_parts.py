@@ -1,0 +1,66 @@
+"""Traces of some ranks of a job, or of collectives that were not seen to run: no zero, no change, no bound kept."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dtbench.comparison.comparison import Comparison, Outcome
+from dtbench.comparison.gate import Kept, judge, read_bound
+from dtbench.comparison.metrics import BY_NAME
+from dtbench.comparison.run import compare_paths
+
+TRACES = Path(__file__).parents[1] / "analyze" / "traces"
+
+
+def check_that_nothing_is_compared(found: Comparison, words: str) -> None:
+    assert found.sentence.endswith(f"; what was exposed cannot be compared: {words}")
+    assert words in found.notes
+    assert found.collectives == ()
+    profiled = [change for change in found.metrics if BY_NAME[change.metric].is_profiled]
+    assert {change.outcome for change in profiled} == {Outcome.UNKNOWN}
+    for bound in ("mechanism changed", "exposed_comm > 1 ms"):
+        assert judge(read_bound(bound), found).kept is Kept.UNDECIDED
+    assert f"undecided, {words}" in judge(read_bound("mechanism changed"), found).words
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_traces_of_one_rank_are_not_compared_with_those_of_two(tmp_path: Path, kept: int) -> None:
+    whole = TRACES / "pipelines" / "1f1b"
+    part = tmp_path / "part"
+    part.mkdir()
+    shutil.copy(whole / f"rank{kept}.json.gz", part)
+    each = ("1f1b has traces of ranks 0-1 of 2", f"part has traces of rank {kept} of 2")
+    check_that_nothing_is_compared(compare_paths(str(whole), str(part), results=tmp_path), ", ".join(each))
+    found = compare_paths(str(part), str(whole), results=tmp_path)
+    check_that_nothing_is_compared(found, ", ".join(each[::-1]))
+    assert f"part: there are traces of rank {kept} of 2 alone" in found.notes
+
+
+def test_traces_of_the_same_rank_are_compared_and_the_others_named(tmp_path: Path) -> None:
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+        shutil.copy(TRACES / "pipelines" / "1f1b" / "rank0.json.gz", tmp_path / name)
+    found = compare_paths(str(tmp_path / "old"), str(tmp_path / "new"), results=tmp_path)
+    assert "cannot be compared" not in found.sentence
+    assert found.collectives
+    assert sum(note.endswith("there are traces of rank 0 of 2 alone") for note in found.notes) == 2
+
+
+def lose_kernel(path: Path) -> None:
+    """Take the second kernel of a collective out of a trace; its launch stays."""
+    trace = json.loads(path.read_text(encoding="utf-8"))
+    kernels = [one for one in trace["traceEvents"] if one.get("cat") == "kernel" and "nccl" in one["name"]]
+    lost = sorted(kernels, key=lambda one: one["ts"])[1]
+    trace["traceEvents"] = [one for one in trace["traceEvents"] if one is not lost]
+    path.write_text(json.dumps(trace), encoding="utf-8")
+
+
+def test_a_collective_that_was_launched_and_not_seen_is_no_collective_less(tmp_path: Path) -> None:
+    whole = TRACES / "one_hardware_queue" / "queue8"
+    lost = Path(shutil.copytree(whole, tmp_path / "lost"))
+    for path in lost.glob("rank*.json"):
+        lose_kernel(path)
+    found = compare_paths(str(whole), str(lost), results=tmp_path)
+    check_that_nothing_is_compared(found, "2 collectives of lost were launched and not seen to run")
