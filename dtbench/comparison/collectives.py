@@ -98,7 +98,9 @@ def _number(rows: _Rows, key: _Key, others: Collection[_Key], name: str) -> floa
     if key in rows:
         return float(getattr(rows[key], name))
     owner, *kind = key
-    if owner:
+    if any(purpose is kind[1] and (operation is None) is not (kind[0] is None) for _, operation, purpose in rows):
+        is_open = True  # which operations they are is told on one side alone
+    elif owner:
         is_open = ("", *kind) in rows
     else:
         is_open = any(named and rest == kind and (named, *rest) not in others for named, *rest in rows)

@@ -19,9 +19,10 @@ def compare_launches(before: MeasuredLaunch, after: MeasuredLaunch) -> tuple[Mec
     """Give what two launches did differently as far as both know it, most telling first."""
     issued = [*_compare_counts(before, after)]
     if before.order is not None and after.order is not None and before.order != after.order:
+        orders = _blur(before.order, after.order)
         sized = {change.subject for change in issued if change.what == "size_bytes"}
-        issued += [change for change in _compare_sizes(before.order, after.order) if change.subject not in sized]
-        issued += _compare_order(before.order, after.order)
+        issued += [change for change in _compare_sizes(*orders) if change.subject not in sized]
+        issued += _compare_order(*orders)
     issued.sort(key=lambda change: _RANKS[change.what])
     return (*issued, *_compare_receipts(before.receipts, after.receipts))
 
@@ -35,11 +36,18 @@ def name_issued(purpose: Purpose, operation: Operation | None) -> str:
     return f"{purpose} {'collective' if operation is None else operation.replace('_', '-')}"
 
 
+def _blur(*orders: Sequence[Issued]) -> list[Sequence[Issued]]:
+    """Leave out what operations collectives are where that is not told of all: one not told differs from nothing."""
+    if all(one.operation is not None for order in orders for one in order):
+        return [*orders]
+    return [[one.model_copy(update={"operation": None}) for one in order] for order in orders]
+
+
 def _compare_counts(before: MeasuredLaunch, after: MeasuredLaunch) -> Iterator[MechanismChange]:
     if before.traffic and after.traffic:
         yield from _compare_traffic(before, after)
     elif before.order is not None and after.order is not None:
-        yield from _compare_order_counts(before.order, after.order)
+        yield from _compare_order_counts(*_blur(before.order, after.order))
 
 
 def _compare_traffic(before: MeasuredLaunch, after: MeasuredLaunch) -> Iterator[MechanismChange]:

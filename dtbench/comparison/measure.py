@@ -100,7 +100,8 @@ def measure_launch(data: CellData, place: int, device: str, *, is_doubted: bool)
     )
     absent = sorted(set(range(data.cell.plan.ranks)) - {record.rank for record in launch.ranks})
     lost = f"the record of rank {absent[0]} is missing" if absent else None
-    return measured, _find_doubt(summary) or lost
+    is_open = launch.record is not None and launch.record.status is not RunStatus.COMPLETE
+    return measured, _find_doubt(summary) or lost or ("it did not end" if is_open else None)
 
 
 def measure_traces(traces: TraceSet, name: str) -> tuple[MeasuredLaunch, tuple[str, ...]]:

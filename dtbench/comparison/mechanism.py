@@ -16,6 +16,7 @@ from dtbench.store.baseline import MeasuredLaunch, MeasuredSide
 _SIZES: Final = "the size of each"
 _BYTES: Final = "their bytes in all"
 _ORDER: Final = "their order"
+_OPERATIONS: Final = "which operation each is"
 _ASYNC: Final = "which are asynchronous"
 
 
@@ -112,5 +113,7 @@ def _find_not_known(launches: Sequence[MeasuredLaunch]) -> Iterator[str]:
             yield _BYTES
     if any(order is None for order in orders):
         yield _ORDER
+    if any(one.operation is None for order in orders for one in order or ()):
+        yield _OPERATIONS
     if not has_traffic:
         yield _ASYNC

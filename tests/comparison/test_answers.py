@@ -1,5 +1,6 @@
 """What a comparison says: the sentence, the mechanism, whose time changed; nothing that was not found."""
 
+import math
 import re
 from collections.abc import Callable
 from itertools import pairwise
@@ -359,6 +360,30 @@ def test_what_is_not_known_of_collectives_is_not_said_to_be_the_same(compare: Ca
             "asynchronous"
         ),
     )
+
+
+def test_an_operation_that_a_side_does_not_tell_is_no_change(
+    compare: Callable[..., Comparison], gather_of: Make
+) -> None:
+    def untold(record: Any) -> Any:
+        return record.model_copy(update={"operation": None})
+
+    rows = [gather_of("a", 2.0), gather_of("b", 3.0)]
+    told = {**ORDERS, "owned": rows}
+    silent = {**ORDERS, "order": [*map(untold, ORDERS["order"])], "owned": [*map(untold, rows)]}
+    for sides in ((told, silent), (silent, told)):
+        found = compare(TIMES, TIMES, *sides)
+        assert found.mechanism == ()
+        judged = judge(read_bound("mechanism changed"), found)
+        assert judged.kept is Kept.NOT_ESTABLISHED
+        assert judged.words.endswith("in the same order; not known: which operation each is")
+        assert "exposed" not in found.sentence
+        for row in found.collectives:
+            assert sum(map(math.isnan, row.exposed_ns)) == 1
+
+
+def test_a_step_that_takes_no_time_any_more_is_compared_without_a_ratio(compare: Callable[..., Comparison]) -> None:
+    assert compare(TIMES, (0.0,) * 5).metrics[0].outcome is Outcome.LOWER
 
 
 def test_collectives_are_sorted_by_how_much_more_or_less_is_exposed(

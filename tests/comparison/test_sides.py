@@ -422,6 +422,15 @@ def test_what_a_report_notes_of_a_cell_a_comparison_notes_of_its_side(two_cells:
     assert (judged.kept, judged.words.split(": ")[-1]) == (Kept.UNDECIDED, said)
 
 
+def test_a_launch_that_did_not_end_is_not_compared(two_cells: Path, results: Path) -> None:
+    path = RunFolder(two_cells).launch("slow", 1).launch
+    record = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**record, "status": "running"}), encoding="utf-8")
+    slow = read_sides(str(two_cells), results)["slow"]
+    assert [one.name for one in slow.launches] == ["launch0", "launch2", "launch3"]
+    assert "slow launch1 of 20260101T120000Z-aaaa is left out: it did not end" in slow.notes
+
+
 def test_a_folder_where_a_file_should_be_is_left_out_and_named(two_cells: Path) -> None:
     launch = RunFolder(two_cells).launch("slow", 1)
     launch.steps.unlink()
