@@ -13,7 +13,7 @@ from typing import Final
 from dtbench.comparison.comparison import MetricChange, Outcome
 from dtbench.comparison.metrics import BY_NAME, EXPOSED_BY_OWNER, METRICS, STEP_TIME, TOKENS
 from dtbench.comparison.rounds import Rounds
-from dtbench.comparison.seen import find_kinds
+from dtbench.comparison.seen import find_kinds, find_open_kinds
 from dtbench.comparison.shift import LEVEL
 from dtbench.comparison.side_numbers import Key, SideNumbers
 from dtbench.comparison.statistics import SampleComparison, compare_samples, correct, share_level
@@ -39,8 +39,9 @@ def compare_metrics(
         is_doubted: PROFILED steps of a side may not stand for others, so what they differ in is not established.
         is_part: what traces tell is of parts that cannot be compared.
     """
-    kinds = find_kinds([launch for launch in (*rounds.baseline, *rounds.candidate) if launch is not None])
-    before, after = SideNumbers(rounds.baseline, kinds), SideNumbers(rounds.candidate, kinds)
+    launches = [launch for launch in (*rounds.baseline, *rounds.candidate) if launch is not None]
+    kinds, open_kinds = find_kinds(launches), find_open_kinds(launches)
+    before, after = (SideNumbers(side, kinds, open_kinds) for side in (rounds.baseline, rounds.candidate))
     keys = _list_keys(before, after, asked)
     found = {key: _compare(key, (before, after), rounds, threshold) for key in keys}
     for key in (key for key in keys if BY_NAME[key[0]].is_profiled):

@@ -7,7 +7,7 @@ from typing import Final
 
 from dtbench.comparison.comparison import CollectiveChange
 from dtbench.comparison.metrics import EXPOSED_BY_OWNER
-from dtbench.comparison.seen import knows_subjects
+from dtbench.comparison.seen import Kind, find_open_kinds, knows_subjects
 from dtbench.store.baseline import MeasuredLaunch, OwnedTime, PlacedTime
 from dtbench.vocabulary import Operation, Purpose
 
@@ -34,7 +34,8 @@ def find_collective_changes(
     sides = _by_owner(baseline), _by_owner(candidate)
     before, after = ({key for rows in side for key in rows} for side in sides)
     keys = dict.fromkeys(key for side in sides for rows in side for key in rows)
-    changes = [_compare(key, sides, (before, after)) for key in keys]
+    open_kinds = find_open_kinds([*baseline, *candidate])
+    changes = [_compare(key, sides, (before, after), open_kinds) for key in keys]
     named = [row if row.owner else _with_place(row, baseline, candidate) for row in changes]
     return tuple(sorted(named, key=lambda row: (-_size(exposed_change(row)), -_size(duration_change(row)))))
 
@@ -64,13 +65,16 @@ def _by_owner(launches: Sequence[MeasuredLaunch]) -> list[_Rows]:
 
 
 def _compare(
-    key: _Key, sides: tuple[Sequence[_Rows], Sequence[_Rows]], known: tuple[Collection[_Key], Collection[_Key]]
+    key: _Key,
+    sides: tuple[Sequence[_Rows], Sequence[_Rows]],
+    known: tuple[Collection[_Key], Collection[_Key]],
+    open_kinds: Collection[Kind],
 ) -> CollectiveChange:
     """Compare one owner; ``known``: all that either side has in any launch."""
 
     def middle(name: str) -> tuple[float, float]:
         first, second = (
-            _median([_number(rows, key, others, name) for rows in side])
+            _median([_number(rows, key, others, open_kinds, name) for rows in side])
             for side, others in zip(sides, known[::-1], strict=True)
         )
         return first, second
@@ -89,19 +93,22 @@ def _compare(
     )
 
 
-def _number(rows: _Rows, key: _Key, others: Collection[_Key], name: str) -> float:
+def _number(rows: _Rows, key: _Key, others: Collection[_Key], open_kinds: Collection[Kind], name: str) -> float:
     """Give a number of an owner in one launch; NaN: it may be among others of its kind.
 
     Where the other side does not know owners that this launch knows, only whose they are has changed, as far as is
     seen.
     """
-    if key in rows:
-        return float(getattr(rows[key], name))
     owner, *kind = key
+    may_be_more = owner and tuple(kind) in open_kinds and ("", *kind) in rows
+    if key in rows and not may_be_more:
+        return float(getattr(rows[key], name))
     if any(purpose is kind[1] and (operation is None) is not (kind[0] is None) for _, operation, purpose in rows):
         is_open = True  # which operations they are is told on one side alone
     elif owner:
         is_open = ("", *kind) in rows
+    elif tuple(kind) in open_kinds:
+        is_open = any(named and rest == kind for named, *rest in rows)
     else:
         is_open = any(named and rest == kind and (named, *rest) not in others for named, *rest in rows)
     return math.nan if is_open else 0.0

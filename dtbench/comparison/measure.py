@@ -113,7 +113,9 @@ def measure_traces(traces: TraceSet, name: str) -> tuple[MeasuredLaunch, tuple[s
     overlap = overlap.dropna(subset="step_ns")
     purposes = tabulate_purposes(traces.analyses)
     if len(overlap):
-        collectives = collectives[collectives["step"].notna()]
+        overlap = _keep_of_all_ranks(overlap)
+        purposes = purposes[purposes["step"].isin(overlap["step"])]
+        collectives = collectives[collectives["step"].isin(overlap["step"])]
     else:
         overlap = tabulate_whole(traces.analyses).rename(columns={"window_ns": "step_ns"}).assign(step=0)
         collectives = collectives.assign(step=0)
@@ -146,6 +148,12 @@ def measure_traces(traces: TraceSet, name: str) -> tuple[MeasuredLaunch, tuple[s
     return measured, doubts
 
 
+def _keep_of_all_ranks(overlap: pd.DataFrame) -> pd.DataFrame:
+    """Leave out steps that not all ranks have, where all have some: theirs are means and maxima over others."""
+    ranks = overlap.groupby("step")["rank"].transform("nunique")
+    return overlap[ranks == overlap["rank"].nunique()] if (ranks == overlap["rank"].nunique()).any() else overlap
+
+
 def _give_causes(owned: tuple[OwnedTime, ...], *, is_doubted: bool) -> tuple[OwnedTime, ...]:
     """Give the rows as they are; without causes, which are then no findings, where steps may not stand for others."""
     return tuple(row.model_copy(update={"cause": None}) for row in owned) if is_doubted else owned
@@ -171,7 +179,8 @@ def _whole_run(summary: CellSummary) -> Iterator[Measurement]:
 def _profiled(overlap: pd.DataFrame, purposes: pd.DataFrame) -> Iterator[Measurement]:
     """Give where PROFILED steps went, means over steps and ranks; a purpose that occurs in some steps counts in all.
 
-    A number of a purpose that was seen in no step is NaN.
+    A step that communicated and of which no purpose is told is in no mean of purposes; a number of a purpose that was
+    seen in no step is NaN.
     """
     if not len(overlap):
         return
@@ -179,10 +188,13 @@ def _profiled(overlap: pd.DataFrame, purposes: pd.DataFrame) -> Iterator[Measure
         yield Measurement(metric=metric, subject="", value=float(overlap[column].sum()) / len(overlap))
     hidden = fraction(overlap, "hidden_comm_ns", "comm_ns")
     yield Measurement(metric="hidden_fraction", subject="", value=hidden)
+    windows_of = [pd.MultiIndex.from_frame(table[["rank", "step"]]) for table in (overlap, purposes)]
+    told = windows_of[0].isin(windows_of[1])
+    known = int((told | (overlap["comm_ns"] == 0).to_numpy(dtype=bool)).sum())
     for purpose, mine in purposes.groupby("purpose"):
         for metric, column in _OF_PURPOSE.items():
             seen = mine[column].dropna()
-            windows = len(overlap) - len(mine) + len(seen)
+            windows = known - len(mine) + len(seen)
             value = float(seen.sum()) / max(windows, 1) if len(seen) else math.nan
             yield Measurement(metric=metric, subject=str(purpose), value=value)
 

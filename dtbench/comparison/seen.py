@@ -39,6 +39,20 @@ def find_kinds(launches: Iterable[MeasuredLaunch]) -> dict[str, frozenset[Kind]]
     return {owner: frozenset(kinds) for owner, kinds in found.items()}
 
 
+def find_open_kinds(launches: Iterable[MeasuredLaunch]) -> frozenset[Kind]:
+    """Give the kinds of which launches have unlike numbers of collectives without an owner: others' may be among them.
+
+    Where all have as many, they are taken for the same ones.
+    """
+    counts = [
+        {(row.operation, row.purpose): round(row.count, 6) for row in launch.owned if not row.owner}
+        for launch in launches
+    ]
+    return frozenset(
+        kind for kind in {kind for one in counts for kind in one} if len({one.get(kind, 0.0) for one in counts}) > 1
+    )
+
+
 def has_unowned(launch: MeasuredLaunch, kinds: Collection[Kind] | None = None) -> bool:
     """Tell whether a launch has collectives, of any of these kinds, whose owner it does not know."""
     return any(not row.owner and (kinds is None or (row.operation, row.purpose) in kinds) for row in launch.owned)

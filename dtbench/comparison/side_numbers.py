@@ -13,10 +13,18 @@ Key = tuple[str, str]
 
 
 class SideNumbers:
-    """The numbers of one side's launches by metric and subject; ``kinds`` as from ``find_kinds``, of both sides."""
+    """The numbers of one side's launches by metric and subject.
 
-    def __init__(self, launches: Sequence[MeasuredLaunch | None], kinds: Mapping[str, frozenset[Kind]]) -> None:
-        self._launches, self._kinds = launches, kinds
+    ``kinds`` and ``open_kinds`` are as ``seen.py`` finds them in both sides.
+    """
+
+    def __init__(
+        self,
+        launches: Sequence[MeasuredLaunch | None],
+        kinds: Mapping[str, frozenset[Kind]],
+        open_kinds: frozenset[Kind],
+    ) -> None:
+        self._launches, self._kinds, self._open_kinds = launches, kinds, open_kinds
         self._numbers: list[Mapping[Key, float]] = [
             {} if launch is None else {(one.metric, one.subject): one.value for one in launch.measurements}
             for launch in launches
@@ -26,7 +34,19 @@ class SideNumbers:
     def values(self, key: Key) -> list[float]:
         """Give a number of every launch; NaN where it has none, 0 where what did not occur took no time."""
         pairs = zip(self._launches, self._numbers, strict=True)
-        return [numbers.get(key, 0.0 if self._is_absent(key, launch) else math.nan) for launch, numbers in pairs]
+        return [self._value(key, launch, numbers) for launch, numbers in pairs]
+
+    def _value(self, key: Key, launch: MeasuredLaunch | None, numbers: Mapping[Key, float]) -> float:
+        if self._is_open(key, launch):
+            return math.nan
+        return numbers.get(key, 0.0 if self._is_absent(key, launch) else math.nan)
+
+    def _is_open(self, key: Key, launch: MeasuredLaunch | None) -> bool:
+        """Tell whether more of an owner may be among those that a launch does not know than on the other side."""
+        metric, subject = key
+        if metric != EXPOSED_BY_OWNER or launch is None:
+            return False
+        return has_unowned(launch, self._kinds.get(subject, frozenset()) & self._open_kinds)
 
     def _is_absent(self, key: Key, launch: MeasuredLaunch | None) -> bool:
         """Tell whether what a launch does not mention did not occur: an owner may be among those it does not know."""

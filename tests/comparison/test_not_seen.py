@@ -128,6 +128,31 @@ def test_an_owner_that_is_nowhere_is_told_with_those_there_are_unless_it_may_be_
     assert judge(bound, open_).kept is Kept.UNDECIDED
 
 
+def test_an_owner_that_may_have_more_than_is_known_has_not_less(
+    launch_of: Make, side_of: Make, gather_of: Make
+) -> None:
+    before = side(side_of, launch_of, "old", [gather_of("layers.0", 4.0)])
+    after = side(side_of, launch_of, "new", [gather_of("layers.0", 2.0), gather_of("", 2.0)])
+    for sides in ((before, after), (after, before)):
+        found = compare_sides(*sides)
+        assert "exposed" not in found.sentence
+        assert kept(found, "exposed[layers.0] > 1 ms") == [Kept.UNDECIDED]
+        for row in found.collectives:
+            assert sum(map(math.isnan, row.exposed_ns)) == 1
+
+
+def test_a_step_that_communicated_and_tells_no_purpose_is_in_no_mean_of_purposes(
+    compare_after: Callable[..., Comparison],
+) -> None:
+    def lose_rank(path: Path) -> None:
+        table = pd.read_parquet(path)
+        table[table["rank"] == 0].to_parquet(path, index=False)
+
+    found = compare_after(lose_rank, "purposes", runs=RUNS[1:])
+    (change,) = [one for one in found.metrics if (one.metric, one.subject) == ("exposed", "unshard")]
+    assert change.candidate.median == change.baseline.median > 0
+
+
 def test_an_owner_counts_as_zero_only_in_launches_that_know_all_owners_of_its_kind(
     launch_of: Make, side_of: Make, gather_of: Make
 ) -> None:

@@ -1,15 +1,19 @@
 """Traces of some ranks of a job, or of collectives that were not seen to run: no zero, no change, no bound kept."""
 
+import gzip
 import json
 import shutil
 from pathlib import Path
 
 import pytest
 
+from dtbench.analyze.foreign import analyze_traces
+from dtbench.analyze.tabulate import tabulate_overlap
 from dtbench.comparison.comparison import Comparison, Outcome
 from dtbench.comparison.gate import Kept, judge, read_bound
 from dtbench.comparison.metrics import BY_NAME
 from dtbench.comparison.run import compare_paths
+from dtbench.comparison.sides import read_sides
 
 TRACES = Path(__file__).parents[1] / "analyze" / "traces"
 
@@ -46,6 +50,23 @@ def test_traces_of_the_same_rank_are_compared_and_the_others_named(tmp_path: Pat
     assert "cannot be compared" not in found.sentence
     assert found.collectives
     assert sum(note.endswith("there are traces of rank 0 of 2 alone") for note in found.notes) == 2
+
+
+def test_a_step_that_one_rank_does_not_mark_is_left_out(tmp_path: Path) -> None:
+    """Else its time were the other ranks' alone, and means were over unlike steps."""
+    whole = TRACES / "pipelines" / "1f1b"
+    lost = Path(shutil.copytree(whole, tmp_path / "lost"))
+    path = lost / "rank1.json.gz"
+    trace = json.loads(gzip.decompress(path.read_bytes()))
+    trace["traceEvents"] = [one for one in trace["traceEvents"] if not one.get("name", "").endswith("ProfilerStep#2")]
+    path.write_bytes(gzip.compress(json.dumps(trace).encode()))
+    (side,), (other,) = (read_sides(str(one), tmp_path).values() for one in (whole, lost))
+    steps = [
+        sum(one.value for one in found.launches[0].measurements if one.metric == "step_time") for found in (side, other)
+    ]
+    overlap = tabulate_overlap(analyze_traces([whole]).analyses)
+    assert steps[0] == overlap.groupby("step")["step_ns"].max().median()
+    assert steps[1] == overlap[overlap["step"] != 2].groupby("step")["step_ns"].max().median()
 
 
 def lose_kernel(path: Path) -> None:
