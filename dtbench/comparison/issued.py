@@ -90,9 +90,23 @@ def _compare_sizes(before: Sequence[Issued], after: Sequence[Issued]) -> Iterato
 
 
 def _compare_order(before: Sequence[Issued], after: Sequence[Issued]) -> Iterator[MechanismChange]:
-    """Say where a step first issued another collective than before, if it issued the same ones altogether."""
-    if Counter(before) != Counter(after):
-        return
+    """Say where a step first issued another collective than before, if it issued the same ones altogether.
+
+    Where these are the same but for their owners, or for sizes that are not told, by what else they are.
+    """
+    for lacking in ((), ("owner",), ("owner", "size_bytes")):
+        orders = _leave_out(before, lacking), _leave_out(after, lacking)
+        if Counter(orders[0]) == Counter(orders[1]):
+            yield from _find_first(*orders)
+            return
+
+
+def _leave_out(order: Sequence[Issued], fields: Sequence[str]) -> Sequence[Issued]:
+    nothing = {"owner": "", "size_bytes": None}
+    return [one.model_copy(update={name: nothing[name] for name in fields}) for one in order] if fields else order
+
+
+def _find_first(before: Sequence[Issued], after: Sequence[Issued]) -> Iterator[MechanismChange]:
     for number, (one, other) in enumerate(zip(before, after, strict=True), start=1):
         if one != other:
             yield _change("order", f"collective {number} of a step", _spell_issued(one), _spell_issued(other))

@@ -362,6 +362,19 @@ def test_what_is_not_known_of_collectives_is_not_said_to_be_the_same(compare: Ca
     )
 
 
+def test_an_order_is_compared_also_where_owners_have_other_names_or_sizes_are_not_told(
+    compare: Callable[..., Comparison],
+) -> None:
+    reduced = Issued(operation=Operation.REDUCE_SCATTER, purpose=Purpose.GRAD_REDUCE, owner="a", size_bytes=1024)
+    renamed = reduced.model_copy(update={"owner": "z"})
+    sizeless = reduced.model_copy(update={"size_bytes": None})
+    for other, gathered in ((renamed, issued("y")), (sizeless, issued("a", None)), (reduced, issued("a"))):
+        swapped = compare(TIMES, TIMES, {"order": [issued("a"), reduced]}, {"order": [other, gathered]})
+        assert [change.what for change in swapped.mechanism] == ["order"]
+        same = compare(TIMES, TIMES, {"order": [issued("a"), reduced]}, {"order": [gathered, other]})
+        assert same.mechanism == ()
+
+
 def test_an_operation_that_a_side_does_not_tell_is_no_change(
     compare: Callable[..., Comparison], gather_of: Make
 ) -> None:
