@@ -116,7 +116,7 @@ def test_of_several_targets_those_that_are_no_traces_are_named(draw: Callable[..
     empty.mkdir()
     with pytest.raises(typer.BadParameter, match="none/here: no such file or folder"):
         analyze([str(trace), str(tmp_path / "none" / "here")])
-    with pytest.raises(typer.BadParameter, match="give one run, or only traces: .*empty is none"):
+    with pytest.raises(typer.BadParameter, match=r"give one run, or only traces: .*empty is none"):
         analyze([str(trace), str(empty)])
 
 
