@@ -41,12 +41,13 @@ def read_axes(mesh: Any) -> dict[str, str]:
 def find_names(given: Mapping[str, str]) -> dict[str, str]:
     """Give the name of the mesh axis of each group that has one: as given, else as a mesh or a wrapped model says.
 
-    These are looked for among all live objects (a tenth of a second): whoever made them need not pass them on. A name
-    that dtbench knows goes before one that it does not, a mesh before a model. What they say of a group that was
-    destroyed is not taken for a later one, to which torch gives the same name.
+    A mesh that is gone has left its names to its groups; the others are looked for among all live objects (a tenth of a
+    second): whoever made them need not pass them on. A name that dtbench knows goes before one that it does not, a mesh
+    before a model. What they say of a group that was destroyed is not taken for a later one, to which torch gives the
+    same name.
     """
     groups = {group.group_name: group for _, group in list_groups()}
-    names = {group.group_name: name for name, group in list_groups() if axis_named(name) is not None}
+    names = {group.group_name: name for name, group in list_groups() if axis_described(name) is not None}
     live = [thing for thing in gc.get_objects() if issubclass(type(thing), _TELLING)]
     for kind in _TELLING:
         for thing in live:

@@ -855,6 +855,27 @@ def test_axes_are_found_on_live_meshes_and_models(monkeypatch: pytest.MonkeyPatc
     del model
 
 
+@pytest.mark.usefixtures("lone_group")
+def test_a_mesh_that_is_gone_has_left_its_names_to_its_groups() -> None:
+    from torch.nn.parallel import DistributedDataParallel
+
+    def make_group(axis: str) -> torch.distributed.ProcessGroup:
+        group = torch.distributed.new_group([0], group_desc=f"mesh_{axis}")
+        assert group is not None
+        return group
+
+    groups = {axis: make_group(axis) for axis in ("cp", "ep", "pp", "dp", "mine")}
+    assert known_axes(find_names({})) == {
+        groups["cp"].group_name: Axis.CONTEXT,
+        groups["ep"].group_name: Axis.EXPERT,
+        groups["pp"].group_name: Axis.PIPELINE,
+        groups["dp"].group_name: Axis.DATA,
+    }
+    model = DistributedDataParallel(torch.nn.Linear(2, 2), process_group=groups["dp"])
+    assert known_axes(find_names({}))[groups["dp"].group_name] is Axis.REPLICATE, "a model says more than `dp`"
+    del model
+
+
 def test_axes_are_those_of_groups_that_live(tmp_path: Path) -> None:
     """A mesh and a model outlive their groups, whose names torch gives to the next ones."""
     import torch.distributed as dist
