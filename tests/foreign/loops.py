@@ -9,7 +9,7 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,52 +19,9 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, TensorDataset
 
-import dtbench
-
-FEW: dict[str, Any] = {"name": "foreign", "max_warmup_steps": 16, "measured_steps": 4, "profiled_steps": 2}
-WIDTH, ROWS = 32, 4
-
-
-class Job:
-    """How a loop is measured, or not, and what it trained.
-
-    Attributes:
-        results: folder of dtbench's runs; None: nobody measures.
-    """
-
-    def __init__(self, results: Path | None) -> None:
-        self.results = results
-        self.losses: list[float] = []
-
-    @contextlib.contextmanager
-    def steps(self, **options: Any) -> Iterator[Callable[[], contextlib.AbstractContextManager[None]]]:
-        """Give what to put around each step."""
-        if self.results is None:
-            yield contextlib.nullcontext
-        else:
-            with dtbench.capture(self.results, **{**FEW, **options}) as step:
-                yield step
-
-    def keep(self, loss: Tensor) -> None:
-        self.losses.append(float(loss.detach()))
-
-
-def begin(job: Job) -> None:
-    """Make the process group, as a script does: dtbench's gloo where it is measured, else gloo."""
-    dist.init_process_group("gloo" if job.results is None else dtbench.named_gloo())
-
-
-def batches(count: int, width: int = WIDTH) -> Iterator[Tensor]:
-    generator = torch.Generator().manual_seed(dist.get_rank())
-    for _ in range(count):
-        yield torch.randn(ROWS, width, generator=generator)
-
-
-def make_mlp(layers: int = 3, width: int = WIDTH) -> nn.Sequential:
-    torch.manual_seed(0)
-    return nn.Sequential(*(nn.Sequential(nn.Linear(width, width), nn.GELU()) for _ in range(layers)))
+from tests.foreign import along_axes, lightnings
+from tests.foreign.job import FEW, ROWS, Job, batches, begin, make_mlp, train
 
 
 def closure_over_fsdp2(job: Job) -> None:
@@ -151,18 +108,6 @@ def clip_as_torchtitan(job: Job) -> None:
             job.keep(loss)
 
 
-def train(job: Job, model: Callable[[Tensor], Tensor], optimizer: torch.optim.Optimizer) -> None:
-    """The plainest of all loops."""
-    with job.steps() as step:
-        for batch in batches(24):
-            with step():
-                loss = model(batch).square().mean()
-                loss.backward()
-                optimizer.step()
-                optimizer.zero_grad()
-            job.keep(loss)
-
-
 def compiled_ddp(job: Job) -> None:
     """``torch.compile`` around DDP."""
     begin(job)
@@ -186,6 +131,29 @@ def local_sgd(job: Job) -> None:
                 loss.backward()
                 optimizer.step()
                 averager.average_parameters(model.parameters())
+                optimizer.zero_grad()
+            job.keep(loss)
+
+
+def post_local_sgd(job: Job) -> None:
+    """torch's PostLocalSGDOptimizer: after four steps gradients are summed by twos, parameters averaged by turns."""
+    from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import PostLocalSGDState, post_localSGD_hook
+    from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+    from torch.distributed.optim import PostLocalSGDOptimizer
+
+    begin(job)
+    subgroup, _ = dist.new_subgroups(2)
+    model = DistributedDataParallel(make_mlp())
+    state = PostLocalSGDState(process_group=None, subgroup=subgroup, start_localSGD_iter=4)
+    model.register_comm_hook(state, post_localSGD_hook)
+    averager = PeriodicModelAverager(period=4, warmup_steps=4)
+    optimizer = PostLocalSGDOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), averager)
+    with job.steps(max_warmup_steps=24) as step:
+        for batch in batches(60):
+            with step():
+                loss = model(batch).square().mean()
+                loss.backward()
+                optimizer.step()
                 optimizer.zero_grad()
             job.keep(loss)
 
@@ -247,78 +215,6 @@ def transformers_trainer(job: Job) -> None:
 
         callbacks.append(DtbenchCallback(job.results, **FEW))
     Trainer(model=model, args=arguments, train_dataset=Dataset(), callbacks=callbacks).train()
-
-
-def lightning_ddp(job: Job) -> None:
-    """Lightning's Trainer over DDP, through its callback; its step is a closure that the optimizer calls."""
-    _run_lightning(job, {})
-
-
-def lightning_accumulated(job: Job) -> None:
-    """The same, with gradients of two batches accumulated."""
-    _run_lightning(job, {"accumulate_grad_batches": 2})
-
-
-def _run_lightning(job: Job, options: dict[str, Any]) -> None:
-    import lightning.pytorch as pl
-    from lightning.pytorch.strategies import DDPStrategy
-
-    class Module(pl.LightningModule):
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = make_mlp()
-
-        def training_step(self, batch: list[Tensor], _index: int) -> Tensor:
-            loss: Tensor = self.model(batch[0]).square().mean()
-            job.keep(loss)
-            return loss
-
-        def configure_optimizers(self) -> torch.optim.Optimizer:
-            return torch.optim.SGD(self.parameters(), lr=0.1)
-
-    backend = "gloo" if job.results is None else dtbench.named_gloo()
-    callbacks = []
-    if job.results is not None:
-        from dtbench.integrations.lightning import DtbenchCallback
-
-        callbacks.append(DtbenchCallback(job.results, **FEW))
-    torch.manual_seed(1)
-    trainer = pl.Trainer(
-        accelerator="cpu",
-        devices=2,
-        strategy=DDPStrategy(process_group_backend=backend),
-        max_epochs=1,
-        gradient_clip_val=1.0,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        callbacks=callbacks,
-        default_root_dir=os.environ["DTBENCH_SCRATCH"],
-        **options,
-    )
-    trainer.fit(Module(), DataLoader(TensorDataset(torch.randn(200, WIDTH)), batch_size=2))
-
-
-def fabric_ddp(job: Job) -> None:
-    """Lightning's Fabric over DDP."""
-    from lightning.fabric import Fabric
-    from lightning.fabric.strategies import DDPStrategy
-
-    backend = "gloo" if job.results is None else dtbench.named_gloo()
-    fabric = Fabric(accelerator="cpu", devices=2, strategy=DDPStrategy(process_group_backend=backend))
-    fabric.launch()
-    plain = make_mlp()
-    model, optimizer = fabric.setup(plain, torch.optim.SGD(plain.parameters(), lr=0.1))
-    with job.steps() as step:
-        for batch in batches(24):
-            with step():
-                loss = model(batch).square().mean()
-                fabric.backward(loss)
-                fabric.clip_gradients(model, optimizer, max_norm=1.0)
-                optimizer.step()
-                optimizer.zero_grad()
-            job.keep(loss)
 
 
 def accelerate_ddp(job: Job) -> None:
@@ -454,6 +350,16 @@ def titan_fsdp2_tp(job: Job) -> None:
     _run_titan(job, tensor_parallel_degree=2)
 
 
+def titan_pp(job: Job) -> None:
+    """torchtitan's Trainer with a pipeline of two stages, 1F1B."""
+    _run_titan(job, pipeline_parallel_degree=2, pipeline_parallel_schedule="1F1B")
+
+
+def titan_cp(job: Job) -> None:
+    """torchtitan's Trainer with its context parallelism over FSDP2: keys and values of the sequence are gathered."""
+    _run_titan(job, context_parallel_degree=2)
+
+
 def _run_titan(job: Job, **parallelism: Any) -> None:
     from tests.foreign.titan import make_trainer
 
@@ -486,11 +392,10 @@ LOOPS: dict[str, Callable[[Job], None]] = {
         clip_as_torchtitan,
         compiled_ddp,
         local_sgd,
+        post_local_sgd,
         accumulated,
         transformers_trainer,
-        lightning_ddp,
-        lightning_accumulated,
-        fabric_ddp,
+        *lightnings.LOOPS,
         accelerate_ddp,
         simple_fsdp,
         nano_gpt,
@@ -499,6 +404,9 @@ LOOPS: dict[str, Callable[[Job], None]] = {
         deepspeed_zero3,
         titan_fsdp2,
         titan_fsdp2_tp,
+        titan_pp,
+        titan_cp,
+        *along_axes.LOOPS,
     )
 }
 
