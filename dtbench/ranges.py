@@ -12,6 +12,7 @@
       dtbench::reduces (bucket 0)                                                DDP reduces this, not in its order
       dtbench::module layers.0.attention                                         a call, over a tensor axis
       dtbench::clip_grad_norm_                                                   gradients are clipped by their norm
+      dtbench::average_parameters                                                parameters become their mean over ranks
       dtbench::fsdp.DTensorExtensions.post_unflatten_transform (layers.0)        a function under study, and for whom
       dtbench::timed layers.3 backward                                         a block takes the time that it is given
 
@@ -40,6 +41,7 @@ REDUCES_PREFIX: Final = "dtbench::reduces"
 MODULE_PREFIX: Final = "dtbench::module "
 TIMED_PREFIX: Final = "dtbench::timed "
 CLIPPING_RANGE: Final = "dtbench::clip_grad_norm_"
+AVERAGING_RANGE: Final = "dtbench::average_parameters"
 STEP_PREFIX: Final = "ProfilerStep#"
 ROOT: Final = "root"
 """What the root unit is called, whose FQN is empty."""
@@ -255,7 +257,7 @@ def find_unknown_words(name: str) -> tuple[str, ...]:
     if prefix is not None:
         return tuple(_find_unknown_fields(_read_fields(name, prefix), prefix))
     is_known = (
-        name == CLIPPING_RANGE
+        name in (CLIPPING_RANGE, AVERAGING_RANGE)
         or name.startswith((MODULE_PREFIX, TIMED_PREFIX))
         or any(pattern.fullmatch(name) for pattern in (_REGION, _UNIT, _REDUCES, _PROBE))
     )

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dtbench.ranges import (
+    AVERAGING_RANGE,
     CLIPPING_RANGE,
     CollectiveLabel,
     LinkLabel,
@@ -120,6 +121,7 @@ def test_nothing_that_this_version_writes_is_unknown_to_it(label: CollectiveLabe
         timed_range("layers.0", Region.BACKWARD),
         probe_range("fsdp.DTensorExtensions.chunk_tensor", label.owner),
         CLIPPING_RANGE,
+        AVERAGING_RANGE,
         "aten::mm",
     )
     assert [find_unknown_words(name) for name in names] == [()] * len(names)

@@ -20,11 +20,11 @@ from dtbench.analyze.gloo_match import Form, Issue, Span, infer_groups, match_sp
 from dtbench.analyze.intervals import Intervals, Ints, unite
 from dtbench.analyze.kinds.operators import ENGINE, Role, cpu_role, find_operation
 from dtbench.analyze.nesting import Nesting
-from dtbench.analyze.owners import CLIPPING, Asker, find_askers, find_owner, find_region, name_peer
+from dtbench.analyze.owners import Asker, find_askers, find_function, find_owner, find_region, name_peer
 from dtbench.analyze.payload import item_bytes, span_bytes, tensor_elements
 from dtbench.analyze.purposes import FSDP_RANGES, DataParallel, find_data_parallel, find_purpose, find_unit
 from dtbench.analyze.trace import Details, Trace
-from dtbench.ranges import CLIPPING_RANGE, COLLECTIVE_PREFIX, STEP_PREFIX, parse_collective_range, parse_link_range
+from dtbench.ranges import COLLECTIVE_PREFIX, STEP_PREFIX, parse_collective_range, parse_link_range
 from dtbench.vocabulary import POINT_TO_POINT, Axis, Operation, Purpose, Region, axis_described
 
 # Their whole payload is a multiple of one rank's part: output or input, by argument of c10d's operator.
@@ -332,13 +332,13 @@ def _describe(evidence: _Evidence, issue: Issue, span: Span | None, shown: DataP
 
 
 def _find_owner(evidence: _Evidence, issue: Issue, purpose: Purpose, above: Sequence[str]) -> str:
-    """Give the FSDP unit or the clipping around it, what the label says, or what lies around it.
+    """Give the FSDP unit or torch's function around it, what the label says, or what lies around it.
 
     Elsewhere it is as on devices; empty: nobody is known to own it.
     """
     unit = find_unit(above) if purpose in _OWNED else ""  # DTensor's too: FSDP2 completes partial gradients
-    if CLIPPING_RANGE in above:
-        return CLIPPING
+    if function := find_function(above):
+        return function
     if unit or any(name.startswith(FSDP_RANGES) for name in above):
         return unit  # an all-reduce over replicas in FSDP1, which names no unit, is no bucket of DDP's either
     asker = evidence.askers[issue.event]

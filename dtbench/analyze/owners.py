@@ -16,7 +16,7 @@ from dtbench.analyze.enclosures import NOTHING
 from dtbench.analyze.kinds.operators import ENGINE
 from dtbench.analyze.purposes import find_unit
 from dtbench.analyze.trace import Trace
-from dtbench.ranges import CLIPPING_RANGE, MODULE_PREFIX, parse_reduces_range
+from dtbench.ranges import AVERAGING_RANGE, CLIPPING_RANGE, MODULE_PREFIX, parse_reduces_range
 from dtbench.stage_ranges import name_stages, parse_stage_range
 from dtbench.vocabulary import Operation, Purpose, Region
 
@@ -40,6 +40,9 @@ _REGION: Final = re.compile(
 _FROM_NAMES: Final = tuple(Region)
 CLIPPING: Final = "clip_grad_norm_"
 """Owner of what the total norm of the gradients takes."""
+AVERAGING: Final = "average_parameters"
+"""Owner of what torch's averaging of models over ranks takes (local SGD)."""
+_OF_UPDATES: Final = {CLIPPING_RANGE: CLIPPING, AVERAGING_RANGE: AVERAGING}
 BUFFERS: Final = "buffers"
 """Owner of what DDP broadcasts before a forward."""
 _DDP_FORWARD: Final = "DistributedDataParallel.forward"
@@ -109,13 +112,14 @@ def find_owner(purpose: Purpose, above: Sequence[str], asker: Asker, operation: 
     """Name who asked for a collective; empty text: nothing says it.
 
     Unshards and gradients belong to the FSDP unit whose range lies around the issue, or to what DDP says that it
-    reduces there (its other buckets get their numbers later), the total norm that clips to torch's function, what goes
-    between the stages of a pipeline to the stage and micro-batch that torch's schedule says; everything else to the
-    operator, and the module it is of, or to the annotation: ``aten::mm of Linear_3``. Where there is neither, what DDP
-    broadcasts before its forward is its buffers, and the optimizer owns what its step issued.
+    reduces there (its other buckets get their numbers later), the total norm that clips and the mean of models over
+    ranks to torch's functions, what goes between the stages of a pipeline to the stage and micro-batch that torch's
+    schedule says; everything else to the operator, and the module it is of, or to the annotation: ``aten::mm of
+    Linear_3``. Where there is neither, what DDP broadcasts before its forward is its buffers, and the optimizer owns
+    what its step issued.
     """
-    if CLIPPING_RANGE in above:
-        return CLIPPING
+    if function := find_function(above):
+        return function
     if purpose is Purpose.PIPELINE and (stage := _find_stage(operation, above)):
         return stage
     if purpose in (Purpose.UNSHARD, Purpose.GRAD_REDUCE):
@@ -125,6 +129,11 @@ def find_owner(purpose: Purpose, above: Sequence[str], asker: Asker, operation: 
     if closest and not asker.is_operator:
         return closest
     return " of ".join(part for part in (closest, asker.module) if part) or _find_torchs(operation, asker.closest)
+
+
+def find_function(above: Sequence[str]) -> str:
+    """Name torch's function beside an optimizer whose range lies around an issue; empty text: none does."""
+    return next((_OF_UPDATES[name] for name in above if name in _OF_UPDATES), "")
 
 
 def _find_torchs(operation: Operation | None, closest: str) -> str:

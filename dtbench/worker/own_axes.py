@@ -77,6 +77,9 @@ def _say(thing: Any) -> Iterator[tuple[str, dist.ProcessGroup]]:
             yield from _present(thing, shard="process_group", replicate="_inter_node_pg")
         case DistributedDataParallel():
             yield from _present(thing, replicate="process_group")
+            for _, state in thing._comm_hooks:  # a hook may reduce over others: PostLocalSGDState over a subgroup
+                said = (state, *(getattr(state, name, None) for name in ("process_group", "subgroup")))
+                yield from (("replicate", group) for group in said if isinstance(group, dist.ProcessGroup))
 
 
 def _made_with(mesh: DeviceMesh, group: dist.ProcessGroup) -> dist.ProcessGroup:
@@ -98,11 +101,11 @@ def known_axes(names: Mapping[str, str]) -> dict[str, Axis]:
 
 
 def name_mesh(names: Mapping[str, str]) -> tuple[OwnAxis, ...]:
-    """Give the axes of this rank's groups."""
+    """Give the axes of this rank's groups; of several that have one name the largest."""
     sizes = {group.group_name: group.size() for _, group in list_groups()}
     found = {
         name: OwnAxis(name=name, axis=axis_described(name), size=sizes[group])
-        for group, name in names.items()
+        for group, name in sorted(names.items(), key=lambda item: sizes.get(item[0], 0))
         if group in sizes
     }
     return tuple(found.values())

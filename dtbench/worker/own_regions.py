@@ -6,8 +6,8 @@
     torch          [autograd engine]   [clip_grad_norm_] [Optimizer.step]
     region   forward|backward      |fwd|optimizer       |optimizer      |forward
 
-Everything inside a step that is neither the autograd engine, nor clipping, nor an optimizer's update is ``forward``; so
-is what a closure does that an optimizer's step calls, but for its own backward and clipping.
+Everything inside a step that is neither the autograd engine, nor clipping, nor averaging over ranks, nor an optimizer's
+update is ``forward``; so is what a closure does that an optimizer's step calls, but for its own backward and clipping.
 """
 
 import importlib
@@ -22,19 +22,22 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.profiler import record_function
 
-from dtbench.ranges import CLIPPING_RANGE, region_range
+from dtbench.ranges import AVERAGING_RANGE, CLIPPING_RANGE, region_range
 from dtbench.vocabulary import Region
 from dtbench.worker.recorder import Recorder
 from dtbench.worker.uncompiled import begin_range, end_range, keep_uncompiled, pass_over
 
 _CLIP: Final = "torch.nn.utils.clip_grad"
+_AVERAGING: Final = "torch.distributed.algorithms.model_averaging.utils"
 _FSDP1: Final = "torch.distributed.fsdp.fully_sharded_data_parallel"
 
 # Tensor.backward, autograd.backward and autograd.grad look the engine up at every call, so that a person's earlier
-# import matters not; methods are looked up at every call anyway.
+# import matters not; methods are looked up at every call anyway. torch's averagers look up what averages models (local
+# SGD, also in PostLocalSGDOptimizer, which is no optimizer that has hooks).
 _LOOKED_UP: Final = (
     ("torch.autograd", "_engine_run_backward", Region.BACKWARD, None),
     (f"{_FSDP1}.FullyShardedDataParallel", "clip_grad_norm_", Region.OPTIMIZER, CLIPPING_RANGE),
+    (_AVERAGING, "average_parameters", Region.OPTIMIZER, AVERAGING_RANGE),
 )
 # Functions that torch has under several names (`torch.nn.utils.get_total_norm`), each of which a person may have
 # imported: what is replaced is the function inside the wrapper that all these names share. clip_grad_norm_ and its

@@ -46,6 +46,12 @@ def test_the_total_norm_belongs_to_the_clipping_whatever_operator_asks() -> None
     assert find_owner(Purpose.OTHER, ("c10d::allreduce_",), asker) == "aten::linalg_vector_norm"
 
 
+def test_the_mean_of_models_over_ranks_belongs_to_what_averages_them() -> None:
+    asker = Asker("aten::add", is_operator=True, module="")
+    above = ("c10d::allreduce_", "dtbench::average_parameters")
+    assert find_owner(Purpose.OTHER, above, asker) == "average_parameters"
+
+
 @pytest.mark.parametrize(
     ("above", "region"),
     [

@@ -19,6 +19,7 @@ class Known:
         ranks: that it needs.
         regions: in which collectives of a purpose are issued, where these are not those of ``REGIONS``.
         untold: purposes that groups and regions do not tell, only names in the trace: to the rank they are ``other``.
+        between: bytes of the one collective between two steps, which is in no count; None: there is none.
     """
 
     purposes: dict[Purpose, int]
@@ -28,6 +29,7 @@ class Known:
     ranks: int = 2
     regions: dict[Purpose, set[Region]] = field(default_factory=dict)
     untold: tuple[Purpose, ...] = ()
+    between: int | None = None
 
     def regions_of(self, purpose: Purpose) -> set[Region]:
         """Give the regions in which collectives of a purpose are issued."""
@@ -69,14 +71,43 @@ KNOWN = {
     "clip_as_torchtitan": Known({Purpose.UNSHARD: 6, Purpose.GRAD_REDUCE: 3, Purpose.OTHER: 1}),
     "compiled_ddp": Known({Purpose.GRAD_REDUCE: 1}, bytes_of={Purpose.GRAD_REDUCE: 3 * LAYER_BYTES}),
     "local_sgd": Known({Purpose.OTHER: 1}, period=4, bytes_of={Purpose.OTHER: 3 * LAYER_BYTES}),
+    "post_local_sgd": Known(
+        {Purpose.GRAD_REDUCE: 4, Purpose.OTHER: 1},
+        period=4,
+        ranks=4,
+        bytes_of={Purpose.GRAD_REDUCE: 4 * 3 * LAYER_BYTES, Purpose.OTHER: 3 * LAYER_BYTES},
+    ),
     "accumulated": Known({Purpose.GRAD_REDUCE: 1}, period=4),
     # One bucket of 7,520 numbers, and DDP's map of unused parameters: an int32 for each of 28.
     "transformers_trainer": Known(
         {Purpose.GRAD_REDUCE: 2}, package="accelerate", bytes_of={Purpose.GRAD_REDUCE: 4 * 7520 + 4 * 28}
     ),
-    "lightning_ddp": Known({Purpose.GRAD_REDUCE: 1}, package="lightning"),
     # Lightning broadcasts an int64 between two batches: whether a rank was told to end.
-    "lightning_accumulated": Known({Purpose.GRAD_REDUCE: 1, Purpose.OTHER: 1}, period=2, package="lightning"),
+    "lightning_ddp": Known(
+        {Purpose.GRAD_REDUCE: 1},
+        package="lightning",
+        bytes_of={Purpose.GRAD_REDUCE: 3 * LAYER_BYTES},
+        between=8,
+    ),
+    "lightning_accumulated": Known(
+        {Purpose.GRAD_REDUCE: 1, Purpose.OTHER: 1},
+        period=2,
+        package="lightning",
+        bytes_of={Purpose.GRAD_REDUCE: 3 * LAYER_BYTES, Purpose.OTHER: 8},
+        between=8,
+    ),
+    "lightning_fsdp2": Known(
+        {Purpose.UNSHARD: 6, Purpose.GRAD_REDUCE: 3},
+        package="lightning",
+        bytes_of={Purpose.UNSHARD: 6 * LAYER_BYTES, Purpose.GRAD_REDUCE: 3 * LAYER_BYTES},
+        between=8,
+    ),
+    # Clipping sums six norms.
+    "fabric_fsdp2": Known(
+        {Purpose.UNSHARD: 6, Purpose.GRAD_REDUCE: 3, Purpose.OTHER: 1},
+        package="lightning",
+        bytes_of={Purpose.UNSHARD: 6 * LAYER_BYTES, Purpose.GRAD_REDUCE: 3 * LAYER_BYTES, Purpose.OTHER: 6 * 4},
+    ),
     "fabric_ddp": Known({Purpose.GRAD_REDUCE: 1}, package="lightning"),
     "accelerate_ddp": Known({Purpose.GRAD_REDUCE: 1}, period=2, package="accelerate"),
     "simple_fsdp": Known({Purpose.UNSHARD: 6, Purpose.GRAD_REDUCE: 6}),

@@ -39,8 +39,10 @@ def check_measured(folder: Path, known: Known) -> None:
     _check_region_ranges(launch)
     traced = dtbench.read_trace(launch.path / "traces")
     issued = traced.collectives[traced.collectives["step"].notna()]
-    _check_purposes(issued, known, steps=known.ranks * loop.profiled_steps)
-    _check_owners(issued, known)
+    is_between = issued["region"] == ""
+    _check_between(issued[is_between], known)
+    _check_purposes(issued[~is_between], known, steps=known.ranks * loop.profiled_steps)
+    _check_owners(issued[~is_between])
     leader = _find_leader(issued)
     first_line = str(traced).splitlines()[0]
     _check_leader(first_line, leader, windows=known.ranks * loop.profiled_steps)
@@ -82,7 +84,14 @@ def _check_purposes(issued: pd.DataFrame, known: Known, *, steps: int) -> None:
     assert set(issued["purpose"]) == set(known.purposes)
 
 
-def _check_owners(issued: pd.DataFrame, known: Known) -> None:
+def _check_between(issued: pd.DataFrame, known: Known) -> None:
+    """Check that outside all regions is only what a framework issues between steps: at most once after each."""
+    assert issued.empty or known.between is not None, issued
+    assert (issued["size_bytes"] == known.between).all()
+    assert not issued.duplicated(["rank", "step"]).any()
+
+
+def _check_owners(issued: pd.DataFrame) -> None:
     """Check that an owner is known: a module below the root, a stage, a bucket, a range, or FSDP's root unit."""
     is_units = issued["purpose"].isin([Purpose.UNSHARD, Purpose.GRAD_REDUCE])
     is_nobodys = (issued["owner"] == "") | ((issued["owner"] == "root") & ~is_units)

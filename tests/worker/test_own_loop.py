@@ -591,6 +591,23 @@ def test_what_completes_a_total_norm_is_of_clipping_up_to_what_comes_next() -> N
     assert raised == ["forward", "optimizer"]
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.(script|interface)` is deprecated:DeprecationWarning")
+@pytest.mark.usefixtures("lone_group")
+def test_torchs_averaging_of_models_is_the_optimizers_region_whoever_calls_it() -> None:
+    from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+    from torch.distributed.optim import PostLocalSGDOptimizer
+
+    parameters = [torch.nn.Parameter(torch.ones(2))]
+    parameters[0].grad = torch.ones(2)
+    optimizer = PostLocalSGDOptimizer(torch.optim.SGD(parameters, lr=0.1), PeriodicModelAverager(2, 0))
+    assert watch(lambda _: optimizer.step()) == ["forward", "optimizer", "forward", "optimizer", "forward"]
+    assert watch(lambda _: PeriodicModelAverager(2, 0).average_parameters(parameters)) == [
+        "forward",
+        "optimizer",
+        "forward",
+    ]
+
+
 class Losses:
     """A small training, bit by bit: each way to measure it has to leave the same losses."""
 
@@ -871,6 +888,21 @@ def test_a_mesh_that_is_gone_has_left_its_names_to_its_groups() -> None:
     model = DistributedDataParallel(torch.nn.Linear(2, 2), process_group=groups["dp"])
     assert known_axes(find_names({}))[groups["dp"].group_name] is Axis.REPLICATE, "a model says more than `dp`"
     del model
+
+
+@pytest.mark.usefixtures("lone_group")
+def test_what_a_communication_hook_reduces_over_is_an_axis_of_the_model() -> None:
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+    from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import PostLocalSGDState, post_localSGD_hook
+    from torch.nn.parallel import DistributedDataParallel
+
+    world = torch.distributed.group.WORLD
+    of_state, itself = (torch.distributed.new_group([0]) for _ in range(2))
+    models = [DistributedDataParallel(torch.nn.Linear(2, 2)) for _ in range(2)]
+    models[0].register_comm_hook(PostLocalSGDState(None, of_state, 4), post_localSGD_hook)
+    models[1].register_comm_hook(itself, allreduce_hook)
+    assert known_axes(find_names({})) == {one.group_name: Axis.REPLICATE for one in (world, of_state, itself)}
+    del models
 
 
 def test_axes_are_those_of_groups_that_live(tmp_path: Path) -> None:
