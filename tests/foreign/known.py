@@ -19,7 +19,7 @@ class Known:
         ranks: that it needs.
         regions: in which collectives of a purpose are issued, where these are not those of ``REGIONS``.
         untold: purposes that groups and regions do not tell, only names in the trace: to the rank they are ``other``.
-        between: bytes of the one collective between two steps, which is in no count; None: there is none.
+        between: bytes of each collective between two steps, which are in no count.
     """
 
     purposes: dict[Purpose, int]
@@ -29,7 +29,7 @@ class Known:
     ranks: int = 2
     regions: dict[Purpose, set[Region]] = field(default_factory=dict)
     untold: tuple[Purpose, ...] = ()
-    between: int | None = None
+    between: tuple[int, ...] = ()
 
     def regions_of(self, purpose: Purpose) -> set[Region]:
         """Give the regions in which collectives of a purpose are issued."""
@@ -80,27 +80,30 @@ KNOWN = {
     "accumulated": Known({Purpose.GRAD_REDUCE: 1}, period=4),
     # One bucket of 7,520 numbers, and DDP's map of unused parameters: an int32 for each of 28.
     "transformers_trainer": Known(
-        {Purpose.GRAD_REDUCE: 2}, package="accelerate", bytes_of={Purpose.GRAD_REDUCE: 4 * 7520 + 4 * 28}
+        {Purpose.GRAD_REDUCE: 2},
+        package="accelerate",
+        bytes_of={Purpose.GRAD_REDUCE: 4 * 7520 + 4 * 28},
+        between=(8, 8, 16),
     ),
     # Lightning broadcasts an int64 between two batches: whether a rank was told to end.
     "lightning_ddp": Known(
         {Purpose.GRAD_REDUCE: 1},
         package="lightning",
         bytes_of={Purpose.GRAD_REDUCE: 3 * LAYER_BYTES},
-        between=8,
+        between=(8,),
     ),
     "lightning_accumulated": Known(
         {Purpose.GRAD_REDUCE: 1, Purpose.OTHER: 1},
         period=2,
         package="lightning",
         bytes_of={Purpose.GRAD_REDUCE: 3 * LAYER_BYTES, Purpose.OTHER: 8},
-        between=8,
+        between=(8,),
     ),
     "lightning_fsdp2": Known(
         {Purpose.UNSHARD: 6, Purpose.GRAD_REDUCE: 3},
         package="lightning",
         bytes_of={Purpose.UNSHARD: 6 * LAYER_BYTES, Purpose.GRAD_REDUCE: 3 * LAYER_BYTES},
-        between=8,
+        between=(8,),
     ),
     # Clipping sums six norms.
     "fabric_fsdp2": Known(

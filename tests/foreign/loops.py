@@ -357,7 +357,7 @@ def titan_pp(job: Job) -> None:
 
 def titan_cp(job: Job) -> None:
     """torchtitan's Trainer with its context parallelism over FSDP2: keys and values of the sequence are gathered."""
-    _run_titan(job, context_parallel_degree=2)
+    _run_titan(job, context_parallel_degree=2, context_parallel_load_balancer=None)
 
 
 def _run_titan(job: Job, **parallelism: Any) -> None:

@@ -1,7 +1,18 @@
-"""torchtitan's own Trainer on CPU: its llama3, its parallelisms, its loop; only data and tokens are made here."""
+"""torchtitan's own Trainer on CPU: its llama3, its parallelisms, its loop; only data and tokens are made here.
+
+[Note: what does not run here] Of torchtitan 0.3.0 two calls, in whose place stands what they lead to:
+
+* Its pipeline hands micro-batches to ``schedule.step(arg_mbs=, kwarg_mbs=, target_mbs=, ...)``, which torch 2.13 lacks:
+  that splits a whole batch itself. ``step_given`` does what ``step`` does, but for splitting.
+* Its context parallelism attends by ``flex_attention``, which has no backward on CPU, or by SDPA as DTensors, for whose
+  kernels on CPU torch has no ring. ``GatheredAttention`` attends by plain products; torchtitan gathers its keys and
+  values as it does flex_attention's: ``prepare_context_parallel_input`` shards inputs, labels and positions, then in
+  each layer ``flex_cp_allgather(key, value, 1, group)``, whose backward is a reduce-scatter of each.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -22,9 +33,10 @@ from torchtitan.components.optimizer import LRSchedulersContainer, default_adamw
 from torchtitan.components.tokenizer import BaseTokenizer
 from torchtitan.config import ParallelismConfig, TrainingConfig
 from torchtitan.distributed import utils as dist_utils
-from torchtitan.models.common.attention import ScaledDotProductAttention
+from torchtitan.models.common.attention import FlexAttention, ScaledDotProductAttention
 from torchtitan.models.common.config_utils import decoder_vocab_size
 from torchtitan.models.llama3 import model_registry
+from torchtitan.protocols.module import Module
 from torchtitan.trainer import Trainer
 
 LAYERS, SEQUENCE, BATCH = 2, 32, 4
@@ -86,6 +98,35 @@ class NoDevice:
         """There are none."""
 
 
+class GatheredAttention(FlexAttention):
+    """Causal attention of this rank's part of a sequence to all of it; see [Note: what does not run here]."""
+
+    @dataclass(kw_only=True, slots=True)
+    class Config(Module.Config):
+        """Nothing to say: masks are made of places, and none is asked for."""
+
+    def __init__(self, config: Config) -> None:
+        Module.__init__(self)
+
+    def forward(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, **_: Any) -> torch.Tensor:
+        place = torch.distributed.get_rank() % (key.shape[1] // query.shape[1]) * query.shape[1]
+        is_seen = torch.ones(query.shape[1], key.shape[1], dtype=torch.bool).tril(place)
+        repeated = query.shape[2] // key.shape[2]
+        key, value = (one.repeat_interleave(repeated, 2).transpose(1, 2) for one in (key, value))
+        scores = query.transpose(1, 2) @ key.mT / query.shape[-1] ** 0.5
+        weights = scores.masked_fill(~is_seen, float("-inf")).softmax(-1)
+        return (weights @ value).transpose(1, 2)
+
+
+def step_given(
+    schedule: Any, *, arg_mbs: Any, kwarg_mbs: Any, target_mbs: Any, losses: Any, loss_kwargs: Any, return_outputs: bool
+) -> None:
+    """Run a schedule of one stage over micro-batches that are given one by one; see [Note: what does not run here]."""
+    schedule._stage.has_backward = schedule._has_backward
+    schedule._stage.clear_runtime_states()
+    schedule._step_microbatches(arg_mbs, kwarg_mbs, target_mbs, losses, return_outputs, loss_kwargs=loss_kwargs)
+
+
 def _leave_timeouts(**_: Any) -> None:
     """In place of what names a device to a barrier."""
 
@@ -103,8 +144,9 @@ def make_trainer(folder: str, steps: int, **parallelism: Any) -> Trainer:
     ScaledDotProductAttention.sdpa_backends = [SDPBackend.MATH]
     spec = model_registry("debugmodel")
     spec.model.layers = spec.model.layers[:LAYERS]
+    attends = GatheredAttention if parallelism.get("context_parallel_degree", 1) > 1 else ScaledDotProductAttention
     for layer in spec.model.layers:
-        layer.attention.inner_attention = ScaledDotProductAttention.Config()
+        layer.attention.inner_attention = attends.Config()
     config = Trainer.Config(
         dump_folder=folder,
         model_spec=spec,
@@ -129,6 +171,8 @@ def make_trainer(folder: str, steps: int, **parallelism: Any) -> Trainer:
     config.debug.seed = 0
     config.debug.enable_structured_logging = False
     trainer: Trainer = config.build()
+    if trainer.parallel_dims.pp_enabled:
+        trainer.pp_schedule.step = partial(step_given, trainer.pp_schedule)
     for part in trainer.model_parts:
         for module in part.modules():
             if isinstance(module, FSDPModule):
