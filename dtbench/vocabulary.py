@@ -138,7 +138,7 @@ _OTHER_AXIS_NAMES = {
     Axis.EXPERT: ("ep", "expert", "expert_parallel", "tp_ep", "etp_ep", "moe"),
     Axis.PIPELINE: ("pp", "pipe", "pipeline", "pipeline_parallel", "stage"),
     Axis.DATA: (
-        *("dp", "data", "data_parallel", "dp_cp", "edp", "batch", "loss"),
+        *("dp", "data", "data_parallel", "dp_cp", "edp", "batch", "loss", "loss_mesh"),
         *("dp_replicate_dp_shard", "dp_replicate_dp_shard_cp", "replicate_shard"),  # as torch flattens a mesh
     ),
 }

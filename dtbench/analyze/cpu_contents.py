@@ -28,7 +28,7 @@ from dtbench.analyze.lanes import compute_of_threads, thread_lanes
 from dtbench.analyze.lost_kernels import find_cut
 from dtbench.analyze.nesting import find_nesting
 from dtbench.analyze.sharded_optimizers import name_sharded_optimizers
-from dtbench.analyze.steps import Step, cpu_steps, find_extent, find_host_ranges
+from dtbench.analyze.steps import Step, cpu_steps, find_cpu_hosts, find_extent, find_host_ranges
 from dtbench.analyze.trace import Trace
 from dtbench.vocabulary import Kind
 
@@ -59,7 +59,8 @@ def find_cpu_contents(trace: Trace, facts: RankFacts | None = None) -> Contents:
         Kind.COMM: unite_all(*(collective.span for collective in collectives)),
         Kind.COPY: unite([], []),
     }
-    steps = cpu_steps(ranges, _last_end_ns(collectives, ranges))
+    hosts = find_cpu_hosts(trace, ranges)
+    steps = cpu_steps(ranges, hosts, [_last_end_ns(collectives, host) for host in hosts])
     regions = find_or_infer_regions(trace, [step.host for step in steps])
     whole = find_extent(trace, kinds)
     lost = find_cut(trace, steps, whole)
@@ -127,12 +128,9 @@ def _end_by(collective: Collective, end_ns: int | None) -> Collective:
     return replace(collective, span=clip(collective.span, collective.start_ns, end_ns))
 
 
-def _last_end_ns(collectives: Sequence[Collective], ranges: Sequence[tuple[int, Window]]) -> int:
-    """Give the last end of the collectives that the last step issued; 0: it issued none."""
-    if not ranges:
-        return 0
-    last = ranges[-1][1]
-    issued = [one for one in collectives if one.issue_ns is not None and last.start_ns <= one.issue_ns < last.end_ns]
+def _last_end_ns(collectives: Sequence[Collective], host: Window) -> int:
+    """Give the last end of the collectives that a step issued; 0: it issued none."""
+    issued = [one for one in collectives if one.issue_ns is not None and host.start_ns <= one.issue_ns < host.end_ns]
     return max((one.end_ns for one in issued), default=0)
 
 

@@ -39,7 +39,7 @@ _DATA: Final = (Axis.REPLICATE, Axis.SHARD, Axis.DATA)
 # Operators, autograd functions, modules and kernels by what they send; each group is named as its purpose. Backward's
 # nodes have the names of the functions and `Backward` behind.
 _ASKERS: Final = re.compile(
-    r"""(?P<context>ring_?(flash_?)?att(ention|n)|ulysses|context_?parallel|AttnFuncWithCP|_SeqAllToAll
+    r"""(?P<context>ring_?(flash_?)?att(ention|n)|ulysses|context_?parallel|AttnFuncWithCP|flex_cp_allgather|_SeqAllToAll
         |SeqAllToAll[345]D|_AllGather\w*CP|flash_attn_(p2p|a2a)_communicate|zig_?zag_\w*att(ention|n))
     |(?P<expert>(?<![A-Za-z])_?AllToAll(Single)?(Backward\d*)?$|_c10d_functional_autograd::all_to_all
         |MoE_?(Layer|Dispatch|Combine|AllToAll|Scatter|Gather|AllGather)|(Fused|Token)_?(Dispatch|Combine)|expert_?parallel

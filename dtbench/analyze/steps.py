@@ -1,7 +1,11 @@
-"""The steps of a trace and their windows: half-open, each running to the next, so that steps tile the trace."""
+"""The steps of a trace and their windows: half-open, each running to the next, so that steps tile the trace.
+
+On a CPU dtbench's own steps end where they end: what is done between them (a batch is fetched, a loss is logged) is in
+no MEASURED step either.
+"""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,7 +17,7 @@ from dtbench.analyze.kinds.categories import DEVICE_CATEGORIES, DEVICE_RANGE
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.trace import Trace
 from dtbench.errors import TraceError
-from dtbench.ranges import STEP_PREFIX
+from dtbench.ranges import REGION_PREFIX, STEP_PREFIX
 from dtbench.vocabulary import Kind
 
 _STEP: Final = re.compile(rf"{STEP_PREFIX}\d{{1,18}}")  # at most 18 digits: a number that the tables hold
@@ -25,8 +29,8 @@ class Step:
 
     Attributes:
         number: as in ``ProfilerStep#12``.
-        host: from its host range's start to the next step's, the last one to its range's end: what is issued here is
-            the step's.
+        host: from its host range's start to the next step's, or to its range's end where it is the last, or dtbench's
+            own: what is issued here is the step's.
         window: what its account covers.
     """
 
@@ -59,20 +63,31 @@ def _find_ranges(trace: Trace) -> Iterator[tuple[int, Window]]:
             yield number, Window(int(trace.start_ns[event]), int(trace.end_ns[event]))
 
 
-def cpu_steps(ranges: list[tuple[int, Window]], last_end_ns: int) -> list[Step]:
-    """Tile a CPU trace from host range's start to the next one's.
+def find_cpu_hosts(trace: Trace, ranges: list[tuple[int, Window]]) -> list[Window]:
+    """Find where a CPU trace's steps issue: each in its own range in a trace of dtbench's, else up to the next one's.
 
-    The last step ends with the later of its host range and ``last_end_ns``.
+    Args:
+        trace: the events.
+        ranges: as from ``find_host_ranges``.
+    """
+    is_ours = any(name.startswith(REGION_PREFIX) for name in trace.names)
+    return [window for _, window in ranges] if is_ours else _tile(ranges)
+
+
+def cpu_steps(ranges: list[tuple[int, Window]], hosts: Sequence[Window], last_ends_ns: Sequence[int]) -> list[Step]:
+    """Give the steps of a CPU trace: each ends with what it issued, at the latest where the next one begins.
 
     Args:
         ranges: as from ``find_host_ranges``.
-        last_end_ns: end of the last collective that the last step issued.
+        hosts: as from ``find_cpu_hosts``.
+        last_ends_ns: for each, end of the last collective that it issued; 0: it issued none.
     """
-    hosts = _tile(ranges)
-    ends = [host.end_ns for host in hosts[:-1]] + [max(hosts[-1].end_ns, last_end_ns)] if hosts else []
+    ends_ns = [max(host.end_ns, last_ns) for host, last_ns in zip(hosts, last_ends_ns, strict=True)]
+    for at, following in enumerate(hosts[1:]):
+        ends_ns[at] = min(ends_ns[at], following.start_ns)
     return [
-        Step(number, host, Window(host.start_ns, end))
-        for (number, _), host, end in zip(ranges, hosts, ends, strict=True)
+        Step(number, host, Window(host.start_ns, end_ns))
+        for (number, _), host, end_ns in zip(ranges, hosts, ends_ns, strict=True)
     ]
 
 

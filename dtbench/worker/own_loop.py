@@ -49,7 +49,7 @@ from dtbench.worker.own_regions import RegionMarks, find_marks, watch_regions
 from dtbench.worker.own_run import OwnRun, begin_run
 from dtbench.worker.own_stages import name_stages
 from dtbench.worker.own_wanted import LONGEST_PERIOD, Wanted, check, describe, read_profiler, take_periods
-from dtbench.worker.owners import name_live_modules
+from dtbench.worker.owners import name_live_owners
 from dtbench.worker.process_facts import process_start_unix_ns, read_memory
 from dtbench.worker.recorder import Issue, Recorder, bucket_bytes, summarize_issues
 from dtbench.worker.steps import StepTimer
@@ -286,7 +286,7 @@ class OwnSteps:
         self._events.say("profiling", f"{loop.profiled_steps} steps")
         with (
             capture(loop.device, self._recorder, self._trace, self._settings),
-            name_live_modules(),
+            name_live_owners(),
             name_stages(),
         ):
             yield from self._one(None)  # pays for the profiler's start

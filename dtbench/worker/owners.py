@@ -17,6 +17,7 @@ import torch.distributed.fsdp._flat_param as torch_flat
 import torch.distributed.fsdp._fully_shard._fsdp_param_group as torch_group
 import torch.distributed.fsdp._runtime_utils as torch_runtime
 from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import record_function
 
@@ -36,15 +37,21 @@ def watch_fsdp1_units(recorder: Recorder, units: Mapping[int, str]) -> Iterator[
         recorder: told which unit asks.
         units: FQN of each unit, the root's empty, by ``id`` of its ``FlatParamHandle``.
     """
-    tell, name = _telling(recorder, units), _naming(units)
-    with _wrapped(
-        (torch_runtime, "_unshard", tell, 1),
-        (torch_runtime, "_post_backward_hook", tell, 1),
+    tell = _telling(recorder, units)
+    with (
+        _wrapped((torch_runtime, "_unshard", tell, 1), (torch_runtime, "_post_backward_hook", tell, 1)),
+        _name_fsdp1_units(units),
+    ):
+        yield
+
+
+def _name_fsdp1_units(units: Mapping[int, str]) -> AbstractContextManager[None]:
+    name = _naming(units)
+    return _wrapped(
         (torch_flat.FlatParamHandle, "_all_gather_flat_param", name, 0),
         (torch_runtime, "_reduce_grad", name, 1),
         (torch_runtime, "_reduce_grad_no_shard", name, 1),
-    ):
-        yield
+    )
 
 
 @contextmanager
@@ -102,12 +109,28 @@ def _naming(units: Mapping[int, str]) -> _Wrap:
     return wrap
 
 
-def name_live_modules() -> AbstractContextManager[None]:
-    """Put a named range around the call of every module of this process, by its FQN in the outermost that has it."""
+@contextmanager
+def name_live_owners() -> Iterator[None]:
+    """Name in the trace what asks, by its FQN in the outermost module of this process that has it.
+
+    Every module's call gets a range, and all that FSDP1 gathers or reduces for a unit.
+    """
+    outermost = _find_outermost()
+    units = {
+        id(part._handle): plain_fqn(f"{name}.").removesuffix(".")
+        for module in outermost
+        for name, part in module.named_modules()
+        if isinstance(part, FullyShardedDataParallel) and part._handle is not None
+    }
+    with name_modules(*outermost), _name_fsdp1_units(units):
+        yield
+
+
+def _find_outermost() -> list[nn.Module]:
     modules = [thing for thing in gc.get_objects() if issubclass(type(thing), nn.Module) and "_modules" in vars(thing)]
     inner = {id(part) for module in modules for part in module.children()}
     outermost = [module for module in modules if id(module) not in inner]
-    return name_modules(*(one.module if isinstance(one, DistributedDataParallel) else one for one in outermost))
+    return [one.module if isinstance(one, DistributedDataParallel) else one for one in outermost]
 
 
 @contextmanager

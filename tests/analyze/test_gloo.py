@@ -1,6 +1,7 @@
 """CPU traces: who computes, which span belongs to which issue, and what for."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -246,7 +247,36 @@ def test_without_our_ranges_the_same_run_is_understood_from_torchs_own(recorded:
         for step in STEPS
     }
     own = analyze(recorded / "fsdp2_tp_2x2_rank0.json.gz")
-    assert [step.overlap for step in one.steps] == [step.overlap for step in own.steps]
+    theirs, ours = ([step.overlap for step in found.steps] for found in (one, own))
+    between_ns = [their.step_ns - our.step_ns for their, our in zip(theirs, ours, strict=True)]
+    assert all(time_ns > 0 for time_ns in between_ns[:-1]), "others' steps run up to the next one, ours end"
+    assert between_ns[-1] == 0
+    assert theirs == [
+        replace(our, step_ns=our.step_ns + time_ns, idle_ns=our.idle_ns + time_ns)
+        for our, time_ns in zip(ours, between_ns, strict=True)
+    ]
+
+
+def test_what_is_between_steps_of_ours_is_in_none(draw: Callable[..., Path]) -> None:
+    def issue(seq: int) -> str:
+        return LABEL.format(group=0, seq=seq, op="all_reduce", size=8, axis="", owner="")
+
+    lines = f"""
+        step ProfilerStep#1                     @1 |==========                    |
+        step ProfilerStep#2                     @1 |                    ==========|
+        {{region}}                              @1 |==========          ==========|
+        op aten::mm                             @1 | ==       ==         ==       |
+        range {issue(1)}                        @1 |        =                     |
+        range {issue(2)}                        @1 |             =                |
+        range gloo:all_reduce                   @2 |         =====                |
+        range gloo:all_reduce                   @2 |               ===            |
+        """
+    ours = analyze(draw(lines.format(region="range dtbench::region forward")))
+    assert [step.overlap.step_ns for step in ours.steps] == [14_000, 10_000], "up to the end of what it issued"
+    assert [step.overlap.comm_ns for step in ours.steps] == [5_000, 0]
+    theirs = analyze(draw(lines.format(region="range forward")))
+    assert [step.overlap.step_ns for step in theirs.steps] == [20_000, 10_000]
+    assert [step.overlap.comm_ns for step in theirs.steps] == [8_000, 0]
 
 
 @pytest.mark.parametrize(

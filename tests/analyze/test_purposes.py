@@ -139,6 +139,8 @@ def test_clipping_optimizer_and_state_dict_come_before_the_axis(axis: Axis | Non
         (Axis.SHARD, Operation.ALL_TO_ALL, None, ("_AllToAll", "nn.Module: MoELayer_0"), FSDP, Purpose.EXPERT),
         (Axis.DATA, Operation.SEND, Region.FORWARD, ("AttnFuncWithCPAndKVP2P",), DDP, Purpose.CONTEXT),
         (Axis.SHARD, Operation.ALL_GATHER, None, ("AttnFuncWithCPAndKVAllGather",), FSDP, Purpose.CONTEXT),
+        (Axis.SHARD, Operation.ALL_GATHER, Region.FORWARD, ("cplib::flex_cp_allgather",), FSDP, Purpose.CONTEXT),
+        (Axis.SHARD, Operation.REDUCE_SCATTER, None, ("cplib::flex_cp_allgather_backward",), FSDP, Purpose.CONTEXT),
         # The innermost name: a unit gathered for a module, a module's own collective under FSDP1's forward.
         (Axis.SHARD, Operation.ALL_GATHER, None, ("FSDP::all_gather (1)", "nn.Module: MoE_0"), FSDP, Purpose.UNSHARD),
         (None, Operation.ALL_GATHER, None, ("RingFlashAttnFunc", FSDP1_FORWARD), FSDP, Purpose.CONTEXT),

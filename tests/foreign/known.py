@@ -19,7 +19,7 @@ class Known:
         ranks: that it needs.
         regions: in which collectives of a purpose are issued, where these are not those of ``REGIONS``.
         untold: purposes that groups and regions do not tell, only names in the trace: to the rank they are ``other``.
-        between: bytes of each collective between two steps, which are in no count.
+        nobodys: collectives in a step or a period of which no module, range or optimizer says whose they are.
     """
 
     purposes: dict[Purpose, int]
@@ -27,11 +27,11 @@ class Known:
     package: str = ""
     bytes_of: dict[Purpose, int] = field(default_factory=dict)
     ranks: int = 2
-    regions: dict[Purpose, set[Region]] = field(default_factory=dict)
+    regions: dict[Purpose, set[str]] = field(default_factory=dict)
     untold: tuple[Purpose, ...] = ()
-    between: tuple[int, ...] = ()
+    nobodys: int = 0
 
-    def regions_of(self, purpose: Purpose) -> set[Region]:
+    def regions_of(self, purpose: Purpose) -> set[str]:
         """Give the regions in which collectives of a purpose are issued."""
         return self.regions.get(purpose, REGIONS[purpose])
 
@@ -58,9 +58,15 @@ REGIONS = {
 
 TITAN_EMBEDDING_BYTES = 4 * 2048 * 256
 TITAN_LAYER_BYTES = 4 * (4 * 256 * 256 + 3 * 256 * 768 + 2 * 256)
+TITAN_SEQUENCE_BYTES = 4 * 32 * 256
 TITAN_BYTES = 2 * TITAN_EMBEDDING_BYTES + 2 * TITAN_LAYER_BYTES + 4 * 256
 ROW_BYTES = 4 * 32
 LAYER_BYTES = 32 * ROW_BYTES + ROW_BYTES
+OUTSIDE_ENGINE: dict[Purpose, set[str]] = {
+    Purpose.UNSHARD: {Region.FORWARD},
+    Purpose.GRAD_REDUCE: {Region.FORWARD},
+    Purpose.OTHER: {Region.FORWARD},
+}
 KNOWN = {
     "closure_over_fsdp2": Known(
         {Purpose.UNSHARD: 6, Purpose.GRAD_REDUCE: 3},
@@ -83,27 +89,25 @@ KNOWN = {
         {Purpose.GRAD_REDUCE: 2},
         package="accelerate",
         bytes_of={Purpose.GRAD_REDUCE: 4 * 7520 + 4 * 28},
-        between=(8, 8, 16),
     ),
     # Lightning broadcasts an int64 between two batches: whether a rank was told to end.
     "lightning_ddp": Known(
         {Purpose.GRAD_REDUCE: 1},
         package="lightning",
         bytes_of={Purpose.GRAD_REDUCE: 3 * LAYER_BYTES},
-        between=(8,),
     ),
     "lightning_accumulated": Known(
         {Purpose.GRAD_REDUCE: 1, Purpose.OTHER: 1},
         period=2,
         package="lightning",
         bytes_of={Purpose.GRAD_REDUCE: 3 * LAYER_BYTES, Purpose.OTHER: 8},
-        between=(8,),
+        regions={Purpose.OTHER: {""}},  # between two batches, so in no region of either
+        nobodys=1,
     ),
     "lightning_fsdp2": Known(
         {Purpose.UNSHARD: 6, Purpose.GRAD_REDUCE: 3},
         package="lightning",
         bytes_of={Purpose.UNSHARD: 6 * LAYER_BYTES, Purpose.GRAD_REDUCE: 3 * LAYER_BYTES},
-        between=(8,),
     ),
     # Clipping sums six norms.
     "fabric_fsdp2": Known(
@@ -113,16 +117,35 @@ KNOWN = {
     ),
     "fabric_ddp": Known({Purpose.GRAD_REDUCE: 1}, package="lightning"),
     "accelerate_ddp": Known({Purpose.GRAD_REDUCE: 1}, period=2, package="accelerate"),
-    "simple_fsdp": Known({Purpose.UNSHARD: 6, Purpose.GRAD_REDUCE: 6}),
+    "simple_fsdp": Known(
+        {Purpose.UNSHARD: 6, Purpose.GRAD_REDUCE: 6},
+        bytes_of={Purpose.UNSHARD: 3 * LAYER_BYTES, Purpose.GRAD_REDUCE: 3 * LAYER_BYTES},
+        regions={Purpose.UNSHARD: {Region.FORWARD}},
+    ),
     "nano_gpt": Known({Purpose.GRAD_REDUCE: 1}),
-    "fsdp1": Known({Purpose.UNSHARD: 1, Purpose.GRAD_REDUCE: 1, Purpose.OTHER: 1}),
-    # Gradients are summed and parameters gathered after the step, in one flat tensor; an overflow of gradients is asked
-    # for in a number more. No range says so: they are nobody's, and none of FSDP's.
+    # One unit, the root, which stays gathered up to its backward; clipping sums one norm.
+    "fsdp1": Known(
+        {Purpose.UNSHARD: 1, Purpose.GRAD_REDUCE: 1, Purpose.OTHER: 1},
+        bytes_of={Purpose.UNSHARD: 3 * LAYER_BYTES, Purpose.GRAD_REDUCE: 3 * LAYER_BYTES, Purpose.OTHER: 4},
+        regions={Purpose.UNSHARD: {Region.FORWARD}},
+    ),
+    # Gradients are summed and parameters gathered after the engine's backward and the optimizer's step, in one flat
+    # tensor; an overflow of gradients is asked for in a number more, which nothing around it names.
     "deepspeed_zero2": Known(
-        {Purpose.OTHER: 3}, package="deepspeed", bytes_of={Purpose.OTHER: 2 * 3 * LAYER_BYTES + 4}
+        {Purpose.UNSHARD: 1, Purpose.GRAD_REDUCE: 1, Purpose.OTHER: 1},
+        package="deepspeed",
+        bytes_of={Purpose.UNSHARD: 3 * LAYER_BYTES, Purpose.GRAD_REDUCE: 3 * LAYER_BYTES, Purpose.OTHER: 4},
+        regions=OUTSIDE_ENGINE,
+        untold=(Purpose.UNSHARD, Purpose.GRAD_REDUCE),
+        nobodys=1,
     ),
     "deepspeed_zero3": Known(
-        {Purpose.OTHER: 3}, package="deepspeed", bytes_of={Purpose.OTHER: 2 * 3 * LAYER_BYTES + 8}
+        {Purpose.UNSHARD: 1, Purpose.GRAD_REDUCE: 1, Purpose.OTHER: 1},
+        package="deepspeed",
+        bytes_of={Purpose.UNSHARD: 3 * LAYER_BYTES, Purpose.GRAD_REDUCE: 3 * LAYER_BYTES, Purpose.OTHER: 8},
+        regions=OUTSIDE_ENGINE,
+        untold=(Purpose.UNSHARD, Purpose.GRAD_REDUCE),
+        nobodys=1,
     ),
     # Of four micro-batches of one row each, a row of activations goes one way and one of gradients the other.
     "pipeline_1f1b": Known({Purpose.PIPELINE: 4 * 2}, bytes_of={Purpose.PIPELINE: 4 * 2 * ROW_BYTES}),
@@ -159,6 +182,8 @@ KNOWN = {
             Purpose.GRAD_REDUCE: TITAN_BYTES,
             Purpose.OTHER: 2 * 8 + 2 * 4 + 17 * 4,
         },
+        regions={Purpose.OTHER: {Region.FORWARD, Region.OPTIMIZER}},
+        nobodys=4,  # of what torchtitan sums for its loss and its log no module asks, nor any range
     ),
     # Five modules gather activations and scatter them, in forward and again in backward; the gradients of five norms
     # are summed over the tensor axis, and three numbers for each token of a loss over split logits.
@@ -172,5 +197,28 @@ KNOWN = {
             Purpose.OTHER: 2 * 8 + 2 * 4 + 2 * 17 * 4,
             Purpose.TENSOR: 20 * 4 * (4 * 32 * 256) + 4 * 256 * 5 + 3 * 4 * (4 * 32),
         },
+        regions={Purpose.OTHER: {Region.FORWARD, Region.OPTIMIZER}},
+        nobodys=4,
+    ),
+    # Of four micro-batches of a sequence each, activations go one way and gradients the other; stages sum their norms.
+    "titan_pp": Known(
+        {Purpose.PIPELINE: 4 * 2, Purpose.OTHER: 1},
+        package="torchtitan",
+        bytes_of={Purpose.PIPELINE: 4 * 2 * TITAN_SEQUENCE_BYTES, Purpose.OTHER: 4},
+    ),
+    # In each layer keys and values are gathered, and their gradients scattered. Half a sequence each, ranks are one in
+    # the number of its tokens.
+    "titan_cp": Known(
+        {Purpose.UNSHARD: 7, Purpose.GRAD_REDUCE: 4, Purpose.CONTEXT: 2 * 4, Purpose.OTHER: 4},
+        package="torchtitan",
+        bytes_of={
+            Purpose.UNSHARD: TITAN_BYTES + 2 * TITAN_LAYER_BYTES + TITAN_EMBEDDING_BYTES,
+            Purpose.GRAD_REDUCE: TITAN_BYTES,
+            Purpose.CONTEXT: 2 * 4 * 4 * TITAN_SEQUENCE_BYTES,
+            Purpose.OTHER: 8 + 2 * 4 + 17 * 4,
+        },
+        regions={Purpose.OTHER: {Region.FORWARD, Region.OPTIMIZER}},
+        untold=(Purpose.CONTEXT,),
+        nobodys=3,
     ),
 }

@@ -42,10 +42,8 @@ def check_measured(folder: Path, known: Known) -> None:
     _check_region_ranges(launch)
     traced = dtbench.read_trace(launch.path / "traces")
     issued = traced.collectives[traced.collectives["step"].notna()]
-    is_between = issued["region"] == ""
-    _check_between(issued[is_between], known)
-    _check_purposes(issued[~is_between], known, steps=known.ranks * loop.profiled_steps)
-    _check_owners(issued[~is_between])
+    _check_purposes(issued, known, steps=known.ranks * loop.profiled_steps)
+    _check_owners(issued, known)
     counted = _add_begun_before(traced.collectives, _find_starts(launch))
     leaders = list(_find_leaders(counted))
     first_line = str(traced).splitlines()[0]
@@ -88,18 +86,18 @@ def _check_purposes(issued: pd.DataFrame, known: Known, *, steps: int) -> None:
     assert set(issued["purpose"]) == set(known.purposes)
 
 
-def _check_between(issued: pd.DataFrame, known: Known) -> None:
-    """Check that outside all regions is only what a framework issues between steps."""
-    for after, rows in issued.groupby(["rank", "step"]):
-        assert tuple(rows["size_bytes"]) == known.between, after
+def _check_owners(issued: pd.DataFrame, known: Known) -> None:
+    """Check that an owner is known: a module below the root, a stage, a bucket, a range, or FSDP's root unit.
 
-
-def _check_owners(issued: pd.DataFrame) -> None:
-    """Check that an owner is known: a module below the root, a stage, a bucket, a range, or FSDP's root unit."""
+    Of what nothing names it is checked that there is no more of it, and no less.
+    """
     is_units = issued["purpose"].isin([Purpose.UNSHARD, Purpose.GRAD_REDUCE])
     is_nobodys = (issued["owner"] == "") | ((issued["owner"] == "root") & ~is_units)
-    share = issued.loc[is_nobodys, "exposed_ns"].sum() / issued["exposed_ns"].sum()
-    assert share <= MOST_UNATTRIBUTED, issued[is_nobodys]
+    if known.nobodys:
+        assert set(issued[is_nobodys].groupby(["rank", "step"]).size()) == {known.nobodys}, issued[is_nobodys]
+    else:
+        share = issued.loc[is_nobodys, "exposed_ns"].sum() / issued["exposed_ns"].sum()
+        assert share <= MOST_UNATTRIBUTED, issued[is_nobodys]
 
 
 def _find_starts(launch: LaunchFolder) -> dict[int, int]:
@@ -153,7 +151,8 @@ def _find_leaders(counted: pd.DataFrame) -> Iterator[tuple[str, float, float]]:
 def _check_leader(line: str, leaders: Sequence[tuple[str, float, float]], *, windows: int) -> None:
     match = re.search(r"; ([\d.]+) (ns|us|ms|s) of it (.*)", line)
     assert match is not None, line
-    least_ns, most_ns = next((ends for words, *ends in leaders if match[3].startswith(words)), (math.nan, math.nan))
+    said = re.sub(r"(?<='s )[\d.]+ [KMG]?i?B ", "", match[3])  # of an owner that has others of other sizes
+    least_ns, most_ns = next((ends for words, *ends in leaders if said.startswith(words)), (math.nan, math.nan))
     said_ns = float(match[1]) * _NS[match[2]] * windows
     assert 0.99 * least_ns <= said_ns <= 1.01 * most_ns, (line, leaders)
 

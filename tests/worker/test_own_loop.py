@@ -40,7 +40,7 @@ from dtbench.worker.own_axes import find_names, known_axes, name_mesh, read_over
 from dtbench.worker.own_end import join_reasons
 from dtbench.worker.own_peers import Peers, Said, _find_device, find_device_problem
 from dtbench.worker.own_regions import RegionMarks, watch_regions
-from dtbench.worker.owners import name_live_modules
+from dtbench.worker.owners import name_live_owners
 from dtbench.worker.recorder import Recorder
 
 SCRIPT = Path(__file__).parent / "own_loop.py"
@@ -840,13 +840,14 @@ def lone_group(tmp_path: Path) -> Iterator[None]:
 
 
 def test_other_peoples_axes_are_known_by_name() -> None:
-    names = {"1": "cp", "2": "ep", "3": "pp", "4": "dp", "5": "mine", "6": "dp_shard"}
+    names = {"1": "cp", "2": "ep", "3": "pp", "4": "dp", "5": "mine", "6": "dp_shard", "7": "loss_mesh"}
     assert known_axes(names) == {
         "1": Axis.CONTEXT,
         "2": Axis.EXPERT,
         "3": Axis.PIPELINE,
         "4": Axis.DATA,
         "6": Axis.SHARD,
+        "7": Axis.DATA,
     }
 
 
@@ -924,6 +925,21 @@ def test_axes_are_those_of_groups_that_live(tmp_path: Path) -> None:
     finally:
         dist.destroy_process_group()
     del mesh, model
+
+
+@pytest.mark.filterwarnings("ignore:.*NO_SHARD")
+@pytest.mark.usefixtures("lone_group")
+def test_what_fsdp1_reduces_for_a_unit_is_named_in_the_trace_of_a_loop_of_ones_own() -> None:
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    inner = FullyShardedDataParallel(torch.nn.Linear(2, 2), device_id=torch.device("cpu"))
+    model = FullyShardedDataParallel(torch.nn.Sequential(inner, torch.nn.Linear(2, 2)), device_id=torch.device("cpu"))
+    model(torch.ones(1, 2)).sum().backward()
+    with torch.profiler.profile() as profiler, name_live_owners():
+        model(torch.ones(1, 2)).sum().backward()
+    names = {event.name for event in profiler.events() if event.name.startswith("dtbench::unit")}
+    assert names == {"dtbench::unit (root)", "dtbench::unit (0)"}
+    del model, inner
 
 
 def test_overlap_is_only_promised_where_nobody_waits_at_once() -> None:
@@ -1038,7 +1054,7 @@ def test_compiled_modules_are_not_compiled_again_for_being_watched() -> None:
     with torch._dynamo.config.patch(error_on_recompile=True), watch_regions(marks):
         step()
         marks.begin_step()
-        with name_live_modules():
+        with name_live_owners():
             step()
         marks.end_step()
         step()
