@@ -1,7 +1,5 @@
 """What each loop communicates, counted by hand: how often, how much, what for and in which part of a step."""
 
-from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dtbench.vocabulary import Purpose, Region
@@ -18,7 +16,7 @@ class Known:
         bytes_of: sizes of collectives of a purpose, in a step or a period.
         ranks: that it needs.
         regions: in which collectives of a purpose are issued, where these are not those of ``REGIONS``.
-        untold: purposes that groups and regions do not tell, only names in the trace: to the rank they are ``other``.
+        told: collectives by purpose as a rank counts them, where only names in the trace tell why; else empty.
         nobodys: collectives in a step or a period of which no module, range or optimizer says whose they are.
     """
 
@@ -28,23 +26,16 @@ class Known:
     bytes_of: dict[Purpose, int] = field(default_factory=dict)
     ranks: int = 2
     regions: dict[Purpose, set[str]] = field(default_factory=dict)
-    untold: tuple[Purpose, ...] = ()
+    told: dict[Purpose, int] = field(default_factory=dict)
     nobodys: int = 0
 
     def regions_of(self, purpose: Purpose) -> set[str]:
         """Give the regions in which collectives of a purpose are issued."""
         return self.regions.get(purpose, REGIONS[purpose])
 
-    def told(self, counts: Mapping[Purpose, int]) -> Counter[Purpose]:
-        """Give counts or sizes as a rank knows them while it trains."""
-        told = Counter[Purpose]()
-        for purpose, count in counts.items():
-            told[Purpose.OTHER if purpose in self.untold else purpose] += count
-        return told
 
-
-BOTH = {Region.FORWARD, Region.BACKWARD}
-REGIONS = {
+BOTH: set[str] = {Region.FORWARD, Region.BACKWARD}
+REGIONS: dict[Purpose, set[str]] = {
     Purpose.UNSHARD: BOTH,
     Purpose.GRAD_REDUCE: {Region.BACKWARD},
     Purpose.TENSOR: BOTH,
@@ -74,7 +65,11 @@ KNOWN = {
     ),
     "lbfgs": Known({Purpose.GRAD_REDUCE: 2}, bytes_of={Purpose.GRAD_REDUCE: 2 * 3 * LAYER_BYTES}),
     "sam": Known({Purpose.GRAD_REDUCE: 2}, bytes_of={Purpose.GRAD_REDUCE: 2 * 3 * LAYER_BYTES}),
-    "clip_as_torchtitan": Known({Purpose.UNSHARD: 6, Purpose.GRAD_REDUCE: 3, Purpose.OTHER: 1}),
+    # Clipping sums six norms.
+    "clip_as_torchtitan": Known(
+        {Purpose.UNSHARD: 6, Purpose.GRAD_REDUCE: 3, Purpose.OTHER: 1},
+        bytes_of={Purpose.UNSHARD: 6 * LAYER_BYTES, Purpose.GRAD_REDUCE: 3 * LAYER_BYTES, Purpose.OTHER: 6 * 4},
+    ),
     "compiled_ddp": Known({Purpose.GRAD_REDUCE: 1}, bytes_of={Purpose.GRAD_REDUCE: 3 * LAYER_BYTES}),
     "local_sgd": Known({Purpose.OTHER: 1}, period=4, bytes_of={Purpose.OTHER: 3 * LAYER_BYTES}),
     "post_local_sgd": Known(
@@ -83,7 +78,7 @@ KNOWN = {
         ranks=4,
         bytes_of={Purpose.GRAD_REDUCE: 4 * 3 * LAYER_BYTES, Purpose.OTHER: 3 * LAYER_BYTES},
     ),
-    "accumulated": Known({Purpose.GRAD_REDUCE: 1}, period=4),
+    "accumulated": Known({Purpose.GRAD_REDUCE: 1}, period=4, bytes_of={Purpose.GRAD_REDUCE: 3 * LAYER_BYTES}),
     # One bucket of 7,520 numbers, and DDP's map of unused parameters: an int32 for each of 28.
     "transformers_trainer": Known(
         {Purpose.GRAD_REDUCE: 2},
@@ -115,14 +110,16 @@ KNOWN = {
         package="lightning",
         bytes_of={Purpose.UNSHARD: 6 * LAYER_BYTES, Purpose.GRAD_REDUCE: 3 * LAYER_BYTES, Purpose.OTHER: 6 * 4},
     ),
-    "fabric_ddp": Known({Purpose.GRAD_REDUCE: 1}, package="lightning"),
-    "accelerate_ddp": Known({Purpose.GRAD_REDUCE: 1}, period=2, package="accelerate"),
+    "fabric_ddp": Known({Purpose.GRAD_REDUCE: 1}, package="lightning", bytes_of={Purpose.GRAD_REDUCE: 3 * LAYER_BYTES}),
+    "accelerate_ddp": Known(
+        {Purpose.GRAD_REDUCE: 1}, period=2, package="accelerate", bytes_of={Purpose.GRAD_REDUCE: 3 * LAYER_BYTES}
+    ),
     "simple_fsdp": Known(
         {Purpose.UNSHARD: 6, Purpose.GRAD_REDUCE: 6},
         bytes_of={Purpose.UNSHARD: 3 * LAYER_BYTES, Purpose.GRAD_REDUCE: 3 * LAYER_BYTES},
         regions={Purpose.UNSHARD: {Region.FORWARD}},
     ),
-    "nano_gpt": Known({Purpose.GRAD_REDUCE: 1}),
+    "nano_gpt": Known({Purpose.GRAD_REDUCE: 1}, bytes_of={Purpose.GRAD_REDUCE: 3 * LAYER_BYTES}),
     # One unit, the root, which stays gathered up to its backward; clipping sums one norm.
     "fsdp1": Known(
         {Purpose.UNSHARD: 1, Purpose.GRAD_REDUCE: 1, Purpose.OTHER: 1},
@@ -136,7 +133,7 @@ KNOWN = {
         package="deepspeed",
         bytes_of={Purpose.UNSHARD: 3 * LAYER_BYTES, Purpose.GRAD_REDUCE: 3 * LAYER_BYTES, Purpose.OTHER: 4},
         regions=OUTSIDE_ENGINE,
-        untold=(Purpose.UNSHARD, Purpose.GRAD_REDUCE),
+        told={Purpose.OTHER: 3},
         nobodys=1,
     ),
     "deepspeed_zero3": Known(
@@ -144,7 +141,7 @@ KNOWN = {
         package="deepspeed",
         bytes_of={Purpose.UNSHARD: 3 * LAYER_BYTES, Purpose.GRAD_REDUCE: 3 * LAYER_BYTES, Purpose.OTHER: 8},
         regions=OUTSIDE_ENGINE,
-        untold=(Purpose.UNSHARD, Purpose.GRAD_REDUCE),
+        told={Purpose.OTHER: 3},
         nobodys=1,
     ),
     # Of four micro-batches of one row each, a row of activations goes one way and one of gradients the other.
@@ -171,7 +168,7 @@ KNOWN = {
     "moe_shared_group": Known(
         {Purpose.EXPERT: 2 * 2 * 2 - 1, Purpose.GRAD_REDUCE: 1},
         bytes_of={Purpose.EXPERT: 7 * 8 * ROW_BYTES, Purpose.GRAD_REDUCE: 2 * 4 * (ROW_BYTES + 4)},
-        untold=(Purpose.EXPERT,),
+        told={Purpose.OTHER: 7, Purpose.GRAD_REDUCE: 1},
     ),
     # Others: numbers of tokens (int64) twice, a loss twice, and the norm of each of 17 parameters.
     "titan_fsdp2": Known(
@@ -218,7 +215,7 @@ KNOWN = {
             Purpose.OTHER: 8 + 2 * 4 + 17 * 4,
         },
         regions={Purpose.OTHER: {Region.FORWARD, Region.OPTIMIZER}},
-        untold=(Purpose.CONTEXT,),
+        told={Purpose.UNSHARD: 7 + 4, Purpose.GRAD_REDUCE: 4 + 4, Purpose.OTHER: 4},
         nobodys=3,
     ),
 }
