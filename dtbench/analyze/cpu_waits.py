@@ -89,9 +89,8 @@ def _functional_waits(trace: Trace, collectives: Sequence[Collective]) -> Iterat
     """``_c10d_functional::wait_tensor``: for the oldest functional collective with that output.
 
     The wait does not say what it waits for, but the bytes of what it gives. It is for the latest where some outputs are
-    not known, and for none where all are and none is so large: a view of what was waited for before, used again. A
-    functional collective is DTensor's (``tensor``), or the gradient norm's (``other``), and those two never mix in
-    time.
+    not known, and for none where all are and none is so large: a view of what was waited for before, used again. Such
+    a wait has the purpose of the latest before it.
     """
     issued = [
         (one.issue_ns, index)
@@ -113,7 +112,7 @@ def _functional_waits(trace: Trace, collectives: Sequence[Collective]) -> Iterat
         index = _pick_output(collectives, open_, span_bytes(details) if details else None, latest)
         open_ = [one for one in open_[-_OPEN:] if one != index]
         like = latest if index is None else index
-        purpose = Purpose.TENSOR if like is None else collectives[like].purpose
+        purpose = Purpose.OTHER if like is None else collectives[like].purpose
         yield Wait(purpose, start_ns, int(trace.end_ns[event]), index)
 
 

@@ -4,7 +4,7 @@ What one collective operator launched is one collective: its copies, and its ker
 only opens what its library's next kernel on the lane carries out. Every other communication kernel is one by itself.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final
@@ -14,6 +14,7 @@ import numpy as np
 from dtbench.analyze.collectives import Collective, find_axis, find_regions, is_captured
 from dtbench.analyze.correlate import Attribution, attribute
 from dtbench.analyze.enclosures import NOTHING
+from dtbench.analyze.functional import FunctionalIssue, find_functional
 from dtbench.analyze.intervals import Bools, Intervals, Ints, unite
 from dtbench.analyze.kinds.categories import KERNEL
 from dtbench.analyze.kinds.kernels import KERNELS, KernelTable, is_transfer
@@ -22,7 +23,7 @@ from dtbench.analyze.main_lane import MainLane, find_closed_gaps, is_wait_seen
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.owners import find_askers, find_owner, find_region, name_peer
 from dtbench.analyze.payload import largest_argument_bytes, metadata_bytes
-from dtbench.analyze.purposes import find_data_parallel, find_purpose
+from dtbench.analyze.purposes import Functional, find_data_parallel, find_purpose, is_functional, is_of_training
 from dtbench.analyze.synchronised import Ends, LateGaps, find_host_waits
 from dtbench.analyze.trace import Details, Trace
 from dtbench.ranges import COLLECTIVE_PREFIX, STEP_PREFIX, parse_collective_range
@@ -51,6 +52,7 @@ def find_device_collectives(
     pieces = _find_pieces(trace, nesting, np.flatnonzero(comm), kernels)
     asked = attribute(trace, nesting, pieces.chain[:, 0])
     describer = _Describer(trace, pieces, asked, process_groups, kernels)
+    describer.tell_functional(nesting)
     waits = _find_waits(trace, nesting, lane, pieces)
     is_on_main = (pieces.has_span & (trace.lane[pieces.event] == lane.lane)).tolist()
     is_seen = (pieces.has_span & is_wait_seen(lane, pieces.ends_ns)).tolist()
@@ -268,6 +270,7 @@ class _Describer:
             {(context.operation, context.above) for context in self._contexts},
             is_labelled=any(context.seq is not None for context in self._contexts),
         )
+        self._functional: Mapping[str, Functional] = {}
         self._owner_of = cache(find_owner)
 
     def _find_regions(self, asked: Attribution) -> list[Region | None]:
@@ -292,19 +295,15 @@ class _Describer:
         """
         trace, context = self._trace, self._contexts[index]
         everything = self._read_all(index, event)
-        said = trace.details.get(event)
-        if said is None or (said.group is None and said.collective is None):
-            said = next(
-                (one for one in everything if one.group is not None or one.collective is not None), _NOTHING_SAID
-            )
+        said = self._find_said(everything)
         operation = self._find_operation(said, context, event)
         group = said.group or context.group
         axis = self._axis_of(group, said.group_description or trace.group_descriptions.get(group)) or context.axis
         region = self._regions[index]
         around = (trace.name_of(event), *context.above)
-        purpose = self._purpose_of(axis, operation, region, around, self._shown)
+        functional = self._functional.get(group, Functional.UNKNOWN)
+        purpose = self._purpose_of(axis, operation, region, around, self._shown, functional)
         peer = _find_peer(said, operation)
-        size_bytes = metadata_bytes(said, operation) if context.size_bytes is None else context.size_bytes
         span = self._pieces.spans[index]
         answers = (said.is_async, context.is_async, *(one.is_async for one in everything))
         is_async = next((answer for answer in answers if answer is not None), None)
@@ -320,7 +319,7 @@ class _Describer:
             owner=context.owner
             or self._owner_of(purpose, context.above, self._askers[index], operation)
             or name_peer(operation, peer),
-            size_bytes=largest_argument_bytes(everything) if size_bytes is None else size_bytes,
+            size_bytes=_find_bytes(context, said, operation, everything),
             issue_ns=self._issues[index][0],
             issue_end_ns=self._issues[index][1],
             span=span,
@@ -335,6 +334,26 @@ class _Describer:
             first_wait_ns=wait[0],
             first_wait_end_ns=wait[1],
         )
+
+    def tell_functional(self, nesting: Nesting) -> None:
+        """Find out what functional collectives carry, before any is described."""
+        issues = []
+        for index, event in enumerate(self._pieces.event.tolist()):
+            context, issue = self._contexts[index], int(self._pieces.issue[index])
+            is_one = issue != NOTHING and any(is_functional(name) for name in context.above)
+            if not is_one or not is_of_training(context.above, self._regions[index]):
+                continue
+            everything = self._read_all(index, event)
+            said = self._find_said(everything)
+            operation = self._find_operation(said, context, event)
+            size_bytes = _find_bytes(context, said, operation, everything)
+            issues.append(FunctionalIssue(issue, operation, said.group or context.group, size_bytes))
+        self._functional = find_functional(self._trace, nesting, issues)
+
+    @staticmethod
+    def _find_said(everything: Sequence[Details]) -> Details:
+        """Give the innermost that speaks of a collective."""
+        return next((one for one in everything if one.group is not None or one.collective is not None), _NOTHING_SAID)
 
     def _read_all(self, index: int, event: int) -> list[Details]:
         details, around = self._trace.details, self._pieces.chain[index].tolist()
@@ -351,6 +370,13 @@ def _read_times(trace: Trace, events: Ints) -> list[tuple[int, int] | tuple[None
     """Give start and end of some events; of ``NOTHING`` neither."""
     rows = zip(events.tolist(), trace.start_ns[events].tolist(), trace.end_ns[events].tolist(), strict=True)
     return [(None, None) if event == NOTHING else (start_ns, end_ns) for event, start_ns, end_ns in rows]
+
+
+def _find_bytes(
+    context: _Context, said: Details, operation: Operation | None, everything: Sequence[Details]
+) -> int | None:
+    size_bytes = metadata_bytes(said, operation) if context.size_bytes is None else context.size_bytes
+    return largest_argument_bytes(everything) if size_bytes is None else size_bytes
 
 
 def _find_peer(said: Details, operation: Operation | None) -> int | None:

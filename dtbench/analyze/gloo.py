@@ -16,13 +16,23 @@ import numpy as np
 from dtbench.analyze.collectives import Collective, Regions, find_regions
 from dtbench.analyze.correlate import Attribution, attribute
 from dtbench.analyze.enclosures import NOTHING
+from dtbench.analyze.functional import FunctionalIssue, find_functional
 from dtbench.analyze.gloo_match import Form, Issue, Span, infer_groups, match_spans
 from dtbench.analyze.intervals import Intervals, Ints, unite
 from dtbench.analyze.kinds.operators import ENGINE, Role, cpu_role, find_operation
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.owners import Asker, find_askers, find_function, find_owner, find_region, name_peer
 from dtbench.analyze.payload import item_bytes, span_bytes, tensor_elements
-from dtbench.analyze.purposes import FSDP_RANGES, DataParallel, find_data_parallel, find_purpose, find_unit
+from dtbench.analyze.purposes import (
+    FSDP_RANGES,
+    DataParallel,
+    Functional,
+    find_data_parallel,
+    find_purpose,
+    find_unit,
+    is_functional,
+    is_of_training,
+)
 from dtbench.analyze.trace import Details, Trace
 from dtbench.ranges import COLLECTIVE_PREFIX, STEP_PREFIX, parse_collective_range, parse_link_range
 from dtbench.vocabulary import POINT_TO_POINT, Axis, Operation, Purpose, Region, axis_described
@@ -65,9 +75,28 @@ def find_gloo_collectives(trace: Trace, nesting: Nesting) -> tuple[Collective, .
         ((issue.operation, evidence.above(issue.event)) for issue in issues),
         is_labelled=any(issue.label is not None for issue in issues),
     )
-    found = [_describe(evidence, issue, matches.get(issue.event), shown) for issue in issues]
+    carried = find_functional(trace, nesting, _find_functional_issues(evidence, issues, matches))
+    found = [
+        _describe(evidence, issue, matches.get(issue.event), shown, carried.get(_said_group(issue), Functional.UNKNOWN))
+        for issue in issues
+    ]
     found += [_describe_orphan(evidence, span) for span in spans if span.event not in taken]
     return _share_group_sizes(found)
+
+
+def _find_functional_issues(
+    evidence: "_Evidence", issues: Sequence[Issue], matches: Mapping[int, Span]
+) -> Iterator[FunctionalIssue]:
+    for issue in issues:
+        above = evidence.above(issue.event)
+        is_one = any(is_functional(name) for name in above)
+        if is_one and is_of_training(above, evidence.region_of(issue, above)):
+            size_bytes = _find_bytes(issue, matches.get(issue.event))
+            yield FunctionalIssue(issue.event, issue.operation, _said_group(issue), size_bytes)
+
+
+def _said_group(issue: Issue) -> str:
+    return issue.label.group if issue.label else ""
 
 
 def model_lanes(trace: Trace) -> frozenset[int]:
@@ -301,12 +330,14 @@ def _find_sending_group(trace: Trace) -> str | None:
     return likely[0] if len(likely) == 1 else None
 
 
-def _describe(evidence: _Evidence, issue: Issue, span: Span | None, shown: DataParallel) -> Collective:
+def _describe(
+    evidence: _Evidence, issue: Issue, span: Span | None, shown: DataParallel, functional: Functional
+) -> Collective:
     above = evidence.above(issue.event)
     label = issue.label
     sent = evidence.sent_by(issue)
     axis = label.axis if label else sent.axis if sent else None
-    purpose = find_purpose(axis, issue.operation, evidence.region_of(issue, above), above, shown)
+    purpose = find_purpose(axis, issue.operation, evidence.region_of(issue, above), above, shown, functional)
     inferred = evidence.groups.get(span.lane, "") if span else ""
     return Collective(
         group=label.group if label else sent.group if sent else inferred,
@@ -315,7 +346,7 @@ def _describe(evidence: _Evidence, issue: Issue, span: Span | None, shown: DataP
         operation=issue.operation,
         purpose=purpose,
         owner=_find_owner(evidence, issue, purpose, above) or name_peer(issue.operation, sent.peer if sent else None),
-        size_bytes=_foreign_bytes(issue, span) if label is None or label.size_bytes is None else label.size_bytes,
+        size_bytes=_find_bytes(issue, span),
         issue_ns=issue.start_ns,
         issue_end_ns=int(evidence.trace.end_ns[issue.event]),
         span=evidence.time_of(span),
@@ -351,6 +382,11 @@ def _find_owner(evidence: _Evidence, issue: Issue, purpose: Purpose, above: Sequ
 
 def _said_async(details: Details | None) -> bool | None:
     return None if details is None else details.is_async
+
+
+def _find_bytes(issue: Issue, span: Span | None) -> int | None:
+    said = issue.label.size_bytes if issue.label else None
+    return _foreign_bytes(issue, span) if said is None else said
 
 
 def _foreign_bytes(issue: Issue, span: Span | None) -> int | None:

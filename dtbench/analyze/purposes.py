@@ -7,15 +7,16 @@ The first of these that holds decides:
 2. The group's axis carries one thing only: ``tensor``, ``context``, ``expert``, ``pipeline``.
 3. Ranges of FSDP, or the autograd hook of DDP's reducer, lie around the issue: ``unshard`` or ``grad_reduce``. Or an
    operator does that is known for what it sends: ``context``, ``expert``, and off the axes of data ``tensor``. In a
-   trace with such ranges or hooks, all else on an axis of data is ``other``. In one without, functional collectives of
-   no known axis shard parameters where all of forward's are gathers that backward answers with reduce-scatters.
-4. Operation and region.
+   trace with such ranges or hooks, all else on an axis of data is ``other``. Functional collectives of no known axis
+   are for what their group shows (see ``functional.py``), and ``other`` where it shows nothing.
+4. Operation and region, on an axis that is known. Nothing says of a gather over an axis that is of data, and no more
+   than that, that it gathers parameters; see ``sharded_optimizers.py``.
 """
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
@@ -32,7 +33,8 @@ FSDP_RANGES: Final = (_FSDP2, FSDP1, UNIT_PREFIX)
 # The range around the issue, and the names that `dist.record_comm` may give the communication itself.
 _FSDP_GATHERS: Final = "FSDP::all_gather"
 _FSDP_REDUCES: Final = ("FSDP::post_backward_reduce", "FSDP::reduce_scatter", "FSDP::all_reduce")
-_ACCUMULATES: Final = re.compile(rf"{ENGINE}: (?:torch::autograd::)?AccumulateGrad")
+ACCUMULATES: Final = re.compile(rf"{ENGINE}: (?:torch::autograd::)?AccumulateGrad")
+"""Nodes of the engine to which a parameter's gradient is handed over, and whose hooks reduce it."""
 _CLIPS: Final = re.compile(rf"{CLIPPING_RANGE}|(?:.*\W)?_?clip_grad\w*", re.DOTALL)
 _DATA: Final = (Axis.REPLICATE, Axis.SHARD, Axis.DATA)
 
@@ -41,8 +43,7 @@ _DATA: Final = (Axis.REPLICATE, Axis.SHARD, Axis.DATA)
 _ASKERS: Final = re.compile(
     r"""(?P<context>ring_?(flash_?)?att(ention|n)|ulysses|context_?parallel|AttnFuncWithCP|flex_cp_allgather|_SeqAllToAll
         |SeqAllToAll[345]D|_AllGather\w*CP|flash_attn_(p2p|a2a)_communicate|zig_?zag_\w*att(ention|n))
-    |(?P<expert>(?<![A-Za-z])_?AllToAll(Single)?(Backward\d*)?$|_c10d_functional_autograd::all_to_all
-        |MoE_?(Layer|Dispatch|Combine|AllToAll|Scatter|Gather|AllGather)|(Fused|Token)_?(Dispatch|Combine)|expert_?parallel
+    |(?P<expert>MoE_?(Layer|Dispatch|Combine|AllToAll|Scatter|Gather|AllGather)|(Fused|Token)_?(Dispatch|Combine)|expert_?parallel
         |(?:\b|_)ep::int(er|ra)node|hybrid_ep::|\bEp(Dispatch|Combine)\w*Kernel|moeA2A|deep_?ep\b)
     |(?P<tensor>(Copy|Gather|Scatter|Reduce|ReduceScatter|AllGather)(To|From)(Tensor)?(And\w+)?(Model|Sequence)Parallel
         |LinearWithGradAccumulation|LinearWithFrozenWeight|VocabParallel|(Column|Row)_?Parallel|_?ParallelCrossEntropy
@@ -69,13 +70,11 @@ class DataParallel:
         is_labelled: dtbench's worker made it, whose word on axis, operation and region is final.
         has_fsdp: there are ranges of FSDP.
         has_reducer: backward hooks reduce gradients of which every rank has all, as DDP's reducer does.
-        has_functional_shards: functional collectives gather parameters and reduce gradients, as SimpleFSDP's do.
     """
 
     is_labelled: bool = False
     has_fsdp: bool = False
     has_reducer: bool = False
-    has_functional_shards: bool = False
 
     @property
     def has_evidence(self) -> bool:
@@ -84,7 +83,14 @@ class DataParallel:
 
 
 _NOTHING_SHOWN: Final = DataParallel()
-_OF_SHARDS: Final = {Operation.ALL_GATHER: Purpose.UNSHARD, Operation.REDUCE_SCATTER: Purpose.GRAD_REDUCE}
+
+
+class Functional(StrEnum):
+    """What the functional collectives of a group carry that no axis names, each known by evidence of its own."""
+
+    UNKNOWN = "unknown"
+    PARAMETERS = "parameters"
+    PRODUCTS = "products"
 
 
 def find_data_parallel(
@@ -97,29 +103,10 @@ def find_data_parallel(
         is_labelled: by ranges of dtbench's.
     """
     has_fsdp = has_reducer = False
-    functional: Counter[tuple[Operation | None, bool]] = Counter()
     for operation, above in issues:
         has_fsdp |= any(name.startswith(FSDP_RANGES) for name in above)
-        has_reducer |= operation is Operation.ALL_REDUCE and _any_fits(above, _ACCUMULATES)
-        if any(is_functional(name) for name in above):
-            functional[operation, any(name.startswith(ENGINE) for name in above)] += 1
-    shards = _shard_parameters(functional) and not has_fsdp and not has_reducer
-    return DataParallel(is_labelled, has_fsdp, has_reducer, shards)
-
-
-def _shard_parameters(functional: Mapping[tuple[Operation | None, bool], int]) -> bool:
-    """Tell whether functional collectives gather parameters and reduce gradients, as SimpleFSDP's do.
-
-    Each gather of forward has its reduce-scatter in backward, forward sums nothing, and backward gathers nothing, or
-    all of it once more. A tensor axis sums in forward what its sharded products leave partial.
-
-    Args:
-        functional: how many there are, by operation and whether the autograd engine issued them.
-    """
-    gathered, reduced = functional[Operation.ALL_GATHER, False], functional[Operation.REDUCE_SCATTER, True]
-    again = functional[Operation.ALL_GATHER, True]
-    sums = sum(functional[operation, False] for operation in REDUCTIONS)
-    return 0 < gathered == reduced and sums == 0 and again in (0, gathered)
+        has_reducer |= operation is Operation.ALL_REDUCE and _any_fits(above, ACCUMULATES)
+    return DataParallel(is_labelled, has_fsdp, has_reducer)
 
 
 def find_purpose(
@@ -128,6 +115,7 @@ def find_purpose(
     region: Region | None,
     above: Sequence[str],
     shown: DataParallel = _NOTHING_SHOWN,
+    functional: Functional = Functional.UNKNOWN,
 ) -> Purpose:
     """Give the purpose of a collective in anyone's trace; see the module for the order.
 
@@ -140,6 +128,7 @@ def find_purpose(
         region: at the issue; None: unknown or outside all.
         above: names of the spans around the issue, innermost first; the first may be its kernel's.
         shown: what the whole trace shows.
+        functional: what functional collectives of its group carry.
     """
     if (
         shown.is_labelled
@@ -157,7 +146,7 @@ def find_purpose(
         return purpose_of(axis, operation, region)
     asked = _find_by_names(operation, above)
     if axis is None:
-        return asked or _of_unknown_axis(operation, region, above, shown)
+        return asked or _of_unknown_axis(operation, region, above, shown, functional)
     if asked is Purpose.TENSOR:
         asked = None
     return asked or _of_data_axis(axis, operation, region, above, shown)
@@ -189,7 +178,7 @@ def _find_by_names(operation: Operation | None, above: Sequence[str]) -> Purpose
     for name in above:
         if name.startswith(FSDP_RANGES):
             found = _of_fsdp(name, operation, is_functional=functional)
-        elif name.startswith(ENGINE) and _ACCUMULATES.match(name):
+        elif name.startswith(ENGINE) and ACCUMULATES.match(name):
             found = Purpose.GRAD_REDUCE if operation in REDUCTIONS and not functional else None
         else:
             found = _find_asker(name) or _of_sharded_optimizer(name, operation)
@@ -226,19 +215,30 @@ def _of_fsdp(name: str, operation: Operation | None, *, is_functional: bool) -> 
 
 
 def _of_unknown_axis(
-    operation: Operation | None, region: Region | None, above: Sequence[str], shown: DataParallel
+    operation: Operation | None,
+    region: Region | None,
+    above: Sequence[str],
+    shown: DataParallel,
+    functional: Functional,
 ) -> Purpose:
-    in_backward = region is Region.BACKWARD or any(name.startswith(ENGINE) for name in above)
     if operation in POINT_TO_POINT:
         return Purpose.PIPELINE
     if any(is_functional(name) for name in above):
-        if shown.has_functional_shards and operation in _OF_SHARDS:
-            return _OF_SHARDS[operation]
+        return _of_functional(operation, above, shown, functional)
+    return Purpose.GRAD_REDUCE if _may_be_reducers(operation, region, above, shown) else Purpose.OTHER
+
+
+def _of_functional(
+    operation: Operation | None, above: Sequence[str], shown: DataParallel, functional: Functional
+) -> Purpose:
+    if functional is Functional.PRODUCTS and operation is not Operation.ALL_TO_ALL:
         return Purpose.TENSOR
-    if operation not in REDUCTIONS or not in_backward:
+    if functional is not Functional.PARAMETERS or shown.has_evidence:
         return Purpose.OTHER
-    is_gradients = not shown.has_evidence or _may_be_reducers(operation, region, above, shown)
-    return Purpose.GRAD_REDUCE if is_gradients else Purpose.OTHER
+    if operation is Operation.ALL_GATHER:
+        return Purpose.UNSHARD
+    is_backwards = operation in REDUCTIONS and any(name.startswith(ENGINE) for name in above)
+    return Purpose.GRAD_REDUCE if is_backwards else Purpose.OTHER
 
 
 def _may_be_reducers(
@@ -249,12 +249,17 @@ def _may_be_reducers(
     DDP issues what it held back at the end of backward, from a callback; under FSDP there is no such thing.
     """
     node = next((name for name in above if name.startswith(ENGINE)), None)
-    is_hooks = node is None or _ACCUMULATES.match(node) is not None
+    is_hooks = node is None or ACCUMULATES.match(node) is not None
     return shown.has_reducer and operation in REDUCTIONS and region is Region.BACKWARD and is_hooks
 
 
 def _any_fits(names: Sequence[str], pattern: re.Pattern[str]) -> bool:
     return any(pattern.match(name) for name in names)
+
+
+def is_of_training(above: Sequence[str], region: Region | None) -> bool:
+    """Tell whether what was issued is for neither clipping, nor the optimizer's step, nor a state dict."""
+    return region not in (Region.OPTIMIZER, Region.STATE_DICT) and not _any_fits(above, _CLIPS)
 
 
 def is_functional(name: str) -> bool:

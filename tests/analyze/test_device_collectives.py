@@ -74,8 +74,9 @@ def test_a_name_that_the_program_gave_to_the_communication_itself_is_its_owner(
 
 
 def test_a_tensors_redistribution_belongs_to_the_operator_and_module_that_asked(draw: Callable[..., Path]) -> None:
+    sized = '{"Collective name": "allreduce", "In msg nelems": 512, "dtype": "Float"}'
     found = only(
-        draw("""
+        draw(f"""
         python nn.Module: Block_2        @1  |==========      |
         python nn.Module: Linear_3       @1  | ========       |
         op aten::mm                      @1  |  ======        |
@@ -83,7 +84,7 @@ def test_a_tensors_redistribution_belongs_to_the_operator_and_module_that_asked(
         op _c10d_functional::all_reduce  @1  |   ====         |
         op c10d::allreduce_              @1  |    ==          |
         call cudaLaunchKernel            @1  |    a           |
-        kernel ncclDevKernel             @s9 |       aaaa     |
+        kernel ncclDevKernel             @s9 |       aaaa     | {sized}
         """)
     )
     assert (found.purpose, found.owner, found.region) == (
@@ -108,7 +109,7 @@ def test_in_backward_it_belongs_to_the_module_of_the_forward_operator(draw: Call
     )
     (found,) = analyze_trace(replace(trace, flows=np.array([(1000, 4000)]))).collectives
     assert (found.purpose, found.owner, found.region) == (
-        Purpose.TENSOR,
+        Purpose.OTHER,  # nothing shows on which axis
         "MmBackward0 of Linear_3",
         Region.BACKWARD,
     )
@@ -253,8 +254,9 @@ def test_what_ddp_reduces_out_of_its_order_has_the_owner_that_it_says_and_bucket
     path = draw(f"""
         step ProfilerStep#1                             @1  |============================|
         range dtbench::region backward                  @1  |========================    |
+        op autograd::engine::evaluate_function: AccumulateGrad @1 |===                         |
         range dtbench::reduces (delayed parameters)     @1  |      ====                  |
-        op record_param_comms                           @1  |===    ===   ===   ===      | {SAYS % "Float"}
+        op c10d::allreduce_                             @1  |===    ===   ===   ===      | {SAYS % "Float"}
         call cudaLaunchKernel                           @1  | a      b     c     d       |
         kernel ncclDevKernel_AllReduce                  @s9 |  aa     bb          dd     | {SAYS % "Float"}
         kernel ncclDevKernel_AllReduce                  @s9 |               cc           | {SAYS % "Int"}

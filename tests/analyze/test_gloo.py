@@ -10,6 +10,7 @@ from dtbench.analyze.overlap import Overlap
 from dtbench.analyze.reader import read_trace
 from dtbench.analyze.tabulate import tabulate_collectives, tabulate_purposes
 from dtbench.analyze.trace_analysis import TraceAnalysis, analyze_trace
+from dtbench.vocabulary import Operation
 from tests.known import known, total
 
 STEPS = (10, 11, 12)
@@ -281,7 +282,7 @@ def test_what_is_between_steps_of_ours_is_in_none(draw: Callable[..., Path]) -> 
 
 @pytest.mark.parametrize(
     ("around", "purpose"),
-    [("FSDP::all_gather (a)", "unshard"), ("_c10d_functional::all_gather_into_tensor", "tensor"), ("mine", "other")],
+    [("FSDP::all_gather (a)", "unshard"), ("_c10d_functional::all_gather_into_tensor", "other"), ("mine", "other")],
 )
 def test_a_labelled_collective_without_an_axis_is_known_by_what_lies_around_it(
     draw: Callable[..., Path], around: str, purpose: str
@@ -355,7 +356,7 @@ def test_an_all_reduce_over_replicas_in_fsdp_is_its_units_and_no_bucket(
 
 
 def test_buckets_are_counted_anew_in_each_backward_of_a_step(draw: Callable[..., Path]) -> None:
-    node = "autograd::engine::evaluate_function: Mm"
+    node = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
     one = analyze(
         draw(f"""
         step ProfilerStep#1             @1 |====================|
@@ -400,10 +401,11 @@ def test_who_asked_is_named_on_cpus_as_on_devices(
 def test_compiled_functional_collectives_have_owners_and_the_purposes_that_they_show(
     draw: Callable[..., Path], summed: str
 ) -> None:
-    """SimpleFSDP's: each gather of forward has its reduce-scatter in backward; what sums in forward is tensor's."""
+    """SimpleFSDP's: backward reduces what forward gathered and hands it over; what sums in forward is tensor's."""
     forward = '{"Sequence number": 7, "Fwd thread id": 0}'
     backward = '{"Sequence number": 7, "Fwd thread id": 1}'
-    whole = '{"Input Dims": [[4]], "Input type": ["float"]}'
+    whole = '{"Input Dims": [[512]], "Input type": ["float"]}'
+    node = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
     one = analyze(
         draw(f"""
         step ProfilerStep#1                                               @1 |=================|
@@ -417,11 +419,16 @@ def test_compiled_functional_collectives_have_owners_and_the_purposes_that_they_
         op CompiledFunctionBackward                                       @1 |         ======= | {backward}
         op _c10d_functional::reduce_scatter_tensor                        @1 |          =      |
         op c10d::reduce_scatter_tensor_coalesced_                         @1 |          =      |
+        op {node}                                                         @1 |                =|
         range gloo:all_gather                                             @2 |  ==             | {whole}
+        range gloo:all_reduce                                             @3 |      ==         | {whole}
         range gloo:reduce_scatter                                         @2 |           ==    | {whole}
         """)
     )
-    gather, scatter = (one.collectives[0], one.collectives[-1])
+    gather, scatter = (
+        next(made for made in one.collectives if made.operation is operation)
+        for operation in (Operation.ALL_GATHER, Operation.REDUCE_SCATTER)
+    )
     assert [gather.owner, scatter.owner] == ["Compiled Region: 0/0"] * 2
     expected = ["unshard", "grad_reduce"] if summed == "aten::mm" else ["tensor", "tensor"]
     assert [gather.purpose, scatter.purpose] == expected

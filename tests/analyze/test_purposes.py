@@ -145,7 +145,7 @@ def test_clipping_optimizer_and_state_dict_come_before_the_axis(axis: Axis | Non
         (Axis.SHARD, Operation.ALL_GATHER, None, ("FSDP::all_gather (1)", "nn.Module: MoE_0"), FSDP, Purpose.UNSHARD),
         (None, Operation.ALL_GATHER, None, ("RingFlashAttnFunc", FSDP1_FORWARD), FSDP, Purpose.CONTEXT),
         (None, Operation.ALL_GATHER, None, ("_c10d_functional::all_gather_into_tensor", FSDP1_FORWARD), FSDP,
-         Purpose.TENSOR),
+         Purpose.OTHER),
         (None, Operation.ALL_GATHER, None, ("c10d::_allgather_base_", "FullyShardedDataParallel._pre_forward"),
          FSDP, Purpose.UNSHARD),
         # Without ranges or hooks: operation and region.
@@ -174,10 +174,15 @@ def test_clipping_optimizer_and_state_dict_come_before_the_axis(axis: Axis | Non
         (None, Operation.SEND, None, ("torch/.../_attention.py(9): _templated_ring_attention",),
          DataParallel(), Purpose.CONTEXT),
         (None, Operation.ALL_TO_ALL, None, ("_SeqAllToAll",), DataParallel(), Purpose.CONTEXT),
-        (None, Operation.ALL_TO_ALL, None, (f"{NODE}_AllToAllBackward",), DataParallel(), Purpose.EXPERT),
+        # torch's own all-to-alls, which Ulysses and experts alike are made of, say nothing.
+        (None, Operation.ALL_TO_ALL, None, (f"{NODE}_AlltoAllSingleBackward",), DataParallel(), Purpose.OTHER),
+        (None, Operation.ALL_TO_ALL, None, (f"{NODE}_AllToAllBackward",), DataParallel(), Purpose.OTHER),
         (None, Operation.ALL_TO_ALL, None, ("_c10d_functional::all_to_all_single",
                                             "_c10d_functional_autograd::all_to_all_single"),
-         DataParallel(), Purpose.EXPERT),
+         DataParallel(), Purpose.OTHER),
+        # Sums of nodes that are no hooks of gradients: a tensor axis written by hand, a loss.
+        (None, Operation.ALL_REDUCE, None, (f"{NODE}MyCopyBackward",), DataParallel(), Purpose.OTHER),
+        (None, Operation.ALL_REDUCE, Region.BACKWARD, ("## backward ##",), DataParallel(), Purpose.OTHER),
         (None, Operation.ALL_TO_ALL, None, ("void deep_ep::intranode::combine<__nv_bfloat16>",), DataParallel(),
          Purpose.EXPERT),
         # Sharded optimizers: parameters gathered in the step or after it; not under FSDP, not by clipping.
@@ -343,21 +348,3 @@ def test_a_distributed_optimizers_gathers_after_hooks_that_scatter_are_unshards(
     assert exposed(one)["grad_reduce"] == (1, 3_000)
     assert exposed(one)["other"] == (1, 2_000)
     assert exposed(one)["unshard"] == (1, 3_000)
-
-
-def test_functional_collectives_shard_parameters_where_backward_answers_each_gather() -> None:
-    gather = (Operation.ALL_GATHER, ("_c10d_functional::all_gather_into_tensor",))
-    regather = (
-        Operation.ALL_GATHER,
-        ("_c10d_functional::all_gather_into_tensor", f"{NODE}CompiledFunctionBackward"),
-    )
-    scatter = (Operation.REDUCE_SCATTER, ("_c10d_functional::reduce_scatter_tensor", f"{NODE}RedistributeBackward"))
-    partial = (Operation.REDUCE_SCATTER, ("_c10d_functional::reduce_scatter_tensor",))
-    of_fsdp = (Operation.ALL_GATHER, ("FSDP::all_gather (0)",))
-    shards = DataParallel(has_functional_shards=True)
-    assert find_data_parallel([gather, gather, scatter, scatter]) == shards
-    assert find_data_parallel([gather, regather, scatter]) == shards, "what was freed after forward"
-    assert find_data_parallel([gather, gather, scatter]) == DataParallel()
-    assert find_data_parallel([gather, partial, regather, scatter]) == DataParallel(), "a tensor axis over the sequence"
-    assert find_data_parallel([gather]) == DataParallel(), "no backward was seen"
-    assert find_data_parallel([of_fsdp, gather, scatter]) == FSDP, "parameters are FSDP's there"

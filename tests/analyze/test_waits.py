@@ -45,7 +45,7 @@ def test_a_functional_wait_belongs_to_the_latest_functional_collective(draw: Cal
         op _c10d_functional::all_reduce   @1 | ==        ==       |
         op c10d::allreduce_               @1 | =         =        |
         op _c10d_functional::wait_tensor  @1 |    ===        =    |
-        range gloo:all_reduce             @2 |  =====     ====    |
+        range gloo:all_reduce             @2 |  =====     ====    | {"Input Dims": [[512]], "Input type": ["float"]}
         """)
     assert waits(path) == {"tensor": 3000, "other": 1000}
 

@@ -12,6 +12,7 @@ from dtbench.analyze.tabulate import tabulate_collectives
 from dtbench.analyze.trace_analysis import TraceAnalysis, analyze_trace
 from dtbench.vocabulary import Axis, Operation, Purpose, Region
 
+ACCUMULATE = "autograd::engine::evaluate_function: AccumulateGrad"
 METADATA = (
     '{"Collective name": "_reduce_scatter_base", "In msg nelems": 1024, "Out msg nelems": 512, "Group size": 2, '
     '"dtype": "BFloat16", "Process Group Name": "7", "Process Group Description": "mesh_shard"}'
@@ -140,9 +141,10 @@ def test_axes_of_groups_can_be_told_from_outside(draw: Callable[..., Path]) -> N
         (Axis.TENSOR, Operation.ALL_REDUCE, Region.OPTIMIZER, ("_c10d_functional::all_reduce",), Purpose.OTHER),
         (None, Operation.ALL_GATHER, None, ("FSDP::all_gather (layers.0)",), Purpose.UNSHARD),
         (None, Operation.REDUCE_SCATTER, None, ("FSDP::post_backward_reduce (layers.0)",), Purpose.GRAD_REDUCE),
-        (None, Operation.ALL_REDUCE, None, ("_c10d_functional::all_reduce",), Purpose.TENSOR),
+        (None, Operation.ALL_REDUCE, None, ("_c10d_functional::all_reduce",), Purpose.OTHER),
         (None, Operation.ALL_REDUCE, Region.OPTIMIZER, ("_c10d_functional::all_reduce",), Purpose.OTHER),
-        (None, Operation.ALL_REDUCE, None, ("autograd::engine::evaluate_function: X",), Purpose.GRAD_REDUCE),
+        (None, Operation.ALL_REDUCE, None, ("autograd::engine::evaluate_function: X",), Purpose.OTHER),
+        (None, Operation.ALL_REDUCE, None, (ACCUMULATE,), Purpose.GRAD_REDUCE),
         (None, Operation.SEND, None, (), Purpose.PIPELINE),
         (None, Operation.BROADCAST, None, (), Purpose.OTHER),
         (None, Operation.ALL_GATHER, Region.STATE_DICT, (), Purpose.STATE),
