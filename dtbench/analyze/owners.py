@@ -112,11 +112,11 @@ def find_owner(purpose: Purpose, above: Sequence[str], asker: Asker, operation: 
     """Name who asked for a collective; empty text: nothing says it.
 
     Unshards and gradients belong to the FSDP unit whose range lies around the issue, or to what DDP says that it
-    reduces there (its other buckets get their numbers later), the total norm that clips and the mean of models over
-    ranks to torch's functions, what goes between the stages of a pipeline to the stage and micro-batch that torch's
-    schedule says; everything else to the operator, and the module it is of, or to the annotation: ``aten::mm of
-    Linear_3``. Where there is neither, what DDP broadcasts before its forward is its buffers, and the optimizer owns
-    what its step issued.
+    reduces there (its other buckets get their numbers later), or to the optimizer in whose step they are; the total
+    norm that clips and the mean of models over ranks to torch's functions, what goes between the stages of a pipeline
+    to the stage and micro-batch that torch's schedule says; everything else to the operator, and the module it is of,
+    or to the annotation: ``aten::mm of Linear_3``. Where there is neither, what DDP broadcasts before its forward is its
+    buffers, and the optimizer owns what its step issued.
     """
     if function := find_function(above):
         return function
@@ -124,7 +124,7 @@ def find_owner(purpose: Purpose, above: Sequence[str], asker: Asker, operation: 
         return stage
     if purpose in (Purpose.UNSHARD, Purpose.GRAD_REDUCE):
         reduced = (owner for name in above if (owner := parse_reduces_range(name)) is not None)
-        return next(reduced, None) or find_unit(above)
+        return next(reduced, None) or find_unit(above) or _find_optimizer(asker.closest)
     closest = "" if _SAYS_NOT_WHO.match(asker.closest) else asker.closest
     if closest and not asker.is_operator:
         return closest
@@ -140,6 +140,10 @@ def _find_torchs(operation: Operation | None, closest: str) -> str:
     """Name what a range of torch's own tells of: an optimizer by its class, the buffers that DDP broadcasts."""
     if closest == _DDP_FORWARD and operation is Operation.BROADCAST:
         return BUFFERS
+    return _find_optimizer(closest)
+
+
+def _find_optimizer(closest: str) -> str:
     stepped = _STEPPED.fullmatch(closest)
     return stepped[1] if stepped else ""
 

@@ -1,4 +1,4 @@
-"""What optimizers that shard their state issue without any range: DeepSpeed's ZeRO, told by when it is issued.
+"""What optimizers that shard their state issue without any range that says so: ZeRO and its like, told by evidence.
 
 ::
 
@@ -7,34 +7,43 @@
     step range│                                  ├ AdamW.step ┤            │
     ZeRO-2    │                        reduce sum               gather     │     gradients, norm, parameters
     ZeRO-3    │ gather     gather      reduce sum                          │     between hooks of its own
+    Megatron  │ gather        scatter  scatter                             │     in hooks of gradients
 
-Two things are taken for evidence: parameters gathered after the optimizer's step, in every step that the trace holds;
-and the functions that ZeRO-3 puts around modules (``deepspeed/runtime/zero/parameter_offload.py``). Where a trace has
-neither, what nobody asked for stays ``other``; where FSDP left its ranges, they say everything.
+Three things are taken for evidence: parameters gathered after an optimizer's step, in every step that it makes, where
+no DDP reduces gradients; gradients that are scattered, of which each rank can update a part only; and the functions
+that ZeRO-3 puts around modules (``deepspeed/runtime/zero/parameter_offload.py``). In the first two what is gathered
+must be able to be the parameters whose gradients were reduced, by its size: a loss, a metric, predictions, features are
+gathered, too. Where a trace has no evidence, what nobody asked for stays ``other``; where FSDP left its ranges, they
+say everything.
 """
 
 import re
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final
 
 import numpy as np
 
-from dtbench.analyze.collectives import Collective
+from dtbench.analyze.collectives import INFERRED_PREFIX, Collective
 from dtbench.analyze.intervals import Ints
+from dtbench.analyze.kinds.categories import DEVICE_RANGE
 from dtbench.analyze.kinds.operators import ENGINE
 from dtbench.analyze.purposes import FSDP_RANGES, is_functional
+from dtbench.analyze.strategy import Strategy, find_strategies
 from dtbench.analyze.trace import Trace
 from dtbench.ranges import STEP_PREFIX
 from dtbench.vocabulary import REDUCTIONS, Axis, Operation, Purpose
 
 _ZERO3: Final = re.compile(r".*\b(Pre|Post)BackwardFunction(ForModule|Module)?(Backward)?", re.DOTALL)
-_STEP_RANGE: Final = re.compile(r"Optimizer\.step#(\w+\.step)")
+_STEP_RANGE: Final = re.compile(r"Optimizer\.step#(\w+)\.step")
 _OPEN: Final = (Purpose.OTHER, Purpose.GRAD_REDUCE)
-"""Purposes of what nothing names: the second where the engine issued it, whose owner is still to be told."""
+"""Purposes of what nothing names: the second where a hook issued it, whose owner is still to be told."""
 _SMALL: Final = 100
 """What is smaller than one in so many of the largest gather is no gradient: a norm, a flag of overflow."""
+_WIDEST: Final = 4
+"""Parameters and their gradients differ in size by at most this: float32 and float8."""
 
 
 class _Place(IntEnum):
@@ -47,22 +56,32 @@ class _Place(IntEnum):
 
 @dataclass(frozen=True)
 class _Moments:
-    """Of the host; each of shape ``(k,)`` and rising."""
+    """Of the host; each of shape ``(k,)`` and rising, the optimizers' in order of their ends."""
 
     steps_ns: Ints
     nodes_ns: Ints
     optimizers_ns: Ints  # ends
+    optimizers: tuple[str, ...]
 
     def place(self, issue_ns: int) -> _Place | None:
         """Give where something was issued; None: before the first step."""
         begun_ns = _last_before(self.steps_ns, issue_ns)
         if begun_ns is None:
             return None
-        optimizer_ns = _last_before(self.optimizers_ns, issue_ns) or 0
-        node_ns = _last_before(self.nodes_ns, issue_ns) or 0
+        optimizer_ns, node_ns = (
+            -1 if (last_ns := _last_before(moments_ns, issue_ns)) is None else last_ns
+            for moments_ns in (self.optimizers_ns, self.nodes_ns)
+        )
         if max(optimizer_ns, node_ns) < begun_ns:
             return _Place.BEFORE
         return _Place.AFTER_OPTIMIZER if optimizer_ns > node_ns else _Place.AFTER_BACKWARD
+
+    def optimizer_of(self, one: Collective) -> str:
+        """Name the optimizer that stepped last before something that its step is followed by, else the next to step."""
+        issue_ns = one.issue_ns or 0
+        following = int(self.optimizers_ns.searchsorted(issue_ns, side="right"))
+        chosen = following - (self.place(issue_ns) is _Place.AFTER_OPTIMIZER)
+        return self.optimizers[chosen] if 0 <= chosen < len(self.optimizers) else ""
 
 
 def name_sharded_optimizers(trace: Trace, collectives: Sequence[Collective]) -> tuple[Collective, ...]:
@@ -75,27 +94,101 @@ def name_sharded_optimizers(trace: Trace, collectives: Sequence[Collective]) -> 
     if any(name.startswith(FSDP_RANGES) for name in trace.names):
         return tuple(collectives)
     moments = _find_moments(trace)
-    free = [index for index, one in enumerate(collectives) if _is_free(one)]
-    places = {index: moments.place(collectives[index].issue_ns or 0) for index in free}
-    gathers = [index for index in free if collectives[index].operation is Operation.ALL_GATHER]
+    free = [one for one in collectives if _is_free(one)]
     if any(_ZERO3.fullmatch(name) for name in trace.names):
-        owner = "ZeRO-3"
+        owners = _find_zero3(moments, free)
     else:
-        owner = next((match[1] for name in trace.names if (match := _STEP_RANGE.fullmatch(name)) is not None), "")
-        gathers = [index for index in gathers if places[index] is _Place.AFTER_OPTIMIZER]
-        if not _is_in_every_step(moments, [collectives[index].issue_ns or 0 for index in gathers]):
-            return tuple(collectives)
-    least_bytes = max((collectives[index].size_bytes or 0 for index in gathers), default=0) / _SMALL
-    named = list(collectives)
-    for index in free:
-        one = collectives[index]
-        if (one.size_bytes or 0) < least_bytes:
-            continue
-        if index in gathers:
-            named[index] = replace(one, purpose=Purpose.UNSHARD, owner=one.owner or owner)
-        elif one.operation in REDUCTIONS and places[index] is _Place.AFTER_BACKWARD:
-            named[index] = replace(one, purpose=Purpose.GRAD_REDUCE, owner=one.owner or owner)
-    return tuple(named)
+        scattered = [one for one in collectives if _is_scattered(one)]
+        owners = _find_shards(moments, [one for one in free if one.operation is Operation.ALL_GATHER], scattered)
+        if Strategy.DDP not in find_strategies(trace):
+            owners = {**_find_gathered_after(moments, free), **owners}
+    return tuple(_name(one, owners[id(one)]) if id(one) in owners else one for one in collectives)
+
+
+def _name(one: Collective, owner: str) -> Collective:
+    purpose = Purpose.UNSHARD if one.operation is Operation.ALL_GATHER else Purpose.GRAD_REDUCE
+    return replace(one, purpose=purpose, owner=one.owner or owner)
+
+
+def _find_zero3(moments: _Moments, free: Sequence[Collective]) -> dict[int, str]:
+    """Give ZeRO-3's gathers, and its reductions, which come after backward began."""
+    gathers = [one for one in free if one.operation is Operation.ALL_GATHER]
+    return {id(one): "ZeRO-3" for one in _keep_large([*gathers, *_find_reductions(moments, free)], gathers)}
+
+
+def _find_gathered_after(moments: _Moments, free: Sequence[Collective]) -> dict[int, str]:
+    """Give what is gathered after an optimizer's step, in every step of its, and the gradients of as many bytes."""
+    gathers: dict[tuple[str, str], list[Collective]] = defaultdict(list)
+    reductions: dict[tuple[str, str], list[Collective]] = defaultdict(list)
+    for one in free:
+        place, owner = moments.place(one.issue_ns or 0), moments.optimizer_of(one)
+        if one.operation is Operation.ALL_GATHER and place is _Place.AFTER_OPTIMIZER:
+            gathers[owner, _group_of(one)].append(one)
+        elif one.operation in REDUCTIONS and place is _Place.AFTER_BACKWARD:
+            reductions[owner, _group_of(one)].append(one)
+    owners: dict[int, str] = {}
+    for (owner, group), gathered in gathers.items():
+        both = _keep_large([*gathered, *reductions[owner, group]], gathered)
+        reduced = [one for one in both if one.operation in REDUCTIONS]
+        kept = [one for one in both if one.operation not in REDUCTIONS]
+        if owner and _is_in_every_step(moments, owner, kept) and _may_be_of(moments, kept, reduced):
+            owners.update({id(one): owner for one in both})
+    return owners
+
+
+def _find_shards(moments: _Moments, gathers: Sequence[Collective], scattered: Sequence[Collective]) -> dict[int, str]:
+    """Give what is gathered over ranks to which gradients of as many bytes were scattered.
+
+    Where some are as large as what was scattered at once, to a factor of the dtypes, the others are none of it.
+    """
+    owners: dict[int, str] = {}
+    for group in {_group_of(one) for one in scattered}:
+        reduced = [one for one in scattered if _group_of(one) == group]
+        mine = [one for one in gathers if _group_of(one) == group]
+        sizes = {one.size_bytes for one in reduced}
+        alike = [one for one in mine if any(_is_as_large(one.size_bytes, size) for size in sizes)]
+        for gathered in (alike, _keep_large(mine, mine)):
+            if _may_be_of(moments, gathered, reduced):
+                owners.update({id(one): moments.optimizer_of(one) for one in (*gathered, *reduced)})
+                break
+    return owners
+
+
+def _is_as_large(gathered_bytes: int | None, reduced_bytes: int | None) -> bool:
+    if not gathered_bytes or not reduced_bytes:
+        return False
+    ratio, rest = divmod(max(gathered_bytes, reduced_bytes), min(gathered_bytes, reduced_bytes))
+    return not rest and ratio in (1, 2, _WIDEST)
+
+
+def _may_be_of(moments: _Moments, gathered: Sequence[Collective], reduced: Sequence[Collective]) -> bool:
+    """Tell whether what was gathered may, by its size, be the parameters of which gradients were reduced.
+
+    Gradients may be reduced several times before parameters are gathered: as often, at most, as a step reduces
+    something of one size.
+    """
+    gathered_bytes, reduced_bytes = (sum(one.size_bytes or 0 for one in members) for members in (gathered, reduced))
+    if not gathered_bytes or not reduced_bytes:
+        return False
+    in_steps = moments.steps_ns.searchsorted([one.issue_ns or 0 for one in reduced], side="right").tolist()
+    passes = max(Counter((one.size_bytes, step) for one, step in zip(reduced, in_steps, strict=True)).values())
+    return gathered_bytes <= _WIDEST * reduced_bytes and reduced_bytes <= _WIDEST * passes * gathered_bytes
+
+
+def _find_reductions(moments: _Moments, free: Iterable[Collective]) -> list[Collective]:
+    return [
+        one for one in free if one.operation in REDUCTIONS and moments.place(one.issue_ns or 0) is _Place.AFTER_BACKWARD
+    ]
+
+
+def _keep_large(members: Sequence[Collective], gathers: Sequence[Collective]) -> list[Collective]:
+    least_bytes = max((one.size_bytes or 0 for one in gathers), default=0) / _SMALL
+    return [one for one in members if (one.size_bytes or 0) >= least_bytes]
+
+
+def _group_of(one: Collective) -> str:
+    """Tell what of two collectives is equal if they are over the same ranks, as far as anything says so."""
+    return str(one.axis) if one.axis is not None else "" if one.group.startswith(INFERRED_PREFIX) else one.group
 
 
 def _is_free(one: Collective) -> bool:
@@ -104,14 +197,27 @@ def _is_free(one: Collective) -> bool:
     return one.purpose in _OPEN and one.axis in (None, Axis.DATA) and one.issue_ns is not None and not is_asked
 
 
-def _find_moments(trace: Trace) -> _Moments:
-    def times(times_ns: Ints, prefix: str) -> Ints:
-        return np.sort(times_ns[trace.is_named(lambda name: name.startswith(prefix))])
+def _is_scattered(one: Collective) -> bool:
+    """Tell whether it gives each rank a part of the gradients."""
+    is_parts = one.operation is Operation.REDUCE_SCATTER and one.purpose is Purpose.GRAD_REDUCE
+    return is_parts and one.issue_ns is not None and not any(is_functional(name) for name in one.above)
 
+
+def _find_moments(trace: Trace) -> _Moments:
+    on_host = ~trace.is_one_of((DEVICE_RANGE,))
+
+    def starts(prefix: str) -> Ints:
+        return np.sort(trace.start_ns[on_host & trace.is_named(lambda name: name.startswith(prefix))])
+
+    optimizers = np.flatnonzero(on_host & trace.is_named(_STEP_RANGE.fullmatch))
+    optimizers = optimizers[np.argsort(trace.end_ns[optimizers], kind="stable")]
     return _Moments(
-        steps_ns=times(trace.start_ns, STEP_PREFIX),
-        nodes_ns=times(trace.start_ns, ENGINE),
-        optimizers_ns=times(trace.end_ns, "Optimizer.step#"),
+        steps_ns=starts(STEP_PREFIX),
+        nodes_ns=starts(ENGINE),
+        optimizers_ns=trace.end_ns[optimizers],
+        optimizers=tuple(
+            match[1] for event in optimizers.tolist() if (match := _STEP_RANGE.fullmatch(trace.name_of(event)))
+        ),
     )
 
 
@@ -120,10 +226,15 @@ def _last_before(moments_ns: Ints, time_ns: int) -> int | None:
     return int(moments_ns[place]) if place >= 0 else None
 
 
-def _is_in_every_step(moments: _Moments, issues_ns: Sequence[int]) -> bool:
-    """Tell whether something was issued in every step in which an optimizer stepped, and there is one."""
-    if not len(moments.optimizers_ns) or not len(moments.steps_ns):
+def _is_in_every_step(moments: _Moments, owner: str, issued: Sequence[Collective]) -> bool:
+    """Tell whether any of these was issued in every step in which an optimizer stepped, and there is one."""
+    if not len(moments.steps_ns):
         return False
-    stepped = set(moments.steps_ns.searchsorted(moments.optimizers_ns, side="right").tolist()) - {0}
-    issued = set(moments.steps_ns.searchsorted(np.array(issues_ns, dtype=np.int64), side="right").tolist())
-    return bool(stepped) and stepped <= issued
+    ends_ns = [
+        end_ns for end_ns, name in zip(moments.optimizers_ns.tolist(), moments.optimizers, strict=True) if name == owner
+    ]
+    stepped, issues = (
+        set(moments.steps_ns.searchsorted(np.array(times_ns, dtype=np.int64), side="right").tolist())
+        for times_ns in (ends_ns, [one.issue_ns or 0 for one in issued])
+    )
+    return bool(stepped - {0}) and stepped - {0} <= issues

@@ -45,13 +45,18 @@ class TraceMarks:
     is_hip: bool = False
 
 
+def find_strategies(trace: Trace) -> frozenset[Strategy]:
+    """Give the strategies that left ranges in a trace."""
+    return frozenset(
+        strategy for strategy, ranges in _RANGES.items() if any(name.startswith(ranges) for name in trace.names)
+    )
+
+
 def find_marks(trace: Trace, collectives: Sequence[Collective]) -> TraceMarks:
     """Find the marks of a trace."""
     gathers = [one for one in collectives if one.purpose is Purpose.UNSHARD]
     return TraceMarks(
-        strategies=frozenset(
-            strategy for strategy, ranges in _RANGES.items() if any(name.startswith(ranges) for name in trace.names)
-        ),
+        strategies=find_strategies(trace),
         prefetches_forward=any(name.startswith("FSDP::forward_prefetch for") for name in trace.names),
         gathers_in_backward=any(_is_in_backward(one) for one in gathers),
         has_replicas=any(one.axis is Axis.REPLICATE for one in collectives),

@@ -149,7 +149,7 @@ def test_clipping_optimizer_and_state_dict_come_before_the_axis(axis: Axis | Non
         (None, Operation.ALL_GATHER, None, ("c10d::_allgather_base_", "FullyShardedDataParallel._pre_forward"),
          FSDP, Purpose.UNSHARD),
         # Without ranges or hooks: operation and region.
-        (Axis.DATA, Operation.ALL_GATHER, None, (), DataParallel(), Purpose.UNSHARD),
+        (Axis.DATA, Operation.ALL_GATHER, None, (), DataParallel(), Purpose.OTHER),  # features, predictions, ...
         (Axis.SHARD, Operation.ALL_GATHER, Region.FORWARD, (), DataParallel(), Purpose.UNSHARD),
         (Axis.REPLICATE, Operation.ALL_GATHER, Region.FORWARD, (), DataParallel(), Purpose.OTHER),
         (Axis.DATA, Operation.REDUCE_SCATTER, None, (), DataParallel(), Purpose.GRAD_REDUCE),
@@ -320,7 +320,7 @@ def test_each_groups_sends_and_gathers_are_for_what_its_axis_is_for(draw: Callab
     assert exposed(one) == {
         "context": (1, 4_000),
         "expert": (1, 3_000),
-        "unshard": (1, 5_000),
+        "other": (1, 5_000),  # nothing says of what
         "pipeline": (1, 2_000),
     }
     assert [str(one.axis) for one in one.collectives] == ["context", "expert", "data", "pipeline"]

@@ -1,5 +1,6 @@
 """Sharded optimizers without ranges: ZeRO-2 and ZeRO-3, recorded, and what only looks like one."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,7 +23,7 @@ def purposes(one: TraceAnalysis) -> list[dict[str, tuple[float, int | float | No
     return [{str(row.purpose): (row.count, row.size_bytes) for row in step.purposes} for step in one.steps]
 
 
-@pytest.mark.parametrize(("name", "owner", "norm_bytes"), [("zero2", "AdamW.step", 4), ("zero3", "ZeRO-3", 8)])
+@pytest.mark.parametrize(("name", "owner", "norm_bytes"), [("zero2", "AdamW", 4), ("zero3", "ZeRO-3", 8)])
 def test_parameters_and_gradients_of_zero_are_told_and_no_knob_of_fsdp_or_ddp_is_named(
     recorded: Path, name: str, owner: str, norm_bytes: int
 ) -> None:
@@ -58,3 +59,119 @@ def test_where_not_every_step_gathers_after_its_optimizer_nothing_is_taken_for_a
         """)
     )
     assert "unshard" not in {str(row.purpose) for step in one.steps for row in step.purposes}
+
+
+def moved(elements: int) -> str:
+    return f'{{"Input Dims": [[{elements}]], "Input type": ["float"]}}'
+
+
+def owned(one: TraceAnalysis) -> list[tuple[str, str, str]]:
+    """Give operation, purpose and owner of the first step's collectives, in order of issue."""
+    found = sorted(zip(one.step_of, one.collectives, strict=True), key=lambda each: each[1].issue_ns or 0)
+    return [(str(made.operation), str(made.purpose), made.owner) for step, made in found if step == 0]
+
+
+@pytest.mark.parametrize(
+    ("gathered", "model", "expected"),
+    [
+        (512, "my.forward", [("all_reduce", "grad_reduce", "AdamW"), ("all_gather", "unshard", "AdamW")]),
+        (128, "my.forward", [("all_reduce", "grad_reduce", "AdamW"), ("all_gather", "unshard", "AdamW")]),
+        (1, "my.forward", [("all_reduce", "other", ""), ("all_gather", "other", "")]),
+        (512, "DistributedDataParallel.forward", [("all_reduce", "other", ""), ("all_gather", "other", "")]),
+    ],
+    ids=["parameters", "in fewer bits", "a loss", "beside DDP"],
+)
+def test_what_is_gathered_after_a_step_is_parameters_where_it_is_as_large_as_what_was_reduced(
+    draw: Callable[..., Path], gathered: int, model: str, expected: list[tuple[str, str, str]]
+) -> None:
+    one = analyze(
+        draw(f"""
+        step ProfilerStep#1                                @1 |==========          |
+        step ProfilerStep#2                                @1 |          ==========|
+        range {model}                                      @1 |=         =         |
+        op autograd::engine::evaluate_function: Mm         @1 | =         =        |
+        op c10d::allreduce_                                @1 |  =         =       | {moved(512)}
+        range Optimizer.step#AdamW.step                    @1 |     =         =    |
+        op c10d::_allgather_base_                          @1 |       =         =  | {moved(gathered)}
+        range gloo:all_reduce                              @2 |   =         =      | {moved(512)}
+        range gloo:all_gather                              @2 |        =         = | {moved(gathered)}
+        """)
+    )
+    assert owned(one) == expected
+
+
+def test_of_several_optimizers_each_has_what_comes_before_and_after_its_own_step(draw: Callable[..., Path]) -> None:
+    one = analyze(
+        draw(f"""
+        step ProfilerStep#1                                @1 |===============          |
+        op autograd::engine::evaluate_function: Mm         @1 |=     =                  |
+        op c10d::allreduce_                                @1 | =                       | {moved(4096)}
+        range Optimizer.step#Adam.step                     @1 |   =                     |
+        op c10d::allreduce_                                @1 |       =                 | {moved(512)}
+        range Optimizer.step#AdamW.step                    @1 |          =              |
+        op c10d::_allgather_base_                          @1 |            =            | {moved(512)}
+        range gloo:all_reduce                              @2 |  =                      | {moved(4096)}
+        range gloo:all_reduce                              @2 |        =                | {moved(512)}
+        range gloo:all_gather                              @2 |             =           | {moved(512)}
+        """)
+    )
+    assert owned(one) == [
+        ("all_reduce", "other", ""),
+        ("all_reduce", "grad_reduce", "AdamW"),
+        ("all_gather", "unshard", "AdamW"),
+    ]
+
+
+def say(collective: str, elements: int, group: str = "DATA_PARALLEL_GROUP_WITH_CP") -> str:
+    """Give what NCCL says of a collective in float32 over a group of Megatron's."""
+    return json.dumps(
+        {
+            "Collective name": collective,
+            "dtype": "Float",
+            "In msg nelems": elements,
+            "Out msg nelems": elements,
+            "Process Group Name": group,
+            "Process Group Description": group,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("gathered", "purpose"), [(1 << 16, "unshard"), (20, "other")], ids=["parameters", "predictions"]
+)
+def test_parameters_whose_gradients_hooks_scatter_are_gathered_wherever_that_is(
+    draw: Callable[..., Path], gathered: int, purpose: str
+) -> None:
+    node = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
+    over_instances = say("allreduce", 1 << 15, "INTER_PARTIAL_DATA_PARALLEL_GROUP_WITH_CP")
+    one = analyze(
+        draw(f"""
+        step ProfilerStep#1                  @1  |====================|
+        op c10d::_allgather_base_            @1  |=                   |
+        op aten::mm                          @1  | =                  |
+        op {node}                            @2  |   ==               |
+        op c10d::_reduce_scatter_base_       @2  |   =                |
+        op c10d::allreduce_                  @2  |    =               |
+        range Optimizer.step#FusedAdam.step  @1  |             =      |
+        call cudaLaunchKernel                @1  |xa                  |
+        call cudaLaunchKernel                @2  |   kh               |
+        kernel ncclDevKernel_AllGather       @s9 | xx                 | {say("_allgather_base", gathered)}
+        kernel gemm                          @s7 |   a                |
+        kernel ncclDevKernel_ReduceScatter   @s8 |      kk            | {say("_reduce_scatter_base", 1 << 16)}
+        kernel ncclDevKernel_AllReduce       @s8 |        hh          | {over_instances}
+        """)
+    )
+    assert [found[1] for found in owned(one)] == [purpose, "grad_reduce", "grad_reduce"]
+
+
+def test_what_is_issued_in_an_optimizers_own_step_is_that_optimizers(draw: Callable[..., Path]) -> None:
+    one = analyze(
+        draw(f"""
+        step ProfilerStep#1                                    @1 |==========|
+        op aten::mm                                            @1 |=         |
+        range Optimizer.step#ZeroRedundancyOptimizer.step      @1 |  =====   |
+        op c10d::broadcast_                                    @1 |   =      | {moved(512)}
+        range gloo:broadcast                                   @2 |    =     | {moved(512)}
+        """)
+    )
+    assert owned(one) == [("broadcast", "unshard", "ZeroRedundancyOptimizer")]
