@@ -233,6 +233,7 @@ def test_orders_cannot_be_written_for_launches_that_depend_on_launches(tmp_path:
 
 
 @pytest.mark.ranks
+@pytest.mark.thorough
 def test_real_launches_repeat_until_their_step_times_are_known(tmp_path: Path) -> None:
     text = AUTO.replace("matrix: {seed: [1, 2]}\n", "measure: {measured_steps: 4, profiled_steps: 1}\n")
     (tmp_path / "auto.yaml").write_text(text, encoding="utf-8")

@@ -170,6 +170,7 @@ def test_traffic_equals_the_formula_training_the_single_process_and_the_function
     assert [function for function in CASES[name].reached if not called[function]] == []
 
 
+@pytest.mark.quick("forget")
 @pytest.mark.parametrize("function", ["average", "forget"])
 def test_a_hook_of_ones_own_is_found_called_and_checked(
     launch: Callable[..., Any], scenario: Callable[..., Any], function: str
@@ -218,6 +219,7 @@ def test_a_model_trains_as_before_after_all_that_is_done_to_it(
     assert [function for function in expected if not called[function]] == []
 
 
+@pytest.mark.thorough
 def test_in_low_precision_sums_in_another_order_are_no_change(
     launch: Callable[..., Any], scenario: Callable[..., Any]
 ) -> None:
@@ -241,6 +243,7 @@ def test_over_gloo_a_model_does_not_train_on_once_it_is_told_the_rows_of_sparse_
     assert _called(launched)["_set_sparse_metadata"]
 
 
+@pytest.mark.thorough
 def test_backward_is_compiled_with_the_hooks_of_the_python_reducer(
     launch: Callable[..., Any], scenario: Callable[..., Any]
 ) -> None:
@@ -257,6 +260,7 @@ def test_backward_is_compiled_with_the_hooks_of_the_python_reducer(
     assert [one for one in launched.rank().receipts if one.outcome is ReceiptOutcome.DISAGREES] == []
 
 
+@pytest.mark.thorough
 def test_dynamo_asks_for_the_wrapper_that_runs(launch: Callable[..., Any], scenario: Callable[..., Any]) -> None:
     compiled = {**MLP, "compile": {"backend": "aot_eager"}}
     launched = launch(scenario(**_probed(model=compiled, parallel={"kind": "ddp", "replicas": 2})))

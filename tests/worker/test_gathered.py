@@ -43,10 +43,7 @@ def probed(launched: Any) -> dict[str, Any]:
     return {one.name: one for one in launched.rank().probes.functions}
 
 
-@pytest.mark.quick(
-    "async-ddp",
-    "async-fsdp1, several micro-batches",
-)
+@pytest.mark.quick("async-ddp")
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("how", ["sync", "async"])
 def test_gathered_weights_train_as_one_process_does_and_send_what_is_planned(
@@ -65,6 +62,7 @@ def test_gathered_weights_train_as_one_process_does_and_send_what_is_planned(
     assert launched.traffic == planned
 
 
+@pytest.mark.quick("ddp async", "fsdp1 async")
 @pytest.mark.parametrize(
     ("parallel", "how", "branch"),
     [

@@ -148,6 +148,7 @@ def test_reducing_every_micro_batch_names_the_same_buckets_each_time(
     assert Counter((found.owner, found.size_bytes) for found in collectives) == wanted
 
 
+@pytest.mark.thorough
 def test_all_that_powersgd_reduces_for_a_bucket_is_that_buckets(
     launch: Callable[..., Any], scenario: Callable[..., Any]
 ) -> None:

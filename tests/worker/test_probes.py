@@ -394,6 +394,7 @@ def labels_in(trace: Any) -> set[str]:
 
 
 @pytest.mark.ranks
+@pytest.mark.quick("ddp")
 @pytest.mark.parametrize(
     ("parallel", "branch"),
     [

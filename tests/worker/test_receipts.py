@@ -170,6 +170,11 @@ def needs_ranks(knob: str) -> bool:
     return any(parallel.get(axis, 1) > 1 for axis in ("replicas", "shards", "tensor"))
 
 
+def mark_slow(knob: str) -> Any:
+    """Leave a knob to each night that compiles for most of a minute."""
+    return pytest.param(knob, marks=pytest.mark.thorough) if "compiled_autograd" in knob else knob
+
+
 def read_receipts(built: Scenario, asked: Scenario) -> dict[str, Receipt]:
     """Train two steps as ``built`` says, then compare with what ``asked`` wanted."""
     from dtbench.worker.batches import Batches
@@ -222,7 +227,9 @@ def test_a_silenced_knob_disagrees(scenario: Callable[..., Scenario], knob: str)
 
 
 @pytest.mark.usefixtures("lone_group")
-@pytest.mark.parametrize("knob", [knob for knob in ASKED if not needs_ranks(knob) and knob not in NEEDS_CUDA])
+@pytest.mark.parametrize(
+    "knob", [mark_slow(knob) for knob in ASKED if not needs_ranks(knob) and knob not in NEEDS_CUDA]
+)
 def test_a_knob_that_was_set_agrees_or_says_why_it_has_no_effect(scenario: Callable[..., Scenario], knob: str) -> None:
     skip_where_torch_lacks(knob.split(" ")[1])
     strategy, sections = ASKED[knob]

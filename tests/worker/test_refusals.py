@@ -157,7 +157,6 @@ def test_the_plan_refuses_with_an_alternative_that_it_plans(
 
 
 @pytest.mark.quick(
-    "fsdp1 clips over tensor parallelism",
     "ddp compresses to bfloat16 over gloo",
 )
 @pytest.mark.ranks
@@ -188,7 +187,6 @@ def test_torch_still_fails_on_what_is_refused(
 
 
 @pytest.mark.quick(
-    "fsdp1 clips over tensor parallelism",
     "ddp compresses to bfloat16 over gloo",
 )
 @pytest.mark.ranks

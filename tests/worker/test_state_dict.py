@@ -34,7 +34,7 @@ def by_name(record: RankRecord) -> dict[tuple[StatePart, Stage], StageRecord]:
 
 
 @pytest.mark.ranks
-@pytest.mark.quick("fsdp1", "fsdp2")
+@pytest.mark.quick("fsdp2")
 @pytest.mark.parametrize(("parallel", "stages"), STRATEGIES.values(), ids=STRATEGIES)
 def test_every_stage_gives_back_the_bits_that_it_was_given(
     launch: Callable[..., Any], scenario: Callable[..., Any], parallel: dict[str, Any], stages: list[Stage]
@@ -170,6 +170,7 @@ KILLED: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.mark.ranks
+@pytest.mark.quick("a gather hangs")
 @pytest.mark.parametrize("fault", KILLED)
 def test_a_stage_that_kills_a_rank_is_a_row_and_the_launch_ends_well(
     launch: Callable[..., Any], scenario: Callable[..., Any], fault: str

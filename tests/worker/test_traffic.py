@@ -180,12 +180,7 @@ CASES |= {
 }
 
 
-@pytest.mark.quick(
-    "ddp, torch's default buckets",
-    "fsdp2, uneven shards",
-    "fsdp2, tensor and sequence",
-    "hsdp",
-)
+@pytest.mark.quick("ddp, torch's default buckets", "fsdp2, tensor and sequence")
 @pytest.mark.parametrize("name", CASES)
 def test_traffic_equals_the_formula_and_training_the_single_process(
     launch: Callable[..., Any], scenario: Callable[..., Any], name: str
