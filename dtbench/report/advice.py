@@ -45,6 +45,9 @@ _FEW_BYTES: Final = 4096
 _BY_SIZE: Final = (Cause.TAIL, Cause.NEEDED_AT_ONCE, Cause.BANDWIDTH)
 """Causes whose advice is to send less or to compute more."""
 
+_OF_BARRIER: Final = (Cause.LATE_ISSUE, Cause.LATE_READY, Cause.SYNC_OP, *_BY_SIZE)
+"""Causes of a barrier that no other issue changes: it has no input, carries nothing, and nothing uses its result."""
+
 _MOST_OF_BUCKET: Final = 0.75
 """Part of a bucket from which its last parameter is what it takes: a smaller cap would take little off it."""
 
@@ -192,6 +195,8 @@ def advise_loss(row: Loss, ran: Ran) -> str:
     done = mark_row(ran, groups, row.carried.dtype, is_async=row.carried.is_async)
     known = replace(ran, done=done)
     size_bytes = None if row.operation is Operation.BARRIER else row.carried.size_bytes
+    if row.operation is Operation.BARRIER and row.cause in _OF_BARRIER:
+        return "A barrier is for nothing but waiting: leave it out where what follows waits for the other ranks anyway."
     if row.cause in _BY_SIZE and size_bytes is not None and size_bytes <= _FEW_BYTES:
         return f"They carry {format_bytes(size_bytes)} at most: issue fewer, larger ones."
     is_gather = row.purpose is Purpose.TENSOR and row.operation is Operation.ALL_GATHER
@@ -313,7 +318,13 @@ def _after_sync_op(row: Loss, ran: Ran) -> str:
     knobs = ran.choose(Knob.NO_PYTHON_REDUCER)
     if knobs and row.purpose is Purpose.GRAD_REDUCE:
         return 'Reduce in buckets, beside backward: DDP\'s Python reducer (`optimize_ddp="python_reducer"`) blocks.'
-    return "Issue it without blocking, and wait where its result is used."
+    return _UNBLOCKED.get(row.operation, "Issue it without blocking, and wait where its result is used.")
+
+
+_UNBLOCKED: Final[dict[Operation | None, str]] = {
+    Operation.SEND: "Issue it without blocking (`isend`), and wait before what it sends is written again.",
+    Operation.RECV: "Issue it without blocking (`irecv`), ahead of its use, and wait where its result is used.",
+}
 
 
 def _after_tail(row: Loss, ran: Ran) -> str:

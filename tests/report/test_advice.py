@@ -255,6 +255,22 @@ def gain(*rows: Loss, windows: float = 1, step_ns: float = 484_000_000) -> list[
     return [one.words for one in advise(rows, Ran(is_device=False), windows=windows, step_ns=step_ns)]
 
 
+def test_a_barrier_is_told_nothing_of_input_size_or_result() -> None:
+    for cause in (Cause.SYNC_OP, Cause.TAIL, Cause.NEEDED_AT_ONCE, Cause.BANDWIDTH, Cause.LATE_ISSUE, Cause.LATE_READY):
+        for ran in (NOT_KNOWN, Ran(is_device=False)):
+            words = advise_loss(loss(cause, Purpose.OTHER, Operation.BARRIER), ran)
+            assert "leave it out" in words
+            assert not any(word in words for word in ("result", "input", "end less", "blocking", "link"))
+
+
+def test_what_blocks_is_told_how_to_go_on_by_what_it_leaves_behind() -> None:
+    said = {one: advise_loss(loss(Cause.SYNC_OP, Purpose.PIPELINE, one), NOT_KNOWN) for one in Operation}
+    assert "`isend`" in said[Operation.SEND]
+    assert "result" not in said[Operation.SEND]
+    assert "`irecv`" in said[Operation.RECV]
+    assert "result is used" in said[Operation.ALL_REDUCE]
+
+
 def test_a_gain_is_bounded_by_the_transfer_and_never_by_what_is_exposed() -> None:
     row = loss(
         Cause.TAIL,
