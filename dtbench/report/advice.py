@@ -250,6 +250,8 @@ def _after_queue(row: Loss, ran: Ran) -> str:
         )
     if row.purpose in (Purpose.GRAD_REDUCE, Purpose.UNSHARD):
         return "Send less before it."
+    if not row.carried.group:  # a library's own kernels have none: what queues there is their stream
+        return "Give it a stream of its own (and a process group, where it has one), or send less before it."
     return "Give it a process group of its own, or send less before it."
 
 

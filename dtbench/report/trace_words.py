@@ -171,7 +171,7 @@ def _wait_lines(traces: TraceSet, mean: MeanTime) -> list[str]:
 def _bubble_lines(traces: TraceSet, mean: MeanTime) -> list[str]:
     """Say how long a stage of a pipeline waited for its neighbours, as far as several ranks show that."""
     rows = [row for row in traces.owners if row.purpose is Purpose.PIPELINE]
-    if not rows or len(traces.analyses) < 2:
+    if not rows:
         return []
     if not traces.over_ranks.partners:
         return ["pipeline bubble n/a: of no send or receive it is known when its other end was there"]
