@@ -115,8 +115,8 @@ def find_owner(purpose: Purpose, above: Sequence[str], asker: Asker, operation: 
     reduces there (its other buckets get their numbers later), or to the optimizer in whose step they are; the total
     norm that clips and the mean of models over ranks to torch's functions, what goes between the stages of a pipeline
     to the stage and micro-batch that torch's schedule says; everything else to the operator, and the module it is of,
-    or to the annotation: ``aten::mm of Linear_3``. Where there is neither, what DDP broadcasts before its forward is its
-    buffers, and the optimizer owns what its step issued.
+    or to the annotation: ``aten::mm of Linear_3``. Where there is neither, what DDP broadcasts before its forward is
+    its buffers, and the optimizer owns what its step issued.
     """
     if function := find_function(above):
         return function
