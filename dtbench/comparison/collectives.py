@@ -7,7 +7,7 @@ from typing import Final
 
 from dtbench.comparison.comparison import CollectiveChange
 from dtbench.comparison.metrics import EXPOSED_BY_OWNER
-from dtbench.comparison.seen import Kind, find_open_kinds, knows_subjects
+from dtbench.comparison.seen import Kind, find_open_kinds, has_named_otherwise, knows_subjects
 from dtbench.store.baseline import MeasuredLaunch, OwnedTime, PlacedTime
 from dtbench.vocabulary import Operation, Purpose
 
@@ -106,7 +106,7 @@ def _number(rows: _Rows, key: _Key, others: Collection[_Key], open_kinds: Collec
     if any(purpose is kind[1] and (operation is None) is not (kind[0] is None) for _, operation, purpose in rows):
         is_open = True  # which operations they are is told on one side alone
     elif owner:
-        is_open = ("", *kind) in rows
+        is_open = ("", *kind) in rows or has_named_otherwise(rows, owner, (key[1], key[2]))
     elif tuple(kind) in open_kinds:
         is_open = any(named and rest == kind for named, *rest in rows)
     else:

@@ -3,12 +3,13 @@
 A zero needs both: its steps have an account, and where they communicated, the table of the subjects has some.
 """
 
+import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from dtbench.comparison.metrics import EXPOSED, EXPOSED_BY_OWNER, EXPOSED_BY_PURPOSE, HIDDEN, METRICS
 from dtbench.store.baseline import MeasuredLaunch, MeasuredSide
-from dtbench.vocabulary import Operation, Purpose
+from dtbench.vocabulary import POINT_TO_POINT, Operation, Purpose
 
 Kind = tuple[Operation | None, Purpose]
 
@@ -56,6 +57,24 @@ def find_open_kinds(launches: Iterable[MeasuredLaunch]) -> frozenset[Kind]:
 def has_unowned(launch: MeasuredLaunch, kinds: Collection[Kind] | None = None) -> bool:
     """Tell whether a launch has collectives, of any of these kinds, whose owner it does not know."""
     return any(not row.owner and (kinds is None or (row.operation, row.purpose) in kinds) for row in launch.owned)
+
+
+def has_named_otherwise(owners: Iterable[tuple[str, Operation | None, Purpose]], owner: str, kind: Kind) -> bool:
+    """Tell whether there are sends or receives of a kind whose owners are named by another scheme.
+
+    By their stage or by their peer: what is not called as an owner is may be the owner's all the same.
+    """
+    return kind[0] in POINT_TO_POINT and any(
+        name and (operation, purpose) == kind and _is_peer(name) is not _is_peer(owner)
+        for name, operation, purpose in owners
+    )
+
+
+def _is_peer(owner: str) -> bool:
+    return _PEER.fullmatch(owner) is not None
+
+
+_PEER: Final = re.compile(r"(?:to|from) rank \d+")
 
 
 def find_not_known(sides: Iterable[MeasuredSide]) -> tuple[str, ...]:

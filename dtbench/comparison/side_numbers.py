@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from dtbench.comparison.comparison import Sample
 from dtbench.comparison.metrics import EXPOSED_BY_OWNER
-from dtbench.comparison.seen import Kind, has_unowned, knows_subjects
+from dtbench.comparison.seen import Kind, has_named_otherwise, has_unowned, knows_subjects
 from dtbench.store.baseline import MeasuredLaunch
 
 Key = tuple[str, str]
@@ -53,7 +53,11 @@ class SideNumbers:
         metric, subject = key
         if launch is None or not subject or not knows_subjects(launch, metric):
             return False
-        return metric != EXPOSED_BY_OWNER or not has_unowned(launch, self._kinds.get(subject, frozenset()))
+        if metric != EXPOSED_BY_OWNER:
+            return True
+        kinds = self._kinds.get(subject, frozenset())
+        owners = [(row.owner, row.operation, row.purpose) for row in launch.owned]
+        return not has_unowned(launch, kinds) and not any(has_named_otherwise(owners, subject, kind) for kind in kinds)
 
     def largest(self, key: Key) -> float:
         """Give the largest number of any launch; 0 where none has it."""

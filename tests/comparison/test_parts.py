@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import math
 import shutil
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from dtbench.comparison.gate import Kept, judge, read_bound
 from dtbench.comparison.metrics import BY_NAME
 from dtbench.comparison.run import compare_paths
 from dtbench.comparison.sides import read_sides
+from dtbench.vocabulary import POINT_TO_POINT
 
 TRACES = Path(__file__).parents[1] / "analyze" / "traces"
 
@@ -67,6 +69,20 @@ def test_a_step_that_one_rank_does_not_mark_is_left_out(tmp_path: Path) -> None:
     overlap = tabulate_overlap(analyze_traces([whole]).analyses)
     assert steps[0] == overlap.groupby("step")["step_ns"].max().median()
     assert steps[1] == overlap[overlap["step"] != 2].groupby("step")["step_ns"].max().median()
+
+
+def test_sends_named_by_their_stage_are_no_less_of_those_named_by_their_peer(tmp_path: Path) -> None:
+    found = compare_paths(
+        str(TRACES / "pipelines" / "1f1b"), str(TRACES / "pipelines" / "interleaved"), results=tmp_path
+    )
+    schemes = {"rank" in row.owner for row in found.collectives if row.operation in POINT_TO_POINT}
+    assert schemes == {True, False}
+    for row in found.collectives:
+        if row.operation in POINT_TO_POINT:
+            known = [not math.isnan(time_ns) for time_ns in row.exposed_ns]
+            assert known == ["rank" in row.owner, "rank" not in row.owner]
+    assert "of to rank" not in found.sentence
+    assert "of stage" not in found.sentence
 
 
 def lose_kernel(path: Path) -> None:
