@@ -4,9 +4,10 @@ import math
 from collections.abc import Mapping, Sequence
 
 from dtbench.comparison.comparison import Sample
-from dtbench.comparison.metrics import EXPOSED_BY_OWNER
+from dtbench.comparison.metrics import EXPOSED_BY_OWNER, METRICS
 from dtbench.comparison.seen import Kind, has_named_otherwise, has_unowned, knows_subjects
 from dtbench.store.baseline import MeasuredLaunch
+from dtbench.vocabulary import POINT_TO_POINT
 
 Key = tuple[str, str]
 """Metric and subject."""
@@ -29,6 +30,12 @@ class SideNumbers:
             {} if launch is None else {(one.metric, one.subject): one.value for one in launch.measurements}
             for launch in launches
         ]
+        self._known = {
+            (launch.name, metric.name)
+            for launch in launches
+            for metric in METRICS
+            if launch is not None and metric.of is not None and knows_subjects(launch, metric.name)
+        }
         self.keys = tuple(dict.fromkeys(key for numbers in self._numbers for key in numbers))
 
     def values(self, key: Key) -> list[float]:
@@ -51,13 +58,14 @@ class SideNumbers:
     def _is_absent(self, key: Key, launch: MeasuredLaunch | None) -> bool:
         """Tell whether what a launch does not mention did not occur: an owner may be among those it does not know."""
         metric, subject = key
-        if launch is None or not subject or not knows_subjects(launch, metric):
+        if launch is None or (launch.name, metric) not in self._known:
             return False
         if metric != EXPOSED_BY_OWNER:
             return True
         kinds = self._kinds.get(subject, frozenset())
-        owners = [(row.owner, row.operation, row.purpose) for row in launch.owned]
-        return not has_unowned(launch, kinds) and not any(has_named_otherwise(owners, subject, kind) for kind in kinds)
+        sent = [kind for kind in kinds if kind[0] in POINT_TO_POINT]
+        owners = [(row.owner, row.operation, row.purpose) for row in launch.owned] if sent else []
+        return not has_unowned(launch, kinds) and not any(has_named_otherwise(owners, subject, kind) for kind in sent)
 
     def largest(self, key: Key) -> float:
         """Give the largest number of any launch; 0 where none has it."""
