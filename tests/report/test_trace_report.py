@@ -192,7 +192,7 @@ def test_few_steps_are_shown_one_by_one_and_many_by_their_spread(ddp: TraceSet) 
     few, many = time_section(ddp), time_section(repeat_steps(ddp, 10))
     assert [row[:2] for row in few.rows] == [("0", "10"), ("0", "11"), ("0", "12"), ("0", "whole")]
     ((rank, steps, time, *_),) = many.rows
-    assert (rank, steps, time) == ("0", "30", "112 ms\n92.6-128 ms")
+    assert (rank, steps, time) == ("0", "30", "112 ms\n92.5-128 ms")
     assert many.notes
 
 
