@@ -3,9 +3,8 @@
 ``device_collectives.py`` finds them in device traces, ``gloo.py`` in CPU traces.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -13,11 +12,9 @@ import numpy as np
 from dtbench.analyze.coverage import Window
 from dtbench.analyze.intervals import Intervals, Ints
 from dtbench.analyze.kinds.categories import DEVICE_RANGE
-from dtbench.analyze.payload import is_integer
-from dtbench.analyze.purposes import FSDP_RANGES
 from dtbench.analyze.trace import Trace
 from dtbench.ranges import REGION_PREFIX
-from dtbench.vocabulary import UNUSED_MAP, Axis, Operation, Purpose, Region, axis_described
+from dtbench.vocabulary import Axis, Operation, Purpose, Region, axis_described
 
 INFERRED_PREFIX: Final = "inferred "
 """Begins the names of groups that one rank's trace does not name and only shows; they mean nothing on other ranks."""
@@ -222,28 +219,3 @@ def count_by(
     for table, column in zip(tables, columns, strict=True):
         np.add.at(table, (group_of, step), column)
     return tables[0], tables[1], tables[2], tables[3]
-
-
-def name_buckets(
-    collectives: Sequence[Collective], steps: Sequence[int | None], regions: Regions
-) -> tuple[Collective, ...]:
-    """Name DDP's buckets ``bucket 0``, ``bucket 1``, ... in order of issue, where no owner is known.
-
-    They are counted anew in each backward, as far as the trace knows regions; else in each step. Among them may be its
-    map of unused parameters, which is integers.
-    """
-    named = list(collectives)
-    next_bucket: Counter[tuple[int, int]] = Counter()
-    for index in sorted(range(len(named)), key=lambda i: named[i].issue_ns or 0):
-        collective, step = named[index], steps[index]
-        is_bucket = collective.purpose is Purpose.GRAD_REDUCE and collective.operation is Operation.ALL_REDUCE
-        is_fsdp = any(name.startswith(FSDP_RANGES) for name in collective.above)
-        if not is_bucket or is_fsdp or collective.owner or step is None:
-            continue
-        if is_integer(collective.dtype):
-            named[index] = replace(collective, owner=UNUSED_MAP)
-        else:
-            backward = int(regions.starts_ns.searchsorted(collective.issue_ns or 0, side="right"))
-            named[index] = replace(collective, owner=f"bucket {next_bucket[step, backward]}")
-            next_bucket[step, backward] += 1
-    return tuple(named)

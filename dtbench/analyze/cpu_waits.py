@@ -11,11 +11,13 @@ from typing import Final
 
 import numpy as np
 
+from dtbench.analyze.buckets import find_forward_starts, is_reducers
 from dtbench.analyze.collectives import Collective, find_regions
 from dtbench.analyze.intervals import Bools, Intervals, Ints, subtract
 from dtbench.analyze.kinds.operators import ENGINE
 from dtbench.analyze.payload import span_bytes
-from dtbench.analyze.purposes import FSDP_RANGES, is_functional
+from dtbench.analyze.purposes import ACCUMULATES, FSDP_RANGES, is_functional
+from dtbench.analyze.strategy import Strategy, find_strategies
 from dtbench.analyze.trace import Trace
 from dtbench.analyze.waits import Waits, unite_by_purpose
 from dtbench.ranges import STEP_PREFIX, parse_wait_range
@@ -149,15 +151,16 @@ def _reducer_waits(trace: Trace, collectives: Sequence[Collective], others: Sequ
         wait                  |██████  ████████|
 
     From the end of the engine's last node in a backward, while a gradient's all-reduce issued in it outside FSDP is
-    outstanding, until it ends or the region does. In anyone's trace that is one that a node of the engine issued: what
-    reduces gradients otherwise is waited for by its own code.
+    outstanding, until it ends or the region does. In anyone's trace that is one that a hook of gradients issued, where
+    DDP left its ranges: what reduces gradients otherwise is waited for by its own code.
     """
+    is_ddp = Strategy.DDP in find_strategies(trace)
     buckets = [
         (issue_ns, index)
         for index in others
         if collectives[index].purpose is Purpose.GRAD_REDUCE
         and (issue_ns := collectives[index].issue_ns) is not None
-        and _is_reducers(collectives[index])
+        and _is_waited_for(collectives[index], is_ddp=is_ddp)
     ]
     issued_at = np.array([issue_ns for issue_ns, _ in buckets], dtype=np.int64)
     for start_ns, node_end_ns, end_ns in _backwards(trace):
@@ -166,18 +169,18 @@ def _reducer_waits(trace: Trace, collectives: Sequence[Collective], others: Sequ
             yield Wait(Purpose.GRAD_REDUCE, node_end_ns, last_ns, index)
 
 
-def _is_reducers(one: Collective) -> bool:
-    if any(name.startswith(FSDP_RANGES) for name in one.above):
-        return False
-    is_hooked = one.operation is Operation.ALL_REDUCE and any(name.startswith(ENGINE) for name in one.above)
-    return one.seq is not None or is_hooked
+def _is_waited_for(one: Collective, *, is_ddp: bool) -> bool:
+    """Tell whether DDP waits for it after the engine's last node."""
+    if one.seq is not None:
+        return not any(name.startswith(FSDP_RANGES) for name in one.above)
+    return is_ddp and is_reducers(one) and any(ACCUMULATES.match(name) for name in one.above)
 
 
 def _backwards(trace: Trace) -> Iterator[tuple[int, int, int]]:
     """Give start, end of the engine's last node, and end of every backward.
 
-    Where the trace has no region ranges, a backward ends where the next one starts (the last with the trace): DDP waits
-    for all its buckets before anything else computes, so that time after them is never counted.
+    Where the trace has no region ranges, a backward ends where a step or a forward of DDP starts (the last with the
+    trace): DDP waits for all its buckets before anything else computes, so that time after them is never counted.
     """
     nodes = np.flatnonzero(trace.is_named(lambda name: name.startswith(ENGINE)))
     if not len(nodes):
@@ -203,11 +206,12 @@ def _backwards(trace: Trace) -> Iterator[tuple[int, int, int]]:
 
 
 def _engine_extents(trace: Trace, starts_ns: Ints) -> list[tuple[int, int]]:
-    """Split the engine's nodes where a training step starts."""
+    """Split the engine's nodes where a training step, or a forward of DDP, starts."""
     first_ns, last_ns = int(starts_ns[0]), int(trace.end_ns.max())
     is_step = trace.is_named(lambda name: name.startswith(STEP_PREFIX))
-    steps = sorted(start for start in trace.start_ns[is_step].tolist() if start > first_ns)
-    return list(zip([first_ns, *steps], [*steps, last_ns], strict=True))
+    starts = np.unique(np.concatenate((trace.start_ns[is_step], find_forward_starts(trace))))
+    borders = starts[starts > first_ns].tolist()
+    return list(zip([first_ns, *borders], [*borders, last_ns], strict=True))
 
 
 def _blocking_waits(trace: Trace, collectives: Sequence[Collective], others: Sequence[int]) -> Iterator[Wait]:

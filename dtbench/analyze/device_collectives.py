@@ -22,7 +22,7 @@ from dtbench.analyze.kinds.operators import find_operation, is_issue
 from dtbench.analyze.main_lane import MainLane, find_closed_gaps, is_wait_seen
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.owners import find_askers, find_owner, find_region, name_peer
-from dtbench.analyze.payload import largest_argument_bytes, metadata_bytes
+from dtbench.analyze.payload import check_gradients, largest_argument_bytes, metadata_bytes
 from dtbench.analyze.purposes import Functional, find_data_parallel, find_purpose, is_functional, is_of_training
 from dtbench.analyze.synchronised import Ends, LateGaps, find_host_waits
 from dtbench.analyze.trace import Details, Trace
@@ -302,7 +302,9 @@ class _Describer:
         region = self._regions[index]
         around = (trace.name_of(event), *context.above)
         functional = self._functional.get(group, Functional.UNKNOWN)
-        purpose = self._purpose_of(axis, operation, region, around, self._shown, functional)
+        purpose = check_gradients(
+            self._purpose_of(axis, operation, region, around, self._shown, functional), said.dtype
+        )
         peer = _find_peer(said, operation)
         span = self._pieces.spans[index]
         answers = (said.is_async, context.is_async, *(one.is_async for one in everything))

@@ -22,7 +22,7 @@ from dtbench.analyze.intervals import Intervals, Ints, unite
 from dtbench.analyze.kinds.operators import ENGINE, Role, cpu_role, find_operation
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.owners import Asker, find_askers, find_function, find_owner, find_region, name_peer
-from dtbench.analyze.payload import item_bytes, span_bytes, tensor_elements
+from dtbench.analyze.payload import check_gradients, item_bytes, span_bytes, tensor_elements
 from dtbench.analyze.purposes import (
     FSDP_RANGES,
     DataParallel,
@@ -337,7 +337,10 @@ def _describe(
     label = issue.label
     sent = evidence.sent_by(issue)
     axis = label.axis if label else sent.axis if sent else None
-    purpose = find_purpose(axis, issue.operation, evidence.region_of(issue, above), above, shown, functional)
+    dtype = span.dtype if span else None
+    purpose = check_gradients(
+        find_purpose(axis, issue.operation, evidence.region_of(issue, above), above, shown, functional), dtype
+    )
     inferred = evidence.groups.get(span.lane, "") if span else ""
     return Collective(
         group=label.group if label else sent.group if sent else inferred,
@@ -356,7 +359,7 @@ def _describe(
         group_size=len(sent.ranks) if sent else _foreign_group_size(issue),
         group_ranks=sent.ranks if sent else (),
         peer=sent.peer if sent else None,
-        dtype=span.dtype if span else None,
+        dtype=dtype,
         has_ended=evidence.has_ended(span),
         is_async=label.is_async if label else _said_async(evidence.trace.details.get(issue.event)),
     )

@@ -15,6 +15,7 @@ from dtbench.analyze.correlate import Attribution
 from dtbench.analyze.enclosures import NOTHING
 from dtbench.analyze.kinds.operators import ENGINE
 from dtbench.analyze.purposes import find_unit
+from dtbench.analyze.strategy import DDP_FORWARD
 from dtbench.analyze.trace import Trace
 from dtbench.ranges import AVERAGING_RANGE, CLIPPING_RANGE, MODULE_PREFIX, parse_reduces_range
 from dtbench.stage_ranges import name_stages, parse_stage_range
@@ -45,7 +46,6 @@ AVERAGING: Final = "average_parameters"
 _OF_UPDATES: Final = {CLIPPING_RANGE: CLIPPING, AVERAGING_RANGE: AVERAGING}
 BUFFERS: Final = "buffers"
 """Owner of what DDP broadcasts before a forward."""
-_DDP_FORWARD: Final = "DistributedDataParallel.forward"
 _STEPPED: Final = re.compile(r"Optimizer\.step#(\w+)\.step")
 # What torch puts around everything of a kind says when, not who.
 _SAYS_NOT_WHO: Final = re.compile(
@@ -138,7 +138,7 @@ def find_function(above: Sequence[str]) -> str:
 
 def _find_torchs(operation: Operation | None, closest: str) -> str:
     """Name what a range of torch's own tells of: an optimizer by its class, the buffers that DDP broadcasts."""
-    if closest == _DDP_FORWARD and operation is Operation.BROADCAST:
+    if closest == DDP_FORWARD and operation is Operation.BROADCAST:
         return BUFFERS
     return _find_optimizer(closest)
 

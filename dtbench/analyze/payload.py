@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from dtbench.analyze.trace import Details
-from dtbench.vocabulary import Operation
+from dtbench.vocabulary import Operation, Purpose
 
 # As `record_shapes` writes C++ types and as NCCL's metadata writes torch's scalar types.
 _ITEM_BYTES: Final = {
@@ -22,6 +22,7 @@ _INTEGERS: Final = frozenset(
     ("long int", "long", "int", "short", "short int", "unsigned char", "signed char", "byte", "char", "bool")
 )
 
+_MAP_DTYPE: Final = "int"
 _TENSORS: Final = "TensorList"  # how `record_shapes` writes a list of tensors, with the sizes of all or with none
 _LARGEST_BYTES: Final = 1 << 50
 """No device holds more: what is larger was not read rightly, and a sum of sizes would not fit into 64 bits."""
@@ -35,6 +36,15 @@ def item_bytes(dtype: str | None) -> int | None:
 def is_integer(dtype: str | None) -> bool:
     """Tell whether elements are whole numbers or truth values: no gradients and no weights."""
     return dtype is not None and dtype.lower() in _INTEGERS
+
+
+def check_gradients(purpose: Purpose, dtype: str | None) -> Purpose:
+    """Give ``other`` for what is called a sum of gradients and is of whole numbers: of tokens, say.
+
+    DDP's map of unused parameters is of int32; what it is for is to know whose gradients to reduce.
+    """
+    is_count = is_integer(dtype) and str(dtype).lower() != _MAP_DTYPE
+    return Purpose.OTHER if purpose is Purpose.GRAD_REDUCE and is_count else purpose
 
 
 def count_elements(shape: object) -> int:

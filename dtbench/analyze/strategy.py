@@ -19,6 +19,7 @@ class Strategy(StrEnum):
     FSDP2 = "fsdp2"
 
 
+DDP_FORWARD: Final = "DistributedDataParallel.forward"
 _RANGES: Final = {
     Strategy.DDP: ("DistributedDataParallel.", "torch::distributed::reducer::", "torch.distributed.ddp.reducer::"),
     Strategy.FSDP1: (FSDP1,),

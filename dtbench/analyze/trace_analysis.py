@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dtbench.analyze.accounts import Accounts, make_accounts
+from dtbench.analyze.buckets import name_buckets
 from dtbench.analyze.causes.split import CauseSplit
-from dtbench.analyze.collectives import Collective, assign_steps, find_regions, name_buckets
+from dtbench.analyze.collectives import Collective, assign_steps
 from dtbench.analyze.contents import Contents
 from dtbench.analyze.correlate import Uncorrelated
 from dtbench.analyze.cpu_contents import find_cpu_contents
@@ -172,7 +173,7 @@ def analyze_trace(
     )
     windows = [step.window for step in contents.steps]
     step_of = assign_steps(contents.collectives, [step.host for step in contents.steps], windows)
-    collectives = name_buckets(contents.collectives, step_of, find_regions(trace))
+    collectives = name_buckets(trace, contents.collectives, step_of)
     if facts is not None:
         collectives = tuple(facts.complete(collective) for collective in collectives)
     shares = share_time(

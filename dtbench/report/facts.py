@@ -93,14 +93,14 @@ def describe_traces(traces: TraceSet) -> Ran:
     """Give what traces show of what was run; what they cannot show of a knob is no reason to name it."""
     found = [one.marks for one in traces.analyses]
     marks = TraceMarks(
-        strategies=frozenset(strategy for one in found for strategy in one.strategies) or _find_buckets(traces),
+        strategies=frozenset(strategy for one in found for strategy in one.strategies),
         prefetches_forward=any(one.prefetches_forward for one in found),
         gathers_in_backward=any(one.gathers_in_backward for one in found),
         has_replicas=any(one.has_replicas for one in found),
         is_hip=any(one.is_hip for one in found),
     )
     is_device = any(one.timeline.is_device for one in traces.analyses)
-    untold = set(find_untold(is_device=is_device))
+    untold = {*find_untold(is_device=is_device), Knob.NO_PYTHON_REDUCER}
     if marks.prefetches_forward:
         untold.add(Knob.PREFETCH_FORWARD)
     if not marks.gathers_in_backward:
@@ -125,12 +125,6 @@ def find_untold(*, is_device: bool) -> frozenset[Knob]:
 def without_effect(*, is_device: bool) -> set[Knob]:
     """Give the knobs that change nothing or cannot be used: gloo has no bfloat16 hook, NCCL's gathers need no flag."""
     return {Knob.FP16_HOOK, Knob.UNSHARD_ASYNC} if is_device else {Knob.BF16_HOOK, Knob.FSDP1_PREFETCH}
-
-
-def _find_buckets(traces: TraceSet) -> frozenset[Strategy]:
-    """Take reductions that are buckets for DDP's, where no range says whose they are."""
-    owners = (row.owner or "" for row in traces.owners)
-    return frozenset({Strategy.DDP}) if any(owner.startswith("bucket ") for owner in owners) else frozenset()
 
 
 def mark_row(ran: Ran, groups: Sequence[str], dtype: str, *, is_async: bool | None) -> frozenset[Knob]:

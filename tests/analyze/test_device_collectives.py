@@ -254,6 +254,7 @@ def test_what_ddp_reduces_out_of_its_order_has_the_owner_that_it_says_and_bucket
     path = draw(f"""
         step ProfilerStep#1                             @1  |============================|
         range dtbench::region backward                  @1  |========================    |
+        range DistributedDataParallel.forward           @2  |=                           |
         op autograd::engine::evaluate_function: AccumulateGrad @1 |===                         |
         range dtbench::reduces (delayed parameters)     @1  |      ====                  |
         op c10d::allreduce_                             @1  |===    ===   ===   ===      | {SAYS % "Float"}

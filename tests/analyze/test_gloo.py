@@ -362,6 +362,7 @@ def test_buckets_are_counted_anew_in_each_backward_of_a_step(draw: Callable[...,
         step ProfilerStep#1             @1 |====================|
         range dtbench::region backward  @1 |==========          |
         range dtbench::region backward  @1 |          --------  |
+        range DistributedDataParallel.forward @3 |=                   |
         op {node}                       @1 |========  --------  |
         op c10d::allreduce_             @1 | =   =     =   =    |
         range gloo:all_reduce           @2 |  ==  ==    ==  ==  |

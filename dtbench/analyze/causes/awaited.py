@@ -25,9 +25,10 @@ from dtbench.analyze.causes.ready import engine_nodes, find_copy_outs
 from dtbench.analyze.collectives import Collective, Regions
 from dtbench.analyze.intervals import Intervals, Ints
 from dtbench.analyze.kinds.categories import CALLS, DEVICE_RANGE
-from dtbench.analyze.kinds.operators import ENGINE, is_issue
+from dtbench.analyze.kinds.operators import is_issue
 from dtbench.analyze.nesting import Nesting
-from dtbench.analyze.purposes import FSDP1, find_unit, is_functional
+from dtbench.analyze.purposes import ACCUMULATES, FSDP1, find_unit, is_functional
+from dtbench.analyze.strategy import Strategy, find_strategies
 from dtbench.analyze.trace import Trace
 from dtbench.vocabulary import Purpose, Region
 
@@ -40,7 +41,6 @@ _FSDP1_UNSHARDS: Final = (f"{FSDP1}_pre_forward", f"{FSDP1}_pre_backward_hook")
 _FUNCTION: Final = re.compile(r"_?[A-Z]\w*")
 """How autograd functions are called, forward and backward; operators have a namespace."""
 _OF_ACTIVATIONS: Final = (Purpose.TENSOR, Purpose.CONTEXT, Purpose.EXPERT)
-_HOOK: Final = re.compile(rf"{ENGINE}: torch::autograd::AccumulateGrad")
 
 
 @dataclass(frozen=True)
@@ -134,8 +134,8 @@ class _Waits:
         if any(name.startswith(FSDP1) for name in one.above):
             return self._first_of_fsdp1(one, issue_ns)
         if one.purpose is Purpose.GRAD_REDUCE and one.is_async is not False:
-            is_hook = any(_HOOK.match(name) for name in one.above)  # the reducer's, which waits after the last node
-            return self._after_backward(issue_ns, is_known=is_hook or self._records)
+            is_reducers = self._is_ddp and any(ACCUMULATES.match(name) for name in one.above)
+            return self._after_backward(issue_ns, is_known=is_reducers or self._records)
         return None
 
     def _first_of_fsdp2(self, one: Collective, issue_ns: int) -> Awaited | None:
@@ -166,6 +166,10 @@ class _Waits:
         ends_ns = self._nodes.ends_ns
         last = int(ends_ns.searchsorted(int(self._regions.ends_ns[place]), side="right")) - 1
         return Awaited(max(issue_ns, int(ends_ns[last])), is_known) if last >= 0 else None
+
+    @cached_property
+    def _is_ddp(self) -> bool:
+        return Strategy.DDP in find_strategies(self._trace)
 
     @cached_property
     def _nodes(self) -> Intervals:

@@ -257,6 +257,11 @@ def last_reduction(maker: "Maker") -> "Story":
     )
 
 
+def forward_of_ddp(rank: "GpuRank") -> None:
+    with rank.around("DistributedDataParallel.forward"):
+        rank.kernel(AHEAD - 50_000, AHEAD)
+
+
 def bucket(rank: "GpuRank", index: int, span: tuple[int, int], **more: Any) -> None:
     """AccumulateGrad's hook copies the gradient into its bucket and reduces the bucket."""
     with rank.node("torch::autograd::AccumulateGrad"):
@@ -292,7 +297,7 @@ def two_buckets(maker: "Maker", tail_ns: int, extra_ns: int, late: int | None, *
         rank = maker.gpu(size)
         with rank.around("ProfilerStep#3"):
             with rank.region("forward", is_shown=shown):
-                rank.kernel(AHEAD - 50_000, AHEAD)
+                forward_of_ddp(rank)
             rank.thread = 2
             with rank.region("backward", is_shown=shown):
                 with rank.node("MmBackward0"):
@@ -405,7 +410,7 @@ def bucket_in_line(maker: "Maker") -> "Story":
         rank = maker.gpu(size)
         with rank.around("ProfilerStep#3"):
             with rank.region("forward"):
-                rank.kernel(AHEAD - 50_000, AHEAD)
+                forward_of_ddp(rank)
             rank.thread = 2
             with rank.region("backward"):
                 with rank.node("MmBackward0"):
@@ -453,7 +458,7 @@ def buckets_ready_at_the_end(maker: "Maker") -> "Story":
         rank = maker.gpu(size)
         with rank.around("ProfilerStep#3"):
             with rank.region("forward"):
-                rank.kernel(AHEAD - 50_000, AHEAD)
+                forward_of_ddp(rank)
             rank.thread = 2
             with rank.region("backward"):
                 now = AHEAD
@@ -494,7 +499,7 @@ def bucket_beside_an_idle_host(maker: "Maker") -> "Story":
         rank = maker.gpu(size)
         with rank.around("ProfilerStep#3"):
             with rank.region("forward"):
-                rank.kernel(AHEAD - 50_000, AHEAD)
+                forward_of_ddp(rank)
             rank.thread = 2
             with rank.region("backward"):
                 with rank.node("MmBackward0"):
@@ -524,7 +529,7 @@ def bucket_whose_host_was_late_for_a_while(maker: "Maker") -> "Story":
         rank = maker.gpu(size)
         with rank.around("ProfilerStep#3"):
             with rank.region("forward"):
-                rank.kernel(AHEAD - 50_000, AHEAD)
+                forward_of_ddp(rank)
             rank.thread = 2
             with rank.region("backward"):
                 with rank.node("MmBackward0"):
@@ -555,7 +560,7 @@ def last_bucket_before_more_compute(maker: "Maker") -> "Story":
         rank = maker.gpu(size)
         with rank.around("ProfilerStep#3"):
             with rank.region("forward"):
-                rank.kernel(AHEAD - 50_000, AHEAD)
+                forward_of_ddp(rank)
             rank.thread = 2
             with rank.region("backward"):
                 with rank.node("MmBackward0"):

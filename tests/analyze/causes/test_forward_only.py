@@ -96,6 +96,7 @@ def test_a_sharded_optimizer_gathers_what_it_updated_and_could_not_do_so_earlier
     one = analyze(
         draw(f"""
         step ProfilerStep#1            @1  |========================|
+        range Optimizer.step#Adam.step @1  |======                  |
         op aten::_fused_adam           @1  |=  =                    |
         op c10d::_allgather_base_      @1  | =  =                   |
         call cudaLaunchKernel          @1  |ab cd   e               |

@@ -1,0 +1,68 @@
+"""DDP's buckets, in a trace that DDP left its ranges in: which all-reduces they are, and where one backward ends.
+
+::
+
+    DDP.forward   ├──┤               ├──┤
+    engine              ▒▒▒▒▒▒▒▒           ▒▒▒▒▒▒▒▒
+    all-reduce             b0  b1             b0  b1
+
+Hooks of gradients that anybody may register reduce gradients, too; without DDP those are no buckets.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from dtbench.analyze.collectives import Collective, find_regions
+from dtbench.analyze.intervals import Ints
+from dtbench.analyze.kinds.categories import DEVICE_RANGE
+from dtbench.analyze.payload import is_integer
+from dtbench.analyze.purposes import FSDP_RANGES, is_functional
+from dtbench.analyze.strategy import DDP_FORWARD, Strategy, find_strategies
+from dtbench.analyze.trace import Trace
+from dtbench.vocabulary import UNUSED_MAP, Operation, Purpose
+
+
+def find_forward_starts(trace: Trace) -> Ints:
+    """Give when each forward of DDP began on the host, rising; whatever backward comes next counts buckets anew."""
+    is_forward = trace.is_named(lambda name: name == DDP_FORWARD) & ~trace.is_one_of((DEVICE_RANGE,))
+    return np.sort(trace.start_ns[is_forward])
+
+
+def name_buckets(
+    trace: Trace, collectives: Sequence[Collective], steps: Sequence[int | None]
+) -> tuple[Collective, ...]:
+    """Name DDP's buckets ``bucket 0``, ``bucket 1``, ... in order of issue, where no owner is known.
+
+    They are counted anew in each step, in each backward that the trace has a range of, and after each forward of DDP.
+    Among them may be its map of unused parameters, which is integers.
+
+    Args:
+        trace: the events.
+        collectives: of the trace.
+        steps: index of the step that issued each; None: none did.
+    """
+    if Strategy.DDP not in find_strategies(trace):
+        return tuple(collectives)
+    borders_ns = np.sort(np.concatenate((find_regions(trace).starts_ns, find_forward_starts(trace))))
+    named = list(collectives)
+    next_bucket: Counter[tuple[int, int]] = Counter()
+    for index in sorted(range(len(named)), key=lambda i: named[i].issue_ns or 0):
+        collective, step = named[index], steps[index]
+        if not is_reducers(collective) or collective.owner or step is None:
+            continue
+        if is_integer(collective.dtype):
+            named[index] = replace(collective, owner=UNUSED_MAP)
+        else:
+            backward = int(borders_ns.searchsorted(collective.issue_ns or 0, side="right"))
+            named[index] = replace(collective, owner=f"bucket {next_bucket[step, backward]}")
+            next_bucket[step, backward] += 1
+    return tuple(named)
+
+
+def is_reducers(collective: Collective) -> bool:
+    """Tell of a collective, in a trace of DDP, whether its reducer issued it."""
+    is_sum = collective.purpose is Purpose.GRAD_REDUCE and collective.operation is Operation.ALL_REDUCE
+    return is_sum and not any(name.startswith(FSDP_RANGES) or is_functional(name) for name in collective.above)
