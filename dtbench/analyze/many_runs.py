@@ -3,7 +3,7 @@
 Three small files are read for a launch, several launches at a time; words that repeat are categories.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ from dtbench.analyze.undisturbed import describe_left_out, find_left_out
 from dtbench.disturbance import DISTURBED
 from dtbench.errors import StoreError
 from dtbench.store.layout import LaunchFolder, RunFolder
-from dtbench.store.outline import CellOutline, RunOutline, check_launch, find_runs_below, read_outline
+from dtbench.store.outline import CellOutline, RunOutline, find_runs_below, read_outline, read_start
 from dtbench.store.place import Place, check_place
 from dtbench.vocabulary import Phase
 
@@ -48,9 +48,16 @@ class _Launch:
     run: RunOutline
     cell: CellOutline
     index: int
+    started_unix_ns: int
+    folder: LaunchFolder
     steps: pa.Table
     is_left_out: np.ndarray
     note: str | None
+
+    @property
+    def identity(self) -> tuple[str, str, int, int]:
+        """What it and its copies have in common, wherever their files lie."""
+        return (self.run.run_id, self.cell.name, self.index, self.started_unix_ns)
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -74,7 +81,7 @@ def load_run_steps(results: Path, *, all_steps: bool = False) -> pd.DataFrame:
     if not folders:
         raise StoreError(f"{results}: no runs here; start one with `dtbench run <scenario>`, or name another folder")
     with ThreadPoolExecutor(_READERS) as readers:
-        found = list(chain.from_iterable(readers.map(_read_run, folders)))
+        found = list(_leave_out_copies(chain.from_iterable(readers.map(_read_run, folders))))
     launches = [one for one in found if isinstance(one, _Launch)]
     table = _tabulate([one if all_steps else _leave_out(one) for one in launches])
     if all_steps:
@@ -82,6 +89,18 @@ def load_run_steps(results: Path, *, all_steps: bool = False) -> pd.DataFrame:
     notes = [one if isinstance(one, str) else None if all_steps else one.note for one in found]
     table.attrs[NOTES] = [note for note in notes if note is not None]
     return table
+
+
+def _leave_out_copies(found: Iterable[_Launch | str]) -> Iterator[_Launch | str]:
+    """Give each launch once, for each of its copies a sentence."""
+    first: dict[tuple[str, str, int, int], LaunchFolder] = {}
+    for one in found:
+        if isinstance(one, str):
+            yield one
+            continue
+        original = first.setdefault(one.identity, one.folder)
+        is_copy = original is not one.folder
+        yield f"{one.folder.path}: a copy of {original.path}, no second measurement" if is_copy else one
 
 
 def _leave_out(launch: _Launch) -> _Launch:
@@ -106,7 +125,7 @@ def _read_run(path: Path) -> list[_Launch | str]:
 
 def _read_launch(run: RunOutline, cell: CellOutline, index: int, folder: LaunchFolder) -> _Launch | str:
     try:
-        check_launch(folder)
+        started = read_start(folder)
         judged = _read_steps(folder.steps, Place(run.run_id, cell.name, index))
         steps = judged.select(list(STEPS))
         if not _are_whole(steps, cell.plan.ranks):
@@ -118,7 +137,7 @@ def _read_launch(run: RunOutline, cell: CellOutline, index: int, folder: LaunchF
     is_left_out = np.isin(steps["step"].to_numpy(), numbers) if numbers else np.zeros(steps.num_rows, dtype=bool)
     others = "others" if _had_processes(judged) else "other guests"
     note = f"{folder.path}: {describe_left_out(left_out, others=others)}" if left_out else None
-    return _Launch(run, cell, index, steps, is_left_out, note)
+    return _Launch(run, cell, index, started, folder, steps, is_left_out, note)
 
 
 def _are_whole(steps: pa.Table, ranks: int) -> bool:

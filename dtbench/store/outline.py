@@ -42,6 +42,7 @@ class RunOutline(msgspec.Struct, frozen=True):
 class _LaunchOutline(msgspec.Struct, frozen=True):
     format_version: int
     status: RunStatus
+    started_unix_ns: int
     reason: str | None
 
 
@@ -105,8 +106,8 @@ def refuse_odd_cells(file: Path, launches: Mapping[str, Sequence[int]], cells: i
         raise StoreError(f"{file}: two cells have one name; was it edited?")
 
 
-def check_launch(folder: LaunchFolder) -> None:
-    """Return if a launch is complete.
+def read_start(folder: LaunchFolder) -> int:
+    """Read when a launch started, ns since 1970.
 
     Raises:
         StoreError: it is not, or its record is broken or of another version.
@@ -114,6 +115,7 @@ def check_launch(folder: LaunchFolder) -> None:
     outline = _read(folder.launch, _LaunchOutline)
     if outline.status is not RunStatus.COMPLETE:
         raise StoreError(f"{folder.path}: the launch is {outline.status.value}: {outline.reason or 'nobody said why'}")
+    return outline.started_unix_ns
 
 
 def _read(path: Path, outline: type[_O]) -> _O:

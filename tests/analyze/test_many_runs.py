@@ -175,6 +175,33 @@ def test_one_runs_and_one_scenarios_folder_are_taken_too(make_run: MakeRun, tmp_
     assert load_run_steps(run.path.parent)["run"].nunique() == 2
 
 
+@pytest.mark.parametrize("all_steps", [False, True])
+def test_a_copy_of_a_run_gives_no_rows_of_its_own_and_is_named(
+    make_run: MakeRun, tmp_path: Path, *, all_steps: bool
+) -> None:
+    run = make_run("ddp", "20260101T000000-aaaa", (RunStatus.COMPLETE,) * 2)
+    alone = load_run_steps(run.path, all_steps=all_steps)
+    shutil.copytree(run.path, run.path.with_name("20260101T000000-aaaa-copy"))
+    steps = load_run_steps(tmp_path / "results", all_steps=all_steps)
+    pd.testing.assert_frame_equal(steps, alone)
+    said = steps.attrs["notes"]
+    assert [note.partition(": ")[0].rpartition("/")[2] for note in said] == ["launch0", "launch1"]
+    assert all("-copy/cells" in note and f"a copy of {run.path}/cells" in note for note in said)
+
+
+def test_launches_that_a_copy_of_a_run_went_on_with_are_launches_of_their_own(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
+    run = make_run("ddp", "20260101T000000-aaaa", (RunStatus.COMPLETE,) * 2)
+    copied = RunFolder(run.path.with_name("20260101T000000-aaaa-copy"))
+    shutil.copytree(run.path, copied.path)
+    (record,) = copied.path.glob("cells/*/launch1/launch.json")
+    record.write_text(record.read_text().replace('"started_unix_ns": 0', '"started_unix_ns": 7'))
+    steps = load_run_steps(tmp_path / "results")
+    assert steps.groupby("launch").size().to_dict() == {0: 4, 1: 8}
+    assert len(steps.attrs["notes"]) == 1
+
+
 def test_no_run_at_all_is_refused(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "absent"):
         with pytest.raises(StoreError, match="no runs here"):
