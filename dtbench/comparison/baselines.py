@@ -96,11 +96,13 @@ def _describe(name: str, side: MeasuredSide) -> BaselineRow:
         for one in launch.measurements
         if one.metric == STEP_TIME and not math.isnan(one.value)
     ]
+    count = len(side.launches)
+    told = "" if len(times_ns) == count else f" ({len(times_ns)} of {count})"
     return BaselineRow(
         name=name,
         of=side.labels[-1].removeprefix(f"{name} (").removesuffix(")"),
-        launches=len(side.launches),
-        step_time=format_ns(median(times_ns)) if times_ns else "n/a",
+        launches=count,
+        step_time=f"{format_ns(median(times_ns))}{told}" if times_ns else "n/a",
         torch=side.environment.torch if side.environment else _UNKNOWN,
         host=side.environment.host if side.environment else _UNKNOWN,
     )

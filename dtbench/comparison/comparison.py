@@ -55,7 +55,7 @@ class Side(Record):
     Attributes:
         label: how a person named it, made short: a run, a cell, a baseline's name, a trace.
         paths: what was read.
-        launches: that count: complete, and to be trusted.
+        launches: that count: complete, and to be trusted; a number that some of them do not tell has NaN for these.
         is_interleaved: its launches took turns with the other side's, in one run.
     """
 

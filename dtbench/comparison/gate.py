@@ -20,6 +20,7 @@ from dtbench.comparison.mechanism import say_same
 from dtbench.comparison.metrics import BY_NAME, EXPOSED_BY_OWNER, EXPOSED_BY_PURPOSE, METRICS, spell_metric
 from dtbench.comparison.sentence import spell_interval
 from dtbench.comparison.shift import mean_half_width
+from dtbench.comparison.telling import count_telling
 from dtbench.scenario.mistakes import find_nearest, join_words, shorten
 from dtbench.units import MIB, NS_PER_MS, NS_PER_S, NS_PER_US, format_bytes, format_ns
 from dtbench.vocabulary import Purpose
@@ -167,7 +168,7 @@ def judge(bound: Bound, comparison: Comparison) -> Judgement:
     if change is None:
         return Judgement(bound.typed, Kept.UNDECIDED, f"{who}: undecided, {_say_unseen(bound, comparison)}")
     if change.outcome in _UNDECIDED:
-        return Judgement(bound.typed, Kept.UNDECIDED, f"{who}: undecided, {_say_undecided(change, comparison)}")
+        return Judgement(bound.typed, Kept.UNDECIDED, f"{who}: undecided, {_say_undecided(change)}")
     kept = _hold(bound, change)
     told = kept.upper() if kept is Kept.EXCEEDED else kept
     words = f"{spell_metric(change.metric, change.subject)} {_spell_both(change)}{_spell_interval(change)}"
@@ -280,12 +281,13 @@ def _amount(bound: Bound, change: MetricChange) -> float:
     return math.inf if after > before else -math.inf
 
 
-def _say_undecided(change: MetricChange, comparison: Comparison) -> str:
+def _say_undecided(change: MetricChange) -> str:
     if change.outcome is Outcome.UNKNOWN:
         is_part = not math.isnan(change.baseline.median + change.candidate.median)
         return "the sides are parts that cannot be compared" if is_part else "a side does not have this number"
+    after, before = count_telling(change)
     return (
-        f"{comparison.candidate.launches} against {comparison.baseline.launches} launches are too few "
+        f"{after} against {before} launches are too few "
         f"({spell_metric(change.metric, change.subject)} {_spell_both(change)})"
     )
 

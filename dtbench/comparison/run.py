@@ -18,6 +18,7 @@ from dtbench.comparison.sentence import Findings, write_sentence
 from dtbench.comparison.settings import find_treatment
 from dtbench.comparison.sides import ONLY, Sides, is_saved, read_sides
 from dtbench.comparison.statistics import LEAST_LAUNCHES, noise_floor
+from dtbench.comparison.telling import say_silent
 from dtbench.errors import ComparisonError
 from dtbench.scenario.sweep import name_some
 from dtbench.store.baseline import MeasuredSide
@@ -232,6 +233,7 @@ def _say_limits(side: MeasuredSide) -> Iterator[str]:
     """Say what is not known of a side, or is no finding."""
     yield from say_ranks(side)
     yield from say_not_known(side)
+    yield from say_silent(side)
     yield from (f"{doubt}; {_NO_FINDING}" for doubt in side.doubts)
 
 

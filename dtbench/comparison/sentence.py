@@ -13,6 +13,7 @@ from dtbench.comparison.comparison import CollectiveChange, MechanismChange, Met
 from dtbench.comparison.issued import name_issued
 from dtbench.comparison.metrics import EXPOSED, EXPOSED_BY_OWNER, EXPOSED_BY_PURPOSE, STEP_TIME
 from dtbench.comparison.statistics import LEAST_LAUNCHES
+from dtbench.comparison.telling import count_telling
 from dtbench.units import count_things, format_ns
 from dtbench.vocabulary import CAUSE_PHRASES
 
@@ -135,14 +136,14 @@ def _number(fraction: float) -> str:
 
 
 def _launches(findings: Findings) -> str:
-    after, before = findings.candidate.launches, findings.baseline.launches
+    after, before = count_telling(findings.step)
     return f"{after} launches each" if after == before else f"{after} launches against {before}"
 
 
 def _say_few(findings: Findings) -> str:
     if findings.are_traces:
         return "Traces of one launch each, which statistics cannot judge"
-    after, before = findings.candidate.launches, findings.baseline.launches
+    after, before = count_telling(findings.step)
     return f"Not enough launches to tell ({after} against {before}; {LEAST_LAUNCHES} each are needed)"
 
 
