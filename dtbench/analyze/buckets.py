@@ -19,7 +19,7 @@ from dtbench.analyze.collectives import Collective, find_regions
 from dtbench.analyze.intervals import Ints
 from dtbench.analyze.kinds.categories import DEVICE_RANGE
 from dtbench.analyze.payload import is_integer
-from dtbench.analyze.purposes import FSDP_RANGES, is_functional
+from dtbench.analyze.purposes import is_fsdps, is_functional
 from dtbench.analyze.strategy import DDP_FORWARD, Strategy, find_strategies
 from dtbench.analyze.trace import Trace
 from dtbench.vocabulary import UNUSED_MAP, Operation, Purpose
@@ -65,4 +65,4 @@ def name_buckets(
 def is_reducers(collective: Collective) -> bool:
     """Tell of a collective, in a trace of DDP, whether its reducer issued it."""
     is_sum = collective.purpose is Purpose.GRAD_REDUCE and collective.operation is Operation.ALL_REDUCE
-    return is_sum and not any(name.startswith(FSDP_RANGES) or is_functional(name) for name in collective.above)
+    return is_sum and not any(is_fsdps(name) or is_functional(name) for name in collective.above)

@@ -16,7 +16,7 @@ from dtbench.analyze.collectives import Collective, find_regions
 from dtbench.analyze.intervals import Bools, Intervals, Ints, subtract
 from dtbench.analyze.kinds.operators import ENGINE
 from dtbench.analyze.payload import span_bytes
-from dtbench.analyze.purposes import ACCUMULATES, FSDP_RANGES, is_functional
+from dtbench.analyze.purposes import ACCUMULATES, is_fsdps, is_functional
 from dtbench.analyze.strategy import Strategy, find_strategies
 from dtbench.analyze.trace import Trace
 from dtbench.analyze.waits import Waits, unite_by_purpose
@@ -172,7 +172,7 @@ def _reducer_waits(trace: Trace, collectives: Sequence[Collective], others: Sequ
 def _is_waited_for(one: Collective, *, is_ddp: bool) -> bool:
     """Tell whether DDP waits for it after the engine's last node."""
     if one.seq is not None:
-        return not any(name.startswith(FSDP_RANGES) for name in one.above)
+        return not any(is_fsdps(name) for name in one.above)
     return is_ddp and is_reducers(one) and any(ACCUMULATES.match(name) for name in one.above)
 
 

@@ -24,12 +24,12 @@ from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.owners import Asker, find_askers, find_function, find_owner, find_region, name_peer
 from dtbench.analyze.payload import check_gradients, item_bytes, span_bytes, tensor_elements
 from dtbench.analyze.purposes import (
-    FSDP_RANGES,
     DataParallel,
     Functional,
     find_data_parallel,
     find_purpose,
     find_unit,
+    is_fsdps,
     is_functional,
     is_of_training,
 )
@@ -373,7 +373,7 @@ def _find_owner(evidence: _Evidence, issue: Issue, purpose: Purpose, above: Sequ
     unit = find_unit(above) if purpose in _OWNED else ""  # DTensor's too: FSDP2 completes partial gradients
     if function := find_function(above):
         return function
-    if unit or any(name.startswith(FSDP_RANGES) for name in above):
+    if unit or any(is_fsdps(name) for name in above):
         return unit  # an all-reduce over replicas in FSDP1, which names no unit, is no bucket of DDP's either
     asker = evidence.askers[issue.event]
     if purpose is Purpose.TENSOR and asker.module:

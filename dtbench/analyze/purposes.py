@@ -29,7 +29,9 @@ _FSDP2: Final = "FSDP::"
 FSDP1: Final = "FullyShardedDataParallel."
 FSDP1_GRADIENTS: Final = "FullyShardedDataParallel._post_backward_hook"
 FSDP_RANGES: Final = (_FSDP2, FSDP1, UNIT_PREFIX)
-"""What the names of ranges begin with inside which FSDP, either one, issues its own collectives."""
+"""What the names of ranges begin with that FSDP, either one, leaves."""
+FSDP1_FORWARD: Final = "FullyShardedDataParallel.forward"
+"""Lies around all of a unit's forward: what is issued there need not be FSDP's."""
 # The range around the issue, and the names that `dist.record_comm` may give the communication itself.
 _FSDP_GATHERS: Final = "FSDP::all_gather"
 _FSDP_REDUCES: Final = ("FSDP::post_backward_reduce", "FSDP::reduce_scatter", "FSDP::all_reduce")
@@ -176,7 +178,7 @@ def _find_by_names(operation: Operation | None, above: Sequence[str]) -> Purpose
     """Give what the innermost name says that says anything; None: none does."""
     functional = any(is_functional(name) for name in above)
     for name in above:
-        if name.startswith(FSDP_RANGES):
+        if is_fsdps(name):
             found = _of_fsdp(name, operation, is_functional=functional)
         elif name.startswith(ENGINE) and ACCUMULATES.match(name):
             found = Purpose.GRAD_REDUCE if operation in REDUCTIONS and not functional else None
@@ -265,6 +267,11 @@ def is_of_training(above: Sequence[str], region: Region | None) -> bool:
 def is_functional(name: str) -> bool:
     """Tell whether an operator is a functional collective: what DTensor issues."""
     return name.startswith(("_c10d_functional::", "c10d_functional::"))
+
+
+def is_fsdps(name: str) -> bool:
+    """Tell whether a range is one in which FSDP, either one, issues its own collectives, and nobody else does."""
+    return name.startswith(FSDP_RANGES) and name != FSDP1_FORWARD
 
 
 def find_unit(above: Sequence[str]) -> str:

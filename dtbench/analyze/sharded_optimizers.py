@@ -19,69 +19,26 @@ say everything.
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from enum import IntEnum
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from dtbench.analyze.collectives import INFERRED_PREFIX, Collective
-from dtbench.analyze.intervals import Ints
-from dtbench.analyze.kinds.categories import DEVICE_RANGE
-from dtbench.analyze.kinds.operators import ENGINE
+from dtbench.analyze.moments import STEP_RANGE, Moments, Place, find_moments
 from dtbench.analyze.purposes import FSDP_RANGES, is_functional
 from dtbench.analyze.strategy import Strategy, find_strategies
 from dtbench.analyze.trace import Trace
-from dtbench.ranges import STEP_PREFIX
 from dtbench.vocabulary import REDUCTIONS, Axis, Operation, Purpose
 
 _ZERO3: Final = re.compile(r".*\b(Pre|Post)BackwardFunction(ForModule|Module)?(Backward)?", re.DOTALL)
-_STEP_RANGE: Final = re.compile(r"Optimizer\.step#(\w+)\.step")
 _OPEN: Final = (Purpose.OTHER, Purpose.GRAD_REDUCE)
 """Purposes of what nothing names: the second where a hook issued it, whose owner is still to be told."""
 _SMALL: Final = 100
 """What is smaller than one in so many of the largest gather is no gradient: a norm, a flag of overflow."""
 _WIDEST: Final = 4
 """Parameters and their gradients differ in size by at most this: float32 and float8."""
-
-
-class _Place(IntEnum):
-    """Where in its step something was issued: since the step began, since backward did, since the optimizer ended."""
-
-    BEFORE = 0
-    AFTER_BACKWARD = 1
-    AFTER_OPTIMIZER = 2
-
-
-@dataclass(frozen=True)
-class _Moments:
-    """Of the host; each of shape ``(k,)`` and rising, the optimizers' in order of their ends."""
-
-    steps_ns: Ints
-    nodes_ns: Ints
-    optimizers_ns: Ints  # ends
-    optimizers: tuple[str, ...]
-
-    def place(self, issue_ns: int) -> _Place | None:
-        """Give where something was issued; None: before the first step."""
-        begun_ns = _last_before(self.steps_ns, issue_ns)
-        if begun_ns is None:
-            return None
-        optimizer_ns, node_ns = (
-            -1 if (last_ns := _last_before(moments_ns, issue_ns)) is None else last_ns
-            for moments_ns in (self.optimizers_ns, self.nodes_ns)
-        )
-        if max(optimizer_ns, node_ns) < begun_ns:
-            return _Place.BEFORE
-        return _Place.AFTER_OPTIMIZER if optimizer_ns > node_ns else _Place.AFTER_BACKWARD
-
-    def optimizer_of(self, one: Collective) -> str:
-        """Name the optimizer that stepped last before something that its step is followed by, else the next to step."""
-        issue_ns = one.issue_ns or 0
-        following = int(self.optimizers_ns.searchsorted(issue_ns, side="right"))
-        chosen = following - (self.place(issue_ns) is _Place.AFTER_OPTIMIZER)
-        return self.optimizers[chosen] if 0 <= chosen < len(self.optimizers) else ""
 
 
 def name_sharded_optimizers(trace: Trace, collectives: Sequence[Collective]) -> tuple[Collective, ...]:
@@ -93,13 +50,14 @@ def name_sharded_optimizers(trace: Trace, collectives: Sequence[Collective]) -> 
     """
     if any(name.startswith(FSDP_RANGES) for name in trace.names):
         return tuple(collectives)
-    moments = _find_moments(trace)
+    moments = find_moments(trace)
     free = [one for one in collectives if _is_free(one)]
     if any(_ZERO3.fullmatch(name) for name in trace.names):
         owners = _find_zero3(moments, free)
     else:
         scattered = [one for one in collectives if _is_scattered(one)]
         owners = _find_shards(moments, [one for one in free if one.operation is Operation.ALL_GATHER], scattered)
+        owners.update(_find_second(collectives, owners))
         if Strategy.DDP not in find_strategies(trace):
             owners = {**_find_gathered_after(moments, free), **owners}
     return tuple(_name(one, owners[id(one)]) if id(one) in owners else one for one in collectives)
@@ -110,21 +68,21 @@ def _name(one: Collective, owner: str) -> Collective:
     return replace(one, purpose=purpose, owner=one.owner or owner)
 
 
-def _find_zero3(moments: _Moments, free: Sequence[Collective]) -> dict[int, str]:
+def _find_zero3(moments: Moments, free: Sequence[Collective]) -> dict[int, str]:
     """Give ZeRO-3's gathers, and its reductions, which come after backward began."""
     gathers = [one for one in free if one.operation is Operation.ALL_GATHER]
     return {id(one): "ZeRO-3" for one in _keep_large([*gathers, *_find_reductions(moments, free)], gathers)}
 
 
-def _find_gathered_after(moments: _Moments, free: Sequence[Collective]) -> dict[int, str]:
+def _find_gathered_after(moments: Moments, free: Sequence[Collective]) -> dict[int, str]:
     """Give what is gathered after an optimizer's step, in every step of its, and the gradients of as many bytes."""
     gathers: dict[tuple[str, str], list[Collective]] = defaultdict(list)
     reductions: dict[tuple[str, str], list[Collective]] = defaultdict(list)
     for one in free:
-        place, owner = moments.place(one.issue_ns or 0), moments.optimizer_of(one)
-        if one.operation is Operation.ALL_GATHER and place is _Place.AFTER_OPTIMIZER:
+        place, owner = moments.place(one.issue_ns or 0), moments.optimizer_at(one.issue_ns or 0)
+        if one.operation is Operation.ALL_GATHER and place is Place.AFTER_OPTIMIZER:
             gathers[owner, _group_of(one)].append(one)
-        elif one.operation in REDUCTIONS and place is _Place.AFTER_BACKWARD:
+        elif one.operation in REDUCTIONS and place is Place.AFTER_BACKWARD:
             reductions[owner, _group_of(one)].append(one)
     owners: dict[int, str] = {}
     for (owner, group), gathered in gathers.items():
@@ -136,8 +94,8 @@ def _find_gathered_after(moments: _Moments, free: Sequence[Collective]) -> dict[
     return owners
 
 
-def _find_shards(moments: _Moments, gathers: Sequence[Collective], scattered: Sequence[Collective]) -> dict[int, str]:
-    """Give what is gathered over ranks to which gradients of as many bytes were scattered.
+def _find_shards(moments: Moments, gathers: Sequence[Collective], scattered: Sequence[Collective]) -> dict[int, str]:
+    """Give what is gathered over ranks to which gradients of as many bytes were scattered, and the gradients.
 
     Where some are as large as what was scattered at once, to a factor of the dtypes, the others are none of it.
     """
@@ -149,9 +107,23 @@ def _find_shards(moments: _Moments, gathers: Sequence[Collective], scattered: Se
         alike = [one for one in mine if any(_is_as_large(one.size_bytes, size) for size in sizes)]
         for gathered in (alike, _keep_large(mine, mine)):
             if _may_be_of(moments, gathered, reduced):
-                owners.update({id(one): moments.optimizer_of(one) for one in (*gathered, *reduced)})
+                owners.update({id(one): moments.optimizer_at(one.issue_ns or 0) for one in (*gathered, *reduced)})
                 break
     return owners
+
+
+def _find_second(collectives: Sequence[Collective], owners: Mapping[int, str]) -> dict[int, str]:
+    """Give the sums over replicas of what was scattered before: each is as large as the part that one rank has."""
+    found: dict[int, str] = {}
+    last: Collective | None = None
+    for one in sorted(collectives, key=lambda one: one.issue_ns or 0):
+        if id(one) in owners and _is_scattered(one):
+            last = one
+        elif last is not None and one.purpose is Purpose.GRAD_REDUCE and one.operation is Operation.ALL_REDUCE:
+            if last.size_bytes and one.size_bytes and one.size_bytes * (last.group_size or 0) == last.size_bytes:
+                found[id(one)] = owners[id(last)]
+            last = None
+    return found
 
 
 def _is_as_large(gathered_bytes: int | None, reduced_bytes: int | None) -> bool:
@@ -161,7 +133,7 @@ def _is_as_large(gathered_bytes: int | None, reduced_bytes: int | None) -> bool:
     return not rest and ratio in (1, 2, _WIDEST)
 
 
-def _may_be_of(moments: _Moments, gathered: Sequence[Collective], reduced: Sequence[Collective]) -> bool:
+def _may_be_of(moments: Moments, gathered: Sequence[Collective], reduced: Sequence[Collective]) -> bool:
     """Tell whether what was gathered may, by its size, be the parameters of which gradients were reduced.
 
     Gradients may be reduced several times before parameters are gathered: as often, at most, as a step reduces
@@ -175,9 +147,9 @@ def _may_be_of(moments: _Moments, gathered: Sequence[Collective], reduced: Seque
     return gathered_bytes <= _WIDEST * reduced_bytes and reduced_bytes <= _WIDEST * passes * gathered_bytes
 
 
-def _find_reductions(moments: _Moments, free: Iterable[Collective]) -> list[Collective]:
+def _find_reductions(moments: Moments, free: Iterable[Collective]) -> list[Collective]:
     return [
-        one for one in free if one.operation in REDUCTIONS and moments.place(one.issue_ns or 0) is _Place.AFTER_BACKWARD
+        one for one in free if one.operation in REDUCTIONS and moments.place(one.issue_ns or 0) is Place.AFTER_BACKWARD
     ]
 
 
@@ -193,7 +165,7 @@ def _group_of(one: Collective) -> str:
 
 def _is_free(one: Collective) -> bool:
     """Tell whether nothing but its time says what a collective is for."""
-    is_asked = any(is_functional(name) or _STEP_RANGE.fullmatch(name) for name in one.above)
+    is_asked = any(is_functional(name) or STEP_RANGE.fullmatch(name) for name in one.above)
     return one.purpose in _OPEN and one.axis in (None, Axis.DATA) and one.issue_ns is not None and not is_asked
 
 
@@ -203,30 +175,7 @@ def _is_scattered(one: Collective) -> bool:
     return is_parts and one.issue_ns is not None and not any(is_functional(name) for name in one.above)
 
 
-def _find_moments(trace: Trace) -> _Moments:
-    on_host = ~trace.is_one_of((DEVICE_RANGE,))
-
-    def starts(prefix: str) -> Ints:
-        return np.sort(trace.start_ns[on_host & trace.is_named(lambda name: name.startswith(prefix))])
-
-    optimizers = np.flatnonzero(on_host & trace.is_named(_STEP_RANGE.fullmatch))
-    optimizers = optimizers[np.argsort(trace.end_ns[optimizers], kind="stable")]
-    return _Moments(
-        steps_ns=starts(STEP_PREFIX),
-        nodes_ns=starts(ENGINE),
-        optimizers_ns=trace.end_ns[optimizers],
-        optimizers=tuple(
-            match[1] for event in optimizers.tolist() if (match := _STEP_RANGE.fullmatch(trace.name_of(event)))
-        ),
-    )
-
-
-def _last_before(moments_ns: Ints, time_ns: int) -> int | None:
-    place = int(moments_ns.searchsorted(time_ns, side="right")) - 1
-    return int(moments_ns[place]) if place >= 0 else None
-
-
-def _is_in_every_step(moments: _Moments, owner: str, issued: Sequence[Collective]) -> bool:
+def _is_in_every_step(moments: Moments, owner: str, issued: Sequence[Collective]) -> bool:
     """Tell whether any of these was issued in every step in which an optimizer stepped, and there is one."""
     if not len(moments.steps_ns):
         return False

@@ -81,7 +81,7 @@ class Advice:
     """One sentence on what would change some rows, and what they come to.
 
     Attributes:
-        why: the cause and purpose of the first of them, in words.
+        why: the cause of the first of them, and the purposes of all, in words.
         words: what to do, and what it can gain at most.
         exposed_ns: of all of them.
         is_unknown: it says what would tell their cause.
@@ -144,7 +144,7 @@ def advise(rows: Sequence[Loss], ran: Ran, *, windows: float, step_ns: float) ->
         groups.setdefault(advise_loss(row, ran), []).append(row)
     found = [
         Advice(
-            why=f"{_why(group)} ({group[0].purpose})",
+            why=f"{_why(group)} ({', '.join(dict.fromkeys(row.purpose for row in group))})",
             words=f"{words}{_bound(group, windows, step_ns)}",
             exposed_ns=sum(row.exposed_ns for row in group),
             is_unknown=group[0].cause is Cause.UNKNOWN,
@@ -370,7 +370,7 @@ def _after_needed_at_once(row: Loss, ran: Ran) -> str:
         return f"{split} a smaller tensor axis."
     if row.purpose is Purpose.UNSHARD and ran.strategy in (Strategy.FSDP1, Strategy.FSDP2):
         return "Nothing that could run beside it was launched before it was needed: make the unit small."
-    if row.purpose is Purpose.UNSHARD:  # a sharded optimizer's, after its update
+    if row.purpose is Purpose.UNSHARD and ran.gathers_after_update:
         return "Gather parameters in parts, each when its update is done, or beside the next forward."
     return "Find independent work to put between its issue and its use, or send less."
 

@@ -68,6 +68,7 @@ class Ran:
         keeps_logits: each rank computes the loss of its part of the vocabulary, as ``loss_parallel`` does.
         is_unbucketed: DDP without buckets, as ``optimize_ddp="python_reducer"`` makes it.
         sizes_bytes: of each parameter on one rank, by FQN; empty: not known.
+        gathers_after_update: parameters are gathered when an optimizer has updated them; None: not known.
         last_ready: place, in a bucket's order, of the parameter whose gradient comes last.
     """
 
@@ -81,6 +82,7 @@ class Ran:
     keeps_logits: bool = False
     is_unbucketed: bool = False
     sizes_bytes: Mapping[str, int] = field(default_factory=dict)
+    gathers_after_update: bool | None = None
     last_ready: int = -1
 
     def choose(self, *knobs: Knob) -> list[Knob]:
@@ -113,6 +115,7 @@ def describe_traces(traces: TraceSet) -> Ran:
         done=frozenset(untold),
         is_hip=marks.is_hip,
         has_replicas=True if marks.has_replicas else None,
+        gathers_after_update=all(one.gathers_after_update for one in found),
     )
 
 

@@ -148,6 +148,9 @@ def test_clipping_optimizer_and_state_dict_come_before_the_axis(axis: Axis | Non
          Purpose.OTHER),
         (None, Operation.ALL_GATHER, None, ("c10d::_allgather_base_", "FullyShardedDataParallel._pre_forward"),
          FSDP, Purpose.UNSHARD),
+        # A unit's forward is the user's, too: a loss that gathers features, say.
+        (None, Operation.ALL_GATHER, Region.FORWARD, ("GatherFeatures", FSDP1_FORWARD), FSDP, Purpose.OTHER),
+        (Axis.SHARD, Operation.ALL_GATHER, Region.FORWARD, (FSDP1_FORWARD,), FSDP, Purpose.OTHER),
         # Without ranges or hooks: operation and region.
         (Axis.DATA, Operation.ALL_GATHER, None, (), DataParallel(), Purpose.OTHER),  # features, predictions, ...
         (Axis.SHARD, Operation.ALL_GATHER, Region.FORWARD, (), DataParallel(), Purpose.UNSHARD),

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from dtbench.analyze.explain import explain
 from dtbench.analyze.foreign import analyze_traces
 from dtbench.analyze.reader import read_trace
 from dtbench.analyze.trace_analysis import TraceAnalysis, analyze_trace
 from dtbench.report.facts import Knob
 from dtbench.report.trace_words import advise_traces, answer_lines
+from dtbench.vocabulary import Cause
 
 PARAMETERS_BYTES = 4 * (2 * (192 * 192 + 192) + 192 * 8 + 8)
 
@@ -35,6 +37,7 @@ def test_parameters_and_gradients_of_zero_are_told_and_no_knob_of_fsdp_or_ddp_is
         owners = {str(c.purpose): c.owner for c in one.collectives}
         assert owners == {"unshard": owner, "grad_reduce": owner, "other": ""}
     traces = analyze_traces([folder])
+    assert {analysis.marks.gathers_after_update for analysis in traces.analyses} == {name == "zero2"}
     said = " ".join([*answer_lines(traces), *(one.words for one in advise_traces(traces))])
     assert "gradient wait" in said
     assert "unshard wait" in said
@@ -132,6 +135,7 @@ def say(collective: str, elements: int, group: str = "DATA_PARALLEL_GROUP_WITH_C
             "Out msg nelems": elements,
             "Process Group Name": group,
             "Process Group Description": group,
+            "Group size": 2,
         }
     )
 
@@ -162,6 +166,11 @@ def test_parameters_whose_gradients_hooks_scatter_are_gathered_wherever_that_is(
         """)
     )
     assert [found[1] for found in owned(one)] == [purpose, "grad_reduce", "grad_reduce"]
+    if purpose == "unshard":
+        # The sum over instances is of what was scattered: its second reduction, which its first one cannot delay.
+        assert [made.owner for made in one.collectives] == ["FusedAdam"] * 3
+        causes = {cause for split in explain([one]).analyses[0].splits for cause in split.by_cause}
+        assert not causes & {Cause.QUEUED, Cause.LATE_READY}
 
 
 def test_what_is_issued_in_an_optimizers_own_step_is_that_optimizers(draw: Callable[..., Path]) -> None:

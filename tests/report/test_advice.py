@@ -388,3 +388,24 @@ def test_a_bubble_is_bounded_by_its_waiting_and_by_nothing_where_that_is_not_kno
         (said,) = advise([loss(Cause.BUBBLE, Purpose.PIPELINE, carried=carried)], NOT_KNOWN, windows=1, step_ns=20)
         assert "micro-batches" in said.words
         assert said.words.partition("equally long. ")[2] == bound
+
+
+def test_all_purposes_that_an_advice_is_for_are_named() -> None:
+    rows = [
+        loss(Cause.TAIL, purpose, owner=owner, exposed_ns=exposed_ns)
+        for owner, purpose, exposed_ns in [
+            ("a", Purpose.TENSOR, 3),
+            ("b", Purpose.UNSHARD, 9),
+            ("c", Purpose.OTHER, 5),
+            ("d", Purpose.TENSOR, 1),
+        ]
+    ]
+    (one,) = advise(rows, Ran(is_device=True), windows=1, step_ns=100)
+    assert one.why == "nothing left to hide behind (unshard, other, tensor)"
+
+
+@pytest.mark.parametrize(("is_after", "named"), [(True, True), (False, False), (None, False)])
+def test_what_follows_an_update_is_said_of_gathers_that_do(is_after: bool | None, named: bool) -> None:
+    row = loss(Cause.NEEDED_AT_ONCE, Purpose.UNSHARD, Operation.ALL_GATHER, owner="module 1")
+    (one,) = advise([row], Ran(is_device=True, gathers_after_update=is_after), windows=1, step_ns=100)
+    assert ("when its update is done" in one.words) is named

@@ -27,13 +27,12 @@ from dtbench.analyze.intervals import Intervals, Ints
 from dtbench.analyze.kinds.categories import CALLS, DEVICE_RANGE
 from dtbench.analyze.kinds.operators import is_issue
 from dtbench.analyze.nesting import Nesting
-from dtbench.analyze.purposes import ACCUMULATES, FSDP1, find_unit, is_functional
+from dtbench.analyze.purposes import ACCUMULATES, FSDP1, find_unit, is_fsdps, is_functional
 from dtbench.analyze.strategy import Strategy, find_strategies
 from dtbench.analyze.trace import Trace
 from dtbench.vocabulary import Purpose, Region
 
 _STREAM_WAIT: Final = re.compile(r"(?:cuda|hip|cu|musa|xpu)StreamWaitEvent\w*")
-_OWN_WAITS: Final = ("FSDP::", FSDP1)
 _RS_WAIT: Final = "FSDP::post_backward_rs_wait"
 """From torch 2.13 on the only range in which backward's compute waits for an earlier reduction."""
 _REDUCTION_WAITS: Final = (_RS_WAIT, "FSDP::root_post_backward_callback", "FSDP::finalize_backward")
@@ -98,7 +97,7 @@ class _Waits:
         outermost = [above for above, name in zip(around, names, strict=True) if is_issue(name)][-1:]
         if any(int(self._trace.start_ns[above]) in issues_ns for above in outermost):
             return False
-        return not any(name.startswith(_OWN_WAITS) or name.endswith("wait_tensor") for name in names)
+        return not any(is_fsdps(name) or name.endswith("wait_tensor") for name in names)
 
     def first_for(self, one: Collective, issue_ns: int) -> Awaited:
         """Give the first possible wait for a collective that was issued then."""
@@ -107,7 +106,7 @@ class _Waits:
         anyones_ns = _first_from(self._recorded, issue_ns)
         if own is not None:
             return Awaited(_earlier(own.from_ns, anyones_ns), own.is_known)
-        if any(name.startswith(_OWN_WAITS) for name in one.above):
+        if any(is_fsdps(name) for name in one.above):
             return Awaited(None, is_known=False)
         if one.is_async is False or self._hands_back(one):  # whoever issued it waits at once
             return Awaited(returned_ns, is_known=True)
@@ -131,7 +130,7 @@ class _Waits:
             return Awaited(_first_from(self._wait_tensors, issue_ns), is_known)
         if any(name.startswith("FSDP::") for name in one.above):
             return self._first_of_fsdp2(one, issue_ns)
-        if any(name.startswith(FSDP1) for name in one.above):
+        if any(name.startswith(FSDP1) and is_fsdps(name) for name in one.above):
             return self._first_of_fsdp1(one, issue_ns)
         if one.purpose is Purpose.GRAD_REDUCE and one.is_async is not False:
             is_reducers = self._is_ddp and any(ACCUMULATES.match(name) for name in one.above)

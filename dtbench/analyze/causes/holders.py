@@ -9,7 +9,7 @@ import numpy as np
 from dtbench.analyze.collectives import Collective
 from dtbench.analyze.intervals import Ints, unite
 from dtbench.analyze.timeline import RankTimeline
-from dtbench.vocabulary import POINT_TO_POINT
+from dtbench.vocabulary import POINT_TO_POINT, Operation, Purpose
 
 
 @dataclass(frozen=True)
@@ -74,17 +74,37 @@ def _find_in_queue(collectives: Sequence[Collective], members: list[int]) -> lis
     starts = np.array([collectives[index].start_ns for index in order.tolist()], dtype=np.int64)
     ends = np.array([collectives[index].end_ns for index in order.tolist()], dtype=np.int64)
     latest_ends = np.maximum.accumulate(ends)
+    inputs_ns = _find_inputs(collectives, members)
     found = []
     for place, index in enumerate(order.tolist()):
         collective = collectives[index]
         if collective.issue_ns is None:
             continue
-        could_ns = collective.issue_ns if collective.ready_ns is None else max(collective.issue_ns, collective.ready_ns)
+        input_ns = inputs_ns.get(index, 0)
+        could_ns = max(collective.issue_ns, collective.ready_ns or 0, input_ns)
         first = int(latest_ends[:place].searchsorted(could_ns, side="right"))
         if first < place:
             lefts = np.maximum(starts[first:place], could_ns)
             rights = np.minimum(ends[first:place], collective.start_ns)
             found.append((index, _Held(order[first:place], lefts, rights)))
+    return found
+
+
+def _find_inputs(collectives: Sequence[Collective], members: Sequence[int]) -> dict[int, int]:
+    """Give when the input of each sum over replicas was there: what was scattered last, of the same owner, before it.
+
+    What it stands behind until then is no queue.
+    """
+    found: dict[int, int] = {}
+    scattered_ns: dict[str, int] = {}
+    for index in sorted(members, key=lambda index: collectives[index].issue_ns or 0):
+        one = collectives[index]
+        if one.purpose is not Purpose.GRAD_REDUCE or not one.owner:
+            continue
+        if one.operation is Operation.REDUCE_SCATTER:
+            scattered_ns[one.owner] = one.end_ns
+        elif one.operation is Operation.ALL_REDUCE and one.owner in scattered_ns:
+            found[index] = scattered_ns[one.owner]
     return found
 
 

@@ -31,7 +31,7 @@ from dtbench.analyze.kinds.categories import DEVICE_RANGE
 from dtbench.analyze.kinds.operators import ENGINE
 from dtbench.analyze.main_lane import find_main_lane
 from dtbench.analyze.nesting import Nesting
-from dtbench.analyze.purposes import FSDP_RANGES, find_unit
+from dtbench.analyze.purposes import find_unit, is_fsdps
 from dtbench.analyze.trace import Trace
 from dtbench.ranges import ROOT
 from dtbench.vocabulary import Axis, Purpose, Region
@@ -158,8 +158,7 @@ def _produced_ns(work: Work, collective: Collective, issue_ns: int) -> int | Non
     copy into the collective's buffer, which stands behind the reduction before. Compute that ends after the collective
     started did not produce its input: then it is the last of the main stream that had ended by then.
     """
-    is_fsdps = any(name.startswith("FSDP::post_backward") for name in collective.above)
-    if not is_fsdps:
+    if not any(name.startswith("FSDP::post_backward") for name in collective.above):
         place = int(work.any_launches_ns.searchsorted(issue_ns, side="left")) - 1
         if place >= 0 and (end_ns := int(work.any_ends_ns[place])) <= collective.start_ns:
             return end_ns if work.is_device else min(end_ns, issue_ns)
@@ -191,7 +190,7 @@ def _unshard_times(trace: Trace, work: Work, regions: Regions, collectives: Sequ
 
 def is_fsdps_unshard(collective: Collective) -> bool:
     """Tell whether FSDP could have gathered a unit's parameters earlier; a sharded optimizer updates them first."""
-    is_sharded = collective.axis is Axis.SHARD or any(name.startswith(FSDP_RANGES) for name in collective.above)
+    is_sharded = collective.axis is Axis.SHARD or any(is_fsdps(name) for name in collective.above)
     return collective.purpose is Purpose.UNSHARD and is_sharded
 
 

@@ -48,6 +48,7 @@ from dtbench.analyze.causes.ready import is_fsdps_unshard
 from dtbench.analyze.causes.skew_share import share_before
 from dtbench.analyze.causes.surroundings import Surroundings
 from dtbench.analyze.collectives import Collective
+from dtbench.analyze.purposes import is_fsdps
 from dtbench.analyze.timeline import RankTimeline
 from dtbench.vocabulary import UNUSED_MAP, Cause, MissingInput, Operation, Purpose
 
@@ -205,9 +206,7 @@ class _Splitter:
         """
         one = self.collective
         blocks = one.operation is Operation.BARRIER or one.is_async is False
-        on_side_stream = self.surroundings.is_device and any(
-            name.startswith(("FSDP::", "FullyShardedDataParallel")) for name in one.above
-        )
+        on_side_stream = self.surroundings.is_device and any(is_fsdps(name) for name in one.above)
         return self.exposed_ns if blocks and not on_side_stream else 0
 
     def tail_ns(self) -> int:
