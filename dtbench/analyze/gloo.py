@@ -8,7 +8,7 @@ tell, and empty elsewhere.
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -18,6 +18,7 @@ from dtbench.analyze.correlate import Attribution, attribute
 from dtbench.analyze.enclosures import NOTHING
 from dtbench.analyze.functional import FunctionalIssue, find_functional
 from dtbench.analyze.gloo_match import Form, Issue, Span, infer_groups, match_spans
+from dtbench.analyze.gloo_sizes import fill_lists, find_bytes, find_group_size, share_group_sizes
 from dtbench.analyze.intervals import Intervals, Ints, unite
 from dtbench.analyze.kinds.operators import ENGINE, Role, cpu_role, find_operation
 from dtbench.analyze.nesting import Nesting
@@ -37,8 +38,6 @@ from dtbench.analyze.trace import Details, Trace
 from dtbench.ranges import COLLECTIVE_PREFIX, STEP_PREFIX, parse_collective_range, parse_link_range
 from dtbench.vocabulary import POINT_TO_POINT, Axis, Operation, Purpose, Region, axis_described
 
-# Their whole payload is a multiple of one rank's part: output or input, by argument of c10d's operator.
-_SPREADS: Final = (Operation.ALL_GATHER, Operation.REDUCE_SCATTER)
 _LONGEST_NS: Final = 1 << 60
 """Longer than any trace: a larger number was not read rightly."""
 _COMPILED: Final = "Torch-Compiled Region"
@@ -81,7 +80,8 @@ def find_gloo_collectives(trace: Trace, nesting: Nesting) -> tuple[Collective, .
         for issue in issues
     ]
     found += [_describe_orphan(evidence, span) for span in spans if span.event not in taken]
-    return _share_group_sizes(found)
+    shared = share_group_sizes(found)
+    return (*fill_lists(trace, issues, shared), *shared[len(issues) :])
 
 
 def _find_functional_issues(
@@ -91,7 +91,7 @@ def _find_functional_issues(
         above = evidence.above(issue.event)
         is_one = any(is_functional(name) for name in above)
         if is_one and is_of_training(above, evidence.region_of(issue, above)):
-            size_bytes = _find_bytes(issue, matches.get(issue.event))
+            size_bytes = find_bytes(issue, matches.get(issue.event))
             yield FunctionalIssue(issue.event, issue.operation, _said_group(issue), size_bytes)
 
 
@@ -349,14 +349,14 @@ def _describe(
         operation=issue.operation,
         purpose=purpose,
         owner=_find_owner(evidence, issue, purpose, above) or name_peer(issue.operation, sent.peer if sent else None),
-        size_bytes=_find_bytes(issue, span),
+        size_bytes=find_bytes(issue, span),
         issue_ns=issue.start_ns,
         issue_end_ns=int(evidence.trace.end_ns[issue.event]),
         span=evidence.time_of(span),
         above=above,
         lane=evidence.lane_of(span),
         region=evidence.regions.at(issue.start_ns),
-        group_size=len(sent.ranks) if sent else _foreign_group_size(issue),
+        group_size=len(sent.ranks) if sent else find_group_size(issue),
         group_ranks=sent.ranks if sent else (),
         peer=sent.peer if sent else None,
         dtype=dtype,
@@ -385,40 +385,6 @@ def _find_owner(evidence: _Evidence, issue: Issue, purpose: Purpose, above: Sequ
 
 def _said_async(details: Details | None) -> bool | None:
     return None if details is None else details.is_async
-
-
-def _find_bytes(issue: Issue, span: Span | None) -> int | None:
-    said = issue.label.size_bytes if issue.label else None
-    return _foreign_bytes(issue, span) if said is None else said
-
-
-def _foreign_bytes(issue: Issue, span: Span | None) -> int | None:
-    """Take the larger of input and output (an all-gather's output, a reduce-scatter's input) in the span's dtype."""
-    size = item_bytes(span.dtype) if span else None
-    if size is None or not issue.elements:
-        return span.form.size_bytes if span else None
-    return max(issue.elements) * size
-
-
-def _foreign_group_size(issue: Issue) -> int | None:
-    """Divide output and input of an all-gather or reduce-scatter: what one of them has, each rank has a part of."""
-    if issue.operation not in _SPREADS or len(issue.elements) != 2 or not min(issue.elements):
-        return None
-    size, rest = divmod(max(issue.elements), min(issue.elements))
-    return None if rest else size
-
-
-def _share_group_sizes(collectives: Sequence[Collective]) -> tuple[Collective, ...]:
-    """Give each group's size to all its collectives, where those that tell it agree."""
-    told: dict[str, set[int]] = {}
-    for one in collectives:
-        if one.group and one.group_size is not None:
-            told.setdefault(one.group, set()).add(one.group_size)
-    sizes = {group: next(iter(found)) for group, found in told.items() if len(found) == 1}
-    return tuple(
-        replace(one, group_size=sizes[one.group]) if one.group_size is None and one.group in sizes else one
-        for one in collectives
-    )
 
 
 def _describe_orphan(evidence: _Evidence, span: Span) -> Collective:

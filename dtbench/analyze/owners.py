@@ -112,7 +112,7 @@ def find_owner(purpose: Purpose, above: Sequence[str], asker: Asker, operation: 
     """Name who asked for a collective; empty text: nothing says it.
 
     Unshards and gradients belong to the FSDP unit whose range lies around the issue, or to what DDP says that it
-    reduces there (its other buckets get their numbers later), or to the optimizer in whose step they are; the total
+    reduces there (its other buckets get their numbers later), an unshard to the optimizer in whose step it is; the total
     norm that clips and the mean of models over ranks to torch's functions, what goes between the stages of a pipeline
     to the stage and micro-batch that torch's schedule says; everything else to the operator, and the module it is of,
     or to the annotation: ``aten::mm of Linear_3``. Where there is neither, what DDP broadcasts before its forward is
@@ -124,7 +124,8 @@ def find_owner(purpose: Purpose, above: Sequence[str], asker: Asker, operation: 
         return stage
     if purpose in (Purpose.UNSHARD, Purpose.GRAD_REDUCE):
         reduced = (owner for name in above if (owner := parse_reduces_range(name)) is not None)
-        return next(reduced, None) or find_unit(above) or _find_optimizer(asker.closest)
+        gathered_by = _find_optimizer(asker.closest) if purpose is Purpose.UNSHARD else ""  # it may call a closure
+        return next(reduced, None) or find_unit(above) or gathered_by
     closest = "" if _SAYS_NOT_WHO.match(asker.closest) else asker.closest
     if closest and not asker.is_operator:
         return closest

@@ -79,3 +79,18 @@ def test_whole_numbers_are_no_gradients_and_tokens_are_no_map_of_parameters(
         """)
     )
     assert [(str(made.purpose), made.owner) for made in one.collectives] == [(purpose, owner)]
+
+
+def test_buckets_that_an_optimizers_closure_reduces_are_ddps(draw: Callable[..., Path]) -> None:
+    one = analyze(
+        draw(f"""
+        step ProfilerStep#1              @1 |====================|
+        range Optimizer.step#LBFGS.step  @1 |=================== |
+        range {FORWARD}                  @1 | =                  |
+        op aten::mm                      @1 | =                  |
+        op {HOOK}                        @1 |   =                |
+        op c10d::allreduce_              @1 |   =                | {moved(512)}
+        range gloo:all_reduce            @9 |   =====            | {moved(512)}
+        """)
+    )
+    assert [(str(made.purpose), made.owner) for made in one.collectives] == [("grad_reduce", "bucket 0")]

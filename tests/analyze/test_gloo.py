@@ -1,5 +1,6 @@
 """CPU traces: who computes, which span belongs to which issue, and what for."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -433,3 +434,46 @@ def test_compiled_functional_collectives_have_owners_and_the_purposes_that_they_
     assert [gather.owner, scatter.owner] == ["Compiled Region: 0/0"] * 2
     expected = ["unshard", "grad_reduce"] if summed == "aten::mm" else ["tensor", "tensor"]
     assert [gather.purpose, scatter.purpose] == expected
+
+
+@pytest.mark.parametrize(
+    ("groups", "size_bytes"),
+    [
+        ([[0, 1]], 16),
+        ([[0, 1], [0]], 16),
+        ([[0, 1], [0, 2, 4, 6]], None),
+        ([], None),
+    ],
+)
+@pytest.mark.parametrize(
+    ("operator", "given"),
+    [
+        ("allgather_", "[[], [[2]], [], [], []]"),
+        ("reduce_scatter_", "[[[2]], [], [], [], []]"),
+    ],
+)
+def test_what_goes_through_a_list_is_as_large_as_the_parts_of_all_ranks_or_not_known(
+    draw: Callable[..., Path], operator: str, given: str, groups: list[list[int]], size_bytes: int | None
+) -> None:
+    types = ["TensorList" if "[[2]]" in part else "" for part in given[1:-1].split(", ")]
+    said = json.dumps({"Input Dims": json.loads(given), "Input type": types})
+    operation = "all_gather" if operator == "allgather_" else "all_reduce"
+    one = analyze(
+        draw(
+            f"""
+            step ProfilerStep#1    @1 |==========|
+            op aten::mm            @1 |==        |
+            op c10d::{operator}    @1 |  ==      | {said}
+            range gloo:{operation}  @2 |   ===    | {{"Input Dims": [[2]], "Input type": ["float"]}}
+            """,
+            distributedInfo={
+                "rank": 0,
+                "world_size": 8,
+                "pg_config": [
+                    {"pg_name": str(number), "pg_desc": "undefined", "pg_size": len(ranks), "ranks": ranks}
+                    for number, ranks in enumerate(groups)
+                ],
+            },
+        )
+    )
+    assert [made.size_bytes for made in one.collectives] == [size_bytes]
