@@ -14,6 +14,7 @@ import numpy as np
 from dtbench.analyze.collectives import Collective, find_axis, find_regions, is_captured
 from dtbench.analyze.correlate import Attribution, attribute
 from dtbench.analyze.enclosures import NOTHING
+from dtbench.analyze.frames import find_frames
 from dtbench.analyze.functional import FunctionalIssue, find_functional
 from dtbench.analyze.intervals import Bools, Intervals, Ints, unite
 from dtbench.analyze.kinds.categories import KERNEL
@@ -256,7 +257,12 @@ class _Describer:
     ) -> None:
         self._trace = trace
         self._pieces = pieces
-        self._contexts = _read_contexts(trace, pieces.chain)
+        self._contexts = [
+            replace(context, above=(*context.above, *frames)) if frames else context
+            for context, frames in zip(
+                _read_contexts(trace, pieces.chain), find_frames(trace, pieces.issue), strict=True
+            )
+        ]
         self._askers = find_askers(trace, asked)
         lanes = ["/".join(lane) for lane in trace.lanes]
         self._lanes = [lanes[lane] for lane in trace.lane[pieces.event].tolist()]

@@ -16,6 +16,7 @@ import numpy as np
 from dtbench.analyze.collectives import Collective, Regions, find_regions
 from dtbench.analyze.correlate import Attribution, attribute
 from dtbench.analyze.enclosures import NOTHING
+from dtbench.analyze.frames import find_frames
 from dtbench.analyze.functional import FunctionalIssue, find_functional
 from dtbench.analyze.gloo_match import Form, Issue, Span, infer_groups, match_spans
 from dtbench.analyze.gloo_sizes import fill_lists, find_bytes, find_group_size, share_group_sizes
@@ -64,6 +65,7 @@ def find_gloo_collectives(trace: Trace, nesting: Nesting) -> tuple[Collective, .
         said=_find_recorded_comms(trace, nesting),
         askers=dict(zip(events, find_askers(trace, asked), strict=True)),
         compiled=_find_compiled(trace, nesting, asked),
+        frames=dict(zip(events, find_frames(trace, np.array(events, dtype=np.int64)), strict=True)),
         sending=_find_operators_inside(
             trace,
             nesting,
@@ -255,6 +257,7 @@ class _Evidence:
         said: what ``dist.record_comm`` calls a collective, by the operator that issued it.
         askers: what lies around each issue, by its event.
         compiled: in which compiled region, or in whose backward, likewise; none where it was in none.
+        frames: of Python around each issue, by its event.
         sending: c10d's operator of each send and receive that a range of ours names, by the range's event.
     """
 
@@ -265,13 +268,17 @@ class _Evidence:
     said: Mapping[int, str]
     askers: Mapping[int, Asker]
     compiled: Mapping[int, str]
+    frames: Mapping[int, tuple[str, ...]]
     sending: Mapping[int, int]
 
     def above(self, event: int) -> tuple[str, ...]:
-        """Give the names around an issue, innermost first; what ``dist.record_comm`` calls it comes before all."""
+        """Give the names around an issue, innermost first, frames last.
+
+        What ``dist.record_comm`` calls it comes before all.
+        """
         said = self.said.get(event)
         names = (self.trace.name_of(above) for above in _enclosing(self.trace, self.nesting, event))
-        return (*names,) if said is None else (said, *names)
+        return (*(() if said is None else (said,)), *names, *self.frames[event])
 
     def region_of(self, issue: Issue, above: Sequence[str]) -> Region | None:
         """Give the part of the step that issued: by dtbench's ranges, else, in a trace without any, by the names."""
