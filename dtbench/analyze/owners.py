@@ -112,11 +112,11 @@ def find_owner(purpose: Purpose, above: Sequence[str], asker: Asker, operation: 
     """Name who asked for a collective; empty text: nothing says it.
 
     Unshards and gradients belong to the FSDP unit whose range lies around the issue, or to what DDP says that it
-    reduces there (its other buckets get their numbers later), an unshard to the optimizer in whose step it is; the total
-    norm that clips and the mean of models over ranks to torch's functions, what goes between the stages of a pipeline
-    to the stage and micro-batch that torch's schedule says; everything else to the operator, and the module it is of,
-    or to the annotation: ``aten::mm of Linear_3``. Where there is neither, what DDP broadcasts before its forward is
-    its buffers, and the optimizer owns what its step issued.
+    reduces there (its other buckets get their numbers later), an unshard to the optimizer in whose step it is; the
+    total norm that clips and the mean of models over ranks to torch's functions, what goes between the stages of a
+    pipeline to the stage and micro-batch that its schedule says; everything else to the operator, and the module it
+    is of, or to the annotation: ``aten::mm of Linear_3``. Where there is neither, what DDP broadcasts before its
+    forward is its buffers, and the optimizer owns what its step issued.
     """
     if function := find_function(above):
         return function
