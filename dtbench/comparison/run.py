@@ -213,7 +213,7 @@ def compare_sides(
             *(
                 f"{label}: {note}"
                 for side, label in zip((baseline, candidate), labels, strict=True)
-                for note in (*_say_limits(side), *side.notes)
+                for note in (*_say_limits(side, (baseline, candidate)), *side.notes)
             ),
         ),
         treatment=treatment,
@@ -229,11 +229,11 @@ def compare_sides(
     )
 
 
-def _say_limits(side: MeasuredSide) -> Iterator[str]:
-    """Say what is not known of a side, or is no finding."""
+def _say_limits(side: MeasuredSide, sides: Sequence[MeasuredSide]) -> Iterator[str]:
+    """Say what is not known of a side, one of these, or is no finding."""
     yield from say_ranks(side)
     yield from say_not_known(side)
-    yield from say_silent(side)
+    yield from say_silent(side, sides)
     yield from (f"{doubt}; {_NO_FINDING}" for doubt in side.doubts)
 
 

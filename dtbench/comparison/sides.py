@@ -217,16 +217,18 @@ def _pool(sides: Sequence[MeasuredSide], label: str, *, force: bool) -> Measured
         if same is not None:
             again = f"{', '.join(side.paths)} has {same.round} again"
             raise ComparisonError(f"`{label}` matches copies of one measurement: {again}")
+    known = next((side for side in sides if side.environment is not None), first)
     differences = []
     for side in sides[1:]:
         treatment = find_treatment(first.settings, side.settings)
         settings = (first.settings, side.settings)
-        unlike = find_unlike(find_environment_changes(first.environment, side.environment, settings=settings))
+        unlike = find_unlike(find_environment_changes(known.environment, side.environment, settings=settings))
         differing = [
             *(f"{change.field} {change.baseline} and {change.candidate}" for change in treatment),
             *(f"{change.what} {change.baseline} and {change.candidate}" for change in unlike),
         ]
-        told = f"{first.labels[-2]} and {side.labels[-2]} differ: {'; '.join(differing[:_MOST_DIFFERENCES])}" + (
+        other = first if treatment else known
+        told = f"{other.labels[-2]} and {side.labels[-2]} differ: {'; '.join(differing[:_MOST_DIFFERENCES])}" + (
             f" and {len(differing) - _MOST_DIFFERENCES} more" if len(differing) > _MOST_DIFFERENCES else ""
         )
         if treatment:
@@ -246,7 +248,7 @@ def _pool(sides: Sequence[MeasuredSide], label: str, *, force: bool) -> Measured
         labels=(label,),
         paths=tuple(path for side in sides for path in side.paths),
         settings=first.settings,
-        environment=next((side.environment for side in sides if side.environment is not None), None),
+        environment=known.environment,
         launches=tuple(named),
         notes=(
             *(note for side in sides for note in side.notes),

@@ -1,11 +1,11 @@
 """How many launches of a side tell a number, and which do not: a test is of those that do, however many there are."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from dtbench.comparison.comparison import MetricChange, Sample
 from dtbench.comparison.metrics import BY_NAME, EXPOSED, spell_metric
-from dtbench.comparison.seen import find_kinds, knows_subjects
+from dtbench.comparison.seen import find_kinds, find_open_kinds, knows_subjects
 from dtbench.comparison.side_numbers import SideNumbers
 from dtbench.scenario.mistakes import join_words
 from dtbench.store.baseline import MeasuredLaunch, MeasuredSide
@@ -24,12 +24,13 @@ def _count(sample: Sample) -> str:
     return str(known) if known == len(sample.values) else f"{known} of {len(sample.values)}"
 
 
-def say_silent(side: MeasuredSide) -> Iterator[str]:
-    """Say which numbers only some launches of a side tell, and which do not, a clause each.
+def say_silent(side: MeasuredSide, sides: Iterable[MeasuredSide]) -> Iterator[str]:
+    """Say which numbers only some launches of a side, one of these, tell, and which do not, a clause each.
 
     Without those that ``say_not_known`` names: launches that do not know what was exposed, or of what.
     """
-    numbers = SideNumbers(side.launches, find_kinds(side.launches))
+    launches = [launch for one in sides for launch in one.launches]
+    numbers = SideNumbers(side.launches, find_kinds(launches), find_open_kinds(launches))
     named: dict[tuple[str, ...], list[str]] = {}
     for metric, subject in numbers.keys:
         pairs = list(zip(side.launches, numbers.values((metric, subject)), strict=True))

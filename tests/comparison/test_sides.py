@@ -129,6 +129,19 @@ def test_runs_of_other_settings_are_not_pooled_nor_those_of_unlike_environments_
     assert len(read_sides("b/*", results, force=True)["only"].launches) == 2
 
 
+def test_runs_beside_one_of_an_unknown_environment_are_held_against_each_other(
+    run_of: Runs, cell: Any, results: Path, environment: Environment
+) -> None:
+    unknown = run_of({"only": cell(FOUR[:1])}, run_id="20260101T120000Z-aaaa")
+    for path in unknown.rglob("env.json"):
+        path.unlink()
+    run_of({"only": cell(FOUR[:1])}, run_id="20260102T120000Z-bbbb")
+    elsewhere = environment.model_copy(update={"processor": "another"})
+    run_of({"only": cell(FOUR[:1], environment=elsewhere)}, run_id="20260103T120000Z-cccc")
+    with pytest.raises(ComparisonError, match=r"unlike environments: \S+-bbbb and \S+-cccc differ: processor"):
+        read_sides("small/*", results)
+
+
 @pytest.mark.parametrize(
     ("named", "said"),
     [
