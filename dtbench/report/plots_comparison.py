@@ -65,7 +65,7 @@ def plot_comparison(comparison: Comparison) -> Figure:
     _set_scale(axes, limit)
     sides = f"{shorten_middle(comparison.candidate.label)} against {shorten_middle(comparison.baseline.label)}"
     bars = "bars: 95 % intervals, wider the more numbers were tested, an arrow where one goes on"
-    more = f"; {count_things(rest, 'more owner')} that changed: see --json" if rest else ""
+    more = f"; {count_things(rest, 'more row')}: see --json" if rest else ""
     axes.set_xlabel(literal(f"change, {sides}; {bars}{more}"), fontsize=8)
     set_heading(figure, comparison.sentence)
     _draw_legend(figure, rows, comparison.threshold)

@@ -11,6 +11,7 @@ from matplotlib.markers import CARETRIGHTBASE
 
 from dtbench.comparison.comparison import Better, Comparison, MetricChange, Outcome, Sample, Side, Unit
 from dtbench.report.plots import figure_png, plot_comparison
+from dtbench.report.plots_comparison import MOST_METRICS
 
 NAN = math.nan
 
@@ -127,6 +128,15 @@ def test_what_is_not_known_is_only_words() -> None:
     figure = plot_comparison(comparison(SLOWER, change("wait", NAN, (NAN, NAN), Outcome.UNKNOWN)))
     assert not [one for one in figure.axes[0].lines if "wait" in str(one.get_gid())]
     assert figure.axes[0].texts[-1].get_text() == "n/a against 100 ms: not known"
+
+
+def test_rows_that_have_no_room_are_counted_whatever_they_are_of() -> None:
+    waits = [
+        change("wait", 1.0, (NAN, NAN), Outcome.UNKNOWN).model_copy(update={"subject": f"purpose {number}"})
+        for number in range(MOST_METRICS + 1)
+    ]
+    assert plot_comparison(comparison(SLOWER, *waits)).axes[0].get_xlabel().endswith("; 2 more rows: see --json")
+    assert "more row" not in plot_comparison(comparison(SLOWER)).axes[0].get_xlabel()
 
 
 def test_no_metric_at_all_is_said() -> None:
