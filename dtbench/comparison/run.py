@@ -310,7 +310,7 @@ def _note_noise(metrics: Sequence[MetricChange], rounds: Rounds) -> list[str]:
     step, floor = metrics[0], _find_noise(metrics)
     if rounds.are_interleaved or step.outcome not in (Outcome.HIGHER, Outcome.LOWER):
         return []
-    if not step.ratio or not max(step.ratio, 1 / step.ratio) - 1 < floor:
+    if not max(step.ratio, 1 / step.ratio) - 1 < floor:
         return []
     return ["the step times differ by less than halves of one side do (the noise floor): take more launches to be sure"]
 
