@@ -75,7 +75,7 @@ def find_lost(trace: Trace, nesting: Nesting, steps: Sequence[Step], whole: Wind
     return Lost(
         kernels=len(lost_ns),
         steps=tuple(step.number for step in steps if step.number in numbers),
-        recorded=_leave_out(unknown, unite([whole.start_ns], [whole.end_ns]) if cut.recorded is None else cut.recorded),
+        recorded=_leave_out(unknown, _unite_all(steps, whole) if cut.recorded is None else cut.recorded),
         is_cut=cut.is_cut,
     )
 
@@ -92,9 +92,15 @@ def find_cut(trace: Trace, steps: Sequence[Step], whole: Window) -> Lost:
     from_ns = int(trace.start_ns[-1]) if is_in_order and steps else whole.start_ns
     lossy = [step for step in steps if max(step.window.end_ns, step.host.end_ns) > from_ns] or list(steps[-1:])
     from_ns = min([from_ns, *(step.window.start_ns for step in lossy)])
-    everything = unite([whole.start_ns], [whole.end_ns])
-    unknown = [Window(from_ns, max(from_ns, whole.end_ns))]
+    everything = _unite_all(steps, whole)
+    unknown = [Window(from_ns, max(from_ns, int(everything.ends_ns[-1])))]
     return Lost(steps=tuple(step.number for step in lossy), recorded=_leave_out(unknown, everything), is_cut=True)
+
+
+def _unite_all(steps: Sequence[Step], whole: Window) -> Intervals:
+    """Give the time of what has a kind and of all steps, which begin before their first operator and end after it."""
+    windows = [whole, *(step.window for step in steps)]
+    return unite([min(one.start_ns for one in windows)], [max(one.end_ns for one in windows)])
 
 
 def _leave_out(unknown: Sequence[Window], known: Intervals) -> Intervals:

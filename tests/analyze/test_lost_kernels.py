@@ -88,6 +88,27 @@ def test_where_a_file_in_order_of_time_is_cut_the_last_step_is_not_whole(tmp_pat
     assert not any("nothing ran" in note for note in traces.notes)
 
 
+@pytest.mark.parametrize("first", ["=", " ="], ids=["with the step", "later"])
+def test_a_step_before_the_cut_is_whole_though_its_first_operator_begins_after_its_mark(
+    tmp_path: Path, first: str
+) -> None:
+    events = draw_events(f"""
+step ProfilerStep#1      @1 |==========                    |
+step ProfilerStep#2      @1 |          ==========          |
+step ProfilerStep#3      @1 |                    ==========|
+range gloo:all_reduce    @9 |   ===       ===       ===    |
+op aten::mm              @1 |{first:<2}        ==        ==        |
+op c10d::allreduce_      @1 |   =         =         =      |
+op aten::add_            @1 |      =         =         =   |
+""")
+    in_time = sorted(events, key=lambda event: (event["ts"], -event["dur"]))
+    traces = write_cut(tmp_path / "cut.json", in_time[:-1])
+    (one,) = traces.analyses
+    assert one.lost.steps == (3,)
+    assert [step.overlap.exposed_comm_ns for step in one.steps] == [3_000, 3_000, None]
+    assert not any("no operator" in note for note in traces.notes)
+
+
 @pytest.mark.parametrize(("drawing", "kept"), [(TRACE, 16), (TRACE, 20), (TRACE, 23), (GLOO, 5), (GLOO, 7)])
 def test_where_a_file_in_another_order_is_cut_no_step_is_known(tmp_path: Path, drawing: str, kept: int) -> None:
     traces = write_cut(tmp_path / "cut.json", draw_events(drawing)[:kept])
