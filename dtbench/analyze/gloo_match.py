@@ -158,11 +158,18 @@ def _fits(issue: Issue, form: Form) -> bool:
     if form.operation not in _RUNS_AS.get(issue.operation, (issue.operation,)):
         return False
     if issue.label is None:
-        return form.elements is None or not issue.elements or form.elements in issue.elements
+        return form.elements is None or not issue.elements or _has_elements(issue, form.elements)
     if not form.size_bytes or size_bytes is None:
         return True
     is_part = issue.operation in _IN_PARTS and size_bytes % form.size_bytes == 0
     return is_part or size_bytes == form.size_bytes
+
+
+def _has_elements(issue: Issue, elements: int) -> bool:
+    """Tell whether an argument is as large as a span says; who scatters gives a part for each rank, and has one."""
+    if issue.operation is Operation.SCATTER:
+        return any(elements % part == 0 for part in issue.elements if part)
+    return elements in issue.elements
 
 
 def infer_groups(spans: Sequence[Span]) -> Mapping[int, str]:

@@ -477,3 +477,19 @@ def test_what_goes_through_a_list_is_as_large_as_the_parts_of_all_ranks_or_not_k
         )
     )
     assert [made.size_bytes for made in one.collectives] == [size_bytes]
+
+
+@pytest.mark.parametrize("elements", [2, 8], ids=["of one that is given to", "of the one that gives"])
+def test_a_scatters_span_is_its_own_on_every_rank(draw: Callable[..., Path], elements: int) -> None:
+    given = '{"Input Dims": [[[2]], [], [], [], []], "Input type": ["TensorList", "", "", "Scalar", "Scalar"]}'
+    one = analyze(
+        draw(f"""
+        step ProfilerStep#1    @1 |==========|
+        op aten::mm            @1 |==        |
+        op c10d::scatter_      @1 |  ==      | {given}
+        range gloo:scatter     @2 |   ===    | {{"Input Dims": [[{elements}]], "Input type": ["float"]}}
+        """)
+    )
+    assert [(str(made.operation), made.issue_ns, made.span.length_ns, made.size_bytes) for made in one.collectives] == [
+        ("scatter", 2_000, 3_000, 8)
+    ]
