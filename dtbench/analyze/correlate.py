@@ -28,7 +28,8 @@ from dtbench.analyze.trace import Trace
 
 # What lies between whoever asks for a collective and the call: dispatch and communication's own operators.
 _PLUMBING: Final = re.compile(
-    r"record_param_comms|[a-z]{0,5}ccl:(?!:)|gloo:|ucc:|mpi:|c10d::|_?c10d_functional::|dtbench::collective |"
+    r"record_param_comms|[a-z]{0,5}ccl:(?!:)|gloo:|ucc:|mpi:|c10d::|_?c10d_functional(_autograd)?::|"
+    r"dtbench::collective |GeneratedBackwardFor_+c10d_functional_|"
     r"Python(Subclass|DispatchMode)\b"
 )
 _NO_ANNOTATION: Final = re.compile(r"ProfilerStep#|dtbench::")

@@ -178,3 +178,26 @@ def test_where_fsdp_or_ddp_left_their_marks_parameters_are_theirs() -> None:
         found = find_purpose(None, Operation.ALL_GATHER, None, (GATHER,), shown, Functional.PARAMETERS)
         assert found is Purpose.OTHER
         assert find_purpose(None, Operation.ALL_GATHER, None, (GATHER,), shown, Functional.PRODUCTS) is Purpose.TENSOR
+
+
+@pytest.mark.parametrize(
+    "between",
+    ["_c10d_functional_autograd::all_to_all_single", "GeneratedBackwardFor__c10d_functional_all_to_all_single_default"],
+)
+def test_what_lies_between_who_asks_and_a_functional_collective_owns_nothing(
+    draw: Callable[..., Path], between: str
+) -> None:
+    one = analyze_trace(
+        read_trace(
+            draw(f"""
+            step ProfilerStep#1                     @1 |====================|
+            op aten::mm                             @1 |=                   |
+            range my.dispatch                       @1 | ======             |
+            op {between}                            @1 | =====              |
+            op _c10d_functional::all_to_all_single  @1 |  ==                |
+            op c10d::alltoall_base_                 @1 |  =                 |
+            range gloo:all_to_all                   @2 |   ===              | {size(512)}
+            """)
+        )
+    )
+    assert [(str(made.purpose), made.owner) for made in one.collectives] == [("other", "my.dispatch")]

@@ -10,7 +10,9 @@ from dtbench.vocabulary import Operation
 
 # Operators that are, or contain, one collective: `nccl:all_reduce`, `record_param_comms`, `c10d::allreduce_`, ...
 # `xccl:`, `hccl:` and the like are other vendors' `nccl:`.
-_ISSUE: Final = re.compile(rf"c10d::|_?c10d_functional::|[a-z]{{0,5}}ccl:(?!:)|record_param_comms|{COLLECTIVE_PREFIX}")
+_ISSUE: Final = re.compile(
+    rf"c10d::|_?c10d_functional(_autograd)?::|[a-z]{{0,5}}ccl:(?!:)|record_param_comms|{COLLECTIVE_PREFIX}"
+)
 
 
 ENGINE: Final = "autograd::engine::evaluate_function"

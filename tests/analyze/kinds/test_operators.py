@@ -35,6 +35,7 @@ def analyze(path: Path) -> TraceAnalysis:
         ("symm_mem::fused_all_gather_matmul", "cpu_op", Role.ISSUE),
         ("symm_mem::_async_input_mm", "cpu_op", Role.COMPUTE),
         ("_c10d_functional::_wrap_tensor_autograd", "cpu_op", Role.ISSUE),
+        ("_c10d_functional_autograd::all_to_all_single", "cpu_op", Role.ISSUE),
         ("_c10d_functional::wait_tensor", "cpu_op", Role.WAIT),
         ("dtbench::wait group=0 seq=4", "user_annotation", Role.WAIT),
         ("dtbench::timed layers.3 backward", "user_annotation", Role.COMPUTE),
