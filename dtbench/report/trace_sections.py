@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Final
 
 from dtbench.analyze.means import Spread, average, average_purposes
 from dtbench.analyze.overlap import Overlap
@@ -196,27 +197,36 @@ def _advise(traces: TraceSet) -> list[str]:
     return [f"{one.why}: {one.words}" for one in advise_traces(traces)[1:] if one.exposed_ns >= least_ns][:MOST_ADVICE]
 
 
-def _mean_known(times_ns: Sequence[int | None]) -> float | None:
+def _mean(times_ns: Sequence[int | None]) -> float | None:
     known = [time_ns for time_ns in times_ns if time_ns is not None]
-    return sum(known) / len(known) if known else None
+    return sum(known) / len(known) if len(known) == len(times_ns) else None
+
+
+_GAP_PARTS: Final = ("gap_ns", "comm_wait_ns", "host_wait_ns", "host_sync_ns", "launch_gap_ns", "other_ns")
 
 
 def gap_section(traces: TraceSet) -> Section:
-    """Give why the compute stream stood still, for each rank: means over steps, else the whole trace."""
+    """Give why the compute stream stood still, for each rank: means over steps, else the whole trace.
+
+    All parts of a rank are of the same steps, those in which each of them is known, so that they add up; where there is
+    no such step, of all steps, and what is not known in one of them is not known.
+    """
     are_steps = average(traces.analyses).are_steps
-    rows = []
+    rows, left_out = [], []
     for one in _choose_ranks(traces)[0]:
         gaps = find_gaps(one, are_steps=are_steps)
+        known = [gap for gap in gaps if all(getattr(gap, part) is not None for part in _GAP_PARTS)]
         if gaps:
-            parts = ("gap_ns", "comm_wait_ns", "host_wait_ns", "host_sync_ns", "launch_gap_ns", "other_ns")
-            means = (_mean_known([getattr(gap, part) for gap in gaps]) for part in parts)
+            means = (_mean([getattr(gap, part) for gap in known or gaps]) for part in _GAP_PARTS)
             rows.append((str(one.rank), gaps[0].lane, *map(format_ns, means)))
+        if 0 < len(known) < len(gaps):
+            left_out.append(f"rank {one.rank}: of the {len(known)} of {len(gaps)} steps of which all parts are known")
     titles = ("stood\nstill", "waits for\ncomm", "waits for\nhost", "in a\nsync", "launch\ngaps", "other")
     return Section(
         title=f"Why the main compute stream stood still, {'per step' if are_steps else 'whole trace'}",
         columns=[Column("rank"), Column("stream"), *(Column(title, is_number=True) for title in titles)],
         rows=rows,
-        notes=("in a sync: the part of waiting for the host in which it sat in a synchronising call",),
+        notes=("in a sync: the part of waiting for the host in which it sat in a synchronising call", *left_out),
     )
 
 

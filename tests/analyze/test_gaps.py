@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 
 from dtbench.analyze.coverage import Window
 from dtbench.analyze.device_kinds import device_kinds
+from dtbench.analyze.foreign import analyze_traces
 from dtbench.analyze.gaps import LAUNCH_BOUND_NS, GapPart, GapTime, account_gaps, find_gaps
 from dtbench.analyze.nesting import find_nesting
 from dtbench.analyze.reader import read_trace
 from dtbench.analyze.tabulate import COMM_WAIT_TABLE, GAP_TABLE
 from dtbench.analyze.trace import Sparse, Trace, Unread
 from dtbench.analyze.trace_analysis import TraceAnalysis, analyze_trace
+from dtbench.report.trace_sections import gap_section
 from tests.known import known, total
 
 US = 1000
@@ -406,3 +408,39 @@ def test_gaps_of_recorded_traces_add_up_and_almost_none_is_unexplained(
         assert account.gaps.gap_ns + busy == step.overlap.step_ns
         waits_ns = total(purpose.wait_ns for purpose in step.purposes)
         assert known(account.gaps.comm_wait_ns) >= waits_ns  # equal where all launches are known and the lane has begun
+
+
+def test_what_the_stream_stood_still_for_adds_up_though_a_part_is_not_known_in_some_steps(
+    draw: Callable[..., Path],
+) -> None:
+    """The last step's all-reduce outlives its compute: whether anything waited for it nobody knows."""
+    node = "autograd::engine::evaluate_function: "
+    traces = analyze_traces(
+        [
+            draw(f"""
+            step ProfilerStep#1            @1 |=============             |
+            step ProfilerStep#2            @1 |             =============|
+            op aten::mm                    @1 |=            =            |
+            op {node}MmBackward0           @2 |   =                      |
+            op {node}AccumulateGrad        @2 |    ==                    |
+            op c10d::allreduce_            @2 |    =                     |
+            op c10d::allreduce_            @1 |                =         |
+            range Optimizer.step#Adam.step @1 |       =                  |
+            call cudaLaunchKernel          @1 |a      d     e  f         |
+            call cudaLaunchKernel          @2 |   bc                     |
+            kernel gemm                    @7 | a            e           |
+            kernel gemm_backward           @7 |    b                     |
+            kernel adam                    @7 |        d                 |
+            kernel ncclDevKernel_AllReduce @8 |     ccc         ffffffff |
+            """)
+        ]
+    )
+    section = gap_section(traces)
+    ((_, _, stood, comm, host, _, launch, other),) = section.rows
+    gaps = [account.gaps for account in traces.analyses[0].accounts.steps]
+    assert [gap is not None and gap.comm_wait_ns is None for gap in gaps] == [False, True]
+    times_us = [
+        float(str(words).removesuffix(" us").removesuffix(" ns")) for words in (stood, comm, host, launch, other)
+    ]
+    assert times_us[0] == sum(times_us[1:]) > 0
+    assert section.notes[1:] == ("rank 0: of the 1 of 2 steps of which all parts are known",)
