@@ -129,15 +129,15 @@ def _sum_causes(rows: Sequence[Row]) -> Counter[Cause]:
 
 
 def name_collective(owner: str | None, operation: Operation | None, size_bytes: int | None = None) -> str:
-    """Name a collective by its owner, and by its size where that sets it apart from the owner's others.
+    """Name an owner's collectives, and the size of those that take most of their time where that sets them apart.
 
     >>> name_collective("lm_head", Operation.ALL_GATHER, 32 << 20)
-    "lm_head's 32.0 MiB all-gather"
+    "lm_head's all-gather (mostly of 32.0 MiB)"
     >>> name_collective("layers.1", Operation.REDUCE_SCATTER), name_collective(None, Operation.ALL_REDUCE)
     ("layers.1's reduce-scatter", 'an unattributed all-reduce')
     """
-    size = "" if size_bytes is None else f"{format_bytes(size_bytes)} "
-    what = f"{size}{name_operation(operation)}"
+    size = "" if size_bytes is None else f" (mostly of {format_bytes(size_bytes)})"
+    what = f"{name_operation(operation)}{size}"
     return f"an unattributed {what}" if owner is None else f"{spell_owner(owner)}'s {what}"
 
 

@@ -85,12 +85,14 @@ def test_without_steps_or_causes_there_are_no_owners() -> None:
 
 
 def test_one_collective_of_another_order_than_the_others_is_outsized() -> None:
-    small: dict[str, object] = {"exposed_needed_at_once_ns": 5, "end_ns": 5, "size_bytes": 4096}
-    large: dict[str, object] = {"exposed_needed_at_once_ns": 90, "end_ns": 90, "size_bytes": 32 << 20}
+    small: dict[str, object] = {"exposed_needed_at_once_ns": 5, "start_ns": 0, "end_ns": 5, "size_bytes": 4096}
+    large: dict[str, object] = {"exposed_needed_at_once_ns": 90, "start_ns": 0, "end_ns": 90, "size_bytes": 32 << 20}
     (row,) = summarize_owners(collectives(small, small, large), steps(1))
     assert row.outsized_bytes == 32 << 20
-    (row,) = summarize_owners(collectives(small, small), steps(1))
-    assert row.outsized_bytes is None
+    half = {**large, "end_ns": 10}
+    for others in ([small, small], [small, small, half], [small, small, half, {**large, "size_bytes": 16 << 20}]):
+        (row,) = summarize_owners(collectives(*others), steps(1))
+        assert row.outsized_bytes is None
 
 
 def test_what_is_not_known_of_one_step_is_in_no_mean_of_that_owner_and_bounds_nothing() -> None:
@@ -103,7 +105,7 @@ def test_what_is_not_known_of_one_step_is_in_no_mean_of_that_owner_and_bounds_no
         {"owner": "d", "exposed_ns": 8, "exposed_skew_ns": pd.NA, "exposed_tail_ns": 2},
     )
     rows = summarize_owners(table, steps(1, 2))
-    assert [(row.owner, row.exposed_ns, row.transfer_ns) for row in rows] == [
+    assert [(row.owner, row.exposed_ns, row.at_most_ns) for row in rows] == [
         ("a", 10, None),
         ("d", 3, None),
         ("d", 1, None),

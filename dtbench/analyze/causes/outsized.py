@@ -6,11 +6,11 @@ from typing import Final
 _ORDER: Final = 10
 """So many times its owner's median it must carry."""
 _MOST: Final = 0.5
-"""And those of its order must take so much of the owner's time."""
+"""And those of its size must take more than so much of the owner's time."""
 
 
 def find_outsized(sizes_bytes: Sequence[int | None], times_ns: Sequence[int]) -> int | None:
-    """Return the size of an owner's largest collective where it is ten times the median, and takes most of the time.
+    """Return the size of an owner's largest where it is ten times the median, and those of that size take most time.
 
     Args:
         sizes_bytes: of the owner's collectives; None: not told.
@@ -24,5 +24,5 @@ def find_outsized(sizes_bytes: Sequence[int | None], times_ns: Sequence[int]) ->
     told = sorted(size for size in sizes_bytes if size is not None)
     if not told or told[-1] < _ORDER * max(1, told[(len(told) - 1) // 2]):
         return None
-    large_ns = sum(ns for size, ns in zip(sizes_bytes, times_ns, strict=True) if size and size * _ORDER >= told[-1])
-    return told[-1] if large_ns >= _MOST * sum(times_ns) else None
+    large_ns = sum(ns for size, ns in zip(sizes_bytes, times_ns, strict=True) if size == told[-1])
+    return told[-1] if large_ns > _MOST * sum(times_ns) else None

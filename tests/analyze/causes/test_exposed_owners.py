@@ -105,6 +105,6 @@ def test_one_collective_of_another_order_than_its_owners_others_gives_the_owner_
     ]
     parts = [(CausePart(Cause.NEEDED_AT_ONCE, took_ns),) for _, took_ns in sized]
     (row,) = rank_exposed_owners([explained(members, parts)])
-    assert describe_exposed_owner(row) == "lm_head's 32.0 MiB all-gather, needed at once"
+    assert describe_exposed_owner(row) == "lm_head's all-gather (mostly of 32.0 MiB), needed at once"
     (row,) = rank_exposed_owners([explained(members[:2], parts[:2])])
     assert describe_exposed_owner(row) == "lm_head's all-gather, needed at once"
