@@ -111,7 +111,8 @@ def make_cell(name: str, **fields: Any) -> CellSummary:
     """Give as much of a cell as checks look at."""
     time = Interval(median=10.0, low=10.0, high=10.0, quartile1=10.0, quartile3=10.0, count=1)
     blank = {"launches": (0,), "losses": (1.0,) * 5, "step_time": time, "receipts": (), "probes": ()}
-    return CellSummary.model_construct(**{**blank, "name": name, **fields})
+    unchecked = {"correctness": None, "canary": None, "state_steps": None}
+    return CellSummary.model_construct(**{**blank, **unchecked, "name": name, **fields})
 
 
 def keeping(check: Check) -> dict[str, Any]:

@@ -29,9 +29,9 @@ _WHOLE = 1000.0
 
 def make_cell(name: str, **fields: Any) -> CellSummary:
     """Make as much of a cell as these checks look at."""
-    return CellSummary.model_construct(
-        **{"name": name, "launches": (0,), "losses": (1.0,) * 5, "receipts": (), "probes": (), **fields}
-    )
+    unchecked = {"correctness": None, "canary": None, "state_steps": None}
+    blank = {"name": name, "launches": (0,), "losses": (1.0,) * 5, "receipts": (), "probes": (), **unchecked}
+    return CellSummary.model_construct(**{**blank, **fields})
 
 
 def cells_of(name: str) -> list[CellSummary]:
