@@ -372,8 +372,8 @@ def purpose_of(axis: Axis | None, operation: Operation | None, region: Region | 
 
 
 def _data_parallel_purpose(axis: Axis, operation: Operation | None, region: Region | None) -> Purpose:
-    if operation is Operation.ALL_GATHER:  # over an axis of which no more is said than data, it may be of anything
-        return Purpose.UNSHARD if axis is Axis.SHARD else Purpose.OTHER
+    if operation is Operation.ALL_GATHER and axis is not Axis.REPLICATE:
+        return Purpose.UNSHARD
     # Nothing else scatters over data; sums may be a loss's outside backward.
     is_reduction = operation is Operation.REDUCE_SCATTER and region is not Region.FORWARD
     is_reduction |= operation in REDUCTIONS and region is Region.BACKWARD

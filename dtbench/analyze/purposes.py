@@ -246,13 +246,15 @@ def _of_functional(
 def _may_be_reducers(
     operation: Operation | None, region: Region | None, above: Sequence[str], shown: DataParallel
 ) -> bool:
-    """Tell whether a sum in backward may be DDP's: a hook of gradients issued it, or no node of the engine did.
+    """Tell whether a sum in backward may be of gradients: a hook of gradients issued it, or no node of the engine did.
 
-    DDP issues what it held back at the end of backward, from a callback; under FSDP there is no such thing.
+    DDP issues what it held back at the end of backward, from a callback; under FSDP there is no such thing. Where
+    neither left anything, a loop may reduce its gradients itself.
     """
     node = next((name for name in above if name.startswith(ENGINE)), None)
     is_hooks = node is None or ACCUMULATES.match(node) is not None
-    return shown.has_reducer and operation in REDUCTIONS and region is Region.BACKWARD and is_hooks
+    by_hand = node is None and not shown.has_evidence
+    return (shown.has_reducer or by_hand) and operation in REDUCTIONS and region is Region.BACKWARD and is_hooks
 
 
 def _any_fits(names: Sequence[str], pattern: re.Pattern[str]) -> bool:

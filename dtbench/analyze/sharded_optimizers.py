@@ -13,8 +13,8 @@ Three things are taken for evidence: parameters gathered after an optimizer's st
 no DDP reduces gradients; gradients that are scattered, of which each rank can update a part only; and the functions
 that ZeRO-3 puts around modules (``deepspeed/runtime/zero/parameter_offload.py``). In the first two what is gathered
 must be able to be the parameters whose gradients were reduced, by its size: a loss, a metric, predictions, features are
-gathered, too. Where a trace has no evidence, what nobody asked for stays ``other``; where FSDP left its ranges, they
-say everything.
+gathered, too. Where a trace has no evidence, what nobody asked for stays ``other``, but for large gathers over a group
+that says that it is of data; where FSDP left its ranges, they say everything.
 """
 
 import re
@@ -37,6 +37,8 @@ _OPEN: Final = (Purpose.OTHER, Purpose.GRAD_REDUCE)
 """Purposes of what nothing names: the second where a hook issued it, whose owner is still to be told."""
 _SMALL: Final = 100
 """What is smaller than one in so many of the largest gather is no gradient: a norm, a flag of overflow."""
+_LEAST_BYTES: Final = 1024
+"""What is smaller is no layer's parameters."""
 _WIDEST: Final = 4
 """Parameters and their gradients differ in size by at most this: float32 and float8."""
 
@@ -50,6 +52,7 @@ def name_sharded_optimizers(trace: Trace, collectives: Sequence[Collective]) -> 
     """
     if any(name.startswith(FSDP_RANGES) for name in trace.names):
         return tuple(collectives)
+    collectives = [replace(one, purpose=Purpose.OTHER) if _is_too_small(one) else one for one in collectives]
     moments = find_moments(trace)
     free = [one for one in collectives if _is_free(one)]
     if any(_ZERO3.fullmatch(name) for name in trace.names):
@@ -61,6 +64,12 @@ def name_sharded_optimizers(trace: Trace, collectives: Sequence[Collective]) -> 
         if Strategy.DDP not in find_strategies(trace):
             owners = {**_find_gathered_after(moments, free), **owners}
     return tuple(_name(one, owners[id(one)]) if id(one) in owners else one for one in collectives)
+
+
+def _is_too_small(one: Collective) -> bool:
+    """Tell whether a gather over an axis of which no more is said than *data* is a loss's or a metric's."""
+    is_gather = one.operation is Operation.ALL_GATHER and one.purpose is Purpose.UNSHARD and one.axis is Axis.DATA
+    return is_gather and one.size_bytes is not None and one.size_bytes < _LEAST_BYTES
 
 
 def _name(one: Collective, owner: str) -> Collective:

@@ -152,7 +152,7 @@ def test_clipping_optimizer_and_state_dict_come_before_the_axis(axis: Axis | Non
         (None, Operation.ALL_GATHER, Region.FORWARD, ("GatherFeatures", FSDP1_FORWARD), FSDP, Purpose.OTHER),
         (Axis.SHARD, Operation.ALL_GATHER, Region.FORWARD, (FSDP1_FORWARD,), FSDP, Purpose.OTHER),
         # Without ranges or hooks: operation and region.
-        (Axis.DATA, Operation.ALL_GATHER, None, (), DataParallel(), Purpose.OTHER),  # features, predictions, ...
+        (Axis.DATA, Operation.ALL_GATHER, None, (), DataParallel(), Purpose.UNSHARD),
         (Axis.SHARD, Operation.ALL_GATHER, Region.FORWARD, (), DataParallel(), Purpose.UNSHARD),
         (Axis.REPLICATE, Operation.ALL_GATHER, Region.FORWARD, (), DataParallel(), Purpose.OTHER),
         (Axis.DATA, Operation.REDUCE_SCATTER, None, (), DataParallel(), Purpose.GRAD_REDUCE),
@@ -185,7 +185,9 @@ def test_clipping_optimizer_and_state_dict_come_before_the_axis(axis: Axis | Non
          DataParallel(), Purpose.OTHER),
         # Sums of nodes that are no hooks of gradients: a tensor axis written by hand, a loss.
         (None, Operation.ALL_REDUCE, None, (f"{NODE}MyCopyBackward",), DataParallel(), Purpose.OTHER),
-        (None, Operation.ALL_REDUCE, Region.BACKWARD, ("## backward ##",), DataParallel(), Purpose.OTHER),
+        # Of a loop that reduces its gradients itself, in a range of its own, nothing says otherwise.
+        (None, Operation.ALL_REDUCE, Region.BACKWARD, ("## backward ##",), DataParallel(), Purpose.GRAD_REDUCE),
+        (None, Operation.ALL_REDUCE, Region.BACKWARD, ("## backward ##",), FSDP, Purpose.OTHER),
         (None, Operation.ALL_TO_ALL, None, ("void deep_ep::intranode::combine<__nv_bfloat16>",), DataParallel(),
          Purpose.EXPERT),
         # Sharded optimizers: parameters gathered in the step or after it; not under FSDP, not by clipping.
@@ -323,7 +325,7 @@ def test_each_groups_sends_and_gathers_are_for_what_its_axis_is_for(draw: Callab
     assert exposed(one) == {
         "context": (1, 4_000),
         "expert": (1, 3_000),
-        "other": (1, 5_000),  # nothing says of what
+        "unshard": (1, 5_000),
         "pipeline": (1, 2_000),
     }
     assert [str(one.axis) for one in one.collectives] == ["context", "expert", "data", "pipeline"]

@@ -184,3 +184,32 @@ def test_what_is_issued_in_an_optimizers_own_step_is_that_optimizers(draw: Calla
         """)
     )
     assert owned(one) == [("broadcast", "unshard", "ZeroRedundancyOptimizer")]
+
+
+@pytest.mark.parametrize(("elements", "purpose"), [(10, "other"), (1 << 10, "unshard")])
+def test_a_gather_of_a_few_bytes_over_data_is_no_layers_parameters(
+    draw: Callable[..., Path], elements: int, purpose: str
+) -> None:
+    said = json.dumps(
+        {
+            "Collective name": "_allgather_base",
+            "Process Group Name": "3",
+            "Process Group Description": "mesh_dp",
+            "Group size": 2,
+            "dtype": "Float",
+            "In msg nelems": elements,
+            "Out msg nelems": 2 * elements,
+        }
+    )
+    one = analyze_trace(
+        read_trace(
+            draw(f"""
+            step ProfilerStep#1                  @1  |==========|
+            op c10d::_allgather_base_            @1  |   =      |
+            call cudaLaunchKernel                @1  |b  a      |
+            kernel gemm                          @7  | bb       |
+            kernel ncclDevKernel_AllGather       @8  |    aaa   | {said}
+            """)
+        )
+    )
+    assert [str(found.purpose) for found in one.collectives] == [purpose]
