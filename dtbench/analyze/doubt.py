@@ -34,16 +34,14 @@ def count_lost(
 
 
 def doubt_overlap(one: Overlap) -> Overlap:
-    """Return an account without its zeros about communication, and without what is left over.
-
-    What was not seen may have run while nothing else did.
-    """
+    """Return an account without its zeros about communication, and without what is left over where one is gone."""
+    exposed_ns = one.exposed_comm_ns or None
     return replace(
         one,
         comm_ns=one.comm_ns or None,
         hidden_comm_ns=one.hidden_comm_ns or None,
-        exposed_comm_ns=one.exposed_comm_ns or None,
-        idle_ns=None,
+        exposed_comm_ns=exposed_ns,
+        idle_ns=None if exposed_ns is None else one.idle_ns,
     )
 
 

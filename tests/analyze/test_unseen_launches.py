@@ -41,21 +41,3 @@ def test_where_every_kernel_is_there_nothing_is_unseen(draw: Callable[..., Path]
         kernel ncclDevKernel_AllReduce   @s9 |     aaaa  bb     |
         """)
     assert unseen(path) == ()
-
-
-def test_what_a_lost_kernel_leaves_over_is_not_known(draw: Callable[..., Path]) -> None:
-    """It may have run while nothing else did: of what was seen there is a number, of idle time none."""
-    said = '{"Collective name": "allreduce", "dtype": "Float", "In msg nelems": 1024}'
-    (step,) = analyze_trace(
-        read_trace(
-            draw(f"""
-            step ProfilerStep#1                  @1  |============|
-            op aten::mm                          @1  |=           |
-            op c10d::allreduce_                  @1  | = =        | {said}
-            call cudaLaunchKernel                @1  |ab c        |
-            kernel gemm                          @s7 | aa         |
-            kernel ncclDevKernel_AllReduce       @s8 |      ccc   | {said}
-            """)
-        )
-    ).steps
-    assert (step.overlap.compute_ns, step.overlap.exposed_comm_ns, step.overlap.idle_ns) == (2_000, 3_000, None)
