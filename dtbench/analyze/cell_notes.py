@@ -3,12 +3,11 @@
 import math
 from collections.abc import Iterator, Sequence
 
-import pandas as pd
-
 from dtbench.analyze.cell_data import STEPS_NAME, CellData, LaunchData
 from dtbench.analyze.exposure.estimates import count_left_alone as count_blocks_left_alone
 from dtbench.analyze.exposure.estimates import read_blocks
-from dtbench.analyze.summarize_overlap import keep_known
+from dtbench.analyze.launch_tables import LaunchTables
+from dtbench.analyze.summarize_overlap import keep_known, keep_of_steps
 from dtbench.analyze.summary import Disturbed, Interval
 from dtbench.analyze.undisturbed import JUDGED, count_left_alone, describe_left_out, find_disturbance, keep_finished
 from dtbench.disturbance import DISTURBED, is_enough
@@ -58,18 +57,24 @@ def _launch_notes(launches: Sequence[LaunchData]) -> list[str]:
     notes = [
         f"{launch.folder.path.name}: {note}" if len(launches) > 1 else note
         for launch in launches
-        for note in (*launch.tables.notes, *_count_untold(launch.tables.overlap))
+        for note in (*launch.tables.notes, *_count_untold(launch.tables))
     ]
     if launches and not any(len(launch.tables.overlap) for launch in launches):
         notes.append("no PROFILED step was traced: overlap is not known")
     return notes
 
 
-def _count_untold(overlap: pd.DataFrame) -> Iterator[str]:
-    """Say how many PROFILED steps are in no mean, since where their time went is not known."""
+def _count_untold(tables: LaunchTables) -> Iterator[str]:
+    """Say how many PROFILED steps, and collectives of the others, are in no mean: their account is not known."""
+    overlap, collectives = tables.overlap, tables.collectives
     untold = len(overlap) - len(keep_known(overlap))
     if untold:
         yield f"where the time went is not known of {untold} of {len(overlap)} PROFILED steps of all ranks: left out"
+    issued = keep_of_steps(collectives, keep_known(overlap))
+    unknown = int(issued["exposed_ns"].isna().sum())
+    if unknown:
+        known = f"{unknown} of {len(issued)} collectives of steps that are"
+        yield f"what was exposed is not known of {known}: means of their owners are over other steps"
 
 
 def find_rank_doubts(data: CellData) -> tuple[str, ...]:

@@ -39,7 +39,7 @@ class HostStep:
 
     Attributes:
         start_ns: the rank's own clock.
-        spans: all that bear the name of one of the longest, in order of start; one may enclose another.
+        spans: all that bear the name of one of the longest of any step, in order of start; one may enclose another.
         total_ns: by name, all time in it, of nested ones of a name the outer. Empty: the host was not recorded.
     """
 
@@ -67,14 +67,27 @@ def find_host_work(trace: Trace, steps: Sequence[Step]) -> tuple[HostStep, ...]:
     issues = np.flatnonzero(trace.is_named(_stands_still) & trace.is_one_of(_ON_THREADS))
     issues = issues[np.argsort(trace.start_ns[issues], kind="stable")]
     names = [_ANY_HASH.sub("...", name) for name in trace.names]
-    return tuple(_read_step(trace, names, (events, issues), step, threads.get(step.host.start_ns)) for step in steps)
+    read = [_read_step(trace, names, (events, issues), step, threads.get(step.host.start_ns)) for step in steps]
+    told = {name for _, longest in read for name in longest}
+    return tuple(
+        HostStep(
+            step.number,
+            step.host.start_ns,
+            tuple(span for span in spans if span.name in told),
+            sum_names(spans),
+        )
+        for step, (spans, _) in zip(steps, read, strict=True)
+    )
 
 
 def _stands_still(name: str) -> bool:
     return is_issue(name) or name.startswith(WAIT_PREFIX) or "wait_tensor" in name
 
 
-def _read_step(trace: Trace, names: Sequence[str], events: tuple[Ints, Ints], step: Step, lane: int | None) -> HostStep:
+def _read_step(
+    trace: Trace, names: Sequence[str], events: tuple[Ints, Ints], step: Step, lane: int | None
+) -> tuple[list[HostSpan], set[str]]:
+    """Give what ran in a step, in order of start, and the names of the longest of it."""
     mine, issues = (_keep_of(trace, some, step.host, lane) for some in events)
     starts_ns, ends_ns = trace.start_ns[mine], trace.end_ns[mine]
     at_ns = trace.start_ns[issues]
@@ -88,8 +101,7 @@ def _read_step(trace: Trace, names: Sequence[str], events: tuple[Ints, Ints], st
         HostSpan(names[name], start_ns, end_ns)
         for name, start_ns, end_ns in zip(trace.name[mine].tolist(), starts_ns.tolist(), ends_ns.tolist(), strict=True)
     ]
-    kept = tuple(span for span in spans if span.name in told)
-    return HostStep(step.number, step.host.start_ns, kept, sum_names(spans))
+    return spans, told
 
 
 def _keep_of(trace: Trace, events: Ints, host: Window, lane: int | None) -> Ints:

@@ -20,9 +20,11 @@ def summarize_owners(collectives: pd.DataFrame, steps: pd.DataFrame) -> tuple[Ow
 
     Args:
         collectives: ``tables.COLLECTIVES`` of all launches; what none of the steps issued is left out.
-        steps: those of ``tables.OVERLAP`` whose account is known, over which means are taken; no rows give none.
+        steps: those of ``tables.OVERLAP`` whose account is known, over which means are taken; no rows give none, nor
+            does a rank that communicated and of whose collectives none is listed.
     """
-    steps = _keep_listed(steps, collectives)
+    if not _are_listed(steps, collectives):
+        return ()
     windows, issued = len(steps), keep_of_steps(collectives, steps)
     rows = []
     for key, mine in issued.groupby(_KEY, dropna=False):
@@ -49,10 +51,10 @@ def summarize_owners(collectives: pd.DataFrame, steps: pd.DataFrame) -> tuple[Ow
     return tuple(sorted(rows, key=lambda row: -row.owner_exposed_ns))
 
 
-def _keep_listed(steps: pd.DataFrame, collectives: pd.DataFrame) -> pd.DataFrame:
-    """Give the steps of ranks whose collectives are listed; one that communicated nothing has none to list."""
+def _are_listed(steps: pd.DataFrame, collectives: pd.DataFrame) -> bool:
+    """Tell whether the collectives of all ranks are listed; one that communicated nothing has none to list."""
     key = [name for name in ("launch", "rank") if name in collectives and name in steps]
-    return steps[_are_among(steps[key], collectives[key]) | (steps["comm_ns"] == 0)]
+    return bool((_are_among(steps[key], collectives[key]) | (steps["comm_ns"] == 0)).all())
 
 
 def _leave_out_unknown(mine: pd.DataFrame, windows: int) -> tuple[pd.DataFrame, int]:

@@ -113,8 +113,8 @@ def test_what_is_not_known_of_one_step_is_in_no_mean_of_that_owner_and_bounds_no
     ]
 
 
-def test_a_rank_that_communicated_and_has_no_collectives_listed_is_in_no_mean() -> None:
+def test_where_a_rank_that_communicated_has_no_collectives_listed_owners_are_not_known() -> None:
     table = collectives({"exposed_tail_ns": 10})
     both = pd.concat([steps(1), steps(1).assign(rank=1, comm_ns=20)])
-    assert [row.exposed_ns for row in summarize_owners(table, both)] == [10]
+    assert summarize_owners(table, both) == ()
     assert [row.exposed_ns for row in summarize_owners(table, both.assign(comm_ns=0))] == [5]

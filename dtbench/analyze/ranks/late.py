@@ -125,9 +125,7 @@ def _describe(
     rank: int, waits: Mapping[int, _Wait], hosts: Mapping[int, Sequence[HostStep]], clocks: Mapping[int, Clock]
 ) -> LateRank:
     began_ns: list[int] = []
-    spent: dict[str, list[int]] = {}
-    usual: dict[str, list[float]] = {}
-    compared = 0
+    compared: list[tuple[Mapping[str, int], list[Mapping[str, int]]]] = []
     steps = {step.number: step for step in hosts.get(rank, ())}
     for number, wait in waits.items():
         mine = steps.get(number)
@@ -137,12 +135,11 @@ def _describe(
         starts = [_common(clocks[one], step.start_ns) for one, step in others]
         began_ns.append(_common(clocks[rank], mine.start_ns) - min(starts))
         recorded = [step.total_ns for _, step in others if step.total_ns]
-        if not recorded:
-            continue
-        compared += 1
-        for name, time_ns in sum_names(mine.spans, wait.issue_ns).items():
-            spent.setdefault(name, []).append(time_ns)
-            usual.setdefault(name, []).append(median(times_ns.get(name, 0) for times_ns in recorded))
+        if recorded:
+            compared.append((sum_names(mine.spans, wait.issue_ns), recorded))
+    names = {name for own_ns, _ in compared for name in own_ns}
+    spent = {name: [own_ns.get(name, 0) for own_ns, _ in compared] for name in names}
+    usual = {name: [median(one.get(name, 0) for one in others_ns) for _, others_ns in compared] for name in names}
     name = _choose(spent, usual, _LEAST_SAID * sum(wait.waited_ns for wait in waits.values()))
     late_ns = [_common(clocks[rank], wait.issue_ns) - wait.first_issue_ns for wait in waits.values()]
     return LateRank(
@@ -151,8 +148,8 @@ def _describe(
         waited_ns=round(sum(wait.waited_ns for wait in waits.values()) / len(waits)),
         began_late_ns=round(sum(began_ns) / len(began_ns)) if began_ns else None,
         name=name,
-        name_ns=round(sum(spent.get(name, ())) / max(1, compared)),
-        others_ns=round(sum(usual.get(name, ())) / max(1, compared)),
+        name_ns=round(sum(spent.get(name, ())) / max(1, len(compared))),
+        others_ns=round(sum(usual.get(name, ())) / max(1, len(compared))),
         host_late_ns=round(sum(late_ns) / len(late_ns)) if min(late_ns) > -np.iinfo(np.int64).max // 2 else None,
     )
 

@@ -213,3 +213,17 @@ def test_work_whose_launch_is_missing_is_of_no_known_step_and_no_mean(tell: Call
     assert "no launch was recorded in step 1, so which step the work on its device belongs to is not known" in said
     assert not any("nothing ran" in note or "outside all steps" in note for note in notes)
     assert any("none of rank 0" in line for line in answer_lines(traces))
+
+
+def test_a_mean_is_over_all_steps_also_those_in_which_its_spans_are_short(tell: Callable[..., TraceSet]) -> None:
+    ranks = []
+    for rank in range(3):
+        events = []
+        for number in range(2):
+            begins, many = number * 40 * MS, [("aten::mm", 0.05 * MS)] * 60
+            extra = [("aten::mm", 8 * MS)] if number == 0 else [("load", 5 * MS)]
+            events += step(rank, begins, [*(extra if rank == 2 else []), *many], begins + 20 * MS, number + 1)
+        ranks.append(events)
+    assert late_sentences(tell(ranks)) == [
+        "rank 2 spent 7.00 ms in `aten::mm` (the others 3.00 ms), in the mean of 2 steps"
+    ]
