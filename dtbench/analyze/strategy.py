@@ -9,6 +9,7 @@ from dtbench.analyze.collectives import Collective
 from dtbench.analyze.moments import STEP_RANGE, Moments, Place, find_moments
 from dtbench.analyze.purposes import FSDP1
 from dtbench.analyze.trace import Trace
+from dtbench.ranges import REGION_PREFIX
 from dtbench.vocabulary import Axis, Purpose, Region
 
 
@@ -39,6 +40,8 @@ class TraceMarks:
         gathers_after_update: parameters were gathered in an optimizer's step or right after it, and at no other time.
         has_replicas: something was reduced over replicas, too.
         is_hip: the device is driven through HIP.
+        is_own: dtbench's worker made it, which runs one step before those that it marks: it pays for the profiler's
+            start.
     """
 
     strategies: frozenset[Strategy] = frozenset()
@@ -47,6 +50,7 @@ class TraceMarks:
     gathers_after_update: bool = False
     has_replicas: bool = False
     is_hip: bool = False
+    is_own: bool = False
 
 
 def find_strategies(trace: Trace) -> frozenset[Strategy]:
@@ -67,6 +71,7 @@ def find_marks(trace: Trace, collectives: Sequence[Collective]) -> TraceMarks:
         gathers_after_update=moments is not None and all(_is_after_update(moments, one) for one in gathers),
         has_replicas=any(one.axis is Axis.REPLICATE for one in collectives),
         is_hip=any(name.startswith("hip") for name in trace.names),
+        is_own=any(name.startswith(REGION_PREFIX) for name in trace.names),
     )
 
 

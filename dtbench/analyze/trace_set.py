@@ -244,10 +244,12 @@ def _describe_lacking(one: TraceAnalysis, *, any_steps: bool) -> Iterable[str]:
 def _describe_outside(one: TraceAnalysis) -> Iterable[str]:
     """Say what of the communication that no step issued ran outside all steps, which no number per step holds."""
     steps = unite([step.start_ns for step in one.timeline.steps], [step.end_ns for step in one.timeline.steps])
+    first_ns = min((step.start_ns for step in one.timeline.steps), default=0) if one.marks.is_own else None
     found = (
         subtract(collective.span, steps)
         for collective, step in zip(one.collectives, one.step_of, strict=True)
         if step is None and one.steps and (collective.issue_ns is not None or not one.uncorrelated.launch_missing)
+        if first_ns is None or collective.start_ns >= first_ns
     )
     outside = [span for span in found if span.length_ns]
     if outside:
