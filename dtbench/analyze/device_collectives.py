@@ -165,7 +165,7 @@ def _join_kernels(trace: Trace, events: Ints, operators: Ints, chain: Ints, kern
             joined[place] = of_operator.setdefault(key, event)
         elif opener is not None and rule is not None and around[opener] == around[place]:
             opens = rules[int(trace.name[events[opener]])]
-            if opens is not None and opens.library == rule.library and not rule.is_opening:
+            if opens is not None and opens.family == rule.family and not rule.is_opening:
                 joined[place] = joined[opener]
         if rule is not None and rule.is_opening:
             opening[lane] = place

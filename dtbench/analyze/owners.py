@@ -160,4 +160,10 @@ def name_peer(operation: Operation | None, peer: int | None) -> str:
     return f"{_WAYS[operation]} rank {peer}"
 
 
+def is_peer(owner: str) -> bool:
+    """Tell whether an owner is called by ``name_peer``."""
+    way, _, rank = owner.partition(" rank ")
+    return way in _WAYS.values() and rank.isdecimal()
+
+
 _WAYS: Final = {Operation.SEND: "to", Operation.RECV: "from"}

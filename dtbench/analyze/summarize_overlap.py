@@ -4,8 +4,10 @@ import math
 from collections.abc import Collection, Sequence
 from typing import Final
 
+import numpy as np
 import pandas as pd
 
+from dtbench.analyze.intervals import Bools
 from dtbench.analyze.summary import PurposeSummary, RankBreakdown
 from dtbench.analyze.tables import OVERLAP
 from dtbench.plan import Plan
@@ -41,9 +43,14 @@ def keep_of_steps(table: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
         steps: rows of ``tables.OVERLAP``, with ``launch`` likewise.
     """
     key = [name for name in _STEP if name in table and name in steps]
-    chosen = pd.MultiIndex.from_frame(steps[key].astype("int64"))
     issued = table[table["step"].notna()]
-    return issued[pd.MultiIndex.from_frame(issued[key].astype("int64")).isin(chosen)]
+    return issued[are_among(issued[key], steps[key])]
+
+
+def are_among(rows: pd.DataFrame, those: pd.DataFrame) -> Bools:
+    """Tell of each row, shape ``(n,)``, whether another table with the same columns, of whole numbers, has it."""
+    there = pd.MultiIndex.from_frame(those.astype("int64"))
+    return np.asarray(pd.MultiIndex.from_frame(rows.astype("int64")).isin(there), dtype=np.bool_)
 
 
 def mean_step(steps: pd.DataFrame) -> dict[str, int]:

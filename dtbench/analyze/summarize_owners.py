@@ -2,12 +2,10 @@
 
 from typing import Final, TypedDict
 
-import numpy as np
 import pandas as pd
 
 from dtbench.analyze.causes.outsized import find_outsized
-from dtbench.analyze.intervals import Bools
-from dtbench.analyze.summarize_overlap import keep_of_steps
+from dtbench.analyze.summarize_overlap import are_among, keep_of_steps
 from dtbench.analyze.summary import OwnerSummary
 from dtbench.vocabulary import Cause, Operation, Purpose
 
@@ -54,7 +52,7 @@ def summarize_owners(collectives: pd.DataFrame, steps: pd.DataFrame) -> tuple[Ow
 def _are_listed(steps: pd.DataFrame, collectives: pd.DataFrame) -> bool:
     """Tell whether the collectives of all ranks are listed; one that communicated nothing has none to list."""
     key = [name for name in ("launch", "rank") if name in collectives and name in steps]
-    return bool((_are_among(steps[key], collectives[key]) | (steps["comm_ns"] == 0)).all())
+    return bool((are_among(steps[key], collectives[key]) | (steps["comm_ns"] == 0)).all())
 
 
 def _leave_out_unknown(mine: pd.DataFrame, windows: int) -> tuple[pd.DataFrame, int]:
@@ -66,7 +64,7 @@ def _leave_out_unknown(mine: pd.DataFrame, windows: int) -> tuple[pd.DataFrame, 
     """
     key = [name for name in ("launch", "rank", "step") if name in mine]
     unknown = mine.loc[mine["exposed_ns"].isna(), key].drop_duplicates()
-    return mine[~_are_among(mine[key], unknown)], windows - len(unknown)
+    return mine[~are_among(mine[key], unknown)], windows - len(unknown)
 
 
 def _sum_causes(known: pd.DataFrame) -> dict[Cause, int]:
@@ -74,12 +72,6 @@ def _sum_causes(known: pd.DataFrame) -> dict[Cause, int]:
     sums = {cause: int(known[column].sum()) for column, cause in _COLUMNS.items()}
     sums[Cause.UNKNOWN] += max(0, int(known["exposed_ns"].sum()) - sum(sums.values()))
     return sums
-
-
-def _are_among(rows: pd.DataFrame, those: pd.DataFrame) -> Bools:
-    """Tell of each row, shape ``(n,)``, whether another table with the same columns, of whole numbers, has it."""
-    there = set(those.astype("int64").itertuples(index=False, name=None))
-    return np.array([row in there for row in rows.astype("int64").itertuples(index=False, name=None)], dtype=np.bool_)
 
 
 class _Carried(TypedDict):

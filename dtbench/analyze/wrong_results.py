@@ -8,7 +8,7 @@ def find_wrong_results(cell: CellSummary) -> str | None:
     if cell.correctness is not None and not cell.correctness.passed:
         return "its results differ from those of a single process"
     if cell.canary is not None and cell.canary.passed is False:
-        return "it reads a collective's result before that is done"
+        return "it reads a collective's result before it is done"
     if cell.state_steps is not None and cell.state_steps.mismatched:
         return "its training state is not what it should be"
     return None

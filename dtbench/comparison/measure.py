@@ -19,6 +19,7 @@ from dtbench.analyze.summarize_overlap import fraction, keep_known, keep_of_step
 from dtbench.analyze.summary import CellSummary
 from dtbench.analyze.tabulate import tabulate_collectives, tabulate_overlap, tabulate_purposes, tabulate_whole
 from dtbench.analyze.trace_set import TraceSet
+from dtbench.analyze.wrong_results import find_wrong_results
 from dtbench.comparison.metrics import (
     ABLATION,
     EXPOSED,
@@ -329,14 +330,12 @@ def _find_doubt(summary: CellSummary) -> str | None:
     """Say why a launch's numbers must not be trusted."""
     if summary.status is not RunStatus.COMPLETE:
         return summary.reason or "it is not complete"
-    if summary.correctness is not None and not summary.correctness.passed:
-        return "its results differ from those of a single process"
-    if summary.canary is not None and summary.canary.passed is False:
-        return "it reads a collective's result before it is done"
+    if (wrong := find_wrong_results(summary)) is not None:
+        return wrong
     if any(row.matches_plan is False for row in summary.purposes):
         return "what it communicated differs from its plan"
     if summary.disturbed:
         return f"{say_taken(summary.disturbed)}: {describe_disturbed(summary.disturbed)}"
-    wrong = [receipt.knob for receipt in summary.receipts if receipt.outcome is ReceiptOutcome.DISAGREES]
-    differ = [f"asked and got differ for {', '.join(wrong)}"] if wrong else []
+    knobs = [receipt.knob for receipt in summary.receipts if receipt.outcome is ReceiptOutcome.DISAGREES]
+    differ = [f"asked and got differ for {', '.join(knobs)}"] if knobs else []
     return next(iter((*differ, *summary.rank_doubts)), None)

@@ -3,10 +3,10 @@
 A zero needs both: its steps have an account, and where they communicated, the table of the subjects has some.
 """
 
-import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
+from dtbench.analyze.owners import is_peer
 from dtbench.comparison.metrics import EXPOSED, EXPOSED_BY_OWNER, EXPOSED_BY_PURPOSE, HIDDEN, METRICS
 from dtbench.store.baseline import MeasuredLaunch, MeasuredSide
 from dtbench.vocabulary import POINT_TO_POINT, Operation, Purpose
@@ -65,16 +65,9 @@ def has_named_otherwise(owners: Iterable[tuple[str, Operation | None, Purpose]],
     By their stage or by their peer: what is not called as an owner is may be the owner's all the same.
     """
     return kind[0] in POINT_TO_POINT and any(
-        name and (operation, purpose) == kind and _is_peer(name) is not _is_peer(owner)
+        name and (operation, purpose) == kind and is_peer(name) is not is_peer(owner)
         for name, operation, purpose in owners
     )
-
-
-def _is_peer(owner: str) -> bool:
-    return _PEER.fullmatch(owner) is not None
-
-
-_PEER: Final = re.compile(r"(?:to|from) rank \d+")
 
 
 def find_not_known(sides: Iterable[MeasuredSide]) -> tuple[str, ...]:

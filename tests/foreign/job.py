@@ -55,10 +55,17 @@ def make_mlp(layers: int = 3, width: int = WIDTH) -> nn.Sequential:
     return nn.Sequential(*(nn.Sequential(nn.Linear(width, width), nn.GELU()) for _ in range(layers)))
 
 
-def train(job: Job, model: Callable[[Tensor], Tensor], optimizer: torch.optim.Optimizer, width: int = WIDTH) -> None:
+def train(
+    job: Job,
+    model: Callable[[Tensor], Tensor],
+    optimizer: torch.optim.Optimizer,
+    width: int = WIDTH,
+    rounds: int = 24,
+    **options: Any,
+) -> None:
     """The plainest of all loops."""
-    with job.steps() as step:
-        for batch in batches(24, width):
+    with job.steps(**options) as step:
+        for batch in batches(rounds, width):
             with step():
                 loss = model(batch).square().mean()
                 loss.backward()

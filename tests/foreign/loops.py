@@ -148,14 +148,7 @@ def post_local_sgd(job: Job) -> None:
     model.register_comm_hook(state, post_localSGD_hook)
     averager = PeriodicModelAverager(period=4, warmup_steps=4)
     optimizer = PostLocalSGDOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), averager)
-    with job.steps(max_warmup_steps=24) as step:
-        for batch in batches(60):
-            with step():
-                loss = model(batch).square().mean()
-                loss.backward()
-                optimizer.step()
-                optimizer.zero_grad()
-            job.keep(loss)
+    train(job, model, optimizer, rounds=60, max_warmup_steps=24)
 
 
 def accumulated(job: Job) -> None:

@@ -29,7 +29,7 @@ class KernelRule:
     """One row of the table.
 
     Attributes:
-        library: whose kernels these are.
+        family: the library or framework whose kernels these are.
         pattern: searched in the name.
         kind: what they do.
         operation: the collective they carry out; ``InName`` where the rule cannot say. ``InName.NO`` for compute.
@@ -38,7 +38,7 @@ class KernelRule:
             one collective.
     """
 
-    library: str
+    family: str
     pattern: re.Pattern[str]
     kind: Kind
     operation: Operation | InName
@@ -297,7 +297,7 @@ class KernelTable:
     def find_used(self, names: Iterable[str]) -> frozenset[str]:
         """Return the user's patterns that decide what any of some kernels is."""
         found = (self.find_rule(name) for name in names)
-        return frozenset(rule.pattern.pattern for rule in found if rule is not None and rule.library == _OWN)
+        return frozenset(rule.pattern.pattern for rule in found if rule is not None and rule.family == _OWN)
 
     def kind_of(self, name: str) -> Kind | None:
         """Give the kind of a kernel by its name alone; None: no rule claims it."""
@@ -334,7 +334,7 @@ def make_table(patterns: Iterable["KernelPattern"]) -> KernelTable:
     """Put a user's patterns before the rules of the table; the first of them that fits decides."""
     own = tuple(
         KernelRule(
-            library=_OWN,
+            family=_OWN,
             pattern=re.compile(one.pattern),
             kind=one.kind,
             operation=one.operation or (InName.YES if one.kind is Kind.COMM else InName.NO),
