@@ -13,12 +13,12 @@ import numpy as np
 
 from dtbench.analyze.buckets import find_forward_starts, is_reducers
 from dtbench.analyze.collectives import Collective, find_regions
-from dtbench.analyze.intervals import Bools, Intervals, Ints, subtract
-from dtbench.analyze.kinds.operators import ENGINE
-from dtbench.analyze.payload import span_bytes
+from dtbench.analyze.intervals import Intervals, Ints, subtract
+from dtbench.analyze.kinds.operators import ENGINE, is_wait_tensor
+from dtbench.analyze.payload import count_elements, item_bytes, span_bytes
 from dtbench.analyze.purposes import ACCUMULATES, is_fsdps, is_functional
 from dtbench.analyze.strategy import Strategy, find_strategies
-from dtbench.analyze.trace import Trace
+from dtbench.analyze.trace import Details, Trace
 from dtbench.analyze.waits import Waits, unite_by_purpose
 from dtbench.ranges import STEP_PREFIX, parse_wait_range
 from dtbench.vocabulary import Operation, Purpose, Region
@@ -90,16 +90,16 @@ def _labelled_waits(trace: Trace, collectives: Sequence[Collective]) -> Iterator
 def _functional_waits(trace: Trace, collectives: Sequence[Collective]) -> Iterator[Wait]:
     """``_c10d_functional::wait_tensor``: for the oldest functional collective with that output.
 
-    The wait does not say what it waits for, but the bytes of what it gives. It is for the latest where some outputs are
+    The wait does not say what it waits for, but the size of what it gives. It is for the latest where some outputs are
     not known, and for none where all are and none is so large: a view of what was waited for before, used again. Such
-    a wait has the purpose of the latest before it.
+    a wait has the purpose of the latest before it. One for several tensors (``wait_tensors``) is one for each of them.
     """
     issued = [
         (one.issue_ns, index)
         for index, one in enumerate(collectives)
         if one.issue_ns is not None and any(is_functional(name) for name in one.above)
     ]
-    events = np.flatnonzero(_named(trace, suffix="c10d_functional::wait_tensor"))
+    events = np.flatnonzero(trace.is_named(is_wait_tensor))
     events = events[np.argsort(trace.start_ns[events], kind="stable")]
     open_: list[int] = []
     latest: int | None = None
@@ -110,21 +110,46 @@ def _functional_waits(trace: Trace, collectives: Sequence[Collective]) -> Iterat
             latest = issued[place][1]
             open_.append(latest)
             place += 1
-        details = trace.details.get(event)
-        index = _pick_output(collectives, open_, span_bytes(details) if details else None, latest)
-        open_ = [one for one in open_[-_OPEN:] if one != index]
-        like = latest if index is None else index
-        purpose = Purpose.OTHER if like is None else collectives[like].purpose
-        yield Wait(purpose, start_ns, int(trace.end_ns[event]), index)
+        for awaited in _find_awaited(trace.details.get(event)):
+            index = _pick_output(collectives, open_, awaited, latest)
+            open_ = [one for one in open_[-_OPEN:] if one != index]
+            like = latest if index is None else index
+            purpose = Purpose.OTHER if like is None else collectives[like].purpose
+            yield Wait(purpose, start_ns, int(trace.end_ns[event]), index)
+
+
+@dataclass(frozen=True)
+class _Awaited:
+    """How large a tensor is that is waited for: in bytes, or, where a list does not say the dtype, in elements."""
+
+    size_bytes: int | None = None
+    elements: int | None = None
+
+    def size_of(self, collective: Collective) -> int | None:
+        """Return what the collective puts out on one rank, counted likewise; None: not known."""
+        output_bytes = _output_bytes(collective)
+        if self.elements is None or output_bytes is None:
+            return output_bytes
+        size = item_bytes(collective.dtype)
+        return None if size is None else output_bytes // size
+
+
+def _find_awaited(details: Details | None) -> tuple[_Awaited, ...]:
+    """Return the tensors that a wait is for; at least one, since it waits."""
+    shapes = details.shapes[0] if details is not None and len(details.shapes) == 1 else None
+    if isinstance(shapes, list) and shapes and all(isinstance(shape, list) for shape in shapes):
+        return tuple(_Awaited(elements=count_elements(shape)) for shape in shapes)
+    return (_Awaited(span_bytes(details)),)
 
 
 def _pick_output(
-    collectives: Sequence[Collective], waited_for: Sequence[int], size_bytes: int | None, latest: int | None
+    collectives: Sequence[Collective], waited_for: Sequence[int], awaited: _Awaited, latest: int | None
 ) -> int | None:
-    if size_bytes is None:
+    size = awaited.size_bytes if awaited.elements is None else awaited.elements
+    if size is None:
         return latest
-    outputs = [_output_bytes(collectives[index]) for index in waited_for]
-    fitting = next((index for index, output in zip(waited_for, outputs, strict=True) if output == size_bytes), None)
+    outputs = [awaited.size_of(collectives[index]) for index in waited_for]
+    fitting = next((index for index, output in zip(waited_for, outputs, strict=True) if output == size), None)
     return latest if fitting is None and None in outputs else fitting
 
 
@@ -133,10 +158,6 @@ def _output_bytes(collective: Collective) -> int | None:
     if collective.operation is not Operation.REDUCE_SCATTER or collective.size_bytes is None:
         return collective.size_bytes
     return collective.size_bytes // collective.group_size if collective.group_size else None
-
-
-def _named(trace: Trace, *, suffix: str) -> Bools:
-    return trace.is_named(lambda name: name.endswith(suffix))
 
 
 def _reducer_waits(trace: Trace, collectives: Sequence[Collective], others: Sequence[int]) -> Iterator[Wait]:

@@ -10,7 +10,7 @@ import numpy as np
 from dtbench.analyze.coverage import Window
 from dtbench.analyze.intervals import Ints
 from dtbench.analyze.kinds.categories import DEVICE_RANGE
-from dtbench.analyze.kinds.operators import is_issue
+from dtbench.analyze.kinds.operators import is_issue, is_wait_tensor
 from dtbench.analyze.steps import Step
 from dtbench.analyze.trace import Trace
 from dtbench.ranges import REGION_PREFIX, STEP_PREFIX, WAIT_PREFIX
@@ -58,7 +58,7 @@ def find_host_work(trace: Trace, steps: Sequence[Step]) -> tuple[HostStep, ...]:
     if not steps:
         return ()
     says = trace.is_named(
-        lambda name: not name.startswith(_SAYS_NOTHING) and not is_issue(name) and "wait_tensor" not in name
+        lambda name: not name.startswith(_SAYS_NOTHING) and not is_issue(name) and not is_wait_tensor(name)
     )
     events = np.flatnonzero(says & trace.is_one_of(_ON_THREADS))
     is_step = trace.is_named(lambda name: name.startswith(STEP_PREFIX)) & ~trace.is_one_of((DEVICE_RANGE,))
@@ -81,7 +81,7 @@ def find_host_work(trace: Trace, steps: Sequence[Step]) -> tuple[HostStep, ...]:
 
 
 def _stands_still(name: str) -> bool:
-    return is_issue(name) or name.startswith(WAIT_PREFIX) or "wait_tensor" in name
+    return is_issue(name) or name.startswith(WAIT_PREFIX) or is_wait_tensor(name)
 
 
 def _read_step(

@@ -10,7 +10,8 @@ A wait of one stream for another is a call of the host (``cudaStreamWaitEvent``)
 trace holds such calls, every one after the issue may be the wait, but not those that lie inside the call that issues a
 collective (there the communication waits for compute), nor those of an owner whose own waits are known: FSDP's lie in
 ranges of its own, DTensor's in ``wait_tensor``. A trace without such calls says less: then the owner's structure
-decides, and for what has none nothing is known.
+decides, and for what has none nothing is known. torch 2.15's NCCL engine records each wait with group and number of its
+collective: what FSDP does not wait for in ranges of its own is waited for there, and nowhere else.
 """
 
 import re
@@ -25,7 +26,7 @@ from dtbench.analyze.causes.ready import engine_nodes, find_copy_outs
 from dtbench.analyze.collectives import Collective, Regions
 from dtbench.analyze.intervals import Intervals, Ints
 from dtbench.analyze.kinds.categories import CALLS, DEVICE_RANGE
-from dtbench.analyze.kinds.operators import is_issue
+from dtbench.analyze.kinds.operators import is_issue, is_wait_tensor
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.purposes import ACCUMULATES, FSDP1, find_unit, is_fsdps, is_functional
 from dtbench.analyze.strategy import Strategy, find_strategies
@@ -37,6 +38,8 @@ _RS_WAIT: Final = "FSDP::post_backward_rs_wait"
 """From torch 2.13 on the only range in which backward's compute waits for an earlier reduction."""
 _REDUCTION_WAITS: Final = (_RS_WAIT, "FSDP::root_post_backward_callback", "FSDP::finalize_backward")
 _FSDP1_UNSHARDS: Final = (f"{FSDP1}_pre_forward", f"{FSDP1}_pre_backward_hook")
+_WAIT: Final = "wait"
+"""What a record of a wait calls it."""
 _FUNCTION: Final = re.compile(r"_?[A-Z]\w*")
 """How autograd functions are called, forward and backward; operators have a namespace."""
 _OF_ACTIVATIONS: Final = (Purpose.TENSOR, Purpose.CONTEXT, Purpose.EXPERT)
@@ -84,6 +87,7 @@ class _Waits:
         self._regions = regions
         calls = np.flatnonzero(trace.is_named(_STREAM_WAIT.fullmatch) & trace.is_one_of(CALLS))
         self._records = len(calls) > 0
+        self._recorded_of = _find_recorded(trace)
         anyones = [call for call in calls.tolist() if self._is_anyones(nesting, call, issues_ns)]
         self._recorded = np.sort(trace.start_ns[np.array(anyones, dtype=np.int64)])
 
@@ -97,11 +101,16 @@ class _Waits:
         outermost = [above for above, name in zip(around, names, strict=True) if is_issue(name)][-1:]
         if any(int(self._trace.start_ns[above]) in issues_ns for above in outermost):
             return False
-        return not any(is_fsdps(name) or name.endswith("wait_tensor") for name in names)
+        if any(_said_of(self._trace, above) is not None for above in around):
+            return False
+        return not any(is_fsdps(name) or is_wait_tensor(name) for name in names)
 
     def first_for(self, one: Collective, issue_ns: int) -> Awaited:
         """Give the first possible wait for a collective that was issued then."""
         returned_ns = issue_ns if one.issue_end_ns is None else one.issue_end_ns
+        recorded = self._recorded_of.get((one.group, one.seq))
+        if recorded is not None and not any(is_fsdps(name) for name in one.above):
+            return Awaited(_first_from(recorded, issue_ns), is_known=True)
         own = self._first_own(one, issue_ns)
         anyones_ns = _first_from(self._recorded, issue_ns)
         if own is not None:
@@ -180,7 +189,7 @@ class _Waits:
 
     @cached_property
     def _wait_tensors(self) -> Ints:
-        chosen = self._trace.is_named(lambda name: name.endswith("c10d_functional::wait_tensor"))
+        chosen = self._trace.is_named(is_wait_tensor)
         return np.sort(self._trace.start_ns[chosen])
 
     @cached_property
@@ -196,6 +205,23 @@ class _Waits:
     def _starts(self, names: tuple[str, ...]) -> Ints:
         chosen = self._trace.is_named(lambda name: name.split(" (")[0] in names)
         return np.sort(self._trace.start_ns[chosen & ~self._trace.is_one_of((DEVICE_RANGE,))])
+
+
+def _find_recorded(trace: Trace) -> Mapping[tuple[str, int | None], Ints]:
+    """Return the starts of all recorded waits of each collective, by its group and number, rising."""
+    starts: dict[tuple[str, int | None], list[int]] = {}
+    for event in trace.details:
+        if (said := _said_of(trace, event)) is not None:
+            starts.setdefault(said, []).append(int(trace.start_ns[event]))
+    return {said: np.sort(np.array(some, dtype=np.int64)) for said, some in starts.items()}
+
+
+def _said_of(trace: Trace, event: int) -> tuple[str, int | None] | None:
+    """Return group and number of the collective that a record says is waited for; None: it is no such record."""
+    said = trace.details.get(event)
+    if said is None or said.collective != _WAIT or said.seq is None or said.group is None:
+        return None
+    return said.group, said.seq
 
 
 def _first_from(moments_ns: Ints, time_ns: int) -> int | None:

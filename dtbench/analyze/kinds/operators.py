@@ -8,13 +8,17 @@ from typing import Final
 from dtbench.ranges import COLLECTIVE_PREFIX, TIMED_PREFIX, WAIT_PREFIX
 from dtbench.vocabulary import Operation
 
+RECORD: Final = "record_param_comms"
+"""torch's record of a collective, or of a wait for one, that a library of a device carries out."""
+
 # Operators that are, or contain, one collective: `nccl:all_reduce`, `record_param_comms`, `c10d::allreduce_`, ...
 # `xccl:`, `hccl:` and the like are other vendors' `nccl:`.
 _ISSUE: Final = re.compile(
-    rf"c10d::|_?c10d_functional(_autograd)?::|[a-z]{{0,5}}ccl:(?!:)|record_param_comms|{COLLECTIVE_PREFIX}"
+    rf"c10d::|_?c10d_functional(_autograd)?::|[a-z]{{0,5}}ccl:(?!:)|{RECORD}|{COLLECTIVE_PREFIX}"
 )
 
 
+_BARE: Final = re.compile(r"\w+( \d+(->|<-)\d+)?")
 ENGINE: Final = "autograd::engine::evaluate_function"
 """What the name of every node that autograd's engine runs begins with; then come a colon and the node's name."""
 
@@ -31,7 +35,7 @@ class Role(StrEnum):
 
 _CPU_RULES: Final[tuple[tuple[Callable[[str, str], object], Role], ...]] = (
     (lambda name, _: name.startswith("gloo:"), Role.COLLECTIVE),
-    (lambda name, _: name.startswith(WAIT_PREFIX) or name.endswith("c10d_functional::wait_tensor"), Role.WAIT),
+    (lambda name, _: name.startswith(WAIT_PREFIX) or is_wait_tensor(name), Role.WAIT),
     (lambda name, _: is_issue(name), Role.ISSUE),
     (lambda name, _: name.startswith(TIMED_PREFIX), Role.COMPUTE),  # a sleep of known length is no operator
     (
@@ -76,7 +80,12 @@ def is_issue(name: str) -> bool:
     """
     if is_symmetric_memory(name):
         return find_operation(name) is not None
-    return _ISSUE.match(name) is not None and not name.endswith("wait_tensor")
+    return _ISSUE.match(name) is not None and not is_wait_tensor(name)
+
+
+def is_wait_tensor(name: str) -> bool:
+    """Tell whether an operator waits for what functional collectives give: for one tensor, or (torch 2.15) several."""
+    return name.endswith(("c10d_functional::wait_tensor", "c10d_functional::wait_tensors"))
 
 
 def is_symmetric_memory(name: str) -> bool:
@@ -89,6 +98,11 @@ def find_operation(text: str) -> Operation | None:
     bare = text.replace("(anonymous namespace)::", "").replace("<unnamed>::", "")
     stem = re.split(r"[(<]", bare, maxsplit=1)[0]  # a signature or a template argument names no collective
     return next((operation for pattern, operation in _OPERATIONS if pattern.search(stem)), None)
+
+
+def is_bare_operation(name: str) -> bool:
+    """Tell whether a name is an operation's alone: ``all_reduce``, ``allGatherSingleImpl``, ``send 0->1``."""
+    return _BARE.fullmatch(name) is not None and find_operation(name) is not None
 
 
 def cpu_role(name: str, category: str) -> Role:

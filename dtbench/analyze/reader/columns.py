@@ -69,7 +69,7 @@ class _Labels(dict[tuple[str, str | None, object, object], int]):
         self.name.append(self.names[name])
         self.category.append(self.categories[category])
         self.lane.append(self.lanes[_text_of(process), _text_of(thread)])
-        self.communicates.append(communicates(name))
+        self.communicates.append(communicates(name, category))
         self.is_kernel.append(category == _KERNEL)
         return code
 

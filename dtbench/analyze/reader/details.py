@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
+from dtbench.analyze.kinds.operators import is_bare_operation
 from dtbench.analyze.reader.schema import Args
 from dtbench.analyze.trace import Details
 
@@ -22,9 +23,9 @@ _DTYPES: Final = msgspec.json.Decoder(list[str])
 _RANKS: Final = msgspec.json.Decoder(list[int])
 
 
-def communicates(name: str) -> bool:
-    """Tell whether an event of this name says something about communication, whatever its arguments."""
-    return name.startswith(_COMMUNICATES)
+def communicates(name: str, category: str) -> bool:
+    """Tell whether an event of this name and category speaks of communication, whatever its arguments."""
+    return name.startswith(_COMMUNICATES) or (category == "user_annotation" and is_bare_operation(name))
 
 
 def read_details(args: Args, name: str) -> Details:
