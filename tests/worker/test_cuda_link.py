@@ -330,7 +330,10 @@ def read(took: float, count: int = 10) -> tuple[str, str, str]:
 def test_a_clock_that_runs_otherwise_than_when_it_was_calibrated_is_a_disagreement() -> None:
     assert read(1.04) == (
         *("agrees", "emulated"),
-        "every one of 10 collectives went over the link; services took 208 ms together, and should have taken 200 ms",
+        (
+            "every one of 10 collectives went over the link, and NCCL moved the data; "
+            "services took 208 ms together, and should have taken 200 ms"
+        ),
     )
     assert read(1.07)[:2] == ("disagrees", "emulated at another cost")
     assert read(0.93)[:2] == ("disagrees", "emulated at another cost")

@@ -32,9 +32,10 @@ def test_a_link_that_is_faster_than_gloo_has_no_effect_and_says_so(tmp_path: Pat
         (receipt,) = read_network_receipts(NETWORK, link, 10)
         return receipt.outcome, receipt.note
 
-    assert read(0) == (ReceiptOutcome.AGREES, "every one of 10 collectives went over the link")
+    assert read(0) == (ReceiptOutcome.AGREES, "every one of 10 collectives went over the link, and gloo moved the data")
     held_up = (
-        "every one of 10 collectives went over the link; {} were held up by gloo, which took longer, by up to 2.00 ms"
+        "every one of 10 collectives went over the link, and gloo moved the data; "
+        "{} were held up by gloo, which took longer, by up to 2.00 ms"
     )
     assert read(5) == (ReceiptOutcome.AGREES, held_up.format(5))
     assert read(6) == (ReceiptOutcome.NO_EFFECT, f"gloo is slower than this link: {held_up.format(6)}")

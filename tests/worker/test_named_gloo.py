@@ -9,7 +9,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the worker room imports torch")
 
-from dtbench.worker.network.named_gloo import GlooGroup, Group
+import torch.distributed as dist
+
+from dtbench.worker.network.carrier import Carrier
+from dtbench.worker.network.named_gloo import GlooGroup, Group, make_group_class
 from dtbench.worker.recorder import Recorder
 
 
@@ -83,3 +86,31 @@ def test_a_compiled_ddp_model_trains_over_the_named_gloo(tmp_path: Path) -> None
     assert issued == [1, 3, 1], "a bucket each; the second forward broadcasts places and sizes of the new buckets"
     assert frames > 0
     assert own == 0, "nothing of dtbench is compiled"
+
+
+def test_a_group_names_its_devices_once_torch_has_made_it(tmp_path: Path) -> None:
+    """torch 2.15 asks while it makes one, and then wants a name that a group in Python cannot give."""
+    asked: list[list[torch.device]] = []
+
+    class Asked(GlooGroup):
+        def _set_group_desc(self, description: str) -> None:
+            super()._set_group_desc(description)
+            asked.append(self._device_types)
+
+    group_class = make_group_class(Recorder(), Carrier(), Asked)
+
+    def create(store: Any, rank: int, size: int, timeout: Any) -> Any:
+        gloo = dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
+        inner = dist.ProcessGroup(store, rank, size)
+        inner._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, gloo)
+        return group_class(inner, Recorder(), rank, size)
+
+    wait = dist.Work.wait
+    dist.Backend.register_backend("asked_gloo", create, devices=["cpu"])
+    dist.init_process_group("asked_gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        assert asked == [[]]
+        assert dist.group.WORLD._device_types == [torch.device("cpu")]
+    finally:
+        dist.destroy_process_group()
+        dist.Work.wait = wait

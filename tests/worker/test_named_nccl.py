@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -106,6 +107,50 @@ def test_nccl_is_told_its_ranks_its_time_and_its_name_as_torch_tells_it(world: W
     assert options["group_name"] == world.group.group_name == "0"
     assert options["_timeout"].total_seconds() > 0
     assert dist.get_backend() == "dtbench_nccl"
+
+
+class ProcessGroupNCCL2:
+    """The engine of torch 2.15, as far as this test goes; gloo moves the data."""
+
+    def __new__(cls, asked: Any) -> Any:
+        made = super().__new__(cls)
+        made.asked = asked
+        return made
+
+
+def test_the_engine_that_torch_registers_for_nccl_is_what_the_link_stands_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """From torch 2.15 on ``nccl`` is what a registered function makes, and torch's flight recorder is told of it."""
+    engine = SimpleNamespace(creator_fn=lambda asked, _options: ProcessGroupNCCL2(asked))
+    attached: list[Any] = []
+    monkeypatch.setitem(dist.Backend._plugins, "NCCL", engine)
+    monkeypatch.setattr(
+        dist.distributed_c10d, "_maybe_attach_flight_recorder", lambda *told: attached.append(told), raising=False
+    )
+    monkeypatch.setattr(dist.ProcessGroup, "_register_backend", lambda *_told: None)
+    monkeypatch.setattr(dist.Work, "wait", dist.Work.wait)
+    made = World()
+    register_named_nccl(made.recorder, made.carrier)
+    asked = SimpleNamespace(store=dist.HashStore(), group_rank=1, group_size=2, global_ranks_in_group=[4, 6])
+    group = dist.Backend._plugins["DTBENCH_NCCL"].creator_fn(asked, None)
+    monkeypatch.setattr(group, "_inner", Named())
+    group._set_group_name("pairs")
+    group._set_group_desc("mesh_dp")
+    assert made.link.backend == "NCCL2"
+    ((inner, config, ranks),) = attached
+    assert (inner.name, inner.description, ranks) == ("pairs", "mesh_dp", [4, 6])
+    assert config.get_device_backend_map() == {"cuda": "nccl"}
+
+
+class Named:
+    """A group that only remembers how it is called."""
+
+    def _set_group_name(self, name: str) -> None:
+        self.name = name
+
+    def _set_group_desc(self, description: str) -> None:
+        self.description = description
 
 
 @pytest.mark.skipif(not dist.is_nccl_available(), reason="this build of torch has no NCCL")

@@ -48,7 +48,7 @@ def _judge(tally: Tally, backend: str) -> Receipt:
 
 
 def _describe(tally: Tally, backend: str) -> Iterator[str]:
-    yield f"every one of {tally.count} collectives went over the link"
+    yield f"every one of {tally.count} collectives went over the link, and {backend} moved the data"
     if tally.late:
         yield f"{tally.late} were held up by {backend}, which took longer, by up to {format_ns(tally.latest_ns)}"
     if tally.asked_ns:

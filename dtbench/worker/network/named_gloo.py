@@ -174,7 +174,14 @@ class Group(dist.ProcessGroup):
 
     @property
     def _device_types(self) -> list[torch.device]:
-        """Devices whose tensors it carries: torch's state dicts and asynchronous saves ask."""
+        """Devices whose tensors it carries: torch's state dicts and asynchronous saves ask; none until torch made it.
+
+        torch 2.15 attaches its flight recorder to every new group that names devices, by a name that a group in Python
+        cannot give (``ProcessGroup::getGroupName``). gloo's own keeps recording: it is the backend's, inside.
+        """
+        return self._list_devices() if self in dist.distributed_c10d._world.pg_map else []
+
+    def _list_devices(self) -> list[torch.device]:
         return list(self._inner._device_types)
 
     def _set_group_name(self, name: str) -> None:

@@ -32,32 +32,59 @@ def register_named_nccl(recorder: Recorder, carrier: Carrier) -> str:
     group_class = make_group_class(recorder, carrier, NcclGroup)
 
     def create(asked: Any, _options: Any) -> dist.ProcessGroup:
-        options = dist.ProcessGroupNCCL.Options()
-        options._timeout = asked.timeout
-        options.global_ranks_in_group = asked.global_ranks_in_group
-        options.group_name = asked.group_id
-        nccl = dist.ProcessGroupNCCL(asked.store, asked.group_rank, asked.group_size, options)
-        nccl._set_sequence_number_for_group()
+        engine = _make_engine(asked)
+        if carrier.link is not None:
+            carrier.link.backend = type(engine).__name__.removeprefix("ProcessGroup")
         inner = dist.ProcessGroup(asked.store, asked.group_rank, asked.group_size)
         inner._set_default_backend(dist.ProcessGroup.BackendType.NCCL)
-        inner._register_backend(torch.device("cuda"), dist.ProcessGroup.BackendType.NCCL, nccl)
-        return group_class(inner, recorder, asked.group_rank, asked.group_size)
+        inner._register_backend(torch.device("cuda"), dist.ProcessGroup.BackendType.NCCL, engine)
+        group = group_class(inner, recorder, asked.group_rank, asked.group_size)
+        group.members = tuple(asked.global_ranks_in_group) or tuple(range(asked.group_size))
+        return group
 
     dist.Backend.register_backend(BACKEND_NAME, create, extended_api=True, devices=["cuda"])
     return BACKEND_NAME
 
 
-class NcclGroup(Group):
-    """A group over NCCL, with its coalescing, which gloo does not have."""
+def _make_engine(asked: Any) -> Any:
+    """Return the backend that torch builds for the name ``nccl``: from 2.15 on by a function that it registers.
 
+    That is ``ProcessGroupNCCL2`` there, unless ``TORCH_DIST_USE_NCCL2=0``.
+    """
+    registered = dist.Backend._plugins.get(dist.Backend.NCCL.upper())
+    if registered is not None:
+        return registered.creator_fn(asked, None)
+    options = dist.ProcessGroupNCCL.Options()
+    options._timeout = asked.timeout
+    options.global_ranks_in_group = asked.global_ranks_in_group
+    options.group_name = asked.group_id
+    engine = dist.ProcessGroupNCCL(asked.store, asked.group_rank, asked.group_size, options)
+    engine._set_sequence_number_for_group()
+    return engine
+
+
+class NcclGroup(Group):
+    """A group over NCCL, with its coalescing, which gloo does not have.
+
+    Attributes:
+        members: global ranks, in the group's order.
+    """
+
+    members: tuple[int, ...] = ()
     _held: _Held | None = None
+
+    def _set_group_desc(self, description: str) -> None:
+        """Name the group inside, and let torch's flight recorder hear of it, which passes over groups in Python."""
+        super()._set_group_desc(description)
+        attach = getattr(dist.distributed_c10d, "_maybe_attach_flight_recorder", None)  # from torch 2.15 on
+        if attach is not None:
+            attach(self._inner, dist.distributed_c10d.BackendConfig("cuda:nccl"), list(self.members))
 
     def getBackendName(self) -> str:  # noqa: N802 - torch's name
         """Name under which torch knows the backend."""
         return BACKEND_NAME
 
-    @property
-    def _device_types(self) -> list[torch.device]:
+    def _list_devices(self) -> list[torch.device]:
         """Where its tensors are: torch puts objects and what a barrier sends there."""
         return [torch.device("cuda")]
 
