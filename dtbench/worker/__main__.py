@@ -133,7 +133,7 @@ def make_carrier(order: WorkerOrder, folder: LaunchFolder) -> Carrier:
     if order.plan.device is DeviceKind.CPU:
         return Carrier(Link(network, folder.link))
     ask_for_queues()
-    return Carrier(CudaLink(network, Spin(torch.cuda)), settle=torch.cuda.synchronize)
+    return Carrier(CudaLink(network, Spin(torch.cuda)), settle=torch.cuda.synchronize)  # spins are CUDA's
 
 
 def _complete(order: WorkerOrder) -> LaunchRecord:

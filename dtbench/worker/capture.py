@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from torch.profiler import ProfilerActivity, profile
+from torch.profiler import profile
 
 from dtbench.errors import MissingError
 from dtbench.scenario.schema import Profiler
 from dtbench.store.rank_records import Receipt, ReceiptOutcome
 from dtbench.vocabulary import DeviceKind
+from dtbench.worker.machine.accelerator import find_activities, find_module
 from dtbench.worker.receipts import compare, without_effect
 from dtbench.worker.recorder import Recorder
 from dtbench.worker.trace_handler import export_trace
@@ -49,10 +50,10 @@ def capture(device: DeviceKind, recorder: Recorder, trace: Path, settings: Profi
     try:
         with profiler:
             yield
-            if device is DeviceKind.CUDA:
-                torch.cuda.synchronize()
-            else:
+            if (module := find_module(device)) is None:
                 time.sleep(_CLOSING_S)
+            else:
+                module.synchronize()
     finally:
         recorder.is_naming = False
     export_trace(profiler, trace)
@@ -64,12 +65,11 @@ def make_profiler(device: DeviceKind, settings: Profiler) -> profile:
     Raises:
         MissingError: the installed torch lacks an option that was asked for.
     """
-    is_cuda = device is DeviceKind.CUDA
     experimental = {name: True for name in _EXPERIMENTAL if getattr(settings, name)}
-    if not is_cuda:
+    if device is DeviceKind.CPU:
         experimental["profile_all_threads"] = True
     return profile(
-        activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if is_cuda else [])],
+        activities=find_activities(device),
         record_shapes=records_shapes(device, settings),
         with_stack=settings.with_stack,
         profile_memory=settings.profile_memory,

@@ -1,4 +1,4 @@
-"""The clocks of a step: host time, CPU time, and CUDA events that are read after the phase, never inside a step."""
+"""The clocks of a step: host time, CPU time, and a device's events, read after the phase, never inside a step."""
 
 import math
 import time
@@ -62,13 +62,13 @@ class HostClock:
         return None
 
 
-class CudaClock:
-    """CUDA ranks: an event before and after each step on the current stream, made before the phase, read after it."""
+class DeviceClock:
+    """Ranks on devices: an event around each step on the current stream, made before the phase, read after it."""
 
-    def __init__(self, torch_cuda: Any, *, capacity: int) -> None:
-        self._cuda = torch_cuda
+    def __init__(self, module: Any, *, capacity: int) -> None:
+        self._module = module
         self._host = HostClock()
-        self._events = [torch_cuda.Event(enable_timing=True) for _ in range(2 * capacity)]
+        self._events = [module.Event(enable_timing=True) for _ in range(2 * capacity)]
         self._used = 0
 
     def start(self) -> None:
@@ -84,8 +84,18 @@ class CudaClock:
 
     def settle(self) -> list[int] | None:
         """Synchronise once and read all pairs since the last call."""
-        self._cuda.synchronize()
+        self._module.synchronize()
         pairs = zip(self._events[0 : self._used : 2], self._events[1 : self._used : 2], strict=True)
         durations = [round(start.elapsed_time(end) * 1_000_000) for start, end in pairs]
         self._used = 0
         return durations
+
+
+def make_clock(module: Any | None, *, capacity: int) -> StepClock:
+    """Return the clock of ranks on a device.
+
+    Args:
+        module: torch's of that device (``torch.cuda``), or what stands in for it; None: ranks compute on the CPU.
+        capacity: steps between two times of settling, at most.
+    """
+    return HostClock() if module is None else DeviceClock(module, capacity=capacity)

@@ -18,8 +18,9 @@ import torch.distributed as dist
 from dtbench.scenario.schema import VARIABLE_PREFIXES, Scenario
 from dtbench.store.layout import LAUNCHER_VARIABLE
 from dtbench.store.rank_records import Receipt
-from dtbench.store.records import Device, Environment
+from dtbench.store.records import Environment
 from dtbench.torch_versions import TESTED_TORCH, is_tested_torch
+from dtbench.worker.machine.accelerator import describe_devices
 from dtbench.worker.receipts import compare
 
 _SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|ACCESS_?KEY|AUTH", re.IGNORECASE)
@@ -31,7 +32,7 @@ _PR_SET_PDEATHSIG = 1
 
 def read_environment() -> Environment:
     """Describe where this process runs."""
-    cuda = torch.cuda.is_available()
+    has_nccl = torch.cuda.is_available() and dist.is_nccl_available()  # NCCL is CUDA's
     return Environment(
         host=platform.node(),
         system=platform.platform(),
@@ -41,9 +42,9 @@ def read_environment() -> Environment:
         python=sys.version.split()[0],
         torch=torch.__version__,
         cuda=torch.version.cuda,
-        nccl=".".join(map(str, torch.cuda.nccl.version())) if cuda and dist.is_nccl_available() else None,
+        nccl=".".join(map(str, torch.cuda.nccl.version())) if has_nccl else None,
         packages=_packages(),
-        devices=tuple(_device(index) for index in range(torch.cuda.device_count())) if cuda else (),
+        devices=describe_devices(),
         variables=find_variables(os.environ),
         notes=tuple(_notes()),
     )
@@ -96,13 +97,6 @@ def _packages() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
-
-
-def _device(index: int) -> Device:
-    properties = torch.cuda.get_device_properties(index)
-    return Device(
-        name=properties.name, memory_bytes=properties.total_memory, capability=f"{properties.major}.{properties.minor}"
-    )
 
 
 def _processor() -> str:

@@ -52,7 +52,7 @@ def process_group(
     backend = _register_backend(plan, recorder, carrier)
     if plan.device is DeviceKind.CUDA:
         backend = f"cpu:gloo,cuda:{backend}" if shares_host_tensors else backend
-        torch.cuda.set_device(rank.local_rank)
+        torch.accelerator.set_device_index(rank.local_rank)
         if isinstance(carrier.link, CudaLink):
             carrier.link.prepare(make_device(plan, rank))
     dist.init_process_group(backend, timeout=timedelta(microseconds=2 * plan.stall_timeout_ns // 1000))
@@ -80,7 +80,7 @@ def _register_backend(plan: Plan, recorder: Recorder, carrier: Carrier) -> str:
 
 def make_device(plan: Plan, rank: Rank) -> torch.device:
     """Give this rank's device."""
-    return torch.device("cpu") if plan.device is DeviceKind.CPU else torch.device("cuda", rank.local_rank)
+    return torch.device("cpu") if plan.device is DeviceKind.CPU else torch.device(plan.device, rank.local_rank)
 
 
 def find_data_rank(plan: Plan, mesh: DeviceMesh) -> int:

@@ -36,21 +36,22 @@ from dtbench.store.journal import JournalWriter, RankState
 from dtbench.store.rank_records import RankRecord, WarmupEnd
 from dtbench.store.records import RankFailure
 from dtbench.store.write import write_record
-from dtbench.vocabulary import DeviceKind, Phase, Region
+from dtbench.vocabulary import Phase, Region
 from dtbench.worker.capture import capture, read_profiler_receipts
-from dtbench.worker.clock import CudaClock, HostClock, Reading
+from dtbench.worker.clock import Reading, StepClock, make_clock
 from dtbench.worker.events import Events
+from dtbench.worker.machine.accelerator import find_device_problem, find_module
 from dtbench.worker.machine_look import MachineLook
 from dtbench.worker.network.named_gloo import BACKEND_NAME, is_registered, register_named_gloo
 from dtbench.worker.own_axes import find_names, known_axes, name_mesh, read_axes, read_overlap
 from dtbench.worker.own_end import hear_reasons, join_reasons
-from dtbench.worker.own_peers import Peers, count_collectives, describe_groups, find_device_problem, find_peers
+from dtbench.worker.own_peers import Peers, count_collectives, describe_groups, find_peers
 from dtbench.worker.own_regions import RegionMarks, find_marks, watch_regions
 from dtbench.worker.own_run import OwnRun, begin_run
 from dtbench.worker.own_stages import name_stages
 from dtbench.worker.own_wanted import LONGEST_PERIOD, Wanted, check, describe, read_profiler, take_periods
 from dtbench.worker.owners import name_live_owners
-from dtbench.worker.process_facts import process_start_unix_ns, read_memory
+from dtbench.worker.process_facts import process_start_unix_ns, read_memory, reset_memory
 from dtbench.worker.recorder import Issue, Recorder, bucket_bytes, summarize_issues
 from dtbench.worker.steps import StepTimer
 from dtbench.worker.warmup import WarmupJudge
@@ -139,6 +140,7 @@ class OwnSteps:
         self._hooks = ExitStack()
         self._hooks.callback(_silence, self._recorder)
         self._lacking = self._hooks.enter_context(watch_regions(self._marks))
+        self._device = torch.device(run.loop.device)
         self._timer = StepTimer(self._recorder, journal, self._make_clock())
         longest = min(run.loop.max_warmup_steps // 2, LONGEST_PERIOD)
         sees_communication = peers.recorder is not None
@@ -348,8 +350,7 @@ class OwnSteps:
         """
         loop = self._run.loop
         self._others.look()
-        if loop.device is DeviceKind.CUDA:
-            torch.cuda.reset_peak_memory_stats()
+        reset_memory(self._device)
         self._events.say("measuring", f"{loop.measured_steps} steps")
         reading, signatures = None, []
         self._issues = []
@@ -375,11 +376,9 @@ class OwnSteps:
         grown = ((name, count - counts.get(name, 0)) for name, count in count_collectives().items())
         return issues, tuple(grown), frozenset(self._recorder.step_regions())
 
-    def _make_clock(self) -> HostClock | CudaClock:
+    def _make_clock(self) -> StepClock:
         loop = self._run.loop
-        if loop.device is DeviceKind.CPU:
-            return HostClock()
-        return CudaClock(torch.cuda, capacity=max(loop.measured_steps, loop.profiled_steps, 1))
+        return make_clock(find_module(loop.device), capacity=max(loop.measured_steps, loop.profiled_steps, 1))
 
     def _conclude(self) -> None:
         """Every step was seen: put everything on disk, and let training go on undisturbed."""
@@ -458,13 +457,12 @@ class OwnSteps:
         issues = self._issues[-1] if self._issues else ()
         traffic = summarize_issues(issues)
         unsettled = WarmupEnd(steps=self._number, settled=False, reason="the loop ended before warm-up did")
-        device = torch.device("cuda" if self._run.loop.device is DeviceKind.CUDA else "cpu")
         return RankRecord(
             rank=self._peers.rank,
             host=socket.gethostname(),
             pid=os.getpid(),
             time_to_first_step_ns=self._time_to_first_step_ns,
-            memory=read_memory(device),
+            memory=read_memory(self._device),
             warmup=self._warmup or unsettled,
             correctness=None,
             losses=(),

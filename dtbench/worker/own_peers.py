@@ -9,20 +9,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any
 
-import torch
 import torch.distributed as dist
 
 from dtbench.errors import CaptureError
 from dtbench.record import Record
 from dtbench.store.traffic_records import ProcessGroupInfo
 from dtbench.vocabulary import MESH_PREFIX, DeviceKind, axis_described
+from dtbench.worker.machine.accelerator import find_device
 from dtbench.worker.network.named_gloo import BACKEND_NAME, find_recorder
 from dtbench.worker.recorder import Recorder
-
-_MUCH_MORE: Final = 10
-"""A device that holds so many times what the current one holds is the one that a rank computes on."""
 
 
 class Said(Record):
@@ -98,18 +95,18 @@ def find_peers() -> Peers:
     """Find the ranks that were started with this one.
 
     Raises:
-        CaptureError: there are others, but no process group yet.
+        CaptureError: there are others, but no process group yet; or this one computes on a device that is not timed.
     """
     if dist.is_available() and dist.is_initialized():
         default, config = dist.distributed_c10d._get_default_store(), str(dist.get_backend_config())
-        rank = dist.get_rank()
+        rank, device = dist.get_rank(), find_device(config)
         count = default.add(f"dtbench/captures/{rank}", 1)  # the store counts: every rank's n-th capture is the same
         return Peers(
             rank=rank,
             size=dist.get_world_size(),
             store=dist.PrefixStore(f"dtbench/capture{count}", default),
-            device=_find_device(config),
-            backend=_name_backend(config),
+            device=device,
+            backend=_name_backend(config, device),
             recorder=find_recorder(dist.group.WORLD),
         )
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
@@ -118,48 +115,14 @@ def find_peers() -> Peers:
             f"{ranks} ranks were started (WORLD_SIZE), but they have no process group yet; "
             "call torch.distributed.init_process_group before dtbench.capture"
         )
-    return Peers(rank=0, size=1, store=dist.HashStore(), device=_find_device(""), backend=None, recorder=None)
+    return Peers(rank=0, size=1, store=dist.HashStore(), device=find_device(""), backend=None, recorder=None)
 
 
-def _name_backend(config: str) -> str:
+def _name_backend(config: str, device: DeviceKind) -> str:
     """Name the backend of the device that computes: torch may have one for each (``cpu:gloo,cuda:nccl``)."""
     if BACKEND_NAME in config:
         return "gloo"
-    return "nccl" if "nccl" in config and _on_cuda(config) else str(dist.get_backend())
-
-
-def _on_cuda(config: str) -> bool:
-    """Tell whether this process uses a GPU: its group serves nothing else, or a model that was moved to one began CUDA.
-
-    Args:
-        config: as torch writes what a group has for each device: ``cpu:gloo,cuda:nccl``; empty without a group.
-    """
-    if not torch.cuda.is_available():
-        return False
-    serves_nothing_else = bool(config) and all(part.startswith("cuda:") for part in config.split(","))
-    return serves_nothing_else or torch.cuda.is_initialized()
-
-
-def _find_device(config: str) -> DeviceKind:
-    return DeviceKind.CUDA if _on_cuda(config) else DeviceKind.CPU
-
-
-def find_device_problem(cuda: Any = torch.cuda) -> str | None:
-    """Say that this rank computes on another device than its current one, whose streams are timed; None: it does not.
-
-    Args:
-        cuda: ``torch.cuda``, or what stands in for it.
-    """
-    if not (cuda.is_available() and cuda.is_initialized()):
-        return None
-    held = [cuda.memory_allocated(index) for index in range(cuda.device_count())]
-    current, fullest = cuda.current_device(), max(range(len(held)), key=held.__getitem__)
-    if held[current] * _MUCH_MORE >= held[fullest]:
-        return None
-    return (
-        f"its tensors are on cuda:{fullest}, but its current device is cuda:{current}, whose streams would be timed; "
-        f"call torch.cuda.set_device({fullest}) before anything is put on a device"
-    )
+    return "nccl" if "nccl" in config and device is DeviceKind.CUDA else str(dist.get_backend())
 
 
 def list_groups() -> Iterator[tuple[str, dist.ProcessGroup]]:

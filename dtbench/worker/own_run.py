@@ -14,7 +14,8 @@ from dtbench.store.layout import LaunchFolder, RunFolder, can_name_runs, new_run
 from dtbench.store.records import LaunchRecord, OwnLoop, OwnLoopCell, RankFailure, RunRecord, RunStatus
 from dtbench.store.write import write_record
 from dtbench.worker.environment import read_environment
-from dtbench.worker.own_peers import Peers, Said, find_device_problem
+from dtbench.worker.machine.accelerator import find_device_problem
+from dtbench.worker.own_peers import Peers, Said
 
 
 @dataclass(frozen=True)

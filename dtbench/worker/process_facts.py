@@ -8,6 +8,7 @@ import torch
 
 from dtbench.store.rank_records import Memory
 from dtbench.units import NS_PER_S
+from dtbench.worker.machine.accelerator import find_module
 
 
 def process_start_unix_ns() -> int:
@@ -16,14 +17,20 @@ def process_start_unix_ns() -> int:
 
 
 def read_memory(device: torch.device) -> Memory:
-    """Read the peaks: of the process, and on CUDA of the allocator since the end of warm-up."""
+    """Read the peaks: of the process, and on a device of the allocator since the end of warm-up."""
     unit_bytes = 1 if sys.platform == "darwin" else 1024  # getrusage(2): bytes on macOS, KiB on Linux
-    cuda = device.type == "cuda"
+    module = find_module(device.type)
     return Memory(
         rss_peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit_bytes,
-        allocated_peak_bytes=torch.cuda.max_memory_allocated(device) if cuda else None,
-        reserved_peak_bytes=torch.cuda.max_memory_reserved(device) if cuda else None,
+        allocated_peak_bytes=None if module is None else module.max_memory_allocated(device),
+        reserved_peak_bytes=None if module is None else module.max_memory_reserved(device),
     )
+
+
+def reset_memory(device: torch.device) -> None:
+    """Forget the allocator's peaks until now; on CPU there is none that keeps them."""
+    if (module := find_module(device.type)) is not None:
+        module.reset_peak_memory_stats(device)
 
 
 def replace_allocated(memory: Memory, earlier: Memory) -> Memory:

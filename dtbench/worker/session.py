@@ -10,7 +10,6 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
@@ -26,13 +25,13 @@ from dtbench.store.records import WorkerOrder
 from dtbench.store.state_records import StageRecord, StateStepsRecord
 from dtbench.store.traffic_records import ExpectedTraffic, ProcessGroupInfo
 from dtbench.store.write import write_record
-from dtbench.vocabulary import DeviceKind, Purpose
+from dtbench.vocabulary import Purpose
 from dtbench.worker.batches import Batch, Batches
 from dtbench.worker.building import make_model, make_train_step
 from dtbench.worker.canary.canary import look_for_missing_waits
 from dtbench.worker.canary.still_state import StillState
 from dtbench.worker.capture import capture, read_profiler_receipts
-from dtbench.worker.clock import CudaClock, HostClock, StepClock
+from dtbench.worker.clock import StepClock, make_clock
 from dtbench.worker.correctness import CHECKED_STEPS, GradientProbe, compare_with_reference, mean_over_ranks
 from dtbench.worker.environment import read_environment, read_environment_receipts
 from dtbench.worker.exposure.arm_loop import BLOCK_STEPS
@@ -42,6 +41,7 @@ from dtbench.worker.iterations import Iterations, RunStep
 from dtbench.worker.jitter import require_exact_units
 from dtbench.worker.joining import Rank, find_data_rank, make_device
 from dtbench.worker.lifecycle import find_tolerance, live_through, read_lifecycle_receipts
+from dtbench.worker.machine.accelerator import find_module
 from dtbench.worker.machine_look import MachineLook
 from dtbench.worker.meeting import Meeting
 from dtbench.worker.mesh import build_mesh, describe_further, describe_groups
@@ -56,7 +56,7 @@ from dtbench.worker.parallelize.strategy import parallelize
 from dtbench.worker.probes.install import InstalledProbes
 from dtbench.worker.probes.lines import LineWitness
 from dtbench.worker.probes.receipts import read_probe_receipts
-from dtbench.worker.process_facts import process_start_unix_ns, read_memory, replace_allocated
+from dtbench.worker.process_facts import process_start_unix_ns, read_memory, replace_allocated, reset_memory
 from dtbench.worker.quiet import Quiet
 from dtbench.worker.recorder import Issue, Recorder, bucket_bytes, find_medians, summarize_issues
 from dtbench.worker.state_dict.beside import Beside
@@ -152,8 +152,7 @@ class Session:
         warmup = PhaseResult()
         self._others.look()
         end = phases.warm_up(0, warmup)
-        if self._plan.device is DeviceKind.CUDA:
-            torch.cuda.reset_peak_memory_stats(self._device)
+        reset_memory(self._device)
         self._quiet.wait()
         self._others.look()
         measured = phases.measure(end.steps)
@@ -316,10 +315,8 @@ class Session:
         )
 
     def _make_clock(self) -> StepClock:
-        if self._plan.device is DeviceKind.CPU:
-            return HostClock()
         steps = max(self._plan.measured_steps, self._plan.profiled_steps, 1 + BLOCK_STEPS)
-        return CudaClock(torch.cuda, capacity=steps)
+        return make_clock(find_module(self._plan.device), capacity=steps)
 
     def _read_memory(self) -> Memory:
         """Give the process's peak until now, and the allocator's from the end of warm-up to the first stage."""

@@ -100,6 +100,10 @@ class FakeCuda:
         yield
         self._current = before
 
+    def synchronize(self) -> None:
+        """Let the host come to the end of all that was enqueued."""
+        self.host_ns = max([self.host_ns, *(one.end_ns for one in self.ran)])
+
     def is_current_stream_capturing(self) -> bool:
         return self.is_capturing
 

@@ -36,9 +36,10 @@ from dtbench.store.traffic_records import Traffic
 from dtbench.vocabulary import Axis, DeviceKind, Operation, Phase, Purpose, Region
 from dtbench.worker import own_loop as own_loop_module
 from dtbench.worker import own_run
+from dtbench.worker.machine.accelerator import find_device_problem
 from dtbench.worker.own_axes import find_names, known_axes, name_mesh, read_overlap
 from dtbench.worker.own_end import join_reasons
-from dtbench.worker.own_peers import Peers, Said, _find_device, find_device_problem
+from dtbench.worker.own_peers import Peers, Said
 from dtbench.worker.own_regions import RegionMarks, watch_regions
 from dtbench.worker.owners import name_live_owners
 from dtbench.worker.recorder import Recorder
@@ -442,26 +443,6 @@ def test_a_model_that_was_moved_to_a_wrong_device_later_is_told_after_the_first_
         run_loop()
     assert seen == []
     assert read_run(the_run(tmp_path)).status is RunStatus.FAILED
-
-
-@pytest.mark.parametrize(
-    ("config", "begun", "device"),
-    [
-        ("cuda:nccl", False, DeviceKind.CUDA),
-        ("cpu:gloo,cuda:nccl", False, DeviceKind.CPU),
-        ("cpu:gloo,cuda:nccl", True, DeviceKind.CUDA),
-        ("", False, DeviceKind.CPU),
-        ("", True, DeviceKind.CUDA),
-    ],
-)
-def test_a_group_that_serves_devices_alone_says_where_ranks_compute_before_a_model_is_there(
-    monkeypatch: pytest.MonkeyPatch, config: str, begun: bool, device: DeviceKind
-) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: begun)
-    assert _find_device(config) is device
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert _find_device(config) is DeviceKind.CPU
 
 
 def test_equal_reasons_are_said_once() -> None:

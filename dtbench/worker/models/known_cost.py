@@ -86,7 +86,7 @@ def _wait_until(end_ns: int) -> None:
 
 def make_pause(device: torch.device) -> Pause:
     """Give what takes time on a device."""
-    return Spin(torch.cuda) if device.type == "cuda" else Sleep()
+    return Spin(torch.cuda) if device.type == "cuda" else Sleep()  # a device that can spin; others sleep
 
 
 @dataclass

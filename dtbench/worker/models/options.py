@@ -186,7 +186,8 @@ def _backend_used() -> str | None:
 
 
 def _require_compiler(compiling: Compile, module: nn.Module) -> None:
-    on_cpu = all(parameter.device.type != "cuda" for parameter in module.parameters()) and not torch.cuda.is_available()
+    is_elsewhere = any(parameter.device.type not in ("cpu", "meta") for parameter in module.parameters())
+    on_cpu = not is_elsewhere and not torch.accelerator.is_available()
     compilers = (os.environ.get("CXX", "g++"), "g++", "clang++", "cl")
     if compiling.backend == "inductor" and on_cpu and not any(shutil.which(name) for name in compilers):
         raise MissingError(

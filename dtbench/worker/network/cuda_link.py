@@ -83,7 +83,7 @@ class CudaLink:
 
     network: EmulatedNetwork
     spinner: Spinner
-    cuda: Any = torch.cuda
+    cuda: Any = torch.cuda  # what a link spins on
     finish: Callable[[Sequence[torch.Tensor], object], Any] = make_finished_work
     backend: str = "NCCL"
     _lanes: dict[str, Any] = field(default_factory=dict)

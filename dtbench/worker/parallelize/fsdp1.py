@@ -145,7 +145,7 @@ def wrap_fsdp1(built: BuiltModel, mesh: DeviceMesh, parallel: Fsdp1, plan: Plan)
         "sync_module_states": parallel.sync_module_states,
         "param_init_fn": None if built.weights is None else built.weights.materialize_own,
         "auto_wrap_policy": CustomPolicy(lambda module: module in blocks),
-        "device_id": torch.device("cpu") if plan.device is DeviceKind.CPU else torch.cuda.current_device(),
+        "device_id": torch.device("cpu") if plan.device is DeviceKind.CPU else torch.accelerator.current_device_index(),
     }
     with _count_initial_syncs() as syncs, warnings.catch_warnings():
         # both are said in the receipt of sharding_strategy

@@ -127,7 +127,7 @@ def wrap_fsdp2(built: BuiltModel, mesh: DeviceMesh, parallel: Fsdp2) -> ShardedM
     settings: dict[str, Any] = {
         "mesh": mesh[axes],
         "reshard_after_forward": parallel.reshard_after_forward,
-        "offload_policy": CPUOffloadPolicy(pin_memory=torch.cuda.is_available())
+        "offload_policy": CPUOffloadPolicy(pin_memory=torch.accelerator.is_available())
         if parallel.cpu_offload
         else OffloadPolicy(),
     }

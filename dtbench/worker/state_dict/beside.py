@@ -23,6 +23,8 @@ import torch.distributed.checkpoint as dcp
 
 from dtbench.scenario.state_dict import StateDict
 from dtbench.store.state_records import StateStepsRecord
+from dtbench.vocabulary import DeviceKind
+from dtbench.worker.machine.accelerator import settle
 from dtbench.worker.state_dict.leaves import Kept, find_mismatches, keep
 from dtbench.worker.state_dict.stages import Holder, copy_tensors, count_file_bytes, make_target
 
@@ -58,7 +60,7 @@ class Beside:
         before_ns = self._train_steps()
         load_ns = self._time(self._load)
         first_ns, *after_ns = self._train_steps()
-        group = dist.new_group(backend="gloo") if self.device.type == "cuda" else dist.new_group()
+        group = dist.new_group() if self.device.type == DeviceKind.CPU else dist.new_group(backend="gloo")
         alone_ns: list[int] = []
         saves: list[_Save] = []
         for place in range(self.asked.rounds):
@@ -87,15 +89,11 @@ class Beside:
         return [self._time(self.train) for _ in range(self.asked.steps)]
 
     def _time(self, act: Callable[[], object]) -> int:
-        self._settle()
+        settle(self.device)
         start_ns = time.perf_counter_ns()
         act()
-        self._settle()
+        settle(self.device)
         return time.perf_counter_ns() - start_ns
-
-    def _settle(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
 
     def _save(self, folder: Path, group: Any) -> _Save:
         """Save all parts on a group of their own, so that no collective of a save comes between those of a step."""

@@ -13,6 +13,7 @@ import psutil
 import torch
 
 from dtbench.store.state_records import StageMemory
+from dtbench.worker.machine.accelerator import find_module
 
 INTERVAL_S: Final = 0.002
 """Between two samples of the process's resident memory."""
@@ -38,11 +39,12 @@ class MemoryWatch:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Sample host memory on a thread of its own while something runs; on CUDA the allocator keeps its peak."""
+        """Sample host memory on a thread of its own while something runs; on a device the allocator keeps its peak."""
         self._host_before_bytes = self._host_peak_bytes = self._process.memory_info().rss
-        if self.device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(self.device)
-            self._device_before_bytes = torch.cuda.memory_allocated(self.device)
+        module = find_module(self.device.type)
+        if module is not None:
+            module.reset_peak_memory_stats(self.device)
+            self._device_before_bytes = module.memory_allocated(self.device)
         self._start_ns = time.perf_counter_ns()
         is_over = threading.Event()
         thread = threading.Thread(target=self._sample, args=(is_over,), name="dtbench memory", daemon=True)
@@ -53,8 +55,8 @@ class MemoryWatch:
             is_over.set()
             thread.join()
             self._take()
-            if self.device.type == "cuda":
-                self._device_peak_bytes = torch.cuda.max_memory_allocated(self.device)
+            if module is not None:
+                self._device_peak_bytes = module.max_memory_allocated(self.device)
 
     @staticmethod
     def return_free_memory() -> None:

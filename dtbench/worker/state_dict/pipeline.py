@@ -27,8 +27,9 @@ import torch.distributed as dist
 from dtbench.scenario.state_dict import StateDict
 from dtbench.store.journal import JournalWriter
 from dtbench.store.state_records import StageMemory, StageMismatch, StageRecord
-from dtbench.vocabulary import MODEL_STAGES, OPTIMIZER_STAGES, Arm, Region, Stage, StatePart
+from dtbench.vocabulary import MODEL_STAGES, OPTIMIZER_STAGES, Arm, DeviceKind, Region, Stage, StatePart
 from dtbench.worker.exposure.wait_clock import WaitClock
+from dtbench.worker.machine.accelerator import settle
 from dtbench.worker.network.carrier import Carrier
 from dtbench.worker.recorder import Issue, Recorder, summarize_issues
 from dtbench.worker.state_dict.foreseen import Foreseen
@@ -112,8 +113,8 @@ class Pipeline:
 
     @contextmanager
     def _watching_waits(self) -> Iterator[None]:
-        """Sum what the host waits for collectives; on CUDA it does not, only streams do."""
-        if self.device.type == "cuda":
+        """Sum what the host waits for collectives; on a device it does not, only streams do."""
+        if self.device.type != DeviceKind.CPU:
             yield
             return
         with mock.patch.multiple(self.carrier, arm=Arm.FULL, tell=self._waits.note), self._waits.installed():
@@ -160,7 +161,7 @@ class Pipeline:
             stage=taken.stage,
             part=part,
             duration_ns=tuple(one.duration_ns for one in rounds),
-            wait_ns=() if self.device.type == "cuda" else tuple(one.wait_ns for one in rounds),
+            wait_ns=() if self.device.type != DeviceKind.CPU else tuple(one.wait_ns for one in rounds),
             state_bytes=rounds[-1].state_bytes,
             traffic=summarize_issues(_of_tensors(issues)),
             traffic_is_stable=len({_of_tensors(one.issues) for one in rounds}) == 1,
@@ -183,7 +184,7 @@ class Pipeline:
         if memory is not None:
             memory.return_free_memory()
         dist.barrier()
-        self._settle()
+        settle(self.device)
         self.recorder.begin_step()
         self._waits.begin_step()
         duration_ns, result = self.together.do(lambda: self._time(work, given, memory))
@@ -197,12 +198,8 @@ class Pipeline:
         with nullcontext() if memory is None else memory.watching():
             start_ns = time.perf_counter_ns()
             result = work.call(given)
-            self._settle()
+            settle(self.device)
             return time.perf_counter_ns() - start_ns, result
-
-    def _settle(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
 
 
 def _of_tensors(issues: tuple[Issue, ...]) -> tuple[Issue, ...]:

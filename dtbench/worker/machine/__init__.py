@@ -1,0 +1,1 @@
+"""The machine under a rank: which accelerator it computes on."""
