@@ -105,14 +105,15 @@ def make_plan(scenario: Scenario, machine: Machine) -> Plan:
     device = _choose_device(scenario, machine)
     mesh = plan_mesh(scenario)
     ranks = prod(axis.size for axis in mesh)
+    torch = machine.torch if scenario.python is None else None
     problems = [
         *find_problems(scenario),
-        *find_refusals(scenario, device),
+        *find_refusals(scenario, device, torch),
         *find_rank_problems(scenario, device, ranks),
         *_check_exposure(scenario, device),
     ]
-    if machine.torch is not None and scenario.python is None:
-        problems += find_lacking(scenario, machine.torch)
+    if torch is not None:
+        problems += find_lacking(scenario, torch)
     if device is DeviceKind.CUDA and ranks > machine.cuda_devices:
         problems.append(_too_few_gpus(scenario, ranks, machine))
     if device is DeviceKind.CPU and machine.memory_bytes is not None:
@@ -340,7 +341,10 @@ def _too_few_gpus(scenario: Scenario, ranks: int, machine: Machine) -> str:
     instead = "`--set device=cpu` runs the same ranks over gloo on this machine's cores"
     if machine.memory_bytes is not None and any(_check_host_memory(scenario, ranks, machine.memory_bytes)):
         instead = "its ranks do not fit into this machine's memory either; `dtbench list` names smaller ones"
-    elif refused := [*find_refusals(scenario, DeviceKind.CPU), *find_rank_problems(scenario, DeviceKind.CPU, ranks)]:
+    elif refused := [
+        *find_refusals(scenario, DeviceKind.CPU, machine.torch),
+        *find_rank_problems(scenario, DeviceKind.CPU, ranks),
+    ]:
         instead = f"over gloo on this machine's cores it would not run either: {'; '.join(refused)}"
     if cuda_devices:
         field = "parallel.replicas" if isinstance(scenario.parallel, Ddp) else "parallel.shards"

@@ -19,6 +19,7 @@ from dtbench.scenario.schema import (
     PowerSgd,
     Scenario,
 )
+from dtbench.torch_versions import read_torch_release
 from dtbench.traffic.ddp import ddp_bucket_bytes
 from dtbench.traffic.parameters import known_parameters
 from dtbench.vocabulary import DeviceKind, Stage, StatePart
@@ -38,6 +39,7 @@ class Refusal:
         applies: whether a scenario asks for it.
         sentence: what torch does, without a full stop.
         instead: fields, dotted, that make the scenario work.
+        until: first version of torch, major and minor, that carries it out; None: none does.
     """
 
     name: str
@@ -45,12 +47,23 @@ class Refusal:
     applies: Callable[[Scenario], bool]
     sentence: str
     instead: Mapping[str, str]
+    until: tuple[int, int] | None = None
+
+    def is_of(self, torch: str | None) -> bool:
+        """Tell whether this version of torch fails on it; where nobody knows the version, yes."""
+        return self.until is None or torch is None or read_torch_release(torch) < self.until
 
 
-def find_refusals(scenario: Scenario, device: DeviceKind) -> Iterator[str]:
-    """Give a sentence for every combination of the scenario that torch cannot carry out on this device."""
+def find_refusals(scenario: Scenario, device: DeviceKind, torch: str | None) -> Iterator[str]:
+    """Give a sentence for every combination of the scenario that torch cannot carry out on this device.
+
+    Args:
+        scenario: resolved.
+        device: on which its ranks compute.
+        torch: version of theirs; None: not known.
+    """
     for refusal in REFUSALS:
-        if device in refusal.devices and refusal.applies(scenario):
+        if device in refusal.devices and refusal.is_of(torch) and refusal.applies(scenario):
             fields = " and ".join(f"{path}={value}" for path, value in refusal.instead.items())
             yield f"{refusal.sentence}; {fields} works"
 
@@ -224,6 +237,7 @@ REFUSALS: tuple[Refusal, ...] = (
         "FSDP1 copies its gathered parameters to the host for gather_offload and frees what it copied from, on a host "
         "the same memory",
         {"state_dict.stages": "[gather]"},
+        until=(2, 14),
     ),
     Refusal(
         "fsdp1 loads a flattened optimizer state",

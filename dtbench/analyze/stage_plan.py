@@ -46,8 +46,14 @@ class StagePlan:
     def is_broken_here(self, known: BrokenStage) -> bool:
         """Tell whether what is known to be broken is so in the torch of these ranks; where nobody knows it, yes."""
         if known.since is None or self.torch is None:
-            return True
-        return read_torch_release(self.torch) >= read_torch_release(known.since)
+            return not self.is_mended_here(known)
+        return read_torch_release(self.torch) >= read_torch_release(known.since) and not self.is_mended_here(known)
+
+    def is_mended_here(self, known: BrokenStage) -> bool:
+        """Tell whether the torch of these ranks is one in which it is mended; where nobody knows it, no."""
+        if known.until is None or self.torch is None:
+            return False
+        return read_torch_release(self.torch) >= read_torch_release(known.until)
 
     def find_traffic(self, part: StatePart, stage: Stage) -> tuple[StageTraffic, ...] | None:
         """Give what a stage sends; None where no formula is known."""

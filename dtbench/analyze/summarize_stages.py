@@ -108,7 +108,7 @@ def _judge(
     said = [one.words for one in wrong] + [one.words for one in raised]
     if not said:
         return StageOutcome.MENDED if known is not None and plan.is_broken_here(known) else StageOutcome.EQUAL
-    if known is not None and any(known.says in words for words in said):
+    if known is not None and not plan.is_mended_here(known) and any(known.says in words for words in said):
         return StageOutcome.BROKEN
     return StageOutcome.RAISED if raised else StageOutcome.WRONG
 

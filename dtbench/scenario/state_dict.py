@@ -22,6 +22,8 @@ class BrokenStage(Record):
     """Part of torch's message, or of what is said of a wrong value; ``killed by SIGSEGV`` or ``hung`` of a rank."""
     since: Annotated[str, Field(pattern=r"^\d+\.\d+$")] | None = None
     """First torch that is broken so, ``"2.13"``: in an older one the stage may work. Left out: all are."""
+    until: Annotated[str, Field(pattern=r"^\d+\.\d+$")] | None = None
+    """First torch that is mended, ``"2.14"``: from it on the stage must work. Left out: none is."""
 
 
 class StateDict(Record):

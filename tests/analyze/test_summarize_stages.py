@@ -134,6 +134,27 @@ def test_a_stage_may_work_in_a_torch_older_than_the_first_that_breaks_it(
     assert row.outcome is StageOutcome.BROKEN
 
 
+@pytest.mark.parametrize(
+    ("torch", "works", "raises"),
+    [
+        ("2.13.0+cpu", StageOutcome.MENDED, StageOutcome.BROKEN),
+        ("2.14.1", StageOutcome.EQUAL, StageOutcome.RAISED),
+        ("2.15.0+cu132", StageOutcome.EQUAL, StageOutcome.RAISED),
+        (None, StageOutcome.MENDED, StageOutcome.BROKEN),
+    ],
+)
+def test_a_stage_must_work_from_the_first_torch_on_that_mends_it(
+    scenario: Callable[..., Scenario], torch: str | None, works: StageOutcome, raises: StageOutcome
+) -> None:
+    asked = {**KNOWN, "broken": [{**KNOWN["broken"][0], "until": "2.14"}]}
+    plan = StagePlan(scenario(state_dict=asked), (), torch=torch)
+    (row,) = summarize_stages([[make_rank(0, make_stage(1)), make_rank(1, make_stage(1))]], plan)
+    assert row.outcome is works
+    raised = StageRecord(stage=Stage.GATHER, part=StatePart.MODEL, raised="RuntimeError: out of bounds")
+    (row,) = summarize_stages([[make_rank(0, raised)]], plan)
+    assert row.outcome is raises
+
+
 LINK = {"kind": "emulated", "latency_us": 20_000, "bandwidth_gb_per_s": 0.001}
 MESH = (MeshAxis(name=Axis.SHARD, size=2),)
 

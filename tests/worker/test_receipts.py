@@ -262,7 +262,7 @@ def test_a_knob_that_cpus_refuse_is_read_back_once_wrapped(
 
     if "mixed_precision" in knob:
         skip_where_there_are_no_streams()
-    monkeypatch.setattr("dtbench.plan.find_refusals", lambda _scenario, _device: ())
+    monkeypatch.setattr("dtbench.plan.find_refusals", lambda *_asked: ())
     # what refuses to broadcast from host memory; gloo can
     monkeypatch.setattr(fsdp, "_check_module_states_for_sync_module_states", lambda _states: None)
     strategy, sections = ASKED[knob]

@@ -9,7 +9,7 @@ import yaml
 
 from dtbench.errors import LaunchError, PlanError
 from dtbench.plan import Machine, make_plan
-from dtbench.refusals import REFUSALS, Refusal
+from dtbench.refusals import REFUSALS, Refusal, find_refusals
 from dtbench.scenario.schema import Scenario
 from dtbench.vocabulary import DeviceKind
 from tests.newer_torch import torch_version
@@ -156,6 +156,18 @@ def test_the_plan_refuses_with_an_alternative_that_it_plans(
     assert make_plan(scenario(**apply_instead(sections, refusal)), machine).ranks >= 2
 
 
+@pytest.mark.parametrize("refusal", [one for one in REFUSALS if one.until], ids=lambda refusal: refusal.name)
+def test_what_torch_has_mended_is_refused_before_that_version_alone(
+    scenario: Callable[..., Scenario], refusal: Refusal
+) -> None:
+    assert refusal.until is not None
+    wanted, (major, minor) = scenario(**EXAMPLES[refusal.name]), refusal.until
+    device = next(iter(refusal.devices))
+    assert [*find_refusals(wanted, device, f"{major}.{minor}.0+cpu")] == []
+    for older in (f"{major}.{minor - 1}.1", None):
+        assert any(refusal.sentence in words for words in find_refusals(wanted, device, older))
+
+
 @pytest.mark.quick(
     "ddp compresses to bfloat16 over gloo",
 )
@@ -171,7 +183,9 @@ def test_torch_still_fails_on_what_is_refused(
     first = FIRST_TO_FAIL.get(refusal.name, (0, 0))
     if torch_version() < first:
         pytest.skip(f"torch before {first[0]}.{first[1]} gets it right")
-    monkeypatch.setattr("dtbench.plan.find_refusals", lambda _scenario, _device: ())
+    if refusal.until is not None and torch_version() >= refusal.until:
+        pytest.skip(f"torch {refusal.until[0]}.{refusal.until[1]} has mended it")
+    monkeypatch.setattr("dtbench.plan.find_refusals", lambda *_asked: ())
     sections = {**EXAMPLES[refusal.name], "measure": {"stall_timeout_s": 8}}
     if "precision" not in sections:  # what torch gets wrong may be small; what it gets right differs by 1e-7
         sections["correctness"] = {"loss_tolerance": 1e-6}
