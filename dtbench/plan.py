@@ -18,7 +18,7 @@ from dtbench.scenario.model import Custom, Mlp, Model, Timed, Transformer
 from dtbench.scenario.network import EmulatedNetwork
 from dtbench.scenario.presets import resolve_model
 from dtbench.scenario.schema import AdamW, Ddp, Fsdp1, Fsdp2, Scenario, Sgd
-from dtbench.torch_versions import find_lacking
+from dtbench.torch_versions import find_lacking, spell_defaults
 from dtbench.traffic.formula import plan_traffic
 from dtbench.traffic.parameters import known_parameters, list_parameters
 from dtbench.traffic.planned import DTYPE_BYTES, PlannedTraffic
@@ -63,6 +63,7 @@ class Plan(Record):
             can be said (``RankRecord.planned``).
         state_bytes: the least that one rank must hold, see ``estimate_state_bytes``; None: a person's own model.
         notes: what a reader of the numbers must know about this machine.
+        torch: version of the ranks', whose defaults are planned with; None: not known.
     """
 
     device: DeviceKind
@@ -83,6 +84,7 @@ class Plan(Record):
     traffic: tuple[PlannedTraffic, ...] | None
     notes: tuple[str, ...]
     state_bytes: int | None = None
+    torch: str | None = None
 
 
 DDP_SYNCHRONISES = 10
@@ -105,7 +107,7 @@ def make_plan(scenario: Scenario, machine: Machine) -> Plan:
     device = _choose_device(scenario, machine)
     mesh = plan_mesh(scenario)
     ranks = prod(axis.size for axis in mesh)
-    torch = machine.torch if scenario.python is None else None
+    torch = _find_torch(scenario, machine)
     problems = [
         *find_problems(scenario),
         *find_refusals(scenario, device, torch),
@@ -123,12 +125,16 @@ def make_plan(scenario: Scenario, machine: Machine) -> Plan:
     return _resolve(scenario, machine)
 
 
+def _find_torch(scenario: Scenario, machine: Machine) -> str | None:
+    return machine.torch if scenario.python is None else None
+
+
 def _resolve(scenario: Scenario, machine: Machine) -> Plan:
     """Plan what can run."""
     device, mesh = _choose_device(scenario, machine), plan_mesh(scenario)
     ranks = prod(axis.size for axis in mesh)
     data_ranks = count_data_ranks(scenario.parallel)
-    measure, data = scenario.measure, scenario.data
+    measure, data, torch = scenario.measure, scenario.data, _find_torch(scenario, machine)
     parameters = known_parameters(scenario.model)
     first = DDP_SYNCHRONISES if device is DeviceKind.CUDA and isinstance(scenario.parallel, Ddp) else 0
     return Plan(
@@ -147,13 +153,16 @@ def _resolve(scenario: Scenario, machine: Machine) -> Plan:
         parameters=None if parameters is None else sum(parameter.numel for parameter in parameters),
         flops_per_step=count_flops(scenario),
         tokens_per_step=count_rows(scenario) * data.sequence_length,
-        traffic=None if parameters is None else plan_traffic(scenario, parameters, find_silent_axes(device, mesh)),
+        traffic=None
+        if parameters is None
+        else plan_traffic(spell_defaults(scenario, torch), parameters, find_silent_axes(device, mesh)),
         notes=(
             *_find_notes(scenario, device, ranks, machine),
             *_note_compiled_ddp(scenario),
             *_note_timed(scenario, device),
         ),
         state_bytes=None if parameters is None else estimate_state_bytes(scenario),
+        torch=torch,
     )
 
 

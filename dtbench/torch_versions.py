@@ -6,6 +6,7 @@ each version: a knob is there from its first version on, and not before.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from dtbench.scenario.schema import Ddp, Fsdp2, Scenario
 
@@ -14,6 +15,7 @@ TESTED_TORCH = ((2, 11), (2, 14))
 
 Closed, because private functions are wrapped, and these move between versions.
 """
+_GRADIENTS_KEEP_THEIR_DTYPE: Final = (2, 15)
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,24 @@ def find_lacking(scenario: Scenario, torch: str) -> Iterator[str]:
     for newer in find_newer(scenario):
         if read_torch_release(torch) < newer.first:
             yield f"{newer.describe()}, and this is {torch}; leave it out, or use a newer torch"
+
+
+def spell_defaults(scenario: Scenario, torch: str | None) -> Scenario:
+    """Return the scenario with what a version of torch takes for a knob that is left out, where versions differ.
+
+    FSDP2 reduces gradients in the dtype of its computation before 2.15, and in that of the parameters (``grad_dtype``)
+    from then on (``MixedPrecisionPolicy.reduce_dtype``).
+
+    Args:
+        scenario: as asked.
+        torch: version of its ranks; None: not known, and taken for one before 2.15.
+    """
+    parallel = scenario.parallel
+    if torch is None or read_torch_release(torch) < _GRADIENTS_KEEP_THEIR_DTYPE or not isinstance(parallel, Fsdp2):
+        return scenario
+    policy = parallel.mixed_precision
+    spelled = policy.model_copy(update={"reduce_dtype": policy.reduce_dtype or scenario.precision.dtype})
+    return scenario.model_copy(update={"parallel": parallel.model_copy(update={"mixed_precision": spelled})})
 
 
 def _asks_for_batched_copies(scenario: Scenario) -> bool:

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from dtbench.errors import PlanError
-from dtbench.plan import Machine, make_plan
+from dtbench.plan import Machine, Plan, make_plan
 from dtbench.scenario.schema import Scenario
 from dtbench.torch_versions import NEWER, TESTED_TORCH, find_lacking, find_newer
+from dtbench.vocabulary import Purpose
 
 DDP = {"kind": "ddp", "replicas": 2}
 FSDP2 = {"kind": "fsdp2", "shards": 2}
@@ -65,3 +66,31 @@ def test_a_plan_is_refused_where_this_torch_lacks_a_knob_and_not_where_another_r
     for torch in ("2.12.0", None):
         make_plan(wanted, older.model_copy(update={"torch": torch}))
     make_plan(wanted.model_copy(update={"python": "/other/python"}), older)
+
+
+@pytest.mark.parametrize(
+    ("policy", "reduced"),
+    [
+        ({"param_dtype": "bfloat16"}, {"2.13.0+cpu": 2, "2.14.1": 2, "2.15.0+cu132": 4, None: 2}),
+        ({"param_dtype": "bfloat16", "reduce_dtype": "bfloat16"}, {"2.14.1": 2, "2.15.0": 2}),
+        ({"param_dtype": "bfloat16", "reduce_dtype": "float32"}, {"2.14.1": 4, "2.15.0": 4}),
+        ({}, {"2.14.1": 4, "2.15.0": 4}),
+    ],
+)
+def test_fsdp2_reduces_in_the_dtype_that_each_torch_takes_where_none_is_asked_for(
+    scenario: Callable[..., Scenario], policy: dict[str, str], reduced: dict[str | None, int]
+) -> None:
+    """From 2.15 on gradients keep their parameters' dtype: twice the bytes of the computation's in bfloat16."""
+    wanted = scenario(parallel={**FSDP2, "mixed_precision": policy})
+    whole = scenario(parallel=FSDP2)
+    full = reduced_bytes(make_plan(whole, Machine(cpu_cores=2, cuda_devices=0)))
+    for version, item_bytes in reduced.items():
+        plan = make_plan(wanted, Machine(cpu_cores=2, cuda_devices=0, torch=version))
+        assert plan.torch == version
+        assert 4 * reduced_bytes(plan) == item_bytes * reduced_bytes(
+            make_plan(whole, Machine(cpu_cores=2, cuda_devices=0))
+        )
+
+
+def reduced_bytes(plan: Plan) -> int:
+    return sum(one.size_bytes for one in plan.traffic or () if one.purpose is Purpose.GRAD_REDUCE)

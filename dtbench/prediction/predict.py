@@ -18,6 +18,7 @@ from dtbench.prediction.step import Frame, Hooks, write_step
 from dtbench.prediction.wire import Wire, is_even
 from dtbench.scenario.network import EmulatedNetwork
 from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Scenario
+from dtbench.torch_versions import spell_defaults
 from dtbench.traffic.parameters import Parameter, known_parameters
 from dtbench.vocabulary import Arm, Purpose
 
@@ -126,7 +127,7 @@ def _write_programs(scenario: Scenario, plan: Plan, way: _Way) -> dict[int, Prog
     for rank in range(1 if is_same else plan.ranks):
         wire, costs = Wire(network, plan.mesh, rank, way.jitter_share), way.costs[rank]
         writer = ProgramWriter(wire.resolve, costs.issue_ns, costs.finish_ns)
-        hooks = way.make_hooks(scenario, parameters, writer)
+        hooks = way.make_hooks(spell_defaults(scenario, plan.torch), parameters, writer)
         programs[rank] = _in_arm(write_step(_make_frame(scenario, plan, costs), hooks, writer), way.arm)
     return programs
 

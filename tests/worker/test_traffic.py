@@ -9,7 +9,7 @@ from dtbench.plan import Machine, make_plan
 from dtbench.store.rank_records import ReceiptOutcome
 from tests.newer_torch import skip_where_torch_lacks
 
-pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
+torch = pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 pytestmark = pytest.mark.ranks
 
 MODEL = {"kind": "transformer", "layers": 2, "dim": 64, "heads": 4, "kv_heads": 2, "ffn_dim": 96, "vocab_size": 250}
@@ -177,10 +177,15 @@ CASES |= {
     },
     "fsdp2, reduce-scatters apart": _fsdp2(separate_reduce_scatter_group=True, force_sum_reduction=True),
     "fsdp2, tensor and loss": _fsdp2(tensor=2, loss_parallel=True),
+    "fsdp2, bfloat16 weights, reduced as this torch does": _fsdp2(mixed_precision={"param_dtype": "bfloat16"}),
 }
 
 
-@pytest.mark.quick("ddp, torch's default buckets", "fsdp2, tensor and sequence")
+@pytest.mark.quick(
+    "ddp, torch's default buckets",
+    "fsdp2, tensor and sequence",
+    "fsdp2, bfloat16 weights, reduced as this torch does",
+)
 @pytest.mark.parametrize("name", CASES)
 def test_traffic_equals_the_formula_and_training_the_single_process(
     launch: Callable[..., Any], scenario: Callable[..., Any], name: str
@@ -189,7 +194,7 @@ def test_traffic_equals_the_formula_and_training_the_single_process(
         skip_where_torch_lacks(f"parallel.{knob}")
     wanted = scenario(**{"gradient_clip_norm": 1.0, **CASES[name]})
     launched = launch(wanted)
-    plan = make_plan(wanted, Machine(cpu_cores=2, cuda_devices=0))
+    plan = make_plan(wanted, Machine(cpu_cores=2, cuda_devices=0, torch=str(torch.__version__)))
     assert launched.traffic == {
         (str(t.purpose), str(t.axis), str(t.operation)): (t.count, t.size_bytes) for t in plan.traffic or ()
     }

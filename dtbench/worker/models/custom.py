@@ -14,6 +14,7 @@ from dtbench.plan import Plan, find_silent_axes
 from dtbench.scenario.model import Custom
 from dtbench.scenario.schema import Ddp, Scenario
 from dtbench.store.traffic_records import ExpectedTraffic
+from dtbench.torch_versions import spell_defaults
 from dtbench.traffic.formula import plan_traffic
 from dtbench.traffic.parameters import Parameter
 from dtbench.traffic.planned import PlannedTraffic
@@ -123,7 +124,9 @@ def expect_traffic(
     parameters = tuple(_list_parameters(module, blocks))
     if scenario.parallel.tensor > 1 or not all(parameter.requires_grad for parameter in module.parameters()):
         return ()
-    traffic = plan_traffic(scenario, parameters, find_silent_axes(plan.device, plan.mesh))
+    traffic = plan_traffic(
+        spell_defaults(scenario, torch.__version__), parameters, find_silent_axes(plan.device, plan.mesh)
+    )
     found = []
     for purpose in (Purpose.UNSHARD, Purpose.GRAD_REDUCE):
         mine = [item for item in traffic if item.purpose is purpose]
