@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtbench.analyze.intervals import Ints
+from dtbench.analyze.ranks.clock_jumps import find_jump
 from dtbench.analyze.ranks.times import RESOLUTION_NS, Clock, GroupTimes, ends_together
 
 _Z: Final = 2.576  # 99 % of a normal distribution, for the order statistics that hold a median
@@ -47,18 +48,18 @@ def find_edges(times: Sequence[GroupTimes]) -> list[Edge]:
                 ends = shared[one.ranks[first], one.ranks[second]]
                 ends.first.append(one.end_ns[both, first])
                 ends.second.append(one.end_ns[both, second])
-    return [
-        Edge(first, second, _compare(np.concatenate(ends.first), np.concatenate(ends.second)))
-        for (first, second), ends in shared.items()
-    ]
+    return [Edge(first, second, _compare(ends)) for (first, second), ends in shared.items()]
 
 
-def _compare(first_ns: Ints, second_ns: Ints) -> Clock:
-    """Give the second clock against the first."""
-    ahead = second_ns - first_ns
-    base, at_ns = int(ahead[0]), int(np.median(second_ns - second_ns[0])) + int(second_ns[0])
-    residual = (ahead - base).astype(np.float64)
-    drift = _find_drift((second_ns - at_ns).astype(np.float64), residual)
+def _compare(ends: _Ends) -> Clock:
+    """Return the second clock against the first; one that jumps has no drift."""
+    ahead = [second_ns - first_ns for first_ns, second_ns in zip(ends.first, ends.second, strict=True)]
+    second_ns = np.concatenate(ends.second)
+    base, at_ns = int(ahead[0][0]), int(np.median(second_ns - second_ns[0])) + int(second_ns[0])
+    residuals = [(own - base).astype(np.float64) for own in ahead]
+    residual = np.concatenate(residuals)
+    has_jumped = any(find_jump(own) is not None for own in residuals)
+    drift = 0.0 if has_jumped else _find_drift((second_ns - at_ns).astype(np.float64), residual)
     residual -= drift * (second_ns - at_ns)
     middle, uncertainty_ns = find_median(residual)
     return Clock(base + round(middle), drift, at_ns, uncertainty_ns)

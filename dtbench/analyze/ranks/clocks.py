@@ -18,12 +18,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dtbench.analyze.intervals import Bools
 from dtbench.analyze.ranks.align import ENDS_APART_NS
 from dtbench.analyze.ranks.clock_chain import chain_clocks, divide_into_trees, find_edges, find_median, keep_surest
-from dtbench.analyze.ranks.times import RESOLUTION_NS, Clock, GroupTimes, ends_together
+from dtbench.analyze.ranks.clock_jumps import find_jumped_ranks
+from dtbench.analyze.ranks.times import RESOLUTION_NS, Clock, GroupTimes, ends_about_median, ends_together
 from dtbench.units import NS_PER_S, format_ns, name_ranks
 
 _HELPS: Final = 0.5  # a correction that helps leaves at most this part of the spread of ends
@@ -65,7 +65,8 @@ def estimate_clocks(times: Sequence[GroupTimes], hosts: Mapping[int, str | None]
     Unless their collectives contradict: containers on many machines may bear one name.
 
     As few corrections are applied as leave at most twice the spread of ends that all would leave. Ranks are out of step
-    when, on the clocks so chosen, more than a tenth of their collectives end on one rank before another has begun.
+    when, on the clocks so chosen, their ends jump (``clock_jumps.py``) or more than a tenth of their collectives end on
+    one rank before another has begun.
 
     Args:
         times: of every matched group, as ``read_times`` gives them.
@@ -80,17 +81,20 @@ def estimate_clocks(times: Sequence[GroupTimes], hosts: Mapping[int, str | None]
     of_several_clocks: set[int] = set()
     for island in divide_into_trees(edges):
         corrected = chain_clocks(island)
-        own = [one for one in times if set(one.ranks) <= set(corrected)]
-        refined = _refine(own, _refine(own, corrected))  # twice: where a neighbour was far off, so was the first median
+        together.append(corrected)
+        of_island = [one for one in times if set(one.ranks) <= set(corrected)]
+        jumps = find_jumped_ranks([one.on_common_clock(corrected) for one in of_island])
+        own = [one.without(jumps.ranks) for one in of_island]
+        steady = {rank: clock for rank, clock in corrected.items() if rank not in jumps.ranks}
+        refined = _refine(own, _refine(own, steady))  # twice: where a neighbour was far off, so was the first median
         machines, torn = _divide_by_host(own, refined, hosts)
         chosen = _choose(own, _share_clocks(refined, machines), machines)
         stray = _find_out_of_step(own, chosen)
-        out_of_step |= stray
+        out_of_step |= stray | jumps.ranks
         in_step = {rank: clock for rank, clock in chosen.items() if rank not in stray}
         by_rank.update(in_step)
-        together.append(corrected)
         of_several_clocks.update(rank for members in torn for rank in members)
-        notes += [*_describe_torn(torn, hosts), *_describe(in_step, stray)]
+        notes += [*_describe_torn(torn, hosts), *jumps.notes, *_describe(in_step, stray)]
     machines = _group_by_host({rank: None if rank in of_several_clocks else host for rank, host in hosts.items()})
     return Clocks(by_rank, frozenset(out_of_step), tuple(notes), _join([*together, *machines]))
 
@@ -108,27 +112,12 @@ def _refine(times: Sequence[GroupTimes], clocks: Mapping[int, Clock]) -> dict[in
     """Compare each rank with the median of all instead of with a neighbour, where a group has enough ranks for one."""
     common = [one.on_common_clock(clocks) for one in times]
     refined = dict(clocks)
-    for rank, residual in _ends_about_median(common, least_ranks=_ENOUGH_FOR_MEDIAN).items():
+    for rank, residual in ends_about_median(common, least_ranks=_ENOUGH_FOR_MEDIAN).items():
         middle, uncertainty_ns = find_median(residual)
         refined[rank] = replace(
             clocks[rank], offset_ns=clocks[rank].offset_ns + round(middle), uncertainty_ns=uncertainty_ns
         )
     return refined
-
-
-def _ends_about_median(common: Sequence[GroupTimes], *, least_ranks: int) -> dict[int, NDArray[np.float64]]:
-    """Give, by rank, how much later than the median rank it ended, for collectives of enough ranks."""
-    residuals: dict[int, list[NDArray[np.float64]]] = defaultdict(list)
-    for one in common:
-        rows = ends_together(one) & (one.there.sum(axis=1) >= least_ranks)
-        first_ns = one.first(one.end_ns)
-        ends = np.where(one.there, one.end_ns - first_ns[:, None], np.nan)[rows]
-        if len(ends):
-            ends -= np.nanmedian(ends, axis=1, keepdims=True)
-            for column, rank in enumerate(one.ranks):
-                residuals[rank].append(ends[one.there[rows, column], column])
-    together = {rank: np.concatenate(parts) for rank, parts in residuals.items()}
-    return {rank: own for rank, own in together.items() if len(own)}
 
 
 def _divide_by_host(
@@ -171,7 +160,7 @@ def _are_of_several_clocks(times: Sequence[GroupTimes], clocks: Mapping[int, Clo
     on_one = [one.on_common_clock(shared) for one in own]
     if _find_suspects(on_one, shared) and not _find_suspects([one.on_common_clock(clocks) for one in own], clocks):
         return True
-    for residual in _ends_about_median(on_one, least_ranks=2).values():
+    for residual in ends_about_median(on_one, least_ranks=2).values():
         middle = float(np.median(residual))
         scatter_ns = float(np.median(np.abs(residual - middle)))
         if len(residual) >= _ENOUGH_TO_TEAR and abs(middle) > max(_ONE_CLOCK_NS, _FAR * scatter_ns):
@@ -269,7 +258,7 @@ def _off_the_median(common: Sequence[GroupTimes], ranks: set[int]) -> dict[int, 
     """Return how far the ends of some ranks are off their median ones, in the worst of a rank's groups."""
     off_ns = dict.fromkeys(ranks, 0.0)
     for one in common:
-        for rank, residual in _ends_about_median([one], least_ranks=2).items():
+        for rank, residual in ends_about_median([one], least_ranks=2).items():
             if rank in ranks:
                 off_ns[rank] = max(off_ns[rank], float(np.median(np.abs(residual))))
     return off_ns

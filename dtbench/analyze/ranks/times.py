@@ -1,5 +1,6 @@
 """Clocks of ranks, and starts and ends of the collectives of one group as matrices with one column per rank."""
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -130,3 +131,18 @@ def read_times(matches: Matches, timelines: Sequence[RankTimeline]) -> list[Grou
 def ends_together(times: GroupTimes) -> Bools:
     """Tell for each collective whether all ranks leave it together, shape ``(m,)``."""
     return np.array([operation in END_TOGETHER for operation in times.operation], dtype=np.bool_)
+
+
+def ends_about_median(common: Sequence[GroupTimes], *, least_ranks: int) -> dict[int, NDArray[np.float64]]:
+    """Return, by rank, how much later than the median rank it ended, for collectives of enough ranks."""
+    residuals: dict[int, list[NDArray[np.float64]]] = defaultdict(list)
+    for one in common:
+        rows = ends_together(one) & (one.there.sum(axis=1) >= least_ranks)
+        first_ns = one.first(one.end_ns)
+        ends = np.where(one.there, one.end_ns - first_ns[:, None], np.nan)[rows]
+        if len(ends):
+            ends -= np.nanmedian(ends, axis=1, keepdims=True)
+            for column, rank in enumerate(one.ranks):
+                residuals[rank].append(ends[one.there[rows, column], column])
+    together = {rank: np.concatenate(parts) for rank, parts in residuals.items()}
+    return {rank: own for rank, own in together.items() if len(own)}
