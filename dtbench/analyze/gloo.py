@@ -19,7 +19,7 @@ from dtbench.analyze.enclosures import NOTHING
 from dtbench.analyze.frames import find_frames
 from dtbench.analyze.functional import FunctionalIssue, find_functional
 from dtbench.analyze.gloo_match import Form, Issue, Span, infer_groups, match_spans
-from dtbench.analyze.gloo_sizes import fill_lists, find_bytes, find_group_size, share_group_sizes
+from dtbench.analyze.gloo_sizes import divide_reduction, fill_lists, find_bytes, find_group_size, share_group_sizes
 from dtbench.analyze.intervals import Intervals, Ints, unite
 from dtbench.analyze.kinds.operators import ENGINE, Role, cpu_role, find_operation
 from dtbench.analyze.nesting import Nesting
@@ -53,7 +53,7 @@ def find_gloo_collectives(trace: Trace, nesting: Nesting) -> tuple[Collective, .
     issues = _find_issues(trace, nesting)
     spans = _find_spans(trace)
     by_gloo = match_spans(issues, spans)
-    taken = {span.event for span in by_gloo.values()}
+    taken = {event for span in by_gloo.values() for event in span.events}
     matches = {**by_gloo, **_find_link_spans(trace, issues, by_gloo)}
     events = [issue.event for issue in issues]
     asked = attribute(trace, nesting, np.array(events, dtype=np.int64))
@@ -181,7 +181,12 @@ def _find_issues(trace: Trace, nesting: Nesting) -> list[Issue]:
         i: parse_collective_range(name) for i, name in enumerate(trace.names) if name.startswith(COLLECTIVE_PREFIX)
     }
     chosen = frozenset(ranges) or frozenset(i for i, name in enumerate(trace.names) if name.startswith("c10d::"))
-    unsaid = {i for i, label in ranges.items() if label is None or label.operation is None}
+    unsaid = {
+        i
+        for i, label in ranges.items()
+        if label is None
+        or label.operation in (None, Operation.REDUCE_SCATTER)  # whose lists only torch's operator says
+    }
     inside = _find_operators_inside(trace, nesting, unsaid) if unsaid else {}
     issues = []
     for event in np.flatnonzero(np.isin(trace.name, list(chosen))).tolist():
@@ -194,7 +199,8 @@ def _find_issues(trace: Trace, nesting: Nesting) -> list[Issue]:
             continue  # an operator inside another of the same collective, or none that communicates
         details = trace.details.get(operator)
         elements = tensor_elements(details) if label is None and details else ()
-        issues.append(Issue(event, int(trace.start_ns[event]), operation, label, elements))
+        issue = Issue(event, int(trace.start_ns[event]), operation, label, elements)
+        issues.append(divide_reduction(trace, issue, operator))
     return sorted(issues, key=lambda issue: (issue.start_ns, issue.event))
 
 
@@ -303,14 +309,14 @@ class _Evidence:
 
     def time_of(self, span: Span | None) -> Intervals:
         """Give when it ran; never, where the span was not found."""
-        events = [] if span is None else [span.event]
+        events = [] if span is None else span.events
         begun_ns = 0 if span is None else span.begun_ns
         return unite(self.trace.start_ns[events] - begun_ns, self.trace.end_ns[events])
 
     def has_ended(self, span: Span | None) -> bool:
         """Tell whether its span was closed by what ran in it, not by the end of the trace."""
-        details = None if span is None else self.trace.details.get(span.event)
-        return details is None or details.is_finished
+        found = [self.trace.details.get(event) for event in span.events] if span else []
+        return all(details is None or details.is_finished for details in found)
 
     def lane_of(self, span: Span | None) -> str:
         """Give the thread that it ran on."""

@@ -12,9 +12,10 @@ majority before anything is matched for good; elsewhere two threads that ran the
 one group (a group has two, torch's ``ProcessGroupGloo::Options::threads``).
 """
 
+import bisect
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from dtbench.analyze.collectives import INFERRED_PREFIX
@@ -37,6 +38,8 @@ class Issue:
     Attributes:
         operation: None: its label says it in a word of another version, and nothing else does.
         elements: of each tensor argument; empty where the label says the bytes.
+        parts: elements of each of the spans that carry it out, None where the trace does not say; empty: one span does.
+        may_have_more: spans beyond ``parts``, because nobody knows how many ranks its group has.
     """
 
     event: int
@@ -44,6 +47,8 @@ class Issue:
     operation: Operation | None
     label: ReadLabel | None
     elements: tuple[int, ...]
+    parts: tuple[int | None, ...] = ()
+    may_have_more: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,7 @@ class Span:
     Attributes:
         start_ns: of its event.
         begun_ns: how much earlier it began; only the link says so.
+        further: events of the spans that carried out the rest of it.
     """
 
     event: int
@@ -74,12 +80,22 @@ class Span:
     form: Form
     dtype: str | None
     begun_ns: int = 0
+    further: tuple[int, ...] = ()
+
+    @property
+    def events(self) -> list[int]:
+        """Everything that carried it out."""
+        return [self.event, *self.further]
 
 
 def match_spans(issues: Sequence[Issue], spans: Sequence[Span]) -> dict[int, Span]:
-    """Give the span of each issue, by the issue's event; both in order of start."""
+    """Return the span of each issue, by the issue's event; both in order of start.
+
+    Where several spans carried it out, they are one: gloo runs a reduce-scatter from lists as an all-reduce for each
+    rank, and a coalesced one as an all-reduce for each tensor.
+    """
     group_of = _learn_threads(issues, spans)
-    return _first_in_first_out(
+    matches = _first_in_first_out(
         issues,
         spans,
         lambda issue, lane: (
@@ -88,6 +104,27 @@ def match_spans(issues: Sequence[Issue], spans: Sequence[Span]) -> dict[int, Spa
             or group_of.get(lane, issue.label.group) == issue.label.group
         ),
     )
+    return _take_the_rest(issues, spans, matches)
+
+
+def _take_the_rest(issues: Sequence[Issue], spans: Sequence[Span], matches: Mapping[int, Span]) -> dict[int, Span]:
+    """Give what no issue took to the last before it that may have had more of the same form."""
+    open_issues = [issue for issue in issues if issue.may_have_more and issue.event in matches]
+    found = dict(matches)
+    taken = {event for span in matches.values() for event in span.events} if open_issues else set()
+    for span in spans if open_issues else ():
+        before = bisect.bisect_right(open_issues, span.start_ns, key=lambda issue: issue.start_ns)
+        fitting = (issue for issue in reversed(open_issues[:before]) if found[issue.event].form == span.form)
+        issue = None if span.event in taken else next(fitting, None)
+        if issue is not None:
+            found[issue.event] = _join([found[issue.event], span])
+    return found
+
+
+def _join(parts: Sequence[Span]) -> Span:
+    """Make one span of all that carried out one collective."""
+    first, *rest = parts
+    return replace(first, further=(*first.further, *(event for span in rest for event in span.events)))
 
 
 def _learn_threads(issues: Sequence[Issue], spans: Sequence[Span]) -> dict[int, str]:
@@ -139,16 +176,27 @@ def _first_in_first_out(
         for queue in fitting[kind]:
             while queue and queue[0].start_ns < issue.start_ns:
                 queue.popleft()
-        ready = [queue for queue in fitting[kind] if queue]
-        if ready:
-            first = min(ready, key=lambda queue: (queue[0].start_ns, queue[0].event))
-            matches[issue.event] = first.popleft()
+        parts = [
+            first.popleft()
+            for elements in issue.parts or (None,)
+            if (first := _find_first(fitting[kind], elements)) is not None
+        ]
+        if parts:
+            matches[issue.event] = _join(parts)
     return matches
+
+
+def _find_first(queues: Sequence[deque[Span]], elements: int | None) -> deque[Span] | None:
+    """Return the queue whose first span is the earliest; None: none of so many elements is left."""
+    ready = [
+        queue for queue in queues if queue and (None in (elements, own := queue[0].form.elements) or own == elements)
+    ]
+    return min(ready, key=lambda queue: (queue[0].start_ns, queue[0].event), default=None)
 
 
 def _kind(issue: Issue) -> object:
     """Give what decides which spans an issue may take, apart from time."""
-    return issue.operation, issue.elements, issue.label and (issue.label.group, issue.label.size_bytes)
+    return issue.operation, issue.elements, issue.parts, issue.label and (issue.label.group, issue.label.size_bytes)
 
 
 def _fits(issue: Issue, form: Form) -> bool:
@@ -157,6 +205,8 @@ def _fits(issue: Issue, form: Form) -> bool:
         return size_bytes is not None and size_bytes == form.size_bytes
     if form.operation not in _RUNS_AS.get(issue.operation, (issue.operation,)):
         return False
+    if issue.parts:
+        return None in (form.elements, *issue.parts) or form.elements in issue.parts
     if issue.label is None:
         return form.elements is None or not issue.elements or _has_elements(issue, form.elements)
     if not form.size_bytes or size_bytes is None:

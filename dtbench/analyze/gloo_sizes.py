@@ -7,7 +7,7 @@ from typing import Final
 
 from dtbench.analyze.collectives import Collective
 from dtbench.analyze.gloo_match import Issue, Span
-from dtbench.analyze.payload import item_bytes
+from dtbench.analyze.payload import item_bytes, list_elements, tensor_elements
 from dtbench.analyze.trace import Trace
 from dtbench.vocabulary import Operation
 
@@ -15,6 +15,8 @@ from dtbench.vocabulary import Operation
 _SPREADS: Final = (Operation.ALL_GATHER, Operation.REDUCE_SCATTER)
 _OF_LISTS: Final = re.compile(r"c10d::(allgather_(coalesced_)?|reduce_scatter_)")
 """Of a list of a tensor for each rank no trace has the sizes."""
+_FROM_LIST: Final = "c10d::reduce_scatter_"
+_COALESCED: Final = "c10d::reduce_scatter_tensor_coalesced_"
 
 
 def find_bytes(issue: Issue, span: Span | None) -> int | None:
@@ -29,6 +31,34 @@ def _foreign_bytes(issue: Issue, span: Span | None) -> int | None:
     if size is None or not issue.elements:
         return span.form.size_bytes if span else None
     return max(issue.elements) * size
+
+
+def _find_only_size(trace: Trace) -> int | None:
+    """Return the ranks of the only group of several; None: there are others, or the trace does not say."""
+    sizes = [len(ranks) for ranks in trace.group_ranks.values() if len(ranks) > 1]
+    return sizes[0] if len(sizes) == 1 else None
+
+
+def divide_reduction(trace: Trace, issue: Issue, operator: int) -> Issue:
+    """Say which spans carry out a reduce-scatter: from lists one for each rank, of several tensors one for each.
+
+    Measured on torch 2.13 (``ProcessGroupGloo::reduce_scatter``, ``reduce_scatter_tensor_coalesced``); each is an
+    all-reduce of the part that the rank gets, or of the whole input.
+
+    Args:
+        trace: the events.
+        issue: the collective.
+        operator: c10d's, which is the issue itself, or inside it.
+    """
+    name, details = trace.name_of(operator), trace.details.get(operator)
+    if name == _FROM_LIST:
+        label = issue.label
+        ranks = len(trace.group_ranks.get(label.group, ())) if label else _find_only_size(trace)
+        elements = tensor_elements(details) if details else ()
+        return replace(issue, parts=(max(elements, default=None),) * (ranks or 1), may_have_more=not ranks)
+    if name == _COALESCED and details is not None:
+        return replace(issue, parts=list_elements(details))
+    return issue
 
 
 def find_group_size(issue: Issue) -> int | None:
@@ -57,8 +87,7 @@ def fill_lists(trace: Trace, issues: Sequence[Issue], found: Sequence[Collective
 
     Not known where the size of the group is not, unless the trace has one group only.
     """
-    sizes = [len(ranks) for ranks in trace.group_ranks.values() if len(ranks) > 1]
-    only = sizes[0] if len(sizes) == 1 else None
+    only = _find_only_size(trace)
     for issue, one in zip(issues, found, strict=False):
         if issue.label is not None or not _OF_LISTS.fullmatch(trace.name_of(issue.event)):
             yield one

@@ -77,6 +77,13 @@ def tensor_elements(details: Details) -> tuple[int, ...]:
     return tuple(elements)
 
 
+def list_elements(details: Details) -> tuple[int, ...]:
+    """Count the elements of each tensor of the largest list among the arguments; ``()`` where none's are known."""
+    shapes = zip(details.shapes, details.dtypes, strict=False)
+    lists = [shape for shape, dtype in shapes if dtype == _TENSORS and isinstance(shape, list)]
+    return tuple(count_elements(shape) for shape in max(lists, key=count_elements, default=[]))
+
+
 def span_bytes(details: Details | None) -> int | None:
     """Sum the bytes of all tensors that a ``gloo:*`` span names; None where one has no known dtype."""
     if details is None or not details.shapes or len(details.shapes) != len(details.dtypes):

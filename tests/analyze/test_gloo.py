@@ -493,3 +493,56 @@ def test_a_scatters_span_is_its_own_on_every_rank(draw: Callable[..., Path], ele
     assert [(str(made.operation), made.issue_ns, made.span.length_ns, made.size_bytes) for made in one.collectives] == [
         ("scatter", 2_000, 3_000, 8)
     ]
+
+
+_FROM_LIST = '{"Input Dims": [[[2]], [], [], [], [], []], "Input type": ["TensorList", "", "", "", "Scalar", "Scalar"]}'
+_WHOLE = '{"Input Dims": [[[2]]], "Input type": ["TensorList"]}'
+_PART = '{"Input Dims": [[2]], "Input type": ["float"]}'
+
+
+@pytest.mark.parametrize("ranks", [[[0, 1]], []], ids=["ranks said", "ranks not said"])
+def test_a_reduce_scatter_from_lists_is_one_collective_of_as_many_all_reduces_as_ranks(
+    draw: Callable[..., Path], ranks: list[list[int]]
+) -> None:
+    config = [{"pg_name": "0", "pg_desc": "default_pg", "pg_size": 2, "ranks": one} for one in ranks]
+    one = analyze(
+        draw(
+            f"""
+            step ProfilerStep#1         @1 |====================|
+            op aten::mm                 @1 |==                  |
+            op c10d::reduce_scatter_    @1 |  ==       ==       | {_FROM_LIST}
+            range gloo:all_reduce       @2 |   ===      ==      | {_PART}
+            range gloo:all_reduce       @3 |    =====     ===   | {_PART}
+            op c10d::allreduce_         @1 |                 =  | {_WHOLE}
+            range gloo:all_reduce       @4 |                  = | {_PART}
+            """,
+            distributedInfo={"rank": 0, "world_size": 2, "pg_config": config},
+        )
+    )
+    found = [(str(made.operation), made.issue_ns, made.start_ns, made.end_ns) for made in one.collectives]
+    assert found == [
+        ("reduce_scatter", 2_000, 3_000, 9_000),
+        ("reduce_scatter", 11_000, 12_000, 17_000),
+        ("all_reduce", 17_000, 18_000, 19_000),
+    ]
+    assert [made.size_bytes for made in one.collectives] == ([16, 16, 8] if ranks else [None, None, 8])
+
+
+def test_a_coalesced_reduce_scatter_is_one_collective_of_an_all_reduce_for_each_tensor(
+    draw: Callable[..., Path],
+) -> None:
+    given = (
+        '{"Input Dims": [[[2], [3]], [[4], [6]], [], [], [], []],'
+        ' "Input type": ["TensorList", "TensorList", "", "", "Scalar", "Scalar"]}'
+    )
+    one = analyze(
+        draw(f"""
+        step ProfilerStep#1                          @1 |==========|
+        op aten::mm                                  @1 |==        |
+        op c10d::reduce_scatter_tensor_coalesced_    @1 |  ==      | {given}
+        range gloo:all_reduce                        @2 |   ===    | {{"Input Dims": [[4]], "Input type": ["float"]}}
+        range gloo:all_reduce                        @3 |   =====  | {{"Input Dims": [[6]], "Input type": ["float"]}}
+        """)
+    )
+    (made,) = one.collectives
+    assert (str(made.operation), made.start_ns, made.end_ns, made.size_bytes) == ("reduce_scatter", 3_000, 8_000, 40)
