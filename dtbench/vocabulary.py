@@ -226,6 +226,18 @@ REDUCTIONS: Final = (Operation.ALL_REDUCE, Operation.REDUCE_SCATTER, Operation.R
 """What gradients are summed with; the last one by sharded optimizers, to whom each part belongs."""
 
 
+END_TOGETHER: Final = frozenset(
+    {
+        Operation.ALL_REDUCE,
+        Operation.ALL_GATHER,
+        Operation.REDUCE_SCATTER,
+        Operation.ALL_TO_ALL,
+        Operation.BARRIER,
+    }
+)
+"""What no rank leaves before all have entered it."""
+
+
 POINT_TO_POINT: Final = (Operation.SEND, Operation.RECV)
 """What two ranks of a group do without the others."""
 

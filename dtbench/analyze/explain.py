@@ -11,9 +11,8 @@ from dtbench.analyze.ranks.misfits import Misfits
 from dtbench.analyze.ranks.over_ranks import OverRanks, compare_fitting_ranks
 from dtbench.analyze.ranks.point_to_point import Partner
 from dtbench.analyze.ranks.skew import CollectiveSkew
-from dtbench.analyze.ranks.times import END_TOGETHER
 from dtbench.analyze.trace_analysis import TraceAnalysis
-from dtbench.vocabulary import POINT_TO_POINT, Cause, MissingInput
+from dtbench.vocabulary import END_TOGETHER, POINT_TO_POINT, Cause, MissingInput
 
 
 @dataclass(frozen=True)

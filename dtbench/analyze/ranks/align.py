@@ -38,11 +38,13 @@ class Series:
         token: shape ``(n,)``, equal for events that may be the same collective.
         start_ns: shape ``(n,)``, that rank's own clock.
         end_ns: shape ``(n,)``.
+        ends_together: shape ``(n,)``: no rank leaves it before all have entered it.
     """
 
     token: Ints
     start_ns: Ints
     end_ns: Ints
+    ends_together: Bools
 
     def __len__(self) -> int:
         """Number of events."""
@@ -50,7 +52,7 @@ class Series:
 
     def take(self, events: Ints) -> "Series":
         """Keep some events."""
-        return Series(self.token[events], self.start_ns[events], self.end_ns[events])
+        return Series(self.token[events], self.start_ns[events], self.end_ns[events], self.ends_together[events])
 
 
 @dataclass(frozen=True)
@@ -186,22 +188,36 @@ def _differences(first: Series, second: Series, lag: int) -> Ints:
 
 
 def pair_up(first: Series, second: Series, lead: Lead) -> Ints:
-    """Pair the events of two ranks, in order; shape ``(k, 2)``.
+    """Pair the events of two ranks; shape ``(k, 2)``.
 
-    The longest runs whose ends agree are taken first; between them follow events that ran at the same time. Others
-    stay alone: no rank leaves a collective before the last has entered it, so the spans of one collective overlap.
+    The longest runs whose ends agree are taken first; between them follow events that ran at the same time: no rank
+    leaves a collective before the last has entered it, so the spans of one collective overlap. One with a root need
+    not: what stands between the same others is one, whenever it ran. What then is left may have begun in another order.
     """
     whole = _Box(0, len(first), 0, len(second))
     anchors = _pair_in(first, second, lead, [whole], _ends_agree)
     between = _gaps(anchors, whole)
-    runs = sorted(
-        anchors + _pair_in(first, second, lead, between, _spans_overlap), key=lambda run: (run.first, run.second)
-    )
-    if not runs:
-        return np.zeros((0, 2), dtype=np.int64)
-    return np.concatenate(
-        [np.stack((np.arange(run.length) + run.first, np.arange(run.length) + run.second), axis=1) for run in runs]
-    )
+    runs = anchors + _pair_in(first, second, lead, between, _may_be_one if anchors else _spans_overlap)
+    pairs = [np.stack((np.arange(run.length) + run.first, np.arange(run.length) + run.second), axis=1) for run in runs]
+    ordered = np.concatenate([np.zeros((0, 2), dtype=np.int64), *pairs])
+    both = np.concatenate((ordered, _pair_crossed(first, second, lead, ordered)))
+    return both[np.lexsort((both[:, 1], both[:, 0]))]
+
+
+def _pair_crossed(first: Series, second: Series, lead: Lead, pairs: Ints) -> Ints:
+    """Pair what is left of equal events that ran at the same time, in whatever order; shape ``(k, 2)``."""
+    mine, others = (np.setdiff1d(np.arange(len(one)), pairs[:, side]) for side, one in enumerate((first, second)))
+    others = others[np.argsort(second.start_ns[others], kind="stable")]
+    began_ns = second.start_ns[others] - lead.ns - lead.tolerance_ns
+    done_ns = np.maximum.accumulate(second.end_ns[others] - lead.ns + lead.tolerance_ns)
+    found: dict[int, int] = {}
+    for one in mine.tolist():
+        low = int(done_ns.searchsorted(first.start_ns[one], side="right"))
+        high = min(int(began_ns.searchsorted(first.end_ns[one], side="left")), low + _REACH)
+        near = [event for event in others[low:high].tolist() if event not in found]
+        equal = [event for event in near if second.token[event] == first.token[one]]
+        found.update(dict.fromkeys(equal[:1], one))
+    return np.array([(one, other) for other, one in found.items()], dtype=np.int64).reshape(-1, 2)
 
 
 def _pair_in(first: Series, second: Series, lead: Lead, boxes: list[_Box], agree: _Agree) -> list[_Run]:
@@ -261,3 +277,7 @@ def _spans_overlap(first: Series, second: Series, lead: Lead, left: slice, right
         & (first.start_ns[left] < second.end_ns[right] - lead.ns + lead.tolerance_ns),
         dtype=np.bool_,
     )
+
+
+def _may_be_one(first: Series, second: Series, lead: Lead, left: slice, right: slice) -> Bools:
+    return _spans_overlap(first, second, lead, left, right) | ~first.ends_together[left]

@@ -8,6 +8,7 @@ stands for the group, and only ranks whose ends agree are taken together.
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -15,7 +16,10 @@ from dtbench.analyze.collectives import Collective
 from dtbench.analyze.intervals import Ints
 from dtbench.analyze.ranks.align import Series
 from dtbench.analyze.timeline import RankTimeline
-from dtbench.vocabulary import POINT_TO_POINT, Operation
+from dtbench.vocabulary import END_TOGETHER, POINT_TO_POINT, Operation
+
+_UNEVEN: Final = (Operation.ALL_TO_ALL, Operation.GATHER, Operation.SCATTER)
+"""Of which each rank may send another size, and a rank that has a part may not say of what."""
 
 
 @dataclass(frozen=True)
@@ -78,10 +82,16 @@ def _keys_of(timeline: RankTimeline, *, point_to_point: bool) -> dict[_Key, Ints
 
 
 def _in_order(collectives: Sequence[Collective], events: Sequence[int]) -> Ints:
-    """Sort by issue; by start where one issue is not known."""
-    issues = [collectives[event].issue_ns for event in events]
-    times = [collectives[event].start_ns for event in events] if None in issues else issues
-    return np.array(events, dtype=np.int64)[np.argsort(np.array(times, dtype=np.int64), kind="stable")]
+    """Sort by issue: gloo's threads start what was issued first a moment after the next.
+
+    What has no known issue comes where it started, before what was issued with all that started later.
+    """
+    issued = sorted((one.issue_ns, event) for event in events if (one := collectives[event]).issue_ns is not None)
+    known = np.array([event for _, event in issued], dtype=np.int64)
+    others = [(one.start_ns, event) for event in events if (one := collectives[event]).issue_ns is None]
+    begun_ns = np.maximum.accumulate(np.array([collectives[event].start_ns for event in known], dtype=np.int64))
+    places = begun_ns.searchsorted([start_ns for start_ns, _ in sorted(others)])
+    return np.insert(known, places, [event for _, event in sorted(others)])
 
 
 def _sizes_of(timeline: RankTimeline) -> dict[str, int]:
@@ -154,12 +164,12 @@ def read_series(timelines: Sequence[RankTimeline], events: Sequence[Ints]) -> li
                 token=np.array([tokens.setdefault(_describe(one), len(tokens)) for one in collectives], np.int64),
                 start_ns=np.array([one.start_ns for one in collectives], dtype=np.int64),
                 end_ns=np.array([one.end_ns for one in collectives], dtype=np.int64),
+                ends_together=np.array([one.operation in END_TOGETHER for one in collectives], dtype=np.bool_),
             )
         )
     return found
 
 
 def _describe(collective: Collective) -> tuple[Operation | None, int | None]:
-    """Give what is equal on all ranks; of an all-to-all each rank may send another size."""
-    is_uneven = collective.operation is Operation.ALL_TO_ALL
-    return collective.operation, None if is_uneven else collective.size_bytes
+    """Give what is equal on all ranks."""
+    return collective.operation, None if collective.operation in _UNEVEN else collective.size_bytes

@@ -11,17 +11,8 @@ from numpy.typing import NDArray
 from dtbench.analyze.intervals import Bools, Ints
 from dtbench.analyze.ranks.match import Matches
 from dtbench.analyze.timeline import RankTimeline
-from dtbench.vocabulary import Operation
+from dtbench.vocabulary import END_TOGETHER
 
-END_TOGETHER: Final = frozenset(
-    {
-        Operation.ALL_REDUCE,
-        Operation.ALL_GATHER,
-        Operation.REDUCE_SCATTER,
-        Operation.ALL_TO_ALL,
-        Operation.BARRIER,
-    }
-)
 RESOLUTION_NS: Final = 1_000
 """Traces before 2024 know whole microseconds."""
 

@@ -1,5 +1,6 @@
 """Collectives of several ranks that are one."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from dtbench.analyze.ranks.align import ABSENT
 from dtbench.analyze.ranks.match import match_collectives
 from dtbench.vocabulary import Operation
+from tests.analyze.ranks.conftest import SOME_DAY_NS
 
 FEW = settings(max_examples=25, deadline=None)
 
@@ -209,3 +211,61 @@ def test_a_group_whose_ranks_one_trace_says_has_them_on_all(jobs: Any) -> None:
         for one in truth.timelines[1:]
     ]
     assert [match.is_whole for match in match_collectives([truth.timelines[0], *silent])] == [True] * 40
+
+
+def test_what_gloos_threads_start_in_another_order_is_matched_by_its_issue(jobs: Any) -> None:
+    """Two broadcasts issued one after the other, which another rank's threads start the other way round."""
+
+    def run(rank: int, starts: Sequence[int]) -> Any:
+        issued = [(10 * k, start, 1_000 + k % 2) for k, start in enumerate(starts)]
+        spans = [
+            jobs.collective(
+                SOME_DAY_NS + start * 1_000,
+                SOME_DAY_NS + (start + 4) * 1_000,
+                operation=Operation.BROADCAST,
+                size_bytes=size,
+                issue_ns=SOME_DAY_NS + issue * 1_000,
+            )
+            for issue, start, size in issued
+        ]
+        orphan = jobs.collective(SOME_DAY_NS - 9_000, SOME_DAY_NS - 5_000, issue_ns=None, issue_end_ns=None)
+        return jobs.timeline(rank, [*spans, orphan], world_size=2, is_device=False)
+
+    matches = match_collectives([run(0, [11, 12, 31, 32]), run(1, [12, 11, 31, 32])])
+    assert matches.alone == {}
+    (group,) = matches.groups
+    assert sorted(group.index.tolist()) == [[0, 0], [1, 1], [2, 2], [3, 3], [4, 4]]
+
+
+def test_what_started_in_another_order_and_has_no_issue_is_matched_by_its_size(jobs: Any) -> None:
+    def run(rank: int, sizes: Sequence[int]) -> Any:
+        spans = [
+            jobs.collective(SOME_DAY_NS + 20_000 * k, SOME_DAY_NS + 20_000 * k + 30_000, size_bytes=size, issue_ns=None)
+            for k, size in enumerate(sizes)
+        ]
+        return jobs.timeline(rank, spans, world_size=2, is_device=False)
+
+    matches = match_collectives([run(0, [1, 2, 3, 4, 5, 6]), run(1, [1, 2, 4, 3, 5, 6])])
+    assert matches.alone == {}
+    (group,) = matches.groups
+    assert sorted(group.index.tolist()) == [[0, 0], [1, 1], [2, 3], [3, 2], [4, 4], [5, 5]]
+
+
+@pytest.mark.parametrize("operation", [Operation.BROADCAST, Operation.SCATTER, Operation.GATHER, Operation.REDUCE])
+def test_a_root_may_be_done_before_another_rank_begins(jobs: Any, operation: Operation) -> None:
+    """What stands between the same others is one; a part says another size than the whole."""
+
+    def run(rank: int, late_ns: int, size_bytes: int | None) -> Any:
+        spans = [
+            jobs.collective(
+                start_ns := SOME_DAY_NS + 1_000_000 * k + (late_ns if k == 5 else 0),
+                start_ns + 50_000,
+                operation=operation if k == 5 else Operation.ALL_REDUCE,
+                size_bytes=size_bytes if k == 5 and operation in (Operation.SCATTER, Operation.GATHER) else 4096,
+            )
+            for k in range(10)
+        ]
+        return jobs.timeline(rank, spans, world_size=2, is_device=False)
+
+    matches = match_collectives([run(0, 0, 8192), run(1, 500_000, None)])
+    assert matches.alone == {}
