@@ -5,6 +5,7 @@ from typing import Final, TypedDict
 import pandas as pd
 
 from dtbench.analyze.causes.outsized import find_outsized
+from dtbench.analyze.intervals import unite
 from dtbench.analyze.summarize_overlap import are_among, keep_of_steps
 from dtbench.analyze.summary import OwnerSummary
 from dtbench.vocabulary import Cause, Operation, Purpose
@@ -86,8 +87,7 @@ class _Carried(TypedDict):
 
 def _sum_carried(mine: pd.DataFrame, windows: int) -> _Carried:
     """Give what an owner's collectives took and carried, hidden ones too."""
-    spans_ns = mine["end_ns"] - mine["start_ns"]
-    at_most_ns = _sum_known(spans_ns - mine["skew_wait_ns"].fillna(0))
+    at_most_ns = None if mine["end_ns"].isna().any() else _sum_under_way(mine)
     transfer_ns, waits_ns = _sum_known(mine["transfer_ns"]), mine["skew_wait_ns"].dropna()
     sizes = mine["size_bytes"].fillna(0).astype("int64").to_numpy()
     largest = mine.iloc[int(sizes.argmax())]
@@ -101,6 +101,14 @@ def _sum_carried(mine: pd.DataFrame, windows: int) -> _Carried:
         dtype=str(largest["dtype"]),
         parameters=tuple(parameters.split(", ")) if parameters else (),
     )
+
+
+def _sum_under_way(mine: pd.DataFrame) -> int:
+    """Sum over ranks when one was under way and its last rank had begun, as far as that is known."""
+    begun = (mine["start_ns"] + mine["skew_wait_ns"].fillna(0)).clip(upper=mine["end_ns"])
+    spans = pd.DataFrame({"begun_ns": begun, "end_ns": mine["end_ns"]}).astype("int64")
+    ranks = spans.groupby([mine[name] for name in ("launch", "rank") if name in mine])
+    return sum(unite(own["begun_ns"].to_numpy(), own["end_ns"].to_numpy()).length_ns for _, own in ranks)
 
 
 def _sum_known(times_ns: "pd.Series[int]") -> int | None:

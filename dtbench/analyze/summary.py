@@ -67,7 +67,7 @@ class OwnerSummary(Record):
         owner: empty: unattributed.
         owner_exposed_ns: for all causes.
         waited_for: for ``skew``, the rank that most of it waited for; None: not told.
-        at_most_ns: of all its collectives, hidden ones too, their spans less what they are known to have waited for the
+        at_most_ns: in which any of its collectives, hidden ones too, was under way and not known to have waited for the
             last rank; None: one was not seen to run.
         transfer_ns: the same where that waiting is known of each; else None.
         skew_wait_ns: what they are known to have waited for it; None: of none it is known.

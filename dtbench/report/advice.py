@@ -130,14 +130,15 @@ def of_run(row: "OwnerSummary") -> Loss:
     )
 
 
-def advise(rows: Sequence[Loss], ran: Ran, *, windows: float, step_ns: float) -> list[Advice]:
+def advise(rows: Sequence[Loss], ran: Ran, *, windows: float, step_ns: float, comm_ns: float) -> list[Advice]:
     """Say what would change the largest losses, largest first, each sentence once; then what would tell the unknown.
 
     Args:
         rows: in any order.
         ran: what was run.
         windows: over which the rows' times are divided.
-        step_ns: what a step took, whole traces otherwise: nothing can gain more.
+        step_ns: what a step took, whole traces otherwise.
+        comm_ns: in which any communication was under way: nothing can gain more; NaN: not known.
     """
     groups: dict[str, list[Loss]] = {}
     for row in sorted(rows, key=lambda row: -row.exposed_ns):
@@ -145,7 +146,7 @@ def advise(rows: Sequence[Loss], ran: Ran, *, windows: float, step_ns: float) ->
     found = [
         Advice(
             why=f"{_why(group)} ({', '.join(dict.fromkeys(row.purpose for row in group))})",
-            words=f"{words}{_bound(group, windows, step_ns)}",
+            words=f"{words}{_bound(group, windows, step_ns, comm_ns)}",
             exposed_ns=sum(row.exposed_ns for row in group),
             is_unknown=group[0].cause is Cause.UNKNOWN,
         )
@@ -160,7 +161,7 @@ def _why(group: Sequence[Loss]) -> str:
     return describe_cause(group[0].cause, waited_for=one, missing=group[0].missing)
 
 
-def _bound(group: Sequence[Loss], windows: float, step_ns: float) -> str:
+def _bound(group: Sequence[Loss], windows: float, step_ns: float, comm_ns: float) -> str:
     """Say what the group's owners can gain at most; nothing where a cause is only to be told, or no time is known."""
     cause = group[0].cause
     owners = {(row.owner, row.purpose, row.operation): row.carried for row in group}
@@ -168,13 +169,15 @@ def _bound(group: Sequence[Loss], windows: float, step_ns: float) -> str:
     times_ns = [one.skew_wait_ns if is_skew else one.at_most_ns for one in owners.values()]
     if cause is Cause.UNKNOWN or math.isnan(step_ns) or None in times_ns:
         return ""
-    total_ns = sum(time_ns or 0 for time_ns in times_ns)
+    took_ns = sum(time_ns or 0 for time_ns in times_ns) / windows
+    most_ns = min(time_ns for time_ns in (took_ns, step_ns, comm_ns) if not math.isnan(time_ns))
     its = "its" if len(owners) == 1 else "their"
     awaited = "it" if len({row.waited_for for row in group}) == 1 else "them"
     whose = f"which is all {its} waiting for {awaited}" if is_skew else _what_it_took(list(owners.values()))
-    if total_ns / windows > step_ns:
-        whose = f"the whole step, because {its} collectives together took longer"
-    return f" At most {format_ns(min(total_ns / windows, step_ns))} of {format_ns(step_ns)}, {whose}."
+    if most_ns < took_ns:
+        together = f"because {its} collectives together took longer"
+        whose = f"{'the whole step' if most_ns == step_ns else 'all of its communication'}, {together}"
+    return f" At most {format_ns(most_ns)} of {format_ns(step_ns)}, {whose}."
 
 
 def _what_it_took(owners: Sequence[Carried]) -> str:

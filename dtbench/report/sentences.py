@@ -183,7 +183,8 @@ def advice_sentences(cell: CellSummary) -> list[str]:
     if cell.doubts:
         return [NO_FINDING] if cell.owners else []
     losses = [of_run(row) for row in cell.owners]
-    found = advise(losses, describe_cell(cell), windows=1, step_ns=profiled_step_ns(cell))
+    comm_ns = sum(rank.comm_ns for rank in cell.ranks) / len(cell.ranks) if cell.ranks else NAN
+    found = advise(losses, describe_cell(cell), windows=1, step_ns=profiled_step_ns(cell), comm_ns=comm_ns)
     return [f"{one.why}: {one.words}" for one in found[:MOST_ADVICE]]
 
 

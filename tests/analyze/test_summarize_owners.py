@@ -63,7 +63,7 @@ def test_transfer_is_told_only_where_it_is_known_of_every_collective_of_the_owne
         "skew_wait_ns": 15,
         "transfer_ns": 25,
     }
-    (row,) = summarize_owners(collectives(known, known), steps(1))
+    (row,) = summarize_owners(collectives(known, {**known, "start_ns": 50, "end_ns": 90}), steps(1))
     assert (row.at_most_ns, row.transfer_ns, row.skew_wait_ns) == (50, 50, 30)
     (row,) = summarize_owners(collectives(known, {"start_ns": 50, "end_ns": 60}), steps(1))
     assert (row.at_most_ns, row.transfer_ns, row.skew_wait_ns) == (35, None, 15)
@@ -118,3 +118,14 @@ def test_where_a_rank_that_communicated_has_no_collectives_listed_owners_are_not
     both = pd.concat([steps(1), steps(1).assign(rank=1, comm_ns=20)])
     assert summarize_owners(table, both) == ()
     assert [row.exposed_ns for row in summarize_owners(table, both.assign(comm_ns=0))] == [5]
+
+
+def test_what_an_owner_can_gain_counts_time_once_in_which_several_of_its_collectives_were_under_way() -> None:
+    table = collectives(
+        {"exposed_tail_ns": 10, "start_ns": 0, "end_ns": 40},
+        {"start_ns": 20, "end_ns": 60, "skew_wait_ns": 30},
+        {"start_ns": 20, "end_ns": 60, "rank": 1},
+    )
+    ranks = pd.concat([steps(1), steps(1).assign(rank=1)])
+    (row,) = summarize_owners(table, ranks)
+    assert row.at_most_ns == (50 + 40) // 2

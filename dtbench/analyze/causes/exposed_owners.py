@@ -7,6 +7,7 @@ from typing import NamedTuple
 from dtbench.analyze.causes.outsized import find_outsized
 from dtbench.analyze.causes.split import CausePart, CauseSplit
 from dtbench.analyze.collectives import Collective
+from dtbench.analyze.intervals import Intervals, clip, unite_all
 from dtbench.analyze.timeline import RankTimeline
 from dtbench.vocabulary import Cause, MissingInput, Operation, Purpose
 
@@ -16,8 +17,8 @@ class Carried:
     """What an owner's collectives of one purpose and operation carried and took, summed over ranks and steps.
 
     Attributes:
-        at_most_ns: their spans less what each is known to have waited for the last rank to begin: no change of theirs
-            can gain more. None: one was not seen to run.
+        at_most_ns: when a rank had any of them under way that is not known to have waited for the last rank to begin:
+            no change of theirs can gain more. None: one was not seen to run.
         transfer_ns: the same where that waiting is known of each; else None.
         skew_wait_ns: what they waited for the last rank; None: not known of each.
         size_bytes: of the largest; None: not told.
@@ -133,13 +134,15 @@ def _sum_carried(ranks: Sequence[ExplainedRank], *, any_steps: bool) -> dict[_Ke
         rows = zip(rank.timeline.collectives, waits_ns, transfers_ns, strict=True)
         for index, (collective, wait_ns, transfer_ns) in enumerate(rows):
             if not any_steps or rank.timeline.is_of_known_step(index) or rank.timeline.stepped_exposed_ns[index]:
-                found.setdefault(_key(collective), []).append(_Taken(collective, wait_ns, transfer_ns))
+                taken = _Taken(rank.timeline.rank, collective, wait_ns, transfer_ns)
+                found.setdefault(_key(collective), []).append(taken)
     return {key: _carry(members) for key, members in found.items()}
 
 
 class _Taken(NamedTuple):
-    """A collective with what it waited for the last rank and the rest of its span; None: not told."""
+    """A rank's collective with what it waited for the last rank and the rest of its span; None: not told."""
 
+    rank: int
     one: Collective
     wait_ns: int | None
     transfer_ns: int | None
@@ -152,7 +155,7 @@ def _carry(members: Sequence[_Taken]) -> Carried:
     calls = {one.is_async for one in collectives}
     is_seen = all(len(one.span.starts_ns) for one in collectives)
     return Carried(
-        at_most_ns=sum(spans_ns) - sum(member.wait_ns or 0 for member in members) if is_seen else None,
+        at_most_ns=_sum_under_way(members) if is_seen else None,
         transfer_ns=_sum_known([member.transfer_ns for member in members]),
         skew_wait_ns=_sum_known([member.wait_ns for member in members]),
         size_bytes=largest.size_bytes,
@@ -162,6 +165,14 @@ def _carry(members: Sequence[_Taken]) -> Carried:
         group=largest.group,
         is_async=calls.pop() if len(calls) == 1 else None,
     )
+
+
+def _sum_under_way(members: Sequence[_Taken]) -> int:
+    """Sum over ranks when one was under way and its last rank had begun, as far as that is known."""
+    under_way: dict[int, list[Intervals]] = {}
+    for rank, one, wait_ns, _ in members:
+        under_way.setdefault(rank, []).append(clip(one.span, one.start_ns + (wait_ns or 0), one.end_ns))
+    return sum(unite_all(*spans).length_ns for spans in under_way.values())
 
 
 def _sum_known(times_ns: Sequence[int | None]) -> int | None:

@@ -108,3 +108,15 @@ def test_one_collective_of_another_order_than_its_owners_others_gives_the_owner_
     assert describe_exposed_owner(row) == "lm_head's all-gather (mostly of 32.0 MiB), needed at once"
     (row,) = rank_exposed_owners([explained(members[:2], parts[:2])])
     assert describe_exposed_owner(row) == "lm_head's all-gather, needed at once"
+
+
+def test_what_an_owner_can_gain_counts_time_once_in_which_several_of_its_collectives_were_under_way() -> None:
+    spans = ((0, 40), (20, 60), (90, 100))
+    members = [replace(collective("a"), span=unite([start], [end])) for start, end in spans]
+    tail = (CausePart(Cause.TAIL, 1),)
+    rank = replace(explained(members, [tail, tail, tail]), skew_waits_ns=(0, 30, 4))
+    (row,) = rank_exposed_owners([rank])
+    assert row.carried.at_most_ns == 40 + 10 + 6
+    other = replace(rank, timeline=replace(rank.timeline, rank=1))
+    (both,) = rank_exposed_owners([rank, other])
+    assert both.carried.at_most_ns == 112
