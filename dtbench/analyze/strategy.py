@@ -1,11 +1,15 @@
 """Which strategy made a trace, by the ranges that it leaves there, and what else an advice must know of it."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+import numpy as np
+
 from dtbench.analyze.collectives import Collective
+from dtbench.analyze.kinds.categories import CALLS
 from dtbench.analyze.moments import STEP_RANGE, Moments, Place, find_moments
 from dtbench.analyze.purposes import FSDP1
 from dtbench.analyze.trace import Trace
@@ -20,6 +24,18 @@ class Strategy(StrEnum):
     FSDP1 = "fsdp1"
     FSDP2 = "fsdp2"
 
+
+class Runtime(StrEnum):
+    """Through which calls a device is driven, where an advice knows knobs of it."""
+
+    CUDA = "cuda"
+    HIP = "hip"
+
+
+_CALLS_OF: Final = {Runtime.CUDA: re.compile(r"cu(?:da)?[A-Z]"), Runtime.HIP: re.compile(r"hip[A-Z]")}
+_CALLS_OF_OTHERS: Final = re.compile(r"(?:ur|ze|mu|mc|musa|acl|aclrt|xpu|mtia|cn)[A-Z]")
+"""Level Zero's, Unified Runtime's, MUSA's, MACA's, Ascend's and Cambricon's."""
+_NCCL: Final = re.compile(r"(?i)nccl(?:Sym\w*)?(?:Dev)?Kernel|nccl:")
 
 DDP_FORWARD: Final = "DistributedDataParallel.forward"
 _RANGES: Final = {
@@ -39,7 +55,8 @@ class TraceMarks:
         gathers_in_backward: parameters were gathered in backward: they had been freed after forward.
         gathers_after_update: parameters were gathered in an optimizer's step or right after it, and at no other time.
         has_replicas: something was reduced over replicas, too.
-        is_hip: the device is driven through HIP.
+        runtime: through which the device is driven; None: another, or not told.
+        uses_nccl: collectives ran on NCCL, or on RCCL, which calls its kernels alike.
         is_own: dtbench's worker made it, which runs one step before those that it marks: it pays for the profiler's
             start.
     """
@@ -49,7 +66,8 @@ class TraceMarks:
     gathers_in_backward: bool = False
     gathers_after_update: bool = False
     has_replicas: bool = False
-    is_hip: bool = False
+    runtime: Runtime | None = None
+    uses_nccl: bool = False
     is_own: bool = False
 
 
@@ -70,9 +88,19 @@ def find_marks(trace: Trace, collectives: Sequence[Collective]) -> TraceMarks:
         gathers_in_backward=any(_is_in_backward(one) for one in gathers),
         gathers_after_update=moments is not None and all(_is_after_update(moments, one) for one in gathers),
         has_replicas=any(one.axis is Axis.REPLICATE for one in collectives),
-        is_hip=any(name.startswith("hip") for name in trace.names),
+        runtime=_find_runtime(trace),
+        uses_nccl=any(_NCCL.match(name) for name in trace.names),
         is_own=any(name.startswith(REGION_PREFIX) for name in trace.names),
     )
+
+
+def _find_runtime(trace: Trace) -> Runtime | None:
+    """Return whose calls a trace holds; None: another's are among them (other vendors borrow CUDA's names), or none."""
+    called = [trace.names[name] for name in np.unique(trace.name[trace.is_one_of(CALLS)]).tolist()]
+    if any(_CALLS_OF_OTHERS.match(name) for name in called):
+        return None
+    found = [runtime for runtime, own in _CALLS_OF.items() if any(own.match(name) for name in called)]
+    return found[-1] if found else None
 
 
 def _is_after_update(moments: Moments, gather: Collective) -> bool:

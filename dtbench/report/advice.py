@@ -259,8 +259,8 @@ def _after_queue(row: Loss, ran: Ran) -> str:
 
 
 def _after_serialized(_row: Loss, ran: Ran) -> str:
-    queues = ran.choose(Knob.HIP_QUEUES if ran.is_hip else Knob.CONNECTIONS)
-    budget = [] if ran.is_hip else ran.choose(Knob.MAX_CTAS, Knob.CTA_POLICY)
+    queues = ran.choose(Knob.CONNECTIONS, Knob.HIP_QUEUES)
+    budget = ran.choose(Knob.MAX_CTAS, Knob.CTA_POLICY)
     return (
         "Compute stood in line behind it: give streams hardware queues of their own"
         f"{_put(queues)}, or leave compute free multiprocessors while it runs{_put(budget)}."

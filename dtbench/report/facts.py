@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from dtbench.analyze.strategy import Strategy, TraceMarks
+from dtbench.analyze.strategy import Runtime, Strategy, TraceMarks
 from dtbench.analyze.trace_set import TraceSet
 
 
@@ -36,7 +36,12 @@ class Knob(StrEnum):
     CTA_POLICY = "NCCL_CTA_POLICY"
 
 
-_OF_ANY: Final = frozenset({Knob.CONNECTIONS, Knob.HIP_QUEUES, Knob.MAX_CTAS, Knob.CTA_POLICY})
+_OF_RUNTIME: Final = {
+    Runtime.CUDA: frozenset({Knob.CONNECTIONS}),
+    Runtime.HIP: frozenset({Knob.HIP_QUEUES}),
+}
+_OF_NCCL: Final = frozenset({Knob.MAX_CTAS, Knob.CTA_POLICY})
+"""Not of RCCL."""
 KNOBS: Final[Mapping[Strategy, frozenset[Knob]]] = {
     Strategy.DDP: frozenset(
         {Knob.BUCKET_CAP, Knob.BUCKET_CAPS, Knob.BF16_HOOK, Knob.FP16_HOOK, Knob.POWER_SGD, Knob.NO_PYTHON_REDUCER}
@@ -61,7 +66,8 @@ class Ran:
         strategy: None: not known, or several.
         done: knobs that are set as an advice would set them, have no effect beside what is set, or of which nobody
             knows how they are set.
-        is_hip: the accelerators are driven through HIP.
+        runtime: through which the accelerators are driven; None: another than those with knobs, or not known.
+        uses_nccl: they communicate through NCCL, or RCCL.
         tensor: ranks of the tensor axis; None: not known.
         has_replicas: there is a replicate axis; None: not known.
         is_compiled: by ``torch.compile``; None: not known.
@@ -75,7 +81,8 @@ class Ran:
     is_device: bool
     strategy: Strategy | None = None
     done: frozenset[Knob] = frozenset()
-    is_hip: bool = False
+    runtime: Runtime | None = None
+    uses_nccl: bool = False
     tensor: int | None = None
     has_replicas: bool | None = None
     is_compiled: bool | None = None
@@ -86,9 +93,11 @@ class Ran:
     last_ready: int = -1
 
     def choose(self, *knobs: Knob) -> list[Knob]:
-        """Give those that the strategy has and that are not set already, in their order."""
+        """Return those that strategy, runtime and library have and that are not set already, in their order."""
         own = frozenset() if self.strategy is None else KNOBS[self.strategy]
-        return [knob for knob in knobs if (knob in own or knob in _OF_ANY) and knob not in self.done]
+        own |= frozenset() if self.runtime is None else _OF_RUNTIME[self.runtime]
+        own |= _OF_NCCL if self.uses_nccl and self.runtime is Runtime.CUDA else frozenset()
+        return [knob for knob in knobs if knob in own and knob not in self.done]
 
 
 def describe_traces(traces: TraceSet) -> Ran:
@@ -99,8 +108,8 @@ def describe_traces(traces: TraceSet) -> Ran:
         prefetches_forward=any(one.prefetches_forward for one in found),
         gathers_in_backward=any(one.gathers_in_backward for one in found),
         has_replicas=any(one.has_replicas for one in found),
-        is_hip=any(one.is_hip for one in found),
     )
+    runtimes = {one.runtime for one in found}
     is_device = any(one.timeline.is_device for one in traces.analyses)
     untold = {*find_untold(is_device=is_device), Knob.NO_PYTHON_REDUCER}
     if marks.prefetches_forward:
@@ -113,7 +122,8 @@ def describe_traces(traces: TraceSet) -> Ran:
         is_device=is_device,
         strategy=next(iter(marks.strategies)) if len(marks.strategies) == 1 else None,
         done=frozenset(untold),
-        is_hip=marks.is_hip,
+        runtime=runtimes.pop() if len(runtimes) == 1 else None,
+        uses_nccl=all(one.uses_nccl for one in found),
         has_replicas=True if marks.has_replicas else None,
         gathers_after_update=all(one.gathers_after_update for one in found),
     )

@@ -3,7 +3,7 @@
 from math import prod
 from typing import Final
 
-from dtbench.analyze.strategy import Strategy
+from dtbench.analyze.strategy import Runtime, Strategy
 from dtbench.analyze.summary import CellSummary
 from dtbench.report.facts import Knob, Ran, find_untold, without_effect
 from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Scenario
@@ -21,7 +21,13 @@ def describe_cell(cell: CellSummary) -> Ran:
     if cell.scenario is not None:
         return describe_scenario(cell.scenario, is_device=is_device)
     is_ddp = any(row.owner.startswith("bucket ") for row in cell.owners)
-    return Ran(is_device, Strategy.DDP if is_ddp else None, done=find_untold(is_device=is_device))
+    return Ran(
+        is_device,
+        Strategy.DDP if is_ddp else None,
+        done=find_untold(is_device=is_device),
+        runtime=Runtime.CUDA if is_device else None,
+        uses_nccl=is_device,
+    )
 
 
 def describe_scenario(scenario: Scenario, *, is_device: bool) -> Ran:
@@ -32,6 +38,8 @@ def describe_scenario(scenario: Scenario, *, is_device: bool) -> Ran:
         is_device=is_device,
         strategy=Strategy(parallel.kind) if not isinstance(parallel, Ddp) or parallel.wrap else None,
         done=_find_done(scenario, is_device=is_device),
+        runtime=Runtime.CUDA if is_device else None,
+        uses_nccl=is_device,
         tensor=parallel.tensor,
         has_replicas=parallel.replicas > 1,
         is_compiled=getattr(scenario.model, "compile", None) is not None,

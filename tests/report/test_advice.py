@@ -1,6 +1,7 @@
 """What an advice says applies to what was run, and what it can gain is bounded by what it took."""
 
 import itertools
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +13,9 @@ from dtbench.analyze.causes.exposed_owners import Carried
 from dtbench.analyze.collectives import Collective
 from dtbench.analyze.foreign import analyze_traces
 from dtbench.analyze.intervals import unite
-from dtbench.analyze.strategy import Strategy
+from dtbench.analyze.strategy import Runtime, Strategy
 from dtbench.report.advice import Loss, advise, advise_loss
-from dtbench.report.facts import Knob, Ran
+from dtbench.report.facts import Knob, Ran, describe_traces
 from dtbench.report.scenario_facts import describe_scenario
 from dtbench.report.trace_words import advise_traces
 from dtbench.scenario.load import load_scenario_file
@@ -22,6 +23,7 @@ from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Parallel, Scenario
 from dtbench.traffic.ddp import fill_buckets
 from dtbench.traffic.parameters import known_parameters
 from dtbench.vocabulary import Cause, MissingInput, Operation, Purpose
+from tests.analyze.conftest import draw_events
 
 ROOT = Path(__file__).parents[2]
 CELLS = [
@@ -137,10 +139,10 @@ def test_every_advice_applies_to_every_shipped_cell(scenario: Scenario) -> None:
 def test_every_knob_is_named_for_some_strategy_and_none_where_nothing_is_known() -> None:
     losses = list(every_loss())
     known = [Ran(is_device, strategy) for is_device in (True, False) for strategy in Strategy]
-    known += [Ran(is_device=True, is_hip=True)]
+    known += [Ran(is_device=True, runtime=runtime, uses_nccl=True) for runtime in Runtime]
     said = " ".join(advise_loss(one, ran) for ran in known for one in losses)
     assert [knob for knob in Knob if knob.value not in said] == []
-    untold = " ".join(advise_loss(one, NOT_KNOWN) for one in losses if one.cause is not Cause.SERIALIZED)
+    untold = " ".join(advise_loss(one, NOT_KNOWN) for one in losses)
     assert [knob for knob in Knob if knob.value in untold] == []
 
 
@@ -423,3 +425,40 @@ def test_what_follows_an_update_is_said_of_gathers_that_do(is_after: bool | None
     row = loss(Cause.NEEDED_AT_ONCE, Purpose.UNSHARD, Operation.ALL_GATHER, owner="module 1")
     (one,) = advise([row], Ran(is_device=True, gathers_after_update=is_after), windows=1, step_ns=100, comm_ns=100)
     assert ("when its update is done" in one.words) is named
+
+
+@pytest.mark.parametrize(
+    ("calls", "kernel", "named"),
+    [
+        (
+            "cudaLaunchKernel",
+            "ncclDevKernel_AllReduce_Sum_f32_RING_LL()",
+            [Knob.CONNECTIONS, Knob.MAX_CTAS, Knob.CTA_POLICY],
+        ),
+        ("cudaLaunchKernel", "oneccl_allreduce_pcie", [Knob.CONNECTIONS]),
+        ("hipLaunchKernel", "ncclDevKernel_Generic()", [Knob.HIP_QUEUES]),
+        ("urEnqueueKernelLaunch", "oneccl_allreduce_pcie", []),
+        ("musaLaunchKernel", "mcclKernel_AllReduce_RING_LL_Sum_float()", []),
+    ],
+)
+def test_only_knobs_of_the_runtime_and_the_library_that_a_trace_names_are_advised(
+    tmp_path: Path, calls: str, kernel: str, named: list[Knob]
+) -> None:
+    drawing = f"""
+        call {calls}    @1 |ab    |
+        kernel gemm     @7 | aaaa |
+        kernel {kernel} @8 |  bbb |
+    """
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": draw_events(drawing)}))
+    ran = describe_traces(analyze_traces([path]))
+    words = advise_loss(loss(Cause.SERIALIZED, Purpose.GRAD_REDUCE), ran)
+    of_device = (Knob.CONNECTIONS, Knob.HIP_QUEUES, Knob.MAX_CTAS, Knob.CTA_POLICY)
+    assert [knob for knob in of_device if knob.value in words] == named
+    assert words.startswith("Compute stood in line behind it: ")
+
+
+def test_another_vendors_trace_gets_no_knob_of_cuda() -> None:
+    path = ROOT / "tests" / "analyze" / "cases" / "xpu.json"
+    words = advise_loss(loss(Cause.SERIALIZED, Purpose.GRAD_REDUCE), describe_traces(analyze_traces([path])))
+    assert not any(knob.value in words for knob in Knob)
