@@ -14,7 +14,7 @@ from dtbench.analyze.wrong_results import find_wrong_results
 from dtbench.plan import LINKED_NOTE, Plan
 from dtbench.report.advice import advise, of_run
 from dtbench.report.causes import describe_cause, describe_leading, name_collective
-from dtbench.report.doubts import NO_FINDING, say_doubts
+from dtbench.report.doubts import NO_CONSUMER, NO_FINDING, say_doubts
 from dtbench.report.host_words import describe_host
 from dtbench.report.scenario_facts import describe_cell
 from dtbench.scenario.model import Timed
@@ -50,9 +50,9 @@ def profiled_step_ns(cell: CellSummary) -> float:
 
 
 def wait_ns(cell: CellSummary, purpose: Purpose) -> float:
-    """Give the wait of one purpose per step; NaN when no step was profiled or the purpose does not occur."""
+    """Return the wait of one purpose per step, as every table has it; NaN where it is not known or does not occur."""
     row = find_purpose(cell, purpose)
-    return NAN if row is None or row.wait_ns is None or not cell.ranks else row.wait_ns
+    return NAN if row is None or row.wait_ns is None else row.wait_ns
 
 
 def wait_word(cell: CellSummary, purpose: Purpose) -> str:
@@ -64,17 +64,17 @@ def wait_word(cell: CellSummary, purpose: Purpose) -> str:
 
 def wait_sentence(cell: CellSummary, purpose: Purpose) -> str:
     """Say how long a step stood still for one purpose, or why it never did."""
+    time_ns, step_ns = wait_ns(cell, purpose), profiled_step_ns(cell)
+    if not math.isnan(time_ns):
+        share = f" ({format_fraction(fraction_of(time_ns, step_ns))} of a profiled step)"
+        return f"{format_ns(time_ns)} per step{share if cell.ranks else f' ({_why_untold(cell)})'}"
     if not cell.ranks:
         return f"n/a: {_why_untold(cell)}"
-    row = find_purpose(cell, purpose)
-    if row is None and not cell.purposes and any(rank.comm_ns for rank in cell.ranks):
+    if find_purpose(cell, purpose) is not None:
+        return f"n/a: {NO_CONSUMER}"
+    if not cell.purposes and any(rank.comm_ns for rank in cell.ranks):
         return "n/a: what communication was for is not known"
-    if row is None:
-        return _why_absent(cell, purpose)
-    if row.wait_ns is None:
-        return "n/a: no consumer of it can be seen in the traces"
-    share = fraction_of(row.wait_ns, profiled_step_ns(cell))
-    return f"{format_ns(row.wait_ns)} per step ({format_fraction(share)} of a profiled step)"
+    return _why_absent(cell, purpose)
 
 
 def _why_untold(cell: CellSummary) -> str:

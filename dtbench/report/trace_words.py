@@ -8,6 +8,7 @@ from dtbench.analyze.causes.exposed_owners import ExposedOwner
 from dtbench.analyze.gaps import GapTime
 from dtbench.analyze.means import MeanTime, average, average_purposes
 from dtbench.analyze.overlap import Overlap, divide
+from dtbench.analyze.purpose_times import PurposeTime
 from dtbench.analyze.ranks.late import describe_late
 from dtbench.analyze.ranks.stragglers import describe_waiting
 from dtbench.analyze.representative import doubt_steps, read_steps_of_traces
@@ -15,7 +16,7 @@ from dtbench.analyze.trace_analysis import TraceAnalysis
 from dtbench.analyze.trace_set import TraceSet
 from dtbench.report.advice import Advice, advise, of_traces
 from dtbench.report.causes import describe_exposed_owner, describe_leading
-from dtbench.report.doubts import doubt_lines
+from dtbench.report.doubts import NO_CONSUMER, doubt_lines
 from dtbench.report.facts import describe_traces
 from dtbench.report.host_words import describe_host
 from dtbench.units import NS_PER_S, count_things, format_bandwidth, format_fraction, format_ns, is_or_are, name_ranks
@@ -163,11 +164,18 @@ def _wait_lines(traces: TraceSet, mean: MeanTime) -> list[str]:
     found = {row.purpose: row for row in average_purposes(traces.analyses)}
     per = "step" if mean.are_steps else "trace"
     return [
-        f"{label} {format_ns(found[purpose].wait_ns)} per {per} "
-        f"({format_fraction(divide(found[purpose].wait_ns, mean.overlap.step_ns))})"
+        f"{label} {_wait_words(traces, found[purpose], mean.overlap, per)}"
         for label, purpose in _WAITS
         if purpose in found
     ]
+
+
+def _wait_words(traces: TraceSet, row: PurposeTime, overlap: Overlap, per: str) -> str:
+    if row.wait_ns is not None:
+        return f"{format_ns(row.wait_ns)} per {per} ({format_fraction(divide(row.wait_ns, overlap.step_ns))})"
+    if row.comm_ns is None:
+        return "n/a: its collectives were issued and not seen to run"
+    return f"n/a: {NO_CONSUMER if overlap.is_decided else _name_lack(traces)}"
 
 
 def _bubble_lines(traces: TraceSet, mean: MeanTime) -> list[str]:

@@ -7,13 +7,14 @@ import pytest
 from rich.console import Console, RenderableType
 
 from dtbench.analyze.summary import CellSummary, OwnerSummary, RunSummary
-from dtbench.report.sentences import decimals_for, format_ms
+from dtbench.report.sentences import decimals_for, format_ms, wait_sentence, wait_word
 from dtbench.report.sweep_table import render_sweep
 from dtbench.report.text import render_cell, render_places, render_run
 from dtbench.scenario.network import EmulatedNetwork
 from dtbench.scenario.schema import Fsdp2
 from dtbench.store.rank_records import Compilation, CorrectnessResult, Receipt, ReceiptOutcome
 from dtbench.store.records import OwnAxis, OwnLoop, RunStatus
+from dtbench.units import format_ns
 from dtbench.vocabulary import Axis, Cause, DeviceKind, Operation, Purpose
 
 NAN = float("nan")
@@ -325,3 +326,17 @@ def test_what_compiling_took_is_a_row_of_its_own(make_ddp: Callable[..., CellSum
     text = shown(render_cell(make_ddp().model_copy(update={"compilation": compilation})))
     assert "5.34 s on the slowest rank: 2 graphs, 1 recompile, 0 graph breaks" in text
     assert "compiling" not in shown(render_cell(make_ddp()))
+
+
+def test_a_wait_that_is_known_is_the_same_in_headline_and_table_where_no_step_has_an_account(
+    make_ddp: Callable[..., CellSummary],
+) -> None:
+    cell = make_ddp(update={"ranks": ()})
+    (row,) = [one for one in cell.purposes if one.purpose is Purpose.GRAD_REDUCE]
+    assert row.wait_ns is not None
+    untold = "where the time of its profiled steps went is not known"
+    assert wait_sentence(cell, Purpose.GRAD_REDUCE) == f"{format_ns(row.wait_ns)} per step ({untold})"
+    assert wait_word(cell, Purpose.GRAD_REDUCE) == format_ns(row.wait_ns)
+    purposes = tuple(one.model_copy(update={"wait_ns": None}) for one in cell.purposes)
+    unwatched = make_ddp(update={"ranks": (), "purposes": purposes})
+    assert wait_sentence(unwatched, Purpose.GRAD_REDUCE) == f"n/a: {untold}"

@@ -35,6 +35,7 @@ from dtbench.report.trace_sections import (
 from dtbench.report.trace_words import MOST_NAMES, answer_lines, remark_lines
 from dtbench.units import format_ns
 from dtbench.vocabulary import Cause, Purpose
+from tests.analyze.conftest import draw_events
 from tests.known import known, total
 
 RECORDED = Path(__file__).parents[1] / "analyze" / "traces"
@@ -308,3 +309,18 @@ def test_where_a_launched_collective_is_missing_what_is_exposed_is_so_much_at_le
     assert "10.5 ms, at least 500 us exposed" in answer_lines(lost)[0]
     (note,) = (note for note in lost.notes if "launched" in note)
     assert note.startswith("ranks 0-1: 1 collective was launched and not seen to run, so communication and ")
+
+
+def test_a_wait_that_is_not_known_says_why(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    drawing = """
+        step ProfilerStep#1                   @1 |==========|
+        call cudaLaunchKernel                 @1 |a         |
+        range FSDP::all_gather (layers.0)     @1 | ==       |
+        call cudaLaunchKernelExC              @1 | b        |
+        kernel gemm                           @7 | aa       |
+        kernel ncclDevKernel_AllGather_RING() @8 |    bbbb  |
+    """
+    path.write_text(json.dumps({"traceEvents": draw_events(drawing)}))
+    lines = answer_lines(analyze_traces([path]))
+    assert "unshard wait n/a: no consumer of it can be seen in the traces" in lines
