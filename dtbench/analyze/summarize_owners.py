@@ -96,7 +96,7 @@ def _sum_carried(mine: pd.DataFrame, windows: int) -> _Carried:
         at_most_ns=None if at_most_ns is None else at_most_ns // windows,
         transfer_ns=None if transfer_ns is None else transfer_ns // windows,
         skew_wait_ns=int(waits_ns.sum()) // windows if len(waits_ns) else None,
-        size_bytes=int(sizes.max()) or None,
+        size_bytes=None if mine["size_bytes"].isna().any() else int(sizes.max()) or None,
         outsized_bytes=_find_outsized(mine),
         dtype=str(largest["dtype"]),
         parameters=tuple(parameters.split(", ")) if parameters else (),

@@ -71,7 +71,7 @@ class OwnerSummary(Record):
             last rank; None: one was not seen to run.
         transfer_ns: the same where that waiting is known of each; else None.
         skew_wait_ns: what they are known to have waited for it; None: of none it is known.
-        size_bytes: of its largest collective; None: not told.
+        size_bytes: of its largest collective; None: of one it is not told, which may be larger.
         outsized_bytes: the same where that is of another order than the others, and takes most of the time; else None.
         dtype: of that one; empty: not told.
         parameters: FQNs that that one carried.

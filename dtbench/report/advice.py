@@ -201,7 +201,7 @@ def advise_loss(row: Loss, ran: Ran) -> str:
     if row.operation is Operation.BARRIER and row.cause in _OF_BARRIER:
         return "A barrier is for nothing but waiting: leave it out where what follows waits for the other ranks anyway."
     if row.cause in _BY_SIZE and size_bytes is not None and size_bytes <= _FEW_BYTES:
-        return f"They carry {format_bytes(size_bytes)} at most: issue fewer, larger ones."
+        return f"The largest seen carries {format_bytes(size_bytes)}: issue fewer, larger ones."
     is_gather = row.purpose is Purpose.TENSOR and row.operation is Operation.ALL_GATHER
     if is_gather and row.carried.outsized_bytes and row.cause in (*_BY_SIZE, Cause.SYNC_OP):
         return _shard_output(row.carried.outsized_bytes, known)

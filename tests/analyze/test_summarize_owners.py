@@ -129,3 +129,9 @@ def test_what_an_owner_can_gain_counts_time_once_in_which_several_of_its_collect
     ranks = pd.concat([steps(1), steps(1).assign(rank=1)])
     (row,) = summarize_owners(table, ranks)
     assert row.at_most_ns == (50 + 40) // 2
+
+
+def test_nobody_knows_how_large_an_owners_largest_is_where_the_size_of_one_is_not_told() -> None:
+    told: list[dict[str, object]] = [{"exposed_tail_ns": 10, "size_bytes": 16}, {"size_bytes": 8}]
+    assert [row.size_bytes for row in summarize_owners(collectives(*told), steps(1))] == [16]
+    assert [row.size_bytes for row in summarize_owners(collectives(*told, {}), steps(1))] == [None]

@@ -230,7 +230,7 @@ def test_what_carries_a_few_bytes_is_told_to_be_issued_in_fewer_larger_ones(caus
     for strategy in (None, *Strategy):
         small = loss(cause, purpose, carried=Carried(at_most_ns=9, size_bytes=16))
         words = advise_loss(small, Ran(is_device=True, strategy=strategy))
-        assert words == "They carry 16 B at most: issue fewer, larger ones."
+        assert words == "The largest seen carries 16 B: issue fewer, larger ones."
         larger = replace(small, carried=replace(small.carried, size_bytes=1 << 20))
         assert "larger ones" not in advise_loss(larger, Ran(is_device=True, strategy=strategy))
 

@@ -21,7 +21,7 @@ class Carried:
             no change of theirs can gain more. None: one was not seen to run.
         transfer_ns: the same where that waiting is known of each; else None.
         skew_wait_ns: what they waited for the last rank; None: not known of each.
-        size_bytes: of the largest; None: not told.
+        size_bytes: of the largest; None: of one it is not told, which may be larger.
         outsized_bytes: the same where it is of another order than the others, and takes most of the time; else None.
         dtype: of that one; empty: not told.
         parameters: FQNs that that one carried.
@@ -158,7 +158,7 @@ def _carry(members: Sequence[_Taken]) -> Carried:
         at_most_ns=_sum_under_way(members) if is_seen else None,
         transfer_ns=_sum_known([member.transfer_ns for member in members]),
         skew_wait_ns=_sum_known([member.wait_ns for member in members]),
-        size_bytes=largest.size_bytes,
+        size_bytes=None if any(one.size_bytes is None for one in collectives) else largest.size_bytes,
         outsized_bytes=find_outsized([one.size_bytes for one in collectives], spans_ns),
         dtype=largest.dtype or "",
         parameters=largest.parameters,

@@ -120,3 +120,12 @@ def test_what_an_owner_can_gain_counts_time_once_in_which_several_of_its_collect
     other = replace(rank, timeline=replace(rank.timeline, rank=1))
     (both,) = rank_exposed_owners([rank, other])
     assert both.carried.at_most_ns == 112
+
+
+def test_nobody_knows_how_large_an_owners_largest_is_where_the_size_of_one_is_not_told() -> None:
+    told = [replace(collective("a"), size_bytes=size_bytes) for size_bytes in (16, 8)]
+    tail = (CausePart(Cause.TAIL, 1),)
+    (row,) = rank_exposed_owners([explained(told, [tail, tail])])
+    assert row.carried.size_bytes == 16
+    (row,) = rank_exposed_owners([explained([*told, collective("a")], [tail, tail, tail])])
+    assert row.carried.size_bytes is None
