@@ -4,7 +4,7 @@
 
     ProfilerStep#12                                                              one training step (torch's own name)
       dtbench::region backward                                                   what the training loop is doing
-        dtbench::collective group=3 seq=41 op=all_reduce bytes=4096 axis=tensor async=1 owner=...
+        dtbench::collective group=3 seq=41 op=all_reduce bytes=4096 axis=tensor async=1 caller=train.mean owner=...
         dtbench::wait group=3 seq=41                                             a consumer stands still for it
       dtbench::link group=3 seq=41 begun_ns=1200                                 the emulated link serves it; on CUDA
                                                                                  the launch of what takes its time
@@ -18,8 +18,9 @@
 
 ``group`` is torch's process-group name, ``seq`` counts the collectives issued on that group by this process, ``bytes``
 follows nccl-tests (all-gather: whole output; reduce-scatter: whole input). ``axis`` is empty when the group is no mesh
-axis, ``owner`` comes last because a name may contain anything; it is empty where only the trace can tell. FSDP2's own
-ranges name the unit, FSDP1's do not: hence ``dtbench::unit``.
+axis, ``owner`` comes last because a name may contain anything; it is empty where only the trace can tell. ``caller`` is
+the function that asked, which owns what nothing else does; it is left out where none did. FSDP2's own ranges name the
+unit, FSDP1's do not: hence ``dtbench::unit``.
 
 A newer version may write more: reading raises for no text. A word that is not known is None, a field that is not known
 is passed over, and ``find_unknown_words`` says which they are.
@@ -49,6 +50,7 @@ ROOT: Final = "root"
 _PREFIX: Final = "dtbench::"
 _FIELD = re.compile(r"([^\s=]+)=(\S*)(?: |$)")
 _OWNER: Final = "owner="
+_SPACE: Final = re.compile(r"\s")
 _NUMBER = re.compile(r"[0-9]{1,18}")
 """What fits 64 bits."""
 _ANY_NUMBER = re.compile(r"[0-9]{1,4000}")
@@ -68,6 +70,7 @@ class ReadLabel:
     axis: Axis | None
     is_async: bool | None
     owner: str
+    caller: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,9 +101,10 @@ class LinkLabel:
 
 def collective_range(label: CollectiveLabel) -> str:
     """Write the name of the range around an issue."""
+    caller = f"caller={_SPACE.sub('_', label.caller)} " if label.caller else ""
     return (
         f"{COLLECTIVE_PREFIX}group={label.group} seq={label.seq} op={label.operation} bytes={label.size_bytes} "
-        f"axis={label.axis or ''} async={int(label.is_async)} owner={label.owner}"
+        f"axis={label.axis or ''} async={int(label.is_async)} {caller}owner={label.owner}"
     )
 
 
@@ -119,6 +123,7 @@ def parse_collective_range(name: str) -> ReadLabel | None:
         axis=Axis(axis) if axis else None,
         is_async=flag == "1" if flag else None,
         owner=fields.get("owner", ""),
+        caller=fields.get("caller", ""),
     )
     if said.operation is None or said.size_bytes is None or said.is_async is None:
         return said
@@ -130,6 +135,7 @@ def parse_collective_range(name: str) -> ReadLabel | None:
         axis=said.axis,
         is_async=said.is_async,
         owner=said.owner,
+        caller=said.caller,
     )
 
 
@@ -154,6 +160,7 @@ _FIELDS: Final = {
     LINK_PREFIX: ("group", "seq", "begun_ns"),
     WAIT_PREFIX: ("group", "seq"),
 }
+_OPTIONAL: Final = {COLLECTIVE_PREFIX: ("caller",)}
 _NUMBERS: Final = ("seq", "bytes", "begun_ns")
 
 
@@ -268,6 +275,7 @@ def _find_unknown_fields(fields: dict[str, str], prefix: str) -> Iterator[str]:
     for key, value in fields.items():
         is_number = key not in _NUMBERS or _read_number(value) is not None  # longer ones are no time, and no size
         is_word = not value or key not in _WORDS or value in _WORDS[key]
-        if key not in _FIELDS[prefix] or not is_number or not is_word:
+        is_field = key in _FIELDS[prefix] or key in _OPTIONAL.get(prefix, ())
+        if not is_field or not is_number or not is_word:
             yield f"{key}={value}" if value else key
     yield from (f"no {key}" for key in _FIELDS[prefix] if key not in fields)

@@ -28,6 +28,7 @@ class Collective:
         span: when it ran, a set because it may be several copies; empty: its span was not found.
         issue_ns: when the CPU issued it; decides which step it belongs to.
         issue_end_ns: when the call that issued it returned.
+        caller: function that asked for it, where dtbench's worker saw one; owns what nothing else does.
         above: names around the issue, innermost first; on a device trace without the step's.
         lane: stream or thread that its span lies on, ``"<process>/<thread>"``.
         region: part of the step that issued it.
@@ -66,6 +67,7 @@ class Collective:
     issue_end_ns: int | None
     span: Intervals
     above: tuple[str, ...]
+    caller: str = ""
     lane: str = ""
     region: Region | None = None
     group_size: int | None = None

@@ -22,7 +22,7 @@ from dtbench.analyze.kinds.kernels import KERNELS, KernelTable, is_transfer
 from dtbench.analyze.kinds.operators import find_operation, is_issue
 from dtbench.analyze.main_lane import MainLane, find_closed_gaps, is_wait_seen
 from dtbench.analyze.nesting import Nesting
-from dtbench.analyze.owners import find_askers, find_owner, find_region, name_peer
+from dtbench.analyze.owners import find_askers, find_owner, find_region
 from dtbench.analyze.payload import check_gradients, largest_argument_bytes, metadata_bytes
 from dtbench.analyze.purposes import Functional, find_data_parallel, find_purpose, is_functional, is_of_training
 from dtbench.analyze.synchronised import Ends, LateGaps, find_host_waits
@@ -190,7 +190,7 @@ def _climb(nesting: Nesting, calls: Ints) -> Ints:
 
 @dataclass(frozen=True)
 class _Context:
-    """What the names around an issue say; the last six only where dtbench's worker made a range.
+    """What the names around an issue say; the last seven only where dtbench's worker made a range.
 
     Attributes:
         above: the names, innermost first, without the step's.
@@ -204,6 +204,7 @@ class _Context:
     axis: Axis | None = None
     is_async: bool | None = None
     owner: str = ""
+    caller: str = ""
     size_bytes: int | None = None
 
 
@@ -222,6 +223,7 @@ def _read_context(above: tuple[str, ...]) -> _Context:
         axis=label.axis,
         is_async=label.is_async,
         owner=label.owner,
+        caller=label.caller,
         size_bytes=label.size_bytes,
     )
 
@@ -324,14 +326,13 @@ class _Describer:
             seq=said.seq if context.seq is None else context.seq,
             operation=operation,
             purpose=purpose,
-            owner=context.owner
-            or self._owner_of(purpose, context.above, self._askers[index], operation)
-            or name_peer(operation, peer),
+            owner=context.owner or self._owner_of(purpose, context.above, self._askers[index], operation),
             size_bytes=_find_bytes(context, said, operation, everything),
             issue_ns=self._issues[index][0],
             issue_end_ns=self._issues[index][1],
             span=span,
             above=context.above,
+            caller=context.caller,
             lane=self._lanes[index],
             region=region,
             group_size=said.group_size,

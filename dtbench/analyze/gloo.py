@@ -23,7 +23,7 @@ from dtbench.analyze.gloo_sizes import divide_reduction, fill_lists, find_bytes,
 from dtbench.analyze.intervals import Intervals, Ints, unite
 from dtbench.analyze.kinds.operators import ENGINE, Role, cpu_role, find_operation
 from dtbench.analyze.nesting import Nesting
-from dtbench.analyze.owners import Asker, find_askers, find_function, find_owner, find_region, name_peer
+from dtbench.analyze.owners import Asker, find_askers, find_function, find_owner, find_region
 from dtbench.analyze.payload import check_gradients, item_bytes, span_bytes, tensor_elements
 from dtbench.analyze.purposes import (
     DataParallel,
@@ -361,12 +361,13 @@ def _describe(
         seq=label.seq if label else None,
         operation=issue.operation,
         purpose=purpose,
-        owner=_find_owner(evidence, issue, purpose, above) or name_peer(issue.operation, sent.peer if sent else None),
+        owner=_find_owner(evidence, issue, purpose, above),
         size_bytes=find_bytes(issue, span),
         issue_ns=issue.start_ns,
         issue_end_ns=int(evidence.trace.end_ns[issue.event]),
         span=evidence.time_of(span),
         above=above,
+        caller=label.caller if label else "",
         lane=evidence.lane_of(span),
         region=evidence.regions.at(issue.start_ns),
         group_size=len(sent.ranks) if sent else find_group_size(issue),

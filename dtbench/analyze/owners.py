@@ -5,12 +5,13 @@ Nothing is guessed: where no rule holds, the owner is empty text and the region 
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final
 
 import numpy as np
 
+from dtbench.analyze.collectives import Collective
 from dtbench.analyze.correlate import Attribution
 from dtbench.analyze.enclosures import NOTHING
 from dtbench.analyze.kinds.operators import ENGINE
@@ -151,6 +152,14 @@ def _find_optimizer(closest: str) -> str:
 
 def _find_stage(operation: Operation | None, above: Sequence[str]) -> str:
     return next((name_stages(actions, operation) for name in above if (actions := parse_stage_range(name))), "")
+
+
+def name_askers(collectives: Sequence[Collective]) -> tuple[Collective, ...]:
+    """Give what nothing else owns to the function that asked for it; sends where none did are called by their peer."""
+    return tuple(
+        one if one.owner else replace(one, owner=one.caller or name_peer(one.operation, one.peer))
+        for one in collectives
+    )
 
 
 def name_peer(operation: Operation | None, peer: int | None) -> str:

@@ -36,6 +36,7 @@ from dtbench.analyze.kinds.kernels import make_table
 from dtbench.analyze.kinds.unknown import UnknownName, count_unknown_words
 from dtbench.analyze.lost_kernels import Lost
 from dtbench.analyze.overlap import Overlap, measure_overlaps
+from dtbench.analyze.owners import name_askers
 from dtbench.analyze.probe_times import ProbeTime, time_probes
 from dtbench.analyze.purpose_times import PurposeTime, account_purposes, sum_unattributed
 from dtbench.analyze.ranks.skew import CollectiveSkew
@@ -173,7 +174,7 @@ def analyze_trace(
     )
     windows = [step.window for step in contents.steps]
     step_of = assign_steps(contents.collectives, [step.host for step in contents.steps], windows)
-    collectives = name_buckets(trace, contents.collectives, step_of)
+    collectives = name_askers(name_buckets(trace, contents.collectives, step_of))
     if facts is not None:
         collectives = tuple(facts.complete(collective) for collective in collectives)
     shares = share_time(

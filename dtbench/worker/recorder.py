@@ -7,6 +7,7 @@ kernels carry all of that in the trace, and a Python frame before each would cos
 an emulated link, which costs more, is NCCL wrapped too (``network/named_nccl.py``).
 """
 
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,6 +21,7 @@ from torch.profiler import record_function
 from dtbench.ranges import ROOT, CollectiveLabel, reduces_range
 from dtbench.store.traffic_records import Owned, ProcessGroupInfo, Traffic
 from dtbench.vocabulary import UNUSED_MAP, Axis, Operation, Purpose, Region, purpose_of
+from dtbench.worker.callers import find_caller
 
 DELAYED = "delayed parameters"
 """Owner of the one all-reduce for the parameters that ``delay_all_reduce`` takes out of DDP's buckets."""
@@ -53,7 +55,8 @@ class Recorder:
         axes: mesh axis of each process group, by torch's name of the group.
         is_recording: keep what is issued until the next step begins; switched off, nothing piles up outside steps.
         is_object: what is issued now carries a Python object, pickled.
-        is_naming: put a named range around every collective and wait (PROFILED steps only: a range costs microseconds).
+        is_naming: put a named range around every collective and wait, and find out which function asked (PROFILED steps
+            only: both cost microseconds).
         unit: FQN of the FSDP unit that asks for what is issued now (PROFILED steps only); None: none does.
         owned: whose each collective was that an FSDP unit asked for.
         local_parts: FQN of each parameter whose local part is handed over as a DTensor, by where that lies; for probes.
@@ -118,6 +121,7 @@ class Recorder:
             axis=axis,
             is_async=is_async,
             owner=owner,
+            caller=find_caller(sys._getframe(1)) if self.is_naming else "",
         )
 
     def _name_bucket(self, *, is_integer: bool) -> str:

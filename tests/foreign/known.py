@@ -17,7 +17,6 @@ class Known:
         ranks: that it needs.
         regions: in which collectives of a purpose are issued, where these are not those of ``REGIONS``.
         told: collectives by purpose as a rank counts them, where only names in the trace tell why; else empty.
-        nobodys: collectives in a step or a period of which no module, range or optimizer says whose they are.
     """
 
     purposes: dict[Purpose, int]
@@ -27,7 +26,6 @@ class Known:
     ranks: int = 2
     regions: dict[Purpose, set[str]] = field(default_factory=dict)
     told: dict[Purpose, int] = field(default_factory=dict)
-    nobodys: int = 0
 
     def regions_of(self, purpose: Purpose) -> set[str]:
         """Give the regions in which collectives of a purpose are issued."""
@@ -97,7 +95,6 @@ KNOWN = {
         package="lightning",
         bytes_of={Purpose.GRAD_REDUCE: 3 * LAYER_BYTES, Purpose.OTHER: 8},
         regions={Purpose.OTHER: {""}},  # between two batches, so in no region of either
-        nobodys=1,
     ),
     "lightning_fsdp2": Known(
         {Purpose.UNSHARD: 6, Purpose.GRAD_REDUCE: 3},
@@ -127,14 +124,13 @@ KNOWN = {
         regions={Purpose.UNSHARD: {Region.FORWARD}},
     ),
     # Gradients are summed and parameters gathered after the engine's backward and the optimizer's step, in one flat
-    # tensor; an overflow of gradients is asked for in a number more, which nothing around it names.
+    # tensor; an overflow of gradients is asked for in a number more.
     "deepspeed_zero2": Known(
         {Purpose.UNSHARD: 1, Purpose.GRAD_REDUCE: 1, Purpose.OTHER: 1},
         package="deepspeed",
         bytes_of={Purpose.UNSHARD: 3 * LAYER_BYTES, Purpose.GRAD_REDUCE: 3 * LAYER_BYTES, Purpose.OTHER: 4},
         regions=OUTSIDE_ENGINE,
         told={Purpose.OTHER: 3},
-        nobodys=1,
     ),
     "deepspeed_zero3": Known(
         {Purpose.UNSHARD: 1, Purpose.GRAD_REDUCE: 1, Purpose.OTHER: 1},
@@ -142,7 +138,6 @@ KNOWN = {
         bytes_of={Purpose.UNSHARD: 3 * LAYER_BYTES, Purpose.GRAD_REDUCE: 3 * LAYER_BYTES, Purpose.OTHER: 8},
         regions=OUTSIDE_ENGINE,
         told={Purpose.OTHER: 3},
-        nobodys=1,
     ),
     # Of four micro-batches of one row each, a row of activations goes one way and one of gradients the other.
     "pipeline_1f1b": Known({Purpose.PIPELINE: 4 * 2}, bytes_of={Purpose.PIPELINE: 4 * 2 * ROW_BYTES}),
@@ -180,7 +175,6 @@ KNOWN = {
             Purpose.OTHER: 2 * 8 + 2 * 4 + 17 * 4,
         },
         regions={Purpose.OTHER: {Region.FORWARD, Region.OPTIMIZER}},
-        nobodys=4,  # of what torchtitan sums for its loss and its log no module asks, nor any range
     ),
     # Five modules gather activations and scatter them, in forward and again in backward; the gradients of five norms
     # are summed over the tensor axis, and three numbers for each token of a loss over split logits.
@@ -195,7 +189,6 @@ KNOWN = {
             Purpose.TENSOR: 20 * 4 * (4 * 32 * 256) + 4 * 256 * 5 + 3 * 4 * (4 * 32),
         },
         regions={Purpose.OTHER: {Region.FORWARD, Region.OPTIMIZER}},
-        nobodys=4,
     ),
     # Of four micro-batches of a sequence each, activations go one way and gradients the other; stages sum their norms.
     "titan_pp": Known(
@@ -216,6 +209,5 @@ KNOWN = {
         },
         regions={Purpose.OTHER: {Region.FORWARD, Region.OPTIMIZER}},
         told={Purpose.UNSHARD: 7 + 4, Purpose.GRAD_REDUCE: 4 + 4, Purpose.OTHER: 4},
-        nobodys=3,
     ),
 }

@@ -43,7 +43,7 @@ def check_measured(folder: Path, known: Known) -> None:
     traced = dtbench.read_trace(launch.path / "traces")
     issued = traced.collectives[traced.collectives["step"].notna()]
     _check_purposes(issued, known, steps=known.ranks * loop.profiled_steps)
-    _check_owners(issued, known)
+    _check_owners(issued)
     counted = _add_begun_before(traced.collectives, _find_starts(launch))
     leaders = list(_find_leaders(counted))
     first_line = str(traced).splitlines()[0]
@@ -88,18 +88,13 @@ def _check_purposes(issued: pd.DataFrame, known: Known, *, steps: int) -> None:
     assert set(issued["purpose"]) == set(known.purposes)
 
 
-def _check_owners(issued: pd.DataFrame, known: Known) -> None:
-    """Check that an owner is known: a module below the root, a stage, a bucket, a range, or FSDP's root unit.
-
-    Of what nothing names it is checked that there is no more of it, and no less.
-    """
+def _check_owners(issued: pd.DataFrame) -> None:
+    """Check that owners are known: modules below the root, FSDP's units, stages, buckets, ranges, functions."""
     is_units = issued["purpose"].isin([Purpose.UNSHARD, Purpose.GRAD_REDUCE])
     is_nobodys = (issued["owner"] == "") | ((issued["owner"] == "root") & ~is_units)
-    if known.nobodys:
-        assert set(issued[is_nobodys].groupby(["rank", "step"]).size()) == {known.nobodys}, issued[is_nobodys]
-    else:
-        share = issued.loc[is_nobodys, "exposed_ns"].sum() / issued["exposed_ns"].sum()
-        assert share <= MOST_UNATTRIBUTED, issued[is_nobodys]
+    share = issued.loc[is_nobodys, "exposed_ns"].sum() / issued["exposed_ns"].sum()
+    print(f"{share:.2%} of exposed time nobody's")  # noqa: T201 - for who runs it with -s
+    assert share <= MOST_UNATTRIBUTED, issued[is_nobodys]
 
 
 def _find_starts(launch: LaunchFolder) -> dict[int, int]:
