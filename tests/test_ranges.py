@@ -1,5 +1,8 @@
 """What the worker writes into a trace is what the analyser reads."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,12 +40,31 @@ labels = st.builds(
     axis=st.none() | st.sampled_from(Axis),
     is_async=st.booleans(),
     owner=st.text(),
+    caller=st.from_regex(r"\S*", fullmatch=True),
 )
 
 
 @given(labels)
 def test_a_label_survives_the_trace(label: CollectiveLabel) -> None:
     assert parse_collective_range(collective_range(label)) == label
+
+
+def test_a_function_is_written_only_where_one_asked_and_without_blanks() -> None:
+    known: dict[str, Any] = {
+        "group": "0",
+        "seq": 1,
+        "operation": Operation.SEND,
+        "size_bytes": 8,
+        "axis": None,
+        "is_async": True,
+    }
+    label = CollectiveLabel(**known, owner="mine", caller="my train.swap")
+    name = "dtbench::collective group=0 seq=1 op=send bytes=8 axis= async=1 {}owner=mine"
+    assert collective_range(label) == name.format("caller=my_train.swap ")
+    assert collective_range(replace(label, caller="")) == name.format("")
+    read = parse_collective_range(name.format(""))
+    assert read == replace(label, caller=""), "as older versions wrote"
+    assert find_unknown_words(name.format("")) == find_unknown_words(collective_range(label)) == ()
 
 
 @given(st.integers(0), st.from_regex(r"[\w.:-]*", fullmatch=True))

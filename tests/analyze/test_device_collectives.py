@@ -174,6 +174,30 @@ def test_our_own_label_says_owner_axis_and_number_before_anything_is_inferred(dr
     assert (found.is_async, found.region, found.purpose) == (True, Region.BACKWARD, Purpose.TENSOR)
 
 
+@pytest.mark.parametrize(
+    ("operator", "caller", "owner"),
+    [
+        ("op record_param_comms", "caller=train.mean ", "train.mean"),
+        ("op record_param_comms", "", ""),
+        ("op aten::_log_softmax", "caller=train.mean ", "aten::_log_softmax"),
+    ],
+)
+def test_a_function_that_asked_owns_what_nothing_else_does(
+    draw: Callable[..., Path], operator: str, caller: str, owner: str
+) -> None:
+    found = only(
+        draw(f"""
+        range dtbench::region forward     @1  |==========      |
+        {operator}                        @1  | =======        |
+        range {LABEL.replace("axis=tensor", "axis=").partition("owner=")[0]}{caller}owner= @1  |  =====         |
+        op c10d::allreduce_               @1  |   ===          |
+        call cudaLaunchKernel             @1  |    a           |
+        kernel ncclDevKernel              @s9 |       aaaa     |
+        """)
+    )
+    assert (found.owner, found.seq) == (owner, 41)
+
+
 def test_a_collective_names_the_gap_of_the_main_lane_that_its_end_closes(draw: Callable[..., Path]) -> None:
     one = analyze(
         draw("""

@@ -399,6 +399,65 @@ def test_who_asked_is_named_on_cpus_as_on_devices(
     assert [collective.owner for collective in one.collectives] == [owner]
 
 
+@pytest.mark.parametrize(
+    ("around", "axis", "said", "caller", "owner"),
+    [
+        ("range dtbench::region forward", "", "", "caller=train.sum_losses ", "train.sum_losses"),
+        ("range dtbench::region forward", "", "", "", ""),
+        ("range sum of losses", "", "", "caller=train.sum_losses ", "sum of losses"),
+        ("range dtbench::module layers.0", "tensor", "", "caller=train.sum_losses ", "layers.0"),
+        ("range dtbench::unit (layers.0)", "shard", "", "caller=train.sum_losses ", "layers.0"),
+        ("range dtbench::reduces (bucket 2)", "replicate", "", "caller=train.sum_losses ", "bucket 2"),
+        ("range dtbench::clip_grad_norm_", "", "", "caller=train.sum_losses ", "clip_grad_norm_"),
+        ("range Torch-Compiled Region: 0/0", "replicate", "", "caller=train.sum_losses ", "Compiled Region: 0/0"),
+        ("range Optimizer.step#Muon.step", "", "", "caller=train.sum_losses ", "Muon"),
+        ("range dtbench::region backward", "replicate", "bucket 1", "caller=train.sum_losses ", "bucket 1"),
+    ],
+)
+def test_a_function_that_asked_owns_what_nothing_else_does(
+    draw: Callable[..., Path], around: str, axis: str, said: str, caller: str, owner: str
+) -> None:
+    region = "backward" if axis in ("shard", "replicate") else "forward"
+    label = LABEL.format(group=0, seq=1, op="all_reduce", size=8, axis=axis, owner=said)
+    one = analyze(
+        draw(f"""
+        step ProfilerStep#1                     @1 |==========|
+        range dtbench::region {region}          @1 |==========|
+        {around}                                @1 | =====    |
+        range {label.replace("owner=", f"{caller}owner=")} @1 |  ===     |
+        op c10d::allreduce_                     @1 |  ===     |
+        range gloo:all_reduce                   @2 |   ====   |
+        """)
+    )
+    assert [collective.owner for collective in one.collectives] == [owner]
+    assert one.whole_unattributed_ns == (0 if owner else 4000)
+    assert one.unknown_words == ()
+
+
+@pytest.mark.parametrize(("caller", "owner"), [("caller=ring.rotate ", "ring.rotate"), ("", "to rank 1")])
+def test_a_send_that_nothing_names_is_of_the_function_that_asked_before_it_is_called_by_its_peer(
+    draw: Callable[..., Path], caller: str, owner: str
+) -> None:
+    label = LABEL.format(group=0, seq=1, op="send", size=16, axis="", owner="")
+    one = analyze(
+        draw(
+            f"""
+            step ProfilerStep#1                 @1 |==========|
+            range dtbench::region forward       @1 |==========|
+            range {label.replace("owner=", f"{caller}owner=")} @1 | ==       |
+            op c10d::send                       @1 | ==       | {{"Concrete Inputs": ["", "", "1", "0"]}}
+            range gloo:send                     @1 |  ======  |
+            """,
+            distributedInfo={
+                "rank": 0,
+                "world_size": 2,
+                "pg_config": [{"pg_name": "0", "pg_desc": "default_pg", "ranks": [0, 1]}],
+            },
+        )
+    )
+    assert [(collective.owner, collective.peer) for collective in one.collectives] == [(owner, 1)]
+
+
 @pytest.mark.parametrize("summed", ["aten::mm", "c10d::allreduce_"], ids=["shards", "tensor"])
 def test_compiled_functional_collectives_have_owners_and_the_purposes_that_they_show(
     draw: Callable[..., Path], summed: str

@@ -2,7 +2,8 @@
 
 ``torchrun --nproc-per-node 2 own_loop.py RESULTS HOW [STEPS]`` with HOW: ``named``, ``plain``, ``fsdp``, ``raise``
 (rank 1, in step 10) or ``disagree`` (ranks that do not talk, and rank 1 alone ends after STEPS). Where DDP trains, it
-does so twice: first over gloo, with nobody measuring; its losses have to be the same, bit by bit.
+does so twice: first over gloo, with nobody measuring; its losses have to be the same, bit by bit. Where FSDP does, it
+also sums losses and counts rows over ranks, as for a log.
 """
 
 import itertools
@@ -15,6 +16,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
+from torch.profiler import record_function
 
 import dtbench
 
@@ -34,6 +36,14 @@ def make_model() -> nn.Sequential:
     return nn.Sequential(*(layer for _ in range(4) for layer in (nn.Linear(128, 128), nn.GELU())))
 
 
+def sum_losses(loss: torch.Tensor) -> torch.Tensor:
+    total = loss.detach().clone()
+    dist.all_reduce(total)
+    with record_function("count rows"):
+        dist.all_reduce(torch.full((2,), 16.0))
+    return total
+
+
 def train(model: nn.Module, optimizer: torch.optim.Optimizer, batch: torch.Tensor, number: int = 0) -> float:
     loss = model(batch).square().mean()
     loss.backward()
@@ -42,7 +52,7 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer, batch: torch.Tenso
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
     optimizer.zero_grad()
-    return float(loss.item())
+    return float((sum_losses(loss) if HOW == "fsdp" else loss).item())
 
 
 def wrap(group: dist.ProcessGroup | None = None) -> DistributedDataParallel:

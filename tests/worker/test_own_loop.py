@@ -951,7 +951,7 @@ def torchrun(results: Path, *arguments: str) -> subprocess.CompletedProcess[str]
     ("how", "purposes", "axis"),
     [
         ("named", {Purpose.GRAD_REDUCE: 2}, Axis.REPLICATE),
-        ("fsdp", {Purpose.UNSHARD: 1, Purpose.GRAD_REDUCE: 1, Purpose.OTHER: 1}, Axis.SHARD),
+        ("fsdp", {Purpose.UNSHARD: 1, Purpose.GRAD_REDUCE: 1, Purpose.OTHER: 3}, Axis.SHARD),
         ("plain", {Purpose.GRAD_REDUCE: 2}, Axis.REPLICATE),
     ],
     ids=["named", "fsdp", "plain"],
@@ -969,8 +969,10 @@ def test_two_ranks_under_torchrun_give_a_full_report(
     assert all(row.exposed_comm_ns > 0 and row.compute_ns > 0 for row in cell.ranks)
     assert isinstance(cell.plan, OwnLoop)
     assert [one.axis for one in cell.plan.mesh] == [axis]
-    others = [row.owner for row in cell.owners if row.purpose is Purpose.OTHER]
-    assert set(others) == ({"clip_grad_norm_"} if Purpose.OTHER in purposes else set())
+    others = {row.owner for row in cell.owners if row.purpose is Purpose.OTHER}
+    assert others == ({"clip_grad_norm_", "own_loop.sum_losses", "count rows"} if how == "fsdp" else set())
+    gradients = {row.owner for row in cell.owners if row.purpose is Purpose.GRAD_REDUCE}
+    assert gradients == ({"root"} if how == "fsdp" else {"bucket 0", "bucket 1"})
     assert any("named_gloo" in note for note in cell.plan.notes) == (how == "plain")
     (first, _) = read_rank_records(RunFolder(the_run(tmp_path)).launch("own_loop", 0))
     assert {row.purpose: row.count for row in first.traffic} == ({} if how == "plain" else purposes)
