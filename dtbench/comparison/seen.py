@@ -62,7 +62,8 @@ def has_unowned(launch: MeasuredLaunch, kinds: Collection[Kind] | None = None) -
 def has_named_otherwise(owners: Iterable[tuple[str, Operation | None, Purpose]], owner: str, kind: Kind) -> bool:
     """Tell whether there are sends or receives of a kind whose owners are named by another scheme.
 
-    By their stage or by their peer: what is not called as an owner is may be the owner's all the same.
+    By their stage or the function that asked, or by their peer: what is not called as an owner is may be the owner's
+    all the same.
     """
     return kind[0] in POINT_TO_POINT and any(
         name and (operation, purpose) == kind and is_peer(name) is not is_peer(owner)
