@@ -21,10 +21,18 @@ from dtbench.analyze.kinds.categories import KERNEL
 from dtbench.analyze.kinds.kernels import KERNELS, KernelTable, is_transfer
 from dtbench.analyze.kinds.operators import find_operation, is_issue
 from dtbench.analyze.main_lane import MainLane, find_closed_gaps, is_wait_seen
+from dtbench.analyze.modules import find_modules_of_experts
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.owners import find_askers, find_owner, find_region
 from dtbench.analyze.payload import check_gradients, largest_argument_bytes, metadata_bytes
-from dtbench.analyze.purposes import Functional, find_data_parallel, find_purpose, is_functional, is_of_training
+from dtbench.analyze.purposes import (
+    Functional,
+    check_experts,
+    find_data_parallel,
+    find_purpose,
+    is_functional,
+    is_of_training,
+)
 from dtbench.analyze.synchronised import Ends, LateGaps, find_host_waits
 from dtbench.analyze.trace import Details, Trace
 from dtbench.ranges import COLLECTIVE_PREFIX, STEP_PREFIX, parse_collective_range
@@ -266,6 +274,7 @@ class _Describer:
             )
         ]
         self._askers = find_askers(trace, asked)
+        self._of_experts = find_modules_of_experts(trace)
         lanes = ["/".join(lane) for lane in trace.lanes]
         self._lanes = [lanes[lane] for lane in trace.lane[pieces.event].tolist()]
         self._issues = _read_times(trace, pieces.issue)
@@ -313,6 +322,8 @@ class _Describer:
         purpose = check_gradients(
             self._purpose_of(axis, operation, region, around, self._shown, functional), said.dtype
         )
+        is_of_experts = self._askers[index].module in self._of_experts
+        purpose = check_experts(purpose, operation, region, is_of_experts=is_of_experts)
         peer = _find_peer(said, operation)
         span = self._pieces.spans[index]
         answers = (said.is_async, context.is_async, *(one.is_async for one in everything))

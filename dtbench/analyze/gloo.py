@@ -22,12 +22,14 @@ from dtbench.analyze.gloo_match import Form, Issue, Span, infer_groups, match_sp
 from dtbench.analyze.gloo_sizes import divide_reduction, fill_lists, find_bytes, find_group_size, share_group_sizes
 from dtbench.analyze.intervals import Intervals, Ints, unite
 from dtbench.analyze.kinds.operators import ENGINE, Role, cpu_role, find_operation
+from dtbench.analyze.modules import find_modules_of_experts
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.owners import Asker, find_askers, find_function, find_owner, find_region
 from dtbench.analyze.payload import check_gradients, item_bytes, span_bytes, tensor_elements
 from dtbench.analyze.purposes import (
     DataParallel,
     Functional,
+    check_experts,
     find_data_parallel,
     find_purpose,
     find_unit,
@@ -71,6 +73,7 @@ def find_gloo_collectives(trace: Trace, nesting: Nesting) -> tuple[Collective, .
             nesting,
             {int(trace.name[one.event]) for one in issues if one.label and one.operation in POINT_TO_POINT},
         ),
+        of_experts=find_modules_of_experts(trace),
     )
     shown = find_data_parallel(
         ((issue.operation, evidence.above(issue.event)) for issue in issues),
@@ -265,6 +268,7 @@ class _Evidence:
         compiled: in which compiled region, or in whose backward, likewise; none where it was in none.
         frames: of Python around each issue, by its event.
         sending: c10d's operator of each send and receive that a range of ours names, by the range's event.
+        of_experts: modules of which a part is experts.
     """
 
     trace: Trace
@@ -276,6 +280,7 @@ class _Evidence:
     compiled: Mapping[int, str]
     frames: Mapping[int, tuple[str, ...]]
     sending: Mapping[int, int]
+    of_experts: frozenset[str]
 
     def above(self, event: int) -> tuple[str, ...]:
         """Give the names around an issue, innermost first, frames last.
@@ -351,9 +356,10 @@ def _describe(
     sent = evidence.sent_by(issue)
     axis = label.axis if label else sent.axis if sent else None
     dtype = span.dtype if span else None
-    purpose = check_gradients(
-        find_purpose(axis, issue.operation, evidence.region_of(issue, above), above, shown, functional), dtype
-    )
+    region = evidence.region_of(issue, above)
+    purpose = check_gradients(find_purpose(axis, issue.operation, region, above, shown, functional), dtype)
+    is_of_experts = evidence.askers[issue.event].module in evidence.of_experts
+    purpose = check_experts(purpose, issue.operation, region, is_of_experts=is_of_experts)
     inferred = evidence.groups.get(span.lane, "") if span else ""
     return Collective(
         group=label.group if label else sent.group if sent else inferred,

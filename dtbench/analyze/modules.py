@@ -23,6 +23,7 @@ from dtbench.analyze.trace import Trace
 from dtbench.ranges import MODULE_PREFIX, ROOT
 
 _MODULE: Final = "nn.Module: "
+_EXPERTS: Final = ("expert", "experts")
 _HOOK: Final = re.compile(r"FSDP::(pre|post)_forward(?: \((.*)\))?", re.DOTALL)
 
 
@@ -53,6 +54,12 @@ def find_modules(trace: Trace) -> Modules:
         units=find_enclosures(np.arange(len(names)), lanes, starts_ns, ends_ns),
         unit_names=names,
     )
+
+
+def find_modules_of_experts(trace: Trace) -> frozenset[str]:
+    """Give the modules that call a part of theirs by the name of experts, where ranges of dtbench's worker say so."""
+    calls = (name.removeprefix(MODULE_PREFIX).rpartition(".") for name in trace.names if name.startswith(MODULE_PREFIX))
+    return frozenset(whole or ROOT for whole, _, part in calls if part in _EXPERTS)
 
 
 def _is_named(trace: Trace, prefix: str) -> Bools:

@@ -8,7 +8,8 @@ The first of these that holds decides:
 3. Ranges of FSDP, or the autograd hook of DDP's reducer, lie around the issue: ``unshard`` or ``grad_reduce``. Or an
    operator does that is known for what it sends: ``context``, ``expert``, and off the axes of data ``tensor``. In a
    trace with such ranges or hooks, all else on an axis of data is ``other``. Functional collectives of no known axis
-   are for what their group shows (see ``functional.py``), and ``other`` where it shows nothing.
+   are for what their group shows (see ``functional.py``), and ``other`` where it shows nothing. All-to-alls that would
+   be ``other`` are ``expert`` where dtbench's ranges say that a part of the module that issued them is ``experts``.
 4. Operation and region, on an axis that is known. Nothing says of a gather over an axis that is of data, and no more
    than that, that it gathers parameters; see ``sharded_optimizers.py``.
 """
@@ -152,6 +153,16 @@ def find_purpose(
     if asked is Purpose.TENSOR:
         asked = None
     return asked or _of_data_axis(axis, operation, region, above, shown)
+
+
+def check_experts(
+    purpose: Purpose, operation: Operation | None, region: Region | None, *, is_of_experts: bool
+) -> Purpose:
+    """Give an all-to-all of no other purpose to experts, where the module that issued it has some."""
+    is_of_rows = is_of_experts and region not in (Region.OPTIMIZER, Region.STATE_DICT)
+    if is_of_rows and purpose is Purpose.OTHER and operation is Operation.ALL_TO_ALL:
+        return Purpose.EXPERT
+    return purpose
 
 
 def _of_data_axis(

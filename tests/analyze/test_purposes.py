@@ -306,6 +306,35 @@ def test_context_parallelism_on_fsdps_own_group_is_told_apart_with_and_without_l
     }
 
 
+@pytest.mark.parametrize(
+    ("part", "operation", "region", "purpose"),
+    [
+        ("experts", "all_to_all", "forward", "expert"),
+        ("experts", "all_gather", "forward", "other"),
+        ("experts", "all_to_all", "optimizer", "other"),
+        ("attention", "all_to_all", "forward", "other"),
+        ("shared_experts", "all_to_all", "forward", "other"),
+    ],
+)
+def test_all_to_alls_of_a_module_that_calls_experts_carry_their_rows(
+    draw: Callable[..., Path], part: str, operation: str, region: str, purpose: str
+) -> None:
+    label = "range dtbench::collective group=0 seq={} op={} bytes=16 axis=replicate async=0 owner="
+    one = analyze(
+        draw(f"""
+        step ProfilerStep#1                    @1 |================================|
+        range dtbench::region {region}         @1 |================================|
+        range dtbench::module 0                @1 | =============================  |
+        op _AllToAll                           @1 |  ===            ===            |
+        {label.format(1, operation)}           @1 |   =                            |
+        range dtbench::module 0.{part}         @1 |         ====                   |
+        {label.format(2, operation)}           @1 |                  =             |
+        range gloo:{operation}                 @2 |    ==             ==           |
+        """)
+    )
+    assert [(str(found.purpose), found.owner) for found in one.collectives] == [(purpose, "0")] * 2
+
+
 def test_each_groups_sends_and_gathers_are_for_what_its_axis_is_for(draw: Callable[..., Path]) -> None:
     one = analyze(
         draw(f"""

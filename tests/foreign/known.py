@@ -159,7 +159,7 @@ KNOWN = {
             Purpose.GRAD_REDUCE: 2 * 2 * LAYER_BYTES + 2 * 4 * (ROW_BYTES + 4),
         },
     ),
-    # No group says what goes over it, nor does an operation: autograd's function does, in the trace.
+    # No group says what goes over it, nor does an operation: the module that has experts does, in the trace.
     "moe_shared_group": Known(
         {Purpose.EXPERT: 2 * 2 * 2 - 1, Purpose.GRAD_REDUCE: 1},
         bytes_of={Purpose.EXPERT: 7 * 8 * ROW_BYTES, Purpose.GRAD_REDUCE: 2 * 4 * (ROW_BYTES + 4)},
