@@ -55,6 +55,8 @@ _ASKERS: Final = re.compile(
     |(?P<other>SyncBatchNorm)""",
     re.IGNORECASE | re.VERBOSE,
 )
+_ATTENDS: Final = re.compile(r"att(?:entio)?n", re.IGNORECASE)
+"""Functions and modules whose sends and receives take keys and values around a ring."""
 _ASKED: Final = (Purpose.CONTEXT, Purpose.EXPERT, Purpose.TENSOR, Purpose.OTHER)
 # Optimizers of which each rank has a part: the range that torch puts around a step, or a frame of `with_stack`.
 _SHARDED_OPTIMIZER: Final = re.compile(
@@ -194,7 +196,7 @@ def _find_by_names(operation: Operation | None, above: Sequence[str]) -> Purpose
         elif name.startswith(ENGINE) and ACCUMULATES.match(name):
             found = Purpose.GRAD_REDUCE if operation in REDUCTIONS and not functional else None
         else:
-            found = _find_asker(name) or _of_sharded_optimizer(name, operation)
+            found = _find_asker(name) or _of_sharded_optimizer(name, operation) or _of_attention(name, operation)
         if found is not None:
             return found
     return None
@@ -211,6 +213,10 @@ def _of_sharded_optimizer(name: str, operation: Operation | None) -> Purpose | N
     if operation in (Operation.ALL_GATHER, Operation.REDUCE_SCATTER) and _SHARDED_OPTIMIZER.match(name):
         return Purpose.UNSHARD if operation is Operation.ALL_GATHER else Purpose.GRAD_REDUCE
     return None
+
+
+def _of_attention(name: str, operation: Operation | None) -> Purpose | None:
+    return Purpose.CONTEXT if operation in POINT_TO_POINT and _ATTENDS.search(name) else None
 
 
 def _of_fsdp(name: str, operation: Operation | None, *, is_functional: bool) -> Purpose | None:

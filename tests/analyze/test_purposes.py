@@ -176,6 +176,11 @@ def test_clipping_optimizer_and_state_dict_come_before_the_axis(axis: Axis | Non
         (None, Operation.ALL_REDUCE, None, ("vllm::all_reduce",), DataParallel(), Purpose.TENSOR),
         (None, Operation.SEND, None, ("torch/.../_attention.py(9): _templated_ring_attention",),
          DataParallel(), Purpose.CONTEXT),
+        # Any attention that sends does so around a ring; what it sums need not be of a sequence's parts.
+        (None, Operation.SEND, None, ("SequenceAttention",), DataParallel(), Purpose.CONTEXT),
+        (None, Operation.RECV, None, (f"{NODE}SequenceAttentionBackward",), DDP, Purpose.CONTEXT),
+        (None, Operation.ALL_REDUCE, None, ("SequenceAttention",), DataParallel(), Purpose.OTHER),
+        (None, Operation.SEND, None, ("PP:0SEND_F1",), DataParallel(), Purpose.PIPELINE),
         (None, Operation.ALL_TO_ALL, None, ("_SeqAllToAll",), DataParallel(), Purpose.CONTEXT),
         # torch's own all-to-alls, which Ulysses and experts alike are made of, say nothing.
         (None, Operation.ALL_TO_ALL, None, (f"{NODE}_AlltoAllSingleBackward",), DataParallel(), Purpose.OTHER),
@@ -244,6 +249,8 @@ LABELLED_DDP = DataParallel(is_labelled=True, has_reducer=True)
         (Axis.SHARD, Operation.ALL_GATHER, Region.FORWARD, ("dtbench::unit (0)",), LABELLED_FSDP, Purpose.UNSHARD),
         (Axis.SHARD, Operation.ALL_GATHER, Region.FORWARD, (), LABELLED_FSDP, Purpose.OTHER),
         (Axis.SHARD, Operation.ALL_GATHER, Region.FORWARD, ("ring_attention",), LABELLED_FSDP, Purpose.CONTEXT),
+        (Axis.REPLICATE, Operation.SEND, Region.FORWARD, ("dtbench::module layers.0.attn",), LABELLED_DDP,
+         Purpose.CONTEXT),
         (Axis.SHARD, Operation.REDUCE_SCATTER, Region.BACKWARD, (f"{NODE}KvBackward",), LABELLED_FSDP, Purpose.OTHER),
         (Axis.SHARD, Operation.REDUCE_SCATTER, Region.BACKWARD, ("FSDP::post_backward_reduce (0)", f"{NODE}X"),
          LABELLED_FSDP, Purpose.GRAD_REDUCE),
