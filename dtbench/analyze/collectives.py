@@ -18,6 +18,8 @@ from dtbench.vocabulary import Axis, Operation, Purpose, Region, axis_described
 
 INFERRED_PREFIX: Final = "inferred "
 """Begins the names of groups that one rank's trace does not name and only shows; they mean nothing on other ranks."""
+_NEGLIGIBLE: Final = 0.01
+"""Of a wait: compute that is shorter decides nothing."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,13 @@ class Collective:
     def is_captured(self) -> bool:
         """Whether the launch of a CUDA graph launched it."""
         return is_captured(self.above)
+
+    @property
+    def is_wait_doubtful(self) -> bool:
+        """Whether compute that stood still until it ended may have waited for something else, as far as is known."""
+        if self.first_wait_ns is None or self.first_wait_end_ns is None:
+            return False
+        return self.undecided_ns > _NEGLIGIBLE * (self.first_wait_end_ns - self.first_wait_ns)
 
     @property
     def start_ns(self) -> int:

@@ -19,7 +19,8 @@ class PurposeTime:
 
     ``comm_ns`` is ``hidden_ns + exposed_ns``: both are shares (see ``shares.py``), so each column adds up over purposes
     to the window's account. What was not seen is None: times of collectives none of which was seen to run, what hid
-    them where what computes was not recorded, a wait where none of their consumers can be seen.
+    them where what computes was not recorded, a wait where none of their consumers can be seen, or where what stood
+    still until one of them had ended may have waited for something else.
 
     Attributes:
         count: collectives issued in the window; one whose issue is not in the trace counts where it begins. Of several
@@ -61,7 +62,8 @@ def account_purposes(
     purpose_of = np.array([number[collective.purpose] for collective in collectives], dtype=np.int64)
     tables = [
         *count_by(collectives, purpose_of, step_of, (len(number), len(windows))),
-        _count_watched(collectives, purpose_of, step_of, shares),
+        _count_seen([one.is_wait_seen for one in collectives], purpose_of, step_of, shares),
+        _count_seen([one.is_wait_doubtful for one in collectives], purpose_of, step_of, shares),
         *shares.sum_by(purpose_of, len(number)),
     ]
     columns = [np.column_stack((table[:, :-1], table.sum(axis=1))) for table in tables]
@@ -70,22 +72,20 @@ def account_purposes(
     ]
 
 
-def _count_watched(
-    collectives: Sequence[Collective], purpose_of: Ints, step_of: Sequence[int | None], shares: Shares
-) -> Ints:
-    """Count collectives whose consumers would have been seen, by purpose and each window that issued or ran them."""
+def _count_seen(counted: Sequence[bool], purpose_of: Ints, step_of: Sequence[int | None], shares: Shares) -> Ints:
+    """Count some collectives by purpose and each window that issued or ran them."""
     table = np.zeros((len(Purpose), shares.num_windows + 1), dtype=np.int64)
-    watched = np.array([one.is_wait_seen for one in collectives], dtype=np.int64)
+    ones = np.array(counted, dtype=np.int64)
     step = np.array([shares.num_windows if of is None else of for of in step_of], dtype=np.int64)
-    np.add.at(table, (purpose_of, step), watched)
-    np.add.at(table, (purpose_of[shares.collective], shares.window), watched[shares.collective])
+    np.add.at(table, (purpose_of, step), ones)
+    np.add.at(table, (purpose_of[shares.collective], shares.window), ones[shares.collective])
     return table
 
 
 def _account_window(columns: Sequence[Ints], waits: Waits, window: Window) -> tuple[PurposeTime, ...]:
     rows = zip(Purpose, *(column.tolist() for column in columns), strict=True)
     found = []
-    for purpose, count, size_bytes, unsized, seen, watched, exposed_ns, hidden_ns, undecided_ns in rows:
+    for purpose, count, size_bytes, unsized, seen, watched, doubtful, exposed_ns, hidden_ns, undecided_ns in rows:
         comm_ns = exposed_ns + hidden_ns + undecided_ns
         wait_ns = wait_time_ns(waits, purpose, window.start_ns, window.end_ns)
         if not (count or comm_ns or wait_ns):
@@ -100,7 +100,7 @@ def _account_window(columns: Sequence[Ints], waits: Waits, window: Window) -> tu
                 comm_ns=comm_ns if comm_ns or seen or not count else None,
                 hidden_ns=hidden_ns if is_decided else None,
                 exposed_ns=exposed_ns if is_decided else None,
-                wait_ns=wait_ns if wait_ns or watched else None,
+                wait_ns=wait_ns if (wait_ns or watched) and not doubtful else None,
             )
         )
     return tuple(found)

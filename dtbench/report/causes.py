@@ -11,7 +11,7 @@ from dtbench.vocabulary import CAUSE_PHRASES, Cause, MissingInput, Operation
 
 UNATTRIBUTED: Final = "unattributed"
 
-_MISSING: Final = {
+MISSING_WORDS: Final = {
     MissingInput.RANKS: "the other ranks' traces: skew or bandwidth",
     MissingInput.CLOCKS: "how far the ranks' clocks are apart",
     MissingInput.EVENTS: "when the other ranks began it",
@@ -47,7 +47,7 @@ def describe_cause(
     if cause is Cause.QUEUED and behind is not None:
         return f"queued behind {name_collective(behind.owner or None, behind.operation)}"
     if cause is Cause.UNKNOWN and missing:
-        return f"{CAUSE_PHRASES[cause]} (missing: {'; '.join(_MISSING[one] for one in missing)})"
+        return f"{CAUSE_PHRASES[cause]} (missing: {'; '.join(MISSING_WORDS[one] for one in missing)})"
     return CAUSE_PHRASES[cause]
 
 

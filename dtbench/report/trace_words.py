@@ -15,7 +15,7 @@ from dtbench.analyze.representative import doubt_steps, read_steps_of_traces
 from dtbench.analyze.trace_analysis import TraceAnalysis
 from dtbench.analyze.trace_set import TraceSet
 from dtbench.report.advice import Advice, advise, of_traces
-from dtbench.report.causes import describe_exposed_owner, describe_leading
+from dtbench.report.causes import MISSING_WORDS, describe_exposed_owner, describe_leading
 from dtbench.report.doubts import NO_CONSUMER, doubt_lines
 from dtbench.report.facts import describe_traces
 from dtbench.report.host_words import describe_host
@@ -175,6 +175,8 @@ def _wait_words(traces: TraceSet, row: PurposeTime, overlap: Overlap, per: str) 
         return f"{format_ns(row.wait_ns)} per {per} ({format_fraction(divide(row.wait_ns, overlap.step_ns))})"
     if row.comm_ns is None:
         return "n/a: its collectives were issued and not seen to run"
+    if any(one.is_wait_doubtful and one.purpose is row.purpose for rank in traces.analyses for one in rank.collectives):
+        return f"n/a: missing: {MISSING_WORDS[MissingInput.STREAM_WAITS]}"
     return f"n/a: {NO_CONSUMER if overlap.is_decided else _name_lack(traces)}"
 
 

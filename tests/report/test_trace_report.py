@@ -324,3 +324,29 @@ def test_a_wait_that_is_not_known_says_why(tmp_path: Path) -> None:
     path.write_text(json.dumps({"traceEvents": draw_events(drawing)}))
     lines = answer_lines(analyze_traces([path]))
     assert "unshard wait n/a: no consumer of it can be seen in the traces" in lines
+
+
+def stand_behind_a_collective(path: Path, around: str, *more: str) -> TraceSet:
+    """Draw a kernel that was launched behind a collective of 58 us and stands still until it has ended."""
+    drawing = (
+        f"step ProfilerStep#1                     @1 |{'=' * 90}|",
+        f"call cudaLaunchKernel                   @1 |a  c{' ' * 86}|",
+        f"{around}                                @1 | ={' ' * 88}|",
+        f"call cudaLaunchKernelExC                @1 | b{' ' * 88}|",
+        f"kernel gemm                             @7 | aa{' ' * 57}{'c' * 25}{' ' * 5}|",
+        f"kernel ncclDevKernel_AllReduce_Sum_f32  @8 |  {'b' * 58}{' ' * 30}|",
+        *more,
+    )
+    path.write_text(json.dumps({"traceEvents": draw_events("\n".join(drawing))}))
+    return analyze_traces([path])
+
+
+def test_a_wait_is_not_known_where_the_trace_does_not_say_what_compute_waited_for(tmp_path: Path) -> None:
+    untold = stand_behind_a_collective(tmp_path / "untold.json", "op c10d::allreduce_")
+    assert [row.wait_ns for row in average_purposes(untold.analyses)] == [None]
+    waits = f"call cudaStreamWaitEvent @1 |  ={' ' * 87}|"
+    told = stand_behind_a_collective(tmp_path / "told.json", "op c10d::allreduce_", waits)
+    assert [row.wait_ns for row in average_purposes(told.analyses)] == [57_000]
+    fsdp = stand_behind_a_collective(tmp_path / "fsdp.json", "range FSDP::all_gather (layers.0)")
+    why = "missing: what the compute waited for that stood launched beside it"
+    assert f"unshard wait n/a: {why}" in answer_lines(fsdp)
