@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-import numpy as np
-
 from dtbench.analyze.collectives import Collective
 from dtbench.analyze.kinds.categories import CALLS
 from dtbench.analyze.moments import STEP_RANGE, Moments, Place, find_moments
@@ -96,7 +94,7 @@ def find_marks(trace: Trace, collectives: Sequence[Collective]) -> TraceMarks:
 
 def _find_runtime(trace: Trace) -> Runtime | None:
     """Return whose calls a trace holds; None: another's are among them (other vendors borrow CUDA's names), or none."""
-    called = [trace.names[name] for name in np.unique(trace.name[trace.is_one_of(CALLS)]).tolist()]
+    called = [trace.names[name] for name in set(trace.name[trace.is_one_of(CALLS)].tolist())]
     if any(_CALLS_OF_OTHERS.match(name) for name in called):
         return None
     found = [runtime for runtime, own in _CALLS_OF.items() if any(own.match(name) for name in called)]

@@ -206,7 +206,7 @@ def pair_up(first: Series, second: Series, lead: Lead) -> Ints:
 
 def _pair_crossed(first: Series, second: Series, lead: Lead, pairs: Ints) -> Ints:
     """Pair what is left of equal events that ran at the same time, in whatever order; shape ``(k, 2)``."""
-    mine, others = (np.setdiff1d(np.arange(len(one)), pairs[:, side]) for side, one in enumerate((first, second)))
+    mine, others = _left(len(first), pairs[:, 0]), _left(len(second), pairs[:, 1])
     others = others[np.argsort(second.start_ns[others], kind="stable")]
     began_ns = second.start_ns[others] - lead.ns - lead.tolerance_ns
     done_ns = np.maximum.accumulate(second.end_ns[others] - lead.ns + lead.tolerance_ns)
@@ -218,6 +218,12 @@ def _pair_crossed(first: Series, second: Series, lead: Lead, pairs: Ints) -> Int
         equal = [event for event in near if second.token[event] == first.token[one]]
         found.update(dict.fromkeys(equal[:1], one))
     return np.array([(one, other) for other, one in found.items()], dtype=np.int64).reshape(-1, 2)
+
+
+def _left(length: int, taken: Ints) -> Ints:
+    is_left = np.ones(length, dtype=np.bool_)
+    is_left[taken] = False
+    return np.flatnonzero(is_left)
 
 
 def _pair_in(first: Series, second: Series, lead: Lead, boxes: list[_Box], agree: _Agree) -> list[_Run]:
