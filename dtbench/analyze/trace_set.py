@@ -12,6 +12,7 @@ from dtbench.analyze.kinds.unknown import UnknownName, sum_names
 from dtbench.analyze.ranks.late import LateRank
 from dtbench.analyze.ranks.misfits import find_mistaken
 from dtbench.analyze.ranks.over_ranks import OverRanks
+from dtbench.analyze.shared_units import describe_shared_units
 from dtbench.analyze.trace import Unread
 from dtbench.analyze.trace_analysis import TraceAnalysis
 from dtbench.analyze.trace_file import Analyzed, Answer, TraceFile, Unusable
@@ -218,6 +219,7 @@ def _describe_lacking(one: TraceAnalysis, *, any_steps: bool) -> Iterable[str]:
         lost = count_things(len(one.timeline.unseen), "collective")
         were = "was" if len(one.timeline.unseen) == 1 else "were"
         yield f"{lost} {were} launched and not seen to run, so communication and what is exposed are 'at least'"
+    yield from describe_shared_units(one.collectives)
     if one.lost.recorded is not None:
         yield _describe_lost(one)
     unrecorded = [step.step for step in one.steps if step.overlap.step_ns and step.overlap.compute_ns is None]
