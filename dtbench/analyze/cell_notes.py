@@ -60,8 +60,16 @@ def _launch_notes(launches: Sequence[LaunchData]) -> list[str]:
         for note in (*launch.tables.notes, *_count_untold(launch.tables))
     ]
     if launches and not any(len(launch.tables.overlap) for launch in launches):
-        notes.append("no PROFILED step was traced: overlap is not known")
+        notes.append(f"{_say_untraced(launches)}: overlap is not known")
     return notes
+
+
+def _say_untraced(launches: Sequence[LaunchData]) -> str:
+    """Say why no launch tells where time went: no step ran for it, or what was written of such steps is gone."""
+    ran = {phase for launch in launches for phase, _, steps in _count_steps(launch) if steps}
+    if Phase.PROFILED not in ran:
+        return "no PROFILED step was traced"
+    return "PROFILED steps ran, and neither a trace nor a table of where their time went is there"
 
 
 def _count_untold(tables: LaunchTables) -> Iterator[str]:

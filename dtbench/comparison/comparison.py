@@ -109,12 +109,14 @@ class MechanismChange(Record):
     Attributes:
         what: ``count``, ``size_bytes``, ``order``, ``async``, ``receipt``.
         subject: a purpose and operation, or a knob.
+        ranks: who did it so; empty: the lowest rank, which stands for the others unless these are told of.
         baseline: as text.
         candidate: as text.
     """
 
     what: str
     subject: str
+    ranks: tuple[int, ...] = ()
     baseline: str
     candidate: str
 

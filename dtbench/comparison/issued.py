@@ -6,9 +6,10 @@ from itertools import groupby
 from typing import Final
 
 from dtbench.comparison.comparison import MechanismChange
+from dtbench.comparison.orders import pair_others
 from dtbench.store.baseline import Issued, MeasuredLaunch
 from dtbench.store.rank_records import Receipt, ReceiptOutcome
-from dtbench.units import format_bytes
+from dtbench.units import format_bytes, name_ranks
 from dtbench.vocabulary import Operation, Purpose
 
 _NONE = "none"
@@ -16,15 +17,26 @@ _RANKS: Final = {"count": 0, "size_bytes": 1, "async": 2, "order": 3}
 
 
 def compare_launches(before: MeasuredLaunch, after: MeasuredLaunch) -> tuple[MechanismChange, ...]:
-    """Give what two launches did differently as far as both know it, most telling first."""
+    """Give what two launches did differently as far as both know it, most telling first.
+
+    What ranks other than the lowest issued is told where the lowest issued the same.
+    """
     issued = [*_compare_counts(before, after)]
     if before.order is not None and after.order is not None and before.order != after.order:
         orders = _blur(before.order, after.order)
         sized = {change.subject for change in issued if change.what == "size_bytes"}
         issued += [change for change in _compare_sizes(*orders) if change.subject not in sized]
         issued += _compare_order(*orders)
+    issued = issued or [*_compare_other_ranks(before, after)]
     issued.sort(key=lambda change: _RANKS[change.what])
     return (*issued, *_compare_receipts(before.receipts, after.receipts))
+
+
+def _compare_other_ranks(before: MeasuredLaunch, after: MeasuredLaunch) -> Iterator[MechanismChange]:
+    for ranks, old, new in pair_others(before, after):
+        orders = _blur(old, new)
+        for change in (*_compare_order_counts(*orders), *_compare_sizes(*orders), *_compare_order(*orders)):
+            yield change.model_copy(update={"subject": f"{change.subject} of {name_ranks(ranks)}", "ranks": ranks})
 
 
 def name_issued(purpose: Purpose, operation: Operation | None) -> str:

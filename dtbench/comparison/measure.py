@@ -31,7 +31,8 @@ from dtbench.comparison.metrics import (
     WAIT,
     WAITS,
 )
-from dtbench.store.baseline import Issued, MeasuredLaunch, Measurement, OwnedTime, PlacedTime
+from dtbench.comparison.orders import find_orders
+from dtbench.store.baseline import MeasuredLaunch, Measurement, OwnedTime, PlacedTime
 from dtbench.store.rank_records import ReceiptOutcome
 from dtbench.store.records import RunStatus
 from dtbench.vocabulary import Cause, Estimate, Operation, Purpose
@@ -82,10 +83,12 @@ def measure_launch(data: CellData, place: int, device: str, *, is_doubted: bool)
     alone = replace(data, cell=data.cell.model_copy(update={"launches": (index,)}), launches=(launch,), unreadable={})
     summary = summarize_side(alone, device)
     owned = _give_causes(total_owned(counted, len(overlap)), is_doubted=is_doubted)
+    orders = find_orders(collectives[collectives["step"].notna()])
+    name = launch.folder.path.name
     measured = MeasuredLaunch(
-        name=launch.folder.path.name,
+        name=name,
         started_unix_ns=launch.record.started_unix_ns if launch.record else None,
-        round=f"{launch.place.run} {launch.folder.path.name}",
+        round=f"{launch.place.run} {name}",
         measurements=(
             *_whole_run(summary),
             *_profiled(overlap, purposes),
@@ -95,14 +98,17 @@ def measure_launch(data: CellData, place: int, device: str, *, is_doubted: bool)
         owned=owned,
         placed=total_placed(counted, len(overlap)),
         traffic=launch.ranks[0].traffic if launch.ranks else (),
-        order=find_order(collectives[collectives["step"].notna()]),
+        order=orders.order,
+        order_ranks=orders.order_ranks,
+        other_orders=orders.other_orders,
         receipts=summary.receipts,
         is_stable=all(record.traffic_is_stable for record in launch.ranks),
     )
     absent = sorted(set(range(data.cell.plan.ranks)) - {record.rank for record in launch.ranks})
     lost = f"the record of rank {absent[0]} is missing" if absent else None
     is_open = launch.record is not None and launch.record.status is not RunStatus.COMPLETE
-    return measured, _find_doubt(summary) or lost or ("it did not end" if is_open else None)
+    doubt = _find_doubt(summary) or lost or ("it did not end" if is_open else None)
+    return measured, doubt and doubt.removeprefix(f"{name}: ")
 
 
 def measure_traces(traces: TraceSet, name: str) -> tuple[MeasuredLaunch, tuple[str, ...]]:
@@ -131,6 +137,7 @@ def measure_traces(traces: TraceSet, name: str) -> tuple[MeasuredLaunch, tuple[s
     counted = keep_of_steps(collectives, known)
     doubts = spell_doubts(doubt_steps(read_steps_of_traces(traces.analyses)))
     owned = _give_causes(total_owned(counted, len(known)), is_doubted=bool(doubts))
+    orders = find_orders(collectives)
     measured = MeasuredLaunch(
         name=name,
         started_unix_ns=None,
@@ -143,8 +150,10 @@ def measure_traces(traces: TraceSet, name: str) -> tuple[MeasuredLaunch, tuple[s
         owned=owned,
         placed=total_placed(counted, len(known)),
         traffic=(),
-        order=find_order(collectives),
         receipts=(),
+        order=orders.order,
+        order_ranks=orders.order_ranks,
+        other_orders=orders.other_orders,
     )
     return measured, doubts
 
@@ -290,40 +299,6 @@ def total_placed(collectives: pd.DataFrame, windows: int) -> tuple[PlacedTime, .
 
 def _durations(collectives: pd.DataFrame) -> "pd.Series[int]":
     return (collectives["end_ns"] - collectives["start_ns"]).fillna(0)
-
-
-def find_order(collectives: pd.DataFrame) -> tuple[Issued, ...] | None:
-    """Give what most steps of the lowest rank issued, in order; None where no more than half of them agree.
-
-    Where they agree but for sizes (batches of unequal length do that), sizes are not told.
-    """
-    if not len(collectives):
-        return None
-    mine = collectives[collectives["rank"] == collectives["rank"].min()]
-    mine = mine.assign(begin_ns=mine["issue_ns"].fillna(mine["start_ns"])).sort_values("begin_ns", kind="stable")
-    columns = ["operation", "purpose", "owner", "size_bytes"]
-    steps = [
-        [(*words, None if pd.isna(size) else int(size)) for *words, size in step.itertuples(index=False)]
-        for _, step in mine.groupby("step")[columns]
-    ]
-    order = _find_most(steps) or _find_most([[(*words, None) for *words, _ in step] for step in steps])
-    if order is None:
-        return None
-    return tuple(
-        Issued(
-            operation=Operation(operation) if operation else None,
-            purpose=Purpose(purpose),
-            owner=owner,
-            size_bytes=size,
-        )
-        for operation, purpose, owner, size in order
-    )
-
-
-def _find_most(steps: Sequence[Sequence[tuple[Any, ...]]]) -> tuple[tuple[Any, ...], ...] | None:
-    """Give what more than half of the steps did."""
-    order, count = Counter(tuple(step) for step in steps).most_common(1)[0]
-    return order if 2 * count > len(steps) else None
 
 
 def _find_doubt(summary: CellSummary) -> str | None:

@@ -11,11 +11,12 @@ from typing import Final
 from dtbench.comparison.comparison import Comparison, MechanismChange
 from dtbench.comparison.issued import compare_launches
 from dtbench.scenario.mistakes import join_words
-from dtbench.store.baseline import MeasuredLaunch, MeasuredSide
+from dtbench.store.baseline import Issued, MeasuredLaunch, MeasuredSide
 
 _SIZES: Final = "the size of each"
 _BYTES: Final = "their bytes in all"
 _ORDER: Final = "their order"
+_OTHERS: Final = "what ranks other than the lowest issued"
 _OPERATIONS: Final = "which operation each is"
 _ASYNC: Final = "which are asynchronous"
 
@@ -25,7 +26,7 @@ class Mechanism:
     """What two sides did.
 
     Attributes:
-        changes: what the lowest ranks of their first launches did differently, most telling first.
+        changes: what their first launches did differently, most telling first.
         is_known: all launches say how many collectives they issued.
         not_known: what else of them some launch does not say.
         doubts: which launches did otherwise than the first of their side, or in one step than in another, or were
@@ -105,7 +106,7 @@ def _spell_unlike(changes: Sequence[MechanismChange]) -> Iterator[str]:
 
 
 def _find_not_known(launches: Sequence[MeasuredLaunch]) -> Iterator[str]:
-    orders = [launch.order for launch in launches]
+    orders = [order for launch in launches for order in _orders_of(launch)]
     has_traffic = all(launch.traffic for launch in launches)
     if any(order is None or any(one.size_bytes is None for one in order) for order in orders):
         yield _SIZES
@@ -113,7 +114,13 @@ def _find_not_known(launches: Sequence[MeasuredLaunch]) -> Iterator[str]:
             yield _BYTES
     if any(order is None for order in orders):
         yield _ORDER
+    if any(launch.order is not None and not launch.order_ranks for launch in launches):
+        yield _OTHERS
     if any(one.operation is None for order in orders for one in order or ()):
         yield _OPERATIONS
     if not has_traffic:
         yield _ASYNC
+
+
+def _orders_of(launch: MeasuredLaunch) -> tuple[Sequence[Issued] | None, ...]:
+    return (launch.order, *(some.order for some in launch.other_orders))

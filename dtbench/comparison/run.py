@@ -210,11 +210,7 @@ def compare_sides(
             *mechanism.notes,
             *_note_statistics(rounds, (baseline, candidate), metrics),
             *_note_noise(metrics, rounds),
-            *(
-                f"{label}: {note}"
-                for side, label in zip((baseline, candidate), labels, strict=True)
-                for note in (*_say_limits(side, (baseline, candidate)), *side.notes)
-            ),
+            *_label_notes((baseline, candidate), labels),
         ),
         treatment=treatment,
         is_mechanism_known=mechanism.is_known,
@@ -227,6 +223,14 @@ def compare_sides(
         ),
         not_known=find_not_known((baseline, candidate)),
     )
+
+
+def _label_notes(sides: Sequence[MeasuredSide], labels: Sequence[str]) -> Iterator[str]:
+    """Yield what a reader must know of each side, with its label; of both, what is of both."""
+    notes = [dict.fromkeys((*_say_limits(side, sides), *side.notes, *side.plan_notes)) for side in sides]
+    for own, label in zip(notes, labels, strict=True):
+        yield from (f"{label}: {note}" for note in own if not all(note in of_side for of_side in notes))
+    yield from (f"both: {note}" for note in notes[0] if note in notes[1])
 
 
 def _say_limits(side: MeasuredSide, sides: Sequence[MeasuredSide]) -> Iterator[str]:

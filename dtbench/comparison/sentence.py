@@ -14,7 +14,7 @@ from dtbench.comparison.issued import name_issued
 from dtbench.comparison.metrics import EXPOSED, EXPOSED_BY_OWNER, EXPOSED_BY_PURPOSE, STEP_TIME
 from dtbench.comparison.statistics import LEAST_LAUNCHES
 from dtbench.comparison.telling import count_telling
-from dtbench.units import count_things, format_ns
+from dtbench.units import count_things, format_ns, name_ranks
 from dtbench.vocabulary import CAUSE_PHRASES
 
 _ESTABLISHED = (Outcome.HIGHER, Outcome.LOWER, Outcome.BELOW_THRESHOLD)
@@ -161,7 +161,8 @@ def _say_issued(mechanism: Sequence[MechanismChange]) -> Iterator[str]:
         case "async":
             yield f"{first.subject}: {first.candidate} asynchronous against {first.baseline}{rest}"
         case "order":
-            yield f"issued in another order{rest}"
+            by = f" by {name_ranks(first.ranks)}" if first.ranks else ""
+            yield f"issued in another order{by}{rest}"
         case _:
             yield f"{first.subject}: {first.candidate} against {first.baseline}{rest}"
 
@@ -212,7 +213,8 @@ def _say_whole(lead: CollectiveChange | None, findings: Findings) -> Iterator[st
     elif whole_ns * lead_ns > 0 and abs(whole_ns) > abs(lead_ns):
         yield f"{_spell_change(whole_ns)}: {format_ns(abs(lead_ns))} of it {said}"
     else:  # others went the other way
-        yield f"{_spell_change(whole_ns)} in all, but {_spell_change(lead_ns)}: {said}"
+        but = "" if whole_ns * lead_ns > 0 else "but "
+        yield f"{_spell_change(whole_ns)} in all, {but}{_spell_change(lead_ns)} by itself: {said}"
 
 
 def _find_whole_change(findings: Findings) -> float | None:

@@ -17,6 +17,7 @@ from typing import Final
 
 from dtbench.analyze.cell_data import CellData, RunData
 from dtbench.analyze.foreign import analyze_traces, are_traces
+from dtbench.analyze.plan_notes import planned_notes
 from dtbench.analyze.run_data import read_run_data
 from dtbench.analyze.trace_set import TraceSet
 from dtbench.comparison.environment import find_environment_changes, find_unlike
@@ -155,6 +156,7 @@ def _measure_cell(run: RunData, data: CellData) -> MeasuredSide:
     counted = [launch for launch, (_, doubt) in zip(data.launches, measured, strict=True) if doubt is None]
     written = {one.folder.path.name: one.environment for one in counted if one.environment is not None}
     silent = [one.folder.path.name for one in counted if one.environment is None]
+    said = {words for one, doubt in measured if doubt for words in (doubt, f"{one.name}: {doubt}")}
     settings = flatten(cell)
     only = len(record.cells) == 1
     return MeasuredSide(
@@ -167,6 +169,7 @@ def _measure_cell(run: RunData, data: CellData) -> MeasuredSide:
         paths=(str(run.path.resolve() / "cells" / cell.name),),
         settings=settings,
         doubts=spell_doubts(whole.doubts),
+        plan_notes=tuple(planned_notes(whole)),
         environment=next(iter(written.values()), run.environment),
         unlike=tuple(name_unlike(written, settings)),
         launches=tuple(launch for launch, doubt in measured if doubt is None),
@@ -182,7 +185,7 @@ def _measure_cell(run: RunData, data: CellData) -> MeasuredSide:
             ),
             *name_lacking(data),
             *say_warmup(whole.warmup),
-            *say_together(whole.notes),
+            *say_together([note for note in whole.notes if note not in said]),
             *([f"nobody knows on which machine and software {', '.join(silent)} ran"] if silent and written else []),
         ),
     )
@@ -254,6 +257,7 @@ def _pool(sides: Sequence[MeasuredSide], label: str, *, force: bool) -> Measured
             *(note for side in sides for note in side.notes),
             *([f"nobody knows on which machine and software {', '.join(silent)} ran"] if silent else []),
         ),
+        plan_notes=first.plan_notes,
         doubts=tuple(f"{side.labels[-2]}: {doubt}" for side in sides for doubt in side.doubts),
         unlike=(*(f"{side.labels[-2]}: {words}" for side in sides for words in side.unlike), *differences),
     )

@@ -6,6 +6,7 @@ from typing import Final
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from dtbench.analyze.plan_notes import is_linked
 from dtbench.analyze.summary import CellSummary, RankBreakdown, RunSummary
 from dtbench.report import sentences
 from dtbench.report.plots_drawing import (
@@ -119,7 +120,7 @@ def _finish_breakdown(axes: Axes, ticks: list[tuple[float, str]], longest_ns: in
 
 def _link_words(cells: list[CellSummary]) -> str:
     """Say that an emulated link carried the communication, of all cells or of some."""
-    linked = sum(sentences.is_linked(cell) for cell in cells)
+    linked = sum(is_linked(cell) for cell in cells)
     whose = "" if linked == len(cells) else " of some cells"
     return f", communication{whose} {sentences.LINKED}" if linked else ""
 

@@ -9,18 +9,18 @@ from statistics import median
 
 from dtbench.analyze.cell_notes import describe_disturbed, say_taken
 from dtbench.analyze.doubt_words import describe_doubt
+from dtbench.analyze.plan_notes import is_linked, planned_notes
 from dtbench.analyze.summary import CellSummary, Interval, OwnerSummary, PurposeSummary
 from dtbench.analyze.wrong_results import find_wrong_results
-from dtbench.plan import LINKED_NOTE, Plan
+from dtbench.plan import Plan
 from dtbench.report.advice import advise, of_run
 from dtbench.report.causes import describe_cause, describe_leading, name_collective
 from dtbench.report.doubts import NO_CONSUMER, NO_FINDING, say_doubts
 from dtbench.report.host_words import describe_host
 from dtbench.report.scenario_facts import describe_cell
 from dtbench.scenario.model import Timed
-from dtbench.scenario.network import EmulatedNetwork
 from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Parallel
-from dtbench.store.rank_records import NETWORK_KNOB, REAL_NETWORK, Compilation, Memory, Receipt, ReceiptOutcome
+from dtbench.store.rank_records import Compilation, Memory, Receipt, ReceiptOutcome
 from dtbench.store.records import OwnLoop, RunStatus
 from dtbench.units import NS_PER_MS, count_things, format_bytes, format_count, format_fraction, format_ns
 from dtbench.vocabulary import Cause, DeviceKind, Purpose, StageOutcome
@@ -238,12 +238,6 @@ def backend_words(cell: CellSummary) -> str:
 
 
 LINKED = "over an emulated link"
-
-
-def is_linked(cell: CellSummary) -> bool:
-    """Tell whether an emulated link carried the collectives: their times are the link's, not the machine's."""
-    is_asked = cell.scenario is not None and isinstance(cell.scenario.network, EmulatedNetwork) and cell.plan.ranks > 1
-    return is_asked and not any(one.knob == NETWORK_KNOB and one.got == REAL_NETWORK for one in cell.receipts)
 
 
 _SHAPE = {"kind", "replicas", "shards", "tensor"}
@@ -495,8 +489,7 @@ def cell_notes(cell: CellSummary) -> tuple[str, ...]:
     """Give what a reader of the numbers must know, the plan's notes first, each once."""
     of_estimates = cell.exposure.notes if cell.exposure else ()
     of_doubts = (f"PROFILED steps may not stand for the run: {describe_doubt(doubt)}" for doubt in cell.doubts)
-    planned = (note for note in cell.plan.notes if note != LINKED_NOTE or is_linked(cell))
-    return tuple(dict.fromkeys((*planned, *of_doubts, *cell.notes, *of_estimates)))
+    return tuple(dict.fromkeys((*planned_notes(cell), *of_doubts, *cell.notes, *of_estimates)))
 
 
 def decimals_for(times_ns: Iterable[float | None]) -> int:

@@ -68,6 +68,13 @@ class Issued(Record):
     size_bytes: int | None
 
 
+class RanksOrder(Record):
+    """What some ranks issued in a PROFILED step, in this order; None: the steps of each of them do not agree."""
+
+    ranks: Annotated[tuple[int, ...], Field(min_length=1)]
+    order: tuple[Issued, ...] | None
+
+
 class MeasuredLaunch(Record):
     """One launch, or the traces of one job.
 
@@ -77,6 +84,9 @@ class MeasuredLaunch(Record):
         round: of equal text for launches of one run that took turns; None: traces.
         traffic: what the lowest rank issued in a MEASURED step; empty where nobody recorded it.
         order: what the lowest rank issued in a PROFILED step, in this order; None: its steps do not agree, or no trace.
+        order_ranks: who issued ``order``, the lowest rank first; empty: what others did is not told (by versions that
+            looked at the lowest rank alone).
+        other_orders: what ranks that are not among these issued.
         receipts: one for each knob, the worst of all ranks.
         is_stable: no rank issued different collectives in different MEASURED steps.
     """
@@ -90,6 +100,8 @@ class MeasuredLaunch(Record):
     traffic: tuple[Traffic, ...]
     order: tuple[Issued, ...] | None
     receipts: tuple[Receipt, ...]
+    order_ranks: tuple[int, ...] = ()
+    other_orders: tuple[RanksOrder, ...] = ()
     is_stable: bool = True
 
 
@@ -103,6 +115,7 @@ class MeasuredSide(Record):
         unlike: which launches ran in another environment than the first, and in what they differ, a clause each.
         launches: that count: complete, and to be trusted.
         notes: what was left out, and why.
+        plan_notes: what its plan says of its numbers.
         ranks: of traces: those whose there are; None: all of the job.
         world_size: ranks of the job; None: not told.
         unseen: collectives that were launched and not seen to run: numbers of traces are "at least" then.
@@ -118,6 +131,7 @@ class MeasuredSide(Record):
     notes: tuple[str, ...]
     unlike: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
+    plan_notes: tuple[str, ...] = ()
     ranks: tuple[int, ...] | None = None
     world_size: int | None = None
     unseen: int = 0

@@ -9,8 +9,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from dtbench.analyze.plan_notes import is_linked
 from dtbench.analyze.run import summarize_run
-from dtbench.report.sentences import cell_notes, is_linked
+from dtbench.report.sentences import cell_notes
 from dtbench.store.layout import RunFolder
 from dtbench.store.records import RunStatus
 from dtbench.store.write import write_table

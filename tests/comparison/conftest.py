@@ -295,6 +295,7 @@ def make_launch(
         placed=(),
         traffic=tuple(traffic),
         order=None if order is None else tuple(order),
+        order_ranks=(0, 1) if order is not None else (),
         receipts=(),
     )
 

@@ -427,7 +427,11 @@ def test_the_headline_names_the_whole_difference_and_a_duration_that_did_not_cha
     assert "; 3.00 ms more exposed: 1.50 ms of it unshard of layers.1 (all-gather, 1.50 ms)" in more
     moved = {"owned": [gather_of("layers.1", 4.0, 4.0), gather_of("layers.2", 0.0, 1.5), gather_of("root", 0.0, 0.5)]}
     both = compare((10.0,), (10.0,), before, moved).sentence
-    assert "; 500 us more exposed in all, but 2.50 ms more exposed: unshard of layers.1 (" in both
+    assert "; 500 us more exposed in all, 2.50 ms more exposed by itself: unshard of layers.1 (" in both
+    early = {"owned": [gather_of("layers.1", 4.0, 4.0), gather_of("layers.2", 0.0, 1.5), gather_of("root", 0.0, 0.5)]}
+    late = {"owned": [gather_of("layers.1", 0.0, 4.0), gather_of("layers.2", 2.5, 2.5), gather_of("root", 2.0, 2.0)]}
+    against = compare((10.0,), (10.0,), early, late).sentence
+    assert "; 500 us more exposed in all, but 4.00 ms less exposed by itself: unshard of layers.1 (" in against
 
 
 @pytest.mark.parametrize("launches", [1, 5])

@@ -51,7 +51,7 @@ def test_traces_of_the_same_rank_are_compared_and_the_others_named(tmp_path: Pat
     found = compare_paths(str(tmp_path / "old"), str(tmp_path / "new"), results=tmp_path)
     assert "cannot be compared" not in found.sentence
     assert found.collectives
-    assert sum(note.endswith("there are traces of rank 0 of 2 alone") for note in found.notes) == 2
+    assert "both: there are traces of rank 0 of 2 alone" in found.notes
 
 
 def test_a_step_that_one_rank_does_not_mark_is_left_out(tmp_path: Path) -> None:

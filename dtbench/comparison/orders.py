@@ -1,0 +1,81 @@
+"""What the ranks of a launch issued in a step, in which order: what most of their PROFILED steps did."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from dtbench.store.baseline import Issued, MeasuredLaunch, RanksOrder
+from dtbench.vocabulary import Operation, Purpose
+
+Order = tuple[Issued, ...]
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What the ranks of a launch issued; attributes as of ``MeasuredLaunch``."""
+
+    order: Order | None
+    order_ranks: tuple[int, ...] = ()
+    other_orders: tuple[RanksOrder, ...] = ()
+
+
+def find_orders(collectives: pd.DataFrame) -> Orders:
+    """Return what most steps of each rank issued, equal ranks together; no order where no more than half of them agree.
+
+    Where they agree but for sizes (batches of unequal length do that), sizes are not told.
+    """
+    ranks_of: dict[Order | None, list[int]] = {}
+    for rank, mine in collectives.groupby("rank"):
+        ranks_of.setdefault(_find_order(mine), []).append(int(str(rank)))
+    if not ranks_of:
+        return Orders(None)
+    (order, ranks), *others = ranks_of.items()
+    return Orders(order, tuple(ranks), tuple(RanksOrder(ranks=tuple(some), order=one) for one, some in others))
+
+
+def pair_others(before: MeasuredLaunch, after: MeasuredLaunch) -> Iterator[tuple[tuple[int, ...], Order, Order]]:
+    """Yield the orders of ranks that two launches have and know, where they differ; not the lowest rank's."""
+    old, new = _orders_by_rank(before), _orders_by_rank(after)
+    ranks_of: dict[tuple[Order, Order], list[int]] = {}
+    for rank in sorted(old.keys() & new.keys())[1:]:
+        one, other = old[rank], new[rank]
+        if one is not None and other is not None and one != other:
+            ranks_of.setdefault((one, other), []).append(rank)
+    for (one, other), ranks in ranks_of.items():
+        yield tuple(ranks), one, other
+
+
+def _orders_by_rank(launch: MeasuredLaunch) -> dict[int, Order | None]:
+    of_others = {rank: some.order for some in launch.other_orders for rank in some.ranks}
+    return {**dict.fromkeys(launch.order_ranks, launch.order), **of_others}
+
+
+def _find_order(collectives: pd.DataFrame) -> Order | None:
+    mine = collectives.assign(begin_ns=collectives["issue_ns"].fillna(collectives["start_ns"]))
+    mine = mine.sort_values("begin_ns", kind="stable")
+    columns = ["operation", "purpose", "owner", "size_bytes"]
+    steps = [
+        [(*words, None if pd.isna(size) else int(size)) for *words, size in step.itertuples(index=False)]
+        for _, step in mine.groupby("step")[columns]
+    ]
+    order = _find_most(steps) or _find_most([[(*words, None) for *words, _ in step] for step in steps])
+    if order is None:
+        return None
+    return tuple(
+        Issued(
+            operation=Operation(operation) if operation else None,
+            purpose=Purpose(purpose),
+            owner=owner,
+            size_bytes=size,
+        )
+        for operation, purpose, owner, size in order
+    )
+
+
+def _find_most(steps: Sequence[Sequence[tuple[Any, ...]]]) -> tuple[tuple[Any, ...], ...] | None:
+    """Return what more than half of the steps did."""
+    order, count = Counter(tuple(step) for step in steps).most_common(1)[0]
+    return order if 2 * count > len(steps) else None
