@@ -22,7 +22,7 @@ from dtbench.scenario.model import Timed
 from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Parallel
 from dtbench.store.rank_records import Compilation, Memory, Receipt, ReceiptOutcome
 from dtbench.store.records import OwnLoop, RunStatus
-from dtbench.units import NS_PER_MS, count_things, format_bytes, format_count, format_fraction, format_ns
+from dtbench.units import NS_PER_MS, count_things, format_bytes, format_count, format_fraction, format_ns, name_ranks
 from dtbench.vocabulary import Cause, DeviceKind, Purpose, StageOutcome
 
 NAN = float("nan")
@@ -67,7 +67,8 @@ def wait_sentence(cell: CellSummary, purpose: Purpose) -> str:
     time_ns, step_ns = wait_ns(cell, purpose), profiled_step_ns(cell)
     if not math.isnan(time_ns):
         share = f" ({format_fraction(fraction_of(time_ns, step_ns))} of a profiled step)"
-        return f"{format_ns(time_ns)} per step{share if cell.ranks else f' ({_why_untold(cell)})'}"
+        shown = share if cell.ranks else f" ({_why_untold(cell)})"
+        return f"{ranks_words(cell)}{format_ns(time_ns)} per step{shown}"
     if not cell.ranks:
         return f"n/a: {_why_untold(cell)}"
     if find_purpose(cell, purpose) is not None:
@@ -75,6 +76,13 @@ def wait_sentence(cell: CellSummary, purpose: Purpose) -> str:
     if not cell.purposes and any(rank.comm_ns for rank in cell.ranks):
         return "n/a: what communication was for is not known"
     return _why_absent(cell, purpose)
+
+
+def ranks_words(cell: CellSummary) -> str:
+    """Return what stands before a number of which some ranks have no part, for want of a table; empty: all have."""
+    known = {row.rank for row in cell.ranks}
+    is_of_all = not known or len(known) >= cell.plan.ranks
+    return "" if is_of_all else f"of {name_ranks(known)} alone, of {cell.plan.ranks}: "
 
 
 def _why_untold(cell: CellSummary) -> str:
@@ -100,7 +108,8 @@ def _bubble_sentence(cell: CellSummary, pipeline: PurposeSummary) -> str:
     if pipeline.exposed_ns is None or (pipeline.exposed_ns and all(row.skew_wait_ns is None for row in rows)):
         return "n/a: no send is matched with its receive"
     bubble_ns = sum(row.exposed_ns for row in rows if row.cause is Cause.BUBBLE)
-    return f"{format_ns(bubble_ns)} per step ({format_fraction(fraction_of(bubble_ns, profiled_step_ns(cell)))})"
+    share = format_fraction(fraction_of(bubble_ns, profiled_step_ns(cell)))
+    return f"{ranks_words(cell)}{format_ns(bubble_ns)} per step ({share})"
 
 
 MOST_ADVICE = 2
@@ -108,9 +117,18 @@ MOST_ADVICE = 2
 
 
 def answer_sentence(cell: CellSummary) -> str | None:
-    """Say how much communication is exposed, whose most of it is and why; None where no rank was profiled."""
+    """Say how much communication is exposed, whose most of it is and why; None where no rank was profiled.
+
+    Of which ranks, where that is not all of them, and why nothing is judged by it, if so.
+    """
     if not cell.ranks:
         return None
+    of_ranks = ranks_words(cell)
+    unjudged = f"; not judged: {cell.rank_doubts[0]}" if cell.rank_doubts and not of_ranks else ""
+    return f"{of_ranks}{_say_exposed(cell)}{unjudged}"
+
+
+def _say_exposed(cell: CellSummary) -> str:
     exposed_ns = sum(row.exposed_comm_ns for row in cell.ranks) / len(cell.ranks)
     share = format_fraction(cell.exposed_step_fraction)
     said = f"{least_word(cell)}{format_ns(exposed_ns)} of a profiled step ({share})"

@@ -11,7 +11,7 @@ import pytest
 
 from dtbench.analyze.plan_notes import is_linked
 from dtbench.analyze.run import summarize_run
-from dtbench.report.sentences import cell_notes
+from dtbench.report.sentences import answer_sentence, cell_notes
 from dtbench.store.layout import RunFolder
 from dtbench.store.records import RunStatus
 from dtbench.store.write import write_table
@@ -36,6 +36,9 @@ def test_a_rank_without_the_canarys_result_is_missed(copy: Callable[[str], RunFo
     edit(run.launch("ddp", 0).path / "ranks" / "rank1.json", lambda rank: rank.update(canary=None))
     cell = summarize_run(run.path).cells[0]
     assert cell.rank_doubts == ("launch0: rank 1 says nothing of the canary",)
+    answer = answer_sentence(cell)
+    assert answer is not None
+    assert answer.endswith("; not judged: launch0: rank 1 says nothing of the canary")
     assert "launch0: rank 1 says nothing of the canary" in cell_notes(cell)
 
 

@@ -11,9 +11,11 @@ from dtbench.analyze.launch_tables import read_tables as read_launch
 from dtbench.analyze.run import summarize_run
 from dtbench.analyze.table_sums import find_strangers
 from dtbench.analyze.tabulate import TABLES
+from dtbench.report.sentences import answer_sentence, wait_sentence
 from dtbench.store.layout import RunFolder
 from dtbench.store.place import PLACE
 from dtbench.store.write import write_table
+from dtbench.vocabulary import Purpose
 
 EXAMPLE = Path(__file__).parents[2] / "results" / "example"
 RANKS = 2
@@ -95,4 +97,8 @@ def test_a_rank_that_is_in_no_table_is_missed_and_nothing_is_judged(tmp_path: Pa
     (cell,) = [cell for cell in summary.cells if cell.name == "ddp"]
     assert cell.rank_doubts == ("launch0: rank 1 is in no derived table",)
     assert "rank 1 is in no derived table" in cell.notes
+    answer = answer_sentence(cell)
+    assert answer is not None
+    assert answer.startswith("of rank 0 alone, of 2: 96.5 ms of a profiled step (19.8 %)")
+    assert wait_sentence(cell, Purpose.GRAD_REDUCE).startswith("of rank 0 alone, of 2: 92.3 ms per step")
     assert summary.checks is None or "passed" not in {str(result.outcome) for result in summary.checks.results[:1]}
