@@ -1,7 +1,6 @@
 """``dtbench catalogue``: every scenario that has checks, one after another, and what each answers."""
 
 import shlex
-import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dtbench.cli.console import print_json, print_prose, print_section
+from dtbench.cli.console import print_aside, print_json, print_prose, print_section
 from dtbench.cli.forks import Forks
 
 if TYPE_CHECKING:
@@ -155,11 +154,13 @@ def _run_all(chosen: "Sequence[_Chosen]", results: Path, command: str, *, resume
                 continue
             place = f"[{runnable.index(one) + 1} of {len(runnable)}] {one.name}"
             found = _find_finished(state, one.file)
-            _say(f"{place}: {one.question if found is None else 'finished before'}")
+            print_aside(f"{place}: {one.question if found is None else 'finished before'}")
             try:
                 done = found or _run_one(one.file, results, state, command, forks)
             except KeyboardInterrupt:
-                _say(f"{runnable.index(one)} of {len(runnable)} scenarios are done and stay; `{command}` goes on")
+                print_aside(
+                    f"{runnable.index(one)} of {len(runnable)} scenarios are done and stay; `{command}` goes on"
+                )
                 raise
             if isinstance(done, FinishedScenario):
                 state = state.model_copy(update={"finished": (*_without(state, one.name), done)})
@@ -175,9 +176,9 @@ def _publish(rows: "Sequence[CatalogueRow]") -> None:
 
     runs = [Path(row.run) for row in rows if row.run is not None]
     if runs:
-        _say(f"drawing pictures and TensorBoard files of {len(runs)} runs")
+        print_aside(f"drawing pictures and TensorBoard files of {len(runs)} runs")
     for sentence in publish_runs(runs):
-        _say(sentence)
+        print_aside(sentence)
 
 
 def _without(state: "CatalogueRecord", name: str) -> "tuple[FinishedScenario, ...]":
@@ -225,7 +226,7 @@ def _run_one(
             try:
                 folder = train(replace(anew, unfinished=str(unfinished), resume=True))
             except StoreError as refusal:  # another machine, another torch
-                _say(f"{refusal}: it starts anew")
+                print_aside(f"{refusal}: it starts anew")
                 folder = train(anew)
     except LaunchError as error:
         return str(error)
@@ -262,12 +263,8 @@ def _judge(chosen: _Chosen, done: "FinishedScenario | str") -> "CatalogueRow":
         return CatalogueRow(chosen.name, chosen.question, CheckOutcome.NOT_JUDGED, told)
     publish_checks(summary)
     row = judge_run(summary, done.duration_ns)
-    _say(f"{chosen.name}: {row.outcome}: {row.told}")
+    print_aside(f"{chosen.name}: {row.outcome}: {row.told}")
     return row
-
-
-def _say(sentence: str) -> None:
-    print(sentence, file=sys.stderr, flush=True)
 
 
 def _print_list(rows: "Sequence[CatalogueRow]") -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from dtbench.report.section import Column, Section
+from dtbench.report.visible import spell_controls
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -52,35 +53,44 @@ def print_section(section: Section) -> None:
 def print_line(text: str = "", *, style: str = "") -> None:
     """Print a line as it is: no markup, no wrapping, colour only on a terminal."""
     from rich.console import Console
-    from rich.text import Text
 
-    Console(soft_wrap=True, highlight=False).print(Text(text, style=style))
+    from dtbench.report.plain_text import Plain
+
+    Console(soft_wrap=True, highlight=False).print(Plain(text, style=style))
 
 
 def print_prose(text: str, *, style: str = "") -> None:
     """Print sentences: wrapped between words on a terminal, in one line into a pipe, where ``grep`` finds them."""
     from rich.console import Console
-    from rich.text import Text
+
+    from dtbench.report.plain_text import Plain
 
     console = Console(highlight=False)
-    console.print(Text(text, style=style), soft_wrap=not console.is_terminal)
+    console.print(Plain(text, style=style), soft_wrap=not console.is_terminal)
+
+
+def print_aside(text: str) -> None:
+    """Print what is going on to standard error, at once and as it is."""
+    print(spell_controls(text), file=sys.stderr, flush=True)
 
 
 def print_error(text: str) -> None:
     """Print a refusal on standard error, in red; indented lines (source excerpts) keep their plain colour."""
     from rich.console import Console
-    from rich.text import Text
+
+    from dtbench.report.plain_text import Plain
 
     console = Console(stderr=True, soft_wrap=True, highlight=False)
-    for line in text.splitlines():
-        console.print(Text(line, style="" if line.startswith(" ") else "red"))
+    for line in spell_controls(text).splitlines():
+        console.print(Plain(line, style="" if line.startswith(" ") else "red"))
 
 
 def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, title: str | None = None) -> None:
     """Print a table: folded to the width of a terminal, ``COLUMNS``, or a log; cells are plain text."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
-    from rich.text import Text
+
+    from dtbench.report.plain_text import Plain
 
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True, padding=(0, 1, 0, 0))
     if title is not None:
@@ -88,5 +98,5 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, tit
     for column in columns:
         table.add_column(column.title, justify="right" if column.is_number else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Plain(cell) for cell in row))
     make_console().print(table)

@@ -1,8 +1,9 @@
 """Which scenarios' ranks may be copies of one process, and the processes that they are copies of."""
 
-import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
+
+from dtbench.cli.console import print_aside
 
 if TYPE_CHECKING:
     from dtbench.scenario.load import ScenarioFile
@@ -25,7 +26,7 @@ class Forks(ExitStack):
             try:
                 self._prefix = self.enter_context(serve_forks())
             except LaunchError as error:
-                print(f"{error}: each rank imports torch by itself, which takes longer", file=sys.stderr)
+                print_aside(f"{error}: each rank imports torch by itself, which takes longer")
                 self._prefix = ()
         return self._prefix
 

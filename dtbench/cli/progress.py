@@ -3,12 +3,13 @@
 Both shapes are fed by the same observer; the launcher's watch calls it four times a second from its own thread.
 """
 
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
+
+from dtbench.cli.console import print_aside
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -86,7 +87,7 @@ class PlainScreen:
 
     def say(self, text: str) -> None:
         """Print to standard error."""
-        print(text, file=sys.stderr, flush=True)
+        print_aside(text)
 
     def update(self, progress: "Progress") -> None:
         """Print the ranks whose phase is new, or all of them when the last lines are old."""
@@ -109,17 +110,17 @@ class LiveScreen:
 
     def say(self, text: str) -> None:
         """Print above the redrawn lines."""
-        from rich.text import Text
+        from dtbench.report.plain_text import Plain
 
-        self._console.print(Text(text))
+        self._console.print(Plain(text))
 
     def update(self, progress: "Progress") -> None:
         """Redraw all ranks."""
-        from rich.text import Text
+        from dtbench.report.plain_text import Plain
 
         lines = [rank_line(rank, view, progress.plan) for rank, view in enumerate(progress.ranks)]
         if callable(self._redraw):
-            self._redraw(Text("\n".join(lines), style="dim"))
+            self._redraw(Plain("\n".join(lines), style="dim"))
 
 
 def rank_line(rank: int, view: "JournalView | None", plan: "Plan") -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dtbench.cli.console import print_json, print_line
+from dtbench.cli.console import print_aside, print_json, print_line
 from dtbench.cli.report import print_report, to_document
 from dtbench.units import count_things
 
@@ -173,17 +173,13 @@ def _find_unfinished(wish: Wish) -> Path:
 
 def _hint_at_unfinished(wish: Wish) -> None:
     """Say how to go on with an unfinished run of the same words, where there is one that nobody is writing."""
-    import sys
-
     from dtbench.launch.resume import find_unfinished, is_same_experiment
     from dtbench.store.layout import RunFolder
     from dtbench.store.lock import is_held
 
     found = find_unfinished(wish.results, wish.file.name)
     if found is not None and is_same_experiment(found, wish.file) and not is_held(RunFolder(found)):
-        print(
-            f"an unfinished run is in {found}; `{wish.command}` goes on with it, this one starts anew", file=sys.stderr
-        )
+        print_aside(f"an unfinished run is in {found}; `{wish.command}` goes on with it, this one starts anew")
 
 
 def _report(folder: Path, *, as_json: bool) -> None:

@@ -1,7 +1,6 @@
 """``dtbench selftest``: known situations on real ranks, and whether dtbench names them."""
 
 import json
-import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dtbench.cli.console import print_json, print_line, print_section
+from dtbench.cli.console import print_aside, print_json, print_line, print_section
 
 _MORE_TRIES = 2
 """For rows that failed only where other guests had the machine: they say nothing of dtbench."""
@@ -52,7 +51,7 @@ def selftest(
 
     planned = plan_selftest(seed, only or ())
     with Forks() as forks:
-        waits = Patience(patience, _say)
+        waits = Patience(patience, print_aside)
         worker = (*forks.find_prefix(planned.file), *WORKER)
         record = _watch(partial(run_selftest, planned, results, worker=worker), waits)
         left, more = tries - 1, _MORE_TRIES if tries > 1 else 0
@@ -74,10 +73,6 @@ def selftest(
         raise unpublished
 
 
-def _say(sentence: str) -> None:
-    print(sentence, file=sys.stderr, flush=True)
-
-
 def _watch(run: "Callable[..., SelftestRecord]", patience: "Patience") -> "SelftestRecord":
     """Run with progress on standard error, each launch when the machine is left alone, as long as there is patience.
 
@@ -91,7 +86,7 @@ def _watch(run: "Callable[..., SelftestRecord]", patience: "Patience") -> "Selft
     with observe(folders.append) as screen:
 
         def on_row(row: "RowOutcome") -> None:
-            _say(f"row {row.row}: {result_word(row)}")
+            print_aside(f"row {row.row}: {result_word(row)}")
 
         def on_launch(cell: str, index: int | None, plan: "Plan") -> None:
             patience.wait()

@@ -1,9 +1,9 @@
 """The checks of a scenario on a terminal."""
 
 from rich.console import Group, RenderableType
-from rich.text import Text
 
 from dtbench.report.checklist import answer_line, checks_section
+from dtbench.report.plain_text import Plain
 from dtbench.report.sweep_table import headed_table
 from dtbench.store.check_records import CheckOutcome, ChecksSummary
 
@@ -19,6 +19,6 @@ def render_checklist(checks: ChecksSummary) -> RenderableType:
         column.vertical = "top"
     for row, result in zip(section.rows, checks.results, strict=True):
         mark, *words = row
-        table.add_row(Text(mark, style=_STYLES[result.outcome]), *(Text(word) for word in words))
-    answer = Text(answer_line(checks), style="bold" if checks.outcome is CheckOutcome.PASSED else "bold red")
-    return Group(answer, Text(), table, *(Text(note, style="dim") for note in section.notes), Text())
+        table.add_row(Plain(mark, style=_STYLES[result.outcome]), *(Plain(word) for word in words))
+    answer = Plain(answer_line(checks), style="bold" if checks.outcome is CheckOutcome.PASSED else "bold red")
+    return Group(answer, Plain(), table, *(Plain(note, style="dim") for note in section.notes), Plain())

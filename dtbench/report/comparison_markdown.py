@@ -1,11 +1,11 @@
 """A comparison as Markdown for a pull request: the answer, what it cost, and the rest folded away."""
 
 from collections.abc import Sequence
-from html import escape
 from typing import Final
 
 from dtbench.comparison.comparison import Comparison
 from dtbench.report.comparison_text import basis_lines, comparison_sections, remark_lines, summary_section
+from dtbench.report.html import escape_html
 from dtbench.report.markdown import escape_markdown, markdown_table
 from dtbench.report.section import Section
 
@@ -40,4 +40,4 @@ def _table(section: Section) -> str:
 
 
 def _fold(section: Section) -> str:
-    return f"<details><summary>{escape(section.title)}</summary>\n\n{_table(section)}\n\n</details>"
+    return f"<details><summary>{escape_html(section.title)}</summary>\n\n{_table(section)}\n\n</details>"

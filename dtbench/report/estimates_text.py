@@ -1,10 +1,10 @@
 """The terminal's table of estimates of exposed communication, and below it what does not agree."""
 
 from rich.console import Group, RenderableType
-from rich.text import Text
 
 from dtbench.analyze.summary import ExposureSummary
 from dtbench.report.estimates import dispute_sentences, estimates_section
+from dtbench.report.plain_text import Plain
 from dtbench.report.sweep_table import headed_table
 
 
@@ -14,10 +14,10 @@ def render_estimates(exposure: ExposureSummary) -> RenderableType:
     table = headed_table("", tuple(column.title for column in section.columns))
     table.columns[-1].justify = "left"
     for row in section.rows:
-        table.add_row(*(Text(words, style="yellow" if words == "disputed" else "") for words in row))
+        table.add_row(*(Plain(words, style="yellow" if words == "disputed" else "") for words in row))
     return Group(
-        Text(section.title, style="bold"),  # a table's own title breaks at the width of the table
+        Plain(section.title, style="bold"),  # a table's own title breaks at the width of the table
         table,
-        *(Text(sentence, style="yellow") for sentence in dispute_sentences(exposure)),
-        *(Text(note, style="dim") for note in section.notes),
+        *(Plain(sentence, style="yellow") for sentence in dispute_sentences(exposure)),
+        *(Plain(note, style="dim") for note in section.notes),
     )

@@ -1,9 +1,9 @@
 """What each tensor-parallel gradient was waited for, in the terminal."""
 
 from rich.console import Group, RenderableType
-from rich.text import Text
 
 from dtbench.analyze.summary import CellSummary
+from dtbench.report.plain_text import Plain
 from dtbench.report.sweep_table import headed_table
 from dtbench.units import count_things, format_ns
 
@@ -20,8 +20,8 @@ def render_gradient_waits(cell: CellSummary) -> RenderableType:
     rows = sorted(cell.gradient_waits, key=lambda row: -row.wait_ns)
     for row in rows[:MOST_PARAMETERS]:
         times_ns = (row.wait_ns, row.since_issue_ns, row.hidden_ns, row.exposed_ns)
-        table.add_row(Text(row.parameter), *(Text(format_ns(time_ns)) for time_ns in times_ns))
+        table.add_row(Plain(row.parameter), *(Plain(format_ns(time_ns)) for time_ns in times_ns))
     rest = len(rows) - MOST_PARAMETERS
     if rest <= 0:
         return table
-    return Group(table, Text(f"and {count_things(rest, 'parameter')} with shorter waits; --json has all", style="dim"))
+    return Group(table, Plain(f"and {count_things(rest, 'parameter')} with shorter waits; --json has all", style="dim"))

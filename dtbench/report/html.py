@@ -3,10 +3,11 @@
 A notebook's page decides on letters and colours, so both its dark and its light theme fit.
 """
 
+import html
 from collections.abc import Sequence
-from html import escape
 
 from dtbench.report.section import Section
+from dtbench.report.visible import spell_controls
 
 MOST_NOTES = 12
 """Notes that are listed; ``notes`` of the value has all."""
@@ -31,14 +32,23 @@ def report_html(
         notes: what a reader must know, folded away.
         folded: tables that are folded away.
     """
-    parts = [f'<div style="{_MUTED};font-size:90%">{escape(head)}</div>'] if head else []
-    parts += [f"<div><strong>{escape(sentence)}</strong></div>" for sentence in sentences[:1]]
-    parts += [f"<div>{escape(sentence)}</div>" for sentence in sentences[1:]]
+    parts = [f'<div style="{_MUTED};font-size:90%">{escape_html(head)}</div>'] if head else []
+    parts += [f"<div><strong>{escape_html(sentence)}</strong></div>" for sentence in sentences[:1]]
+    parts += [f"<div>{escape_html(sentence)}</div>" for sentence in sentences[1:]]
     parts += [_table(section) for section in sections]
     parts += [_fold(section.title, _table(section)) for section in folded]
     if notes:
         parts.append(_fold(f"{len(notes)} note{'' if len(notes) == 1 else 's'}", _list(notes)))
     return f'<div class="dtbench">{"".join(parts)}</div>'
+
+
+def escape_html(words: str) -> str:
+    """Return words that HTML shows as they are.
+
+    >>> escape_html("<b>")
+    '&lt;b&gt;'
+    """
+    return html.escape(spell_controls(words))
 
 
 def _table(section: Section) -> str:
@@ -55,8 +65,8 @@ def _table(section: Section) -> str:
         + "</tr>"
         for row in section.rows
     )
-    notes = "".join(f'<div style="{_MUTED};font-size:90%">{escape(note)}</div>' for note in section.notes)
-    caption = f'<caption style="text-align:left;caption-side:top;{_MUTED}">{escape(section.title)}</caption>'
+    notes = "".join(f'<div style="{_MUTED};font-size:90%">{escape_html(note)}</div>' for note in section.notes)
+    caption = f'<caption style="text-align:left;caption-side:top;{_MUTED}">{escape_html(section.title)}</caption>'
     return (
         f'<div style="overflow-x:auto"><table style="border-collapse:collapse;margin:.6em 0">{caption}'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{notes}"
@@ -64,13 +74,13 @@ def _table(section: Section) -> str:
 
 
 def _lines(words: str) -> str:
-    return escape(words).replace("\n", "<br>")
+    return escape_html(words).replace("\n", "<br>")
 
 
 def _list(notes: Sequence[str]) -> str:
     more = [f"and {len(notes) - MOST_NOTES} more"] if len(notes) > MOST_NOTES else []
-    return "<ul>" + "".join(f"<li>{escape(note)}</li>" for note in [*notes[:MOST_NOTES], *more]) + "</ul>"
+    return "<ul>" + "".join(f"<li>{escape_html(note)}</li>" for note in [*notes[:MOST_NOTES], *more]) + "</ul>"
 
 
 def _fold(title: str, inside: str) -> str:
-    return f"<details><summary>{escape(title)}</summary>{inside}</details>"
+    return f"<details><summary>{escape_html(title)}</summary>{inside}</details>"

@@ -8,6 +8,7 @@ from dtbench.analyze.summary import CellSummary, RunSummary
 from dtbench.report import causes, estimates, sentences, stages, sweep
 from dtbench.report.canary import canary_words
 from dtbench.report.checklist import answer_line, checks_section
+from dtbench.report.visible import spell_controls
 from dtbench.store.check_records import ChecksSummary
 from dtbench.store.records import Environment
 from dtbench.store.running import describe_neighbours
@@ -179,5 +180,5 @@ def escape_markdown(words: str) -> str:
     >>> escape_markdown("a|b [c]")
     'a\\|b \\[c\\]'
     """
-    one_line = " ".join(words.split()).replace("&", "&amp;")
+    one_line = " ".join(spell_controls(words).split()).replace("&", "&amp;")
     return _SPECIAL.sub(r"\\\1", one_line).replace("<", "&lt;")

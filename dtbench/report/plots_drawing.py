@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from dtbench.report.visible import spell_controls
 from dtbench.scenario.sweep import name_some
 
 WIDTH_IN = 9.0
@@ -94,8 +95,8 @@ def say(figure: Figure, axes: Axes, words: str) -> Figure:
 
 
 def literal(words: str) -> str:
-    """Give text that matplotlib does not read as mathematics."""
-    return words.replace("$", r"\$")
+    """Give text that matplotlib shows as it is: no mathematics, and no character that has no shape."""
+    return spell_controls(words).replace("$", r"\$")
 
 
 def absent_words(absent: Sequence[str], why: str = "nothing to draw of") -> str:

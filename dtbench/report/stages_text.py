@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
-from rich.text import Text
 
 from dtbench.analyze.summary import CellSummary
+from dtbench.report.plain_text import Plain
 from dtbench.report.stages import outcome_sentences, saved_sentence, stages_section, step_sentences, traffic_sentence
 from dtbench.report.sweep_table import headed_table
 from dtbench.vocabulary import StageOutcome
@@ -23,13 +23,13 @@ def render_stages(cell: CellSummary) -> RenderableType:
     section = stages_section(cell)
     table = headed_table(section.title, tuple(column.title for column in section.columns))
     for row, words in zip(cell.stages, section.rows, strict=True):
-        table.add_row(*(Text(word) for word in words[:-1]), Text(words[-1], style=_STYLES[row.outcome]))
+        table.add_row(*(Plain(word) for word in words[:-1]), Plain(words[-1], style=_STYLES[row.outcome]))
     return Group(table, *_lines(cell))
 
 
-def _lines(cell: CellSummary) -> Iterator[Text]:
+def _lines(cell: CellSummary) -> Iterator[Plain]:
     for row in cell.stages:
-        yield from (Text(sentence, style=_STYLES[row.outcome]) for sentence in outcome_sentences(row))
-        yield from (Text(sentence, style=_BAD) for sentence in (traffic_sentence(row),) if sentence is not None)
-    yield from (Text(sentence) for sentence in step_sentences(cell.state_steps))
-    yield from (Text(sentence, style=_BAD) for sentence in (saved_sentence(cell.state_steps),) if sentence is not None)
+        yield from (Plain(sentence, style=_STYLES[row.outcome]) for sentence in outcome_sentences(row))
+        yield from (Plain(sentence, style=_BAD) for sentence in (traffic_sentence(row),) if sentence is not None)
+    yield from (Plain(sentence) for sentence in step_sentences(cell.state_steps))
+    yield from (Plain(sentence, style=_BAD) for sentence in (saved_sentence(cell.state_steps),) if sentence is not None)

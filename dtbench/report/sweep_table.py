@@ -8,10 +8,10 @@ from typing import Literal
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.table import Table
-from rich.text import Text
 
 from dtbench.analyze.summary import RunSummary
 from dtbench.report import sentences, sweep
+from dtbench.report.plain_text import Plain
 
 WAIT_EXPLAINED = (
     "wait: how long a rank stood still for it; more than comm where waking up takes long, less than exposed where the "
@@ -34,7 +34,7 @@ class SweepTable:
             return
         of_comm = [column for column in columns if column.header in _OF_COMM]
         yield self._table("All cells, per step; times in ms", [column for column in columns if column not in of_comm])
-        yield Text()
+        yield Plain()
         yield self._table("Their communication", of_comm)
 
     def _table(self, title: str, columns: Sequence[sweep.Column]) -> Table:
@@ -49,8 +49,11 @@ class SweepTable:
         for place, cell in enumerate(self.summary.cells):
             style = "" if sentences.is_trusted(cell) else "bold red"
             table.add_row(
-                *(Text(sweep.shorten_value(axis.values[place]), style="bold") for axis in axes),
-                *(Text(column.words[place], style=style if column.header == sweep.CHECK else "") for column in columns),
+                *(Plain(sweep.shorten_value(axis.values[place]), style="bold") for axis in axes),
+                *(
+                    Plain(column.words[place], style=style if column.header == sweep.CHECK else "")
+                    for column in columns
+                ),
             )
         return table
 
@@ -71,13 +74,13 @@ def _break(name: str) -> str:
 
 def render_sweep(summary: RunSummary) -> RenderableType:
     """Give the cells against each other: the table, what it shows, and over what its intervals hold."""
-    parts: list[RenderableType] = [SweepTable(summary), Text(sweep.finding(summary), style="bold")]
+    parts: list[RenderableType] = [SweepTable(summary), Plain(sweep.finding(summary), style="bold")]
     constant = sweep.constant_words(summary)
     if constant:
-        parts.append(Text(f"in all cells: {constant}", style="dim"))
+        parts.append(Plain(f"in all cells: {constant}", style="dim"))
     is_all = len(summary.cells) > sweep.MOST_CELLS  # else each cell explains its own waits
     told = f"{sweep.scope_words(summary)}; {WAIT_EXPLAINED}" if is_all else sweep.scope_words(summary)
-    return Group(*parts, Text(told, style="dim"), Text())
+    return Group(*parts, Plain(told, style="dim"), Plain())
 
 
 def headed_table(title: str, headers: tuple[str, ...]) -> Table:

@@ -11,7 +11,6 @@ from pathlib import Path
 from rich.console import Group, RenderableType
 from rich.rule import Rule
 from rich.table import Table
-from rich.text import Text
 
 from dtbench.analyze.summary import CellSummary, PurposeSummary, RunSummary
 from dtbench.report import causes, estimates, sentences, sweep
@@ -19,6 +18,7 @@ from dtbench.report.canary import canary_words
 from dtbench.report.checklist_text import render_checklist
 from dtbench.report.estimates_text import render_estimates
 from dtbench.report.gradient_waits_text import render_gradient_waits
+from dtbench.report.plain_text import Plain
 from dtbench.report.stages_text import render_stages
 from dtbench.report.sweep_table import WAIT_EXPLAINED, headed_table, render_sweep
 from dtbench.store.layout import RunFolder
@@ -55,23 +55,23 @@ def render_run(summary: RunSummary) -> RenderableType:
 def render_head(summary: RunSummary) -> RenderableType:
     """Give which run this is, the question that it asks, and where it ran."""
     lines = [
-        Text.assemble((summary.name, "bold"), f" {summary.run_id}"),
-        Text(summary.question, style="italic"),
-        Text(f"{summary.device} on {summary.host}, torch {summary.torch}", style="dim"),
+        Plain.assemble((summary.name, "bold"), f" {summary.run_id}"),
+        Plain(summary.question, style="italic"),
+        Plain(f"{summary.device} on {summary.host}, torch {summary.torch}", style="dim"),
     ]
-    lines += [Text(f"--set {override}", style="dim") for override in summary.overrides]
+    lines += [Plain(f"--set {override}", style="dim") for override in summary.overrides]
     resumed = sentences.resumed_sentence(len(summary.resumed_unix_ns))
     if resumed is not None:
-        lines.append(Text(resumed, style="yellow"))
+        lines.append(Plain(resumed, style="yellow"))
     neighbours = describe_neighbours(summary.neighbours)
     if neighbours is not None:
-        lines.append(Text(neighbours, style="yellow"))
+        lines.append(Plain(neighbours, style="yellow"))
     if summary.repeat_end is not None:
-        lines.append(Text(summary.repeat_end, style="dim"))
+        lines.append(Plain(summary.repeat_end, style="dim"))
     how_it_ended = sentences.status_sentence("This run", summary.status, summary.reason)
     if how_it_ended is not None:
-        lines.append(Text(how_it_ended, style="bold red"))
-    return Group(*lines, Text())
+        lines.append(Plain(how_it_ended, style="bold red"))
+    return Group(*lines, Plain())
 
 
 def _render_cells(summary: RunSummary) -> Iterator[RenderableType]:
@@ -80,53 +80,53 @@ def _render_cells(summary: RunSummary) -> Iterator[RenderableType]:
         yield from (render_cell(cell) for cell in summary.cells)
         return
     for note in sweep.note_sentences(summary):
-        yield Text(f"note: {note}")
+        yield Plain(f"note: {note}")
     doubtful = [cell for cell in summary.cells if not sentences.is_trusted(cell)]
     yield from (render_cell(cell) for cell in doubtful[: sweep.MOST_CELLS])
     rest = len(doubtful) - sweep.MOST_CELLS
     if rest > 0:
-        yield Text(f"and {rest} more cells that must not be trusted: see the column check", style="bold red")
+        yield Plain(f"and {rest} more cells that must not be trusted: see the column check", style="bold red")
 
 
 def render_cell(cell: CellSummary) -> RenderableType:
     """Give one cell: the two waits first, then the step, where it went, the purposes, and what speaks against them."""
-    title = Text.assemble((cell.name, "bold"), f"  {sentences.mesh_words(cell)} {sentences.backend_words(cell)}")
+    title = Plain.assemble((cell.name, "bold"), f"  {sentences.mesh_words(cell)} {sentences.backend_words(cell)}")
     head: list[RenderableType] = [Rule(title, align="left", style="dim"), *_status_lines(cell)]
     if not cell.launches:  # none can be read: what it did is not known, which is not that it did nothing
-        return Group(*head, *(Text(sentence) for sentence in [*cell.unreadable.values()][1:]), Text())
-    parts: list[RenderableType] = [*head, render_waits(cell), Text(), render_step(cell)]
+        return Group(*head, *(Plain(sentence) for sentence in [*cell.unreadable.values()][1:]), Plain())
+    parts: list[RenderableType] = [*head, render_waits(cell), Plain(), render_step(cell)]
     if cell.ranks:
-        parts += [Text(), render_breakdown(cell)]
+        parts += [Plain(), render_breakdown(cell)]
     if cell.exposure is not None and estimates.is_any_known(cell.exposure):
-        parts += [Text(), render_estimates(cell.exposure)]
+        parts += [Plain(), render_estimates(cell.exposure)]
     if cell.owners:
-        parts += [Text(), render_owners(cell)]
+        parts += [Plain(), render_owners(cell)]
     if cell.gradient_waits:
-        parts += [Text(), render_gradient_waits(cell)]
+        parts += [Plain(), render_gradient_waits(cell)]
     if cell.purposes:
-        parts += [Text(), render_purposes(cell)]
+        parts += [Plain(), render_purposes(cell)]
     if cell.stages:
-        parts += [Text(), render_stages(cell)]
-    parts += [Text(), render_checks(cell), Text()]
+        parts += [Plain(), render_stages(cell)]
+    parts += [Plain(), render_checks(cell), Plain()]
     return Group(*parts)
 
 
-def _status_lines(cell: CellSummary) -> Iterator[Text]:
+def _status_lines(cell: CellSummary) -> Iterator[Plain]:
     how_it_ended = sentences.status_sentence("This cell", cell.status, cell.reason)
     if how_it_ended is not None:
-        yield Text(how_it_ended, style="bold red")
+        yield Plain(how_it_ended, style="bold red")
 
 
 def render_waits(cell: CellSummary) -> RenderableType:
     """Give the lines that lead every report: the two waits, what is exposed, whose and why, and if estimates agree."""
     grid = _grid()
     for label, words in sentences.lead_waits(cell):
-        grid.add_row(Text(label, style="bold"), Text(words, style="bold"))
+        grid.add_row(Plain(label, style="bold"), Plain(words, style="bold"))
     answer = sentences.answer_sentence(cell)
     if answer is not None:
-        grid.add_row(Text("exposed", style="bold"), Text(answer, style="bold"))
+        grid.add_row(Plain("exposed", style="bold"), Plain(answer, style="bold"))
     for label, words in estimates.lead_rows(cell):
-        grid.add_row(Text(label, style="bold"), Text(words, style="bold"))
+        grid.add_row(Plain(label, style="bold"), Plain(words, style="bold"))
     return grid
 
 
@@ -148,7 +148,7 @@ def render_step(cell: CellSummary) -> RenderableType:
         rows.insert(0, ("knobs", ", ".join(knobs)))
     grid = _grid()
     for label, words in rows:
-        grid.add_row(label, Text(words))
+        grid.add_row(label, Plain(words))
     return grid
 
 
@@ -179,8 +179,8 @@ def render_breakdown(cell: CellSummary) -> RenderableType:
         )
     parts: list[RenderableType] = [table]
     if len(cell.ranks) > MOST_RANKS:
-        parts.append(Text(f"and {count_things(len(cell.ranks) - MOST_RANKS, 'more rank')}: see --json", style="dim"))
-    parts.append(Text(f"step = compute + exposed comm + exposed copy + {idle}; {SHARES_EXPLAINED}", style="dim"))
+        parts.append(Plain(f"and {count_things(len(cell.ranks) - MOST_RANKS, 'more rank')}: see --json", style="dim"))
+    parts.append(Plain(f"step = compute + exposed comm + exposed copy + {idle}; {SHARES_EXPLAINED}", style="dim"))
     return Group(*parts)
 
 
@@ -197,7 +197,7 @@ def render_owners(cell: CellSummary) -> RenderableType:
     decimals = sentences.decimals_for(row.exposed_ns for row in rows)
     for row in rows[:MOST_OWNERS]:
         table.add_row(
-            Text(causes.spell_owner(row.owner) if row.owner else causes.UNATTRIBUTED),
+            Plain(causes.spell_owner(row.owner) if row.owner else causes.UNATTRIBUTED),
             causes.name_operation(row.operation),
             row.purpose.value,
             causes.describe_cause(row.cause, waited_for=row.waited_for),
@@ -209,7 +209,7 @@ def render_owners(cell: CellSummary) -> RenderableType:
         share = format_fraction(sentences.fraction_of(rest_ns, total_ns))
         table.add_row(f"{len(rows) - MOST_OWNERS} more", "", "", "", sentences.format_ms(rest_ns, decimals), share)
     by_cause = [causes.describe_causes(rows, 1)] if len(rows) > MOST_OWNERS else []
-    return Group(table, *(Text(line, style="dim") for line in (*by_cause, *sentences.advice_sentences(cell))))
+    return Group(table, *(Plain(line, style="dim") for line in (*by_cause, *sentences.advice_sentences(cell))))
 
 
 def render_purposes(cell: CellSummary) -> RenderableType:
@@ -234,7 +234,7 @@ def render_purposes(cell: CellSummary) -> RenderableType:
     for row in cell.purposes:
         times_ns = (row.comm_ns, row.hidden_ns, row.exposed_ns, row.wait_ns)
         table.add_row(
-            Text(row.purpose.value),
+            Plain(row.purpose.value),
             str(row.count),
             format_bytes(row.size_bytes),
             *([_plan_cell(row)] if has_plan else []),
@@ -242,32 +242,32 @@ def render_purposes(cell: CellSummary) -> RenderableType:
             format_fraction(row.hidden_fraction),
             sentences.overlap_word(row),
         )
-    return Group(table, *_plan_lines(cell.purposes), *_overlap_lines(cell.purposes), Text(WAIT_EXPLAINED, style="dim"))
+    return Group(table, *_plan_lines(cell.purposes), *_overlap_lines(cell.purposes), Plain(WAIT_EXPLAINED, style="dim"))
 
 
-def _plan_cell(row: PurposeSummary) -> Text:
-    return Text("DIFFERS", style="bold red") if row.matches_plan is False else Text(sentences.plan_word(row))
+def _plan_cell(row: PurposeSummary) -> Plain:
+    return Plain("DIFFERS", style="bold red") if row.matches_plan is False else Plain(sentences.plan_word(row))
 
 
-def _plan_lines(purposes: tuple[PurposeSummary, ...]) -> Iterator[Text]:
+def _plan_lines(purposes: tuple[PurposeSummary, ...]) -> Iterator[Plain]:
     for row in purposes:
         if row.matches_plan is False:
             is_same = (row.planned_count, row.planned_size_bytes) == (row.count, row.size_bytes)
             differ = ", other ranks or steps otherwise" if is_same else ""
             got = f"got {row.count} with {format_bytes(row.size_bytes)}{differ}"
-            yield Text(f"{row.purpose.value}: {sentences.plan_word(row)}, {got}", style="bold red")
+            yield Plain(f"{row.purpose.value}: {sentences.plan_word(row)}, {got}", style="bold red")
 
 
-def _overlap_lines(purposes: tuple[PurposeSummary, ...]) -> Iterator[Text]:
+def _overlap_lines(purposes: tuple[PurposeSummary, ...]) -> Iterator[Plain]:
     """List purposes with an equal reason together, so that each reason is read once."""
     by_reason: dict[str, list[str]] = {}
     for row in purposes:
         if row.overlap_reason:
             by_reason.setdefault(sentences.overlap_sentence(row), []).append(row.purpose.value)
     if by_reason:
-        yield Text("overlap possible here?", style="dim")
+        yield Plain("overlap possible here?", style="dim")
     for reason, names in by_reason.items():
-        yield Text.assemble(("  " + ", ".join(names), "bold"), f"  {reason}")
+        yield Plain.assemble(("  " + ", ".join(names), "bold"), f"  {reason}")
 
 
 def render_checks(cell: CellSummary) -> RenderableType:
@@ -288,101 +288,101 @@ def render_checks(cell: CellSummary) -> RenderableType:
     return grid
 
 
-def _plan_rows(cell: CellSummary) -> Iterator[tuple[str, Text]]:
+def _plan_rows(cell: CellSummary) -> Iterator[tuple[str, Plain]]:
     words = sentences.plan_words(cell)
     if words is not None:
-        yield "plan", Text(words)
+        yield "plan", Plain(words)
 
 
-def _correctness_rows(cell: CellSummary) -> Iterator[tuple[str, Text]]:
+def _correctness_rows(cell: CellSummary) -> Iterator[tuple[str, Plain]]:
     style = "yellow" if cell.correctness is None else "green" if cell.correctness.passed else "bold red"
-    yield "correctness", Text(sentences.correctness_words(cell), style=style)
+    yield "correctness", Plain(sentences.correctness_words(cell), style=style)
 
 
-def _canary_rows(cell: CellSummary) -> Iterator[tuple[str, Text]]:
+def _canary_rows(cell: CellSummary) -> Iterator[tuple[str, Plain]]:
     if cell.canary is not None:
         styles = {None: "yellow", True: "green", False: "bold red"}
-        yield "canary", Text(canary_words(cell.canary), style=styles[cell.canary.passed])
+        yield "canary", Plain(canary_words(cell.canary), style=styles[cell.canary.passed])
 
 
-def _prediction_rows(cell: CellSummary) -> Iterator[tuple[str, Text]]:
+def _prediction_rows(cell: CellSummary) -> Iterator[tuple[str, Plain]]:
     prediction = cell.prediction
     if prediction is not None:
         styles = {None: "yellow", True: "green", False: "bold red"}
-        yield "prediction", Text(prediction.sentence, style=styles[prediction.is_inside])
+        yield "prediction", Plain(prediction.sentence, style=styles[prediction.is_inside])
 
 
-def _receipt_rows(cell: CellSummary) -> Iterator[tuple[str, Text]]:
+def _receipt_rows(cell: CellSummary) -> Iterator[tuple[str, Plain]]:
     if cell.scenario is None and not cell.receipts:
         return
     agreeing = sentences.count_agreeing(cell.receipts)
-    yield "receipts", Text(f"{agreeing} {'knob agrees' if agreeing == 1 else 'knobs agree'}")
+    yield "receipts", Plain(f"{agreeing} {'knob agrees' if agreeing == 1 else 'knobs agree'}")
     for receipt in cell.receipts:
         if receipt.outcome is ReceiptOutcome.DISAGREES:
-            yield "", Text(f"DISAGREES  {sentences.receipt_words(receipt)}", style="bold red")
+            yield "", Plain(f"DISAGREES  {sentences.receipt_words(receipt)}", style="bold red")
         elif receipt.outcome is ReceiptOutcome.NO_EFFECT:
-            yield "", Text(f"no effect here  {sentences.receipt_words(receipt)}", style="yellow")
+            yield "", Plain(f"no effect here  {sentences.receipt_words(receipt)}", style="yellow")
 
 
-def _warmup_rows(cell: CellSummary) -> Iterator[tuple[str, Text]]:
+def _warmup_rows(cell: CellSummary) -> Iterator[tuple[str, Plain]]:
     if cell.warmup is None:
-        yield "warm-up", Text("n/a: it did not end")
+        yield "warm-up", Plain("n/a: it did not end")
         return
     words = f"settled after {count_things(cell.warmup.steps, 'step')}: {cell.warmup.reason}"
-    yield "warm-up", Text(words) if cell.warmup.settled else Text(f"NOT {words}", style="yellow")
+    yield "warm-up", Plain(words) if cell.warmup.settled else Plain(f"NOT {words}", style="yellow")
 
 
-def _unread_rows(cell: CellSummary) -> Iterator[tuple[str, Text]]:
+def _unread_rows(cell: CellSummary) -> Iterator[tuple[str, Plain]]:
     if cell.unread_events:
         yield (
             "unread",
-            Text(f"{cell.unread_events} trace events could not be read; no number counts them", style="yellow"),
+            Plain(f"{cell.unread_events} trace events could not be read; no number counts them", style="yellow"),
         )
     if cell.unknown_names:
         named = ", ".join(f"{name} ({count})" for name, count in cell.unknown_names[:MOST_NAMES])
         rest = len(cell.unknown_names) - MOST_NAMES
         more = f" and {rest} more names" if rest > 0 else ""
-        yield "unknown", Text(f"device events that no rule knows: {named}{more}", style="yellow")
+        yield "unknown", Plain(f"device events that no rule knows: {named}{more}", style="yellow")
 
 
-def _note_rows(cell: CellSummary) -> Iterator[tuple[str, Text]]:
+def _note_rows(cell: CellSummary) -> Iterator[tuple[str, Plain]]:
     for note in sentences.cell_notes(cell):
-        yield "note", Text(note)
+        yield "note", Plain(note)
 
 
-def render_places(summary: RunSummary) -> Text:
+def render_places(summary: RunSummary) -> Plain:
     """Give where the traces and the plot lie, and the commands that show more.
 
     Print it with ``soft_wrap=True``: a path that is broken or cropped cannot be copied.
     """
     folder = RunFolder(Path(summary.path))
-    lines = [Text("Look further", style="bold"), Text(f"  run folder   {folder.path}")]
+    lines = [Plain("Look further", style="bold"), Plain(f"  run folder   {folder.path}")]
     if len(summary.cells) > sweep.MOST_CELLS:
         count = sum(len(cell.trace_paths) for cell in summary.cells)
-        lines.append(Text(f"  traces       cells/<cell>/launch<k>/traces ({count})"))
+        lines.append(Plain(f"  traces       cells/<cell>/launch<k>/traces ({count})"))
         command = f"dtbench report {summary.path} --cell {summary.cells[0].name}"
-        lines.append(Text.assemble("  one cell     ", (command, "cyan")))
+        lines.append(Plain.assemble("  one cell     ", (command, "cyan")))
     for cell in summary.cells if len(summary.cells) <= sweep.MOST_CELLS else ():
         if cell.trace_paths:
             where = _inside(folder.path, os.path.commonpath([str(Path(path).parent) for path in cell.trace_paths]))
-            lines.append(Text(f"  traces       {where} ({len(cell.trace_paths)})"))
+            lines.append(Plain(f"  traces       {where} ({len(cell.trace_paths)})"))
     drawn = (
         *(folder.sweep_plot, folder.breakdown_plot, folder.owners_plot),
         *(folder.stages_plot, folder.stage_memory_plot),
     )
     plots = [plot.name for plot in drawn if plot.exists()]
     if plots:
-        lines.append(Text(f"  {'plots' if len(plots) > 1 else 'plot '}        {', '.join(plots)}"))
+        lines.append(Plain(f"  {'plots' if len(plots) > 1 else 'plot '}        {', '.join(plots)}"))
     if folder.tensorboard.exists():
-        lines.append(Text.assemble("  TensorBoard  ", (f"dtbench tensorboard {summary.path}", "cyan")))
+        lines.append(Plain.assemble("  TensorBoard  ", (f"dtbench tensorboard {summary.path}", "cyan")))
     elif any(cell.scenario is None and cell.trace_paths for cell in summary.cells):  # its ranks cannot draw
         lines.append(
-            Text.assemble("  TensorBoard  ", (f"dtbench analyze {summary.path}", "cyan"), " makes it, and the plot")
+            Plain.assemble("  TensorBoard  ", (f"dtbench analyze {summary.path}", "cyan"), " makes it, and the plot")
         )
     lines += [
-        Text.assemble("  all numbers  ", (f"dtbench report {summary.path} --json", "cyan")),
+        Plain.assemble("  all numbers  ", (f"dtbench report {summary.path} --json", "cyan")),
     ]
-    return Text("\n").join(lines)
+    return Plain("\n").join(lines)
 
 
 def _inside(folder: Path, path: str) -> str:

@@ -20,6 +20,7 @@ from dtbench.report.board.answers import ROUTES, Answers
 from dtbench.report.board.refusal import BROKEN, EXPECTED, NOT_FOUND, Refusal
 from dtbench.report.board.run_list import RunList
 from dtbench.report.board.runs import open_log_directory
+from dtbench.report.visible import spell_controls_of_json
 
 _ENTRY: Final = "/static/index.js"
 _STATIC: Final = "/static/*"
@@ -89,7 +90,8 @@ def _folders() -> tuple[Traversable, ...]:
 
 
 def _respond(request: Request, document: object, status: int) -> Response:
-    return _typed(http_util.Respond(request, msgspec.json.encode(document), "application/json", code=status))
+    encoded = spell_controls_of_json(msgspec.json.encode(document))
+    return _typed(http_util.Respond(request, encoded, "application/json", code=status))
 
 
 def _typed(response: Response) -> Response:

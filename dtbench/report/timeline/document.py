@@ -19,6 +19,7 @@ from dtbench.analyze.ranks.skew import CollectiveSkew
 from dtbench.analyze.spans import JobSpans, RankSpans
 from dtbench.analyze.spans.lane_names import axis_words
 from dtbench.analyze.spans.span_rows import Lane, arrange_lanes
+from dtbench.report.visible import spell_controls_of_json
 from dtbench.stage_ranges import COMPUTING
 
 FORMAT_VERSION: Final = 1
@@ -161,7 +162,7 @@ class TimelineDocument:
 
     def to_json(self) -> bytes:
         """Give the document as JSON."""
-        return msgspec.json.encode(self)
+        return spell_controls_of_json(msgspec.json.encode(self))
 
 
 def make_document(spans: JobSpans, title: str = "") -> TimelineDocument:

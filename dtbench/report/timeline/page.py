@@ -4,11 +4,11 @@ The module and the document are written into the page. Neither can end its eleme
 its number, and a test holds that the module has no ``</``. Names come to the screen as text, see ``timeline.js``.
 """
 
-import html
 from importlib import resources
 from typing import Final
 from uuid import uuid4
 
+from dtbench.report.html import escape_html
 from dtbench.report.timeline.document import TimelineDocument
 
 _SNIPPET: Final = """<div id="{name}" style="width:100%"></div>
@@ -48,7 +48,7 @@ def timeline_html(document: TimelineDocument) -> str:
 
 def timeline_page(document: TimelineDocument) -> str:
     """Give a whole page that shows the timeline."""
-    title = html.escape(document.title or "Timeline")
+    title = escape_html(document.title or "Timeline")
     return _PAGE.format(title=title, snippet=timeline_html(document))
 
 
