@@ -30,6 +30,8 @@ _PART: Final = re.compile(r"<(listcomp|setcomp|dictcomp|genexpr)>")
 """Frames of what is a part of the function that is written around it."""
 _RESUMED: Final = re.compile(r"torch_dynamo_resume_in_(.+)_at_\d+")
 """What torch.compile makes of the rest of a function, after something in it that it does not compile."""
+_STARTED: Final = ("__main__", "__mp_main__")
+"""What a program is called that was started, and in processes that ``multiprocessing`` starts from it."""
 _TOP_LEVEL: Final = "<module>"
 
 
@@ -43,25 +45,30 @@ def find_caller(frame: FrameType | None) -> str:
         module = _name_module(frame)
         if _RUNS_BY_ITSELF.match(module):
             return ""
-        if not _PART.fullmatch(frame.f_code.co_name) and not _carries_out(module):
+        if not _PART.fullmatch(frame.f_code.co_name) and not _carries_out(frame, module):
             return _name_function(frame, module)
         frame = frame.f_back
     return ""
 
 
-def _carries_out(module: str) -> bool:
+def _carries_out(frame: FrameType, module: str) -> bool:
     """Tell whether functions of a module ask for nothing of their own; what has no module was made by a program."""
     is_ours = _CARRIES_OUT.match(module) is not None
-    return is_ours or not module or module.partition(".")[0] in sys.stdlib_module_names
+    is_pythons = not _is_script(frame) and module.partition(".")[0] in sys.stdlib_module_names
+    return is_ours or is_pythons or not module
+
+
+def _is_script(frame: FrameType) -> bool:
+    """Tell whether a frame is of the file that was started, which may have any name: ``profile.py``."""
+    return frame.f_globals.get("__name__") in _STARTED and frame.f_globals.get("__spec__") is None
 
 
 def _name_module(frame: FrameType) -> str:
     """Give the module that a frame is of: of what was started with ``python -m`` its own name, of a script its stem."""
     name = str(frame.f_globals.get("__name__", ""))
-    if name != "__main__":
-        return name
-    spec = frame.f_globals.get("__spec__")
-    return str(spec.name) if spec is not None else Path(frame.f_globals.get("__file__", name)).stem
+    if _is_script(frame):
+        return Path(frame.f_globals.get("__file__", name)).stem
+    return str(frame.f_globals["__spec__"].name) if name in _STARTED else name
 
 
 def _name_function(frame: FrameType, module: str) -> str:

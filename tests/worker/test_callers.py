@@ -137,14 +137,24 @@ FOUND = [*main(), find_caller(sys._getframe(0))]
 """
 
 
-def test_functions_of_a_script_are_called_by_its_file_and_those_of_a_program_by_its_module(
+@pytest.mark.parametrize("started", ["__main__", "__mp_main__"])
+@pytest.mark.parametrize("name", ["my_train", "profile"])
+def test_functions_of_a_script_are_called_by_its_file_whatever_that_is_called(
+    tmp_path: Path, started: str, name: str
+) -> None:
+    (tmp_path / f"{name}.py").write_text(SCRIPT)
+    found = runpy.run_path(str(tmp_path / f"{name}.py"), run_name=started)["FOUND"]
+    assert found == [f"{name}.main", f"{name}.py"]
+
+
+def test_functions_of_a_program_that_is_started_as_a_module_are_called_by_that(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "my_train.py").write_text(SCRIPT)
+    (tmp_path / "my_package").mkdir()
+    (tmp_path / "my_package" / "train.py").write_text(SCRIPT)
     monkeypatch.syspath_prepend(tmp_path)
-    as_script = runpy.run_path(str(tmp_path / "my_train.py"), run_name="__main__")["FOUND"]
-    as_module = runpy.run_module("my_train", run_name="__main__")["FOUND"]
-    assert as_script == as_module == ["my_train.main", "my_train.py"]
+    found = runpy.run_module("my_package.train", run_name="__main__")["FOUND"]
+    assert found == ["my_package.train.main", "train.py"]
 
 
 @pytest.mark.parametrize("is_naming", [False, True])
