@@ -19,10 +19,10 @@ from dtbench.analyze.ranks.times import GroupTimes, ends_about_median
 from dtbench.units import count_things, format_ns, name_ranks
 
 _FEWEST: Final = 4  # ends on either side: fewer late ones in a row are an accident
-_FAR: Final = 8  # times the scatter of ends; two halves of an even drift lie 4 times theirs apart
+_FAR: Final = 12  # times the scatter of ends; two halves of an even drift lie 6 times theirs apart
 _LEAST_NS: Final = 100_000  # threads that are woken late lie less apart, or not for long
 _AS_FAR: Final = 0.99  # of two ranks alone, ends jump alike: nobody knows whose clock it was
-_NEARLY_ALL: Final = 0.9  # of the ends of either side lie on theirs
+_MOST: Final = 0.75  # of the ends of either side lie on theirs
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def find_jump(late_ns: NDArray[np.float64]) -> Jump | None:
     for place in (_divide(late_ns), _divide(_rank(late_ns))):
         before, after = late_ns[:place], late_ns[place:]
         if _are_two_levels(before, after):
-            return Jump(place, float(np.median(after) - np.median(before)))
+            return Jump(place, _find_core(after)[0] - _find_core(before)[0])
     return None
 
 
@@ -69,13 +69,20 @@ def _divide(values: NDArray[np.float64]) -> int:
 
 
 def _are_two_levels(before: NDArray[np.float64], after: NDArray[np.float64]) -> bool:
-    middles = float(np.median(before)), float(np.median(after))
-    scatter_ns = max(float(np.median(np.abs(side - np.median(side)))) for side in (before, after))
-    if abs(middles[1] - middles[0]) <= max(_LEAST_NS, _FAR * scatter_ns):
+    (low, low_ns), (high, high_ns) = sorted((_find_core(before), _find_core(after)))
+    if high - low <= max(_LEAST_NS, _FAR * max(low_ns, high_ns)):
         return False
-    is_later = middles[1] > middles[0]
-    between = (middles[0] + middles[1]) / 2
-    return bool(min(np.mean((before > between) != is_later), np.mean((after > between) == is_later)) >= _NEARLY_ALL)
+    is_above = [side > (low + high) / 2 for side in (before, after)]
+    shares = sorted(float(np.mean(above)) for above in is_above)
+    return shares[0] <= 1 - _MOST and shares[1] >= _MOST
+
+
+def _find_core(values: NDArray[np.float64]) -> tuple[float, float]:
+    """Return middle and half width of the third that lies closest together: many ends may be late by milliseconds."""
+    ordered, third = np.sort(values), max(_FEWEST, len(values) // 3 + 1)
+    widths = ordered[third - 1 :] - ordered[: len(ordered) - third + 1]
+    narrowest = int(np.argmin(widths))
+    return float(ordered[narrowest] + widths[narrowest] / 2), float(widths[narrowest] / 2)
 
 
 @dataclass(frozen=True)
@@ -124,7 +131,7 @@ def _describe(jumps: Mapping[int, Jump]) -> str:
     by_ns = [0.0, *(jump.by_ns for jump in jumps.values())]
     whose = "its clock jumps" if len(jumps) == 1 else "the clock of some of them jumps"
     jump = max(jumps.values(), key=lambda jump: abs(jump.by_ns))
-    far = f"{format_ns(max(by_ns) - min(by_ns))} after {count_things(jump.after, 'common collective')}"
+    far = f"{format_ns(max(by_ns) - min(by_ns))} after about {count_things(jump.after, 'common collective')}"
     return (
         f"{name_ranks(jumps)}: {whose} by {far} (was it set?), as the ends of all that follow say; not in step from"
         " there on, and nothing is said about skew there. What was under way then is in that trace so much longer, or"

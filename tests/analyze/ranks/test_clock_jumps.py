@@ -40,7 +40,7 @@ def test_a_clock_that_was_set_is_named_and_its_rank_neither_waits_nor_is_waited_
     assert compared.clocks.out_of_step == {1}
     (note,) = compared.clocks.notes
     assert note.startswith("rank 1: its clock jumps by ")
-    assert f"after {after} common collectives (was it set?)" in note
+    assert f"after about {after} common collectives (was it set?)" in note
     assert all(one.skew_wait_ns is None and one.transfer_ns is None for one in compared.collectives[1])
     assert [one.rank for one in compared.waiting.ranks] == [0, 2, 3]
     assert [one.skew_wait_ns for one in compared.waiting.ranks] == [one.skew_wait_ns for one in alone.waiting.ranks]
@@ -51,7 +51,8 @@ def test_of_two_ranks_nobody_knows_whose_clock_was_set(jobs: Any) -> None:
     compared = compare_ranks([first, set_clock(second, 300_000, 20)])
     assert compared.clocks.out_of_step == {0, 1}
     assert (
-        "ranks 0-1: the clock of some of them jumps by 300 us after 20 common collectives" in compared.clocks.notes[0]
+        "ranks 0-1: the clock of some of them jumps by 300 us after about 20 common collectives"
+        in compared.clocks.notes[0]
     )
     assert compared.waiting.straggler is None
 
@@ -78,3 +79,14 @@ def test_a_jump_is_found_among_wild_ends_and_on_a_clock_that_drifts() -> None:
     assert jump is not None
     assert jump.after == 45
     assert jump.by_ns == pytest.approx(-3_000_000, rel=0.02)
+
+
+def test_a_jump_is_found_where_every_other_end_is_late_by_more() -> None:
+    """As gloo's threads are, woken on a busy machine: half of the ends within 50 us, the rest milliseconds late."""
+    random = np.random.default_rng(1)
+    late_ns = random.standard_normal(60) * 50_000 + (random.random(60) < 0.5) * random.standard_normal(60) * 2_000_000
+    assert find_jump(late_ns) is None
+    late_ns[30:] += 3_000_000
+    jump = find_jump(late_ns)
+    assert jump is not None
+    assert jump.by_ns == pytest.approx(3_000_000, rel=0.05)
