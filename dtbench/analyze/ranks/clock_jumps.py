@@ -22,7 +22,8 @@ _FEWEST: Final = 4  # ends on either side: fewer late ones in a row are an accid
 _FAR: Final = 12  # times the scatter of ends; two halves of an even drift lie 6 times theirs apart
 _LEAST_NS: Final = 100_000  # threads that are woken late lie less apart, or not for long
 _AS_FAR: Final = 0.99  # of two ranks alone, ends jump alike: nobody knows whose clock it was
-_MOST: Final = 0.75  # of the ends of either side lie on theirs
+_TOGETHER_NS: Final = 1_000_000  # a third of the ends of ranks that meet lies closer together; others never met
+_MOST: Final = 0.8  # of the ends of either side lie on theirs
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,8 @@ def _divide(values: NDArray[np.float64]) -> int:
 
 def _are_two_levels(before: NDArray[np.float64], after: NDArray[np.float64]) -> bool:
     (low, low_ns), (high, high_ns) = sorted((_find_core(before), _find_core(after)))
-    if high - low <= max(_LEAST_NS, _FAR * max(low_ns, high_ns)):
+    width_ns = max(low_ns, high_ns)
+    if width_ns > _TOGETHER_NS or high - low <= max(_LEAST_NS, _FAR * width_ns):
         return False
     is_above = [side > (low + high) / 2 for side in (before, after)]
     shares = sorted(float(np.mean(above)) for above in is_above)
