@@ -23,7 +23,7 @@ _FAR: Final = 12  # times the scatter of ends; two halves of an even drift lie 6
 _LEAST_NS: Final = 100_000  # threads that are woken late lie less apart, or not for long
 _AS_FAR: Final = 0.99  # of two ranks alone, ends jump alike: nobody knows whose clock it was
 _TOGETHER_NS: Final = 1_000_000  # a third of the ends of ranks that meet lies closer together; others never met
-_MOST: Final = 0.8  # of the ends of either side lie on theirs
+_MOST: Final = 0.75  # of the ends of either side lie on theirs
 
 
 @dataclass(frozen=True)
