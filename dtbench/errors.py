@@ -16,7 +16,8 @@
     ├── ComparisonError (9) these cannot be compared: unlike environments, nothing measured, not one thing
     ├── GateError (10)      a bound of --fail-if is exceeded
     ├── UndecidedError (11) a bound of --fail-if is not established, or cannot be judged: too few launches, no number
-    └── SelftestError (12)  a known situation was not told for what it is
+    ├── SelftestError (12)  a known situation was not told for what it is
+    └── TorchError (13)     this torch is not as the one that dtbench was tested with
 
 Exit code 130 means that the user pressed Ctrl-C.
 """
@@ -116,3 +117,9 @@ class SelftestError(DtbenchError):
     """A situation that ``dtbench selftest`` injected was not told for what it is; everything was printed."""
 
     exit_code = 12
+
+
+class TorchError(DtbenchError):
+    """What dtbench uses of torch is not as it was when dtbench was tested."""
+
+    exit_code = 13

@@ -41,8 +41,22 @@ class Ability(NamedTuple):
 def doctor(
     results: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("results"),
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    of_torch: Annotated[
+        bool, typer.Option("--torch", help="Say what of this torch is not as dtbench was tested with it.")
+    ] = False,
+    record: Annotated[bool, typer.Option(help="With --torch: write this torch down as tested.")] = False,
 ) -> None:
     """Say what this machine can run, what is missing, and how to get it."""
+    if record and not of_torch:
+        raise typer.BadParameter("--record goes with --torch")
+    if of_torch:
+        from dtbench.cli.doctor_torch import judge_torch, record_torch
+
+        return record_torch() if record else judge_torch(as_json=as_json)
+    return _look_at_machine(results, as_json=as_json)
+
+
+def _look_at_machine(results: Path, *, as_json: bool) -> None:
     import psutil
 
     from dtbench.cli.torch_probe import Torch, probe_torch

@@ -1,0 +1,98 @@
+"""``dtbench doctor --torch``: in what the torch that is here differs from the one that dtbench was tested with."""
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from dtbench.cli.console import print_json, print_line, print_table
+from dtbench.report.section import Column
+
+if TYPE_CHECKING:
+    from dtbench.worker.torch_facts.compare import TorchReport
+    from dtbench.worker.torch_facts.facts import Facts
+
+_LOOK: Final = "dtbench.worker.torch_facts.look"
+_TIMEOUT_S: Final = 900.0
+
+
+def record_torch() -> None:
+    """Write down what this torch has, as a torch that dtbench was tested with."""
+    from dtbench.torch_versions import read_torch_release
+    from dtbench.worker.torch_facts.facts import TESTED, spell_facts
+
+    facts = look_at_torch()
+    path = TESTED / f"{'.'.join(map(str, read_torch_release(facts.torch)))}.json"
+    path.write_text(spell_facts(facts), encoding="utf-8")
+    print_line(f"torch {facts.torch}: {facts.count():,} names looked at, written to {path}")
+
+
+def judge_torch(*, as_json: bool) -> None:
+    """Print what of this torch differs from the nearest tested one.
+
+    Raises:
+        TorchError: something does.
+        MissingError: there is no torch that can be looked at, or none is written down to compare with.
+    """
+    from dataclasses import asdict
+
+    from dtbench.errors import MissingError, TorchError
+    from dtbench.worker.torch_facts import facts
+    from dtbench.worker.torch_facts.compare import report_on
+    from dtbench.worker.torch_facts.used import read_uses
+
+    report = report_on(look_at_torch(), read_uses(), facts.TESTED)
+    if report is None:
+        raise MissingError("what a tested torch has is written down nowhere; `dtbench doctor --torch --record` does it")
+    if as_json:
+        print_json(asdict(report))
+    else:
+        print_report(report)
+    if report.differences:
+        raise TorchError(f"torch {report.torch} is not as {report.tested}, which dtbench was tested with")
+
+
+def look_at_torch() -> "Facts":
+    """Return what the torch of this interpreter has, asked of a process of its own.
+
+    Raises:
+        MissingError: there is no torch that can be looked at; with the last line that was said.
+    """
+    from dtbench.errors import MissingError
+    from dtbench.worker.torch_facts.facts import read_facts
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "facts.json"
+        try:
+            asked = subprocess.run(
+                [sys.executable, "-m", _LOOK, str(path)],
+                capture_output=True,
+                text=True,
+                timeout=_TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise MissingError(f"torch could not be looked at within {_TIMEOUT_S:g} s") from error
+        if asked.returncode:
+            said = asked.stderr.strip().splitlines() or [f"it ended with {asked.returncode}"]
+            raise MissingError(f"torch could not be looked at: {said[-1]}")
+        return read_facts(path)
+
+
+def print_report(report: "TorchReport") -> None:
+    """Print how much was looked at, then what differs, what that breaks, and where."""
+    from dtbench.worker.torch_facts.compare import spell_places
+
+    counts = ((report.other_build, "of another build"), (report.unrecorded, "used since it was written down"))
+    left_out = "".join(f", {count} {why} left out" for count, why in counts if count)
+    print_line(
+        f"torch {report.torch} against {report.tested}, which dtbench was tested with: "
+        f"{report.looked_at:,} names looked at{left_out}, {len(report.differences)} differ"
+    )
+    if report.differences:
+        headers = ("what differs", "how", "what it breaks", "where")
+        rows = [
+            (f"{one.kind} {one.name}", one.change, one.breaks, spell_places(one.places)) for one in report.differences
+        ]
+        print_table([Column(header) for header in headers], rows)
