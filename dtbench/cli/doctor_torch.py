@@ -6,8 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from dtbench.cli.console import print_json, print_line, print_table
-from dtbench.report.section import Column
+from dtbench.cli.console import print_json, print_line
 
 if TYPE_CHECKING:
     from dtbench.worker.torch_facts.compare import TorchReport
@@ -81,7 +80,7 @@ def look_at_torch() -> "Facts":
 
 
 def print_report(report: "TorchReport") -> None:
-    """Print how much was looked at, then what differs, what that breaks, and where."""
+    """Print how much was looked at, then a line for each thing that differs: what it breaks, and where."""
     from dtbench.worker.torch_facts.compare import spell_places
 
     counts = ((report.other_build, "of another build"), (report.unrecorded, "used since it was written down"))
@@ -90,9 +89,5 @@ def print_report(report: "TorchReport") -> None:
         f"torch {report.torch} against {report.tested}, which dtbench was tested with: "
         f"{report.looked_at:,} names looked at{left_out}, {len(report.differences)} differ"
     )
-    if report.differences:
-        headers = ("what differs", "how", "what it breaks", "where")
-        rows = [
-            (f"{one.kind} {one.name}", one.change, one.breaks, spell_places(one.places)) for one in report.differences
-        ]
-        print_table([Column(header) for header in headers], rows)
+    for one in report.differences:
+        print_line(f"{one.kind} {one.name}: {one.change} — {one.breaks} — {spell_places(one.places)}")
