@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from dtbench.scenario.network import EmulatedNetwork
 from dtbench.units import NS_PER_MS
 from dtbench.vocabulary import Arm, Operation
+from dtbench.worker.network import named_nccl
 from dtbench.worker.network.carrier import Carrier
 from dtbench.worker.network.cuda_link import CudaLink
 from dtbench.worker.network.named_nccl import register_named_nccl
@@ -87,6 +88,9 @@ class World:
 def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     Gloo.made = []
     monkeypatch.setattr(dist, "ProcessGroupNCCL", Gloo, raising=False)
+    monkeypatch.setattr(dist.distributed_c10d, "ProcessGroupNCCL", Gloo, raising=False)
+    if (create := getattr(dist.distributed_c10d, "_create_nccl_process_group", None)) is not None:  # from 2.14 on
+        monkeypatch.setitem(dist.Backend._plugins, "NCCL", SimpleNamespace(creator_fn=create))
     monkeypatch.setattr(dist.Work, "wait", dist.Work.wait)  # named waits stay no longer than this test
     made = World()
     backend = register_named_nccl(made.recorder, made.carrier)
@@ -162,6 +166,18 @@ def test_torchs_own_nccl_takes_what_it_is_told_and_lacks_only_a_device() -> None
     with pytest.raises(ValueError, match="only supported with GPUs, no GPUs found"):
         dist.ProcessGroupNCCL(dist.HashStore(), 0, 2, options)
     assert callable(dist.ProcessGroupNCCL._set_sequence_number_for_group)
+
+
+@pytest.mark.skipif(not hasattr(dist.Backend, "_ensure_backend_registered"), reason="torch before 2.14 has one NCCL")
+def test_torch_has_registered_what_makes_its_nccl_when_the_link_asks_for_it() -> None:
+    """Without a device it can be asked for, and cannot be made."""
+    asked = SimpleNamespace(
+        store=dist.HashStore(), group_rank=0, group_size=2, global_ranks_in_group=[], timeout=timedelta(seconds=5),
+        group_id="0", process_group=None, split_from=None, enable_reconfigure=False,
+    )  # fmt: skip
+    with pytest.raises((RuntimeError, ValueError), match=r"GPU|CUDA device|NCCL built in"):
+        named_nccl._make_engine(asked)
+    assert "NCCL" in dist.Backend._plugins
 
 
 def test_objects_and_barriers_go_to_the_device(world: World) -> None:

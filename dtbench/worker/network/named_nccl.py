@@ -51,6 +51,8 @@ def _make_engine(asked: Any) -> Any:
 
     That is ``ProcessGroupNCCL2`` there, unless ``TORCH_DIST_USE_NCCL2=0``.
     """
+    if hasattr(dist.Backend, "_ensure_backend_registered"):  # torch registers it when it is first asked for
+        dist.Backend._ensure_backend_registered(dist.Backend.NCCL)
     registered = dist.Backend._plugins.get(dist.Backend.NCCL.upper())
     if registered is not None:
         return registered.creator_fn(asked, None)
