@@ -76,6 +76,7 @@ def test_a_run_ends_with_numbers_that_agree_everywhere(folder: Path) -> None:
     assert "trust the step time, not the ratio" in shown.stdout
 
 
+@pytest.mark.thorough
 def test_results_that_differ_end_with_exit_code_8(folder: Path) -> None:
     ran = dtbench(folder, "run", "./tiny.yaml", "--set", "correctness.gradient_tolerance=1.0e-12")
     assert ran.returncode == 8
@@ -83,6 +84,7 @@ def test_results_that_differ_end_with_exit_code_8(folder: Path) -> None:
     assert "cell ddp: results differ" in ran.stderr
 
 
+@pytest.mark.thorough
 def test_the_same_worker_runs_under_plain_torchrun(folder: Path) -> None:
     prepared = dtbench(folder, "run", "./tiny.yaml", "--prepare")
     assert prepared.returncode == 0, prepared.stderr
@@ -119,6 +121,7 @@ def test_too_few_gpus_are_refused_with_exit_code_3(folder: Path) -> None:
     assert not (folder / "results").exists()
 
 
+@pytest.mark.thorough
 def test_a_sweep_whose_launcher_is_killed_goes_on_where_it_was(folder: Path) -> None:
     text = TINY.partition("cells:")[0] + (
         "parallel: {kind: ddp, replicas: 2}\nmatrix: {parallel.bucket_cap_mb: [null, 1, 2]}\n"

@@ -88,6 +88,7 @@ def test_an_interpreter_whose_torch_lacks_what_a_cell_asks_for_is_refused(
 
 
 @pytest.mark.ranks
+@pytest.mark.thorough
 def test_the_ranks_say_which_interpreter_and_variables_they_had(
     launch_fresh: Callable[..., Any], scenario: Callable[..., Scenario], other_python: Path
 ) -> None:
