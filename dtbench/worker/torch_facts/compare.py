@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from dtbench.torch_versions import read_torch_release
-from dtbench.worker.torch_facts.facts import ABSENT, Facts, Kind, read_facts
+from dtbench.worker.torch_facts.facts import ABSENT, Facts, Kind, is_enumerated, read_facts
 from dtbench.worker.torch_facts.used import Uses, find_places
 
 _MOST_PLACES: Final = 3
@@ -124,7 +124,7 @@ def _was_looked_at(kind: Kind, name: str, facts: Facts) -> bool:
     names, (home, _, last) = facts.facts.get(Kind.NAME, {}), name.rpartition(".")
     match kind:
         case Kind.NAME:
-            return names.get(home, "").startswith("class") and not last.startswith("_")
+            return is_enumerated(names.get(home, "")) and not last.startswith("_")
         case Kind.PARAMETER:
             return names.get(name.partition("(")[0], ABSENT) != ABSENT
         case Kind.MEMBER:
@@ -137,7 +137,7 @@ def _was_looked_at(kind: Kind, name: str, facts: Facts) -> bool:
 def _is_looked_at(kind: Kind, name: str, facts: Facts, uses: Uses) -> bool:
     """Tell the same of a look for what the source uses now."""
     home, _, last = name.rpartition(".")
-    is_private_of_class = facts.facts.get(Kind.NAME, {}).get(home, "").startswith("class") and last in uses.attributes
+    is_private_of_class = is_enumerated(facts.facts.get(Kind.NAME, {}).get(home, "")) and last in uses.attributes
     is_function_in_text = home == "torch.distributed" and last in uses.literals
     return (
         is_private_of_class

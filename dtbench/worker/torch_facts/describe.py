@@ -13,16 +13,11 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 
-from dtbench.worker.torch_facts.facts import ABSENT, Kind
+from dtbench.worker.torch_facts.facts import ABSENT, CLASS_OF, KNOBS, Kind, is_enumerated
 
 Fact = tuple[Kind, str, str]
 """Kind, name, and what is said of it."""
 
-_KNOBS: Final = (
-    *("torch.distributed", "torch.nn.parallel", "torch.optim", "torch.profiler"),
-    "torch._C._distributed_c10d",
-)
-"""Where classes are that people set knobs of: all their public methods are looked at, so that a new one is seen."""
 _CONFIGS: Final = ("torch._dynamo.config", "torch._inductor.config")
 _CONFIG_WORDS: Final = re.compile(r"overlap|bucket|ddp|collective|comm(?!ent)|fsdp|compiled_autograd")
 _LONGEST_QUESTION: Final = 120
@@ -44,7 +39,7 @@ def describe_names(names: Iterable[str], private: Collection[str]) -> Iterator[F
         if found is _NOTHING:
             continue
         yield from _describe_parameters(name, found)
-        if inspect.isclass(found) and (found.__module__ or "").startswith(_KNOBS):
+        if inspect.isclass(found) and is_enumerated(_say_what(found)):
             yield from _describe_class(name, found, private)
 
 
@@ -83,7 +78,7 @@ def _say_what(found: Any) -> str:
     if isinstance(found, types.ModuleType):
         return "module"
     if inspect.isclass(found):
-        return f"class of {found.__module__}"
+        return f"{CLASS_OF}{found.__module__}"
     if callable(found):
         return f"function of {getattr(found, '__module__', None) or 'torch'}"
     is_plain = isinstance(found, bool | int | float | str | tuple | torch.dtype)
@@ -128,7 +123,7 @@ def _describe_class(name: str, found: Any, private: Collection[str]) -> Iterator
         return
     for attribute in dir(found):
         home = next((one for one in found.__mro__ if attribute in vars(one)), object)
-        is_torchs = (home.__module__ or "").startswith(_KNOBS)
+        is_torchs = (home.__module__ or "").startswith(KNOBS)
         if not is_torchs or (attribute.startswith("_") and attribute not in private):
             continue
         what = getattr(found, attribute, None)

@@ -12,6 +12,18 @@ TESTED: Final = Path(__file__).with_name("tested")
 """Where the facts of tested torches lie, a file for each release: ``2.13.json``."""
 ABSENT: Final = "absent"
 """What is said of a name that dtbench uses and this torch has not: of another version, or of another build."""
+CLASS_OF: Final = "class of "
+"""What is said of a class begins so; its module follows."""
+KNOBS: Final = (
+    *("torch.distributed", "torch.nn.parallel", "torch.optim", "torch.profiler"),
+    "torch._C._distributed_c10d",
+)
+"""Where classes are that people set knobs of: all their public methods are looked at, so that a new one is seen."""
+
+
+def is_enumerated(said: str) -> bool:
+    """Tell by what is said of a name whether it is a class whose members are all looked at."""
+    return said.startswith(CLASS_OF) and said.removeprefix(CLASS_OF).startswith(KNOBS)
 
 
 class Kind(StrEnum):

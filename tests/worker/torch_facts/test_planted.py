@@ -216,10 +216,12 @@ def test_what_hangs_on_the_build_is_left_out_and_counted() -> None:
 
 def test_what_dtbench_uses_since_or_no_more_is_no_difference() -> None:
     fsdp, used = "torch.distributed.fsdp.FSDPModule", "function of torch"
-    whole = (Kind.NAME, fsdp, "class of torch")
-    before = [whole, (Kind.NAME, "torch.dropped", used), (Kind.NAME, f"{fsdp}.gone", used)]
+    activity = "torch.profiler.ProfilerActivity"  # C++'s, whose members are looked at where they are used
+    whole = (Kind.NAME, fsdp, "class of torch.distributed.fsdp"), (Kind.NAME, activity, "class of torch._C._profiler")
+    dropped = (Kind.NAME, "torch.dropped", used), (Kind.NAME, f"{activity}.CUDA", "ProfilerActivity")
+    before = [*whole, *dropped, (Kind.NAME, f"{fsdp}.gone", used)]
     since = [(Kind.NAME, "torch.used_since", used), (Kind.PARAMETER, "torch.used_since(x)", "number 0")]
-    after = [whole, (Kind.NAME, f"{fsdp}.fresh", used), *since]
+    after = [*whole, (Kind.NAME, f"{fsdp}.fresh", used), *since]
     report = compare_facts(facts(before), facts(after), USES)
     assert [(one.name, one.change) for one in report.differences] == [
         (f"{fsdp}.gone", "gone"),
