@@ -227,15 +227,13 @@ REDUCTIONS: Final = (Operation.ALL_REDUCE, Operation.REDUCE_SCATTER, Operation.R
 
 
 END_TOGETHER: Final = frozenset(
-    {
-        Operation.ALL_REDUCE,
-        Operation.ALL_GATHER,
-        Operation.REDUCE_SCATTER,
-        Operation.ALL_TO_ALL,
-        Operation.BARRIER,
-    }
+    {Operation.ALL_REDUCE, Operation.ALL_GATHER, Operation.REDUCE_SCATTER, Operation.BARRIER}
 )
-"""What no rank leaves before all have entered it."""
+"""What all ranks leave at about one moment: the last byte of each depends on all others."""
+
+
+WAIT_FOR_ALL: Final = END_TOGETHER | {Operation.ALL_TO_ALL}
+"""What no rank leaves before all have entered it; an all-to-all each when its own parts are sent and received."""
 
 
 POINT_TO_POINT: Final = (Operation.SEND, Operation.RECV)

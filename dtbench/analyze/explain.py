@@ -12,7 +12,7 @@ from dtbench.analyze.ranks.over_ranks import OverRanks, compare_fitting_ranks
 from dtbench.analyze.ranks.point_to_point import Partner
 from dtbench.analyze.ranks.skew import CollectiveSkew
 from dtbench.analyze.trace_analysis import TraceAnalysis
-from dtbench.vocabulary import END_TOGETHER, POINT_TO_POINT, Cause, MissingInput
+from dtbench.vocabulary import POINT_TO_POINT, WAIT_FOR_ALL, Cause, MissingInput
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def _find_lack(
     """
     if collective.operation in POINT_TO_POINT:
         has_ranks = one.rank in compared and (collective.peer is None or collective.peer in compared)
-    elif collective.operation not in END_TOGETHER or collective.group_size == 1:
+    elif collective.operation not in WAIT_FOR_ALL or collective.group_size == 1:
         return None
     elif collective.group_ranks:
         has_ranks = set(collective.group_ranks) <= set(compared)

@@ -38,13 +38,13 @@ class Series:
         token: shape ``(n,)``, equal for events that may be the same collective.
         start_ns: shape ``(n,)``, that rank's own clock.
         end_ns: shape ``(n,)``.
-        ends_together: shape ``(n,)``: no rank leaves it before all have entered it.
+        waits_for_all: shape ``(n,)``: no rank leaves it before all have entered it.
     """
 
     token: Ints
     start_ns: Ints
     end_ns: Ints
-    ends_together: Bools
+    waits_for_all: Bools
 
     def __len__(self) -> int:
         """Number of events."""
@@ -52,7 +52,7 @@ class Series:
 
     def take(self, events: Ints) -> "Series":
         """Keep some events."""
-        return Series(self.token[events], self.start_ns[events], self.end_ns[events], self.ends_together[events])
+        return Series(self.token[events], self.start_ns[events], self.end_ns[events], self.waits_for_all[events])
 
 
 @dataclass(frozen=True)
@@ -286,4 +286,4 @@ def _spans_overlap(first: Series, second: Series, lead: Lead, left: slice, right
 
 
 def _may_be_one(first: Series, second: Series, lead: Lead, left: slice, right: slice) -> Bools:
-    return _spans_overlap(first, second, lead, left, right) | ~first.ends_together[left]
+    return _spans_overlap(first, second, lead, left, right) | ~first.waits_for_all[left]

@@ -1,8 +1,9 @@
 """How far the clocks of ranks are apart, from the ends of collectives.
 
-All ranks leave an all-reduce, all-gather, reduce-scatter, all-to-all or barrier within microseconds, whenever they
-entered it. The median difference of ends is the distance of two clocks; what varies about it is the uncertainty. Two
-things no data can tell apart: a clock that is behind, and a rank that always ends as much earlier.
+All ranks leave an all-reduce, all-gather, reduce-scatter or barrier within microseconds, whenever they entered it; an
+all-to-all each when its own parts are sent and received, so that it tells nothing of clocks. The median difference of
+ends is the distance of two clocks; what varies about it is the uncertainty. Two things no data can tell apart: a clock
+that is behind, and a rank that always ends as much earlier.
 
 ::
 
@@ -23,8 +24,15 @@ from dtbench.analyze.intervals import Bools
 from dtbench.analyze.ranks.align import ENDS_APART_NS
 from dtbench.analyze.ranks.clock_chain import chain_clocks, divide_into_trees, find_edges, find_median, keep_surest
 from dtbench.analyze.ranks.clock_jumps import find_jumped_ranks
-from dtbench.analyze.ranks.times import RESOLUTION_NS, Clock, GroupTimes, ends_about_median, ends_together
-from dtbench.units import NS_PER_S, format_ns, name_ranks
+from dtbench.analyze.ranks.times import (
+    RESOLUTION_NS,
+    Clock,
+    GroupTimes,
+    ends_about_median,
+    ends_together,
+    waits_for_all,
+)
+from dtbench.units import NS_PER_S, count_things, format_ns, name_ranks
 
 _HELPS: Final = 0.5  # a correction that helps leaves at most this part of the spread of ends
 _ENOUGH_FOR_MEDIAN: Final = 4  # ranks; the median of two or three is one of them
@@ -57,6 +65,18 @@ class Clocks:
     def can_compare(self, *ranks: int) -> bool:
         """Tell whether it is known how far the clocks of some ranks are apart."""
         return not self.out_of_step & set(ranks) and any(island.issuperset(ranks) for island in self.islands)
+
+    def can_compare_rows(self, times: GroupTimes) -> Bools:
+        """Tell for each collective whether it is known how far the clocks of the ranks that have it are apart.
+
+        Returns:
+            Shape ``(m,)``; of ranks that are not in step as if these were not there.
+        """
+        there = times.without(self.out_of_step).there
+        reaches_beyond = np.zeros((len(self.islands), len(there)), dtype=np.bool_)
+        for row, island in enumerate(self.islands):
+            reaches_beyond[row] = (there & ~np.isin(times.ranks, list(island))).any(axis=1)
+        return np.asarray(~reaches_beyond.all(axis=0), dtype=np.bool_)
 
 
 def estimate_clocks(times: Sequence[GroupTimes], hosts: Mapping[int, str | None]) -> Clocks:
@@ -96,7 +116,8 @@ def estimate_clocks(times: Sequence[GroupTimes], hosts: Mapping[int, str | None]
         of_several_clocks.update(rank for members in torn for rank in members)
         notes += [*_describe_torn(torn, hosts), *jumps.notes, *_describe(in_step, stray)]
     machines = _group_by_host({rank: None if rank in of_several_clocks else host for rank, host in hosts.items()})
-    return Clocks(by_rank, frozenset(out_of_step), tuple(notes), _join([*together, *machines]))
+    clocks = Clocks(by_rank, frozenset(out_of_step), tuple(notes), _join([*together, *machines]))
+    return replace(clocks, notes=(*clocks.notes, *_describe_unknown(times, clocks)))
 
 
 def _join(together: Iterable[Collection[int]]) -> tuple[frozenset[int], ...]:
@@ -277,6 +298,25 @@ def find_impossible(common: GroupTimes, clocks: Mapping[int, Clock]) -> Bools:
     doubt_ns = max((clocks[rank].uncertainty_ns or 0 for rank in present), default=0) + ENDS_APART_NS
     several = common.there.sum(axis=1) > 1
     return np.asarray(several & (common.first(common.end_ns) < common.last(common.start_ns) - doubt_ns), dtype=np.bool_)
+
+
+def _describe_unknown(times: Sequence[GroupTimes], clocks: Clocks) -> list[str]:
+    """Say of which collectives nobody knows who was last, as nothing tells how far clocks are apart."""
+    apart: set[int] = set()
+    count = 0
+    for one in times:
+        there = one.without(clocks.out_of_step).there
+        rows = waits_for_all(one) & (there.sum(axis=1) > 1) & ~clocks.can_compare_rows(one)
+        count += int(rows.sum())
+        apart.update(rank for rank, is_in in zip(one.ranks, there[rows].any(axis=0).tolist(), strict=True) if is_in)
+    if not count:
+        return []
+    why = (
+        "they are not of one machine, as far as their traces say, and have no collective in common that all leave"
+        " together; an all-to-all is none"
+    )
+    what = f"who was last in {count_things(count, 'collective')}, and who waited, is not known"
+    return [f"{name_ranks(apart)}: nothing tells how far their clocks are apart ({why}), so {what}"]
 
 
 def _describe_torn(torn: Iterable[Sequence[int]], hosts: Mapping[int, str | None]) -> list[str]:

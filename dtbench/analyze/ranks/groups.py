@@ -16,7 +16,7 @@ from dtbench.analyze.collectives import Collective
 from dtbench.analyze.intervals import Ints
 from dtbench.analyze.ranks.align import Series
 from dtbench.analyze.timeline import RankTimeline
-from dtbench.vocabulary import END_TOGETHER, POINT_TO_POINT, Operation
+from dtbench.vocabulary import POINT_TO_POINT, WAIT_FOR_ALL, Operation
 
 _UNEVEN: Final = (Operation.ALL_TO_ALL, Operation.GATHER, Operation.SCATTER)
 """Of which each rank may send another size, and a rank that has a part may not say of what."""
@@ -164,7 +164,7 @@ def read_series(timelines: Sequence[RankTimeline], events: Sequence[Ints]) -> li
                 token=np.array([tokens.setdefault(_describe(one), len(tokens)) for one in collectives], np.int64),
                 start_ns=np.array([one.start_ns for one in collectives], dtype=np.int64),
                 end_ns=np.array([one.end_ns for one in collectives], dtype=np.int64),
-                ends_together=np.array([one.operation in END_TOGETHER for one in collectives], dtype=np.bool_),
+                waits_for_all=np.array([one.operation in WAIT_FOR_ALL for one in collectives], dtype=np.bool_),
             )
         )
     return found

@@ -135,8 +135,8 @@ def check_transfers(timelines: Sequence[RankTimeline], transfers: Transfers, clo
     if apart:
         notes.append(
             f"{name_ranks(apart)}: nothing tells how far their clocks are apart (they are not of one machine, as far as"
-            " their traces say, and have no collective in common), so how long they waited for each other's sends, a"
-            " pipeline's bubble, is not known"
+            " their traces say, and have no collective in common that all leave together), so how long they waited for"
+            " each other's sends, a pipeline's bubble, is not known"
         )
     return tuple(notes)
 

@@ -139,7 +139,7 @@ def _series(timeline: RankTimeline, events: Sequence[int]) -> Series:
         token=np.array([-1 if one.size_bytes is None else one.size_bytes for one in collectives], dtype=np.int64),
         start_ns=np.array([one.start_ns for one in collectives], dtype=np.int64),
         end_ns=np.array([one.end_ns for one in collectives], dtype=np.int64),
-        ends_together=np.ones(len(collectives), dtype=np.bool_),
+        waits_for_all=np.ones(len(collectives), dtype=np.bool_),
     )
 
 

@@ -19,7 +19,7 @@ from dtbench.analyze.ranks.bandwidth import algorithm_bandwidth, bus_factor
 from dtbench.analyze.ranks.clocks import Clocks, find_impossible
 from dtbench.analyze.ranks.lost import LostStarts, find_lost_starts
 from dtbench.analyze.ranks.match import MatchedGroup, Matches
-from dtbench.analyze.ranks.times import GroupTimes, ends_together
+from dtbench.analyze.ranks.times import GroupTimes, waits_for_all
 from dtbench.analyze.timeline import RankTimeline
 
 
@@ -33,7 +33,8 @@ class GroupSkew:
         is_launched: shape ``(m, r)``: its trace has only the launch, which stands for the start, and the end of the
             others for its end; see ``lost.py``.
         is_known: shape ``(m,)``: at least two ranks have it, all of them wait for the last (not so in a broadcast,
-            reduce, gather or scatter, whose root the traces do not say), and the times are possible.
+            reduce, gather or scatter, whose root the traces do not say), the times are possible, and how far their
+            clocks are apart is known.
         last_column: shape ``(m,)``, column of the rank that began last; ``ABSENT`` where two did or it is not known.
         last_start_ns: shape ``(m, r)``, when the last rank began, on each rank's own clock.
         wait_ns: shape ``(m, r)``, ``max over ranks (start) - own start``, clipped to the span.
@@ -112,7 +113,8 @@ def measure_skew(
     for group, own in zip(matches.groups, times, strict=True):
         common = own.on_common_clock(clocks.by_rank).without(clocks.out_of_step)
         lost = find_lost_starts(group, common, by_rank, clocks)
-        found.append(_measure_group(group, own, common, lost, ~find_impossible(common, clocks.by_rank)))
+        is_possible = ~find_impossible(common, clocks.by_rank) & clocks.can_compare_rows(common)
+        found.append(_measure_group(group, own, common, lost, is_possible))
     return found
 
 
@@ -123,7 +125,7 @@ def _measure_group(
     begins = common.there | lost.is_known
     last_ns = np.where(begins, begins_ns, np.iinfo(np.int64).min).max(axis=1)
     several = common.there.sum(axis=1) > 1
-    is_known = several & ends_together(times) & is_possible
+    is_known = several & waits_for_all(times) & is_possible
     last_ns = np.where(several, last_ns, 0)
     is_last = begins & (begins_ns == last_ns[:, None])
     lasted_ns = common.last(common.end_ns)[:, None] - lost.start_ns

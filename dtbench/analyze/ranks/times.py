@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dtbench.analyze.intervals import Bools, Ints
 from dtbench.analyze.ranks.match import Matches
 from dtbench.analyze.timeline import RankTimeline
-from dtbench.vocabulary import END_TOGETHER
+from dtbench.vocabulary import END_TOGETHER, WAIT_FOR_ALL
 
 RESOLUTION_NS: Final = 1_000
 """Traces before 2024 know whole microseconds."""
@@ -122,6 +122,11 @@ def read_times(matches: Matches, timelines: Sequence[RankTimeline]) -> list[Grou
 def ends_together(times: GroupTimes) -> Bools:
     """Tell for each collective whether all ranks leave it together, shape ``(m,)``."""
     return np.array([operation in END_TOGETHER for operation in times.operation], dtype=np.bool_)
+
+
+def waits_for_all(times: GroupTimes) -> Bools:
+    """Tell for each collective whether no rank leaves it before all have entered it, shape ``(m,)``."""
+    return np.array([operation in WAIT_FOR_ALL for operation in times.operation], dtype=np.bool_)
 
 
 def ends_about_median(common: Sequence[GroupTimes], *, least_ranks: int) -> dict[int, NDArray[np.float64]]:

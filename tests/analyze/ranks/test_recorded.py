@@ -111,9 +111,8 @@ def test_a_kernel_missing_anywhere_changes_neither_the_share_nor_who_is_waited_f
         assert [one.last for one in waiting.ranks] == [0, 0, 0, 0, 1, 2, 0, 5]
         assert (waiting.partial, waiting.launched) == (0, 1)
         for mine, own in zip(whole.ranks, waiting.ranks, strict=True):
-            assert (
-                abs(known(mine.skew_wait_ns) - known(own.skew_wait_ns)) <= 2 * FEW_US
-            )  # a kernel starts a few us after its launch
+            # a clock that rests on the ends of the few all-reduces among them is off by that in each of eight
+            assert abs(known(mine.skew_wait_ns) - known(own.skew_wait_ns)) <= 8 * FEW_US
 
 
 def read_without_kernel(path: Path, lost: int, folder: Path) -> RankTimeline:

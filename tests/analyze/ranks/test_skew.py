@@ -164,6 +164,42 @@ def test_where_the_root_is_not_known_nobody_is_said_to_wait(jobs: Any, operation
     assert waiting.unknown == 40
 
 
+@pytest.mark.parametrize("operation", [Operation.ALL_TO_ALL, Operation.ALL_REDUCE])
+@pytest.mark.parametrize("hosts", [("a", "a"), ("a", "b"), (None, None)])
+def test_a_rank_that_receives_more_ends_an_all_to_all_later_and_has_no_other_clock(
+    jobs: Any, operation: Operation, hosts: tuple[str | None, str | None]
+) -> None:
+    #      rank 0   [-----]    [-----]       both begin together, rank 1 ends 600 us later
+    #      rank 1   [--------] [--------]
+    timelines = [
+        jobs.timeline(
+            rank,
+            [
+                jobs.collective(
+                    at, at + 900_000 + rank * 600_000, group="0", seq=seq, group_size=2, operation=operation
+                )
+                for seq, at in enumerate(range(0, 40_000_000, 2_000_000))
+            ],
+            host=host,
+        )
+        for rank, host in enumerate(hosts)
+    ]
+    clocks, described, waiting = analyze(timelines)
+    if operation is Operation.ALL_REDUCE:  # which all leave at one moment
+        assert {clock.offset_ns for clock in clocks.by_rank.values()} == {0, 600_000}
+        return
+    assert {clock.offset_ns for clock in clocks.by_rank.values()} == {0}
+    assert waiting.straggler is None
+    waits_ns = {skew.skew_wait_ns for skews in described.values() for skew in skews}
+    if hosts == ("a", "a"):
+        assert (waits_ns, waiting.collectives, clocks.notes) == ({0}, 20, ())
+    else:
+        assert (waits_ns, waiting.collectives, waiting.unknown) == ({None}, 0, 20)
+        assert [note.partition(" (")[0] for note in clocks.notes] == [
+            "ranks 0-1: nothing tells how far their clocks are apart"
+        ]
+
+
 def test_the_rank_that_is_waited_for_is_named(jobs: Any) -> None:
     #      rank 0   [----------]      [--]
     #      rank 1       [------]  [------]
