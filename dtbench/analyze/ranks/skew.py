@@ -69,6 +69,11 @@ class GroupSkew:
         return np.asarray(self.begins.all(axis=1) & self.group.is_complete, dtype=np.bool_)
 
     @property
+    def leaves_out(self) -> Bools:
+        """Shape ``(m,)``: every rank of the group has it, and one is not in step, of which nothing is said."""
+        return np.asarray(self.group.is_whole & ~self.begins_everywhere, dtype=np.bool_)
+
+    @property
     def is_whole(self) -> Bools:
         """Shape ``(m,)``: every rank of the group is there."""
         return np.asarray(self.there.all(axis=1) & self.group.is_complete, dtype=np.bool_)

@@ -47,6 +47,7 @@ class Waiting:
         ranks: in order of rank; those with a collective whose skew is known.
         collectives: how many such collectives there are.
         partial: how many of them not every rank of the group has: their waits are lower bounds.
+        left_out: how many of these every rank has, and one is left out of what is said over ranks.
         launched: events that a trace lost, and that are counted from their launches.
         unknown: how many matched collectives say nothing about skew.
         alone: events of single ranks that no other trace has: of them nothing is said.
@@ -58,6 +59,7 @@ class Waiting:
     launched: int
     unknown: int
     alone: int = 0
+    left_out: int = 0
 
     @property
     def wait_fraction(self) -> float:
@@ -107,6 +109,7 @@ def sum_waiting(skews: Sequence[GroupSkew], matches: Matches) -> Waiting:
         launched=sum(int((skew.is_launched & skew.is_known[:, None]).sum()) for skew in skews),
         unknown=sum(len(group.index) for group in matches.groups) - sum(int(skew.is_known.sum()) for skew in skews),
         alone=sum(matches.alone.values()),
+        left_out=sum(int((skew.is_known & skew.leaves_out).sum()) for skew in skews),
     )
 
 
@@ -140,12 +143,25 @@ def describe_waiting(waiting: Waiting) -> tuple[str, ...]:
             f"rank {worst.rank} is last in {worst.last} of {worst.collectives}; the others wait"
             f" {format_ns(worst.caused_wait_ns or 0)} for it, summed over ranks"
         )
-    if waiting.partial:
-        are = "is not seen on every rank of its" if waiting.partial == 1 else "are not seen on every rank of their"
-        what = count_things(waiting.partial, "collective")
-        sentences.append(f"{what} {are} group: who was last there is not known")
-    if waiting.launched:
-        are = "is in no trace, and counted from its launch"
-        are = are if waiting.launched == 1 else "are in no trace, and counted from their launches"
-        sentences.append(f"{waiting.launched} of their kernels {are}")
-    return tuple(sentences)
+    return (*sentences, *_describe_partial(waiting), *_describe_launched(waiting))
+
+
+def _describe_partial(waiting: Waiting) -> list[str]:
+    sentences = []
+    unseen = waiting.partial - waiting.left_out
+    if unseen:
+        are = "is not seen on every rank of its" if unseen == 1 else "are not seen on every rank of their"
+        sentences.append(f"{count_things(unseen, 'collective')} {are} group: who was last there is not known")
+    if waiting.left_out:
+        are = "is also" if waiting.left_out == 1 else "are also"
+        what = f"{count_things(waiting.left_out, 'collective')} {are} of a rank that is compared with no other"
+        sentences.append(f"{what} (see the notes): who was last there is not known")
+    return sentences
+
+
+def _describe_launched(waiting: Waiting) -> list[str]:
+    if not waiting.launched:
+        return []
+    are = "is in no trace, and counted from its launch"
+    are = are if waiting.launched == 1 else "are in no trace, and counted from their launches"
+    return [f"{waiting.launched} of their kernels {are}"]

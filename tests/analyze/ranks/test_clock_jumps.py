@@ -9,6 +9,7 @@ import pytest
 from dtbench.analyze.intervals import Intervals, Ints
 from dtbench.analyze.ranks.clock_jumps import find_jump
 from dtbench.analyze.ranks.over_ranks import compare_ranks
+from dtbench.analyze.ranks.stragglers import describe_waiting
 from dtbench.analyze.timeline import RankTimeline
 
 
@@ -44,6 +45,10 @@ def test_a_clock_that_was_set_is_named_and_its_rank_neither_waits_nor_is_waited_
     assert all(one.skew_wait_ns is None and one.transfer_ns is None for one in compared.collectives[1])
     assert [one.rank for one in compared.waiting.ranks] == [0, 2, 3]
     assert [one.skew_wait_ns for one in compared.waiting.ranks] == [one.skew_wait_ns for one in alone.waiting.ranks]
+    assert describe_waiting(compared.waiting)[-1] == (
+        "40 collectives are also of a rank that is compared with no other (see the notes):"
+        " who was last there is not known"
+    )
 
 
 def test_of_two_ranks_nobody_knows_whose_clock_was_set(jobs: Any) -> None:
