@@ -88,14 +88,14 @@ class _Carried(TypedDict):
 def _sum_carried(mine: pd.DataFrame, windows: int) -> _Carried:
     """Give what an owner's collectives took and carried, hidden ones too."""
     at_most_ns = None if mine["end_ns"].isna().any() else _sum_under_way(mine)
-    transfer_ns, waits_ns = _sum_known(mine["transfer_ns"]), mine["skew_wait_ns"].dropna()
+    transfer_ns, skew_wait_ns = _sum_known(mine["transfer_ns"]), _sum_known(mine["skew_wait_ns"])
     sizes = mine["size_bytes"].fillna(0).astype("int64").to_numpy()
     largest = mine.iloc[int(sizes.argmax())]
     parameters = str(largest["parameters"])
     return _Carried(
         at_most_ns=None if at_most_ns is None else at_most_ns // windows,
         transfer_ns=None if transfer_ns is None else transfer_ns // windows,
-        skew_wait_ns=int(waits_ns.sum()) // windows if len(waits_ns) else None,
+        skew_wait_ns=None if skew_wait_ns is None else skew_wait_ns // windows,
         size_bytes=None if mine["size_bytes"].isna().any() else int(sizes.max()) or None,
         outsized_bytes=_find_outsized(mine),
         dtype=str(largest["dtype"]),

@@ -70,7 +70,7 @@ class OwnerSummary(Record):
         at_most_ns: in which any of its collectives, hidden ones too, was under way and not known to have waited for the
             last rank; None: one was not seen to run.
         transfer_ns: the same where that waiting is known of each; else None.
-        skew_wait_ns: what they are known to have waited for it; None: of none it is known.
+        skew_wait_ns: what they waited for it; None: of one it is not known.
         size_bytes: of its largest collective; None: of one it is not told, which may be larger.
         outsized_bytes: the same where that is of another order than the others, and takes most of the time; else None.
         dtype: of that one; empty: not told.

@@ -105,9 +105,10 @@ def lead_waits(cell: CellSummary) -> Iterator[tuple[str, str]]:
 def _bubble_sentence(cell: CellSummary, pipeline: PurposeSummary) -> str:
     """Say how long a stage of a pipeline stood still for its neighbours, which two ranks' traces show together."""
     rows = [row for row in cell.owners if row.purpose is Purpose.PIPELINE]
-    if pipeline.exposed_ns is None or (pipeline.exposed_ns and all(row.skew_wait_ns is None for row in rows)):
-        return "n/a: no send is matched with its receive"
     bubble_ns = sum(row.exposed_ns for row in rows if row.cause is Cause.BUBBLE)
+    is_unmatched = not bubble_ns and all(row.skew_wait_ns is None for row in rows)
+    if pipeline.exposed_ns is None or (pipeline.exposed_ns and is_unmatched):
+        return "n/a: no send is matched with its receive"
     share = format_fraction(fraction_of(bubble_ns, profiled_step_ns(cell)))
     return f"{ranks_words(cell)}{format_ns(bubble_ns)} per step ({share})"
 

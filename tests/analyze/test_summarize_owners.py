@@ -66,9 +66,18 @@ def test_transfer_is_told_only_where_it_is_known_of_every_collective_of_the_owne
     (row,) = summarize_owners(collectives(known, {**known, "start_ns": 50, "end_ns": 90}), steps(1))
     assert (row.at_most_ns, row.transfer_ns, row.skew_wait_ns) == (50, 50, 30)
     (row,) = summarize_owners(collectives(known, {"start_ns": 50, "end_ns": 60}), steps(1))
-    assert (row.at_most_ns, row.transfer_ns, row.skew_wait_ns) == (35, None, 15)
+    assert (row.at_most_ns, row.transfer_ns, row.skew_wait_ns) == (35, None, None)
     (row,) = summarize_owners(collectives(known, {"start_ns": pd.NA, "end_ns": pd.NA}), steps(1))
     assert (row.at_most_ns, row.transfer_ns) == (None, None)
+
+
+def test_a_bound_of_what_was_waited_does_not_shrink_where_one_wait_is_not_known() -> None:
+    waits: list[dict[str, object]] = [{"exposed_skew_ns": 10, "skew_wait_ns": 10}, {"exposed_skew_ns": 6, "rank": 1}]
+    ranks = pd.concat([steps(1), steps(1).assign(rank=1)])
+    (row,) = summarize_owners(collectives(*waits), ranks)
+    assert (row.exposed_ns, row.skew_wait_ns) == (8, None)
+    (row,) = summarize_owners(collectives(waits[0], {**waits[1], "skew_wait_ns": 8}), ranks)
+    assert (row.exposed_ns, row.skew_wait_ns) == (8, 9)
 
 
 def test_what_has_no_owner_or_operation_is_a_row_of_its_own() -> None:
