@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import Final
 
 from dtbench.comparison.comparison import MechanismChange
-from dtbench.comparison.orders import pair_others
+from dtbench.comparison.orders import pair_lowest, pair_others
 from dtbench.store.baseline import Issued, MeasuredLaunch
 from dtbench.store.rank_records import Receipt, ReceiptOutcome
 from dtbench.units import format_bytes, name_ranks
@@ -19,11 +19,13 @@ _RANKS: Final = {"count": 0, "size_bytes": 1, "async": 2, "order": 3}
 def compare_launches(before: MeasuredLaunch, after: MeasuredLaunch) -> tuple[MechanismChange, ...]:
     """Give what two launches did differently as far as both know it, most telling first.
 
-    What ranks other than the lowest issued is told where the lowest issued the same.
+    Orders are compared of one rank, never of two; what ranks other than the lowest issued is told where the lowest
+    issued the same, or is not known on both sides.
     """
     issued = [*_compare_counts(before, after)]
-    if before.order is not None and after.order is not None and before.order != after.order:
-        orders = _blur(before.order, after.order)
+    lowest = pair_lowest(before, after)
+    if lowest is not None and lowest[0] != lowest[1]:
+        orders = _blur(*lowest)
         sized = {change.subject for change in issued if change.what == "size_bytes"}
         issued += [change for change in _compare_sizes(*orders) if change.subject not in sized]
         issued += _compare_order(*orders)
@@ -58,8 +60,8 @@ def _blur(*orders: Sequence[Issued]) -> list[Sequence[Issued]]:
 def _compare_counts(before: MeasuredLaunch, after: MeasuredLaunch) -> Iterator[MechanismChange]:
     if before.traffic and after.traffic:
         yield from _compare_traffic(before, after)
-    elif before.order is not None and after.order is not None:
-        yield from _compare_order_counts(*_blur(before.order, after.order))
+    elif (lowest := pair_lowest(before, after)) is not None:
+        yield from _compare_order_counts(*_blur(*lowest))
 
 
 def _compare_traffic(before: MeasuredLaunch, after: MeasuredLaunch) -> Iterator[MechanismChange]:

@@ -10,6 +10,7 @@ from typing import Final
 
 from dtbench.comparison.comparison import Comparison, MechanismChange
 from dtbench.comparison.issued import compare_launches
+from dtbench.comparison.orders import have_same_ranks, share_orders
 from dtbench.scenario.mistakes import join_words
 from dtbench.store.baseline import Issued, MeasuredLaunch, MeasuredSide
 
@@ -17,6 +18,7 @@ _SIZES: Final = "the size of each"
 _BYTES: Final = "their bytes in all"
 _ORDER: Final = "their order"
 _OTHERS: Final = "what ranks other than the lowest issued"
+_NOT_SHARED: Final = "what ranks that only one of them has issued"
 _OPERATIONS: Final = "which operation each is"
 _ASYNC: Final = "which are asynchronous"
 
@@ -51,7 +53,7 @@ def find_mechanism(
     is_certain = all(compare_launches(one, other) for one in ways[0] for other in ways[1])
     unlike = [words for side, label in zip(sides, labels, strict=True) for words in _say_unlike(side, label)]
     unstable = [words for side, label in zip(sides, labels, strict=True) for words in _say_unstable(side, label)]
-    is_known = all(launch.traffic for launch in launches) or all(launch.order is not None for launch in launches)
+    is_known = all(launch.traffic for launch in launches) or share_orders(launches)
     silent = [] if is_known else ["what was communicated is not known on both sides, so it is not compared"]
     return Mechanism(
         changes=compare_launches(sides[0][0], sides[1][0]),
@@ -112,8 +114,10 @@ def _find_not_known(launches: Sequence[MeasuredLaunch]) -> Iterator[str]:
         yield _SIZES
         if not has_traffic:
             yield _BYTES
-    if any(order is None for order in orders):
+    if any(order is None for order in orders) or not share_orders(launches):
         yield _ORDER
+    if not have_same_ranks(launches):
+        yield _NOT_SHARED
     if any(launch.order is not None and not launch.order_ranks for launch in launches):
         yield _OTHERS
     if any(one.operation is None for order in orders for one in order or ()):

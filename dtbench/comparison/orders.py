@@ -36,16 +36,44 @@ def find_orders(collectives: pd.DataFrame) -> Orders:
     return Orders(order, tuple(ranks), tuple(RanksOrder(ranks=tuple(some), order=one) for one, some in others))
 
 
+def pair_lowest(before: MeasuredLaunch, after: MeasuredLaunch) -> tuple[Order, Order] | None:
+    """Return the orders of the lowest rank of two launches; None: one is not known, or it is another rank's."""
+    if before.order is None or after.order is None or _find_lowest(before) != _find_lowest(after):
+        return None
+    return before.order, after.order
+
+
+def share_orders(launches: Sequence[MeasuredLaunch]) -> bool:
+    """Tell whether launches know the lowest rank's orders, and some order of one rank that all of them have."""
+    if any(launch.order is None for launch in launches):
+        return False
+    if all(pair_lowest(launches[0], launch) is not None for launch in launches):
+        return True
+    known = [{rank for rank, order in _orders_by_rank(one).items() if order is not None} for one in launches]
+    return bool(set.intersection(*known))
+
+
+def have_same_ranks(launches: Sequence[MeasuredLaunch]) -> bool:
+    """Tell whether the orders of launches, as far as they say, are of the same ranks."""
+    return len({frozenset(_orders_by_rank(one)) for one in launches if one.order_ranks}) <= 1
+
+
 def pair_others(before: MeasuredLaunch, after: MeasuredLaunch) -> Iterator[tuple[tuple[int, ...], Order, Order]]:
-    """Yield the orders of ranks that two launches have and know, where they differ; not the lowest rank's."""
+    """Yield the orders of ranks that two launches have and know, where they differ; not of ``pair_lowest``."""
     old, new = _orders_by_rank(before), _orders_by_rank(after)
     ranks_of: dict[tuple[Order, Order], list[int]] = {}
-    for rank in sorted(old.keys() & new.keys())[1:]:
+    shared = sorted(old.keys() & new.keys())
+    for rank in shared[1:] if _find_lowest(before) == _find_lowest(after) else shared:
         one, other = old[rank], new[rank]
         if one is not None and other is not None and one != other:
             ranks_of.setdefault((one, other), []).append(rank)
     for (one, other), ranks in ranks_of.items():
         yield tuple(ranks), one, other
+
+
+def _find_lowest(launch: MeasuredLaunch) -> int:
+    """Return the rank that ``order`` is of; versions that told none had rank 0."""
+    return min(launch.order_ranks, default=0)
 
 
 def _orders_by_rank(launch: MeasuredLaunch) -> dict[int, Order | None]:

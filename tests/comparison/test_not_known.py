@@ -100,7 +100,7 @@ def test_traces_that_do_not_know_what_was_exposed_say_nothing_of_owners(sides: t
     found = compare(*sides)
     assert not re.search("(more|less) exposed", found.sentence)
     assert found.collectives == ()
-    assert found.is_mechanism_known, "what was issued is known"
+    assert not found.is_mechanism_known, "what was issued is of no rank that both have"
 
 
 def test_where_steps_may_not_stand_for_others_no_cause_is_told_and_a_note_says_why(other: Path) -> None:

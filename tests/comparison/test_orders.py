@@ -116,3 +116,16 @@ def test_a_baseline_of_a_version_that_looked_at_the_lowest_rank_alone_is_read(la
         document.pop(name)
     read = MeasuredLaunch.model_validate_json(json.dumps(document))
     assert (read.order, read.order_ranks, read.other_orders) == (AB, (), ())
+
+
+def test_orders_of_unlike_ranks_are_not_held_against_each_other(launch_of: Make, side_of: Make) -> None:
+    only_other = {"order": BA, "order_ranks": (1,), "other_orders": (), "traffic": ()}
+    both = {"order_ranks": (0,), "other_orders": (RanksOrder(ranks=(1,), order=BA),), "traffic": ()}
+    found = compare(launch_of, side_of, both, only_other)
+    assert found.mechanism == ()
+    assert "what ranks that only one of them has issued" in found.mechanism_not_known
+    unshared = compare(launch_of, side_of, {"order_ranks": (0,), "traffic": ()}, only_other)
+    assert (unshared.mechanism, unshared.is_mechanism_known) == ((), False)
+    assert judge(read_bound("mechanism changed"), unshared).kept is Kept.UNDECIDED
+    other = compare(launch_of, side_of, both, {**only_other, "order": AB})
+    assert [(one.what, one.subject) for one in other.mechanism] == [("order", "collective 1 of a step of rank 1")]
