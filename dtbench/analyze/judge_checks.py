@@ -259,9 +259,15 @@ def _judge_cause(check: LeadingCause, cell: CellSummary) -> _Finding:
         return NOT_JUDGED, "causes are not known" if math.isnan(total) else "nothing is exposed"
     ordered = sorted(exposed, key=lambda cause: -exposed[cause])
     got = ", ".join(f"{cause} {format_fraction(exposed[cause] / total)}" for cause in ordered[:2] if exposed[cause])
-    if ordered[0] is Cause.UNKNOWN and check.leads is not Cause.UNKNOWN:
-        return NOT_JUDGED, got
-    return (PASSED if ordered[0] is check.leads else FAILED), got
+    if check.leads is Cause.UNKNOWN:
+        return (PASSED if ordered[0] is Cause.UNKNOWN else FAILED), got
+    mine_ns, unknown_ns = exposed[check.leads], exposed[Cause.UNKNOWN]
+    other_ns = max(time_ns for cause, time_ns in exposed.items() if cause not in (check.leads, Cause.UNKNOWN))
+    if mine_ns > other_ns + unknown_ns:
+        return PASSED, got
+    if other_ns >= mine_ns + unknown_ns:
+        return FAILED, got
+    return NOT_JUDGED, f"{got}: {format_fraction(unknown_ns / total)} are unknown, which may decide it"
 
 
 def _judge_estimates(cell: CellSummary) -> _Finding:

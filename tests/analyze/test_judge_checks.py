@@ -413,6 +413,17 @@ def test_where_most_is_unknown_no_cause_is_said_to_lead_or_not_to() -> None:
     assert judge({"kind": "cause", "leads": "unknown"}, cell)[0] is PASSED
 
 
+@pytest.mark.parametrize(("unknown_ms", "outcome", "other"), [(9, PASSED, FAILED), (10, NOT_JUDGED, FAILED)])
+def test_a_cause_leads_only_where_what_is_unknown_could_not_overturn_it(
+    unknown_ms: int, outcome: CheckOutcome, other: CheckOutcome
+) -> None:
+    rows = (owner("a", Cause.TAIL, 20), owner("b", Cause.SKEW, 10), owner("c", Cause.UNKNOWN, unknown_ms))
+    leads = judge({"kind": "cause", "leads": "tail"}, change(owners=rows))
+    assert leads[0] is outcome
+    assert ("25.0 % are unknown, which may decide it" in leads[1]) is (outcome is NOT_JUDGED)
+    assert judge({"kind": "cause", "leads": "skew"}, change(owners=rows))[0] is other
+
+
 def test_a_check_that_failed_weighs_more_than_one_that_was_not_judged() -> None:
     checks = (bound("time_to_first_step_ns", at_most_ms=1), bound("step_time.median", at_most_ms=1))
     found = judge_checklist(Checklist.model_validate({"checks": checks}, strict=False), [PLAIN], ())

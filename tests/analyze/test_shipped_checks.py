@@ -108,6 +108,7 @@ def cases_of_order(monkeypatch: pytest.MonkeyPatch, check: Order, cells: list[Ce
 def cases_of_cause(monkeypatch: pytest.MonkeyPatch, check: LeadingCause, cells: list[CellSummary]) -> Iterator[Case]:
     for others, outcome in ((1.0, CheckOutcome.PASSED), (3.0, CheckOutcome.FAILED)):
         exposed = {cause: 2.0 if cause is check.leads else others for cause in Cause}
+        exposed[Cause.UNKNOWN] = 0.0
         monkeypatch.setattr(
             judge_checks, "exposed_by_cause", lambda _cell, cause, _purpose, known=exposed: known[cause]
         )
