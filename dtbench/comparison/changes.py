@@ -12,6 +12,7 @@ from typing import Final
 
 from dtbench.comparison.comparison import MetricChange, Outcome
 from dtbench.comparison.metrics import BY_NAME, EXPOSED_BY_OWNER, METRICS, STEP_TIME, TOKENS
+from dtbench.comparison.parts import find_unlike_ranks
 from dtbench.comparison.rounds import Rounds
 from dtbench.comparison.seen import find_kinds, find_open_kinds
 from dtbench.comparison.shift import LEVEL
@@ -32,6 +33,8 @@ def compare_metrics(
 ) -> tuple[MetricChange, ...]:
     """Compare every number that either side has, the step time first; see [Note: what is corrected for what].
 
+    Means over unlike ranks are not known to differ.
+
     Args:
         rounds: the launches of both sides.
         threshold: relative changes below it do not matter.
@@ -42,10 +45,10 @@ def compare_metrics(
     launches = [launch for launch in (*rounds.baseline, *rounds.candidate) if launch is not None]
     kinds, open_kinds = find_kinds(launches), find_open_kinds(launches)
     before, after = (SideNumbers(side, kinds, open_kinds) for side in (rounds.baseline, rounds.candidate))
-    keys = _list_keys(before, after, asked)
+    keys, unlike = _list_keys(before, after, asked), find_unlike_ranks(launches)
     found = {key: _compare(key, (before, after), rounds, threshold) for key in keys}
     for key in (key for key in keys if BY_NAME[key[0]].is_profiled):
-        if is_part:
+        if is_part or key in unlike:
             found[key] = replace(_withhold(found[key]), ratio=math.nan, outcome=Outcome.UNKNOWN)
         elif is_doubted and found[key].outcome not in (Outcome.UNKNOWN, Outcome.NOT_ENOUGH_LAUNCHES):
             found[key] = _withhold(found[key])

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from dtbench.analyze.launch_tables import say_lacking
 from dtbench.analyze.representative import Doubt, doubt_steps, read_steps_of_traces
 from dtbench.analyze.statistics import summarize
 from dtbench.analyze.summarize_cell import summarize_cell
-from dtbench.analyze.summarize_overlap import fraction, keep_known, keep_of_steps
+from dtbench.analyze.summarize_overlap import are_among, fraction, keep_known, keep_of_steps
 from dtbench.analyze.summary import CellSummary
 from dtbench.analyze.tabulate import tabulate_collectives, tabulate_overlap, tabulate_purposes, tabulate_whole
 from dtbench.analyze.trace_set import TraceSet
@@ -82,7 +82,8 @@ def measure_launch(data: CellData, place: int, device: str, *, is_doubted: bool)
     counted = keep_of_steps(collectives, overlap)
     alone = replace(data, cell=data.cell.model_copy(update={"launches": (index,)}), launches=(launch,), unreadable={})
     summary = summarize_side(alone, device)
-    owned = _give_causes(total_owned(counted, len(overlap)), is_doubted=is_doubted)
+    ranks = range(data.cell.plan.ranks)
+    owned = _give_causes(total_owned(counted, overlap, ranks), is_doubted=is_doubted)
     orders = find_orders(collectives[collectives["step"].notna()])
     name = launch.folder.path.name
     measured = MeasuredLaunch(
@@ -91,7 +92,7 @@ def measure_launch(data: CellData, place: int, device: str, *, is_doubted: bool)
         round=f"{launch.place.run} {name}",
         measurements=(
             *_whole_run(summary),
-            *_profiled(overlap, purposes),
+            *_profiled(overlap, purposes, ranks),
             *_estimated(summary),
             *_by_owner(owned),
         ),
@@ -136,7 +137,8 @@ def measure_traces(traces: TraceSet, name: str) -> tuple[MeasuredLaunch, tuple[s
     known = keep_known(overlap)
     counted = keep_of_steps(collectives, known)
     doubts = spell_doubts(doubt_steps(read_steps_of_traces(traces.analyses)))
-    owned = _give_causes(total_owned(counted, len(known)), is_doubted=bool(doubts))
+    ranks = [one.rank for one in traces.analyses]
+    owned = _give_causes(total_owned(counted, known, ranks), is_doubted=bool(doubts))
     orders = find_orders(collectives)
     measured = MeasuredLaunch(
         name=name,
@@ -144,7 +146,7 @@ def measure_traces(traces: TraceSet, name: str) -> tuple[MeasuredLaunch, tuple[s
         round=None,
         measurements=(
             Measurement(metric=STEP_TIME, subject="", value=summarize([float(time_ns) for time_ns in slowest]).median),
-            *_profiled(known, keep_of_steps(purposes, known)),
+            *_profiled(known, keep_of_steps(purposes, known), ranks),
             *_by_owner(owned),
         ),
         owned=owned,
@@ -186,7 +188,7 @@ def _whole_run(summary: CellSummary) -> Iterator[Measurement]:
             yield Measurement(metric=metric, subject="", value=float(value))
 
 
-def _profiled(overlap: pd.DataFrame, purposes: pd.DataFrame) -> Iterator[Measurement]:
+def _profiled(overlap: pd.DataFrame, purposes: pd.DataFrame, ranks: Collection[int]) -> Iterator[Measurement]:
     """Give where PROFILED steps went, means over steps and ranks; a purpose that occurs in some steps counts in all.
 
     A step that communicated and of which no purpose is told is in no mean of purposes; a number of a purpose that was
@@ -194,19 +196,33 @@ def _profiled(overlap: pd.DataFrame, purposes: pd.DataFrame) -> Iterator[Measure
     """
     if not len(overlap):
         return
+    of_ranks = _name_part(overlap["rank"], ranks)
     for metric, column in _OF_STEP.items():
-        yield Measurement(metric=metric, subject="", value=float(overlap[column].sum()) / len(overlap))
+        yield Measurement(metric=metric, subject="", value=float(overlap[column].sum()) / len(overlap), ranks=of_ranks)
     hidden = fraction(overlap, "hidden_comm_ns", "comm_ns")
-    yield Measurement(metric="hidden_fraction", subject="", value=hidden)
+    yield Measurement(metric="hidden_fraction", subject="", value=hidden, ranks=of_ranks)
     windows_of = [pd.MultiIndex.from_frame(table[["rank", "step"]]) for table in (overlap, purposes)]
     told = windows_of[0].isin(windows_of[1])
-    known = int((told | (overlap["comm_ns"] == 0).to_numpy(dtype=bool)).sum())
+    told_windows = overlap[told | (overlap["comm_ns"] == 0).to_numpy(dtype=bool)]
     for purpose, mine in purposes.groupby("purpose"):
         for metric, column in _OF_PURPOSE.items():
             seen = mine[column].dropna()
-            windows = known - len(mine) + len(seen)
+            windows = len(told_windows) - len(mine) + len(seen)
             value = float(seen.sum()) / max(windows, 1) if len(seen) else math.nan
-            yield Measurement(metric=metric, subject=str(purpose), value=value)
+            left = _leave_out(told_windows, mine[mine[column].isna()])
+            yield Measurement(metric=metric, subject=str(purpose), value=value, ranks=_name_part(left["rank"], ranks))
+
+
+def _leave_out(windows: pd.DataFrame, unknown: pd.DataFrame) -> pd.DataFrame:
+    """Return the steps of ranks but those of which a number is not known."""
+    key = ["rank", "step"]
+    return windows[~are_among(windows[key], unknown[key])]
+
+
+def _name_part(known: "pd.Series[int]", ranks: Collection[int]) -> tuple[int, ...]:
+    """Return the ranks of which a number is known; empty where these are all."""
+    found = {int(rank) for rank in known}
+    return () if found >= set(ranks) else tuple(sorted(found))
 
 
 def _estimated(summary: CellSummary) -> Iterator[Measurement]:
@@ -219,22 +235,26 @@ def _estimated(summary: CellSummary) -> Iterator[Measurement]:
 
 def _by_owner(owned: Sequence[OwnedTime]) -> Iterator[Measurement]:
     exposed_ns: Counter[str] = Counter()
+    ranks: dict[str, tuple[int, ...]] = {}
     for row in owned:
         if row.owner:
             exposed_ns[row.owner] += row.exposed_ns  # type: ignore[assignment]  # a Counter adds floats as well
+            ranks[row.owner] = row.ranks or ranks.get(row.owner, ())
     for owner, value in exposed_ns.items():
-        yield Measurement(metric=EXPOSED_BY_OWNER, subject=owner, value=float(value))
+        yield Measurement(metric=EXPOSED_BY_OWNER, subject=owner, value=float(value), ranks=ranks[owner])
 
 
-def total_owned(collectives: pd.DataFrame, windows: int) -> tuple[OwnedTime, ...]:
+def total_owned(collectives: pd.DataFrame, steps: pd.DataFrame, ranks: Collection[int]) -> tuple[OwnedTime, ...]:
     """Sum collectives by owner, operation and purpose, per window.
 
     A window in which an owner's exposed time is not known is left out of that owner's times.
 
     Args:
         collectives: columns as ``tables.COLLECTIVES``; those that count.
-        windows: PROFILED steps of all ranks, over which means are taken; 0 gives no rows.
+        steps: PROFILED steps of all ranks, over which means are taken; none give no rows.
+        ranks: all of the launch.
     """
+    windows = len(steps)
     if not windows or not len(collectives):
         return ()
     keys = ["owner", "operation", "purpose"]
@@ -243,11 +263,13 @@ def total_owned(collectives: pd.DataFrame, windows: int) -> tuple[OwnedTime, ...
     table["is_unknown"] = table.groupby([*keys, "rank", "step"], dropna=False)["is_unknown"].transform("any")
     known = table[~table["is_unknown"]]
     sums = known.groupby(keys, dropna=False)[["duration_ns", "exposed_ns", *_CAUSES]].sum().reindex(counts.index)
-    unknown = table[table["is_unknown"]].drop_duplicates([*keys, "rank", "step"]).groupby(keys, dropna=False).size()
-    left = windows - unknown.reindex(counts.index, fill_value=0)
+    unknown = dict(iter(table[table["is_unknown"]].groupby(keys, dropna=False)))
+    left = [_leave_out(steps, unknown[key]) if key in unknown else steps for key in counts.index]
     return tuple(
-        _own(key, count, row, windows=windows, known_windows=known_windows)
-        for key, count, row, known_windows in zip(counts.index, counts, sums.to_dict("records"), left, strict=True)
+        _own(key, count, row, windows=windows, known_windows=len(kept)).model_copy(
+            update={"ranks": _name_part(kept["rank"], ranks)}
+        )
+        for key, count, row, kept in zip(counts.index, counts, sums.to_dict("records"), left, strict=True)
     )
 
 

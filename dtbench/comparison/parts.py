@@ -4,9 +4,11 @@ Means over other ranks are other numbers, an owner of a rank that is not there i
 did not take no time. So of what traces tell nothing is compared then.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from dtbench.store.baseline import MeasuredSide
+from dtbench.comparison.metrics import BY_NAME, EXPOSED, spell_metric
+from dtbench.scenario.mistakes import join_words
+from dtbench.store.baseline import MeasuredLaunch, MeasuredSide
 from dtbench.units import count_things, name_ranks
 
 
@@ -19,6 +21,31 @@ def name_parts(sides: Sequence[MeasuredSide], labels: Sequence[str]) -> tuple[st
         unlike = [", ".join(each)]
     unseen = (_spell_unseen(side, label) for side, label in zip(sides, labels, strict=True) if side.unseen)
     return (*unlike, *unseen)
+
+
+def find_unlike_ranks(launches: Iterable[MeasuredLaunch]) -> frozenset[tuple[str, str]]:
+    """Return metric and subject of what is a mean over other ranks in one launch than in another."""
+    ranks_of: dict[tuple[str, str], set[tuple[int, ...]]] = {}
+    for launch in launches:
+        for one in launch.measurements:
+            if BY_NAME[one.metric].is_profiled:
+                ranks_of.setdefault((one.metric, one.subject), set()).add(one.ranks)
+    return frozenset(key for key, ranks in ranks_of.items() if len(ranks) > 1)
+
+
+def say_unlike_ranks(sides: Sequence[MeasuredSide], labels: Sequence[str]) -> Iterator[str]:
+    """Say of which ranks numbers are that are not compared for it, where they are not of all."""
+    unlike = find_unlike_ranks(launch for side in sides for launch in side.launches)
+    if (EXPOSED, "") in unlike:
+        unlike = frozenset({(EXPOSED, "")})
+    for side, label in zip(sides, labels, strict=True):
+        of: dict[tuple[int, ...], dict[str, None]] = {}
+        for one in (one for launch in side.launches for one in launch.measurements if one.ranks):
+            if (one.metric, one.subject) in unlike:
+                of.setdefault(one.ranks, {})[spell_metric(one.metric, one.subject)] = None
+        for ranks, what in of.items():
+            names = join_words([*what], last="and")
+            yield f"{label} knows {names} of {name_ranks(ranks)} alone"
 
 
 def say_ranks(side: MeasuredSide) -> Iterator[str]:

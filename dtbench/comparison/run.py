@@ -10,8 +10,8 @@ from dtbench.comparison.collectives import find_collective_changes
 from dtbench.comparison.comparison import Comparison, EnvironmentChange, MetricChange, Outcome, Side
 from dtbench.comparison.environment import find_environment_changes, find_unlike
 from dtbench.comparison.mechanism import find_mechanism
-from dtbench.comparison.metrics import EXPOSED_BY_OWNER, STEP_TIME
-from dtbench.comparison.parts import name_parts, say_ranks
+from dtbench.comparison.metrics import EXPOSED, EXPOSED_BY_OWNER, STEP_TIME
+from dtbench.comparison.parts import find_unlike_ranks, name_parts, say_ranks, say_unlike_ranks
 from dtbench.comparison.rounds import Rounds, arrange, find_same
 from dtbench.comparison.seen import find_not_known, say_not_known
 from dtbench.comparison.sentence import Findings, write_sentence
@@ -169,10 +169,13 @@ def compare_sides(
     if unlike and not force:
         raise ComparisonError(_refuse_unlike(labels, unlike))
     rounds = arrange(baseline.launches, candidate.launches)
-    parts = name_parts((baseline, candidate), labels)
+    unseen = name_parts((baseline, candidate), labels)
+    unlike_ranks = find_unlike_ranks((*baseline.launches, *candidate.launches))
+    of_ranks = tuple(say_unlike_ranks((baseline, candidate), labels))
+    parts = (*unseen, *(of_ranks if (EXPOSED, "") in unlike_ranks else ()))
     is_doubted = bool(baseline.doubts or candidate.doubts)
     metrics = compare_metrics(rounds, threshold, asked, is_doubted=is_doubted, is_part=bool(parts))
-    mechanism = find_mechanism(baseline, candidate, labels, parts)
+    mechanism = find_mechanism(baseline, candidate, labels, unseen)
     sides = tuple(
         Side(
             label=label,
@@ -191,7 +194,11 @@ def compare_sides(
         metrics=metrics,
         parts=parts,
         doubted=[label for side, label in zip((baseline, candidate), labels, strict=True) if side.doubts],
-        collectives=() if parts else find_collective_changes(baseline.launches, candidate.launches),
+        collectives=[
+            one
+            for one in (() if parts else find_collective_changes(baseline.launches, candidate.launches))
+            if (EXPOSED_BY_OWNER, one.owner) not in unlike_ranks
+        ],
     )
     return Comparison(
         baseline=sides[0],
@@ -206,7 +213,8 @@ def compare_sides(
         notes=(
             *_note_unlike(unlike),
             *_note_unknown((baseline, candidate), labels),
-            *parts,
+            *unseen,
+            *of_ranks,
             *mechanism.notes,
             *_note_statistics(rounds, (baseline, candidate), metrics),
             *_note_noise(metrics, rounds),

@@ -20,17 +20,19 @@ class Measurement(Record):
     Attributes:
         metric: as ``dtbench.comparison.metrics`` calls it.
         subject: what it is of, a purpose for example; empty: the whole step.
+        ranks: over which it is a mean, where it is not known of the others; empty: all of the launch.
     """
 
     metric: str
     subject: str
     value: FloatOrNan
+    ranks: tuple[int, ...] = ()
 
 
 class OwnedTime(Record):
     """One owner's collectives of one kind; ``owner`` is empty where nobody knows it, ``cause`` the largest.
 
-    Times are NaN where what of it was exposed is known in no step.
+    Times are NaN where what of it was exposed is known in no step; ``ranks`` as of ``Measurement``.
     """
 
     owner: str
@@ -40,6 +42,7 @@ class OwnedTime(Record):
     duration_ns: FloatOrNan
     exposed_ns: FloatOrNan
     cause: Cause | None
+    ranks: tuple[int, ...] = ()
 
 
 class PlacedTime(Record):

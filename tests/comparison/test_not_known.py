@@ -34,15 +34,19 @@ def other(tmp_path: Path) -> Path:
     return run
 
 
-def forget(run: Path, table: str, *columns: str, but_steps: int = 0) -> None:
-    """Make columns of a table unknown in all steps but the first so many."""
+def forget(run: Path, table: str, *columns: str, but_steps: int = 0, of_rank: int | None = None) -> None:
+    """Make columns of a table unknown in all steps but the first so many; of one rank, if it is said which."""
     path = RunFolder(run).launch("ddp", 0).derived_table(table)
     frame = pd.read_parquet(path)
     attrs, kept = dict(frame.attrs), sorted(frame["step"].dropna().unique())[:but_steps]
     for column in (
         one for one in frame if one in columns or (str(one).startswith("exposed_") and "exposed_*" in columns)
     ):
-        frame[column] = frame[column].astype("Int64").where(frame["step"].isin(kept))
+        frame[column] = (
+            frame[column]
+            .astype("Int64")
+            .where(frame["step"].isin(kept) | (of_rank is not None and frame["rank"] != of_rank))
+        )
     frame.attrs = attrs
     write_table(path, frame)
 
@@ -179,3 +183,29 @@ def test_owners_that_a_side_does_not_know_are_no_change_of_what_is_exposed(
     values = (change.baseline.values, change.candidate.values)
     assert [math.isnan(value) for value in values[1 - known]] == [True]
     assert change.outcome is Outcome.UNKNOWN
+
+
+def test_a_mean_of_one_rank_is_not_held_against_a_mean_of_both(other: Path) -> None:
+    forget(other, "purposes", "wait_ns", of_rank=1)
+    found = compare(EXAMPLE, other)
+    assert find(found, WAIT, "grad_reduce").outcome is Outcome.UNKNOWN
+    assert find(found, EXPOSED_BY_PURPOSE, "grad_reduce").outcome is Outcome.NOT_ENOUGH_LAUNCHES
+    assert any(note.endswith("knows grad_reduce wait of rank 0 alone") for note in found.notes)
+    assert judge(read_bound("wait[grad_reduce] > 5%"), found).kept is Kept.UNDECIDED
+
+
+def test_where_the_account_of_one_rank_is_not_known_nothing_profiled_is_compared(other: Path) -> None:
+    forget(other, "overlap", "exposed_comm_ns", of_rank=1)
+    found = compare(EXAMPLE, other)
+    profiled = {one.outcome for one in found.metrics if BY_NAME[one.metric].is_profiled}
+    assert (profiled, found.collectives) == ({Outcome.UNKNOWN}, ())
+    assert "knows exposed comm of rank 0 alone" in found.sentence
+    assert found.mechanism_doubts == ()
+
+
+def test_an_owner_known_on_one_rank_alone_is_not_compared(other: Path) -> None:
+    forget(other, "collectives", "exposed_ns", of_rank=1)
+    found = compare(EXAMPLE, other)
+    assert {one.outcome for one in found.metrics if one.metric == EXPOSED_BY_OWNER} == {Outcome.UNKNOWN}
+    assert not [row for row in found.collectives if row.owner]
+    assert find(found, "exposed_comm").outcome is Outcome.NOT_ENOUGH_LAUNCHES
