@@ -20,7 +20,7 @@ from typing import Final
 
 import numpy as np
 
-from dtbench.analyze.intervals import Bools
+from dtbench.analyze.intervals import Bools, Ints
 from dtbench.analyze.ranks.align import ENDS_APART_NS
 from dtbench.analyze.ranks.clock_chain import chain_clocks, divide_into_trees, find_edges, find_median, keep_surest
 from dtbench.analyze.ranks.clock_jumps import find_jumped_ranks
@@ -55,12 +55,21 @@ class Clocks:
         notes: what was corrected, or why nothing was, a sentence each.
         islands: ranks whose clocks can be compared with each other, of one machine or by collectives in common; of
             ranks of two islands nothing tells how far their clocks are apart.
+        machines: ranks that share one clock.
     """
 
     by_rank: Mapping[int, Clock]
     out_of_step: frozenset[int] = frozenset()
     notes: tuple[str, ...] = ()
     islands: tuple[frozenset[int], ...] = ()
+    machines: tuple[frozenset[int], ...] = ()
+
+    def doubts_ns(self, rank: int, others: Sequence[int]) -> Ints:
+        """Return by how much times of a rank may be off against those of each other one; 0 where they share a clock."""
+        own_ns, *others_ns = (self.by_rank[one].uncertainty_ns or 0 for one in (rank, *others))
+        machine = next((members for members in self.machines if rank in members), frozenset((rank,)))
+        pairs = zip(others, others_ns, strict=True)
+        return np.array([0 if one in machine else own_ns + other_ns for one, other_ns in pairs], dtype=np.int64)
 
     def can_compare(self, *ranks: int) -> bool:
         """Tell whether it is known how far the clocks of some ranks are apart."""
@@ -116,7 +125,13 @@ def estimate_clocks(times: Sequence[GroupTimes], hosts: Mapping[int, str | None]
         of_several_clocks.update(rank for members in torn for rank in members)
         notes += [*_describe_torn(torn, hosts), *jumps.notes, *_describe(in_step, stray)]
     machines = _group_by_host({rank: None if rank in of_several_clocks else host for rank, host in hosts.items()})
-    clocks = Clocks(by_rank, frozenset(out_of_step), tuple(notes), _join([*together, *machines]))
+    clocks = Clocks(
+        by_rank=by_rank,
+        out_of_step=frozenset(out_of_step),
+        notes=tuple(notes),
+        islands=_join([*together, *machines]),
+        machines=tuple(frozenset(members) for members in machines),
+    )
     return replace(clocks, notes=(*clocks.notes, *_describe_unknown(times, clocks)))
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from dtbench.analyze.host_work import HostStep, sum_names
 from dtbench.analyze.ranks.align import ABSENT
+from dtbench.analyze.ranks.clocks import Clocks
 from dtbench.analyze.ranks.over_ranks import OverRanks
 from dtbench.analyze.ranks.times import Clock
 from dtbench.analyze.timeline import RankTimeline
@@ -43,6 +44,7 @@ class LateRank:
         name_ns: time in that.
         others_ns: median of the others' time in it, in the whole step, of those whose hosts were recorded.
         host_late_ns: how much later than the first of the others' hosts it issued; None: no issue is known.
+        doubt_ns: by which its clock and that of the first of the others may be off.
     """
 
     rank: int
@@ -53,6 +55,7 @@ class LateRank:
     name_ns: int
     others_ns: int
     host_late_ns: int | None
+    doubt_ns: int = 0
 
 
 class _Wait(NamedTuple):
@@ -80,7 +83,7 @@ def find_late_ranks(
         if caused_ns[rank] >= _LEAST_CAUSED * sum(caused_ns.values()):
             waits = _find_waits(rank, over_ranks, by_rank)
             if waits:
-                found.append(_describe(rank, waits, hosts, over_ranks.clocks.by_rank))
+                found.append(_describe(rank, waits, hosts, over_ranks.clocks))
     return tuple(found)
 
 
@@ -122,9 +125,10 @@ def _common(clock: Clock, time_ns: int) -> int:
 
 
 def _describe(
-    rank: int, waits: Mapping[int, _Wait], hosts: Mapping[int, Sequence[HostStep]], clocks: Mapping[int, Clock]
+    rank: int, waits: Mapping[int, _Wait], hosts: Mapping[int, Sequence[HostStep]], clocks: Clocks
 ) -> LateRank:
     began_ns: list[int] = []
+    doubt_ns = 0
     compared: list[tuple[Mapping[str, int], list[Mapping[str, int]]]] = []
     steps = {step.number: step for step in hosts.get(rank, ())}
     for number, wait in waits.items():
@@ -132,8 +136,9 @@ def _describe(
         others = [(one, step) for one, of in hosts.items() if one != rank for step in of if step.number == number]
         if mine is None or not others:
             continue
-        starts = [_common(clocks[one], step.start_ns) for one, step in others]
-        began_ns.append(_common(clocks[rank], mine.start_ns) - min(starts))
+        first_ns, first = min((_common(clocks.by_rank[one], step.start_ns), one) for one, step in others)
+        began_ns.append(_common(clocks.by_rank[rank], mine.start_ns) - first_ns)
+        doubt_ns = max(doubt_ns, *clocks.doubts_ns(rank, [first]).tolist())
         recorded = [step.total_ns for _, step in others if step.total_ns]
         if recorded:
             compared.append((sum_names(mine.spans, wait.issue_ns), recorded))
@@ -141,7 +146,7 @@ def _describe(
     spent = {name: [own_ns.get(name, 0) for own_ns, _ in compared] for name in names}
     usual = {name: [median(one.get(name, 0) for one in others_ns) for _, others_ns in compared] for name in names}
     name = _choose(spent, usual, _LEAST_SAID * sum(wait.waited_ns for wait in waits.values()))
-    late_ns = [_common(clocks[rank], wait.issue_ns) - wait.first_issue_ns for wait in waits.values()]
+    late_ns = [_common(clocks.by_rank[rank], wait.issue_ns) - wait.first_issue_ns for wait in waits.values()]
     return LateRank(
         rank=rank,
         steps=len(waits),
@@ -150,6 +155,7 @@ def _describe(
         name=name,
         name_ns=round(sum(spent.get(name, ())) / max(1, len(compared))),
         others_ns=round(sum(usual.get(name, ())) / max(1, len(compared))),
+        doubt_ns=doubt_ns,
         host_late_ns=round(sum(late_ns) / len(late_ns)) if min(late_ns) > -np.iinfo(np.int64).max // 2 else None,
     )
 
@@ -171,7 +177,10 @@ def describe_late(one: LateRank) -> str | None:
     """
     least_ns = _LEAST_SAID * one.waited_ns
     said = []
-    if one.began_late_ns is not None and least_ns <= one.began_late_ns <= _EXPLAINS * one.waited_ns:
+    if (
+        one.began_late_ns is not None
+        and max(least_ns, one.doubt_ns + 1) <= one.began_late_ns <= _EXPLAINS * one.waited_ns
+    ):
         said.append(f"began its step {format_ns(one.began_late_ns)} late")
     if one.name and one.name_ns - one.others_ns >= least_ns:
         where = f"data loading (`{one.name}`)" if _LOADING in one.name else f"`{one.name.strip('# ') or one.name}`"

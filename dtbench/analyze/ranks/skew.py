@@ -9,7 +9,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -35,7 +35,8 @@ class GroupSkew:
         is_known: shape ``(m,)``: at least two ranks have it, all of them wait for the last (not so in a broadcast,
             reduce, gather or scatter, whose root the traces do not say), the times are possible, and how far their
             clocks are apart is known.
-        last_column: shape ``(m,)``, column of the rank that began last; ``ABSENT`` where two did or it is not known.
+        last_column: shape ``(m,)``, column of the rank that began last; ``ABSENT`` where two did, as far as clocks
+            tell, or it is not known.
         last_start_ns: shape ``(m, r)``, when the last rank began, on each rank's own clock.
         wait_ns: shape ``(m, r)``, ``max over ranks (start) - own start``, clipped to the span.
         span_ns: shape ``(m, r)``, first start to last end.
@@ -119,7 +120,8 @@ def measure_skew(
         common = own.on_common_clock(clocks.by_rank).without(clocks.out_of_step)
         lost = find_lost_starts(group, common, by_rank, clocks)
         is_possible = ~find_impossible(common, clocks.by_rank) & clocks.can_compare_rows(common)
-        found.append(_measure_group(group, own, common, lost, is_possible))
+        skew = _measure_group(group, own, common, lost, is_possible)
+        found.append(replace(skew, last_column=_keep_certain(skew, clocks)))
     return found
 
 
@@ -146,6 +148,20 @@ def _measure_group(
         wait_ns=np.clip(late_ns, 0, span_ns),
         span_ns=span_ns,
     )
+
+
+def _keep_certain(skew: GroupSkew, clocks: Clocks) -> Ints:
+    """Return the column of the rank that began last, ``ABSENT`` where doubt about clocks leaves it open.
+
+    That is, where the last of the others began no longer before it than the clocks of the two may be off.
+    """
+    kept = skew.last_column.copy()
+    for column in np.unique(kept[kept != ABSENT]).tolist():
+        rows = np.flatnonzero(skew.last_column == column)
+        doubts_ns = clocks.doubts_ns(skew.group.ranks[column], skew.group.ranks)
+        is_other = skew.begins[rows] & (np.arange(len(doubts_ns)) != column)
+        kept[rows[(is_other & (skew.wait_ns[rows] <= doubts_ns)).any(axis=1)]] = ABSENT
+    return kept
 
 
 def describe_collectives(

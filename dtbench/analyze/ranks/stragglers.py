@@ -19,7 +19,8 @@ class RankWaiting:
     Attributes:
         rank: global rank.
         collectives: number of them.
-        last: how often this rank alone began last, in groups of which every rank is compared; None: it is in no such.
+        last: how often this rank alone began last, by more than clocks may be off, in groups of which every rank is
+            compared; None: it is in no such.
         comm_ns: sum of their spans.
         skew_wait_ns: sum of its waits for the last rank; where not every rank of the group was seen, at least this, and
             None where it waited for none that was.

@@ -125,6 +125,22 @@ def test_a_host_that_was_late_with_nothing_to_show_for_it_is_passed_over() -> No
     assert describe_late(one) is None
 
 
+@pytest.mark.parametrize(("doubt_ns", "said"), [(50, None), (49, "rank 2 began its step 50.0 ns late")])
+def test_a_start_that_is_later_by_no_more_than_clocks_may_be_off_is_not_told(doubt_ns: int, said: str | None) -> None:
+    one = LateRank(
+        rank=2,
+        steps=1,
+        waited_ns=100,
+        began_late_ns=50,
+        name="",
+        name_ns=0,
+        others_ns=0,
+        host_late_ns=90,
+        doubt_ns=doubt_ns,
+    )
+    assert describe_late(one) == said
+
+
 def test_what_others_did_in_many_short_spans_is_no_zero(tell: Callable[..., TraceSet]) -> None:
     many = [("aten::mm", 0.05 * MS)] * 60  # each below a hundredth of the step, 3 ms together
     ranks = [step(rank, 0, many, 20 * MS) for rank in (0, 1)]

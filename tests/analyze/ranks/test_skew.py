@@ -209,6 +209,7 @@ def test_the_rank_that_is_waited_for_is_named(jobs: Any) -> None:
         jobs.timeline(
             rank,
             [jobs.collective(*span, group="0", seq=seq, group_size=3) for seq, span in enumerate(own)],
+            host="one",  # whose ranks share a clock
         )
         for rank, own in enumerate(spans)
     ]
@@ -229,6 +230,30 @@ def test_the_rank_that_is_waited_for_is_named(jobs: Any) -> None:
         "54.5 % of the communication of 3 ranks is waiting for the last of them to begin (2 collectives)",
         "rank 2 is last in 2 of 2; the others wait 18.0 us for it, summed over ranks",
     )
+
+
+@pytest.mark.parametrize(("late_ns", "is_told"), [(0, False), (3_000, False), (9_000, True)])
+@pytest.mark.parametrize("host", [None, "one"])
+def test_who_was_last_is_told_beyond_what_clocks_may_be_off(
+    jobs: Any, late_ns: int, is_told: bool, host: str | None
+) -> None:
+    #      rank 0   [------]     rank 1 begins `late_ns` later; ends lie 0 to 7 us apart, in turn: within 3.5 us of
+    #      rank 1     [----]     their median
+    timelines = [
+        jobs.timeline(
+            rank,
+            [
+                jobs.collective(at + rank * late_ns, at + 900_000 + rank * (seq % 8) * 1_000, group="0", seq=seq)
+                for seq, at in enumerate(range(0, 16_000_000, 2_000_000))
+            ],
+            host=host,
+        )
+        for rank in range(2)
+    ]
+    clocks, described, waiting = analyze(timelines)
+    assert clocks.doubts_ns(0, [1]).tolist() == [0 if host else 3_500]
+    assert {skew.last_rank for skew in described[0]} == ({1} if is_told or (host and late_ns) else {None})
+    assert (waiting.straggler is not None) is bool(is_told or (host and late_ns))
 
 
 def test_two_ranks_that_come_last_together_are_not_singled_out(jobs: Any) -> None:
