@@ -31,6 +31,35 @@ def find_number(cell: CellSummary, name: ValueName) -> float:
             return _walk(cell, name.path)
 
 
+def find_part(cell: CellSummary, name: ValueName) -> tuple[int, ...]:
+    """Return the ranks over which a number is a mean, where it is not known of the others; empty: of all."""
+    match name.path:
+        case ["purposes", purpose, "causes", *_]:
+            return find_part_of_causes(cell, Purpose(purpose))
+        case ["purposes", purpose, field]:
+            rows = [row for row in cell.purposes if row.purpose == purpose]
+            is_time = field in ("comm_ns", "hidden_ns", "exposed_ns", "hidden_fraction")
+            part = (row.wait_ranks if field == "wait_ns" else row.ranks if is_time else () for row in rows)
+            return next(part, ())
+        case ["owners", *_] | ["causes", *_]:
+            return find_part_of_causes(cell, None)
+        case ["ranks", "mean", *_] | ["hidden_fraction"] | ["exposed_step_fraction"]:
+            return _find_part_of_account(cell)
+        case _:
+            return ()
+
+
+def find_part_of_causes(cell: CellSummary, purpose: Purpose | None) -> tuple[int, ...]:
+    """Return the same of what causes explain of a purpose's (None: of all) exposed communication."""
+    of_owners = (row.ranks for row in cell.owners if row.ranks and purpose in (None, row.purpose))
+    return next(of_owners, ()) or _find_part_of_account(cell)
+
+
+def _find_part_of_account(cell: CellSummary) -> tuple[int, ...]:
+    known = tuple(row.rank for row in cell.ranks)
+    return known if len(known) < cell.plan.ranks else ()
+
+
 def _find_of_member(cell: CellSummary, group: str, member: str, field: str) -> float:
     """Give a number of one member of a list, or of all of them together."""
     match group:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from dtbench.analyze.cell_notes import describe_disturbed, find_disturbed_kind
-from dtbench.analyze.cell_numbers import exposed_by_cause, find_number
+from dtbench.analyze.cell_numbers import exposed_by_cause, find_number, find_part, find_part_of_causes
 from dtbench.analyze.exposure.agreement import Agreement, judge
 from dtbench.analyze.representative import DoubtKind
 from dtbench.analyze.summary import CellSummary
@@ -33,7 +33,7 @@ from dtbench.scenario.sweep import name_some
 from dtbench.scenario.values import Quantity, ValueName, read_value
 from dtbench.store.check_records import CheckOutcome, CheckResult, ChecksSummary
 from dtbench.store.rank_records import ReceiptOutcome
-from dtbench.units import format_fraction, format_ns
+from dtbench.units import format_fraction, format_ns, name_ranks
 from dtbench.vocabulary import Cause
 
 FIRST_LOSSES = 5
@@ -177,6 +177,10 @@ def _judge_bound(check: Bound, cells: Cells) -> _Finding:
 
 
 def _judge_number(check: Bound, cell: str, cells: Cells) -> _Finding:
+    others = [cells[name] for name in (check.over, check.minus) if name is not None]
+    names = [check.name, *([] if check.per is None else [read_value(check.per)])]
+    if (part := _say_part([(one, name) for one in (cells[cell], *others) for name in names])) is not None:
+        return NOT_JUDGED, part
     if check.per is not None:
         number = _divide(find_number(cells[cell], check.name), find_number(cells[cell], read_value(check.per)))
     else:
@@ -187,6 +191,16 @@ def _judge_number(check: Bound, cell: str, cells: Cells) -> _Finding:
     low, high = check.low, check.high
     is_inside = (low is None or low <= number) and (high is None or number <= high)
     return (PASSED if is_inside else FAILED), got
+
+
+def _say_part(numbers: Sequence[tuple[CellSummary, ValueName]]) -> str | None:
+    """Say which ranks alone the first number is of that is not of all ranks of its cell; None: all are."""
+    parts = (_spell_part(cell, find_part(cell, name)) for cell, name in numbers)
+    return next((part for part in parts if part is not None), None)
+
+
+def _spell_part(cell: CellSummary, ranks: Sequence[int]) -> str | None:
+    return f"known of {name_ranks(ranks)} alone, of {cell.plan.ranks}" if ranks else None
 
 
 def _compute(name: ValueName, cells: Cells, cell: str, *, over: str | None = None, minus: str | None = None) -> float:
@@ -202,6 +216,8 @@ def _divide(number: float, whole: float) -> float:
 
 def _judge_order(check: Order, cells: Cells) -> _Finding:
     name = read_value(check.value)
+    if (part := _say_part([(cells[cell], name) for cell in check.cells])) is not None:
+        return NOT_JUDGED, part
     numbers = [find_number(cells[cell], name) for cell in check.cells]
     pairs = zip(check.cells, numbers, strict=True)
     got = ", ".join(f"{cell} {format_quantity(number, name.quantity)}" for cell, number in pairs)
@@ -253,6 +269,13 @@ def _is_no_finding(cell: CellSummary) -> bool:
 def _judge_cause(check: LeadingCause, cell: CellSummary) -> _Finding:
     if _is_no_finding(cell):
         return NOT_JUDGED, "no finding: PROFILED steps do not stand for others"
+    if (part := _spell_part(cell, find_part_of_causes(cell, check.purpose))) is not None:
+        return NOT_JUDGED, part
+    return _judge_leading(check, cell)
+
+
+def _judge_leading(check: LeadingCause, cell: CellSummary) -> _Finding:
+    """Judge whether a cause leads by what is exposed on all ranks."""
     exposed = {cause: exposed_by_cause(cell, cause, check.purpose) for cause in Cause}
     total = sum(exposed.values())
     if math.isnan(total) or not total:

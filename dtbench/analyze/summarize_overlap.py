@@ -1,7 +1,7 @@
 """Where the time of a cell's PROFILED steps went: by rank and by purpose, beside what the plan expects."""
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -14,6 +14,7 @@ from dtbench.plan import Plan
 from dtbench.store.rank_records import RankRecord
 from dtbench.store.records import OwnLoop
 from dtbench.store.traffic_records import ExpectedTraffic, OverlapPossible
+from dtbench.units import name_ranks
 from dtbench.vocabulary import Purpose
 
 _ALWAYS_PLANNED: Final = (Purpose.UNSHARD, Purpose.GRAD_REDUCE, Purpose.TENSOR)
@@ -78,6 +79,12 @@ def mean_known(column: "pd.Series[int]") -> int | None:
     return int(known.sum()) // len(known) if len(known) else None
 
 
+def name_part(known: "pd.Series[int]", ranks: Collection[int]) -> tuple[int, ...]:
+    """Return the ranks of which a number is known; empty where none is, or these are all."""
+    found = {int(rank) for rank in known}
+    return () if found >= set(ranks) else tuple(sorted(found))
+
+
 def summarize_purposes(
     purposes: pd.DataFrame,
     overlap: pd.DataFrame,
@@ -112,11 +119,26 @@ def summarize_purposes(
             continue
         # A step in which a purpose did not occur has no row: it counts as zero, so that means are over all steps.
         table = mine.set_index(_STEP)[["count", "size_bytes", *_TIMES]].reindex(steps, fill_value=0)
-        rows.append(_summarize(purpose, table, expected, possible.get(purpose), is_whole=is_whole))
+        row = _summarize(purpose, table, expected, possible.get(purpose), is_whole=is_whole)
+        rows.append(row.model_copy(update=_find_part(table, range(plan.ranks))))
+        notes += _say_part(rows[-1], plan.ranks)
         issued = table[["count", "size_bytes"]].drop_duplicates()
         if len(issued) > 1:
             notes.append(f"{purpose}: ranks or steps issued different collectives: {_spell(issued)}")
     return tuple(rows), notes
+
+
+def _find_part(table: pd.DataFrame, ranks: Collection[int]) -> dict[str, tuple[int, ...]]:
+    """Return of which ranks a purpose's times are known, where that is not all of them."""
+    rank = table.index.get_level_values("rank").to_series(index=table.index)
+    known = {"ranks": table[["hidden_ns", "exposed_ns"]].notna().all(axis=1), "wait_ranks": table["wait_ns"].notna()}
+    return {name: name_part(rank[is_known], ranks) for name, is_known in known.items()}
+
+
+def _say_part(row: PurposeSummary, ranks: int) -> Iterator[str]:
+    for what, known in (("what is hidden and exposed", row.ranks), ("the wait", row.wait_ranks)):
+        if known:
+            yield f"{row.purpose}: {what} is of {name_ranks(known)} alone, of {ranks}: not known of the others"
 
 
 def _find_told(purposes: pd.DataFrame, overlap: pd.DataFrame) -> pd.DataFrame:

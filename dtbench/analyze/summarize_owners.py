@@ -6,7 +6,7 @@ import pandas as pd
 
 from dtbench.analyze.causes.outsized import find_outsized
 from dtbench.analyze.intervals import unite
-from dtbench.analyze.summarize_overlap import are_among, keep_of_steps
+from dtbench.analyze.summarize_overlap import are_among, keep_of_steps, name_part
 from dtbench.analyze.summary import OwnerSummary
 from dtbench.vocabulary import Cause, Operation, Purpose
 
@@ -29,6 +29,7 @@ def summarize_owners(collectives: pd.DataFrame, steps: pd.DataFrame) -> tuple[Ow
     for key, mine in issued.groupby(_KEY, dropna=False):
         owner, operation, purpose = (str(part) for part in key)
         known, known_windows = _leave_out_unknown(mine, windows)
+        ranks = name_part(_leave_out_steps(mine, steps)["rank"], set(steps["rank"]))
         sums = _sum_causes(known)
         if not known_windows or not any(sums.values()):
             continue
@@ -42,6 +43,7 @@ def summarize_owners(collectives: pd.DataFrame, steps: pd.DataFrame) -> tuple[Ow
                 exposed_ns=exposed_ns // known_windows,
                 owner_exposed_ns=sum(sums.values()) // known_windows,
                 waited_for=_waited_for(mine, cause) if cause in (Cause.SKEW, Cause.BUBBLE) else None,
+                ranks=ranks,
                 **carried,
             )
             for cause, exposed_ns in sorted(sums.items(), key=lambda item: -item[1])
@@ -66,6 +68,12 @@ def _leave_out_unknown(mine: pd.DataFrame, windows: int) -> tuple[pd.DataFrame, 
     key = [name for name in ("launch", "rank", "step") if name in mine]
     unknown = mine.loc[mine["exposed_ns"].isna(), key].drop_duplicates()
     return mine[~are_among(mine[key], unknown)], windows - len(unknown)
+
+
+def _leave_out_steps(mine: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
+    """Return the steps but those in which some exposed time of an owner is not known."""
+    key = [name for name in ("launch", "rank", "step") if name in mine and name in steps]
+    return steps[~are_among(steps[key], mine.loc[mine["exposed_ns"].isna(), key])]
 
 
 def _sum_causes(known: pd.DataFrame) -> dict[Cause, int]:

@@ -41,6 +41,8 @@ class PurposeSummary(Record):
         comm_ns: None, as the next two: none of them was seen to run.
         wait_ns: time a consumer stood still: gradient wait for grad_reduce, unshard wait for unshard; None: no consumer
             of theirs can be seen.
+        ranks: over which times but the wait are means, where they are not known of the others; empty: all.
+        wait_ranks: the same of the wait.
         overlap_possible: None where nobody could tell.
         overlap_reason: why not, or by what mechanism.
     """
@@ -58,6 +60,8 @@ class PurposeSummary(Record):
     hidden_fraction: FloatOrNan
     overlap_possible: bool | None
     overlap_reason: str
+    ranks: tuple[int, ...] = ()
+    wait_ranks: tuple[int, ...] = ()
 
 
 class OwnerSummary(Record):
@@ -66,6 +70,7 @@ class OwnerSummary(Record):
     Attributes:
         owner: empty: unattributed.
         owner_exposed_ns: for all causes.
+        ranks: over which these are means, where what it exposed is not known of the others; empty: all with an account.
         waited_for: for ``skew``, the rank that most of it waited for; None: not told.
         at_most_ns: in which any of its collectives, hidden ones too, was under way and not known to have waited for the
             last rank; None: one was not seen to run.
@@ -91,6 +96,7 @@ class OwnerSummary(Record):
     outsized_bytes: int | None = None
     dtype: str = ""
     parameters: tuple[str, ...] = ()
+    ranks: tuple[int, ...] = ()
 
 
 class GradientWait(Record):

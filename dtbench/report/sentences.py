@@ -4,7 +4,7 @@ A number that could not be computed reads ``n/a``, never 0.
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from statistics import median
 
 from dtbench.analyze.cell_notes import describe_disturbed, say_taken
@@ -68,7 +68,8 @@ def wait_sentence(cell: CellSummary, purpose: Purpose) -> str:
     if not math.isnan(time_ns):
         share = f" ({format_fraction(fraction_of(time_ns, step_ns))} of a profiled step)"
         shown = share if cell.ranks else f" ({_why_untold(cell)})"
-        return f"{ranks_words(cell)}{format_ns(time_ns)} per step{shown}"
+        row = find_purpose(cell, purpose)
+        return f"{ranks_words(cell, row.wait_ranks if row else ())}{format_ns(time_ns)} per step{shown}"
     if not cell.ranks:
         return f"n/a: {_why_untold(cell)}"
     if find_purpose(cell, purpose) is not None:
@@ -78,9 +79,13 @@ def wait_sentence(cell: CellSummary, purpose: Purpose) -> str:
     return _why_absent(cell, purpose)
 
 
-def ranks_words(cell: CellSummary) -> str:
-    """Return what stands before a number of which some ranks have no part, for want of a table; empty: all have."""
-    known = {row.rank for row in cell.ranks}
+def ranks_words(cell: CellSummary, known: Collection[int]) -> str:
+    """Return what stands before a number of which some ranks have no part: it is not known of them; empty: all have.
+
+    Args:
+        cell: whose number it is.
+        known: the ranks that have part in it; empty: all.
+    """
     is_of_all = not known or len(known) >= cell.plan.ranks
     return "" if is_of_all else f"of {name_ranks(known)} alone, of {cell.plan.ranks}: "
 
@@ -110,7 +115,8 @@ def _bubble_sentence(cell: CellSummary, pipeline: PurposeSummary) -> str:
     if pipeline.exposed_ns is None or (pipeline.exposed_ns and is_unmatched):
         return "n/a: no send is matched with its receive"
     share = format_fraction(fraction_of(bubble_ns, profiled_step_ns(cell)))
-    return f"{ranks_words(cell)}{format_ns(bubble_ns)} per step ({share})"
+    known = next((row.ranks for row in rows if row.ranks), ()) or [rank.rank for rank in cell.ranks]
+    return f"{ranks_words(cell, known)}{format_ns(bubble_ns)} per step ({share})"
 
 
 MOST_ADVICE = 2
@@ -124,7 +130,7 @@ def answer_sentence(cell: CellSummary) -> str | None:
     """
     if not cell.ranks:
         return None
-    of_ranks = ranks_words(cell)
+    of_ranks = ranks_words(cell, [row.rank for row in cell.ranks])
     unjudged = f"; not judged: {cell.rank_doubts[0]}" if cell.rank_doubts and not of_ranks else ""
     return f"{of_ranks}{_say_exposed(cell)}{unjudged}"
 
@@ -143,6 +149,8 @@ def _say_exposed(cell: CellSummary) -> str:
     said = f"{_say_host(cell, exposed_ns)}{said}"
     if not cell.owners or not exposed_ns:
         return said
+    if part := next((row.ranks for row in cell.owners if row.ranks), ()):
+        return f"{said}; whose it is, is known of {name_ranks(part)} alone"
     return f"{said}; {describe_leading(cell.owners, 1, _describe_owner)}"
 
 

@@ -292,6 +292,32 @@ def test_the_cause_that_explains_most_leads() -> None:
     assert judge(check, change(owners=())) == (NOT_JUDGED, "causes are not known")
 
 
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("purposes.grad_reduce.wait_ns", {"wait_ranks": (0,)}),
+        ("purposes.grad_reduce.exposed_ns", {"ranks": (0,)}),
+        ("purposes.grad_reduce.hidden_fraction", {"ranks": (0,)}),
+    ],
+)
+def test_a_mean_of_some_ranks_is_not_judged_and_says_of_which(name: str, known: dict[str, tuple[int, ...]]) -> None:
+    value = 10.0 if name.endswith("_ns") else 1.0
+    check = bound(name, cell="plain", **{"at_most_ms" if name.endswith("_ns") else "at_most": value * 10})
+    row = purpose(Purpose.GRAD_REDUCE, wait_ms=40)
+    assert judge(check, change(purposes=(row,)))[0] is PASSED
+    part = change(purposes=(row.model_copy(update=known),))
+    assert judge(check, part) == (NOT_JUDGED, "known of rank 0 alone, of 2")
+
+
+def test_a_cause_known_of_some_ranks_leads_nothing() -> None:
+    check: dict[str, object] = {"kind": "cause", "leads": "tail", "cell": "plain"}
+    row = owner("a", Cause.TAIL, 20)
+    assert judge(check, change(owners=(row,)))[0] is PASSED
+    found = judge(check, change(owners=(row.model_copy(update={"ranks": (0,)}),)))
+    assert found == (NOT_JUDGED, "known of rank 0 alone, of 2")
+    assert judge(check, change(owners=(row,), ranks=RANKS[:1]))[0] is NOT_JUDGED
+
+
 def test_losses_of_the_first_steps_are_compared_and_no_later_ones() -> None:
     check: dict[str, object] = {"kind": "losses", "tolerance": 0.01}
     assert judge(check, PLAIN, change(name="async", losses=(4.0, 3.5, 3.0, 2.5, 2.01, 7.0)))[0] is PASSED

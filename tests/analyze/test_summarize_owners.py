@@ -144,3 +144,14 @@ def test_nobody_knows_how_large_an_owners_largest_is_where_the_size_of_one_is_no
     told: list[dict[str, object]] = [{"exposed_tail_ns": 10, "size_bytes": 16}, {"size_bytes": 8}]
     assert [row.size_bytes for row in summarize_owners(collectives(*told), steps(1))] == [16]
     assert [row.size_bytes for row in summarize_owners(collectives(*told, {}), steps(1))] == [None]
+
+
+def test_an_owner_says_of_which_ranks_its_times_are_means_where_these_are_not_all() -> None:
+    ranks = pd.concat([steps(1), steps(1).assign(rank=1)])
+    known: dict[str, object] = {"exposed_tail_ns": 10}
+    (row,) = summarize_owners(collectives(known, {**known, "rank": 1}), ranks)
+    assert (row.ranks, row.exposed_ns) == ((), 10)
+    lost = collectives(known, {**known, "rank": 1})
+    lost.loc[lost["rank"] == 1, "exposed_ns"] = pd.NA
+    (row,) = summarize_owners(lost, ranks)
+    assert (row.ranks, row.exposed_ns) == ((0,), 10)

@@ -23,7 +23,7 @@ def summarize(counts: list[int], *, planned: int, is_whole: bool = True) -> dict
         if count
     ]
     overlap = pd.DataFrame([{**dict.fromkeys(OVERLAP, 0), "launch": 0, "step": step} for step in range(len(counts))])
-    plan: Any = SimpleNamespace(traffic=())
+    plan: Any = SimpleNamespace(ranks=1, traffic=())
     expected = ExpectedTraffic(purpose=Purpose.GRAD_REDUCE, count=planned, size_bytes=8 * planned)
     rank: Any = SimpleNamespace(planned=(expected,), overlap_possible=())
     found, _ = summarize_purposes(
