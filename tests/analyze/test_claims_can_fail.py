@@ -5,6 +5,7 @@ Cells are made by hand: each check passes on numbers that keep its claim and fai
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -112,7 +113,8 @@ def make_cell(name: str, **fields: Any) -> CellSummary:
     time = Interval(median=10.0, low=10.0, high=10.0, quartile1=10.0, quartile3=10.0, count=1)
     blank = {"launches": (0,), "losses": (1.0,) * 5, "step_time": time, "receipts": (), "probes": ()}
     unchecked = {"correctness": None, "canary": None, "state_steps": None}
-    return CellSummary.model_construct(**{**blank, **unchecked, "name": name, **fields})
+    of_all_ranks = {"purposes": (), "owners": (), "ranks": (), "plan": SimpleNamespace(ranks=0)}
+    return CellSummary.model_construct(**{**blank, **unchecked, **of_all_ranks, "name": name, **fields})
 
 
 def keeping(check: Check) -> dict[str, Any]:
@@ -124,7 +126,7 @@ def keeping(check: Check) -> dict[str, Any]:
         case KnobReceipt(knob=knob):
             return {"receipts": (receipt(knob, ReceiptOutcome.NO_EFFECT),)}
         case LeadingCause(leads=leads, purpose=purpose):
-            return {"ranks": (None,), "owners": (exposed(leads, purpose),)}
+            return {"ranks": (SimpleNamespace(rank=0),), "owners": (exposed(leads, purpose),)}
         case EqualLosses():
             return {}
         case _:
@@ -139,7 +141,7 @@ def breaking(check: Check, place: int) -> dict[str, Any]:
             return {"receipts": (receipt(knob, ReceiptOutcome.DISAGREES),)}
         case LeadingCause(leads=leads, purpose=purpose):
             other = next(cause for cause in Cause if cause is not leads)
-            return {"ranks": (None,), "owners": (exposed(other, purpose),)}
+            return {"ranks": (SimpleNamespace(rank=0),), "owners": (exposed(other, purpose),)}
         case EqualLosses(tolerance=tolerance):
             return {"losses": (1.0 + 3 * place * tolerance,) * 5}
         case _:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,8 +31,9 @@ _WHOLE = 1000.0
 def make_cell(name: str, **fields: Any) -> CellSummary:
     """Make as much of a cell as these checks look at."""
     unchecked = {"correctness": None, "canary": None, "state_steps": None}
-    blank = {"name": name, "launches": (0,), "losses": (1.0,) * 5, "receipts": (), "probes": (), **unchecked}
-    return CellSummary.model_construct(**{**blank, **fields})
+    of_all_ranks = {"purposes": (), "owners": (), "ranks": (), "plan": SimpleNamespace(ranks=0)}
+    blank = {"name": name, "launches": (0,), "losses": (1.0,) * 5, "receipts": (), "probes": ()}
+    return CellSummary.model_construct(**{**blank, **unchecked, **of_all_ranks, **fields})
 
 
 def cells_of(name: str) -> list[CellSummary]:
