@@ -11,10 +11,10 @@ from dtbench.analyze.garbage import without_collection
 from dtbench.analyze.reader.arrows import Arrows
 from dtbench.analyze.reader.columns import Columns, join
 from dtbench.analyze.reader.decode import INVALID, Sink, TypedDecoder
+from dtbench.analyze.reader.engine_ranges import settle_engine_ranges
 from dtbench.analyze.reader.header import read_distributed, read_origin
 from dtbench.analyze.reader.inflate import Chunks
 from dtbench.analyze.reader.lenient import NO_EVENTS, LenientReader, Progress
-from dtbench.analyze.reader.library_ranges import settle_library_ranges
 from dtbench.analyze.reader.other_files import PEEK_BYTES, name_binary, name_json, name_other_maker, refuse
 from dtbench.analyze.reader.source import TraceSource
 from dtbench.analyze.reader.windows import Buffer, find_array_start
@@ -226,4 +226,4 @@ class _Reading:
         what = name_other_maker(self._first, trace)
         if what is not None:
             raise refuse(self._source.label, what)
-        return settle_library_ranges(trace)
+        return settle_engine_ranges(trace)

@@ -86,6 +86,8 @@ def _say_what(found: Any) -> str:
 
 
 def _spell(value: Any) -> str:
+    if isinstance(value, types.ModuleType):  # whose text says where it is installed
+        return f"module {value.__name__}"
     text = _ADDRESS.sub("", repr(value))
     return text if len(text) <= 80 else f"{text[:77]}..."
 

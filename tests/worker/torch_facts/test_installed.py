@@ -1,5 +1,7 @@
 """The torch that is installed, as it is: where its release is written down, nothing of it differs."""
 
+import re
+
 import pytest
 import torch
 
@@ -18,3 +20,9 @@ def test_of_a_torch_that_was_tested_nothing_differs(capsys: pytest.CaptureFixtur
     printed = capsys.readouterr()
     assert not ended.value.code, printed.out
     assert ", 0 differ" in printed.out
+
+
+def test_no_tested_release_says_where_it_was_installed() -> None:
+    written = [path.read_text() for path in TESTED.glob("*.json")]
+    assert written
+    assert not [text for text in written for _ in re.findall(r"'(?:/|[A-Za-z]:\\)[^']*\.py'|site-packages", text)]

@@ -2,6 +2,7 @@
 
 import enum
 import inspect
+import pickle
 from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
@@ -98,6 +99,14 @@ def test_the_signature_of_a_private_method(monkeypatch: pytest.MonkeyPatch) -> N
     told = {one.name.partition("(")[2]: one.change for one in differ(before, look(name))}
     assert told["group)"] == "new: number 2"
     assert told["padded_unsharded_flat_param)"] == "gone"
+
+
+def test_where_a_module_is_installed_is_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = look("torch.save")
+    monkeypatch.setattr(pickle, "__spec__", None)
+    monkeypatch.setattr(pickle, "__file__", "/elsewhere/pickle.py")
+    assert "elsewhere" in repr(pickle)
+    assert differ(before, look("torch.save")) == ()
 
 
 def test_a_function_that_moved(monkeypatch: pytest.MonkeyPatch) -> None:

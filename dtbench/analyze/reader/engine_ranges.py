@@ -25,7 +25,7 @@ _UNSAID: Final = ("coalesced", "batch_op_issue")
 _PREFIX: Final = "nccl:"
 
 
-def settle_library_ranges(trace: Trace) -> Trace:
+def settle_engine_ranges(trace: Trace) -> Trace:
     """Return the trace with each range inside a record named as one of a library, and ended with its record."""
     ranges = np.flatnonzero(trace.is_one_of(("user_annotation",)))
     records = np.flatnonzero(trace.is_named(RECORD.__eq__))
