@@ -95,7 +95,7 @@ def find_marks(trace: Trace, collectives: Sequence[Collective]) -> TraceMarks:
 def _find_runtime(trace: Trace) -> Runtime | None:
     """Return whose calls a trace holds; None: another's are among them (other vendors borrow CUDA's names), or none."""
     called = [trace.names[name] for name in set(trace.name[trace.is_one_of(CALLS)].tolist())]
-    if any(_CALLS_OF_OTHERS.match(name) for name in called):
+    if trace.has_other_runtime or any(_CALLS_OF_OTHERS.match(name) for name in called):
         return None
     found = [runtime for runtime, own in _CALLS_OF.items() if any(own.match(name) for name in called)]
     return found[-1] if found else None

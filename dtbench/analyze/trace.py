@@ -137,6 +137,7 @@ class Trace:
         group_ranks: global ranks of each process group by name.
         unread: what could not be read and is in no column.
         host: name of the machine, or of the container, that it ran on; None where the trace does not say.
+        has_other_runtime: it holds calls that drive neither CUDA nor HIP, which ``categories`` spell as CUDA's.
         base_ns: Unix time of the zero of ``start_ns`` and ``end_ns``; None where the trace does not say.
     """
 
@@ -163,6 +164,7 @@ class Trace:
     modules: Mapping[int, str] = field(default_factory=dict)
     group_ranks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     host: str | None = None
+    has_other_runtime: bool = False
     base_ns: int | None = None
 
     def __len__(self) -> int:

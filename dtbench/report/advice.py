@@ -29,6 +29,7 @@ _MISSING: Final = {
     ),
     MissingInput.EVENTS: "Record the same steps on all ranks, as a whole.",
     MissingInput.LAUNCH: "Profile one step more, so that the call that launched it lies inside the trace.",
+    MissingInput.QUEUE: "Record it in a run of dtbench, or with `dtbench.capture`, which say which came after which.",
     MissingInput.GRAPH_ORDER: "Profile a step without captured graphs.",
     MissingInput.READY: "Record CPU activity too.",
     MissingInput.REGION: "Mark steps with `prof.step()`, and record CPU activity too.",

@@ -16,6 +16,7 @@ MISSING_WORDS: Final = {
     MissingInput.CLOCKS: "how far the ranks' clocks are apart",
     MissingInput.EVENTS: "when the other ranks began it",
     MissingInput.LAUNCH: "the call that launched it",
+    MissingInput.QUEUE: "whether it stood behind the one before it",
     MissingInput.GRAPH_ORDER: "the order inside a captured graph",
     MissingInput.READY: "when it could have been issued",
     MissingInput.REGION: "whether it ran in forward, backward or the optimizer",

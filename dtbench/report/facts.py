@@ -42,6 +42,13 @@ _OF_RUNTIME: Final = {
 }
 _OF_NCCL: Final = frozenset({Knob.MAX_CTAS, Knob.CTA_POLICY})
 """Not of RCCL."""
+OF_PRECISION: Final = frozenset(
+    {
+        *(Knob.BF16_HOOK, Knob.FP16_HOOK, Knob.PARAM_DTYPE, Knob.REDUCE_DTYPE),
+        *(Knob.FSDP1_PARAM_DTYPE, Knob.FSDP1_REDUCE_DTYPE),
+    }
+)
+"""Set already where what is sent is narrow."""
 KNOBS: Final[Mapping[Strategy, frozenset[Knob]]] = {
     Strategy.DDP: frozenset(
         {Knob.BUCKET_CAP, Knob.BUCKET_CAPS, Knob.BF16_HOOK, Knob.FP16_HOOK, Knob.POWER_SGD, Knob.NO_PYTHON_REDUCER}
@@ -75,6 +82,7 @@ class Ran:
         is_unbucketed: DDP without buckets, as ``optimize_ddp="python_reducer"`` makes it.
         sizes_bytes: of each parameter on one rank, by FQN; empty: not known.
         gathers_after_update: parameters are gathered when an optimizer has updated them; None: not known.
+        is_set_down: its settings are written down; False: what is sent is all that tells of a precision.
         last_ready: place, in a bucket's order, of the parameter whose gradient comes last.
     """
 
@@ -90,6 +98,7 @@ class Ran:
     is_unbucketed: bool = False
     sizes_bytes: Mapping[str, int] = field(default_factory=dict)
     gathers_after_update: bool | None = None
+    is_set_down: bool = False
     last_ready: int = -1
 
     def choose(self, *knobs: Knob) -> list[Knob]:
@@ -146,15 +155,15 @@ def mark_row(ran: Ran, groups: Sequence[str], dtype: str, *, is_async: bool | No
     Args:
         ran: what was run.
         groups: of the collective, and of what it stood behind.
-        dtype: as the trace spells it.
+        dtype: as the trace spells it; empty: not told.
         is_async: whether the calls that issued it may return before it is done; None: not told.
     """
     done = set(ran.done)
     if is_async:
         done.add(Knob.UNSHARD_ASYNC)
-    if any(word in dtype.lower() for word in ("16", "float8")):
-        done |= {Knob.BF16_HOOK, Knob.FP16_HOOK, Knob.PARAM_DTYPE, Knob.REDUCE_DTYPE}
-        done |= {Knob.FSDP1_PARAM_DTYPE, Knob.FSDP1_REDUCE_DTYPE}
+    is_narrow = any(word in dtype.lower() for word in ("16", "float8"))
+    if is_narrow or not (dtype or ran.is_set_down):
+        done |= OF_PRECISION
     if len(groups) == 2 and all(groups) and groups[0] != groups[1]:
         done.add(Knob.SEPARATE_GROUP)
     return frozenset(done)

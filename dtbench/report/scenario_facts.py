@@ -5,7 +5,7 @@ from typing import Final
 
 from dtbench.analyze.strategy import Runtime, Strategy
 from dtbench.analyze.summary import CellSummary
-from dtbench.report.facts import Knob, Ran, find_untold, without_effect
+from dtbench.report.facts import OF_PRECISION, Knob, Ran, find_untold, without_effect
 from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Scenario
 from dtbench.traffic.parameters import known_parameters
 from dtbench.traffic.planned import DTYPE_BYTES
@@ -45,6 +45,7 @@ def describe_scenario(scenario: Scenario, *, is_device: bool) -> Ran:
         is_compiled=getattr(scenario.model, "compile", None) is not None,
         keeps_logits=parallel.loss_parallel,
         is_unbucketed=is_unbucketed,
+        is_set_down=True,
         sizes_bytes=_measure_parameters(scenario),
         last_ready=0 if isinstance(parallel, Ddp) and _is_in_definition_order(parallel) else -1,
     )
@@ -70,8 +71,7 @@ def _find_done(scenario: Scenario, *, is_device: bool) -> frozenset[Knob]:
     if int(scenario.env.get(Knob.CONNECTIONS.value, "1") or 1) >= _MOST_QUEUES:
         done.add(Knob.CONNECTIONS)
     if scenario.precision.dtype != "float32":
-        done |= {Knob.BF16_HOOK, Knob.FP16_HOOK, Knob.PARAM_DTYPE, Knob.REDUCE_DTYPE}
-        done |= {Knob.FSDP1_PARAM_DTYPE, Knob.FSDP1_REDUCE_DTYPE}
+        done |= OF_PRECISION
     match scenario.parallel:
         case Ddp() as ddp:
             done |= _find_done_ddp(ddp)

@@ -15,7 +15,7 @@ from dtbench.analyze.foreign import analyze_traces
 from dtbench.analyze.intervals import unite
 from dtbench.analyze.strategy import Runtime, Strategy
 from dtbench.report.advice import Loss, advise, advise_loss
-from dtbench.report.facts import Knob, Ran, describe_traces
+from dtbench.report.facts import OF_PRECISION, Knob, Ran, describe_traces
 from dtbench.report.scenario_facts import describe_scenario
 from dtbench.report.trace_words import advise_traces
 from dtbench.scenario.load import load_scenario_file
@@ -138,7 +138,7 @@ def test_every_advice_applies_to_every_shipped_cell(scenario: Scenario) -> None:
 
 def test_every_knob_is_named_for_some_strategy_and_none_where_nothing_is_known() -> None:
     losses = list(every_loss())
-    known = [Ran(is_device, strategy) for is_device in (True, False) for strategy in Strategy]
+    known = [Ran(is_device, strategy, is_set_down=True) for is_device in (True, False) for strategy in Strategy]
     known += [Ran(is_device=True, runtime=runtime, uses_nccl=True) for runtime in Runtime]
     said = " ".join(advise_loss(one, ran) for ran in known for one in losses)
     assert [knob for knob in Knob if knob.value not in said] == []
@@ -456,6 +456,37 @@ def test_only_knobs_of_the_runtime_and_the_library_that_a_trace_names_are_advise
     of_device = (Knob.CONNECTIONS, Knob.HIP_QUEUES, Knob.MAX_CTAS, Knob.CTA_POLICY)
     assert [knob for knob in of_device if knob.value in words] == named
     assert words.startswith("Compute stood in line behind it: ")
+
+
+@pytest.mark.parametrize(
+    ("category", "is_named"),
+    [("cuda_runtime", True), ("Runtime", True), ("xpu_runtime", False), ("privateuse1_driver", False)],
+)
+def test_who_borrows_the_names_of_cudas_calls_borrows_no_knob(tmp_path: Path, category: str, is_named: bool) -> None:
+    events = draw_events("""
+        call cudaLaunchKernel  @1 |ab    |
+        kernel gemm            @7 | aaaa |
+        kernel ncclDevKernel_X @8 |  bbb |
+    """)
+    for event in events:
+        if event.get("cat") == "cuda_runtime":
+            event["cat"] = category
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    words = advise_loss(loss(Cause.SERIALIZED, Purpose.GRAD_REDUCE), describe_traces(analyze_traces([path])))
+    assert (Knob.CONNECTIONS.value in words) is is_named
+    assert (Knob.MAX_CTAS.value in words) is is_named
+
+
+@pytest.mark.parametrize("strategy", list(Strategy))
+@pytest.mark.parametrize("dtype", ["", "Float", "BFloat16"])
+def test_a_precision_is_advised_only_where_what_is_sent_is_told_or_settings_are(strategy: Strategy, dtype: str) -> None:
+    row = loss(Cause.BANDWIDTH, Purpose.GRAD_REDUCE, carried=Carried(at_most_ns=9, dtype=dtype))
+    of_precision = {one.value for one in OF_PRECISION}
+    seen = advise_loss(row, Ran(is_device=True, strategy=strategy))
+    assert any(word in seen for word in of_precision) is (dtype == "Float")
+    told = advise_loss(row, Ran(is_device=True, strategy=strategy, is_set_down=True))
+    assert any(word in told for word in of_precision) is (dtype != "BFloat16")
 
 
 def test_another_vendors_trace_gets_no_knob_of_cuda() -> None:

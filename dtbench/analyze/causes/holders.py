@@ -1,7 +1,7 @@
 """Who held a collective's lane, or its communicator, while it could have run."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -19,10 +19,12 @@ class Holders:
     Attributes:
         held_ns: time in which others held its lane, from the first moment at which it could run to its start.
         longest: index of the one that held it longest, the later of equals; None: nobody did.
+        is_queue: whether it stood behind them; False: on CPU its place in its group is not told.
     """
 
     held_ns: int
     longest: int | None
+    is_queue: bool = True
 
 
 _NOBODY: Final = Holders(0, None)
@@ -47,8 +49,9 @@ def find_holders(timeline: RankTimeline) -> tuple[Holders, ...]:
         held                ░░░░               from max(issue, ready) to B's start
 
     A lane is a stream of the device, or one of gloo's threads: a work goes to the thread of its group that is free
-    first, so that the thread it runs on was held for as long as it queued. On CPU nothing queues unless its place in
-    its group is known, as it is in our own runs.
+    first, so that the thread it runs on was held for as long as it queued. On CPU that is so where its place in its
+    group is known, as it is in our own runs; elsewhere it may have come after them, or have been issued later than it
+    seems.
 
     On a device a process group is a queue, too, whatever streams its collectives are on: NCCL lets each kernel of a
     communicator wait for the one before (its ``src/enqueue.cc``, ``ncclLaunchPrepare``). From torch 2.8 on FSDP's
@@ -56,7 +59,7 @@ def find_holders(timeline: RankTimeline) -> tuple[Holders, ...]:
     """
     queues: dict[tuple[str, str], list[int]] = {}
     for index, collective in enumerate(timeline.collectives):
-        if len(collective.span.starts_ns) and (timeline.is_device or collective.seq is not None):
+        if len(collective.span.starts_ns):
             queues.setdefault(("lane", collective.lane), []).append(index)
             # NCCL makes a communicator for each pair of ranks that send to each other, whatever group they name
             if timeline.is_device and collective.group and collective.operation not in POINT_TO_POINT:
@@ -65,7 +68,10 @@ def find_holders(timeline: RankTimeline) -> tuple[Holders, ...]:
     for members in queues.values():
         for index, found in _find_in_queue(timeline.collectives, members):
             held[index].append(found)
-    return tuple(_sum_up(found) for found in held)
+    return tuple(
+        replace(_sum_up(found), is_queue=timeline.is_device or collective.seq is not None)
+        for found, collective in zip(held, timeline.collectives, strict=True)
+    )
 
 
 def _find_in_queue(collectives: Sequence[Collective], members: list[int]) -> list[tuple[int, _Held]]:

@@ -20,7 +20,7 @@ Order, and what each needs:
 cause               takes at most                                      needs
 ==================  =================================================  =============================================
 ``skew``            its share of exposed time before the last start    the last start over all ranks of its group
-``queued``          time in which others held its queue before it      issue; on CPU also its group
+``queued``          time in which others held its queue before it      issue; on CPU also its place in its group
 ``serialized``      time in which compute that needs nothing of it     issue, launches, the host's stream waits or
                     stood launched until its end                       FSDP's or DDP's structure
 ``late_issue``      compute between ready and issue                    issue, ready
@@ -137,22 +137,32 @@ class _Splitter:
     def split(self) -> CauseSplit:
         """Let each cause take its part."""
         left_ns = self.exposed_ns
+        unsure_ns = 0
         parts: list[CausePart] = []
         for cause, bound in _BOUNDS:
             taken_ns = min(left_ns, bound(self)) if left_ns > 0 else 0
             left_ns -= taken_ns
-            if taken_ns > 0:
+            if cause is Cause.QUEUED and not self.holders.is_queue:
+                unsure_ns = taken_ns
+            elif taken_ns > 0:
                 parts.append(CausePart(cause, taken_ns, self.holders.longest if cause is Cause.QUEUED else None))
-        return CauseSplit((*parts, *self._split_rest(left_ns)))
+        return CauseSplit((*parts, *self._split_rest(left_ns, unsure_ns)))
 
-    def _split_rest(self, left_ns: int) -> Iterator[CausePart]:
-        """Give what no rule took: bandwidth, less the time in which the host was late with what could hide it."""
-        missing = self._missing()
+    def _split_rest(self, left_ns: int, unsure_ns: int) -> Iterator[CausePart]:
+        """Give what no rule took: bandwidth, less the time in which the host was late with what could hide it.
+
+        Where it may have queued, that time is nobody's, and so is then all of it for which something else is missing.
+        """
+        missing = self._missing() if left_ns else ()
         late_ns = left_ns if missing else min(left_ns, self._host_late_ns)
         if left_ns > late_ns:
             yield CausePart(Cause.BANDWIDTH, left_ns - late_ns)
-        if late_ns > 0:
-            yield CausePart(Cause.UNKNOWN, late_ns, missing=missing or (MissingInput.HOST,))
+        if late_ns > 0 and not missing:
+            missing = (MissingInput.HOST,)
+        if unsure_ns > 0:
+            missing = (MissingInput.QUEUE, *missing)
+        if late_ns + unsure_ns > 0:
+            yield CausePart(Cause.UNKNOWN, late_ns + unsure_ns, missing=missing)
 
     def skew_part_ns(self) -> int:
         """Time before the last rank began, unless that is a pipeline's bubble."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dtbench.analyze.intervals import Ints
 from dtbench.analyze.reader.details import communicates, read_details, read_grid
-from dtbench.analyze.reader.schema import NO_ARGS, SPANNING, Args, Row, spell_category
+from dtbench.analyze.reader.schema import NO_ARGS, SPANNING, Args, Row, is_other_runtimes, spell_category
 from dtbench.analyze.reader.times import REASONS, Problem, Times
 from dtbench.analyze.trace import Details, Sparse
 
@@ -40,6 +40,7 @@ class _Labels(dict[tuple[str, str | None, object, object], int]):
     Attributes:
         names: distinct names and their codes.
         categories: distinct categories and their codes.
+        has_other_runtime: calls were seen that drive neither CUDA nor HIP.
         lanes: distinct lanes and their codes.
         name: by code of the label, code of its name.
         category: by code of the label, code of its category.
@@ -52,6 +53,7 @@ class _Labels(dict[tuple[str, str | None, object, object], int]):
         super().__init__()
         self.names: _Codes[str] = _Codes()
         self.categories: _Codes[str] = _Codes()
+        self.has_other_runtime = False
         self.lanes: _Codes[tuple[str, str]] = _Codes()
         self.name: list[int] = []
         self.category: list[int] = []
@@ -65,6 +67,7 @@ class _Labels(dict[tuple[str, str | None, object, object], int]):
             code = self[key] = _LEFT_OUT
             return code
         category = spell_category(raw or "")
+        self.has_other_runtime |= is_other_runtimes(raw or "")
         code = self[key] = len(self.category)
         self.name.append(self.names[name])
         self.category.append(self.categories[category])

@@ -213,6 +213,7 @@ class _Reading:
             sequence=columns.sequence.join(),
             forward_thread=columns.forward_thread.join(),
             grid=columns.grid.join(),
+            has_other_runtime=labels.has_other_runtime,
             grids=tuple(columns.grids),
             flows=self._arrows.pair(),
             details=columns.details,

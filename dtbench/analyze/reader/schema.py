@@ -142,4 +142,13 @@ def spell_category(raw: str) -> str:
     return _CATEGORIES.get(call, call)
 
 
+def is_other_runtimes(raw: str) -> bool:
+    """Tell whether a category is of calls that drive neither CUDA nor HIP, whatever names they borrow.
+
+    >>> is_other_runtimes("privateuse1_runtime"), is_other_runtimes("cuda_driver"), is_other_runtimes("kernel")
+    (True, False, False)
+    """
+    return raw.endswith(tuple(_CALLS)) and not raw.startswith(("cuda_", "hip_"))
+
+
 FORWARD_BACKWARD: Final = frozenset({"fwdbwd", "forward_backward"})

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dtbench.analyze.causes.split import split_exposed
+from dtbench.analyze.causes.split import CausePart, split_exposed
 from dtbench.analyze.collectives import Collective
 from dtbench.analyze.reader import read_trace
 from dtbench.analyze.timeline import RankTimeline
@@ -196,6 +196,22 @@ def test_in_other_peoples_gloo_traces_nothing_is_said_to_queue(draw: Draw) -> No
     causes = {part.cause for one in split_exposed(timeline, [9_000, 9_000]) for part in one.parts}
     assert len(timeline.collectives) == 2
     assert Cause.QUEUED not in causes
+
+
+def test_in_other_peoples_gloo_traces_what_may_have_queued_gets_no_surer_cause(draw: Draw) -> None:
+    path = draw("""
+        step ProfilerStep#1  @1 |====================|
+        op autograd::engine::evaluate_function: MmBackward0 @1 |========            |
+        op aten::mm          @1 |==  ==              |
+        op c10d::allreduce_  @1 |  = =               |
+        op gloo:all_reduce   @2 |   =====aaaaaa      |
+        """)
+    timeline = timeline_of(path)
+    last = split_exposed(timeline, [one.start_ns for one in timeline.collectives])[1]
+    assert last.parts == (
+        CausePart(Cause.BANDWIDTH, 2_000),
+        CausePart(Cause.UNKNOWN, 4_000, missing=(MissingInput.QUEUE,)),  # from its issue to its start
+    )
 
 
 def test_a_span_of_gloo_that_nobody_issued_is_unknown_for_want_of_its_launch(draw: Draw) -> None:
