@@ -335,6 +335,7 @@ class _Describer:
             group=group,
             axis=axis,
             seq=said.seq if context.seq is None else context.seq,
+            comms_id=next((one.comms_id for one in everything if one.comms_id is not None), None),
             operation=operation,
             purpose=purpose,
             owner=context.owner or self._owner_of(purpose, context.above, self._askers[index], operation),

@@ -387,6 +387,17 @@ def test_kernels_that_one_operator_launched_on_one_lane_are_one_collective(draw:
     assert (found.operation, found.start_ns, found.end_ns) == (Operation.ALL_TO_ALL, 5000, 12000)
 
 
+@pytest.mark.parametrize("written", ["18446744073709551557", '"18446744073709551557"'])
+def test_the_id_of_a_collective_is_read_however_it_is_written(draw: Callable[..., Path], written: str) -> None:
+    drawing = f"""
+        op record_param_comms                  @1 |=====                    | {{"Comms Id": {written}, "Seq": 7}}
+        call cudaLaunchKernel                  @1 | a                       |
+        kernel ncclDevKernel_AllReduce         @7 |     aa                  | {{"Collective name": "allreduce"}}
+        kernel gemm                            @8 |                 ==      |
+        """
+    assert only(draw(drawing)).comms_id == "18446744073709551557"
+
+
 def test_collectives_that_one_operator_names_apart_stay_apart(draw: Callable[..., Path]) -> None:
     drawing = """
         op c10d::allreduce_coalesced_          @1 |=====                    |

@@ -31,12 +31,14 @@ class GroupEvents:
         ranks: all its global ranks, as the traces say; empty: they do not.
         size: number of its ranks; None: the traces do not say.
         events: by rank, indices into that rank's collectives, in order of issue.
+        is_told: collectives that these ranks have in common by their ids say that they are one group.
     """
 
     name: str
     ranks: tuple[int, ...]
     size: int | None
     events: Mapping[int, Ints]
+    is_told: bool = False
 
 
 @dataclass(frozen=True)
@@ -60,15 +62,42 @@ def find_groups(timelines: Sequence[RankTimeline], *, point_to_point: bool = Fal
     for rank, keys in _unify_streams(_unify_names(known)).items():
         for key, events in keys.items():
             shared[key][rank] = events
+    by_rank = {timeline.rank: timeline for timeline in timelines}
     return [
         GroupEvents(
             name=key.name,
             ranks=key.ranks,
-            size=len(key.ranks) or max((sizes[rank].get(key.name, 0) for rank in events), default=0) or None,
-            events=events,
+            size=len(key.ranks) or max((sizes[rank].get(key.name, 0) for rank in members), default=0) or None,
+            events={rank: events[rank] for rank in members},
+            is_told=is_told,
         )
         for key, events in sorted(shared.items(), key=lambda item: (item[0].name, item[0].ranks, item[0].stream))
+        for members, is_told in ([(list(events), False)] if point_to_point else _tell_apart(key, events, by_rank))
     ]
+
+
+def _tell_apart(
+    key: _Key, events: Mapping[int, Ints], by_rank: Mapping[int, RankTimeline]
+) -> list[tuple[list[int], bool]]:
+    """Divide the ranks that give one name to groups of which no trace says the ranks, and say whether ids did it.
+
+    Those that have the id of a collective in common share a group; where a rank's trace has no ids, nothing is told.
+    """
+    ids = {
+        rank: {one.comms_id for one in (by_rank[rank].collectives[event] for event in own.tolist()) if one.comms_id}
+        for rank, own in events.items()
+    }
+    if key.ranks or not all(ids.values()):
+        return [(list(events), False)]
+    part_of = {rank: [rank] for rank in ids}
+    first: dict[str, int] = {}
+    for rank, own in ids.items():
+        for other in {first.setdefault(one, rank) for one in own}:
+            if part_of[other] is not part_of[rank]:
+                part_of[other] += part_of[rank]
+                part_of.update(dict.fromkeys(part_of[rank], part_of[other]))
+    parts = {id(part): part for part in part_of.values()}
+    return [(sorted(part), True) for part in parts.values()]
 
 
 def _keys_of(timeline: RankTimeline, *, point_to_point: bool) -> dict[_Key, Ints]:

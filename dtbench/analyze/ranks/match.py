@@ -186,7 +186,7 @@ def _is_sure(group: GroupEvents, timelines: Sequence[RankTimeline], *, has_all_r
     DeviceMesh gives all groups along an axis one name when it splits a communicator, so that without their ranks only
     the size tells, and only where no rank is missing.
     """
-    if group.ranks or (len(timelines) == 2 and has_all_ranks and timelines[0].world_size == 2):
+    if group.ranks or group.is_told or (len(timelines) == 2 and has_all_ranks and timelines[0].world_size == 2):
         return True
     is_named = bool(group.name) and not group.name.startswith(INFERRED_PREFIX)
     return is_named and (group.size is None or (has_all_ranks and group.size == len(group.events)))

@@ -39,6 +39,7 @@ def read_details(args: Args, name: str) -> Details:
         in_elements=args.in_elements,
         out_elements=args.out_elements,
         seq=args.seq,
+        comms_id=None if args.comms_id is None else str(args.comms_id),
         shapes=_read_shapes(bytes(args.shapes) or bytes(args.old_shapes)),
         dtypes=_decode(bytes(args.dtypes), _DTYPES),
         # "[0, 1, 2]", as text or as a list; shortened, "[0, 1, ..., 7]", it is no list

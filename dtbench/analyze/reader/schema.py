@@ -33,6 +33,7 @@ class Args(msgspec.Struct, gc=False, frozen=True):
     in_elements: int | None = _field(default=None, name="In msg nelems")
     out_elements: int | None = _field(default=None, name="Out msg nelems")
     seq: int | None = _field(default=None, name="Seq")
+    comms_id: int | str | None = _field(default=None, name="Comms Id")
     source_rank: int | None = _field(default=None, name="Src Rank")
     destination_rank: int | None = _field(default=None, name="Dst Rank")
     is_async: bool | int | None = _field(default=None, name="Is asynchronized op")

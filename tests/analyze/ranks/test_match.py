@@ -162,6 +162,27 @@ def test_ranks_of_several_groups_are_not_mixed_up_where_the_rest_of_the_job_is_n
     assert any(match.is_whole for match in matches) is (said == {"group_size": 2})
 
 
+@pytest.mark.parametrize("has_ids", [True, False])
+def test_groups_that_share_a_name_are_told_apart_by_the_ids_of_their_collectives(jobs: Any, has_ids: bool) -> None:
+    apart_ns = (0, 7_000_000_000, -3_000_000_000, 11_000_000_000)
+    truth = jobs.generate(jobs.job(groups=((0, 1), (2, 3)), offsets_ns=apart_ns, count=3, jitter_ns=4_000_000))
+    unsaid = [
+        replace(
+            one,
+            collectives=tuple(
+                replace(
+                    item, group="2", seq=index, group_ranks=(), comms_id=f"{item.group}/{index}" if has_ids else None
+                )
+                for index, item in enumerate(one.collectives)
+            ),
+        )
+        for one in truth.timelines
+    ]
+    matches = match_collectives(unsaid)
+    assert ({tuple(match.members) for match in matches} == {(0, 1), (2, 3)}) is has_ids
+    assert not has_ids or (len(list(matches)) == 6 and all(match.is_whole for match in matches) and not matches.notes)
+
+
 def test_two_ranks_of_two_share_every_group_also_where_ends_differ_and_none_is_named(jobs: Any) -> None:
     job = jobs.job(groups=((0, 1),), offsets_ns=(0, 0), jitter_ns=5_000_000, is_named=False)
     timelines = jobs.generate(job).timelines
