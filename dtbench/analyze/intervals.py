@@ -40,6 +40,12 @@ class Intervals:
         before = np.searchsorted(self.starts_ns, points_ns, side="right") - 1
         return (before >= 0) & (points_ns < self.ends_ns[before])
 
+    def touches(self, starts_ns: Ints, ends_ns: Ints) -> Bools:
+        """Tell for each span, none empty, whether a part of it lies inside."""
+        before = np.searchsorted(self.starts_ns, ends_ns, side="left")
+        last_ns = np.append(np.iinfo(np.int64).min, self.ends_ns)[before]
+        return np.asarray(last_ns > starts_ns, dtype=np.bool_)
+
     def covered_before(self, points_ns: Ints) -> Ints:
         """Give for each point, in an array of any shape, the time covered to the left of it."""
         if not len(self.starts_ns):

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 _MISSING: Final = {
     MissingInput.RANKS: "Give the traces of all ranks of its process group.",
     MissingInput.CLOCKS: (
-        "Let these ranks take part in a collective together while the profiler runs: its ends tell how far their clocks"
-        " are apart."
+        "Let these ranks take part in collectives together while the profiler runs, and set no clock meanwhile: their"
+        " ends tell how far clocks are apart."
     ),
     MissingInput.EVENTS: "Record the same steps on all ranks, as a whole.",
     MissingInput.LAUNCH: "Profile one step more, so that the call that launched it lies inside the trace.",

@@ -1,6 +1,7 @@
 """Clocks compared rank by rank, and chained so that every rank is compared with one."""
 
 import itertools
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,13 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtbench.analyze.intervals import Ints
-from dtbench.analyze.ranks.clock_jumps import find_jump
 from dtbench.analyze.ranks.times import RESOLUTION_NS, Clock, GroupTimes, ends_together
 
 _Z: Final = 2.576  # 99 % of a normal distribution, for the order statistics that hold a median
 _BLOCKS: Final = 8  # parts of a trace whose medians show a drift
 _FEWEST_FOR_DRIFT: Final = 4 * _BLOCKS
+_FEWEST_CLOSE: Final = 4  # ends; fewer lie close together by accident
 _EXPLAINS: Final = 0.5  # a drift that is one leaves at most this part of the deviations
+_FAR: Final = 12  # times the scatter of ends that lie closest together; what lies further is no accident
+_LEAST_FAR_NS: Final = 100_000  # ranks that leave a collective one after another, and threads that are woken late
 
 
 @dataclass(frozen=True)
@@ -52,22 +55,42 @@ def find_edges(times: Sequence[GroupTimes]) -> list[Edge]:
 
 
 def _compare(ends: _Ends) -> Clock:
-    """Return the second clock against the first; one that jumps has no drift."""
-    ahead = [second_ns - first_ns for first_ns, second_ns in zip(ends.first, ends.second, strict=True)]
-    second_ns = np.concatenate(ends.second)
-    base, at_ns = int(ahead[0][0]), int(np.median(second_ns - second_ns[0])) + int(second_ns[0])
-    residuals = [(own - base).astype(np.float64) for own in ahead]
-    residual = np.concatenate(residuals)
-    has_jumped = any(find_jump(own) is not None for own in residuals)
-    drift = 0.0 if has_jumped else _find_drift((second_ns - at_ns).astype(np.float64), residual)
+    """Return the second clock against the first."""
+    first_ns, second_ns = np.concatenate(ends.first), np.concatenate(ends.second)
+    base, at_ns = int(second_ns[0] - first_ns[0]), int(np.median(second_ns - second_ns[0])) + int(second_ns[0])
+    residual = (second_ns - first_ns - base).astype(np.float64)
+    drift = _find_drift((second_ns - at_ns).astype(np.float64), residual)
     residual -= drift * (second_ns - at_ns)
     middle, uncertainty_ns = find_median(residual)
     return Clock(base + round(middle), drift, at_ns, uncertainty_ns)
 
 
-def find_median(values: NDArray[np.float64]) -> tuple[float, int]:
-    """Give the median and the half width of its 99 % confidence interval, from the order statistics that hold it."""
+def find_scatter(values: NDArray[np.float64]) -> tuple[float, float]:
+    """Return middle and half width of the values that lie closest together, about a third of them.
+
+    Half of the rest may be late by milliseconds, or of a time before or after a clock was set.
+    """
+    if not len(values):
+        return 0.0, 0.0
     ordered = np.sort(values)
+    count = min(len(ordered), max(2, min((len(ordered) + 1) // 2, _FEWEST_CLOSE), math.ceil(len(ordered) / 3)))
+    widths = ordered[count - 1 :] - ordered[: len(ordered) - count + 1]
+    narrowest = int(np.argmin(widths))
+    return float(ordered[narrowest] + widths[narrowest] / 2), float(widths[narrowest] / 2)
+
+
+def find_reach_ns(half_width_ns: float) -> float:
+    """Return how far from the others' an end may lie that belongs to them, by what ``find_scatter`` returns."""
+    return max(_LEAST_FAR_NS, _FAR * half_width_ns)
+
+
+def find_median(values: NDArray[np.float64]) -> tuple[float, int]:
+    """Give the median and the half width of its 99 % confidence interval, from the order statistics that hold it.
+
+    Of values that lie together: a clock that was set has two middles, and what lies between is neither.
+    """
+    middle, half_width_ns = find_scatter(values)
+    ordered = np.sort(values[np.abs(values - middle) <= find_reach_ns(half_width_ns)])
     middle = float(np.median(ordered))
     reach = int(np.ceil(_Z * np.sqrt(len(ordered)) / 2))
     low = ordered[max(0, len(ordered) // 2 - reach)]
@@ -86,7 +109,14 @@ def _find_drift(times_ns: NDArray[np.float64], ahead_ns: NDArray[np.float64]) ->
     slopes = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in itertools.combinations(parts, 2) if b[0] > a[0]]
     drift = float(np.median(slopes)) if slopes else 0.0
     before, after = _spread(ahead_ns), _spread(ahead_ns - drift * times_ns)
-    return drift if before > RESOLUTION_NS and after <= _EXPLAINS * before else 0.0
+    is_drift = before > RESOLUTION_NS and after <= min(_EXPLAINS * before, _spread_if_set(ahead_ns[order]))
+    return drift if is_drift else 0.0
+
+
+def _spread_if_set(ahead_ns: NDArray[np.float64]) -> float:
+    """Return what is left of deviations, in order of time, where a clock is taken to have been set once."""
+    borders = np.linspace(0, len(ahead_ns), _BLOCKS + 1).astype(int)[1:-1].tolist()
+    return min(_spread(np.concatenate([side - np.median(side) for side in np.split(ahead_ns, [at])])) for at in borders)
 
 
 def _spread(values: NDArray[np.float64]) -> float:

@@ -15,15 +15,23 @@ that is behind, and a rank that always ends as much earlier.
 import bisect
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 
 from dtbench.analyze.intervals import Bools, Ints
-from dtbench.analyze.ranks.align import ENDS_APART_NS
-from dtbench.analyze.ranks.clock_chain import chain_clocks, divide_into_trees, find_edges, find_median, keep_surest
-from dtbench.analyze.ranks.clock_jumps import find_jumped_ranks
+from dtbench.analyze.ranks.astray import Astray, find_astray, join_astray
+from dtbench.analyze.ranks.clock_chain import (
+    Edge,
+    chain_clocks,
+    divide_into_trees,
+    find_edges,
+    find_median,
+    keep_surest,
+)
+from dtbench.analyze.ranks.in_step import find_out_of_step
+from dtbench.analyze.ranks.machines import divide_by_host, group_by_host, share_clocks
 from dtbench.analyze.ranks.times import (
     RESOLUTION_NS,
     Clock,
@@ -36,12 +44,7 @@ from dtbench.units import NS_PER_S, count_things, format_ns, name_ranks
 
 _HELPS: Final = 0.5  # a correction that helps leaves at most this part of the spread of ends
 _ENOUGH_FOR_MEDIAN: Final = 4  # ranks; the median of two or three is one of them
-_IN_STEP: Final = 0.9  # part of the collectives that no rank may leave before the last has entered
-_ENOUGH_OF_GROUP: Final = 4  # collectives of one group that are judged by themselves
-_ENOUGH_TO_TEAR: Final = 8  # ends; the range of fewer is no 99 % interval of their median
-_ONE_CLOCK_NS: Final = 100_000  # devices of one machine tell its time within some microseconds
-_FAR: Final = 8  # times the scatter of ends: no accident
-_AS_FAR: Final = 0.99  # two ranks alone are off their median by the same: nobody knows which is wrong
+_MOST: Final = 0.5  # of a rank's collectives of one group: beyond, its clock is not what most of its ends say
 _MOST_NOTES: Final = 8  # sentences about single clocks
 
 
@@ -56,6 +59,7 @@ class Clocks:
         islands: ranks whose clocks can be compared with each other, of one machine or by collectives in common; of
             ranks of two islands nothing tells how far their clocks are apart.
         machines: ranks that share one clock.
+        astray: when clocks were not as ``by_rank`` says.
     """
 
     by_rank: Mapping[int, Clock]
@@ -63,6 +67,7 @@ class Clocks:
     notes: tuple[str, ...] = ()
     islands: tuple[frozenset[int], ...] = ()
     machines: tuple[frozenset[int], ...] = ()
+    astray: Astray = field(default_factory=Astray)
 
     def doubts_ns(self, rank: int, others: Sequence[int]) -> Ints:
         """Return by how much times of a rank may be off against those of each other one; 0 where they share a clock."""
@@ -93,46 +98,59 @@ def estimate_clocks(times: Sequence[GroupTimes], hosts: Mapping[int, str | None]
 
     Unless their collectives contradict: containers on many machines may bear one name.
 
-    As few corrections are applied as leave at most twice the spread of ends that all would leave. Ranks are out of step
-    when, on the clocks so chosen, their ends jump (``clock_jumps.py``) or more than a tenth of their collectives end on
-    one rank before another has begun.
+    As few corrections are applied as leave at most twice the spread of ends that all would leave. What ends further
+    apart than that is astray (``astray.py``). Ranks are out of step when, on the clocks so chosen, more than a tenth of
+    their other collectives end on one rank before another has begun.
 
     Args:
         times: of every matched group, as ``read_times`` gives them.
         hosts: machine of each rank whose clock is asked for; None: not told.
     """
-    edges = keep_surest(find_edges(times))
-    untouched = {rank: Clock() for rank in sorted(hosts)}
-    by_rank = dict(untouched)
-    out_of_step: set[int] = set()
-    notes: list[str] = []
-    together: list[Collection[int]] = []
-    of_several_clocks: set[int] = set()
-    for island in divide_into_trees(edges):
-        corrected = chain_clocks(island)
-        together.append(corrected)
-        of_island = [one for one in times if set(one.ranks) <= set(corrected)]
-        jumps = find_jumped_ranks([one.on_common_clock(corrected) for one in of_island])
-        own = [one.without(jumps.ranks) for one in of_island]
-        steady = {rank: clock for rank, clock in corrected.items() if rank not in jumps.ranks}
-        refined = _refine(own, _refine(own, steady))  # twice: where a neighbour was far off, so was the first median
-        machines, torn = _divide_by_host(own, refined, hosts)
-        chosen = _choose(own, _share_clocks(refined, machines), machines)
-        stray = _find_out_of_step(own, chosen)
-        out_of_step |= stray | jumps.ranks
-        in_step = {rank: clock for rank, clock in chosen.items() if rank not in stray}
-        by_rank.update(in_step)
-        of_several_clocks.update(rank for members in torn for rank in members)
-        notes += [*_describe_torn(torn, hosts), *jumps.notes, *_describe(in_step, stray)]
-    machines = _group_by_host({rank: None if rank in of_several_clocks else host for rank, host in hosts.items()})
+    found = [_estimate_island(tree, times, hosts) for tree in divide_into_trees(keep_surest(find_edges(times)))]
+    of_several_clocks = {rank for island in found for members in island.torn for rank in members}
+    machines = group_by_host({rank: None if rank in of_several_clocks else host for rank, host in hosts.items()})
     clocks = Clocks(
-        by_rank=by_rank,
-        out_of_step=frozenset(out_of_step),
-        notes=tuple(notes),
-        islands=_join([*together, *machines]),
+        by_rank={rank: Clock() for rank in sorted(hosts)}
+        | {rank: one for own in found for rank, one in own.clocks.items()},
+        out_of_step=frozenset(rank for own in found for rank in own.stray),
+        notes=tuple(note for own in found for note in own.notes),
+        islands=_join([*(island.ranks for island in found), *machines]),
         machines=tuple(frozenset(members) for members in machines),
+        astray=join_astray([own.astray for own in found]),
     )
     return replace(clocks, notes=(*clocks.notes, *_describe_unknown(times, clocks)))
+
+
+@dataclass(frozen=True)
+class _Island:
+    """What is known of ranks that collectives connect: fields as in ``Clocks``, clocks of those in step."""
+
+    ranks: frozenset[int]
+    clocks: Mapping[int, Clock]
+    stray: Collection[int]
+    torn: Sequence[Sequence[int]]
+    astray: Astray
+    notes: Sequence[str]
+
+
+def _estimate_island(tree: Sequence[Edge], times: Sequence[GroupTimes], hosts: Mapping[int, str | None]) -> _Island:
+    corrected = chain_clocks(tree)
+    own = [one for one in times if set(one.ranks) <= set(corrected)]
+    refined = _refine(own, _refine(own, corrected))  # twice: where a neighbour was far off, so was the first median
+    machines, torn = divide_by_host(own, refined, hosts)
+    chosen = _choose(own, share_clocks(refined, machines), machines)
+    astray = find_astray(own, chosen, machines)
+    stray = find_out_of_step([_leave_astray(one, astray, machines) for one in own], chosen)
+    in_step = {rank: clock for rank, clock in chosen.items() if rank not in stray}
+    notes = (*_describe_torn(torn, hosts), *astray.notes, *_describe(in_step, stray))
+    return _Island(frozenset(corrected), in_step, stray, torn, astray, notes)
+
+
+def _leave_astray(times: GroupTimes, astray: Astray, machines: Sequence[Sequence[int]]) -> GroupTimes:
+    """Leave out what is astray of clocks that were set; not where that is most of a group's: that is no exception."""
+    is_astray = astray.covers(times, machines)
+    was_set = np.isin(times.ranks, [rank for rank, time in astray.set_in.items() if time.length_ns])
+    return times.only(~(is_astray & was_set & (is_astray.sum(axis=0) <= _MOST * times.there.sum(axis=0))))
 
 
 def _join(together: Iterable[Collection[int]]) -> tuple[frozenset[int], ...]:
@@ -154,63 +172,6 @@ def _refine(times: Sequence[GroupTimes], clocks: Mapping[int, Clock]) -> dict[in
             clocks[rank], offset_ns=clocks[rank].offset_ns + round(middle), uncertainty_ns=uncertainty_ns
         )
     return refined
-
-
-def _divide_by_host(
-    times: Sequence[GroupTimes], clocks: Mapping[int, Clock], hosts: Mapping[int, str | None]
-) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
-    """Put together the ranks of one host; a rank whose host is not told stands alone.
-
-    Args:
-        times: of the ranks, each on its own clock.
-        clocks: of the ranks, each for itself.
-        hosts: by rank.
-
-    Returns:
-        The machines; and the ranks of hosts that cannot be one machine, each of which stands alone, too.
-    """
-    named = _group_by_host({rank: hosts.get(rank) for rank in clocks})
-    torn = [members for members in named if len(members) > 1 and _are_of_several_clocks(times, clocks, members)]
-    machines = [members for members in named if members not in torn]
-    return [*machines, *((rank,) for members in torn for rank in members)], torn
-
-
-def _group_by_host(hosts: Mapping[int, str | None]) -> list[tuple[int, ...]]:
-    """Put together the ranks of one host; one whose host is not told stands alone."""
-    together: dict[str | int, list[int]] = defaultdict(list)
-    for rank, host in hosts.items():
-        together[rank if host is None else host].append(rank)
-    return [tuple(members) for members in together.values()]
-
-
-def _are_of_several_clocks(times: Sequence[GroupTimes], clocks: Mapping[int, Clock], members: Collection[int]) -> bool:
-    """Tell whether what ranks did together could not have been on one clock, and could on the clocks of each.
-
-    That is, one would leave collectives before another enters them, or ends are always as far apart, and further than
-    what they scatter by.
-    """
-    own = [among for one in times if (among := one.among(members)) is not None]
-    if sum(int((ends_together(one) & (one.there.sum(axis=1) > 1)).sum()) for one in own) < _ENOUGH_TO_TEAR:
-        return False
-    shared = _share_clocks({rank: clocks[rank] for rank in members}, [tuple(members)])
-    on_one = [one.on_common_clock(shared) for one in own]
-    if _find_suspects(on_one, shared) and not _find_suspects([one.on_common_clock(clocks) for one in own], clocks):
-        return True
-    for residual in ends_about_median(on_one, least_ranks=2).values():
-        middle = float(np.median(residual))
-        scatter_ns = float(np.median(np.abs(residual - middle)))
-        if len(residual) >= _ENOUGH_TO_TEAR and abs(middle) > max(_ONE_CLOCK_NS, _FAR * scatter_ns):
-            return True
-    return False
-
-
-def _share_clocks(clocks: Mapping[int, Clock], machines: Iterable[Sequence[int]]) -> dict[int, Clock]:
-    """Give all ranks of a machine the clock whose offset is the middle one of theirs."""
-    shared = dict(clocks)
-    for members in machines:
-        middle = sorted((clocks[rank] for rank in members), key=lambda clock: clock.offset_ns)[len(members) // 2]
-        shared.update(dict.fromkeys(members, middle))
-    return shared
 
 
 def _choose(
@@ -260,59 +221,6 @@ def _ends_spread(times: Sequence[GroupTimes], clocks: Mapping[int, Clock]) -> di
             if len(own):
                 spreads[rank] = max(spreads.get(rank, 0.0), float(np.median(own)))
     return spreads
-
-
-def _find_out_of_step(times: Sequence[GroupTimes], clocks: Mapping[int, Clock]) -> set[int]:
-    """Find the ranks without which the times of the others are possible, those whose ends are furthest off first."""
-    stray: set[int] = set()
-    while True:
-        left = [one.on_common_clock(clocks).without(stray) for one in times]
-        suspects = _find_suspects(left, clocks)
-        if not suspects:
-            return stray
-        off_ns = _off_the_median(left, suspects)
-        stray |= {rank for rank, off in off_ns.items() if off >= _AS_FAR * max(off_ns.values())}
-
-
-def _find_suspects(common: Sequence[GroupTimes], clocks: Mapping[int, Clock]) -> set[int]:
-    """Find the ranks of which more than a tenth of the collectives, of all or of one group, are impossible."""
-    total: dict[int, tuple[int, int]] = defaultdict(lambda: (0, 0))
-    suspects: set[int] = set()
-    for one in common:
-        rows = ends_together(one) & (one.there.sum(axis=1) > 1)
-        impossible = find_impossible(one, clocks)
-        for column, rank in enumerate(one.ranks):
-            there = rows & one.there[:, column]
-            seen, wrong = int(there.sum()), int((impossible & there).sum())
-            total[rank] = (total[rank][0] + seen, total[rank][1] + wrong)
-            if seen >= _ENOUGH_OF_GROUP and wrong > (1 - _IN_STEP) * seen:
-                suspects.add(rank)
-    return suspects | {rank for rank, (seen, wrong) in total.items() if wrong > (1 - _IN_STEP) * seen}
-
-
-def _off_the_median(common: Sequence[GroupTimes], ranks: set[int]) -> dict[int, float]:
-    """Return how far the ends of some ranks are off their median ones, in the worst of a rank's groups."""
-    off_ns = dict.fromkeys(ranks, 0.0)
-    for one in common:
-        for rank, residual in ends_about_median([one], least_ranks=2).items():
-            if rank in ranks:
-                off_ns[rank] = max(off_ns[rank], float(np.median(np.abs(residual))))
-    return off_ns
-
-
-def find_impossible(common: GroupTimes, clocks: Mapping[int, Clock]) -> Bools:
-    """Tell for each collective whether a rank ends, beyond all doubt, before the last has begun.
-
-    There is doubt about the clocks, and about how far apart ranks are seen to leave one collective: a clock is the
-    median of many ends, and says nothing of that.
-
-    Returns:
-        Shape ``(m,)``.
-    """
-    present = [common.ranks[column] for column in np.flatnonzero(common.there.sum(axis=0)).tolist()]
-    doubt_ns = max((clocks[rank].uncertainty_ns or 0 for rank in present), default=0) + ENDS_APART_NS
-    several = common.there.sum(axis=1) > 1
-    return np.asarray(several & (common.first(common.end_ns) < common.last(common.start_ns) - doubt_ns), dtype=np.bool_)
 
 
 def _describe_unknown(times: Sequence[GroupTimes], clocks: Clocks) -> list[str]:

@@ -98,7 +98,9 @@ def _find_waits(rank: int, over_ranks: OverRanks, by_rank: Mapping[int, RankTime
         for row in np.flatnonzero(group.index[:, own] != ABSENT).tolist():
             mine = int(group.index[row, own])
             step, issue_ns = late.step_of[mine], late.collectives[mine].issue_ns
-            if step is None or issue_ns is None or not over_ranks.collectives[rank][mine].is_last:
+            if step is None or issue_ns is None or over_ranks.clocks.astray.has(rank, issue_ns):
+                continue
+            if not over_ranks.collectives[rank][mine].is_last:
                 continue
             others = [(other, int(group.index[row, column])) for column, other in enumerate(group.ranks)]
             others = [(other, index) for other, index in others if other != rank and index != ABSENT]
@@ -116,6 +118,7 @@ def _first_issue_ns(
         _common(over_ranks.clocks.by_rank[other], issue_ns)
         for other, index in others
         if (issue_ns := by_rank[other].collectives[index].issue_ns) is not None
+        and not over_ranks.clocks.astray.has(other, issue_ns)
     ]
     return min(issues, default=np.iinfo(np.int64).max)
 
@@ -134,7 +137,8 @@ def _describe(
     for number, wait in waits.items():
         mine = steps.get(number)
         others = [(one, step) for one, of in hosts.items() if one != rank for step in of if step.number == number]
-        if mine is None or not others:
+        others = [(one, step) for one, step in others if not clocks.astray.has(one, step.start_ns)]
+        if mine is None or not others or clocks.astray.has(rank, mine.start_ns):
             continue
         first_ns, first = min((_common(clocks.by_rank[one], step.start_ns), one) for one, step in others)
         began_ns.append(_common(clocks.by_rank[rank], mine.start_ns) - first_ns)

@@ -61,7 +61,7 @@ def find_lost_starts(
         launched_ns = clock.to_common(np.array([launch.end_ns for launch in timeline.unseen], dtype=np.int64))
         for row in np.flatnonzero(~common.there[:, column] & (group.index[:, column] == ABSENT)).tolist():
             fits = _fit(group, (row, column), timelines) & (launched_ns <= ends_ns[row])
-            if fits.sum() == 1:
+            if fits.sum() == 1 and not clocks.astray.has(rank, timeline.unseen[int(fits.argmax())].end_ns):
                 is_known[row, column] = True
                 start_ns[row, column] = max(int(launched_ns[fits][0]), _end_before(group, common, (row, column)))
     return LostStarts(is_known, start_ns)

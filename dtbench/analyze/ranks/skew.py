@@ -14,12 +14,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dtbench.analyze.intervals import Bools, Ints
-from dtbench.analyze.ranks.align import ABSENT
+from dtbench.analyze.ranks.align import ABSENT, ENDS_APART_NS
 from dtbench.analyze.ranks.bandwidth import algorithm_bandwidth, bus_factor
-from dtbench.analyze.ranks.clocks import Clocks, find_impossible
+from dtbench.analyze.ranks.clocks import Clocks
+from dtbench.analyze.ranks.in_step import find_impossible
 from dtbench.analyze.ranks.lost import LostStarts, find_lost_starts
 from dtbench.analyze.ranks.match import MatchedGroup, Matches
-from dtbench.analyze.ranks.times import GroupTimes, waits_for_all
+from dtbench.analyze.ranks.times import GroupTimes, ends_together, waits_for_all
 from dtbench.analyze.timeline import RankTimeline
 
 
@@ -29,7 +30,8 @@ class GroupSkew:
 
     Attributes:
         group: which collectives.
-        there: shape ``(m, r)``: that rank has the event and is in step.
+        is_astray: shape ``(m,)``: clocks of some ranks were not then as they are taken to be; see ``astray.py``.
+        there: shape ``(m, r)``: that rank has the event, is in step and not astray.
         is_launched: shape ``(m, r)``: its trace has only the launch, which stands for the start, and the end of the
             others for its end; see ``lost.py``.
         is_known: shape ``(m,)``: at least two ranks have it, all of them wait for the last (not so in a broadcast,
@@ -46,6 +48,7 @@ class GroupSkew:
     """
 
     group: MatchedGroup
+    is_astray: Bools
     there: Bools
     is_launched: Bools
     is_known: Bools
@@ -117,11 +120,15 @@ def measure_skew(
     by_rank = {timeline.rank: timeline for timeline in timelines}
     found = []
     for group, own in zip(matches.groups, times, strict=True):
-        common = own.on_common_clock(clocks.by_rank).without(clocks.out_of_step)
+        is_astray = clocks.astray.covers(own, clocks.machines)
+        common = own.on_common_clock(clocks.by_rank).without(clocks.out_of_step).only(~is_astray)
         lost = find_lost_starts(group, common, by_rank, clocks)
         is_possible = ~find_impossible(common, clocks.by_rank) & clocks.can_compare_rows(common)
-        skew = _measure_group(group, own, common, lost, is_possible)
-        found.append(replace(skew, last_column=_keep_certain(skew, clocks)))
+        skew = replace(
+            _measure_group(group, own, common, lost, is_possible),
+            is_astray=np.asarray(is_astray.any(axis=1), dtype=np.bool_),
+        )
+        found.append(replace(skew, last_column=_keep_certain(skew, common, clocks)))
     return found
 
 
@@ -140,6 +147,7 @@ def _measure_group(
     late_ns = last_ns[:, None] - begins_ns
     return GroupSkew(
         group=group,
+        is_astray=np.zeros(len(several), dtype=np.bool_),
         there=common.there,
         is_launched=lost.is_known,
         is_known=is_known,
@@ -150,16 +158,21 @@ def _measure_group(
     )
 
 
-def _keep_certain(skew: GroupSkew, clocks: Clocks) -> Ints:
+def _keep_certain(skew: GroupSkew, common: GroupTimes, clocks: Clocks) -> Ints:
     """Return the column of the rank that began last, ``ABSENT`` where doubt about clocks leaves it open.
 
-    That is, where the last of the others began no longer before it than the clocks of the two may be off.
+    That is, where the last of the others began no longer before it than the clocks of the two may be off, for which
+    also speaks by how much later it left what all leave together.
     """
     kept = skew.last_column.copy()
+    together = common.there & ends_together(common)[:, None]
     for column in np.unique(kept[kept != ABSENT]).tolist():
         rows = np.flatnonzero(skew.last_column == column)
         doubts_ns = clocks.doubts_ns(skew.group.ranks[column], skew.group.ranks)
         is_other = skew.begins[rows] & (np.arange(len(doubts_ns)) != column)
+        after_ns = common.end_ns[rows, column][:, None] - common.end_ns[rows]
+        tells = together[rows] & together[rows, column][:, None] & (doubts_ns > 0) & (after_ns > ENDS_APART_NS)
+        doubts_ns = doubts_ns + np.where(tells, after_ns + ENDS_APART_NS, 0)
         kept[rows[(is_other & (skew.wait_ns[rows] <= doubts_ns)).any(axis=1)]] = ABSENT
     return kept
 

@@ -52,6 +52,7 @@ class Waiting:
         launched: events that a trace lost, and that are counted from their launches.
         unknown: how many matched collectives say nothing about skew.
         alone: events of single ranks that no other trace has: of them nothing is said.
+        astray: how many of the unknown ran when clocks were not as they are taken to be.
     """
 
     ranks: tuple[RankWaiting, ...]
@@ -61,6 +62,7 @@ class Waiting:
     unknown: int
     alone: int = 0
     left_out: int = 0
+    astray: int = 0
 
     @property
     def wait_fraction(self) -> float:
@@ -111,6 +113,7 @@ def sum_waiting(skews: Sequence[GroupSkew], matches: Matches) -> Waiting:
         unknown=sum(len(group.index) for group in matches.groups) - sum(int(skew.is_known.sum()) for skew in skews),
         alone=sum(matches.alone.values()),
         left_out=sum(int((skew.is_known & skew.leaves_out).sum()) for skew in skews),
+        astray=sum(int((skew.is_astray & ~skew.is_known).sum()) for skew in skews),
     )
 
 
@@ -131,6 +134,7 @@ def describe_waiting(waiting: Waiting) -> tuple[str, ...]:
     if not waiting.collectives:
         return ()
     without = f", without {waiting.alone} that {is_or_are(waiting.alone)} in no other trace" if waiting.alone else ""
+    without += f", without {waiting.astray} in which clocks disagree" if waiting.astray else ""
     over = f"({count_things(waiting.collectives, 'collective')}{without})"
     comm = f"the communication of {count_things(len(waiting.ranks), 'rank')}"
     if math.isnan(waiting.wait_fraction):

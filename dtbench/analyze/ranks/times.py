@@ -71,6 +71,10 @@ class GroupTimes:
         """Give the same as if some ranks had none of the events."""
         return replace(self, there=self.there & ~np.isin(self.ranks, list(ranks)))
 
+    def only(self, kept: Bools) -> "GroupTimes":
+        """Give the same as if only some of the events were there, shape ``(m, len(ranks))``."""
+        return replace(self, there=self.there & kept)
+
     def among(self, ranks: Collection[int]) -> "GroupTimes | None":
         """Give the same with columns of some ranks alone; None: fewer than two of them are in the group."""
         columns = [column for column, rank in enumerate(self.ranks) if rank in ranks]
