@@ -11,6 +11,7 @@ from dtbench.analyze.ranks.misfits import Misfits
 from dtbench.analyze.ranks.over_ranks import OverRanks, compare_fitting_ranks
 from dtbench.analyze.ranks.point_to_point import Partner
 from dtbench.analyze.ranks.skew import CollectiveSkew
+from dtbench.analyze.set_clocks import leave_out_settings
 from dtbench.analyze.trace_analysis import TraceAnalysis
 from dtbench.vocabulary import POINT_TO_POINT, WAIT_FOR_ALL, Cause, MissingInput
 
@@ -40,6 +41,7 @@ def explain(analyses: Sequence[TraceAnalysis], mistaken: Misfits | None = None) 
         mistaken: ranks that are known not to fit the others; None: none is.
     """
     over_ranks = compare_fitting_ranks([one.timeline for one in analyses], mistaken)
+    analyses = [leave_out_settings(one, over_ranks.clocks.astray.set_in.get(one.rank)) for one in analyses]
     compared = {one.rank for one in analyses} - over_ranks.clocks.out_of_step
     explained = tuple(_explain_rank(one, over_ranks, compared) for one in analyses)
     ranks = [

@@ -35,7 +35,7 @@ class MeanTime:
         windows: how many were averaged.
         are_steps: they are steps; False: whole traces.
         overlap: mean; what rounding loses is put to ``idle_ns``, so the parts add up; None: not known in any window.
-        step: spread of the windows' length.
+        step: spread of the windows' length; None: not known.
         exposed: spread of exposed communication; None: not known.
         left_out: steps beside these of which it is not known what was hidden.
         ranks: whose windows they are, in order; others have none that is known.
@@ -45,7 +45,7 @@ class MeanTime:
     windows: int
     are_steps: bool
     overlap: Overlap
-    step: Spread
+    step: Spread | None
     exposed: Spread | None
     left_out: int = 0
     ranks: tuple[int, ...] = ()
@@ -63,14 +63,13 @@ def average(analyses: Sequence[TraceAnalysis]) -> MeanTime:
     """
     windows, are_steps, left_out = _choose_windows(analyses)
     overlaps = [overlap for _, overlap, _ in windows]
-    exposed_ns = _known(overlap.exposed_comm_ns for overlap in overlaps)
     return MeanTime(
         rank=analyses[0].rank if len(analyses) == 1 else None,
         windows=len(windows),
         are_steps=are_steps,
         overlap=_mean_overlap(overlaps),
-        step=_spread(_known(overlap.step_ns for overlap in overlaps)),
-        exposed=_spread(exposed_ns) if exposed_ns else None,
+        step=_spread(overlap.step_ns for overlap in overlaps),
+        exposed=_spread(overlap.exposed_comm_ns for overlap in overlaps),
         left_out=left_out,
         ranks=tuple(dict.fromkeys(rank for rank, _, _ in windows)),
     )
@@ -148,6 +147,9 @@ def _mean_overlap(windows: Sequence[Overlap]) -> Overlap:
     )
 
 
-def _spread(times_ns: Sequence[int]) -> Spread:
-    low, middle, high = np.percentile(times_ns, [25, 50, 75]).tolist()
+def _spread(times_ns: Iterable[int | None]) -> Spread | None:
+    known = _known(times_ns)
+    if not known:
+        return None
+    low, middle, high = np.percentile(known, [25, 50, 75]).tolist()
     return Spread(median_ns=round(middle), quartile1_ns=round(low), quartile3_ns=round(high))

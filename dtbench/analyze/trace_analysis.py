@@ -93,6 +93,8 @@ class TraceAnalysis:
         repeated_steps: ranges whose step's number another has before them; what is in them counts to the step before.
         lost: kernels that were launched and are not in the trace, and the steps that therefore have no account.
         used_patterns: the user's patterns that decide what any of its kernels is.
+        set_steps: numbers of the steps in which a clock was, or may have been, set, as other ranks show, and of which
+            therefore no time is known, nor of the whole trace; None: none was.
     """
 
     path: str
@@ -115,6 +117,7 @@ class TraceAnalysis:
     repeated_steps: int = 0
     lost: Lost = field(default_factory=Lost)
     used_patterns: frozenset[str] = frozenset()
+    set_steps: tuple[int, ...] | None = None
 
     @property
     def rank(self) -> int:

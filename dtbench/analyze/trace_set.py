@@ -222,8 +222,10 @@ def _describe_lacking(one: TraceAnalysis, *, any_steps: bool) -> Iterable[str]:
     yield from describe_shared_units(one.collectives)
     if one.lost.recorded is not None:
         yield _describe_lost(one)
+    if one.set_steps is not None:
+        yield _describe_set(one.set_steps)
     unrecorded = [step.step for step in one.steps if step.overlap.step_ns and step.overlap.compute_ns is None]
-    if unrecorded or (one.whole.compute_ns is None and one.lost.recorded is None):
+    if unrecorded or (one.whole.compute_ns is None and one.lost.recorded is None and one.set_steps is None):
         where = f" in {_name_steps(unrecorded)}" if unrecorded else ""
         yield (
             f"no operator of the threads that compute was recorded{where}, so that nobody knows what was hidden there; "
@@ -232,8 +234,20 @@ def _describe_lacking(one: TraceAnalysis, *, any_steps: bool) -> Iterable[str]:
     if not one.steps and not any_steps:  # else what compares ranks says which lack them
         yield "the trace has no ProfilerStep range; only the whole trace is known"
         return
-    yield from _describe_outside(one)
-    empty = [step.step for step in one.steps if not step.overlap.step_ns and step.step not in one.lost.steps]
+    yield from (*_describe_outside(one), *_describe_empty(one))
+
+
+def _describe_set(steps: Sequence[int]) -> str:
+    """Say where times are not known as a clock was set, which may be that of another rank."""
+    left_out = f"{_name_steps(steps)} {is_or_are(len(steps))} left out: " if steps else ""
+    why = "a clock was set while it was recorded, and what was under way then took longer, or shorter, than it says"
+    return f"{left_out}{why}; nor is any time of the whole trace known"
+
+
+def _describe_empty(one: TraceAnalysis) -> Iterable[str]:
+    """Say of which steps no time is known as nothing was seen to run, though no kernel is known to be lost."""
+    known = {*one.lost.steps, *(one.set_steps or ())}
+    empty = [step.step for step in one.steps if not step.overlap.step_ns and step.step not in known]
     if empty and one.uncorrelated.launch_missing:
         yield (
             f"no launch was recorded in {_name_steps(empty)}, so which step the work on its device belongs to is not"

@@ -111,7 +111,7 @@ def _spell_rank(one: TraceAnalysis) -> tuple[str, ...]:
     return (
         str(one.rank),
         str(mean.windows),
-        f"{step}\n{_spell_spread(mean.step)}" if mean.windows > 1 else step,
+        f"{step}\n{_spell_spread(mean.step)}" if mean.step and mean.windows > 1 else step,
         compute,
         exposed,
         *rest,

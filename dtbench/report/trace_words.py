@@ -138,6 +138,8 @@ def _count_unseen(traces: TraceSet) -> int:
 
 def _name_lack(traces: TraceSet) -> str:
     """Say why it is not known what hid the communication."""
+    if any(one.set_steps is not None for one in traces.analyses):
+        return "a clock was set while it was recorded"
     if any(one.lost.kernels for one in traces.analyses):
         return "kernels that were launched are not in the trace"
     if any(one.lost.is_cut for one in traces.analyses):
@@ -173,7 +175,7 @@ def _wait_lines(traces: TraceSet, mean: MeanTime) -> list[str]:
 def _wait_words(traces: TraceSet, row: PurposeTime, overlap: Overlap, per: str) -> str:
     if row.wait_ns is not None:
         return f"{format_ns(row.wait_ns)} per {per} ({format_fraction(divide(row.wait_ns, overlap.step_ns))})"
-    if row.comm_ns is None:
+    if row.comm_ns is None and all(one.set_steps is None for one in traces.analyses):
         return "n/a: its collectives were issued and not seen to run"
     if any(one.is_wait_doubtful and one.purpose is row.purpose for rank in traces.analyses for one in rank.collectives):
         return f"n/a: missing: {MISSING_WORDS[MissingInput.STREAM_WAITS]}"
@@ -224,11 +226,13 @@ def _basis_words(traces: TraceSet, mean: MeanTime) -> str:
         why = "no step's time is known" if any(one.steps for one in traces.analyses) else "no step is marked"
         return f"{who}{size}; {why}, all numbers are of whole traces"
     spread = ""
-    if mean.windows > 1:
+    if mean.windows > 1 and mean.step is not None:
         low, high = format_ns(mean.step.quartile1_ns), format_ns(mean.step.quartile3_ns)
         spread = f", median step {format_ns(mean.step.median_ns)}, middle half {low} to {high}"
     what = _count_windows([len(one.steps) for one in traces.analyses], mean.windows)
     left_out = f", without {count_things(mean.left_out, 'step')} not wholly known" if mean.left_out else ""
+    set_steps = sum(len(one.set_steps or ()) for one in traces.analyses)
+    left_out += f", without {count_things(set_steps, 'step')} in which a clock may have been set" if set_steps else ""
     lacking = sorted(set(ranks) - set(mean.ranks))
     absent = f", none of {name_ranks(lacking)}" if lacking else ""
     return f"{who}{size}; {what}{absent}{left_out}{spread}"

@@ -92,6 +92,7 @@ def test_means_of_steps_add_up(ddp: TraceSet, fsdp: TraceSet) -> None:
 def test_the_spread_is_the_middle_half_of_the_steps(ddp: TraceSet) -> None:
     times = sorted(known(step.overlap.step_ns) for step in ddp.analyses[0].steps)
     spread = average(ddp.analyses).step
+    assert spread is not None
     assert spread.median_ns == times[1]
     assert spread.quartile1_ns == round((times[0] + times[1]) / 2)
     assert spread.quartile3_ns == round((times[1] + times[2]) / 2)

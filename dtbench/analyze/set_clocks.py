@@ -1,0 +1,83 @@
+"""Steps of a rank in which its clock was set, or may have been: how long what was under way took, nobody knows.
+
+::
+
+    seen    step 1 |████████|  step 2 |███─────────────────██████|  step 3 |████████|
+    ran                               |███──██████|                                    the clock was set ahead there
+
+Only other ranks show it (``ranks/astray.py``): such steps have no times, nor has the trace as a whole.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from dtbench.analyze.accounts import WindowAccount
+from dtbench.analyze.coverage import window_borders
+from dtbench.analyze.intervals import Intervals, intersect
+from dtbench.analyze.overlap import NOT_SEEN
+from dtbench.analyze.purpose_times import PurposeTime
+from dtbench.analyze.shares import share_time
+from dtbench.analyze.timeline import RankTimeline
+from dtbench.analyze.trace_analysis import StepAccount, TraceAnalysis
+
+
+def leave_out_settings(one: TraceAnalysis, set_in: Intervals | None) -> TraceAnalysis:
+    """Leave out the times of what was under way when a clock was set.
+
+    Args:
+        one: of a rank.
+        set_in: between which moments of its own clock that was; None: it was not.
+    """
+    if set_in is None or not set_in.length_ns:
+        return one
+    windows = window_borders(one.timeline.steps)
+    lacks = set_in.touches(windows[:, 0], windows[:, 1]).tolist()
+    accounts = [
+        _leave_times(account) if is_lacking else account
+        for account, is_lacking in zip(one.accounts.steps, lacks, strict=True)
+    ]
+    steps = [_leave_step(step) if is_lacking else step for step, is_lacking in zip(one.steps, lacks, strict=True)]
+    return replace(
+        one,
+        timeline=_leave_collectives(one.timeline, lacks, set_in),
+        whole=NOT_SEEN,
+        whole_purposes=_leave_purposes(one.whole_purposes),
+        whole_unattributed_ns=None,
+        steps=tuple(steps),
+        accounts=replace(one.accounts, steps=tuple(accounts), whole=_leave_times(one.accounts.whole), overlap_tax=None),
+        set_steps=tuple(step.step for step, is_lacking in zip(one.steps, lacks, strict=True) if is_lacking),
+    )
+
+
+def _leave_step(step: StepAccount) -> StepAccount:
+    return StepAccount(step.step, NOT_SEEN, _leave_purposes(step.purposes), unattributed_ns=None)
+
+
+def _leave_purposes(rows: Iterable[PurposeTime]) -> tuple[PurposeTime, ...]:
+    return tuple(replace(row, comm_ns=None, hidden_ns=None, exposed_ns=None, wait_ns=None) for row in rows)
+
+
+def _leave_times(account: WindowAccount) -> WindowAccount:
+    groups = tuple(replace(row, comm_ns=None, hidden_ns=None, exposed_ns=None) for row in account.groups)
+    return WindowAccount((), groups, None)
+
+
+def _leave_collectives(timeline: RankTimeline, lacks: Sequence[bool], set_in: Intervals) -> RankTimeline:
+    """Leave out the time of such steps, and of what was under way: of that, only what is of other steps is known."""
+    spans = [one.span for one in timeline.collectives]
+    are_known = timeline.known_steps or (True,) * len(lacks)
+    known_steps = tuple(is_known and not is_lacking for is_known, is_lacking in zip(are_known, lacks, strict=True))
+    shares = share_time(spans, timeline.compute, timeline.steps, timeline.recorded)
+    stepped_ns = shares.stepped_exposed_ns(known_steps)
+    is_touched = np.array([intersect(span, set_in).length_ns > 0 for span in spans], dtype=np.bool_)
+    undecided_ns = timeline.undecided_ns or (0,) * len(spans)
+    return replace(
+        timeline,
+        known_steps=known_steps,
+        stepped_exposed_ns=tuple(stepped_ns.tolist()),
+        exposed_ns=tuple(np.where(is_touched, stepped_ns, timeline.exposed_ns).tolist()),
+        hidden_ns=tuple(np.where(is_touched, 0, timeline.hidden_ns).tolist()),
+        undecided_ns=tuple(np.where(is_touched, [span.length_ns for span in spans], undecided_ns).tolist()),
+    )

@@ -1,0 +1,146 @@
+"""Steps in which a clock was set have no times: they are counted, and enter no mean."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dtbench.analyze.foreign import analyze_traces
+from dtbench.analyze.intervals import unite
+from dtbench.analyze.means import average, average_purposes
+from dtbench.analyze.overlap import NOT_SEEN
+from dtbench.analyze.set_clocks import leave_out_settings
+from dtbench.analyze.tabulate import overlap_rows
+from dtbench.analyze.trace_set import TraceSet
+from dtbench.report.trace_words import answer_lines
+from tests.known import known, total
+
+STEP_US = 10_000
+
+
+def event(category: str, name: str, where: tuple[int, int], start: float, length: float, **more: Any) -> dict[str, Any]:
+    process, thread = where
+    return {
+        "ph": "X", "cat": category, "name": name, "pid": process, "tid": thread,
+        "ts": start, "dur": length, "args": more,
+    }  # fmt: skip
+
+
+def draw(rank: int, ranks: int, steps: int) -> list[dict[str, Any]]:
+    """Draw steps of 10 ms: compute for 3 ms, an all-reduce of 4 ms of which the last 2 lie behind compute, idle."""
+    events = []
+    for number in range(steps):
+        at, calls = number * STEP_US, 100 * number
+        said = {
+            "Collective name": "allreduce", "Process Group Name": "dp", "Seq": number, "dtype": "Float",
+            "Group size": ranks, "Process Group Ranks": str(list(range(ranks))),
+            "In msg nelems": 1024, "Out msg nelems": 1024,
+        }  # fmt: skip
+        events += [
+            event("user_annotation", f"ProfilerStep#{number}", (1, 1), at, STEP_US - 100),
+            event("cuda_runtime", "cudaLaunchKernel", (1, 1), at + 10, 10, correlation=calls),
+            event("kernel", "gemm", (0, 7), at + 100, 3_000, correlation=calls),
+            event("cpu_op", "c10d::allreduce_", (1, 1), at + 30, 40),
+            event("cuda_runtime", "cudaLaunchKernel", (1, 1), at + 35, 10, correlation=calls + 1),
+            event(
+                "kernel", "ncclDevKernel_AllReduce(a)", (0, 20), at + 1_100, 4_000 + rank, correlation=calls + 1, **said
+            ),
+            event("cuda_runtime", "cudaLaunchKernel", (1, 1), at + 80, 10, correlation=calls + 2),
+            event("kernel", "gemm", (0, 7), at + 9_000, 50, correlation=calls + 2),
+        ]
+    return events
+
+
+def set_clock(events: Sequence[dict[str, Any]], at_us: float, by_us: float) -> list[dict[str, Any]]:
+    def see(time_us: float) -> float:
+        return time_us + by_us * (time_us > at_us)
+
+    ends = [(one, one["ts"] + one["dur"]) for one in events]
+    return [{**one, "ts": see(one["ts"]), "dur": see(end) - see(one["ts"])} for one, end in ends]
+
+
+@pytest.fixture
+def analyze(tmp_path: Path) -> Callable[..., TraceSet]:
+    def write(ranks: int, steps: int, *, set_at_us: float | None = None, by_us: float = 30_000) -> TraceSet:
+        for rank in range(ranks):
+            events = draw(rank, ranks, steps)
+            if rank == 0 and set_at_us is not None:
+                events = set_clock(events, set_at_us, by_us)
+            told = {"distributedInfo": {"rank": rank, "world_size": ranks}, "traceEvents": events}
+            (tmp_path / f"rank{rank}.json").write_text(json.dumps(told))
+        return analyze_traces([tmp_path])
+
+    return write
+
+
+# number 3's all-reduce runs from 31.1 to 35.1 ms; the one before ended at 25.1: steps 2 and 3 may hold the moment
+DURING = 34_000
+
+
+def test_steps_of_the_rank_whose_clock_was_set_are_left_out_and_counted(analyze: Callable[..., TraceSet]) -> None:
+    plain = analyze(4, 8)
+    traces = analyze(4, 8, set_at_us=DURING)
+    first, *others = traces.analyses
+    assert first.set_steps == (2, 3)
+    assert [step.step for step in first.steps if step.overlap == NOT_SEEN] == [2, 3]
+    assert first.whole == NOT_SEEN
+    assert [one.set_steps for one in others] == [None] * 3
+    assert average([first]).overlap.hidden_comm_ns == average([plain.analyses[0]]).overlap.hidden_comm_ns == 2_000_000
+    assert average(traces.analyses).overlap.hidden_comm_ns == average(plain.analyses).overlap.hidden_comm_ns
+    assert [row.comm_ns for row in average_purposes([first])] == [
+        row.comm_ns for row in average_purposes([plain.analyses[0]])
+    ]
+    assert (
+        "rank 0: steps 2-3 are left out: a clock was set while it was recorded, and what was under way then took"
+        " longer, or shorter, than it says; nor is any time of the whole trace known"
+    ) in traces.notes
+    assert "without 2 steps in which a clock may have been set" in answer_lines(traces)[-1]
+
+
+def test_owners_still_add_up_to_the_steps_that_are_left(analyze: Callable[..., TraceSet]) -> None:
+    traces = analyze(4, 8, set_at_us=DURING)
+    exposed_ns = [step.overlap.exposed_comm_ns for one in traces.analyses for step in one.steps if step.overlap.step_ns]
+    assert len(exposed_ns) == 30
+    assert sum(row.exposed_ns for row in traces.owners) == total(exposed_ns)
+    for one in traces.analyses:
+        steps_ns = (step.overlap.exposed_comm_ns or 0 for step in one.steps)
+        assert sum(one.stepped_exposed_ns) == sum(steps_ns)
+    assert traces.analyses[0].timeline.exposed_of(3) is None
+    assert traces.analyses[0].timeline.exposed_of(4) == known(traces.analyses[0].steps[4].overlap.exposed_comm_ns)
+
+
+def test_of_two_ranks_the_steps_of_both_are_left_out(analyze: Callable[..., TraceSet]) -> None:
+    traces = analyze(2, 8, set_at_us=DURING)
+    assert [one.set_steps for one in traces.analyses] == [(2, 3), (2, 3)]
+    rows = list(overlap_rows(traces.analyses))
+    assert [row["step"] for row in rows if row["compute_ns"] is None] == [2, 3, 2, 3]
+
+
+def test_a_single_end_on_one_side_tells_where_it_stays_so(analyze: Callable[..., TraceSet]) -> None:
+    #     ends at 5.1, 15.1 and 25.1 ms, the last two on the other clock; then without the last step, whose end tells
+    traces = analyze(2, 3, set_at_us=14_000, by_us=3_000)
+    assert [one.set_steps for one in traces.analyses] == [(0, 1), (0, 1)]
+    assert average(traces.analyses).windows == 2
+    traces = analyze(2, 3, set_at_us=24_000, by_us=3_000)
+    assert [one.set_steps for one in traces.analyses] == [(1, 2), (1, 2)]
+
+
+def test_where_no_step_is_left_nothing_is_known(analyze: Callable[..., TraceSet]) -> None:
+    one = analyze(1, 2).analyses[0]
+    left = leave_out_settings(one, unite([5_000_000], [15_000_000]))
+    assert left.set_steps == (0, 1)
+    mean = average([left])
+    assert mean.overlap == NOT_SEEN
+    assert (mean.step, mean.exposed) == (None, None)
+    assert [row.comm_ns for row in average_purposes([left])] == [None]
+    assert set(left.exposed_ns) == set(left.stepped_exposed_ns) == {0}
+    assert left.accounts.whole.gaps is None
+    assert leave_out_settings(one, unite([], [])) is one
+
+
+def test_a_clock_that_was_not_set_leaves_nothing_out(analyze: Callable[..., TraceSet]) -> None:
+    traces = analyze(2, 8)
+    assert [one.set_steps for one in traces.analyses] == [None, None]
+    assert not any("clock" in note for note in traces.notes)
