@@ -104,6 +104,33 @@ def test_means_are_over_the_steps_in_which_it_was_late(tell: Callable[..., Trace
     ]
 
 
+@pytest.mark.parametrize("odd", [1, 2])
+@pytest.mark.parametrize("by", [-1, 1])
+def test_steps_that_a_rank_numbers_otherwise_are_paired_by_their_collectives(
+    tell: Callable[..., TraceSet], odd: int, by: int
+) -> None:
+    ranks = []
+    for rank in range(3):
+        events = []
+        for number in range(1, 4):
+            begins, late = number * 40 * MS, 4 * MS if rank == 2 and number == 2 else 0
+            events += step(rank, begins + late, [("forward", 2 * MS)], begins + 20 * MS, number)
+        ranks.append(events)
+    for one in ranks[odd]:
+        if one["name"].startswith("ProfilerStep"):
+            one["name"] = f"ProfilerStep#{int(one['name'].split('#')[1]) + by}"
+    traces = tell(ranks)
+    assert [one.timeline.step_numbers for one in traces.analyses] == [(1, 2, 3)] * 3
+    assert [[step.step for step in one.steps] for one in traces.analyses] == [[1, 2, 3]] * 3
+    assert late_sentences(traces) == ["rank 2 began its step 4.00 ms late"]
+    side = "higher" if by > 0 else "lower"
+    assert (
+        f"rank {odd}: steps are numbered 1 {side} than the others' that have the same collectives; they are given the"
+        " others' numbers"
+    ) in traces.notes
+    assert not any("has no step" in note for note in traces.notes)
+
+
 def test_a_rank_whose_host_was_in_time_was_late_on_its_device(tell: Callable[..., TraceSet]) -> None:
     ranks = [step(rank, 0, [("forward", 2 * MS)], 20 * MS) for rank in range(3)]
     kernel = next(one for one in ranks[2] if one["name"].startswith("nccl"))
