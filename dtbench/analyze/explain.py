@@ -11,7 +11,7 @@ from dtbench.analyze.ranks.misfits import Misfits
 from dtbench.analyze.ranks.over_ranks import OverRanks, compare_fitting_ranks
 from dtbench.analyze.ranks.point_to_point import Partner
 from dtbench.analyze.ranks.skew import CollectiveSkew
-from dtbench.analyze.set_clocks import leave_out_settings
+from dtbench.analyze.set_clocks import leave_out_cut, leave_out_settings
 from dtbench.analyze.step_shifts import describe_step_shifts, find_step_shifts, renumber_steps
 from dtbench.analyze.trace_analysis import TraceAnalysis
 from dtbench.vocabulary import POINT_TO_POINT, WAIT_FOR_ALL, Cause, MissingInput
@@ -48,7 +48,8 @@ def explain(analyses: Sequence[TraceAnalysis], mistaken: Misfits | None = None) 
         analyses = [renumber_steps(one, shifts.get(one.rank, 0)) for one in analyses]
         over_ranks = compare_fitting_ranks([one.timeline for one in analyses], mistaken)
         over_ranks = replace(over_ranks, notes=(*describe_step_shifts(shifts), *over_ranks.notes))
-    analyses = [leave_out_settings(one, over_ranks.clocks.astray.set_in.get(one.rank)) for one in analyses]
+    set_in = over_ranks.clocks.astray.set_in
+    analyses = [leave_out_settings(leave_out_cut(one), set_in.get(one.rank)) for one in analyses]
     compared = {one.rank for one in analyses} - over_ranks.clocks.out_of_step
     explained = tuple(_explain_rank(one, over_ranks, compared) for one in analyses)
     ranks = [

@@ -1,11 +1,19 @@
-"""Steps of a rank in which its clock was set, or may have been: how long what was under way took, nobody knows.
+"""Steps of a rank whose times nobody knows: they are counted, and enter no mean and no comparison.
 
 ::
 
     seen    step 1 |████████|  step 2 |███─────────────────██████|  step 3 |████████|
     ran                               |███──██████|                                    the clock was set ahead there
 
-Only other ranks show it (``ranks/astray.py``): such steps have no times, nor has the trace as a whole.
+Only other ranks show that a clock was set (``ranks/astray.py``). A step in which it was, or may have been, has no
+times, nor has the trace as a whole.
+
+::
+
+    host    step 1 |────────────|  step 2 |────────────|  step 3 |────────────|
+    device            |████  ██ ───────────  |████  ██ ───────────  |████  ██ |       nothing says when step 3 ended
+
+The last step on a device ends with its last kernel; what the host did before the first counts to the step before.
 """
 
 from collections.abc import Iterable, Sequence
@@ -34,20 +42,42 @@ def leave_out_settings(one: TraceAnalysis, set_in: Intervals | None) -> TraceAna
         return one
     windows = window_borders(one.timeline.steps)
     lacks = set_in.touches(windows[:, 0], windows[:, 1]).tolist()
+    left = _leave_steps(one, lacks)
+    return replace(
+        left,
+        timeline=_leave_under_way(left.timeline, set_in),
+        whole=NOT_SEEN,
+        whole_purposes=_leave_purposes(one.whole_purposes),
+        whole_unattributed_ns=None,
+        accounts=replace(left.accounts, whole=_leave_times(one.accounts.whole), overlap_tax=None),
+        set_steps=tuple(step.step for step, is_lacking in zip(one.steps, lacks, strict=True) if is_lacking),
+    )
+
+
+def leave_out_cut(one: TraceAnalysis) -> TraceAnalysis:
+    """Leave out the times of a last step that the trace cuts short, where it has others."""
+    lacks = [step.step == one.cut_step for step in one.steps]
+    has_others = any(step.overlap.step_ns and not lack for step, lack in zip(one.steps, lacks, strict=True))
+    return _leave_steps(one, lacks) if any(lacks) and has_others else one
+
+
+def _leave_steps(one: TraceAnalysis, lacks: Sequence[bool]) -> TraceAnalysis:
     accounts = [
         _leave_times(account) if is_lacking else account
         for account, is_lacking in zip(one.accounts.steps, lacks, strict=True)
     ]
     steps = [_leave_step(step) if is_lacking else step for step, is_lacking in zip(one.steps, lacks, strict=True)]
+    timeline = one.timeline
+    are_known = timeline.known_steps or (True,) * len(lacks)
+    known_steps = tuple(is_known and not is_lacking for is_known, is_lacking in zip(are_known, lacks, strict=True))
+    spans = [collective.span for collective in timeline.collectives]
+    shares = share_time(spans, timeline.compute, timeline.steps, timeline.recorded)
+    stepped_ns = tuple(shares.stepped_exposed_ns(known_steps).tolist())
     return replace(
         one,
-        timeline=_leave_collectives(one.timeline, lacks, set_in),
-        whole=NOT_SEEN,
-        whole_purposes=_leave_purposes(one.whole_purposes),
-        whole_unattributed_ns=None,
+        timeline=replace(timeline, known_steps=known_steps, stepped_exposed_ns=stepped_ns),
         steps=tuple(steps),
-        accounts=replace(one.accounts, steps=tuple(accounts), whole=_leave_times(one.accounts.whole), overlap_tax=None),
-        set_steps=tuple(step.step for step, is_lacking in zip(one.steps, lacks, strict=True) if is_lacking),
+        accounts=replace(one.accounts, steps=tuple(accounts)),
     )
 
 
@@ -64,19 +94,14 @@ def _leave_times(account: WindowAccount) -> WindowAccount:
     return WindowAccount((), groups, None)
 
 
-def _leave_collectives(timeline: RankTimeline, lacks: Sequence[bool], set_in: Intervals) -> RankTimeline:
-    """Leave out the time of such steps, and of what was under way: of that, only what is of other steps is known."""
+def _leave_under_way(timeline: RankTimeline, set_in: Intervals) -> RankTimeline:
+    """Leave out the time of what was under way: of that, only what is of other steps is known."""
     spans = [one.span for one in timeline.collectives]
-    are_known = timeline.known_steps or (True,) * len(lacks)
-    known_steps = tuple(is_known and not is_lacking for is_known, is_lacking in zip(are_known, lacks, strict=True))
-    shares = share_time(spans, timeline.compute, timeline.steps, timeline.recorded)
-    stepped_ns = shares.stepped_exposed_ns(known_steps)
+    stepped_ns = timeline.stepped_exposed_ns
     is_touched = np.array([intersect(span, set_in).length_ns > 0 for span in spans], dtype=np.bool_)
     undecided_ns = timeline.undecided_ns or (0,) * len(spans)
     return replace(
         timeline,
-        known_steps=known_steps,
-        stepped_exposed_ns=tuple(stepped_ns.tolist()),
         exposed_ns=tuple(np.where(is_touched, stepped_ns, timeline.exposed_ns).tolist()),
         hidden_ns=tuple(np.where(is_touched, 0, timeline.hidden_ns).tolist()),
         undecided_ns=tuple(np.where(is_touched, [span.length_ns for span in spans], undecided_ns).tolist()),

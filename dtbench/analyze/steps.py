@@ -7,6 +7,7 @@ no MEASURED step either.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Final
 
 import numpy as np
@@ -20,6 +21,7 @@ from dtbench.errors import TraceError
 from dtbench.ranges import REGION_PREFIX, STEP_PREFIX
 from dtbench.vocabulary import Kind
 
+_WHOLE: Final = 0.8  # of its host range, and of other steps, a step on a device is no part of one
 _STEP: Final = re.compile(rf"{STEP_PREFIX}\d{{1,18}}")  # at most 18 digits: a number that the tables hold
 
 
@@ -111,6 +113,20 @@ def device_steps(trace: Trace, nesting: Nesting, ranges: list[tuple[int, Window]
     return [
         Step(number, host, window) for (number, _), host, window in zip(ranges, _tile(ranges), windows, strict=True)
     ]
+
+
+def find_cut(steps: Sequence[Step]) -> int | None:
+    """Give the number of a last step that a device trace cuts short; None: it does not.
+
+    Its window ends with its last kernel. It is cut where it is that much shorter than its own host range, and than the
+    others.
+    """
+    seen = [step for step in steps if step.window.length_ns]
+    if not seen:
+        return None
+    *others, last = seen
+    whole_ns = [last.host.length_ns, *([median(step.window.length_ns for step in others)] if others else [])]
+    return last.number if last.window.length_ns < _WHOLE * min(whole_ns) else None
 
 
 def _tile(ranges: list[tuple[int, Window]]) -> list[Window]:

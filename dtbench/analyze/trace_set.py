@@ -224,6 +224,8 @@ def _describe_lacking(one: TraceAnalysis, *, any_steps: bool) -> Iterable[str]:
         yield _describe_lost(one)
     if one.set_steps is not None:
         yield _describe_set(one.set_steps)
+    if one.cut_step is not None:
+        yield _describe_cut(one.cut_step, [step.step for step in one.steps if step.overlap.step_ns])
     unrecorded = [step.step for step in one.steps if step.overlap.step_ns and step.overlap.compute_ns is None]
     if unrecorded or (one.whole.compute_ns is None and one.lost.recorded is None and one.set_steps is None):
         where = f" in {_name_steps(unrecorded)}" if unrecorded else ""
@@ -244,9 +246,17 @@ def _describe_set(steps: Sequence[int]) -> str:
     return f"{left_out}{why}; nor is any time of the whole trace known"
 
 
+def _describe_cut(number: int, known: Sequence[int]) -> str:
+    """Say that a trace ends before its last step does."""
+    why = "the trace ends with its last kernel, much earlier than the step did on the host"
+    if number in known:  # there is no other
+        return f"step {number} is not all there: {why}, so that shares of it are larger than they were"
+    return f"step {number} is left out: {why}"
+
+
 def _describe_empty(one: TraceAnalysis) -> Iterable[str]:
     """Say of which steps no time is known as nothing was seen to run, though no kernel is known to be lost."""
-    known = {*one.lost.steps, *(one.set_steps or ())}
+    known = {*one.lost.steps, *(one.set_steps or ()), one.cut_step}
     empty = [step.step for step in one.steps if not step.overlap.step_ns and step.step not in known]
     if empty and one.uncorrelated.launch_missing:
         yield (

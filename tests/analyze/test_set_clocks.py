@@ -144,3 +144,54 @@ def test_a_clock_that_was_not_set_leaves_nothing_out(analyze: Callable[..., Trac
     traces = analyze(2, 8)
     assert [one.set_steps for one in traces.analyses] == [None, None]
     assert not any("clock" in note for note in traces.notes)
+
+
+def draw_loading(steps: int, *, last_loads_us: float = 6_000) -> str:
+    """Draw steps that load data for 6 ms, compute for 1, reduce for 2.5 and end half a ms later."""
+    events = []
+    for number in range(steps):
+        at, calls = number * STEP_US, 2 * number + 1
+        load = last_loads_us if number == steps - 1 else 6_000
+        said = {"Collective name": "allreduce", "Process Group Name": "dp", "Seq": number}
+        events += [
+            event("user_annotation", f"ProfilerStep#{number}", (1, 1), at, load + 4_000),
+            event("cuda_runtime", "cudaLaunchKernel", (1, 1), at + load, 10, correlation=calls),
+            event("cuda_runtime", "cudaLaunchKernel", (1, 1), at + load + 10, 10, correlation=calls + 1),
+            event("kernel", "gemm", (0, 7), at + load + 20, 1_000, correlation=calls),
+            event(
+                "kernel", "ncclDevKernel_AllReduce(a)", (0, 8), at + load + 1_020, 2_500, correlation=calls + 1, **said
+            ),
+        ]
+    return json.dumps({"traceEvents": events})
+
+
+@pytest.mark.parametrize("steps", [2, 3, 5])
+def test_a_last_step_that_the_trace_cuts_short_enters_no_mean(tmp_path: Path, steps: int) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(draw_loading(steps))
+    traces = analyze_traces([path])
+    mean = average(traces.analyses)
+    assert (mean.windows, known(mean.step).median_ns) == (steps - 1, 10_000_000)
+    assert mean.overlap.exposed_comm_ns == 2_500_000
+    assert sum(traces.analyses[0].stepped_exposed_ns) == (steps - 1) * 2_500_000
+    assert [row["step_ns"] for row in overlap_rows(traces.analyses)][:steps] == [10_000_000] * (steps - 1) + [None]
+    assert any(f"step {steps - 1} is left out: the trace ends" in note for note in traces.notes)
+    said = " ".join(answer_lines(traces))
+    assert "without 1 last step that the trace cuts short" in said
+    assert "NOT REPRESENTATIVE" not in said
+
+
+def test_the_only_step_stays_and_a_note_says_that_it_is_cut_short(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(draw_loading(1))
+    traces = analyze_traces([path])
+    assert average(traces.analyses).overlap.exposed_comm_ns == 2_500_000
+    assert any("step 0 is not all there" in note for note in traces.notes)
+
+
+def test_a_last_step_that_is_short_on_the_host_too_is_no_part_of_one(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(draw_loading(5, last_loads_us=0))
+    traces = analyze_traces([path])
+    assert traces.analyses[0].cut_step is None
+    assert average(traces.analyses).windows == 5
