@@ -1,6 +1,6 @@
 """From single ranks' accounts to what only all of them together say: skew, causes, whose communication is exposed."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dtbench.analyze.causes.exposed_owners import ExplainedRank, ExposedOwner, rank_exposed_owners
@@ -50,8 +50,7 @@ def explain(analyses: Sequence[TraceAnalysis], mistaken: Misfits | None = None) 
         over_ranks = replace(over_ranks, notes=(*describe_step_shifts(shifts), *over_ranks.notes))
     set_in = over_ranks.clocks.astray.set_in
     analyses = [leave_out_settings(leave_out_cut(one), set_in.get(one.rank)) for one in analyses]
-    compared = {one.rank for one in analyses} - over_ranks.clocks.out_of_step
-    explained = tuple(_explain_rank(one, over_ranks, compared) for one in analyses)
+    explained = tuple(_explain_rank(one, over_ranks) for one in analyses)
     ranks = [
         ExplainedRank(
             timeline=one.timeline,
@@ -71,7 +70,7 @@ def explain(analyses: Sequence[TraceAnalysis], mistaken: Misfits | None = None) 
     )
 
 
-def _explain_rank(one: TraceAnalysis, over_ranks: OverRanks, compared: Collection[int]) -> TraceAnalysis:
+def _explain_rank(one: TraceAnalysis, over_ranks: OverRanks) -> TraceAnalysis:
     partners = over_ranks.partners.get(one.rank, {})
     skews = tuple(
         _wait_for(partner, skew) if (partner := partners.get(index)) else skew
@@ -86,7 +85,7 @@ def _explain_rank(one: TraceAnalysis, over_ranks: OverRanks, compared: Collectio
         splits = tuple(
             _withhold(split, lack)
             if start_ns is None
-            and (lack := _find_lack(collective, one, compared, is_matched=index in matched)) is not None
+            and (lack := _find_lack(collective, one, over_ranks, is_matched=index in matched)) is not None
             else split
             for index, (collective, start_ns, split) in enumerate(
                 zip(one.collectives, last_starts_ns, splits, strict=True)
@@ -113,25 +112,25 @@ def _find_matched(over_ranks: OverRanks, rank: int) -> set[int]:
 
 
 def _find_lack(
-    collective: Collective, one: TraceAnalysis, compared: Collection[int], *, is_matched: bool
+    collective: Collective, one: TraceAnalysis, over_ranks: OverRanks, *, is_matched: bool
 ) -> MissingInput | None:
     """Return what is missing of the other ranks of a collective, of which nobody knows when the last of them began.
 
     All its time may be waiting for that: where some ranks are there, and the last may not be among them, a cause that
     one rank alone would show is no more likely. None: it does not wait for other ranks.
     """
+    fitting = set(over_ranks.collectives) - over_ranks.misfits.ranks
     if collective.operation in POINT_TO_POINT:
-        has_ranks = one.rank in compared and (collective.peer is None or collective.peer in compared)
+        ranks = {one.rank, *(() if collective.peer is None else (collective.peer,))}
     elif collective.operation not in WAIT_FOR_ALL or collective.group_size == 1:
         return None
-    elif collective.group_ranks:
-        has_ranks = set(collective.group_ranks) <= set(compared)
     else:
-        size = collective.group_size or one.timeline.world_size or 0
-        has_ranks = one.rank in compared and size <= len(compared)
-    if not has_ranks:
+        ranks = set(collective.group_ranks) or fitting | {one.rank}
+    is_short = not collective.group_ranks and (collective.group_size or one.timeline.world_size or 0) > len(fitting)
+    if not ranks <= fitting or (is_short and collective.operation not in POINT_TO_POINT):
         return MissingInput.RANKS
-    return MissingInput.CLOCKS if is_matched else MissingInput.EVENTS
+    is_apart = bool(ranks & over_ranks.clocks.out_of_step)
+    return MissingInput.CLOCKS if is_matched or is_apart else MissingInput.EVENTS
 
 
 def _withhold(split: CauseSplit, lack: MissingInput) -> CauseSplit:

@@ -10,6 +10,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
@@ -23,6 +24,8 @@ from dtbench.analyze.ranks.match import MatchedGroup, Matches
 from dtbench.analyze.ranks.times import GroupTimes, ends_together, waits_for_all
 from dtbench.analyze.timeline import RankTimeline
 
+_MOST_DOUBT: Final = 0.25  # of the time that the rank that waited longest was in a collective
+
 
 @dataclass(frozen=True)
 class GroupSkew:
@@ -30,7 +33,8 @@ class GroupSkew:
 
     Attributes:
         group: which collectives.
-        is_astray: shape ``(m,)``: clocks of some ranks were not then as they are taken to be; see ``astray.py``.
+        is_astray: shape ``(m,)``: clocks of some ranks were not then as they are taken to be (``astray.py``), or may be
+            off by much of the time that it took.
         there: shape ``(m, r)``: that rank has the event, is in step and not astray.
         is_launched: shape ``(m, r)``: its trace has only the launch, which stands for the start, and the end of the
             others for its end; see ``lost.py``.
@@ -123,10 +127,11 @@ def measure_skew(
         is_astray = clocks.astray.covers(own, clocks.machines)
         common = own.on_common_clock(clocks.by_rank).without(clocks.out_of_step).only(~is_astray)
         lost = find_lost_starts(group, common, by_rank, clocks)
-        is_possible = ~find_impossible(common, clocks.by_rank) & clocks.can_compare_rows(common)
+        is_unsure = _is_unsure(common, clocks)
+        is_possible = ~find_impossible(common, clocks.by_rank) & clocks.can_compare_rows(common) & ~is_unsure
         skew = replace(
             _measure_group(group, own, common, lost, is_possible),
-            is_astray=np.asarray(is_astray.any(axis=1), dtype=np.bool_),
+            is_astray=np.asarray(is_astray.any(axis=1) | is_unsure, dtype=np.bool_),
         )
         found.append(replace(skew, last_column=_keep_certain(skew, common, clocks)))
     return found
@@ -156,6 +161,22 @@ def _measure_group(
         wait_ns=np.clip(late_ns, 0, span_ns),
         span_ns=span_ns,
     )
+
+
+def _is_unsure(common: GroupTimes, clocks: Clocks) -> Bools:
+    """Tell of which collectives clocks may be off by so much of the time they took that it says nothing who waited.
+
+    Returns:
+        Shape ``(m,)``.
+    """
+    machine_of = {rank: place for place, members in enumerate(clocks.machines) for rank in members}
+    places = np.array([machine_of.get(rank, -1 - rank) for rank in common.ranks], dtype=np.int64)
+    uncertain_ns = np.array([clocks.by_rank[rank].uncertainty_ns or 0 for rank in common.ranks], dtype=np.int64)
+    lowest = np.where(common.there, places, np.iinfo(np.int64).max).min(axis=1)
+    is_apart = (common.there & (places != lowest[:, None])).any(axis=1)  # several machines have it
+    doubt_ns = np.sort(np.where(common.there, uncertain_ns, 0), axis=1)[:, -2:].sum(axis=1)
+    took_ns = np.where(common.there, common.end_ns - common.start_ns, 0).max(axis=1)
+    return np.asarray(is_apart & (doubt_ns > ENDS_APART_NS) & (doubt_ns > _MOST_DOUBT * took_ns), dtype=np.bool_)
 
 
 def _keep_certain(skew: GroupSkew, common: GroupTimes, clocks: Clocks) -> Ints:

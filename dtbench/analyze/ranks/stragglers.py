@@ -130,9 +130,10 @@ def _make(rank: int, sums: Sequence[int], *, can_be_last: bool, may_miss: bool) 
 
 
 def describe_waiting(waiting: Waiting) -> tuple[str, ...]:
-    """Say who waits for whom; nothing where no skew is known."""
+    """Say who waits for whom; nothing where no ranks can be compared."""
     if not waiting.collectives:
-        return ()
+        what = f"{count_things(waiting.astray, 'collective')} that ranks have in common, clocks disagree by too much"
+        return (f"who waits for whom is not known: in {what}",) if waiting.astray else ()
     without = f", without {waiting.alone} that {is_or_are(waiting.alone)} in no other trace" if waiting.alone else ""
     without += f", without {waiting.astray} in which clocks disagree" if waiting.astray else ""
     over = f"({count_things(waiting.collectives, 'collective')}{without})"
