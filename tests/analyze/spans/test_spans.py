@@ -214,7 +214,11 @@ def test_ranks_whose_clocks_nothing_compares_are_each_drawn_from_their_own_start
 
 def test_a_rank_without_the_step_is_left_out_with_a_note(draw: Callable[..., Path]) -> None:
     paths = [
-        draw(JOB.format(first=5 + rank, second=6 + rank, said=SAID), f"r{rank}.json", distributedInfo={"rank": rank})
+        draw(
+            JOB.format(first=5 + rank, second=6 + rank, said=SAID.replace('"Seq": 1', f'"Seq": {1 + rank}')),
+            f"r{rank}.json",
+            distributedInfo={"rank": rank},
+        )
         for rank in (0, 1)
     ]
     spans: JobSpans = collect_spans(analyze_traces(paths), StepRange(5, 5))
