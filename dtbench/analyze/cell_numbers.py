@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from statistics import fmean
 
+from dtbench.analyze.known_part import KnownPart
 from dtbench.analyze.summary import CellSummary, OwnerSummary
 from dtbench.scenario.values import ValueName
 from dtbench.vocabulary import Cause, Purpose
@@ -31,33 +32,37 @@ def find_number(cell: CellSummary, name: ValueName) -> float:
             return _walk(cell, name.path)
 
 
-def find_part(cell: CellSummary, name: ValueName) -> tuple[int, ...]:
-    """Return the ranks over which a number is a mean, where it is not known of the others; empty: of all."""
+def find_part(cell: CellSummary, name: ValueName) -> KnownPart | None:
+    """Return over what a number is a mean, where it is not known of all; None: it is, or of nothing."""
     match name.path:
         case ["purposes", purpose, "causes", *_]:
             return find_part_of_causes(cell, Purpose(purpose))
-        case ["purposes", purpose, field]:
-            rows = [row for row in cell.purposes if row.purpose == purpose]
-            is_time = field in ("comm_ns", "hidden_ns", "exposed_ns", "hidden_fraction")
-            part = (row.wait_ranks if field == "wait_ns" else row.ranks if is_time else () for row in rows)
-            return next(part, ())
-        case ["owners", *_] | ["causes", *_]:
+        case ["causes", *_]:
             return find_part_of_causes(cell, None)
-        case ["ranks", "mean", *_] | ["hidden_fraction"] | ["exposed_step_fraction"]:
-            return _find_part_of_account(cell)
+        case ["purposes" | "owners" | "ranks" as group, member, field]:
+            return _find_part_of_member(cell, group, member, field)
+        case ["hidden_fraction"] | ["exposed_step_fraction"]:
+            return cell.part
+        case ["step_time" | "profiler_cost" | "tokens_per_second" | "model_flops_utilization", *_]:
+            return cell.timed_part
         case _:
-            return ()
+            return None
 
 
-def find_part_of_causes(cell: CellSummary, purpose: Purpose | None) -> tuple[int, ...]:
+def find_part_of_causes(cell: CellSummary, purpose: Purpose | None) -> KnownPart | None:
     """Return the same of what causes explain of a purpose's (None: of all) exposed communication."""
-    of_owners = (row.ranks for row in cell.owners if row.ranks and purpose in (None, row.purpose))
-    return next(of_owners, ()) or _find_part_of_account(cell)
+    of_owners = (row.part for row in cell.owners if row.part and purpose in (None, row.purpose))
+    return next(of_owners, cell.part)
 
 
-def _find_part_of_account(cell: CellSummary) -> tuple[int, ...]:
-    known = tuple(row.rank for row in cell.ranks)
-    return known if len(known) < cell.plan.ranks else ()
+def _find_part_of_member(cell: CellSummary, group: str, member: str, field: str) -> KnownPart | None:
+    if group == "owners":
+        return next((row.part for row in cell.owners if row.owner == member), cell.part)
+    if group == "ranks":
+        return next((row.part for row in cell.ranks if str(row.rank) == member), cell.part)
+    is_time = field in ("comm_ns", "hidden_ns", "exposed_ns", "hidden_fraction")
+    rows = (row for row in cell.purposes if row.purpose == member)
+    return next((row.wait_part if field == "wait_ns" else row.part if is_time else None for row in rows), None)
 
 
 def _find_of_member(cell: CellSummary, group: str, member: str, field: str) -> float:

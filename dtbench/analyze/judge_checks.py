@@ -11,6 +11,7 @@ from itertools import pairwise
 from dtbench.analyze.cell_notes import describe_disturbed, find_disturbed_kind
 from dtbench.analyze.cell_numbers import exposed_by_cause, find_number, find_part, find_part_of_causes
 from dtbench.analyze.exposure.agreement import Agreement, judge
+from dtbench.analyze.known_part import KnownPart
 from dtbench.analyze.representative import DoubtKind
 from dtbench.analyze.summary import CellSummary
 from dtbench.analyze.wrong_results import find_wrong_results
@@ -33,7 +34,7 @@ from dtbench.scenario.sweep import name_some
 from dtbench.scenario.values import Quantity, ValueName, read_value
 from dtbench.store.check_records import CheckOutcome, CheckResult, ChecksSummary
 from dtbench.store.rank_records import ReceiptOutcome
-from dtbench.units import format_fraction, format_ns, name_ranks
+from dtbench.units import format_fraction, format_ns
 from dtbench.vocabulary import Cause
 
 FIRST_LOSSES = 5
@@ -194,13 +195,13 @@ def _judge_number(check: Bound, cell: str, cells: Cells) -> _Finding:
 
 
 def _say_part(numbers: Sequence[tuple[CellSummary, ValueName]]) -> str | None:
-    """Say which ranks alone the first number is of that is not of all ranks of its cell; None: all are."""
-    parts = (_spell_part(cell, find_part(cell, name)) for cell, name in numbers)
+    """Say of what the first number is that some rank of some launch has no part in; None: all have in all."""
+    parts = (_spell_part(find_part(cell, name)) for cell, name in numbers)
     return next((part for part in parts if part is not None), None)
 
 
-def _spell_part(cell: CellSummary, ranks: Sequence[int]) -> str | None:
-    return f"known of {name_ranks(ranks)} alone, of {cell.plan.ranks}" if ranks else None
+def _spell_part(part: KnownPart | None) -> str | None:
+    return None if part is None or part.has_every_rank else f"known of {part}"
 
 
 def _compute(name: ValueName, cells: Cells, cell: str, *, over: str | None = None, minus: str | None = None) -> float:
@@ -269,7 +270,7 @@ def _is_no_finding(cell: CellSummary) -> bool:
 def _judge_cause(check: LeadingCause, cell: CellSummary) -> _Finding:
     if _is_no_finding(cell):
         return NOT_JUDGED, "no finding: PROFILED steps do not stand for others"
-    if (part := _spell_part(cell, find_part_of_causes(cell, check.purpose))) is not None:
+    if (part := _spell_part(find_part_of_causes(cell, check.purpose))) is not None:
         return NOT_JUDGED, part
     return _judge_leading(check, cell)
 
@@ -330,16 +331,23 @@ def _judge_functions(labels: Sequence[str], cells: Sequence[CellSummary]) -> Che
 
 
 def _fill(slot: Slot, cells: Cells) -> str:
-    match slot.how:
-        case "lowest" | "highest":
-            known = {name: find_number(cell, slot.value) for name, cell in cells.items()}
-            known = {name: number for name, number in known.items() if not math.isnan(number)}
-            choose = min if slot.how == "lowest" else max
-            return choose(known, key=lambda name: known[name]) if known else "n/a"
-        case "over":
-            return format_quantity(_fill_number(slot, cells), Quantity.RATIO)
-        case _:
-            return format_quantity(_fill_number(slot, cells), slot.value.quantity)
+    """Spell what stands in a slot, and over what it is a mean where that is not all."""
+    if slot.how in ("lowest", "highest"):
+        return _choose_cell(slot, cells)
+    quantity = Quantity.RATIO if slot.how == "over" else slot.value.quantity
+    parts = (find_part(cells[name], slot.value) for name in slot.cells or [next(iter(cells))])
+    part = next((f" (of {part})" for part in parts if part is not None), "")
+    return f"{format_quantity(_fill_number(slot, cells), quantity)}{part}"
+
+
+def _choose_cell(slot: Slot, cells: Cells) -> str:
+    """Name the cell with the lowest or highest number; ``n/a`` where some is of other ranks or launches than others."""
+    known = {name: find_number(cell, slot.value) for name, cell in cells.items()}
+    known = {name: number for name, number in known.items() if not math.isnan(number)}
+    if not known or _say_part([(cells[name], slot.value) for name in known]) is not None:
+        return "n/a"
+    choose = min if slot.how == "lowest" else max
+    return choose(known, key=lambda name: known[name])
 
 
 def _fill_number(slot: Slot, cells: Cells) -> float:

@@ -14,12 +14,21 @@ from dtbench.analyze.cell_data import CellData, LaunchData, stack
 from dtbench.analyze.cell_notes import find_disturbed, find_rank_doubts, give_notes
 from dtbench.analyze.exposure.summarize import LaunchExposure, summarize_exposure
 from dtbench.analyze.kinds.unknown import sum_names
+from dtbench.analyze.known_part import KnownPart
 from dtbench.analyze.launch_tables import LaunchTables, make_empty_tables
 from dtbench.analyze.peaks import peak_flops
 from dtbench.analyze.representative import Doubt, TracedSteps, doubt_launches, doubt_phases, doubt_steps
 from dtbench.analyze.stage_plan import StagePlan
 from dtbench.analyze.statistics import summarize, summarize_launches, summarize_ratio
-from dtbench.analyze.summarize_overlap import fraction, keep_known, mean_known, summarize_purposes, summarize_ranks
+from dtbench.analyze.summarize_overlap import (
+    complete,
+    find_part,
+    fraction,
+    keep_known,
+    mean_known,
+    summarize_purposes,
+    summarize_ranks,
+)
 from dtbench.analyze.summarize_owners import summarize_owners
 from dtbench.analyze.summarize_probes import summarize_probes
 from dtbench.analyze.summarize_stages import summarize_stages
@@ -55,6 +64,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
     profiled = [job_step_times(launch.steps, Phase.PROFILED, ranks_planned) for launch in launches]
     step_time = summarize_launches(measured)
     overlap, purposes, collectives = (_stack(launches, name) for name in ("overlap", "purposes", "collectives"))
+    overlap = complete(overlap, cell.launches, ranks_planned)
     ranks = [record for launch in launches for record in launch.ranks]
     first = next((launch.ranks for launch in launches if launch.ranks), ())
     tokens_per_step = math.nan if cell.plan.tokens_per_step is None else cell.plan.tokens_per_step
@@ -75,6 +85,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         launches=cell.launches,
         step_time=step_time,
         launch_medians_ns=tuple(summarize(times).median for times in measured),
+        timed_part=_find_timed(cell.launches, measured),
         profiler_cost=profiler_cost,
         time_to_first_step_ns=_median_over_launches(launches),
         tokens_per_second=tokens_per_second,
@@ -83,8 +94,9 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         cpu_ns_per_step=_cpu_time(launches, ranks_planned),
         hidden_fraction=fraction(overlap, "hidden_comm_ns", "comm_ns"),
         exposed_step_fraction=fraction(overlap, "exposed_comm_ns", "step_ns"),
+        part=find_part(keep_known(overlap), overlap),
         purposes=purpose_summaries,
-        owners=summarize_owners(collectives, keep_known(overlap)),
+        owners=summarize_owners(collectives, overlap),
         gradient_waits=summarize_gradient_waits(collectives),
         ranks=summarize_ranks(overlap),
         receipts=worst_receipts(ranks),
@@ -115,7 +127,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         rank_doubts=find_rank_doubts(data),
         unseen_collectives=unseen,
         doubts=_find_doubts(launches, profiler_cost, overlap, step_time.median),
-        idle=summarize_idle(_stack(launches, "gaps")),
+        idle=summarize_idle(_stack(launches, "gaps"), overlap),
     )
 
 
@@ -172,6 +184,14 @@ def _count_left_out(launches: Sequence[LaunchData]) -> dict[Phase, int]:
 def _stack(launches: Sequence[LaunchData], name: str) -> pd.DataFrame:
     """Put a table of the launches below each other; without rows where there is no launch."""
     return stack(launches, name) if launches else make_empty_tables().tables[name].assign(launch=0)
+
+
+def _find_timed(launches: Sequence[int], measured: Sequence[Sequence[float]]) -> KnownPart | None:
+    """Return the launches whose MEASURED steps are known; None where all are, or none."""
+    timed = tuple(launch for launch, times in zip(launches, measured, strict=True) if times)
+    if len(timed) in (0, len(launches)):
+        return None
+    return KnownPart(launches=timed, of_launches=len(launches), has_every_rank=False)
 
 
 def _pool(launches: Sequence[Sequence[float]]) -> list[float]:

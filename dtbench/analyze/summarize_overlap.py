@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 
 from dtbench.analyze.intervals import Bools
+from dtbench.analyze.known_part import KnownPart
 from dtbench.analyze.summary import PurposeSummary, RankBreakdown
 from dtbench.analyze.tables import OVERLAP
 from dtbench.plan import Plan
 from dtbench.store.rank_records import RankRecord
 from dtbench.store.records import OwnLoop
 from dtbench.store.traffic_records import ExpectedTraffic, OverlapPossible
-from dtbench.units import name_ranks
 from dtbench.vocabulary import Purpose
 
 _ALWAYS_PLANNED: Final = (Purpose.UNSHARD, Purpose.GRAD_REDUCE, Purpose.TENSOR)
@@ -67,9 +67,11 @@ def mean_step(steps: pd.DataFrame) -> dict[str, int]:
 
 def summarize_ranks(overlap: pd.DataFrame) -> tuple[RankBreakdown, ...]:
     """Give the mean profiled step of each rank, over steps whose account is known; a rank without has no row."""
+    of_ranks = ((int(str(rank)), keep_known(steps), steps) for rank, steps in overlap.groupby("rank"))
     return tuple(
-        RankBreakdown(rank=int(str(rank)), steps=len(steps), **mean_step(steps))
-        for rank, steps in keep_known(overlap).groupby("rank")
+        RankBreakdown(rank=rank, steps=len(known), **mean_step(known), part=find_part(known, steps))
+        for rank, known, steps in of_ranks
+        if len(known)
     )
 
 
@@ -79,10 +81,48 @@ def mean_known(column: "pd.Series[int]") -> int | None:
     return int(known.sum()) // len(known) if len(known) else None
 
 
-def name_part(known: "pd.Series[int]", ranks: Collection[int]) -> tuple[int, ...]:
-    """Return the ranks of which a number is known; empty where none is, or these are all."""
-    found = {int(rank) for rank in known}
-    return () if found >= set(ranks) else tuple(sorted(found))
+def complete(overlap: pd.DataFrame, launches: Collection[int], ranks: int) -> pd.DataFrame:
+    """Add a row of which nothing is known for each step that a rank lacks; a launch without any lacks the others'.
+
+    No rows stay none: then nothing was traced.
+
+    Args:
+        overlap: ``tables.OVERLAP`` of all launches, with a column ``launch``.
+        launches: all of the cell.
+        ranks: that each has.
+    """
+    steps = {launch: mine["step"].unique() for launch, mine in overlap.groupby("launch")}
+    longest = max(steps.values(), key=len, default=())
+    every = [(one, rank, step) for one in launches for rank in range(ranks) for step in steps.get(one, longest)]
+    listed = pd.MultiIndex.from_frame(overlap[_STEP])
+    lost = [key for key in every if key not in listed]
+    return pd.concat([overlap, pd.DataFrame(lost, columns=_STEP)], ignore_index=True) if lost else overlap
+
+
+def find_part(known: pd.DataFrame, every: pd.DataFrame) -> KnownPart | None:
+    """Return of what a number is known; None where that is all, or nothing.
+
+    Args:
+        known: the steps that have part in it: columns ``launch``, where there are several, ``rank`` and ``step``.
+        every: those that should have, with these columns.
+    """
+    key = [name for name in _STEP if name in known and name in every]
+    mine = every[are_among(every[key], known[key])]
+    if not 0 < len(mine) < len(every):
+        return None
+    all_of, have_part = ({name: sorted({int(one) for one in table[name]}) for name in key} for table in (every, mine))
+    some = {name: tuple(have_part[name]) for name in key if len(have_part[name]) < len(all_of[name])}
+    among = every[np.logical_and.reduce([every[name].isin(have_part[name]) for name in key if name != "step"])]
+    pairs = [len(table[key].drop(columns="step").drop_duplicates()) for table in (mine, every)]
+    return KnownPart(
+        ranks=some.get("rank", ()),
+        of_ranks=len(all_of["rank"]),
+        launches=some.get("launch", ()),
+        of_launches=len(all_of.get("launch", (0,))),
+        steps=len(mine),
+        of_steps=len(among),
+        has_every_rank=pairs[0] == pairs[1],
+    )
 
 
 def summarize_purposes(
@@ -120,25 +160,24 @@ def summarize_purposes(
         # A step in which a purpose did not occur has no row: it counts as zero, so that means are over all steps.
         table = mine.set_index(_STEP)[["count", "size_bytes", *_TIMES]].reindex(steps, fill_value=0)
         row = _summarize(purpose, table, expected, possible.get(purpose), is_whole=is_whole)
-        rows.append(row.model_copy(update=_find_part(table, range(plan.ranks))))
-        notes += _say_part(rows[-1], plan.ranks)
+        rows.append(row.model_copy(update=_find_parts(table, overlap)))
+        notes += _say_parts(rows[-1])
         issued = table[["count", "size_bytes"]].drop_duplicates()
         if len(issued) > 1:
             notes.append(f"{purpose}: ranks or steps issued different collectives: {_spell(issued)}")
     return tuple(rows), notes
 
 
-def _find_part(table: pd.DataFrame, ranks: Collection[int]) -> dict[str, tuple[int, ...]]:
-    """Return of which ranks a purpose's times are known, where that is not all of them."""
-    rank = table.index.get_level_values("rank").to_series(index=table.index)
-    known = {"ranks": table[["hidden_ns", "exposed_ns"]].notna().all(axis=1), "wait_ranks": table["wait_ns"].notna()}
-    return {name: name_part(rank[is_known], ranks) for name, is_known in known.items()}
+def _find_parts(table: pd.DataFrame, overlap: pd.DataFrame) -> dict[str, KnownPart | None]:
+    """Return of what a purpose's times are known, where that is not all."""
+    known = {"part": table[["hidden_ns", "exposed_ns"]].notna().all(axis=1), "wait_part": table["wait_ns"].notna()}
+    return {name: find_part(table.index[is_known].to_frame(), overlap) for name, is_known in known.items()}
 
 
-def _say_part(row: PurposeSummary, ranks: int) -> Iterator[str]:
-    for what, known in (("what is hidden and exposed", row.ranks), ("the wait", row.wait_ranks)):
-        if known:
-            yield f"{row.purpose}: {what} is of {name_ranks(known)} alone, of {ranks}: not known of the others"
+def _say_parts(row: PurposeSummary) -> Iterator[str]:
+    for what, part in (("what is hidden and exposed", row.part), ("the wait", row.wait_part)):
+        if part is not None:
+            yield f"{row.purpose}: {what} is of {part}: not known of the others"
 
 
 def _find_told(purposes: pd.DataFrame, overlap: pd.DataFrame) -> pd.DataFrame:

@@ -6,7 +6,7 @@ import pandas as pd
 
 from dtbench.analyze.causes.outsized import find_outsized
 from dtbench.analyze.intervals import unite
-from dtbench.analyze.summarize_overlap import are_among, keep_of_steps, name_part
+from dtbench.analyze.summarize_overlap import are_among, find_part, keep_known, keep_of_steps
 from dtbench.analyze.summary import OwnerSummary
 from dtbench.vocabulary import Cause, Operation, Purpose
 
@@ -14,14 +14,15 @@ _COLUMNS: Final = {f"exposed_{cause}_ns": cause for cause in Cause}
 _KEY: Final = ["owner", "operation", "purpose"]
 
 
-def summarize_owners(collectives: pd.DataFrame, steps: pd.DataFrame) -> tuple[OwnerSummary, ...]:
+def summarize_owners(collectives: pd.DataFrame, overlap: pd.DataFrame) -> tuple[OwnerSummary, ...]:
     """Give one row per owner, operation, purpose and cause: the owner with most exposed time first, then its causes.
 
     Args:
         collectives: ``tables.COLLECTIVES`` of all launches; what none of the steps issued is left out.
-        steps: those of ``tables.OVERLAP`` whose account is known, over which means are taken; no rows give none, nor
+        overlap: ``tables.OVERLAP`` of them; means are over the steps whose account is known. None give no rows, nor
             does a rank that communicated and of whose collectives none is listed.
     """
+    steps = keep_known(overlap)
     if not _are_listed(steps, collectives):
         return ()
     windows, issued = len(steps), keep_of_steps(collectives, steps)
@@ -29,7 +30,7 @@ def summarize_owners(collectives: pd.DataFrame, steps: pd.DataFrame) -> tuple[Ow
     for key, mine in issued.groupby(_KEY, dropna=False):
         owner, operation, purpose = (str(part) for part in key)
         known, known_windows = _leave_out_unknown(mine, windows)
-        ranks = name_part(_leave_out_steps(mine, steps)["rank"], set(steps["rank"]))
+        part = find_part(_leave_out_steps(mine, steps), overlap)
         sums = _sum_causes(known)
         if not known_windows or not any(sums.values()):
             continue
@@ -43,7 +44,7 @@ def summarize_owners(collectives: pd.DataFrame, steps: pd.DataFrame) -> tuple[Ow
                 exposed_ns=exposed_ns // known_windows,
                 owner_exposed_ns=sum(sums.values()) // known_windows,
                 waited_for=_waited_for(mine, cause) if cause in (Cause.SKEW, Cause.BUBBLE) else None,
-                ranks=ranks,
+                part=part,
                 **carried,
             )
             for cause, exposed_ns in sorted(sums.items(), key=lambda item: -item[1])

@@ -3,6 +3,7 @@
 import pandas as pd
 
 from dtbench.analyze.hooked_gradients import HOOK
+from dtbench.analyze.summarize_overlap import find_part
 from dtbench.analyze.summary import DeviceIdle, GradientWait
 
 
@@ -29,19 +30,22 @@ def summarize_gradient_waits(collectives: pd.DataFrame) -> tuple[GradientWait, .
     )
 
 
-def summarize_idle(gaps: pd.DataFrame) -> DeviceIdle | None:
+def summarize_idle(gaps: pd.DataFrame, overlap: pd.DataFrame) -> DeviceIdle | None:
     """Give what devices stood still for: means over ranks, launches and PROFILED steps in which both waits are known.
 
     None where it is known of none, as on CPUs.
 
     Args:
         gaps: ``tables.GAPS`` of all launches.
+        overlap: ``tables.OVERLAP`` likewise; says which steps there are.
     """
-    known = gaps[["host_wait_ns", "host_sync_ns", "comm_wait_ns"]].dropna(subset=["host_wait_ns", "comm_wait_ns"])
+    known = gaps.dropna(subset=["host_wait_ns", "comm_wait_ns"])
     if not len(known):
         return None
-    host_ns, sync_ns, comm_ns = known.astype("float64").mean(skipna=False)
-    return DeviceIdle(host_wait_ns=host_ns, host_sync_ns=sync_ns, comm_wait_ns=comm_ns)
+    times = known[["host_wait_ns", "host_sync_ns", "comm_wait_ns"]].astype("float64")
+    host_ns, sync_ns, comm_ns = times.mean(skipna=False)
+    part = find_part(known, overlap)
+    return DeviceIdle(host_wait_ns=host_ns, host_sync_ns=sync_ns, comm_wait_ns=comm_ns, part=part)
 
 
 def _median(times_ns: "pd.Series[int]") -> int | None:

@@ -6,6 +6,7 @@ Ratios are fractions, times integer nanoseconds (medians rounded down), NaN wher
 import math
 from typing import Literal
 
+from dtbench.analyze.known_part import KnownPart
 from dtbench.analyze.representative import Doubt
 from dtbench.analyze.stage_summary import StageSummary, StateStepsSummary
 from dtbench.plan import Plan
@@ -41,8 +42,8 @@ class PurposeSummary(Record):
         comm_ns: None, as the next two: none of them was seen to run.
         wait_ns: time a consumer stood still: gradient wait for grad_reduce, unshard wait for unshard; None: no consumer
             of theirs can be seen.
-        ranks: over which times but the wait are means, where they are not known of the others; empty: all.
-        wait_ranks: the same of the wait.
+        part: over what times but the wait are means, where they are not known of all; None: they are.
+        wait_part: the same of the wait.
         overlap_possible: None where nobody could tell.
         overlap_reason: why not, or by what mechanism.
     """
@@ -60,8 +61,8 @@ class PurposeSummary(Record):
     hidden_fraction: FloatOrNan
     overlap_possible: bool | None
     overlap_reason: str
-    ranks: tuple[int, ...] = ()
-    wait_ranks: tuple[int, ...] = ()
+    part: KnownPart | None = None
+    wait_part: KnownPart | None = None
 
 
 class OwnerSummary(Record):
@@ -70,7 +71,7 @@ class OwnerSummary(Record):
     Attributes:
         owner: empty: unattributed.
         owner_exposed_ns: for all causes.
-        ranks: over which these are means, where what it exposed is not known of the others; empty: all with an account.
+        part: over what these are means, where what it exposed is not known of all; None: it is.
         waited_for: for ``skew``, the rank that most of it waited for; None: not told.
         at_most_ns: in which any of its collectives, hidden ones too, was under way and not known to have waited for the
             last rank; None: one was not seen to run.
@@ -96,7 +97,7 @@ class OwnerSummary(Record):
     outsized_bytes: int | None = None
     dtype: str = ""
     parameters: tuple[str, ...] = ()
-    ranks: tuple[int, ...] = ()
+    part: KnownPart | None = None
 
 
 class GradientWait(Record):
@@ -122,7 +123,11 @@ class GradientWait(Record):
 
 
 class RankBreakdown(Record):
-    """Where one rank's mean PROFILED step went, ns; ``steps`` were averaged, the parts add up to ``step_ns``."""
+    """Where one rank's mean PROFILED step went, ns; ``steps`` were averaged, the parts add up to ``step_ns``.
+
+    Attributes:
+        part: of its steps, where these are not all; None: they are.
+    """
 
     rank: int
     steps: int
@@ -133,6 +138,7 @@ class RankBreakdown(Record):
     exposed_comm_ns: int
     exposed_copy_ns: int
     idle_ns: int
+    part: KnownPart | None = None
 
 
 class Estimated(Record):
@@ -239,11 +245,13 @@ class DeviceIdle(Record):
         host_wait_ns: nothing was launched yet.
         host_sync_ns: part of it, in calls that wait for the device; NaN: not known.
         comm_wait_ns: until a collective ended.
+        part: over what these are means, where they are not known of all; None: they are.
     """
 
     host_wait_ns: float
     host_sync_ns: FloatOrNan
     comm_wait_ns: float
+    part: KnownPart | None = None
 
 
 class Disturbed(Record):
@@ -277,10 +285,12 @@ class CellSummary(Record):
         coordinates: its value on each axis of a matrix, as text.
         step_time: MEASURED steps, slowest rank per step, ns; median of launch medians, count of all steps.
         launch_medians_ns: median step time of each launch: the unit of statistics.
+        timed_part: the launches that these have, where not all were timed; None: all were.
         profiler_cost: PROFILED over MEASURED median step time, a ratio (1.0: free).
         model_flops_utilization: NaN where the device's peak or the model's FLOPs are unknown.
         hidden_fraction: of communication, NaN when there is none.
         exposed_step_fraction: exposed communication over step, PROFILED.
+        part: over what ``ranks`` and these two fractions are means, where they are not known of all; None: they are.
         owners: whose communication was exposed and why, most exposed first.
         gradient_waits: of parameters whose gradients came unfinished to their hooks, where these had a probe.
         compilation: of the rank where it took longest; None for a model that is not compiled.
@@ -314,6 +324,7 @@ class CellSummary(Record):
     launches: tuple[int, ...]
     step_time: Interval
     launch_medians_ns: tuple[FloatOrNan, ...]
+    timed_part: KnownPart | None = None
     profiler_cost: Interval
     time_to_first_step_ns: FloatOrNan
     tokens_per_second: FloatOrNan
@@ -322,6 +333,7 @@ class CellSummary(Record):
     cpu_ns_per_step: FloatOrNan
     hidden_fraction: FloatOrNan
     exposed_step_fraction: FloatOrNan
+    part: KnownPart | None = None
     purposes: tuple[PurposeSummary, ...]
     owners: tuple[OwnerSummary, ...] = ()
     gradient_waits: tuple[GradientWait, ...] = ()

@@ -135,6 +135,7 @@ OWNERS: Final = {
     "exposed_ns": "float64",  # for this cause
     "owner_exposed_ns": "float64",  # for all causes of this owner, operation and purpose
     "waited_for": "Int64",  # for skew, the rank that most of it waited for; NA: not told
+    "known_of": "string",  # over what ranks, launches and steps the means are; NA: over all
 }
 
 ESTIMATES: Final = {

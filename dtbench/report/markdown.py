@@ -5,14 +5,15 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from dtbench.analyze.summary import CellSummary, RunSummary
-from dtbench.report import causes, estimates, sentences, stages, sweep
+from dtbench.report import estimates, sentences, stages, sweep
 from dtbench.report.canary import canary_words
+from dtbench.report.cell_rows import mark_owners, owner_rows
 from dtbench.report.checklist import answer_line, checks_section
 from dtbench.report.visible import spell_controls
 from dtbench.store.check_records import ChecksSummary
 from dtbench.store.records import Environment
 from dtbench.store.running import describe_neighbours
-from dtbench.units import count_things, format_bytes, format_fraction
+from dtbench.units import count_things, format_bytes
 
 _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]|#>~])")
 
@@ -33,7 +34,7 @@ def summary_markdown(summary: RunSummary) -> str:
         blocks.append(escape_markdown(summary.repeat_end))
     if summary.checks is not None:
         blocks += checklist_markdown(summary.checks)
-    blocks.append(sweep_markdown(summary))
+    blocks += [sweep_markdown(summary), *(escape_markdown(line) for line in sweep.mark_cells(summary).lines)]
     if len(summary.cells) > 1:
         constant = sweep.constant_words(summary)
         words = [
@@ -78,7 +79,7 @@ def _cell_block(cell: CellSummary) -> str:
     lines = [
         *(f"{label}: {words}" for label, words in sentences.lead_waits(cell)),
         *(f"{label}: {words}" for label, words in estimates.lead_rows(cell)),
-        f"step time: {sentences.step_time_words(cell.step_time, launches=len(cell.launches))}",
+        f"step time: {sentences.step_time_words(cell)}",
         f"results: {sentences.correctness_words(cell)}",
         *(f"canary: {canary_words(result)}" for result in (cell.canary,) if result is not None),
         *(f"prediction: {held.sentence}" for held in (cell.prediction,) if held is not None),
@@ -99,26 +100,11 @@ def receipts_markdown(cell: CellSummary) -> str:
 
 def owners_markdown(cell: CellSummary) -> str:
     """Give whose communication was exposed and why, and what would change the largest causes; times in ms."""
-    rows = sorted(cell.owners, key=lambda row: -row.exposed_ns)
-    total_ns = sum(row.exposed_ns for row in rows)
-    decimals = sentences.decimals_for(row.exposed_ns for row in rows)
-    table = markdown_table(
-        ("owner", "collective", "purpose", "cause", "exposed, ms", "share"),
-        (
-            (
-                causes.spell_owner(row.owner) if row.owner else causes.UNATTRIBUTED,
-                causes.name_operation(row.operation),
-                row.purpose.value,
-                causes.describe_cause(row.cause, waited_for=row.waited_for),
-                sentences.format_ms(row.exposed_ns, decimals),
-                format_fraction(sentences.fraction_of(row.exposed_ns, total_ns)),
-            )
-            for row in rows
-        ),
-    )
+    table = markdown_table(("owner", "collective", "purpose", "cause", "exposed, ms", "share"), owner_rows(cell))
+    told = (*mark_owners(cell).lines, *sentences.advice_sentences(cell))
     answer = sentences.answer_sentence(cell)
     lead = [f"Exposed: {escape_markdown(answer)}"] if answer is not None else []
-    return "\n\n".join([*lead, table, *(escape_markdown(line) for line in sentences.advice_sentences(cell))])
+    return "\n\n".join([*lead, table, *(escape_markdown(line) for line in told)])
 
 
 def estimates_markdown(cell: CellSummary) -> str:

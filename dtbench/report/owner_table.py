@@ -20,6 +20,7 @@ def tabulate_owners(rows: Sequence[ExposedOwner | OwnerSummary], windows: int) -
             "exposed_ns": row.exposed_ns / windows,
             "owner_exposed_ns": row.owner_exposed_ns / windows,
             "waited_for": row.waited_for,
+            "known_of": str(row.part) if isinstance(row, OwnerSummary) and row.part else pd.NA,
         }
         for row in rows
     ]

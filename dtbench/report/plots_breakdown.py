@@ -21,7 +21,7 @@ from dtbench.report.plots_drawing import (
     set_finding,
     shorten_middle,
 )
-from dtbench.units import NS_PER_MS, count_things, format_fraction
+from dtbench.units import NS_PER_MS, format_fraction
 
 MOST_CELLS = 12
 """Cells of one figure; a picture of a hundred would be as high as a house."""
@@ -134,8 +134,7 @@ def _draw_legend(figure: Figure, cells: list[CellSummary]) -> None:
 def _draw_heading(axes: Axes, cell: CellSummary, position: float) -> None:
     """Name a cell above its ranks; below that, in small print, why its steps may stand for no others, and its knobs."""
     more = f"; ranks 0 to {MOST_RANKS - 1} of {len(cell.ranks)}" if len(cell.ranks) > MOST_RANKS else ""
-    lost = cell.plan.ranks - len(cell.ranks)
-    lack = f"; of {count_things(lost, 'rank')} nothing is known" if lost > 0 else ""
+    lack = "" if cell.part is None else f"; known of {cell.part}"
     heading = literal(f"{cell.name}  ({sentences.mesh_words(cell)}{more}{lack})")
     doubt = sentences.doubts_of_cells([cell]).get(cell.name)
     knobs = ", ".join(sentences.knob_words(cell))

@@ -71,5 +71,9 @@ def cells_section(summary: RunSummary) -> Section:
             (*(sweep.shorten_value(axis.values[place]) for axis in axes), *(column.words[place] for column in columns))
             for place in shown
         ],
-        notes=(sweep.scope_words(summary).replace("`", ""), *([f"and {rest} more cells"] if rest else [])),
+        notes=(
+            *sweep.mark_cells(summary).lines,
+            sweep.scope_words(summary).replace("`", ""),
+            *([f"and {rest} more cells"] if rest else []),
+        ),
     )

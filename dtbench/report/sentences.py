@@ -4,11 +4,12 @@ A number that could not be computed reads ``n/a``, never 0.
 """
 
 import math
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from statistics import median
 
 from dtbench.analyze.cell_notes import describe_disturbed, say_taken
 from dtbench.analyze.doubt_words import describe_doubt
+from dtbench.analyze.known_part import KnownPart, name_part
 from dtbench.analyze.plan_notes import is_linked, planned_notes
 from dtbench.analyze.summary import CellSummary, Interval, OwnerSummary, PurposeSummary
 from dtbench.analyze.wrong_results import find_wrong_results
@@ -22,7 +23,7 @@ from dtbench.scenario.model import Timed
 from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Parallel
 from dtbench.store.rank_records import Compilation, Memory, Receipt, ReceiptOutcome
 from dtbench.store.records import OwnLoop, RunStatus
-from dtbench.units import NS_PER_MS, count_things, format_bytes, format_count, format_fraction, format_ns, name_ranks
+from dtbench.units import NS_PER_MS, count_things, format_bytes, format_count, format_fraction, format_ns
 from dtbench.vocabulary import Cause, DeviceKind, Purpose, StageOutcome
 
 NAN = float("nan")
@@ -55,6 +56,12 @@ def wait_ns(cell: CellSummary, purpose: Purpose) -> float:
     return NAN if row is None or row.wait_ns is None else row.wait_ns
 
 
+def wait_part(cell: CellSummary, purpose: Purpose) -> KnownPart | None:
+    """Return over what that wait is a mean, where it is not known of all; None: it is, or of nothing."""
+    row = find_purpose(cell, purpose)
+    return None if row is None else row.wait_part
+
+
 def wait_word(cell: CellSummary, purpose: Purpose) -> str:
     """Give the wait of one purpose per step, ``none`` where the plan has no such collectives, ``n/a`` where unknown."""
     if cell.ranks and find_purpose(cell, purpose) is None and not _count_planned(cell, purpose):
@@ -68,8 +75,7 @@ def wait_sentence(cell: CellSummary, purpose: Purpose) -> str:
     if not math.isnan(time_ns):
         share = f" ({format_fraction(fraction_of(time_ns, step_ns))} of a profiled step)"
         shown = share if cell.ranks else f" ({_why_untold(cell)})"
-        row = find_purpose(cell, purpose)
-        return f"{ranks_words(cell, row.wait_ranks if row else ())}{format_ns(time_ns)} per step{shown}"
+        return f"{name_part(wait_part(cell, purpose))}{format_ns(time_ns)} per step{shown}"
     if not cell.ranks:
         return f"n/a: {_why_untold(cell)}"
     if find_purpose(cell, purpose) is not None:
@@ -77,17 +83,6 @@ def wait_sentence(cell: CellSummary, purpose: Purpose) -> str:
     if not cell.purposes and any(rank.comm_ns for rank in cell.ranks):
         return "n/a: what communication was for is not known"
     return _why_absent(cell, purpose)
-
-
-def ranks_words(cell: CellSummary, known: Collection[int]) -> str:
-    """Return what stands before a number of which some ranks have no part: it is not known of them; empty: all have.
-
-    Args:
-        cell: whose number it is.
-        known: the ranks that have part in it; empty: all.
-    """
-    is_of_all = not known or len(known) >= cell.plan.ranks
-    return "" if is_of_all else f"of {name_ranks(known)} alone, of {cell.plan.ranks}: "
 
 
 def _why_untold(cell: CellSummary) -> str:
@@ -115,8 +110,8 @@ def _bubble_sentence(cell: CellSummary, pipeline: PurposeSummary) -> str:
     if pipeline.exposed_ns is None or (pipeline.exposed_ns and is_unmatched):
         return "n/a: no send is matched with its receive"
     share = format_fraction(fraction_of(bubble_ns, profiled_step_ns(cell)))
-    known = next((row.ranks for row in rows if row.ranks), ()) or [rank.rank for rank in cell.ranks]
-    return f"{ranks_words(cell, known)}{format_ns(bubble_ns)} per step ({share})"
+    part = next((row.part for row in rows if row.part), cell.part)
+    return f"{name_part(part)}{format_ns(bubble_ns)} per step ({share})"
 
 
 MOST_ADVICE = 2
@@ -130,9 +125,8 @@ def answer_sentence(cell: CellSummary) -> str | None:
     """
     if not cell.ranks:
         return None
-    of_ranks = ranks_words(cell, [row.rank for row in cell.ranks])
-    unjudged = f"; not judged: {cell.rank_doubts[0]}" if cell.rank_doubts and not of_ranks else ""
-    return f"{of_ranks}{_say_exposed(cell)}{unjudged}"
+    unjudged = f"; not judged: {cell.rank_doubts[0]}" if cell.rank_doubts and cell.part is None else ""
+    return f"{name_part(cell.part)}{_say_exposed(cell)}{unjudged}"
 
 
 def _say_exposed(cell: CellSummary) -> str:
@@ -149,8 +143,8 @@ def _say_exposed(cell: CellSummary) -> str:
     said = f"{_say_host(cell, exposed_ns)}{said}"
     if not cell.owners or not exposed_ns:
         return said
-    if part := next((row.ranks for row in cell.owners if row.ranks), ()):
-        return f"{said}; whose it is, is known of {name_ranks(part)} alone"
+    if part := next((row.part for row in cell.owners if row.part not in (None, cell.part)), None):
+        return f"{said}; whose it is, is known of {part}"
     return f"{said}; {describe_leading(cell.owners, 1, _describe_owner)}"
 
 
@@ -161,7 +155,7 @@ def least_word(cell: CellSummary) -> str:
 
 def _say_host(cell: CellSummary, exposed_ns: float) -> str:
     """Say how long the devices wait for the host, where that is the larger loss."""
-    if cell.idle is None:
+    if cell.idle is None or cell.idle.part != cell.part:  # of other steps than what it is set against
         return ""
     return describe_host(
         host_ns=cell.idle.host_wait_ns,
@@ -212,7 +206,8 @@ def advice_sentences(cell: CellSummary) -> list[str]:
     losses = [of_run(row) for row in cell.owners]
     comm_ns = sum(rank.comm_ns for rank in cell.ranks) / len(cell.ranks) if cell.ranks else NAN
     found = advise(losses, describe_cell(cell), windows=1, step_ns=profiled_step_ns(cell), comm_ns=comm_ns)
-    return [f"{one.why}: {one.words}" for one in found[:MOST_ADVICE]]
+    of_part = name_part(next((row.part for row in cell.owners if row.part), None))
+    return [f"{of_part}{one.why}: {one.words}" for one in found[:MOST_ADVICE]]
 
 
 def _why_absent(cell: CellSummary, purpose: Purpose) -> str:
@@ -300,16 +295,23 @@ def _value_word(value: object) -> str:
             return str(value)
 
 
-def step_time_words(interval: Interval, *, launches: int) -> str:
-    """Say a time in ns with its interval and spread, and over what the interval holds."""
+def step_time_words(cell: CellSummary) -> str:
+    """Say the step time with its interval and spread, and over what the interval holds."""
+    interval = cell.step_time
     if math.isnan(interval.median):
         return "n/a: no step was measured"
-    scope = f"over {launches} launches" if launches > 1 else "within this launch"
+    scope = launches_words(cell)
     return (
-        f"{format_ns(interval.median)} median of {count_things(interval.count, 'step')}, "
+        f"{name_part(cell.timed_part)}{format_ns(interval.median)} median of {count_things(interval.count, 'step')}, "
         f"95 % interval {range_words(interval.low, interval.high)} {scope}, "
         f"IQR {range_words(interval.quartile1, interval.quartile3)}"
     )
+
+
+def launches_words(cell: CellSummary) -> str:
+    """Say over what the interval of a step time holds."""
+    count = len(cell.launches) if cell.timed_part is None else len(cell.timed_part.launches)
+    return f"over {count} launches" if count > 1 else "within this launch"
 
 
 def range_words(low_ns: float, high_ns: float) -> str:

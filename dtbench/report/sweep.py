@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Final
 
+from dtbench.analyze.known_part import KnownPart
 from dtbench.analyze.summary import CellSummary, RunSummary
 from dtbench.report import estimates, sentences
+from dtbench.report.cell_rows import Marks
 from dtbench.report.sentences import NAN
 from dtbench.scenario.axes import cut_common_folders
 from dtbench.units import NS_PER_MS, format_fraction, format_ns
@@ -85,26 +87,38 @@ def constant_words(summary: RunSummary) -> str:
 
 def sweep_columns(summary: RunSummary) -> tuple[Column, ...]:
     """Give what the table of a sweep says of each cell, the axes left out; times in ms."""
-    cells = summary.cells
+    cells, marks = summary.cells, mark_cells(summary)
     decimals = sentences.decimals_for(cell.step_time.median for cell in cells)
 
-    def ms(times_ns: Iterable[float]) -> tuple[str, ...]:
-        return tuple(sentences.format_ms(time_ns, decimals) for time_ns in times_ns)
+    def ms(time_ns: float, part: KnownPart | None) -> str:
+        return marks.mark(sentences.format_ms(time_ns, decimals), part)
+
+    def wait(purpose: Purpose) -> tuple[str, ...]:
+        return tuple(
+            marks.mark(_wait_words(cell, purpose, decimals), sentences.wait_part(cell, purpose)) for cell in cells
+        )
 
     ranks = tuple(str(cell.plan.ranks) for cell in cells)
     are_estimated = any(cell.exposure is not None for cell in cells)
     return (
         *([Column("ranks", ranks)] if len(set(ranks)) > 1 else []),
-        Column("step time", ms(cell.step_time.median for cell in cells)),
+        Column("step time", tuple(ms(cell.step_time.median, cell.timed_part) for cell in cells)),
         Column("95 % interval", tuple(_interval_words(cell, decimals) for cell in cells)),
         Column("tokens per s", tuple(sentences.throughput_words(cell).removesuffix(" tokens/s") for cell in cells)),
-        Column("gradient wait", tuple(_wait_words(cell, Purpose.GRAD_REDUCE, decimals) for cell in cells)),
-        Column("unshard wait", tuple(_wait_words(cell, Purpose.UNSHARD, decimals) for cell in cells)),
-        Column("exposed comm", ms(exposed_ns(cell) for cell in cells)),
-        Column("hidden share", tuple(format_fraction(cell.hidden_fraction) for cell in cells)),
+        Column("gradient wait", wait(Purpose.GRAD_REDUCE)),
+        Column("unshard wait", wait(Purpose.UNSHARD)),
+        Column("exposed comm", tuple(ms(exposed_ns(cell), cell.part) for cell in cells)),
+        Column("hidden share", tuple(marks.mark(format_fraction(cell.hidden_fraction), cell.part) for cell in cells)),
         *([Column(ESTIMATES, tuple(estimates.agreement_word(cell) for cell in cells))] if are_estimated else []),
         Column(CHECK, tuple(sentences.check_word(cell) for cell in cells)),
     )
+
+
+def mark_cells(summary: RunSummary) -> Marks:
+    """Return the marks of these columns: of what the numbers are that are not known of all of their cell."""
+    waits = (Purpose.GRAD_REDUCE, Purpose.UNSHARD)
+    parts = ((cell.timed_part, cell.part, *(sentences.wait_part(cell, one) for one in waits)) for cell in summary.cells)
+    return Marks.of(part for of_cell in parts for part in of_cell)
 
 
 def exposed_ns(cell: CellSummary) -> float:

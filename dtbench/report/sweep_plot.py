@@ -323,4 +323,5 @@ def _draw_cell(axes: Axes, cell: CellSummary, position: int) -> list[Part]:
 def _footnote(summary: RunSummary) -> str:
     crosses = "; red crosses: see the report's column check"
     doubtful = any(not sentences.is_trusted(cell) for cell in summary.cells)
-    return sweep.scope_words(summary).replace("`", "") + (crosses if doubtful else "")
+    parts = "".join(f"; {cell.name}: bar of {cell.part}" for cell in summary.cells if cell.part is not None)
+    return sweep.scope_words(summary).replace("`", "") + (crosses if doubtful else "") + parts

@@ -74,7 +74,8 @@ def _break(name: str) -> str:
 
 def render_sweep(summary: RunSummary) -> RenderableType:
     """Give the cells against each other: the table, what it shows, and over what its intervals hold."""
-    parts: list[RenderableType] = [SweepTable(summary), Plain(sweep.finding(summary), style="bold")]
+    marks = (Plain(line, style="yellow") for line in sweep.mark_cells(summary).lines)
+    parts: list[RenderableType] = [SweepTable(summary), *marks, Plain(sweep.finding(summary), style="bold")]
     constant = sweep.constant_words(summary)
     if constant:
         parts.append(Plain(f"in all cells: {constant}", style="dim"))

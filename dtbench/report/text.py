@@ -13,8 +13,17 @@ from rich.rule import Rule
 from rich.table import Table
 
 from dtbench.analyze.summary import CellSummary, PurposeSummary, RunSummary
-from dtbench.report import causes, estimates, sentences, sweep
+from dtbench.report import estimates, sentences, sweep
 from dtbench.report.canary import canary_words
+from dtbench.report.cell_rows import (
+    Marks,
+    mark_owners,
+    mark_purposes,
+    mark_ranks,
+    owner_rows,
+    purpose_times,
+    sum_causes,
+)
 from dtbench.report.checklist_text import render_checklist
 from dtbench.report.estimates_text import render_estimates
 from dtbench.report.gradient_waits_text import render_gradient_waits
@@ -133,7 +142,7 @@ def render_waits(cell: CellSummary) -> RenderableType:
 def render_step(cell: CellSummary) -> RenderableType:
     """Give what a step costs: time, throughput, profiler, start, memory."""
     rows = [
-        ("step time", sentences.step_time_words(cell.step_time, launches=len(cell.launches))),
+        ("step time", sentences.step_time_words(cell)),
         ("throughput", f"{sentences.throughput_words(cell)}, MFU {sentences.utilization_words(cell)}"),
         ("profiler", sentences.profiler_cost_words(cell.profiler_cost)),
         ("first step", sentences.first_step_words(cell)),
@@ -168,16 +177,16 @@ def render_breakdown(cell: CellSummary) -> RenderableType:
             "exposed share\nof step",
         ),
     )
-    decimals = sentences.decimals_for(row.step_ns for row in cell.ranks)
+    decimals, marks = sentences.decimals_for(row.step_ns for row in cell.ranks), mark_ranks(cell.ranks[:MOST_RANKS])
     for row in cell.ranks[:MOST_RANKS]:
         parts_ns = (row.step_ns, row.compute_ns, row.exposed_comm_ns, row.exposed_copy_ns, row.idle_ns)
         table.add_row(
-            str(row.rank),
+            marks.mark(str(row.rank), row.part),
             *(sentences.format_ms(part_ns, decimals) for part_ns in parts_ns),
             format_fraction(sentences.fraction_of(row.hidden_comm_ns, row.comm_ns)),
             format_fraction(sentences.fraction_of(row.exposed_comm_ns, row.step_ns)),
         )
-    parts: list[RenderableType] = [table]
+    parts: list[RenderableType] = [table, *_mark_lines(marks)]
     if len(cell.ranks) > MOST_RANKS:
         parts.append(Plain(f"and {count_things(len(cell.ranks) - MOST_RANKS, 'more rank')}: see --json", style="dim"))
     parts.append(Plain(f"step = compute + exposed comm + exposed copy + {idle}; {SHARES_EXPLAINED}", style="dim"))
@@ -193,23 +202,23 @@ def render_owners(cell: CellSummary) -> RenderableType:
     for column in table.columns[:4]:
         column.justify = "left"
     rows = sorted(cell.owners, key=lambda row: -row.exposed_ns)
-    total_ns = sum(row.exposed_ns for row in rows)
-    decimals = sentences.decimals_for(row.exposed_ns for row in rows)
-    for row in rows[:MOST_OWNERS]:
-        table.add_row(
-            Plain(causes.spell_owner(row.owner) if row.owner else causes.UNATTRIBUTED),
-            causes.name_operation(row.operation),
-            row.purpose.value,
-            causes.describe_cause(row.cause, waited_for=row.waited_for),
-            sentences.format_ms(row.exposed_ns, decimals),
-            format_fraction(sentences.fraction_of(row.exposed_ns, total_ns)),
-        )
+    for words in owner_rows(cell)[:MOST_OWNERS]:
+        table.add_row(*map(Plain, words))
     if len(rows) > MOST_OWNERS:
+        total_ns, decimals = sum(row.exposed_ns for row in rows), sentences.decimals_for(row.exposed_ns for row in rows)
         rest_ns = sum(row.exposed_ns for row in rows[MOST_OWNERS:])
-        share = format_fraction(sentences.fraction_of(rest_ns, total_ns))
-        table.add_row(f"{len(rows) - MOST_OWNERS} more", "", "", "", sentences.format_ms(rest_ns, decimals), share)
-    by_cause = [causes.describe_causes(rows, 1)] if len(rows) > MOST_OWNERS else []
-    return Group(table, *(Plain(line, style="dim") for line in (*by_cause, *sentences.advice_sentences(cell))))
+        figures = (sentences.format_ms(rest_ns, decimals), format_fraction(sentences.fraction_of(rest_ns, total_ns)))
+        part = next((row.part for row in rows[MOST_OWNERS:] if row.part), None)
+        more = (mark_owners(cell).mark(figure, part) for figure in figures)
+        table.add_row(f"{len(rows) - MOST_OWNERS} more", "", "", "", *more)
+    by_cause = [sum_causes(cell)] if len(rows) > MOST_OWNERS else []
+    told = (*by_cause, *sentences.advice_sentences(cell))
+    return Group(table, *_mark_lines(mark_owners(cell)), *(Plain(line, style="dim") for line in told))
+
+
+def _mark_lines(marks: Marks) -> Iterator[Plain]:
+    """Say of what the numbers with a mark are."""
+    yield from (Plain(line, style="yellow") for line in marks.lines)
 
 
 def render_purposes(cell: CellSummary) -> RenderableType:
@@ -230,19 +239,17 @@ def render_purposes(cell: CellSummary) -> RenderableType:
             "overlap\npossible\nhere",
         ),
     )
-    decimals = sentences.decimals_for(row.comm_ns for row in cell.purposes)
     for row in cell.purposes:
-        times_ns = (row.comm_ns, row.hidden_ns, row.exposed_ns, row.wait_ns)
         table.add_row(
             Plain(row.purpose.value),
             str(row.count),
             format_bytes(row.size_bytes),
             *([_plan_cell(row)] if has_plan else []),
-            *(sentences.format_ms(time_ns, decimals) for time_ns in times_ns),
-            format_fraction(row.hidden_fraction),
+            *purpose_times(cell, row),
             sentences.overlap_word(row),
         )
-    return Group(table, *_plan_lines(cell.purposes), *_overlap_lines(cell.purposes), Plain(WAIT_EXPLAINED, style="dim"))
+    below = (*_mark_lines(mark_purposes(cell)), *_plan_lines(cell.purposes), *_overlap_lines(cell.purposes))
+    return Group(table, *below, Plain(WAIT_EXPLAINED, style="dim"))
 
 
 def _plan_cell(row: PurposeSummary) -> Plain:

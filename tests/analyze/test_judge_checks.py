@@ -7,6 +7,7 @@ import pytest
 
 from dtbench.analyze.cell_notes import describe_disturbed, say_taken
 from dtbench.analyze.judge_checks import judge_checklist
+from dtbench.analyze.known_part import KnownPart
 from dtbench.analyze.summarize_probes import summarize_probes
 from dtbench.analyze.summary import (
     BranchSummary,
@@ -292,15 +293,18 @@ def test_the_cause_that_explains_most_leads() -> None:
     assert judge(check, change(owners=())) == (NOT_JUDGED, "causes are not known")
 
 
+RANK_0 = KnownPart(ranks=(0,), of_ranks=2, has_every_rank=False)
+
+
 @pytest.mark.parametrize(
     ("name", "known"),
     [
-        ("purposes.grad_reduce.wait_ns", {"wait_ranks": (0,)}),
-        ("purposes.grad_reduce.exposed_ns", {"ranks": (0,)}),
-        ("purposes.grad_reduce.hidden_fraction", {"ranks": (0,)}),
+        ("purposes.grad_reduce.wait_ns", {"wait_part": RANK_0}),
+        ("purposes.grad_reduce.exposed_ns", {"part": RANK_0}),
+        ("purposes.grad_reduce.hidden_fraction", {"part": RANK_0}),
     ],
 )
-def test_a_mean_of_some_ranks_is_not_judged_and_says_of_which(name: str, known: dict[str, tuple[int, ...]]) -> None:
+def test_a_mean_of_some_ranks_is_not_judged_and_says_of_which(name: str, known: dict[str, KnownPart]) -> None:
     value = 10.0 if name.endswith("_ns") else 1.0
     check = bound(name, cell="plain", **{"at_most_ms" if name.endswith("_ns") else "at_most": value * 10})
     row = purpose(Purpose.GRAD_REDUCE, wait_ms=40)
@@ -313,9 +317,9 @@ def test_a_cause_known_of_some_ranks_leads_nothing() -> None:
     check: dict[str, object] = {"kind": "cause", "leads": "tail", "cell": "plain"}
     row = owner("a", Cause.TAIL, 20)
     assert judge(check, change(owners=(row,)))[0] is PASSED
-    found = judge(check, change(owners=(row.model_copy(update={"ranks": (0,)}),)))
+    found = judge(check, change(owners=(row.model_copy(update={"part": RANK_0}),)))
     assert found == (NOT_JUDGED, "known of rank 0 alone, of 2")
-    assert judge(check, change(owners=(row,), ranks=RANKS[:1]))[0] is NOT_JUDGED
+    assert judge(check, change(owners=(row,), ranks=RANKS[:1], part=RANK_0))[0] is NOT_JUDGED
 
 
 def test_losses_of_the_first_steps_are_compared_and_no_later_ones() -> None:

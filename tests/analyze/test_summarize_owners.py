@@ -150,8 +150,8 @@ def test_an_owner_says_of_which_ranks_its_times_are_means_where_these_are_not_al
     ranks = pd.concat([steps(1), steps(1).assign(rank=1)])
     known: dict[str, object] = {"exposed_tail_ns": 10}
     (row,) = summarize_owners(collectives(known, {**known, "rank": 1}), ranks)
-    assert (row.ranks, row.exposed_ns) == ((), 10)
+    assert (row.part, row.exposed_ns) == (None, 10)
     lost = collectives(known, {**known, "rank": 1})
     lost.loc[lost["rank"] == 1, "exposed_ns"] = pd.NA
     (row,) = summarize_owners(lost, ranks)
-    assert (row.ranks, row.exposed_ns) == ((0,), 10)
+    assert (str(row.part), row.exposed_ns) == ("rank 0 alone, of 2", 10)

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from dtbench.analyze.foreign import analyze_traces
+from dtbench.analyze.known_part import KnownPart
 from dtbench.analyze.summarize_waits import summarize_idle
 from dtbench.analyze.summary import CellSummary, DeviceIdle
 from dtbench.analyze.tabulate import tabulate_collectives
@@ -131,9 +132,19 @@ def test_a_run_names_the_larger_loss_first_too(
 
 def test_what_devices_stood_still_for_is_a_mean_over_what_is_known() -> None:
     rows = pd.DataFrame({"host_wait_ns": [4, 8, pd.NA], "host_sync_ns": [0, 2, pd.NA], "comm_wait_ns": [1, 3, pd.NA]})
-    of_cpu = pd.DataFrame({name: [pd.NA] for name in rows})
-    assert summarize_idle(rows.astype("Int64")) == DeviceIdle(host_wait_ns=6.0, host_sync_ns=1.0, comm_wait_ns=2.0)
-    assert summarize_idle(of_cpu.astype("Int64")) is None
+    rows = rows.astype("Int64").assign(rank=0, step=[1, 2, 3])
+    of_cpu = rows.assign(host_wait_ns=pd.array([pd.NA] * 3, dtype="Int64"))
+    part = KnownPart(steps=2, of_steps=3)
+    found = summarize_idle(rows, rows[["rank", "step"]])
+    assert found == DeviceIdle(host_wait_ns=6.0, host_sync_ns=1.0, comm_wait_ns=2.0, part=part)
+    assert summarize_idle(of_cpu, rows[["rank", "step"]]) is None
+
+
+def test_what_devices_wait_for_is_set_against_nothing_of_other_steps(make_ddp: Callable[..., CellSummary]) -> None:
+    idle = DeviceIdle(host_wait_ns=90e6, host_sync_ns=4e6, comm_wait_ns=1e6)
+    part = KnownPart(steps=2, of_steps=3)
+    assert "for the host" in (answer_sentence(make_ddp(update={"idle": idle})) or "")
+    assert "for the host" not in (answer_sentence(make_ddp(update={"idle": idle, "part": part})) or "")
 
 
 def test_where_all_ranks_are_here_their_waiting_is_what_is_not_known() -> None:

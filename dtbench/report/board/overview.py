@@ -3,11 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from dtbench.analyze.known_part import name_part
 from dtbench.analyze.summary import CellSummary, RunSummary
-from dtbench.report import causes, sentences, stages, sweep
+from dtbench.report import sentences, stages, sweep
 from dtbench.report.board.estimates import CellEstimates, make_estimates
 from dtbench.report.board.shapes import HIDDEN, Chart, Fact, Table, Tile, Tone, headers, step_bar, step_parts
 from dtbench.report.canary import canary_words
+from dtbench.report.cell_rows import mark_owners, mark_purposes, mark_ranks, owner_rows, purpose_times, sum_causes
 from dtbench.report.sweep_table import WAIT_EXPLAINED
 from dtbench.report.text import SHARES_EXPLAINED
 from dtbench.store.rank_records import ReceiptOutcome
@@ -104,7 +106,8 @@ def _sweep_table(summary: RunSummary) -> Table:
         for place, cell in enumerate(summary.cells)
     )
     constant = sweep.constant_words(summary)
-    said = [*([f"in all cells: {constant}"] if constant else []), sweep.scope_words(summary)]
+    in_all = [f"in all cells: {constant}"] if constant else []
+    said = [*sweep.mark_cells(summary).lines, *in_all, sweep.scope_words(summary)]
     return Table(
         title="All cells, per step; times in ms",
         columns=headers([*lead, *names, *(column.header for column in columns)], text=len(lead) + len(names)),
@@ -151,17 +154,18 @@ def _answer(cell: CellSummary) -> str:
 
 def _tiles(cell: CellSummary) -> Iterator[Tile]:
     step = cell.step_time
-    scope = f"over {len(cell.launches)} launches" if len(cell.launches) > 1 else "within this launch"
+    scope = sentences.launches_words(cell)
     yield Tile(
         "step time", format_ns(step.median), f"95 % interval {sentences.range_words(step.low, step.high)} {scope}"
     )
     utilization = sentences.utilization_words(cell)
     yield Tile("throughput", sentences.throughput_words(cell), f"MFU {utilization}")
-    yield Tile("exposed share", format_fraction(cell.exposed_step_fraction), "of the step, communication alone")
-    yield Tile("hidden share", format_fraction(cell.hidden_fraction), "of communication, beside compute")
+    part = name_part(cell.part)
+    yield Tile("exposed share", format_fraction(cell.exposed_step_fraction), f"{part}of the step, communication alone")
+    yield Tile("hidden share", format_fraction(cell.hidden_fraction), f"{part}of communication, beside compute")
     for label, purpose in (("gradient wait", Purpose.GRAD_REDUCE), ("unshard wait", Purpose.UNSHARD)):
         word = sentences.wait_word(cell, purpose)
-        yield Tile(label, word, sentences.wait_sentence(cell, purpose).removeprefix(word).lstrip(" ,:"))
+        yield Tile(label, word, sentences.wait_sentence(cell, purpose).replace(word, "", 1).lstrip(" ,:"))
 
 
 def _chart(cell: CellSummary) -> Chart | None:
@@ -169,44 +173,35 @@ def _chart(cell: CellSummary) -> Chart | None:
         return None
     idle = sentences.idle_word(cell)
     parts = step_parts(idle)
-    rows = [(f"rank {row.rank}", row.model_dump()) for row in cell.ranks]
+    marks = mark_ranks(cell.ranks)
+    rows = [(marks.mark(f"rank {row.rank}", row.part), row.model_dump()) for row in cell.ranks]
+    added = f"step = compute + exposed comm + exposed copy + {idle}; {SHARES_EXPLAINED}"
     return Chart(
         title="Where a profiled step went, mean of each rank",
         parts=parts,
         bars=tuple(step_bar(label, row, parts) for label, row in rows),
         below=HIDDEN,
-        note=f"step = compute + exposed comm + exposed copy + {idle}; {SHARES_EXPLAINED}",
+        note="; ".join([*marks.lines, added]),
     )
 
 
 def _owner_table(cell: CellSummary) -> Table | None:
     if not cell.owners:
         return None
-    rows = sorted(cell.owners, key=lambda row: -row.exposed_ns)
-    total_ns = sum(row.exposed_ns for row in rows)
-    decimals = sentences.decimals_for(row.exposed_ns for row in rows)
     return Table(
         title="Exposed communication by owner and cause, per step and rank; times in ms",
         columns=headers(("owner", "collective", "purpose", "cause", "exposed", "share"), text=4),
-        rows=tuple(
-            (
-                causes.spell_owner(row.owner) if row.owner else causes.UNATTRIBUTED,
-                causes.name_operation(row.operation),
-                row.purpose.value,
-                causes.describe_cause(row.cause, waited_for=row.waited_for),
-                sentences.format_ms(row.exposed_ns, decimals),
-                format_fraction(sentences.fraction_of(row.exposed_ns, total_ns)),
-            )
-            for row in rows
-        ),
-        note=causes.describe_causes(rows, 1),
+        rows=tuple(owner_rows(cell)),
+        note="; ".join([*mark_owners(cell).lines, sum_causes(cell)]),
     )
+
+
+_POSSIBLE = "possible?: whether it can be hidden here, see below"
 
 
 def _purpose_table(cell: CellSummary) -> Table | None:
     if not cell.purposes:
         return None
-    decimals = sentences.decimals_for(row.comm_ns for row in cell.purposes)
     names = ("purpose", "count", "size", "plan", "comm", "hidden", "exposed", "wait", "hidden share", "possible?")
     return Table(
         title="Communication by purpose, per step and rank; times in ms",
@@ -217,16 +212,12 @@ def _purpose_table(cell: CellSummary) -> Table | None:
                 str(row.count),
                 format_bytes(row.size_bytes),
                 sentences.plan_word(row),
-                *(
-                    sentences.format_ms(time_ns, decimals)
-                    for time_ns in (row.comm_ns, row.hidden_ns, row.exposed_ns, row.wait_ns)
-                ),
-                format_fraction(row.hidden_fraction),
+                *purpose_times(cell, row),
                 sentences.overlap_word(row),
             )
             for row in cell.purposes
         ),
-        note=f"possible?: whether it can be hidden here, see below; {WAIT_EXPLAINED}",
+        note="; ".join([*mark_purposes(cell).lines, f"{_POSSIBLE}; {WAIT_EXPLAINED}"]),
     )
 
 
@@ -264,7 +255,7 @@ def _overlap_facts(cell: CellSummary) -> Iterator[Fact]:
 
 
 def _step_facts(cell: CellSummary) -> Iterator[Fact]:
-    yield Fact("step time", sentences.step_time_words(cell.step_time, launches=len(cell.launches)))
+    yield Fact("step time", sentences.step_time_words(cell))
     if len(cell.launches) > 1:
         yield Fact("launches", ", ".join(format_ns(median) for median in cell.launch_medians_ns) + " (medians)")
     yield Fact("profiler", sentences.profiler_cost_words(cell.profiler_cost))
