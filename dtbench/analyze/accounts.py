@@ -1,6 +1,6 @@
 """The finer accounts of a trace: by lane, by process group, by gap of the main compute lane; and the overlap tax."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from dtbench.analyze.coverage import Window, window_borders
@@ -60,6 +60,7 @@ def make_accounts(
     *,
     groups: Sequence[tuple[GroupTime, ...]],
     unwatched: Sequence[int],
+    doubtful: Collection[int] = (),
 ) -> Accounts:
     """Account for each window and the whole trace.
 
@@ -70,12 +71,13 @@ def make_accounts(
         groups: as from ``account_groups``, for the same windows.
         unwatched: above zero for windows in which a wait would not be seen: what they communicated was not seen to run,
             or no consumer of it was.
+        doubtful: as ``account_gaps`` has it.
     """
     every = [*windows, whole]
     lanes = account_lanes(sources.lanes, every, sources.recorded)
     gaps: list[GapTime | None] = [None] * len(every)
     if sources.gaps is not None:
-        gaps = [*account_gaps(sources.gaps, every, unwatched)]
+        gaps = [*account_gaps(sources.gaps, every, unwatched, doubtful)]
     if sources.recorded is not None:
         known_ns = sources.recorded.covered_inside(window_borders(every))
         pairs = zip(gaps, every, known_ns, strict=True)

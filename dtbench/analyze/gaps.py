@@ -25,7 +25,7 @@ not settle it, nothing is claimed (``launch_unknown``). Where all launches are k
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -103,11 +103,11 @@ class Gaps:
 class CommWait:
     """Time that the main compute lane waited for one collective.
 
-    ``collective`` is its index among those of the analysis.
+    ``collective`` is its index among those of the analysis; the lane may have waited for something else: None.
     """
 
     collective: int
-    wait_ns: int
+    wait_ns: int | None
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,8 @@ class GapTime:
     Attributes:
         lane: ``"<process>/<stream>"``.
         gap_ns: time in which the lane had no work: the window less its work.
-        comm_wait_ns: the next work was launched and waited for a collective.
+        comm_wait_ns: the next work was launched and waited for a collective; None also where it may have waited for
+            something else.
         host_wait_ns: the next work was not launched yet.
         host_sync_ns: part of ``host_wait_ns`` in which the late thread sat in a synchronising call.
         launch_gap_ns: from launch to start or from kernel to kernel.
@@ -291,13 +292,16 @@ def _knows_synchronising(trace: Trace, gaps: _Borders, host_until: Ints) -> bool
     return all(_VENDORS.match(trace.names[name]) is not None for name in called)
 
 
-def account_gaps(gaps: Gaps, windows: Sequence[Window], unwatched: Sequence[int] = ()) -> list[GapTime]:
+def account_gaps(
+    gaps: Gaps, windows: Sequence[Window], unwatched: Sequence[int] = (), doubtful: Collection[int] = ()
+) -> list[GapTime]:
     """Sum the gaps of each window; what crosses its borders is clipped.
 
     Args:
         gaps: of the main lane.
         windows: in any order.
         unwatched: above zero for each window in which a wait would not be seen; left out: there are none.
+        doubtful: indices of collectives whose ends compute may have waited for, or for something else.
     """
     borders_ns = window_borders(windows)
     columns = {part: gaps.parts[part].covered_inside(borders_ns) for part in GapPart}
@@ -305,9 +309,9 @@ def account_gaps(gaps: Gaps, windows: Sequence[Window], unwatched: Sequence[int]
     return [
         _account_gaps(
             gaps,
-            window,
             {part: column[index] for part, column in columns.items()},
             synchronising[index],
+            _sum_waits(gaps, window, doubtful),
             is_watched=not (unwatched and unwatched[index]),
         )
         for index, window in enumerate(windows)
@@ -315,16 +319,17 @@ def account_gaps(gaps: Gaps, windows: Sequence[Window], unwatched: Sequence[int]
 
 
 def _account_gaps(
-    gaps: Gaps, window: Window, times: Mapping[GapPart, int], host_sync_ns: int, *, is_watched: bool
+    gaps: Gaps, times: Mapping[GapPart, int], host_sync_ns: int, waits: tuple[CommWait, ...], *, is_watched: bool
 ) -> GapTime:
     def seen(time_ns: int, *, is_certain: bool = True) -> int | None:
         """Return what was seen; None where there is nothing, and gaps are left that anything may have made."""
         return time_ns if time_ns or (is_certain and not times[GapPart.LAUNCH_UNKNOWN]) else None
 
+    comm_wait_ns = seen(times[GapPart.COMM_WAIT], is_certain=is_watched)
     return GapTime(
         lane=gaps.lane,
         gap_ns=sum(times.values()),
-        comm_wait_ns=seen(times[GapPart.COMM_WAIT], is_certain=is_watched),
+        comm_wait_ns=None if any(wait.wait_ns is None for wait in waits) else comm_wait_ns,
         host_wait_ns=seen(times[GapPart.HOST_WAIT]),
         host_sync_ns=seen(host_sync_ns, is_certain=gaps.knows_synchronising),
         launch_gap_ns=seen(times[GapPart.LAUNCH_GAP]),
@@ -335,11 +340,11 @@ def _account_gaps(
         launch_unknown_ns=times[GapPart.LAUNCH_UNKNOWN],
         trace_end_ns=times[GapPart.TRACE_END],
         unexplained_ns=times[GapPart.UNEXPLAINED],
-        waits=_sum_waits(gaps, window),
+        waits=waits,
     )
 
 
-def _sum_waits(gaps: Gaps, window: Window) -> tuple[CommWait, ...]:
+def _sum_waits(gaps: Gaps, window: Window, doubtful: Collection[int]) -> tuple[CommWait, ...]:
     first = int(np.searchsorted(gaps.wait_ends_ns, window.start_ns, side="right"))
     last = max(first, int(np.searchsorted(gaps.wait_starts_ns, window.end_ns, side="left")))
     starts = np.maximum(gaps.wait_starts_ns[first:last], window.start_ns)
@@ -347,5 +352,5 @@ def _sum_waits(gaps: Gaps, window: Window) -> tuple[CommWait, ...]:
     which, place = np.unique(gaps.waited_for[first:last], return_inverse=True)
     times = np.zeros(len(which), dtype=np.int64)
     np.add.at(times, place, lengths)
-    found = [CommWait(index, wait_ns) for index, wait_ns in zip(which.tolist(), times.tolist(), strict=True)]
-    return tuple(sorted(found, key=lambda wait: (-wait.wait_ns, wait.collective)))
+    found = sorted(zip(which.tolist(), times.tolist(), strict=True), key=lambda wait: (-wait[1], wait[0]))
+    return tuple(CommWait(index, None if index in doubtful else wait_ns) for index, wait_ns in found)

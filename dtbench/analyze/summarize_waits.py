@@ -31,21 +31,28 @@ def summarize_gradient_waits(collectives: pd.DataFrame) -> tuple[GradientWait, .
 
 
 def summarize_idle(gaps: pd.DataFrame, overlap: pd.DataFrame) -> DeviceIdle | None:
-    """Give what devices stood still for: means over ranks, launches and PROFILED steps in which both waits are known.
+    """Give what devices stood still for: means over ranks, launches and PROFILED steps.
 
-    None where it is known of none, as on CPUs.
+    Those in which their wait for the host is known; None where it is known of none, as on CPUs.
 
     Args:
         gaps: ``tables.GAPS`` of all launches.
         overlap: ``tables.OVERLAP`` likewise; says which steps there are.
     """
-    known = gaps.dropna(subset=["host_wait_ns", "comm_wait_ns"])
+    known = gaps.dropna(subset=["host_wait_ns"])
     if not len(known):
         return None
-    times = known[["host_wait_ns", "host_sync_ns", "comm_wait_ns"]].astype("float64")
-    host_ns, sync_ns, comm_ns = times.mean(skipna=False)
-    part = find_part(known, overlap)
-    return DeviceIdle(host_wait_ns=host_ns, host_sync_ns=sync_ns, comm_wait_ns=comm_ns, part=part)
+    host_ns, sync_ns, comm_ns = (
+        known[["host_wait_ns", "host_sync_ns", "comm_wait_ns"]].astype("float64").mean(skipna=False)
+    )
+    at_most = (known["comm_wait_ns"] + known["launch_unknown_ns"]).fillna(known["gap_ns"] - known["host_wait_ns"])
+    return DeviceIdle(
+        host_wait_ns=host_ns,
+        host_sync_ns=sync_ns,
+        comm_wait_ns=comm_ns,
+        comm_wait_at_most_ns=float(at_most.astype("float64").mean()),
+        part=find_part(known, overlap),
+    )
 
 
 def _median(times_ns: "pd.Series[int]") -> int | None:

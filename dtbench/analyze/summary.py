@@ -244,13 +244,15 @@ class DeviceIdle(Record):
     Attributes:
         host_wait_ns: nothing was launched yet.
         host_sync_ns: part of it, in calls that wait for the device; NaN: not known.
-        comm_wait_ns: until a collective ended.
+        comm_wait_ns: until a collective ended; NaN: in some step they may have waited for something else.
+        comm_wait_at_most_ns: the same where that, and what nobody knows the launch of, waited for collectives.
         part: over what these are means, where they are not known of all; None: they are.
     """
 
     host_wait_ns: float
     host_sync_ns: FloatOrNan
-    comm_wait_ns: float
+    comm_wait_ns: FloatOrNan
+    comm_wait_at_most_ns: float
     part: KnownPart | None = None
 
 

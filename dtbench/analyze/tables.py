@@ -110,7 +110,7 @@ COLLECTIVES: Final = {
     "start_ns": "Int64",  # NA: issued, but its span was not found
     "end_ns": "Int64",
     "first_wait_ns": "Int64",  # when the first consumer began to wait for it
-    "wait_ns": "Int64",  # how long that consumer stood still, what it computed meanwhile included; NA: none was seen
+    "wait_ns": "Int64",  # how long that consumer stood still, what it computed meanwhile included; NA: not known
     "awaited_by": "string",  # the function under study that waited, where it had a probe; empty: not told
     "skew_wait_ns": "Int64",  # waiting for the last rank to begin; NA: not known, see analyze/ranks/skew.py
     "last_rank": "Int64",  # that began last, of a send or receive the other end; NA also where two did together
@@ -199,7 +199,7 @@ COMM_WAITS: Final = {
     "owner": "string",
     "start_ns": "int64",  # of the collective, which may have begun in the step before
     "end_ns": "int64",
-    "wait_ns": "int64",  # sums over a step to GAPS' comm_wait_ns
+    "wait_ns": "Int64",  # sums over a step to GAPS' comm_wait_ns; NA: may have been for something else
 }
 
 OVERLAP_TAX: Final = {

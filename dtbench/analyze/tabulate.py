@@ -123,12 +123,14 @@ def collective_rows(analyses: Iterable["TraceAnalysis"]) -> Iterator[Row]:
         splits = one.splits or (CauseSplit(()),) * len(one.collectives)
         for index, collective in enumerate(one.collectives):
             of = one.step_of[index]
+            is_lost = one.lost.recorded is not None if of is None else one.steps[of].step in one.lost.steps
             yield {
                 "rank": one.rank,
                 "step": None if of is None else one.steps[of].step,
                 **_describe(collective),
                 **_describe_skew(skews[index]),
                 **_bound_bandwidth(collective),
+                **({"wait_ns": None} if is_lost else {}),
                 "exposed_ns": (exposed_ns := one.timeline.exposed_of(index)),
                 "hidden_ns": one.timeline.hidden_of(index),
                 **_describe_split(splits[index], skews[index], is_known=exposed_ns is not None),
@@ -161,7 +163,7 @@ def _describe(collective: "Collective") -> Row:
 
 def _wait_ns(collective: "Collective") -> int | None:
     start_ns, end_ns = collective.first_wait_ns, collective.first_wait_end_ns
-    return None if start_ns is None or end_ns is None else end_ns - start_ns
+    return None if start_ns is None or end_ns is None or collective.is_wait_doubtful else end_ns - start_ns
 
 
 def _describe_skew(skew: CollectiveSkew) -> Row:

@@ -12,7 +12,7 @@ def describe_host(*, host_ns: float, sync_ns: float, comm_ns: float, exposed_ns:
     Args:
         host_ns: for which the compute stream stood still because nothing was launched yet, a mean like all others.
         sync_ns: part of it, in calls that wait for the device; NaN: not known.
-        comm_ns: for which it stood still until a collective ended.
+        comm_ns: for which it stood still until a collective ended, or may have: nobody knows what was launched.
         exposed_ns: in which communication ran beside no compute.
         step_ns: the whole.
         of: which that is, in words.

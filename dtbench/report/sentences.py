@@ -160,7 +160,7 @@ def _say_host(cell: CellSummary, exposed_ns: float) -> str:
     return describe_host(
         host_ns=cell.idle.host_wait_ns,
         sync_ns=cell.idle.host_sync_ns,
-        comm_ns=cell.idle.comm_wait_ns,
+        comm_ns=cell.idle.comm_wait_at_most_ns,
         exposed_ns=exposed_ns,
         step_ns=profiled_step_ns(cell),
         of="a profiled step",

@@ -77,7 +77,8 @@ def _time_words(traces: TraceSet, mean: MeanTime) -> str:
 def _host_words(traces: TraceSet, mean: MeanTime) -> str:
     """Say how long the device waits for the host, where that is the larger loss; empty where it is not, or not surely.
 
-    A wait for communication that is not known is no longer than communication; nor is what of it is exposed.
+    A wait for communication that is not known is no longer than communication; nor is what of it is exposed. Where it
+    is not known what was launched, the host was not surely late.
     """
     gaps = [gap for one in traces.analyses for gap in find_gaps(one, are_steps=mean.are_steps)]
     most_ns = mean.overlap.comm_ns
@@ -87,11 +88,12 @@ def _host_words(traces: TraceSet, mean: MeanTime) -> str:
         sum(none_ns if (time_ns := getattr(gap, part)) is None else time_ns for gap in gaps) / len(gaps)
         for part, none_ns in (("host_wait_ns", 0), ("host_sync_ns", 0), ("comm_wait_ns", most_ns))
     )
+    unknown_ns = sum(gap.launch_unknown_ns for gap in gaps) / len(gaps)
     exposed_ns = mean.overlap.exposed_comm_ns
     return describe_host(
         host_ns=host_ns,
         sync_ns=sync_ns,
-        comm_ns=comm_ns,
+        comm_ns=comm_ns + unknown_ns,
         exposed_ns=most_ns if exposed_ns is None else exposed_ns,
         step_ns=mean.overlap.step_ns or 0,
         of="it",

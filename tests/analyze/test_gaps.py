@@ -372,7 +372,7 @@ def test_the_split_agrees_with_looking_at_every_tick(
         assert found.gap_ns == sum(
             ns or 0 for ns in (found.comm_wait_ns, found.host_wait_ns, found.launch_gap_ns, found.other_ns)
         )
-        assert sum(wait.wait_ns for wait in found.waits) == (found.comm_wait_ns or 0)
+        assert sum(wait.wait_ns or 0 for wait in found.waits) == (found.comm_wait_ns or 0)
 
 
 FOLDER = Path(__file__).parents[3] / "shared" / "traces"

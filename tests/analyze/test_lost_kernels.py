@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dtbench.analyze.foreign import analyze_traces
+from dtbench.analyze.tabulate import tabulate_collectives
 from dtbench.analyze.trace_set import TraceSet
 from dtbench.errors import TraceError
 from dtbench.report.trace_document import traces_document
@@ -75,6 +76,15 @@ def test_steps_of_lost_kernels_have_no_account_and_no_cause(tmp_path: Path, lett
     (document,) = json.loads(json.dumps(traces_document(left), allow_nan=False))["ranks"]
     assert document["lost"] == {"kernels": len(letters.replace("h", "")), "steps": lossy}
     assert [step["exposed_comm_ns"] for step in document["steps"] if step["step"] in lossy] == ["NaN"] * len(lossy)
+
+
+def test_a_wait_in_a_step_of_lost_kernels_is_not_known_of_its_collective_either(tmp_path: Path) -> None:
+    """What is lost may have run in the gap."""
+    whole = tabulate_collectives(write(tmp_path / "whole.json", lambda _: True).analyses)
+    assert whole["wait_ns"].notna().tolist() == [True, False, False]
+    for letter, is_known in (("c", False), ("i", True)):
+        left = write(tmp_path / "left.json", lambda event, lost=letter: not is_kernel(event, lost))  # type: ignore[misc]
+        assert tabulate_collectives(left.analyses)["wait_ns"].notna().tolist() == [is_known, False, False]
 
 
 def test_where_a_file_in_order_of_time_is_cut_the_last_step_is_not_whole(tmp_path: Path) -> None:

@@ -57,6 +57,10 @@ def test_waits_add_up_to_the_gaps_of_a_device() -> None:
     traces = analyze_traces([Path(__file__).parent / "cases" / "merged.json"])
     tables = {table.name: table.tabulate(traces.analyses) for table in TABLES}
     assert list(find_strangers(tables)) == []
+    assert tables["comm_waits"]["wait_ns"].isna().all()  # no stream's wait is recorded
+    for name, column in (("comm_waits", "wait_ns"), ("gaps", "comm_wait_ns")):
+        tables[name][column] = 4_000_000
+    assert list(find_strangers(tables)) == []
     doubled = tables["comm_waits"].assign(wait_ns=2 * tables["comm_waits"]["wait_ns"])
     (said,) = find_strangers({**tables, "comm_waits": doubled})
     assert said == (

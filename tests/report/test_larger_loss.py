@@ -115,9 +115,12 @@ def test_where_the_wait_for_communication_is_not_known_all_of_it_stands_against_
     ("idle", "begin"),
     [
         (None, "11.5 ms of a profiled step"),
-        (DeviceIdle(host_wait_ns=1e6, host_sync_ns=0.0, comm_wait_ns=9e6), "11.5 ms of a profiled step"),
         (
-            DeviceIdle(host_wait_ns=15e6, host_sync_ns=4e6, comm_wait_ns=9e6),
+            DeviceIdle(host_wait_ns=1e6, host_sync_ns=0.0, comm_wait_ns=9e6, comm_wait_at_most_ns=9e6),
+            "11.5 ms of a profiled step",
+        ),
+        (
+            DeviceIdle(host_wait_ns=15e6, host_sync_ns=4e6, comm_wait_ns=9e6, comm_wait_at_most_ns=9e6),
             "the device waits 15.0 ms of a profiled step for the host (9.9 %), 4.00 ms of that in synchronising calls",
         ),
     ],
@@ -132,16 +135,38 @@ def test_a_run_names_the_larger_loss_first_too(
 
 def test_what_devices_stood_still_for_is_a_mean_over_what_is_known() -> None:
     rows = pd.DataFrame({"host_wait_ns": [4, 8, pd.NA], "host_sync_ns": [0, 2, pd.NA], "comm_wait_ns": [1, 3, pd.NA]})
-    rows = rows.astype("Int64").assign(rank=0, step=[1, 2, 3])
+    rows = rows.astype("Int64").assign(gap_ns=[9, 40, 9], launch_unknown_ns=[0, 6, 0], rank=0, step=[1, 2, 3])
     of_cpu = rows.assign(host_wait_ns=pd.array([pd.NA] * 3, dtype="Int64"))
     part = KnownPart(steps=2, of_steps=3)
     found = summarize_idle(rows, rows[["rank", "step"]])
-    assert found == DeviceIdle(host_wait_ns=6.0, host_sync_ns=1.0, comm_wait_ns=2.0, part=part)
+    idle = DeviceIdle(host_wait_ns=6.0, host_sync_ns=1.0, comm_wait_ns=2.0, comm_wait_at_most_ns=5.0, part=part)
+    assert found == idle
+    of_lost = rows.assign(comm_wait_ns=pd.array([1, pd.NA, pd.NA], dtype="Int64"))
+    doubtful = summarize_idle(of_lost, rows[["rank", "step"]])
+    assert doubtful is not None
+    assert math.isnan(doubtful.comm_wait_ns)
+    assert doubtful.comm_wait_at_most_ns == (1 + 40 - 8) / 2
     assert summarize_idle(of_cpu, rows[["rank", "step"]]) is None
 
 
+def test_the_host_is_not_blamed_for_gaps_of_which_nobody_knows_what_was_launched(
+    make_ddp: Callable[..., CellSummary], tmp_path: Path
+) -> None:
+    idle = DeviceIdle(host_wait_ns=90e6, host_sync_ns=4e6, comm_wait_ns=1e6, comm_wait_at_most_ns=96e6)
+    assert "for the host" not in (answer_sentence(make_ddp(update={"idle": idle})) or "")
+    path = tmp_path / "a.json"
+    whole = write_step(path, launched_ms=15)
+    assert "for the host" in answer_lines(whole)[0]
+    gaps = whole.analyses[0].accounts.steps[0].gaps
+    assert gaps is not None
+    unknown = replace(gaps, launch_unknown_ns=gaps.host_wait_ns or 0)
+    accounts = replace(whole.analyses[0].accounts, steps=(replace(whole.analyses[0].accounts.steps[0], gaps=unknown),))
+    lost = replace(whole, analyses=(replace(whole.analyses[0], accounts=accounts),))
+    assert "for the host" not in answer_lines(lost)[0]
+
+
 def test_what_devices_wait_for_is_set_against_nothing_of_other_steps(make_ddp: Callable[..., CellSummary]) -> None:
-    idle = DeviceIdle(host_wait_ns=90e6, host_sync_ns=4e6, comm_wait_ns=1e6)
+    idle = DeviceIdle(host_wait_ns=90e6, host_sync_ns=4e6, comm_wait_ns=1e6, comm_wait_at_most_ns=1e6)
     part = KnownPart(steps=2, of_steps=3)
     assert "for the host" in (answer_sentence(make_ddp(update={"idle": idle})) or "")
     assert "for the host" not in (answer_sentence(make_ddp(update={"idle": idle, "part": part})) or "")

@@ -9,7 +9,9 @@ import pytest
 
 from dtbench.analyze.explain import explain
 from dtbench.analyze.reader import read_trace
-from dtbench.analyze.trace_analysis import analyze_trace
+from dtbench.analyze.table_sums import find_strangers
+from dtbench.analyze.tabulate import TABLES
+from dtbench.analyze.trace_analysis import TraceAnalysis, analyze_trace
 from dtbench.vocabulary import Cause, MissingInput
 
 if TYPE_CHECKING:
@@ -129,6 +131,32 @@ def test_without_a_record_of_waits_nobody_knows_and_what_is_missing_is_named(spl
         rank.kernel(AHEAD + MS, AHEAD + 3 * MS)
 
     assert split(tell) == ({Cause.UNKNOWN: MS}, (MissingInput.STREAM_WAITS,))
+
+
+def test_where_it_may_have_waited_for_something_else_no_table_knows_the_wait(maker: "Maker", tmp_path: Path) -> None:
+    def analyze(*, is_recorded: bool) -> TraceAnalysis:
+        rank = maker.gpu(2)
+        with rank.around("ProfilerStep#3"), rank.region("forward"):
+            rank.kernel(AHEAD - MS, AHEAD)
+            exchange(rank, AHEAD, AHEAD + MS)
+            if is_recorded:
+                work_wait(rank)
+            rank.kernel(AHEAD + MS, AHEAD + 3 * MS)
+        path = tmp_path / "rank0.json"
+        path.write_text(json.dumps({"traceEvents": rank.events}))
+        return analyze_trace(read_trace(path))
+
+    for is_recorded, wait_ns in ((True, MS), (False, None)):
+        one = analyze(is_recorded=is_recorded)
+        (purpose,) = one.steps[0].purposes
+        gaps = one.accounts.steps[0].gaps
+        assert gaps is not None
+        tables = {table.name: table.tabulate([one]) for table in TABLES}
+        told = (purpose.wait_ns, gaps.comm_wait_ns, *(wait.wait_ns for wait in gaps.waits))
+        assert told == (wait_ns,) * 3
+        for name in ("collectives", "comm_waits"):
+            assert tables[name]["wait_ns"].isna().tolist() == [not is_recorded]
+        assert list(find_strangers(tables)) == []
 
 
 def test_at_most_what_stood_there_could_have_hidden_it(split: Callable[..., Any]) -> None:
