@@ -11,6 +11,7 @@ from dtbench.analyze.summarize_overlap import keep_known, keep_of_steps
 from dtbench.analyze.summary import Disturbed, Interval
 from dtbench.analyze.undisturbed import JUDGED, count_left_alone, describe_left_out, find_disturbance, keep_finished
 from dtbench.disturbance import DISTURBED, is_enough
+from dtbench.plan import Plan
 from dtbench.scenario.model import Custom
 from dtbench.store.check_records import CORES_KIND, GPUS_KIND
 from dtbench.store.check_records import DISTURBED as TAKEN
@@ -95,6 +96,29 @@ def find_rank_doubts(data: CellData) -> tuple[str, ...]:
     return (*found, *_unchecked_launches(data.launches))
 
 
+def _lost_steps(data: CellData, launch: LaunchData) -> Iterator[str]:
+    """Say how many steps that a launch took are in none of its tables; of a person's own loop nobody knows how many."""
+    if launch.record is None or launch.record.status is not RunStatus.COMPLETE or not isinstance(data.cell.plan, Plan):
+        return
+    planned = {Phase.MEASURED: data.cell.plan.measured_steps, Phase.PROFILED: data.cell.plan.profiled_steps}
+    for phase, _, steps in _count_steps(launch):
+        if phase is not None and steps < planned[phase]:
+            yield f"{steps} of {planned[phase]} {phase} steps are there: the table of steps lost the others"
+    told = launch.tables.overlap["step"].nunique()
+    timed = launch.steps["step"][launch.steps["phase"] == Phase.PROFILED].nunique()
+    if 0 < told < timed:
+        yield f"where the time went is told of {told} of {timed} PROFILED steps: the table of accounts lost the others"
+
+
+def _say_unwatched(launch: LaunchData) -> Iterator[str]:
+    """Say of how many steps it is not known whether other guests of the machine had its cores: none is left out."""
+    judged = launch.steps[launch.steps["phase"].isin(JUDGED)]
+    unknown = judged["step"][judged["stolen_fraction"].isna()].nunique()
+    if unknown:
+        steps = f"{unknown} of {judged['step'].nunique()} steps"
+        yield f"what other guests of the machine had of the cores is not known of {steps}: none is left out for it"
+
+
 def _lost_results(launch: LaunchData) -> Iterator[str]:
     """Say which ranks say nothing of what every rank checks, where others of the launch do."""
     for what, silent in (
@@ -127,7 +151,8 @@ def _record_notes(data: CellData) -> list[str]:
     notes = _unchecked_launches(data.launches)
     for launch in data.launches:
         name = launch.folder.path.name
-        notes += [f"{name}: {sentence}" for sentence in (*_lost_records(data, launch), *_lost_results(launch))]
+        gone = (*_lost_records(data, launch), *_lost_results(launch), *_lost_steps(data, launch))
+        notes += [f"{name}: {sentence}" for sentence in gone]
         has_ended = launch.record is not None and launch.record.status is RunStatus.COMPLETE
         if launch.record is not None and has_ended and launch.record.reason is not None:
             notes.append(f"{name}: every result was written, but {tell_reason_in_a_line(launch.record.reason)}")
@@ -136,7 +161,10 @@ def _record_notes(data: CellData) -> list[str]:
         lost = [record.rank for record in launch.ranks if any(math.isnan(loss) for loss in record.losses)]
         notes += [f"{name}: the loss of rank {rank} became NaN: the model does not train" for rank in lost]
         unfinished = _count_unfinished(launch, data.cell.plan.ranks)
-        notes += [f"{name}: {note}" for note in (*unfinished, *_long_step_notes(launch), *_disturbance_notes(launch))]
+        notes += [
+            f"{name}: {note}"
+            for note in (*unfinished, *_say_unwatched(launch), *_long_step_notes(launch), *_disturbance_notes(launch))
+        ]
     return notes
 
 

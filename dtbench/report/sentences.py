@@ -64,7 +64,7 @@ def wait_part(cell: CellSummary, purpose: Purpose) -> KnownPart | None:
 
 def wait_word(cell: CellSummary, purpose: Purpose) -> str:
     """Give the wait of one purpose per step, ``none`` where the plan has no such collectives, ``n/a`` where unknown."""
-    if cell.ranks and find_purpose(cell, purpose) is None and not _count_planned(cell, purpose):
+    if _are_purposes_told(cell) and find_purpose(cell, purpose) is None and not _count_planned(cell, purpose):
         return "none"
     return format_ns(wait_ns(cell, purpose))
 
@@ -80,9 +80,14 @@ def wait_sentence(cell: CellSummary, purpose: Purpose) -> str:
         return f"n/a: {_why_untold(cell)}"
     if find_purpose(cell, purpose) is not None:
         return f"n/a: {NO_CONSUMER}"
-    if not cell.purposes and any(rank.comm_ns for rank in cell.ranks):
+    if not _are_purposes_told(cell):
         return "n/a: what communication was for is not known"
     return _why_absent(cell, purpose)
+
+
+def _are_purposes_told(cell: CellSummary) -> bool:
+    """Tell whether it is known what communication was for, or that there was none."""
+    return bool(cell.ranks) and bool(cell.purposes or not any(rank.comm_ns for rank in cell.ranks))
 
 
 def _why_untold(cell: CellSummary) -> str:
@@ -299,7 +304,7 @@ def step_time_words(cell: CellSummary) -> str:
     """Say the step time with its interval and spread, and over what the interval holds."""
     interval = cell.step_time
     if math.isnan(interval.median):
-        return "n/a: no step was measured"
+        return "n/a: no MEASURED step is known"
     scope = launches_words(cell)
     return (
         f"{name_part(cell.timed_part)}{format_ns(interval.median)} median of {count_things(interval.count, 'step')}, "

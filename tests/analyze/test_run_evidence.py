@@ -13,10 +13,12 @@ import pytest
 from dtbench.analyze.run import summarize_run
 from dtbench.analyze.summary import RunSummary
 from dtbench.errors import StoreError
+from dtbench.report.sentences import wait_word
 from dtbench.report.text import render_run
 from dtbench.store.check_records import CheckOutcome
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.write import write_table
+from dtbench.vocabulary import Purpose
 
 EXAMPLE = Path(__file__).parents[2] / "results" / "example"
 
@@ -113,3 +115,60 @@ def test_what_a_run_lost_is_not_zero_and_passes_no_check(loss: str, run: Path, w
     assert not wrong, "\n".join(wrong)
     assert passed(left) <= passed(whole)
     assert render_run(left) is not None
+
+
+def keep_rows(table: str, choose: Callable[[pd.DataFrame], Any]) -> Callable[[LaunchFolder], None]:
+    """Take rows out of a file of a launch."""
+
+    def apply(folder: LaunchFolder) -> None:
+        path = folder.steps if table == "steps" else folder.derived_table(table)
+        frame = pd.read_parquet(path)
+        attrs = dict(frame.attrs)
+        kept = frame[choose(frame)]
+        kept.attrs = attrs
+        write_table(path, kept)
+
+    return apply
+
+
+def forget_steal(folder: LaunchFolder) -> None:
+    frame = pd.read_parquet(folder.steps)
+    attrs = dict(frame.attrs)
+    frame["stolen_fraction"] = float("nan")
+    frame.attrs = attrs
+    write_table(folder.steps, frame)
+
+
+@pytest.mark.parametrize(
+    ("loss", "note"),
+    [
+        (
+            keep_rows("steps", lambda rows: (rows["phase"] != "MEASURED") | (rows["step"] < 10)),
+            "launch0: 2 of 8 MEASURED steps are there: the table of steps lost the others",
+        ),
+        (
+            keep_rows("overlap", lambda rows: rows["step"] < 17),
+            "launch0: where the time went is told of 1 of 3 PROFILED steps: the table of accounts lost the others",
+        ),
+        (
+            forget_steal,
+            (
+                "launch0: what other guests of the machine had of the cores is not known of 11 of 11 steps:"
+                " none is left out for it"
+            ),
+        ),
+    ],
+)
+def test_what_all_ranks_lost_alike_is_noted(
+    loss: Callable[[LaunchFolder], None], note: str, run: Path, whole: RunSummary
+) -> None:
+    loss(RunFolder(run).launch("ddp", 0))
+    cell, before = summarize_run(run).cells[0], whole.cells[0]
+    assert note in cell.notes
+    assert note not in before.notes
+
+
+def test_a_wait_whose_purpose_nobody_knows_is_not_none(run: Path, whole: RunSummary) -> None:
+    assert wait_word(whole.cells[0], Purpose.UNSHARD) == "none"
+    keep_rows("purposes", lambda rows: rows["rank"] < 0)(RunFolder(run).launch("ddp", 0))
+    assert wait_word(summarize_run(run).cells[0], Purpose.UNSHARD) == "n/a"

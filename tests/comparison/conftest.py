@@ -29,6 +29,7 @@ BASE: dict[str, Any] = {
     "model": {"kind": "transformer", "layers": 2, "dim": 64, "heads": 4, "ffn_dim": 96, "vocab_size": 250},
     "data": {"global_batch": 8, "sequence_length": 32},
     "parallel": {"kind": "fsdp2", "shards": 2},
+    "measure": {"measured_steps": 4, "profiled_steps": 1},
 }
 ENVIRONMENT = Environment(
     host="laptop",

@@ -25,7 +25,11 @@ def make_events(*, with_owner: bool = True) -> list[dict[str, Any]]:
     events: list[dict[str, Any]] = []
     for step in range(2):
         begin = step * STEP_US
-        events.append(_event("user_annotation", f"ProfilerStep#{step + 3}", begin, STEP_US, 1))
+        events += [
+            _event("user_annotation", f"ProfilerStep#{step + 3}", begin, STEP_US, 1),
+            _event("cuda_runtime", "cudaLaunchKernel", begin + STEP_US - 1_100, 10, 1, correlation=1000 + step),
+            _event("kernel", "update", begin + STEP_US - 1_000, 1_000, 7, correlation=1000 + step),
+        ]
         for layer in range(LAYERS):
             issue = begin + 100 + 1000 * layer
             gather = begin + 500 + 4000 * layer
@@ -128,7 +132,7 @@ def test_without_an_owner_it_is_named_by_its_group_and_sequence_number(tmp_path:
 def test_nothing_is_said_to_differ_between_a_trace_and_its_copy(tmp_path: Path) -> None:
     events = make_events()
     found = compare(tmp_path, events, [*events])  # steps of 40 ms, and of 17 ms up to its last kernel
-    assert found.sentence == "Traces of one launch each, which statistics cannot judge: step 28.5 ms against 28.5 ms"
+    assert found.sentence == "Traces of one launch each, which statistics cannot judge: step 39.8 ms against 39.8 ms"
     (waited,) = [change for change in found.metrics if change.metric == "wait"]
     assert waited.outcome is Outcome.UNKNOWN, "what the compute waited for is not drawn"
     others = [change for change in found.metrics if change is not waited]
