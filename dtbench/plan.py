@@ -13,11 +13,11 @@ from dtbench.errors import PlanError
 from dtbench.problems import find_problems, find_rank_problems
 from dtbench.record import Record
 from dtbench.refusals import find_refusals
-from dtbench.scenario.ddp import CustomHook
+from dtbench.scenario.ddp import CustomHook, Join
 from dtbench.scenario.model import Custom, Mlp, Model, Timed, Transformer
 from dtbench.scenario.network import EmulatedNetwork
 from dtbench.scenario.presets import resolve_model
-from dtbench.scenario.schema import AdamW, Ddp, Fsdp1, Fsdp2, Scenario, Sgd
+from dtbench.scenario.schema import AdamW, Ddp, Fsdp1, Fsdp2, Parallel, Scenario, Sgd
 from dtbench.torch_versions import find_lacking, spell_defaults
 from dtbench.traffic.formula import plan_traffic
 from dtbench.traffic.parameters import known_parameters, list_parameters
@@ -180,7 +180,7 @@ def plan_reference(scenario: Scenario, plan: Plan) -> tuple[Scenario, Plan]:
     """Give scenario and plan of the single process that sees the whole batch, in float32 without autocast."""
     fields = {
         **scenario.model_dump(mode="json"),
-        "parallel": {"kind": "ddp", "replicas": 1, **_keep_join(scenario)},
+        "parallel": _plan_alone(scenario.parallel),
         "precision": {"dtype": "float32"},
         "accumulation": {"micro_batches": 1},
         "network": {"kind": "real"},
@@ -193,12 +193,17 @@ def plan_reference(scenario: Scenario, plan: Plan) -> tuple[Scenario, Plan]:
     return single, _resolve(single, machine).model_copy(update={"traffic": ()})  # it wraps nothing
 
 
-def _keep_join(scenario: Scenario) -> dict[str, object]:
-    """Give the field of DDP that says what ranks weigh that still have rows."""
-    parallel = scenario.parallel
-    if not isinstance(parallel, Ddp) or parallel.join is None:
-        return {}
-    return {"join": parallel.join.model_dump(mode="json")}
+def _plan_alone(parallel: Parallel) -> dict[str, object]:
+    """Give the strategy of the single process: what ranks weigh that still have rows, and what gradients are scaled by.
+
+    It wraps nothing: the fields are for ``dtbench.worker.reference`` to read.
+    """
+    match parallel:
+        case Ddp(join=Join() as join):
+            return {"kind": "ddp", "replicas": 1, "join": join.model_dump(mode="json")}
+        case Fsdp2(gradient_divide_factor=float(factor), shards=shards, replicas=replicas):
+            return {"kind": "fsdp2", "shards": 1, "gradient_divide_factor": factor / (shards * replicas)}
+    return {"kind": "ddp", "replicas": 1}
 
 
 def count_rows(scenario: Scenario) -> int:

@@ -143,6 +143,31 @@ def _check_fsdp2(scenario: Scenario, parallel: Fsdp2) -> Iterator[str]:
             f"parallel.reshard_after_forward={second} must divide parallel.shards={parallel.shards} and be less; "
             "true or false are the other choices"
         )
+    if parallel.manual_backward_finalization and scenario.accumulation.sync != "last":
+        yield (
+            "parallel.manual_backward_finalization ends all backwards of a step at once, and reduces then; "
+            "accumulation.sync=last works"
+        )
+    yield from _check_needless(scenario, parallel)
+
+
+def _check_needless(scenario: Scenario, parallel: Fsdp2) -> Iterator[str]:
+    """Name units that backward needs all the same, where the model is known: a product's weight gives its input's grad.
+
+    The first block's input has no gradient; what is computed again needs its weights again.
+    """
+    model = resolve_model(scenario.model)
+    if not parallel.needless_in_backward or isinstance(model, Custom):
+        return
+    alone = model.mlp if isinstance(model, Timed) else model
+    is_plain = model.activation_checkpointing is None and parallel.tensor == 1
+    fits = isinstance(alone, Mlp) and alone.hidden_dim is None and is_plain
+    for name in parallel.needless_in_backward:
+        if not fits or name != "layers.0":
+            yield (
+                f"parallel.needless_in_backward: backward needs the parameters of `{name}`; of dtbench's own models "
+                "only `layers.0` of an mlp with model.hidden_dim=null, neither cut nor checkpointed, is not needed"
+            )
 
 
 def _check_tensor_parallel(scenario: Scenario, parallel: Cut) -> Iterator[str]:

@@ -152,6 +152,26 @@ def _mixes_beside_a_hook(scenario: Scenario) -> bool:
     return parallel.comm_hook is not None or parallel.optimizer_in_backward
 
 
+def _divides_in_products(scenario: Scenario) -> bool:
+    """Tell whether FSDP2 scales inside a reduction that is no mean: where it need not fear to overflow."""
+    parallel = scenario.parallel
+    if not isinstance(parallel, Fsdp2) or parallel.gradient_divide_factor in (None, parallel.shards):
+        return False
+    return parallel.shards > 1 and not (parallel.force_sum_reduction or _reduces_in_float16(scenario, parallel))
+
+
+def _divides_twice(scenario: Scenario) -> bool:
+    parallel = scenario.parallel
+    if not isinstance(parallel, Fsdp2) or parallel.gradient_divide_factor in (None, 1.0):
+        return False
+    return parallel.shards == 1 and (parallel.force_sum_reduction or _reduces_in_float16(scenario, parallel))
+
+
+def _reduces_in_float16(scenario: Scenario, parallel: Fsdp2) -> bool:
+    policy = parallel.mixed_precision
+    return (policy.reduce_dtype or policy.param_dtype or scenario.precision.dtype) == "float16"
+
+
 def _compiles_flat_units(scenario: Scenario) -> bool:
     return _fsdp1(scenario) is not None and _compiles_whole_model(scenario)
 
@@ -362,6 +382,20 @@ REFUSALS: tuple[Refusal, ...] = (
         lambda s: isinstance(s.parallel, Fsdp2) and _compiles_full_graph(s) and _compiles_whole_model(s),
         "FSDP2's hooks break the graph of a compiled model, which fullgraph forbids",
         {"model.compile.what": "blocks"},
+    ),
+    Refusal(
+        "fsdp2 divides in a reduction over gloo",
+        ON_CPU,
+        _divides_in_products,
+        "FSDP2 reduces sums of products (PREMUL_SUM) for parallel.gradient_divide_factor, which gloo does not have",
+        {"parallel.force_sum_reduction": "true"},
+    ),
+    Refusal(
+        "fsdp2 divides twice over one shard",
+        EVERYWHERE,
+        _divides_twice,
+        "FSDP2 over one shard divides by parallel.gradient_divide_factor when it copies, and again after a sum",
+        {"parallel.gradient_divide_factor": "null"},
     ),
     Refusal(
         "fsdp1 in full graphs",

@@ -20,7 +20,7 @@ _GRADIENTS_KEEP_THEIR_DTYPE: Final = (2, 15)
 
 @dataclass(frozen=True)
 class Newer:
-    """Something that came into torch within the tested range.
+    """Something that came into torch after the first tested version; maybe after the last one, too.
 
     Attributes:
         knob: field of a scenario, dotted.
@@ -80,17 +80,14 @@ def spell_defaults(scenario: Scenario, torch: str | None) -> Scenario:
     return scenario.model_copy(update={"parallel": parallel.model_copy(update={"mixed_precision": spelled})})
 
 
-def _asks_for_batched_copies(scenario: Scenario) -> bool:
-    return isinstance(scenario.parallel, Ddp) and scenario.parallel.batched_grad_copy
+def _newer(kind: type[Ddp] | type[Fsdp2], name: str, first: tuple[int, int]) -> Newer:
+    """Give the row of a field of a strategy, which is asked for where it is not at its default."""
+    default = kind.model_fields[name].default
 
+    def applies(scenario: Scenario) -> bool:
+        return isinstance(scenario.parallel, kind) and getattr(scenario.parallel, name) != default
 
-def _asks_for_own_group(scenario: Scenario) -> bool:
-    return isinstance(scenario.parallel, Fsdp2) and scenario.parallel.separate_reduce_scatter_group
-
-
-def _asks_for_input_buffers(scenario: Scenario) -> bool:
-    default = Fsdp2.model_fields["reduce_scatter_max_input_buffers"].default
-    return isinstance(scenario.parallel, Fsdp2) and scenario.parallel.reduce_scatter_max_input_buffers != default
+    return Newer(f"parallel.{name}", first, applies)
 
 
 def _delays_in_fractions(scenario: Scenario) -> bool:
@@ -102,13 +99,18 @@ def _delays_in_fractions(scenario: Scenario) -> bool:
 
 
 NEWER = (
-    Newer("parallel.batched_grad_copy", (2, 12), _asks_for_batched_copies),
+    _newer(Ddp, "batched_grad_copy", (2, 12)),
     Newer(
         "parallel.bucket_cap_mb",
         (2, 12),
         _delays_in_fractions,
         words="a bucket cap that is no whole number of MiB, beside parallel.delay_all_reduce,",
     ),
-    Newer("parallel.separate_reduce_scatter_group", (2, 13), _asks_for_own_group),
-    Newer("parallel.reduce_scatter_max_input_buffers", (2, 13), _asks_for_input_buffers),
+    _newer(Fsdp2, "separate_reduce_scatter_group", (2, 13)),
+    _newer(Fsdp2, "reduce_scatter_max_input_buffers", (2, 13)),
+    _newer(Fsdp2, "reduce_scatter_unused_params", (2, 13)),
+    _newer(Ddp, "lazy_bucket_allocation", (2, 15)),
+    _newer(Ddp, "manual_backward_finalization", (2, 15)),
+    _newer(Fsdp2, "keep_unsharded_storage", (2, 15)),
+    _newer(Fsdp2, "manual_backward_finalization", (2, 15)),
 )

@@ -21,6 +21,9 @@ ASKED: dict[str, list[dict[str, Any]]] = {
     ],
     "parallel.separate_reduce_scatter_group": [{**FSDP2, "separate_reduce_scatter_group": True}],
     "parallel.reduce_scatter_max_input_buffers": [{**FSDP2, "reduce_scatter_max_input_buffers": 2}],
+    "parallel.reduce_scatter_unused_params": [{**FSDP2, "reduce_scatter_unused_params": True}],
+    "parallel.keep_unsharded_storage": [{**FSDP2, "keep_unsharded_storage": True}],
+    "parallel.lazy_bucket_allocation": [{**DDP, "lazy_bucket_allocation": True}],
 }
 OLDER = [
     DDP,
@@ -32,7 +35,18 @@ OLDER = [
 ]
 
 
-@pytest.mark.parametrize("newer", NEWER, ids=lambda newer: newer.knob)
+FINALIZED = {"manual_backward_finalization": True}
+
+
+@pytest.mark.parametrize("parallel", [{**DDP, **FINALIZED}, {**FSDP2, **FINALIZED}], ids=str)
+def test_both_strategies_end_backward_by_hand_from_one_version_on(
+    scenario: Callable[..., Scenario], parallel: dict[str, Any]
+) -> None:
+    (newer,) = find_newer(scenario(parallel=parallel))
+    assert newer.describe() == "parallel.manual_backward_finalization needs torch 2.15 or newer"
+
+
+@pytest.mark.parametrize("newer", [one for one in NEWER if one.knob in ASKED], ids=lambda newer: newer.knob)
 def test_a_newer_knob_is_named_below_its_first_version_and_from_there_on_not(
     scenario: Callable[..., Scenario], newer: Any
 ) -> None:
@@ -50,8 +64,8 @@ def test_a_newer_knob_is_named_below_its_first_version_and_from_there_on_not(
 
 def test_what_every_tested_torch_has_asks_for_none_in_particular(scenario: Callable[..., Scenario]) -> None:
     assert not [newer for parallel in OLDER for newer in find_newer(scenario(parallel=parallel))]
-    first, last = TESTED_TORCH
-    assert all(first < newer.first < last for newer in NEWER)
+    assert all(newer.first > TESTED_TORCH[0] for newer in NEWER)
+    assert {newer.knob for newer in NEWER} == {*ASKED, "parallel.manual_backward_finalization"}
 
 
 def test_a_plan_is_refused_where_this_torch_lacks_a_knob_and_not_where_another_runs_it(

@@ -33,6 +33,7 @@ def make_fsdp2(scenario: Scenario, parallel: Fsdp2, parameters: tuple[Parameter,
             reduced_bytes=numel * reduced_bytes,
             reshards=bool(name) if asked is None else bool(asked),
             within=asked if type(asked) is int and 0 < asked < parallel.shards else None,
+            is_needless=name in parallel.needless_in_backward,
         )
         for name, numel in padded_unit_elements(parameters, parallel).items()
     }
@@ -46,6 +47,7 @@ class _Unit:
     Attributes:
         reshards: after forward.
         within: ranks among which it stays sharded after forward; None: all.
+        is_needless: backward does not gather it.
         gather: number of the gather that nobody has waited for; None inside: it blocked, or nothing had to cross.
     """
 
@@ -54,6 +56,7 @@ class _Unit:
     reduced_bytes: int
     reshards: bool
     within: int | None
+    is_needless: bool = False
     is_whole: bool = False
     is_part: bool = False
     gather: tuple[int | None] | None = None
@@ -128,12 +131,12 @@ class _ParamGroups:
         self._order.append(unit)
 
     def _pre_backward(self, unit: _Unit, explicit: Sequence[_Unit]) -> None:
-        self._unshard(unit)
+        self._prefetch_backward([unit])
         self._wait(unit)
         if explicit:
-            self._prefetch(explicit)
+            self._prefetch_backward(explicit)
         elif unit.places and (place := unit.places.pop()) > 0:
-            self._prefetch([self._order[place - 1]])
+            self._prefetch_backward([self._order[place - 1]])
 
     def _post_backward(self, unit: _Unit) -> None:
         if self._parallel.reshard_after_backward or self._is_last:
@@ -146,6 +149,9 @@ class _ParamGroups:
         if self._sync != "reduce_scatter" or self._is_last:
             shard_bytes = unit.reduced_bytes // self._parallel.shards
             self._writer.block(Request(Axis.REPLICATE, Operation.ALL_REDUCE, reduces, shard_bytes, name))
+
+    def _prefetch_backward(self, units: Sequence[_Unit]) -> None:
+        self._prefetch([unit for unit in units if not unit.is_needless])
 
     def _prefetch(self, units: Sequence[_Unit]) -> None:
         for unit in units:

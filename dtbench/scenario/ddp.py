@@ -158,6 +158,11 @@ class Ddp(Cut):
     """Verify shapes and broadcast rank 0's parameters when wrapping."""
     batched_grad_copy: bool = False
     """Copy gradients into a bucket at once when it is full: two kernels for each bucket (torch 2.13)."""
+    lazy_bucket_allocation: bool = False
+    """Allocate a bucket when its first gradient is ready, and free it after backward (torch 2.15)."""
+    manual_backward_finalization: bool = False
+    """Wait for the buckets in ``finalize_backward``, called after backward, not in backward's own callback
+    (``require_manual_backward_finalization``, torch 2.15)."""
     comm_hook: CommHook | None = None
     """What is done to each bucket in place of a plain all-reduce (``register_comm_hook``)."""
     delay_all_reduce: tuple[str, ...] = ()

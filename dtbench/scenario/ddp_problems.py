@@ -19,6 +19,7 @@ def find_ddp_problems(scenario: Scenario, parallel: Ddp) -> Iterator[str]:
     yield from _check_iterations(scenario, parallel)
     yield from _check_lifecycle(scenario, parallel)
     yield from _check_sparse(scenario, parallel)
+    yield from _check_finalization(scenario, parallel)
     if parallel.optimizer_in_backward and scenario.gradient_clip_norm is not None:
         yield "parallel.optimizer_in_backward updates before all gradients are known; leave gradient_clip_norm out"
     if parallel.optimizer_in_backward and parallel.comm_hook is not None:
@@ -90,6 +91,7 @@ def _check_wrapper(scenario: Scenario, parallel: Ddp) -> Iterator[str]:
 _NOT_IN_PYTHON = (
     *("bucket_cap_mb", "bucket_cap_mb_list", "gradient_as_bucket_view", "static_graph", "find_unused_parameters"),
     *("batched_grad_copy", "comm_hook", "delay_all_reduce", "optimizer_in_backward", "join", "buffer_comm_hook"),
+    *("lazy_bucket_allocation", "manual_backward_finalization"),
 )
 
 
@@ -141,6 +143,19 @@ def _check_iterated(scenario: Scenario, parallel: Ddp, most: int) -> Iterator[st
     if set(scenario.measure.exposure) != {"trace"}:
         yield "data.iterations: without communication ranks could not join; measure.exposure=[trace] works"
     yield from _check_states(scenario, parallel)
+
+
+def _check_finalization(scenario: Scenario, parallel: Ddp) -> Iterator[str]:
+    """Name what ends backward otherwise than once a step, by its caller."""
+    if not parallel.manual_backward_finalization:
+        return
+    if scenario.accumulation.sync != "last":
+        yield "parallel.manual_backward_finalization ends one backward of a step; accumulation.sync=last works"
+    if scenario.data.iterations is not None or parallel.lifecycle:
+        yield (
+            "parallel.manual_backward_finalization is not there with data.iterations or parallel.lifecycle, whose "
+            "backwards end by themselves; leave one of them out"
+        )
 
 
 def _check_states(scenario: Scenario, parallel: Ddp) -> Iterator[str]:

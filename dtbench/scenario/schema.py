@@ -194,6 +194,21 @@ class Fsdp2(Cut):
     """Reduce-scatter inputs in flight; 1: backward's compute waits for the previous one (torch 2.13)."""
     force_sum_reduction: bool = False
     """Reduce with sums only and scale apart (``set_force_sum_reduction_for_comms``)."""
+    gradient_divide_factor: PositiveFloat | None = None
+    """What the ranks' summed gradients are divided by (``set_gradient_divide_factor``); left out: their number. The
+    single process that results are compared with scales its gradients alike."""
+    needless_in_backward: tuple[str, ...] = ()
+    """FQNs of units whose parameters backward does not need, such as an embedding's (``set_unshard_in_backward``): they
+    are gathered in forward only."""
+    reduce_scatter_unused_params: bool = False
+    """Reduce zeros for parameters of a unit that had no gradient on this rank, as others may have had one
+    (``set_reduce_scatter_unused_params``, torch 2.13)."""
+    keep_unsharded_storage: bool = False
+    """Keep the memory of gathered parameters when they are freed, so that all gathers of a unit write to one place
+    (``set_keep_unsharded_storage``, torch 2.15)."""
+    manual_backward_finalization: bool = False
+    """End backward by ``finalize_backward``, called after a step's last backward, not by backward's own callback
+    (``set_manual_backward_finalization``, torch 2.15)."""
 
 
 Parallel = Annotated[Ddp | Fsdp1 | Fsdp2, Discriminator("kind")]

@@ -18,10 +18,10 @@ def fsdp2_traffic(scenario: Scenario, parallel: Fsdp2, parameters: tuple[Paramet
     accumulation = scenario.accumulation
     syncs = count_syncs(accumulation)
     units = padded_unit_elements(parameters, parallel)
-    again = _gathered_again(accumulation, list(units))
+    again = _gathered_again(accumulation, list(units), parallel)
     for unit, count in units.items():
         if parallel.shards > 1:
-            gathers = _fsdp2_gathers(accumulation, parallel, is_root=unit == "") + (unit == again)
+            gathers = _count_gathers(accumulation, parallel, unit) + (unit == again)
             size_bytes = gathers * count * gathered_bytes
             yield make_traffic(Purpose.UNSHARD, Axis.SHARD, Operation.ALL_GATHER, gathers, size_bytes)
             yield reduce_gradients(Axis.SHARD, Operation.REDUCE_SCATTER, syncs, syncs * count * reduced_bytes)
@@ -31,22 +31,25 @@ def fsdp2_traffic(scenario: Scenario, parallel: Fsdp2, parameters: tuple[Paramet
             yield reduce_gradients(Axis.REPLICATE, Operation.ALL_REDUCE, reduces, reduces * shard_bytes)
 
 
-def _fsdp2_gathers(accumulation: Accumulation, parallel: Fsdp2, *, is_root: bool) -> int:
-    """Count a unit's all-gathers in a step: before forward and backward, where it is not whole still."""
+def _count_gathers(accumulation: Accumulation, parallel: Fsdp2, unit: str) -> int:
+    """Count a unit's all-gathers in a step: before forward and backward, where it is not whole still and is needed."""
     asked = parallel.reshard_after_forward
-    reshards = not is_root if asked is None else bool(asked)
-    forwards = accumulation.micro_batches if parallel.reshard_after_backward else 1
-    return forwards + (accumulation.micro_batches if reshards else 0)
+    reshards = unit != "" if asked is None else bool(asked)
+    is_needed = unit not in parallel.needless_in_backward
+    is_kept = not (parallel.reshard_after_backward or (reshards and not is_needed))
+    forwards = 1 if is_kept else accumulation.micro_batches
+    return forwards + (accumulation.micro_batches if reshards and is_needed else 0)
 
 
-def _gathered_again(accumulation: Accumulation, units: list[str]) -> str | None:
+def _gathered_again(accumulation: Accumulation, units: list[str], parallel: Fsdp2) -> str | None:
     """Name the unit that the last backward gathers for nobody; None: there is none.
 
     Several backwards leave the order of forwards uncleared until the last one ends, and in it the first block follows
     the unit that the forward before ended with: where no root is in between, backward's implicit prefetch gathers the
     last block once more (``_fsdp_param_group.py``: ``_backward_prefetch``, ``finalize_backward``).
     """
-    return units[-1] if accumulation.micro_batches > 1 and "" not in units and len(units) > 1 else None
+    is_again = accumulation.micro_batches > 1 and "" not in units and len(units) > 1
+    return units[-1] if is_again and units[-1] not in parallel.needless_in_backward else None
 
 
 def padded_unit_elements(parameters: tuple[Parameter, ...], parallel: Fsdp2) -> Counter[str]:

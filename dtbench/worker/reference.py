@@ -1,10 +1,12 @@
 """The single process on the whole batch that every cell is checked against."""
 
 import time
+from dataclasses import replace
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
+from dtbench.scenario.schema import Fsdp2, Parallel
 from dtbench.store.records import WorkerOrder
 from dtbench.vocabulary import Phase
 from dtbench.worker.batches import Batches
@@ -26,7 +28,9 @@ def run_reference(order: WorkerOrder, recorder: Recorder, journal: Any) -> tuple
     built = make_model(order.scenario, device, order.import_folders)
     require_no_dropout(built.module)
     built.materialize(built.module)
-    parallel = leave_alone(built.module)
+    parallel = replace(
+        leave_alone(built.module), finish_backward=lambda: _scale_gradients(built.module, order.scenario.parallel)
+    )
     step = make_train_step(order.scenario, parallel, built, recorder)
     run = run_whole(step, order.scenario)
     batches = Batches(order.scenario, built.make_batch, device, rows=slice(None))
@@ -38,3 +42,11 @@ def run_reference(order: WorkerOrder, recorder: Recorder, journal: Any) -> tuple
         if number == 0:
             probe.note_norm(step.observed.gradient_norm)
     return losses, probe.gradients
+
+
+def _scale_gradients(module: nn.Module, parallel: Parallel) -> None:
+    """Divide by what FSDP2's ranks are told to divide by in place of their number, for each of them."""
+    if isinstance(parallel, Fsdp2) and parallel.gradient_divide_factor is not None:
+        for parameter in module.parameters():
+            if parameter.grad is not None:
+                parameter.grad.div_(parallel.gradient_divide_factor)

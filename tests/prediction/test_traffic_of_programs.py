@@ -115,6 +115,26 @@ def test_parameters_kept_between_micro_batches_are_gathered_once_for_all_forward
     assert issued(asked, plan_of(asked), 2) == planned(plan_of(asked))
 
 
+@pytest.mark.parametrize("micro_batches", [1, 2])
+@pytest.mark.parametrize("knobs", [{}, {"reshard_after_forward": False}, {"unshard_async_op": True}], ids=str)
+def test_what_backward_does_not_need_is_gathered_in_forward_only(
+    scenario: Make, knobs: dict[str, Any], micro_batches: int
+) -> None:
+    """A layer of 16 x 16 numbers of 4 bytes each; the first of three is not gathered in backward."""
+    asked = scenario(
+        model={"kind": "mlp", "layers": 3, "dim": 16, "hidden_dim": None, "bias": False},
+        parallel={"kind": "fsdp2", "shards": 2, "needless_in_backward": ["layers.0"], **knobs},
+        network=link(1, 1),
+        accumulation={"micro_batches": micro_batches},
+        data={"global_batch": 24, "sequence_length": 32},
+    )
+    lines = planned(plan_of(asked))
+    assert issued(asked, plan_of(asked), 3) == lines
+    again = micro_batches - 1  # of the last block, for nobody
+    gathers = (3 if "reshard_after_forward" in knobs else 5) * micro_batches + again
+    assert lines[Purpose.UNSHARD, Axis.SHARD, Operation.ALL_GATHER] == (gathers, gathers * 16 * 16 * 4)
+
+
 @pytest.mark.parametrize("parallel", [one for one in STRATEGIES if one["kind"] == "fsdp2"], ids=str)
 def test_clipping_exchanges_what_was_planned(scenario: Make, parallel: dict[str, Any]) -> None:
     asked = scenario(model=timed(3, 10, 20), parallel=parallel, network=link(1, 1), gradient_clip_norm=1.0)

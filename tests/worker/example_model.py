@@ -150,3 +150,23 @@ def build_gathered(width: int, depth: int) -> TrainingModel:
         loss=lambda output, batch: nn.functional.mse_loss(output, batch["x"]),
         tensor_plan={"blocks.*": ShardedWeight()},
     )
+
+
+class Fork(nn.Module):
+    """Two linears, of which only the first is used."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.taken, self.left = nn.Linear(width, width), nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.taken(x)
+
+
+def build_forked(width: int) -> TrainingModel:
+    return TrainingModel(
+        module=nn.Sequential(Fork(width), Fork(width)),
+        make_batch=lambda generator, rows: torch.randn(rows, width, generator=generator),
+        loss=lambda output, _batch: output.square().mean(),
+        shard_by=(Fork,),
+    )

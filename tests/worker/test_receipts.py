@@ -71,6 +71,8 @@ ASKED: dict[str, tuple[str, dict[str, Any]]] = {
     "ddp parallel.broadcast_buffers": _set("ddp", broadcast_buffers=False),
     "ddp parallel.init_sync": _set("ddp", init_sync=False),
     "ddp parallel.batched_grad_copy": _set("ddp", batched_grad_copy=True),
+    "ddp parallel.lazy_bucket_allocation": _set("ddp", lazy_bucket_allocation=True),
+    "ddp parallel.manual_backward_finalization": _set("ddp", manual_backward_finalization=True),
     "ddp parallel.comm_hook.kind": _set("ddp", comm_hook={"kind": "fp16_compress"}),
     "ddp parallel.comm_hook.matrix_approximation_rank": _set(
         "ddp", comm_hook={**POWERSGD, "matrix_approximation_rank": 4}
@@ -138,6 +140,14 @@ ASKED: dict[str, tuple[str, dict[str, Any]]] = {
     "fsdp2 parallel.separate_reduce_scatter_group": _set("fsdp2", separate_reduce_scatter_group=True),
     "fsdp2 parallel.reduce_scatter_max_input_buffers": _set("fsdp2", reduce_scatter_max_input_buffers=2),
     "fsdp2 parallel.force_sum_reduction": _set("fsdp2", force_sum_reduction=True),
+    "fsdp2 parallel.gradient_divide_factor": _set("fsdp2", gradient_divide_factor=4.0),
+    "fsdp2 parallel.needless_in_backward": (
+        "fsdp2",
+        {**_set("fsdp2", needless_in_backward=["layers.0"])[1], "model": {**MLP, "hidden_dim": None}},
+    ),
+    "fsdp2 parallel.reduce_scatter_unused_params": _set("fsdp2", reduce_scatter_unused_params=True),
+    "fsdp2 parallel.keep_unsharded_storage": _set("fsdp2", keep_unsharded_storage=True),
+    "fsdp2 parallel.manual_backward_finalization": _set("fsdp2", manual_backward_finalization=True),
     "ddp optimizer.kind": ("ddp", {"optimizer": {"kind": "sgd"}}),
     "ddp optimizer.lr": ("ddp", {"optimizer": {"kind": "adamw", "lr": 0.5}}),
     "ddp optimizer.betas": ("ddp", {"optimizer": {"kind": "adamw", "betas": [0.5, 0.6]}}),

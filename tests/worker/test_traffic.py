@@ -177,6 +177,20 @@ CASES |= {
     },
     "fsdp2, reduce-scatters apart": _fsdp2(separate_reduce_scatter_group=True, force_sum_reduction=True),
     "fsdp2, tensor and loss": _fsdp2(tensor=2, loss_parallel=True),
+    "fsdp2, divided by four": _fsdp2(gradient_divide_factor=4.0, force_sum_reduction=True),
+    "hsdp, divided by the shards": _fsdp2(replicas=2, gradient_divide_factor=2.0),
+    "fsdp2, the first block not gathered in backward": {
+        "model": {**MLP, "hidden_dim": None},
+        **_fsdp2(needless_in_backward=["layers.0"]),
+        "accumulation": _ACCUMULATED,
+    },
+    "fsdp2, gathers into one place": _fsdp2(keep_unsharded_storage=True),
+    "fsdp2, backward ended by hand": {**_fsdp2(manual_backward_finalization=True), "accumulation": _ACCUMULATED},
+    "ddp, buckets allocated when needed": _ddp(lazy_bucket_allocation=True, bucket_cap_mb=0.05),
+    "ddp, backward ended by hand": {
+        **_ddp(manual_backward_finalization=True, bucket_cap_mb=0.05),
+        "accumulation": _ACCUMULATED,
+    },
     "fsdp2, bfloat16 weights, reduced as this torch does": _fsdp2(mixed_precision={"param_dtype": "bfloat16"}),
 }
 

@@ -36,7 +36,7 @@ from dtbench.worker.dtypes import to_dtype
 from dtbench.worker.models.built import BuiltModel
 from dtbench.worker.parallelize.buckets import BucketAssignment, carry, keep_assignment, read_buckets
 from dtbench.worker.parallelize.ddp_hooks import register_hooks
-from dtbench.worker.parallelize.knobs import require_arguments
+from dtbench.worker.parallelize.knobs import require_arguments, require_methods
 from dtbench.worker.parallelize.parallelized import Sync, clip_gradients, plain_fqn, total_norm
 from dtbench.worker.parallelize.tensor import TensorEvidence, cut_model
 from dtbench.worker.parallelize.waited_ddp import WaitedDdp
@@ -52,6 +52,7 @@ _PASSED_ON = (
     "broadcast_buffers",
     "init_sync",
     "batched_grad_copy",
+    "lazy_bucket_allocation",
 )
 """Fields of ``Ddp`` that are arguments of torch's constructor, under torch's names."""
 
@@ -229,6 +230,8 @@ def wrap_ddp(
     wrapped.left_alone = tuple(item.parameter for item in parameters if item.name in ignored)
     if not parallel.ddp_sink_clone:
         wrapped._set_ddp_sink_clone(val=False)
+    if parallel.manual_backward_finalization:
+        wrapped.require_manual_backward_finalization = True
     register_hooks(wrapped, parallel, scenario.optimizer, import_folders)
     names = tuple(item.fqn for item in delayed)
     backward = scenario.model.compile if parallel.compiled_autograd else None
@@ -282,6 +285,12 @@ def _constructor_knobs(parallel: Ddp) -> dict[str, Any]:
     fields = Ddp.model_fields
     knobs = {name: getattr(parallel, name) for name in _PASSED_ON if getattr(parallel, name) != fields[name].default}
     require_arguments(DistributedDataParallel.__init__, knobs, "parallel")
+    if parallel.manual_backward_finalization:
+        require_methods(
+            DistributedDataParallel,
+            [("manual_backward_finalization", "require_manual_backward_finalization")],
+            "parallel",
+        )
     is_whole = _delays_in_whole_mib(parallel)
     if parallel.bucket_cap_mb is not None:
         knobs["bucket_cap_mb"] = _to_cap(parallel.bucket_cap_mb, is_whole=is_whole)

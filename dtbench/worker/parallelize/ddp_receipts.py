@@ -34,9 +34,7 @@ def read_ddp_receipts(wrapped: WrappedDdp, parallel: Ddp) -> tuple[Receipt, ...]
         *_unused_receipts(model, data, parallel),
         *_buffer_receipts(model, data, parallel),
         compare("parallel.init_sync", parallel.init_sync, wrapped.initial_syncs > 0),
-        compare(
-            "parallel.batched_grad_copy", parallel.batched_grad_copy, bool(getattr(model, "batched_grad_copy", False))
-        ),
+        *_newer_receipts(model, parallel),
         *read_hook_receipts(model, data, parallel),
         compare(
             "parallel.delay_all_reduce",
@@ -50,6 +48,16 @@ def read_ddp_receipts(wrapped: WrappedDdp, parallel: Ddp) -> tuple[Receipt, ...]
         *_join_receipts(model, data, parallel),
         *_mixed_precision_receipts(model, parallel.mixed_precision),
     )
+
+
+def _newer_receipts(model: DistributedDataParallel, parallel: Ddp) -> Iterator[Receipt]:
+    """Compare what not every torch has: what it lacks is off."""
+    for name, attribute in (
+        ("batched_grad_copy", "batched_grad_copy"),
+        ("lazy_bucket_allocation", "lazy_bucket_allocation"),
+        ("manual_backward_finalization", "require_manual_backward_finalization"),
+    ):
+        yield compare(f"parallel.{name}", getattr(parallel, name), bool(getattr(model, attribute, False)))
 
 
 def _bucket_receipts(model: DistributedDataParallel, data: dict[str, Any], parallel: Ddp) -> Iterator[Receipt]:

@@ -24,7 +24,7 @@ from dtbench.vocabulary import Axis, DeviceKind, Purpose
 from dtbench.worker.dtypes import dtype_name, to_dtype
 from dtbench.worker.models.built import BuiltModel
 from dtbench.worker.owners import watch_fsdp2_units
-from dtbench.worker.parallelize.knobs import require_methods
+from dtbench.worker.parallelize.fsdp2_switches import read_switch_receipts, require_switches, set_switches
 from dtbench.worker.parallelize.parallelized import Sync, plain_fqn, whole_gradients
 from dtbench.worker.parallelize.tensor import TensorEvidence, cut_model, read_inline_overlap, read_tensor_receipts
 from dtbench.worker.receipts import compare, without_effect
@@ -40,17 +40,23 @@ class ShardedModel:
         blocks: the other units, in the order of use in forward.
         tensor: what tensor parallelism was seen to do.
         keeps_unsharded: no reshard after the backward of any micro-batch but the last.
+        finalizes: backward ends when its caller says so.
     """
 
     model: Any
     blocks: tuple[Any, ...]
     tensor: TensorEvidence
     keeps_unsharded: bool
+    finalizes: bool
 
     @property
     def units(self) -> tuple[str, ...]:
         """FQNs of the FSDP units, root first as ``""``, in the order of ``named_modules``."""
         return tuple(name for name, module in self.model.named_modules() if isinstance(module, FSDPModule))
+
+    def named_units(self) -> dict[str, Any]:
+        """Give the FSDP units by their FQNs, without what wrappers put into these; root first as ``""``."""
+        return {plain_fqn(f"{name}.").removesuffix("."): self.model.get_submodule(name) for name in self.units}
 
     @property
     def groups(self) -> dict[str, Axis]:
@@ -86,9 +92,9 @@ class ShardedModel:
         )
 
     def _named_groups(self) -> Iterator[tuple[str, Any]]:
-        for name, module in self.model.named_modules():
-            if isinstance(module, FSDPModule) and module._get_fsdp_state()._fsdp_param_group is not None:
-                yield plain_fqn(name + ".").removesuffix("."), module._get_fsdp_state()._fsdp_param_group
+        for name, unit in self.named_units().items():
+            if (group := unit._get_fsdp_state()._fsdp_param_group) is not None:
+                yield name, group
 
     def gather_gradients(self) -> Iterator[tuple[str, Tensor]]:
         """Give FQN and whole gradient of every parameter; collective over all axes."""
@@ -105,6 +111,11 @@ class ShardedModel:
         elif sync == "reduce_scatter":
             self.model.set_requires_all_reduce(is_last)
 
+    def finish_backward(self) -> None:
+        """End the backward of a step where torch leaves that to its caller."""
+        if self.finalizes:
+            self.model.finalize_backward()
+
     def read_sync(self) -> Sync:
         """Ask torch what the coming backward will do to the gradients."""
         group = self.param_groups()[0]
@@ -119,7 +130,7 @@ def wrap_fsdp2(built: BuiltModel, mesh: DeviceMesh, parallel: Fsdp2) -> ShardedM
     Raises:
         MissingError: the installed torch lacks a knob that is asked for.
     """
-    _require_knobs(parallel)
+    require_switches(parallel)
     evidence = cut_model(built, mesh, parallel)
     model: Any = built.module
     blocks = tuple(model.get_submodule(name) for name in built.blocks)
@@ -136,38 +147,16 @@ def wrap_fsdp2(built: BuiltModel, mesh: DeviceMesh, parallel: Fsdp2) -> ShardedM
         fully_shard(block, mp_policy=replace(policy, output_dtype=None), **settings)
     fully_shard(model, mp_policy=policy, **settings)
     built.materialize(model, home=torch.device("cpu") if parallel.cpu_offload else None)
-    sharded = ShardedModel(model, blocks, evidence, keeps_unsharded=not parallel.reshard_after_backward)
-    _set_switches(sharded, parallel)
+    sharded = ShardedModel(
+        model,
+        blocks,
+        evidence,
+        keeps_unsharded=not parallel.reshard_after_backward,
+        finalizes=parallel.manual_backward_finalization,
+    )
+    set_switches(sharded.named_units(), parallel)
     _set_prefetch(sharded, parallel)
     return sharded
-
-
-_METHODS = (
-    ("separate_reduce_scatter_group", "set_separate_reduce_scatter_group"),
-    ("reduce_scatter_max_input_buffers", "set_reduce_scatter_max_input_buffers"),
-    ("force_sum_reduction", "set_force_sum_reduction_for_comms"),
-    ("unshard_async_op", "_set_unshard_async_op"),
-)
-
-
-def _require_knobs(parallel: Fsdp2) -> None:
-    default = Fsdp2.model_fields
-    asked = [pair for pair in _METHODS if getattr(parallel, pair[0]) != default[pair[0]].default]
-    require_methods(FSDPModule, asked, "parallel")
-
-
-def _set_switches(sharded: ShardedModel, parallel: Fsdp2) -> None:
-    """Set what is switched on after wrapping."""
-    model = sharded.model
-    if parallel.unshard_async_op:
-        model._set_unshard_async_op(async_op=True)
-    if parallel.separate_reduce_scatter_group:
-        model.set_separate_reduce_scatter_group()
-    if parallel.reduce_scatter_max_input_buffers > 1:
-        model.set_reduce_scatter_max_input_buffers(parallel.reduce_scatter_max_input_buffers)
-    if parallel.force_sum_reduction:
-        for unit in (model, *sharded.blocks):
-            unit.set_force_sum_reduction_for_comms(enable=True)
 
 
 def _set_prefetch(sharded: ShardedModel, parallel: Fsdp2) -> None:
@@ -194,7 +183,7 @@ def _mixed_precision_policy(settings: Fsdp2MixedPrecision) -> MixedPrecisionPoli
 
 def read_fsdp2_receipts(sharded: ShardedModel, parallel: Fsdp2, plan: Plan) -> tuple[Receipt, ...]:
     """Read every knob back from the units' live state."""
-    root, *others = sharded.param_groups()
+    root = sharded.param_groups()[0]
     offload = compare("parallel.cpu_offload", parallel.cpu_offload, isinstance(root.offload_policy, CPUOffloadPolicy))
     if plan.device is DeviceKind.CPU and parallel.cpu_offload:
         offload = without_effect(offload, "parameters are in host memory already")
@@ -206,11 +195,7 @@ def read_fsdp2_receipts(sharded: ShardedModel, parallel: Fsdp2, plan: Plan) -> t
         *_reshard_receipts(sharded, parallel),
         *_mixed_precision_receipts(parallel.mixed_precision, sharded.model._get_fsdp_state()._mp_policy),
         offload,
-        compare(
-            "parallel.unshard_async_op",
-            parallel.unshard_async_op,
-            all(group.unshard_async_op for group in (*others, root)),
-        ),
+        *read_switch_receipts(sharded.named_units(), parallel),
         *_prefetch_receipts(sharded, parallel, plan),
         *_reduce_scatter_receipts(root, parallel, plan),
     )
@@ -299,9 +284,6 @@ def _reduce_scatter_receipts(root: Any, parallel: Fsdp2, plan: Plan) -> Iterator
         buffers = without_effect(buffers, reason) if parallel.reduce_scatter_max_input_buffers > 1 else buffers
     yield apart
     yield buffers
-    yield compare(
-        "parallel.force_sum_reduction", parallel.force_sum_reduction, bool(root.force_sum_reduction_for_comms)
-    )
 
 
 def read_fsdp2_overlap(parallel: Fsdp2, plan: Plan, traffic: tuple[Traffic, ...]) -> tuple[OverlapPossible, ...]:

@@ -72,7 +72,12 @@ class WaitedDdp(DistributedDataParallel):
             recorder.enter(before)
 
     def finish_backward(self) -> None:
-        """Wait for the delayed all-reduce of this backward, if there was one; average the ignored gradients."""
+        """End this backward where torch leaves that to its caller; wait for the delayed all-reduce, if there was one.
+
+        Average the ignored gradients.
+        """
+        if getattr(self, "require_manual_backward_finalization", False):
+            self.finalize_backward()
         if self._delayed_work is not None:
             self._delayed_work.wait()
             self._delayed_work = None
