@@ -345,8 +345,13 @@ def is_compiled_ddp(scenario: Scenario) -> bool:
 
 
 def has_own_hook(scenario: Scenario) -> bool:
-    """Whether a person's own hook reduces DDP's buckets: nobody knows what it sends."""
-    return isinstance(scenario.parallel, Ddp) and isinstance(scenario.parallel.comm_hook, CustomHook)
+    """Whether a function of a person's own gathers or reduces: nobody knows what it sends."""
+    match scenario.parallel:
+        case Ddp(comm_hook=CustomHook()):
+            return True
+        case Fsdp2(all_gather=gather, reduce_scatter=reduce, all_reduce_hook=hook):
+            return any(own is not None for own in (gather, reduce, hook))
+    return False
 
 
 def _too_few_gpus(scenario: Scenario, ranks: int, machine: Machine) -> str:

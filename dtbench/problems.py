@@ -14,6 +14,7 @@ from dtbench.scenario.presets import resolve_model
 from dtbench.scenario.schema import AdamW, Cut, Ddp, Fsdp1, Fsdp2, Scenario
 from dtbench.scenario.state_dict_problems import find_stage_device_problems, find_state_dict_problems
 from dtbench.traffic.buffers import list_buffers
+from dtbench.traffic.fsdp2 import find_shard_dim
 from dtbench.traffic.parameters import is_under, known_parameters
 from dtbench.traffic.tensor import count_data_ranks
 from dtbench.units import NS_PER_S
@@ -149,6 +150,25 @@ def _check_fsdp2(scenario: Scenario, parallel: Fsdp2) -> Iterator[str]:
             "accumulation.sync=last works"
         )
     yield from _check_needless(scenario, parallel)
+    yield from _check_shard_dim(scenario, parallel)
+
+
+def _check_shard_dim(scenario: Scenario, parallel: Fsdp2) -> Iterator[str]:
+    """Name parameters that cannot be sharded so, where the model is known."""
+    if not parallel.shard_dim:
+        return
+    if parallel.tensor > 1 or scenario.state_dict is not None:
+        yield "parallel.shard_dim is not there with a tensor axis or state_dict, which go by rows; leave one out"
+    parameters = known_parameters(scenario.model) or ()
+    if parameters:
+        yield from _check_named("shard_dim", parallel.shard_dim, [one.name for one in parameters])
+    for one in parameters:
+        dim = find_shard_dim(one.name, parallel)
+        if dim and (dim >= len(one.shape) or one.shape[dim] % parallel.shards):
+            yield (
+                f"parallel.shard_dim: `{one.name}` of shape {one.shape} cannot be cut along {dim} into "
+                f"{parallel.shards} equal parts; 0 works, where torch pads"
+            )
 
 
 def _check_needless(scenario: Scenario, parallel: Fsdp2) -> Iterator[str]:

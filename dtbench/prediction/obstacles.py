@@ -6,7 +6,7 @@ from dtbench.plan import Plan
 from dtbench.scenario.ddp import CommHook, CustomHook, Ddp, DdpMixedPrecision, Noop, PowerSgd
 from dtbench.scenario.model import Custom, Mlp, Model, Timed, Transformer
 from dtbench.scenario.network import EmulatedNetwork
-from dtbench.scenario.schema import Scenario
+from dtbench.scenario.schema import Fsdp2, Scenario
 from dtbench.vocabulary import DeviceKind
 
 
@@ -19,6 +19,10 @@ def find_obstacles(scenario: Scenario, plan: Plan) -> Iterator[str]:
     yield from _check_model(scenario)
     if isinstance(scenario.parallel, Ddp):
         yield from _check_ddp(scenario.parallel)
+    if isinstance(scenario.parallel, Fsdp2):
+        for name in ("all_gather", "reduce_scatter", "all_reduce_hook"):
+            if getattr(scenario.parallel, name) is not None:
+                yield f"parallel.{name} is your own: nobody knows what it sends; leave it out"
 
 
 def _check_model(scenario: Scenario) -> Iterator[str]:

@@ -7,7 +7,7 @@ of their own (``ddp``, ``measure``, ``model``, ``network``); their records can b
 
 from typing import Annotated, Literal
 
-from pydantic import Discriminator, Field, PositiveFloat, PositiveInt, Tag, model_validator
+from pydantic import AfterValidator, Discriminator, Field, PositiveFloat, PositiveInt, Tag, model_validator
 
 from dtbench.record import Record
 from dtbench.scenario.cut import Cut
@@ -22,7 +22,7 @@ from dtbench.scenario.ddp import (
 )
 from dtbench.scenario.fields import DtypeName, NonNegativeInt
 from dtbench.scenario.measure import Measure, Profiler, Warmup
-from dtbench.scenario.model import Model
+from dtbench.scenario.model import Model, check_function_name
 from dtbench.scenario.network import Network, RealNetwork
 from dtbench.scenario.optimizer import AdamW, Optimizer, Sgd
 from dtbench.scenario.state_dict import StateDict
@@ -153,6 +153,9 @@ class Fsdp1(Cut):
     process group (with a tensor axis: over a mesh that is forgotten after wrapping)."""
 
 
+OwnFunction = Annotated[str, AfterValidator(check_function_name)]
+
+
 class Fsdp2MixedPrecision(Record):
     """``MixedPrecisionPolicy`` of FSDP2: dtypes on the wire and in compute."""
 
@@ -194,6 +197,18 @@ class Fsdp2(Cut):
     """Reduce-scatter inputs in flight; 1: backward's compute waits for the previous one (torch 2.13)."""
     force_sum_reduction: bool = False
     """Reduce with sums only and scale apart (``set_force_sum_reduction_for_comms``)."""
+    shard_dim: dict[str, NonNegativeInt] = {}
+    """Dimension along which a parameter is sharded, by its FQN or its module's (``shard_placement_fn``); of all others
+    it is 0. The shards must divide any other dimension."""
+    all_gather: OwnFunction | None = None
+    """A class of your own in place of FSDP2's all-gather (``set_custom_all_gather``), as ``module:Class``: an
+    ``AllGather`` of ``torch.distributed.fsdp._fully_shard._fsdp_api``, looked for as the factory of a ``custom`` model
+    is, and made once for each unit."""
+    reduce_scatter: OwnFunction | None = None
+    """The same in place of its reduce-scatter (``set_custom_reduce_scatter``): a ``ReduceScatter``."""
+    all_reduce_hook: OwnFunction | None = None
+    """A function of your own, as ``module:function``, that is given each unit's reduced gradients, in one tensor
+    (``set_all_reduce_hook``)."""
     gradient_divide_factor: PositiveFloat | None = None
     """What the ranks' summed gradients are divided by (``set_gradient_divide_factor``); left out: their number. The
     single process that results are compared with scales its gradients alike."""

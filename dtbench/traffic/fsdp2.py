@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from math import ceil, prod
 
 from dtbench.scenario.schema import Accumulation, Fsdp2, Scenario
-from dtbench.traffic.parameters import Parameter
+from dtbench.traffic.parameters import Parameter, is_under
 from dtbench.traffic.planned import DTYPE_BYTES, PlannedTraffic, count_syncs, make_traffic, reduce_gradients
 from dtbench.vocabulary import Axis, Operation, Purpose
 
@@ -53,9 +53,20 @@ def _gathered_again(accumulation: Accumulation, units: list[str], parallel: Fsdp
 
 
 def padded_unit_elements(parameters: tuple[Parameter, ...], parallel: Fsdp2) -> Counter[str]:
-    """Give the elements that one all-gather of each unit puts out: dim 0 is padded up to a multiple of the shards."""
+    """Give the elements that one all-gather of each unit puts out: dim 0 is padded up to a multiple of the shards.
+
+    Of a parameter that is sharded along another dim torch wants a multiple, and pads nothing.
+    """
     elements: Counter[str] = Counter()
     for parameter in parameters:
         rows, *rest = parameter.local_shape(parallel.tensor) or (1,)  # a single number: torch refuses to shard it
-        elements[parameter.unit] += ceil(rows / parallel.shards) * parallel.shards * prod(rest)
+        padded = rows if find_shard_dim(parameter.name, parallel) else ceil(rows / parallel.shards) * parallel.shards
+        elements[parameter.unit] += padded * prod(rest)
     return elements
+
+
+def find_shard_dim(name: str, parallel: Fsdp2) -> int:
+    """Give the dimension along which a parameter is sharded: of the longest name that it is under, else 0."""
+    return next(
+        (parallel.shard_dim[one] for one in sorted(parallel.shard_dim, key=len)[::-1] if is_under(name, [one])), 0
+    )

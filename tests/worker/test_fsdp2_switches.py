@@ -62,6 +62,41 @@ def test_gathered_parameters_leave_their_memory_where_it_is_kept(
     assert sizes == {is_kept}
 
 
+@pytest.mark.ranks
+@pytest.mark.parametrize(
+    ("knobs", "collective", "is_right"),
+    [
+        ({"all_gather": "example_hooks:Gather"}, ("unshard", "shard", "all_gather"), True),
+        ({"reduce_scatter": "example_hooks:Reduce"}, ("grad_reduce", "shard", "all_reduce"), True),
+        ({"all_reduce_hook": "example_hooks:look"}, ("grad_reduce", "shard", "reduce_scatter"), True),
+        ({"all_reduce_hook": "example_hooks:halve"}, ("grad_reduce", "shard", "reduce_scatter"), False),
+    ],
+    ids=str,
+)
+def test_a_persons_own_collectives_are_what_ranks_issue_and_what_training_shows(
+    launch: Callable[..., Any],
+    scenario: Callable[..., Scenario],
+    knobs: dict[str, str],
+    collective: tuple[str, str, str],
+    is_right: bool,
+) -> None:
+    launched = launch(scenario(model=MLP, parallel=_fsdp2(**knobs)))
+    assert collective in launched.traffic
+    assert launched.correctness.passed is is_right, launched.correctness
+    (knob,) = knobs
+    (receipt,) = [one for one in launched.rank().receipts if one.knob == f"parallel.{knob}"]
+    assert (receipt.outcome, receipt.got) == (ReceiptOutcome.AGREES, knobs[knob])
+
+
+@pytest.mark.usefixtures("lone_group")
+def test_what_is_no_collective_of_torchs_kind_is_refused(scenario: Callable[..., Scenario]) -> None:
+    from dtbench.worker.parallelize.fsdp2_own import set_own
+
+    wanted: Any = scenario(parallel=_fsdp2(all_gather="tests.worker.example_hooks:halve"), model=MLP).parallel
+    with pytest.raises(PlanError, match=r"parallel\.all_gather: `.*:halve` is no subclass of torch's AllGather"):
+        set_own({}, wanted, ())
+
+
 def test_the_single_process_scales_gradients_as_the_ranks_do(scenario: Callable[..., Scenario]) -> None:
     """Four ranks that divide their sum by two have twice their mean."""
     wanted = scenario(parallel=_fsdp2(replicas=2, gradient_divide_factor=2.0))
@@ -76,6 +111,14 @@ def test_the_single_process_scales_gradients_as_the_ranks_do(scenario: Callable[
         (
             {"parallel": _fsdp2(needless_in_backward=["layers.1"]), "model": {**MLP, "hidden_dim": None}},
             "backward needs the parameters of `layers.1`",
+        ),
+        (
+            {"parallel": _fsdp2(shard_dim={"layers.1.up.weight": 1}), "model": {**MLP, "dim": 63}},
+            r"`layers\.1\.up\.weight` of shape \(96, 63\) cannot be cut along 1 into 2 equal parts; 0 works",
+        ),
+        (
+            {"parallel": _fsdp2(shard_dim={"blocks": 1}), "model": MLP},
+            "parallel.shard_dim: `blocks` names no parameter or module",
         ),
         (
             {

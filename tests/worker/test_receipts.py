@@ -140,6 +140,10 @@ ASKED: dict[str, tuple[str, dict[str, Any]]] = {
     "fsdp2 parallel.separate_reduce_scatter_group": _set("fsdp2", separate_reduce_scatter_group=True),
     "fsdp2 parallel.reduce_scatter_max_input_buffers": _set("fsdp2", reduce_scatter_max_input_buffers=2),
     "fsdp2 parallel.force_sum_reduction": _set("fsdp2", force_sum_reduction=True),
+    "fsdp2 parallel.shard_dim": ("fsdp2", {**_set("fsdp2", shard_dim={"layers.1.up.weight": 1})[1], "model": MLP}),
+    "fsdp2 parallel.all_gather": _set("fsdp2", all_gather="tests.worker.example_hooks:Gather"),
+    "fsdp2 parallel.reduce_scatter": _set("fsdp2", reduce_scatter="tests.worker.example_hooks:Reduce"),
+    "fsdp2 parallel.all_reduce_hook": _set("fsdp2", all_reduce_hook="tests.worker.example_hooks:halve"),
     "fsdp2 parallel.gradient_divide_factor": _set("fsdp2", gradient_divide_factor=4.0),
     "fsdp2 parallel.needless_in_backward": (
         "fsdp2",

@@ -4,7 +4,7 @@ The root unit holds what no block owns, for a transformer embedding, final norm 
 forward unless told to, since backward needs it at once. On a mesh with a ``replicate`` axis it is HSDP.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,17 +13,19 @@ import torch
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Shard
 
 from dtbench.plan import Plan
 from dtbench.ranges import ROOT
 from dtbench.scenario.schema import Fsdp2, Fsdp2MixedPrecision
 from dtbench.store.rank_records import Receipt
 from dtbench.store.traffic_records import Carried, OverlapPossible, Traffic
+from dtbench.traffic.fsdp2 import find_shard_dim
 from dtbench.vocabulary import Axis, DeviceKind, Purpose
 from dtbench.worker.dtypes import dtype_name, to_dtype
 from dtbench.worker.models.built import BuiltModel
 from dtbench.worker.owners import watch_fsdp2_units
+from dtbench.worker.parallelize.fsdp2_own import read_own_receipts, set_own
 from dtbench.worker.parallelize.fsdp2_switches import read_switch_receipts, require_switches, set_switches
 from dtbench.worker.parallelize.parallelized import Sync, plain_fqn, whole_gradients
 from dtbench.worker.parallelize.tensor import TensorEvidence, cut_model, read_inline_overlap, read_tensor_receipts
@@ -124,11 +126,14 @@ class ShardedModel:
         return Sync.REDUCE if group.all_reduce_grads else Sync.REDUCE_SCATTER
 
 
-def wrap_fsdp2(built: BuiltModel, mesh: DeviceMesh, parallel: Fsdp2) -> ShardedModel:
+def wrap_fsdp2(
+    built: BuiltModel, mesh: DeviceMesh, parallel: Fsdp2, import_folders: Sequence[str] = ()
+) -> ShardedModel:
     """Cut along ``tensor``, then shard each block and the root along ``shard``; sets every knob of ``parallel``.
 
     Raises:
         MissingError: the installed torch lacks a knob that is asked for.
+        PlanError: a unit, or a person's own function, cannot be found.
     """
     require_switches(parallel)
     evidence = cut_model(built, mesh, parallel)
@@ -141,6 +146,7 @@ def wrap_fsdp2(built: BuiltModel, mesh: DeviceMesh, parallel: Fsdp2) -> ShardedM
         "offload_policy": CPUOffloadPolicy(pin_memory=torch.accelerator.is_available())
         if parallel.cpu_offload
         else OffloadPolicy(),
+        **_shard_placement(model, parallel),
     }
     policy = _mixed_precision_policy(parallel.mixed_precision)
     for block in blocks:
@@ -155,8 +161,25 @@ def wrap_fsdp2(built: BuiltModel, mesh: DeviceMesh, parallel: Fsdp2) -> ShardedM
         finalizes=parallel.manual_backward_finalization,
     )
     set_switches(sharded.named_units(), parallel)
+    set_own(sharded.named_units(), parallel, import_folders)
     _set_prefetch(sharded, parallel)
     return sharded
+
+
+def _shard_placement(model: Any, parallel: Fsdp2) -> dict[str, Any]:
+    """Give the argument that says along which dimension each parameter is sharded; none where it is the first."""
+    if not parallel.shard_dim:
+        return {}
+    dims = {id(one): find_shard_dim(plain_fqn(name), parallel) for name, one in model.named_parameters()}
+    return {"shard_placement_fn": lambda parameter: Shard(dims[id(parameter)])}
+
+
+def _read_shard_dims(sharded: ShardedModel, parallel: Fsdp2) -> Receipt:
+    """Compare the parameters that are sharded along another dimension than the first."""
+    found = {plain_fqn(one._param_fqn): one for group in sharded.param_groups() for one in group.fsdp_params}
+    got = {name: one.fsdp_placement.dim for name, one in found.items() if one.fsdp_placement.dim}
+    expected = {name: dim for name in found if (dim := find_shard_dim(name, parallel))}
+    return compare("parallel.shard_dim", parallel.shard_dim, got, expected=expected)
 
 
 def _set_prefetch(sharded: ShardedModel, parallel: Fsdp2) -> None:
@@ -192,6 +215,8 @@ def read_fsdp2_receipts(sharded: ShardedModel, parallel: Fsdp2, plan: Plan) -> t
         compare("parallel.shards", parallel.shards, root.mesh_info.shard_mesh_size),
         compare("parallel.replicas", parallel.replicas, replicas),
         *read_tensor_receipts(sharded.tensor, parallel, through="DTensor itself"),
+        _read_shard_dims(sharded, parallel),
+        *read_own_receipts(sharded.named_units(), parallel),
         *_reshard_receipts(sharded, parallel),
         *_mixed_precision_receipts(parallel.mixed_precision, sharded.model._get_fsdp_state()._mp_policy),
         offload,

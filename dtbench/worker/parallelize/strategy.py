@@ -58,7 +58,7 @@ def parallelize(
         case Fsdp1():
             return _parallelize_fsdp1(built, mesh, scenario, plan)
         case Fsdp2():
-            return _parallelize_fsdp2(built, mesh, scenario, plan)
+            return _parallelize_fsdp2(built, mesh, scenario, plan, import_folders)
 
 
 def _parallelize_ddp(scenario: Scenario, wrapped: WrappedDdp) -> Parallelized:
@@ -114,9 +114,11 @@ def _parallelize_fsdp1(built: BuiltModel, mesh: DeviceMesh, scenario: Scenario, 
     )
 
 
-def _parallelize_fsdp2(built: BuiltModel, mesh: DeviceMesh, scenario: Scenario, plan: Plan) -> Parallelized:
+def _parallelize_fsdp2(
+    built: BuiltModel, mesh: DeviceMesh, scenario: Scenario, plan: Plan, import_folders: Sequence[str]
+) -> Parallelized:
     parallel = narrow(scenario.parallel, Fsdp2)
-    sharded = wrap_fsdp2(built, mesh, parallel)
+    sharded = wrap_fsdp2(built, mesh, parallel, import_folders)
     parameters = tuple(sharded.model.parameters())
 
     def accumulate(is_last: bool) -> AbstractContextManager[Any]:  # noqa: FBT001 - a fact, not a mode
