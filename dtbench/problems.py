@@ -149,6 +149,10 @@ def _check_fsdp2(scenario: Scenario, parallel: Fsdp2) -> Iterator[str]:
             "parallel.manual_backward_finalization ends all backwards of a step at once, and reduces then; "
             "accumulation.sync=last works"
         )
+    memories = ("process_group_memory", "symmetric_memory", "all_gather", "reduce_scatter")
+    own = [name for name in memories if getattr(parallel, name)]
+    if len(own) > 1 and set(own) != {"all_gather", "reduce_scatter"}:
+        yield f"parallel.{own[0]} and parallel.{own[1]} both say where collectives' memory is; leave one of them out"
     yield from _check_needless(scenario, parallel)
     yield from _check_shard_dim(scenario, parallel)
 

@@ -384,6 +384,20 @@ REFUSALS: tuple[Refusal, ...] = (
         {"model.compile.what": "blocks"},
     ),
     Refusal(
+        "fsdp2 in symmetric memory on cpu",
+        ON_CPU,
+        lambda s: isinstance(s.parallel, Fsdp2) and s.parallel.symmetric_memory,
+        "FSDP2's symmetric memory is NCCL's, on CUDA devices",
+        {"parallel.symmetric_memory": "false"},
+    ),
+    Refusal(
+        "fsdp2 waits for an event on cpu",
+        ON_CPU,
+        lambda s: isinstance(s.parallel, Fsdp2) and s.parallel.post_optimizer_event,
+        "FSDP2's event after the update orders a device's streams, and torch records none on a CPU",
+        {"parallel.post_optimizer_event": "false"},
+    ),
+    Refusal(
         "fsdp2 divides in a reduction over gloo",
         ON_CPU,
         _divides_in_products,

@@ -109,6 +109,7 @@ NEWER = (
     _newer(Fsdp2, "separate_reduce_scatter_group", (2, 13)),
     _newer(Fsdp2, "reduce_scatter_max_input_buffers", (2, 13)),
     _newer(Fsdp2, "reduce_scatter_unused_params", (2, 13)),
+    _newer(Fsdp2, "symmetric_memory", (2, 13)),
     _newer(Ddp, "lazy_bucket_allocation", (2, 15)),
     _newer(Ddp, "manual_backward_finalization", (2, 15)),
     _newer(Fsdp2, "keep_unsharded_storage", (2, 15)),

@@ -22,6 +22,7 @@ ASKED: dict[str, list[dict[str, Any]]] = {
     "parallel.separate_reduce_scatter_group": [{**FSDP2, "separate_reduce_scatter_group": True}],
     "parallel.reduce_scatter_max_input_buffers": [{**FSDP2, "reduce_scatter_max_input_buffers": 2}],
     "parallel.reduce_scatter_unused_params": [{**FSDP2, "reduce_scatter_unused_params": True}],
+    "parallel.symmetric_memory": [{**FSDP2, "symmetric_memory": True}],
     "parallel.keep_unsharded_storage": [{**FSDP2, "keep_unsharded_storage": True}],
     "parallel.lazy_bucket_allocation": [{**DDP, "lazy_bucket_allocation": True}],
 }

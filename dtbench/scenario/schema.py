@@ -212,6 +212,14 @@ class Fsdp2(Cut):
     gradient_divide_factor: PositiveFloat | None = None
     """What the ranks' summed gradients are divided by (``set_gradient_divide_factor``); left out: their number. The
     single process that results are compared with scales its gradients alike."""
+    process_group_memory: bool = False
+    """Let the process group allocate what collectives send and receive, if it can
+    (``set_allocate_memory_from_process_group_for_comm``; gloo cannot)."""
+    symmetric_memory: bool = False
+    """Allocate it in NCCL's symmetric memory (``set_symm_mem_for_comm``, torch 2.13, CUDA)."""
+    post_optimizer_event: bool = False
+    """Let the next step's all-gathers wait for an event that is recorded after the update, and for nothing else on its
+    stream (``set_post_optim_event``, CUDA)."""
     needless_in_backward: tuple[str, ...] = ()
     """FQNs of units whose parameters backward does not need, such as an embedding's (``set_unshard_in_backward``): they
     are gathered in forward only."""

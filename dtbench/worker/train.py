@@ -80,6 +80,7 @@ class TrainStep:
                     self.observed.gradient_norm = self.parallel.clip(self.clip_norm)
             if self.optimizer is not None:
                 self.optimizer.step()
+                self.parallel.after_update()
                 self.optimizer.zero_grad()
             else:
                 self.parallel.model.zero_grad()

@@ -62,6 +62,47 @@ def test_gathered_parameters_leave_their_memory_where_it_is_kept(
     assert sizes == {is_kept}
 
 
+class _Event:
+    """An event that a CPU can record."""
+
+    def __init__(self, _device: object) -> None: ...
+
+    def record(self) -> None: ...
+
+
+@pytest.mark.usefixtures("lone_group")
+@pytest.mark.parametrize("knob", ["symmetric_memory", "post_optimizer_event"])
+def test_what_cpus_have_not_is_read_back_where_something_stands_in_for_it(
+    scenario: Callable[..., Scenario], monkeypatch: pytest.MonkeyPatch, knob: str
+) -> None:
+    import torch.distributed.fsdp._fully_shard._fsdp_collectives as collectives
+
+    from dtbench.worker.batches import Batches
+    from dtbench.worker.building import make_model, make_train_step
+    from dtbench.worker.mesh import build_mesh
+    from dtbench.worker.parallelize.strategy import parallelize
+    from dtbench.worker.recorder import Recorder
+
+    skip_where_torch_lacks(f"parallel.{knob}")
+    monkeypatch.setattr("dtbench.plan.find_refusals", lambda *_asked: ())
+    monkeypatch.setattr(torch, "Event", _Event)
+    if hasattr(collectives, "SymmMemAllocMixin"):
+        monkeypatch.setattr(collectives.SymmMemAllocMixin, "__init__", lambda *_anything: None)
+    device = torch.device("cpu")
+    for is_set in (True, False):
+        wanted = scenario(model=MLP, parallel={"kind": "fsdp2", "shards": 1, knob: is_set})
+        plan = make_plan(wanted, MACHINE)
+        model = make_model(wanted, device)
+        parallel = parallelize(model, build_mesh(plan), wanted, plan, Recorder())
+        step = make_train_step(wanted, parallel, model, Recorder())
+        step.run(Batches(wanted, model.make_batch, device, rows=slice(None)).make(0))
+        for asked in (True, False):
+            parallel_asked: Any = wanted.parallel
+            changed = parallel_asked.model_copy(update={knob: asked})
+            (receipt,) = [one for one in parallel.read_receipts(changed) if one.knob == f"parallel.{knob}"]
+            assert (receipt.outcome is ReceiptOutcome.AGREES) == (asked == is_set)
+
+
 @pytest.mark.ranks
 @pytest.mark.parametrize(
     ("knobs", "collective", "is_right"),
@@ -115,6 +156,10 @@ def test_the_single_process_scales_gradients_as_the_ranks_do(scenario: Callable[
         (
             {"parallel": _fsdp2(shard_dim={"layers.1.up.weight": 1}), "model": {**MLP, "dim": 63}},
             r"`layers\.1\.up\.weight` of shape \(96, 63\) cannot be cut along 1 into 2 equal parts; 0 works",
+        ),
+        (
+            {"parallel": _fsdp2(process_group_memory=True, all_gather="example_hooks:Gather"), "model": MLP},
+            "parallel.process_group_memory and parallel.all_gather both say where",
         ),
         (
             {"parallel": _fsdp2(shard_dim={"blocks": 1}), "model": MLP},

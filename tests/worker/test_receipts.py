@@ -144,6 +144,7 @@ ASKED: dict[str, tuple[str, dict[str, Any]]] = {
     "fsdp2 parallel.all_gather": _set("fsdp2", all_gather="tests.worker.example_hooks:Gather"),
     "fsdp2 parallel.reduce_scatter": _set("fsdp2", reduce_scatter="tests.worker.example_hooks:Reduce"),
     "fsdp2 parallel.all_reduce_hook": _set("fsdp2", all_reduce_hook="tests.worker.example_hooks:halve"),
+    "fsdp2 parallel.process_group_memory": _set("fsdp2", process_group_memory=True),
     "fsdp2 parallel.gradient_divide_factor": _set("fsdp2", gradient_divide_factor=4.0),
     "fsdp2 parallel.needless_in_backward": (
         "fsdp2",
@@ -315,6 +316,7 @@ def test_every_knob_of_the_schema_has_a_receipt() -> None:
     def knobs(record: Any, prefix: str) -> set[str]:
         nested = {"mixed_precision", "comm_hook", "buffer_comm_hook"}
         nested |= {"join", "lifecycle"}  # need steps that a session runs: test_ddp_functions
+        nested |= {"symmetric_memory", "post_optimizer_event"}  # need what CPUs have not: test_fsdp2_switches
         nested |= {"gather_weights"}  # needs a tensor axis: test_gathered
         return {f"{prefix}.{name}" for name in record.model_fields if name != "kind" and name not in nested}
 

@@ -112,6 +112,8 @@ COMPILED = {**MODEL, "compile": {"what": "blocks", "backend": "aot_eager"}}
 EXAMPLES |= {
     "compiled ddp with a first bucket below 1 MiB": {**_ddp(bucket_cap_mb=0.05), "model": COMPILED},
     "fsdp2 in one full graph": {**_fsdp2(shards=2), **_compiled(what="model", fullgraph=True)},
+    "fsdp2 in symmetric memory on cpu": _fsdp2(shards=2, symmetric_memory=True),
+    "fsdp2 waits for an event on cpu": _fsdp2(shards=2, post_optimizer_event=True),
     "fsdp2 divides in a reduction over gloo": _fsdp2(shards=2, gradient_divide_factor=4.0),
     "fsdp2 divides twice over one shard": _fsdp2(replicas=2, gradient_divide_factor=4.0, force_sum_reduction=True),
     "fsdp1 in full graphs": {**_fsdp1(), **_compiled(fullgraph=True)},

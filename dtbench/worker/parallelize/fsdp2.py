@@ -118,6 +118,18 @@ class ShardedModel:
         if self.finalizes:
             self.model.finalize_backward()
 
+    def mark_update(self) -> None:
+        """Tell the next step's all-gathers which event to wait for: all that was issued until now."""
+        event = torch.Event(self.device)
+        event.record()
+        self.model.set_post_optim_event(event)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the root's parameters are gathered."""
+        found: torch.device = self.model._get_fsdp_state()._device
+        return found
+
     def read_sync(self) -> Sync:
         """Ask torch what the coming backward will do to the gradients."""
         group = self.param_groups()[0]
@@ -220,7 +232,7 @@ def read_fsdp2_receipts(sharded: ShardedModel, parallel: Fsdp2, plan: Plan) -> t
         *_reshard_receipts(sharded, parallel),
         *_mixed_precision_receipts(parallel.mixed_precision, sharded.model._get_fsdp_state()._mp_policy),
         offload,
-        *read_switch_receipts(sharded.named_units(), parallel),
+        *read_switch_receipts(sharded.named_units(), parallel, plan.device),
         *_prefetch_receipts(sharded, parallel, plan),
         *_reduce_scatter_receipts(root, parallel, plan),
     )

@@ -9,11 +9,17 @@ from torch.distributed.fsdp import FSDPModule
 from dtbench.errors import PlanError
 from dtbench.scenario.schema import Fsdp2
 from dtbench.store.rank_records import Receipt
+from dtbench.vocabulary import DeviceKind
 from dtbench.worker.parallelize.knobs import require_methods
-from dtbench.worker.receipts import compare
+from dtbench.worker.receipts import compare, without_effect
 
 Units = Mapping[str, Any]
 """FSDP units by FQN, the root, which is first, as ``""``."""
+
+
+def _holds_comm(group: Any, name: str) -> bool:
+    """Tell whether a group gathers by a class of torch's of this name, which not every torch has."""
+    return type(group._all_gather_comm).__name__ == name
 
 
 @dataclass(frozen=True)
@@ -24,6 +30,7 @@ class _Switch:
         put: call the method on one unit.
         read: give its live state, of one parameter group; what torch lacks is as if it was not set.
         on_root: the method reaches all units from the root.
+        idle_on_cpu: why it changes nothing there; empty: it does.
     """
 
     knob: str
@@ -31,6 +38,7 @@ class _Switch:
     put: Callable[[Any, Any], None]
     read: Callable[[Any], Any]
     on_root: bool = True
+    idle_on_cpu: str = ""
 
 
 _SWITCHES = (
@@ -55,6 +63,21 @@ _SWITCHES = (
         on_root=False,
     ),
     _Switch(
+        "process_group_memory",
+        "set_allocate_memory_from_process_group_for_comm",
+        lambda unit, value: unit.set_allocate_memory_from_process_group_for_comm(enable=value),
+        lambda group: _holds_comm(group, "ProcessGroupAllocAllGather"),
+        on_root=False,
+        idle_on_cpu="gloo allocates no memory itself",
+    ),
+    _Switch(  # after sums are forced: only these can be reduced in symmetric memory
+        "symmetric_memory",
+        "set_symm_mem_for_comm",
+        lambda unit, _value: unit.set_symm_mem_for_comm(),
+        lambda group: _holds_comm(group, "SymmMemAllGather"),
+        on_root=False,
+    ),
+    _Switch(
         "reduce_scatter_unused_params",
         "set_reduce_scatter_unused_params",
         lambda unit, value: unit.set_reduce_scatter_unused_params(value),
@@ -73,6 +96,7 @@ _OTHERS = (
     ("reduce_scatter_max_input_buffers", "set_reduce_scatter_max_input_buffers"),
     ("needless_in_backward", "set_unshard_in_backward"),
     ("manual_backward_finalization", "set_manual_backward_finalization"),
+    ("post_optimizer_event", "set_post_optim_event"),
 )
 
 
@@ -117,14 +141,16 @@ def _skip_needless(units: Units, parallel: Fsdp2) -> None:
         units[name].set_unshard_in_backward(unshard_in_backward=False)
 
 
-def read_switch_receipts(units: Units, parallel: Fsdp2) -> Iterator[Receipt]:
+def read_switch_receipts(units: Units, parallel: Fsdp2, device: DeviceKind) -> Iterator[Receipt]:
     """Read every such knob back from the live state of all units; where these differ, what the first one says."""
     states = {name: unit._get_fsdp_state() for name, unit in units.items()}
     groups = {name: one._fsdp_param_group for name, one in states.items() if one._fsdp_param_group is not None}
     for switch in _SWITCHES:
         asked = getattr(parallel, switch.knob)
         values = [switch.read(group) for group in groups.values()]
-        yield compare(f"parallel.{switch.knob}", asked, next((one for one in values if one != asked), asked))
+        receipt = compare(f"parallel.{switch.knob}", asked, next((one for one in values if one != asked), asked))
+        is_idle = device is DeviceKind.CPU and switch.idle_on_cpu and _is_asked(parallel, switch.knob)
+        yield without_effect(receipt, switch.idle_on_cpu) if is_idle else receipt
     skipped = tuple(name for name, group in groups.items() if not group.unshard_in_backward)
     yield compare(
         "parallel.needless_in_backward",
@@ -137,4 +163,9 @@ def read_switch_receipts(units: Units, parallel: Fsdp2) -> Iterator[Receipt]:
         "parallel.manual_backward_finalization",
         parallel.manual_backward_finalization,
         bool(getattr(states[""]._state_ctx, "manual_backward_finalization", False)),
+    )
+    yield compare(
+        "parallel.post_optimizer_event",
+        parallel.post_optimizer_event,
+        states[""]._state_ctx.post_optim_event is not None,
     )

@@ -67,6 +67,7 @@ class Parallelized:
         read_sync: ask torch, inside such a context, what the coming backward will do to the gradients.
         loss_context: a context for forward and backward in which the loss may be computed on sharded logits.
         finish_backward: wait for what the strategy left in flight when the step's last backward returned.
+        after_update: what is to be done once the optimizer has updated.
         join: a context for the iterations of a step, of which ranks may have unequally many.
         groups: mesh axis of each process group that the strategy made beside the mesh's own, by torch's name.
         units: FQNs of the FSDP units, the root as ``""``; empty for DDP.
@@ -88,6 +89,7 @@ class Parallelized:
     read_sync: Callable[[], Sync] = _always_reduced
     loss_context: Callable[[], AbstractContextManager[Any]] = nullcontext
     finish_backward: Callable[[], None] = _nothing_left
+    after_update: Callable[[], None] = _nothing_left
     join: Callable[[], AbstractContextManager[Any]] = nullcontext
     groups: Mapping[str, Axis] = field(default_factory=dict)
     units: tuple[str, ...] = ()

@@ -134,6 +134,7 @@ def _parallelize_fsdp2(
         read_sync=sharded.read_sync,
         loss_context=_loss_context(scenario),
         finish_backward=sharded.finish_backward,
+        after_update=sharded.mark_update if parallel.post_optimizer_event else _leave_unmarked,
         groups=sharded.groups,
         units=sharded.units,
         watch_owners=sharded.watch_owners,
@@ -141,6 +142,10 @@ def _parallelize_fsdp2(
         read_receipts=lambda asked: read_fsdp2_receipts(sharded, narrow(asked, Fsdp2), plan),
         read_overlap=lambda traffic: read_fsdp2_overlap(parallel, plan, traffic),
     )
+
+
+def _leave_unmarked() -> None:
+    pass
 
 
 def narrow(asked: Parallel, kind: type[_Kind]) -> _Kind:
