@@ -15,7 +15,11 @@ TESTED_TORCH = ((2, 11), (2, 14))
 
 Closed, because private functions are wrapped, and these move between versions.
 """
-_GRADIENTS_KEEP_THEIR_DTYPE: Final = (2, 15)
+GRADIENTS_KEEP_THEIR_DTYPE: Final = (2, 15)
+"""From here on FSDP2 reduces, where nobody says in what, in the dtype of the parameters (``grad_dtype``).
+
+Before, in that of its computation (``MixedPrecisionPolicy.reduce_dtype``).
+"""
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,12 @@ def is_tested_torch(version: str) -> bool:
     return TESTED_TORCH[0] <= read_torch_release(version) < TESTED_TORCH[1]
 
 
+def spell_tested_torch() -> str:
+    """Spell the tested range as pip does: ``>=2.11,<2.16``."""
+    first, last = (".".join(map(str, version)) for version in TESTED_TORCH)
+    return f">={first},<{last}"
+
+
 def read_torch_release(version: str) -> tuple[int, int]:
     """Give major and minor number of a version such as ``2.13.0+cpu``."""
     major, minor = version.split(".")[:2]
@@ -65,15 +75,12 @@ def find_lacking(scenario: Scenario, torch: str) -> Iterator[str]:
 def spell_defaults(scenario: Scenario, torch: str | None) -> Scenario:
     """Return the scenario with what a version of torch takes for a knob that is left out, where versions differ.
 
-    FSDP2 reduces gradients in the dtype of its computation before 2.15, and in that of the parameters (``grad_dtype``)
-    from then on (``MixedPrecisionPolicy.reduce_dtype``).
-
     Args:
         scenario: as asked.
         torch: version of its ranks; None: not known, and taken for one before 2.15.
     """
     parallel = scenario.parallel
-    if torch is None or read_torch_release(torch) < _GRADIENTS_KEEP_THEIR_DTYPE or not isinstance(parallel, Fsdp2):
+    if torch is None or read_torch_release(torch) < GRADIENTS_KEEP_THEIR_DTYPE or not isinstance(parallel, Fsdp2):
         return scenario
     policy = parallel.mixed_precision
     spelled = policy.model_copy(update={"reduce_dtype": policy.reduce_dtype or scenario.precision.dtype})

@@ -11,6 +11,7 @@ FIRST_TORCH: Final = {newer.knob: newer.first for newer in NEWER if newer.words 
 
 FRACTIONS_BESIDE_DELAYED: Final = next(newer.first for newer in NEWER if newer.words is not None)
 BROADCAST_BUFFERS_IS_A_PROPERTY: Final = (2, 13)
+FSDP1_OFFLOADS_WHAT_IT_GATHERS: Final = (2, 14)
 
 
 def torch_version() -> tuple[int, int]:

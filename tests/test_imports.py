@@ -80,10 +80,9 @@ def test_reading_and_planning_scenarios_needs_no_console() -> None:
 def test_the_tested_torch_is_the_one_that_the_extra_asks_for() -> None:
     import tomllib
 
-    from dtbench.torch_versions import TESTED_TORCH, is_tested_torch
+    from dtbench.torch_versions import is_tested_torch, spell_tested_torch
 
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    first, last = (".".join(map(str, version)) for version in TESTED_TORCH)
-    assert project["optional-dependencies"]["run"] == [f"torch>={first},<{last}"]
+    assert project["optional-dependencies"]["run"] == [f"torch{spell_tested_torch()}"]
     assert is_tested_torch("2.13.0+cpu")
     assert not is_tested_torch("2.14.0")

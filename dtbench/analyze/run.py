@@ -58,6 +58,7 @@ def summarize_data(data: RunData) -> RunSummary:
         cells=cells,
         resumed_unix_ns=run.resumed_unix_ns,
         repeat_end=run.repeat_end,
+        environment_notes=environment.notes if environment else (),
         neighbours=run.neighbours,
         checks=judge_checklist(run.checklist, cells, run.overrides),
     )
@@ -83,7 +84,10 @@ def _summarize(data: CellData, device: str, environment: Environment | None) -> 
 
 
 def _name_elsewhere(data: CellData, environment: Environment | None) -> Iterator[str]:
-    """Say which launches ran another torch than the run says, as ``python:`` asks, or on another machine."""
+    """Say which launches ran another torch than the run says, as ``python:`` asks, or on another machine.
+
+    With what a reader must know of that torch.
+    """
     named: dict[str, list[str]] = {}
     for launch in data.launches:
         differing = "" if launch.environment is None else _spell_other(launch.environment, environment)
@@ -92,6 +96,9 @@ def _name_elsewhere(data: CellData, environment: Environment | None) -> Iterator
     for differing, names in named.items():
         who = "this cell" if len(names) == len(data.launches) else ", ".join(names)
         yield f"the ranks of {who} ran {differing}"
+    known = () if environment is None else environment.notes
+    own = [note for launch in data.launches if launch.environment is not None for note in launch.environment.notes]
+    yield from dict.fromkeys(note for note in own if note not in known)
 
 
 def _spell_other(own: Environment, whole: Environment | None) -> str:

@@ -371,6 +371,7 @@ class RunSummary(Record):
     Attributes:
         resumed_unix_ns: when it was gone on with after it had ended early.
         repeat_end: why ``repeat: auto`` added no more launches; None: it has not come to that, or a number was given.
+        environment_notes: what a reader must know of the software that it ran on.
         neighbours: other runs that were on this machine meanwhile.
         checks: None where the scenario claims nothing.
     """
@@ -389,5 +390,6 @@ class RunSummary(Record):
     cells: tuple[CellSummary, ...]
     resumed_unix_ns: tuple[int, ...] = ()
     repeat_end: str | None = None
+    environment_notes: tuple[str, ...] = ()
     neighbours: tuple[Neighbour, ...] = ()
     checks: ChecksSummary | None = None

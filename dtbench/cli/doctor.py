@@ -93,12 +93,10 @@ def check_software(torch: "Torch | NoTorch") -> list[Finding]:
 
 
 def _check_torch(torch: "Torch") -> list[Finding]:
-    from dtbench.torch_versions import TESTED_TORCH
+    from dtbench.torch_versions import spell_tested_torch
     from dtbench.units import format_bytes
 
-    first, last = (".".join(map(str, version)) for version in TESTED_TORCH)
-    tested = f"torch >={first},<{last}"
-    untested = f"dtbench was tested with {tested}; others may work, and each run records a warning"
+    untested = f"dtbench was tested with torch {spell_tested_torch()}; others may work, and each run records a warning"
     no_gloo = "CPU runs need a torch that was built with gloo"
     devices = [
         Finding(f"GPU {index}", f"{device.name}, {format_bytes(device.memory_bytes)}")

@@ -19,6 +19,7 @@ from dtbench.comparison.settings import find_treatment
 from dtbench.comparison.sides import ONLY, Sides, is_saved, read_sides
 from dtbench.comparison.statistics import LEAST_LAUNCHES, noise_floor
 from dtbench.comparison.telling import say_silent
+from dtbench.comparison.torch_defaults import say_new_defaults
 from dtbench.errors import ComparisonError
 from dtbench.scenario.sweep import name_some
 from dtbench.store.baseline import MeasuredSide
@@ -212,6 +213,7 @@ def compare_sides(
         collectives=tuple(findings.collectives),
         notes=(
             *_note_unlike(unlike),
+            *say_new_defaults((baseline, candidate)),
             *_note_unknown((baseline, candidate), labels),
             *unseen,
             *of_ranks,

@@ -6,6 +6,7 @@ independent samples.
 
 import logging
 import os
+import re
 import shutil
 import signal
 import sys
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from dtbench.errors import LaunchError, MissingError, StoreError
 from dtbench.launch.killed import HUNG, RAISED, describe_signal, keep_killed
@@ -254,13 +255,13 @@ def _describe(folder: LaunchFolder, ended: Ended, view: JournalView | None, *, h
 def read_last_lines(path: Path) -> tuple[str, ...]:
     """Give what a log says of the end, without blank lines: the innermost frames of a stack dump, else its last lines.
 
-    Empty when there is no log.
+    Without what extension modules report of themselves once the interpreter is at its end. Empty when there is no log.
     """
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ()
-    lines = [line for line in text.splitlines() if line.strip()]
+    lines = [line for line in text.splitlines() if line.strip() and not OF_EXIT.match(line)]
     fatal = [number for number, line in enumerate(lines) if line.startswith(_FATAL)][-1:]
     dumps = [number for number, line in enumerate(lines) if line.startswith(_CURRENT_THREAD)][-1:]
     # a thread of torch's own has no Python frames, and no part of the dump: what the others did follows the first line
@@ -270,6 +271,14 @@ def read_last_lines(path: Path) -> tuple[str, ...]:
     return tuple([*(lines[number] for number in fatal), *lines[starts[0] :]][:_LAST_LINES])
 
 
+OF_EXIT: Final = re.compile(
+    r"nanobind: (leaked \d+ |this is likely caused by a reference counting issue)| - leaked (instance|type|function) "
+    r"| - \.\.\. skipped remainder$|See https://nanobind\.\S+/refleaks\.html$"
+)
+"""What nanobind, in triton since the one of torch 2.15, writes at the exit of what is not freed.
+
+A forked rank frees nothing that it has from its server, since the collector leaves that alone: it would take a second.
+"""
 _FATAL, _CURRENT_THREAD = "Fatal Python error", "Current thread 0x"
 """How ``faulthandler`` begins a dump, and the part of it that matters."""
 

@@ -6,9 +6,10 @@ import psutil
 
 from dtbench.errors import MissingError
 from dtbench.plan import Machine
+from dtbench.torch_versions import spell_tested_torch
 
 NO_TORCH = (
-    "running a scenario needs torch: install torch 2.11 to 2.13 as your cluster says, "
+    f"running a scenario needs torch: install torch {spell_tested_torch()} as your cluster says, "
     "or `pip install '.[run]'` in dtbench's folder"
 )
 

@@ -12,7 +12,6 @@ from dtbench.report.checklist import answer_line, checks_section
 from dtbench.report.visible import spell_controls
 from dtbench.store.check_records import ChecksSummary
 from dtbench.store.records import Environment
-from dtbench.store.running import describe_neighbours
 from dtbench.units import count_things, format_bytes
 
 _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]|#>~])")
@@ -27,9 +26,7 @@ def summary_markdown(summary: RunSummary) -> str:
     resumed = sentences.resumed_sentence(len(summary.resumed_unix_ns))
     if resumed is not None:
         blocks.append(resumed)
-    neighbours = describe_neighbours(summary.neighbours)
-    if neighbours is not None:
-        blocks.append(escape_markdown(neighbours))
+    blocks += [escape_markdown(words) for _, words in sentences.run_warnings(summary)]
     if summary.repeat_end is not None:
         blocks.append(escape_markdown(summary.repeat_end))
     if summary.checks is not None:

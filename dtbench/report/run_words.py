@@ -4,7 +4,6 @@ from dtbench.analyze.summary import CellSummary, RunSummary
 from dtbench.report import estimates, sentences, sweep
 from dtbench.report.checklist import answer_line, checks_section
 from dtbench.report.section import Column, Section
-from dtbench.store.running import describe_neighbours
 from dtbench.vocabulary import Purpose
 
 MOST_ROWS = 24
@@ -46,8 +45,7 @@ def _cell_lines(cell: CellSummary) -> list[str]:
 
 def note_words(summary: RunSummary) -> tuple[str, ...]:
     """Say what a reader of the numbers must know, with the cells that it is about."""
-    neighbours = describe_neighbours(summary.neighbours)
-    return (*sweep.note_sentences(summary), *([] if neighbours is None else [neighbours]))
+    return (*sweep.note_sentences(summary), *(words for _, words in sentences.run_warnings(summary)))
 
 
 def tables(summary: RunSummary) -> list[Section]:

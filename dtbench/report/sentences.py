@@ -11,7 +11,7 @@ from dtbench.analyze.cell_notes import describe_disturbed, say_taken
 from dtbench.analyze.doubt_words import describe_doubt
 from dtbench.analyze.known_part import KnownPart, name_part
 from dtbench.analyze.plan_notes import is_linked, planned_notes
-from dtbench.analyze.summary import CellSummary, Interval, OwnerSummary, PurposeSummary
+from dtbench.analyze.summary import CellSummary, Interval, OwnerSummary, PurposeSummary, RunSummary
 from dtbench.analyze.wrong_results import find_wrong_results
 from dtbench.plan import Plan
 from dtbench.report.advice import advise, of_run
@@ -23,6 +23,7 @@ from dtbench.scenario.model import Timed
 from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Parallel
 from dtbench.store.rank_records import Compilation, Memory, Receipt, ReceiptOutcome
 from dtbench.store.records import OwnLoop, RunStatus
+from dtbench.store.running import describe_neighbours
 from dtbench.units import NS_PER_MS, count_things, format_bytes, format_count, format_fraction, format_ns
 from dtbench.vocabulary import Cause, DeviceKind, Purpose, StageOutcome
 
@@ -507,6 +508,14 @@ def resumed_sentence(times: int) -> str | None:
         return None
     how_often = "once" if times == 1 else f"{times} times"
     return f"stopped and resumed {how_often}: launches before and after are not interleaved with each other"
+
+
+def run_warnings(summary: RunSummary) -> Iterator[tuple[str, str]]:
+    """Yield what a reader of any number of a run must know of the place where it ran: about what, and a sentence."""
+    yield from (("environment", note) for note in summary.environment_notes)
+    neighbours = describe_neighbours(summary.neighbours)
+    if neighbours is not None:
+        yield "other runs", neighbours
 
 
 def is_trusted(cell: CellSummary) -> bool:

@@ -32,7 +32,6 @@ from dtbench.report.stages_text import render_stages
 from dtbench.report.sweep_table import WAIT_EXPLAINED, headed_table, render_sweep
 from dtbench.store.layout import RunFolder
 from dtbench.store.rank_records import ReceiptOutcome
-from dtbench.store.running import describe_neighbours
 from dtbench.units import count_things, format_bytes, format_fraction, format_ns
 
 MOST_RANKS = 16
@@ -72,9 +71,7 @@ def render_head(summary: RunSummary) -> RenderableType:
     resumed = sentences.resumed_sentence(len(summary.resumed_unix_ns))
     if resumed is not None:
         lines.append(Plain(resumed, style="yellow"))
-    neighbours = describe_neighbours(summary.neighbours)
-    if neighbours is not None:
-        lines.append(Plain(neighbours, style="yellow"))
+    lines += [Plain(words, style="yellow") for _, words in sentences.run_warnings(summary)]
     if summary.repeat_end is not None:
         lines.append(Plain(summary.repeat_end, style="dim"))
     how_it_ended = sentences.status_sentence("This run", summary.status, summary.reason)

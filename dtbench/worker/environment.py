@@ -19,7 +19,7 @@ from dtbench.scenario.schema import VARIABLE_PREFIXES, Scenario
 from dtbench.store.layout import LAUNCHER_VARIABLE
 from dtbench.store.rank_records import Receipt
 from dtbench.store.records import Environment
-from dtbench.torch_versions import TESTED_TORCH, is_tested_torch
+from dtbench.torch_versions import is_tested_torch, spell_tested_torch
 from dtbench.worker.machine.accelerator import describe_devices
 from dtbench.worker.receipts import compare
 
@@ -83,10 +83,8 @@ def die_with_parent() -> None:
 def _notes() -> list[str]:
     if is_tested_torch(torch.__version__):
         return []
-    first, last = (".".join(map(str, version)) for version in TESTED_TORCH)
-    return [
-        f"torch {torch.__version__} is outside the tested range >={first},<{last}: private functions may have moved"
-    ]
+    outside = f"torch {torch.__version__} is outside the tested range {spell_tested_torch()}"
+    return [f"{outside}: private functions may have moved; `dtbench doctor --torch` names what differs"]
 
 
 def _packages() -> dict[str, str]:

@@ -74,7 +74,13 @@ def test_a_broken_scenario_points_to_check(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize(
     ("version", "is_tested"),
-    [("2.10.1", False), ("2.11.0+cu128", True), ("2.13.0a0+git12", True), ("2.14.0", False), ("3.0.0", False)],
+    [
+        ("2.10.1", False),
+        ("2.11.0+cu128", True),
+        ("2.13.0a0+git12", True),
+        ("2.14.0", False),
+        ("3.0.0", False),
+    ],
 )
 def test_the_tested_range_of_torch_is_half_open(version: str, is_tested: bool) -> None:
     torch = Torch(version=version, cuda=None, nccl=None, has_gloo=True, devices=())

@@ -33,3 +33,18 @@ def test_without_a_dump_the_last_lines_are_shown(tmp_path: Path) -> None:
     log.write_text(BEFORE)
     assert read_last_lines(log) == tuple(f"step {number}" for number in range(28, 40))
     assert read_last_lines(tmp_path / "absent") == ()
+
+
+def test_what_an_extension_module_says_of_itself_after_an_exception_is_not_the_end(tmp_path: Path) -> None:
+    """As triton 3.9 does, which torch 2.15 brings."""
+    log = tmp_path / "log"
+    leaked = "".join(f' - leaked function "create_{number}"\n' for number in range(10))
+    instance = ' - leaked instance 0x7f01 of type "triton._C.libtriton.ir.module"\n'
+    log.write_text(
+        f"{BEFORE}IndexError: leaked\nnanobind: leaked 1 instances!\n{instance}nanobind: leaked 2 keep_alive records!\n"
+        f'nanobind: leaked 1 types!\n - leaked type "ir.module"\nnanobind: leaked 99 functions!\n{leaked}'
+        " - ... skipped remainder\n"
+        "nanobind: this is likely caused by a reference counting issue in the binding code.\n"
+        "See https://nanobind.readthedocs.io/en/latest/refleaks.html\n"
+    )
+    assert read_last_lines(log) == (*(f"step {number}" for number in range(29, 40)), "IndexError: leaked")

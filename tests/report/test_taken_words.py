@@ -107,6 +107,14 @@ def test_other_runs_on_the_machine_are_named(make_ddp: MakeCell, make_run: MakeR
     assert said not in shown(make_run(make_ddp()))
 
 
+def test_a_torch_that_nobody_tested_is_named_wherever_the_run_is(make_ddp: MakeCell, make_run: MakeRun) -> None:
+    said = "torch 2.99.0 is outside the tested range"
+    run = make_run(make_ddp()).model_copy(update={"environment_notes": (said,)})
+    for place in (shown(run), summary_markdown(run).replace("\\", ""), "\n".join(note_words(run))):
+        assert place.count(said) == 1
+    assert said not in shown(make_run(make_ddp()))
+
+
 def test_no_picture_says_whose_the_exposed_time_is_where_others_had_the_cores(make_ddp: MakeCell) -> None:
     assert doubts_of_cells([make_ddp()]) == {}
     assert doubts_of_cells([make_ddp(update={"disturbed": (TAKEN,)})]) == {

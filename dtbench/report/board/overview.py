@@ -14,7 +14,6 @@ from dtbench.report.sweep_table import WAIT_EXPLAINED
 from dtbench.report.text import SHARES_EXPLAINED
 from dtbench.store.rank_records import ReceiptOutcome
 from dtbench.store.records import RunStatus
-from dtbench.store.running import describe_neighbours
 from dtbench.units import count_things, format_bytes, format_fraction, format_ns
 from dtbench.vocabulary import Purpose, StageOutcome
 
@@ -84,9 +83,7 @@ def _run_facts(summary: RunSummary) -> Iterator[Fact]:
     resumed = sentences.resumed_sentence(len(summary.resumed_unix_ns))
     if resumed is not None:
         yield Fact("resumed", resumed, Tone.WARNING)
-    neighbours = describe_neighbours(summary.neighbours)
-    if neighbours is not None:
-        yield Fact("other runs", neighbours, Tone.WARNING)
+    yield from (Fact(about, words, Tone.WARNING) for about, words in sentences.run_warnings(summary))
     if len(summary.cells) > sweep.MOST_CELLS:
         for note in sweep.note_sentences(summary):
             yield Fact("note", note)

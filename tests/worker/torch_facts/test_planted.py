@@ -131,9 +131,9 @@ def test_a_method_that_is_gone_and_one_that_is_new(monkeypatch: pytest.MonkeyPat
     name = "torch.distributed.fsdp.FSDPModule"
     before = look(name)
     monkeypatch.delattr(torch_fsdp.FSDPModule, "set_modules_to_forward_prefetch")
-    monkeypatch.setattr(torch_fsdp.FSDPModule, "finalize_backward", lambda self: None, raising=False)
+    monkeypatch.setattr(torch_fsdp.FSDPModule, "set_gather_by_mail", lambda self: None, raising=False)
     told = {one.name.removeprefix(f"{name}."): one.change.partition(" ")[0] for one in differ(before, look(name))}
-    assert told == {"set_modules_to_forward_prefetch": "gone", "finalize_backward": "new:"}
+    assert told == {"set_modules_to_forward_prefetch": "gone", "set_gather_by_mail": "new:"}
 
 
 def event(name: str, **args: object) -> dict[str, object]:
