@@ -570,6 +570,12 @@ def test_a_cell_whose_ranks_had_another_torch_says_so(made: MadeRun) -> None:
     write_record(made.launch.environment, environment.model_copy(update={"processor": "other", "torch": "2.11.0"}))
     said = "the ranks of this cell ran torch 2.11.0 on other, 2 cores"
     assert said in summarize_run(made.folder.path).cells[0].notes
+    write_record(made.launch.environment, environment.model_copy(update={"torch": "2.16.0", "notes": ("untested",)}))
+    summary = summarize_run(made.folder.path)
+    assert (summary.environment_notes, "untested" in summary.cells[0].notes) == ((), True)
+    write_record(made.folder.environment, environment.model_copy(update={"torch": "2.16.0", "notes": ("untested",)}))
+    summary = summarize_run(made.folder.path)
+    assert (summary.environment_notes, "untested" in summary.cells[0].notes) == (("untested",), False)
 
 
 def test_a_cell_keeps_its_place_on_the_axes(made: MadeRun) -> None:
