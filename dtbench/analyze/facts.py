@@ -23,12 +23,14 @@ class RankFacts:
         parameters: FQNs that travel together, by their collectives' owner: a DDP bucket's, an FSDP unit's.
         owners: of FSDP's collectives, by group and sequence number, as seen where FSDP asked for them.
         host: machine, whose ranks share a clock; None: not told.
+        kernel: of that machine, whose ranks surely do; None: not told.
     """
 
     group_ranks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     parameters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     owners: Mapping[tuple[str, int], str] = field(default_factory=dict)
     host: str | None = None
+    kernel: str | None = None
 
     @classmethod
     def of(cls, record: "RankRecord") -> "RankFacts":
@@ -38,6 +40,7 @@ class RankFacts:
             parameters={carried.owner: carried.parameters for carried in record.carried},
             owners={(owned.group, owned.seq): owned.owner for owned in record.owned},
             host=record.host,
+            kernel=record.kernel,
         )
 
     def check_owners(self, collectives: Iterable[Collective]) -> str | None:

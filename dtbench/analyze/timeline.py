@@ -30,7 +30,8 @@ class RankTimeline:
         steps: window of each step.
         path: the trace's file, for messages.
         world_size: ranks of the job, as the trace says; None where it does not.
-        host: machine, whose ranks share a clock; None: not told.
+        host: machine, whose ranks share a clock, unless containers on several bear one name; None: not told.
+        kernel: which start of which machine's kernel, whose ranks surely share a clock; None: not told.
         said_rank: as the trace says; None where it does not.
         base_ns: Unix time of the zero of all these times; None where the trace does not say.
         unseen: collectives that were launched and whose kernels the trace lacks, in order of time.
@@ -53,6 +54,7 @@ class RankTimeline:
     path: str = ""
     world_size: int | None = None
     host: str | None = None
+    kernel: str | None = None
     said_rank: int | None = None
     base_ns: int | None = None
     unseen: tuple[Launch, ...] = ()

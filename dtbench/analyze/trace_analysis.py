@@ -193,7 +193,7 @@ def analyze_trace(
         trace, contents, contents.prepare(collectives), step_of=step_of, shares=shares, rank=known_rank
     )
     if facts is not None and facts.host is not None:
-        timeline = replace(timeline, host=facts.host)
+        timeline = replace(timeline, host=facts.host, kernel=facts.kernel)
     return replace(
         _account(trace, contents, timeline, shares),
         marks=find_marks(trace, timeline.collectives),

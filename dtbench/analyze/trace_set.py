@@ -242,7 +242,10 @@ def _describe_lacking(one: TraceAnalysis, *, any_steps: bool) -> Iterable[str]:
 def _describe_set(steps: Sequence[int]) -> str:
     """Say where times are not known as a clock was set, which may be that of another rank."""
     left_out = f"{_name_steps(steps)} {is_or_are(len(steps))} left out: " if steps else ""
-    why = "a clock was set while it was recorded, and what was under way then took longer, or shorter, than it says"
+    why = (
+        "a clock may have been set while it was recorded, and what was under way then took longer, or shorter, than it"
+        " says"
+    )
     return f"{left_out}{why}; nor is any time of the whole trace known"
 
 

@@ -141,7 +141,7 @@ def _count_unseen(traces: TraceSet) -> int:
 def _name_lack(traces: TraceSet) -> str:
     """Say why it is not known what hid the communication."""
     if any(one.set_steps is not None for one in traces.analyses):
-        return "a clock was set while it was recorded"
+        return "a clock may have been set while it was recorded"
     if any(one.lost.kernels for one in traces.analyses):
         return "kernels that were launched are not in the trace"
     if any(one.lost.is_cut for one in traces.analyses):

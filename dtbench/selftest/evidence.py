@@ -9,6 +9,7 @@ from statistics import median
 from dtbench.analyze.exposure.estimates import find_block_disturbance, keep_undisturbed, read_blocks
 from dtbench.analyze.launch_tables import read_launch_traces
 from dtbench.analyze.ranks.clocks import estimate_clocks
+from dtbench.analyze.ranks.machines import Host
 from dtbench.analyze.ranks.match import match_collectives
 from dtbench.analyze.ranks.times import read_times
 from dtbench.analyze.run import summarize_only_cell
@@ -178,7 +179,7 @@ def find_clocks(timelines: Sequence[RankTimeline]) -> dict[int, tuple[int, int]]
     Ranks are taken for those of different machines: of one machine the analyser takes clocks to be equal.
     """
     times = read_times(match_collectives(timelines), timelines)
-    clocks = estimate_clocks(times, {timeline.rank: f"rank {timeline.rank}" for timeline in timelines})
+    clocks = estimate_clocks(times, {timeline.rank: Host(f"rank {timeline.rank}") for timeline in timelines})
     return {rank: (clock.offset_ns, clock.uncertainty_ns or 0) for rank, clock in clocks.by_rank.items()}
 
 

@@ -128,11 +128,14 @@ class RankRecord(Record):
         canary: None where nobody asked for its steps.
         stolen_fraction: the share of its machine's cores that other guests had while it worked (``steal`` on Linux);
             None where the system does not say.
+        kernel: which start of which machine's kernel it ran on; what ran on one shares a clock. None where the system
+            does not say.
     """
 
     format_version: Literal[1] = 1
     rank: int
     host: str
+    kernel: str | None = None
     pid: int
     time_to_first_step_ns: int | None
     memory: Memory

@@ -51,7 +51,7 @@ from dtbench.worker.own_run import OwnRun, begin_run
 from dtbench.worker.own_stages import name_stages
 from dtbench.worker.own_wanted import LONGEST_PERIOD, Wanted, check, describe, read_profiler, take_periods
 from dtbench.worker.owners import name_live_owners
-from dtbench.worker.process_facts import process_start_unix_ns, read_memory, reset_memory
+from dtbench.worker.process_facts import process_start_unix_ns, read_kernel, read_memory, reset_memory
 from dtbench.worker.recorder import Issue, Recorder, bucket_bytes, summarize_issues
 from dtbench.worker.steps import StepTimer
 from dtbench.worker.warmup import WarmupJudge
@@ -460,6 +460,7 @@ class OwnSteps:
         return RankRecord(
             rank=self._peers.rank,
             host=socket.gethostname(),
+            kernel=read_kernel(),
             pid=os.getpid(),
             time_to_first_step_ns=self._time_to_first_step_ns,
             memory=read_memory(self._device),

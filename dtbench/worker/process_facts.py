@@ -2,6 +2,8 @@
 
 import resource
 import sys
+from pathlib import Path
+from typing import Final
 
 import psutil
 import torch
@@ -9,6 +11,16 @@ import torch
 from dtbench.store.rank_records import Memory
 from dtbench.units import NS_PER_S
 from dtbench.worker.machine.accelerator import find_module
+
+_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")  # random(4): drawn when the kernel starts, alike in containers
+
+
+def read_kernel() -> str | None:
+    """Name the start of the kernel that this process runs on; None: the system has no such name."""
+    try:
+        return _BOOT.read_text().strip() or None
+    except OSError:
+        return None
 
 
 def process_start_unix_ns() -> int:

@@ -56,7 +56,13 @@ from dtbench.worker.parallelize.strategy import parallelize
 from dtbench.worker.probes.install import InstalledProbes
 from dtbench.worker.probes.lines import LineWitness
 from dtbench.worker.probes.receipts import read_probe_receipts
-from dtbench.worker.process_facts import process_start_unix_ns, read_memory, replace_allocated, reset_memory
+from dtbench.worker.process_facts import (
+    process_start_unix_ns,
+    read_kernel,
+    read_memory,
+    replace_allocated,
+    reset_memory,
+)
 from dtbench.worker.quiet import Quiet
 from dtbench.worker.recorder import Issue, Recorder, bucket_bytes, find_medians, summarize_issues
 from dtbench.worker.state_dict.beside import Beside
@@ -338,6 +344,7 @@ class Session:
         return RankRecord(
             rank=self._rank.rank,
             host=socket.gethostname(),
+            kernel=read_kernel(),
             pid=os.getpid(),
             time_to_first_step_ns=self._time_to_first_step(),
             memory=self._read_memory(),

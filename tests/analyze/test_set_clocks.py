@@ -93,8 +93,8 @@ def test_steps_of_the_rank_whose_clock_was_set_are_left_out_and_counted(analyze:
         row.comm_ns for row in average_purposes([plain.analyses[0]])
     ]
     assert (
-        "rank 0: steps 2-3 are left out: a clock was set while it was recorded, and what was under way then took"
-        " longer, or shorter, than it says; nor is any time of the whole trace known"
+        "rank 0: steps 2-3 are left out: a clock may have been set while it was recorded, and what was under way then"
+        " took longer, or shorter, than it says; nor is any time of the whole trace known"
     ) in traces.notes
     assert "without 2 steps in which a clock may have been set" in answer_lines(traces)[-1]
 

@@ -10,7 +10,7 @@ agree on all ranks but for a constant, the distance of the clocks.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -137,23 +137,54 @@ def estimate_lead(first: Series, second: Series) -> Lead:
 
     The half that lies closest together is right as long as half of the events are paired rightly at *some* lag, however
     wild the rest (least median of squares, Rousseeuw 1984). Of several halves as short, as in strictly periodic traces,
-    the one nearest to zero counts: clocks are mostly right.
+    the one nearest to zero counts: clocks are mostly right. Where one lag alone pairs all, and all ran at one time by
+    clocks as they are, no other counts: ends may lie apart, as where ranks take turns on a device.
     """
-    pool = np.sort(np.concatenate([_differences(first, second, lag) for lag in _lags(len(first), len(second))]))
-    if not len(pool):
+    every = _lags(len(first), len(second))
+    pool_ns = _pool(first, second, every)
+    if not len(pool_ns):
         return Lead(0, ENDS_APART_NS, spread=1.0)
-    half = min(len(pool), (min(len(first), len(second)) + 1) // 2)
-    widths = pool[half - 1 :] - pool[: len(pool) - half + 1]
-    near = np.flatnonzero(widths <= _AS_NARROW * widths.min() + 2 * _RESOLUTION_NS)
-    centres = pool[near] + (pool[near + half - 1] - pool[near]) // 2
-    best = int(np.argmin(np.abs(centres)))
-    even_ns = int(pool[-1] - pool[0]) * half / len(pool)
-    return Lead(
-        ns=int(centres[best]),
-        tolerance_ns=max(2 * int(widths[near[best]]), ENDS_APART_NS),
-        spread=float(widths[near[best]]) / even_ns if even_ns else 1.0,
-        chance=_narrowest_by_chance(half, len(widths)),
-    )
+    half = min(len(pool_ns), (min(len(first), len(second)) + 1) // 2)
+    centre_ns, width_ns = _find_narrowest(pool_ns, half)
+    even_ns = int(pool_ns[-1] - pool_ns[0]) * half / len(pool_ns)
+    spread, chance = width_ns / even_ns if even_ns else 1.0, _narrowest_by_chance(half, len(pool_ns) - half + 1)
+    if (sure := _find_sure_lag(first, second)) is not None:
+        centre_ns, width_ns = _find_narrowest(_pool(first, second, [sure]), half)
+    return Lead(centre_ns, max(2 * width_ns, ENDS_APART_NS), spread, chance)
+
+
+def _pool(first: Series, second: Series, lags: Iterable[int]) -> Ints:
+    return np.sort(np.concatenate([_differences(first, second, lag) for lag in lags]))
+
+
+def _find_narrowest(pool_ns: Ints, half: int) -> tuple[int, int]:
+    """Give centre and width of the narrowest window of so many; of about as narrow ones, of that nearest to zero."""
+    widths_ns = pool_ns[half - 1 :] - pool_ns[: len(pool_ns) - half + 1]
+    near = np.flatnonzero(widths_ns <= _AS_NARROW * widths_ns.min() + 2 * _RESOLUTION_NS)
+    centres_ns = pool_ns[near] + widths_ns[near] // 2
+    best = int(np.argmin(np.abs(centres_ns)))
+    return int(centres_ns[best]), int(widths_ns[near[best]])
+
+
+def _find_sure_lag(first: Series, second: Series) -> int | None:
+    """Find the only lag at which all of the shorter face equals, if these ran while they did; None: there is none."""
+    full = [lag for lag in _lags(len(first), len(second)) if _are_all_equal(first, second, lag)]
+    return full[0] if len(full) == 1 and _do_all_meet(first, second, full[0]) else None
+
+
+def _are_all_equal(first: Series, second: Series, lag: int) -> bool:
+    """Tell whether each event of the shorter series faces one that may be the same collective."""
+    left, right = _overlap_at(len(first), len(second), lag)
+    is_full = left.stop - left.start == min(len(first), len(second))
+    return is_full and bool(np.all(first.token[left] == second.token[right]))
+
+
+def _do_all_meet(first: Series, second: Series, lag: int) -> bool:
+    """Tell whether all that wait for all ran, by clocks as they are, while what they face did."""
+    left, right = _overlap_at(len(first), len(second), lag)
+    waits = first.waits_for_all[left]
+    meet = _spans_overlap(first, second, Lead(0, 0), left, right)
+    return bool(np.any(waits) and np.all(meet[waits]))
 
 
 def _narrowest_by_chance(points: int, windows: int) -> float:
@@ -194,6 +225,9 @@ def pair_up(first: Series, second: Series, lead: Lead) -> Ints:
     leaves a collective before the last has entered it, so the spans of one collective overlap. One with a root need
     not: what stands between the same others is one, whenever it ran. What then is left may have begun in another order.
     """
+    if (sure := _find_sure_lag(first, second)) is not None:
+        left, right = _overlap_at(len(first), len(second), sure)
+        return np.stack((np.arange(left.start, left.stop), np.arange(right.start, right.stop)), axis=1)
     whole = _Box(0, len(first), 0, len(second))
     anchors = _pair_in(first, second, lead, [whole], _ends_agree)
     between = _gaps(anchors, whole)

@@ -25,6 +25,7 @@ from dtbench.analyze.ranks.times import Clock, GroupTimes, ends_together
 from dtbench.units import count_things, format_ns, name_ranges, name_ranks
 
 _FEWEST: Final = 2  # ends that lie apart alike: no thread is woken late twice by as much
+_MOST_SETTINGS: Final = 2  # of a clock in one trace, forth and back; where ends lie apart more often, it was none
 _SURELY: Final = 4  # times the doubt about clocks: much more
 _FIRST_NS: Final = -(1 << 61)
 _LAST_NS: Final = 1 << 61
@@ -190,10 +191,15 @@ def _find_times(ends: _Ends, set_ns: NDArray[np.float64]) -> Intervals:
 
 
 def _find_settings(ends: _Ends) -> Intervals:
-    """Give the time between ends in which a clock was set: on one side of it they lie apart from the others alike."""
+    """Give the time between ends in which a clock was set: on one side of it they lie apart from the others alike.
+
+    Empty where that is so again and again, or explains few of them: as where processes take turns on a device.
+    """
     is_other = np.diff(ends.is_off) | (ends.is_off[1:] & (np.abs(np.diff(ends.late_ns)) > ends.reach_ns[1:]))
-    borders = {border for run in _find_runs(ends, is_other) for border in run}
-    places = np.array(sorted(borders - {0, len(ends.end_ns)}), dtype=np.int64)
+    runs = _find_runs(ends, is_other)
+    places = np.array(sorted({border for run in runs for border in run} - {0, len(ends.end_ns)}), dtype=np.int64)
+    if len(places) > _MOST_SETTINGS or 2 * sum(stop - start for start, stop in runs) < ends.is_off.sum():
+        places = places[:0]
     before_ns, after_ns = ends.last_ns[places - 1], ends.end_ns[places]
     return unite(np.minimum(before_ns, after_ns), np.maximum(before_ns, after_ns))
 
@@ -225,14 +231,19 @@ def _describe(off: Mapping[tuple[int, ...], _Ends]) -> Iterator[str]:
 def _describe_odd(ends: _Ends) -> str:
     late_ns = ends.late_ns[ends.is_odd]
     side = "later" if np.median(late_ns) > 0 else "earlier"
-    why = "was the clock set?" if len(_find_settings(ends).starts_ns) else "was a thread woken late?"
+    why = _ask_why(ends, "the clock")
     return f"{_name_places(ends.is_odd)} ended {_name_size(late_ns, ends)} {side} there than elsewhere ({why})."
 
 
 def _describe_apart(ends: _Ends) -> str:
-    why = "was one clock set?" if len(_find_settings(ends).starts_ns) else "was a thread woken late?"
-    size = _name_size(ends.late_ns[ends.is_off], ends)
+    size, why = _name_size(ends.late_ns[ends.is_off], ends), _ask_why(ends, "one clock")
     return f"{_name_places(ends.is_off)} ended {size} apart, and nobody knows which end is right ({why})."
+
+
+def _ask_why(ends: _Ends, clock: str) -> str:
+    if len(_find_settings(ends).starts_ns):
+        return f"was {clock} set?"
+    return "was a thread woken late, or do processes take turns on a device?"
 
 
 def _name_places(is_there: Bools) -> str:

@@ -31,7 +31,7 @@ from dtbench.analyze.ranks.clock_chain import (
     keep_surest,
 )
 from dtbench.analyze.ranks.in_step import find_out_of_step
-from dtbench.analyze.ranks.machines import divide_by_host, group_by_host, share_clocks
+from dtbench.analyze.ranks.machines import Host, divide_by_host, group_by_host, share_clocks
 from dtbench.analyze.ranks.times import (
     RESOLUTION_NS,
     Clock,
@@ -93,10 +93,10 @@ class Clocks:
         return np.asarray(~reaches_beyond.all(axis=0), dtype=np.bool_)
 
 
-def estimate_clocks(times: Sequence[GroupTimes], hosts: Mapping[int, str | None]) -> Clocks:
+def estimate_clocks(times: Sequence[GroupTimes], hosts: Mapping[int, Host]) -> Clocks:
     """Estimate every rank's clock and decide whether to correct it; ranks of one host have one clock.
 
-    Unless their collectives contradict: containers on many machines may bear one name.
+    Unless their collectives contradict, and no kernel is told: containers on many machines may bear one name.
 
     As few corrections are applied as leave at most twice the spread of ends that all would leave. What ends further
     apart than that is astray (``astray.py``). Ranks are out of step when, on the clocks so chosen, more than a tenth of
@@ -104,11 +104,11 @@ def estimate_clocks(times: Sequence[GroupTimes], hosts: Mapping[int, str | None]
 
     Args:
         times: of every matched group, as ``read_times`` gives them.
-        hosts: machine of each rank whose clock is asked for; None: not told.
+        hosts: machine of each rank whose clock is asked for.
     """
     found = [_estimate_island(tree, times, hosts) for tree in divide_into_trees(keep_surest(find_edges(times)))]
     of_several_clocks = {rank for island in found for members in island.torn for rank in members}
-    machines = group_by_host({rank: None if rank in of_several_clocks else host for rank, host in hosts.items()})
+    machines = group_by_host({rank: Host() if rank in of_several_clocks else host for rank, host in hosts.items()})
     clocks = Clocks(
         by_rank={rank: Clock() for rank in sorted(hosts)}
         | {rank: one for own in found for rank, one in own.clocks.items()},
@@ -133,7 +133,7 @@ class _Island:
     notes: Sequence[str]
 
 
-def _estimate_island(tree: Sequence[Edge], times: Sequence[GroupTimes], hosts: Mapping[int, str | None]) -> _Island:
+def _estimate_island(tree: Sequence[Edge], times: Sequence[GroupTimes], hosts: Mapping[int, Host]) -> _Island:
     corrected = chain_clocks(tree)
     own = [one for one in times if set(one.ranks) <= set(corrected)]
     refined = _refine(own, _refine(own, corrected))  # twice: where a neighbour was far off, so was the first median
@@ -242,10 +242,11 @@ def _describe_unknown(times: Sequence[GroupTimes], clocks: Clocks) -> list[str]:
     return [f"{name_ranks(apart)}: nothing tells how far their clocks are apart ({why}), so {what}"]
 
 
-def _describe_torn(torn: Iterable[Sequence[int]], hosts: Mapping[int, str | None]) -> list[str]:
+def _describe_torn(torn: Iterable[Sequence[int]], hosts: Mapping[int, Host]) -> list[str]:
     return [
-        f"{name_ranks(members)}: all of host {hosts.get(members[0])}, as their traces say, but their collectives do not"
-        " end together on one clock; each is taken to have its own (do containers on several machines bear one name?)"
+        f"{name_ranks(members)}: all of host {hosts[members[0]].name}, as their traces say, but their collectives do"
+        " not end together on one clock; each is taken to have its own (do containers on several machines bear one"
+        " name?)"
         for members in torn
     ]
 

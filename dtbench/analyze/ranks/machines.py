@@ -1,7 +1,8 @@
-"""Which ranks share a clock: those of one host, unless the ends of their collectives say otherwise."""
+"""Which ranks share a clock: those of one kernel; of one host's name, unless ends of their collectives contradict."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -18,8 +19,21 @@ _ONE_CLOCK_NS: Final = 100_000  # devices of one machine tell its time within so
 _FAR: Final = 8  # times the scatter of ends: no accident
 
 
+@dataclass(frozen=True)
+class Host:
+    """What a rank says of its machine.
+
+    Attributes:
+        name: None: not told.
+        kernel: which start of which kernel; what ran on one surely shares a clock. None: not told.
+    """
+
+    name: str | None = None
+    kernel: str | None = None
+
+
 def divide_by_host(
-    times: Sequence[GroupTimes], clocks: Mapping[int, Clock], hosts: Mapping[int, str | None]
+    times: Sequence[GroupTimes], clocks: Mapping[int, Clock], hosts: Mapping[int, Host]
 ) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
     """Put together the ranks of one host; a rank whose host is not told stands alone.
 
@@ -31,17 +45,20 @@ def divide_by_host(
     Returns:
         The machines; and the ranks of hosts that cannot be one machine, each of which stands alone, too.
     """
-    named = group_by_host({rank: hosts.get(rank) for rank in clocks})
-    torn = [members for members in named if len(members) > 1 and _are_of_several_clocks(times, clocks, members)]
+    named = group_by_host({rank: hosts.get(rank, Host()) for rank in clocks})
+    doubted = [members for members in named if len(members) > 1 and hosts[members[0]].kernel is None]
+    torn = [members for members in doubted if _are_of_several_clocks(times, clocks, members)]
     machines = [members for members in named if members not in torn]
     return [*machines, *((rank,) for members in torn for rank in members)], torn
 
 
-def group_by_host(hosts: Mapping[int, str | None]) -> list[tuple[int, ...]]:
+def group_by_host(hosts: Mapping[int, Host]) -> list[tuple[int, ...]]:
     """Put together the ranks of one host; one whose host is not told stands alone."""
-    together: dict[str | int, list[int]] = defaultdict(list)
+    together: dict[Host | int, list[int]] = defaultdict(list)
     for rank, host in hosts.items():
-        together[rank if host is None else host].append(rank)
+        is_told = host.kernel is not None or host.name is not None
+        told = Host(kernel=host.kernel) if host.kernel is not None else host  # a name may differ in a container
+        together[told if is_told else rank].append(rank)
     return [tuple(members) for members in together.values()]
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from dtbench.analyze.ranks.clocks import Clocks, estimate_clocks
 from dtbench.analyze.ranks.job import check_job, check_transfers, is_one_job, keep_distinct_ranks
+from dtbench.analyze.ranks.machines import Host
 from dtbench.analyze.ranks.match import Matches, match_collectives
 from dtbench.analyze.ranks.misfits import Misfits, find_misfits
 from dtbench.analyze.ranks.point_to_point import Partner, Transfers, find_partners, match_transfers
@@ -69,7 +70,7 @@ def compare_ranks(timelines: Sequence[RankTimeline], misfits: Misfits | None = N
     matches = match_collectives(distinct)
     times = read_times(matches, distinct)
     fitting = {timeline.rank for timeline in distinct} - misfits.ranks
-    hosts = {timeline.rank: timeline.host for timeline in distinct}
+    hosts = {timeline.rank: Host(timeline.host, timeline.kernel) for timeline in distinct}
     clocks = estimate_clocks([own for one in times if (own := one.among(fitting)) is not None], hosts)
     clocks = replace(clocks, out_of_step=clocks.out_of_step | misfits.ranks)
     transfers = match_transfers(distinct, clocks)

@@ -126,7 +126,7 @@ def test_one_thread_that_is_woken_late_costs_its_collective_alone(jobs: Any) -> 
     assert not compared.clocks.astray.set_in[1].length_ns
     (note,) = compared.clocks.notes
     assert "1 of 6 common collectives (numbers 3) ended 3.00 ms apart" in note
-    assert "(was a thread woken late?)" in note
+    assert "(was a thread woken late, or do processes take turns on a device?)" in note
 
 
 def test_what_says_nothing_of_clocks_is_not_compared_while_they_disagree(jobs: Any) -> None:
@@ -212,3 +212,58 @@ def test_clocks_that_were_never_set_are_never_astray(jobs: Any) -> None:
     compared = compare_ranks(jobs.generate(jobs.job(jitter_ns=40_000)).timelines)
     assert compared.clocks.astray.times == {}
     assert Clocks({}).astray.notes == ()
+
+
+def take_turns(timeline: RankTimeline, slice_ns: int) -> RankTimeline:
+    """Let a rank have the device a slice later than the other, then a slice earlier, and so on."""
+    spans = [one.span for one in timeline.collectives]
+    moved = [Intervals(span.starts_ns, span.ends_ns + slice_ns * (at % 2)) for at, span in enumerate(spans)]
+    return replace(
+        timeline,
+        collectives=tuple(
+            replace(one, issue_ns=None, span=span) for one, span in zip(timeline.collectives, moved, strict=True)
+        ),
+    )
+
+
+@pytest.mark.parametrize("count", [12, 45])
+def test_ranks_that_take_turns_on_a_device_had_no_clock_set(jobs: Any, count: int) -> None:
+    first, second = draw(jobs, count=count)
+    compared = compare_ranks([first, take_turns(second, 2_200_000)])
+    assert not any(time.length_ns for time in compared.clocks.astray.set_in.values())
+    assert not any("set" in note for note in compared.clocks.notes)
+    assert compared.waiting.straggler is None
+
+
+@pytest.mark.parametrize("moves", ["always", "in turns", "from the middle on"])
+def test_ranks_of_one_kernel_have_one_clock_whatever_their_ends_say(jobs: Any, moves: str) -> None:
+    """The last begins 1 ms late, and its ends are 2.2 ms later."""
+    first, second = draw(jobs, count=20, late_ms=1)
+    at = {"always": range(20), "in turns": range(0, 20, 2), "from the middle on": range(10, 20)}[moves]
+    late = replace(
+        second,
+        collectives=tuple(
+            replace(one, span=Intervals(one.span.starts_ns, one.span.ends_ns + 2_200_000 * (place in at)))
+            for place, one in enumerate(second.collectives)
+        ),
+    )
+    ranks = [replace(one, host=name, kernel="a boot") for one, name in ((first, "pod0"), (late, "pod1"))]
+    compared = compare_ranks(ranks)
+    assert compared.clocks.notes == ()
+    assert {clock.offset_ns for clock in compared.clocks.by_rank.values()} == {0}
+    assert [one.skew_wait_ns for one in compared.collectives[0]] == [1_000_000] * 20
+    assert compared.waiting.straggler is not None
+    assert compared.waiting.straggler.rank == 1
+
+
+def test_ranks_of_two_kernels_have_two_clocks_though_their_hosts_bear_one_name(jobs: Any) -> None:
+    first, second = draw(jobs, count=20)
+    moved = replace(
+        second,
+        collectives=tuple(
+            replace(one, span=Intervals(one.span.starts_ns + 50_000, one.span.ends_ns + 50_000))
+            for one in second.collectives
+        ),
+    )
+    ranks = [replace(one, host="pod", kernel=boot) for one, boot in ((first, "a"), (moved, "b"))]
+    assert compare_ranks(ranks).clocks.machines == (frozenset({0}), frozenset({1}))

@@ -7,6 +7,7 @@ import pytest
 
 from dtbench.analyze.collectives import Launch
 from dtbench.analyze.ranks.clocks import estimate_clocks
+from dtbench.analyze.ranks.machines import Host
 from dtbench.analyze.ranks.match import match_collectives
 from dtbench.analyze.ranks.over_ranks import compare_ranks
 from dtbench.analyze.ranks.skew import measure_skew
@@ -83,7 +84,7 @@ def test_a_rank_that_is_not_in_step_says_nothing_by_its_launches(jobs: Any, last
     before = [*timelines[:rank], damaged, *timelines[rank + 1 :]]
     matches = match_collectives(before)
     times = read_times(matches, before)
-    clocks = estimate_clocks(times, {one.rank: None for one in before})
+    clocks = estimate_clocks(times, {one.rank: Host() for one in before})
     (skew,) = measure_skew(matches, times, clocks, before)
     assert skew.is_launched.sum() == 1
     (distrusted,) = measure_skew(matches, times, replace(clocks, out_of_step=frozenset({rank})), before)

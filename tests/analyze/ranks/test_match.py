@@ -290,3 +290,22 @@ def test_a_root_may_be_done_before_another_rank_begins(jobs: Any, operation: Ope
 
     matches = match_collectives([run(0, 0, 8192), run(1, 500_000, None)])
     assert matches.alone == {}
+
+
+def test_ends_that_lie_apart_in_turns_do_not_shift_a_rank_by_a_step(jobs: Any) -> None:
+    """Two ranks that take turns on a device: by chance, ends agree best at the lag of a step."""
+    steps, count = 3, 11
+
+    def turn_ns(at: int) -> int:
+        return 2_000_000 * (at % 2) + at * 7919 % 13 * 100_000
+
+    made = []
+    for rank in (0, 1):
+        own = []
+        for at in range(steps * count):
+            start_ns = at * 9_000_000 + turn_ns(at if rank else at + count)
+            own.append(jobs.collective(start_ns, start_ns + 8_000_000, group="0", size_bytes=1 + at % count))
+        made.append(jobs.timeline(rank, own, world_size=2))
+    matches = match_collectives(made)
+    assert [match.members for match in matches] == [{0: at, 1: at} for at in range(steps * count)]
+    assert not matches.alone
