@@ -63,8 +63,12 @@ def elapsed_once_ms(run: Callable[[], object]) -> float:
 
 
 def takes(ms: float) -> Any:
-    """Equal to what was measured, to the accuracy of a calibrated clock and some launches."""
-    return pytest.approx(ms, rel=0.03, abs=0.5)
+    """Equal to what was measured, to the accuracy of a calibrated clock and to what a host needs before it launches.
+
+    The device stands still meanwhile: 1.2 ms for an all-gather into a list and 1.0 ms for a backward of DDP, on a host
+    of an H100.
+    """
+    return pytest.approx(ms, rel=0.03, abs=2.0)
 
 
 class SlowBackend:
