@@ -55,8 +55,8 @@ def leave_out_settings(one: TraceAnalysis, set_in: Intervals | None) -> TraceAna
 
 
 def leave_out_cut(one: TraceAnalysis) -> TraceAnalysis:
-    """Leave out the times of a last step that the trace cuts short, where it has others."""
-    lacks = [step.step == one.cut_step for step in one.steps]
+    """Leave out the times of a last step that is not all in the trace, where it has others."""
+    lacks = [one.cut is not None and step.step == one.cut.step for step in one.steps]
     has_others = any(step.overlap.step_ns and not lack for step, lack in zip(one.steps, lacks, strict=True))
     return _leave_steps(one, lacks) if any(lacks) and has_others else one
 

@@ -41,6 +41,23 @@ class Step:
     window: Window
 
 
+@dataclass(frozen=True)
+class Cut:
+    """A last step on a device that is not all in the trace.
+
+    Attributes:
+        step: its number.
+        seen_ns: from its first kernel to the trace's last.
+        host_ns: what the host took for it.
+        others_ns: median of the windows of the steps before it; None: there is none.
+    """
+
+    step: int
+    seen_ns: int
+    host_ns: int
+    others_ns: int | None
+
+
 def find_host_ranges(trace: Trace) -> list[tuple[int, Window]]:
     """Find number and host range of every step, in order of time; a number that comes twice keeps its first range.
 
@@ -115,18 +132,20 @@ def device_steps(trace: Trace, nesting: Nesting, ranges: list[tuple[int, Window]
     ]
 
 
-def find_cut(steps: Sequence[Step]) -> int | None:
-    """Give the number of a last step that a device trace cuts short; None: it does not.
+def find_cut(steps: Sequence[Step]) -> Cut | None:
+    """Find a last step that is not all there; None: it is.
 
-    Its window ends with its last kernel. It is cut where it is that much shorter than its own host range, and than the
-    others.
+    On a device a step goes to the next one's first kernel. The last one's window ends with the trace's last kernel
+    instead: a part is missing where that makes it much shorter than its own host range, and than the others.
     """
     seen = [step for step in steps if step.window.length_ns]
     if not seen:
         return None
     *others, last = seen
-    whole_ns = [last.host.length_ns, *([median(step.window.length_ns for step in others)] if others else [])]
-    return last.number if last.window.length_ns < _WHOLE * min(whole_ns) else None
+    others_ns = round(median(step.window.length_ns for step in others)) if others else None
+    cut = Cut(last.number, last.window.length_ns, last.host.length_ns, others_ns)
+    whole_ns = last.host.length_ns if others_ns is None else min(last.host.length_ns, others_ns)
+    return cut if cut.seen_ns < _WHOLE * whole_ns else None
 
 
 def _tile(ranges: list[tuple[int, Window]]) -> list[Window]:

@@ -41,7 +41,7 @@ from dtbench.analyze.probe_times import ProbeTime, time_probes
 from dtbench.analyze.purpose_times import PurposeTime, account_purposes, sum_unattributed
 from dtbench.analyze.ranks.skew import CollectiveSkew
 from dtbench.analyze.shares import Shares, share_time
-from dtbench.analyze.steps import count_repeated, find_cut
+from dtbench.analyze.steps import Cut, count_repeated, find_cut
 from dtbench.analyze.strategy import TraceMarks, find_marks
 from dtbench.analyze.timeline import RankTimeline
 from dtbench.analyze.trace import Trace
@@ -93,7 +93,7 @@ class TraceAnalysis:
         repeated_steps: ranges whose step's number another has before them; what is in them counts to the step before.
         lost: kernels that were launched and are not in the trace, and the steps that therefore have no account.
         used_patterns: the user's patterns that decide what any of its kernels is.
-        cut_step: number of a last step on a device that ends with the trace before it is over; None: none does.
+        cut: a last step on a device that is not all in the trace; None: none is known to be.
         set_steps: numbers of the steps in which a clock was, or may have been, set, as other ranks show, and of which
             therefore no time is known, nor of the whole trace; None: none was.
     """
@@ -118,7 +118,7 @@ class TraceAnalysis:
     repeated_steps: int = 0
     lost: Lost = field(default_factory=Lost)
     used_patterns: frozenset[str] = frozenset()
-    cut_step: int | None = None
+    cut: Cut | None = None
     set_steps: tuple[int, ...] | None = None
 
     @property
@@ -198,7 +198,7 @@ def analyze_trace(
         _account(trace, contents, timeline, shares),
         marks=find_marks(trace, timeline.collectives),
         host_steps=find_host_work(trace, contents.steps),
-        cut_step=find_cut(contents.steps) if contents.is_device else None,
+        cut=find_cut(contents.steps) if contents.is_device else None,
         used_patterns=make_table(patterns).find_used(_name_kernels(trace)) if patterns else frozenset(),
     )
 

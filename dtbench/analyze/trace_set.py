@@ -13,6 +13,7 @@ from dtbench.analyze.ranks.late import LateRank
 from dtbench.analyze.ranks.misfits import find_mistaken
 from dtbench.analyze.ranks.over_ranks import OverRanks
 from dtbench.analyze.shared_units import describe_shared_units
+from dtbench.analyze.steps import Cut
 from dtbench.analyze.trace import Unread
 from dtbench.analyze.trace_analysis import TraceAnalysis
 from dtbench.analyze.trace_file import Analyzed, Answer, TraceFile, Unusable
@@ -224,8 +225,8 @@ def _describe_lacking(one: TraceAnalysis, *, any_steps: bool) -> Iterable[str]:
         yield _describe_lost(one)
     if one.set_steps is not None:
         yield _describe_set(one.set_steps)
-    if one.cut_step is not None:
-        yield _describe_cut(one.cut_step, [step.step for step in one.steps if step.overlap.step_ns])
+    if one.cut is not None:
+        yield _describe_cut(one.cut, [step.step for step in one.steps if step.overlap.step_ns])
     unrecorded = [step.step for step in one.steps if step.overlap.step_ns and step.overlap.compute_ns is None]
     if unrecorded or (one.whole.compute_ns is None and one.lost.recorded is None and one.set_steps is None):
         where = f" in {_name_steps(unrecorded)}" if unrecorded else ""
@@ -249,17 +250,21 @@ def _describe_set(steps: Sequence[int]) -> str:
     return f"{left_out}{why}; nor is any time of the whole trace known"
 
 
-def _describe_cut(number: int, known: Sequence[int]) -> str:
-    """Say that a trace ends before its last step does."""
-    why = "the trace ends with its last kernel, much earlier than the step did on the host"
-    if number in known:  # there is no other
-        return f"step {number} is not all there: {why}, so that shares of it are larger than they were"
-    return f"step {number} is left out: {why}"
+def _describe_cut(cut: Cut, known: Sequence[int]) -> str:
+    """Say by which figures a last step is not all in the trace."""
+    others = f" and others {format_ns(cut.others_ns)}" if cut.others_ns is not None else ""
+    why = (
+        f"from its first kernel to the trace's last are {format_ns(cut.seen_ns)}, and it took the host"
+        f" {format_ns(cut.host_ns)}{others}"
+    )
+    if cut.step in known:  # there is no other
+        return f"step {cut.step} is not all there, so that shares of it may be larger than they were: {why}"
+    return f"step {cut.step} is left out, not all of it is there: {why}"
 
 
 def _describe_empty(one: TraceAnalysis) -> Iterable[str]:
     """Say of which steps no time is known as nothing was seen to run, though no kernel is known to be lost."""
-    known = {*one.lost.steps, *(one.set_steps or ()), one.cut_step}
+    known = {*one.lost.steps, *(one.set_steps or ()), *([one.cut.step] if one.cut else [])}
     empty = [step.step for step in one.steps if not step.overlap.step_ns and step.step not in known]
     if empty and one.uncorrelated.launch_missing:
         yield (

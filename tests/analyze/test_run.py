@@ -203,7 +203,7 @@ def test_a_note_says_that_the_worker_saw_another_owner_than_the_trace_says(made:
 def test_a_note_says_how_much_of_the_machine_others_had(made: MadeRun, stolen: float | None, is_said: bool) -> None:
     path = made.launch.rank_record(1)
     write_record(path, RankRecord.model_validate_json(path.read_bytes()).model_copy(update={"stolen_fraction": stolen}))
-    notes = [note for note in summarize_run(made.folder.path).cells[0].notes if "other guests" in note]
+    notes = [note for note in summarize_run(made.folder.path).cells[0].notes if "of its cores" in note]
     assert len(notes) == is_said
     assert all(f"had {100 * (stolen or 0):.1f} % of its cores" in note for note in notes)
 

@@ -175,9 +175,13 @@ def test_a_last_step_that_the_trace_cuts_short_enters_no_mean(tmp_path: Path, st
     assert mean.overlap.exposed_comm_ns == 2_500_000
     assert sum(traces.analyses[0].stepped_exposed_ns) == (steps - 1) * 2_500_000
     assert [row["step_ns"] for row in overlap_rows(traces.analyses)][:steps] == [10_000_000] * (steps - 1) + [None]
-    assert any(f"step {steps - 1} is left out: the trace ends" in note for note in traces.notes)
+    (note,) = (note for note in traces.notes if "left out" in note)
+    assert note == (
+        f"rank 0: step {steps - 1} is left out, not all of it is there: from its first kernel to the trace's last are"
+        " 3.50 ms, and it took the host 10.0 ms and others 10.0 ms"
+    )
     said = " ".join(answer_lines(traces))
-    assert "without 1 last step that the trace cuts short" in said
+    assert "without 1 last step not all in the trace" in said
     assert "NOT REPRESENTATIVE" not in said
 
 
@@ -193,5 +197,5 @@ def test_a_last_step_that_is_short_on_the_host_too_is_no_part_of_one(tmp_path: P
     path = tmp_path / "trace.json"
     path.write_text(draw_loading(5, last_loads_us=0))
     traces = analyze_traces([path])
-    assert traces.analyses[0].cut_step is None
+    assert traces.analyses[0].cut is None
     assert average(traces.analyses).windows == 5

@@ -24,7 +24,7 @@ STEPS = """
 step ProfilerStep#{first}  @1 |====    |
 step ProfilerStep#{second} @1 |    ====|
 call cudaLaunchKernel      @1 |a   b   |
-kernel gemm                @7 | aa  bb |
+kernel gemm                @7 | aa  bbbb|
 """
 
 
@@ -113,7 +113,7 @@ def test_a_step_in_which_nothing_ran_is_named(draw: Callable[..., Path]) -> None
             step ProfilerStep#1   @1 |====        |
             step ProfilerStep#2   @1 |    ====    |
             call cudaLaunchKernel @1 |a           |
-            kernel gemm           @7 | aa         |
+            kernel gemm           @7 | aaaa       |
             """)
         ]
     )
@@ -156,7 +156,7 @@ SAID = (
     ' "Process Group Description": "default_pg", "Process Group Ranks": "[0, 1, 2]", "Group size": 3}}'
 )
 LATE = (
-    "step ProfilerStep#1               @1  |========================|",
+    "step ProfilerStep#1               @1  |======================= |",
     "call cudaLaunchKernel             @1  | bcd                    |",
     "kernel gemm                       @7  |    bbb                 |",
     "kernel ncclDevKernel_AllReduce    @20 |{first}| {said1}",

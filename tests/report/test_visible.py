@@ -109,4 +109,4 @@ def test_names_in_a_run_act_neither_on_a_terminal_nor_in_markdown(tmp_path: Path
     for medium in (shown, summary_markdown(summary), environment_markdown(environment)):
         assert "PWNED" in medium
         assert not ACTING.search(medium)
-    assert shown.count(SPELLED) == 3  # question, host, override
+    assert shown.count(SPELLED) == 4  # question, host, note of the machine, override
