@@ -121,7 +121,7 @@ class Recorder:
             axis=axis,
             is_async=is_async,
             owner=owner,
-            caller=find_caller(sys._getframe(1)) if self.is_naming else "",
+            caller=find_caller(sys._getframe().f_back) if self.is_naming else "",
         )
 
     def _name_bucket(self, *, is_integer: bool) -> str:

@@ -1,6 +1,8 @@
 """Probes: what they count and time, what they leave as it was, and that nothing is touched when nobody asks."""
 
+import _thread
 import inspect
+import time
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -272,6 +274,21 @@ def test_callers_are_named_and_an_override_of_ours_is_passed_over() -> None:
     assert callers["torch.somewhere.run"] == callers["dtbench.worker.somewhere.run"] == 1
     assert sum(callers.values()) == 3
     assert "dtbench.worker.somewhere.hook" not in callers
+
+
+def test_a_thread_that_is_not_pythons_may_call_with_no_frame_below() -> None:
+    """As autograd's thread of a device does with hooks."""
+
+    def body() -> Iterator[int]:
+        yield 1
+
+    for function, begin in ((lambda: None, None), (contextmanager(body), None), (body, next)):
+        probe, probed = probe_of(function)
+        _thread.start_new_thread(*((probed, ()) if begin is None else (begin, (probed(),))))
+        deadline = time.monotonic() + 10
+        while not probe.read().calls and time.monotonic() < deadline:
+            time.sleep(0.001)
+        assert probe.read().callers == {"not Python": 1}
 
 
 def test_code_that_is_being_compiled_calls_the_function_itself(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,7 @@ from dtbench.worker.probes.parameters import LEAVES_NAME, NAMERS, Namer, leave_n
 from dtbench.worker.recorder import Recorder
 
 _OURS: Final = "dtbench."
+_NO_FRAME: Final = "not Python"
 _NO_STEP: Final = "no step"
 """Owner of what runs outside every region of a step: construction, state dicts of nobody."""
 
@@ -95,7 +96,7 @@ class Probe:
             if torch.compiler.is_compiling():
                 return original(*args, **kwargs)
             branch = None if choose is None else choose(args, kwargs)
-            self._count(sys._getframe(1), branch)
+            self._count(sys._getframe().f_back, branch)
             parameter = None if name is None else name((args, kwargs), self.recorder.local_parts)
             started = self._begin(parameter)
             try:
@@ -114,7 +115,7 @@ class Probe:
     def _wrap_generator(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def probed(*args: Any, **kwargs: Any) -> Iterator[Any]:
-            self._count(sys._getframe(1), None)
+            self._count(sys._getframe().f_back, None)
             values = original(*args, **kwargs)
             while True:
                 with self._time(None):
@@ -149,7 +150,7 @@ class Probe:
         def probed(*args: Any, **kwargs: Any) -> Any:
             if torch.compiler.is_compiling():
                 return original(*args, **kwargs)
-            self._count(sys._getframe(1), None)
+            self._count(sys._getframe().f_back, None)
             return around(args, kwargs)
 
         return probed
@@ -163,14 +164,17 @@ class Probe:
                 self._branches.setdefault(branch, _Sum()).calls += 1
 
     def _name_caller(self, frame: FrameType | None) -> str:
-        """Name who called; an override of dtbench that calls what it overrides is not who wanted it."""
+        """Name who called; an override of dtbench that calls what it overrides is not who wanted it.
+
+        torch's threads for the backward of a device call Python with no frame below.
+        """
         own_name = self.function.name.rpartition(".")[2]
         while frame is not None:
             module = str(frame.f_globals.get("__name__", "?"))
             if not (module.startswith(_OURS) and frame.f_code.co_name == own_name):
                 return f"{module}.{frame.f_code.co_qualname}".replace(".<locals>", "")
             frame = frame.f_back
-        return "?"
+        return _NO_FRAME
 
     @contextmanager
     def _time(self, branch: str | None) -> Iterator[None]:
