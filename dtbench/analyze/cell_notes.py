@@ -12,6 +12,7 @@ from dtbench.analyze.summary import Disturbed, Interval
 from dtbench.analyze.undisturbed import JUDGED, count_left_alone, describe_left_out, find_disturbance, keep_finished
 from dtbench.disturbance import DISTURBED, is_enough
 from dtbench.plan import Plan
+from dtbench.scenario.ddp import Ddp, DdpMixedPrecision
 from dtbench.scenario.model import Custom
 from dtbench.store.check_records import CORES_KIND, GPUS_KIND
 from dtbench.store.check_records import DISTURBED as TAKEN
@@ -36,7 +37,13 @@ def give_notes(data: CellData, profiler_cost: Interval) -> list[str]:
     left_out = [f"launch{index} is left out: {sentence}" for index, sentence in data.unreadable.items()]
     disturbed = tuple(find_disturbed(data))
     taken = [f"nothing is judged by these numbers: {describe_disturbed(disturbed)}"] if disturbed else []
-    found = (*_unit_notes(data), *_launch_notes(data.launches), *_record_notes(data), *_load_notes(profiler_cost))
+    found = (
+        *_unit_notes(data),
+        *_wrong_gradient_notes(data),
+        *_launch_notes(data.launches),
+        *_record_notes(data),
+        *_load_notes(profiler_cost),
+    )
     return [*left_out, *taken, *found]
 
 
@@ -50,6 +57,21 @@ def _unit_notes(data: CellData) -> list[str]:
         "FSDP has one unit, the root: all parameters are gathered before forward begins and all gradients reduced when "
         "backward ends, with no compute beside them; `shard_by=(Block,)` in TrainingModel makes each Block a unit, "
         "which is gathered while the one before it computes"
+    )
+    return [note]
+
+
+def _wrong_gradient_notes(data: CellData) -> list[str]:
+    """Say which fault of torch's is known to make the gradients of step 1 wrong, where they are."""
+    parallel = None if data.cell.scenario is None else data.cell.scenario.parallel
+    is_mixed = isinstance(parallel, Ddp) and parallel.mixed_precision != DdpMixedPrecision()
+    checked = [record.correctness for launch in data.launches for record in launch.ranks]
+    if not is_mixed or all(one is None or one.gradient_error <= one.gradient_tolerance for one in checked):
+        return []
+    note = (
+        "the gradients of step 1 are wrong, as torch's DDP is known to make them with mixed_precision (torch 2.11 to "
+        "2.15): its first backward reduces a buffer that nothing was written to. Those of later backwards are right: "
+        "throw the first one's away before the first update (zero_grad), or take precision.autocast"
     )
     return [note]
 

@@ -24,7 +24,7 @@ from dtbench.scenario.schema import Scenario
 from dtbench.store.arm_records import ArmBlock, ArmCount, ArmSteps
 from dtbench.store.canary_records import CanaryResult, MissedWait
 from dtbench.store.layout import LaunchFolder, RunFolder
-from dtbench.store.rank_records import Memory, RankRecord, WarmupEnd
+from dtbench.store.rank_records import CorrectnessResult, Memory, RankRecord, WarmupEnd
 from dtbench.store.read import read_launch, read_run, read_table
 from dtbench.store.records import (
     CellRecord,
@@ -83,7 +83,7 @@ def make_run(path: Path, scenario: Scenario, *, planned_bytes: int, status: RunS
         count=3,
         size_bytes=planned_bytes,
     )
-    plan = make_plan(scenario, Machine(cpu_cores=2, cuda_devices=0)).model_copy(
+    plan = make_plan(scenario, Machine(cpu_cores=2, cuda_devices=2)).model_copy(
         update={"traffic": (traffic,), "tokens_per_step": 1000}
     )
     run = RunRecord(
@@ -534,7 +534,7 @@ def test_a_rank_without_a_trace_is_said_and_not_dropped(made: MadeRun, scenario:
         cell="ddp",
         index=0,
         scenario=wanted,
-        plan=make_plan(wanted, Machine(cpu_cores=2, cuda_devices=0)),
+        plan=make_plan(wanted, Machine(cpu_cores=2, cuda_devices=2)),
         folder=str(made.launch.path),
         reference=None,
         is_reference=False,
@@ -722,3 +722,37 @@ def test_a_custom_model_in_one_unit_of_fsdp_says_so_and_what_shard_by_does(
         write_record(run.launch.rank_record(rank), record)
     (cell,) = summarize_run(tmp_path).cells
     assert any("one unit, the root" in note and "`shard_by=(Block,)`" in note for note in cell.notes) == is_said
+
+
+@pytest.mark.parametrize(
+    ("device", "knobs", "error", "is_said"),
+    [
+        ("cuda", {"mixed_precision": {"param_dtype": "bfloat16"}}, 0.9, True),
+        ("cuda", {"mixed_precision": {"param_dtype": "bfloat16"}}, math.nan, True),
+        ("cuda", {"mixed_precision": {"param_dtype": "bfloat16"}}, 0.01, False),
+        ("cpu", {}, 0.9, False),
+    ],
+)
+def test_wrong_gradients_of_ddps_mixed_precision_are_said_to_be_torchs(
+    tmp_path: Path,
+    recorded: Path,
+    scenario: Callable[..., Scenario],
+    device: str,
+    knobs: dict[str, object],
+    error: float,
+    is_said: bool,
+) -> None:
+    parallel = {"kind": "ddp", "replicas": 2, **knobs}
+    run = make_run(tmp_path, scenario(device=device, parallel=parallel), planned_bytes=16)
+    fill_launch(run.launch, recorded)
+    found = CorrectnessResult(
+        passed=error <= 0.05,
+        loss_error=0.001,
+        loss_tolerance=0.02,
+        gradient_error=error,
+        gradient_tolerance=0.05,
+        worst_parameter="layers.0",
+    )
+    write_record(run.launch.rank_record(0), rank_record(0, (1.0, 0.5)).model_copy(update={"correctness": found}))
+    (cell,) = summarize_run(tmp_path).cells
+    assert any("as torch's DDP is known to make them" in note for note in cell.notes) == is_said

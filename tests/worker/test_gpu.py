@@ -69,11 +69,13 @@ MIXES = "  {kind: ddp, replicas: 1, mixed_precision: {param_dtype: bfloat16}}\n"
 
 @pytest.mark.parametrize("parallel", [OFFLOADS, MIXES], ids=["fsdp2 offloads", "ddp mixes precision"])
 def test_what_only_devices_can_do_trains_like_a_single_process(tmp_path: Path, parallel: str) -> None:
+    """DDP's mixed precision has one wrong first backward: ``tests/worker/test_ddp_mixed_precision.py``."""
     path = tmp_path / "only.yaml"
     path.write_text(ONLY_ON_DEVICES + parallel, encoding="utf-8")
     (cell,) = run(str(path), tmp_path / "results").cells
     assert cell.correctness is not None
-    assert cell.correctness.passed
+    is_torchs = any("as torch's DDP is known to make them" in note for note in cell.notes)
+    assert (cell.correctness.passed, is_torchs) == (parallel == OFFLOADS, parallel == MIXES)
     assert [r for r in cell.receipts if r.outcome is ReceiptOutcome.DISAGREES] == []
     assert [row for row in cell.purposes if row.matches_plan is False] == []
 
