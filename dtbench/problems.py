@@ -155,6 +155,7 @@ def _check_fsdp2(scenario: Scenario, parallel: Fsdp2) -> Iterator[str]:
         yield f"parallel.{own[0]} and parallel.{own[1]} both say where collectives' memory is; leave one of them out"
     yield from _check_needless(scenario, parallel)
     yield from _check_shard_dim(scenario, parallel)
+    yield from _check_keep_dtype(scenario, parallel)
 
 
 def _check_shard_dim(scenario: Scenario, parallel: Fsdp2) -> Iterator[str]:
@@ -175,6 +176,16 @@ def _check_shard_dim(scenario: Scenario, parallel: Fsdp2) -> Iterator[str]:
             )
 
 
+def _check_keep_dtype(scenario: Scenario, parallel: Fsdp2) -> Iterator[str]:
+    """Name what keeps its dtype in vain, where the model is known."""
+    policy = parallel.mixed_precision
+    if policy.keep_dtype and policy.param_dtype is None:
+        yield "parallel.mixed_precision.keep_dtype keeps parameters from param_dtype, which is not given; give it"
+    if policy.keep_dtype and (parameters := known_parameters(scenario.model)) is not None:
+        names = [one.name for one in parameters]
+        yield from _check_named("mixed_precision.keep_dtype", policy.keep_dtype, names)
+
+
 def _check_needless(scenario: Scenario, parallel: Fsdp2) -> Iterator[str]:
     """Name units that backward needs all the same, where the model is known: a product's weight gives its input's grad.
 
@@ -184,13 +195,14 @@ def _check_needless(scenario: Scenario, parallel: Fsdp2) -> Iterator[str]:
     if not parallel.needless_in_backward or isinstance(model, Custom):
         return
     alone = model.mlp if isinstance(model, Timed) else model
-    is_plain = model.activation_checkpointing is None and parallel.tensor == 1
+    is_plain = model.activation_checkpointing is None and parallel.tensor == parallel.blocks_per_unit == 1
     fits = isinstance(alone, Mlp) and alone.hidden_dim is None and is_plain
     for name in parallel.needless_in_backward:
         if not fits or name != "layers.0":
             yield (
                 f"parallel.needless_in_backward: backward needs the parameters of `{name}`; of dtbench's own models "
-                "only `layers.0` of an mlp with model.hidden_dim=null, neither cut nor checkpointed, is not needed"
+                "only `layers.0` of an mlp with model.hidden_dim=null is not needed, neither cut nor checkpointed, in "
+                "a unit of its own"
             )
 
 

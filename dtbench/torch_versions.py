@@ -119,6 +119,11 @@ NEWER = (
     _newer(Fsdp2, "symmetric_memory", (2, 13)),
     _newer(Ddp, "lazy_bucket_allocation", (2, 15)),
     _newer(Ddp, "manual_backward_finalization", (2, 15)),
+    Newer(
+        "parallel.mixed_precision.keep_dtype",
+        (2, 15),
+        lambda scenario: isinstance(scenario.parallel, Fsdp2) and bool(scenario.parallel.mixed_precision.keep_dtype),
+    ),
     _newer(Fsdp2, "keep_unsharded_storage", (2, 15)),
     _newer(Fsdp2, "manual_backward_finalization", (2, 15)),
 )

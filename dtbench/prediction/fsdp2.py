@@ -14,7 +14,7 @@ from dtbench.prediction.program import ProgramWriter, Request
 from dtbench.prediction.step import Hooks
 from dtbench.ranges import ROOT
 from dtbench.scenario.schema import Fsdp2, Scenario
-from dtbench.traffic.fsdp2 import padded_unit_elements
+from dtbench.traffic.fsdp2 import gathered_unit_bytes, padded_unit_elements
 from dtbench.traffic.parameters import Parameter
 from dtbench.traffic.planned import DTYPE_BYTES
 from dtbench.vocabulary import Axis, Operation, Purpose
@@ -23,13 +23,13 @@ from dtbench.vocabulary import Axis, Operation, Purpose
 def make_fsdp2(scenario: Scenario, parallel: Fsdp2, parameters: tuple[Parameter, ...], writer: ProgramWriter) -> Hooks:
     """Give what FSDP2 issues in a step."""
     policy = parallel.mixed_precision
-    gathered_bytes = DTYPE_BYTES[policy.param_dtype or scenario.precision.dtype]
+    gathered_bytes = gathered_unit_bytes(scenario, parallel, parameters)
     reduced_bytes = DTYPE_BYTES[policy.reduce_dtype or policy.param_dtype or scenario.precision.dtype]
     asked = parallel.reshard_after_forward
     units = {
         name: _Unit(
             name=name,
-            gathered_bytes=numel * gathered_bytes,
+            gathered_bytes=gathered_bytes[name],
             reduced_bytes=numel * reduced_bytes,
             reshards=bool(name) if asked is None else bool(asked),
             within=asked if type(asked) is int and 0 < asked < parallel.shards else None,

@@ -23,6 +23,8 @@ def find_obstacles(scenario: Scenario, plan: Plan) -> Iterator[str]:
         for name in ("all_gather", "reduce_scatter", "all_reduce_hook"):
             if getattr(scenario.parallel, name) is not None:
                 yield f"parallel.{name} is your own: nobody knows what it sends; leave it out"
+        if scenario.parallel.blocks_per_unit > 1:
+            yield "parallel.blocks_per_unit: nobody has written down what hides behind several blocks; 1 has a form"
 
 
 def _check_model(scenario: Scenario) -> Iterator[str]:

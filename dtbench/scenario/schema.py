@@ -161,6 +161,9 @@ class Fsdp2MixedPrecision(Record):
 
     param_dtype: DtypeName | None = None
     """Dtype of the all-gathered parameters and of compute; left out: the parameter's own."""
+    keep_dtype: tuple[str, ...] = ()
+    """Parameters that are gathered in their own dtype all the same, by their FQN or their module's
+    (``param_dtype_override_fn``, torch 2.15); inputs of their module are cast as others are."""
     reduce_dtype: DtypeName | None = None
     """Dtype of the reduce-scatter; left out: as the gradient."""
     output_dtype: DtypeName | None = None
@@ -177,6 +180,9 @@ class Fsdp2(Cut):
     """Ranks along the ``shard`` axis."""
     replicas: PositiveInt = 1
     """Ranks along the ``replicate`` axis; above 1 it is HSDP: sharded gradients are all-reduced over the replicas."""
+    blocks_per_unit: PositiveInt = 1
+    """Neighboring blocks that share a unit, hence an all-gather and a reduce-scatter (``fully_shard([a, b])``); the
+    last unit has what is left. A unit is gathered before its first block in forward, and freed after its last."""
     reshard_after_forward: bool | PositiveInt | None = None
     """Free parameters after forward and gather them again in backward; a number: keep them sharded over that many ranks
     only; left out: torch's rule (blocks yes, root no)."""

@@ -1,7 +1,7 @@
 """What FSDP2 gathers and reduces: parameters sharded one by one on dim 0, with its padding; HSDP's second tier."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from math import ceil, prod
 
 from dtbench.scenario.schema import Accumulation, Fsdp2, Scenario
@@ -13,16 +13,16 @@ from dtbench.vocabulary import Axis, Operation, Purpose
 def fsdp2_traffic(scenario: Scenario, parallel: Fsdp2, parameters: tuple[Parameter, ...]) -> Iterable[PlannedTraffic]:
     """Gather each unit, reduce-scatter its gradients, and all-reduce the shards over the replicas."""
     policy = parallel.mixed_precision
-    gathered_bytes = DTYPE_BYTES[policy.param_dtype or scenario.precision.dtype]
     reduced_bytes = DTYPE_BYTES[policy.reduce_dtype or policy.param_dtype or scenario.precision.dtype]
     accumulation = scenario.accumulation
     syncs = count_syncs(accumulation)
     units = padded_unit_elements(parameters, parallel)
+    gathered_bytes = gathered_unit_bytes(scenario, parallel, parameters)
     again = _gathered_again(accumulation, list(units), parallel)
     for unit, count in units.items():
         if parallel.shards > 1:
             gathers = _count_gathers(accumulation, parallel, unit) + (unit == again)
-            size_bytes = gathers * count * gathered_bytes
+            size_bytes = gathers * gathered_bytes[unit]
             yield make_traffic(Purpose.UNSHARD, Axis.SHARD, Operation.ALL_GATHER, gathers, size_bytes)
             yield reduce_gradients(Axis.SHARD, Operation.REDUCE_SCATTER, syncs, syncs * count * reduced_bytes)
         if parallel.replicas > 1:
@@ -57,12 +57,40 @@ def padded_unit_elements(parameters: tuple[Parameter, ...], parallel: Fsdp2) -> 
 
     Of a parameter that is sharded along another dim torch wants a multiple, and pads nothing.
     """
-    elements: Counter[str] = Counter()
+    return _sum_units(parameters, parallel, lambda _: 1)
+
+
+def gathered_unit_bytes(scenario: Scenario, parallel: Fsdp2, parameters: tuple[Parameter, ...]) -> Counter[str]:
+    """Give the bytes that one all-gather of each unit puts out; parameters of unlike dtypes are sent in one."""
+    policy, own = parallel.mixed_precision, scenario.precision.dtype
+
+    def item_bytes(parameter: Parameter) -> int:
+        is_kept = is_under(parameter.name, policy.keep_dtype)
+        return DTYPE_BYTES[own if is_kept else policy.param_dtype or own]
+
+    return _sum_units(parameters, parallel, item_bytes)
+
+
+def _sum_units(parameters: tuple[Parameter, ...], parallel: Fsdp2, weigh: Callable[[Parameter], int]) -> Counter[str]:
+    sums: Counter[str] = Counter()
+    units = name_units((one.unit for one in parameters), parallel)
     for parameter in parameters:
         rows, *rest = parameter.local_shape(parallel.tensor) or (1,)  # a single number: torch refuses to shard it
         padded = rows if find_shard_dim(parameter.name, parallel) else ceil(rows / parallel.shards) * parallel.shards
-        elements[parameter.unit] += padded * prod(rest)
-    return elements
+        sums[units[parameter.unit]] += padded * prod(rest) * weigh(parameter)
+    return sums
+
+
+def name_units(modules: Iterable[str], parallel: Fsdp2) -> dict[str, str]:
+    """Give the unit that each block is in, as torch spells it: ``layers.0, layers.1``; the root's, ``""``, is its own.
+
+    Args:
+        modules: FQNs of blocks in the order of the model, and of the root; again and again is allowed.
+        parallel: says how many blocks share a unit.
+    """
+    blocks = [name for name in dict.fromkeys(modules) if name]
+    shared = [blocks[at : at + parallel.blocks_per_unit] for at in range(0, len(blocks), parallel.blocks_per_unit)]
+    return {"": "", **{block: ", ".join(unit) for unit in shared for block in unit}}
 
 
 def find_shard_dim(name: str, parallel: Fsdp2) -> int:

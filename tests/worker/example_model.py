@@ -34,6 +34,37 @@ def build(width: int, depth: int = 3) -> TrainingModel:
     )
 
 
+class Careful(nn.Module):
+    """A norm that computes in the dtype of its own weights, whatever its input's, before a product in the input's."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.up = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.up(self.norm(x.to(self.norm.weight.dtype)).to(x.dtype))
+
+
+class CarefulBlocks(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Careful(width) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+def build_careful(width: int) -> TrainingModel:
+    return TrainingModel(
+        module=CarefulBlocks(width),
+        make_batch=lambda generator, rows: {"x": torch.randn(rows, width, generator=generator)},
+        loss=lambda output, batch: nn.functional.mse_loss(output, batch["x"]),
+    )
+
+
 class Restless(Autoencoder):
     """Scales by a number that grows with every call."""
 

@@ -18,6 +18,7 @@ from dtbench.scenario.schema import Scenario
 from dtbench.store.rank_records import ReceiptOutcome
 from dtbench.vocabulary import Purpose
 from dtbench.worker.models.built import BuiltModel
+from tests.newer_torch import skip_where_torch_lacks
 
 Make = Callable[..., Scenario]
 HERE = str(Path(__file__).parent)
@@ -170,6 +171,24 @@ def test_real_ranks_train_it_as_one_process_does_and_issue_what_the_formulas_say
         assert sum(item.size_bytes for item in issued) == expected.size_bytes
         assert expected.count in (None, sum(item.count for item in issued))
     assert sum(expected.size_bytes for expected in record.planned) > 0
+
+
+@pytest.mark.ranks
+def test_parameters_that_keep_their_dtype_are_gathered_in_one_with_those_that_do_not(
+    launch: Callable[..., Any], scenario: Make
+) -> None:
+    skip_where_torch_lacks("parallel.mixed_precision.keep_dtype")
+    model = {**BUILD, "factory": "example_model:build_careful"}
+    policy = {"param_dtype": "bfloat16", "keep_dtype": ["blocks.0.norm", "blocks.2.norm.weight", "blocks.2.norm.bias"]}
+    launched = launch(scenario(model=model, parallel={"kind": "fsdp2", "shards": 2, "mixed_precision": policy}))
+    assert launched.correctness.passed
+    record = launched.rank()
+    (gathers,) = (one for one in record.planned if one.purpose is Purpose.UNSHARD)
+    matrix, kept = 16 * 16 + 16, 4 * 16
+    assert gathers.size_bytes == 2 * (
+        3 * 2 * (matrix + 2 * 16) + 2 * kept
+    )  # each gathered twice, and two bytes more of what is kept
+    assert sum(one.size_bytes for one in record.traffic if one.purpose is Purpose.UNSHARD) == gathers.size_bytes
 
 
 @pytest.mark.quick("fsdp2")

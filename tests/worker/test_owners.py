@@ -26,6 +26,7 @@ UNEVEN = {
 }
 UNUSED = "unused-parameter map"
 UNITS = {"root", *(f"blocks.{index}" for index in range(4))}
+THREE_BLOCKS_A_UNIT = {"root", "blocks.0, blocks.1, blocks.2", "blocks.3"}
 PARAMETER_PURPOSES = (Purpose.UNSHARD, Purpose.GRAD_REDUCE)
 
 FSDP: dict[str, dict[str, Any]] = {
@@ -40,6 +41,7 @@ FSDP: dict[str, dict[str, Any]] = {
         "backward_prefetch": 2,
     },
     "hsdp and tensor": {"kind": "fsdp2", "shards": 2, "replicas": 2, "tensor": 2},
+    "fsdp2, three blocks a unit": {"kind": "fsdp2", "shards": 2, "blocks_per_unit": 3},
 }
 
 DDP: dict[str, dict[str, Any]] = {
@@ -97,7 +99,7 @@ def test_the_owner_of_every_fsdp_collective_is_the_unit_that_asked_for_it(
         record, collectives = read_rank(launched, rank)
         told = {(owned.group, owned.seq): owned.owner for owned in record.owned}
         assert {(found.group, found.seq): found.owner for found in collectives} == told
-        assert set(told.values()) == UNITS
+        assert set(told.values()) == (THREE_BLOCKS_A_UNIT if "blocks_per_unit" in FSDP[name] else UNITS)
         carried = {one.owner: one for one in record.carried}
         assert len({one.size_bytes for one in record.carried}) == len(carried), "bytes tell units apart"
         shards = FSDP[name]["shards"]

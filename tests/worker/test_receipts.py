@@ -52,6 +52,11 @@ def _mixed(strategy: str, **knobs: Any) -> tuple[str, dict[str, Any]]:
 
 POWERSGD = {"kind": "powersgd"}
 ACCUMULATION = {"micro_batches": 2}
+CAREFUL = {
+    "kind": "custom",
+    "factory": "tests.worker.example_model:build_careful",
+    "arguments": {"width": 16},
+}
 MLP = {"kind": "mlp", "layers": 2, "dim": 64, "hidden_dim": 96}
 
 # strategy and knob: the sections that ask for it, beside the base of its strategy
@@ -124,12 +129,17 @@ ASKED: dict[str, tuple[str, dict[str, Any]]] = {
     "fsdp2 parallel.tensor": _set("fsdp2", tensor=2),
     "fsdp2 parallel.sequence_parallel": _set("fsdp2", tensor=2, sequence_parallel=True),
     "fsdp2 parallel.loss_parallel": _set("fsdp2", tensor=2, loss_parallel=True),
+    "fsdp2 parallel.blocks_per_unit": _set("fsdp2", blocks_per_unit=2),
     "fsdp2 parallel.reshard_after_forward": _set("fsdp2", reshard_after_forward=False),
     "fsdp2 parallel.reshard_after_backward": (
         "fsdp2",
         {**_set("fsdp2", reshard_after_backward=False)[1], "accumulation": ACCUMULATION},
     ),
     "fsdp2 parallel.mixed_precision.param_dtype": _mixed("fsdp2", param_dtype="bfloat16"),
+    "fsdp2 parallel.mixed_precision.keep_dtype": (
+        "fsdp2",
+        {**_mixed("fsdp2", param_dtype="bfloat16", keep_dtype=["blocks.1.norm"])[1], "model": CAREFUL},
+    ),
     "fsdp2 parallel.mixed_precision.reduce_dtype": _mixed("fsdp2", reduce_dtype="bfloat16"),
     "fsdp2 parallel.mixed_precision.output_dtype": _mixed("fsdp2", output_dtype="bfloat16"),
     "fsdp2 parallel.mixed_precision.cast_forward_inputs": _mixed("fsdp2", cast_forward_inputs=False),

@@ -181,6 +181,8 @@ CASES |= {
         "model": {**MLP, "dim": 63, "hidden_dim": 96},
         **_fsdp2(shard_dim={"layers.0.up.weight": 0, "layers.0.down.weight": 1, "layers.2.down.weight": 1}),
     },
+    "fsdp2, two blocks a unit": {"model": {**MLP, "layers": 3}, **_fsdp2(blocks_per_unit=2)},
+    "fsdp2, all blocks in a unit, accumulates": {**_fsdp2(blocks_per_unit=9), "accumulation": _ACCUMULATED},
     "fsdp2, memory of the group's own": _fsdp2(process_group_memory=True),
     "fsdp2, divided by four": _fsdp2(gradient_divide_factor=4.0, force_sum_reduction=True),
     "hsdp, divided by the shards": _fsdp2(replicas=2, gradient_divide_factor=2.0),

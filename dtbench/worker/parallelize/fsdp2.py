@@ -21,12 +21,14 @@ from dtbench.scenario.schema import Fsdp2, Fsdp2MixedPrecision
 from dtbench.store.rank_records import Receipt
 from dtbench.store.traffic_records import Carried, OverlapPossible, Traffic
 from dtbench.traffic.fsdp2 import find_shard_dim
+from dtbench.traffic.parameters import is_under
 from dtbench.vocabulary import Axis, DeviceKind, Purpose
 from dtbench.worker.dtypes import dtype_name, to_dtype
 from dtbench.worker.models.built import BuiltModel
 from dtbench.worker.owners import watch_fsdp2_units
 from dtbench.worker.parallelize.fsdp2_own import read_own_receipts, set_own
 from dtbench.worker.parallelize.fsdp2_switches import read_switch_receipts, require_switches, set_switches
+from dtbench.worker.parallelize.knobs import require_methods
 from dtbench.worker.parallelize.parallelized import Sync, plain_fqn, whole_gradients
 from dtbench.worker.parallelize.tensor import TensorEvidence, cut_model, read_inline_overlap, read_tensor_receipts
 from dtbench.worker.receipts import compare, without_effect
@@ -39,7 +41,7 @@ class ShardedModel:
 
     Attributes:
         model: the root unit.
-        blocks: the other units, in the order of use in forward.
+        blocks: of each other unit its first block, in the order of use in forward.
         tensor: what tensor parallelism was seen to do.
         keeps_unsharded: no reshard after the backward of any micro-batch but the last.
         finalizes: backward ends when its caller says so.
@@ -53,12 +55,23 @@ class ShardedModel:
 
     @property
     def units(self) -> tuple[str, ...]:
-        """FQNs of the FSDP units, root first as ``""``, in the order of ``named_modules``."""
-        return tuple(name for name, module in self.model.named_modules() if isinstance(module, FSDPModule))
+        """Names of the FSDP units, root first as ``""``, in the order of ``named_modules``: their modules' FQNs."""
+        return tuple(self._unit_modules())
 
     def named_units(self) -> dict[str, Any]:
-        """Give the FSDP units by their FQNs, without what wrappers put into these; root first as ``""``."""
-        return {plain_fqn(f"{name}.").removesuffix("."): self.model.get_submodule(name) for name in self.units}
+        """Give each FSDP unit's first module by the unit's name, without what wrappers put in; root first as ``""``."""
+        return {
+            ", ".join(plain_fqn(f"{name}.").removesuffix(".") for name in unit.split(", ")): module
+            for unit, module in self._unit_modules().items()
+        }
+
+    def _unit_modules(self) -> dict[str, Any]:
+        """Give of each FSDP unit its first module by the FQNs of all."""
+        found: dict[int, tuple[list[str], Any]] = {}
+        for name, module in self.model.named_modules():
+            if isinstance(module, FSDPModule):
+                found.setdefault(id(module._get_fsdp_state()), ([], module))[0].append(name)
+        return {", ".join(names): module for names, module in found.values()}
 
     @property
     def groups(self) -> dict[str, Axis]:
@@ -160,14 +173,15 @@ def wrap_fsdp2(
         else OffloadPolicy(),
         **_shard_placement(model, parallel),
     }
-    policy = _mixed_precision_policy(parallel.mixed_precision)
-    for block in blocks:
-        fully_shard(block, mp_policy=replace(policy, output_dtype=None), **settings)
+    policy = _mixed_precision_policy(model, parallel.mixed_precision)
+    for start in range(0, len(blocks), parallel.blocks_per_unit):
+        unit = blocks[start : start + parallel.blocks_per_unit]
+        fully_shard(list(unit) if len(unit) > 1 else unit[0], mp_policy=replace(policy, output_dtype=None), **settings)
     fully_shard(model, mp_policy=policy, **settings)
     built.materialize(model, home=torch.device("cpu") if parallel.cpu_offload else None)
     sharded = ShardedModel(
         model,
-        blocks,
+        blocks[:: parallel.blocks_per_unit],
         evidence,
         keeps_unsharded=not parallel.reshard_after_backward,
         finalizes=parallel.manual_backward_finalization,
@@ -207,12 +221,37 @@ def _set_prefetch(sharded: ShardedModel, parallel: Fsdp2) -> None:
             unit.set_modules_to_backward_prefetch(backward[position + 1 : position + 1 + parallel.backward_prefetch])
 
 
-def _mixed_precision_policy(settings: Fsdp2MixedPrecision) -> MixedPrecisionPolicy:
+def _mixed_precision_policy(model: Any, settings: Fsdp2MixedPrecision) -> MixedPrecisionPolicy:
+    """Give torch's policy; raises MissingError where it has no dtypes of single parameters."""
+    own: dict[str, Any] = {}
+    if settings.keep_dtype:
+        methods = [("keep_dtype", "param_dtype_override_fn")]
+        require_methods(MixedPrecisionPolicy, methods, "parallel.mixed_precision")
+        kept = {id(one) for name, one in model.named_parameters() if is_under(plain_fqn(name), settings.keep_dtype)}
+        own = {"param_dtype_override_fn": lambda parameter: parameter.dtype if id(parameter) in kept else None}
     return MixedPrecisionPolicy(
         param_dtype=to_dtype(settings.param_dtype),
         reduce_dtype=to_dtype(settings.reduce_dtype),
         output_dtype=to_dtype(settings.output_dtype),
         cast_forward_inputs=settings.cast_forward_inputs,
+        **own,
+    )
+
+
+def _read_kept(sharded: ShardedModel, settings: Fsdp2MixedPrecision) -> Receipt:
+    """Compare the parameters that are gathered in another dtype than their unit's."""
+    units = [unit._get_fsdp_state() for unit in sharded.named_units().values()]
+    found = [
+        (plain_fqn(one._param_fqn), one.mp_policy.param_dtype != unit._mp_policy.param_dtype)
+        for unit in units
+        if unit._fsdp_param_group is not None
+        for one in unit._fsdp_param_group.fsdp_params
+    ]
+    return compare(
+        "parallel.mixed_precision.keep_dtype",
+        settings.keep_dtype,
+        tuple(name for name, is_kept in found if is_kept),
+        expected=tuple(name for name, _ in found if is_under(name, settings.keep_dtype)),
     )
 
 
@@ -226,15 +265,28 @@ def read_fsdp2_receipts(sharded: ShardedModel, parallel: Fsdp2, plan: Plan) -> t
     return (
         compare("parallel.shards", parallel.shards, root.mesh_info.shard_mesh_size),
         compare("parallel.replicas", parallel.replicas, replicas),
+        _read_blocks_per_unit(sharded, parallel),
         *read_tensor_receipts(sharded.tensor, parallel, through="DTensor itself"),
         _read_shard_dims(sharded, parallel),
         *read_own_receipts(sharded.named_units(), parallel),
         *_reshard_receipts(sharded, parallel),
+        _read_kept(sharded, parallel.mixed_precision),
         *_mixed_precision_receipts(parallel.mixed_precision, sharded.model._get_fsdp_state()._mp_policy),
         offload,
         *read_switch_receipts(sharded.named_units(), parallel, plan.device),
         *_prefetch_receipts(sharded, parallel, plan),
         *_reduce_scatter_receipts(root, parallel, plan),
+    )
+
+
+def _read_blocks_per_unit(sharded: ShardedModel, parallel: Fsdp2) -> Receipt:
+    """Compare the modules of each unit but the root; the last may have fewer."""
+    got = [len(block._get_fsdp_state()._modules) for block in sharded.blocks]
+    is_asked = all(count == parallel.blocks_per_unit for count in got[:-1]) and max(got, default=0) <= (
+        parallel.blocks_per_unit
+    )
+    return compare(
+        "parallel.blocks_per_unit", parallel.blocks_per_unit, parallel.blocks_per_unit if is_asked else tuple(got)
     )
 
 

@@ -20,7 +20,7 @@ def require_arguments(function: Callable[..., Any], names: Iterable[str], sectio
 
 
 def require_methods(kind: type, methods: Iterable[tuple[str, str]], section: str) -> None:
-    """Refuse knobs whose method a torch class does not have; ``methods`` are pairs of knob and method.
+    """Refuse knobs that a torch class has no method, or field, for; ``methods`` are pairs of knob and its name.
 
     Raises:
         MissingError: names each knob and the installed version.
