@@ -14,6 +14,7 @@ from dtbench.analyze.device_kinds import device_kinds
 from dtbench.analyze.device_link import read_link
 from dtbench.analyze.intervals import Bools, Intervals, unite
 from dtbench.analyze.kinds.kernels import KERNELS, KernelTable
+from dtbench.analyze.main_lane import find_main_lane
 from dtbench.analyze.nesting import Nesting, find_nesting
 from dtbench.analyze.steps import Step, device_steps, find_extent, find_host_ranges
 from dtbench.analyze.trace import Trace
@@ -51,5 +52,6 @@ def find_device_time(trace: Trace, kernels: KernelTable = KERNELS) -> DeviceTime
     trace, masks = read_link(trace, nesting, device_kinds(trace, nesting, kernels))
     kinds = {kind: unite(trace.start_ns[mask], trace.end_ns[mask]) for kind, mask in masks.items()}
     whole = find_extent(trace, kinds)
-    steps = tuple(device_steps(trace, nesting, find_host_ranges(trace), whole.end_ns))
+    lane = find_main_lane(trace, masks[Kind.COMPUTE])
+    steps = tuple(device_steps(trace, nesting, find_host_ranges(trace), whole.end_ns, lane))
     return DeviceTime(trace, nesting, masks, kinds, whole, steps)

@@ -110,21 +110,36 @@ def cpu_steps(ranges: list[tuple[int, Window]], hosts: Sequence[Window], last_en
     ]
 
 
-def device_steps(trace: Trace, nesting: Nesting, ranges: list[tuple[int, Window]], end_ns: int) -> list[Step]:
+def device_steps(
+    trace: Trace, nesting: Nesting, ranges: list[tuple[int, Window]], end_ns: int, main_lane: int | None = None
+) -> list[Step]:
     """Tile a device trace: a boundary is the first start of the device events launched inside a step's host range.
 
-    The last step ends with the trace. A step that launched nothing gets an empty window at the next boundary.
+    Not of those that begin while the main lane still works for the steps before: the next batch is copied on a stream
+    of its own as soon as it is asked for. The last step ends with the trace. A step that launched nothing gets an empty
+    window at the next boundary.
+
+    Args:
+        trace: the events.
+        nesting: who launched what.
+        ranges: as from ``find_host_ranges``.
+        end_ns: end of the last step.
+        main_lane: the lane with most compute; None: nothing computes.
     """
     launched = np.flatnonzero(trace.is_one_of(DEVICE_CATEGORIES))
     launched = launched[nesting.launch[launched] != launched]
     launched_at = nesting.launch_ns(launched)
     order = np.argsort(launched_at, kind="stable")
-    launched_at, starts_ns = launched_at[order], trace.start_ns[launched[order]]
+    launched, launched_at = launched[order], launched_at[order]
+    starts_ns, is_main = trace.start_ns[launched], trace.lane[launched] == (-1 if main_lane is None else main_lane)
+    worked_until_ns = np.maximum.accumulate(np.where(is_main, trace.end_ns[launched], np.iinfo(np.int64).min))
     boundaries: list[int] = []
     for _, host in reversed(ranges):
         first, beyond = np.searchsorted(launched_at, (host.start_ns, host.end_ns)).tolist()
         following = boundaries[-1] if boundaries else end_ns
-        boundaries.append(int(starts_ns[first:beyond].min(initial=following)))
+        begun_ns = starts_ns[first:beyond]
+        after = begun_ns[begun_ns >= worked_until_ns[first - 1]] if first else begun_ns
+        boundaries.append(int((after if len(after) else begun_ns).min(initial=following)))
     starts = boundaries[::-1]
     windows = [Window(start, end) for start, end in zip(starts, [*starts[1:], end_ns], strict=True)] if starts else []
     return [
