@@ -6,22 +6,24 @@ they only launched it.
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
 
-from dtbench.analyze.intervals import Bools
+from dtbench.analyze.intervals import Bools, unite
 from dtbench.analyze.kinds.categories import CALLS, DEVICE_CATEGORIES, DEVICE_RANGE, HOST_CATEGORIES, NO_WORK
 from dtbench.analyze.trace import Trace
 from dtbench.analyze.unseen_launches import LAUNCHES_KERNEL
 from dtbench.errors import TraceError
-from dtbench.units import count_things, is_or_are
+from dtbench.units import count_things, format_ns, is_or_are
 
 _KNOWN: Final = (*HOST_CATEGORIES, *DEVICE_CATEGORIES, DEVICE_RANGE, *NO_WORK)
 # How categories of rows on a device begin: Kineto's ActivityType.cpp, and the words of torch's device types.
 _ON_DEVICE: Final = re.compile(r"(?:cuda|gpu|hip|rocm|xpu|mtia|hpu|npu|mps|musa|mlu|maia|tpu|neuron|privateuse1)_")
 
 
+_BY_HOST: Final = re.compile(r"(?:gloo|mpi|oneccl):(?!:)")
 # torch's ranges around collectives of libraries that communicate between devices: `nccl:all_reduce`, `xccl:`, `hccl:`.
 _BY_DEVICE: Final = re.compile(r"(?!oneccl)[a-z]{1,5}ccl:(?!:)")
 
@@ -63,13 +65,28 @@ def _count_issued(trace: Trace) -> str:
 
 
 def describe_left_out(trace: Trace) -> tuple[str, ...]:
-    """Say of which categories events are in no number, because nobody told what they are."""
+    """Say what is in no number: categories that nobody told dtbench, and collectives of the host beside a device's."""
     unknown = np.array([category not in _KNOWN for category in trace.categories], dtype=np.bool_)[trace.category]
-    return tuple(
+    found = [
         f"{count_things(count, 'event')} of category {category or '(none)'} "
         f"{is_or_are(count)} not understood, and in no number"
         for category, count in _count(trace, unknown).most_common()
-    )
+    ]
+    if any(category in DEVICE_CATEGORIES for category in trace.categories):
+        found += _describe_host_collectives(trace)
+    return tuple(found)
+
+
+def _describe_host_collectives(trace: Trace) -> Iterator[str]:
+    """Say what a library of the host, as gloo, communicated in a trace whose account is the device's."""
+    spans = np.flatnonzero(trace.is_named(_BY_HOST.match) & trace.is_one_of(HOST_CATEGORIES))
+    libraries = sorted({trace.name_of(event).partition(":")[0] for event in spans.tolist()})
+    if libraries:
+        took = format_ns(unite(trace.start_ns[spans], trace.end_ns[spans]).length_ns)
+        yield (
+            f"{count_things(len(spans), 'collective')} of {' and '.join(libraries)}, {took} on the host beside the "
+            f"device, {is_or_are(len(spans))} in no number"
+        )
 
 
 def _are_launched(trace: Trace) -> Bools:

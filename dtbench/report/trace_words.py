@@ -106,10 +106,20 @@ def find_gaps(one: TraceAnalysis, *, are_steps: bool) -> list[GapTime]:
     return [account.gaps for account in accounts if account.gaps is not None]
 
 
+def _spell_limits(traces: TraceSet) -> str:
+    """Say of what a zero of communication holds: of devices, and of kernels whose names are known."""
+    where = " on the device" if any(one.timeline.is_device for one in traces.analyses) else ""
+    count = len(traces.unknown_names)
+    if not count:
+        return where
+    others = f" or {count_things(count - 1, 'other')}" if count > 1 else ""
+    return f"{where}, unless `{_shorten(traces.unknown_names[0][0])}`{others} is, which counts as compute"
+
+
 def _exposed_words(traces: TraceSet, mean: MeanTime, owners: Sequence[ExposedOwner]) -> str:
     overlap = mean.overlap
     if overlap.comm_ns == 0:
-        return "no communication"
+        return f"no communication{_spell_limits(traces)}"
     if overlap.comm_ns is None or overlap.exposed_comm_ns is None:
         return _unknown_words(traces, overlap)
     if not overlap.exposed_comm_ns:

@@ -113,6 +113,30 @@ def test_collectives_that_were_issued_and_not_seen_to_run_leave_no_zeros(draw: C
     assert dtbench.read_trace(path).collectives["exposed_ns"].isna().all()
 
 
+def test_a_zero_of_communication_says_what_it_holds_for(draw: Callable[..., Path]) -> None:
+    drawing = """
+        step ProfilerStep#1     @1 |==========|
+        call cudaLaunchKernel   @1 |ab        |
+        kernel gemm             @7 | aaaaaaaa |
+        kernel {name}           @8 |  bbbb    |
+        range {range}           @3 |    ===   |
+        """
+    said = {}
+    for name, around in (("relu", "loss"), ("kuserbuffers_pullsend", "loss"), ("relu", "gloo:all_reduce")):
+        traces = analyze_traces([draw(drawing.format(name=name, range=around))])
+        assert traces.analyses[0].whole.comm_ns == 0
+        said[name, around] = (answer_lines(traces)[0].partition("no communication")[2], traces.notes)
+    on_host = "rank 0: 1 collective of gloo, 3.00 us on the host beside the device, is in no number"
+    assert said == {
+        ("relu", "loss"): (" on the device", ()),
+        ("kuserbuffers_pullsend", "loss"): (
+            " on the device, unless `kuserbuffers_pullsend` is, which counts as compute",
+            (),
+        ),
+        ("relu", "gloo:all_reduce"): (" on the device", (on_host,)),
+    }
+
+
 def test_a_wait_without_a_consumer_that_can_be_seen_is_not_zero(draw: Callable[..., Path]) -> None:
     drawing = """
         step ProfilerStep#1       @1 |==============  |

@@ -17,7 +17,7 @@ from dtbench.ranges import find_unknown_words
 # Anywhere in a name. A reduction of a block or a warp is local: `blockAllReduceSum`.
 _SAYS_COMM: Final = re.compile(
     r"(?<!block)(?<!block_)(?<!warp)(?<!warp_)(?<!wave)(?<!group)(?<!group_)all_?reduce|all_?gather|reduce_?scatter|"
-    r"all_?to_?all|send_?recv|push(?:send|recv)|(?:nv|roc|open)shmem|(?<![a-z])(?:rdma|ibgda)|"
+    r"all_?to_?all|send_?recv|pu(?:sh|ll)(?:send|recv)|userbuffers|put_?signal|signal_wait|(?:nv|roc|open)shmem|(?<![a-z])(?:rdma|ibgda)|"
     r"(?<![a-z])i?shmem[xi]?_(?:put|get|quiet|fence|signal|wait|collect|sync|broadcast)|nccl|rccl|mscclpp|"
     r"(?:\b|_)ep::|(?<![a-z])(?:multimem|nvls|symm_?mem)",
     re.IGNORECASE,

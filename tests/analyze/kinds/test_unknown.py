@@ -16,6 +16,8 @@ from dtbench.analyze.kinds.unknown import sounds_like_comm
         "device_barrier_kernel",
         "void DeviceBarrierKernel(int*)",
         "my_rdma_write",
+        "kuserbuffers_pullsend",
+        "put_signal_kernel",
         "void ForwardRdmaPut<8>",
         "nvshmemi_transfer_rma_nbi",
         "ishmem_put_nbi",
