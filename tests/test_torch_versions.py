@@ -25,6 +25,9 @@ ASKED: dict[str, list[dict[str, Any]]] = {
     "parallel.symmetric_memory": [{**FSDP2, "symmetric_memory": True}],
     "parallel.keep_unsharded_storage": [{**FSDP2, "keep_unsharded_storage": True}],
     "parallel.lazy_bucket_allocation": [{**DDP, "lazy_bucket_allocation": True}],
+    "parallel.mixed_precision.keep_dtype": [
+        {**FSDP2, "mixed_precision": {"param_dtype": "bfloat16", "keep_dtype": ["layers.1"]}}
+    ],
 }
 OLDER = [
     DDP,
