@@ -9,14 +9,14 @@ from dtbench.comparison.comparison import CollectiveChange
 from dtbench.comparison.metrics import EXPOSED_BY_OWNER
 from dtbench.comparison.seen import Kind, find_open_kinds, has_named_otherwise, knows_subjects
 from dtbench.store.baseline import MeasuredLaunch, OwnedTime, PlacedTime
-from dtbench.vocabulary import Operation, Purpose
+from dtbench.vocabulary import Cause, Operation, Purpose
 
 _Key = tuple[str, Operation | None, Purpose]
 _Rows = Mapping[_Key, OwnedTime]
 """Of one launch."""
 
 _TELLING: Final = 0.5
-"""Part of a change from which one collective among several is named for it."""
+"""Part of a change from which one collective among several, or one cause, is named for it."""
 
 
 def find_collective_changes(
@@ -80,17 +80,37 @@ def _compare(
         return first, second
 
     owner, operation, purpose = key
-    told = (rows[key] for rows in sides[1] if key in rows and not math.isnan(rows[key].exposed_ns))
-    most = max(told, key=lambda row: row.exposed_ns, default=None)
+    exposed_ns = middle("exposed_ns")
     return CollectiveChange(
         owner=owner,
         operation=operation,
         purpose=purpose,
         duration_ns=middle("duration_ns"),
-        exposed_ns=middle("exposed_ns"),
-        cause=most.cause if most is not None else None,
+        exposed_ns=exposed_ns,
+        cause=_find_cause(key, sides, exposed_ns[1] - exposed_ns[0]),
         count=middle("count"),
     )
+
+
+def _find_cause(key: _Key, sides: tuple[Sequence[_Rows], Sequence[_Rows]], change_ns: float) -> Cause | None:
+    """Give the cause that makes up most of a change of exposed time, whatever the part of unknown cause was.
+
+    None: none does, nothing changed, or a launch does not tell.
+    """
+    is_silent = any(row.exposed_ns > 0 and not row.by_cause for side in sides for one in side for row in one.values())
+    if is_silent or not change_ns or math.isnan(change_ns):
+        return None
+    parts = [[one[key].by_cause for one in side if key in one and one[key].exposed_ns > 0] for side in sides]
+    less, more = parts if change_ns > 0 else parts[::-1]
+
+    def middle(side: Sequence[Mapping[Cause, float]], cause: Cause) -> float:
+        return median([one.get(cause, 0.0) for one in side] or [0.0])
+
+    for cause in Cause:
+        may_have_been = 0.0 if cause is Cause.UNKNOWN else middle(less, Cause.UNKNOWN)
+        if middle(more, cause) - middle(less, cause) - may_have_been > _TELLING * abs(change_ns):
+            return cause
+    return None
 
 
 def _number(rows: _Rows, key: _Key, others: Collection[_Key], open_kinds: Collection[Kind], name: str) -> float:

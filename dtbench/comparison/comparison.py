@@ -128,7 +128,7 @@ class CollectiveChange(Record):
         owner: empty: unattributed.
         duration_ns: span, of (baseline, candidate).
         exposed_ns: of (baseline, candidate).
-        cause: the candidate's largest; None where nothing of it is exposed.
+        cause: which makes up most of the change of exposed time; None: none does, or a side does not tell.
         count: collectives per step of (baseline, candidate).
         place: for one without an owner, which of them changed most: its group, number in a step, sequence number.
     """

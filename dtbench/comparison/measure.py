@@ -168,7 +168,8 @@ def _keep_of_all_ranks(overlap: pd.DataFrame) -> pd.DataFrame:
 
 def _give_causes(owned: tuple[OwnedTime, ...], *, is_doubted: bool) -> tuple[OwnedTime, ...]:
     """Give the rows as they are; without causes, which are then no findings, where steps may not stand for others."""
-    return tuple(row.model_copy(update={"cause": None}) for row in owned) if is_doubted else owned
+    none: dict[str, object] = {"cause": None, "by_cause": {}}
+    return tuple(row.model_copy(update=none) for row in owned) if is_doubted else owned
 
 
 def _whole_run(summary: CellSummary) -> Iterator[Measurement]:
@@ -278,7 +279,8 @@ def _own(
 ) -> OwnedTime:
     owner, operation, purpose = key
     is_known = not pd.isna(row["exposed_ns"])
-    largest = max(_CAUSES, key=lambda column: row[column]) if is_known else None
+    by_cause = {cause: float(row[column]) / known_windows for column, cause in _CAUSES.items() if row[column]}
+    by_cause = by_cause if is_known else {}
     return OwnedTime(
         owner=str(owner),
         operation=Operation(operation) if operation else None,
@@ -286,7 +288,8 @@ def _own(
         count=count / windows,
         duration_ns=float(row["duration_ns"]) / known_windows if is_known else math.nan,
         exposed_ns=float(row["exposed_ns"]) / known_windows if is_known else math.nan,
-        cause=_CAUSES[largest] if largest is not None and row[largest] else None,
+        cause=max(by_cause, key=lambda cause: by_cause[cause], default=None),
+        by_cause=by_cause,
     )
 
 

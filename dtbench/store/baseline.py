@@ -30,9 +30,13 @@ class Measurement(Record):
 
 
 class OwnedTime(Record):
-    """One owner's collectives of one kind; ``owner`` is empty where nobody knows it, ``cause`` the largest.
+    """One owner's collectives of one kind; ``owner`` is empty where nobody knows it.
 
     Times are NaN where what of it was exposed is known in no step; ``ranks`` as of ``Measurement``.
+
+    Attributes:
+        cause: the largest of ``by_cause``; None: nothing is exposed, or causes are no findings.
+        by_cause: of the exposed time; empty where ``cause`` is None, and in files of versions that told only that.
     """
 
     owner: str
@@ -43,6 +47,7 @@ class OwnedTime(Record):
     exposed_ns: FloatOrNan
     cause: Cause | None
     ranks: tuple[int, ...] = ()
+    by_cause: dict[Cause, float] = {}
 
 
 class PlacedTime(Record):
