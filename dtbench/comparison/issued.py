@@ -13,7 +13,7 @@ from dtbench.units import format_bytes, name_ranks
 from dtbench.vocabulary import Operation, Purpose
 
 _NONE = "none"
-_RANKS: Final = {"count": 0, "size_bytes": 1, "async": 2, "order": 3}
+_RANKS: Final = {"count": 0, "size_bytes": 1, "dtype": 2, "group_size": 3, "async": 4, "order": 5}
 
 
 def compare_launches(before: MeasuredLaunch, after: MeasuredLaunch) -> tuple[MechanismChange, ...]:
@@ -26,6 +26,7 @@ def compare_launches(before: MeasuredLaunch, after: MeasuredLaunch) -> tuple[Mec
     lowest = pair_lowest(before, after)
     if lowest is not None and lowest[0] != lowest[1]:
         orders = _blur(*lowest)
+        issued += _compare_kinds(*orders)
         sized = {change.subject for change in issued if change.what == "size_bytes"}
         issued += [change for change in _compare_sizes(*orders) if change.subject not in sized]
         issued += _compare_order(*orders)
@@ -37,7 +38,8 @@ def compare_launches(before: MeasuredLaunch, after: MeasuredLaunch) -> tuple[Mec
 def _compare_other_ranks(before: MeasuredLaunch, after: MeasuredLaunch) -> Iterator[MechanismChange]:
     for ranks, old, new in pair_others(before, after):
         orders = _blur(old, new)
-        for change in (*_compare_order_counts(*orders), *_compare_sizes(*orders), *_compare_order(*orders)):
+        compared = (_compare_order_counts, _compare_sizes, _compare_kinds, _compare_order)
+        for change in (one for compare in compared for one in compare(*orders)):
             yield change.model_copy(update={"subject": f"{change.subject} of {name_ranks(ranks)}", "ranks": ranks})
 
 
@@ -51,10 +53,16 @@ def name_issued(purpose: Purpose, operation: Operation | None) -> str:
 
 
 def _blur(*orders: Sequence[Issued]) -> list[Sequence[Issued]]:
-    """Leave out what operations collectives are where that is not told of all: one not told differs from nothing."""
-    if all(one.operation is not None for order in orders for one in order):
-        return [*orders]
-    return [[one.model_copy(update={"operation": None}) for one in order] for order in orders]
+    """Leave out of collectives what is not told of all: one not told differs from nothing."""
+    issued = [one for order in orders for one in order]
+    untold: dict[str, object] = {"operation": None, "dtype": "", "group_size": None}
+    return _without(
+        orders, {name: no for name, no in untold.items() if any(getattr(one, name) == no for one in issued)}
+    )
+
+
+def _without(orders: Sequence[Sequence[Issued]], untold: Mapping[str, object]) -> list[Sequence[Issued]]:
+    return [[one.model_copy(update=untold) for one in order] for order in orders] if untold else [*orders]
 
 
 def _compare_counts(before: MeasuredLaunch, after: MeasuredLaunch) -> Iterator[MechanismChange]:
@@ -103,21 +111,35 @@ def _compare_sizes(before: Sequence[Issued], after: Sequence[Issued]) -> Iterato
             yield _change("size_bytes", name_issued(*kind), *(_spell_each(each) for each in sizes))
 
 
+def _compare_kinds(before: Sequence[Issued], after: Sequence[Issued]) -> Iterator[MechanismChange]:
+    """Compare of which data type those of a kind were, and how many ranks took part in each."""
+    old, new = _by_kind(before), _by_kind(after)
+    for kind in (kind for kind in old if kind in new):
+        types = [Counter(one.dtype for one in side[kind]) for side in (old, new)]
+        ranks = [Counter(f"{one.group_size} ranks" for one in side[kind]) for side in (old, new)]
+        for what, (one, other) in (("dtype", types), ("group_size", ranks)):
+            if one.keys() != other.keys() or (one != other and one.total() == other.total()):
+                yield _change(what, name_issued(*kind), _spell_counts(one), _spell_counts(other))
+
+
+def _spell_counts(counts: Counter[str]) -> str:
+    """Spell how many there were of each, where they are not alike: ``2 x bfloat16, 1 x float32``."""
+    if len(counts) == 1:
+        return next(iter(counts))
+    return ", ".join(f"{count} x {word}" for word, count in sorted(counts.items()))
+
+
 def _compare_order(before: Sequence[Issued], after: Sequence[Issued]) -> Iterator[MechanismChange]:
     """Say where a step first issued another collective than before, if it issued the same ones altogether.
 
     Where these are the same but for their owners, or for sizes that are not told, by what else they are.
     """
-    for lacking in ((), ("owner",), ("owner", "size_bytes")):
-        orders = _leave_out(before, lacking), _leave_out(after, lacking)
+    nothing = {"dtype": "", "group_size": None, "owner": "", "size_bytes": None}
+    for lacking in (2, 3, 4):
+        orders = _without((before, after), dict([*nothing.items()][:lacking]))
         if Counter(orders[0]) == Counter(orders[1]):
             yield from _find_first(*orders)
             return
-
-
-def _leave_out(order: Sequence[Issued], fields: Sequence[str]) -> Sequence[Issued]:
-    nothing = {"owner": "", "size_bytes": None}
-    return [one.model_copy(update={name: nothing[name] for name in fields}) for one in order] if fields else order
 
 
 def _find_first(before: Sequence[Issued], after: Sequence[Issued]) -> Iterator[MechanismChange]:
@@ -141,10 +163,14 @@ def _change(what: str, subject: str, baseline: str, candidate: str) -> Mechanism
 
 
 def _sizes_by_kind(order: Sequence[Issued]) -> Mapping[tuple[Purpose, Operation | None], list[int | None]]:
-    sizes: dict[tuple[Purpose, Operation | None], list[int | None]] = {}
+    return {kind: [one.size_bytes for one in each] for kind, each in _by_kind(order).items()}
+
+
+def _by_kind(order: Sequence[Issued]) -> Mapping[tuple[Purpose, Operation | None], list[Issued]]:
+    kinds: dict[tuple[Purpose, Operation | None], list[Issued]] = {}
     for one in order:
-        sizes.setdefault((one.purpose, one.operation), []).append(one.size_bytes)
-    return sizes
+        kinds.setdefault((one.purpose, one.operation), []).append(one)
+    return kinds
 
 
 def _spell_sizes(before: int | None, after: int | None) -> tuple[str, str]:

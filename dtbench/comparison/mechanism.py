@@ -17,6 +17,8 @@ from dtbench.store.baseline import Issued, MeasuredLaunch, MeasuredSide
 _SIZES: Final = "the size of each"
 _BYTES: Final = "their bytes in all"
 _ORDER: Final = "their order"
+_TYPES: Final = "their data types"
+_GROUPS: Final = "how many ranks take part in each"
 _OTHERS: Final = "what ranks other than the lowest issued"
 _NOT_SHARED: Final = "what ranks that only one of them has issued"
 _OPERATIONS: Final = "which operation each is"
@@ -68,8 +70,10 @@ def say_same(comparison: Comparison) -> str:
     """Say what was the same where nothing is seen to differ, and what is not known of it."""
     unknown = comparison.mechanism_not_known
     sizes = "of the same sizes" if _SIZES not in unknown else "of as many bytes in all" if _BYTES not in unknown else ""
+    types = "of the same types" if _TYPES not in unknown else ""
+    groups = "over as many ranks" if _GROUPS not in unknown else ""
     order = "in the same order" if _ORDER not in unknown else ""
-    said = ", ".join(words for words in ("as many collectives", sizes, order) if words)
+    said = ", ".join(words for words in ("as many collectives", sizes, types, groups, order) if words)
     return f"{said}; not known: {join_words(unknown, last='and')}" if unknown else said
 
 
@@ -110,20 +114,23 @@ def _spell_unlike(changes: Sequence[MechanismChange]) -> Iterator[str]:
 def _find_not_known(launches: Sequence[MeasuredLaunch]) -> Iterator[str]:
     orders = [order for launch in launches for order in _orders_of(launch)]
     has_traffic = all(launch.traffic for launch in launches)
-    if any(order is None or any(one.size_bytes is None for one in order) for order in orders):
-        yield _SIZES
-        if not has_traffic:
-            yield _BYTES
-    if any(order is None for order in orders) or not share_orders(launches):
-        yield _ORDER
-    if not have_same_ranks(launches):
-        yield _NOT_SHARED
-    if any(launch.order is not None and not launch.order_ranks for launch in launches):
-        yield _OTHERS
-    if any(one.operation is None for order in orders for one in order or ()):
-        yield _OPERATIONS
-    if not has_traffic:
-        yield _ASYNC
+    lacking = {
+        _SIZES: _lack(orders, "size_bytes"),
+        _BYTES: _lack(orders, "size_bytes") and not has_traffic,
+        _TYPES: _lack(orders, "dtype"),
+        _GROUPS: _lack(orders, "group_size"),
+        _ORDER: any(order is None for order in orders) or not share_orders(launches),
+        _NOT_SHARED: not have_same_ranks(launches),
+        _OTHERS: any(launch.order is not None and not launch.order_ranks for launch in launches),
+        _OPERATIONS: any(one.operation is None for order in orders for one in order or ()),
+        _ASYNC: not has_traffic,
+    }
+    return (words for words, is_lacking in lacking.items() if is_lacking)
+
+
+def _lack(orders: Sequence[Sequence[Issued] | None], name: str) -> bool:
+    """Tell whether a field of some collective, or a whole order, is not told."""
+    return any(order is None or any(getattr(one, name) in (None, "") for one in order) for order in orders)
 
 
 def _orders_of(launch: MeasuredLaunch) -> tuple[Sequence[Issued] | None, ...]:

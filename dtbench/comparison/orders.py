@@ -84,9 +84,13 @@ def _orders_by_rank(launch: MeasuredLaunch) -> dict[int, Order | None]:
 def _find_order(collectives: pd.DataFrame) -> Order | None:
     mine = collectives.assign(begin_ns=collectives["issue_ns"].fillna(collectives["start_ns"]))
     mine = mine.sort_values("begin_ns", kind="stable")
-    columns = ["operation", "purpose", "owner", "size_bytes"]
+    mine = mine.assign(dtype=mine["dtype"].fillna(""))
+    columns = ["operation", "purpose", "owner", "dtype", "group_size", "size_bytes"]
     steps = [
-        [(*words, None if pd.isna(size) else int(size)) for *words, size in step.itertuples(index=False)]
+        [
+            (*words, None if pd.isna(ranks) else int(ranks), None if pd.isna(size) else int(size))
+            for *words, ranks, size in step.itertuples(index=False)
+        ]
         for _, step in mine.groupby("step")[columns]
     ]
     order = _find_most(steps) or _find_most([[(*words, None) for *words, _ in step] for step in steps])
@@ -98,8 +102,10 @@ def _find_order(collectives: pd.DataFrame) -> Order | None:
             purpose=Purpose(purpose),
             owner=owner,
             size_bytes=size,
+            dtype=dtype,
+            group_size=ranks,
         )
-        for operation, purpose, owner, size in order
+        for operation, purpose, owner, dtype, ranks, size in order
     )
 
 

@@ -68,12 +68,20 @@ class PlacedTime(Record):
 
 
 class Issued(Record):
-    """One collective as it was issued; ``size_bytes`` None: not told."""
+    """One collective as it was issued.
+
+    Attributes:
+        size_bytes: None: not told.
+        dtype: of its elements, as torch names it: ``bfloat16``; empty: not told.
+        group_size: ranks that take part; None: not told.
+    """
 
     operation: Operation | None
     purpose: Purpose
     owner: str
     size_bytes: int | None
+    dtype: str = ""
+    group_size: int | None = None
 
 
 class RanksOrder(Record):

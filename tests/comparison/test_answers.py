@@ -204,8 +204,9 @@ def traffic(count: int, size: int, asynchronous: int = 0, axis: Axis | None = Ax
     )
 
 
-def issued(owner: str, size: int | None = 1024) -> Issued:
-    return Issued(operation=Operation.ALL_GATHER, purpose=Purpose.UNSHARD, owner=owner, size_bytes=size)
+def issued(owner: str, size: int | None = 1024, **how: Any) -> Issued:
+    told = {"dtype": "bfloat16", "group_size": 4, **how}
+    return Issued(operation=Operation.ALL_GATHER, purpose=Purpose.UNSHARD, owner=owner, size_bytes=size, **told)
 
 
 def mechanism(found: Comparison) -> list[tuple[str, str, str, str]]:
@@ -348,18 +349,51 @@ def test_what_is_not_known_of_collectives_is_not_said_to_be_the_same(compare: Ca
         (section,) = (one for one in comparison_sections(compare(TIMES, TIMES, did, did)) if "differently" in one.title)
         return tuple(section.rows[0])
 
-    assert told(**ORDERS) == ("nothing", "as many collectives, of the same sizes, in the same order")
+    alike = "as many collectives, of the same sizes, of the same types, over as many ranks, in the same order"
+    assert told(**ORDERS) == ("nothing", alike)
     assert told(traffic=[traffic(2, 2048)]) == (
-        *("nothing", "as many collectives, of as many bytes in all; not known: the size of each and their order"),
+        "nothing",
+        (
+            "as many collectives, of as many bytes in all; not known: the size of each, their data types, how many "
+            "ranks take part in each and their order"
+        ),
     )
     sizeless = [issued("a", None), issued("b", None)]
     assert told(order=sizeless) == (
         "nothing",
         (
-            "as many collectives, in the same order; not known: the size of each, their bytes in all and which are "
-            "asynchronous"
+            "as many collectives, of the same types, over as many ranks, in the same order; not known: the size of "
+            "each, their bytes in all and which are asynchronous"
         ),
     )
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "change"),
+    [
+        ({"dtype": "bfloat16"}, {"dtype": "float32"}, ("dtype", "bfloat16", "float32")),
+        ({"group_size": 8}, {"group_size": 2}, ("group_size", "8 ranks", "2 ranks")),
+        ({"dtype": ""}, {"dtype": "float32"}, None),
+        ({"group_size": 8}, {"group_size": None}, None),
+    ],
+    ids=str,
+)
+def test_another_type_and_groups_of_another_size_are_done_differently_where_both_tell(
+    compare: Callable[..., Comparison], before: Any, after: Any, change: tuple[str, str, str] | None
+) -> None:
+    sides = [{"order": [issued("a", **how), issued("b", **how)]} for how in (before, after)]
+    told = compare(TIMES, TIMES, *sides).mechanism
+    what, *values = change or ("",)
+    assert mechanism(compare(TIMES, TIMES, *sides)) == ([(what, "unshard all-gather", *values)] if change else [])
+    assert all(not one.ranks for one in told)
+
+
+def test_some_of_another_type_are_counted(compare: Callable[..., Comparison]) -> None:
+    def of(*types: str) -> dict[str, Any]:
+        return {"order": [issued(str(number), dtype=one) for number, one in enumerate(types)]}
+
+    (change,) = mechanism(compare(TIMES, TIMES, of("half", "half", "float32"), of("half", "float32", "float32")))
+    assert change[2:] == ("1 x float32, 2 x half", "2 x float32, 1 x half")
 
 
 def test_an_order_is_compared_also_where_owners_have_other_names_or_sizes_are_not_told(

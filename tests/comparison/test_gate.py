@@ -23,7 +23,14 @@ def slower_by(launch_of: Make, side_of: Make, gather_of: Make) -> Callable[..., 
     """Compare with a side that is slower by a factor and exposes 4 ms of ``layers.3`` in place of 2."""
 
     def side(label: str, times: list[float], *, exposed_ms: float, turn: int, count: int, has_order: bool) -> Any:
-        order = Issued(operation=Operation.ALL_GATHER, purpose=Purpose.UNSHARD, owner="layers.3", size_bytes=8)
+        order = Issued(
+            operation=Operation.ALL_GATHER,
+            purpose=Purpose.UNSHARD,
+            owner="layers.3",
+            size_bytes=8,
+            dtype="float32",
+            group_size=2,
+        )
         issued = Traffic(
             purpose=Purpose.UNSHARD,
             axis=Axis.SHARD,
@@ -159,7 +166,10 @@ def test_what_was_done_differently_exceeds_the_bound_on_it(slower_by: Callable[.
     assert judge(read_bound("mechanism changed"), unknown).kept is Kept.UNDECIDED
     unordered = judge(read_bound("mechanism changed"), slower_by(1.0, has_order=False))
     assert unordered.kept is Kept.NOT_ESTABLISHED
-    said = "as many collectives, of as many bytes in all; not known: the size of each and their order"
+    said = (
+        "as many collectives, of as many bytes in all; not known: the size of each, their data types, how many ranks "
+        "take part in each and their order"
+    )
     assert unordered.words.endswith(f"not established, {said}")
 
 

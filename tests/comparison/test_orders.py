@@ -19,9 +19,10 @@ Make = Callable[..., Any]
 
 
 def gather(owner: str, size_bytes: int = 1024) -> Issued:
-    return Issued(operation=Operation.ALL_GATHER, purpose=Purpose.UNSHARD, owner=owner, size_bytes=size_bytes)
+    return Issued(operation=Operation.ALL_GATHER, purpose=Purpose.UNSHARD, owner=owner, size_bytes=size_bytes, **TOLD)
 
 
+TOLD: dict[str, Any] = {"dtype": "float32", "group_size": 4}
 AB, BA = (gather("a"), gather("b")), (gather("b"), gather("a"))
 
 
@@ -34,6 +35,7 @@ def issue(orders: dict[tuple[int, int], Sequence[str]]) -> pd.DataFrame:
             "step": step,
             "owner": owner,
             "size_bytes": 1024,
+            **TOLD,
             "operation": "all_gather",
             "purpose": "unshard",
             "issue_ns": 10 * place,
@@ -103,9 +105,10 @@ def test_what_other_ranks_did_and_nobody_knows_is_not_said_to_be_the_same(launch
         (section,) = (one for one in comparison_sections(found) if "differently" in one.title)
         return section.rows[0][1]
 
-    same = "as many collectives, of the same sizes, in the same order"
+    same = "as many collectives, of the same sizes, of the same types, over as many ranks, in the same order"
     assert said(others(BA), others(BA)) == f"{same}; not known: which are asynchronous"
-    assert "not known: the size of each, their bytes in all, their order" in said(ALIKE, others(None))
+    not_known = said(ALIKE, others(None)).partition("not known: the size of each, their bytes in all, ")[2]
+    assert not_known.startswith("their data types, how many ranks take part in each, their order")
     of_an_older_version = {"order_ranks": (), "other_orders": ()}
     assert "not known: what ranks other than the lowest issued" in said(of_an_older_version, others(BA))
 
