@@ -115,13 +115,15 @@ def measure_launch(data: CellData, place: int, device: str, *, is_doubted: bool)
 def measure_traces(traces: TraceSet, name: str) -> tuple[MeasuredLaunch, tuple[str, ...]]:
     """Give the numbers of someone's traces, which are one launch, and why their steps may not stand for others.
 
-    They are of their steps, else of the whole traces.
+    They are of their steps; where there are none, of the whole traces, and no step time is told.
     """
     overlap, collectives = tabulate_overlap(traces.analyses), tabulate_collectives(traces.analyses)
     overlap = overlap.dropna(subset="step_ns")
     purposes = tabulate_purposes(traces.analyses)
+    slowest_ns: Sequence[float] = ()
     if len(overlap):
         overlap = _keep_of_all_ranks(overlap)
+        slowest_ns = [float(time_ns) for time_ns in overlap.groupby("step")["step_ns"].max()]
         purposes = purposes[purposes["step"].isin(overlap["step"])]
         collectives = collectives[collectives["step"].isin(overlap["step"])]
     else:
@@ -133,7 +135,6 @@ def measure_traces(traces: TraceSet, name: str) -> tuple[MeasuredLaunch, tuple[s
             for row in one.whole_purposes
         ]
         purposes = pd.DataFrame(rows, columns=["rank", "step", "purpose", "exposed_ns", "wait_ns"])
-    slowest = overlap.groupby("step")["step_ns"].max()
     known = keep_known(overlap)
     counted = keep_of_steps(collectives, known)
     doubts = spell_doubts(doubt_steps(read_steps_of_traces(traces.analyses)))
@@ -145,7 +146,7 @@ def measure_traces(traces: TraceSet, name: str) -> tuple[MeasuredLaunch, tuple[s
         started_unix_ns=None,
         round=None,
         measurements=(
-            Measurement(metric=STEP_TIME, subject="", value=summarize([float(time_ns) for time_ns in slowest]).median),
+            *([Measurement(metric=STEP_TIME, subject="", value=summarize(slowest_ns).median)] if slowest_ns else []),
             *_profiled(known, keep_of_steps(purposes, known), ranks),
             *_by_owner(owned),
         ),

@@ -1,7 +1,8 @@
-"""Sides of traces that are parts of what ran: some ranks of a job, or collectives that were launched and not seen.
+"""Sides of traces that are parts of what ran: some ranks of a job, collectives that were not seen to run, or no steps.
 
-Means over other ranks are other numbers, an owner of a rank that is not there is not zero, and what was not seen to run
-did not take no time. So of what traces tell nothing is compared then.
+Means over other ranks are other numbers, an owner of a rank that is not there is not zero, what was launched and not
+seen to run did not take no time, and whole traces are as long as somebody recorded. So of what traces tell nothing is
+compared then.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,8 +20,11 @@ def name_parts(sides: Sequence[MeasuredSide], labels: Sequence[str]) -> tuple[st
     if first.ranks != second.ranks and any(map(_is_part, sides)):
         each = (f"{label} has {_spell_ranks(side)}" for side, label in zip(sides, labels, strict=True))
         unlike = [", ".join(each)]
+    without = [label for side, label in zip(sides, labels, strict=True) if not side.has_steps]
+    tell = "tell no steps, so their" if len(without) > 1 else "tells no steps, so its"
+    whole = [f"{join_words(without, last='and')} {tell} numbers are of all that was recorded"] if without else []
     unseen = (_spell_unseen(side, label) for side, label in zip(sides, labels, strict=True) if side.unseen)
-    return (*unlike, *unseen)
+    return (*unlike, *whole, *unseen)
 
 
 def find_unlike_ranks(launches: Iterable[MeasuredLaunch]) -> frozenset[tuple[str, str]]:

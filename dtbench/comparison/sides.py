@@ -22,6 +22,7 @@ from dtbench.analyze.run_data import read_run_data
 from dtbench.analyze.trace_set import TraceSet
 from dtbench.comparison.environment import find_environment_changes, find_unlike
 from dtbench.comparison.measure import measure_launch, measure_traces, spell_doubts, summarize_side
+from dtbench.comparison.metrics import STEP_TIME
 from dtbench.comparison.rounds import find_same
 from dtbench.comparison.settings import find_treatment, flatten
 from dtbench.comparison.side_notes import name_lacking, name_unlike, say_together, say_warmup
@@ -203,6 +204,7 @@ def _side_of_traces(path: Path, traces: TraceSet) -> MeasuredSide:
         notes=tuple(traces.notes),
         ranks=tuple(one.rank for one in traces.analyses),
         world_size=traces.world_size,
+        has_steps=any(one.metric == STEP_TIME for one in launch.measurements),
         unseen=sum(len(one.timeline.unseen) for one in traces.analyses),
         doubts=doubts,
     )

@@ -134,6 +134,7 @@ class MeasuredSide(Record):
         plan_notes: what its plan says of its numbers.
         ranks: of traces: those whose there are; None: all of the job.
         world_size: ranks of the job; None: not told.
+        has_steps: of traces: they tell steps; else all numbers are of whole traces, however long these are.
         unseen: collectives that were launched and not seen to run: numbers of traces are "at least" then.
         doubts: why its PROFILED steps may not stand for others, clauses; where there are any, no row has a cause.
     """
@@ -150,4 +151,5 @@ class MeasuredSide(Record):
     plan_notes: tuple[str, ...] = ()
     ranks: tuple[int, ...] | None = None
     world_size: int | None = None
+    has_steps: bool = True
     unseen: int = 0

@@ -54,6 +54,23 @@ def test_traces_of_the_same_rank_are_compared_and_the_others_named(tmp_path: Pat
     assert "both: there are traces of rank 0 of 2 alone" in found.notes
 
 
+def test_traces_without_steps_are_not_compared_as_if_they_were_one_step(tmp_path: Path) -> None:
+    """They are as long as somebody recorded: neither their length nor their counts are a step's."""
+    source = TRACES / "ddp_2ranks_rank0.json.gz"
+    trace = json.loads(gzip.decompress(source.read_bytes()))
+    trace["traceEvents"] = [one for one in trace["traceEvents"] if not one.get("name", "").startswith("ProfilerStep")]
+    for name in ("old.json", "new.json"):
+        (tmp_path / name).write_text(json.dumps({**trace, "traceName": name}))
+    without = [str(tmp_path / name) for name in ("old.json", "new.json")]
+    both = "old.json and new.json tell no steps, so their numbers are of all that was recorded"
+    one = "old.json tells no steps, so its numbers are of all that was recorded"
+    for sides, words in ((without, both), ([without[0], str(source)], one), ([str(source), without[0]], one)):
+        found = compare_paths(*sides, results=tmp_path)
+        check_that_nothing_is_compared(found, words)
+        assert found.sentence.startswith("The step times cannot be compared: ")
+        assert found.mechanism_doubts == (words,)
+
+
 def test_a_step_that_one_rank_does_not_mark_is_left_out(tmp_path: Path) -> None:
     """Else its time were the other ranks' alone, and means were over unlike steps."""
     whole = TRACES / "pipelines" / "1f1b"
