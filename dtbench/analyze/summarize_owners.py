@@ -1,9 +1,11 @@
 """Whose communication a cell's PROFILED steps left exposed, and why: from the tables of collectives of its launches."""
 
+from collections.abc import Mapping
 from typing import Final, TypedDict
 
 import pandas as pd
 
+from dtbench.analyze.causes.exposed_owners import find_awaited_rank
 from dtbench.analyze.causes.outsized import find_outsized
 from dtbench.analyze.intervals import unite
 from dtbench.analyze.summarize_overlap import are_among, find_part, keep_known, keep_of_steps
@@ -12,6 +14,8 @@ from dtbench.vocabulary import Cause, Operation, Purpose
 
 _COLUMNS: Final = {f"exposed_{cause}_ns": cause for cause in Cause}
 _KEY: Final = ["owner", "operation", "purpose"]
+_NOT_TOLD: Final = -1
+"""In place of a rank."""
 
 
 def summarize_owners(collectives: pd.DataFrame, overlap: pd.DataFrame) -> tuple[OwnerSummary, ...]:
@@ -34,7 +38,7 @@ def summarize_owners(collectives: pd.DataFrame, overlap: pd.DataFrame) -> tuple[
         sums = _sum_causes(known)
         if not known_windows or not any(sums.values()):
             continue
-        carried = _sum_carried(mine, windows)
+        carried = _sum_carried(mine, steps)
         rows += [
             OwnerSummary(
                 owner=owner,
@@ -86,6 +90,7 @@ def _sum_causes(known: pd.DataFrame) -> dict[Cause, int]:
 
 class _Carried(TypedDict):
     at_most_ns: int | None
+    waited_at_most_ns: int | None
     transfer_ns: int | None
     skew_wait_ns: int | None
     size_bytes: int | None
@@ -94,15 +99,17 @@ class _Carried(TypedDict):
     parameters: tuple[str, ...]
 
 
-def _sum_carried(mine: pd.DataFrame, windows: int) -> _Carried:
-    """Give what an owner's collectives took and carried, hidden ones too."""
-    at_most_ns = None if mine["end_ns"].isna().any() else _sum_under_way(mine)
+def _sum_carried(mine: pd.DataFrame, steps: pd.DataFrame) -> _Carried:
+    """Give what an owner's collectives took and carried, hidden ones too; ``steps``: those that means go over."""
+    windows, windows_of = len(steps), steps["rank"].value_counts()
+    is_seen, are_waits_known = mine["end_ns"].notna().all(), mine["skew_wait_ns"].notna().all()
     transfer_ns, skew_wait_ns = _sum_known(mine["transfer_ns"]), _sum_known(mine["skew_wait_ns"])
     sizes = mine["size_bytes"].fillna(0).astype("int64").to_numpy()
     largest = mine.iloc[int(sizes.argmax())]
     parameters = str(largest["parameters"])
     return _Carried(
-        at_most_ns=None if at_most_ns is None else at_most_ns // windows,
+        at_most_ns=_find_longest(_sum_under_way(mine), windows_of) if is_seen else None,
+        waited_at_most_ns=_find_longest(_sum_waits(mine), windows_of) if are_waits_known else None,
         transfer_ns=None if transfer_ns is None else transfer_ns // windows,
         skew_wait_ns=None if skew_wait_ns is None else skew_wait_ns // windows,
         size_bytes=None if mine["size_bytes"].isna().any() else int(sizes.max()) or None,
@@ -112,12 +119,26 @@ def _sum_carried(mine: pd.DataFrame, windows: int) -> _Carried:
     )
 
 
-def _sum_under_way(mine: pd.DataFrame) -> int:
-    """Sum over ranks when one was under way and its last rank had begun, as far as that is known."""
+def _find_longest(times_ns: Mapping[int, int], windows: "pd.Series[int]") -> int:
+    """Return per step the time of the rank that has most."""
+    return max(int(time_ns // windows[rank]) for rank, time_ns in times_ns.items())
+
+
+def _sum_waits(mine: pd.DataFrame) -> dict[int, int]:
+    """Sum for each rank what it waited for the last rank."""
+    return {int(str(rank)): int(waits.sum()) for rank, waits in mine.groupby("rank")["skew_wait_ns"]}
+
+
+def _sum_under_way(mine: pd.DataFrame) -> dict[int, int]:
+    """Sum for each rank when one was under way and its last rank had begun, as far as that is known."""
     begun = (mine["start_ns"] + mine["skew_wait_ns"].fillna(0)).clip(upper=mine["end_ns"])
     spans = pd.DataFrame({"begun_ns": begun, "end_ns": mine["end_ns"]}).astype("int64")
-    ranks = spans.groupby([mine[name] for name in ("launch", "rank") if name in mine])
-    return sum(unite(own["begun_ns"].to_numpy(), own["end_ns"].to_numpy()).length_ns for _, own in ranks)
+    sums: dict[int, int] = {}
+    of_launches = [mine["launch"]] if "launch" in mine else []
+    for key, own in spans.groupby([mine["rank"], *of_launches]):
+        rank = int(str(key[0]))
+        sums[rank] = sums.get(rank, 0) + unite(own["begun_ns"].to_numpy(), own["end_ns"].to_numpy()).length_ns
+    return sums
 
 
 def _sum_known(times_ns: "pd.Series[int]") -> int | None:
@@ -133,7 +154,7 @@ def _find_outsized(mine: pd.DataFrame) -> int | None:
 
 
 def _waited_for(mine: pd.DataFrame, cause: Cause) -> int | None:
-    """Give the rank that most of the time that a cause exposed waited for."""
-    waits = mine[mine["last_rank"].notna()].groupby("last_rank")[f"exposed_{cause}_ns"].sum()
-    longest = max(waits.items(), key=lambda item: item[1], default=None)
-    return int(str(longest[0])) if longest is not None and longest[1] else None
+    """Give the rank that nearly all of the time that a cause exposed waited for."""
+    waits = mine.groupby(mine["last_rank"].fillna(_NOT_TOLD))[f"exposed_{cause}_ns"].sum()
+    times_ns = {int(str(rank)): int(time_ns) for rank, time_ns in waits.items()}
+    return find_awaited_rank({None if rank == _NOT_TOLD else rank: time_ns for rank, time_ns in times_ns.items()})

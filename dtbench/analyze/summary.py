@@ -72,11 +72,12 @@ class OwnerSummary(Record):
         owner: empty: unattributed.
         owner_exposed_ns: for all causes.
         part: over what these are means, where what it exposed is not known of all; None: it is.
-        waited_for: for ``skew``, the rank that most of it waited for; None: not told.
-        at_most_ns: in which any of its collectives, hidden ones too, was under way and not known to have waited for the
-            last rank; None: one was not seen to run.
-        transfer_ns: the same where that waiting is known of each; else None.
-        skew_wait_ns: what they waited for it; None: of one it is not known.
+        waited_for: for ``skew``, the rank that nearly all of it waited for; None: several, or not told.
+        at_most_ns: in which, on the rank that has most of it, any of its collectives, hidden ones too, was under way
+            and not known to have waited for the last rank; None: one was not seen to run.
+        waited_at_most_ns: what they waited for the last rank, on the rank that waited most; None: not known of each.
+        transfer_ns: what they took when not waiting so; None: of one it is not known.
+        skew_wait_ns: what they waited for the last rank; None: of one it is not known.
         size_bytes: of its largest collective; None: of one it is not told, which may be larger.
         outsized_bytes: the same where that is of another order than the others, and takes most of the time; else None.
         dtype: of that one; empty: not told.
@@ -91,6 +92,7 @@ class OwnerSummary(Record):
     owner_exposed_ns: int
     waited_for: int | None = None
     at_most_ns: int | None = None
+    waited_at_most_ns: int | None = None
     transfer_ns: int | None = None
     skew_wait_ns: int | None = None
     size_bytes: int | None = None

@@ -134,7 +134,7 @@ OWNERS: Final = {
     "cause": "string",
     "exposed_ns": "float64",  # for this cause
     "owner_exposed_ns": "float64",  # for all causes of this owner, operation and purpose
-    "waited_for": "Int64",  # for skew, the rank that most of it waited for; NA: not told
+    "waited_for": "Int64",  # for skew, the rank that nearly all of it waited for; NA: several, or not told
     "known_of": "string",  # over what ranks, launches and steps the means are; NA: over all
 }
 

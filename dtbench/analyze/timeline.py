@@ -62,6 +62,11 @@ class RankTimeline:
     recorded: Intervals | None = None
     known_steps: tuple[bool, ...] = ()
 
+    def count_known_steps(self) -> int:
+        """Count steps whose exposed time is known."""
+        are_known = self.known_steps or (True,) * len(self.steps)
+        return sum(is_known and step.length_ns > 0 for step, is_known in zip(self.steps, are_known, strict=True))
+
     def is_of_known_step(self, index: int) -> bool:
         """Tell whether a step issued a collective whose exposed time is known."""
         step = self.step_of[index]

@@ -1,8 +1,9 @@
 """What would change a cause: one sentence, of which every word applies to what was run.
 
 A knob is named only where the strategy has it and it is not set already; see ``facts.py``. What it could gain is
-bounded by what the owner's collectives took without waiting for the last rank: how much of it is exposed is no bound,
-because a hidden collective can delay the one that comes last.
+bounded by what the owner's collectives took without waiting for the last rank, where they took longest, since a step is
+as long as its slowest rank's: how much of it is exposed is no bound, because a hidden collective can delay the one that
+comes last.
 """
 
 import math
@@ -113,6 +114,7 @@ def of_run(row: "OwnerSummary") -> Loss:
     """Give a row of a run."""
     carried = Carried(
         at_most_ns=row.at_most_ns,
+        waited_at_most_ns=row.waited_at_most_ns,
         transfer_ns=row.transfer_ns,
         skew_wait_ns=row.skew_wait_ns,
         size_bytes=row.size_bytes,
@@ -131,15 +133,15 @@ def of_run(row: "OwnerSummary") -> Loss:
     )
 
 
-def advise(rows: Sequence[Loss], ran: Ran, *, windows: float, step_ns: float, comm_ns: float) -> list[Advice]:
+def advise(rows: Sequence[Loss], ran: Ran, *, step_ns: float, comm_ns: float) -> list[Advice]:
     """Say what would change the largest losses, largest first, each sentence once; then what would tell the unknown.
 
     Args:
         rows: in any order.
         ran: what was run.
-        windows: over which the rows' times are divided.
         step_ns: what a step took, whole traces otherwise.
-        comm_ns: in which any communication was under way: nothing can gain more; NaN: not known.
+        comm_ns: in which, on the rank that has most of it, any communication was under way: nothing can gain more; NaN:
+            not known.
     """
     groups: dict[str, list[Loss]] = {}
     for row in sorted(rows, key=lambda row: -row.exposed_ns):
@@ -147,7 +149,7 @@ def advise(rows: Sequence[Loss], ran: Ran, *, windows: float, step_ns: float, co
     found = [
         Advice(
             why=f"{_why(group)} ({', '.join(dict.fromkeys(row.purpose for row in group))})",
-            words=f"{words}{_bound(group, windows, step_ns, comm_ns)}",
+            words=f"{words}{_bound(group, step_ns, comm_ns)}",
             exposed_ns=sum(row.exposed_ns for row in group),
             is_unknown=group[0].cause is Cause.UNKNOWN,
         )
@@ -162,19 +164,18 @@ def _why(group: Sequence[Loss]) -> str:
     return describe_cause(group[0].cause, waited_for=one, missing=group[0].missing)
 
 
-def _bound(group: Sequence[Loss], windows: float, step_ns: float, comm_ns: float) -> str:
+def _bound(group: Sequence[Loss], step_ns: float, comm_ns: float) -> str:
     """Say what the group's owners can gain at most; nothing where a cause is only to be told, or no time is known."""
     cause = group[0].cause
     owners = {(row.owner, row.purpose, row.operation): row.carried for row in group}
     is_skew = cause in (Cause.SKEW, Cause.BUBBLE)
-    times_ns = [one.skew_wait_ns if is_skew else one.at_most_ns for one in owners.values()]
+    times_ns = [one.waited_at_most_ns if is_skew else one.at_most_ns for one in owners.values()]
     if cause is Cause.UNKNOWN or math.isnan(step_ns) or None in times_ns:
         return ""
-    took_ns = sum(time_ns or 0 for time_ns in times_ns) / windows
+    took_ns = sum(time_ns or 0 for time_ns in times_ns)
     most_ns = min(time_ns for time_ns in (took_ns, step_ns, comm_ns) if not math.isnan(time_ns))
     its = "its" if len(owners) == 1 else "their"
-    awaited = "it" if len({row.waited_for for row in group}) == 1 else "them"
-    whose = f"which is all {its} waiting for {awaited}" if is_skew else _what_it_took(list(owners.values()))
+    whose = f"which is all {its} waiting for other ranks" if is_skew else _what_it_took(list(owners.values()))
     if most_ns < took_ns:
         together = f"because {its} collectives together took longer"
         whose = f"{'the whole step' if most_ns == step_ns else 'all of its communication'}, {together}"

@@ -210,8 +210,8 @@ def advice_sentences(cell: CellSummary) -> list[str]:
     if cell.doubts:
         return [NO_FINDING] if cell.owners else []
     losses = [of_run(row) for row in cell.owners]
-    comm_ns = sum(rank.comm_ns for rank in cell.ranks) / len(cell.ranks) if cell.ranks else NAN
-    found = advise(losses, describe_cell(cell), windows=1, step_ns=profiled_step_ns(cell), comm_ns=comm_ns)
+    comm_ns = max((rank.comm_ns for rank in cell.ranks), default=NAN)
+    found = advise(losses, describe_cell(cell), step_ns=profiled_step_ns(cell), comm_ns=comm_ns)
     of_part = name_part(next((row.part for row in cell.owners if row.part), None))
     return [f"{of_part}{one.why}: {one.words}" for one in found[:MOST_ADVICE]]
 

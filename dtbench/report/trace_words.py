@@ -167,10 +167,11 @@ def advise_traces(traces: TraceSet) -> list[Advice]:
         return []
     mean = average(traces.analyses)
     losses = [of_traces(row) for row in traces.owners]
-    step_ns, comm_ns = (
-        math.nan if time_ns is None else time_ns for time_ns in (mean.overlap.step_ns, mean.overlap.comm_ns)
-    )
-    return advise(losses, describe_traces(traces), windows=mean.windows, step_ns=step_ns, comm_ns=comm_ns)
+    comms_ns = [average([one]).overlap.comm_ns for one in traces.analyses]
+    known_ns = [time_ns for time_ns in comms_ns if time_ns is not None]
+    comm_ns = max(known_ns) if len(known_ns) == len(comms_ns) else math.nan
+    step_ns = math.nan if mean.overlap.step_ns is None else mean.overlap.step_ns
+    return advise(losses, describe_traces(traces), step_ns=step_ns, comm_ns=comm_ns)
 
 
 def _wait_lines(traces: TraceSet, mean: MeanTime) -> list[str]:

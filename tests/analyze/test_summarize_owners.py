@@ -75,9 +75,26 @@ def test_a_bound_of_what_was_waited_does_not_shrink_where_one_wait_is_not_known(
     waits: list[dict[str, object]] = [{"exposed_skew_ns": 10, "skew_wait_ns": 10}, {"exposed_skew_ns": 6, "rank": 1}]
     ranks = pd.concat([steps(1), steps(1).assign(rank=1)])
     (row,) = summarize_owners(collectives(*waits), ranks)
-    assert (row.exposed_ns, row.skew_wait_ns) == (8, None)
+    assert (row.exposed_ns, row.skew_wait_ns, row.waited_at_most_ns) == (8, None, None)
     (row,) = summarize_owners(collectives(waits[0], {**waits[1], "skew_wait_ns": 8}), ranks)
-    assert (row.exposed_ns, row.skew_wait_ns) == (8, 9)
+    assert (row.exposed_ns, row.skew_wait_ns, row.waited_at_most_ns) == (8, 9, 10)
+
+
+def test_a_bound_is_of_the_rank_where_it_is_longest_per_step_over_all_launches() -> None:
+    took: dict[str, object] = {"exposed_tail_ns": 5, "start_ns": 0, "end_ns": 40}
+    longer = {**took, "rank": 1, "end_ns": 100}
+    table = collectives(took, longer, {**longer, "end_ns": 60}).assign(launch=[0, 0, 1])
+    ranks = pd.concat([steps(1), steps(1).assign(rank=1)])
+    both = pd.concat([ranks.assign(launch=0), ranks.assign(launch=1)])
+    (row,) = summarize_owners(table, both)
+    assert row.at_most_ns == 80
+
+
+def test_a_rank_is_named_only_where_nearly_all_was_for_it() -> None:
+    waits: list[dict[str, object]] = [{"exposed_skew_ns": 8, "last_rank": 3}, {"exposed_skew_ns": 2, "last_rank": 2}]
+    for second, named in ((waits[1], None), ({**waits[1], "last_rank": pd.NA}, None), (waits[0], 3)):
+        (row,) = summarize_owners(collectives(waits[0], second), steps(1))
+        assert row.waited_for == named
 
 
 def test_what_has_no_owner_or_operation_is_a_row_of_its_own() -> None:
@@ -137,7 +154,7 @@ def test_what_an_owner_can_gain_counts_time_once_in_which_several_of_its_collect
     )
     ranks = pd.concat([steps(1), steps(1).assign(rank=1)])
     (row,) = summarize_owners(table, ranks)
-    assert row.at_most_ns == (50 + 40) // 2
+    assert row.at_most_ns == 50
 
 
 def test_nobody_knows_how_large_an_owners_largest_is_where_the_size_of_one_is_not_told() -> None:

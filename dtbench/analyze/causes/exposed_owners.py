@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from dtbench.analyze.causes.outsized import find_outsized
 from dtbench.analyze.causes.split import CausePart, CauseSplit
@@ -17,10 +17,13 @@ class Carried:
     """What an owner's collectives of one purpose and operation carried and took, summed over ranks and steps.
 
     Attributes:
-        at_most_ns: when a rank had any of them under way that is not known to have waited for the last rank to begin:
-            no change of theirs can gain more. None: one was not seen to run.
-        transfer_ns: the same where that waiting is known of each; else None.
-        skew_wait_ns: what they waited for the last rank; None: not known of each.
+        at_most_ns: per step (per trace where no rank has steps) when the rank that has most of it had any of them under
+            way that is not known to have waited for the last rank to begin: no change of theirs can gain more, for a
+            step is as long as its slowest rank's. None: one was not seen to run.
+        waited_at_most_ns: likewise what they waited for the last rank, on the rank that waited most; None: not known of
+            each.
+        transfer_ns: what they took when not waiting so, summed over steps and ranks; None: not known of each.
+        skew_wait_ns: what they waited for the last rank, likewise.
         size_bytes: of the largest; None: of one it is not told, which may be larger.
         outsized_bytes: the same where it is of another order than the others, and takes most of the time; else None.
         dtype: of that one; empty: not told.
@@ -30,6 +33,7 @@ class Carried:
     """
 
     at_most_ns: int | None = None
+    waited_at_most_ns: int | None = None
     transfer_ns: int | None = None
     skew_wait_ns: int | None = None
     size_bytes: int | None = None
@@ -38,6 +42,10 @@ class Carried:
     parameters: tuple[str, ...] = ()
     group: str = ""
     is_async: bool | None = None
+
+
+_NEARLY_ALL: Final = 0.9
+"""Part of the waiting for other ranks from which it is called waiting for one of them."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +58,7 @@ class ExposedOwner:
         owner_exposed_ns: of all causes of this owner, purpose and operation.
         count: collectives that have a part of it.
         behind: for ``queued``, the collective that most of it stood behind.
-        waited_for: for ``skew``, the rank that most of it waited for; None: not told.
+        waited_for: for ``skew``, the rank that nearly all of it waited for; None: several, or not told.
         missing: for ``unknown``, everything that any of them lacked.
         carried: what the owner's collectives carried and took, exposed or not.
     """
@@ -136,7 +144,8 @@ def _sum_carried(ranks: Sequence[ExplainedRank], *, any_steps: bool) -> dict[_Ke
             if not any_steps or rank.timeline.is_of_known_step(index) or rank.timeline.stepped_exposed_ns[index]:
                 taken = _Taken(rank.timeline.rank, collective, wait_ns, transfer_ns)
                 found.setdefault(_key(collective), []).append(taken)
-    return {key: _carry(members) for key, members in found.items()}
+    windows = {rank.timeline.rank: rank.timeline.count_known_steps() if any_steps else 1 for rank in ranks}
+    return {key: _carry(members, windows) for key, members in found.items()}
 
 
 class _Taken(NamedTuple):
@@ -148,14 +157,20 @@ class _Taken(NamedTuple):
     transfer_ns: int | None
 
 
-def _carry(members: Sequence[_Taken]) -> Carried:
+def _carry(members: Sequence[_Taken], windows: Mapping[int, int]) -> Carried:
+    """Say what an owner's collectives took and carried; ``windows``: steps of each rank."""
     collectives = [member.one for member in members]
     largest = max(collectives, key=lambda one: one.size_bytes or 0)
     spans_ns = [one.span.length_ns for one in collectives]
     calls = {one.is_async for one in collectives}
     is_seen = all(len(one.span.starts_ns) for one in collectives)
+    waits_ns = {
+        rank: _sum_known([member.wait_ns for member in members if member.rank == rank])
+        for rank in dict.fromkeys(member.rank for member in members)
+    }
     return Carried(
-        at_most_ns=_sum_under_way(members) if is_seen else None,
+        at_most_ns=_find_longest(_sum_under_way(members), windows) if is_seen else None,
+        waited_at_most_ns=_find_longest(waits_ns, windows) if None not in waits_ns.values() else None,
         transfer_ns=_sum_known([member.transfer_ns for member in members]),
         skew_wait_ns=_sum_known([member.wait_ns for member in members]),
         size_bytes=None if any(one.size_bytes is None for one in collectives) else largest.size_bytes,
@@ -167,12 +182,17 @@ def _carry(members: Sequence[_Taken]) -> Carried:
     )
 
 
-def _sum_under_way(members: Sequence[_Taken]) -> int:
-    """Sum over ranks when one was under way and its last rank had begun, as far as that is known."""
+def _find_longest(times_ns: Mapping[int, int | None], windows: Mapping[int, int]) -> int:
+    """Return per step the time of the rank that has most."""
+    return max(round((time_ns or 0) / max(windows[rank], 1)) for rank, time_ns in times_ns.items())
+
+
+def _sum_under_way(members: Sequence[_Taken]) -> dict[int, int]:
+    """Sum for each rank when one was under way and its last rank had begun, as far as that is known."""
     under_way: dict[int, list[Intervals]] = {}
     for rank, one, wait_ns, _ in members:
         under_way.setdefault(rank, []).append(clip(one.span, one.start_ns + (wait_ns or 0), one.end_ns))
-    return sum(unite_all(*spans).length_ns for spans in under_way.values())
+    return {rank: unite_all(*spans).length_ns for rank, spans in under_way.items()}
 
 
 def _sum_known(times_ns: Sequence[int | None]) -> int | None:
@@ -224,8 +244,19 @@ def _behind(pieces: Sequence[_Piece]) -> Collective | None:
 
 
 def _waited_for(cause: Cause, pieces: Sequence[_Piece]) -> int | None:
-    time_ns: dict[int, int] = {}
+    if cause not in (Cause.SKEW, Cause.BUBBLE):
+        return None
+    times_ns: dict[int | None, int] = {}
     for piece in pieces:
-        if cause in (Cause.SKEW, Cause.BUBBLE) and piece.waited_for is not None:
-            time_ns[piece.waited_for] = time_ns.get(piece.waited_for, 0) + piece.part.exposed_ns
-    return max(time_ns, key=time_ns.__getitem__) if time_ns else None
+        times_ns[piece.waited_for] = times_ns.get(piece.waited_for, 0) + piece.part.exposed_ns
+    return find_awaited_rank(times_ns)
+
+
+def find_awaited_rank(times_ns: Mapping[int | None, int]) -> int | None:
+    """Return the rank for which nearly all of a time was waited; None: there is none, one of several is no culprit.
+
+    Args:
+        times_ns: by the rank waited for; None: not told.
+    """
+    rank = max(times_ns, key=times_ns.__getitem__, default=None)
+    return rank if rank is not None and times_ns[rank] > _NEARLY_ALL * sum(times_ns.values()) else None

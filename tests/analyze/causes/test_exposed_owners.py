@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
+
 from dtbench.analyze.causes.exposed_owners import ExplainedRank, rank_exposed_owners
 from dtbench.analyze.causes.split import CausePart, CauseSplit
 from dtbench.analyze.collectives import Collective, Regions
@@ -71,9 +73,13 @@ def test_time_outside_all_steps_does_not_count_and_causes_take_what_is_inside_in
     assert [(row.owner, row.cause, row.exposed_ns) for row in rows] == [("b", Cause.SKEW, 3), ("b", Cause.TAIL, 2)]
 
 
-def test_a_row_names_what_most_of_it_queued_behind_and_the_rank_most_of_it_waited_for() -> None:
+@pytest.mark.parametrize(("waited_ns", "named"), [(20, 5), (4, None)])
+def test_a_row_names_what_most_of_it_queued_behind_and_the_rank_nearly_all_of_it_waited_for(
+    waited_ns: int, named: int | None
+) -> None:
+    """A rank that a fifth of the waiting was not for is one of several, and no straggler."""
     queued = [(CausePart(Cause.QUEUED, 3, behind=1), CausePart(Cause.SKEW, 1)), ()]
-    more = [(CausePart(Cause.QUEUED, 9, behind=1), CausePart(Cause.SKEW, 4)), ()]
+    more = [(CausePart(Cause.QUEUED, 9, behind=1), CausePart(Cause.SKEW, waited_ns)), ()]
     rows = rank_exposed_owners(
         [
             explained([collective("a"), collective("x")], queued, last_ranks=(2, None)),
@@ -81,7 +87,21 @@ def test_a_row_names_what_most_of_it_queued_behind_and_the_rank_most_of_it_waite
         ]
     )
     told = {row.cause: (row.behind.owner if row.behind else None, row.waited_for) for row in rows}
-    assert told == {Cause.QUEUED: ("y", None), Cause.SKEW: (None, 5)}
+    assert told == {Cause.QUEUED: ("y", None), Cause.SKEW: (None, named)}
+
+
+def test_what_an_owner_can_gain_at_most_is_a_steps_where_it_took_longest() -> None:
+    """Its mean over ranks is no bound: a step is as long as its slowest rank's."""
+
+    def rank(number: int, took_ns: int, waited_ns: int) -> ExplainedRank:
+        member = replace(collective("a"), span=unite([0], [took_ns]))
+        one = explained([member], [(CausePart(Cause.BANDWIDTH, 5),)])
+        timeline = replace(one.timeline, rank=number, steps=(Window(0, 100), Window(100, 200)), step_numbers=(1, 2))
+        return replace(one, timeline=timeline, skew_waits_ns=[waited_ns])
+
+    (row,) = rank_exposed_owners([rank(0, 90, 10), rank(1, 30, 20), rank(2, 10, 2)])
+    assert (row.carried.at_most_ns, row.carried.waited_at_most_ns) == (40, 10)
+    assert row.carried.skew_wait_ns == 32
 
 
 def test_an_unknown_row_keeps_all_that_was_missing() -> None:
@@ -119,7 +139,7 @@ def test_what_an_owner_can_gain_counts_time_once_in_which_several_of_its_collect
     assert row.carried.at_most_ns == 40 + 10 + 6
     other = replace(rank, timeline=replace(rank.timeline, rank=1))
     (both,) = rank_exposed_owners([rank, other])
-    assert both.carried.at_most_ns == 112
+    assert both.carried.at_most_ns == 40 + 10 + 6  # a step is as long as one rank
 
 
 def test_nobody_knows_how_large_an_owners_largest_is_where_the_size_of_one_is_not_told() -> None:
