@@ -1,5 +1,7 @@
 """What a rank did instead, while the others waited for it: on its host, from the start of its step to its issue.
 
+What a host did made its rank late only where the device ran dry meanwhile, by more than the others' did.
+
 ::
 
     rank 0   |step──fwd──c├──────────wait─────────┤
@@ -14,6 +16,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from dtbench.analyze.host_work import HostStep, sum_names
+from dtbench.analyze.intervals import Intervals, clip, unite_all
 from dtbench.analyze.ranks.align import ABSENT
 from dtbench.analyze.ranks.clocks import Clocks
 from dtbench.analyze.ranks.over_ranks import OverRanks
@@ -26,6 +29,8 @@ _LEAST_CAUSED: Final = 0.2  # part of all waiting from which a rank is asked wha
 _LEAST_SAID: Final = 0.05  # part of the longest wait below which a time explains nothing
 _INNER: Final = 0.8  # part of what lies around it from which the inner of two spans is what took the time
 _EXPLAINS: Final = 2  # of a start that is later than so many times the wait, earlier collectives took the most
+_RAN_DRY: Final = 0.5  # part of what the host was late by from which the device's idling shows that it mattered
+_MOST_OTHERS: Final = 16  # whose devices are looked at
 _LOADING: Final = "DataLoader"
 
 
@@ -45,6 +50,8 @@ class LateRank:
         others_ns: median of the others' time in it, in the whole step, of those whose hosts were recorded.
         host_late_ns: how much later than the first of the others' hosts it issued; None: no issue is known.
         doubt_ns: by which its clock and that of the first of the others may be off.
+        idle_ns: how much longer than the others' (median) its device had nothing to do by then; None: not known, or its
+            rank has none.
     """
 
     rank: int
@@ -56,6 +63,7 @@ class LateRank:
     others_ns: int
     host_late_ns: int | None
     doubt_ns: int = 0
+    idle_ns: int | None = None
 
 
 class _Wait(NamedTuple):
@@ -64,6 +72,7 @@ class _Wait(NamedTuple):
     waited_ns: int
     issue_ns: int
     first_issue_ns: int  # of the others, on the common clock
+    starts_ns: Mapping[int, int]  # when it started on its device, by rank, each on its own clock
 
 
 def find_late_ranks(
@@ -83,7 +92,7 @@ def find_late_ranks(
         if caused_ns[rank] >= _LEAST_CAUSED * sum(caused_ns.values()):
             waits = _find_waits(rank, over_ranks, by_rank)
             if waits:
-                found.append(_describe(rank, waits, hosts, over_ranks.clocks))
+                found.append(_describe(rank, waits, hosts, over_ranks.clocks, by_rank))
     return tuple(found)
 
 
@@ -107,7 +116,9 @@ def _find_waits(rank: int, over_ranks: OverRanks, by_rank: Mapping[int, RankTime
             waited_ns = max((over_ranks.collectives[other][i].skew_wait_ns or 0 for other, i in others), default=0)
             number = late.step_numbers[step]
             if waited_ns > (found[number].waited_ns if number in found else 0):
-                found[number] = _Wait(waited_ns, issue_ns, _first_issue_ns(others, over_ranks, by_rank))
+                shown = [(rank, mine), *others[:_MOST_OTHERS]]
+                starts_ns = {one: by_rank[one].collectives[i].start_ns for one, i in shown}
+                found[number] = _Wait(waited_ns, issue_ns, _first_issue_ns(others, over_ranks, by_rank), starts_ns)
     return found
 
 
@@ -127,9 +138,44 @@ def _common(clock: Clock, time_ns: int) -> int:
     return int(clock.to_common(np.array([time_ns], dtype=np.int64))[0])
 
 
+class _Devices:
+    """When the device of each rank computed or communicated; ranks are looked at once, and only if asked for."""
+
+    def __init__(self, timelines: Mapping[int, RankTimeline]) -> None:
+        self._timelines = timelines
+        self._busy: dict[int, Intervals] = {}
+
+    def sum_idle(self, rank: int, start_ns: int, end_ns: int) -> int | None:
+        """Return for how long a device had nothing to do; None: the rank has none."""
+        timeline = self._timelines[rank]
+        if not timeline.is_device:
+            return None
+        if rank not in self._busy:
+            self._busy[rank] = unite_all(timeline.compute, *(one.span for one in timeline.collectives))
+        return max(0, end_ns - start_ns) - clip(self._busy[rank], start_ns, end_ns).length_ns
+
+
+def _find_excess(
+    rank: int, wait: _Wait, begins_ns: Mapping[int, int], began_late_ns: int, devices: _Devices
+) -> float | None:
+    """Return how much longer than the others' a late rank's device had nothing to do before its collective."""
+    mine_ns = devices.sum_idle(rank, begins_ns[rank] - max(0, began_late_ns), wait.starts_ns[rank])
+    others_ns = [
+        idle_ns
+        for one, start_ns in wait.starts_ns.items()
+        if one != rank and one in begins_ns and (idle_ns := devices.sum_idle(one, begins_ns[one], start_ns)) is not None
+    ]
+    return None if mine_ns is None or not others_ns else mine_ns - median(others_ns)
+
+
 def _describe(
-    rank: int, waits: Mapping[int, _Wait], hosts: Mapping[int, Sequence[HostStep]], clocks: Clocks
+    rank: int,
+    waits: Mapping[int, _Wait],
+    hosts: Mapping[int, Sequence[HostStep]],
+    clocks: Clocks,
+    timelines: Mapping[int, RankTimeline],
 ) -> LateRank:
+    devices, idle_ns = _Devices(timelines), list[float | None]()
     began_ns: list[int] = []
     doubt_ns = 0
     compared: list[tuple[Mapping[str, int], list[Mapping[str, int]]]] = []
@@ -142,6 +188,8 @@ def _describe(
             continue
         first_ns, first = min((_common(clocks.by_rank[one], step.start_ns), one) for one, step in others)
         began_ns.append(_common(clocks.by_rank[rank], mine.start_ns) - first_ns)
+        begins_ns = {rank: mine.start_ns, **{one: step.start_ns for one, step in others}}
+        idle_ns.append(_find_excess(rank, wait, begins_ns, began_ns[-1], devices))
         doubt_ns = max(doubt_ns, *clocks.doubts_ns(rank, [first]).tolist())
         recorded = [step.total_ns for _, step in others if step.total_ns]
         if recorded:
@@ -160,8 +208,14 @@ def _describe(
         name_ns=round(sum(spent.get(name, ())) / max(1, len(compared))),
         others_ns=round(sum(usual.get(name, ())) / max(1, len(compared))),
         doubt_ns=doubt_ns,
+        idle_ns=_find_mean(idle_ns),
         host_late_ns=round(sum(late_ns) / len(late_ns)) if min(late_ns) > -np.iinfo(np.int64).max // 2 else None,
     )
+
+
+def _find_mean(times_ns: Sequence[float | None]) -> int | None:
+    known = [time_ns for time_ns in times_ns if time_ns is not None]
+    return round(sum(known) / len(known)) if known and len(known) == len(times_ns) else None
 
 
 def _choose(spent: Mapping[str, Sequence[int]], usual: Mapping[str, Sequence[float]], least_ns: float) -> str:
@@ -190,6 +244,9 @@ def describe_late(one: LateRank) -> str | None:
         where = f"data loading (`{one.name}`)" if _LOADING in one.name else f"`{one.name.strip('# ') or one.name}`"
         then = "then " if said else ""
         said.append(f"{then}spent {format_ns(one.name_ns)} in {where} (the others {format_ns(one.others_ns)})")
+    late_ns = max(one.began_late_ns or 0, one.name_ns - one.others_ns)
+    if said and one.idle_ns is not None and one.idle_ns < _RAN_DRY * min(late_ns, one.waited_ns):
+        said = ["came late on its device, which was busy for longer than the others', whatever its host did"]
     if not said:
         if one.host_late_ns is None or one.host_late_ns >= least_ns:
             return None

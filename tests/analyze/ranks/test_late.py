@@ -140,6 +140,24 @@ def test_a_rank_whose_host_was_in_time_was_late_on_its_device(tell: Callable[...
     ]
 
 
+@pytest.mark.parametrize("busy_ms", [0, 2, 9])
+def test_what_a_host_did_while_its_device_was_busy_made_no_rank_late(
+    tell: Callable[[Sequence[list[Event]]], TraceSet], busy_ms: int
+) -> None:
+    """Rank 2's host begins late and copies; its device still computes what was launched before, or it does not."""
+    ranks = [step(rank, 0, [("forward", 2 * MS)], 20 * MS) for rank in range(3)]
+    ranks[2] = step(2, 7 * MS, [("copy_batch_to_gpu", 1 * MS), ("forward", 2 * MS)], 20 * MS)
+    launch = {"correlation": 999}
+    ranks[2].append(event("cuda_runtime", "cudaLaunchKernel", (1, 1), -20, 10, **launch))
+    ranks[2].append(event("kernel", "gemm_before", (0, 7), 0, max(1, busy_ms * MS), **launch))
+    (said,) = late_sentences(tell(ranks))
+    of_host = said.startswith("rank 2 began its step 7.00 ms late and then spent 1.00 ms in `copy_batch_to_gpu`")
+    of_device = said == (
+        "rank 2 came late on its device, which was busy for longer than the others', whatever its host did"
+    )
+    assert (of_host, of_device) == ((busy_ms < 9), (busy_ms == 9))
+
+
 def test_nothing_is_told_of_one_rank_alone_or_where_nobody_waits(tell: Callable[..., TraceSet]) -> None:
     assert not tell([step(0, 0, [("forward", 2 * MS)], 20 * MS)]).late_ranks
     assert not tell([step(rank, 0, [("forward", 2 * MS)], 20 * MS) for rank in range(3)]).late_ranks
