@@ -125,6 +125,15 @@ def test_a_gather_repeats_the_own_part_where_it_is_gathered_and_does_nothing_els
     fill("gather", [], [own(1, 2)])
 
 
+@pytest.mark.parametrize("method", ["gather_single", "gather_into_tensor"])
+def test_a_gather_into_one_tensor_repeats_the_own_part_and_leaves_the_empty_one_of_other_ranks(method: str) -> None:
+    whole, none = empty(4), empty(0)
+    fill(method, whole, own(1, 2))
+    assert whole.tolist() == [1, 2, 1, 2]
+    fill(method, none, own(1, 2))
+    assert none.tolist() == []
+
+
 def test_a_scatter_gives_the_own_part_at_its_source_and_zeros_elsewhere() -> None:
     output = empty(1)
     fill("scatter", [output], [[own(0), own(1), own(2)]])

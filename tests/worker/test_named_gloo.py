@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch", reason="the worker room imports torch")
 
 import torch.distributed as dist
 
+from dtbench.vocabulary import Operation
 from dtbench.worker.network.carrier import Carrier
 from dtbench.worker.network.named_gloo import GlooGroup, Group, make_group_class
 from dtbench.worker.recorder import Recorder
@@ -51,6 +52,22 @@ def test_a_coalesced_all_gather_of_one_tensor_reaches_gloo_as_a_plain_one(method
 def test_one_of_several_tensors_stays_coalesced(method: str) -> None:
     wholes, parts, options = [torch.empty(4)] * 2, [torch.empty(2)] * 2, object()
     assert ask(GlooGroup, method, wholes, parts, options) == (method, (wholes, parts, options))
+
+
+@pytest.mark.parametrize("method", ["gather_single", "gather_into_tensor"])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_gather_into_one_tensor_has_the_size_of_the_whole_on_every_rank(method: str, rank: int) -> None:
+    """A rank that does not gather gives an empty tensor for its output."""
+    if not hasattr(dist.ProcessGroup, method):
+        pytest.skip(f"torch {torch.__version__} has no {method}")
+    recorder = Recorder(on_region=lambda _region: None, on_issue=lambda *_issue: None)
+    backend, recorder.is_recording = Backend(), True
+    group = make_group_class(recorder, Carrier(), Group)(backend, recorder, rank, 2)
+    recorder.begin_step()
+    getattr(group, method)(torch.empty(0 if rank else 6), torch.empty(3), dist.GatherOptions())
+    (issue,) = recorder.step_issues()
+    assert (issue.operation, issue.size_bytes) == (Operation.GATHER, 6 * 4)
+    assert [asked for asked, _ in backend.asked] == [method]
 
 
 COMPILED = """

@@ -130,6 +130,8 @@ _FILLS: Final[Mapping[str, _Fill]] = {
     "alltoall_base": _exchange_single,
     "all_to_all_single": _exchange_single,
     "gather": _gather_lists,
+    "gather_single": _gather_single,
+    "gather_into_tensor": _gather_single,
     "scatter": _scatter_lists,
     "recv": _receive,
     "recv_anysource": _receive,

@@ -25,7 +25,7 @@ from dtbench.worker.uncompiled import keep_uncompiled
 
 BACKEND_NAME = "dtbench_gloo"
 
-# Backend methods under the names of torch 2.11 to 2.13, with the argument whose bytes nccl-tests calls the size.
+# Backend methods under the names of torch 2.11 to 2.15, with the argument whose bytes nccl-tests calls the size.
 _OUTPUT, _INPUT = 0, 1
 _METHODS: dict[str, tuple[Operation, int]] = {
     "allreduce": (Operation.ALL_REDUCE, _OUTPUT),
@@ -47,6 +47,8 @@ _METHODS: dict[str, tuple[Operation, int]] = {
     "alltoall_base": (Operation.ALL_TO_ALL, _OUTPUT),
     "all_to_all_single": (Operation.ALL_TO_ALL, _OUTPUT),
     "gather": (Operation.GATHER, _OUTPUT),
+    "gather_single": (Operation.GATHER, _OUTPUT),
+    "gather_into_tensor": (Operation.GATHER, _OUTPUT),
     "scatter": (Operation.SCATTER, _INPUT),
     "send": (Operation.SEND, _OUTPUT),
     "recv": (Operation.RECV, _OUTPUT),
@@ -238,7 +240,7 @@ def _forward(method: str, operation: Operation, payload: int, watch: _Watch) -> 
     def call(group: Any, *args: Any, **kwargs: Any) -> Any:
         tensors = tuple(flatten_tensors(args[payload])) if len(args) > payload else ()
         times = 1
-        if not tensors and operation in _OF_ROOT:
+        if operation in _OF_ROOT and not any(tensor.numel() for tensor in tensors):  # an empty one stands for none
             tensors, times = tuple(flatten_tensors(args[1 - payload])), group.size()
         label = recorder.issue(
             group._name,
