@@ -27,6 +27,7 @@ from dtbench.units import format_ns
 _MOST_RANKS: Final = 3
 _LEAST_CAUSED: Final = 0.2  # part of all waiting from which a rank is asked what it did
 _LEAST_SAID: Final = 0.05  # part of the longest wait below which a time explains nothing
+_LEAST_NS: Final = 1_000  # below it events are as late as their writing makes them
 _INNER: Final = 0.8  # part of what lies around it from which the inner of two spans is what took the time
 _EXPLAINS: Final = 2  # of a start that is later than so many times the wait, earlier collectives took the most
 _RAN_DRY: Final = 0.5  # part of what the host was late by from which the device's idling shows that it mattered
@@ -233,7 +234,9 @@ def describe_late(one: LateRank) -> str | None:
 
     ``rank 7 began its step 7.60 ms late and then spent 1.46 ms in `copy_batch_to_gpu` (the others 0 ns)``
     """
-    least_ns = _LEAST_SAID * one.waited_ns
+    if one.waited_ns < _LEAST_NS:
+        return None
+    least_ns = max(_LEAST_SAID * one.waited_ns, _LEAST_NS)
     said = []
     if (
         one.began_late_ns is not None

@@ -165,25 +165,34 @@ def test_nothing_is_told_of_one_rank_alone_or_where_nobody_waits(tell: Callable[
 
 def test_a_host_that_was_late_with_nothing_to_show_for_it_is_passed_over() -> None:
     one = LateRank(
-        rank=2, steps=1, waited_ns=100, began_late_ns=0, name="", name_ns=0, others_ns=0, host_late_ns=90
+        rank=2, steps=1, waited_ns=100_000, began_late_ns=0, name="", name_ns=0, others_ns=0, host_late_ns=90_000
     )  # fmt: skip
     assert describe_late(one) is None
 
 
-@pytest.mark.parametrize(("doubt_ns", "said"), [(50, None), (49, "rank 2 began its step 50.0 ns late")])
+@pytest.mark.parametrize(("doubt_ns", "said"), [(50_000, None), (49_998, "rank 2 began its step 50.0 us late")])
 def test_a_start_that_is_later_by_no_more_than_clocks_may_be_off_is_not_told(doubt_ns: int, said: str | None) -> None:
     one = LateRank(
         rank=2,
         steps=1,
-        waited_ns=100,
-        began_late_ns=50,
+        waited_ns=100_000,
+        began_late_ns=50_000,
         name="",
         name_ns=0,
         others_ns=0,
-        host_late_ns=90,
+        host_late_ns=90_000,
         doubt_ns=doubt_ns,
     )
     assert describe_late(one) == said
+
+
+@pytest.mark.parametrize(("waited_ns", "late_ns"), [(900, 800), (10_000, 600)])
+def test_what_is_below_a_microsecond_is_no_lateness(waited_ns: int, late_ns: int) -> None:
+    one = LateRank(
+        rank=2, steps=1, waited_ns=waited_ns, began_late_ns=late_ns, name="x", name_ns=late_ns, others_ns=0,
+        host_late_ns=9_000,
+    )  # fmt: skip
+    assert describe_late(one) is None
 
 
 def test_what_others_did_in_many_short_spans_is_no_zero(tell: Callable[..., TraceSet]) -> None:
