@@ -177,7 +177,8 @@ def _say_exposed(findings: Findings) -> Iterator[str]:
     elif _is_enough(findings):
         yield f"what was exposed is no finding: {steps}"
     else:
-        yield from (*_say_changes(findings), steps)
+        changes = [*_say_changes(findings)]
+        yield from [f"{steps}, so what follows may not either", *changes] if changes else [steps]
 
 
 def _say_changes(findings: Findings) -> Iterator[str]:

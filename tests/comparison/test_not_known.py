@@ -116,6 +116,9 @@ def test_where_steps_may_not_stand_for_others_no_cause_is_told_and_a_note_says_w
     write_table(RunFolder(other).launch("ddp", 0).steps, steps.assign(duration_ns=shorter))
     found = compare_paths(*sides, results=ROOT / "results", force=True)
     assert {row.cause for row in found.collectives} == {None}
+    before, _, after = found.sentence.partition("may stand for no others, so what follows may not either; ")
+    assert re.search("(more|less) exposed", after)
+    assert "exposed" not in before
     (note,) = [note for note in found.notes if "NOT REPRESENTATIVE" in note]
     assert ": NOT REPRESENTATIVE: PROFILED steps took 4.2" in note
     assert note.endswith("; what was exposed there, and why, is no finding")
