@@ -12,6 +12,7 @@ from dtbench.comparison.environment import find_environment_changes, find_unlike
 from dtbench.comparison.mechanism import find_mechanism
 from dtbench.comparison.metrics import EXPOSED, EXPOSED_BY_OWNER, STEP_TIME
 from dtbench.comparison.parts import find_unlike_ranks, name_parts, say_ranks, say_unlike_ranks
+from dtbench.comparison.renamed import find_renamed, rename_owners, say_renamed
 from dtbench.comparison.rounds import Rounds, arrange, find_same
 from dtbench.comparison.seen import find_not_known, say_not_known
 from dtbench.comparison.sentence import Findings, write_sentence
@@ -169,6 +170,8 @@ def compare_sides(
     ]
     if unlike and not force:
         raise ComparisonError(_refuse_unlike(labels, unlike))
+    renamed = find_renamed(baseline, candidate)
+    candidate = rename_owners(candidate, renamed)
     rounds = arrange(baseline.launches, candidate.launches)
     unseen = name_parts((baseline, candidate), labels)
     unlike_ranks = find_unlike_ranks((*baseline.launches, *candidate.launches))
@@ -215,6 +218,7 @@ def compare_sides(
             *_note_unlike(unlike),
             *say_new_defaults((baseline, candidate)),
             *_note_unknown((baseline, candidate), labels),
+            *say_renamed(renamed, labels),
             *unseen,
             *of_ranks,
             *mechanism.notes,

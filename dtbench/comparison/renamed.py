@@ -1,0 +1,66 @@
+"""Owners that only have other names on the other side: a model that was wrapped or moved issues the same collectives.
+
+Taken for renamed where both sides issued, one by one, the same collectives but for their owners' names, each name for
+one other, and no new name was there before. Else a name that is gone would be time saved, and a new one time lost.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from dtbench.comparison.metrics import EXPOSED_BY_OWNER
+from dtbench.comparison.orders import pair_lowest
+from dtbench.store.baseline import Issued, MeasuredLaunch, MeasuredSide
+from dtbench.units import count_things
+
+
+def find_renamed(baseline: MeasuredSide, candidate: MeasuredSide) -> dict[str, str]:
+    """Return the baseline's name of each owner that the candidate calls otherwise; empty: none, or it is not sure."""
+    if not baseline.launches or not candidate.launches:
+        return {}
+    orders = pair_lowest(baseline.launches[0], candidate.launches[0])
+    if orders is None or [_without_owner(one) for one in orders[0]] != [_without_owner(one) for one in orders[1]]:
+        return {}
+    pairs = {(one.owner, other.owner) for one, other in zip(*orders, strict=True)}
+    before, after = {one for one, _ in pairs}, {other for _, other in pairs}
+    renamed = {new: old for old, new in pairs if new != old}
+    is_told = all(one.size_bytes is not None for one in orders[0]) and "" not in (*renamed, *renamed.values())
+    is_one_to_one = len(pairs) == len(before) == len(after)
+    return renamed if is_told and is_one_to_one and before.isdisjoint(renamed) else {}
+
+
+def _without_owner(one: Issued) -> Issued:
+    return one.model_copy(update={"owner": ""})
+
+
+def rename_owners(side: MeasuredSide, names: Mapping[str, str]) -> MeasuredSide:
+    """Give a side whose owners bear these names."""
+    return side.model_copy(update={"launches": tuple(_rename(launch, names) for launch in side.launches)})
+
+
+def _rename(launch: MeasuredLaunch, names: Mapping[str, str]) -> MeasuredLaunch:
+    def order(issued: Sequence[Issued] | None) -> tuple[Issued, ...] | None:
+        if issued is None:
+            return None
+        return tuple(one.model_copy(update={"owner": names.get(one.owner, one.owner)}) for one in issued)
+
+    return launch.model_copy(
+        update={
+            "measurements": tuple(
+                one.model_copy(update={"subject": names.get(one.subject, one.subject)})
+                if one.metric == EXPOSED_BY_OWNER
+                else one
+                for one in launch.measurements
+            ),
+            "owned": tuple(one.model_copy(update={"owner": names.get(one.owner, one.owner)}) for one in launch.owned),
+            "order": order(launch.order),
+            "other_orders": tuple(some.model_copy(update={"order": order(some.order)}) for some in launch.other_orders),
+        }
+    )
+
+
+def say_renamed(names: Mapping[str, str], labels: Sequence[str]) -> list[str]:
+    """Say which owners are compared under the baseline's names; nothing where all have them."""
+    if not names:
+        return []
+    new, old = next(iter(sorted(names.items())))
+    more = f", and so for {count_things(len(names) - 1, 'more owner')}" if len(names) > 1 else ""
+    return [f"`{new}` of {labels[1]} issued what `{old}` of {labels[0]} did, and is compared as `{old}`{more}"]

@@ -1,0 +1,81 @@
+"""Owners with other names that issued the same collectives are compared with what they were, not with nothing."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from dtbench.comparison.comparison import Comparison
+from dtbench.comparison.run import compare_sides
+from dtbench.store.baseline import Issued
+from dtbench.vocabulary import Operation, Purpose
+from tests.comparison.conftest import gather, make_launch, make_side
+
+NAMES, WRAPPED = ("root", "layers.0", "layers.1"), ("root", "_orig_mod.layers.0", "_orig_mod.layers.1")
+
+
+def issue(names: Sequence[str], size_bytes: int | None = 1024) -> list[Issued]:
+    return [
+        Issued(
+            operation=Operation.ALL_GATHER,
+            purpose=Purpose.UNSHARD,
+            owner=name,
+            size_bytes=size_bytes,
+            dtype="float32",
+            group_size=2,
+        )
+        for name in names
+    ]
+
+
+def compare(before: Sequence[str], after: Sequence[str], size_bytes: int | None = 1024) -> Comparison:
+    sides = [
+        make_side(
+            label,
+            [
+                make_launch(
+                    index,
+                    100.0,
+                    owned=[gather(name, 5.0) for name in names],
+                    order=issue(names, size_bytes),
+                    started=2 * index + turn,
+                )
+                for index in range(4)
+            ],
+        )
+        for turn, (label, names) in enumerate((("old", before), ("new", after)), start=1)
+    ]
+    return compare_sides(*sides)
+
+
+@pytest.mark.parametrize("sides", [(NAMES, WRAPPED), (WRAPPED, NAMES)])
+def test_owners_that_are_only_named_otherwise_gained_and_lost_nothing(
+    sides: tuple[Sequence[str], Sequence[str]],
+) -> None:
+    found = compare(*sides)
+    assert {row.owner for row in found.collectives} == {*sides[0]}
+    assert all(row.exposed_ns[0] == row.exposed_ns[1] for row in found.collectives)
+    assert {one.subject for one in found.metrics if one.metric == "owner_exposed"} == {*sides[0]}
+    assert found.mechanism == ()
+    said = (
+        f"`{sides[1][1]}` of new issued what `{sides[0][1]}` of old did, and is compared as `{sides[0][1]}`, "
+        "and so for 1 more owner"
+    )
+    assert said in found.notes
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "size_bytes"),
+    [
+        (NAMES, ("root", "layers.1", "layers.0"), 1024),  # another order
+        (NAMES, ("root", "x", "x"), 1024),  # one in place of two
+        (NAMES, ("root", "layers.1", "layers.2"), 1024),  # a name that was another's
+        (NAMES, (*WRAPPED, "more"), 1024),
+        (NAMES, WRAPPED, None),  # sizes are not told
+    ],
+)
+def test_where_it_may_be_more_than_another_name_owners_keep_theirs(
+    before: Sequence[str], after: Sequence[str], size_bytes: int | None
+) -> None:
+    found = compare(before, after, size_bytes)
+    assert {row.owner for row in found.collectives} == {*before, *after}
+    assert not any("compared as" in note for note in found.notes)
