@@ -10,7 +10,7 @@ from typing import Final
 
 from dtbench.scenario.schema import Ddp, Fsdp2, Scenario
 
-TESTED_TORCH = ((2, 11), (2, 14))
+TESTED_TORCH = ((2, 11), (2, 16))
 """Versions of torch that dtbench was tested with, first included, last excluded; as the extra ``run`` asks for.
 
 Closed, because private functions are wrapped, and these move between versions.

@@ -78,7 +78,8 @@ def test_a_broken_scenario_points_to_check(tmp_path: Path, monkeypatch: pytest.M
         ("2.10.1", False),
         ("2.11.0+cu128", True),
         ("2.13.0a0+git12", True),
-        ("2.14.0", False),
+        ("2.15.0+cu132", True),
+        ("2.16.0", False),
         ("3.0.0", False),
     ],
 )
