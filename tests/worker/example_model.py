@@ -61,7 +61,7 @@ def build_careful(width: int) -> TrainingModel:
     return TrainingModel(
         module=CarefulBlocks(width),
         make_batch=lambda generator, rows: {"x": torch.randn(rows, width, generator=generator)},
-        loss=lambda output, batch: nn.functional.mse_loss(output, batch["x"]),
+        loss=lambda output, batch: nn.functional.mse_loss(output.float(), batch["x"]),
     )
 
 
