@@ -17,7 +17,7 @@ from dtbench.plan import Plan
 from dtbench.report.advice import advise, of_run
 from dtbench.report.causes import describe_cause, describe_leading, name_collective
 from dtbench.report.doubts import NO_CONSUMER, NO_FINDING, say_doubts
-from dtbench.report.host_words import describe_host
+from dtbench.report.larger_losses import describe_copies, describe_host
 from dtbench.report.scenario_facts import describe_cell
 from dtbench.scenario.model import Timed
 from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Parallel
@@ -146,7 +146,7 @@ def _say_exposed(cell: CellSummary) -> str:
     doubt = say_doubts(cell.doubts)
     if doubt is not None:
         return f"{said}; {doubt}"
-    said = f"{_say_host(cell, exposed_ns)}{said}"
+    said = f"{_say_host(cell, exposed_ns)}{_say_copies(cell, exposed_ns)}{said}"
     if not cell.owners or not exposed_ns:
         return said
     if part := next((row.part for row in cell.owners if row.part not in (None, cell.part)), None):
@@ -171,6 +171,12 @@ def _say_host(cell: CellSummary, exposed_ns: float) -> str:
         step_ns=profiled_step_ns(cell),
         of="a profiled step",
     )
+
+
+def _say_copies(cell: CellSummary, exposed_ns: float) -> str:
+    """Say how long the devices only copied, where that is the larger loss."""
+    copy_ns = sum(rank.exposed_copy_ns for rank in cell.ranks) / len(cell.ranks) if cell.ranks else NAN
+    return describe_copies(copy_ns=copy_ns, exposed_ns=exposed_ns, step_ns=profiled_step_ns(cell), of="a profiled step")
 
 
 def _describe_owner(row: OwnerSummary) -> str:

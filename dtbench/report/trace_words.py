@@ -18,7 +18,7 @@ from dtbench.report.advice import Advice, advise, of_traces
 from dtbench.report.causes import MISSING_WORDS, describe_exposed_owner, describe_leading
 from dtbench.report.doubts import NO_CONSUMER, doubt_lines
 from dtbench.report.facts import describe_traces
-from dtbench.report.host_words import describe_host
+from dtbench.report.larger_losses import describe_copies, describe_host
 from dtbench.units import NS_PER_S, count_things, format_bandwidth, format_fraction, format_ns, is_or_are, name_ranks
 from dtbench.vocabulary import Cause, MissingInput, Purpose
 
@@ -56,7 +56,7 @@ def answer_lines(traces: TraceSet) -> tuple[str, ...]:
     doubts = tuple(doubt_steps(read_steps_of_traces(traces.analyses)))
     owners = () if doubts else traces.owners
     return (
-        f"{_time_words(traces, mean)}{_host_words(traces, mean)}{_exposed_words(traces, mean, owners)}",
+        f"{_time_words(traces, mean)}{_loss_words(traces, mean)}{_exposed_words(traces, mean, owners)}",
         *doubt_lines(doubts),
         *(f"{one.why}: {one.words}" for one in advise_traces(traces)[:1]),
         *_wait_lines(traces, mean),
@@ -72,6 +72,17 @@ def _time_words(traces: TraceSet, mean: MeanTime) -> str:
         return f"step {format_ns(mean.overlap.step_ns)}, "
     is_cut = any(one.lost.is_cut for one in traces.analyses)
     return f"{'what is left of the trace' if is_cut else 'whole trace'} {format_ns(mean.overlap.step_ns)}, "
+
+
+def _loss_words(traces: TraceSet, mean: MeanTime) -> str:
+    """Say what else the step lost more time to than to communication, where that is known."""
+    overlap = mean.overlap
+    if overlap.exposed_copy_ns is None or overlap.exposed_comm_ns is None or overlap.step_ns is None:
+        return _host_words(traces, mean)
+    copies = describe_copies(
+        copy_ns=overlap.exposed_copy_ns, exposed_ns=overlap.exposed_comm_ns, step_ns=overlap.step_ns, of="it"
+    )
+    return f"{_host_words(traces, mean)}{copies}"
 
 
 def _host_words(traces: TraceSet, mean: MeanTime) -> str:

@@ -24,8 +24,8 @@ QUEUE = Path(__file__).parents[1] / "analyze" / "traces" / "one_hardware_queue" 
 MS = 1_000  # us
 
 
-def write_step(path: Path, *, launched_ms: float, sync_ms: float = 0) -> TraceSet:
-    """Write a step of 20 ms: compute for 1 ms, a collective from 1 to 4 ms, compute from 15 ms on."""
+def write_step(path: Path, *, launched_ms: float, sync_ms: float = 0, copied_ms: float = 0) -> TraceSet:
+    """Write a step of 20 ms: compute for 1 ms, a collective from 1 to 4 ms, a copy from 4 ms, compute from 15 ms on."""
     events: list[dict[str, Any]] = []
 
     def add(category: str, name: str, where: tuple[int, int], start: float, length: float, **more: Any) -> None:
@@ -42,6 +42,9 @@ def write_step(path: Path, *, launched_ms: float, sync_ms: float = 0) -> TraceSe
     add("cpu_op", "c10d::allreduce_", (1, 1), 0.3, 0.1)
     add("cuda_runtime", "cudaLaunchKernel", (1, 1), 0.32, 0.01, correlation=2)
     add("kernel", "ncclDevKernel_AllReduce(a)", (0, 20), 1, 3, correlation=2, **said, **{"Group size": 2})
+    if copied_ms:
+        add("cuda_runtime", "cudaMemcpyAsync", (1, 1), 0.5, 0.01, correlation=4)
+        add("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", (0, 7), 4, copied_ms, correlation=4)
     if sync_ms:
         add("cuda_runtime", "cudaStreamSynchronize", (1, 1), launched_ms - sync_ms, sync_ms)
     add("cuda_runtime", "cudaLaunchKernel", (1, 1), launched_ms, 0.01, correlation=3)
@@ -64,6 +67,24 @@ def test_what_the_host_spent_in_a_synchronising_call_is_told(tmp_path: Path) -> 
 
 def test_where_the_device_waits_longer_for_communication_the_host_is_not_named(tmp_path: Path) -> None:
     assert "host" not in answer_lines(write_step(tmp_path / "a.json", launched_ms=2))[0]
+
+
+@pytest.mark.parametrize(("copied_ms", "is_told"), [(0, False), (2.5, False), (9, True)])
+def test_where_copies_alone_take_longer_than_communication_is_exposed_they_come_first(
+    tmp_path: Path, copied_ms: float, is_told: bool
+) -> None:
+    first = answer_lines(write_step(tmp_path / "a.json", launched_ms=2, copied_ms=copied_ms))[0]
+    words = "copies alone take 9.00 ms of it (45.5 %), longer than communication is exposed; 3.00 ms exposed"
+    assert (words in first) is is_told
+    assert ("copies" in first) is is_told
+
+
+def test_a_run_says_of_copies_too_where_they_are_the_larger_loss(make_ddp: Callable[..., CellSummary]) -> None:
+    one = make_ddp()
+    ranks = tuple(row.model_copy(update={"exposed_copy_ns": 50_000_000}) for row in one.ranks)
+    assert "copies" not in str(answer_sentence(one))
+    said = str(answer_sentence(one.model_copy(update={"ranks": ranks})))
+    assert said.startswith("copies alone take 50.0 ms of a profiled step (")
 
 
 def test_one_ranks_bandwidth_is_at_least_its_bytes_over_its_spans() -> None:

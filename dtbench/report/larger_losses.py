@@ -1,7 +1,12 @@
-"""The words of a device that waits for the host, said first where that is the larger loss."""
+"""What a device lost more time to than to communication, said first: waiting for the host, and copies."""
+
+from typing import Final
 
 from dtbench.analyze.overlap import divide
 from dtbench.units import format_fraction, format_ns
+
+_LEAST_COPIED: Final = 0.01
+"""Part of a step below which copies are no loss worth a word."""
 
 
 def describe_host(*, host_ns: float, sync_ns: float, comm_ns: float, exposed_ns: float, step_ns: float, of: str) -> str:
@@ -24,3 +29,18 @@ def describe_host(*, host_ns: float, sync_ns: float, comm_ns: float, exposed_ns:
     return (
         f"the device waits {format_ns(host_ns)} of {of} for the host ({share}){sync}, longer than for communication; "
     )
+
+
+def describe_copies(*, copy_ns: float, exposed_ns: float, step_ns: float, of: str) -> str:
+    """Say how long a device only copied, ending in "; "; empty where exposed communication is the larger loss.
+
+    Args:
+        copy_ns: in which copies ran beside neither compute nor communication, a mean like all others; NaN: not known.
+        exposed_ns: in which communication ran beside no compute.
+        step_ns: the whole.
+        of: which that is, in words.
+    """
+    if not copy_ns > max(exposed_ns, _LEAST_COPIED * step_ns):
+        return ""
+    share = format_fraction(divide(copy_ns, step_ns))
+    return f"copies alone take {format_ns(copy_ns)} of {of} ({share}), longer than communication is exposed; "
