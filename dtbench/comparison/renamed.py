@@ -7,7 +7,7 @@ one other, and no new name was there before. Else a name that is gone would be t
 from collections.abc import Mapping, Sequence
 
 from dtbench.comparison.metrics import EXPOSED_BY_OWNER
-from dtbench.comparison.orders import pair_lowest
+from dtbench.comparison.orders import pair_lowest, pair_others
 from dtbench.store.baseline import Issued, MeasuredLaunch, MeasuredSide
 from dtbench.units import count_things
 
@@ -16,15 +16,20 @@ def find_renamed(baseline: MeasuredSide, candidate: MeasuredSide) -> dict[str, s
     """Return the baseline's name of each owner that the candidate calls otherwise; empty: none, or it is not sure."""
     if not baseline.launches or not candidate.launches:
         return {}
-    orders = pair_lowest(baseline.launches[0], candidate.launches[0])
-    if orders is None or [_without_owner(one) for one in orders[0]] != [_without_owner(one) for one in orders[1]]:
+    before, after = baseline.launches[0], candidate.launches[0]
+    if (lowest := pair_lowest(before, after)) is None:
         return {}
-    pairs = {(one.owner, other.owner) for one, other in zip(*orders, strict=True)}
-    before, after = {one for one, _ in pairs}, {other for _, other in pairs}
+    orders = [lowest, *((old, new) for _, old, new in pair_others(before, after))]
+    if any([_without_owner(one) for one in old] != [_without_owner(one) for one in new] for old, new in orders):
+        return {}
+    issued = [pair for old, new in orders for pair in zip(old, new, strict=True)]
+    pairs = {(one.owner, other.owner) for one, other in issued}
+    olds, news = {old for old, _ in pairs}, {new for _, new in pairs}
     renamed = {new: old for old, new in pairs if new != old}
-    is_told = all(one.size_bytes is not None for one in orders[0]) and "" not in (*renamed, *renamed.values())
-    is_one_to_one = len(pairs) == len(before) == len(after)
-    return renamed if is_told and is_one_to_one and before.isdisjoint(renamed) else {}
+    is_told = all(one.size_bytes is not None for one, _ in issued) and "" not in (*renamed, *renamed.values())
+    is_one_to_one = len(pairs) == len(olds) == len(news)
+    known = olds | {row.owner for launch in baseline.launches for row in launch.owned}
+    return renamed if is_told and is_one_to_one and known.isdisjoint(renamed) else {}
 
 
 def _without_owner(one: Issued) -> Issued:

@@ -35,12 +35,12 @@ def describe_copies(*, copy_ns: float, exposed_ns: float, step_ns: float, of: st
     """Say how long a device only copied, ending in "; "; empty where exposed communication is the larger loss.
 
     Args:
-        copy_ns: in which copies ran beside neither compute nor communication, a mean like all others; NaN: not known.
+        copy_ns: in which copies ran beside neither compute nor communication, a mean like all others.
         exposed_ns: in which communication ran beside no compute.
         step_ns: the whole.
         of: which that is, in words.
     """
-    if not copy_ns > max(exposed_ns, _LEAST_COPIED * step_ns):
+    if copy_ns <= max(exposed_ns, _LEAST_COPIED * step_ns):
         return ""
     share = format_fraction(divide(copy_ns, step_ns))
     return f"copies alone take {format_ns(copy_ns)} of {of} ({share}), longer than communication is exposed; "

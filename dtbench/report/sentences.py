@@ -175,7 +175,9 @@ def _say_host(cell: CellSummary, exposed_ns: float) -> str:
 
 def _say_copies(cell: CellSummary, exposed_ns: float) -> str:
     """Say how long the devices only copied, where that is the larger loss."""
-    copy_ns = sum(rank.exposed_copy_ns for rank in cell.ranks) / len(cell.ranks) if cell.ranks else NAN
+    if cell.unseen_collectives:  # a copy may have run beside them
+        return ""
+    copy_ns = sum(rank.exposed_copy_ns for rank in cell.ranks) / len(cell.ranks)
     return describe_copies(copy_ns=copy_ns, exposed_ns=exposed_ns, step_ns=profiled_step_ns(cell), of="a profiled step")
 
 

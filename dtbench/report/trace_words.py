@@ -77,10 +77,14 @@ def _time_words(traces: TraceSet, mean: MeanTime) -> str:
 def _loss_words(traces: TraceSet, mean: MeanTime) -> str:
     """Say what else the step lost more time to than to communication, where that is known."""
     overlap = mean.overlap
-    if overlap.exposed_copy_ns is None or overlap.exposed_comm_ns is None or overlap.step_ns is None:
+    is_known = None not in (overlap.exposed_copy_ns, overlap.exposed_comm_ns, overlap.step_ns)
+    if not is_known or _count_unseen(traces):  # a copy may have run beside what was not seen
         return _host_words(traces, mean)
     copies = describe_copies(
-        copy_ns=overlap.exposed_copy_ns, exposed_ns=overlap.exposed_comm_ns, step_ns=overlap.step_ns, of="it"
+        copy_ns=overlap.exposed_copy_ns or 0,
+        exposed_ns=overlap.exposed_comm_ns or 0,
+        step_ns=overlap.step_ns or 0,
+        of="it",
     )
     return f"{_host_words(traces, mean)}{copies}"
 

@@ -6,7 +6,7 @@ import pytest
 
 from dtbench.comparison.comparison import Comparison
 from dtbench.comparison.run import compare_sides
-from dtbench.store.baseline import Issued
+from dtbench.store.baseline import Issued, MeasuredSide, RanksOrder
 from dtbench.vocabulary import Operation, Purpose
 from tests.comparison.conftest import gather, make_launch, make_side
 
@@ -61,6 +61,31 @@ def test_owners_that_are_only_named_otherwise_gained_and_lost_nothing(
         "and so for 1 more owner"
     )
     assert said in found.notes
+
+
+def test_owners_of_ranks_other_than_the_lowest_are_renamed_too() -> None:
+    def side(label: str, first: str, second: str, turn: int) -> MeasuredSide:
+        launch = make_launch(
+            0, 100.0, owned=[gather(first, 5.0), gather(second, 3.0)], order=issue([first]), started=turn
+        )
+        others = (RanksOrder(ranks=(1,), order=tuple(issue([second]))),)
+        return make_side(label, [launch.model_copy(update={"order_ranks": (0,), "other_orders": others})])
+
+    found = compare_sides(side("old", "layers.0", "layers.9", 1), side("new", "m.layers.0", "m.layers.9", 2))
+    assert {row.owner: row.exposed_ns for row in found.collectives} == {
+        "layers.0": (5e6, 5e6),
+        "layers.9": (3e6, 3e6),
+    }
+    assert found.mechanism == ()
+
+
+def test_a_name_that_the_baseline_has_elsewhere_is_no_new_one() -> None:
+    def side(label: str, owned: Sequence[str], names: Sequence[str], turn: int) -> MeasuredSide:
+        owners = [gather(name, 5.0) for name in owned]
+        return make_side(label, [make_launch(0, 100.0, owned=owners, order=issue(names), started=turn)])
+
+    found = compare_sides(side("old", ["a", "b"], ["a"], 1), side("new", ["b"], ["b"], 2))
+    assert {row.owner: row.exposed_ns for row in found.collectives}["a"] == (5e6, 0.0)
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,21 @@ def test_a_run_says_of_copies_too_where_they_are_the_larger_loss(make_ddp: Calla
     assert "copies" not in str(answer_sentence(one))
     said = str(answer_sentence(one.model_copy(update={"ranks": ranks})))
     assert said.startswith("copies alone take 50.0 ms of a profiled step (")
+    unseen = one.model_copy(update={"ranks": ranks, "unseen_collectives": 1})
+    assert "copies" not in str(answer_sentence(unseen)), "it may have run beside them"
+
+
+def test_a_copy_that_may_have_run_beside_a_collective_that_was_not_seen_is_no_larger_loss(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    write_step(path, launched_ms=2, copied_ms=9)
+    trace = json.loads(path.read_text())
+    launch = next(one for one in trace["traceEvents"] if one["args"].get("correlation") == 2)
+    call = {**launch, "ts": 600, "args": {"correlation": 77}}
+    issue = next(one for one in trace["traceEvents"] if one["name"] == "c10d::allreduce_")
+    trace["traceEvents"] += [{**issue, "ts": 580}, call]
+    path.write_text(json.dumps(trace))
+    first = answer_lines(analyze_traces([path]))[0]
+    assert "copies" not in first
 
 
 def test_one_ranks_bandwidth_is_at_least_its_bytes_over_its_spans() -> None:

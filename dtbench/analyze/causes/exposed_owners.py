@@ -164,13 +164,10 @@ def _carry(members: Sequence[_Taken], windows: Mapping[int, int]) -> Carried:
     spans_ns = [one.span.length_ns for one in collectives]
     calls = {one.is_async for one in collectives}
     is_seen = all(len(one.span.starts_ns) for one in collectives)
-    waits_ns = {
-        rank: _sum_known([member.wait_ns for member in members if member.rank == rank])
-        for rank in dict.fromkeys(member.rank for member in members)
-    }
+    waits_ns = _sum_waits(members)
     return Carried(
         at_most_ns=_find_longest(_sum_under_way(members), windows) if is_seen else None,
-        waited_at_most_ns=_find_longest(waits_ns, windows) if None not in waits_ns.values() else None,
+        waited_at_most_ns=None if waits_ns is None else _find_longest(waits_ns, windows),
         transfer_ns=_sum_known([member.transfer_ns for member in members]),
         skew_wait_ns=_sum_known([member.wait_ns for member in members]),
         size_bytes=None if any(one.size_bytes is None for one in collectives) else largest.size_bytes,
@@ -182,9 +179,19 @@ def _carry(members: Sequence[_Taken], windows: Mapping[int, int]) -> Carried:
     )
 
 
-def _find_longest(times_ns: Mapping[int, int | None], windows: Mapping[int, int]) -> int:
+def _find_longest(times_ns: Mapping[int, int], windows: Mapping[int, int]) -> int:
     """Return per step the time of the rank that has most."""
-    return max(round((time_ns or 0) / max(windows[rank], 1)) for rank, time_ns in times_ns.items())
+    return max(round(time_ns / max(windows[rank], 1)) for rank, time_ns in times_ns.items())
+
+
+def _sum_waits(members: Sequence[_Taken]) -> dict[int, int] | None:
+    """Sum for each rank what it waited for the last rank; None where one wait is not known."""
+    sums: dict[int, int] = {}
+    for member in members:
+        if member.wait_ns is None:
+            return None
+        sums[member.rank] = sums.get(member.rank, 0) + member.wait_ns
+    return sums
 
 
 def _sum_under_way(members: Sequence[_Taken]) -> dict[int, int]:
