@@ -10,6 +10,7 @@ from math import prod
 from typing import Final, assert_never
 
 from dtbench.errors import PlanError
+from dtbench.newer_knobs import find_lacking, spell_defaults
 from dtbench.problems import find_problems, find_rank_problems
 from dtbench.record import Record
 from dtbench.refusals import find_refusals
@@ -18,7 +19,6 @@ from dtbench.scenario.model import Custom, Mlp, Model, Timed, Transformer
 from dtbench.scenario.network import EmulatedNetwork
 from dtbench.scenario.presets import resolve_model
 from dtbench.scenario.schema import AdamW, Ddp, Fsdp1, Fsdp2, Parallel, Scenario, Sgd
-from dtbench.torch_versions import find_lacking, spell_defaults
 from dtbench.traffic.formula import plan_traffic
 from dtbench.traffic.parameters import known_parameters, list_parameters
 from dtbench.traffic.planned import DTYPE_BYTES, PlannedTraffic

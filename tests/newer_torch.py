@@ -4,13 +4,13 @@ from typing import Final
 
 import pytest
 
-from dtbench.torch_versions import NEWER, read_torch_release
+from dtbench.newer_knobs import NEWER
+from dtbench.torch_versions import read_torch_release
 
 FIRST_TORCH: Final = {newer.knob: newer.first for newer in NEWER if newer.words is None}
 """Knobs of the schema by the first torch that has them."""
 
 FRACTIONS_BESIDE_DELAYED: Final = next(newer.first for newer in NEWER if newer.words is not None)
-BROADCAST_BUFFERS_IS_A_PROPERTY: Final = (2, 13)
 FSDP1_OFFLOADS_WHAT_IT_GATHERS: Final = (2, 14)
 
 

@@ -5,7 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from dtbench.probe_catalogue.functions import FILES, FUNCTIONS, Reach, choose, is_choice, stem_of
+from dtbench.probe_catalogue.functions import (
+    DDP,
+    FILES,
+    FUNCTIONS,
+    Reach,
+    StudiedFunction,
+    choose,
+    is_choice,
+    stem_of,
+)
+from dtbench.torch_versions import TESTED_TORCH, is_tested_torch, spell_tested_torch
 
 SEEDS_UNCALLED = {
     "_rewrite_spec_if_needed",
@@ -19,26 +29,28 @@ SEEDS_UNCALLED = {
 }
 
 
-def installed(file: str) -> Path:
+def installed(file: str) -> tuple[Path, str]:
+    """Give a file under study as it is installed, and the version of torch."""
     torch = pytest.importorskip("torch", reason="its files are what is listed; install the extra `run`")
-    if not torch.__version__.startswith("2.13."):
-        pytest.skip(f"the list is of torch 2.13, installed is {torch.__version__}")
-    return Path(torch.__file__).parents[1] / file
+    if not is_tested_torch(torch.__version__):
+        pytest.skip(f"the list is of torch {spell_tested_torch()}, installed is {torch.__version__}")
+    return Path(torch.__file__).parents[1] / file, torch.__version__
 
 
 @pytest.mark.parametrize("file", FILES)
 def test_every_function_that_ast_finds_is_listed_exactly_once_and_no_other(file: str) -> None:
     from dtbench.worker.probes.sources import read_functions
 
-    found = Counter(one.name for one in read_functions(installed(file)))
-    assert found == Counter(function.name for function in FUNCTIONS if function.file == file)
+    path, torch = installed(file)
+    found = Counter(one.name for one in read_functions(path))
+    assert found == Counter(one.name for one in FUNCTIONS if one.file == file and one.is_in(torch))
 
 
 @pytest.mark.parametrize("file", FILES)
 def test_every_function_has_lines_of_its_own_that_no_other_has(file: str) -> None:
     from dtbench.worker.probes.sources import read_functions
 
-    functions = read_functions(installed(file))
+    functions = read_functions(installed(file)[0])
     counts = Counter(line for one in functions for line in one.lines)
     assert [one.name for one in functions if not one.lines] == []
     assert [line for line, count in counts.items() if count > 1] == []
@@ -48,6 +60,19 @@ def test_no_two_functions_have_one_label_and_each_says_why() -> None:
     assert len({function.label for function in FUNCTIONS}) == len(FUNCTIONS)
     assert len({stem_of(file) for file in FILES}) == len(FILES)
     assert [function.label for function in FUNCTIONS if not function.reason] == []
+
+
+def test_a_function_that_a_torch_lacks_is_too_new_for_it_or_gone() -> None:
+    finalize = next(one for one in FUNCTIONS if one.name.endswith(".finalize_backward"))
+    assert [finalize.is_in(torch) for torch in ("2.14.1+cu130", "2.15.0", "2.16.0a0")] == [False, True, True]
+    assert finalize.tell_absence("2.13.0+cpu") == "torch has it since 2.15, and this is 2.13.0+cpu"
+    assert finalize.tell_absence("2.16.0") == "torch 2.16.0 does not have it: renamed or removed"
+    old = StudiedFunction(DDP, "gone", Reach.DRIVEN, "training")
+    assert old.tell_absence("2.11.0") == "torch 2.11.0 does not have it: renamed or removed"
+
+
+def test_what_is_said_to_be_new_came_after_the_first_tested_torch() -> None:
+    assert all(TESTED_TORCH[0] < one.since < TESTED_TORCH[1] for one in FUNCTIONS if one.since is not None)
 
 
 def test_what_nothing_in_torch_calls_is_listed_so() -> None:

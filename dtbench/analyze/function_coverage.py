@@ -64,7 +64,7 @@ class CoveredFunction:
 
     Attributes:
         reach: its class; None: the list of functions under study does not have it, the installed torch does.
-        reason: what drives it, or why nothing does.
+        reason: what drives it, or why nothing does; of one that is not in this torch, since when torch has it.
         scenarios: that reached it, the one with most calls first; its numbers are those below. Of a function that was
             only entered, those that entered it.
         confirmed: lines say so, not its probe alone.
@@ -183,20 +183,26 @@ def cover(evidence: Sequence[Evidence]) -> FunctionCoverage:
     listed = {(one.file, one.name): one for one in FUNCTIONS}
     found = {(one.file, one.name): None for record in _all_lines(evidence) for one in record.functions}
     keys = [*listed, *(key for key in found if key not in listed)]
-    absent = _find_absent(evidence, has_lines=bool(found), listed=listed) - set(found)
-    rows = tuple(_cover_one(key, listed.get(key), evidence, is_absent=key in absent) for key in keys)
+    absent = _find_absent(evidence, listed)
+    rows = tuple(_cover_one(key, listed.get(key), evidence, absent.get(key)) for key in keys)
     costs = [probes.cost_per_call_ns for one in evidence for probes in one.probes]
     return FunctionCoverage(rows, max(costs, default=None), tuple(_note(evidence, rows)))
 
 
 def _find_absent(
-    evidence: Sequence[Evidence], *, has_lines: bool, listed: Iterable[tuple[str, str]]
-) -> set[tuple[str, str]]:
-    """Find what no launch's torch has: tracing lists every function of the files, probes say which are not there."""
+    evidence: Sequence[Evidence], listed: Mapping[tuple[str, str], StudiedFunction]
+) -> dict[tuple[str, str], str]:
+    """Find what no launch's torch has, and why not.
+
+    Tracing lists every function of the files, probes say which are not there.
+    """
     probes = [record for one in evidence for record in one.probes]
-    told = {(one.file, one.name) for record in probes for one in record.unprobed if one.is_absent}
+    found = {(one.file, one.name): one.reason for record in probes for one in record.unprobed if one.is_absent}
     there = {(one.file, one.name) for record in probes for one in record.functions}
-    return (set(listed) if has_lines else told) - there
+    for record in _all_lines(evidence):
+        there |= {(one.file, one.name) for one in record.functions}
+        found |= {key: one.tell_absence(record.torch) for key, one in listed.items()}
+    return {key: reason for key, reason in found.items() if key not in there}
 
 
 def _all_lines(evidence: Iterable[Evidence]) -> Iterator[LineRecord]:
@@ -216,8 +222,9 @@ def _note(evidence: Sequence[Evidence], rows: Sequence[CoveredFunction]) -> Iter
 
 
 def _cover_one(
-    key: tuple[str, str], listed: StudiedFunction | None, evidence: Sequence[Evidence], *, is_absent: bool
+    key: tuple[str, str], listed: StudiedFunction | None, evidence: Sequence[Evidence], absence: str | None
 ) -> CoveredFunction:
+    """Put together what launches saw of one function; ``absence``: why no launch's torch has it, None: one has."""
     seen = _gather(key, evidence)
     reached = sorted((name for name, one in seen.items() if one.is_reached), key=lambda name: -_calls(seen[name]))
     entered = {
@@ -229,8 +236,8 @@ def _cover_one(
         file=key[0],
         name=key[1],
         reach=None if listed is None else listed.reach,
-        reason="" if listed is None else listed.reason,
-        state=_find_state(is_reached=bool(reached), is_entered=bool(entered), is_absent=is_absent),
+        reason=absence or ("" if listed is None else listed.reason),
+        state=_find_state(is_reached=bool(reached), is_entered=bool(entered), is_absent=absence is not None),
         scenarios=tuple(reached or entered),
     )
     disagreements = [words for name, one in seen.items() for words in one.disagree(name)]

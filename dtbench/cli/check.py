@@ -57,7 +57,7 @@ def _plan_cells(file: "ScenarioFile") -> "dict[str, Plan]":
 
 
 def _to_document(file: "ScenarioFile", plans: "dict[str, Plan]") -> object:
-    from dtbench.torch_versions import find_newer
+    from dtbench.newer_knobs import find_newer
 
     cells = [
         {
@@ -134,7 +134,7 @@ def _print_plans(file: "ScenarioFile", plans: "dict[str, Plan]") -> None:
 
 def _print_needs(file: "ScenarioFile") -> None:
     """Say what not every torch that dtbench supports can do: the one that will run this is not asked."""
-    from dtbench.torch_versions import find_newer
+    from dtbench.newer_knobs import find_newer
 
     for need in dict.fromkeys(newer.describe() for cell in file.cells for newer in find_newer(cell.scenario)):
         print_line(f"Note: {need}")

@@ -205,9 +205,10 @@ def _section(file: str, rows: "Sequence[CoveredFunction]") -> Section:
     remarks = [f"{row.name}: {remark}" for row in rows for remark in row.remarks]
     missing: dict[str, list[str]] = {}
     for row in rows:
-        if row.state not in (State.REACHED, State.ABSENT) and row.reason and not row.remarks:
-            missing.setdefault(row.reason, []).append(row.name)
-    reasons = [f"not reached ({reason}): {', '.join(names)}" for reason, names in missing.items()]
+        if row.state is not State.REACHED and row.reason and not row.remarks:
+            seen = str(State.ABSENT if row.state is State.ABSENT else State.NOT_REACHED)
+            missing.setdefault(f"{seen} ({row.reason})", []).append(row.name)
+    reasons = [f"{why}: {', '.join(names)}" for why, names in missing.items()]
     return Section(file, columns, [_row(row) for row in rows], (*remarks, *reasons))
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from dtbench import __version__
 from dtbench.errors import MissingError
+from dtbench.newer_knobs import find_lacking
 from dtbench.record import Record
 from dtbench.store.records import CellRecord
-from dtbench.torch_versions import find_lacking
 
 _TIMEOUT_S = 300.0
 """As long as the launcher waits for ranks that import from a cold disk."""

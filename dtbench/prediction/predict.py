@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from dtbench.errors import PredictionError
+from dtbench.newer_knobs import spell_defaults
 from dtbench.plan import Plan
 from dtbench.prediction.account import PredictedStep, account_step
 from dtbench.prediction.costs import Costs, RankCosts
@@ -18,7 +19,6 @@ from dtbench.prediction.step import Frame, Hooks, write_step
 from dtbench.prediction.wire import Wire, is_even
 from dtbench.scenario.network import EmulatedNetwork
 from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Scenario
-from dtbench.torch_versions import spell_defaults
 from dtbench.traffic.parameters import Parameter, known_parameters
 from dtbench.vocabulary import Arm, Purpose
 

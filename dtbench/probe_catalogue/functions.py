@@ -1,8 +1,8 @@
 """The functions under study, each listed once: where it stands in torch, how it can be reached, and what by or why not.
 
-As of torch 2.13. Which functions there are decides the installed torch, not this list: a rank that probes them compares
-the two and names what was renamed or removed. Classes and reasons were found by reading torch 2.13 and by running it on
-CPUs.
+As of torch 2.11 to 2.15. Which functions there are decides the installed torch, not this list: a rank that probes them
+compares the two and names what was renamed or removed. Classes and reasons were found by reading torch 2.13, and 2.15
+for what came later, and by running them on CPUs.
 
 A name is dotted as in the file, from classes and outer functions inwards: ``DistributedDataParallel.forward``,
 ``_gather_state_dict.dtensor_func``; the setter of a property ends in ``.setter``.
@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import PurePosixPath
 from typing import Final
+
+from dtbench.torch_versions import read_torch_release
 
 ALL: Final = "all"
 """In a list of what to probe: everything."""
@@ -39,17 +41,29 @@ class StudiedFunction:
         file: path below the folder of packages, ``torch/distributed/tensor/parallel/fsdp.py``.
         name: dotted, see above.
         reason: what drives it, or why nothing here does.
+        since: the first version of torch that has it, major and minor; None: all that dtbench was tested with.
     """
 
     file: str
     name: str
     reach: Reach
     reason: str
+    since: tuple[int, int] | None = None
 
     @property
     def label(self) -> str:
         """File and name as ranges and ``measure.probes`` spell them: ``fsdp.DTensorExtensions.chunk_tensor``."""
         return f"{stem_of(self.file)}.{self.name}"
+
+    def is_in(self, torch: str) -> bool:
+        """Tell whether a version of torch such as ``2.13.0+cpu`` should have it."""
+        return self.since is None or read_torch_release(torch) >= self.since
+
+    def tell_absence(self, torch: str) -> str:
+        """Say why this version of torch, which does not have it, does not."""
+        if self.since is None or self.is_in(torch):
+            return f"torch {torch} does not have it: renamed or removed"
+        return f"torch has it since {'.'.join(map(str, self.since))}, and this is {torch}"
 
 
 def stem_of(file: str) -> str:
@@ -66,12 +80,16 @@ DDP_OVER_TENSORS: Final = "torch/distributed/tensor/parallel/ddp.py"
 FILES: Final = (GRADIENT_HOOKS, FSDP_EXTENSIONS, STATE_DICTS, DDP, DDP_OVER_TENSORS)
 
 
-def _list(file: str, reach: Reach, reason: str, *names: str) -> tuple[StudiedFunction, ...]:
-    return tuple(StudiedFunction(file, name, reach, reason) for name in names)
+def _list(
+    file: str, reach: Reach, reason: str, *names: str, since: tuple[int, int] | None = None
+) -> tuple[StudiedFunction, ...]:
+    return tuple(StudiedFunction(file, name, reach, reason, since) for name in names)
 
 
-def _of_ddp(reach: Reach, reason: str, *names: str) -> tuple[StudiedFunction, ...]:
-    return _list(DDP, reach, reason, *(f"DistributedDataParallel.{name}" for name in names))
+def _of_ddp(
+    reach: Reach, reason: str, *names: str, since: tuple[int, int] | None = None
+) -> tuple[StudiedFunction, ...]:
+    return _list(DDP, reach, reason, *(f"DistributedDataParallel.{name}" for name in names), since=since)
 
 
 _SHARDED_TENSOR: Final = (
@@ -200,6 +218,7 @@ FUNCTIONS: Final[tuple[StudiedFunction, ...]] = (
         "_BucketCapacityConfig.bucket_cap_mb",
         "_BucketCapacityConfig.has_custom_per_bucket_caps",
         "_BucketCapacityConfig.compute_bucket_size_limits",
+        since=(2, 12),
     ),
     *_of_ddp(
         Reach.DRIVEN,
@@ -253,6 +272,7 @@ FUNCTIONS: Final[tuple[StudiedFunction, ...]] = (
         "reading or setting the attribute broadcast_buffers",
         "broadcast_buffers",
         "broadcast_buffers.setter",
+        since=(2, 13),
     ),
     *_of_ddp(
         Reach.DRIVEN,
@@ -295,6 +315,21 @@ FUNCTIONS: Final[tuple[StudiedFunction, ...]] = (
         "gather",
     ),
     *_of_ddp(Reach.DRIVEN, "gradient accumulation", "no_sync"),
+    *_of_ddp(
+        Reach.DRIVEN,
+        "manual_backward_finalization of DDP",
+        "require_manual_backward_finalization.setter",
+        "_check_manual_backward_finalization_supported",
+        "finalize_backward",
+        since=(2, 15),
+    ),
+    *_of_ddp(
+        Reach.DRIVEN,
+        "a training loop that asks DDP whether and when backward is to be finalised by hand",
+        "require_manual_backward_finalization",
+        "should_finalize_after_backward",
+        since=(2, 15),
+    ),
     *_of_ddp(Reach.DRIVEN, "torch.compile of a wrapped model", "_get_active_ddp_module"),
     *_of_ddp(Reach.DRIVEN, "register_comm_hook", "register_comm_hook", "_check_comm_hook"),
     *_of_ddp(

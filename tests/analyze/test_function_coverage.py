@@ -25,7 +25,7 @@ def lines(rank: int = 0, **ran: int) -> LineRecord:
     return LineRecord(
         rank=rank,
         python="3",
-        torch="2",
+        torch="2.15.0+cpu",
         tracer="sys.settrace",
         functions=tuple(
             TracedFunction(
@@ -61,6 +61,7 @@ def test_probes_say_what_the_installed_torch_lacks_where_nothing_was_traced() ->
     older = Evidence("ddp", finished=True, probes=(probes().model_copy(update={"unprobed": (lacking, nested)}),))
     newer = Evidence("ddp", finished=True, probes=(probes(probed(HOOK, 0)),))
     assert [row([older], key).state for key in (HOOK, FORWARD)] == [State.ABSENT, State.NOT_REACHED]
+    assert row([older], HOOK).reason == "renamed"
     assert row([older, newer], HOOK).state is State.NOT_REACHED, "another launch's torch has it"
 
 
@@ -198,6 +199,7 @@ def test_what_the_installed_torch_lacks_or_has_beyond_the_list_is_named() -> Non
     new = TracedFunction(file=GRADIENT_HOOKS, name="sync_gradients", calls=1, lines=(4,), executable_lines=1)
     evidence = [Evidence("ddp", finished=True, lines=(whole.model_copy(update={"functions": (*kept, new)}),))]
     assert (row(evidence, HOOK).state, row(evidence, HOOK).remarks) == (State.ABSENT, ())
+    assert row(evidence, HOOK).reason == "torch 2.15.0+cpu does not have it: renamed or removed"
     added = row(evidence, (GRADIENT_HOOKS, "sync_gradients"))
     assert (added.reach, added.state) == (None, State.REACHED)
     assert "not listed: _data_parallel_utils.sync_gradients" in cover(evidence).notes[0]

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from dtbench.errors import PlanError
+from dtbench.newer_knobs import spell_defaults
 from dtbench.plan import Plan, find_silent_axes
 from dtbench.scenario.model import Custom
 from dtbench.scenario.schema import Ddp, Scenario
 from dtbench.store.traffic_records import ExpectedTraffic
-from dtbench.torch_versions import spell_defaults
 from dtbench.traffic.formula import plan_traffic
 from dtbench.traffic.parameters import Parameter
 from dtbench.traffic.planned import PlannedTraffic

@@ -14,6 +14,8 @@ from contextlib import ExitStack
 from types import ModuleType, TracebackType
 from typing import Any, Final, Self
 
+import torch
+
 from dtbench.probe_catalogue.functions import FUNCTIONS, Reach, StudiedFunction, stem_of
 from dtbench.store.probe_records import Probes, Unprobed
 from dtbench.worker.probes.counting import Probe
@@ -23,7 +25,6 @@ from dtbench.worker.recorder import Recorder
 _CALLS: Final = 200
 _ROUNDS: Final = 5
 _SETTER: Final = ".setter"
-_ABSENT: Final = "this torch does not have it: renamed or removed"
 
 
 class InstalledProbes:
@@ -76,7 +77,7 @@ class InstalledProbes:
         for function in chosen:
             source = found.get(function.name)
             if source is None:
-                self._unprobed.append(_unprobed(function, _ABSENT, is_absent=True))
+                self._unprobed.append(_unprobed(function, function.tell_absence(torch.__version__), is_absent=True))
                 continue
             reason = self._install(module, function, source)
             if reason is not None:

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from dtbench.errors import PlanError
+from dtbench.newer_knobs import NEWER, find_lacking, find_newer
 from dtbench.plan import Machine, Plan, make_plan
 from dtbench.scenario.schema import Scenario
-from dtbench.torch_versions import NEWER, TESTED_TORCH, find_lacking, find_newer
+from dtbench.torch_versions import TESTED_TORCH
 from dtbench.vocabulary import Purpose
 
 DDP = {"kind": "ddp", "replicas": 2}
