@@ -1,11 +1,10 @@
 """Whose communication a cell's PROFILED steps left exposed, and why: from the tables of collectives of its launches."""
 
-from collections.abc import Mapping
 from typing import Final, TypedDict
 
 import pandas as pd
 
-from dtbench.analyze.causes.exposed_owners import find_awaited_rank
+from dtbench.analyze.causes.exposed_owners import find_awaited_rank, find_most
 from dtbench.analyze.causes.outsized import find_outsized
 from dtbench.analyze.intervals import unite
 from dtbench.analyze.summarize_overlap import are_among, find_part, keep_known, keep_of_steps
@@ -32,17 +31,18 @@ def summarize_owners(collectives: pd.DataFrame, overlap: pd.DataFrame) -> tuple[
     windows, issued = len(steps), keep_of_steps(collectives, steps)
     rows = []
     for key, mine in issued.groupby(_KEY, dropna=False):
-        owner, operation, purpose = (str(part) for part in key)
+        owner, named, purpose = (str(part) for part in key)
+        operation = Operation(named) if named else None
         known, known_windows = _leave_out_unknown(mine, windows)
         part = find_part(_leave_out_steps(mine, steps), overlap)
         sums = _sum_causes(known)
         if not known_windows or not any(sums.values()):
             continue
-        carried = _sum_carried(mine, steps)
+        carried = _sum_carried(mine, steps, operation)
         rows += [
             OwnerSummary(
                 owner=owner,
-                operation=Operation(operation) if operation else None,
+                operation=operation,
                 purpose=Purpose(purpose),
                 cause=cause,
                 exposed_ns=exposed_ns // known_windows,
@@ -99,17 +99,18 @@ class _Carried(TypedDict):
     parameters: tuple[str, ...]
 
 
-def _sum_carried(mine: pd.DataFrame, steps: pd.DataFrame) -> _Carried:
+def _sum_carried(mine: pd.DataFrame, steps: pd.DataFrame, operation: Operation | None) -> _Carried:
     """Give what an owner's collectives took and carried, hidden ones too; ``steps``: those that means go over."""
-    windows, windows_of = len(steps), steps["rank"].value_counts()
+    windows = len(steps)
+    windows_of = {int(str(rank)): len(own) for rank, own in steps.groupby("rank")}
     is_seen, are_waits_known = mine["end_ns"].notna().all(), mine["skew_wait_ns"].notna().all()
     transfer_ns, skew_wait_ns = _sum_known(mine["transfer_ns"]), _sum_known(mine["skew_wait_ns"])
     sizes = mine["size_bytes"].fillna(0).astype("int64").to_numpy()
     largest = mine.iloc[int(sizes.argmax())]
     parameters = str(largest["parameters"])
     return _Carried(
-        at_most_ns=_find_longest(_sum_under_way(mine), windows_of) if is_seen else None,
-        waited_at_most_ns=_find_longest(_sum_waits(mine), windows_of) if are_waits_known else None,
+        at_most_ns=find_most(_sum_under_way(mine), windows_of, operation) if is_seen else None,
+        waited_at_most_ns=find_most(_sum_waits(mine), windows_of) if are_waits_known else None,
         transfer_ns=None if transfer_ns is None else transfer_ns // windows,
         skew_wait_ns=None if skew_wait_ns is None else skew_wait_ns // windows,
         size_bytes=None if mine["size_bytes"].isna().any() else int(sizes.max()) or None,
@@ -117,11 +118,6 @@ def _sum_carried(mine: pd.DataFrame, steps: pd.DataFrame) -> _Carried:
         dtype=str(largest["dtype"]),
         parameters=tuple(parameters.split(", ")) if parameters else (),
     )
-
-
-def _find_longest(times_ns: Mapping[int, int], windows: "pd.Series[int]") -> int:
-    """Return per step the time of the rank that has most."""
-    return max(int(time_ns // windows[rank]) for rank, time_ns in times_ns.items())
 
 
 def _sum_waits(mine: pd.DataFrame) -> dict[int, int]:

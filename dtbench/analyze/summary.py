@@ -74,7 +74,8 @@ class OwnerSummary(Record):
         part: over what these are means, where what it exposed is not known of all; None: it is.
         waited_for: for ``skew``, the rank that nearly all of it waited for; None: several, or not told.
         at_most_ns: in which, on the rank that has most of it, any of its collectives, hidden ones too, was under way
-            and not known to have waited for the last rank; None: one was not seen to run.
+            and not known to have waited for the last rank, summed over ranks of sends and receives; None: one was not
+            seen to run.
         waited_at_most_ns: what they waited for the last rank, on the rank that waited most; None: not known of each.
         transfer_ns: what they took when not waiting so; None: of one it is not known.
         skew_wait_ns: what they waited for the last rank; None: of one it is not known.

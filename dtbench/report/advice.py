@@ -176,6 +176,7 @@ def _bound(group: Sequence[Loss], step_ns: float, comm_ns: float) -> str:
     most_ns = min(time_ns for time_ns in (took_ns, step_ns, comm_ns) if not math.isnan(time_ns))
     its = "its" if len(owners) == 1 else "their"
     whose = f"which is all {its} waiting for other ranks" if is_skew else _what_it_took(list(owners.values()))
+    whose += ", of each where it is longest" if len(owners) > 1 else ""
     if most_ns < took_ns:
         together = f"because {its} collectives together took longer"
         whose = f"{'the whole step' if most_ns == step_ns else 'all of its communication'}, {together}"

@@ -90,6 +90,13 @@ def test_a_bound_is_of_the_rank_where_it_is_longest_per_step_over_all_launches()
     assert row.at_most_ns == 80
 
 
+def test_a_bound_of_sends_is_their_sum_over_ranks_of_which_one_hands_on_to_the_next() -> None:
+    took: dict[str, object] = {"exposed_tail_ns": 5, "start_ns": 0, "end_ns": 40, "operation": "send"}
+    table = collectives(took, {**took, "rank": 1, "start_ns": 40, "end_ns": 100})
+    (row,) = summarize_owners(table, pd.concat([steps(1), steps(1).assign(rank=1)]))
+    assert row.at_most_ns == 40 + 60
+
+
 def test_a_rank_is_named_only_where_nearly_all_was_for_it() -> None:
     waits: list[dict[str, object]] = [{"exposed_skew_ns": 8, "last_rank": 3}, {"exposed_skew_ns": 2, "last_rank": 2}]
     for second, named in ((waits[1], None), ({**waits[1], "last_rank": pd.NA}, None), (waits[0], 3)):

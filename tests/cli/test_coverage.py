@@ -19,7 +19,6 @@ from dtbench.store.probe_records import LineRecord, TracedFunction
 from dtbench.store.records import CellRecord, LaunchRecord, RunRecord, RunStatus
 from dtbench.store.write import write_record
 
-
 TORCH = "2.13.0"
 
 

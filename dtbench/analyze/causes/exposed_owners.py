@@ -9,7 +9,7 @@ from dtbench.analyze.causes.split import CausePart, CauseSplit
 from dtbench.analyze.collectives import Collective
 from dtbench.analyze.intervals import Intervals, clip, unite_all
 from dtbench.analyze.timeline import RankTimeline
-from dtbench.vocabulary import Cause, MissingInput, Operation, Purpose
+from dtbench.vocabulary import POINT_TO_POINT, Cause, MissingInput, Operation, Purpose
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,9 @@ class Carried:
 
     Attributes:
         at_most_ns: per step (per trace where no rank has steps) when the rank that has most of it had any of them under
-            way that is not known to have waited for the last rank to begin: no change of theirs can gain more, for a
-            step is as long as its slowest rank's. None: one was not seen to run.
+            way that is not known to have waited for the last rank to begin; of sends and receives the sum over ranks,
+            for one hands on to the next. What no change of theirs can gain more than, as far as the same rank is the
+            slowest throughout. None: one was not seen to run.
         waited_at_most_ns: likewise what they waited for the last rank, on the rank that waited most; None: not known of
             each.
         transfer_ns: what they took when not waiting so, summed over steps and ranks; None: not known of each.
@@ -166,8 +167,8 @@ def _carry(members: Sequence[_Taken], windows: Mapping[int, int]) -> Carried:
     is_seen = all(len(one.span.starts_ns) for one in collectives)
     waits_ns = _sum_waits(members)
     return Carried(
-        at_most_ns=_find_longest(_sum_under_way(members), windows) if is_seen else None,
-        waited_at_most_ns=None if waits_ns is None else _find_longest(waits_ns, windows),
+        at_most_ns=find_most(_sum_under_way(members), windows, largest.operation) if is_seen else None,
+        waited_at_most_ns=None if waits_ns is None else find_most(waits_ns, windows),
         transfer_ns=_sum_known([member.transfer_ns for member in members]),
         skew_wait_ns=_sum_known([member.wait_ns for member in members]),
         size_bytes=None if any(one.size_bytes is None for one in collectives) else largest.size_bytes,
@@ -179,9 +180,17 @@ def _carry(members: Sequence[_Taken], windows: Mapping[int, int]) -> Carried:
     )
 
 
-def _find_longest(times_ns: Mapping[int, int], windows: Mapping[int, int]) -> int:
-    """Return per step the time of the rank that has most."""
-    return max(round(time_ns / max(windows[rank], 1)) for rank, time_ns in times_ns.items())
+def find_most(times_ns: Mapping[int, int], windows: Mapping[int, int], operation: Operation | None = None) -> int:
+    """Return per step what collectives can gain at most: the time of the rank that has most of it.
+
+    Of sends and receives the sum over ranks: along a chain of ranks each one's comes after the one's before.
+
+    Args:
+        times_ns: by rank, of all its steps.
+        windows: steps of each rank.
+    """
+    per_step = [round(time_ns / max(windows[rank], 1)) for rank, time_ns in times_ns.items()]
+    return sum(per_step) if operation in POINT_TO_POINT else max(per_step)
 
 
 def _sum_waits(members: Sequence[_Taken]) -> dict[int, int] | None:
