@@ -188,7 +188,7 @@ def find_most(times_ns: Mapping[int, int], windows: Mapping[int, int], operation
     Args:
         times_ns: by rank, of all its steps.
         windows: steps of each rank.
-        operation: of these collectives; left out: the times are of waiting, and a rank's own holds those of ranks before.
+        operation: of these collectives; left out: the times are of waiting, and a rank's hold those of ranks before it.
     """
     per_step = [round(time_ns / max(windows[rank], 1)) for rank, time_ns in times_ns.items()]
     return sum(per_step) if operation in POINT_TO_POINT else max(per_step)
