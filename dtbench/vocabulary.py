@@ -12,6 +12,13 @@ class DeviceKind(StrEnum):
     CUDA = "cuda"
 
 
+class Runtime(StrEnum):
+    """Through which calls a device is driven, where an advice knows knobs of it."""
+
+    CUDA = "cuda"
+    HIP = "hip"
+
+
 class Phase(StrEnum):
     """What a step is for; the three never mix."""
 

@@ -12,7 +12,7 @@ from dtbench.analyze.moments import STEP_RANGE, Moments, Place, find_moments
 from dtbench.analyze.purposes import FSDP1
 from dtbench.analyze.trace import Trace
 from dtbench.ranges import REGION_PREFIX
-from dtbench.vocabulary import Axis, Purpose, Region
+from dtbench.vocabulary import Axis, Purpose, Region, Runtime
 
 
 class Strategy(StrEnum):
@@ -21,13 +21,6 @@ class Strategy(StrEnum):
     DDP = "ddp"
     FSDP1 = "fsdp1"
     FSDP2 = "fsdp2"
-
-
-class Runtime(StrEnum):
-    """Through which calls a device is driven, where an advice knows knobs of it."""
-
-    CUDA = "cuda"
-    HIP = "hip"
 
 
 _CALLS_OF: Final = {Runtime.CUDA: re.compile(r"cu(?:da)?[A-Z]"), Runtime.HIP: re.compile(r"hip[A-Z]")}

@@ -46,9 +46,9 @@ from dtbench.analyze.worst_ranks import (
 )
 from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Scenario
 from dtbench.store.rank_records import RankRecord
-from dtbench.store.records import CellRecord, OwnLoopCell, RunStatus
+from dtbench.store.records import CellRecord, Environment, OwnLoopCell, RunStatus
 from dtbench.units import NS_PER_S
-from dtbench.vocabulary import DeviceKind, Phase, Purpose
+from dtbench.vocabulary import DeviceKind, Phase, Purpose, Runtime
 
 
 def summarize_cell(data: CellData, device: str) -> CellSummary:
@@ -74,6 +74,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         purposes, overlap, cell.plan, first, _find_unseen(cell), is_whole=not unseen
     )
     status, reason = _status(data)
+    environment = next((launch.environment for launch in launches if launch.environment is not None), None)
     profiler_cost = summarize_ratio(_pool(profiled), _pool(measured))
     return CellSummary(
         name=cell.name,
@@ -118,7 +119,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
                 cell.scenario,
                 cell.plan.mesh if cell.scenario else (),
                 cell.plan.device,
-                next((launch.environment.torch for launch in launches if launch.environment is not None), None),
+                None if environment is None else environment.torch,
             ),
         ),
         left_out_steps=_count_left_out(launches),
@@ -128,7 +129,14 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         unseen_collectives=unseen,
         doubts=_find_doubts(launches, profiler_cost, overlap, step_time.median),
         idle=summarize_idle(_stack(launches, "gaps"), overlap),
+        runtime=None if environment is None or cell.plan.device is DeviceKind.CPU else _find_runtime(environment),
     )
+
+
+def _find_runtime(environment: Environment) -> Runtime | None:
+    if environment.hip is not None:
+        return Runtime.HIP
+    return None if environment.cuda is None else Runtime.CUDA
 
 
 def _find_doubts(

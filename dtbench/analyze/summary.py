@@ -16,7 +16,7 @@ from dtbench.store.canary_records import CanaryResult
 from dtbench.store.check_records import ChecksSummary
 from dtbench.store.rank_records import Compilation, CorrectnessResult, Memory, Receipt, WarmupEnd
 from dtbench.store.records import Neighbour, OwnLoop, RunStatus, TookMachine
-from dtbench.vocabulary import Cause, Estimate, Operation, Phase, Purpose
+from dtbench.vocabulary import Cause, Estimate, Operation, Phase, Purpose, Runtime
 
 
 class Interval(Record):
@@ -319,6 +319,7 @@ class CellSummary(Record):
             own.
         doubts: why PROFILED steps may not stand for the run; with any, owners and causes are no findings.
         idle: None without a device, or where it is not known.
+        runtime: through which its devices were driven; None: it had none, or nobody wrote it down.
     """
 
     name: str
@@ -366,6 +367,7 @@ class CellSummary(Record):
     unseen_collectives: int = 0
     doubts: tuple[Doubt, ...] = ()
     idle: DeviceIdle | None = None
+    runtime: Runtime | None = None
 
 
 class RunSummary(Record):

@@ -96,6 +96,7 @@ class TraceAnalysis:
         cut: a last step on a device that is not all in the trace; None: none is known to be.
         set_steps: numbers of the steps in which a clock was, or may have been, set, as other ranks show, and of which
             therefore no time is known, nor of the whole trace; None: none was.
+        machine: what the trace tells of devices and of the software that drives them, by name.
     """
 
     path: str
@@ -120,6 +121,7 @@ class TraceAnalysis:
     used_patterns: frozenset[str] = frozenset()
     cut: Cut | None = None
     set_steps: tuple[int, ...] | None = None
+    machine: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def rank(self) -> int:
@@ -196,6 +198,7 @@ def analyze_trace(
         timeline = replace(timeline, host=facts.host, kernel=facts.kernel)
     return replace(
         _account(trace, contents, timeline, shares),
+        machine=trace.machine,
         marks=find_marks(trace, timeline.collectives),
         host_steps=find_host_work(trace, contents.steps),
         cut=find_cut(contents.steps) if contents.is_device else None,

@@ -4,11 +4,12 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
+from dtbench.analyze.trace_set import TraceSet
 from dtbench.comparison.comparison import EnvironmentChange, SettingChange
 from dtbench.comparison.settings import ABSENT
 from dtbench.store.records import Environment
 
-_OF_INTERPRETER: Final = ("python", "torch", "cuda", "nccl", "package ")
+_OF_INTERPRETER: Final = ("python", "torch", "cuda", "hip", "nccl", "package ")
 """What another interpreter brings with it: declared where the scenario's ``python`` differs."""
 
 _PACKAGE: Final = "package "
@@ -21,6 +22,10 @@ WHY_UNLIKE: Final = {
     "system": "the kernel schedules the ranks and carries what gloo sends",
     "python": "another minor version runs the host's part of a step at another speed",
     "torch": "has other kernels, and other FSDP, DDP and DTensor",
+    "kinds of devices": "compute and move data at another speed",
+    "CUDA runtime": "has other kernels and launches",
+    "HIP runtime": "has other kernels and launches",
+    "hip": "has other kernels and launches",
     "cuda": "has other kernels and launches",
     "nccl": "chooses other algorithms",
     f"{_PACKAGE}dtbench": "another version may run and count otherwise",
@@ -29,8 +34,8 @@ WHY_UNLIKE: Final = {
 }
 """What makes environments unlike, and why; a name that ends in a blank stands for all that begin so.
 
-Not in it, so told and no more: the host, whose name computes nothing; a patch version of Python; and packages that
-nothing of the scenario imports.
+Not in it, so told and no more: the host, whose name computes nothing; the driver; a patch version of Python; and
+packages that nothing of the scenario imports.
 """
 
 
@@ -68,6 +73,26 @@ def find_environment_changes(
     )
 
 
+def read_machines(traces: TraceSet) -> dict[str, str]:
+    """Give what traces of one job tell of where they were recorded, by name: what their ranks say, each word once."""
+    told: dict[str, dict[str, None]] = {}
+    for one in traces.analyses:
+        for name, words in (("host", one.timeline.host), *one.machine.items()):
+            told.setdefault(name, {}).update({words: None} if words else {})
+    return {name: ", ".join(sorted(words)) for name, words in told.items() if words}
+
+
+def find_machine_changes(baseline: Mapping[str, str], candidate: Mapping[str, str]) -> tuple[EnvironmentChange, ...]:
+    """Give in what the machines of two sets of traces differ, as far as both tell."""
+    return tuple(
+        EnvironmentChange(
+            what=name, baseline=words, candidate=candidate[name], is_declared=False, why=_find_why(name, (), ())
+        )
+        for name, words in baseline.items()
+        if candidate.get(name, words) != words
+    )
+
+
 def find_unlike(changes: Sequence[EnvironmentChange]) -> list[EnvironmentChange]:
     """Give the changes that make two environments unlike: they change what is measured, and nobody asked for them."""
     return [change for change in changes if change.why and not change.is_declared]
@@ -83,6 +108,7 @@ def _describe(environment: Environment) -> Mapping[str, str]:
         "python": environment.python,
         "torch": environment.torch,
         "cuda": environment.cuda or ABSENT,
+        "hip": environment.hip or ABSENT,
         "nccl": environment.nccl or ABSENT,
         **{f"{_PACKAGE}{name}": version for name, version in environment.packages.items() if name != "torch"},
         **{f"{_VARIABLE}{name}": value for name, value in environment.variables.items()},
@@ -104,8 +130,8 @@ def _find_imports(settings: Mapping[str, str], named: Collection[str]) -> list[s
     return [name for name in packages if is_compiled and name == f"{_PACKAGE}triton"]
 
 
-def _find_why(name: str, values: tuple[str, str], imported: Collection[str]) -> str:
-    if name == "python" and _cut_patch(values[0]) == _cut_patch(values[1]):
+def _find_why(name: str, values: Sequence[str], imported: Collection[str]) -> str:
+    if name == "python" and len({*map(_cut_patch, values)}) == 1:
         return ""
     if name in WHY_UNLIKE:
         return WHY_UNLIKE[name]
@@ -114,8 +140,8 @@ def _find_why(name: str, values: tuple[str, str], imported: Collection[str]) -> 
     return WHY_UNLIKE[_VARIABLE] if name.startswith(_VARIABLE) else ""
 
 
-def _cut_patch(version: str) -> list[str]:
-    return version.split(".")[:2]
+def _cut_patch(version: str) -> str:
+    return ".".join(version.split(".")[:2])
 
 
 def _is_declared(name: str, declared: set[str]) -> bool:

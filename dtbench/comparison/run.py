@@ -8,7 +8,7 @@ from typing import Final
 from dtbench.comparison.changes import MOST_OWNERS, compare_metrics
 from dtbench.comparison.collectives import find_collective_changes
 from dtbench.comparison.comparison import Comparison, EnvironmentChange, MetricChange, Outcome, Side
-from dtbench.comparison.environment import find_environment_changes, find_unlike
+from dtbench.comparison.environment import find_environment_changes, find_machine_changes, find_unlike
 from dtbench.comparison.mechanism import find_mechanism
 from dtbench.comparison.metrics import EXPOSED, EXPOSED_BY_OWNER, STEP_TIME
 from dtbench.comparison.parts import find_unlike_ranks, name_parts, say_ranks, say_unlike_ranks
@@ -22,6 +22,7 @@ from dtbench.comparison.statistics import LEAST_LAUNCHES, noise_floor
 from dtbench.comparison.telling import say_silent
 from dtbench.comparison.torch_defaults import say_new_defaults
 from dtbench.errors import ComparisonError
+from dtbench.scenario.mistakes import join_words
 from dtbench.scenario.sweep import name_some
 from dtbench.store.baseline import MeasuredSide
 from dtbench.units import count_things
@@ -162,7 +163,10 @@ def compare_sides(
     _refuse_nothing(baseline, candidate, labels)
     treatment = find_treatment(baseline.settings, candidate.settings)
     settings = (baseline.settings, candidate.settings)
-    environment = find_environment_changes(baseline.environment, candidate.environment, treatment, settings)
+    environment = (
+        *find_environment_changes(baseline.environment, candidate.environment, treatment, settings),
+        *find_machine_changes(baseline.machine, candidate.machine),
+    )
     unlike = [
         *_spell_unlike(find_unlike(environment)),
         *(f"within {labels[0]}, {words}" for words in baseline.unlike),
@@ -303,6 +307,10 @@ def _note_unknown(sides: Sequence[MeasuredSide], labels: Sequence[str]) -> list[
     silent = [label for side, label in zip(sides, labels, strict=True) if side.environment is None]
     if not silent:
         return []
+    both = [name for name in sides[0].machine if name in sides[1].machine]
+    if len(silent) == len(sides) and both:
+        told = f"of where {' and '.join(silent)} ran, both traces tell only {join_words(both, 'and')}"
+        return [f"{told}; whether anything else is alike is not checked"]
     return [
         f"nobody knows on which machine and software {' and '.join(silent)} ran; whether they are alike is not checked"
     ]

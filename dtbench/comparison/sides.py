@@ -20,7 +20,7 @@ from dtbench.analyze.foreign import analyze_traces, are_traces
 from dtbench.analyze.plan_notes import planned_notes
 from dtbench.analyze.run_data import read_run_data
 from dtbench.analyze.trace_set import TraceSet
-from dtbench.comparison.environment import find_environment_changes, find_unlike
+from dtbench.comparison.environment import find_environment_changes, find_machine_changes, find_unlike, read_machines
 from dtbench.comparison.measure import measure_launch, measure_traces, spell_doubts, summarize_side
 from dtbench.comparison.metrics import STEP_TIME
 from dtbench.comparison.rounds import find_same
@@ -200,6 +200,7 @@ def _side_of_traces(path: Path, traces: TraceSet) -> MeasuredSide:
         paths=(str(whole),),
         settings=None,
         environment=None,
+        machine=read_machines(traces),
         launches=(launch,),
         notes=tuple(traces.notes),
         ranks=tuple(one.rank for one in traces.analyses),
@@ -227,7 +228,8 @@ def _pool(sides: Sequence[MeasuredSide], label: str, *, force: bool) -> Measured
     for side in sides[1:]:
         treatment = find_treatment(first.settings, side.settings)
         settings = (first.settings, side.settings)
-        unlike = find_unlike(find_environment_changes(known.environment, side.environment, settings=settings))
+        changes = find_environment_changes(known.environment, side.environment, settings=settings)
+        unlike = find_unlike((*changes, *find_machine_changes(first.machine, side.machine)))
         differing = [
             *(f"{change.field} {change.baseline} and {change.candidate}" for change in treatment),
             *(f"{change.what} {change.baseline} and {change.candidate}" for change in unlike),
@@ -254,6 +256,7 @@ def _pool(sides: Sequence[MeasuredSide], label: str, *, force: bool) -> Measured
         paths=tuple(path for side in sides for path in side.paths),
         settings=first.settings,
         environment=known.environment,
+        machine=first.machine,
         launches=tuple(named),
         notes=(
             *(note for side in sides for note in side.notes),

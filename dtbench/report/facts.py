@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from dtbench.analyze.strategy import Runtime, Strategy, TraceMarks
+from dtbench.analyze.strategy import Strategy, TraceMarks
 from dtbench.analyze.trace_set import TraceSet
+from dtbench.vocabulary import Runtime
 
 
 class Knob(StrEnum):

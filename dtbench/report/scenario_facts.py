@@ -3,13 +3,13 @@
 from math import prod
 from typing import Final
 
-from dtbench.analyze.strategy import Runtime, Strategy
+from dtbench.analyze.strategy import Strategy
 from dtbench.analyze.summary import CellSummary
 from dtbench.report.facts import OF_PRECISION, Knob, Ran, find_untold, without_effect
 from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Scenario
 from dtbench.traffic.parameters import known_parameters
 from dtbench.traffic.planned import DTYPE_BYTES
-from dtbench.vocabulary import DeviceKind
+from dtbench.vocabulary import DeviceKind, Runtime
 
 _MOST_QUEUES: Final = 8
 """Hardware queues from which on more are no advice: CUDA's own number where nobody sets one."""
@@ -19,26 +19,32 @@ def describe_cell(cell: CellSummary) -> Ran:
     """Give what a cell ran; of a person's own loop where, and DDP by its buckets."""
     is_device = cell.plan.device is not DeviceKind.CPU
     if cell.scenario is not None:
-        return describe_scenario(cell.scenario, is_device=is_device)
+        return describe_scenario(cell.scenario, cell.runtime, is_device=is_device)
     is_ddp = any(row.owner.startswith("bucket ") for row in cell.owners)
     return Ran(
         is_device,
         Strategy.DDP if is_ddp else None,
         done=find_untold(is_device=is_device),
-        runtime=Runtime.CUDA if is_device else None,
+        runtime=cell.runtime,
         uses_nccl=is_device,
     )
 
 
-def describe_scenario(scenario: Scenario, *, is_device: bool) -> Ran:
-    """Give what a scenario says of how it is run."""
+def describe_scenario(scenario: Scenario, runtime: Runtime | None, *, is_device: bool) -> Ran:
+    """Give what a scenario says of how it is run.
+
+    Args:
+        scenario: as it ran.
+        runtime: through which its devices were driven; None: it had none, or nobody wrote it down.
+        is_device: it ran on accelerators.
+    """
     parallel = scenario.parallel
     is_unbucketed = isinstance(parallel, Ddp) and parallel.python_reducer
     return Ran(
         is_device=is_device,
         strategy=Strategy(parallel.kind) if not isinstance(parallel, Ddp) or parallel.wrap else None,
         done=_find_done(scenario, is_device=is_device),
-        runtime=Runtime.CUDA if is_device else None,
+        runtime=runtime,
         uses_nccl=is_device,
         tensor=parallel.tensor,
         has_replicas=parallel.replicas > 1,

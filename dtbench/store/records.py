@@ -256,7 +256,14 @@ class Device(Record):
 
 
 class Environment(Record):
-    """The machine and the software of a run; secrets in ``variables`` are redacted."""
+    """The machine and the software of a run.
+
+    Attributes:
+        cuda: version of CUDA that torch was built for; None: for another, or for none.
+        hip: likewise of ROCm's HIP.
+        nccl: version of NCCL, on ROCm of RCCL; None: there is none.
+        variables: that tune what is measured; secrets are redacted.
+    """
 
     format_version: Literal[1] = 1
     host: str
@@ -267,6 +274,7 @@ class Environment(Record):
     python: str
     torch: str
     cuda: str | None
+    hip: str | None = None
     nccl: str | None
     packages: dict[str, str]
     devices: tuple[Device, ...]

@@ -32,7 +32,7 @@ _PR_SET_PDEATHSIG = 1
 
 def read_environment() -> Environment:
     """Describe where this process runs."""
-    has_nccl = torch.cuda.is_available() and dist.is_nccl_available()  # NCCL is CUDA's
+    has_nccl = torch.cuda.is_available() and dist.is_nccl_available()  # NCCL is CUDA's, RCCL ROCm's
     return Environment(
         host=platform.node(),
         system=platform.platform(),
@@ -42,6 +42,7 @@ def read_environment() -> Environment:
         python=sys.version.split()[0],
         torch=torch.__version__,
         cuda=torch.version.cuda,
+        hip=torch.version.hip,
         nccl=".".join(map(str, torch.cuda.nccl.version())) if has_nccl else None,
         packages=_packages(),
         devices=describe_devices(),

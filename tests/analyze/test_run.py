@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from dtbench.analyze.causes.exposed_owners import Carried
 from dtbench.analyze.launch_tables import derive_tables, read_tables
 from dtbench.analyze.run import analyze_run, summarize_run
 from dtbench.analyze.tables import OTHERS, STEPS
@@ -19,6 +20,8 @@ from dtbench.analyze.tabulate import TABLES
 from dtbench.cli.main import main
 from dtbench.errors import StoreError, TraceError
 from dtbench.plan import Machine, make_plan
+from dtbench.report.advice import Loss, advise_loss
+from dtbench.report.scenario_facts import describe_cell
 from dtbench.report.sentences import check_word
 from dtbench.scenario.schema import Scenario
 from dtbench.store.arm_records import ArmBlock, ArmCount, ArmSteps
@@ -39,7 +42,7 @@ from dtbench.store.records import (
 from dtbench.store.traffic_records import ExpectedTraffic, OverlapPossible, Owned
 from dtbench.store.write import write_record, write_table
 from dtbench.traffic.planned import PlannedTraffic
-from dtbench.vocabulary import Arm, Axis, Operation, Phase, Purpose, Region
+from dtbench.vocabulary import Arm, Axis, Cause, DeviceKind, Operation, Phase, Purpose, Region, Runtime
 
 MS = 1_000_000
 
@@ -546,22 +549,51 @@ def test_a_rank_without_a_trace_is_said_and_not_dropped(made: MadeRun, scenario:
     assert "rank 1 is left out: it has no trace" in notes
 
 
-def test_a_cell_whose_ranks_had_another_torch_says_so(made: MadeRun) -> None:
-    environment = Environment(
-        host="here",
-        system="test",
-        processor="test",
-        cores=2,
-        memory_bytes=1,
-        python="3.12",
-        torch="2.13.0",
-        cuda=None,
-        nccl=None,
-        packages={},
-        devices=(),
-        variables={},
-        notes=(),
+ENVIRONMENT = Environment(
+    host="here",
+    system="test",
+    processor="test",
+    cores=2,
+    memory_bytes=1,
+    python="3.12",
+    torch="2.13.0",
+    cuda=None,
+    nccl=None,
+    packages={},
+    devices=(),
+    variables={},
+    notes=(),
+)
+
+
+@pytest.mark.parametrize(
+    ("device", "cuda", "hip", "runtime", "named"),
+    [
+        (DeviceKind.CUDA, "13.0", None, Runtime.CUDA, "`CUDA_DEVICE_MAX_CONNECTIONS`"),
+        (DeviceKind.CUDA, None, "7.1.2", Runtime.HIP, "`GPU_MAX_HW_QUEUES`"),
+        (DeviceKind.CUDA, None, None, None, ""),
+        (DeviceKind.CPU, "13.0", None, None, ""),
+    ],
+)
+def test_an_advice_names_the_knobs_of_the_runtime_that_the_ranks_wrote_down(
+    made: MadeRun, device: DeviceKind, cuda: str | None, hip: str | None, runtime: Runtime | None, named: str
+) -> None:
+    run = read_run(made.folder.path)
+    plan = run.cells[0].plan.model_copy(update={"device": device})
+    write_record(made.folder.run, run.model_copy(update={"cells": (run.cells[0].model_copy(update={"plan": plan}),)}))
+    write_record(made.launch.environment, ENVIRONMENT.model_copy(update={"cuda": cuda, "hip": hip}))
+    (cell,) = summarize_run(made.folder.path).cells
+    assert cell.runtime is runtime
+    loss = Loss("x", Purpose.OTHER, None, Cause.SERIALIZED, 5, Carried())
+    words = advise_loss(loss, describe_cell(cell))
+    assert [knob for knob in ("`CUDA_DEVICE_MAX_CONNECTIONS`", "`GPU_MAX_HW_QUEUES`") if knob in words] == (
+        [named] if named else []
     )
+    assert ("`NCCL_MAX_CTAS`" in words) is (runtime is Runtime.CUDA)
+
+
+def test_a_cell_whose_ranks_had_another_torch_says_so(made: MadeRun) -> None:
+    environment = ENVIRONMENT
     write_record(made.folder.environment, environment)
     write_record(made.launch.environment, environment)
     assert not any("ran torch" in note for note in summarize_run(made.folder.path).cells[0].notes)

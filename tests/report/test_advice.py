@@ -13,7 +13,7 @@ from dtbench.analyze.causes.exposed_owners import Carried
 from dtbench.analyze.collectives import Collective
 from dtbench.analyze.foreign import analyze_traces
 from dtbench.analyze.intervals import unite
-from dtbench.analyze.strategy import Runtime, Strategy
+from dtbench.analyze.strategy import Strategy
 from dtbench.report.advice import Loss, advise, advise_loss
 from dtbench.report.facts import OF_PRECISION, Knob, Ran, describe_traces
 from dtbench.report.scenario_facts import describe_scenario
@@ -22,7 +22,7 @@ from dtbench.scenario.load import load_scenario_file
 from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Parallel, Scenario
 from dtbench.traffic.ddp import fill_buckets
 from dtbench.traffic.parameters import known_parameters
-from dtbench.vocabulary import Cause, MissingInput, Operation, Purpose
+from dtbench.vocabulary import Cause, MissingInput, Operation, Purpose, Runtime
 from tests.analyze.conftest import draw_events
 
 ROOT = Path(__file__).parents[2]
@@ -127,7 +127,7 @@ def inapplicable(words: str, one: Scenario, *, is_device: bool) -> list[str]:
 @pytest.mark.parametrize("scenario", CELLS)
 def test_every_advice_applies_to_every_shipped_cell(scenario: Scenario) -> None:
     for is_device in {scenario.device == "cuda", scenario.device != "cpu"}:
-        ran = describe_scenario(scenario, is_device=is_device)
+        ran = describe_scenario(scenario, Runtime.CUDA if is_device else None, is_device=is_device)
         for one in every_loss():
             if one.cause is Cause.SERIALIZED and not is_device:
                 continue  # found on devices only
@@ -163,7 +163,7 @@ def last_bucket(scenario: Scenario) -> Loss:
 
 def test_a_cap_is_no_advice_for_a_bucket_that_one_parameter_fills() -> None:
     scenario = embedding_last(1)
-    words = advise_loss(last_bucket(scenario), describe_scenario(scenario, is_device=False))
+    words = advise_loss(last_bucket(scenario), describe_scenario(scenario, None, is_device=False))
     assert "one parameter (`embedding.weight`" in words
     assert "4.00 MiB of 4." in words
     assert "bucket_cap_mb" not in words
@@ -173,13 +173,13 @@ def test_a_cap_is_no_advice_for_a_bucket_that_one_parameter_fills() -> None:
 def test_a_cap_is_advised_where_it_would_cut_the_last_bucket() -> None:
     scenario = embedding_last(1000)
     shrunk = scenario.model_copy(update={"model": scenario.model.model_copy(update={"vocab_size": 16})})
-    words = advise_loss(last_bucket(shrunk), describe_scenario(shrunk, is_device=False))
+    words = advise_loss(last_bucket(shrunk), describe_scenario(shrunk, None, is_device=False))
     assert "a smaller `bucket_cap_mb`." in words
 
 
 def test_a_hook_that_is_set_is_not_advised() -> None:
     scenario = embedding_last(1, comm_hook={"kind": "fp16_compress"})
-    words = advise_loss(last_bucket(scenario), describe_scenario(scenario, is_device=False))
+    words = advise_loss(last_bucket(scenario), describe_scenario(scenario, None, is_device=False))
     assert "hook" not in words
     assert words.endswith(": shard or shrink it.")
 

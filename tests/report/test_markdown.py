@@ -63,6 +63,9 @@ def test_the_environment_lists_versions_and_variables() -> None:
     text = environment_markdown(environment)
     assert "| processor | x86\\_64, 2 cores, 8.00 GiB |" in text
     assert r"| GLOO\_SOCKET\_IFNAME | lo\|x |" in text
+    on_rocm = environment_markdown(environment.model_copy(update={"hip": "7.1.2", "nccl": "2.26.6"}))
+    assert "| HIP | 7.1.2 |\n| RCCL | 2.26.6 |" in on_rocm
+    assert "CUDA" not in on_rocm
 
 
 @pytest.mark.parametrize(

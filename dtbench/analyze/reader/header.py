@@ -8,6 +8,10 @@ from typing import Any, Final
 _DISTRIBUTED: Final = re.compile(r'"distributedInfo"\s*:\s*(?=\{)')
 _HOST: Final = re.compile(r'"host_name"\s*:\s*(?=")')
 _BASE: Final = re.compile(r'"baseTimeNanoseconds"\s*:\s*(\d{1,19})\b')
+_DEVICES: Final = re.compile(r'"deviceProperties"\s*:\s*(?=\[)')
+_NCCL: Final = re.compile(r'"nccl_version"\s*:\s*"([^"]+)"')
+_CUDA: Final = re.compile(r'"cuda_(runtime|driver)_version"\s*:\s*(\d+)\b')
+_HIP: Final = re.compile(r'"hip_(runtime|driver)_version"\s*:\s*(\d+)\b')
 _MOST_RANKS: Final = 1 << 22
 """More ranks than any job has: a larger number was not read rightly."""
 _LENIENT: Final = json.JSONDecoder(strict=False)
@@ -45,22 +49,52 @@ class Origin:
     Attributes:
         host: Kineto's ``host_name``, whose ranks share a clock, unless containers bear one name on many machines.
         base_ns: Kineto's ``baseTimeNanoseconds``, Unix time of the zero of the events' times.
+        machine: what it tells of devices and of the software that drives them, as text by name: ``kinds of devices``
+            (Kineto's ``deviceProperties``), ``CUDA runtime``, ``CUDA driver``, ``HIP runtime``, ``HIP driver``,
+            ``nccl``.
     """
 
     host: str | None = None
     base_ns: int | None = None
+    machine: dict[str, str] = field(default_factory=dict)
 
 
 def read_origin(*texts: bytes) -> Origin:
     """Find host and base in the text before or after the events; what cannot be read is as if it were not there."""
-    host, base_ns = None, None
+    host, base_ns, machine = None, None, dict[str, str]()
     for raw in texts:
         text = raw.decode("utf-8", "replace")
+        machine = {**_read_machine(text), **machine}
         host = host or _read_host(text)
         found = _BASE.search(text)
         if base_ns is None and found is not None:
             base_ns = int(found[1])
-    return Origin(host, base_ns)
+    return Origin(host, base_ns, machine)
+
+
+def _read_machine(text: str) -> dict[str, str]:
+    """Find what a text tells of devices and software; numbers are CUDA's ``12040`` and HIP's ``60443483``."""
+    told = {"kinds of devices": _read_devices(text)}
+    told |= {f"CUDA {one[1]}": f"{int(one[2]) // 1000}.{int(one[2]) % 1000 // 10}" for one in _CUDA.finditer(text)}
+    told |= {
+        f"HIP {one[1]}": f"{int(one[2]) // 10**7}.{int(one[2]) // 10**5 % 100}.{int(one[2]) % 10**5}"
+        for one in _HIP.finditer(text)
+    }
+    found = _NCCL.search(text)
+    return {name: words for name, words in (*told.items(), ("nccl", found and found[1])) if words}
+
+
+def _read_devices(text: str) -> str:
+    """Spell the names of the devices that the process saw, each once; empty: it saw none, or they cannot be read."""
+    found = _DEVICES.search(text)
+    if found is None:
+        return ""
+    try:
+        devices, _ = _LENIENT.raw_decode(text, found.end())
+    except (ValueError, RecursionError):
+        return ""
+    names = (str(one.get("name") or "") for one in devices if isinstance(one, dict))
+    return ", ".join(sorted({name for name in names if name}))
 
 
 def _read_host(text: str) -> str | None:

@@ -223,6 +223,7 @@ class _Reading:
             unread=Unread(dict(columns.unread), is_truncated),
             host=origin.host,
             base_ns=origin.base_ns,
+            machine=origin.machine,
         )
         what = name_other_maker(self._first, trace)
         if what is not None:

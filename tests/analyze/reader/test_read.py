@@ -139,6 +139,41 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
         read_trace(tmp_path / "none.json")
 
 
+@pytest.mark.parametrize(
+    ("top", "told"),
+    [
+        (
+            {
+                "deviceProperties": [{"id": 0, "name": "NVIDIA H800"}, {"id": 1, "name": "NVIDIA H800"}],
+                "cuda_runtime_version": 12040,
+                "cuda_driver_version": 12080,
+                "distributedInfo": {"backend": "nccl", "rank": 0, "world_size": 2, "nccl_version": "2.26.2"},
+            },
+            {"kinds of devices": "NVIDIA H800", "CUDA runtime": "12.4", "CUDA driver": "12.8", "nccl": "2.26.2"},
+        ),
+        (
+            {
+                "deviceProperties": [{"name": "B"}, {"name": "A"}, {"id": 2}, 7],
+                "hip_runtime_version": 60443483,
+                "hip_driver_version": "soon",
+            },
+            {"kinds of devices": "A, B", "HIP runtime": "6.4.43483"},
+        ),
+        ({"deviceProperties": [], "cuda_runtime_version": None}, {}),
+        ({"deviceProperties": "H800", "distributedInfo": {"nccl_version": ""}}, {}),
+        ({}, {}),
+    ],
+)
+def test_devices_and_what_drives_them_are_read_where_the_trace_says_them(
+    draw: Callable[..., Path], top: dict[str, object], told: dict[str, str]
+) -> None:
+    path = draw("kernel gemm @7 |=|")
+    document = json.loads(path.read_text())
+    for text in ({**top, "traceEvents": document["traceEvents"]}, {"traceEvents": document["traceEvents"], **top}):
+        path.write_text(json.dumps(text))
+        assert read_trace(path).machine == told
+
+
 def test_kept_events_of_a_recorded_trace_are_all_its_complete_events(recorded: Path) -> None:
     path = recorded / "fsdp2_tp_2x2_rank0.json.gz"
     events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]

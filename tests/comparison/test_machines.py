@@ -1,0 +1,81 @@
+"""Traces tell where they were recorded: what both tell is compared, and what neither tells is said to be unchecked."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dtbench.comparison.comparison import Comparison
+from dtbench.comparison.run import compare_paths
+from dtbench.errors import ComparisonError
+
+A100: dict[str, Any] = {
+    "host_name": "node1",
+    "deviceProperties": [{"id": 0, "name": "NVIDIA A100"}],
+    "cuda_runtime_version": 12040,
+    "cuda_driver_version": 12080,
+}
+
+Record = Callable[..., str]
+
+
+def compare(old: str, new: str, *, force: bool = False) -> Comparison:
+    return compare_paths(old, new, results=Path(old).parent, force=force)
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Record:
+    def write(name: str, **top: Any) -> str:
+        step = {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "pid": 1, "tid": 1, "ts": 0, "dur": 90}
+        launch = {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": 1, "dur": 1}
+        kernel = {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 9, "dur": 40}
+        events = [step, {**launch, "args": {"correlation": 1}}, {**kernel, "args": {"correlation": 1}}]
+        path = tmp_path / name
+        path.mkdir()
+        for rank in range(2):
+            info = {"rank": rank, "world_size": 2}
+            document = {**top, "distributedInfo": info, "traceEvents": events}
+            (path / f"rank{rank}.json").write_text(json.dumps(document))
+        return str(path)
+
+    return write
+
+
+def test_traces_of_unlike_devices_are_refused_and_warned_of_when_forced(record: Record) -> None:
+    old = record("old", **A100)
+    new = record("new", **{**A100, "deviceProperties": [{"id": 0, "name": "NVIDIA H100"}]})
+    with pytest.raises(ComparisonError, match="kinds of devices NVIDIA A100 against NVIDIA H100"):
+        compare(old, new)
+    forced = compare(old, new, force=True)
+    assert forced.notes[0].startswith("WARNING: unlike environments")
+
+
+def test_another_host_and_driver_are_told_and_no_more(record: Record) -> None:
+    old, new = record("old", **A100), record("new", **{**A100, "host_name": "node2", "cuda_driver_version": 13000})
+    found = compare(old, new)
+    assert [(one.what, one.baseline, one.candidate, one.why) for one in found.environment] == [
+        ("host", "node1", "node2", ""),
+        ("CUDA driver", "12.8", "13.0", ""),
+    ]
+
+
+def test_what_only_one_side_tells_is_not_held_against_the_other_and_the_rest_is_said_to_be_unchecked(
+    record: Record,
+) -> None:
+    found = compare(record("old", **A100), record("new", host_name="node1"))
+    assert found.environment == ()
+    assert "of where old and new ran, both traces tell only host; whether anything else is alike is not checked" in (
+        found.notes
+    )
+    silent = compare(record("older"), record("newer", **A100)).notes
+    assert any(note.startswith("nobody knows on which machine and software older and newer ran") for note in silent)
+
+
+def test_ranks_on_several_machines_and_devices_are_named_each_once(record: Record) -> None:
+    old = record("old", **A100)
+    first = Path(old) / "rank0.json"
+    first.write_text(first.read_text().replace("node1", "node0"))
+    (change,) = compare(old, record("new", **A100)).environment
+    assert (change.baseline, change.candidate) == ("node0, node1", "node1")
