@@ -61,7 +61,7 @@ def find_cpu_contents(trace: Trace, facts: RankFacts | None = None) -> Contents:
     }
     hosts = find_cpu_hosts(trace, ranges)
     steps = cpu_steps(ranges, hosts, [_last_end_ns(collectives, host) for host in hosts])
-    regions = find_or_infer_regions(trace, [step.host for step in steps])
+    regions = find_or_infer_regions(trace, nesting, [step.host for step in steps])
     whole = find_extent(trace, kinds)
     lost = find_cut(trace, steps, whole)
     recorded = _intersect(_find_recorded(trace, steps), lost.recorded)

@@ -52,7 +52,7 @@ def find_device_contents(trace: Trace, process_groups: Mapping[str, Axis | None]
         trace, nesting, masks[Kind.COMM], lane=lane, process_groups=process_groups, kernels=kernels
     )
     collectives = name_sharded_optimizers(trace, collectives)
-    regions = find_or_infer_regions(trace, [step.host for step in time.steps])
+    regions = find_or_infer_regions(trace, nesting, [step.host for step in time.steps])
     lost = find_lost(trace, nesting, time.steps, time.whole)
     return Contents(
         is_device=True,

@@ -74,13 +74,13 @@ class Rank:
         )  # fmt: skip
 
     @contextmanager
-    def around(self, name: str, category: str = "user_annotation") -> Iterator[None]:
+    def around(self, name: str, category: str = "user_annotation", **args: object) -> Iterator[None]:
         """Write a range around what the host does inside."""
         start_ns, thread = self.host_ns, self.thread
         self.host_ns += TICK * 10
         yield
         self.host_ns += TICK * 10
-        self.add(category, name, (1, thread), (start_ns, self.host_ns))
+        self.add(category, name, (1, thread), (start_ns, self.host_ns), **args)
 
     @contextmanager
     def region(self, name: str, *, is_shown: bool = True) -> Iterator[None]:
@@ -92,10 +92,11 @@ class Rank:
             yield
 
     @contextmanager
-    def node(self, name: str) -> Iterator[None]:
-        """Write a node of autograd's engine."""
-        with self.around(f"autograd::engine::evaluate_function: {name}", "cpu_op"):
-            with self.around(name, "cpu_op"):
+    def node(self, name: str, sequence: int | None = None) -> Iterator[None]:
+        """Write a node of autograd's engine; ``sequence``: its number, and that of the operator that made it."""
+        told = {} if sequence is None else {"Sequence number": sequence, "Fwd thread id": 1}
+        with self.around(f"autograd::engine::evaluate_function: {name}", "cpu_op", **told):
+            with self.around(name, "cpu_op", **told):
                 yield
 
 

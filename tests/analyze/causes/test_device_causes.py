@@ -257,6 +257,37 @@ def last_reduction(maker: "Maker") -> "Story":
     )
 
 
+def last_reduction_of_a_micro_batch(maker: "Maker") -> "Story":
+    """The same at the end of the first of two micro-batches: the second one's forward and backward wait for it."""
+    compute, length, size = maker.some(200, 400), maker.some(30, 200), maker.size()
+    ranks = []
+    for _ in range(size):
+        rank = maker.gpu(size)
+        with rank.around("ProfilerStep#3"):
+            now = AHEAD
+            for batch in range(2):
+                for unit in range(2):
+                    with rank.around("aten::mm", "cpu_op", **{"Sequence number": 2 * batch + unit}):
+                        rank.kernel(now, now + compute)
+                    now += compute
+                for unit in (1, 0):
+                    with rank.node("MmBackward0", 2 * batch + unit):
+                        rank.kernel(now, now + compute)
+                    now += compute
+                    with rank.node("RegisterPostBackwardFunctionBackward"):
+                        own = length if unit == 0 else compute // 24 * 12
+                        reduce_unit(rank, unit - 10 * batch, (now + 2400, now + 2400 + own))
+                with rank.around("FSDP::root_post_backward_callback"):
+                    rank.wait_on_stream()
+                now += 2400 + length
+            rank.kernel(now, now + compute, name="multi_tensor_apply_kernel")
+        ranks.append(rank.events)
+    return maker.story(
+        name="last_reduction_of_a_micro_batch", ranks=ranks, target=("dp", 30), injected="tail",
+        expected=[{"tail": length}] * size, others={("dp", 20): {"tail": length}},
+    )  # fmt: skip
+
+
 def forward_of_ddp(rank: "GpuRank") -> None:
     with rank.around("DistributedDataParallel.forward"):
         rank.kernel(AHEAD - 50_000, AHEAD)
@@ -730,6 +761,7 @@ STORIES: tuple[Stories, ...] = (
     first_gather,
     reduction_behind_a_gather,
     last_reduction,
+    last_reduction_of_a_micro_batch,
     last_bucket,
     long_bucket,
     bucket_behind_a_bucket,

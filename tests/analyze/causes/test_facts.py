@@ -129,6 +129,42 @@ def test_regions_of_other_peoples_loops_come_from_the_engine(draw: Draw) -> None
     assert regions.ends_ns.tolist() == [5_000, 11_000, 16_000, 20_000, 24_000, 32_000]
 
 
+@pytest.mark.parametrize("between", ["Optimizer.step#Adam.step", "zero_grad"])
+def test_each_micro_batch_and_each_model_of_a_step_has_a_forward_and_a_backward_of_its_own(
+    draw: Draw, between: str
+) -> None:
+    made, ran = ('{{"Sequence number": {0}}}', '{{"Sequence number": {0}, "Fwd thread id": 1}}')
+    path = draw(f"""
+        step ProfilerStep#1   @1 |========================================|
+        op aten::mm           @1 |===                                     | {made.format(5)}
+        op {NODE}             @2 |     ==                                 | {ran.format(5)}
+        op aten::mul          @1 |      =                                 | {made.format(9)}
+        op {NODE}             @2 |        ===                             | {ran.format(9)}
+        range {between}       @1 |            ==                          |
+        op aten::mm           @1 |                ==                      | {made.format(7)}
+        op aten::mm           @1 |                   ==                   | {made.format(8)}
+        op {NODE}             @2 |                       ==               | {ran.format(8)}
+        op {NODE}             @2 |                           ===          | {ran.format(7)}
+        op aten::add_         @1 |                                ==      |
+        """)
+    regions = timeline_of(path).regions
+    is_stepped = between.startswith("Optimizer")
+    middle = [(Region.OPTIMIZER, 11_000, 16_000)] if is_stepped else []
+    assert [
+        (region, start, end)
+        for region, start, end in zip(
+            regions.regions, regions.starts_ns.tolist(), regions.ends_ns.tolist(), strict=True
+        )
+    ] == [
+        (Region.FORWARD, 0, 5_000),
+        (Region.BACKWARD, 5_000, 11_000),  # what ran inside a node recomputed what another one needs
+        *middle,
+        (Region.FORWARD, 16_000 if is_stepped else 11_000, 23_000),
+        (Region.BACKWARD, 23_000, 30_000),
+        (Region.OPTIMIZER, 30_000, 40_000),
+    ]
+
+
 def test_our_own_ranges_win_over_the_engine(draw: Draw) -> None:
     path = draw(f"""
         step ProfilerStep#1                    @1   |================                |
