@@ -14,6 +14,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 from dtbench.gpu_use import GpuSample, GpuWatch
@@ -101,7 +102,8 @@ class CoreWatch:
     """Looks at all processes of this machine, and says what they had since the look before.
 
     Attributes:
-        roots: processes of dtbench's own; they are not others, nor is what they start from the first look on.
+        roots: processes of dtbench's own; they are not others, nor is what they start from the first look on, nor is
+            what stands between them and their ranks, whenever it began.
         gpus: looked at too where ranks run on them; a text: why they are not.
     """
 
@@ -140,7 +142,8 @@ class CoreWatch:
         self._last_ns = end_ns
         if start_ns is None or end_ns <= start_ns:
             return None
-        kinds = {pid: self._find_kind(pid, frozenset(ranks)) for pid in had_ns}
+        whose = self._find_whose(ranks)
+        kinds = {pid: whose(pid) for pid in had_ns}
         others = sorted((pid for pid, kind in kinds.items() if kind == "others"), key=lambda pid: -had_ns[pid])
         sums = {
             kind: sum(had_ns[pid] for pid, of in kinds.items() if of == kind)
@@ -163,13 +166,13 @@ class CoreWatch:
                 for pid in others[:_MOST_NAMED]
                 if had_ns[pid]
             ),
-            gpus=self._look_at_gpus(frozenset(ranks)),
+            gpus=self._look_at_gpus(whose),
         )
 
-    def _look_at_gpus(self, ranks: frozenset[int]) -> tuple[GpuSample, ...]:
+    def _look_at_gpus(self, whose: Callable[[int], str]) -> tuple[GpuSample, ...]:
         if not isinstance(self.gpus, GpuWatch):
             return ()
-        return self.gpus.look(lambda pid: self._find_kind(pid, ranks) in ("ranks", "own"), self._find_name)
+        return self.gpus.look(lambda pid: whose(pid) in ("ranks", "own"), self._find_name)
 
     def _find_name(self, pid: int) -> str | None:
         seen = self._seen.get(pid)
@@ -221,8 +224,23 @@ class CoreWatch:
         self._machine, self._pressure_ns, self._throttled_ns = machine, pressure_ns, throttled_ns
         return grown, more_pressure_ns, more_throttled_ns
 
-    def _find_kind(self, pid: int, ranks: frozenset[int]) -> str:
-        """Say whose a process is: of the ranks, dtbench's own, another's, the kernel's; by its nearest forebear.
+    def _find_whose(self, ranks: Sequence[int]) -> Callable[[int], str]:
+        """Return what says whose a process is: of the ranks, dtbench's own, another's, the kernel's."""
+        between = frozenset(above for rank in ranks for above in self._find_between(rank))
+        return partial(self._find_kind, frozenset(ranks), between)
+
+    def _find_between(self, rank: int) -> list[int]:
+        """Return what stands between a rank and a root, as what forks ranks does; nothing where no root is above."""
+        met = [rank]
+        while met[-1] in self._seen and len(met) == len({*met}):
+            parent = self._seen[met[-1]].identity.parent
+            if parent in self.roots:
+                return met[1:]
+            met.append(parent)
+        return []
+
+    def _find_kind(self, ranks: frozenset[int], between: frozenset[int], pid: int) -> str:
+        """Say whose a process is, by its nearest forebear.
 
         What a notebook or a test had started before it starts ranks works for somebody else.
         """
@@ -231,7 +249,7 @@ class CoreWatch:
             if pid in ranks:
                 return "ranks"
             if pid in self.roots:
-                return "others" if any(self._seen[one].is_older for one in met) else "own"
+                return "others" if any(self._seen[one].is_older for one in met - between) else "own"
             if self._seen[pid].identity.is_kernel:
                 return "kernel"
             met.add(pid)

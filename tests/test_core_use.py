@@ -76,6 +76,28 @@ def test_what_the_launchers_process_had_started_before_is_another(machine: Machi
     assert (sample.others_ns, sample.own_ns) == (28 * MS, 6 * MS)
 
 
+def test_what_forks_ranks_is_dtbenchs_own_whenever_it_began(tmp_path: Path) -> None:
+    server, spare, rank, start = 40, 41, 42, 43
+    proc = MadeProc(tmp_path)
+    for pid, parent, command in (
+        (LAUNCHER, 1, "dtbench catalogue"),
+        (server, LAUNCHER, "python -P -m dtbench.launch.forked.server even"),
+        (OLDER, LAUNCHER, "make"),
+    ):
+        proc.put(pid, parent, command, cpu_ns=5 * MS)
+    clock = iter(range(0, 1000 * MS, 100 * MS))
+    watch = CoreWatch(roots=frozenset({LAUNCHER}), processes=proc.tree, now_ns=lambda: next(clock), spent_ns=lambda: 0)
+    watch.look(())
+    for pid, parent, command in ((start, LAUNCHER, "python start.py"), (rank, server, "python"), (spare, server, "sh")):
+        proc.put(pid, parent, command, cpu_ns=0)
+    proc.wait(rank, {rank: (0, 0)})
+    proc.spend(p40=30 * MS, p41=4 * MS, p42=50 * MS, p43=2 * MS, p25=7 * MS)
+    sample = watch.look((rank,))
+    assert sample is not None
+    assert (sample.ranks_ns, sample.own_ns, sample.others_ns) == (50 * MS, 36 * MS, 7 * MS)
+    assert [one.pid for one in sample.takers] == [OLDER]
+
+
 def test_only_what_others_had_while_ranks_stood_ready_is_taken(machine: Machine) -> None:
     machine.proc.spend(p30=90 * MS)
     idle = machine.look()
