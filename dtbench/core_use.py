@@ -113,6 +113,7 @@ class CoreWatch:
     now_ns: Callable[[], int] = time.perf_counter_ns
     spent_ns: Callable[[], int] = time.thread_time_ns
     _seen: dict[int, _Seen] = field(default_factory=dict)
+    _between: set[int] = field(default_factory=set)
     _turns: dict[tuple[int, int], Turn] = field(default_factory=dict)
     _last_ns: int | None = None
     _due_ns: int = 0
@@ -226,8 +227,8 @@ class CoreWatch:
 
     def _find_whose(self, ranks: Sequence[int]) -> Callable[[int], str]:
         """Return what says whose a process is: of the ranks, dtbench's own, another's, the kernel's."""
-        between = frozenset(above for rank in ranks for above in self._find_between(rank))
-        return partial(self._find_kind, frozenset(ranks), between)
+        self._between.update(above for rank in ranks for above in self._find_between(rank))  # ranks may end before it
+        return partial(self._find_kind, frozenset(ranks))
 
     def _find_between(self, rank: int) -> list[int]:
         """Return what stands between a rank and a root, as what forks ranks does; nothing where no root is above."""
@@ -239,7 +240,7 @@ class CoreWatch:
             met.append(parent)
         return []
 
-    def _find_kind(self, ranks: frozenset[int], between: frozenset[int], pid: int) -> str:
+    def _find_kind(self, ranks: frozenset[int], pid: int) -> str:
         """Say whose a process is, by its nearest forebear.
 
         What a notebook or a test had started before it starts ranks works for somebody else.
@@ -249,7 +250,7 @@ class CoreWatch:
             if pid in ranks:
                 return "ranks"
             if pid in self.roots:
-                return "others" if any(self._seen[one].is_older for one in met - between) else "own"
+                return "others" if any(self._seen[one].is_older for one in met - self._between) else "own"
             if self._seen[pid].identity.is_kernel:
                 return "kernel"
             met.add(pid)

@@ -96,6 +96,12 @@ def test_what_forks_ranks_is_dtbenchs_own_whenever_it_began(tmp_path: Path) -> N
     assert sample is not None
     assert (sample.ranks_ns, sample.own_ns, sample.others_ns) == (50 * MS, 36 * MS, 7 * MS)
     assert [one.pid for one in sample.takers] == [OLDER]
+    for pid in (rank, start):
+        proc.end(pid)
+    proc.spend(p40=6 * MS)
+    ended = watch.look((rank,))
+    assert ended is not None
+    assert (ended.own_ns, ended.others_ns) == (6 * MS, 0), "its ranks have ended meanwhile"
 
 
 def test_only_what_others_had_while_ranks_stood_ready_is_taken(machine: Machine) -> None:

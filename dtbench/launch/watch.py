@@ -62,6 +62,7 @@ class Watch:
         self.hung: tuple[int, ...] = ()
 
     def __enter__(self) -> "Watch":
+        self._use.look(())  # before anything is started: what is there now works for somebody else
         self._thread.start()
         return self
 

@@ -1,10 +1,17 @@
 """Who is blamed for a hang."""
 
+import subprocess
+import sys
+import time
+from pathlib import Path
+
 import pytest
 
-from dtbench.launch.watch import PATIENT_TIMEOUT_NS, find_hung
+from dtbench.launch.watch import PATIENT_TIMEOUT_NS, Watch, find_hung
 from dtbench.store.journal import JournalView, RankState
-from dtbench.vocabulary import Phase, Region
+from dtbench.store.layout import LaunchFolder
+from dtbench.store.use_file import read_use
+from dtbench.vocabulary import DeviceKind, Phase, Region
 
 LATE = 100
 
@@ -50,3 +57,17 @@ def test_a_rank_that_hangs_when_all_is_done_is_ended_after_the_longer_time() -> 
     views = (view(0, 9, None, state=RankState.FINISHING), view(1, 9, None, state=RankState.DONE))
     assert find_hung(views, now_ns=PATIENT_TIMEOUT_NS, started_ns=0, timeout_ns=50) == ()
     assert find_hung(views, now_ns=PATIENT_TIMEOUT_NS + 1, started_ns=0, timeout_ns=50) == (0,)
+
+
+def test_what_the_launcher_starts_for_its_ranks_takes_nothing_from_them(tmp_path: Path) -> None:
+    folder = LaunchFolder(tmp_path)
+    busy = "import time\nwhile time.process_time() < 30: pass"
+    with Watch(folder, ranks=1, device=DeviceKind.CPU, stall_timeout_ns=10**12, on_look=lambda _: None):
+        helper = subprocess.Popen([sys.executable, "-c", busy])
+        while not (uses := read_use(folder)) or len(uses[0].samples) < 2:
+            time.sleep(0.05)
+        helper.kill()
+        helper.wait()
+    (use,) = read_use(folder)
+    assert sum(sample.own_ns for sample in use.samples) > 50_000_000
+    assert helper.pid not in {taker.pid for sample in use.samples for taker in sample.takers}
