@@ -11,6 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the worker room imports torch")
 
+from torch._subclasses import FakeTensorMode
 from torch.autograd import Variable
 
 from dtbench.store.arm_records import ArmCount
@@ -192,6 +193,17 @@ def test_operators_are_counted_on_every_thread_that_completes_a_future() -> None
     torch.ones(2)
     assert own > 1
     assert counted.count == 3 * own
+
+
+def test_what_only_asks_for_a_shape_is_no_operator_of_a_step() -> None:
+    """As DTensor does of what it has not seen before: an arm that comes first would run more than the others."""
+    with count_operators() as counted:
+        with FakeTensorMode():
+            torch.empty_strided((2,), (1,)).addcdiv_(torch.ones(2), torch.ones(2), value=-0.1)
+        torch.empty(2, device="meta") + 1
+        assert counted.count == 0
+        torch.ones(2).addcdiv_(torch.ones(2), torch.ones(2), value=-0.1)
+    assert counted.count > 0
 
 
 @pytest.mark.parametrize(
