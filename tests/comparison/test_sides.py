@@ -453,14 +453,15 @@ def test_a_folder_where_a_file_should_be_is_left_out_and_named(two_cells: Path) 
     assert str(launch.journal(0)) in slow.unreadable[1]
 
 
-def test_one_flipped_bit_of_a_table_is_found(two_cells: Path) -> None:
-    steps = RunFolder(two_cells).launch("slow", 1).steps
+def test_one_flipped_bit_of_a_table_is_found(run_of: Runs, cell: Any) -> None:
+    run = run_of({"slow": cell(SLOW[:2])})
+    steps = RunFolder(run).launch("slow", 1).steps
     whole = steps.read_bytes()
     for place in range(40, 400, 20):
         steps.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
-        _, slow = summarize_run(two_cells).cells
+        (slow,) = summarize_run(run).cells
         found = slow.launch_medians_ns
-        assert list(slow.unreadable) == [1] or found == (120e6, 121e6, 119e6, 120e6), place
+        assert list(slow.unreadable) == [1] or found == (120e6, 121e6), place
 
 
 def _show(run: Path) -> str:
