@@ -49,7 +49,7 @@ def find_cpu_contents(trace: Trace, facts: RankFacts | None = None) -> Contents:
     issued = name_sharded_optimizers(trace, find_gloo_collectives(trace, nesting))
     if facts is not None:
         issued = tuple(facts.complete(collective) for collective in issued)
-    waits = find_cpu_waits(trace, issued)
+    waits = find_cpu_waits(trace, nesting, issued)
     ranges = find_host_ranges(trace)
     told = _end_open_spans(name_gradients(trace, tell_waits(issued, waits)), ranges)
     collectives = settle_sends(trace, told, by_thread)

@@ -11,10 +11,12 @@ from typing import Final
 
 import numpy as np
 
+from dtbench.analyze.backwards import engine_nodes, find_further_backwards
 from dtbench.analyze.buckets import find_forward_starts, is_reducers
 from dtbench.analyze.collectives import Collective, find_regions
 from dtbench.analyze.intervals import Intervals, Ints, subtract
 from dtbench.analyze.kinds.operators import ENGINE, is_wait_tensor
+from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.payload import count_elements, item_bytes, span_bytes
 from dtbench.analyze.purposes import ACCUMULATES, is_fsdps, is_functional
 from dtbench.analyze.strategy import Strategy, find_strategies
@@ -42,7 +44,7 @@ class Wait:
     collective: int | None
 
 
-def find_cpu_waits(trace: Trace, collectives: Sequence[Collective]) -> tuple[Wait, ...]:
+def find_cpu_waits(trace: Trace, nesting: Nesting, collectives: Sequence[Collective]) -> tuple[Wait, ...]:
     """Find every wait of a CPU trace; one whose collective had ended already has no length."""
     labelled = list(_labelled_waits(trace, collectives))
     told = {wait.collective for wait in labelled}
@@ -50,7 +52,7 @@ def find_cpu_waits(trace: Trace, collectives: Sequence[Collective]) -> tuple[Wai
     return (
         *labelled,
         *_functional_waits(trace, collectives),
-        *_reducer_waits(trace, collectives, others),
+        *_reducer_waits(trace, nesting, collectives, others),
         *_blocking_waits(trace, collectives, others),
     )
 
@@ -160,7 +162,9 @@ def _output_bytes(collective: Collective) -> int | None:
     return collective.size_bytes // collective.group_size if collective.group_size else None
 
 
-def _reducer_waits(trace: Trace, collectives: Sequence[Collective], others: Sequence[int]) -> Iterator[Wait]:
+def _reducer_waits(
+    trace: Trace, nesting: Nesting, collectives: Sequence[Collective], others: Sequence[int]
+) -> Iterator[Wait]:
     """DDP's final wait, which C++ makes without an event.
 
     ::
@@ -184,7 +188,7 @@ def _reducer_waits(trace: Trace, collectives: Sequence[Collective], others: Sequ
         and _is_waited_for(collectives[index], is_ddp=is_ddp)
     ]
     issued_at = np.array([issue_ns for issue_ns, _ in buckets], dtype=np.int64)
-    for start_ns, node_end_ns, end_ns in _backwards(trace):
+    for start_ns, node_end_ns, end_ns in _backwards(trace, nesting):
         for _, index in buckets[np.searchsorted(issued_at, start_ns) : np.searchsorted(issued_at, end_ns)]:
             last_ns = max(node_end_ns, min(collectives[index].end_ns, end_ns))
             yield Wait(Purpose.GRAD_REDUCE, node_end_ns, last_ns, index)
@@ -197,11 +201,12 @@ def _is_waited_for(one: Collective, *, is_ddp: bool) -> bool:
     return is_ddp and is_reducers(one) and any(ACCUMULATES.match(name) for name in one.above)
 
 
-def _backwards(trace: Trace) -> Iterator[tuple[int, int, int]]:
+def _backwards(trace: Trace, nesting: Nesting) -> Iterator[tuple[int, int, int]]:
     """Give start, end of the engine's last node, and end of every backward.
 
-    Where the trace has no region ranges, a backward ends where a step or a forward of DDP starts (the last with the
-    trace): DDP waits for all its buckets before anything else computes, so that time after them is never counted.
+    Where the trace has no region ranges, a backward ends where a step, a forward of DDP or another backward starts (the
+    last with the trace): DDP waits for all its buckets before anything else computes, so that time after them is never
+    counted.
     """
     nodes = np.flatnonzero(trace.is_named(lambda name: name.startswith(ENGINE)))
     if not len(nodes):
@@ -218,7 +223,7 @@ def _backwards(trace: Trace) -> Iterator[tuple[int, int, int]]:
             if region is Region.BACKWARD
         ]
         if regions.regions
-        else _engine_extents(trace, starts_ns)
+        else _engine_extents(trace, nesting, starts_ns)
     )
     for start, end in borders:
         inside = ends_ns[np.searchsorted(starts_ns, start) : np.searchsorted(starts_ns, end)]
@@ -226,11 +231,13 @@ def _backwards(trace: Trace) -> Iterator[tuple[int, int, int]]:
             yield start, int(inside.max()), end
 
 
-def _engine_extents(trace: Trace, starts_ns: Ints) -> list[tuple[int, int]]:
-    """Split the engine's nodes where a training step, or a forward of DDP, starts."""
+def _engine_extents(trace: Trace, nesting: Nesting, starts_ns: Ints) -> list[tuple[int, int]]:
+    """Split the engine's nodes where a training step, a forward of DDP, or another backward starts."""
     first_ns, last_ns = int(starts_ns[0]), int(trace.end_ns.max())
     is_step = trace.is_named(lambda name: name.startswith(STEP_PREFIX))
-    starts = np.unique(np.concatenate((trace.start_ns[is_step], find_forward_starts(trace))))
+    nodes = engine_nodes(trace, handing_over=True)
+    further = nodes.starts_ns[find_further_backwards(trace, nesting, nodes)]
+    starts = np.unique(np.concatenate((trace.start_ns[is_step], find_forward_starts(trace), further)))
     borders = starts[starts > first_ns].tolist()
     return list(zip([first_ns, *borders], [*borders, last_ns], strict=True))
 

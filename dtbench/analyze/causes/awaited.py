@@ -22,7 +22,8 @@ from typing import Final
 
 import numpy as np
 
-from dtbench.analyze.causes.ready import engine_nodes, find_copy_outs
+from dtbench.analyze.backwards import engine_nodes
+from dtbench.analyze.causes.ready import find_copy_outs
 from dtbench.analyze.collectives import Collective, Regions
 from dtbench.analyze.intervals import Intervals, Ints
 from dtbench.analyze.kinds.categories import CALLS, DEVICE_RANGE
@@ -36,7 +37,9 @@ from dtbench.vocabulary import Purpose, Region
 _STREAM_WAIT: Final = re.compile(r"(?:cuda|hip|cu|musa|xpu)StreamWaitEvent\w*")
 _RS_WAIT: Final = "FSDP::post_backward_rs_wait"
 """From torch 2.13 on the only range in which backward's compute waits for an earlier reduction."""
-_REDUCTION_WAITS: Final = (_RS_WAIT, "FSDP::root_post_backward_callback", "FSDP::finalize_backward")
+_LAST_WAITS: Final = ("FSDP::root_post_backward_callback", "FSDP::finalize_backward")
+"""In which FSDP2 reduces what no hook of backward has, and compute waits for all reductions at the end."""
+_REDUCTION_WAITS: Final = (_RS_WAIT, *_LAST_WAITS)
 _FSDP1_UNSHARDS: Final = (f"{FSDP1}_pre_forward", f"{FSDP1}_pre_backward_hook")
 _WAIT: Final = "wait"
 """What a record of a wait calls it."""
@@ -152,6 +155,8 @@ class _Waits:
             return None if ranges is None else Awaited(_first_from(ranges, issue_ns), is_known=True)
         if one.purpose is not Purpose.GRAD_REDUCE:
             return None
+        if any(name.split(" (")[0] in _LAST_WAITS for name in one.above):  # the root's: it is waited for right there
+            return Awaited(issue_ns if one.issue_end_ns is None else one.issue_end_ns, is_known=True)
         next_ns, last = _first_from(self._reduction_waits, issue_ns), self._after_backward(issue_ns, is_known=True)
         if last is None:
             return None if next_ns is None else Awaited(next_ns, is_known=True)

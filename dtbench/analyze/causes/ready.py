@@ -25,10 +25,10 @@ from typing import Final
 
 import numpy as np
 
+from dtbench.analyze.backwards import engine_nodes
 from dtbench.analyze.collectives import Collective, Regions
-from dtbench.analyze.intervals import Bools, Intervals, Ints, unite
+from dtbench.analyze.intervals import Bools, Intervals, Ints
 from dtbench.analyze.kinds.categories import DEVICE_RANGE
-from dtbench.analyze.kinds.operators import ENGINE
 from dtbench.analyze.main_lane import find_main_lane
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.purposes import find_unit, is_fsdps
@@ -37,7 +37,6 @@ from dtbench.ranges import ROOT
 from dtbench.vocabulary import Axis, Purpose, Region
 
 # Nodes that only hand a finished gradient over: what DDP's hook (inside AccumulateGrad) and DTensor's conversions run.
-_HAND_OVER: Final = re.compile(r"AccumulateGrad|(To|From)TorchTensor")
 _COPY_OUT: Final = re.compile(r"FSDP::all_gather_copy_out(?: \((.*)\))?")
 
 
@@ -244,16 +243,3 @@ def _computed_times(trace: Trace, work: Work, collectives: Sequence[Collective])
             if place >= 0:
                 found[index] = int(ends_ns[place])
     return found
-
-
-def engine_nodes(trace: Trace, *, handing_over: bool) -> Intervals:
-    """Give the time in which autograd's engine evaluates a node on the host.
-
-    Args:
-        trace: the events.
-        handing_over: count also the nodes that only hand a finished gradient over.
-    """
-    events = np.flatnonzero(
-        trace.is_named(lambda name: name.startswith(ENGINE) and (handing_over or _HAND_OVER.search(name) is None))
-    )
-    return unite(trace.start_ns[events], trace.end_ns[events])

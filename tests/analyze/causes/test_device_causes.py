@@ -257,6 +257,35 @@ def last_reduction(maker: "Maker") -> "Story":
     )
 
 
+def reduction_of_the_root(maker: "Maker") -> "Story":
+    """FSDP2 reduces the root when backward has ended, and lets compute wait for that before it goes on."""
+    compute, length, size = maker.some(200, 400), maker.some(30, 200), maker.size()
+    ends = maker.some(0, 1)
+    ranks = []
+    for _ in range(size):
+        rank = maker.gpu(size)
+        now = AHEAD
+        for step in (3, 4):
+            with rank.around(f"ProfilerStep#{step}"):
+                rank.kernel(now, now + compute)
+                with rank.node("MmBackward0"):
+                    rank.kernel(now + compute, now + 2 * compute)
+                now += 2 * compute
+                with rank.around("FSDP::finalize_backward" if ends else "FSDP::root_post_backward_callback"):
+                    with rank.around("FSDP::post_backward_rs_wait ()"):
+                        rank.wait_on_stream()
+                    reduce_unit(rank, 10 * step, (now + 2400, now + 2400 + length))
+                    rank.wait_on_stream()
+                now += 2400 + length
+                rank.kernel(now, now + compute, name="multi_tensor_apply_kernel")
+                now += compute
+        ranks.append(rank.events)
+    return maker.story(
+        name="reduction_of_the_root", ranks=ranks, target=("dp", 60), injected="tail",
+        expected=[{"tail": length}] * size, others={("dp", 70): {"tail": length}},
+    )  # fmt: skip
+
+
 def last_reduction_of_a_micro_batch(maker: "Maker") -> "Story":
     """The same at the end of the first of two micro-batches: the second one's forward and backward wait for it."""
     compute, length, size = maker.some(200, 400), maker.some(30, 200), maker.size()
@@ -761,6 +790,7 @@ STORIES: tuple[Stories, ...] = (
     first_gather,
     reduction_behind_a_gather,
     last_reduction,
+    reduction_of_the_root,
     last_reduction_of_a_micro_batch,
     last_bucket,
     long_bucket,

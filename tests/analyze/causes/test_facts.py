@@ -165,6 +165,30 @@ def test_each_micro_batch_and_each_model_of_a_step_has_a_forward_and_a_backward_
     ]
 
 
+@pytest.mark.parametrize(
+    ("between", "region"),
+    [
+        ("Optimizer.step#Adam.step", Region.OPTIMIZER),
+        ("torch.distributed.ddp.reducer::copy_bucket_to_grad", None),
+        ("FSDP::root_post_backward_callback", None),
+        ("aten::to", Region.BACKWARD),
+    ],
+)
+def test_what_ends_a_backward_between_two_nodes_begins_another(draw: Draw, between: str, region: Region | None) -> None:
+    path = draw(f"""
+        step ProfilerStep#1   @1  |========================|
+        op aten::mm           @1  |===                     |
+        op {NODE}             @2  |     ==                 |
+        range {between}       @1  |         ==             |
+        range {between}       @s7 |              =         |
+        op {NODE}             @2  |             =====      |
+        """)
+    regions = timeline_of(path).regions
+    place = regions.place_at(9_000)
+    assert (None if place is None else regions.regions[place]) is region
+    assert regions.regions.count(Region.BACKWARD) == (1 if region is Region.BACKWARD else 2)
+
+
 def test_our_own_ranges_win_over_the_engine(draw: Draw) -> None:
     path = draw(f"""
         step ProfilerStep#1                    @1   |================                |

@@ -1,0 +1,118 @@
+"""Where autograd's engine ran each backward on the host, and what lies between two of them."""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from dtbench.analyze.coverage import Window
+from dtbench.analyze.enclosures import NOTHING
+from dtbench.analyze.forwards import find_forwards, is_engine_node
+from dtbench.analyze.intervals import Bools, Intervals, Ints, unite
+from dtbench.analyze.kinds.categories import DEVICE_CATEGORIES, DEVICE_RANGE
+from dtbench.analyze.kinds.operators import ENGINE
+from dtbench.analyze.nesting import Nesting
+from dtbench.analyze.trace import Trace
+from dtbench.vocabulary import Region
+
+_HAND_OVER: Final = re.compile(r"AccumulateGrad|(To|From)TorchTensor")
+ENDS_OF_BACKWARD: Final = (
+    "torch.distributed.ddp.reducer::copy_bucket_to_grad",
+    "FSDP::root_post_backward_callback",
+    "FSDP::finalize_backward",
+)
+"""What DDP and FSDP2 do when the engine has run all nodes of a backward."""
+Part = tuple[Region, int, int]
+"""A region with its start and end, ns."""
+
+
+def is_on_device(trace: Trace) -> Bools:
+    """Tell for each event whether it lies on a device, and so, perhaps, in a step before."""
+    return trace.is_one_of((*DEVICE_CATEGORIES, DEVICE_RANGE))
+
+
+def sort_starts(trace: Trace, events: Bools) -> Ints:
+    """Give the starts of some events, rising."""
+    return np.sort(trace.start_ns[events])
+
+
+def has_any(starts_ns: Ints, window: Window) -> bool:
+    """Tell whether any of some starts, rising, lies inside a window."""
+    first, last = np.searchsorted(starts_ns, (window.start_ns, window.end_ns)).tolist()
+    return bool(first < last)
+
+
+def first_from(starts_ns: Ints, window: Window) -> int:
+    """Give the first start inside a window; its end where there is none."""
+    place = int(np.searchsorted(starts_ns, window.start_ns))
+    return min(int(starts_ns[place]), window.end_ns) if place < len(starts_ns) else window.end_ns
+
+
+def engine_nodes(trace: Trace, *, handing_over: bool) -> Intervals:
+    """Give the time in which autograd's engine evaluates a node on the host.
+
+    Args:
+        trace: the events.
+        handing_over: count also the nodes that only hand a finished gradient over.
+    """
+    events = np.flatnonzero(
+        trace.is_named(lambda name: name.startswith(ENGINE) and (handing_over or _HAND_OVER.search(name) is None))
+    )
+    return unite(trace.start_ns[events], trace.end_ns[events])
+
+
+def find_further_backwards(trace: Trace, nesting: Nesting, nodes: Intervals) -> Ints:
+    """Give the places of those of the engine's nodes that begin another backward than the node before.
+
+    That is one between which and the node before an operator ran that made a later node (the forward of a further
+    micro-batch or model), an optimizer stepped, or DDP or FSDP2 ended a backward. In a trace without any of these, two
+    backwards look like one.
+
+    Args:
+        trace: the events.
+        nesting: its nesting.
+        nodes: when the engine evaluated a node on the host.
+    """
+    return Turns(trace, nesting, nodes).places
+
+
+class Turns:
+    """Where one backward ends and another begins, and what lies between."""
+
+    def __init__(self, trace: Trace, nesting: Nesting, nodes: Intervals) -> None:
+        self._nodes = nodes
+        is_optimizer = trace.is_named(lambda name: name.startswith("Optimizer."))
+        self.optimizers_ns = sort_starts(trace, is_optimizer & ~is_on_device(trace))
+        makers = find_forwards(trace, nesting, np.flatnonzero(is_engine_node(trace)))
+        self._forwards_ns = self._keep_between(np.sort(trace.start_ns[makers[makers != NOTHING]]))
+        is_end = trace.is_named(lambda name: name.split(" (")[0] in ENDS_OF_BACKWARD) & ~is_on_device(trace)
+        marks_ns = np.concatenate((self._forwards_ns, self.optimizers_ns, sort_starts(trace, is_end)))
+        places = np.unique(nodes.starts_ns.searchsorted(self._keep_between(marks_ns)))
+        self.places = places[(places > 0) & (places < len(nodes.starts_ns))]
+
+    def _keep_between(self, moments_ns: Ints) -> Ints:
+        """Keep what lies inside no node: what is recomputed there makes no other backward, nor do its hooks."""
+        return moments_ns[~self._nodes.covers(moments_ns)]
+
+    def divide(self, host: Window, first: int, beyond: int) -> Iterator[Part]:
+        """Divide a step at its forwards, backwards and optimizers; its nodes are ``[first, beyond)``, one at least."""
+        starts_ns, ends_ns = self._nodes.starts_ns.tolist(), self._nodes.ends_ns.tolist()
+        yield Region.FORWARD, host.start_ns, starts_ns[first]
+        for place in self.places[(self.places > first) & (self.places < beyond)].tolist():
+            between = Window(ends_ns[place - 1], starts_ns[place])
+            yield Region.BACKWARD, starts_ns[first], between.start_ns
+            yield from self._divide_between(between)
+            first = place
+        end_ns = min(ends_ns[beyond - 1], host.end_ns)
+        yield Region.BACKWARD, starts_ns[first], end_ns
+        yield Region.OPTIMIZER, end_ns, host.end_ns
+
+    def _divide_between(self, between: Window) -> Iterator[Part]:
+        forward_ns = first_from(self._forwards_ns, between)
+        if has_any(self.optimizers_ns, Window(between.start_ns, forward_ns)):
+            yield Region.OPTIMIZER, between.start_ns, forward_ns
+        else:
+            forward_ns = between.start_ns if forward_ns < between.end_ns else between.end_ns
+        if forward_ns < between.end_ns:
+            yield Region.FORWARD, forward_ns, between.end_ns
