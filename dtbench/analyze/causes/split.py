@@ -307,8 +307,8 @@ class _Splitter:
 
     @property
     def _host_late_ns(self) -> int:
-        """Time in which a reduction on a device ran while the main lane stood still for the host."""
-        late_ns = self.collective.host_late_ns if self.collective.purpose is Purpose.GRAD_REDUCE else 0
+        """Time in which it ran on a device while the main lane stood still for the host."""
+        late_ns = self.collective.host_late_ns
         return late_ns if self._is_much(late_ns) else 0
 
     @property

@@ -26,7 +26,7 @@ from dtbench.analyze.kinds.categories import DEVICE_CATEGORIES, KERNEL
 from dtbench.analyze.main_lane import MainLane
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.trace import Trace
-from dtbench.vocabulary import Kind
+from dtbench.vocabulary import Kind, Purpose
 
 
 @dataclass(frozen=True)
@@ -52,20 +52,33 @@ def find_standing(device: Device, collectives: Sequence[Collective]) -> tuple[Co
     """Fill in of collectives when they were first awaited, what stood behind them, how long the host was late."""
     awaited = find_awaited(device.trace, device.nesting, device.regions, collectives)
     standing = _Standing(device, collectives, awaited)
-    late_ns = _measure_late(device, collectives)
+    late_ns = _measure_late(device, collectives, awaited)
     return tuple(
         standing.fill(index, one, wait, late_ns[index])
         for index, (one, wait) in enumerate(zip(collectives, awaited, strict=True))
     )
 
 
-def _measure_late(device: Device, collectives: Sequence[Collective]) -> list[int]:
-    """Give how long each ran while the main lane stood still for work that the host had not launched yet."""
+def _measure_late(device: Device, collectives: Sequence[Collective], awaited: Sequence[Awaited | None]) -> list[int]:
+    """Give how long each ran while the main lane stood still for work that the host had not launched yet.
+
+    That is work that could have run beside it: for a reduction of gradients any; for another one what did begin before
+    its end, and what was launched before anything can have waited for it.
+    """
     main = device.main
     is_launched = device.nesting.launch[main.events] != main.events
     until_ns = np.minimum(main.launches_ns, main.starts_ns)
     late = unite(main.busy_until_ns[is_launched], until_ns[is_launched])
-    spans = [(one.start_ns, one.end_ns) for one in collectives]
+    launched_ns = np.maximum.accumulate(main.launches_ns)
+    spans = []
+    for one, wait in zip(collectives, awaited, strict=True):
+        beyond = len(main.starts_ns)
+        if one.purpose is not Purpose.GRAD_REDUCE:
+            beyond = int(main.starts_ns.searchsorted(one.end_ns))
+            if wait is not None and wait.is_known and wait.from_ns is not None:
+                beyond = max(beyond, int(launched_ns.searchsorted(wait.from_ns)))
+        last_ns = int(main.starts_ns[beyond - 1]) if beyond else one.start_ns
+        spans.append((one.start_ns, max(one.start_ns, min(one.end_ns, last_ns))))
     return late.covered_inside(np.array(spans, dtype=np.int64).reshape(-1, 2))
 
 

@@ -694,6 +694,29 @@ def dispatch_on_a_stream_of_its_own(maker: "Maker") -> "Story":
     )  # fmt: skip
 
 
+def dispatch_beside_a_late_host(maker: "Maker") -> "Story":
+    """What could have hidden the whole of it was launched late: until then nobody can say that it was too long."""
+    late, compute, extra, size = maker.some(90, 160), maker.some(30, 50), maker.some(40, 80), maker.size()
+    ranks = []
+    for _ in range(size):
+        rank = maker.gpu(size)
+        with rank.around("ProfilerStep#3"):
+            with rank.region("forward"):
+                rank.kernel(AHEAD - 24_000, AHEAD)
+                end = AHEAD + 1200 + late + compute + extra
+                rank.collective(AHEAD + 1200, end, operation="alltoall", group="ep", seq=80, is_async=True)
+                rank.host_ns = AHEAD + 1200 + late
+                rank.kernel(AHEAD + 1200 + late, AHEAD + 1200 + late + compute)
+                rank.wait_on_stream()
+                rank.kernel(end, end + 60_000)
+            end_step(rank, end + 60_000, is_shown=True)
+        ranks.append(rank.events)
+    return maker.story(
+        name="dispatch_beside_a_late_host", ranks=ranks, target=("ep", 80), injected="unknown",
+        expected=[{"bandwidth": extra, "unknown": late}] * size, missing=("host",),
+    )  # fmt: skip
+
+
 def tensor_parallel(
     maker: "Maker", length: int, late: int | None, *, beside_ns: int = 0, **more: Any
 ) -> "list[GpuRank]":
@@ -805,6 +828,7 @@ STORIES: tuple[Stories, ...] = (
     last_bucket_before_more_compute,
     one_unit_reduced_twice,
     dispatch_on_a_stream_of_its_own,
+    dispatch_beside_a_late_host,
     tensor_all_reduce,
     tensor_all_reduce_waits_for_a_rank,
     blocking_all_reduce,
