@@ -39,7 +39,7 @@ _MISSING: Final = {
     MissingInput.STREAM_WAITS: (
         "Find what that compute waited for: record CPU activity with the calls by which streams wait for each other."
     ),
-    MissingInput.HOST: "Find what the host did meanwhile: a synchronisation, or more Python than the device's work.",
+    MissingInput.HOST: "Find what the host did meanwhile: a synchronisation, a call that blocks, or more Python than other work.",
 }
 
 _FEW_BYTES: Final = 4096

@@ -321,6 +321,17 @@ class _Splitter:
             return not self.surroundings.launches_between(one.issue_ns or 0, one.end_ns)
         return self._is_launched_before_wait and not self._may_have_held
 
+    @property
+    def _was_short_enough(self) -> bool:
+        """Whether a reduction on the host is shorter than what its backward computed after the issue, which hid less.
+
+        A thread that stood still, in the call that issues or without a core, made it exposed, not its own length.
+        """
+        one, region = self.collective, self.surroundings.region_of(self.collective)
+        if self.surroundings.is_device or one.purpose is not Purpose.GRAD_REDUCE or region is None:
+            return False
+        return self.surroundings.launched_after_ns(one, region) >= one.span.length_ns
+
     def _missing(self) -> tuple[MissingInput, ...]:
         one = self.collective
         has_issue = one.issue_ns is not None
@@ -335,7 +346,7 @@ class _Splitter:
                 MissingInput.REGION,
             ),
             (self._may_have_held, MissingInput.STREAM_WAITS),
-            (self._has_idle_host, MissingInput.HOST),
+            (self._has_idle_host or self._was_short_enough, MissingInput.HOST),
             (self._has_lost, MissingInput.LOST),
         )
         return tuple(missing for lacks, missing in rules if lacks)
