@@ -115,6 +115,32 @@ def long_bucket(maker: "Maker", compute: "Compute" = layer) -> "Story":
     )  # fmt: skip
 
 
+def bucket_beside_a_thread_that_stood_still(maker: "Maker") -> "Story":
+    """The thread goes on only at its end, with more compute than it was long: it was not too long for that."""
+    length, size = maker.some(20, 90), maker.size()
+    ranks = []
+    for _ in range(size):
+        rank = maker.cpu(size)
+        with rank.around("ProfilerStep#7"):
+            with rank.region("forward"):
+                rank.operator(60_000)
+            with rank.region("backward"):
+                layer(rank, 120_000)
+                now = rank.host_ns + 24_000
+                bucket(rank, 1, (now, now + length))
+                rank.host_ns = now + length
+                layer(rank, 120_000)
+                now = rank.host_ns + 24_000
+                bucket(rank, 2, (now, now + 60_000))
+                finish(rank, now + 60_000)
+            step(rank)
+        ranks.append(rank.events)
+    return maker.story(
+        name="bucket_beside_a_thread_that_stood_still", ranks=ranks, target=("0", 1), injected="unknown",
+        expected=[{"unknown": length}] * size, missing=("host",), others={("0", 2): {"tail": 60_000}},
+    )  # fmt: skip
+
+
 def bucket_waits_for_a_rank(maker: "Maker") -> "Story":
     """One rank starts the last bucket late."""
     tail = maker.some(60, 400) // 24 * 24
@@ -359,6 +385,7 @@ def tensor_all_reduce_waits_for_a_rank(maker: "Maker") -> "Story":
 STORIES: tuple[Stories, ...] = (
     last_bucket,
     long_bucket,
+    bucket_beside_a_thread_that_stood_still,
     bucket_waits_for_a_rank,
     bucket_without_a_free_thread,
     buckets_ready_at_the_end,
