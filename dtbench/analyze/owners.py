@@ -155,11 +155,20 @@ def _find_stage(operation: Operation | None, above: Sequence[str]) -> str:
 
 
 def name_askers(collectives: Sequence[Collective]) -> tuple[Collective, ...]:
-    """Give what nothing else owns to the function that asked for it; sends where none did are called by their peer."""
+    """Give what nothing else owns to the function that asked for it; sends where none did are called by their peer.
+
+    32-bit integers that DDP broadcasts are none of its buffers: they say how it laid out its buckets anew.
+    """
     return tuple(
-        one if one.owner else replace(one, owner=one.caller or name_peer(one.operation, one.peer))
+        one
+        if one.owner and not _is_layout(one)
+        else replace(one, owner=one.caller or name_peer(one.operation, one.peer))
         for one in collectives
     )
+
+
+def _is_layout(one: Collective) -> bool:
+    return one.owner == BUFFERS and (one.dtype or "").lower() in ("int", "int32")
 
 
 def name_peer(operation: Operation | None, peer: int | None) -> str:

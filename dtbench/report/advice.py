@@ -39,7 +39,9 @@ _MISSING: Final = {
     MissingInput.STREAM_WAITS: (
         "Find what that compute waited for: record CPU activity with the calls by which streams wait for each other."
     ),
-    MissingInput.HOST: "Find what the host did meanwhile: a synchronisation, a call that blocks, or more Python than other work.",
+    MissingInput.HOST: (
+        "Find what the host did meanwhile: a synchronisation, a call that blocks, or more Python than other work."
+    ),
 }
 
 _FEW_BYTES: Final = 4096

@@ -1,8 +1,13 @@
 """Owners and regions by the names around an issue."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
 from dtbench.analyze.owners import Asker, find_owner, find_region
+from dtbench.analyze.reader.read import read_trace
+from dtbench.analyze.trace_analysis import analyze_trace
 from dtbench.vocabulary import Operation, Purpose, Region
 
 NODE = "autograd::engine::evaluate_function: MmBackward0"
@@ -76,3 +81,18 @@ def test_the_innermost_name_that_says_a_region_decides_and_the_engine_is_backwar
 def test_a_module_that_runs_says_forward_only_where_no_name_says_more() -> None:
     assert find_region((), in_module=True) is Region.FORWARD
     assert find_region((NODE,), in_module=True) is Region.BACKWARD
+
+
+@pytest.mark.parametrize(("dtype", "owner"), [("float", "buffers"), ("long int", "buffers"), ("int", "")])
+def test_how_ddp_laid_out_its_buckets_anew_is_none_of_its_buffers(
+    draw: Callable[..., Path], dtype: str, owner: str
+) -> None:
+    sized = f'{{"Input Dims": [[[15]]], "Input type": ["{dtype}"]}}'
+    path = draw(f"""
+        step ProfilerStep#1                  @1 |====================|
+        op DistributedDataParallel.forward   @1 | ============       |
+        op c10d::broadcast_                  @1 |  ==                |
+        op gloo:broadcast                    @g |   =====            | {sized}
+        """)
+    (one,) = analyze_trace(read_trace(path)).collectives
+    assert one.owner == owner
