@@ -4,7 +4,7 @@ from typing import Final, TypedDict
 
 import pandas as pd
 
-from dtbench.analyze.causes.exposed_owners import find_awaited_rank, find_most
+from dtbench.analyze.causes.exposed_owners import find_awaited_rank, find_most, sum_longest
 from dtbench.analyze.causes.outsized import find_outsized
 from dtbench.analyze.intervals import unite
 from dtbench.analyze.summarize_overlap import are_among, find_part, keep_known, keep_of_steps
@@ -91,6 +91,7 @@ def _sum_causes(known: pd.DataFrame) -> dict[Cause, int]:
 class _Carried(TypedDict):
     at_most_ns: int | None
     waited_at_most_ns: int | None
+    taken_at_most_ns: int | None
     transfer_ns: int | None
     skew_wait_ns: int | None
     size_bytes: int | None
@@ -102,6 +103,7 @@ class _Carried(TypedDict):
 def _sum_carried(mine: pd.DataFrame, steps: pd.DataFrame, operation: Operation | None) -> _Carried:
     """Give what an owner's collectives took and carried, hidden ones too; ``steps``: those that means go over."""
     windows = len(steps)
+    most = max(len(own) for _, own in steps.groupby("rank"))
     windows_of = {int(str(rank)): len(own) for rank, own in steps.groupby("rank")}
     is_seen, are_waits_known = mine["end_ns"].notna().all(), mine["skew_wait_ns"].notna().all()
     transfer_ns, skew_wait_ns = _sum_known(mine["transfer_ns"]), _sum_known(mine["skew_wait_ns"])
@@ -110,7 +112,8 @@ def _sum_carried(mine: pd.DataFrame, steps: pd.DataFrame, operation: Operation |
     parameters = str(largest["parameters"])
     return _Carried(
         at_most_ns=find_most(_sum_under_way(mine), windows_of, operation) if is_seen else None,
-        waited_at_most_ns=find_most(_sum_waits(mine), windows_of) if are_waits_known else None,
+        waited_at_most_ns=_sum_longest(mine, mine["skew_wait_ns"], most) if are_waits_known else None,
+        taken_at_most_ns=_sum_longest(mine, mine["end_ns"] - mine["start_ns"], most) if is_seen else None,
         transfer_ns=None if transfer_ns is None else transfer_ns // windows,
         skew_wait_ns=None if skew_wait_ns is None else skew_wait_ns // windows,
         size_bytes=None if mine["size_bytes"].isna().any() else int(sizes.max()) or None,
@@ -120,9 +123,13 @@ def _sum_carried(mine: pd.DataFrame, steps: pd.DataFrame, operation: Operation |
     )
 
 
-def _sum_waits(mine: pd.DataFrame) -> dict[int, int]:
-    """Sum for each rank what it waited for the last rank."""
-    return {int(str(rank)): int(waits.sum()) for rank, waits in mine.groupby("rank")["skew_wait_ns"]}
+def _sum_longest(mine: pd.DataFrame, times_ns: "pd.Series[int]", steps: int) -> int:
+    """Sum what each took on the rank where that is longest: the same place in the same step is the same collective."""
+    key = [name for name in ("launch", "step") if name in mine]
+    places = mine.groupby([*key, "rank"]).cumcount()
+    return sum_longest(
+        zip(zip(*(mine[name] for name in key), places, strict=True), times_ns.astype("int64"), strict=True), steps
+    )
 
 
 def _sum_under_way(mine: pd.DataFrame) -> dict[int, int]:

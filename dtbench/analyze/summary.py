@@ -76,7 +76,9 @@ class OwnerSummary(Record):
         at_most_ns: in which, on the rank that has most of it, any of its collectives, hidden ones too, was under way
             and not known to have waited for the last rank, summed over ranks of sends and receives; None: one was not
             seen to run.
-        waited_at_most_ns: what they waited for the last rank, on the rank that waited most; None: not known of each.
+        waited_at_most_ns: what they waited for the last rank, each on the rank that waited longest for it; None: not
+            known of each.
+        taken_at_most_ns: likewise what they took, waiting included; None: one was not seen to run.
         transfer_ns: what they took when not waiting so; None: of one it is not known.
         skew_wait_ns: what they waited for the last rank; None: of one it is not known.
         size_bytes: of its largest collective; None: of one it is not told, which may be larger.
@@ -94,6 +96,7 @@ class OwnerSummary(Record):
     waited_for: int | None = None
     at_most_ns: int | None = None
     waited_at_most_ns: int | None = None
+    taken_at_most_ns: int | None = None
     transfer_ns: int | None = None
     skew_wait_ns: int | None = None
     size_bytes: int | None = None

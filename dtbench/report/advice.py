@@ -117,6 +117,7 @@ def of_run(row: "OwnerSummary") -> Loss:
     carried = Carried(
         at_most_ns=row.at_most_ns,
         waited_at_most_ns=row.waited_at_most_ns,
+        taken_at_most_ns=row.taken_at_most_ns,
         transfer_ns=row.transfer_ns,
         skew_wait_ns=row.skew_wait_ns,
         size_bytes=row.size_bytes,
@@ -170,14 +171,22 @@ def _bound(group: Sequence[Loss], step_ns: float, comm_ns: float) -> str:
     """Say what the group's owners can gain at most; nothing where a cause is only to be told, or no time is known."""
     cause = group[0].cause
     owners = {(row.owner, row.purpose, row.operation): row.carried for row in group}
-    is_skew = cause in (Cause.SKEW, Cause.BUBBLE)
-    times_ns = [one.waited_at_most_ns if is_skew else one.at_most_ns for one in owners.values()]
+    is_skew, is_by_size = cause in (Cause.SKEW, Cause.BUBBLE), cause in _BY_SIZE
+    times_ns = [
+        one.waited_at_most_ns if is_skew else one.at_most_ns if is_by_size else one.taken_at_most_ns
+        for one in owners.values()
+    ]
     if cause is Cause.UNKNOWN or math.isnan(step_ns) or None in times_ns:
         return ""
     took_ns = sum(time_ns or 0 for time_ns in times_ns)
-    most_ns = min(time_ns for time_ns in (took_ns, step_ns, comm_ns) if not math.isnan(time_ns))
+    bounds_ns = (took_ns, step_ns, *([comm_ns] if is_by_size and not math.isnan(comm_ns) else []))
+    most_ns = min(bounds_ns)
     its = "its" if len(owners) == 1 else "their"
-    whose = f"which is all {its} waiting for other ranks" if is_skew else _what_it_took(list(owners.values()))
+    whose = (
+        f"which is all {its} waiting for other ranks"
+        if is_skew
+        else _what_it_took([*owners.values()], is_by_size=is_by_size)
+    )
     whose += ", of each where it is longest" if len(owners) > 1 else ""
     if most_ns < took_ns:
         together = f"because {its} collectives together took longer"
@@ -185,12 +194,12 @@ def _bound(group: Sequence[Loss], step_ns: float, comm_ns: float) -> str:
     return f" At most {format_ns(most_ns)} of {format_ns(step_ns)}, {whose}."
 
 
-def _what_it_took(owners: Sequence[Carried]) -> str:
-    """Say what the time is that owners' collectives can gain: transfer, as far as it is known apart from waiting."""
+def _what_it_took(owners: Sequence[Carried], *, is_by_size: bool) -> str:
+    """Say what the time is that owners' collectives can gain: of size, transfer, as far as that is known apart."""
     its, it = ("its", "it") if len(owners) == 1 else ("their", "they")
-    if all(one.transfer_ns is not None for one in owners):
+    if is_by_size and all(one.transfer_ns is not None for one in owners):
         return f"which is all {its} transfer"
-    if all(one.skew_wait_ns is not None for one in owners):
+    if is_by_size and all(one.skew_wait_ns is not None for one in owners):
         return f"which is all that {it} took after the last rank began"
     return f"which is all that {it} took, waiting for other ranks included"
 

@@ -90,6 +90,16 @@ def test_a_bound_is_of_the_rank_where_it_is_longest_per_step_over_all_launches()
     assert row.at_most_ns == 80
 
 
+def test_ranks_that_take_turns_to_be_late_bound_a_step_by_the_sum_of_what_each_collective_waited() -> None:
+    rows: list[dict[str, object]] = [
+        {"exposed_skew_ns": 5, "rank": rank, "start_ns": start, "end_ns": start + 4 + wait, "skew_wait_ns": wait}
+        for rank, waits in ((0, (0, 18)), (1, (16, 0)))
+        for start, wait in zip((0, 100), waits, strict=True)
+    ]
+    (row,) = summarize_owners(collectives(*rows), pd.concat([steps(1), steps(1).assign(rank=1)]))
+    assert (row.waited_at_most_ns, row.taken_at_most_ns, row.at_most_ns) == (34, 42, 8)
+
+
 def test_a_bound_of_sends_is_their_sum_over_ranks_of_which_one_hands_on_to_the_next() -> None:
     took: dict[str, object] = {"exposed_tail_ns": 5, "start_ns": 0, "end_ns": 40, "operation": "send"}
     table = collectives(took, {**took, "rank": 1, "start_ns": 40, "end_ns": 100})

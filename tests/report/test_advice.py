@@ -330,6 +330,21 @@ def test_a_gain_by_skew_is_what_was_waited_for_other_ranks_on_the_rank_that_wait
     )
 
 
+def test_what_is_issued_otherwise_may_gain_the_waiting_too_and_what_is_waited_more_than_one_rank_communicates() -> None:
+    carried = Carried(
+        at_most_ns=400, waited_at_most_ns=3_600, taken_at_most_ns=4_000, transfer_ns=400, skew_wait_ns=3_600
+    )
+    said = {
+        cause: gain(loss(cause, Purpose.TENSOR, carried=carried), step_ns=4_400, comm_ns=2_200)[0]
+        for cause in (Cause.SYNC_OP, Cause.SKEW, Cause.NEEDED_AT_ONCE)
+    }
+    assert said[Cause.SYNC_OP].endswith(
+        "At most 4.00 us of 4.40 us, which is all that it took, waiting for other ranks included."
+    )
+    assert said[Cause.SKEW].endswith("At most 3.60 us of 4.40 us, which is all its waiting for other ranks.")
+    assert said[Cause.NEEDED_AT_ONCE].endswith("At most 400 ns of 4.40 us, which is all its transfer.")
+
+
 def test_where_no_time_is_known_or_the_cause_is_not_nothing_is_promised() -> None:
     assert "At most" not in gain(loss(Cause.TAIL, Purpose.TENSOR, carried=Carried()))[0]
     assert "At most" not in gain(loss(Cause.UNKNOWN, Purpose.TENSOR, missing=(MissingInput.RANKS,)))[0]

@@ -1,6 +1,7 @@
 """Whose communication is exposed, and why: the rows that a summary leads with."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -21,8 +22,9 @@ class Carried:
             way that is not known to have waited for the last rank to begin; of sends and receives the sum over ranks,
             for one hands on to the next. What no change of theirs can gain more than, as far as the same rank is the
             slowest throughout. None: one was not seen to run.
-        waited_at_most_ns: likewise what they waited for the last rank, on the rank that waited most; None: not known of
-            each.
+        waited_at_most_ns: per step what they waited for the last rank, each on the rank that waited longest for it: a
+            step may wait for one rank first and then for another. None: not known of each.
+        taken_at_most_ns: likewise what they took, waiting included; None: one was not seen to run.
         transfer_ns: what they took when not waiting so, summed over steps and ranks; None: not known of each.
         skew_wait_ns: what they waited for the last rank, likewise.
         size_bytes: of the largest; None: of one it is not told, which may be larger.
@@ -35,6 +37,7 @@ class Carried:
 
     at_most_ns: int | None = None
     waited_at_most_ns: int | None = None
+    taken_at_most_ns: int | None = None
     transfer_ns: int | None = None
     skew_wait_ns: int | None = None
     size_bytes: int | None = None
@@ -141,18 +144,26 @@ def _sum_carried(ranks: Sequence[ExplainedRank], *, any_steps: bool) -> dict[_Ke
         untold = (None,) * len(rank.timeline.collectives)
         waits_ns, transfers_ns = rank.skew_waits_ns or untold, rank.transfers_ns or untold
         rows = zip(rank.timeline.collectives, waits_ns, transfers_ns, strict=True)
+        met = Counter[tuple[_Key, int | None]]()
         for index, (collective, wait_ns, transfer_ns) in enumerate(rows):
             if not any_steps or rank.timeline.is_of_known_step(index) or rank.timeline.stepped_exposed_ns[index]:
-                taken = _Taken(rank.timeline.rank, collective, wait_ns, transfer_ns)
-                found.setdefault(_key(collective), []).append(taken)
+                key, step = _key(collective), rank.timeline.step_of[index]
+                number = None if step is None else rank.timeline.step_numbers[step]
+                place = number, met[key, number]
+                met[key, number] += 1
+                found.setdefault(key, []).append(_Taken(rank.timeline.rank, place, collective, wait_ns, transfer_ns))
     windows = {rank.timeline.rank: rank.timeline.count_known_steps() if any_steps else 1 for rank in ranks}
     return {key: _carry(members, windows) for key, members in found.items()}
 
 
 class _Taken(NamedTuple):
-    """A rank's collective with what it waited for the last rank and the rest of its span; None: not told."""
+    """A rank's collective with what it waited for the last rank and the rest of its span; None: not told.
+
+    Its place: the number of its step, and how many of its owner came before in it.
+    """
 
     rank: int
+    place: tuple[int | None, int]
     one: Collective
     wait_ns: int | None
     transfer_ns: int | None
@@ -165,10 +176,13 @@ def _carry(members: Sequence[_Taken], windows: Mapping[int, int]) -> Carried:
     spans_ns = [one.span.length_ns for one in collectives]
     calls = {one.is_async for one in collectives}
     is_seen = all(len(one.span.starts_ns) for one in collectives)
-    waits_ns = _sum_waits(members)
+    waits_ns = [(member.place, member.wait_ns) for member in members if member.wait_ns is not None]
+    taken_ns = [(member.place, member.one.end_ns - member.one.start_ns) for member in members]
+    steps = max(1, *windows.values())
     return Carried(
         at_most_ns=find_most(_sum_under_way(members), windows, largest.operation) if is_seen else None,
-        waited_at_most_ns=None if waits_ns is None else find_most(waits_ns, windows),
+        waited_at_most_ns=sum_longest(waits_ns, steps) if len(waits_ns) == len(members) else None,
+        taken_at_most_ns=sum_longest(taken_ns, steps) if is_seen else None,
         transfer_ns=_sum_known([member.transfer_ns for member in members]),
         skew_wait_ns=_sum_known([member.wait_ns for member in members]),
         size_bytes=None if any(one.size_bytes is None for one in collectives) else largest.size_bytes,
@@ -180,7 +194,7 @@ def _carry(members: Sequence[_Taken], windows: Mapping[int, int]) -> Carried:
     )
 
 
-def find_most(times_ns: Mapping[int, int], windows: Mapping[int, int], operation: Operation | None = None) -> int:
+def find_most(times_ns: Mapping[int, int], windows: Mapping[int, int], operation: Operation | None) -> int:
     """Return per step what collectives can gain at most: the time of the rank that has most of it.
 
     Of sends and receives the sum over ranks: along a chain of ranks each one's comes after the one's before.
@@ -188,26 +202,29 @@ def find_most(times_ns: Mapping[int, int], windows: Mapping[int, int], operation
     Args:
         times_ns: by rank, of all its steps.
         windows: steps of each rank.
-        operation: of these collectives; left out: the times are of waiting, and a rank's hold those of ranks before it.
+        operation: of these collectives.
     """
     per_step = [round(time_ns / max(windows[rank], 1)) for rank, time_ns in times_ns.items()]
     return sum(per_step) if operation in POINT_TO_POINT else max(per_step)
 
 
-def _sum_waits(members: Sequence[_Taken]) -> dict[int, int] | None:
-    """Sum for each rank what it waited for the last rank; None where one wait is not known."""
-    sums: dict[int, int] = {}
-    for member in members:
-        if member.wait_ns is None:
-            return None
-        sums[member.rank] = sums.get(member.rank, 0) + member.wait_ns
-    return sums
+def sum_longest(times_ns: Iterable[tuple[Hashable, int]], steps: int) -> int:
+    """Return per step what collectives took, each on the rank where that is longest.
+
+    Args:
+        times_ns: of each rank's part of each, with what tells one collective from another on all ranks.
+        steps: number of steps.
+    """
+    longest: dict[Hashable, int] = {}
+    for place, time_ns in times_ns:
+        longest[place] = max(longest.get(place, 0), time_ns)
+    return round(sum(longest.values()) / steps)
 
 
 def _sum_under_way(members: Sequence[_Taken]) -> dict[int, int]:
     """Sum for each rank when one was under way and its last rank had begun, as far as that is known."""
     under_way: dict[int, list[Intervals]] = {}
-    for rank, one, wait_ns, _ in members:
+    for rank, _, one, wait_ns, _ in members:
         under_way.setdefault(rank, []).append(clip(one.span, one.start_ns + (wait_ns or 0), one.end_ns))
     return {rank: unite_all(*spans).length_ns for rank, spans in under_way.items()}
 
