@@ -32,7 +32,7 @@ class State(StrEnum):
     """How far a function was seen to come."""
 
     REACHED = "reached"
-    RAISED = "entered, then raised"
+    RAISED = "entered, launch did not end well"
     NOT_REACHED = "not reached"
     ABSENT = "not in this torch"
 

@@ -34,6 +34,7 @@ from dtbench.scenario.sweep import name_some
 from dtbench.scenario.values import Quantity, ValueName, read_value
 from dtbench.store.check_records import CheckOutcome, CheckResult, ChecksSummary
 from dtbench.store.rank_records import ReceiptOutcome
+from dtbench.store.records import RunStatus
 from dtbench.units import format_fraction, format_ns
 from dtbench.vocabulary import Cause
 
@@ -86,6 +87,10 @@ def _doubt(cells: Sequence[CellSummary]) -> Iterator[CheckResult]:
     if left_out:
         got = name_some(left_out)
         yield CheckResult(kind="launches", words="every launch can be read", outcome=NOT_JUDGED, got=got, because="")
+    failed = [cell.name for cell in cells if cell.status is RunStatus.FAILED]
+    if failed:
+        got = f"{name_some(failed)} failed"
+        yield CheckResult(kind="launches", words="every launch ends well", outcome=NOT_JUDGED, got=got, because="")
     told = [f"{cell.name}: {describe_disturbed(cell.disturbed)}" for cell in cells if cell.disturbed]
     if told:
         words = "others leave at least half of the steps of each phase alone"
@@ -119,11 +124,15 @@ def _judge(check: Check, cells: Cells) -> CheckResult:
     names = _name_judged(check, cells)
     doubted = [name for name in names if cells[name].rank_doubts]
     outcome, got = (NOT_JUDGED, cells[doubted[0]].rank_doubts[0]) if doubted else _find_outcome(check, cells)
-    if any(cells[name].disturbed or find_wrong_results(cells[name]) is not None for name in names):
+    if any(_is_unreliable(cells[name]) for name in names):
         outcome = NOT_JUDGED
     return CheckResult(
         kind=check.kind, words=describe_check(check), outcome=outcome, got=got, because=check.because or ""
     )
+
+
+def _is_unreliable(cell: CellSummary) -> bool:
+    return cell.status is RunStatus.FAILED or bool(cell.disturbed) or find_wrong_results(cell) is not None
 
 
 def _name_judged(check: Check, cells: Cells) -> Sequence[str]:
@@ -316,7 +325,7 @@ def _judge_functions(labels: Sequence[str], cells: Sequence[CellSummary]) -> Che
     unprobed = [f"{label} not in this torch" for label in labels if label not in calls]
     if len(unprobed) == len(labels):
         outcome, missing = NOT_JUDGED, ["no function was probed"]
-    elif any(cell.disturbed or find_wrong_results(cell) is not None for cell in cells):
+    elif any(map(_is_unreliable, cells)):
         outcome, missing = NOT_JUDGED, [*uncalled, *unprobed]
     else:
         outcome, missing = FAILED if uncalled else PASSED, [*uncalled, *unprobed]

@@ -44,7 +44,9 @@ def compare_metrics(
     """
     launches = [launch for launch in (*rounds.baseline, *rounds.candidate) if launch is not None]
     kinds, open_kinds = find_kinds(launches), find_open_kinds(launches)
-    before, after = (SideNumbers(side, kinds, open_kinds) for side in (rounds.baseline, rounds.candidate))
+    before, after = (
+        SideNumbers(side, kinds, open_kinds, is_part=is_part) for side in (rounds.baseline, rounds.candidate)
+    )
     keys, unlike = _list_keys(before, after, asked), find_unlike_ranks(launches)
     found = {key: _compare(key, (before, after), rounds, threshold) for key in keys}
     for key in (key for key in keys if BY_NAME[key[0]].is_profiled):

@@ -16,7 +16,8 @@ Key = tuple[str, str]
 class SideNumbers:
     """The numbers of one side's launches by metric and subject.
 
-    ``kinds`` and ``open_kinds`` are as ``seen.py`` finds them in both sides.
+    ``kinds`` and ``open_kinds`` are as ``seen.py`` finds them in both sides; with ``is_part`` what the launches do not
+    mention may have been all the same.
     """
 
     def __init__(
@@ -24,8 +25,11 @@ class SideNumbers:
         launches: Sequence[MeasuredLaunch | None],
         kinds: Mapping[str, frozenset[Kind]],
         open_kinds: frozenset[Kind],
+        *,
+        is_part: bool = False,
     ) -> None:
         self._launches, self._kinds, self._open_kinds = launches, kinds, open_kinds
+        self._is_part = is_part
         self._numbers: list[Mapping[Key, float]] = [
             {} if launch is None else {(one.metric, one.subject): one.value for one in launch.measurements}
             for launch in launches
@@ -58,7 +62,7 @@ class SideNumbers:
     def _is_absent(self, key: Key, launch: MeasuredLaunch | None) -> bool:
         """Tell whether what a launch does not mention did not occur: an owner may be among those it does not know."""
         metric, subject = key
-        if launch is None or (launch.name, metric) not in self._known:
+        if launch is None or self._is_part or (launch.name, metric) not in self._known:
             return False
         if metric != EXPOSED_BY_OWNER:
             return True

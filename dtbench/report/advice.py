@@ -191,7 +191,7 @@ def _bound(group: Sequence[Loss], step_ns: float, comm_ns: float) -> str:
     if most_ns < took_ns:
         together = f"because {its} collectives together took longer"
         whose = f"{'the whole step' if most_ns == step_ns else 'all of its communication'}, {together}"
-    return f" At most {format_ns(most_ns)} of {format_ns(step_ns)}, {whose}."
+    return f" At most {format_ns(most_ns)} of {format_ns(step_ns)} from {its} collectives, {whose}."
 
 
 def _what_it_took(owners: Sequence[Carried], *, is_by_size: bool) -> str:

@@ -188,8 +188,8 @@ def _describe_owner(row: OwnerSummary) -> str:
 
 
 def has_findings(cell: CellSummary) -> bool:
-    """Tell whether causes are findings: its steps stand for others, and nothing makes them unreliable."""
-    return _why_unreliable(cell) is None and not cell.doubts
+    """Tell whether causes are findings: steps stand for others, records are whole, and nothing is unreliable."""
+    return _why_unreliable(cell) is None and not cell.doubts and not cell.rank_doubts
 
 
 def _why_unreliable(cell: CellSummary) -> str | None:

@@ -330,7 +330,7 @@ def _receipt_rows(cell: CellSummary) -> Iterator[tuple[str, Plain]]:
 
 def _warmup_rows(cell: CellSummary) -> Iterator[tuple[str, Plain]]:
     if cell.warmup is None:
-        yield "warm-up", Plain("n/a: it did not end")
+        yield "warm-up", Plain("n/a: no record says that it ended")
         return
     words = f"settled after {count_things(cell.warmup.steps, 'step')}: {cell.warmup.reason}"
     yield "warm-up", Plain(words) if cell.warmup.settled else Plain(f"NOT {words}", style="yellow")

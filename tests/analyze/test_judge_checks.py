@@ -528,6 +528,17 @@ def test_no_check_is_judged_by_a_cell_whose_cores_others_took(check: dict[str, A
     assert told.got == ("plain: python busy.py (pid 4711) took 0.98 of 2 cores; they left 3 of 8 MEASURED steps alone")
 
 
+def test_no_check_is_judged_by_a_cell_of_which_a_launch_failed() -> None:
+    check = {**bound("step_time.median", at_most_ms=100), "cell": "plain"}
+    checklist = Checklist.model_validate({"checks": [check], "answer": "Yes"}, strict=False)
+    failed = PLAIN.model_copy(update={"status": RunStatus.FAILED, "reason": "rank 1 killed by SIGSEGV"})
+    found = judge_checklist(checklist, [failed, ASYNC], ())
+    assert found is not None
+    assert (found.outcome, found.answer) == (NOT_JUDGED, None)
+    assert (found.results[0].outcome, found.results[0].got) == (NOT_JUDGED, "plain failed")
+    assert {one.outcome for one in found.results} == {NOT_JUDGED}
+
+
 def test_no_check_is_judged_by_a_cell_whose_results_are_wrong() -> None:
     good = CorrectnessResult(
         passed=True, loss_error=0.0, loss_tolerance=0.1, gradient_error=0.0, gradient_tolerance=0.1, worst_parameter="w"

@@ -18,6 +18,7 @@ from dtbench.comparison.sides import read_sides
 from dtbench.vocabulary import POINT_TO_POINT
 
 TRACES = Path(__file__).parents[1] / "analyze" / "traces"
+SHARED = Path(__file__).parents[3] / "shared" / "traces"
 
 
 def check_that_nothing_is_compared(found: Comparison, words: str) -> None:
@@ -52,6 +53,24 @@ def test_traces_of_the_same_rank_are_compared_and_the_others_named(tmp_path: Pat
     assert "cannot be compared" not in found.sentence
     assert found.collectives
     assert "both: there are traces of rank 0 of 2 alone" in found.notes
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="the shared traces are not beside the project")
+def test_what_a_side_with_unseen_collectives_does_not_mention_is_no_zero(tmp_path: Path) -> None:
+    """Its kernels are gone, its operators are not: the same trace, of which the device's reductions were left out."""
+    for name, kept in (("old", True), ("new", False)):
+        document = json.loads(gzip.decompress((SHARED / "a100x8_ddp_rank.json.gz").read_bytes()))
+        document["traceEvents"] = [
+            event
+            for event in document["traceEvents"]
+            if kept or "AllReduce" not in str(event.get("name", "")) or event.get("cat") != "kernel"
+        ]
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "rank3.json").write_text(json.dumps(document))
+    found = compare_paths(str(tmp_path / "old"), str(tmp_path / "new"), results=tmp_path)
+    reduced = [one for one in found.metrics if one.subject == "grad_reduce"]
+    assert reduced
+    assert all(math.isnan(one.candidate.median) for one in reduced)
 
 
 def test_traces_without_steps_are_not_compared_as_if_they_were_one_step(tmp_path: Path) -> None:

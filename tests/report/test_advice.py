@@ -282,7 +282,7 @@ def test_a_gain_is_bounded_by_the_transfer_and_never_by_what_is_exposed() -> Non
         carried=Carried(at_most_ns=41_000_000, transfer_ns=82_000_000, skew_wait_ns=7_000_000),
     )
     (words,) = gain(row)
-    assert words.endswith(" At most 41.0 ms of 484 ms, which is all its transfer.")
+    assert words.endswith(" At most 41.0 ms of 484 ms from its collectives, which is all its transfer.")
 
 
 @pytest.mark.parametrize(
@@ -295,7 +295,7 @@ def test_a_gain_is_bounded_by_the_transfer_and_never_by_what_is_exposed() -> Non
 )
 def test_a_gain_is_called_transfer_only_where_waiting_for_other_ranks_is_known(carried: Carried, words: str) -> None:
     (said,) = gain(loss(Cause.TAIL, Purpose.TENSOR, carried=carried))
-    assert said.endswith(f" At most 6.00 ms of 484 ms, {words}")
+    assert said.endswith(f" At most 6.00 ms of 484 ms from its collectives, {words}")
 
 
 def test_a_gain_sums_the_owners_that_an_advice_is_for_and_is_no_longer_than_the_step() -> None:
@@ -304,7 +304,7 @@ def test_a_gain_sums_the_owners_that_an_advice_is_for_and_is_no_longer_than_the_
         for owner, exposed_ns in (("a", 5), ("b", 7))
     ]
     (both,), (one,) = gain(*rows), gain(rows[0])
-    one = one.replace("3.00 ms", "6.00 ms").replace("all that it", "all that they")
+    one = one.replace("3.00 ms", "6.00 ms").replace("all that it", "all that they").replace("from its", "from their")
     assert both == one.removesuffix(".") + ", of each where it is longest."
     (capped,) = gain(*rows, step_ns=4_000_000)
     assert "At most 4.00 ms of 4.00 ms" in capped
@@ -318,7 +318,8 @@ def test_a_gain_is_no_longer_than_all_communication_of_a_step() -> None:
     ]
     (capped,) = gain(*rows, comm_ns=4_000_000)
     assert capped.endswith(
-        " At most 4.00 ms of 484 ms, all of its communication, because their collectives together took longer."
+        " At most 4.00 ms of 484 ms from their collectives, all of its communication,"
+        " because their collectives together took longer."
     )
 
 
@@ -326,7 +327,8 @@ def test_a_gain_by_skew_is_what_was_waited_for_other_ranks_on_the_rank_that_wait
     carried = Carried(at_most_ns=1, waited_at_most_ns=3_000_000, skew_wait_ns=4_000_000)
     rows = [loss(Cause.SKEW, Purpose.TENSOR, owner=owner, exposed_ns=5, carried=carried) for owner in "ab"]
     assert gain(*rows)[0].endswith(
-        "At most 6.00 ms of 484 ms, which is all their waiting for other ranks, of each where it is longest."
+        "At most 6.00 ms of 484 ms from their collectives, which is all their waiting for other ranks,"
+        " of each where it is longest."
     )
 
 
@@ -339,10 +341,14 @@ def test_what_is_issued_otherwise_may_gain_the_waiting_too_and_what_is_waited_mo
         for cause in (Cause.SYNC_OP, Cause.SKEW, Cause.NEEDED_AT_ONCE)
     }
     assert said[Cause.SYNC_OP].endswith(
-        "At most 4.00 us of 4.40 us, which is all that it took, waiting for other ranks included."
+        "At most 4.00 us of 4.40 us from its collectives, which is all that it took, waiting for other ranks included."
     )
-    assert said[Cause.SKEW].endswith("At most 3.60 us of 4.40 us, which is all its waiting for other ranks.")
-    assert said[Cause.NEEDED_AT_ONCE].endswith("At most 400 ns of 4.40 us, which is all its transfer.")
+    assert said[Cause.SKEW].endswith(
+        "At most 3.60 us of 4.40 us from its collectives, which is all its waiting for other ranks."
+    )
+    assert said[Cause.NEEDED_AT_ONCE].endswith(
+        "At most 400 ns of 4.40 us from its collectives, which is all its transfer."
+    )
 
 
 def test_where_no_time_is_known_or_the_cause_is_not_nothing_is_promised() -> None:
@@ -414,7 +420,7 @@ def test_experts_and_context_have_advice_of_their_own_and_no_knob_of_fsdp_or_ddp
 def test_a_bubble_is_bounded_by_its_waiting_and_by_nothing_where_that_is_not_known() -> None:
     known, untold = Carried(at_most_ns=9, waited_at_most_ns=4), Carried(at_most_ns=9)
     for carried, bound in (
-        (known, "At most 4.00 ns of 20.0 ns, which is all its waiting for other ranks."),
+        (known, "At most 4.00 ns of 20.0 ns from its collectives, which is all its waiting for other ranks."),
         (untold, ""),
     ):
         (said,) = advise([loss(Cause.BUBBLE, Purpose.PIPELINE, carried=carried)], NOT_KNOWN, step_ns=20, comm_ns=20)

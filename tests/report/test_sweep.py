@@ -1,6 +1,7 @@
 """Cells against each other: the table, the plot and TensorBoard's HParams, from coordinates that say where each is."""
 
 import itertools
+import math
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -134,6 +135,10 @@ def test_what_intervals_tell_is_said_of_those_that_tell_it(
         "No cell can be told from the fastest, bucket_cap_mb 4: all intervals overlap its own"
     )
     assert sweep.finding(make_run(first, wide)) == "No difference in step time can be told: all intervals overlap"
+    bare = with_interval(second, math.nan, 460, math.nan)
+    assert sweep.finding(make_run(first, bare)) == (
+        f"No difference in step time can be told: the interval of {second.name} is not known"
+    )
 
 
 def test_launches_are_said_where_cells_have_unlike_numbers_of_them(

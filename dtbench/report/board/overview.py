@@ -317,6 +317,6 @@ def _correctness_tone(cell: CellSummary) -> Tone:
 
 def _warmup_fact(cell: CellSummary) -> Fact:
     if cell.warmup is None:
-        return Fact("warm-up", "n/a: it did not end", Tone.WARNING)
+        return Fact("warm-up", "n/a: no record says that it ended", Tone.WARNING)
     words = f"settled after {count_things(cell.warmup.steps, 'step')}: {cell.warmup.reason}"
     return Fact("warm-up", words) if cell.warmup.settled else Fact("warm-up", f"NOT {words}", Tone.WARNING)
