@@ -15,7 +15,6 @@ from dtbench.report import estimates, sentences
 from dtbench.report.cell_rows import Marks
 from dtbench.report.sentences import NAN
 from dtbench.scenario.axes import cut_common_folders
-from dtbench.scenario.sweep import name_some
 from dtbench.units import NS_PER_MS, format_fraction, format_ns
 from dtbench.vocabulary import Purpose
 
@@ -155,9 +154,8 @@ def _compare(summary: RunSummary, known: Sequence[CellSummary]) -> str:
     if not slower:
         unknown = [cell for cell in known if math.isnan(cell.step_time.low)]
         if unknown:
-            whose = f"the {'interval' if len(unknown) == 1 else 'intervals'} of {name_some([c.name for c in unknown])}"
-            are = "is" if len(unknown) == 1 else "are"
-            return f"No difference in step time can be told: {whose} {are} not known"
+            places = "; ".join(place_words(summary, cell) for cell in unknown)
+            return f"No difference in step time can be told: no interval is known of {places}"
         if max(cell.step_time.low for cell in known) <= min(cell.step_time.high for cell in known):
             return "No difference in step time can be told: all intervals overlap"
         return f"No cell can be told from the fastest, {place_words(summary, fastest)}: all intervals overlap its own"

@@ -535,7 +535,7 @@ def test_no_check_is_judged_by_a_cell_of_which_a_launch_failed() -> None:
     found = judge_checklist(checklist, [failed, ASYNC], ())
     assert found is not None
     assert (found.outcome, found.answer) == (NOT_JUDGED, None)
-    assert (found.results[0].outcome, found.results[0].got) == (NOT_JUDGED, "plain failed")
+    assert (found.results[0].outcome, found.results[0].got) == (NOT_JUDGED, "`plain` failed")
     assert {one.outcome for one in found.results} == {NOT_JUDGED}
 
 
