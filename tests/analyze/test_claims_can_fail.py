@@ -27,6 +27,7 @@ from dtbench.scenario.load import load_scenario_file
 from dtbench.scenario.values import ValueName
 from dtbench.store.check_records import CheckOutcome
 from dtbench.store.rank_records import Receipt, ReceiptOutcome
+from dtbench.store.records import RunStatus
 from dtbench.vocabulary import Cause, Purpose
 
 _SCENARIOS = Path(__file__).parents[2] / "scenarios"
@@ -114,7 +115,8 @@ def make_cell(name: str, **fields: Any) -> CellSummary:
     blank = {"launches": (0,), "losses": (1.0,) * 5, "step_time": time, "receipts": (), "probes": ()}
     unchecked = {"correctness": None, "canary": None, "state_steps": None}
     of_all_ranks = {"purposes": (), "owners": (), "ranks": (), "plan": SimpleNamespace(ranks=0)}
-    return CellSummary.model_construct(**{**blank, **unchecked, **of_all_ranks, "name": name, **fields})
+    complete = {"status": RunStatus.COMPLETE, "name": name}
+    return CellSummary.model_construct(**{**blank, **unchecked, **of_all_ranks, **complete, **fields})
 
 
 def keeping(check: Check) -> dict[str, Any]:

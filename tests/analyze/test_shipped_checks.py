@@ -17,6 +17,7 @@ from dtbench.scenario.load import load_scenario_file
 from dtbench.scenario.values import ValueName
 from dtbench.store.check_records import CheckOutcome
 from dtbench.store.rank_records import Receipt, ReceiptOutcome
+from dtbench.store.records import RunStatus
 from dtbench.vocabulary import Cause
 
 _SCENARIOS = Path(__file__).parents[2] / "scenarios"
@@ -33,7 +34,8 @@ def make_cell(name: str, **fields: Any) -> CellSummary:
     unchecked = {"correctness": None, "canary": None, "state_steps": None}
     of_all_ranks = {"purposes": (), "owners": (), "ranks": (), "plan": SimpleNamespace(ranks=0)}
     blank = {"name": name, "launches": (0,), "losses": (1.0,) * 5, "receipts": (), "probes": ()}
-    return CellSummary.model_construct(**{**blank, **unchecked, **of_all_ranks, **fields})
+    complete = {"status": RunStatus.COMPLETE}
+    return CellSummary.model_construct(**{**blank, **unchecked, **of_all_ranks, **complete, **fields})
 
 
 def cells_of(name: str) -> list[CellSummary]:
