@@ -73,3 +73,17 @@ def test_each_reading_of_a_step_says_what_others_had_in_it(monkeypatch: pytest.M
     assert clock.stop().stolen_fraction == 1.0
     clock.start()
     assert math.isnan(clock.stop().stolen_fraction)
+
+
+def test_a_step_right_after_another_begins_with_what_that_one_ended_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    stolen_ns, now_ns = iter((0, 10, 10 + 4_000, 50_000, 50_000 + 7_000)), [0]
+    monkeypatch.setattr(StolenClock, "read_ns", lambda _self: next(stolen_ns))
+    monkeypatch.setattr("dtbench.worker.clock.time.perf_counter_ns", lambda: now_ns[0])
+    clock = HostClock()
+    given = []
+    for pause_ns in (0, 1_000, 3_000_000):
+        now_ns[0] += pause_ns
+        clock.start()
+        now_ns[0] += 10_000
+        given.append(clock.stop().stolen_fraction * 10_000 * (os.cpu_count() or 1))
+    assert given == pytest.approx([10, 4_000, 7_000]), "what was stolen in the pause of 3 ms is no step's"

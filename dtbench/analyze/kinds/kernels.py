@@ -86,6 +86,16 @@ RULES: Final[tuple[KernelRule, ...]] = (
         "__amd_rocclr_copyBufferToImage",
         "__amd_rocclr_copyImage",
     ),
+    # Copies and fills in CUDA graphs: kernels of the driver's own, which Kineto tells apart from others by name alone.
+    _copy(
+        "CUDA driver",
+        r"^mem(?:cpy|set)\d+(?:_post)?$",
+        "memcpy32",
+        "memcpy32_post",
+        "memcpy128",
+        "memset32",
+        "memset32_post",
+    ),
     _copy(
         "HIP before ROCm 4",
         r"\bhip_(?:fill|copy2d)_n\b",

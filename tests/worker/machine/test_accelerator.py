@@ -12,7 +12,7 @@ from dtbench.vocabulary import DeviceKind
 from dtbench.worker.clock import make_clock
 from dtbench.worker.machine.accelerator import find_activities, find_device, settle
 from dtbench.worker.process_facts import read_memory, reset_memory
-from tests.worker.fake_cuda import FakeCuda
+from tests.worker.fake_cuda import FakeCuda, FakeEvent
 
 
 def have(monkeypatch: pytest.MonkeyPatch, kind: str | None, *, begun: bool | None = None) -> None:
@@ -112,3 +112,15 @@ def test_steps_on_a_device_are_timed_by_its_events() -> None:
         clock.stop()
     assert clock.settle() == [3_000_000, 5_000_000]
     assert make_clock(None, capacity=2).settle() is None
+
+
+def test_the_events_of_a_phase_exist_before_its_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch makes an event when it is first recorded, which takes longer than recording it."""
+    device, recorded = FakeCuda(), list[FakeEvent]()
+    monkeypatch.setattr(FakeEvent, "record", recorded.append)
+    clock = make_clock(device, capacity=3)
+    before = set(recorded)
+    clock.start()
+    clock.stop()
+    assert len(before) == 6
+    assert set(recorded) == before
