@@ -117,7 +117,11 @@ def test_steps_on_a_device_are_timed_by_its_events() -> None:
 def test_the_events_of_a_phase_exist_before_its_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """Torch makes an event when it is first recorded, which takes longer than recording it."""
     device, recorded = FakeCuda(), list[FakeEvent]()
-    monkeypatch.setattr(FakeEvent, "record", recorded.append)
+
+    def record(event: FakeEvent, _stream: object = None) -> None:
+        recorded.append(event)
+
+    monkeypatch.setattr(FakeEvent, "record", record)
     clock = make_clock(device, capacity=3)
     before = set(recorded)
     clock.start()
