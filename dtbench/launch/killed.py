@@ -28,7 +28,7 @@ def describe_signal(number: int) -> str:
 
 _OWN_SIGNALS: Final = (signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL)
 """What a process's own mistake ends it with; SIGKILL and SIGTERM come from outside: no memory left, or a person."""
-_CAUSES: Final = (HUNG, *map(describe_signal, _OWN_SIGNALS))
+OWN_MISTAKES: Final = tuple(map(describe_signal, _OWN_SIGNALS))
 
 
 def keep_killed(folder: LaunchFolder, failures: tuple[RankFailure, ...], *, ranks: int) -> bool:
@@ -41,7 +41,7 @@ def keep_killed(folder: LaunchFolder, failures: tuple[RankFailure, ...], *, rank
         return False
     culprit = failures[0]
     has_said = culprit.what == RAISED and any(_has_said(record) for record in found if record.rank == culprit.rank)
-    if culprit.what not in _CAUSES and not has_said:
+    if culprit.what not in (HUNG, *OWN_MISTAKES) and not has_said:
         return False
     ends = {failure.rank: failure.what for failure in failures}
     for record in found:

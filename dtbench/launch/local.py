@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dtbench.errors import LaunchError, MissingError, StoreError
-from dtbench.launch.killed import HUNG, RAISED, describe_signal, keep_killed
+from dtbench.launch.killed import HUNG, OWN_MISTAKES, RAISED, describe_signal, keep_killed
 from dtbench.launch.machine import NO_TORCH
 from dtbench.launch.watch import Watch, look
 from dtbench.store.finish import finish_launch
@@ -188,6 +188,8 @@ def _collect_logs(logs: Path, folder: LaunchFolder, ranks: int) -> None:
                 for part in parts:
                     with part.open("rb") as source:
                         shutil.copyfileobj(source, target)
+            if parts:
+                shutil.copystat(parts[-1], folder.log(rank))  # when it last wrote says when it died of a signal
 
 
 def describe_failures(
@@ -195,9 +197,9 @@ def describe_failures(
 ) -> tuple[RankFailure, ...]:
     """Say of each failed rank what happened, where it was and what it said last; empty when all went well.
 
-    The culprit comes first: a rank that left without an error before its work was done; then those that hung or died
-    of a signal, since losing a peer raises in the others; then those that raised, the first to say so first; last those
-    that the clean-up ended.
+    The culprit comes first: a rank that left without an error before its work was done; then those that hung, or died
+    of a signal from outside; then those that raised or died of their own mistake, in order of time, since losing a peer
+    raises in the others, and makes gloo crash in some; last those that the clean-up ended.
     """
     views = look(folder, ranks)
     failed = {item.rank for item in ended}
@@ -208,8 +210,10 @@ def describe_failures(
     failures = [_describe(folder, item, views[item.rank], hung=hung) for item in everyone]
 
     def blame(failure: RankFailure) -> tuple[bool, bool, bool, int]:
-        is_late = failure.what in (RAISED, _VICTIM)
-        return failure.what != _LEFT, failure.what == _VICTIM, is_late, _failed_unix_ns(folder, failure.rank)
+        can_follow = failure.what == RAISED or failure.what in OWN_MISTAKES
+        find_time = _failed_unix_ns if failure.what == RAISED else _died_unix_ns
+        time_ns = find_time(folder, failure.rank) if can_follow else 0
+        return failure.what != _LEFT, failure.what == _VICTIM, can_follow, time_ns
 
     ordered = sorted(failures, key=blame)
     if ended and all(failure.what == _VICTIM for failure in ordered):  # elastic's first failure has no other cause
@@ -226,6 +230,15 @@ def _failed_unix_ns(folder: LaunchFolder, rank: int) -> int:
         said = (EventLine.model_validate_json(line) for line in lines)
         return min((event.unix_ns for event in said if event.event == "failed"), default=sys.maxsize)
     return sys.maxsize
+
+
+def _died_unix_ns(folder: LaunchFolder, rank: int) -> int:
+    """When a rank that died of its own mistake wrote what its threads did then; 0 if it never did."""
+    log = folder.log(rank)
+    with suppress(OSError):
+        if any(line.startswith(_FATAL) for line in log.read_text(encoding="utf-8", errors="replace").splitlines()):
+            return log.stat().st_mtime_ns
+    return 0
 
 
 _LEFT = "left without an error before its work was done"
