@@ -11,7 +11,7 @@ pytest.importorskip("torch", reason="torch is what is tested here; install the e
 from dtbench.launch.local import Ended, describe_failures
 from dtbench.store.layout import LaunchFolder
 
-DUMP = 'Fatal Python error: Segmentation fault\n\nCurrent thread 0x01 (most recent call first):\n  File "a.py", line 1 in b\n'
+DUMP = "Fatal Python error: Segmentation fault\n\nCurrent thread 0x01 (most recent call first):\n  File in b\n"
 KILLED, SEGFAULT, ABORTED = -signal.SIGKILL, -signal.SIGSEGV, -signal.SIGABRT
 
 
