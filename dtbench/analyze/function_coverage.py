@@ -2,11 +2,11 @@
 
 A function is *reached* when a line of its body ran in a launch that finished, as the interpreter's own tracing saw it.
 Where no launch of a scenario was traced, its probe counts instead, and the row says so. What was entered only in
-launches that failed is shown apart, with their message. Where lines and probes of one scenario disagree, the row says
-that, too.
+launches that failed is shown apart, with their message, and so is what no launch that finished traced or probed: nobody
+knows whether that ran. Where lines and probes of one scenario disagree, the row says that, too.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -23,7 +23,7 @@ from dtbench.store.place import Place
 from dtbench.store.probe_records import LineRecord, ProbedFunction, Probes, TracedFunction
 from dtbench.store.read import read_launch, read_line_records, read_rank_records, read_run
 from dtbench.store.records import CellRecord, RunStatus, tell_reason_in_a_line
-from dtbench.units import count_things
+from dtbench.units import count_things, name_ranks
 
 _OURS = "dtbench."
 
@@ -34,6 +34,7 @@ class State(StrEnum):
     REACHED = "reached"
     RAISED = "entered, launch did not end well"
     NOT_REACHED = "not reached"
+    NOT_WATCHED = "not watched"
     ABSENT = "not in this torch"
 
 
@@ -48,6 +49,8 @@ class Evidence:
         lines: of every rank that was traced; () where it was not asked for.
         probes: of every rank that had probes.
         times: of probes in its traces, by label.
+        place: which launch it is; None: nobody said.
+        lost: what of it is not there, a clause each.
     """
 
     scenario: str
@@ -56,6 +59,8 @@ class Evidence:
     lines: tuple[LineRecord, ...] = ()
     probes: tuple[Probes, ...] = ()
     times: Mapping[str, ProbeTime] = field(default_factory=dict)
+    place: Place | None = None
+    lost: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -64,12 +69,13 @@ class CoveredFunction:
 
     Attributes:
         reach: its class; None: the list of functions under study does not have it, the installed torch does.
-        reason: what drives it, or why nothing does; of one that is not in this torch, since when torch has it.
+        reason: what drives it, or why nothing does; of one that is not in this torch, since when torch has it; of one
+            that was not watched, why it has no probe, if a rank said so.
         scenarios: that reached it, the one with most calls first; its numbers are those below. Of a function that was
             only entered, those that entered it.
         confirmed: lines say so, not its probe alone.
         driven: somebody else than dtbench called it, or it is a public function, which dtbench may call as anybody.
-        calls: over all ranks and launches of that scenario; from the probe, else from tracing.
+        calls: over all ranks and launches of that scenario; from the probe, else from tracing; None: not watched.
         total_ns: None: it had no probe.
         time: in PROFILED steps; None: no trace shows it.
         branches: calls by branch.
@@ -85,7 +91,7 @@ class CoveredFunction:
     scenarios: tuple[str, ...] = ()
     confirmed: bool = False
     driven: bool = False
-    calls: int = 0
+    calls: int | None = None
     total_ns: int | None = None
     time: ProbeTime | None = None
     branches: Mapping[str, int] = field(default_factory=dict)
@@ -107,6 +113,7 @@ class _Seen:
     """What one scenario's launches saw of one function."""
 
     traced: bool = False
+    is_watched: bool = False
     lines: int = 0
     traced_calls: int = 0
     probed: list[ProbedFunction] = field(default_factory=list)
@@ -142,7 +149,7 @@ def read_evidence(path: Path) -> list[Evidence]:
         _read_launch(
             Place(run.run_id, cell.name, index),
             RunFolder(path).launch(cell.name, index),
-            cell.plan.ranks,
+            cell,
             run.name if len(run.cells) == 1 else f"{run.name}:{cell.name}",
         )
         for cell in run.cells
@@ -151,24 +158,32 @@ def read_evidence(path: Path) -> list[Evidence]:
     ]
 
 
-def _read_launch(place: Place, folder: LaunchFolder, ranks: int, scenario: str) -> Evidence:
+def _read_launch(place: Place, folder: LaunchFolder, cell: CellRecord, scenario: str) -> Evidence:
     try:
-        return _read_whole_launch(place, folder, ranks, scenario)
+        return _read_whole_launch(place, folder, cell, scenario)
     except StoreError as error:
-        return Evidence(scenario, finished=False, message=str(error))
+        return Evidence(scenario, finished=False, message=str(error), place=place)
 
 
-def _read_whole_launch(place: Place, folder: LaunchFolder, ranks: int, scenario: str) -> Evidence:
+def _read_whole_launch(place: Place, folder: LaunchFolder, cell: CellRecord, scenario: str) -> Evidence:
     lines = read_line_records(folder)
     if not folder.launch.exists():
-        return Evidence(scenario, finished=False, message="the launch did not end", lines=lines)
+        return Evidence(scenario, finished=False, message="the launch did not end", lines=lines, place=place)
     launch = read_launch(folder)
     if launch.status is not RunStatus.COMPLETE:
         message = tell_reason_in_a_line(launch.reason or "nobody said why")
-        return Evidence(scenario, finished=False, message=message, lines=lines)
-    probes = tuple(record.probes for record in read_rank_records(folder) if record.probes is not None)
-    times = _sum_times(read_launch_data(place, folder, ranks)) if probes else {}
-    return Evidence(scenario, finished=True, lines=lines, probes=probes, times=times)
+        return Evidence(scenario, finished=False, message=message, lines=lines, place=place)
+    probes = {record.rank: record.probes for record in read_rank_records(folder) if record.probes is not None}
+    times = _sum_times(read_launch_data(place, folder, cell.plan.ranks)) if probes else {}
+    asked, everyone = cell.scenario.measure, set(range(cell.plan.ranks))
+    left = {
+        "traced lines": everyone - {one.rank for one in lines} if asked.line_coverage else set(),
+        "probes": everyone - set(probes) if asked.probes else set(),
+    }
+    lost = tuple(f"{name_ranks(ranks)} left no {what}" for what, ranks in left.items() if ranks)
+    return Evidence(
+        scenario, finished=True, lines=lines, probes=tuple(probes.values()), times=times, place=place, lost=lost
+    )
 
 
 def _sum_times(launch: LaunchData) -> dict[str, ProbeTime]:
@@ -180,13 +195,28 @@ def _sum_times(launch: LaunchData) -> dict[str, ProbeTime]:
 
 def cover(evidence: Sequence[Evidence]) -> FunctionCoverage:
     """Put the evidence of any launches together: a row for every function of the files under study."""
+    evidence, copies = _leave_out_copies(evidence)
     listed = {(one.file, one.name): one for one in FUNCTIONS}
     found = {(one.file, one.name): None for record in _all_lines(evidence) for one in record.functions}
     keys = [*listed, *(key for key in found if key not in listed)]
     absent = _find_absent(evidence, listed)
     rows = tuple(_cover_one(key, listed.get(key), evidence, absent.get(key)) for key in keys)
     costs = [probes.cost_per_call_ns for one in evidence for probes in one.probes]
-    return FunctionCoverage(rows, max(costs, default=None), tuple(_note(evidence, rows)))
+    return FunctionCoverage(rows, max(costs, default=None), (*_note(evidence, rows), *copies))
+
+
+def _leave_out_copies(evidence: Sequence[Evidence]) -> tuple[list[Evidence], list[str]]:
+    """Give each launch once, and for its copies a sentence."""
+    first: dict[object, Evidence] = {}
+    for one in evidence:
+        first.setdefault(one.place or id(one), one)
+    again = Counter(one.place for one in evidence if one.place is not None)
+    copies = [
+        f"launch {place.launch} of {first[place].scenario} is here {count} times, and counted once"
+        for place, count in again.items()
+        if count > 1
+    ]
+    return list(first.values()), copies
 
 
 def _find_absent(
@@ -219,6 +249,8 @@ def _note(evidence: Sequence[Evidence], rows: Sequence[CoveredFunction]) -> Iter
     for one in evidence:
         if not one.finished:
             yield f"a launch of {one.scenario} did not finish: {one.message}"
+        for words in one.lost:
+            yield f"in {one.scenario} {words}: calls, and what was not reached, are of the other ranks"
 
 
 def _cover_one(
@@ -232,13 +264,18 @@ def _cover_one(
         for one in evidence
         if not one.finished and any(function.lines for function in _traced(key, one))
     }
+    is_watched = any(one.is_watched for one in seen.values())
+    unprobed = None if is_watched else _find_reason(key, evidence)
     row = CoveredFunction(
         file=key[0],
         name=key[1],
         reach=None if listed is None else listed.reach,
-        reason=absence or ("" if listed is None else listed.reason),
-        state=_find_state(is_reached=bool(reached), is_entered=bool(entered), is_absent=absence is not None),
+        reason=absence or unprobed or ("" if listed is None else listed.reason),
+        state=_find_state(
+            is_reached=bool(reached), is_entered=bool(entered), is_absent=absence is not None, is_watched=is_watched
+        ),
         scenarios=tuple(reached or entered),
+        calls=0 if is_watched else None,
     )
     disagreements = [words for name, one in seen.items() for words in one.disagree(name)]
     remarks = [*disagreements, *([] if reached else dict.fromkeys(entered.values()))]
@@ -247,12 +284,20 @@ def _cover_one(
     return _with_remarks(filled, remarks, len(disagreements))
 
 
-def _find_state(*, is_reached: bool, is_entered: bool, is_absent: bool) -> State:
+def _find_reason(key: tuple[str, str], evidence: Sequence[Evidence]) -> str | None:
+    """Find why a function has no probe."""
+    unprobed = (function for one in evidence for record in one.probes for function in record.unprobed)
+    return next((one.reason for one in unprobed if (one.file, one.name) == key), None)
+
+
+def _find_state(*, is_reached: bool, is_entered: bool, is_absent: bool, is_watched: bool) -> State:
     if is_reached:
         return State.REACHED
     if is_entered:
         return State.RAISED
-    return State.ABSENT if is_absent else State.NOT_REACHED
+    if is_absent:
+        return State.ABSENT
+    return State.NOT_REACHED if is_watched else State.NOT_WATCHED
 
 
 def _with_remarks(row: CoveredFunction, remarks: Sequence[str], disagreements: int) -> CoveredFunction:
@@ -317,6 +362,7 @@ def _gather(key: tuple[str, str], evidence: Sequence[Evidence]) -> dict[str, _Se
         seen = found.setdefault(one.scenario, _Seen())
         traced, probed = list(_traced(key, one)), list(_probed(key, one))
         seen.traced = seen.traced or bool(one.lines)
+        seen.is_watched = seen.is_watched or bool(traced or probed)
         seen.lines += sum(len(function.lines) for function in traced)
         seen.traced_calls += sum(function.calls for function in traced)
         seen.probed += probed

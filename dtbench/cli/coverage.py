@@ -206,7 +206,7 @@ def _section(file: str, rows: "Sequence[CoveredFunction]") -> Section:
     missing: dict[str, list[str]] = {}
     for row in rows:
         if row.state is not State.REACHED and row.reason and not row.remarks:
-            seen = str(State.ABSENT if row.state is State.ABSENT else State.NOT_REACHED)
+            seen = State.NOT_REACHED if row.state is State.RAISED else row.state
             missing.setdefault(f"{seen} ({row.reason})", []).append(row.name)
     reasons = [f"{why}: {', '.join(names)}" for why, names in missing.items()]
     return Section(file, columns, [_row(row) for row in rows], (*remarks, *reasons))
@@ -245,7 +245,10 @@ def sum_up(rows: "Sequence[CoveredFunction]") -> str:
     }
     driven, called = counts[Reach.DRIVEN], counts[Reach.CALLED]
     absent = sum(row.state is State.ABSENT for row in rows)
+    unwatched = sum(row.state is State.NOT_WATCHED and row.reach in (Reach.DRIVEN, Reach.CALLED) for row in rows)
     others = "" if not absent else f" {absent} of the list {'is' if absent == 1 else 'are'} not in this torch."
+    if unwatched:
+        others += f" Of {unwatched} nobody knows: no launch that finished traced or probed them."
     return (
         f"Reached: {driven[0]} of {driven[1]} functions that torch's public ones drive, {called[0]} of {called[1]} "
         f"that must be called; {counts[Reach.ELSEWHERE][1]} run elsewhere and {counts[Reach.UNCALLED][1]} are called "

@@ -1,6 +1,7 @@
 """Which functions ran, from made-up evidence: lines decide, probes count, and contradictions are said."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from dtbench.plan import Machine, make_plan
 from dtbench.probe_catalogue.functions import DDP, FUNCTIONS, GRADIENT_HOOKS, Reach
 from dtbench.scenario.schema import Scenario
 from dtbench.store.layout import RunFolder
+from dtbench.store.place import Place
 from dtbench.store.probe_records import LineRecord, ProbedBranch, ProbedFunction, Probes, TracedFunction, Unprobed
 from dtbench.store.records import CellRecord, LaunchRecord, RunRecord, RunStatus
 from dtbench.store.write import write_record
@@ -60,9 +62,30 @@ def test_probes_say_what_the_installed_torch_lacks_where_nothing_was_traced() ->
     nested = Unprobed(file=FORWARD[0], name=FORWARD[1], reason="made anew at every call")
     older = Evidence("ddp", finished=True, probes=(probes().model_copy(update={"unprobed": (lacking, nested)}),))
     newer = Evidence("ddp", finished=True, probes=(probes(probed(HOOK, 0)),))
-    assert [row([older], key).state for key in (HOOK, FORWARD)] == [State.ABSENT, State.NOT_REACHED]
+    assert [row([older], key).state for key in (HOOK, FORWARD)] == [State.ABSENT, State.NOT_WATCHED]
     assert row([older], HOOK).reason == "renamed"
+    assert row([older], FORWARD).reason == "made anew at every call"
     assert row([older, newer], HOOK).state is State.NOT_REACHED, "another launch's torch has it"
+
+
+def test_what_no_launch_that_finished_watched_is_not_said_to_be_not_reached() -> None:
+    ended = Evidence("ddp", finished=False, message="killed", lines=(lines(),))
+    for evidence in ([], [ended], [ended, Evidence("ddp", finished=True, probes=(probes(probed(FORWARD, 0)),))]):
+        assert row(evidence, HOOK).state is State.NOT_WATCHED
+        assert row(evidence, HOOK).calls is None
+        known = State.NOT_REACHED if len(evidence) == 2 else State.NOT_WATCHED
+        assert (row(evidence, FORWARD).state, row(evidence, FORWARD).calls) == (
+            known,
+            0 if known is State.NOT_REACHED else None,
+        )
+
+
+def test_a_launch_that_is_here_twice_counts_once() -> None:
+    one = Evidence("ddp", finished=True, probes=(probes(probed(FORWARD, 7)),), place=Place("a", "ddp", 0))
+    other = replace(one, place=Place("a", "ddp", 1))
+    assert row([one, one, other], FORWARD).calls == 14
+    assert "launch 0 of ddp is here 2 times, and counted once" in cover([one, one, other]).notes
+    assert not any("counted once" in note for note in cover([one, other]).notes)
 
 
 def test_every_listed_function_has_one_row_whatever_the_evidence() -> None:
