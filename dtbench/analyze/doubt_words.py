@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 
-from dtbench.analyze.representative import Doubt, DoubtKind
+from dtbench.analyze.representative import UNSURE, Doubt, DoubtKind
 from dtbench.units import format_ns, three_digits
 
 
 def name_doubt(doubts: Sequence[Doubt]) -> str:
     """Say how sure it is that steps stand for no others."""
-    return f"{'PERHAPS NOT' if all(one.kind is DoubtKind.UNSURE_MEASURED for one in doubts) else 'NOT'} REPRESENTATIVE"
+    is_sure = any(one.kind not in UNSURE for one in doubts)
+    return f"{'NOT' if is_sure else 'PERHAPS NOT'} REPRESENTATIVE"
 
 
 def describe_doubt(doubt: Doubt) -> str:
@@ -19,11 +20,10 @@ def describe_doubt(doubt: Doubt) -> str:
 
 def _describe(kind: DoubtKind, values: Sequence[float]) -> str:
     match kind:
-        case DoubtKind.UNLIKE_MEASURED:
-            return f"PROFILED steps took {_ratio(values[0])} as long as MEASURED ones"
-        case DoubtKind.UNSURE_MEASURED:
-            interval = f"{_ratio(values[1])} to {_ratio(values[2])}"
-            return f"PROFILED steps took {_ratio(values[0])} as long as MEASURED ones, which may be {interval}"
+        case DoubtKind.UNCOMPARED:
+            return "step times of MEASURED or of PROFILED steps are not known, so that nobody can compare them"
+        case DoubtKind.UNLIKE_MEASURED | DoubtKind.UNSURE_MEASURED:
+            return f"PROFILED steps took {_ratio(values[0])} as long as MEASURED ones{_how_sure(kind, values[1:])}"
         case DoubtKind.EXPOSED_BEYOND_STEP:
             return f"{format_ns(values[0])} exposed is more than a whole MEASURED step of {format_ns(values[1])}"
         case DoubtKind.ONE_STEP_UNLIKE | DoubtKind.ONE_LAUNCH_UNLIKE:
@@ -36,6 +36,12 @@ def _describe(kind: DoubtKind, values: Sequence[float]) -> str:
         case DoubtKind.REPEATED_NUMBER:
             ranges = "1 range carries" if values[0] == 1 else f"{values[0]:.0f} ranges carry"
             return f"{ranges} the number of an earlier step, and what is in it counts to the step before it"
+
+
+def _how_sure(kind: DoubtKind, ends: Sequence[float]) -> str:
+    if kind is DoubtKind.UNLIKE_MEASURED:
+        return ""
+    return f", which may be {_ratio(ends[0])} to {_ratio(ends[1])}" if ends else ", of too few steps to be sure"
 
 
 def _ratio(value: float) -> str:

@@ -12,7 +12,7 @@ from dtbench.analyze.cell_notes import describe_disturbed, find_disturbed_kind
 from dtbench.analyze.cell_numbers import exposed_by_cause, find_number, find_part, find_part_of_causes
 from dtbench.analyze.exposure.agreement import Agreement, judge
 from dtbench.analyze.known_part import KnownPart
-from dtbench.analyze.representative import DoubtKind
+from dtbench.analyze.representative import UNSURE, DoubtKind
 from dtbench.analyze.summary import CellSummary
 from dtbench.analyze.wrong_results import find_wrong_results
 from dtbench.scenario.answer import Slot, fill_slots
@@ -76,7 +76,7 @@ def judge_checklist(
         results=tuple(results),
         answer=answer,
         launches=min((len(cell.launches) for cell in cells), default=0),
-        doubted=tuple(cell.name for cell in cells if _is_no_finding(cell)),
+        doubted=tuple(cell.name for cell in cells if any(doubt.kind not in UNSURE for doubt in cell.doubts)),
         changed=any(not _is_of_repeat(override) for override in overrides),
     )
 
@@ -272,13 +272,13 @@ def _judge_receipt(check: KnobReceipt, cell: CellSummary) -> _Finding:
 
 
 def _is_no_finding(cell: CellSummary) -> bool:
-    """Tell whether PROFILED steps of a cell do not stand for others: why they exposed what they did says nothing."""
+    """Tell whether PROFILED steps of a cell may not stand for others: why they exposed what they did says nothing."""
     return any(doubt.kind is not DoubtKind.UNSURE_MEASURED for doubt in cell.doubts)
 
 
 def _judge_cause(check: LeadingCause, cell: CellSummary) -> _Finding:
     if _is_no_finding(cell):
-        return NOT_JUDGED, "no finding: PROFILED steps do not stand for others"
+        return NOT_JUDGED, "no finding: PROFILED steps may not stand for others"
     if (part := _spell_part(find_part_of_causes(cell, check.purpose))) is not None:
         return NOT_JUDGED, part
     return _judge_leading(check, cell)

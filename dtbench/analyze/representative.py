@@ -33,7 +33,9 @@ class DoubtKind(StrEnum):
     UNLIKE_MEASURED = "unlike_measured"
     """PROFILED over MEASURED step times, and the ends of its 95 % interval if known: outside 0.8 to 1.25."""
     UNSURE_MEASURED = "unsure_measured"
-    """The same: it may be outside."""
+    """The same: it may be outside; without ends, nobody knows how sure the ratio is."""
+    UNCOMPARED = "uncompared"
+    """Nothing: of the one or the other no step time is known."""
     EXPOSED_BEYOND_STEP = "exposed_beyond_step"
     """Exposed communication of a PROFILED step, and the whole MEASURED step that it exceeds, ns."""
     ONE_STEP_UNLIKE = "one_step_unlike"
@@ -44,6 +46,10 @@ class DoubtKind(StrEnum):
     """Exposed communication of the steps between which it rises or falls, the earlier first, ns; and of how many."""
     REPEATED_NUMBER = "repeated_number"
     """Steps whose number an earlier one has."""
+
+
+UNSURE: Final = (DoubtKind.UNSURE_MEASURED, DoubtKind.UNCOMPARED)
+"""Steps may stand for others after all."""
 
 
 @dataclass(frozen=True)
@@ -97,11 +103,13 @@ def doubt_phases(profiler_cost: tuple[float, float, float], exposed_ns: float, m
         measured_ns: a MEASURED step; NaN: not known.
     """
     ratio, low, high = profiler_cost
-    if ratio < LEAST_RATIO or ratio > MOST_RATIO:  # never of NaN
-        ends = (low, high) if low <= high else ()
+    ends = (low, high) if low <= high else ()  # never of NaN
+    if math.isnan(ratio):
+        yield Doubt(DoubtKind.UNCOMPARED, ())
+    elif ratio < LEAST_RATIO or ratio > MOST_RATIO:
         yield Doubt(DoubtKind.UNLIKE_MEASURED, (ratio, *ends))
-    elif low < LEAST_RATIO or high > MOST_RATIO:
-        yield Doubt(DoubtKind.UNSURE_MEASURED, (ratio, low, high))
+    elif not ends or low < LEAST_RATIO or high > MOST_RATIO:
+        yield Doubt(DoubtKind.UNSURE_MEASURED, (ratio, *ends))
     if exposed_ns > measured_ns:
         yield Doubt(DoubtKind.EXPOSED_BEYOND_STEP, (exposed_ns, measured_ns))
 

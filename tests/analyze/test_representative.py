@@ -57,6 +57,16 @@ def lengthen_step(place: int, factor: int) -> Change:
     return change
 
 
+def forget(phase: str, kept: int = 0) -> Change:
+    """As if only so many steps of a phase had left their times."""
+
+    def change(steps: pd.DataFrame, overlap: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+        first = sorted(steps[steps["phase"] == phase]["step"].unique())[:kept]
+        return steps[(steps["phase"] != phase) | steps["step"].isin(first)].reset_index(drop=True), overlap
+
+    return change
+
+
 def shorten_all(factor: float) -> Change:
     """As if the steps of a training took less than what is exposed in the traces."""
 
@@ -97,6 +107,9 @@ def change_run(folder: Path, change: Change) -> CellSummary:
         (lengthen_profiled(0.524), DoubtKind.UNLIKE_MEASURED, "PROFILED steps took 0.560 x as long"),
         (lengthen_profiled(1.2), DoubtKind.UNLIKE_MEASURED, "PROFILED steps took 1.28 x"),
         (lengthen_profiled(1.15), DoubtKind.UNSURE_MEASURED, "1.23 x as long as MEASURED ones, which may be 1.18 x to"),
+        (forget("MEASURED"), DoubtKind.UNCOMPARED, "step times of MEASURED or of PROFILED steps are not known"),
+        (forget("PROFILED"), DoubtKind.UNCOMPARED, "step times of MEASURED or of PROFILED steps are not known"),
+        (forget("MEASURED", 1), DoubtKind.UNSURE_MEASURED, "as long as MEASURED ones, of too few steps to be sure"),
         (shorten_all(0.15), DoubtKind.EXPOSED_BEYOND_STEP, "is more than a whole MEASURED step of 69.0 ms"),
         (lengthen_step(1, 4_000_000), DoubtKind.ONE_STEP_UNLIKE, "step 17 took 4,"),
         (lengthen_step(2, 3), DoubtKind.ONE_STEP_UNLIKE, "step 18 took 3.13 x as long as the others"),
@@ -166,10 +179,9 @@ def test_a_ratio_of_one_step_has_no_interval_and_comes_back_from_json() -> None:
     assert CellSummary.model_validate_json(cell.model_dump_json()).doubts == (doubt,)
 
 
-def test_what_nobody_measured_is_no_reason() -> None:
+def test_what_nobody_measured_is_no_reason_but_that_nobody_can_compare() -> None:
     nothing = (math.nan, math.nan, math.nan)
-    assert list(doubt_phases(nothing, math.nan, math.nan)) == []
-    assert list(doubt_phases(nothing, 5.0, math.nan)) == []
+    assert [doubt.kind for doubt in doubt_phases(nothing, 5.0, math.nan)] == [DoubtKind.UNCOMPARED]
     assert list(doubt_steps(TracedSteps({}, {}))) == []
     assert list(doubt_steps(TracedSteps({1: 10.0, 2: 90.0}, {1: 1.0, 2: 1.0}))) == [], "which of two is the odd one?"
     assert list(doubt_steps(TracedSteps({1: 0.0, 2: 10.0, 3: 10.0}, {}))) == [], "a step of which nothing was seen"
