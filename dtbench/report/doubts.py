@@ -11,6 +11,8 @@ NO_CONSUMER = "no consumer of it can be seen in the traces"
 
 NO_FINDING = "Whose it is and why is of these steps alone: no finding, and no advice follows from it."
 
+NOT_WHOLE = "Files of ranks are missing or do not belong together: no finding, and no advice follows from it."
+
 
 def say_doubts(doubts: Sequence[Doubt]) -> str | None:
     """Say in a clause of the answer that, and why, the steps may not stand for others; None: nothing speaks against it.

@@ -16,7 +16,7 @@ from dtbench.analyze.wrong_results import find_wrong_results
 from dtbench.plan import Plan
 from dtbench.report.advice import advise, of_run
 from dtbench.report.causes import describe_cause, describe_leading, name_collective
-from dtbench.report.doubts import NO_CONSUMER, NO_FINDING, say_doubts
+from dtbench.report.doubts import NO_CONSUMER, NO_FINDING, NOT_WHOLE, say_doubts
 from dtbench.report.larger_losses import describe_copies, describe_host
 from dtbench.report.scenario_facts import describe_cell
 from dtbench.scenario.model import Timed
@@ -147,7 +147,7 @@ def _say_exposed(cell: CellSummary) -> str:
     if doubt is not None:
         return f"{said}; {doubt}"
     said = f"{_say_host(cell, exposed_ns)}{_say_copies(cell, exposed_ns)}{said}"
-    if not cell.owners or not exposed_ns:
+    if not cell.owners or not exposed_ns or cell.rank_doubts:
         return said
     if part := next((row.part for row in cell.owners if row.part not in (None, cell.part)), None):
         return f"{said}; whose it is, is known of {part}"
@@ -215,8 +215,8 @@ def advice_sentences(cell: CellSummary) -> list[str]:
     """
     if _why_unreliable(cell) is not None:
         return []
-    if cell.doubts:
-        return [NO_FINDING] if cell.owners else []
+    if not has_findings(cell):
+        return [NOT_WHOLE if cell.rank_doubts else NO_FINDING] if cell.owners else []
     losses = [of_run(row) for row in cell.owners]
     comm_ns = max((rank.comm_ns for rank in cell.ranks), default=NAN)
     found = advise(losses, describe_cell(cell), step_ns=profiled_step_ns(cell), comm_ns=comm_ns)
@@ -422,11 +422,17 @@ def plan_words(cell: CellSummary) -> str | None:
     return f"none: your own loop in {cell.plan.script}" if isinstance(cell.plan, OwnLoop) else None
 
 
+_NO_RECORDS = "n/a: the records that would tell are not there"
+
+
 def correctness_words(cell: CellSummary) -> str:
     """Say how far the run is from a single process that sees the whole batch."""
     result = cell.correctness
     if result is None:
-        return "not checked: your own loop" if cell.scenario is None else "not checked against a single process"
+        if cell.scenario is None:
+            return "not checked: your own loop"
+        is_lost = cell.rank_doubts and cell.scenario.correctness.enabled
+        return _NO_RECORDS if is_lost else "not checked against a single process"
     errors = (
         f"loss error {_exponent(result.loss_error)} (tolerance {_exponent(result.loss_tolerance)}), "
         f"gradient error {_exponent(result.gradient_error)} (tolerance {_exponent(result.gradient_tolerance)})"
@@ -446,9 +452,12 @@ def receipt_words(receipt: Receipt) -> str:
     return f"{receipt.knob}: asked {receipt.asked}, got {receipt.got}{note}"
 
 
-def count_agreeing(receipts: Iterable[Receipt]) -> int:
-    """Count the knobs that did what was asked."""
-    return sum(receipt.outcome is ReceiptOutcome.AGREES for receipt in receipts)
+def agreeing_words(cell: CellSummary) -> str:
+    """Say of how many knobs it is known that they did what was asked."""
+    if not cell.receipts and cell.rank_doubts:
+        return _NO_RECORDS
+    agreeing = sum(receipt.outcome is ReceiptOutcome.AGREES for receipt in cell.receipts)
+    return f"{agreeing} {'knob agrees' if agreeing == 1 else 'knobs agree'}"
 
 
 DISTURBED_WORD = "cores taken"

@@ -319,8 +319,7 @@ def _prediction_rows(cell: CellSummary) -> Iterator[tuple[str, Plain]]:
 def _receipt_rows(cell: CellSummary) -> Iterator[tuple[str, Plain]]:
     if cell.scenario is None and not cell.receipts:
         return
-    agreeing = sentences.count_agreeing(cell.receipts)
-    yield "receipts", Plain(f"{agreeing} {'knob agrees' if agreeing == 1 else 'knobs agree'}")
+    yield "receipts", Plain(sentences.agreeing_words(cell))
     for receipt in cell.receipts:
         if receipt.outcome is ReceiptOutcome.DISAGREES:
             yield "", Plain(f"DISAGREES  {sentences.receipt_words(receipt)}", style="bold red")

@@ -274,8 +274,7 @@ def _check_facts(cell: CellSummary) -> Iterator[Fact]:
     yield from _canary_facts(cell)
     yield from _prediction_facts(cell)
     yield from _receipt_facts(cell, ReceiptOutcome.NO_EFFECT, "no effect here", Tone.WARNING)
-    agreeing = sentences.count_agreeing(cell.receipts)
-    yield Fact("receipts", f"{agreeing} {'knob agrees' if agreeing == 1 else 'knobs agree'}")
+    yield Fact("receipts", sentences.agreeing_words(cell))
     yield _warmup_fact(cell)
     yield from _unread_facts(cell)
     for note in sentences.cell_notes(cell):
