@@ -13,23 +13,25 @@ from dtbench.analyze.accounts import Sources
 from dtbench.analyze.causes.ready import device_work, find_ready
 from dtbench.analyze.causes.regions import find_or_infer_regions
 from dtbench.analyze.causes.standing import Device, find_standing
+from dtbench.analyze.collectives import Regions
 from dtbench.analyze.contents import Contents
 from dtbench.analyze.correlate import count_uncorrelated, find_links
 from dtbench.analyze.device_collectives import find_device_collectives
 from dtbench.analyze.device_time import find_device_time
 from dtbench.analyze.gaps import find_gaps
-from dtbench.analyze.intervals import Bools
+from dtbench.analyze.intervals import Bools, Ints
 from dtbench.analyze.kinds.kernels import KernelTable
 from dtbench.analyze.kinds.unknown import find_names_on_comm_lanes, find_unknown_names
 from dtbench.analyze.lanes import device_lanes
 from dtbench.analyze.lost_kernels import Lost, find_lost
 from dtbench.analyze.main_lane import read_main_lane
+from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.overlap_tax import measure_overlap_tax
 from dtbench.analyze.sharded_optimizers import name_sharded_optimizers
 from dtbench.analyze.trace import Trace
 from dtbench.analyze.unseen_launches import find_unseen_launches
 from dtbench.analyze.waits import find_device_waits
-from dtbench.vocabulary import Axis, Kind
+from dtbench.vocabulary import Axis, Kind, Region
 
 
 def find_device_contents(trace: Trace, process_groups: Mapping[str, Axis | None], kernels: KernelTable) -> Contents:
@@ -69,7 +71,12 @@ def find_device_contents(trace: Trace, process_groups: Mapping[str, Axis | None]
         sources=Sources(
             lanes=device_lanes(trace, masks),
             gaps=find_gaps(trace, nesting, masks, collectives, time.whole),
-            overlap_tax=measure_overlap_tax(trace, _keep_recorded(trace, masks, lost), time.kinds[Kind.COMM]),
+            overlap_tax=measure_overlap_tax(
+                trace,
+                _keep_recorded(trace, masks, lost),
+                time.kinds[Kind.COMM],
+                _number_regions(trace, nesting, regions),
+            ),
             recorded=lost.recorded,
         ),
         regions=regions,
@@ -81,6 +88,16 @@ def find_device_contents(trace: Trace, process_groups: Mapping[str, Axis | None]
             find_ready(trace, device_work(trace, nesting, masks[Kind.COMPUTE]), regions, found),
         ),
     )
+
+
+def _number_regions(trace: Trace, nesting: Nesting, regions: Regions) -> Ints:
+    """Number the region that launched each event, shape ``(n,)``; 0: none is known."""
+    events = np.arange(len(trace))
+    launch_ns = np.where(nesting.launch == events, -1, nesting.launch_ns(events))
+    place = regions.starts_ns.searchsorted(launch_ns, side="right") - 1
+    kinds = np.array([0, *(1 + list(Region).index(region) for region in regions.regions)], dtype=np.int64)
+    ends_ns = np.concatenate([[0], regions.ends_ns])
+    return kinds[np.where(launch_ns < ends_ns[place + 1], place + 1, 0)]
 
 
 def _keep_recorded(trace: Trace, masks: Mapping[Kind, Bools], lost: Lost) -> Bools:

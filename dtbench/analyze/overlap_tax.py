@@ -6,7 +6,8 @@
     gemm        ████    ███████  ███████  ███████   ████
                 alone    under    under   neither   alone
 
-Compared are only kernels of one name and one launch shape (grid and block) that were seen both ways.
+Compared are only kernels of one name, one launch shape (grid and block) and one region of the step that were seen both
+ways: communication lies beside backward, where a product of the same shape multiplies other matrices than in forward.
 """
 
 import math
@@ -17,6 +18,7 @@ import numpy as np
 
 from dtbench.analyze.intervals import Bools, Intervals, Ints
 from dtbench.analyze.trace import Trace
+from dtbench.units import NS_PER_US
 
 UNDER_FRACTION: Final = 0.9
 """Part of its length that a kernel must share with communication to count as under it; alone shares nothing.
@@ -28,10 +30,16 @@ much of it is covered.
 LEAST_SEEN: Final = 3
 """How often a kernel must have been seen each way: a median of fewer is one outlier."""
 
+MOST_SPREAD: Final = 1.5
+"""Between the tenth and the ninetieth percentile of its runs alone; kernels that differ by more have unlike inputs."""
+
+_JITTER_NS: Final = 2 * NS_PER_US
+"""By which runs of a kernel that takes microseconds differ whatever its inputs are."""
+
 CAVEAT: Final = (
-    "A comparison, not an experiment: kernels of one name and launch shape may have had other inputs, and clocks and "
-    "caches differ from moment to moment; a ratio below one, or a low share of slower runs, says that they did. What "
-    "the tax costs a step is not what removing the communication would gain."
+    "A comparison, not an experiment: kernels of one name, launch shape and region of the step may have had other "
+    "inputs, and clocks and caches differ from moment to moment; a ratio below one, or a low share of slower runs, "
+    "says that they did. What the tax costs a step is not what removing the communication would gain."
 )
 
 _NO_GRID: Final = -1
@@ -39,7 +47,7 @@ _NO_GRID: Final = -1
 
 @dataclass(frozen=True)
 class KernelTax:
-    """One kernel seen both ways.
+    """One kernel seen both ways in a region, or in several: then lengths are means over its runs under communication.
 
     Attributes:
         name: as in the trace.
@@ -78,6 +86,7 @@ class OverlapTax:
         under_count: those under communication.
         partial_count: those in between; left out.
         shapeless_count: those whose launch shape the trace does not say; left out, and in none of the others.
+        unlike_count: those under communication, of kernels whose runs alone are unlike each other; not compared.
     """
 
     kernels: tuple[KernelTax, ...]
@@ -85,6 +94,7 @@ class OverlapTax:
     under_count: int
     partial_count: int
     shapeless_count: int
+    unlike_count: int = 0
 
     @property
     def ratio(self) -> float:
@@ -113,13 +123,14 @@ class OverlapTax:
         return sum(kernel.under_count for kernel in self.kernels)
 
 
-def measure_overlap_tax(trace: Trace, compute: Bools, comm: Intervals) -> OverlapTax:
+def measure_overlap_tax(trace: Trace, compute: Bools, comm: Intervals, region: Ints) -> OverlapTax:
     """Compare kernels under communication with themselves alone; kernels of no length are left out.
 
     Args:
         trace: the events.
         compute: shape ``(n,)``, the device events that are compute.
         comm: time in which communication runs.
+        region: shape ``(n,)``, a number for the region of the step that launched each; any number where none is known.
     """
     events = np.flatnonzero(compute & (trace.end_ns > trace.start_ns))
     grid = trace.grid.dense(len(trace), _NO_GRID)[events]
@@ -128,38 +139,56 @@ def measure_overlap_tax(trace: Trace, compute: Bools, comm: Intervals) -> Overla
     lengths = trace.end_ns[events] - trace.start_ns[events]
     shared = comm.covered_before(trace.end_ns[events]) - comm.covered_before(trace.start_ns[events])
     alone, under = shared == 0, shared >= UNDER_FRACTION * lengths
-    shapes, shape = np.unique(trace.name[events] * np.int64(len(trace.grids) + 1) + grid, return_inverse=True)
-    count = len(shapes)
-    medians = [_medians(lengths[mask], shape[mask], count) for mask in (alone, under)]
-    counts = [np.bincount(shape[mask], minlength=count) for mask in (alone, under)]
-    both = np.flatnonzero(np.minimum(*counts) >= LEAST_SEEN)
-    kernels = [
-        KernelTax(
-            name=trace.names[int(shapes[row]) // (len(trace.grids) + 1)],
-            grid=trace.grids[int(shapes[row]) % (len(trace.grids) + 1)],
-            alone_count=int(counts[0][row]),
-            under_count=int(counts[1][row]),
-            alone_ns=float(medians[0][row]),
-            under_ns=float(medians[1][row]),
-        )
-        for row in both.tolist()
-    ]
+    kinds, kind = np.unique(np.stack((trace.name[events], grid, region[events])), axis=1, return_inverse=True)
+    kind = kind.reshape(-1)  # numpy 2.0 gives it the shape of the array
+    alone_lengths, under_lengths = (_group(lengths[mask], kind[mask], kinds.shape[1]) for mask in (alone, under))
+    seen, unlike = dict[tuple[int, int], list[KernelTax]](), 0
+    for row in range(kinds.shape[1]):
+        bare, beside = alone_lengths[row], under_lengths[row]
+        if min(len(bare), len(beside)) < LEAST_SEEN:
+            continue
+        if not _are_alike(bare):
+            unlike += len(beside)
+            continue
+        name, shape = int(kinds[0, row]), int(kinds[1, row])
+        medians = float(np.median(bare)), float(np.median(beside))
+        one = KernelTax(trace.names[name], trace.grids[shape], len(bare), len(beside), *medians)
+        seen.setdefault((name, shape), []).append(one)
+    kernels = map(_sum_regions, seen.values())
     return OverlapTax(
         kernels=tuple(sorted(kernels, key=lambda kernel: (-kernel.tax_ns, kernel.name, kernel.grid))),
         alone_count=int(alone.sum()),
         under_count=int(under.sum()),
         partial_count=int((~alone & ~under).sum()),
         shapeless_count=shapeless,
+        unlike_count=unlike,
     )
 
 
-def _medians(values: Ints, group: Ints, num_groups: int) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
-    """Give the median of each group's values, shape ``(num_groups,)``; NaN for a group without."""
-    values = values[np.lexsort((values, group))]
-    counts = np.bincount(group, minlength=num_groups)
-    first = np.cumsum(counts) - counts
-    medians = np.full(num_groups, np.nan)
-    full = counts > 0
-    low, high = (first + (counts - 1) // 2)[full], (first + counts // 2)[full]
-    medians[full] = (values[low] + values[high]) / 2
-    return medians
+def _group(values: Ints, group: Ints, num_groups: int) -> list[Ints]:
+    """Give each group's values, ascending."""
+    order = np.lexsort((values, group))
+    return np.split(values[order], np.cumsum(np.bincount(group, minlength=num_groups))[:-1]) if num_groups else []
+
+
+def _are_alike(lengths: Ints) -> bool:
+    """Tell whether runs, ascending, may have had the same inputs."""
+    outer = (len(lengths) - 1) // 10
+    low, high = int(lengths[outer]), int(lengths[len(lengths) - 1 - outer])
+    return high <= max(MOST_SPREAD * low, low + _JITTER_NS)
+
+
+def _sum_regions(kernels: list[KernelTax]) -> KernelTax:
+    """Put a kernel's regions together so that its tax is the sum of theirs."""
+    first, *others = kernels
+    if not others:
+        return first
+    count = sum(one.under_count for one in kernels)
+    return KernelTax(
+        first.name,
+        first.grid,
+        sum(one.alone_count for one in kernels),
+        count,
+        sum(one.under_count * one.alone_ns for one in kernels) / count,
+        sum(one.under_count * one.under_ns for one in kernels) / count,
+    )

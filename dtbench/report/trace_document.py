@@ -112,6 +112,7 @@ def _tax_document(tax: OverlapTax | None) -> object:
         "tax_ns": _number(tax.tax_ns),
         "slower_fraction": _number(tax.slower_fraction),
         "kernels": len(tax.kernels),
+        "unlike_count": tax.unlike_count,
         "caveat": CAVEAT,
     }
 

@@ -261,6 +261,7 @@ def tax_section(traces: TraceSet) -> Section:
     found = [(one.rank, one.accounts.overlap_tax) for one in _choose_ranks(traces)[0]]
     titles = ("under / alone", "costs", "kernels", "runs compared", "runs slower")
     untold = [rank for rank, tax in found if tax is None or not tax.kernels]
+    unlike = sum(tax.unlike_count for _, tax in found if tax is not None)
     return Section(
         title="Overlap tax: the same kernels under communication and alone, whole trace",
         columns=[Column("rank"), *(Column(title, is_number=True) for title in titles)],
@@ -276,5 +277,9 @@ def tax_section(traces: TraceSet) -> Section:
             for rank, tax in found
             if tax is not None and tax.kernels
         ],
-        notes=(*([f"no kernel ran both ways: {name_ranks(untold)}"] if untold else []), CAVEAT),
+        notes=(
+            *([f"no kernel that can be compared ran both ways: {name_ranks(untold)}"] if untold else []),
+            *([f"not compared, since alone their kernels take unlike times: {unlike} runs"] if unlike else []),
+            CAVEAT,
+        ),
     )

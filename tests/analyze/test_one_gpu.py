@@ -165,3 +165,12 @@ def test_collectives_of_a_graph_are_nobodys_and_of_unknown_size(analyze: Callabl
     assert {found.operation for found in one.collectives} == {Operation.ALL_REDUCE}
     assert {(found.size_bytes, found.owner) for found in one.collectives} == {(None, "")}
     assert one.uncorrelated.graph_launched == 405
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_spin_of_forward_and_a_longer_one_of_backward_are_no_tax(folder: Path, rank: int) -> None:
+    """Both are one kernel of one shape, 2 ms alone in forward and 12 ms beside communication in backward."""
+    tax = analyze_trace(read_trace(folder / "skew" / f"rank{rank}.json.gz")).accounts.overlap_tax
+    assert tax is not None
+    assert not any("spin_kernel" in kernel.name for kernel in tax.kernels)
+    assert not tax.kernels or abs(tax.tax_ns) < NS_PER_MS / 2

@@ -5,10 +5,11 @@ import statistics
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dtbench.analyze.intervals import Bools, Intervals, unite
+from dtbench.analyze.intervals import Bools, Intervals, Ints, unite
 from dtbench.analyze.overlap_tax import LEAST_SEEN, UNDER_FRACTION, OverlapTax, measure_overlap_tax
 from dtbench.analyze.tabulate import OVERLAP_TAX_TABLE
 from dtbench.analyze.trace import Sparse, Trace, Unread, no_values
@@ -48,7 +49,13 @@ def build(kernels: list[Kernel], comm: list[tuple[int, int]]) -> tuple[Trace, Bo
 
 
 def measure(kernels: list[Kernel], comm: list[tuple[int, int]]) -> OverlapTax:
-    return measure_overlap_tax(*build(kernels, comm))
+    trace, computing, comm_time = build(kernels, comm)
+    return measure_overlap_tax(trace, computing, comm_time, regions_of(trace))
+
+
+def regions_of(trace: Trace) -> Ints:
+    """Number two regions: 1 from 3000 on, 0 before."""
+    return (trace.start_ns >= 3000).astype(np.int64)
 
 
 SMALL, LARGE = "[1,1,1] [32,1,1]", "[2,1,1] [32,1,1]"
@@ -155,3 +162,32 @@ def test_the_tax_agrees_with_looking_at_every_kernel(kernels: list[Kernel], comm
     } == expected
     assert tax.alone_count == sum(len(alone) for alone, _ in seen.values())
     assert tax.under_count == sum(len(under) for _, under in seen.values())
+
+
+def test_a_kernel_of_forward_is_not_compared_with_one_of_backward() -> None:
+    """Of one name and shape, and yet the product of other matrices: alone before 3000, taxed after it."""
+    forward: list[Kernel] = [("a", SMALL, 100 * place, 100 * place + 10) for place in range(4)]
+    backward: list[Kernel] = [("a", SMALL, 3000 + 100 * place, 3000 + 100 * place + 40) for place in range(4)]
+    assert measure([*forward, *backward], [(3000, 3400)]).kernels == ()
+
+
+def test_a_kernel_of_two_regions_costs_what_it_costs_in_each() -> None:
+    def run(start_ns: int, *lengths: int) -> list[Kernel]:
+        return [("a", SMALL, start_ns + 100 * place, start_ns + 100 * place + ns) for place, ns in enumerate(lengths)]
+
+    both = [*run(0, 10, 10, 10), *run(1000, 20, 20, 20), *run(3000, 40, 40, 40, 40), *run(4000, 50, 50, 50, 50)]
+    tax = measure(both, [(1000, 2000), (4000, 5000)])
+    (kernel,) = tax.kernels
+    assert (kernel.alone_count, kernel.under_count) == (7, 7)
+    assert tax.tax_ns == pytest.approx(3 * 10 + 4 * 10)
+    assert kernel.alone_ns == (3 * 10 + 4 * 40) / 7
+
+
+def test_a_kernel_whose_runs_alone_are_unlike_each_other_is_left_out_and_counted() -> None:
+    lengths = (10_000, 10_000, 16_000)
+    alone: list[Kernel] = [("a", SMALL, -100_000 * place, -100_000 * place + ns) for place, ns in enumerate(lengths, 1)]
+    under: list[Kernel] = [("a", SMALL, 1000 + place, 1000 + place + 20_000) for place in range(3)]
+    tax = measure([*alone, *under], [(0, 100_000)])
+    assert (tax.kernels, tax.unlike_count, tax.under_count) == ((), 3, 3)
+    alike = [(name, grid, start, min(end, start + 15_000)) for name, grid, start, end in alone]
+    assert measure([*alike, *under], [(0, 100_000)]).unlike_count == 0
