@@ -236,6 +236,7 @@ class Session:
         def train(number: int) -> Tensor:
             collect = probe.collect if number == 0 and self._order.reference else None
             loss = run(self._batches[number], collect)
+            self._carrier.check()
             if number == 0:
                 self._first_step_unix_ns = time.time_ns()
                 probe.note_norm(step.observed.gradient_norm)

@@ -71,6 +71,7 @@ def test_a_collective_lies_on_its_lane_from_its_own_issue_so_that_waiting_for_a_
     from dtbench.units import NS_PER_MS
     from dtbench.vocabulary import Axis, Operation
     from dtbench.worker.network import link
+    from dtbench.worker.network.promise import Promise
 
     named: list[str] = []
 
@@ -86,7 +87,7 @@ def test_a_collective_lies_on_its_lane_from_its_own_issue_so_that_waiting_for_a_
     now_ns = time.monotonic_ns()
 
     def serve(issued_ns: int) -> LinkLabel:
-        job = link._Job(label, issued_ns, 20 * NS_PER_MS, lambda: now_ns, None, [], None, is_named=True)
+        job = link._Job(label, issued_ns, 20 * NS_PER_MS, lambda: now_ns, None, [], Promise(), is_named=True)
         lane._serve_one(job)
         parsed = parse_link_range(named[-1])
         assert parsed is not None

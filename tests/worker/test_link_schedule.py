@@ -93,6 +93,7 @@ def issue(
 
     from dtbench.worker.network import link
     from dtbench.worker.network.issue_times import IssueTimes
+    from dtbench.worker.network.promise import Promise
 
     group = "-".join(map(str, ranks))
     label = CollectiveLabel(
@@ -109,7 +110,7 @@ def issue(
         last_issue=lambda: times.last(seq),
         work=Backend(rank, round(backend_ms * MS)),
         outputs=[],
-        done=None,
+        promise=Promise(),
         is_named=True,
         is_known=lambda: times.is_complete(seq),
     )

@@ -133,6 +133,7 @@ class ArmLoop:
             stood_ns.append(self.witness.waits.end_step())
             end_ns.append(0 if self.witness.end is None else self.witness.end.duration_ns)
         self.carrier.arm = None
+        self.carrier.check()
         step_ns = self.clock.settle() or step_ns
         return Block(
             arm=arm,

@@ -116,6 +116,15 @@ class Carrier:
             case _:
                 assert_never(self.arm)
 
+    def check(self) -> None:
+        """Refuse to go on where a collective failed.
+
+        Raises:
+            CollectiveError: one did.
+        """
+        if isinstance(self.link, Link):  # NCCL's own watchdog ends a rank
+            self.link.check()
+
     def _send(self, issued: Issued, start: Start) -> Any:
         if self.link is None:
             return start()

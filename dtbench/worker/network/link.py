@@ -41,12 +41,17 @@ from dtbench.scenario.network import EmulatedNetwork
 from dtbench.traffic.link import service_ns
 from dtbench.vocabulary import POINT_TO_POINT
 from dtbench.worker.network.issue_times import IssueTimes
+from dtbench.worker.network.promise import Promise
 from dtbench.worker.sleep import sleep_until
 
 _SHARED: Final = ""
 """Name of the one lane that all groups share."""
 _MOST_OPEN: Final = 32
 """Collectives that a schedule keeps until it is known when all ranks were ready; of other machines' it never is."""
+
+
+class CollectiveError(RuntimeError):
+    """A collective failed in the backend, as it does where a peer is gone."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,7 @@ class _Job:
     last_issue: Callable[[], int]
     work: Any
     outputs: list[torch.Tensor]
-    done: Any
+    promise: Promise
     is_named: bool
     is_known: Callable[[], bool] = lambda: True
 
@@ -134,6 +139,7 @@ class Link:
     _lanes: dict[str, "_Lane"] = field(default_factory=dict)
     _times: dict[str, IssueTimes] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _failures: list[Exception] = field(default_factory=list)
 
     def carry(
         self,
@@ -152,14 +158,18 @@ class Link:
             start: issues it to the backend and gives the backend's ``Work``; None: the backend has done it already.
             outputs: what a future of it gives.
             is_named: the trace shows the link's part.
+
+        Raises:
+            CollectiveError: one before it failed.
         """
         if len(ranks) < 2:
             return start()
+        self.check()
         issue_ns = time.monotonic_ns()
         lane = self._lane(lane_of(self.network, label.group))
         last_issue, is_known = self._announce(label, ranks, max(issue_ns, lane.foresee_free()))
         work = start()
-        done: Any = torch.futures.Future()
+        promise = Promise()
         job = _Job(
             label=label,
             issue_ns=issue_ns,
@@ -167,15 +177,24 @@ class Link:
             last_issue=last_issue,
             work=work,
             outputs=outputs,
-            done=done,
+            promise=promise,
             is_named=is_named,
             is_known=is_known,
         )
         lane.put(job)
         if work is None:  # a call that blocks
-            done.wait()
+            promise.future.wait()
             return None
-        return torch._C._distributed_c10d._create_work_from_future(done)
+        return torch._C._distributed_c10d._create_work_from_future(promise.future)
+
+    def check(self) -> None:
+        """Refuse to go on where a collective failed: not all who waited for it were told.
+
+        Raises:
+            CollectiveError: one did.
+        """
+        if self._failures:
+            raise CollectiveError(f"a collective failed: {self._failures[0]}") from self._failures[0]
 
     def _announce(
         self, label: CollectiveLabel, ranks: Sequence[int], ready_ns: int
@@ -194,7 +213,7 @@ class Link:
     def _lane(self, name: str) -> "_Lane":
         with self._lock:
             if name not in self._lanes:
-                self._lanes[name] = _Lane(name, self.carried, self._lock)
+                self._lanes[name] = _Lane(name, self.carried, self._lock, failures=self._failures)
                 self._lanes[name].begin()
             return self._lanes[name]
 
@@ -212,6 +231,7 @@ class _Lane:
     waiting: deque[_Job] = field(default_factory=deque)  # what was put and has no end yet
     foreseen_ns: int = 0  # the end of the last that has one
     ended_ns: int = 0  # when the thread woke
+    failures: list[Exception] = field(default_factory=list)  # of all lanes, the first one first
 
     def begin(self) -> None:
         """Let a new thread serve."""
@@ -241,9 +261,10 @@ class _Lane:
             try:
                 self._serve_one(job)
             except Exception as error:  # noqa: BLE001  whatever the backend raised is the waiter's
-                job.done.set_exception(error)
+                self.failures.append(error)
+                job.promise.break_with(error)
             else:
-                job.done.set_result(job.outputs)
+                job.promise.keep(job.outputs)
 
     def _serve_one(self, job: _Job) -> None:
         if job.work is not None:

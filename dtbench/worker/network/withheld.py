@@ -33,6 +33,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from dtbench.vocabulary import Operation, Purpose, Region
 from dtbench.worker.network.carrier import Issued, Send, Start
 from dtbench.worker.network.link import flatten_tensors
+from dtbench.worker.network.promise import Promise
 from dtbench.worker.sleep import sleep_until
 
 
@@ -258,7 +259,7 @@ class _Late:
     ) -> None:
         self.parcel = parcel
         self._outputs, self._open, self._post = outputs, open_parcel, post
-        self._future: Any = None
+        self._promise: Promise | None = None
         self._has_waited = False
 
     def wait(self, _timeout: Any = None) -> bool:
@@ -269,27 +270,28 @@ class _Late:
 
     def get_future(self) -> Any:
         """Give a future of the outputs; it is set when the parcel is due, or by now for who has waited before."""
-        if self._future is None:
-            self._future = torch.futures.Future()
+        if self._promise is None:
+            self._promise = Promise()
             if self._has_waited:
-                self._future.set_result(self._outputs)
+                self._promise.keep(self._outputs)
             else:
                 self._post(self)
-        return self._future
+        return self._promise.future
 
     def is_completed(self) -> bool:
         """Tell whether the outputs hold the result; who asks again and again will see it when it is due."""
         return bool(self.get_future().done())
 
     def arrive(self) -> None:
-        """Be done, or fail as the collective did."""
+        """Be done, or fail as the collective did; somebody has taken the future."""
         sleep_until(self.parcel.due_ns)
+        promise = self._promise or Promise()
         try:
             self._open(self.parcel)
         except Exception as error:  # noqa: BLE001  whatever the backend raised is the waiter's
-            self._future.set_exception(error)
+            promise.break_with(error)
         else:
-            self._future.set_result(self._outputs)
+            promise.keep(self._outputs)
 
 
 class _LateWork(dist.Work):

@@ -189,6 +189,7 @@ class Pipeline:
         self._waits.begin_step()
         duration_ns, result = self.together.do(lambda: self._time(work, given, memory))
         wait_ns = sum(self._waits.end_step().values())
+        self.carrier.check()
         issues = self.recorder.step_issues()
         mismatches = self.together.do(lambda: work.check(result))
         self.recorder.enter(None)
