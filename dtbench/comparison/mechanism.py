@@ -6,11 +6,13 @@ it cannot be said whether the sides do.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Final
 
 from dtbench.comparison.comparison import Comparison, MechanismChange
 from dtbench.comparison.issued import compare_launches
 from dtbench.comparison.orders import have_same_ranks, share_orders
+from dtbench.comparison.untold import find_untold_issued
 from dtbench.scenario.mistakes import join_words
 from dtbench.store.baseline import Issued, MeasuredLaunch, MeasuredSide
 
@@ -22,6 +24,7 @@ _GROUPS: Final = "how many ranks take part in each"
 _OTHERS: Final = "what ranks other than the lowest issued"
 _NOT_SHARED: Final = "what ranks that only one of them has issued"
 _OPERATIONS: Final = "which operation each is"
+_PURPOSES: Final = "for what each is"
 _ASYNC: Final = "which are asynchronous"
 
 
@@ -123,6 +126,7 @@ def _find_not_known(launches: Sequence[MeasuredLaunch]) -> Iterator[str]:
         _NOT_SHARED: not have_same_ranks(launches),
         _OTHERS: any(launch.order is not None and not launch.order_ranks for launch in launches),
         _OPERATIONS: any(one.operation is None for order in orders for one in order or ()),
+        _PURPOSES: any(find_untold_issued(one or (), other or ()) for one, other in combinations(orders, 2)),
         _ASYNC: not has_traffic,
     }
     return (words for words, is_lacking in lacking.items() if is_lacking)

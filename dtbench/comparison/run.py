@@ -21,6 +21,7 @@ from dtbench.comparison.sides import ONLY, Sides, is_saved, read_sides
 from dtbench.comparison.statistics import LEAST_LAUNCHES, noise_floor
 from dtbench.comparison.telling import say_silent
 from dtbench.comparison.torch_defaults import say_new_defaults
+from dtbench.comparison.untold import say_untold
 from dtbench.errors import ComparisonError
 from dtbench.scenario.mistakes import join_words
 from dtbench.scenario.sweep import name_some
@@ -255,6 +256,7 @@ def _say_limits(side: MeasuredSide, sides: Sequence[MeasuredSide]) -> Iterator[s
     """Say what is not known of a side, one of these, or is no finding."""
     yield from say_ranks(side)
     yield from say_not_known(side)
+    yield from say_untold(side, sides)
     yield from say_silent(side, sides)
     yield from (f"{doubt}; {_NO_FINDING}" for doubt in side.doubts)
 
