@@ -132,7 +132,7 @@ class MeasuredSide(Record):
         labels: names for it, the shortest first: the first that tells it from the other side is used.
         settings: fields of the scenario, or what a person's own loop says of itself, dotted, as text; None: traces.
         environment: of its first launch; None: not told.
-        machine: of traces: what all of them tell of machine, devices and software, by name.
+        machine: of traces: what each rank's tells of machine, devices and software, by name; empty: it tells none.
         unlike: which launches ran in another environment than the first, and in what they differ, a clause each.
         launches: that count: complete, and to be trusted.
         notes: what was left out, and why.
@@ -149,7 +149,7 @@ class MeasuredSide(Record):
     paths: tuple[str, ...]
     settings: dict[str, str] | None
     environment: Environment | None
-    machine: dict[str, str] = {}
+    machine: dict[str, tuple[str, ...]] = {}
     launches: tuple[MeasuredLaunch, ...]
     notes: tuple[str, ...]
     unlike: tuple[str, ...] = ()
