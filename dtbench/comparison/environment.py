@@ -66,7 +66,7 @@ def find_environment_changes(
             baseline=old,
             candidate=new,
             is_declared=_is_declared(name, declared),
-            why=_find_why(name, (old, new), imported),
+            why=_find_why(name, old, new, imported),
         )
         for name, old, new in pairs
         if old != new
@@ -93,10 +93,11 @@ def find_machine_changes(
     changes = []
     for name, (before, after) in pairs.items():
         if _must_differ(before, after):
-            spelled = _spell_words(before, after), _spell_words(after, before)
-            why = _find_why(name, spelled, ())
+            old, new = _spell_words(before, after), _spell_words(after, before)
             changes.append(
-                EnvironmentChange(what=name, baseline=spelled[0], candidate=spelled[1], is_declared=False, why=why)
+                EnvironmentChange(
+                    what=name, baseline=old, candidate=new, is_declared=False, why=_find_why(name, old, new)
+                )
             )
     return tuple(changes)
 
@@ -154,18 +155,15 @@ def _find_imports(settings: Mapping[str, str], named: Collection[str]) -> list[s
     return [name for name in packages if is_compiled and name == f"{_PACKAGE}triton"]
 
 
-def _find_why(name: str, values: Sequence[str], imported: Collection[str]) -> str:
-    if name == "python" and len({*map(_cut_patch, values)}) == 1:
+def _find_why(name: str, before: str, after: str, imported: Collection[str] = ()) -> str:
+    """Return why a difference makes environments unlike; empty: it does not, as a patch version of Python."""
+    if name == "python" and before.split(".")[:2] == after.split(".")[:2]:
         return ""
     if name in WHY_UNLIKE:
         return WHY_UNLIKE[name]
     if name.startswith(_PACKAGE):
         return WHY_UNLIKE[_PACKAGE] if name in imported else ""
     return WHY_UNLIKE[_VARIABLE] if name.startswith(_VARIABLE) else ""
-
-
-def _cut_patch(version: str) -> str:
-    return ".".join(version.split(".")[:2])
 
 
 def _is_declared(name: str, declared: set[str]) -> bool:
