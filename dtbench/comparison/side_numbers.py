@@ -8,7 +8,6 @@ from dtbench.comparison.metrics import EXPOSED_BY_OWNER, METRICS
 from dtbench.comparison.seen import Kind, find_kinds, find_open_kinds, has_named_otherwise, has_unowned, knows_subjects
 from dtbench.comparison.untold import find_untold
 from dtbench.store.baseline import MeasuredLaunch
-from dtbench.vocabulary import POINT_TO_POINT
 
 Key = tuple[str, str]
 """Metric and subject."""
@@ -78,9 +77,8 @@ class SideNumbers:
         if metric != EXPOSED_BY_OWNER:
             return True
         kinds = self._kinds.get(subject, frozenset())
-        sent = [kind for kind in kinds if kind[0] in POINT_TO_POINT]
-        owners = [(row.owner, row.operation, row.purpose) for row in launch.owned] if sent else []
-        return not has_unowned(launch, kinds) and not any(has_named_otherwise(owners, subject, kind) for kind in sent)
+        owners = [(row.owner, row.operation, row.purpose) for row in launch.owned]
+        return not has_unowned(launch, kinds) and not any(has_named_otherwise(owners, subject, kind) for kind in kinds)
 
     def largest(self, key: Key) -> float:
         """Give the largest number of any launch; 0 where none has it."""
