@@ -33,7 +33,7 @@ class Mechanism:
     """What two sides did.
 
     Attributes:
-        changes: what their first launches did differently, most telling first.
+        changes: what their first launches did differently in a step, most telling first; empty where a side tells none.
         is_known: all launches say how many collectives they issued.
         not_known: what else of them some launch does not say.
         doubts: which launches did otherwise than the first of their side, or in one step than in another, or were
@@ -58,10 +58,11 @@ def find_mechanism(
     is_certain = all(compare_launches(one, other) for one in ways[0] for other in ways[1])
     unlike = [words for side, label in zip(sides, labels, strict=True) for words in _say_unlike(side, label)]
     unstable = [words for side, label in zip(sides, labels, strict=True) for words in _say_unstable(side, label)]
+    are_of_steps = baseline.has_steps and candidate.has_steps
     is_known = all(launch.traffic for launch in launches) or share_orders(launches)
     silent = [] if is_known else ["what was communicated is not known on both sides, so it is not compared"]
     return Mechanism(
-        changes=compare_launches(sides[0][0], sides[1][0]),
+        changes=compare_launches(sides[0][0], sides[1][0]) if are_of_steps else (),
         is_known=is_known,
         not_known=tuple(_find_not_known(launches)),
         doubts=(*parts, *unstable, *(() if is_certain else unlike)),
