@@ -141,7 +141,8 @@ class Trace:
         host: name of the machine, or of the container, that it ran on; None where the trace does not say.
         has_other_runtime: it holds calls that drive neither CUDA nor HIP, which ``categories`` spell as CUDA's.
         base_ns: Unix time of the zero of ``start_ns`` and ``end_ns``; None where the trace does not say.
-        machine: what it tells of devices and of the software that drives them, by name (``reader.header.Origin``).
+        machine: what it tells of the software that drives devices, by name (``reader.header.Origin``).
+        devices: names of the devices that the process saw, used or not, by id: the first part of their ``lanes``.
     """
 
     path: str
@@ -170,6 +171,7 @@ class Trace:
     has_other_runtime: bool = False
     base_ns: int | None = None
     machine: Mapping[str, str] = field(default_factory=dict)
+    devices: Mapping[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         """Number of events."""

@@ -31,7 +31,7 @@ from dtbench.analyze.doubt import (
 from dtbench.analyze.facts import RankFacts
 from dtbench.analyze.group_times import account_groups, describe_groups
 from dtbench.analyze.host_work import HostStep, find_host_work
-from dtbench.analyze.kinds.categories import KERNEL
+from dtbench.analyze.kinds.categories import DEVICE_CATEGORIES, KERNEL
 from dtbench.analyze.kinds.kernels import make_table
 from dtbench.analyze.kinds.unknown import UnknownName, count_unknown_words
 from dtbench.analyze.lost_kernels import Lost
@@ -96,7 +96,8 @@ class TraceAnalysis:
         cut: a last step on a device that is not all in the trace; None: none is known to be.
         set_steps: numbers of the steps in which a clock was, or may have been, set, as other ranks show, and of which
             therefore no time is known, nor of the whole trace; None: none was.
-        machine: what the trace tells of devices and of the software that drives them, by name.
+        machine: what the trace tells of the software that drives devices, by name; and ``kinds of devices``: what
+            those are called on which something ran.
     """
 
     path: str
@@ -198,12 +199,23 @@ def analyze_trace(
         timeline = replace(timeline, host=facts.host, kernel=facts.kernel)
     return replace(
         _account(trace, contents, timeline, shares),
-        machine=trace.machine,
+        machine={**trace.machine, **_name_devices(trace)},
         marks=find_marks(trace, timeline.collectives),
         host_steps=find_host_work(trace, contents.steps),
         cut=find_cut(contents.steps) if contents.is_device else None,
         used_patterns=make_table(patterns).find_used(_name_kernels(trace)) if patterns else frozenset(),
     )
+
+
+def _name_devices(trace: Trace) -> dict[str, str]:
+    """Return the kinds of the devices on which something ran, each once; of those that the process merely saw, none.
+
+    Where what ran is on none of the devices that are listed, but these are all of one kind, it is that kind.
+    """
+    used = {trace.lanes[lane][0] for lane in set(trace.lane[trace.is_one_of(DEVICE_CATEGORIES)].tolist())}
+    seen = {*trace.devices.values()}
+    kinds = {name for device, name in trace.devices.items() if device in used} or (seen if len(seen) == 1 else set())
+    return {"kinds of devices": ", ".join(sorted(kinds))} if used and kinds else {}
 
 
 def _name_kernels(trace: Trace) -> list[str]:

@@ -14,7 +14,6 @@ from dtbench.comparison.comparison import MetricChange, Outcome
 from dtbench.comparison.metrics import BY_NAME, EXPOSED_BY_OWNER, METRICS, STEP_TIME, TOKENS
 from dtbench.comparison.parts import find_unlike_ranks
 from dtbench.comparison.rounds import Rounds
-from dtbench.comparison.seen import find_kinds, find_open_kinds
 from dtbench.comparison.shift import LEVEL
 from dtbench.comparison.side_numbers import Key, SideNumbers
 from dtbench.comparison.statistics import SampleComparison, compare_samples, correct, share_level
@@ -43,10 +42,7 @@ def compare_metrics(
         is_part: what traces tell is of parts that cannot be compared.
     """
     launches = [launch for launch in (*rounds.baseline, *rounds.candidate) if launch is not None]
-    kinds, open_kinds = find_kinds(launches), find_open_kinds(launches)
-    before, after = (
-        SideNumbers(side, kinds, open_kinds, is_part=is_part) for side in (rounds.baseline, rounds.candidate)
-    )
+    before, after = (SideNumbers(side, launches, is_part=is_part) for side in (rounds.baseline, rounds.candidate))
     keys, unlike = _list_keys(before, after, asked), find_unlike_ranks(launches)
     found = {key: _compare(key, (before, after), rounds, threshold) for key in keys}
     for key in (key for key in keys if BY_NAME[key[0]].is_profiled):

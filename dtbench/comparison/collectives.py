@@ -8,6 +8,7 @@ from typing import Final
 from dtbench.comparison.comparison import CollectiveChange
 from dtbench.comparison.metrics import EXPOSED_BY_OWNER
 from dtbench.comparison.seen import Kind, find_open_kinds, has_named_otherwise, knows_subjects
+from dtbench.comparison.untold import find_untold
 from dtbench.store.baseline import MeasuredLaunch, OwnedTime, PlacedTime
 from dtbench.vocabulary import Cause, Operation, Purpose
 
@@ -25,17 +26,19 @@ def find_collective_changes(
     """Give one row per owner, operation and purpose, medians over launches; the largest change of exposed time first.
 
     An owner that a launch does not have counts as zero there, unless the launch has collectives of the kind whose owner
-    it does not know: then the owner's time there is not known, nor is what became of those. No rows where whose time
-    was exposed is not known on a side.
+    it does not know: then the owner's time there is not known, nor is what became of those. Of purposes that a launch
+    does not tell (``untold.py``) nothing is known there. No rows where whose time was exposed is not known on a side.
     """
     baseline, candidate = _keep_known(baseline), _keep_known(candidate)
     if not baseline or not candidate:
         return ()
+    launches = [*baseline, *candidate]
     sides = _by_owner(baseline), _by_owner(candidate)
     before, after = ({key for rows in side for key in rows} for side in sides)
     keys = dict.fromkeys(key for side in sides for rows in side for key in rows)
-    open_kinds = find_open_kinds([*baseline, *candidate])
-    changes = [_compare(key, sides, (before, after), open_kinds) for key in keys]
+    open_kinds = find_open_kinds(launches)
+    untold = [[find_untold(launch, launches) for launch in side] for side in (baseline, candidate)]
+    changes = [_compare(key, sides, (before, after), open_kinds, untold) for key in keys]
     named = [row if row.owner else _with_place(row, baseline, candidate) for row in changes]
     return tuple(sorted(named, key=lambda row: (-_size(exposed_change(row)), -_size(duration_change(row)))))
 
@@ -69,17 +72,23 @@ def _compare(
     sides: tuple[Sequence[_Rows], Sequence[_Rows]],
     known: tuple[Collection[_Key], Collection[_Key]],
     open_kinds: Collection[Kind],
+    untold: Sequence[Sequence[Collection[Kind]]],
 ) -> CollectiveChange:
-    """Compare one owner; ``known``: all that either side has in any launch."""
+    """Compare one owner; ``known``: all that either side has in any launch, ``untold``: what each does not tell."""
+    owner, operation, purpose = key
 
     def middle(name: str) -> tuple[float, float]:
         first, second = (
-            _median([_number(rows, key, others, open_kinds, name) for rows in side])
-            for side, others in zip(sides, known[::-1], strict=True)
+            _median(
+                [
+                    math.nan if (operation, purpose) in lacking else _number(rows, key, others, open_kinds, name)
+                    for rows, lacking in zip(side, untold_of_side, strict=True)
+                ]
+            )
+            for side, others, untold_of_side in zip(sides, known[::-1], untold, strict=True)
         )
         return first, second
 
-    owner, operation, purpose = key
     exposed_ns = middle("exposed_ns")
     return CollectiveChange(
         owner=owner,

@@ -66,31 +66,56 @@ def find_environment_changes(
             baseline=old,
             candidate=new,
             is_declared=_is_declared(name, declared),
-            why=_find_why(name, (old, new), imported),
+            why=_find_why(name, old, new, imported),
         )
         for name, old, new in pairs
         if old != new
     )
 
 
-def read_machines(traces: TraceSet) -> dict[str, str]:
-    """Give what traces of one job tell of where they were recorded, by name: what their ranks say, each word once."""
-    told: dict[str, dict[str, None]] = {}
-    for one in traces.analyses:
-        for name, words in (("host", one.timeline.host), *one.machine.items()):
-            told.setdefault(name, {}).update({words: None} if words else {})
-    return {name: ", ".join(sorted(words)) for name, words in told.items() if words}
+def read_machines(traces: TraceSet) -> dict[str, tuple[str, ...]]:
+    """Return what traces of one job tell of where they were recorded, by name: each rank's word, empty for none."""
+    told = [{"host": one.timeline.host or "", **one.machine} for one in traces.analyses]
+    names = dict.fromkeys(name for one in told for name, word in one.items() if word)
+    return {name: tuple(one.get(name, "") for one in told) for name in names}
 
 
-def find_machine_changes(baseline: Mapping[str, str], candidate: Mapping[str, str]) -> tuple[EnvironmentChange, ...]:
-    """Give in what the machines of two sets of traces differ, as far as both tell."""
-    return tuple(
-        EnvironmentChange(
-            what=name, baseline=words, candidate=candidate[name], is_declared=False, why=_find_why(name, (), ())
-        )
-        for name, words in baseline.items()
-        if candidate.get(name, words) != words
-    )
+def find_machine_changes(
+    baseline: Mapping[str, Sequence[str]], candidate: Mapping[str, Sequence[str]]
+) -> tuple[EnvironmentChange, ...]:
+    """Return in what the machines of two sets of traces differ, as far as both tell.
+
+    Ranks are alike in a name where they can be paired so that both of each pair tell the same word: which rank ran on
+    which device does not matter, and a rank that tells no word may be like any, as long as some word is told on both
+    sides. Where one side has more ranks than the other, each word counts once.
+    """
+    pairs = {name: (words, candidate[name]) for name, words in baseline.items() if name in candidate}
+    changes = []
+    for name, (before, after) in pairs.items():
+        if _must_differ(before, after):
+            old, new = _spell_words(before, after), _spell_words(after, before)
+            changes.append(
+                EnvironmentChange(
+                    what=name, baseline=old, candidate=new, is_declared=False, why=_find_why(name, old, new)
+                )
+            )
+    return tuple(changes)
+
+
+def _must_differ(before: Sequence[str], after: Sequence[str]) -> bool:
+    """Tell whether words that ranks of one side tell are more than all ranks of the other may have."""
+    one, other = ([word for word in words if word] for words in (before, after))
+    silent = len(before) - len(one), len(after) - len(other)
+    counts = (Counter(one), Counter(other)) if len(before) == len(after) else (Counter({*one}), Counter({*other}))
+    is_told_more = (counts[0] - counts[1]).total() > silent[1] or (counts[1] - counts[0]).total() > silent[0]
+    return is_told_more or {*one}.isdisjoint(other)
+
+
+def _spell_words(words: Sequence[str], others: Sequence[str]) -> str:
+    """Spell what ranks tell, each word once; how many tell each where that is all in which sides differ."""
+    counts = sorted(Counter(filter(None, words)).items())
+    is_by_count = {*filter(None, words)} == {*filter(None, others)}
+    return ", ".join(f"{count} x {word}" if is_by_count else word for word, count in counts)
 
 
 def find_unlike(changes: Sequence[EnvironmentChange]) -> list[EnvironmentChange]:
@@ -130,18 +155,15 @@ def _find_imports(settings: Mapping[str, str], named: Collection[str]) -> list[s
     return [name for name in packages if is_compiled and name == f"{_PACKAGE}triton"]
 
 
-def _find_why(name: str, values: Sequence[str], imported: Collection[str]) -> str:
-    if name == "python" and len({*map(_cut_patch, values)}) == 1:
+def _find_why(name: str, before: str, after: str, imported: Collection[str] = ()) -> str:
+    """Return why a difference makes environments unlike; empty: it does not, as a patch version of Python."""
+    if name == "python" and before.split(".")[:2] == after.split(".")[:2]:
         return ""
     if name in WHY_UNLIKE:
         return WHY_UNLIKE[name]
     if name.startswith(_PACKAGE):
         return WHY_UNLIKE[_PACKAGE] if name in imported else ""
     return WHY_UNLIKE[_VARIABLE] if name.startswith(_VARIABLE) else ""
-
-
-def _cut_patch(version: str) -> str:
-    return ".".join(version.split(".")[:2])
 
 
 def _is_declared(name: str, declared: set[str]) -> bool:

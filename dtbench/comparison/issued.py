@@ -7,10 +7,13 @@ from typing import Final
 
 from dtbench.comparison.comparison import MechanismChange
 from dtbench.comparison.orders import pair_lowest, pair_others
+from dtbench.comparison.untold import find_untold_issued
 from dtbench.store.baseline import Issued, MeasuredLaunch
 from dtbench.store.rank_records import Receipt, ReceiptOutcome
 from dtbench.units import format_bytes, name_ranks
 from dtbench.vocabulary import Operation, Purpose
+
+_Kind = tuple[Purpose | None, Operation | None]
 
 _NONE = "none"
 _RANKS: Final = {"count": 0, "size_bytes": 1, "dtype": 2, "group_size": 3, "async": 4, "order": 5}
@@ -43,17 +46,26 @@ def _compare_other_ranks(before: MeasuredLaunch, after: MeasuredLaunch) -> Itera
             yield change.model_copy(update={"subject": f"{change.subject} of {name_ranks(ranks)}", "ranks": ranks})
 
 
-def name_issued(purpose: Purpose, operation: Operation | None) -> str:
+def name_issued(purpose: Purpose | None, operation: Operation | None) -> str:
     """Name a kind of collective.
 
-    >>> name_issued(Purpose.UNSHARD, Operation.ALL_GATHER)
-    'unshard all-gather'
+    >>> name_issued(Purpose.UNSHARD, Operation.ALL_GATHER), name_issued(None, Operation.ALL_GATHER)
+    ('unshard all-gather', 'all-gather')
     """
-    return f"{purpose} {'collective' if operation is None else operation.replace('_', '-')}"
+    words = "collective" if operation is None else operation.replace("_", "-")
+    return words if purpose is None else f"{purpose} {words}"
 
 
-def _blur(*orders: Sequence[Issued]) -> list[Sequence[Issued]]:
+def _blur(before: Sequence[Issued], after: Sequence[Issued]) -> list[Sequence[Issued]]:
     """Leave out of collectives what is not told of all: one not told differs from nothing."""
+    untold_kinds = find_untold_issued(before, after)
+    orders = [
+        [
+            one.model_copy(update={"purpose": None}) if (one.operation, one.purpose) in untold_kinds else one
+            for one in order
+        ]
+        for order in (before, after)
+    ]
     issued = [one for order in orders for one in order]
     untold: dict[str, object] = {"operation": None, "dtype": "", "group_size": None}
     return _without(
@@ -162,12 +174,12 @@ def _change(what: str, subject: str, baseline: str, candidate: str) -> Mechanism
     return MechanismChange(what=what, subject=subject, baseline=baseline, candidate=candidate)
 
 
-def _sizes_by_kind(order: Sequence[Issued]) -> Mapping[tuple[Purpose, Operation | None], list[int | None]]:
+def _sizes_by_kind(order: Sequence[Issued]) -> Mapping[_Kind, list[int | None]]:
     return {kind: [one.size_bytes for one in each] for kind, each in _by_kind(order).items()}
 
 
-def _by_kind(order: Sequence[Issued]) -> Mapping[tuple[Purpose, Operation | None], list[Issued]]:
-    kinds: dict[tuple[Purpose, Operation | None], list[Issued]] = {}
+def _by_kind(order: Sequence[Issued]) -> Mapping[_Kind, list[Issued]]:
+    kinds: dict[_Kind, list[Issued]] = {}
     for one in order:
         kinds.setdefault((one.purpose, one.operation), []).append(one)
     return kinds

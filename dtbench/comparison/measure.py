@@ -261,7 +261,9 @@ def total_owned(collectives: pd.DataFrame, steps: pd.DataFrame, ranks: Collectio
         return ()
     keys = ["owner", "operation", "purpose"]
     table = collectives.assign(duration_ns=_durations(collectives), is_unknown=collectives["exposed_ns"].isna())
-    counts = table.groupby(keys, dropna=False).size()
+    grouped = table.groupby(keys, dropna=False)
+    counts = grouped.size()
+    sizes = grouped["size_bytes"].sum().where(grouped["size_bytes"].count() == counts).astype("float64") / windows
     table["is_unknown"] = table.groupby([*keys, "rank", "step"], dropna=False)["is_unknown"].transform("any")
     known = table[~table["is_unknown"]]
     sums = known.groupby(keys, dropna=False)[["duration_ns", "exposed_ns", *_CAUSES]].sum().reindex(counts.index)
@@ -269,9 +271,9 @@ def total_owned(collectives: pd.DataFrame, steps: pd.DataFrame, ranks: Collectio
     left = [_leave_out(steps, unknown[key]) if key in unknown else steps for key in counts.index]
     return tuple(
         _own(key, count, row, windows=windows, known_windows=len(kept)).model_copy(
-            update={"ranks": _name_part(kept["rank"], ranks)}
+            update={"ranks": _name_part(kept["rank"], ranks), "size_bytes": float(size)}
         )
-        for key, count, row, kept in zip(counts.index, counts, sums.to_dict("records"), left, strict=True)
+        for key, count, size, row, kept in zip(counts.index, counts, sizes, sums.to_dict("records"), left, strict=True)
     )
 
 

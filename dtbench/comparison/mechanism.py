@@ -6,11 +6,13 @@ it cannot be said whether the sides do.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Final
 
 from dtbench.comparison.comparison import Comparison, MechanismChange
 from dtbench.comparison.issued import compare_launches
 from dtbench.comparison.orders import have_same_ranks, share_orders
+from dtbench.comparison.untold import find_untold_issued
 from dtbench.scenario.mistakes import join_words
 from dtbench.store.baseline import Issued, MeasuredLaunch, MeasuredSide
 
@@ -22,6 +24,7 @@ _GROUPS: Final = "how many ranks take part in each"
 _OTHERS: Final = "what ranks other than the lowest issued"
 _NOT_SHARED: Final = "what ranks that only one of them has issued"
 _OPERATIONS: Final = "which operation each is"
+_PURPOSES: Final = "for what each is"
 _ASYNC: Final = "which are asynchronous"
 
 
@@ -30,7 +33,7 @@ class Mechanism:
     """What two sides did.
 
     Attributes:
-        changes: what their first launches did differently, most telling first.
+        changes: what their first launches did differently in a step, most telling first; empty where a side tells none.
         is_known: all launches say how many collectives they issued.
         not_known: what else of them some launch does not say.
         doubts: which launches did otherwise than the first of their side, or in one step than in another, or were
@@ -55,10 +58,11 @@ def find_mechanism(
     is_certain = all(compare_launches(one, other) for one in ways[0] for other in ways[1])
     unlike = [words for side, label in zip(sides, labels, strict=True) for words in _say_unlike(side, label)]
     unstable = [words for side, label in zip(sides, labels, strict=True) for words in _say_unstable(side, label)]
+    are_of_steps = baseline.has_steps and candidate.has_steps
     is_known = all(launch.traffic for launch in launches) or share_orders(launches)
     silent = [] if is_known else ["what was communicated is not known on both sides, so it is not compared"]
     return Mechanism(
-        changes=compare_launches(sides[0][0], sides[1][0]),
+        changes=compare_launches(sides[0][0], sides[1][0]) if are_of_steps else (),
         is_known=is_known,
         not_known=tuple(_find_not_known(launches)),
         doubts=(*parts, *unstable, *(() if is_certain else unlike)),
@@ -123,6 +127,7 @@ def _find_not_known(launches: Sequence[MeasuredLaunch]) -> Iterator[str]:
         _NOT_SHARED: not have_same_ranks(launches),
         _OTHERS: any(launch.order is not None and not launch.order_ranks for launch in launches),
         _OPERATIONS: any(one.operation is None for order in orders for one in order or ()),
+        _PURPOSES: any(find_untold_issued(one or (), other or ()) for one, other in combinations(orders, 2)),
         _ASYNC: not has_traffic,
     }
     return (words for words, is_lacking in lacking.items() if is_lacking)

@@ -21,6 +21,7 @@ from dtbench.comparison.sides import ONLY, Sides, is_saved, read_sides
 from dtbench.comparison.statistics import LEAST_LAUNCHES, noise_floor
 from dtbench.comparison.telling import say_silent
 from dtbench.comparison.torch_defaults import say_new_defaults
+from dtbench.comparison.untold import say_untold
 from dtbench.errors import ComparisonError
 from dtbench.scenario.mistakes import join_words
 from dtbench.scenario.sweep import name_some
@@ -255,6 +256,7 @@ def _say_limits(side: MeasuredSide, sides: Sequence[MeasuredSide]) -> Iterator[s
     """Say what is not known of a side, one of these, or is no finding."""
     yield from say_ranks(side)
     yield from say_not_known(side)
+    yield from say_untold(side, sides)
     yield from say_silent(side, sides)
     yield from (f"{doubt}; {_NO_FINDING}" for doubt in side.doubts)
 
@@ -307,13 +309,23 @@ def _note_unknown(sides: Sequence[MeasuredSide], labels: Sequence[str]) -> list[
     silent = [label for side, label in zip(sides, labels, strict=True) if side.environment is None]
     if not silent:
         return []
-    both = [name for name in sides[0].machine if name in sides[1].machine]
+    both = [f"{name}{_say_silent_ranks(name, sides, labels)}" for name in sides[0].machine if name in sides[1].machine]
     if len(silent) == len(sides) and both:
         told = f"of where {' and '.join(silent)} ran, both traces tell only {join_words(both, 'and')}"
         return [f"{told}; whether anything else is alike is not checked"]
     return [
         f"nobody knows on which machine and software {' and '.join(silent)} ran; whether they are alike is not checked"
     ]
+
+
+def _say_silent_ranks(name: str, sides: Sequence[MeasuredSide], labels: Sequence[str]) -> str:
+    """Say how many ranks of each side do not tell what others do; empty: all tell it."""
+    words = [
+        f"{side.machine[name].count('')} of {len(side.machine[name])} ranks of {label}"
+        for side, label in zip(sides, labels, strict=True)
+        if "" in side.machine[name]
+    ]
+    return f" (not of {join_words(words, 'and')})" if words else ""
 
 
 def _note_statistics(rounds: Rounds, sides: Sequence[MeasuredSide], metrics: Sequence[MetricChange]) -> list[str]:

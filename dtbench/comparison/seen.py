@@ -13,6 +13,9 @@ from dtbench.vocabulary import POINT_TO_POINT, Operation, Purpose
 
 Kind = tuple[Operation | None, Purpose]
 
+_OF: Final = " of "
+"""Between the function that asked for a collective and its module, as ``owners.py`` names them."""
+
 _COMMUNICATION: Final = (EXPOSED, HIDDEN)
 
 
@@ -60,13 +63,20 @@ def has_unowned(launch: MeasuredLaunch, kinds: Collection[Kind] | None = None) -
 
 
 def has_named_otherwise(owners: Iterable[tuple[str, Operation | None, Purpose]], owner: str, kind: Kind) -> bool:
-    """Tell whether there are sends or receives of a kind whose owners are named by another scheme.
+    """Tell whether there are collectives of a kind whose owners are named by other evidence than an owner is.
 
-    By their stage or the function that asked, or by their peer: what is not called as an owner is may be the owner's
-    all the same.
+    By what asked and the module that did, or by one of both; sends and receives by these or by their peer. What is not
+    called as an owner is may be the owner's all the same.
     """
-    return kind[0] in POINT_TO_POINT and any(
-        name and (operation, purpose) == kind and is_peer(name) is not is_peer(owner)
+    parts, is_sent = {*owner.split(_OF)}, kind[0] in POINT_TO_POINT
+    return any(
+        name
+        and (operation, purpose) == kind
+        and (
+            parts < {*name.split(_OF)}
+            or parts > {*name.split(_OF)}
+            or (is_sent and is_peer(name) is not is_peer(owner))
+        )
         for name, operation, purpose in owners
     )
 

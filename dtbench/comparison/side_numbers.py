@@ -1,13 +1,13 @@
 """All numbers of one side by metric and subject: a value for each launch, zero only where the launch saw that."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from dtbench.comparison.comparison import Sample
 from dtbench.comparison.metrics import EXPOSED_BY_OWNER, METRICS
-from dtbench.comparison.seen import Kind, has_named_otherwise, has_unowned, knows_subjects
+from dtbench.comparison.seen import Kind, find_kinds, find_open_kinds, has_named_otherwise, has_unowned, knows_subjects
+from dtbench.comparison.untold import find_untold
 from dtbench.store.baseline import MeasuredLaunch
-from dtbench.vocabulary import POINT_TO_POINT
 
 Key = tuple[str, str]
 """Metric and subject."""
@@ -16,20 +16,20 @@ Key = tuple[str, str]
 class SideNumbers:
     """The numbers of one side's launches by metric and subject.
 
-    ``kinds`` and ``open_kinds`` are as ``seen.py`` finds them in both sides; with ``is_part`` what the launches do not
-    mention may have been all the same.
+    ``all_launches`` are those of both sides; with ``is_part`` what the launches do not mention may have been all the
+    same.
     """
 
     def __init__(
         self,
         launches: Sequence[MeasuredLaunch | None],
-        kinds: Mapping[str, frozenset[Kind]],
-        open_kinds: frozenset[Kind],
+        all_launches: Sequence[MeasuredLaunch],
         *,
         is_part: bool = False,
     ) -> None:
-        self._launches, self._kinds, self._open_kinds = launches, kinds, open_kinds
-        self._is_part = is_part
+        self._launches, self._is_part = launches, is_part
+        self._kinds, self._open_kinds = find_kinds(all_launches), find_open_kinds(all_launches)
+        self._untold = [frozenset() if launch is None else find_untold(launch, all_launches) for launch in launches]
         self._numbers: list[Mapping[Key, float]] = [
             {} if launch is None else {(one.metric, one.subject): one.value for one in launch.measurements}
             for launch in launches
@@ -44,8 +44,18 @@ class SideNumbers:
 
     def values(self, key: Key) -> list[float]:
         """Give a number of every launch; NaN where it has none, 0 where what did not occur took no time."""
-        pairs = zip(self._launches, self._numbers, strict=True)
-        return [self._value(key, launch, numbers) for launch, numbers in pairs]
+        rows = zip(self._launches, self._numbers, self._untold, strict=True)
+        return [
+            math.nan if self._is_untold(key, untold) else self._value(key, launch, numbers)
+            for launch, numbers, untold in rows
+        ]
+
+    def _is_untold(self, key: Key, untold: Collection[Kind]) -> bool:
+        """Tell whether a purpose, or an owner of collectives of it, is among those that a launch does not tell."""
+        metric, subject = key
+        if metric == EXPOSED_BY_OWNER:
+            return not self._kinds.get(subject, frozenset()).isdisjoint(untold)
+        return any(subject == purpose for _, purpose in untold)
 
     def _value(self, key: Key, launch: MeasuredLaunch | None, numbers: Mapping[Key, float]) -> float:
         if self._is_open(key, launch):
@@ -67,9 +77,8 @@ class SideNumbers:
         if metric != EXPOSED_BY_OWNER:
             return True
         kinds = self._kinds.get(subject, frozenset())
-        sent = [kind for kind in kinds if kind[0] in POINT_TO_POINT]
-        owners = [(row.owner, row.operation, row.purpose) for row in launch.owned] if sent else []
-        return not has_unowned(launch, kinds) and not any(has_named_otherwise(owners, subject, kind) for kind in sent)
+        owners = [(row.owner, row.operation, row.purpose) for row in launch.owned]
+        return not has_unowned(launch, kinds) and not any(has_named_otherwise(owners, subject, kind) for kind in kinds)
 
     def largest(self, key: Key) -> float:
         """Give the largest number of any launch; 0 where none has it."""

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from dtbench.comparison.comparison import MetricChange, Sample
 from dtbench.comparison.metrics import BY_NAME, EXPOSED, spell_metric
-from dtbench.comparison.seen import find_kinds, find_open_kinds, knows_subjects
+from dtbench.comparison.seen import knows_subjects
 from dtbench.comparison.side_numbers import SideNumbers
 from dtbench.scenario.mistakes import join_words
 from dtbench.store.baseline import MeasuredLaunch, MeasuredSide
@@ -30,7 +30,7 @@ def say_silent(side: MeasuredSide, sides: Iterable[MeasuredSide]) -> Iterator[st
     Without those that ``say_not_known`` names: launches that do not know what was exposed, or of what.
     """
     launches = [launch for one in sides for launch in one.launches]
-    numbers = SideNumbers(side.launches, find_kinds(launches), find_open_kinds(launches))
+    numbers = SideNumbers(side.launches, launches)
     named: dict[tuple[str, ...], list[str]] = {}
     for metric, subject in numbers.keys:
         pairs = list(zip(side.launches, numbers.values((metric, subject)), strict=True))

@@ -3,6 +3,7 @@
 Times are nanoseconds and, like counts and sizes of what was communicated, means per PROFILED step and rank.
 """
 
+import math
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -35,6 +36,7 @@ class OwnedTime(Record):
     Times are NaN where what of it was exposed is known in no step; ``ranks`` as of ``Measurement``.
 
     Attributes:
+        size_bytes: per step and rank; NaN: not told of all, or by versions that did not keep it.
         cause: the largest of ``by_cause``; None: nothing is exposed, or causes are no findings.
         by_cause: of the exposed time; empty where ``cause`` is None, and in files of versions that told only that.
     """
@@ -48,6 +50,7 @@ class OwnedTime(Record):
     cause: Cause | None
     ranks: tuple[int, ...] = ()
     by_cause: dict[Cause, float] = {}
+    size_bytes: FloatOrNan = math.nan
 
 
 class PlacedTime(Record):
@@ -71,13 +74,14 @@ class Issued(Record):
     """One collective as it was issued.
 
     Attributes:
+        purpose: None: not told.
         size_bytes: None: not told.
         dtype: of its elements, as torch names it: ``bfloat16``; empty: not told.
         group_size: ranks that take part; None: not told.
     """
 
     operation: Operation | None
-    purpose: Purpose
+    purpose: Purpose | None
     owner: str
     size_bytes: int | None
     dtype: str = ""
@@ -128,7 +132,7 @@ class MeasuredSide(Record):
         labels: names for it, the shortest first: the first that tells it from the other side is used.
         settings: fields of the scenario, or what a person's own loop says of itself, dotted, as text; None: traces.
         environment: of its first launch; None: not told.
-        machine: of traces: what all of them tell of machine, devices and software, by name.
+        machine: of traces: what each rank's tells of machine, devices and software, by name; empty: it tells none.
         unlike: which launches ran in another environment than the first, and in what they differ, a clause each.
         launches: that count: complete, and to be trusted.
         notes: what was left out, and why.
@@ -145,7 +149,7 @@ class MeasuredSide(Record):
     paths: tuple[str, ...]
     settings: dict[str, str] | None
     environment: Environment | None
-    machine: dict[str, str] = {}
+    machine: dict[str, tuple[str, ...]] = {}
     launches: tuple[MeasuredLaunch, ...]
     notes: tuple[str, ...]
     unlike: tuple[str, ...] = ()

@@ -1,13 +1,15 @@
 """Traces tell where they were recorded: what both tell is compared, and what neither tells is said to be unchecked."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dtbench.analyze.foreign import analyze_traces
 from dtbench.comparison.comparison import Comparison
+from dtbench.comparison.environment import find_machine_changes, read_machines
 from dtbench.comparison.run import compare_paths
 from dtbench.errors import ComparisonError
 
@@ -27,16 +29,17 @@ def compare(old: str, new: str, *, force: bool = False) -> Comparison:
 
 @pytest.fixture
 def record(tmp_path: Path) -> Record:
-    def write(name: str, **top: Any) -> str:
+    def write(name: str, of_ranks: Sequence[dict[str, Any]] = ({}, {}), on: Sequence[int] = (0, 0), **top: Any) -> str:
         step = {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "pid": 1, "tid": 1, "ts": 0, "dur": 90}
         launch = {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": 1, "dur": 1}
         kernel = {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 9, "dur": 40}
-        events = [step, {**launch, "args": {"correlation": 1}}, {**kernel, "args": {"correlation": 1}}]
+        events = [step, {**launch, "args": {"correlation": 1}}]
         path = tmp_path / name
         path.mkdir()
-        for rank in range(2):
-            info = {"rank": rank, "world_size": 2}
-            document = {**top, "distributedInfo": info, "traceEvents": events}
+        for rank, (of_rank, device) in enumerate(zip(of_ranks, on, strict=True)):
+            info = {"rank": rank, "world_size": len(on)}
+            own = {**kernel, "pid": device, "args": {"correlation": 1}}
+            document = {**top, **of_rank, "distributedInfo": info, "traceEvents": [*events, own]}
             (path / f"rank{rank}.json").write_text(json.dumps(document))
         return str(path)
 
@@ -79,3 +82,57 @@ def test_ranks_on_several_machines_and_devices_are_named_each_once(record: Recor
     first.write_text(first.read_text().replace("node1", "node0"))
     (change,) = compare(old, record("new", **A100)).environment
     assert (change.baseline, change.candidate) == ("node0, node1", "node1")
+
+
+def list_devices(*names: str) -> dict[str, Any]:
+    return {**A100, "deviceProperties": [{"id": place, "name": name} for place, name in enumerate(names)]}
+
+
+def test_a_device_that_a_rank_sees_and_does_not_use_is_no_difference(record: Record) -> None:
+    both = list_devices("NVIDIA A100", "NVIDIA T400")
+    assert compare(record("old", **both), record("new", **list_devices("NVIDIA A100"))).environment == ()
+    with pytest.raises(ComparisonError, match="kinds of devices NVIDIA A100 against NVIDIA T400"):
+        compare(record("first", **both), record("second", on=(1, 1), **both))
+    assert compare(record("third", **both), record("fourth", on=(5, 5), **both)).environment == ()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_alike"),
+    [
+        ("AB", "BA", True),
+        ("A-", "AA", True),
+        ("A-", "AB", True),
+        ("A-", "BB", False),
+        ("A-", "B-", False),
+        ("AAB", "ABB", False),
+        ("A--", "ABB", True),
+        ("A--", "BBB", False),
+        ("AAA", "AA", True),
+        ("AAB", "AA", False),
+        ("AAB", "A-", True),
+    ],
+)
+def test_ranks_are_alike_where_they_can_be_paired_and_one_that_tells_no_device_may_be_like_another(
+    record: Record, before: str, after: str, *, is_alike: bool
+) -> None:
+    def write(name: str, kinds: str) -> dict[str, tuple[str, ...]]:
+        told = [{} if kind == "-" else list_devices(kind) for kind in kinds]
+        return read_machines(analyze_traces([Path(record(name, of_ranks=told, on=[0] * len(kinds)))]))
+
+    changes = find_machine_changes(write("old", before), write("new", after))
+    assert [change.what for change in changes if change.why] == ([] if is_alike else ["kinds of devices"])
+
+
+def test_ranks_that_do_not_tell_their_device_are_counted(record: Record) -> None:
+    found = compare(record("old", **A100), record("new", of_ranks=(A100, {"host_name": "node1"})))
+    (note,) = [note for note in found.notes if note.startswith("of where old and new ran")]
+    assert "kinds of devices (not of 1 of 2 ranks of new)" in note
+
+
+def test_as_many_kinds_of_unlike_numbers_are_told_by_number(record: Record) -> None:
+    sides = [
+        record(name, of_ranks=[list_devices(kind) for kind in kinds], on=(0, 0, 0))
+        for name, kinds in (("old", "AAB"), ("new", "ABB"))
+    ]
+    with pytest.raises(ComparisonError, match="kinds of devices 2 x A, 1 x B against 1 x A, 2 x B"):
+        compare(*sides)

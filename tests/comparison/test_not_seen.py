@@ -162,3 +162,25 @@ def test_an_owner_counts_as_zero_only_in_launches_that_know_all_owners_of_its_ki
     after = side(side_of, launch_of, "new", [gather_of("layers.0", 2.0)])
     row = next(row for row in compare_sides(before, after).collectives if row.owner == "layers.0")
     assert row.exposed_ns == (2e6, 2e6)
+
+
+@pytest.mark.parametrize(
+    "names", [("Redistribute of layers.0", "Redistribute"), ("layers.0", "Redistribute of layers.0")]
+)
+def test_an_owner_named_by_less_evidence_is_neither_gone_nor_new(
+    launch_of: Make, side_of: Make, gather_of: Make, names: tuple[str, str]
+) -> None:
+    for before, after in (names, names[::-1]):
+        sides = [
+            side(side_of, launch_of, label, [gather_of(owner, 4.0), gather_of(f"{other} of head", 1.0)])
+            for label, owner, other in (("old", before, "view"), ("new", after, "add"))
+        ]
+        found = compare_sides(*sides)
+        outcomes = {change.subject: change.outcome for change in found.metrics if change.subject}
+        assert outcomes == {
+            **dict.fromkeys(names, Outcome.UNKNOWN),
+            "view of head": Outcome.LOWER,
+            "add of head": Outcome.HIGHER,
+        }
+        assert f"of {names[0]}" not in found.sentence
+        assert kept(found, f"exposed[{before}] > 1 ms") == [Kept.UNDECIDED]

@@ -49,33 +49,34 @@ class Origin:
     Attributes:
         host: Kineto's ``host_name``, whose ranks share a clock, unless containers bear one name on many machines.
         base_ns: Kineto's ``baseTimeNanoseconds``, Unix time of the zero of the events' times.
-        machine: what it tells of devices and of the software that drives them, as text by name: ``kinds of devices``
-            (Kineto's ``deviceProperties``), ``CUDA runtime``, ``CUDA driver``, ``HIP runtime``, ``HIP driver``,
-            ``nccl``.
+        machine: what it tells of the software that drives devices, as text by name: ``CUDA runtime``, ``CUDA driver``,
+            ``HIP runtime``, ``HIP driver``, ``nccl``.
+        devices: names of the devices that the process saw, used or not, by id (Kineto's ``deviceProperties``).
     """
 
     host: str | None = None
     base_ns: int | None = None
     machine: dict[str, str] = field(default_factory=dict)
+    devices: dict[str, str] = field(default_factory=dict)
 
 
 def read_origin(*texts: bytes) -> Origin:
     """Find host and base in the text before or after the events; what cannot be read is as if it were not there."""
-    host, base_ns, machine = None, None, dict[str, str]()
+    host, base_ns, machine, devices = None, None, dict[str, str](), dict[str, str]()
     for raw in texts:
         text = raw.decode("utf-8", "replace")
         machine = {**_read_machine(text), **machine}
+        devices = devices or _read_devices(text)
         host = host or _read_host(text)
         found = _BASE.search(text)
         if base_ns is None and found is not None:
             base_ns = int(found[1])
-    return Origin(host, base_ns, machine)
+    return Origin(host, base_ns, machine, devices)
 
 
 def _read_machine(text: str) -> dict[str, str]:
-    """Find what a text tells of devices and software; numbers are CUDA's ``12040`` and HIP's ``60443483``."""
-    told = {"kinds of devices": _read_devices(text)}
-    told |= {f"CUDA {one[1]}": f"{int(one[2]) // 1000}.{int(one[2]) % 1000 // 10}" for one in _CUDA.finditer(text)}
+    """Find what a text tells of software; numbers are CUDA's ``12040`` and HIP's ``60443483``."""
+    told = {f"CUDA {one[1]}": f"{int(one[2]) // 1000}.{int(one[2]) % 1000 // 10}" for one in _CUDA.finditer(text)}
     told |= {
         f"HIP {one[1]}": f"{int(one[2]) // 10**7}.{int(one[2]) // 10**5 % 100}.{int(one[2]) % 10**5}"
         for one in _HIP.finditer(text)
@@ -84,17 +85,20 @@ def _read_machine(text: str) -> dict[str, str]:
     return {name: words for name, words in (*told.items(), ("nccl", found and found[1])) if words}
 
 
-def _read_devices(text: str) -> str:
-    """Spell the names of the devices that the process saw, each once; empty: it saw none, or they cannot be read."""
+def _read_devices(text: str) -> dict[str, str]:
+    """Find the names of the devices that the process saw, by id; empty: it saw none, or they cannot be read."""
     found = _DEVICES.search(text)
     if found is None:
-        return ""
+        return {}
     try:
         devices, _ = _LENIENT.raw_decode(text, found.end())
     except (ValueError, RecursionError):
-        return ""
-    names = (str(one.get("name") or "") for one in devices if isinstance(one, dict))
-    return ", ".join(sorted({name for name in names if name}))
+        return {}
+    return {
+        str(one.get("id", place)): str(one["name"])
+        for place, one in enumerate(devices)
+        if isinstance(one, dict) and one.get("name")
+    }
 
 
 def _read_host(text: str) -> str | None:

@@ -224,6 +224,7 @@ class _Reading:
             host=origin.host,
             base_ns=origin.base_ns,
             machine=origin.machine,
+            devices=origin.devices,
         )
         what = name_other_maker(self._first, trace)
         if what is not None:

@@ -140,7 +140,7 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("top", "told"),
+    ("top", "told", "devices"),
     [
         (
             {
@@ -149,7 +149,8 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
                 "cuda_driver_version": 12080,
                 "distributedInfo": {"backend": "nccl", "rank": 0, "world_size": 2, "nccl_version": "2.26.2"},
             },
-            {"kinds of devices": "NVIDIA H800", "CUDA runtime": "12.4", "CUDA driver": "12.8", "nccl": "2.26.2"},
+            {"CUDA runtime": "12.4", "CUDA driver": "12.8", "nccl": "2.26.2"},
+            {"0": "NVIDIA H800", "1": "NVIDIA H800"},
         ),
         (
             {
@@ -157,21 +158,23 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
                 "hip_runtime_version": 60443483,
                 "hip_driver_version": "soon",
             },
-            {"kinds of devices": "A, B", "HIP runtime": "6.4.43483"},
+            {"HIP runtime": "6.4.43483"},
+            {"0": "B", "1": "A"},
         ),
-        ({"deviceProperties": [], "cuda_runtime_version": None}, {}),
-        ({"deviceProperties": "H800", "distributedInfo": {"nccl_version": ""}}, {}),
-        ({}, {}),
+        ({"deviceProperties": [], "cuda_runtime_version": None}, {}, {}),
+        ({"deviceProperties": "H800", "distributedInfo": {"nccl_version": ""}}, {}, {}),
+        ({}, {}, {}),
     ],
 )
 def test_devices_and_what_drives_them_are_read_where_the_trace_says_them(
-    draw: Callable[..., Path], top: dict[str, object], told: dict[str, str]
+    draw: Callable[..., Path], top: dict[str, object], told: dict[str, str], devices: dict[str, str]
 ) -> None:
     path = draw("kernel gemm @7 |=|")
     document = json.loads(path.read_text())
     for text in ({**top, "traceEvents": document["traceEvents"]}, {"traceEvents": document["traceEvents"], **top}):
         path.write_text(json.dumps(text))
-        assert read_trace(path).machine == told
+        trace = read_trace(path)
+        assert (trace.machine, trace.devices) == (told, devices)
 
 
 def test_kept_events_of_a_recorded_trace_are_all_its_complete_events(recorded: Path) -> None:
