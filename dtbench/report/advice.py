@@ -52,6 +52,9 @@ _BY_SIZE: Final = (Cause.TAIL, Cause.NEEDED_AT_ONCE, Cause.BANDWIDTH)
 _OF_BARRIER: Final = (Cause.LATE_ISSUE, Cause.LATE_READY, Cause.SYNC_OP, *_BY_SIZE)
 """Causes of a barrier that no other issue changes: it has no input, carries nothing, and nothing uses its result."""
 
+_FEWEST_TO_DIVIDE: Final = 2
+"""Shards that no nodes can divide into several with several each."""
+
 _MOST_OF_BUCKET: Final = 0.75
 """Part of a bucket from which its last parameter is what it takes: a smaller cap would take little off it."""
 
@@ -403,9 +406,17 @@ def _after_bandwidth(row: Loss, ran: Ran) -> str:
 def _gather_less(ran: Ran) -> str:
     kept = ran.choose(Knob.FSDP1_KEEP, Knob.KEEP)
     bits = ran.choose(Knob.FSDP1_PARAM_DTYPE, Knob.PARAM_DTYPE)
-    hybrid = ran.choose(Knob.FSDP1_HYBRID)
-    words = ["HSDP inside a node"] if ran.strategy is Strategy.FSDP2 and not ran.has_replicas else []
-    return f"Send less{_put([*bits, *kept, *hybrid], *words)}, or compute more per gather (a larger batch)."
+    return f"Send less{_put([*bits, *kept], *_shard_in_nodes(ran))}, or compute more per gather (a larger batch)."
+
+
+def _shard_in_nodes(ran: Ran) -> list[str]:
+    """Say how to keep gathers inside nodes; nothing where they are, or no node has some of the shards and not all."""
+    hybrid = _name(ran.choose(Knob.FSDP1_HYBRID))
+    name = hybrid or ("HSDP" if ran.strategy is Strategy.FSDP2 and not ran.has_replicas else "")
+    shards, near = ran.shards, ran.shards_in_node
+    if not name or (shards is not None and shards <= _FEWEST_TO_DIVIDE) or near == 1 or (near and near == shards):
+        return []
+    return [f"{name} inside a node" if near else f"{name} inside a node where ranks are on several"]
 
 
 def _reduce_less(ran: Ran) -> str:
