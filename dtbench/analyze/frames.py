@@ -1,4 +1,4 @@
-"""Frames of Python around an issue that say what it is for, or how it was issued: rows of ``with_stack``, by the file that they are of.
+"""Frames of Python around an issue that say what it is for, or how it was issued: rows of ``with_stack``, by file.
 
 Only files of libraries whose collectives are of one kind are asked: a person's own file may have any name.
 """

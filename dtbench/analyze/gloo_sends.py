@@ -17,7 +17,6 @@ call did not block, where it stood still from the call's return only frames (``w
 """
 
 import re
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
