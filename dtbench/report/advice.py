@@ -39,6 +39,10 @@ _MISSING: Final = {
     MissingInput.STREAM_WAITS: (
         "Find what that compute waited for: record CPU activity with the calls by which streams wait for each other."
     ),
+    MissingInput.WAKING: (
+        "Find what had the cores then: a barrier carries nothing, and whoever leaves it late was woken late (other"
+        " processes, more threads than cores)."
+    ),
     MissingInput.HOST: (
         "Find what the host did meanwhile: a synchronisation, a call that blocks, or more Python than other work."
     ),
