@@ -346,7 +346,8 @@ class MissingInput(StrEnum):
     The other ranks' starts; how far their clocks are apart; when they began it; the call that launched it; whether it
     stood in its group's queue; the order inside a captured graph; when it could have been issued; the region that
     issued it; whether it was issued blocking; what the compute waited for that stood launched beside it; why the host
-    launched no compute beside it; when collectives ran that its region issued and that were not seen to run.
+    launched no compute beside it; when collectives ran that its region issued and that were not seen to run; what kept
+    a thread in a barrier that another rank had left.
     """
 
     RANKS = "ranks"
@@ -361,6 +362,7 @@ class MissingInput(StrEnum):
     STREAM_WAITS = "stream_waits"
     HOST = "host"
     LOST = "lost"
+    WAKING = "waking"
 
 
 _DECIDING = {

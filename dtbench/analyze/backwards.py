@@ -14,6 +14,7 @@ from dtbench.analyze.kinds.categories import DEVICE_CATEGORIES, DEVICE_RANGE
 from dtbench.analyze.kinds.operators import ENGINE
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.trace import Trace
+from dtbench.ranges import STEP_PREFIX
 from dtbench.vocabulary import Region
 
 _HAND_OVER: Final = re.compile(r"AccumulateGrad|(To|From)TorchTensor")
@@ -23,6 +24,8 @@ ENDS_OF_BACKWARD: Final = (
     "FSDP::finalize_backward",
 )
 """What DDP and FSDP2 do when the engine has run all nodes of a backward."""
+_RESOLUTION_NS: Final = 1_000
+"""By which a node may end before its last operator starts, in traces that know whole microseconds."""
 Part = tuple[Region, int, int]
 """A region with its start and end, ns."""
 
@@ -66,8 +69,10 @@ def find_further_backwards(trace: Trace, nesting: Nesting, nodes: Intervals) -> 
     """Give the places of those of the engine's nodes that begin another backward than the node before.
 
     That is one between which and the node before an operator ran that made a later node (the forward of a further
-    micro-batch or model), an optimizer stepped, or DDP or FSDP2 ended a backward. In a trace without any of these, two
-    backwards look like one.
+    micro-batch or model), an optimizer stepped, or DDP or FSDP2 ended a backward. Where nothing says which operators
+    made nodes, it is one before which any operator ran outside the nodes, on a thread that steps or runs the engine:
+    that thread stands still, or evaluates nodes, until a backward is over, and ``loss.backward()`` itself begins with
+    ``aten::ones_like``. Two backwards with nothing between them look like one.
 
     Args:
         trace: the events.
@@ -75,6 +80,15 @@ def find_further_backwards(trace: Trace, nesting: Nesting, nodes: Intervals) -> 
         nodes: when the engine evaluated a node on the host.
     """
     return Turns(trace, nesting, nodes).places
+
+
+def _find_loops_operators(trace: Trace, nodes: Intervals) -> Ints:
+    """Give the starts, rising, of operators in no node on threads that step or run the engine."""
+    is_node = is_engine_node(trace)
+    is_step = trace.is_named(lambda name: name.startswith(STEP_PREFIX)) & ~is_on_device(trace)
+    is_loops = np.isin(trace.lane, np.unique(trace.lane[is_node | is_step]))
+    starts_ns = sort_starts(trace, trace.is_one_of(("cpu_op",)) & is_loops & ~is_node)
+    return starts_ns[~unite(nodes.starts_ns, nodes.ends_ns + _RESOLUTION_NS).covers(starts_ns)]
 
 
 class Turns:
@@ -85,7 +99,8 @@ class Turns:
         is_optimizer = trace.is_named(lambda name: name.startswith("Optimizer."))
         self.optimizers_ns = sort_starts(trace, is_optimizer & ~is_on_device(trace))
         makers = find_forwards(trace, nesting, np.flatnonzero(is_engine_node(trace)))
-        self._forwards_ns = self._keep_between(np.sort(trace.start_ns[makers[makers != NOTHING]]))
+        made_ns = np.sort(trace.start_ns[makers[makers != NOTHING]])
+        self._forwards_ns = self._keep_between(made_ns if len(made_ns) else _find_loops_operators(trace, nodes))
         is_end = trace.is_named(lambda name: name.split(" (")[0] in ENDS_OF_BACKWARD) & ~is_on_device(trace)
         marks_ns = np.concatenate((self._forwards_ns, self.optimizers_ns, sort_starts(trace, is_end)))
         places = np.unique(nodes.starts_ns.searchsorted(self._keep_between(marks_ns)))

@@ -1,4 +1,4 @@
-"""Frames of Python around an issue that say what it is for: rows of ``with_stack``, by the file that they are of.
+"""Frames of Python around an issue that say what it is for, or how it was issued: rows of ``with_stack``, by file.
 
 Only files of libraries whose collectives are of one kind are asked: a person's own file may have any name.
 """
@@ -16,7 +16,8 @@ from dtbench.analyze.trace import Trace
 _TELLS: Final = re.compile(
     r"(.*\W)?(deepspeed/runtime/zero/|megatron/core/optimizer/distrib_optimizer\.py"
     r"|megatron/core/distributed/param_and_grad_buffer\.py|torch/distributed/optim/zero_redundancy_optimizer\.py"
-    r"|distributed_fused_adam\.py|torch/distributed/checkpoint/|torch/nn/utils/clip_grad\.py)"
+    r"|distributed_fused_adam\.py|torch/distributed/checkpoint/|torch/nn/utils/clip_grad\.py"
+    r"|torch/distributed/distributed_c10d\.py\(\d+\): i?(send|recv)$)"
 )
 
 

@@ -16,6 +16,7 @@ import bisect
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final
 
 from dtbench.analyze.collectives import INFERRED_PREFIX
@@ -27,8 +28,9 @@ _RUNS_AS: Final = {Operation.REDUCE_SCATTER: (Operation.REDUCE_SCATTER, Operatio
 # Their spans name one rank's part of the payload.
 _IN_PARTS: Final = (Operation.ALL_GATHER, Operation.GATHER, Operation.SCATTER, Operation.ALL_TO_ALL)
 _ALONE: Final = 8
-"""A thread is a group of its own when it ran one kind of collective so often and no other thread did: had the group
-another thread, each would have gone to either, so that this has one chance in 128."""
+"""A thread is a group of its own when it ran so many collectives in a row and no other thread ran their like: had the
+group another thread, each would have gone to either, so that this has one chance in 128. Two threads that take turns
+are no two groups: one group's two collectives may alternate as well."""
 
 
 @dataclass(frozen=True)
@@ -226,9 +228,9 @@ def infer_groups(spans: Sequence[Span]) -> Mapping[int, str]:
     """Guess in a trace without labels which of gloo's threads serve one process group.
 
     Two threads are likened by the collectives of equal form that both ran. They are one group when either is the
-    other's likest, at least twice as like as any third thread. A thread alone is one when it ran enough of one form and
-    no other thread any. All others stay unknown: several groups had the same traffic, or there was too little to see.
-    Sends and receives do not count: they lie on the thread that asked for them.
+    other's likest, at least twice as like as any third thread. A thread alone is one when it ran enough in a row and no
+    other thread anything of their forms. All others stay unknown: several groups had the same traffic, or there was too
+    little to see. Sends and receives do not count: they lie on the thread that asked for them.
 
     Args:
         spans: in order of start.
@@ -241,21 +243,31 @@ def infer_groups(spans: Sequence[Span]) -> Mapping[int, str]:
         if span.form.operation in POINT_TO_POINT:
             continue
         ran.setdefault(span.lane, Counter())[span.form] += 1
+    lonely = {lane for lane in ran if _find_likest(lane, ran) is None}
+    repeats = Counter(
+        lane for lane, after in pairwise(one.lane for one in spans if one.lane in lonely) if lane == after
+    )
     names: dict[int, str] = {}
     for lane in ran:
-        partner = _find_partner(lane, ran)
+        partner = _find_partner(lane, ran, repeats[lane])
         if lane not in names and partner is not None:
             names[lane] = names[partner] = f"{INFERRED_PREFIX}{len(set(names.values()))}"
     return names
 
 
-def _find_partner(lane: int, ran: Mapping[int, Counter[Form]]) -> int | None:
-    """Give the other thread of a thread's group, itself where it is alone; None: not to be seen."""
+def _find_partner(lane: int, ran: Mapping[int, Counter[Form]], repeats: int) -> int | None:
+    """Give the other thread of a thread's group, itself where it is alone; None: not to be seen.
+
+    Args:
+        lane: the thread.
+        ran: by thread, what it ran.
+        repeats: how often it was the next to run anything, of all threads that are like no other.
+    """
     likest = _find_likest(lane, ran)
     if likest is not None:
         return likest if _find_likest(likest, ran) == lane else None
     others = set().union(*(forms for other, forms in ran.items() if other != lane))
-    is_alone = not others & set(ran[lane]) and max(ran[lane].values()) >= _ALONE
+    is_alone = not others & set(ran[lane]) and repeats >= _ALONE - 1
     return lane if is_alone else None
 
 

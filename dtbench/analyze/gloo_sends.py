@@ -11,10 +11,15 @@
 torch opens the span when it makes the work and closes it when somebody has waited for that (``ProcessGroupGloo.cpp``,
 ``SendWork::wait``). So how long the thread stood still is known, and nothing else: beside compute it may have been
 under way, and is counted as hidden, which is at most what was; while the thread did neither, the host worked.
+
+``dist.recv`` is ``dist.irecv`` and a wait at once, and leaves the same spans: where the thread went on meanwhile the
+call did not block, where it stood still from the call's return only frames (``with_stack``) say whether it did.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
@@ -23,6 +28,8 @@ from dtbench.analyze.cpu_waits import Wait
 from dtbench.analyze.intervals import Intervals, Ints, clip, intersect, unite, unite_all
 from dtbench.analyze.trace import Trace
 from dtbench.vocabulary import POINT_TO_POINT
+
+_CALL: Final = re.compile(r".*\bdistributed_c10d\.py\(\d+\): (i?)(?:send|recv)")
 
 
 def settle_sends(
@@ -67,8 +74,16 @@ def _settle(one: Collective, compute: Intervals, moments_ns: Ints) -> Collective
         first_wait_ns=from_ns,
         first_wait_end_ns=until_ns,
         is_wait_seen=True,
-        is_async=from_ns > one.issue_end_ns if one.is_async is None and one.issue_end_ns is not None else one.is_async,
+        is_async=_find_async(one, from_ns) if one.is_async is None else one.is_async,
     )
+
+
+def _find_async(one: Collective, wait_ns: int) -> bool | None:
+    """Tell whether the call that issued may return before it is done; None: it was waited for at once, by whomever."""
+    call = next((found for name in one.above if (found := _CALL.fullmatch(name))), None)
+    if call is not None:
+        return call[1] == "i"
+    return True if one.issue_end_ns is not None and wait_ns > one.issue_end_ns else None
 
 
 def find_send_waits(told: Sequence[Collective], settled: Sequence[Collective]) -> tuple[Wait, ...]:

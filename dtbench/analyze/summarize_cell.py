@@ -4,6 +4,7 @@ Throughput comes only from MEASURED steps, overlap only from PROFILED ones.
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -130,7 +131,15 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         doubts=_find_doubts(launches, profiler_cost, overlap, step_time.median),
         idle=summarize_idle(_stack(launches, "gaps"), overlap),
         runtime=None if environment is None or cell.plan.device is DeviceKind.CPU else _find_runtime(environment),
+        ranks_per_host=_count_on_host(launches, ranks_planned),
     )
+
+
+def _count_on_host(launches: Sequence[LaunchData], ranks: int) -> int | None:
+    """Return the most ranks that one host had; None: of no launch it is known of all ranks."""
+    whole = [launch.ranks for launch in launches if len(launch.ranks) == ranks]
+    counts = [max(Counter(record.host for record in records).values()) for records in whole]
+    return max(counts, default=None)
 
 
 def _find_runtime(environment: Environment) -> Runtime | None:

@@ -323,6 +323,7 @@ class CellSummary(Record):
         doubts: why PROFILED steps may not stand for the run; with any, owners and causes are no findings.
         idle: None without a device, or where it is not known.
         runtime: through which its devices were driven; None: it had none, or nobody wrote it down.
+        ranks_per_host: the most that one machine had; None: not every rank of any launch wrote it down.
     """
 
     name: str
@@ -371,6 +372,7 @@ class CellSummary(Record):
     doubts: tuple[Doubt, ...] = ()
     idle: DeviceIdle | None = None
     runtime: Runtime | None = None
+    ranks_per_host: int | None = None
 
 
 class RunSummary(Record):

@@ -34,10 +34,14 @@ _MISSING: Final = {
     MissingInput.GRAPH_ORDER: "Profile a step without captured graphs.",
     MissingInput.READY: "Record CPU activity too.",
     MissingInput.REGION: "Mark steps with `prof.step()`, and record CPU activity too.",
-    MissingInput.BLOCKING: "Record it in a run of dtbench, which says so.",
+    MissingInput.BLOCKING: "Record it in a run of dtbench, or with `dtbench.capture`, which say so.",
     MissingInput.LOST: "Record again, with a step more, so that the device catches up before the profiler stops.",
     MissingInput.STREAM_WAITS: (
         "Find what that compute waited for: record CPU activity with the calls by which streams wait for each other."
+    ),
+    MissingInput.WAKING: (
+        "Find what had the cores then: a barrier carries nothing, and whoever leaves it late was woken late (other"
+        " processes, more threads than cores)."
     ),
     MissingInput.HOST: (
         "Find what the host did meanwhile: a synchronisation, a call that blocks, or more Python than other work."
@@ -51,6 +55,9 @@ _BY_SIZE: Final = (Cause.TAIL, Cause.NEEDED_AT_ONCE, Cause.BANDWIDTH)
 
 _OF_BARRIER: Final = (Cause.LATE_ISSUE, Cause.LATE_READY, Cause.SYNC_OP, *_BY_SIZE)
 """Causes of a barrier that no other issue changes: it has no input, carries nothing, and nothing uses its result."""
+
+_FEWEST_TO_DIVIDE: Final = 2
+"""Shards that no nodes can divide into several with several each."""
 
 _MOST_OF_BUCKET: Final = 0.75
 """Part of a bucket from which its last parameter is what it takes: a smaller cap would take little off it."""
@@ -403,9 +410,17 @@ def _after_bandwidth(row: Loss, ran: Ran) -> str:
 def _gather_less(ran: Ran) -> str:
     kept = ran.choose(Knob.FSDP1_KEEP, Knob.KEEP)
     bits = ran.choose(Knob.FSDP1_PARAM_DTYPE, Knob.PARAM_DTYPE)
-    hybrid = ran.choose(Knob.FSDP1_HYBRID)
-    words = ["HSDP inside a node"] if ran.strategy is Strategy.FSDP2 and not ran.has_replicas else []
-    return f"Send less{_put([*bits, *kept, *hybrid], *words)}, or compute more per gather (a larger batch)."
+    return f"Send less{_put([*bits, *kept], *_shard_in_nodes(ran))}, or compute more per gather (a larger batch)."
+
+
+def _shard_in_nodes(ran: Ran) -> list[str]:
+    """Say how to keep gathers inside nodes; nothing where they are, or no node has some of the shards and not all."""
+    hybrid = _name(ran.choose(Knob.FSDP1_HYBRID))
+    name = hybrid or ("HSDP" if ran.strategy is Strategy.FSDP2 and not ran.has_replicas else "")
+    shards, near = ran.shards, ran.shards_in_node
+    if not name or (shards is not None and shards <= _FEWEST_TO_DIVIDE) or near == 1 or (near and near == shards):
+        return []
+    return [f"{name} inside a node" if near else f"{name} inside a node where ranks are on several"]
 
 
 def _reduce_less(ran: Ran) -> str:

@@ -24,6 +24,7 @@ MISSING_WORDS: Final = {
     MissingInput.STREAM_WAITS: "what the compute waited for that stood launched beside it",
     MissingInput.LOST: "collectives of the same region that were issued and not seen to run",
     MissingInput.HOST: "why the host launched no compute beside it",
+    MissingInput.WAKING: "what kept its thread there when other ranks had left it",
 }
 
 

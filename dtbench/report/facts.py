@@ -1,5 +1,6 @@
 """What an advice must know of what was run: the strategy, which of its knobs are set already, what buckets hold."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -7,7 +8,7 @@ from typing import Final
 
 from dtbench.analyze.strategy import Strategy, TraceMarks
 from dtbench.analyze.trace_set import TraceSet
-from dtbench.vocabulary import Runtime
+from dtbench.vocabulary import Purpose, Runtime
 
 
 class Knob(StrEnum):
@@ -78,6 +79,8 @@ class Ran:
         uses_nccl: they communicate through NCCL, or RCCL.
         tensor: ranks of the tensor axis; None: not known.
         has_replicas: there is a replicate axis; None: not known.
+        shards: ranks that parameters are divided among; None: not known.
+        shards_in_node: the most of those that are on one node; None: not known.
         is_compiled: by ``torch.compile``; None: not known.
         keeps_logits: each rank computes the loss of its part of the vocabulary, as ``loss_parallel`` does.
         is_unbucketed: DDP without buckets, as ``optimize_ddp="python_reducer"`` makes it.
@@ -94,6 +97,8 @@ class Ran:
     uses_nccl: bool = False
     tensor: int | None = None
     has_replicas: bool | None = None
+    shards: int | None = None
+    shards_in_node: int | None = None
     is_compiled: bool | None = None
     keeps_logits: bool = False
     is_unbucketed: bool = False
@@ -120,6 +125,7 @@ def describe_traces(traces: TraceSet) -> Ran:
         has_replicas=any(one.has_replicas for one in found),
     )
     runtimes = {one.runtime for one in found}
+    shards, shards_in_node = _count_shards(traces)
     is_device = any(one.timeline.is_device for one in traces.analyses)
     untold = {*find_untold(is_device=is_device), Knob.NO_PYTHON_REDUCER}
     if marks.prefetches_forward:
@@ -135,8 +141,28 @@ def describe_traces(traces: TraceSet) -> Ran:
         runtime=runtimes.pop() if len(runtimes) == 1 else None,
         uses_nccl=all(one.uses_nccl for one in found),
         has_replicas=True if marks.has_replicas else None,
+        shards=shards,
+        shards_in_node=shards_in_node,
         gathers_after_update=all(one.gathers_after_update for one in found),
     )
+
+
+def _count_shards(traces: TraceSet) -> tuple[int | None, int | None]:
+    """Count the ranks of the largest group that gathers parameters, and the most of such a group on one node."""
+    hosts = {one.rank: one.timeline.host for one in traces.analyses}
+    world = range(traces.world_size) if traces.world_size else ()
+    gathers = [one for rank in traces.analyses for one in rank.collectives if one.purpose is Purpose.UNSHARD]
+    sizes = [one.group_size or len(one.group_ranks) or len(world) for one in gathers]
+    shards = max(sizes, default=0)
+    near = [_count_on_node(ranks, hosts) for ranks in {tuple(one.group_ranks or world) for one in gathers}]
+    known = [count for count in near if count is not None]
+    return shards or None, min(shards, max(known)) if known and len(known) == len(near) else None
+
+
+def _count_on_node(ranks: Sequence[int], hosts: Mapping[int, str | None]) -> int | None:
+    """Count the most of some ranks that are on one node; None: of one it is not known, or of none."""
+    found = Counter(hosts.get(rank) for rank in ranks)
+    return None if None in found or not found else found.most_common(1)[0][1]
 
 
 def find_untold(*, is_device: bool) -> frozenset[Knob]:

@@ -6,6 +6,7 @@ from typing import Final
 from dtbench.analyze.strategy import Strategy
 from dtbench.analyze.summary import CellSummary
 from dtbench.report.facts import OF_PRECISION, Knob, Ran, find_untold, without_effect
+from dtbench.scenario.network import EmulatedNetwork
 from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Scenario
 from dtbench.traffic.parameters import known_parameters
 from dtbench.traffic.planned import DTYPE_BYTES
@@ -19,7 +20,7 @@ def describe_cell(cell: CellSummary) -> Ran:
     """Give what a cell ran; of a person's own loop where, and DDP by its buckets."""
     is_device = cell.plan.device is not DeviceKind.CPU
     if cell.scenario is not None:
-        return describe_scenario(cell.scenario, cell.runtime, is_device=is_device)
+        return describe_scenario(cell.scenario, cell.runtime, is_device=is_device, ranks_per_host=cell.ranks_per_host)
     is_ddp = any(row.owner.startswith("bucket ") for row in cell.owners)
     return Ran(
         is_device,
@@ -30,13 +31,16 @@ def describe_cell(cell: CellSummary) -> Ran:
     )
 
 
-def describe_scenario(scenario: Scenario, runtime: Runtime | None, *, is_device: bool) -> Ran:
+def describe_scenario(
+    scenario: Scenario, runtime: Runtime | None, *, is_device: bool, ranks_per_host: int | None = None
+) -> Ran:
     """Give what a scenario says of how it is run.
 
     Args:
         scenario: as it ran.
         runtime: through which its devices were driven; None: it had none, or nobody wrote it down.
         is_device: it ran on accelerators.
+        ranks_per_host: the most that one machine had; None: nobody wrote it down.
     """
     parallel = scenario.parallel
     is_unbucketed = isinstance(parallel, Ddp) and parallel.python_reducer
@@ -48,6 +52,8 @@ def describe_scenario(scenario: Scenario, runtime: Runtime | None, *, is_device:
         uses_nccl=is_device,
         tensor=parallel.tensor,
         has_replicas=parallel.replicas > 1,
+        shards=None if isinstance(parallel, Ddp) else parallel.shards,
+        shards_in_node=_count_in_node(scenario, ranks_per_host),
         is_compiled=getattr(scenario.model, "compile", None) is not None,
         keeps_logits=parallel.loss_parallel,
         is_unbucketed=is_unbucketed,
@@ -55,6 +61,18 @@ def describe_scenario(scenario: Scenario, runtime: Runtime | None, *, is_device:
         sizes_bytes=_measure_parameters(scenario),
         last_ready=0 if isinstance(parallel, Ddp) and _is_in_definition_order(parallel) else -1,
     )
+
+
+def _count_in_node(scenario: Scenario, ranks_per_host: int | None) -> int | None:
+    """Count the shards on one node, which an emulated network says of itself; the tensor axis is the innermost."""
+    parallel, network = scenario.parallel, scenario.network
+    if isinstance(parallel, Ddp):
+        return None
+    if isinstance(network, EmulatedNetwork):
+        if network.between_nodes is None:
+            return parallel.shards
+        ranks_per_host = network.between_nodes.ranks_per_node
+    return None if ranks_per_host is None else min(parallel.shards, max(1, ranks_per_host // parallel.tensor))
 
 
 def _is_in_definition_order(parallel: Ddp) -> bool:

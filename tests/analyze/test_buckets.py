@@ -45,6 +45,26 @@ def test_each_backward_of_a_step_has_its_own_buckets_and_its_own_wait(draw: Call
     assert (str(row.purpose), row.wait_ns) == ("grad_reduce", 8_000)
 
 
+def test_two_backwards_of_one_forward_wait_twice_also_where_no_number_ties_nodes_to_operators(
+    draw: Callable[..., Path],
+) -> None:
+    one = analyze(
+        draw(f"""
+        step ProfilerStep#1  @1 |====================|
+        range {FORWARD}      @1 |==                  |
+        op aten::mm          @1 |==                  |
+        op {NODE}MmBackward0 @1 |  =         =       |
+        op aten::mm          @1 |  =         =       |
+        op {HOOK}            @1 |   =         =      |
+        op c10d::allreduce_  @1 |   =         =      | {moved(512)}
+        op aten::ones_like   @1 |         ==         |
+        range gloo:all_reduce @9 |   =====     =====  | {moved(512)}
+        """)
+    )
+    (row,) = one.steps[0].purposes
+    assert (str(row.purpose), row.wait_ns) == ("grad_reduce", 4_000 + 4_000)
+
+
 def test_hooks_of_ones_own_are_no_buckets_and_who_waits_for_them_was_not_seen(draw: Callable[..., Path]) -> None:
     path = two_backwards(draw, "my.forward")
     one = analyze(path)

@@ -49,6 +49,11 @@ def test_a_thread_alone_is_a_group_only_when_it_ran_enough() -> None:
     assert infer_groups(ran(*[(3, BIG)] * 8)) == {3: "inferred 0"}
 
 
+def test_threads_that_take_turns_may_be_of_one_group_however_often_they_do() -> None:
+    assert infer_groups(ran(*[(3, BIG), (5, SMALL)] * 20)) == {}
+    assert infer_groups(ran(*[(3, BIG)] * 8, *[(5, SMALL)] * 8)) == {3: "inferred 0", 5: "inferred 1"}
+
+
 @pytest.fixture
 def foreign(recorded: Path, tmp_path: Path) -> Path:
     """Give the recorded run of FSDP2 over a tensor axis as torch alone would have written it."""

@@ -85,7 +85,7 @@ def test_what_is_sent_beside_compute_is_hidden_and_what_is_waited_for_is_exposed
     assert one.steps[0].overlap == Overlap(20000, 3000 + 3000, 6000 + 3000, 3000, 3000 + 3000, 0, 8000)
     first, second = one.collectives
     assert (first.first_wait_ns, first.first_wait_end_ns, first.is_async) == (11000, 14000, True)
-    assert (second.first_wait_ns, second.first_wait_end_ns, second.is_async) == (16000, 19000, False)
+    assert (second.first_wait_ns, second.first_wait_end_ns, second.is_async) == (16000, 19000, None)
     assert [(str(one.purpose), one.wait_ns) for one in one.steps[0].purposes] == [("pipeline", 3000 + 3000)]
 
 
@@ -151,9 +151,41 @@ def test_a_stage_that_waits_for_its_neighbour_has_a_bubble(draw: Callable[..., P
     rows = {(row.owner, str(row.cause)): (row.exposed_ns, row.waited_for) for row in found.owners}
     assert rows == {
         ("from rank 0", "bubble"): (8000 - 2000, 0),  # its call returned at 2 us, the other stage sent at 8 us
-        ("from rank 0", "sync_op"): (12000 - 8000, None),
-        ("to rank 1", "sync_op"): (12000 - 9000, None),
+        ("from rank 0", "unknown"): (12000 - 8000, None),
+        ("to rank 1", "unknown"): (12000 - 9000, None),
     }
+
+
+RECV = "torch/distributed/distributed_c10d.py(2500): recv"
+IRECV = "torch/distributed/distributed_c10d.py(2400): irecv"
+
+
+@pytest.mark.parametrize(
+    ("frames", "after", "is_async"),
+    [
+        ("", "                    ", None),  # `recv`, or `irecv` and its `wait` at once
+        ("", "     ==             ", True),
+        (f"python {RECV} @1 |============|", "                    ", False),
+        (f"python {IRECV} @1 |===|", "                    ", True),
+        (f"python {IRECV} @1 |===|", "     ==             ", True),
+    ],
+)
+def test_a_receive_blocks_where_a_frame_says_so_and_not_where_its_thread_only_waits_at_once(
+    draw: Callable[..., Path], frames: str, after: str, is_async: bool | None
+) -> None:
+    said = '{"Input Dims": [[[4]], [], [], []], "Input type": ["TensorList", "", "Scalar", "Scalar"]}'
+    path = draw(f"""
+        step ProfilerStep#1      @1 |====================|
+        {frames or "op aten::mm @1 |============        |"}
+        op c10d::recv_           @1 | ==                 | {said}
+        range gloo:recv          @1 |  ==========        | {{"Input Dims": [[4]], "Input type": ["float"]}}
+        op aten::mm              @1 |{after}|
+        op aten::mm              @1 |              ===   |
+        """)
+    found = explain([analyze(path)])
+    (received,) = found.analyses[0].collectives
+    assert received.is_async is is_async
+    assert ("sync_op" in {str(row.cause) for row in found.owners}) is (is_async is False)
 
 
 def test_the_tables_say_for_whom_a_stage_waited_and_a_runs_owners_are_made_of_them(draw: Callable[..., Path]) -> None:

@@ -2,7 +2,8 @@
 
 import itertools
 import json
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from dtbench.report.facts import OF_PRECISION, Knob, Ran, describe_traces
 from dtbench.report.scenario_facts import describe_scenario
 from dtbench.report.trace_words import advise_traces
 from dtbench.scenario.load import load_scenario_file
+from dtbench.scenario.network import BetweenNodes, EmulatedNetwork, RealNetwork
 from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Parallel, Scenario
 from dtbench.traffic.ddp import fill_buckets
 from dtbench.traffic.parameters import known_parameters
@@ -32,6 +34,83 @@ CELLS = [
     for cell in load_scenario_file(path).cells
 ]
 NOT_KNOWN = Ran(is_device=True)
+
+
+IN_NODES = {Strategy.FSDP1: "`HYBRID_SHARD` inside a node", Strategy.FSDP2: "HSDP inside a node"}
+WHERE_SEVERAL = " where ranks are on several"
+
+
+@pytest.mark.parametrize("strategy", IN_NODES)
+@pytest.mark.parametrize(
+    ("shards", "near", "said"),
+    [
+        *((2, near, None) for near in (None, 1, 2)),
+        *((8, near, None) for near in (1, 8)),
+        *((8, near, "") for near in (2, 4)),
+        *((shards, None, WHERE_SEVERAL) for shards in (8, None)),
+        (None, 4, ""),
+    ],
+)
+def test_sharding_inside_nodes_is_advised_where_they_divide_the_shards(
+    strategy: Strategy, shards: int | None, near: int | None, said: str | None
+) -> None:
+    ran = Ran(is_device=True, strategy=strategy, shards=shards, shards_in_node=near)
+    words = advise_loss(loss(Cause.BANDWIDTH, Purpose.UNSHARD, Operation.ALL_GATHER), ran)
+    if said is None:
+        assert "node" not in words
+    else:
+        assert re.search(rf"{IN_NODES[strategy]}{said}[,)]", words)
+
+
+def test_a_scenarios_shards_on_a_node_are_those_of_its_link_or_of_its_machines() -> None:
+    (cell,) = load_scenario_file(ROOT / "scenarios" / "strategies" / "fsdp2.yaml").cells[:1]
+    parallel = Fsdp2(kind="fsdp2", shards=4, tensor=2)
+    real = cell.scenario.model_copy(update={"parallel": parallel, "network": RealNetwork(kind="real")})
+    link = EmulatedNetwork(kind="emulated", bandwidth_gb_per_s=1)
+    tiers = link.model_copy(update={"between_nodes": BetweenNodes(bandwidth_gb_per_s=1, ranks_per_node=4)})
+    found = [
+        describe_scenario(scenario, None, is_device=False, ranks_per_host=ranks).shards_in_node
+        for scenario, ranks in (
+            *((real, ranks) for ranks in (None, 8, 4, 1)),
+            (real.model_copy(update={"network": link}), 2),
+            (real.model_copy(update={"network": tiers}), 8),
+        )
+    ]
+    assert found == [None, 4, 2, 1, 4, 2]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "near"),
+    [("aaaa", 4), ("aabb", 2), ("aab", None), ("abcd", 1), (["a", "a", "b", None], None)],
+)
+def test_shards_on_a_node_are_counted_by_the_hosts_of_the_traces_of_a_whole_group(
+    hosts: Sequence[str | None], near: int | None, tmp_path: Path
+) -> None:
+    gather = {
+        "Collective name": "_allgather_base", "Process Group Name": "0", "Process Group Ranks": "[0, 1, 2, 3]",
+        "Group size": 4,
+    }  # fmt: skip
+    for rank, host in enumerate(hosts):
+        events = draw_events("""
+            range FSDP::pre_forward (layers.0) @0 |aaaaaa  |
+            op record_param_comms @0 | bb     |
+            call cudaLaunchKernel @0 |  d     |
+            kernel ncclDevKernel_AllGather_RING_LL @7 |   dddd |
+        """)
+        for event in events:
+            if event["name"] == "record_param_comms":
+                event["args"] = {**event.get("args", {}), **gather}
+        said = {"traceEvents": events, "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 4}}
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps(said | ({"host_name": host} if host else {})))
+    ran = describe_traces(analyze_traces([tmp_path]))
+    assert (ran.shards, ran.shards_in_node) == (4, near)
+
+
+def test_two_shards_on_one_gpu_are_not_told_to_shard_inside_a_node() -> None:
+    traces = analyze_traces([QUEUES / "two_ranks_one_gpu" / "fsdp2"])
+    words = [one.words for one in advise_traces(traces)]
+    assert any("`reshard_after_forward=False`" in one for one in words)
+    assert not any("node" in one for one in words)
 
 
 def queue_head(purpose: Purpose, group: str = "dp") -> Collective:
@@ -78,6 +157,13 @@ def hookable(one: Scenario, ddp: Ddp) -> bool:
     return (ddp.comm_hook is None or ddp.comm_hook.kind == "allreduce") and not low_precision(one)
 
 
+def nodes_divide(one: Scenario, fsdp: Fsdp1 | Fsdp2) -> bool:
+    if not isinstance(one.network, EmulatedNetwork):
+        return fsdp.shards > 2
+    between = one.network.between_nodes
+    return between is not None and fsdp.tensor < between.ranks_per_node < fsdp.shards * fsdp.tensor
+
+
 APPLIES: dict[str, Says] = {
     "bucket_cap_mb": of_ddp(lambda _, ddp: not ddp.python_reducer),
     "bucket_cap_mb_list": of_ddp(lambda _, ddp: ddp.bucket_cap_mb_list is not None),
@@ -87,7 +173,9 @@ APPLIES: dict[str, Says] = {
     "python_reducer": of_ddp(lambda _, ddp: ddp.python_reducer),
     "forward_prefetch=True": of_fsdp1(lambda _, fsdp: not fsdp.forward_prefetch),
     "SHARD_GRAD_OP": of_fsdp1(lambda _, fsdp: fsdp.sharding_strategy == "FULL_SHARD"),
-    "HYBRID_SHARD": of_fsdp1(lambda _, fsdp: fsdp.sharding_strategy in ("FULL_SHARD", "SHARD_GRAD_OP")),
+    "HYBRID_SHARD": of_fsdp1(
+        lambda one, fsdp: fsdp.sharding_strategy in ("FULL_SHARD", "SHARD_GRAD_OP") and nodes_divide(one, fsdp)
+    ),
     "MixedPrecision(param_dtype": of_fsdp1(
         lambda one, fsdp: fsdp.mixed_precision.param_dtype is None and not low_precision(one)
     ),
@@ -107,7 +195,7 @@ APPLIES: dict[str, Says] = {
     "MixedPrecisionPolicy(reduce_dtype": of_fsdp2(
         lambda one, fsdp: fsdp.mixed_precision.reduce_dtype is None and not low_precision(one)
     ),
-    "HSDP": of_fsdp2(lambda _, fsdp: fsdp.replicas == 1),
+    "HSDP": of_fsdp2(lambda one, fsdp: fsdp.replicas == 1 and nodes_divide(one, fsdp)),
     "FSDP2": lambda one, _: isinstance(one.parallel, Ddp) and one.parallel.tensor > 1,
     "FSDP1": of_fsdp1(lambda *_: True),
     "FSDP's": lambda one, _: not isinstance(one.parallel, Ddp),

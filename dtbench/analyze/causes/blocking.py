@@ -10,6 +10,7 @@ from dtbench.analyze.intervals import Ints
 from dtbench.analyze.kinds.operators import is_issue
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.trace import Trace
+from dtbench.vocabulary import POINT_TO_POINT
 
 
 def find_blocking(trace: Trace, nesting: Nesting, collectives: Sequence[Collective]) -> tuple[Collective, ...]:
@@ -25,14 +26,16 @@ def find_blocking(trace: Trace, nesting: Nesting, collectives: Sequence[Collecti
           c10d::allreduce_         ├──┤                   |
         gloo:all_reduce              ├────────────────┤   |
 
-    A wait that is an event of its own (``wait_tensor``) begins after the call, so that the call did not block.
+    A wait that is an event of its own (``wait_tensor``) begins after the call, so that the call did not block. Of sends
+    and receives on a thread of the model ``gloo_sends.py`` has said all that is known.
     """
     issues = _issues(trace)
     starts: dict[int, Ints] = {}
     found = []
     for collective in collectives:
         event = issues.get(collective.issue_ns) if collective.issue_ns is not None else None
-        if event is None or collective.is_async is not None or not len(collective.span.starts_ns):
+        is_settled = collective.is_async is not None or collective.operation in POINT_TO_POINT
+        if event is None or is_settled or not len(collective.span.starts_ns):
             found.append(collective)
             continue
         lane = int(trace.lane[event])

@@ -2,17 +2,18 @@
 
 torch names groups by counters, so the same name may mean another group on another rank, and the same group may have
 another name: where the traces say the ranks of a group, these decide. Traces of 2023 say nothing; there the stream
-stands for the group, and only ranks whose ends agree are taken together.
+stands for the group, and only ranks whose ends agree are taken together. Groups that were inferred from gloo's threads
+are groups where ranks agree on them.
 """
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
-from dtbench.analyze.collectives import Collective
+from dtbench.analyze.collectives import INFERRED_PREFIX, Collective
 from dtbench.analyze.intervals import Ints
 from dtbench.analyze.ranks.align import Series
 from dtbench.analyze.timeline import RankTimeline
@@ -20,6 +21,10 @@ from dtbench.vocabulary import POINT_TO_POINT, WAIT_FOR_ALL, Operation
 
 _UNEVEN: Final = (Operation.ALL_TO_ALL, Operation.GATHER, Operation.SCATTER)
 """Of which each rank may send another size, and a rank that has a part may not say of what."""
+
+
+_Form: TypeAlias = tuple[Operation | None, int | None]
+"""Operation and size: what is equal on all ranks."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,8 @@ def find_groups(timelines: Sequence[RankTimeline], *, point_to_point: bool = Fal
 
     Collectives whose span was not found are left out: they have no times to compare.
     """
-    known = {timeline.rank: _keys_of(timeline, point_to_point=point_to_point) for timeline in timelines}
+    doubtful = _find_doubtful(timelines)
+    known = {timeline.rank: _keys_of(timeline, doubtful, point_to_point=point_to_point) for timeline in timelines}
     known = _complete_ranks(known)
     sizes = {timeline.rank: _sizes_of(timeline) for timeline in timelines}
     shared: dict[_Key, dict[int, Ints]] = defaultdict(dict)
@@ -100,13 +106,31 @@ def _tell_apart(
     return [(sorted(part), True) for part in parts.values()]
 
 
-def _keys_of(timeline: RankTimeline, *, point_to_point: bool) -> dict[_Key, Ints]:
+def _find_doubtful(timelines: Sequence[RankTimeline]) -> frozenset[str]:
+    """Find the inferred groups of which ranks do not agree what ran on them: no evidence of what a group is.
+
+    What only some ranks ran contradicts nobody.
+    """
+    groups_of: dict[_Form, set[frozenset[str]]] = defaultdict(set)
+    for timeline in timelines:
+        found: dict[_Form, set[str]] = defaultdict(set)
+        for one in timeline.collectives:
+            is_guess = not one.group or one.group.startswith(INFERRED_PREFIX)
+            if is_guess and not timeline.is_device and len(one.span.starts_ns):
+                found[_describe(one)].add(one.group)
+        for form, groups in found.items():
+            groups_of[form].add(frozenset(groups))
+    return frozenset().union(*(groups for told in groups_of.values() if len(told) > 1 for groups in told))
+
+
+def _keys_of(timeline: RankTimeline, doubtful: frozenset[str], *, point_to_point: bool) -> dict[_Key, Ints]:
     found: dict[_Key, list[int]] = defaultdict(list)
     ranks = {one.group: one.group_ranks for one in timeline.collectives if one.group_ranks}
     for index, one in enumerate(timeline.collectives):
         if (one.operation in POINT_TO_POINT) is point_to_point and len(one.span.starts_ns):
             stream = one.lane.rpartition("/")[2] if timeline.is_device and not one.group else ""
-            found[_Key(one.group, tuple(sorted(ranks.get(one.group, ()))), stream)].append(index)
+            name = "" if one.group in doubtful else one.group
+            found[_Key(name, tuple(sorted(ranks.get(name, ()))), stream)].append(index)
     return {key: _in_order(timeline.collectives, events) for key, events in found.items()}
 
 
@@ -184,7 +208,7 @@ def _unify_streams(known: Mapping[int, dict[_Key, Ints]]) -> dict[int, dict[_Key
 
 def read_series(timelines: Sequence[RankTimeline], events: Sequence[Ints]) -> list[Series]:
     """Give some collectives of each rank as what ``align.py`` lines up."""
-    tokens: dict[tuple[Operation | None, int | None], int] = {}
+    tokens: dict[_Form, int] = {}
     found = []
     for timeline, own in zip(timelines, events, strict=True):
         collectives = [timeline.collectives[event] for event in own.tolist()]
@@ -199,6 +223,6 @@ def read_series(timelines: Sequence[RankTimeline], events: Sequence[Ints]) -> li
     return found
 
 
-def _describe(collective: Collective) -> tuple[Operation | None, int | None]:
+def _describe(collective: Collective) -> _Form:
     """Give what is equal on all ranks."""
     return collective.operation, None if collective.operation in _UNEVEN else collective.size_bytes

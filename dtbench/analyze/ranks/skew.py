@@ -46,6 +46,7 @@ class GroupSkew:
         last_start_ns: shape ``(m, r)``, when the last rank began, on each rank's own clock.
         wait_ns: shape ``(m, r)``, ``max over ranks (start) - own start``, clipped to the span.
         span_ns: shape ``(m, r)``, first start to last end.
+        lag_ns: shape ``(m, r)``, how much later than the first rank it left; 0 where clocks do not tell.
 
     Where the group is not whole, waits are lower bounds: the rank that is not seen may have been later. Entries that
     are not ``is_known``, or neither there nor launched, mean nothing.
@@ -60,6 +61,7 @@ class GroupSkew:
     last_start_ns: Ints
     wait_ns: Ints
     span_ns: Ints
+    lag_ns: Ints
 
     @property
     def begins(self) -> Bools:
@@ -97,6 +99,7 @@ class CollectiveSkew:
         transfer_ns: the rest of its span; adds up with ``skew_wait_ns``.
         is_last: whether this rank was the one that the others waited for.
         last_rank: the rank that they waited for; None also where two came last together.
+        lag_ns: how much later than the first rank it left; 0 where clocks do not tell.
         algbw: bytes per second over ``transfer_ns``.
         busbw: algbw with nccl-tests' factor.
     """
@@ -106,6 +109,7 @@ class CollectiveSkew:
     transfer_ns: int | None = None
     is_last: bool | None = None
     last_rank: int | None = None
+    lag_ns: int | None = None
     algbw: float = math.nan
     busbw: float = math.nan
 
@@ -127,13 +131,16 @@ def measure_skew(
         is_astray = clocks.astray.covers(own, clocks.machines)
         common = own.on_common_clock(clocks.by_rank).without(clocks.out_of_step).only(~is_astray)
         lost = find_lost_starts(group, common, by_rank, clocks)
-        is_unsure = _is_unsure(common, clocks)
+        doubts_ns = _find_doubts(common, clocks)
+        is_unsure = _is_unsure(common, doubts_ns)
         is_possible = ~find_impossible(common, clocks.by_rank) & clocks.can_compare_rows(common) & ~is_unsure
         skew = replace(
             _measure_group(group, own, common, lost, is_possible),
             is_astray=np.asarray(is_astray.any(axis=1) | is_unsure, dtype=np.bool_),
         )
-        found.append(replace(skew, last_column=_keep_certain(skew, common, clocks)))
+        is_told = skew.lag_ns > ENDS_APART_NS + doubts_ns[:, None]
+        lag_ns = np.where(is_told, skew.lag_ns, 0)
+        found.append(replace(skew, last_column=_keep_certain(skew, common, clocks), lag_ns=lag_ns))
     return found
 
 
@@ -160,11 +167,22 @@ def _measure_group(
         last_start_ns=times.start_ns + late_ns,
         wait_ns=np.clip(late_ns, 0, span_ns),
         span_ns=span_ns,
+        lag_ns=np.where(common.there, common.end_ns - common.first(common.end_ns)[:, None], 0),
     )
 
 
-def _is_unsure(common: GroupTimes, clocks: Clocks) -> Bools:
+def _is_unsure(common: GroupTimes, doubts_ns: Ints) -> Bools:
     """Tell of which collectives clocks may be off by so much of the time they took that it says nothing who waited.
+
+    Returns:
+        Shape ``(m,)``.
+    """
+    took_ns = np.where(common.there, common.end_ns - common.start_ns, 0).max(axis=1)
+    return np.asarray((doubts_ns > ENDS_APART_NS) & (doubts_ns > _MOST_DOUBT * took_ns), dtype=np.bool_)
+
+
+def _find_doubts(common: GroupTimes, clocks: Clocks) -> Ints:
+    """Return the most by which the clocks of two ranks of each collective may be off; 0 where one machine has it.
 
     Returns:
         Shape ``(m,)``.
@@ -174,9 +192,8 @@ def _is_unsure(common: GroupTimes, clocks: Clocks) -> Bools:
     uncertain_ns = np.array([clocks.by_rank[rank].uncertainty_ns or 0 for rank in common.ranks], dtype=np.int64)
     lowest = np.where(common.there, places, np.iinfo(np.int64).max).min(axis=1)
     is_apart = (common.there & (places != lowest[:, None])).any(axis=1)  # several machines have it
-    doubt_ns = np.sort(np.where(common.there, uncertain_ns, 0), axis=1)[:, -2:].sum(axis=1)
-    took_ns = np.where(common.there, common.end_ns - common.start_ns, 0).max(axis=1)
-    return np.asarray(is_apart & (doubt_ns > ENDS_APART_NS) & (doubt_ns > _MOST_DOUBT * took_ns), dtype=np.bool_)
+    doubts_ns = np.sort(np.where(common.there, uncertain_ns, 0), axis=1)[:, -2:].sum(axis=1)
+    return np.asarray(np.where(is_apart, doubts_ns, 0), dtype=np.int64)
 
 
 def _keep_certain(skew: GroupSkew, common: GroupTimes, clocks: Clocks) -> Ints:
@@ -226,6 +243,7 @@ def _describe(skew: GroupSkew, row: int, column: int, timeline: RankTimeline) ->
         transfer_ns=transfer_ns,
         is_last=None if skew.last_column[row] < 0 else bool(skew.last_column[row] == column),
         last_rank=None if skew.last_column[row] < 0 else skew.group.ranks[int(skew.last_column[row])],
+        lag_ns=int(skew.lag_ns[row, column]),
         algbw=algbw,
         busbw=algbw * bus_factor(one.operation, len(skew.group.ranks)),
     )

@@ -189,6 +189,28 @@ def test_what_ends_a_backward_between_two_nodes_begins_another(draw: Draw, betwe
     assert regions.regions.count(Region.BACKWARD) == (1 if region is Region.BACKWARD else 2)
 
 
+@pytest.mark.parametrize(
+    ("thread", "where", "count"),
+    [
+        ("1", "         =  ", 2),  # the thread that called `backward` goes on: that is over
+        ("2", "         =  ", 2),  # as the engine's does, which is the same on a CPU
+        ("3", "         =  ", 1),  # of a data loader
+        ("2", "      =     ", 1),  # inside a node
+    ],
+)
+def test_where_no_operator_says_which_node_it_made_any_between_two_nodes_divides_backwards(
+    draw: Draw, thread: str, where: str, count: int
+) -> None:
+    path = draw(f"""
+        step ProfilerStep#1   @1  |========================|
+        op aten::mm           @1  |===                     |
+        op {NODE}             @2  |     ===                |
+        op aten::ones_like    @{thread}  |{where}            |
+        op {NODE}             @2  |             =====      |
+        """)
+    assert timeline_of(path).regions.regions.count(Region.BACKWARD) == count
+
+
 def test_our_own_ranges_win_over_the_engine(draw: Draw) -> None:
     path = draw(f"""
         step ProfilerStep#1                    @1   |================                |

@@ -309,3 +309,39 @@ def test_ends_that_lie_apart_in_turns_do_not_shift_a_rank_by_a_step(jobs: Any) -
     matches = match_collectives(made)
     assert [match.members for match in matches] == [{0: at, 1: at} for at in range(steps * count)]
     assert not matches.alone
+
+
+BY_SIZE = {4096: "inferred 0", 512: "inferred 1"}
+
+
+@pytest.mark.parametrize(
+    ("named", "found"),
+    [
+        ((BY_SIZE, BY_SIZE), ["inferred 0", "inferred 1"]),  # they agree
+        ((BY_SIZE, {4096: "inferred 0", 512: "inferred 0"}), [""]),  # two groups, or one
+        ((BY_SIZE, {4096: "inferred 1", 512: "inferred 0"}), [""]),
+        ((BY_SIZE, {4096: "inferred 0", 512: ""}), ["", "inferred 0"]),  # one rank saw too little
+        (({4096: "inferred 0", 512: "7"}, {4096: "", 512: "7"}), ["", "7"]),
+    ],
+)
+def test_what_ranks_infer_apart_of_gloos_threads_takes_no_collective_from_another(
+    jobs: Any, named: Sequence[dict[int, str]], found: list[str]
+) -> None:
+    truth = jobs.generate(jobs.job(groups=((0, 1), (0, 1)), count=8, is_named=False, offsets_ns=(0, 4_000)))
+    timelines = [
+        replace(
+            one,
+            is_device=False,
+            collectives=tuple(
+                replace(item, operation=Operation.ALL_REDUCE, size_bytes=size, group=groups[size], lane="")
+                for index, item in enumerate(one.collectives)
+                for size in [(4096, 512)[index % 2]]
+            ),
+            world_size=2,
+        )
+        for one, groups in zip(truth.timelines, named, strict=True)
+    ]
+    matches = match_collectives(timelines)
+    assert matches.alone == {}
+    assert sorted(group.name for group in matches.groups) == found
+    assert sorted(sorted(match.members.items()) for match in matches) == [[(0, i), (1, i)] for i in range(16)]
