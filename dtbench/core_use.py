@@ -44,7 +44,7 @@ class UseSample(Record):
     Attributes:
         start_ns, end_ns: on the machine's monotonic clock, that of its ranks' steps.
         ranks_ns: CPU time of the ranks and of what they started.
-        own_ns: of the launcher and of what else dtbench started.
+        own_ns: of what started the ranks, dtbench or another, and of what else that started.
         others_ns: of all other processes that could be seen, those of the kernel apart.
         kernel_ns: of the kernel's own threads, which work for everybody.
         waited_ns: how long threads of ranks stood ready without a core, less what waking up takes; None: not told.
@@ -105,11 +105,14 @@ class CoreWatch:
         roots: processes of dtbench's own; they are not others, nor is what they start from the first look on, nor is
             what stands between them and their ranks, whenever it began.
         gpus: looked at too where ranks run on them; a text: why they are not.
+        programs: processes that started ranks of which dtbench started none; all that they start is no other, whenever
+            it began.
     """
 
     roots: frozenset[int] = field(default_factory=lambda: frozenset({os.getpid()}))
     processes: Processes = field(default_factory=open_processes)
     gpus: GpuWatch | str | None = None
+    programs: frozenset[int] = frozenset()
     now_ns: Callable[[], int] = time.perf_counter_ns
     spent_ns: Callable[[], int] = time.thread_time_ns
     _seen: dict[int, _Seen] = field(default_factory=dict)
@@ -249,6 +252,8 @@ class CoreWatch:
         while pid in self._seen and pid not in met:
             if pid in ranks:
                 return "ranks"
+            if pid in self.programs:
+                return "own"
             if pid in self.roots:
                 return "others" if any(self._seen[one].is_older for one in met - self._between) else "own"
             if self._seen[pid].identity.is_kernel:

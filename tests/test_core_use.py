@@ -104,6 +104,13 @@ def test_what_forks_ranks_is_dtbenchs_own_whenever_it_began(tmp_path: Path) -> N
     assert (ended.own_ns, ended.others_ns) == (6 * MS, 0), "its ranks have ended meanwhile"
 
 
+def test_what_the_ranks_program_started_is_no_other_whenever_it_began(machine: Machine) -> None:
+    machine.watch.roots, machine.watch.programs = frozenset(), frozenset({LAUNCHER})
+    machine.proc.spend(p21=60 * MS, p20=2 * MS, p25=20 * MS, p30=9 * MS)
+    sample = machine.look()
+    assert (sample.ranks_ns, sample.own_ns, sample.others_ns) == (60 * MS, 22 * MS, 9 * MS)
+
+
 def test_only_what_others_had_while_ranks_stood_ready_is_taken(machine: Machine) -> None:
     machine.proc.spend(p30=90 * MS)
     idle = machine.look()

@@ -274,14 +274,22 @@ def say_taken(disturbed: Sequence[Disturbed]) -> str:
 
 
 def name_takers(takers: Sequence[TookMachine]) -> str:
-    """Say which other processes had how many cores or GPUs, each once, where it had most; empty where there is none."""
-    cores: dict[int | str, str] = {}
-    for one in sorted((one for one in takers if isinstance(one, TookCores)), key=lambda one: -one.cores):
-        cores.setdefault(one.pid or one.name, one.words)
+    """Say which other processes had how many cores or GPUs, each once, where it had most; empty where there is none.
+
+    Processes without a name may be the same in two phases, or be named in one: each phase says what those of it had.
+    """
+    cores: dict[tuple[int, str], str] = {}
+    unnamed: list[str] = []
+    found = dict.fromkeys(one for one in takers if isinstance(one, TookCores))
+    for one in sorted(found, key=lambda one: -one.cores):
+        if one.pid is None:
+            unnamed.append(f"{one.words} in {one.phase} steps")
+        else:
+            cores.setdefault((one.pid, one.name), one.words)
     gpus: dict[tuple[int, int], str] = {}
     for used in sorted((one for one in takers if isinstance(one, UsedGpu)), key=lambda one: -one.share):
         gpus.setdefault((used.gpu, used.pid), used.words)
-    named = [*[*cores.values()][:_MOST_NAMED], *_count_more(len(cores))]
+    named = [*[*cores.values()][:_MOST_NAMED], *_count_more(len(cores)), *unnamed]
     return " and ".join([*named, *[*gpus.values()][:_MOST_NAMED], *_count_more(len(gpus))])
 
 

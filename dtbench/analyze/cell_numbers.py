@@ -41,10 +41,18 @@ def find_part(cell: CellSummary, name: ValueName) -> KnownPart | None:
             return find_part_of_causes(cell, None)
         case ["purposes" | "owners" | "ranks" as group, member, field]:
             return _find_part_of_member(cell, group, member, field)
-        case ["hidden_fraction"] | ["exposed_step_fraction"]:
+        case _:
+            return _find_part_of_field(cell, name.path[0])
+
+
+def _find_part_of_field(cell: CellSummary, field: str) -> KnownPart | None:
+    match field:
+        case "hidden_fraction" | "exposed_step_fraction":
             return cell.part
-        case ["step_time" | "profiler_cost" | "tokens_per_second" | "model_flops_utilization", *_]:
+        case "step_time" | "profiler_cost" | "tokens_per_second" | "model_flops_utilization":
             return cell.timed_part
+        case "memory" | "time_to_first_step_ns":
+            return cell.records_part
         case _:
             return None
 

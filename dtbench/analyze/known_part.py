@@ -1,5 +1,7 @@
 """Of what a mean is, where it is not known of all of it: which ranks, launches and steps have part in it."""
 
+from typing import Literal
+
 from dtbench.record import Record
 from dtbench.units import name_ranges, name_ranks
 
@@ -11,6 +13,7 @@ class KnownPart(Record):
         ranks: that have part, where some of the ``of_ranks`` have none in any launch; empty: all have.
         launches: likewise of ``of_launches``.
         steps: that have part, each rank's and launch's counted, of ``of_steps`` of those ranks and launches.
+        counted: what ``steps`` are called; a record that a rank wrote counts as one.
         has_every_rank: every rank has part in every launch; else nothing is judged by the number.
     """
 
@@ -20,6 +23,7 @@ class KnownPart(Record):
     of_launches: int = 1
     steps: int = 0
     of_steps: int = 0
+    counted: Literal["rank steps", "rank records"] = "rank steps"
     has_every_rank: bool = True
 
     def __str__(self) -> str:
@@ -35,7 +39,7 @@ class KnownPart(Record):
             *([f"{name_ranks(self.ranks)} alone, of {self.of_ranks}"] if self.ranks else []),
             *([f"{launches} alone, of {self.of_launches}"] if self.launches else []),
         ]
-        steps = [f"{self.steps} of {self.of_steps} rank steps"] if self.steps < self.of_steps else []
+        steps = [f"{self.steps} of {self.of_steps} {self.counted}"] if self.steps < self.of_steps else []
         return ", in ".join([", ".join(of), *steps] if of else steps)
 
 

@@ -88,6 +88,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         step_time=step_time,
         launch_medians_ns=tuple(summarize(times).median for times in measured),
         timed_part=_find_timed(cell.launches, measured),
+        records_part=_find_recorded(launches, ranks_planned),
         profiler_cost=profiler_cost,
         time_to_first_step_ns=_median_over_launches(launches),
         tokens_per_second=tokens_per_second,
@@ -209,6 +210,15 @@ def _find_timed(launches: Sequence[int], measured: Sequence[Sequence[float]]) ->
     if len(timed) in (0, len(launches)):
         return None
     return KnownPart(launches=timed, of_launches=len(launches), has_every_rank=False)
+
+
+def _find_recorded(launches: Sequence[LaunchData], ranks: int) -> KnownPart | None:
+    """Return whose records are there; None where those of all ranks of all launches are, or none."""
+    every = [(launch.place.launch, rank, 0) for launch in launches for rank in range(ranks)]
+    told = [(launch.place.launch, record.rank, 0) for launch in launches for record in launch.ranks]
+    known_table, every_table = (pd.DataFrame(rows, columns=["launch", "rank", "step"]) for rows in (told, every))
+    part = find_part(known_table, every_table)
+    return None if part is None else part.model_copy(update={"counted": "rank records"})
 
 
 def _pool(launches: Sequence[Sequence[float]]) -> list[float]:

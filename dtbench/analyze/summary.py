@@ -298,6 +298,8 @@ class CellSummary(Record):
         model_flops_utilization: NaN where the device's peak or the model's FLOPs are unknown.
         hidden_fraction: of communication, NaN when there is none.
         exposed_step_fraction: exposed communication over step, PROFILED.
+        records_part: the ranks and launches that told ``memory``, ``time_to_first_step_ns`` and ``compilation``, where
+            records of others are not there; None: all did, or none.
         part: over what ``ranks`` and these two fractions are means, where they are not known of all; None: they are.
         owners: whose communication was exposed and why, most exposed first.
         gradient_waits: of parameters whose gradients came unfinished to their hooks, where these had a probe.
@@ -335,6 +337,7 @@ class CellSummary(Record):
     step_time: Interval
     launch_medians_ns: tuple[FloatOrNan, ...]
     timed_part: KnownPart | None = None
+    records_part: KnownPart | None = None
     profiler_cost: Interval
     time_to_first_step_ns: FloatOrNan
     tokens_per_second: FloatOrNan

@@ -21,7 +21,7 @@ from dtbench.report.larger_losses import describe_copies, describe_host
 from dtbench.report.scenario_facts import describe_cell
 from dtbench.scenario.model import Timed
 from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Parallel
-from dtbench.store.rank_records import Compilation, Memory, Receipt, ReceiptOutcome
+from dtbench.store.rank_records import Receipt, ReceiptOutcome
 from dtbench.store.records import OwnLoop, RunStatus
 from dtbench.store.running import describe_neighbours
 from dtbench.units import NS_PER_MS, count_things, format_bytes, format_count, format_fraction, format_ns
@@ -349,7 +349,7 @@ def first_step_words(cell: CellSummary) -> str:
     """Say how long it took from the launch to the end of the first step."""
     if math.isnan(cell.time_to_first_step_ns):
         return "n/a: no rank has told it; ranks that are forked cannot"
-    return f"{format_ns(cell.time_to_first_step_ns)} after the launch"
+    return f"{name_part(cell.records_part)}{format_ns(cell.time_to_first_step_ns)} after the launch"
 
 
 def utilization_words(cell: CellSummary) -> str:
@@ -363,11 +363,14 @@ def utilization_words(cell: CellSummary) -> str:
     return format_fraction(cell.model_flops_utilization)
 
 
-def compilation_words(compilation: Compilation) -> str:
-    """Say what ``torch.compile`` took and made on the rank where it took longest."""
+def compilation_words(cell: CellSummary) -> str | None:
+    """Say what ``torch.compile`` took and made on the rank where it took longest; None: nothing was compiled."""
+    if (compilation := cell.compilation) is None:
+        return None
     counts = {"graph": compilation.graphs, "recompile": compilation.recompiles, "graph break": compilation.graph_breaks}
     words = [count_things(count, name) for name, count in counts.items()]
-    return f"{format_ns(compilation.duration_ns)} on the slowest rank: {', '.join(words)}"
+    time = f"{name_part(cell.records_part)}{format_ns(compilation.duration_ns)}"
+    return f"{time} on the slowest rank: {', '.join(words)}"
 
 
 def throughput_words(cell: CellSummary) -> str:
@@ -377,11 +380,11 @@ def throughput_words(cell: CellSummary) -> str:
     return "n/a (say tokens_per_step)" if cell.plan.tokens_per_step is None else "n/a"
 
 
-def memory_words(memory: Memory | None) -> str:
-    """Give the memory peaks of a rank."""
-    if memory is None:
+def memory_words(cell: CellSummary) -> str:
+    """Give the largest memory peaks of any rank."""
+    if (memory := cell.memory) is None:
         return "n/a"
-    words = f"{format_bytes(memory.rss_peak_bytes)} host"
+    words = f"{name_part(cell.records_part)}{format_bytes(memory.rss_peak_bytes)} host"
     if memory.allocated_peak_bytes is not None:
         words += f", {format_bytes(memory.allocated_peak_bytes)} allocated on the device"
     if memory.reserved_peak_bytes is not None:

@@ -143,11 +143,11 @@ def render_step(cell: CellSummary) -> RenderableType:
         ("throughput", f"{sentences.throughput_words(cell)}, MFU {sentences.utilization_words(cell)}"),
         ("profiler", sentences.profiler_cost_words(cell.profiler_cost)),
         ("first step", sentences.first_step_words(cell)),
-        ("memory peak", sentences.memory_words(cell.memory)),
+        ("memory peak", sentences.memory_words(cell)),
         ("CPU time", f"{format_ns(cell.cpu_ns_per_step)} per step and rank"),
     ]
-    if cell.compilation is not None:
-        rows.append(("compiling", sentences.compilation_words(cell.compilation)))
+    if (words := sentences.compilation_words(cell)) is not None:
+        rows.append(("compiling", words))
     if len(cell.launches) > 1:
         rows.insert(1, ("launches", ", ".join(format_ns(median) for median in cell.launch_medians_ns) + " (medians)"))
     if knobs := sentences.knob_words(cell):

@@ -99,6 +99,14 @@ class LaunchFolder:
     path: Path
 
     @property
+    def cell_and_index(self) -> tuple[str, int] | None:
+        """Whose launch this is, and which, as the folder is called; None: it lies in no run."""
+        cell, index = self.path.parent, self.path.name.removeprefix("launch")
+        if cell.parent.name != "cells" or not (index.isascii() and index.isdecimal()):
+            return None
+        return cell.name, int(index)
+
+    @property
     def order(self) -> Path:
         """What the worker was told to do."""
         return self.path / "order.json"

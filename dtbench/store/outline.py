@@ -41,6 +41,8 @@ class RunOutline(msgspec.Struct, frozen=True):
 
 class _LaunchOutline(msgspec.Struct, frozen=True):
     format_version: int
+    cell: str
+    index: int
     status: RunStatus
     started_unix_ns: int
     reason: str | None
@@ -106,13 +108,26 @@ def refuse_odd_cells(file: Path, launches: Mapping[str, Sequence[int]], cells: i
         raise StoreError(f"{file}: two cells have one name; was it edited?")
 
 
+def refuse_strange_launch(file: Path, folder: LaunchFolder, cell: str, index: int) -> None:
+    """Refuse a record that is of another launch than the folder it lies in; a folder in no run tells of none.
+
+    Raises:
+        StoreError: says of which launch it is.
+    """
+    here = folder.cell_and_index
+    if here is not None and here != (cell, index):
+        told = f"is of cell {cell}, launch {index}, and lies in cell {here[0]}, launch {here[1]}"
+        raise StoreError(f"{file}: {told}; was it copied here?")
+
+
 def read_start(folder: LaunchFolder) -> int:
     """Read when a launch started, ns since 1970.
 
     Raises:
-        StoreError: it is not, or its record is broken or of another version.
+        StoreError: it is not, or its record is broken, of another launch or of another version.
     """
     outline = _read(folder.launch, _LaunchOutline)
+    refuse_strange_launch(folder.launch, folder, outline.cell, outline.index)
     if outline.status is not RunStatus.COMPLETE:
         raise StoreError(f"{folder.path}: the launch is {outline.status.value}: {outline.reason or 'nobody said why'}")
     return outline.started_unix_ns

@@ -28,14 +28,13 @@ class Place:
 
 def find_place(folder: LaunchFolder) -> Place | None:
     """Give the place of a launch, its run called as its record says, else as its folder; None: it lies in no run."""
-    cell, launch = folder.path.parent, folder.path.name.removeprefix("launch")
-    if cell.parent.name != "cells" or not (launch.isascii() and launch.isdecimal()):
+    if folder.cell_and_index is None:
         return None
-    run = cell.parents[1]
+    run = folder.path.parents[2]
     name = run.name
     with suppress(StoreError):
         name = read_outline(run).run_id
-    return Place(name, cell.name, int(launch))
+    return Place(name, *folder.cell_and_index)
 
 
 def tell_place(folder: LaunchFolder) -> dict[Hashable | None, Any]:

@@ -24,7 +24,7 @@ from dtbench.store.layout import (
     catalogue_file,
     outcomes_file,
 )
-from dtbench.store.outline import refuse_odd_cells
+from dtbench.store.outline import refuse_odd_cells, refuse_strange_launch
 from dtbench.store.place import check_place, find_place
 from dtbench.store.probe_records import LineRecord
 from dtbench.store.rank_records import RankRecord
@@ -87,9 +87,11 @@ def read_order(folder: LaunchFolder) -> WorkerOrder:
     """Read what the ranks of a launch were told.
 
     Raises:
-        StoreError: there is none, it is broken, or another version wrote it.
+        StoreError: there is none, it is broken, of another launch, or another version wrote it.
     """
-    return _read_record(folder.order, WorkerOrder)
+    order = _read_record(folder.order, WorkerOrder)
+    refuse_strange_launch(folder.order, folder, order.cell, order.index)
+    return order
 
 
 def read_launch_environment(path: Path) -> Environment:
@@ -105,13 +107,15 @@ def read_launch(folder: LaunchFolder) -> LaunchRecord:
     """Read ``launch.json``; its absence means that the launch did not end.
 
     Raises:
-        StoreError: there is none, it is broken, or another version wrote it.
+        StoreError: there is none, it is broken, of another launch, or another version wrote it.
     """
     if folder.path.exists() and not folder.launch.exists():
         raise StoreError(
             f"{folder.path}: the launch is incomplete, it wrote no {folder.launch.name}; its logs are in {folder.logs}"
         )
-    return _read_record(folder.launch, LaunchRecord)
+    record = _read_record(folder.launch, LaunchRecord)
+    refuse_strange_launch(folder.launch, folder, record.cell, record.index)
+    return record
 
 
 def read_rank_records(folder: LaunchFolder) -> tuple[RankRecord, ...]:

@@ -133,25 +133,35 @@ class MachineUse:
         return self._spread(others_ns, start_ns, duration_ns)
 
     def name_takers(self, phase: Phase, start_ns: Floats, duration_ns: Floats) -> tuple[TookCores, ...]:
-        """Return who had most in these steps, most first: cores on average, those in view by name; then all others."""
+        """Return who had most in these steps, most first: cores on average, those in view by name.
+
+        Then all others that looks saw, together, and what no look could see. A look names those that had most: of what
+        others had besides, nobody knows how many they were.
+        """
         inside_ns = self._find_inside_ns(start_ns, duration_ns)
         total_ns = float(inside_ns.sum())
         if not total_ns:
             return ()
         weights = inside_ns / self._lengths_ns
         found: dict[tuple[int | None, str], float] = defaultdict(float)
-        found[None, _OUT_OF_SIGHT] = float(weights @ self._find_hidden_ns())
+        unnamed_ns = 0.0
         for weight, sample in zip(weights.tolist(), self.samples, strict=True):
+            unnamed_ns += weight * (sample.others_ns - sum(taker.cpu_ns for taker in sample.takers))
             for taker in sample.takers if weight else ():
                 found[taker.pid, taker.name] += weight * taker.cpu_ns
-        ordered = sorted(((who, ns) for who, ns in found.items() if ns), key=lambda item: -item[1])
+        ordered = sorted(found.items(), key=lambda item: -item[1])
         rest = ordered[_MOST_NAMED:]
-        told = [*ordered[:_MOST_NAMED], ((None, f"{len(rest)} other processes"), sum(ns for _, ns in rest))]
+        together = [
+            ((None, _count_rest(len(rest), has_more=unnamed_ns > 0)), unnamed_ns + sum(ns for _, ns in rest)),
+            ((None, _OUT_OF_SIGHT), float(weights @ self._find_hidden_ns())),
+        ]
+        told = [*ordered[:_MOST_NAMED], *sorted(together, key=lambda item: -item[1])]
         named = [
             TookCores(phase=phase, pid=pid, name=name, cores=ns / total_ns, of_cores=self.header.cores)
             for (pid, name), ns in told
+            if ns
         ]
-        return tuple(one for place, one in enumerate(named) if one.cores >= DISTURBED or (one.cores and not place))
+        return tuple(one for one in named if one.cores >= DISTURBED) or tuple(named[:1])
 
     def name_all_takers(self, phase: Phase, start_ns: Floats, duration_ns: Floats) -> tuple[TookMachine, ...]:
         """Return who had most of the cores in these steps, then who had most of the ranks' GPUs."""
@@ -209,6 +219,12 @@ class MachineUse:
             return np.asarray(np.interp(at_ns, ends, heights) + before + after, dtype=np.float64)
 
         return np.maximum(0.0, reach(start_ns + duration_ns) - reach(start_ns))
+
+
+def _count_rest(count: int, *, has_more: bool) -> str:
+    if has_more:
+        return f"{max(1, count)} or more processes with less each"
+    return "1 process with less" if count == 1 else f"{count} processes with less each"
 
 
 def _find_unseen_ns(sample: UseSample) -> float:

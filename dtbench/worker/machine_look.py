@@ -1,46 +1,88 @@
 """Who else had the cores: what the launcher saw beside the ranks, or without one, what one rank a machine sees.
 
 Under torchrun, Slurm and in a person's own loop nobody looks from outside. There the lowest rank of each machine looks
-between phases, never inside a step, and all steps of a phase share what was seen.
+between phases, never inside a step, and all steps of a phase share what was seen. Which ranks share its machine, and
+which processes they are, the ranks tell each other: not every launcher says so in the environment.
 """
 
 import math
+import multiprocessing
 import os
+import socket
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
+from typing import Final
 
 import numpy as np
 
 from dtbench.core_use import CoreWatch
 from dtbench.disturbance import DISTURBED
-from dtbench.errors import StoreError
 from dtbench.gpu_use import open_gpus
-from dtbench.store.journal import read_journal
-from dtbench.store.layout import LAUNCHER_VARIABLE, LaunchFolder
+from dtbench.record import Record
+from dtbench.store.layout import LaunchFolder
 from dtbench.store.use_file import MachineUse, UseWriter, read_use
 from dtbench.vocabulary import DeviceKind, Phase
+from dtbench.worker.process_facts import read_kernel
 
-_OF_ELASTIC = "TORCHELASTIC_RUN_ID"
-"""Where it is set, this process's parent is torch's agent, and its other children are ranks or of no other use."""
+_OF_ELASTIC: Final = "TORCHELASTIC_RUN_ID"
+"""Where it is set, this process's parent is torch's agent."""
+_PID_NAMESPACE: Final = Path("/proc/self/ns/pid")
+
+
+class RankProcess(Record):
+    """Which process a rank is, as it tells the other ranks.
+
+    Attributes:
+        machine: alike on ranks that see each other's processes under the same numbers.
+        programs: processes that started this rank and are of the measured program.
+    """
+
+    machine: str
+    pid: int
+    programs: tuple[int, ...]
+
+    @classmethod
+    def find(cls) -> "RankProcess":
+        """Return that of the rank that asks."""
+        parent = multiprocessing.parent_process()
+        spawner = () if parent is None or parent.pid is None else (parent.pid,)
+        agent = (os.getppid(),) if _OF_ELASTIC in os.environ else ()
+        return cls(machine=_name_machine(), pid=os.getpid(), programs=(*spawner, *agent))
+
+
+def _name_machine() -> str:
+    """Name kernel and process namespace: a container may have another name than its machine, and other numbers."""
+    namespace = ""
+    with suppress(OSError):
+        namespace = str(_PID_NAMESPACE.readlink())
+    return f"{read_kernel() or socket.gethostname()} {namespace}"
 
 
 class MachineLook:
-    """One rank's part; ``look`` does nothing on ranks that are not the lowest of their machine, or have a launcher."""
+    """One rank's part; ``look`` does nothing on ranks that are not the lowest of their machine, or have a launcher.
 
-    def __init__(self, folder: LaunchFolder, rank: int, device: DeviceKind, *, is_launched: bool | None = None) -> None:
+    Args:
+        folder: of the launch.
+        rank: that asks.
+        device: that ranks compute on.
+        processes: of all ranks, in order of rank; empty: a launcher looks.
+    """
+
+    def __init__(self, folder: LaunchFolder, rank: int, device: DeviceKind, processes: Sequence[RankProcess]) -> None:
         self._folder, self._rank = folder, rank
         self._writer: UseWriter | None = None
-        self._ranks = range(rank, rank + _read_number("LOCAL_WORLD_SIZE", 1))
-        if LAUNCHER_VARIABLE in os.environ if is_launched is None else is_launched:
-            return
-        if _read_number("LOCAL_RANK", 0) == 0:
+        here = {other: one for other, one in enumerate(processes) if one.machine == processes[rank].machine}
+        self._pids = [one.pid for one in here.values()]
+        if here and rank == min(here):
             gpus = open_gpus() if device is DeviceKind.CUDA else None
-            self._writer = UseWriter(folder, self._ranks, CoreWatch(roots=_find_roots(), gpus=gpus))
+            programs = frozenset(pid for one in here.values() for pid in one.programs)
+            self._writer = UseWriter(folder, tuple(here), CoreWatch(frozenset(), gpus=gpus, programs=programs))
 
     def look(self) -> None:
         """Note who had the cores since the last look; between phases only."""
         if self._writer is not None:
-            self._writer.look([pid for rank in self._ranks if (pid := self._find_pid(rank)) is not None])
+            self._writer.look(self._pids)
 
     def find_taken(self, starts_ns: Sequence[int], durations_ns: Sequence[int]) -> list[float]:
         """Return the share of the cores that others had in steps of this rank, as far as it is seen; else NaN."""
@@ -60,18 +102,3 @@ class MachineLook:
 
     def _find_mine(self) -> MachineUse | None:
         return next((use for use in read_use(self._folder) if self._rank in use.header.ranks), None)
-
-    def _find_pid(self, rank: int) -> int | None:
-        with suppress(StoreError, OSError):
-            view = read_journal(self._folder.journal(rank))
-            return None if view is None else view.pid
-        return None
-
-
-def _find_roots() -> frozenset[int]:
-    return frozenset({os.getpid(), os.getppid()} if _OF_ELASTIC in os.environ else {os.getpid()})
-
-
-def _read_number(variable: str, default: int) -> int:
-    word = os.environ.get(variable, "")
-    return int(word) if word.isdecimal() else default

@@ -151,7 +151,7 @@ class OwnSteps:
         self._warmup: WarmupEnd | None = None
         self._issues: list[tuple[Issue, ...]] = []
         self._stolen = StolenTime()
-        self._others = MachineLook(run.launch, peers.rank, run.loop.device, is_launched=False)
+        self._others = MachineLook(run.launch, peers.rank, run.loop.device, run.processes)
         self._buckets: list[tuple[int, ...]] = []
         self._broken_by: BaseException | None = None
         self._end_capture: Callable[..., Any] | None = None

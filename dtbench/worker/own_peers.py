@@ -18,6 +18,7 @@ from dtbench.record import Record
 from dtbench.store.traffic_records import ProcessGroupInfo
 from dtbench.vocabulary import MESH_PREFIX, DeviceKind, axis_described
 from dtbench.worker.machine.accelerator import find_device
+from dtbench.worker.machine_look import RankProcess
 from dtbench.worker.network.named_gloo import BACKEND_NAME, find_recorder
 from dtbench.worker.recorder import Recorder
 
@@ -27,11 +28,13 @@ class Said(Record):
 
     Attributes:
         host: where it runs.
+        process: that it is.
         wants: the numbers of steps that it was asked for.
         problem: why it cannot take part; None: it can.
     """
 
     host: str
+    process: RankProcess
     wants: tuple[int, ...]
     problem: str | None
 

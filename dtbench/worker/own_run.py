@@ -15,6 +15,7 @@ from dtbench.store.records import LaunchRecord, OwnLoop, OwnLoopCell, RankFailur
 from dtbench.store.write import write_record
 from dtbench.worker.environment import read_environment
 from dtbench.worker.machine.accelerator import find_device_problem
+from dtbench.worker.machine_look import RankProcess
 from dtbench.worker.own_peers import Peers, Said
 
 
@@ -24,12 +25,14 @@ class OwnRun:
 
     Attributes:
         name: of the run and of its only cell.
+        processes: of all ranks, once they have met.
     """
 
     name: str
     folder: RunFolder
     started_unix_ns: int
     loop: OwnLoop
+    processes: tuple[RankProcess, ...] = ()
 
     @property
     def launch(self) -> LaunchFolder:
@@ -104,14 +107,22 @@ def begin_run(results: Path, name: str | None, loop: OwnLoop, peers: Peers) -> O
     if peers.rank != 0:
         problem = _find_problem(run)
     wants = (loop.max_warmup_steps, loop.measured_steps, loop.profiled_steps)
-    said = peers.meet(Said(host=socket.gethostname(), wants=wants, problem=problem or find_device_problem()))
+    said = peers.meet(
+        Said(
+            host=socket.gethostname(),
+            process=RankProcess.find(),
+            wants=wants,
+            problem=problem or find_device_problem(),
+        )
+    )
     problems = [f"rank {rank}: {one.problem}" for rank, one in enumerate(said) if one.problem is not None]
     if len({one.wants for one in said}) > 1:
         asked = "; ".join(f"rank {rank}: {one.wants}" for rank, one in enumerate(said))
         problems.append(f"the ranks were asked for different (max_warmup, measured, profiled) steps: {asked}")
     if problems:
         _fail(run, peers, "\n".join(problems))
-    return run.with_loop(loop.model_copy(update={"notes": (*loop.notes, *_machine_notes(loop, said))}))
+    noted = loop.model_copy(update={"notes": (*loop.notes, *_machine_notes(loop, said))})
+    return replace(run, loop=noted, processes=tuple(one.process for one in said))
 
 
 def default_name() -> str:

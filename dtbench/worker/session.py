@@ -19,7 +19,7 @@ from dtbench.probe_catalogue.functions import choose
 from dtbench.scenario.schema import Ddp
 from dtbench.stolen_time import StolenTime
 from dtbench.store.canary_records import CanaryResult
-from dtbench.store.layout import FORKED_VARIABLE, LaunchFolder
+from dtbench.store.layout import FORKED_VARIABLE, LAUNCHER_VARIABLE, LaunchFolder
 from dtbench.store.rank_records import CorrectnessResult, LivedCall, Memory, RankRecord, Receipt, WarmupEnd
 from dtbench.store.records import WorkerOrder
 from dtbench.store.state_records import StageRecord, StateStepsRecord
@@ -42,7 +42,7 @@ from dtbench.worker.jitter import require_exact_units
 from dtbench.worker.joining import Rank, find_data_rank, make_device
 from dtbench.worker.lifecycle import find_tolerance, live_through, read_lifecycle_receipts
 from dtbench.worker.machine.accelerator import find_module
-from dtbench.worker.machine_look import MachineLook
+from dtbench.worker.machine_look import MachineLook, RankProcess
 from dtbench.worker.meeting import Meeting
 from dtbench.worker.mesh import build_mesh, describe_further, describe_groups
 from dtbench.worker.models.custom import expect_bytes, expect_traffic
@@ -97,10 +97,10 @@ class Session:
         carrier: Carrier,
     ) -> None:
         self._carrier, self._stolen = carrier, StolenTime()
-        self._others = MachineLook(LaunchFolder(Path(order.folder)), rank.rank, order.plan.device)
         self._order, self._rank, self._recorder, self._journal, self._say = order, rank, recorder, journal, say
         self._scenario, self._plan = order.scenario, order.plan
         self._folder = LaunchFolder(Path(order.folder))
+        self._others = MachineLook(self._folder, rank.rank, order.plan.device, self._find_processes())
         self._device = make_device(order.plan, rank)
         self._batches: dict[int, Batch] = {}
         self._first_step_unix_ns = 0
@@ -267,6 +267,13 @@ class Session:
 
     def _make_meeting(self) -> Meeting:
         return Meeting(self._find_store(), self._rank.rank, self._plan.ranks)
+
+    def _find_processes(self) -> list[RankProcess]:
+        """Give the processes of all ranks; none where a launcher looks at them."""
+        if LAUNCHER_VARIABLE in os.environ:
+            return []
+        said = self._make_meeting().exchange("process", RankProcess.find().model_dump_json())
+        return [RankProcess.model_validate_json(one) for one in said]
 
     @cached_property
     def _quiet(self) -> Quiet:

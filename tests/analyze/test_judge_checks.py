@@ -497,6 +497,7 @@ def test_probes_of_all_ranks_become_one_row() -> None:
     assert (branch.name, branch.calls, branch.most_calls, branch.total_ns) == ("awaited", 0, 4, 2 * MS)
 
 
+SOME = TookCores(phase=Phase.PROFILED, pid=None, name="some", cores=0.5, of_cores=2)
 TAKER = TookCores(phase=Phase.MEASURED, pid=4711, name="python busy.py", cores=0.98, of_cores=2)
 LOOP = "python busy.py (pid 4711) took 0.98 of 2 cores"
 TAKEN = Disturbed(launch=0, phase=Phase.MEASURED, steps=8, left_alone=3, stolen_fraction=0.0, takers=(TAKER,))
@@ -621,11 +622,14 @@ def test_functions_that_were_called_prove_nothing_either() -> None:
                 TAKEN.model_copy(
                     update={
                         "phase": Phase.PROFILED,
-                        "takers": (TAKER.model_copy(update={"pid": None, "name": "some", "cores": 0.5}), TAKER),
+                        "takers": (SOME, TAKER),
                     }
                 ),
             ),
-            f"{LOOP} and some took 0.50 of 2 cores; they left 3 of 8 MEASURED steps and 3 of 8 PROFILED steps alone",
+            (
+                f"{LOOP} and some took 0.50 of 2 cores in PROFILED steps; "
+                "they left 3 of 8 MEASURED steps and 3 of 8 PROFILED steps alone"
+            ),
         ),
     ],
 )

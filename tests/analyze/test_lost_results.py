@@ -11,7 +11,7 @@ import pytest
 
 from dtbench.analyze.plan_notes import is_linked
 from dtbench.analyze.run import summarize_run
-from dtbench.report.sentences import answer_sentence, cell_notes
+from dtbench.report.sentences import answer_sentence, cell_notes, first_step_words, memory_words
 from dtbench.store.layout import RunFolder
 from dtbench.store.records import RunStatus
 from dtbench.store.write import write_table
@@ -51,6 +51,22 @@ def test_launches_that_were_not_held_against_a_single_process_are_named(copy: Ca
     said = "launch1, launch3: no result of the check against a single process, which others have"
     assert cell.rank_doubts == (said,)
     assert said in cell_notes(cell)
+
+
+def test_what_records_tell_says_whose_are_there(copy: Callable[[str], RunFolder]) -> None:
+    run = copy("example_sweep")
+    cell = run.path / "cells" / "micro_batches-1"
+    (cell / "launch0" / "ranks" / "rank1.json").unlink()
+
+    def tell() -> tuple[str, str]:
+        found = next(one for one in summarize_run(run.path).cells if one.name == cell.name)
+        return memory_words(found), first_step_words(found)
+
+    launches = len([*cell.glob("launch*")])
+    assert all(f"of {2 * launches - 1} of {2 * launches} rank records: " in words for words in tell())
+    for record in cell.glob("launch*/ranks/rank1.json"):
+        record.unlink()
+    assert all(words.startswith("of rank 0 alone, of 2: ") for words in tell())
 
 
 def test_a_run_that_was_stopped_before_its_last_launch_is_incomplete(copy: Callable[[str], RunFolder]) -> None:

@@ -9,9 +9,11 @@ import pytest
 from dtbench.analyze.foreign import analyze_traces
 from dtbench.analyze.launch_tables import read_tables as read_launch
 from dtbench.analyze.run import summarize_run
+from dtbench.analyze.run_data import read_run_data
 from dtbench.analyze.table_sums import find_strangers
 from dtbench.analyze.tabulate import TABLES
 from dtbench.report.sentences import answer_sentence, wait_sentence
+from dtbench.store.check_records import CheckOutcome
 from dtbench.store.layout import RunFolder
 from dtbench.store.place import PLACE
 from dtbench.store.write import write_table
@@ -77,6 +79,18 @@ def test_nothing_is_judged_by_a_table_without_a_place_that_is_of_another_cell(tm
     cell = next(one for one in summarize_run(run).cells if one.name == "ddp")
     assert any("do not belong together" in doubt for doubt in cell.rank_doubts)
     assert any("do not belong together" in note for note in cell.notes)
+
+
+def test_a_launch_record_of_another_cell_leaves_its_launch_out_and_no_check_is_judged(tmp_path: Path) -> None:
+    run = RunFolder(shutil.copytree(EXAMPLE, tmp_path / "run"))
+    record = run.launch("fsdp2_tp", 0).launch
+    shutil.copy(run.launch("ddp", 0).launch, record)
+    data = read_run_data(run.path, cell="fsdp2_tp")
+    assert data.cells[0].launches == ()
+    assert data.cells[0].unreadable[0].startswith(f"{record}: is of cell ddp, launch 0, and lies in cell fsdp2_tp")
+    checks = summarize_run(run.path).checks
+    assert checks is not None
+    assert checks.results[0].outcome is CheckOutcome.NOT_JUDGED
 
 
 @pytest.mark.parametrize("name", ["purposes", "collectives"])

@@ -156,7 +156,7 @@ def _write_launch(folder: LaunchFolder, cell: FakeCell, plan: Plan, index: int, 
     write_record(folder.environment, cell.environment)
     has_failed = index in cell.failed
     record = LaunchRecord(
-        cell="cell",
+        cell=folder.path.parent.name,
         index=index,
         status=RunStatus.FAILED if has_failed else RunStatus.COMPLETE,
         started_unix_ns=started,

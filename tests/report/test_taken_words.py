@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
+from dtbench.analyze.cell_notes import name_takers
 from dtbench.analyze.summary import CellSummary, Disturbed, OwnerSummary, RunSummary
 from dtbench.cli.run import _check
 from dtbench.comparison.measure import _find_doubt
@@ -113,6 +114,23 @@ def test_a_torch_that_nobody_tested_is_named_wherever_the_run_is(make_ddp: MakeC
     for place in (shown(run), summary_markdown(run).replace("\\", ""), "\n".join(note_words(run))):
         assert place.count(said) == 1
     assert said not in shown(make_run(make_ddp()))
+
+
+def test_processes_without_a_name_are_told_by_phase_and_never_added() -> None:
+    def took(phase: Phase, pid: int | None, name: str, cores: float) -> TookCores:
+        return TookCores(phase=phase, pid=pid, name=name, cores=cores, of_cores=2)
+
+    takers = [
+        took(Phase.MEASURED, 1, "cc1", 0.5),
+        took(Phase.MEASURED, None, "4 processes with less each", 0.9),
+        took(Phase.PROFILED, 1, "cc1", 0.6),
+        took(Phase.PROFILED, None, "4 processes with less each", 0.7),
+    ]
+    assert name_takers([*takers, *takers]) == (
+        "cc1 (pid 1) took 0.60 of 2 cores"
+        " and 4 processes with less each took 0.90 of 2 cores in MEASURED steps"
+        " and 4 processes with less each took 0.70 of 2 cores in PROFILED steps"
+    )
 
 
 def test_no_picture_says_whose_the_exposed_time_is_where_others_had_the_cores(make_ddp: MakeCell) -> None:

@@ -16,7 +16,7 @@ from dtbench.errors import StoreError
 from dtbench.store.finish import gather_steps
 from dtbench.store.journal import JournalWriter, StepTiming
 from dtbench.store.layout import LaunchFolder, RunFolder
-from dtbench.store.outline import read_outline
+from dtbench.store.outline import read_outline, read_start
 from dtbench.store.read import (
     find_runs,
     is_incomplete,
@@ -96,6 +96,20 @@ def test_a_record_with_a_wrong_field_names_the_field(make_run: Callable[..., Pat
     RunFolder(path).run.write_text(json.dumps({**content, "status": "happy"}))
     with pytest.raises(StoreError, match="does not hold what it should, status"):
         read_run(path)
+
+
+def test_a_launch_that_was_copied_from_another_cell_is_refused(tmp_path: Path) -> None:
+    run = RunFolder(shutil.copytree(EXAMPLE, tmp_path / "run"))
+    launch = run.launch("fsdp2_tp", 0)
+    shutil.copytree(run.launch("ddp", 0).path, launch.path, dirs_exist_ok=True)
+    for read in (read_launch, read_start):
+        with pytest.raises(StoreError, match="is of cell ddp, launch 0, and lies in cell fsdp2_tp, launch 0"):
+            read(launch)
+    later = LaunchFolder(launch.path.rename(launch.path.with_name("launch1")))
+    with pytest.raises(StoreError, match=r"lies in cell fsdp2_tp, launch 1; was it copied here\?"):
+        read_launch(later)
+    elsewhere = LaunchFolder(shutil.copytree(later.path, tmp_path / "launch0"))
+    assert read_launch(elsewhere).cell == "ddp", "a folder in no run says of no cell"
 
 
 def test_what_a_launch_lacks_is_said(tmp_path: Path) -> None:

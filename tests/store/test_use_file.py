@@ -97,9 +97,16 @@ def test_who_is_not_named_is_counted_with_what_they_had_together() -> None:
     machine = use(see(0, 1000, others=7 * 77, waited=2000).model_copy(update={"takers": takers}))
     found = machine.name_takers(Phase.MEASURED, np.array([0.0]), np.array([1000.0 * MS]))
     assert [(one.pid, one.name) for one in found] == [
-        (10, "make"), (11, "make"), (12, "make"), (None, "4 other processes"),
+        (10, "make"), (11, "make"), (12, "make"), (None, "4 processes with less each"),
     ]  # fmt: skip
     assert found[-1].cores == pytest.approx((77 + 76 + 75 + 74) / 1000)
+    cut = use(see(0, 1000, others=900, waited=2000, busy=1600).model_copy(update={"takers": takers[:6]}))
+    *_, rest, hidden = cut.name_takers(Phase.MEASURED, np.array([0.0]), np.array([1000.0 * MS]))
+    assert sorted([rest.name, hidden.name]) == [
+        "3 or more processes with less each",
+        "processes too brief or too hidden to be named",
+    ]
+    assert rest.cores + hidden.cores == pytest.approx(1.6 - 0.237), "what nobody named is in the sums"
 
 
 def test_takers_of_steps_that_no_look_reaches_are_those_seen_nearest_to_them() -> None:

@@ -1,7 +1,9 @@
 """Ranks without a launcher: the lowest of a machine looks between phases, the others read."""
 
 import math
+import multiprocessing
 import os
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -9,28 +11,34 @@ import pytest
 pytest.importorskip("torch", reason="the worker room imports torch")
 
 from dtbench.core_use import Taker, UseSample
-from dtbench.store.journal import JournalWriter
-from dtbench.store.layout import LAUNCHER_VARIABLE, LaunchFolder
+from dtbench.store.layout import LaunchFolder
 from dtbench.store.use_file import UseHeader, read_use
 from dtbench.vocabulary import DeviceKind
-from dtbench.worker.machine_look import MachineLook
+from dtbench.worker.machine_look import MachineLook, RankProcess
+
+UNSEEN = 2**22 + 1
+"""Above any process id that Linux gives, by default."""
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LaunchFolder:
-    """Two ranks of four on this machine, the lowest of which is this process."""
-    for name in (LAUNCHER_VARIABLE, "TORCHELASTIC_RUN_ID"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("LOCAL_RANK", "0")
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+def folder(tmp_path: Path) -> LaunchFolder:
+    """Of four ranks, the last two of which run on this machine."""
     folder = LaunchFolder(tmp_path / "launch0")
-    with JournalWriter(folder.journal(2), rank=2, pid=os.getpid(), capacity=1) as journal:
-        journal.begin(0)
+    folder.core_use(2).parent.mkdir(parents=True)
     return folder
 
 
-def test_the_lowest_rank_of_a_machine_speaks_for_all_of_its_ranks(folder: LaunchFolder) -> None:
-    mine = MachineLook(folder, 2, DeviceKind.CPU)
+@pytest.fixture
+def processes() -> list[RankProcess]:
+    """The third rank is this process; ranks of other machines have the same numbers."""
+    mine = RankProcess.find()
+    return [*[mine.model_copy(update={"machine": "another"})] * 2, mine, mine.model_copy(update={"pid": UNSEEN})]
+
+
+def test_the_lowest_rank_of_a_machine_speaks_for_all_of_its_ranks(
+    folder: LaunchFolder, processes: list[RankProcess]
+) -> None:
+    mine = MachineLook(folder, 2, DeviceKind.CPU, processes)
     mine.look()
     assert math.isnan(mine.find_taken([0], [10])[0]), "after one look nothing is known"
     assert sum(range(10_000))
@@ -38,16 +46,15 @@ def test_the_lowest_rank_of_a_machine_speaks_for_all_of_its_ranks(folder: Launch
     (use,) = read_use(folder)
     assert use.header.ranks == (2, 3)
     (sample,) = use.samples
-    assert sample.ranks_ns > 0, "the journal tells which process the rank is"
+    assert sample.ranks_ns > 0, "it knows which process each rank is"
     (taken,) = mine.find_taken([sample.start_ns], [sample.end_ns - sample.start_ns])
     assert 0 <= taken <= 1
-    assert math.isnan(MachineLook(folder, 1, DeviceKind.CPU, is_launched=True).find_taken([0], [10])[0]), (
-        "of another machine"
-    )
+    of_another_machine = MachineLook(folder, 1, DeviceKind.CPU, processes)
+    assert math.isnan(of_another_machine.find_taken([0], [10])[0])
 
 
 def test_whoever_had_the_cores_so_far_is_named(folder: LaunchFolder) -> None:
-    other = MachineLook(folder, 2, DeviceKind.CPU, is_launched=True)
+    other = MachineLook(folder, 2, DeviceKind.CPU, ())
     assert other.describe_others() == "", "nobody looked"
     sample = UseSample(
         start_ns=0,
@@ -69,20 +76,16 @@ def test_whoever_had_the_cores_so_far_is_named(folder: LaunchFolder) -> None:
         assert other.describe_others() == words
 
 
-@pytest.mark.parametrize("variable", ["LOCAL_RANK", LAUNCHER_VARIABLE])
-def test_nobody_else_looks(folder: LaunchFolder, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
-    monkeypatch.setenv(variable, "1")
-    other = MachineLook(folder, 2, DeviceKind.CPU)
-    other.look()
-    other.look()
+def test_nobody_else_looks(folder: LaunchFolder, processes: list[RankProcess]) -> None:
+    for other in (MachineLook(folder, 3, DeviceKind.CPU, processes), MachineLook(folder, 2, DeviceKind.CPU, ())):
+        other.look()
+        other.look()
     assert read_use(folder) == ()
 
 
-def test_an_own_loop_looks_though_a_launcher_is_somewhere_above(
-    folder: LaunchFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(LAUNCHER_VARIABLE, "1")
-    own = MachineLook(folder, 2, DeviceKind.CPU, is_launched=False)
-    own.look()
-    own.look()
-    assert len(read_use(folder)) == 1
+def test_a_spawned_rank_tells_its_process_and_the_program_that_spawned_it() -> None:
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        spawned = pool.submit(RankProcess.find).result(60)
+    assert spawned.pid != os.getpid()
+    assert spawned.machine == RankProcess.find().machine
+    assert os.getpid() in spawned.programs

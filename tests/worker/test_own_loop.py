@@ -33,10 +33,12 @@ from dtbench.store.layout import RunFolder
 from dtbench.store.read import read_launch, read_rank_records, read_run, read_steps
 from dtbench.store.records import OwnLoop, RunStatus
 from dtbench.store.traffic_records import Traffic
+from dtbench.store.use_file import read_use
 from dtbench.vocabulary import Axis, DeviceKind, Operation, Phase, Purpose, Region
 from dtbench.worker import own_loop as own_loop_module
 from dtbench.worker import own_run
 from dtbench.worker.machine.accelerator import find_device_problem
+from dtbench.worker.machine_look import RankProcess
 from dtbench.worker.own_axes import find_names, known_axes, name_mesh, read_overlap
 from dtbench.worker.own_end import join_reasons
 from dtbench.worker.own_peers import Peers, Said
@@ -371,7 +373,7 @@ def test_a_rank_that_never_enters_is_named() -> None:
     store.set_timeout(timedelta(milliseconds=50))
     peers = Peers(rank=0, size=2, store=store, device=DeviceKind.CPU, backend="gloo", recorder=None)
     with pytest.raises(CaptureError, match=r"rank 1 did not enter dtbench\.capture"):
-        peers.meet(Said(host="here", wants=(8, 4, 2), problem=None))
+        peers.meet(Said(host="here", process=RankProcess.find(), wants=(8, 4, 2), problem=None))
 
 
 class Devices:
@@ -977,6 +979,18 @@ def test_two_ranks_under_torchrun_give_a_full_report(
     (first, _) = read_rank_records(RunFolder(the_run(tmp_path)).launch("own_loop", 0))
     assert {row.purpose: row.count for row in first.traffic} == ({} if how == "plain" else purposes)
     assert first.traffic_is_stable
+
+
+@pytest.mark.ranks
+def test_ranks_that_a_program_spawns_are_no_others_of_each_other(tmp_path: Path) -> None:
+    script = SCRIPT.with_name("spawned_loop.py")
+    with subprocess.Popen([sys.executable, str(script), str(tmp_path / "results")]) as program:
+        assert program.wait(180) == 0
+    launch = RunFolder(the_run(tmp_path / "results")).launch("spawned_loop", 0)
+    (use,) = read_use(launch)
+    assert use.header.ranks == (0, 1), "one of them looks, for both"
+    pids = {program.pid, *(record.pid for record in read_rank_records(launch))}
+    assert not pids & {taker.pid for sample in use.samples for taker in sample.takers}
 
 
 @pytest.mark.ranks

@@ -257,10 +257,10 @@ def _step_facts(cell: CellSummary) -> Iterator[Fact]:
         yield Fact("launches", ", ".join(format_ns(median) for median in cell.launch_medians_ns) + " (medians)")
     yield Fact("profiler", sentences.profiler_cost_words(cell.profiler_cost))
     yield Fact("first step", sentences.first_step_words(cell))
-    yield Fact("memory peak", sentences.memory_words(cell.memory))
+    yield Fact("memory peak", sentences.memory_words(cell))
     yield Fact("CPU time", f"{format_ns(cell.cpu_ns_per_step)} per step and rank")
-    if cell.compilation is not None:
-        yield Fact("compiling", sentences.compilation_words(cell.compilation))
+    if (words := sentences.compilation_words(cell)) is not None:
+        yield Fact("compiling", words)
 
 
 def _check_facts(cell: CellSummary) -> Iterator[Fact]:
