@@ -274,7 +274,7 @@ def _last_collective(collectives: Sequence[Collective], times_ns: Ints) -> tuple
 
 def _find_synchronising(trace: Trace, gaps: _Borders, host_until: Ints) -> Intervals:
     """Find when the host was late because the thread that launches sat in a synchronising call."""
-    calls = find_synchronising(trace)
+    calls = find_synchronising(trace).calls
     late = np.flatnonzero((host_until > gaps.starts_ns) & (gaps.launch != NOTHING))
     threads = trace.lane[gaps.launch[late]]
     found = [unite([], [])]

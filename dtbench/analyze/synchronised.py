@@ -10,6 +10,10 @@
 The lane's next work was launched late, and the stream itself waited for nothing; but what it waited for through the
 host is that collective. So it is told where the collective was issued before the call, ended inside it, and nothing of
 another lane ended within ``RETURN_BOUND_NS`` before the call returned: then it may have been that.
+
+A copy into pageable memory of the host (``tensor.item()``, ``.cpu()``, ``.tolist()``) synchronises whatever its call is
+named: CUDA comes back from ``cudaMemcpyAsync`` when it has been made ("API synchronization behavior" of the CUDA
+Runtime API). What its thread waited for had ended when the copy began.
 """
 
 import re
@@ -20,7 +24,7 @@ import numpy as np
 
 from dtbench.analyze.enclosures import NOTHING
 from dtbench.analyze.intervals import Bools, Ints
-from dtbench.analyze.kinds.categories import CALLS, DEVICE_CATEGORIES
+from dtbench.analyze.kinds.categories import CALLS, COPIES, DEVICE_CATEGORIES
 from dtbench.analyze.trace import Trace
 
 RETURN_BOUND_NS: Final = 20_000
@@ -28,12 +32,47 @@ RETURN_BOUND_NS: Final = 20_000
 
 # Of CUDA, HIP, MUSA, Ascend's ACL and Level Zero alike; the last two are Unified Runtime's (XPU).
 _SYNCHRONISES: Final = re.compile(r"\w*Synchronize\w*|(?:cuda|hip|musa)Memcpy(?:WithStream)?|urQueueFinish|urEventWait")
+_COPIES: Final = re.compile(r"(?:cuda|hip|musa|cu)Memcpy\w*Async\w*")
+_PAGEABLE: Final = re.compile(r"Memcpy DtoH \(Device -> Pageable\)")
 _TOLD_NS: Final = 1_000  # traces before 2024 know whole microseconds
 
 
-def find_synchronising(trace: Trace) -> Ints:
+@dataclass(frozen=True)
+class Synchronising:
+    """Calls that wait for the device; arrays have shape ``(s,)``.
+
+    Attributes:
+        calls: events, in order of start.
+        until_ns: when what each waited for had ended.
+    """
+
+    calls: Ints
+    until_ns: Ints
+
+
+def find_synchronising(trace: Trace) -> Synchronising:
     """Return the calls that wait for the device."""
-    return np.flatnonzero(trace.is_named(_SYNCHRONISES.fullmatch) & trace.is_one_of(CALLS))
+    named = np.flatnonzero(trace.is_named(_SYNCHRONISES.fullmatch) & trace.is_one_of(CALLS))
+    copying, copies = _find_blocking_copies(trace)
+    calls = np.concatenate((named, copying))
+    until_ns = np.concatenate((trace.end_ns[named], trace.start_ns[copies]))
+    order = np.argsort(trace.start_ns[calls], kind="stable")
+    return Synchronising(calls[order], until_ns[order])
+
+
+def _find_blocking_copies(trace: Trace) -> tuple[Ints, Ints]:
+    """Return the calls that came back when their copy into pageable memory had been made, and these copies."""
+    tied, ids = trace.correlation.events, trace.correlation.values
+    is_copy = (trace.is_one_of(COPIES) & trace.is_named(_PAGEABLE.fullmatch))[tied]
+    is_call = (trace.is_one_of(CALLS) & trace.is_named(_COPIES.fullmatch))[tied]
+    copies = tied[is_copy][np.argsort(ids[is_copy], kind="stable")]
+    copy_ids, calls = np.sort(ids[is_copy]), tied[is_call]
+    place = np.searchsorted(copy_ids, ids[is_call], side="left")
+    found = np.flatnonzero(place < len(copy_ids))
+    found = found[copy_ids[place[found]] == ids[is_call][found]]
+    calls, copies = calls[found], copies[place[found]]
+    waited = trace.end_ns[calls] + _TOLD_NS >= trace.end_ns[copies]
+    return calls[waited], copies[waited]
 
 
 @dataclass(frozen=True)
@@ -87,12 +126,12 @@ def find_host_waits(trace: Trace, gaps: LateGaps, ends: Ends) -> HostWaits:
         gaps: of the lane.
         ends: of the collectives.
     """
-    calls = find_synchronising(trace)
-    calls = calls[np.argsort(trace.start_ns[calls], kind="stable")]
+    synchronising = find_synchronising(trace)
+    calls = synchronising.calls
     if not len(calls) or not len(ends.ends_ns) or not len(gaps.starts_ns):
         nothing = np.array([], dtype=np.int64)
         return HostWaits(nothing, nothing, nothing, nothing)
-    closer = _find_awaited(trace, calls, ends)
+    closer = _find_awaited(trace, synchronising, ends)
     ends_ns = ends.ends_ns[closer]
     gap = np.searchsorted(gaps.starts_ns, ends_ns, side="left") - 1
     launch = np.where(gap >= 0, gaps.launch[gap], NOTHING)
@@ -110,12 +149,12 @@ def find_host_waits(trace: Trace, gaps: LateGaps, ends: Ends) -> HostWaits:
     return HostWaits(gap[kept], closer[kept], starts_ns[kept], ends_ns[kept])
 
 
-def _find_awaited(trace: Trace, calls: Ints, ends: Ends) -> Ints:
+def _find_awaited(trace: Trace, synchronising: Synchronising, ends: Ends) -> Ints:
     """Return for each call the collective that it waited for, shape ``(s,)``; ``NOTHING``: none, or not surely."""
     device = np.flatnonzero(trace.is_one_of(DEVICE_CATEGORIES))
     device = device[np.argsort(trace.end_ns[device], kind="stable")]
     device_ends, device_lanes = trace.end_ns[device], trace.lane[device].astype(np.int64)
-    returned_ns = trace.end_ns[calls] + _TOLD_NS
+    calls, returned_ns = synchronising.calls, synchronising.until_ns + _TOLD_NS
     before = np.searchsorted(device_ends, returned_ns, side="right")
     since = np.searchsorted(device_ends, returned_ns - RETURN_BOUND_NS - _TOLD_NS, side="left")
     is_alone = _have_one_lane(device_lanes, since, before)

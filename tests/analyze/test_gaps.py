@@ -444,3 +444,43 @@ def test_what_the_stream_stood_still_for_adds_up_though_a_part_is_not_known_in_s
     ]
     assert times_us[0] == sum(times_us[1:]) > 0
     assert section.notes[1:] == ("rank 0: of the 1 of 2 steps of which all parts are known",)
+
+
+@pytest.mark.parametrize(
+    ("copy", "sat_us"),
+    [
+        ("Memcpy DtoH (Device -> Pageable)", 10),
+        ("Memcpy DtoH (Device -> Pinned)", 0),
+        ("Memcpy HtoD (Pageable -> Device)", 0),
+        ("Memcpy DtoD (Device -> Device)", 0),
+    ],
+)
+def test_a_copy_into_pageable_memory_synchronises_whatever_its_call_is_named(
+    draw: Callable[..., Path], copy: str, sat_us: int
+) -> None:
+    """``.item()``, ``.cpu()``."""
+    path = draw(f"""
+        call cudaLaunchKernel  @1   |a             b        |
+        call cudaMemcpyAsync   @1   |   cccccccccc          |
+        kernel gemm            @s7  | aaaaaaa      bbbbb    |
+        copy {copy}  @s7  |           c           |
+        """)
+    account = gaps_of(path)
+    assert (account.host_sync_ns or 0) <= sat_us * US
+    assert bool(account.host_sync_ns) == bool(sat_us)
+
+
+@pytest.mark.parametrize(("copy", "comm_us"), [("Memcpy DtoH (Device -> Pageable)", 30), ("Memcpy DtoD", 0)])
+def test_what_a_copy_into_pageable_memory_waited_for_had_ended_when_it_began(
+    draw: Callable[..., Path], copy: str, comm_us: int
+) -> None:
+    """``.item()`` of what an all-reduce gives, in which the host makes the copy for 25 us after that has ended."""
+    path = draw(f"""
+        op c10d::allreduce_              @1   | =                                                                  |
+        call cudaLaunchKernel            @1   |ab                                                             d    |
+        call cudaMemcpyAsync             @1   |  cccccccccccccccccccccccccccccccccccccccccccccccccccccccc          |
+        kernel gemm                      @s7  | aa                                                             dd  |
+        copy {copy}                      @s9  |                                 cccccccccccccccccccccccc           |
+        kernel ncclDevKernel_AllReduce   @s20 |   bbbbbbbbbbbbbbbbbbbbbbbbbbbbbb                                   |
+        """)
+    assert nonzero(gaps_of(path)).get("comm_wait", 0) == comm_us
