@@ -97,7 +97,8 @@ def change_run(folder: Path, change: Change) -> CellSummary:
     paths = (launch.steps, launch.overlap)
     for path, table in zip(paths, change(*(pd.read_parquet(path) for path in paths)), strict=True):
         write_table(path, table)
-    return summarize_run(folder).cells[0]
+    # Only two tables are changed: that they no longer fit the others is another doubt.
+    return summarize_run(folder).cells[0].model_copy(update={"rank_doubts": ()})
 
 
 @pytest.mark.parametrize(
