@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from dtbench.core_use import CoreWatch, UseSample
@@ -35,6 +36,9 @@ from dtbench.units import format_fraction
 
 TIMED_TRIES = 3
 """How often a timed test may be tried."""
+
+hypothesis.settings.register_profile("dtbench", deadline=None)  # on a shared machine an example may take any time
+hypothesis.settings.load_profile("dtbench")
 
 MUCH_DISTURBED_FRACTION = 0.1
 """Above, the next try of a timed test is as hopeless."""

@@ -165,7 +165,7 @@ values = st.lists(
 
 
 @given(baseline=values, candidate=values, factor=st.sampled_from([1.0, 1.1, 0.5]), in_turns=st.booleans())
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300, derandomize=True)
 def test_interval_p_value_ratio_and_outcome_never_contradict_each_other(
     baseline: list[float], candidate: list[float], factor: float, in_turns: bool
 ) -> None:

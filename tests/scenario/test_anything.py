@@ -90,7 +90,7 @@ def test_any_text_is_answered(text: str) -> None:
     answers(text)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.tuples(st.integers(0, len(_BASE)), st.integers(0, 12), _PIECES), min_size=1, max_size=4))
 def test_any_mutation_of_a_scenario_is_answered(mutations: list[tuple[int, int, str]]) -> None:
     text = _BASE
@@ -99,7 +99,6 @@ def test_any_mutation_of_a_scenario_is_answered(mutations: list[tuple[int, int, 
     answers(text)
 
 
-@settings(deadline=None)
 @given(st.permutations(_LINES), st.integers(0, len(_LINES)))
 def test_any_order_of_lines_is_answered(lines: list[str], count: int) -> None:
     answers("".join(lines[:count]))
@@ -118,7 +117,7 @@ _PATHS = [
 ]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(st.one_of(st.text(max_size=20), st.builds("{}={}".format, st.sampled_from(_PATHS), _PIECES)), max_size=3)
 )
