@@ -51,7 +51,8 @@ def find_holders(timeline: RankTimeline) -> tuple[Holders, ...]:
     A lane is a stream of the device, or one of gloo's threads: a work goes to the thread of its group that is free
     first, so that the thread it runs on was held for as long as it queued. On CPU that is so where its place in its
     group is known, as it is in our own runs; elsewhere it may have come after them, or have been issued later than it
-    seems.
+    seems. Nobody holds a collective of a CUDA graph up: the graph's launch is no issue, and from when on it could have
+    run only the order inside the graph says.
 
     On a device a process group is a queue, too, whatever streams its collectives are on: NCCL lets each kernel of a
     communicator wait for the one before (its ``src/enqueue.cc``, ``ncclLaunchPrepare``). From torch 2.8 on FSDP's
@@ -84,7 +85,7 @@ def _find_in_queue(collectives: Sequence[Collective], members: list[int]) -> lis
     found = []
     for place, index in enumerate(order.tolist()):
         collective = collectives[index]
-        if collective.issue_ns is None:
+        if collective.issue_ns is None or collective.is_captured:
             continue
         input_ns = inputs_ns.get(index, 0)
         could_ns = max(collective.issue_ns, collective.ready_ns or 0, input_ns)

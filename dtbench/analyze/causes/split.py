@@ -20,7 +20,8 @@ Order, and what each needs:
 cause               takes at most                                      needs
 ==================  =================================================  =============================================
 ``skew``            its share of exposed time before the last start    the last start over all ranks of its group
-``queued``          time in which others held its queue before it      issue; on CPU also its place in its group
+``queued``          time in which others held its queue before it      issue, not a graph's; on CPU also its place in
+                                                                       its group
 ``serialized``      time in which compute that needs nothing of it     issue, launches, the host's stream waits or
                     stood launched until its end                       FSDP's or DDP's structure
 ``late_issue``      compute between ready and issue                    issue, ready
