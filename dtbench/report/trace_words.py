@@ -160,7 +160,7 @@ def _unknown_words(traces: TraceSet, overlap: Overlap) -> str:
 
 def _count_unseen(traces: TraceSet) -> int:
     """Count the collectives that were issued and not seen to run: each may have been exposed."""
-    return traces.uncorrelated["collective_without_span"] + sum(len(one.timeline.unseen) for one in traces.analyses)
+    return sum(one.unseen for one in traces.analyses)
 
 
 def _name_lack(traces: TraceSet) -> str:
@@ -192,22 +192,20 @@ def advise_traces(traces: TraceSet) -> list[Advice]:
 def _wait_lines(traces: TraceSet, mean: MeanTime) -> list[str]:
     """Say how long a consumer stood still, for the two purposes that people ask about, where they occur."""
     found = {row.purpose: row for row in average_purposes(traces.analyses)}
-    per = "step" if mean.are_steps else "trace"
-    return [
-        f"{label} {_wait_words(traces, found[purpose], mean.overlap, per)}"
-        for label, purpose in _WAITS
-        if purpose in found
-    ]
+    return [f"{label} {_wait_words(traces, found[purpose], mean)}" for label, purpose in _WAITS if purpose in found]
 
 
-def _wait_words(traces: TraceSet, row: PurposeTime, overlap: Overlap, per: str) -> str:
+def _wait_words(traces: TraceSet, row: PurposeTime, mean: MeanTime) -> str:
     if row.wait_ns is not None:
-        return f"{format_ns(row.wait_ns)} per {per} ({format_fraction(divide(row.wait_ns, overlap.step_ns))})"
+        least, per = "at least " if mean.lost else "", "step" if mean.are_steps else "trace"
+        return (
+            f"{least}{format_ns(row.wait_ns)} per {per} ({format_fraction(divide(row.wait_ns, mean.overlap.step_ns))})"
+        )
     if row.comm_ns is None and all(one.set_steps is None for one in traces.analyses):
         return "n/a: its collectives were issued and not seen to run"
     if any(one.is_wait_doubtful and one.purpose is row.purpose for rank in traces.analyses for one in rank.collectives):
         return f"n/a: missing: {MISSING_WORDS[MissingInput.STREAM_WAITS]}"
-    return f"n/a: {NO_CONSUMER if overlap.is_decided else _name_lack(traces)}"
+    return f"n/a: {NO_CONSUMER if mean.overlap.is_decided else _name_lack(traces)}"
 
 
 def _bubble_lines(traces: TraceSet, mean: MeanTime) -> list[str]:
