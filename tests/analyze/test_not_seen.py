@@ -284,11 +284,11 @@ def test_kernels_that_are_lost_leave_no_bound_and_mark_every_time_of_their_steps
         times_ns = (row.carried.at_most_ns, row.carried.taken_at_most_ns, row.carried.waited_at_most_ns)
         assert times_ns == (None, None, None)
     assert "At most" not in " ".join(answer_lines(traces))
-    (row,) = purpose_section(traces).rows
-    assert all(words.startswith("at least ") for words in row[1:])
-    for step, row in zip(
+    (words,) = purpose_section(traces).rows
+    assert all(word.startswith("at least ") for word in words[1:])
+    for step, words in zip(
         (step for one in traces.analyses for step in one.steps), time_section(traces).rows, strict=True
     ):
-        bounds = [words.split(" ")[0:2] for words in (row[4], row[5], row[6], row[8])]
+        bounds = [words[place].split(" ")[:2] for place in (4, 5, 6, 8)]
         marks = [["at", "least"], ["at", "most"], ["at", "most"], ["at", "least"]]
-        assert (bounds == marks) == (step.lost > 0) == (row[7] == "n/a")
+        assert (bounds == marks) == (step.lost > 0) == (words[7] == "n/a")
