@@ -59,12 +59,29 @@ def answer_lines(traces: TraceSet) -> tuple[str, ...]:
         f"{_time_words(traces, mean)}{_loss_words(traces, mean)}{_exposed_words(traces, mean, owners)}",
         *doubt_lines(doubts),
         *(f"{one.why}: {one.words}" for one in advise_traces(traces)[:1]),
+        *_alone_lines(traces, owners),
         *_wait_lines(traces, mean),
         *_bubble_lines(traces, mean),
         *describe_waiting(traces.over_ranks.waiting),
         *(said for one in traces.late_ranks if (said := describe_late(one)) is not None),
         _basis_words(traces, mean),
     )
+
+
+def _alone_lines(traces: TraceSet, owners: Sequence[ExposedOwner]) -> list[str]:
+    """Say that one rank of several does not tell its waiting for the others apart from its causes, where it has any.
+
+    What it queued behind may have waited, and what nothing hides may be long for that alone.
+    """
+    if len(traces.analyses) != 1 or all(row.cause is Cause.UNKNOWN for row in owners):
+        return []
+    sizes = [one.group_size for one in traces.analyses[0].collectives if one.group_size is not None]
+    ranks = max([traces.world_size or 1, *sizes])
+    if ranks == 1:
+        return []
+    others = "the other" if ranks == 2 else f"the other {ranks - 1}"
+    who = f"rank {traces.analyses[0].rank} alone of {ranks}"
+    return [f"{who}: whatever its cause, any of it may be waiting for {others}; only all ranks' traces tell"]
 
 
 def _time_words(traces: TraceSet, mean: MeanTime) -> str:

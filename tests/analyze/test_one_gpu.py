@@ -151,6 +151,15 @@ def test_a_rank_whose_device_computes_longer_is_the_one_that_is_waited_for(folde
     assert "waited for rank 1" in answer_lines(traces)[0]
 
 
+def test_one_rank_alone_says_that_its_causes_may_be_waiting_for_the_other(folder: Path) -> None:
+    """Of what rank 0 queued for, nearly all is its wait for rank 1, as both together say."""
+    said = "rank 0 alone of 2: whatever its cause, any of it may be waiting for the other"
+    alone = answer_lines(analyze_traces([folder / "skew" / "rank0.json.gz"]))
+    assert "queued behind" in alone[0]
+    assert [line for line in alone if line.startswith(said)]
+    assert not [line for line in answer_lines(analyze_traces([folder / "skew"])) if " alone of " in line]
+
+
 def test_a_host_that_stands_still_is_named_before_communication(folder: Path) -> None:
     """A hook of backward waits for the device, and then sleeps 40 ms."""
     traces = analyze_traces([folder / "host"])
