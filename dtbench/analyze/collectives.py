@@ -131,8 +131,8 @@ class Launch:
         operation: None: the trace does not say.
         group: torch's name of the process group; empty: not said.
         seq: its number on that group.
-        start_ns: of the call that launched its kernel.
-        end_ns: of the same call; the kernel began a few microseconds later at the earliest.
+        start_ns: of the call that launched its kernel; where that is not in the trace either, of its record.
+        end_ns: of the same call; the kernel began a few microseconds later at the earliest. Of a record its start.
     """
 
     operation: Operation | None

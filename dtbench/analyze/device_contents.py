@@ -80,7 +80,7 @@ def find_device_contents(trace: Trace, process_groups: Mapping[str, Axis | None]
             recorded=lost.recorded,
         ),
         regions=regions,
-        unseen=find_unseen_launches(trace, nesting),
+        unseen=find_unseen_launches(trace, nesting, masks[Kind.COMM]),
         recorded=lost.recorded,
         lost=lost,
         prepare=lambda found: find_standing(

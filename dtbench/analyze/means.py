@@ -8,6 +8,7 @@ are no others.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -39,6 +40,7 @@ class MeanTime:
         exposed: spread of exposed communication; None: not known.
         left_out: steps beside these of which it is not known what was hidden.
         ranks: whose windows they are, in order; others have none that is known.
+        lost: collectives that they issued and that were not seen to run: times of communication are at least these.
     """
 
     rank: int | None
@@ -49,10 +51,16 @@ class MeanTime:
     exposed: Spread | None
     left_out: int = 0
     ranks: tuple[int, ...] = ()
+    lost: int = 0
 
 
-_Windows = list[tuple[int, Overlap, tuple[PurposeTime, ...]]]
-"""Each with its rank."""
+class _Window(NamedTuple):
+    """A step of a rank, or its whole trace; ``lost``: collectives that it issued and that were not seen to run."""
+
+    rank: int
+    overlap: Overlap
+    purposes: tuple[PurposeTime, ...]
+    lost: int
 
 
 def average(analyses: Sequence[TraceAnalysis]) -> MeanTime:
@@ -62,7 +70,7 @@ def average(analyses: Sequence[TraceAnalysis]) -> MeanTime:
         analyses: at least one.
     """
     windows, are_steps, left_out = _choose_windows(analyses)
-    overlaps = [overlap for _, overlap, _ in windows]
+    overlaps = [one.overlap for one in windows]
     return MeanTime(
         rank=analyses[0].rank if len(analyses) == 1 else None,
         windows=len(windows),
@@ -71,7 +79,8 @@ def average(analyses: Sequence[TraceAnalysis]) -> MeanTime:
         step=_spread(overlap.step_ns for overlap in overlaps),
         exposed=_spread(overlap.exposed_comm_ns for overlap in overlaps),
         left_out=left_out,
-        ranks=tuple(dict.fromkeys(rank for rank, _, _ in windows)),
+        ranks=tuple(dict.fromkeys(one.rank for one in windows)),
+        lost=sum(one.lost for one in windows),
     )
 
 
@@ -81,7 +90,7 @@ def average_purposes(analyses: Sequence[TraceAnalysis]) -> tuple[PurposeTime, ..
     A window in which a number was not seen is left out of its mean; where it was seen in none, the mean is None.
     """
     windows, _, _ = _choose_windows(analyses)
-    rows = [row for _, _, purposes in windows for row in purposes]
+    rows = [row for one in windows for row in one.purposes]
     found = []
     for purpose in Purpose:
         mine = [row for row in rows if row.purpose is purpose]
@@ -97,11 +106,16 @@ def average_purposes(analyses: Sequence[TraceAnalysis]) -> tuple[PurposeTime, ..
     return tuple(found)
 
 
-def _choose_windows(analyses: Sequence[TraceAnalysis]) -> tuple[_Windows, bool, int]:
+def _choose_windows(analyses: Sequence[TraceAnalysis]) -> tuple[list[_Window], bool, int]:
     """Return the windows that means go over, whether they are steps, and how many steps are left out beside them."""
-    steps = [(one.rank, step.overlap, step.purposes) for one in analyses for step in one.steps if step.overlap.step_ns]
-    windows = steps or [(one.rank, one.whole, one.whole_purposes) for one in analyses]
-    decided = [window for window in windows if window[1].is_decided]
+    steps = [
+        _Window(one.rank, step.overlap, step.purposes, step.lost)
+        for one in analyses
+        for step in one.steps
+        if step.overlap.step_ns
+    ]
+    windows = steps or [_Window(one.rank, one.whole, one.whole_purposes, one.unseen) for one in analyses]
+    decided = [window for window in windows if window.overlap.is_decided]
     return decided or windows, bool(steps), len(windows) - len(decided or windows)
 
 

@@ -59,6 +59,7 @@ class StepAccount:
     Attributes:
         unattributed_ns: the part of ``exposed_comm_ns`` that belongs to collectives without an owner; None: not known.
         probes: functions under study that ran in it, by label.
+        lost: collectives that it issued and that were not seen to run: what communication took is at least this.
     """
 
     step: int
@@ -66,6 +67,7 @@ class StepAccount:
     purposes: tuple[PurposeTime, ...]
     unattributed_ns: int | None = 0
     probes: Mapping[str, ProbeTime] = field(default_factory=dict)
+    lost: int = 0
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,11 @@ class TraceAnalysis:
     def step_of(self) -> tuple[int | None, ...]:
         """Index into ``steps`` of the one that issued each collective; None: issued outside all."""
         return self.timeline.step_of
+
+    @property
+    def unseen(self) -> int:
+        """Count the collectives that were issued and not seen to run: each may have been exposed."""
+        return self.unmatched + len(self.timeline.unseen)
 
     @property
     def exposed_ns(self) -> tuple[int, ...]:
@@ -261,9 +268,9 @@ def _make_timeline(
 def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: Shares) -> TraceAnalysis:
     windows = [*timeline.steps, contents.whole]
     collectives, step_of = timeline.collectives, timeline.step_of
-    lost = count_lost(collectives, step_of, timeline.unseen, contents.steps)
+    unseen = count_lost(collectives, step_of, timeline.unseen, contents.steps)
     unknown = [*(step.number in contents.lost.steps for step in contents.steps), contents.lost.recorded is not None]
-    lost = [count + is_unknown for count, is_unknown in zip(lost, unknown, strict=True)]
+    lost = [count + is_unknown for count, is_unknown in zip(unseen, unknown, strict=True)]
     overlaps = [
         doubt_overlap(overlap) if is_lossy else overlap
         for overlap, is_lossy in zip(measure_overlaps(windows, contents.kinds, contents.recorded), lost, strict=True)
@@ -298,9 +305,9 @@ def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: S
         whole=overlaps[-1],
         whole_purposes=purposes[-1],
         steps=tuple(
-            StepAccount(step.number, overlap, of_step, missing_ns, probed)
-            for step, overlap, of_step, missing_ns, probed in zip(
-                contents.steps, overlaps[:-1], purposes[:-1], unattributed_ns[:-1], probes, strict=True
+            StepAccount(step.number, overlap, of_step, missing_ns, probed, count)
+            for step, overlap, of_step, missing_ns, probed, count in zip(
+                contents.steps, overlaps[:-1], purposes[:-1], unattributed_ns[:-1], probes, unseen[:-1], strict=True
             )
         ),
         unread=trace.unread.count,

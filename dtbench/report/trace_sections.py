@@ -18,7 +18,7 @@ from dtbench.report.causes import (
 )
 from dtbench.report.section import Column, Section
 from dtbench.report.trace_words import advise_traces, bandwidth_notes, find_gaps
-from dtbench.units import format_bytes, format_fraction, format_ns, name_ranks, three_digits
+from dtbench.units import count_things, format_bytes, format_fraction, format_ns, name_ranks, three_digits
 
 MOST_STEP_ROWS = 12
 """Steps of all ranks that are shown one by one; of more the spread is shown."""
@@ -34,6 +34,9 @@ MOST_ADVICE = 3
 
 LEAST_ADVISED = 0.01
 """Part of the exposed time below which nothing is said on what would change it."""
+
+_AT_LEAST: Final = "at least "
+_AT_MOST: Final = "at most "
 
 
 def make_sections(traces: TraceSet) -> list[Section]:
@@ -60,9 +63,9 @@ def time_section(traces: TraceSet) -> Section:
     parts = ("time", "compute", "exposed\ncomm", "exposed\ncopies", idle, "hidden\nshare", "exposed\nshare")
     if sum(len(one.steps) for one in traces.analyses) <= MOST_STEP_ROWS:
         rows = [
-            (str(one.rank), name, *_spell(overlap))
+            (str(one.rank), name, *_spell(overlap, lost))
             for one in shown
-            for name, overlap in _windows(one, with_whole=len(shown) == 1)
+            for name, overlap, lost in _windows(one, with_whole=len(shown) == 1)
         ]
         columns = ("rank", "step")
     else:
@@ -80,9 +83,10 @@ def time_section(traces: TraceSet) -> Section:
     )
 
 
-def _windows(one: TraceAnalysis, *, with_whole: bool) -> list[tuple[str, Overlap]]:
-    steps = [(str(step.step), step.overlap) for step in one.steps]
-    return [*steps, ("whole", one.whole)] if with_whole or not steps else steps
+def _windows(one: TraceAnalysis, *, with_whole: bool) -> list[tuple[str, Overlap, int]]:
+    """Return each window's name, its account, and how many of its collectives were not seen to run."""
+    steps = [(str(step.step), step.overlap, step.lost) for step in one.steps]
+    return [*steps, ("whole", one.whole, one.unseen)] if with_whole or not steps else steps
 
 
 def _choose_ranks(traces: TraceSet) -> tuple[Sequence[TraceAnalysis], tuple[str, ...]]:
@@ -104,8 +108,8 @@ def _say_chosen(which: str, ranks: int, more: str = "") -> tuple[str, ...]:
 def _spell_rank(one: TraceAnalysis) -> tuple[str, ...]:
     mean = average([one])
     if not mean.are_steps:
-        return (str(one.rank), "whole", *_spell(one.whole))
-    step, compute, exposed, *rest = _spell(mean.overlap)
+        return (str(one.rank), "whole", *_spell(one.whole, one.unseen))
+    step, compute, exposed, *rest = _spell(mean.overlap, mean.lost)
     if mean.exposed and mean.windows > 1 and mean.overlap.comm_ns:
         exposed = f"{exposed}\n{_spell_spread(mean.exposed)}"
     return (
@@ -125,33 +129,47 @@ def _spell_spread(spread: Spread) -> str:
     return f"{number}-{high}" if high.endswith(f" {unit}") else f"{low}-{high}"
 
 
-def _spell(overlap: Overlap) -> tuple[str, ...]:
-    """Give the window and the four parts that add up to it, then the two shares; n/a what was not seen."""
-    exposed = "none" if overlap.comm_ns == 0 else format_ns(overlap.exposed_comm_ns)
+def _spell(overlap: Overlap, lost: int) -> tuple[str, ...]:
+    """Give the window and the four parts that add up to it, then the two shares; n/a what was not seen.
+
+    Communication that was not seen was exposed, hidden, or ran where copies or nothing else did.
+    """
+    least, most = (_AT_LEAST, _AT_MOST) if lost else ("", "")
+    exposed = "none" if overlap.comm_ns == 0 else _bound(least, format_ns(overlap.exposed_comm_ns))
     return (
         format_ns(overlap.step_ns),
         format_ns(overlap.compute_ns),
         exposed,
-        format_ns(overlap.exposed_copy_ns),
-        format_ns(overlap.idle_ns),
-        format_fraction(overlap.hidden_fraction),
-        format_fraction(overlap.exposed_step_fraction if overlap.comm_ns else math.nan),
+        _bound(most, format_ns(overlap.exposed_copy_ns)),
+        _bound(most, format_ns(overlap.idle_ns)),
+        format_fraction(math.nan if lost else overlap.hidden_fraction),
+        _bound(least, format_fraction(overlap.exposed_step_fraction if overlap.comm_ns else math.nan)),
     )
+
+
+def _bound(words: str, number: str) -> str:
+    """Say that a number is a bound; of n/a it is none."""
+    return number if number == "n/a" else f"{words}{number}"
 
 
 def purpose_section(traces: TraceSet) -> Section:
     """Give what communication was for: means over the steps of all ranks, else over whole traces."""
     titles = ("count", "bytes", "comm", "hidden", "exposed", "waited")
-    per = "per step" if average(traces.analyses).are_steps else "whole trace"
+    mean = average(traces.analyses)
+    per = "per step" if mean.are_steps else "whole trace"
+    least = _AT_LEAST if mean.lost else ""
     return Section(
         title=f"What communication was for, {per}",
         columns=[Column("purpose"), *(Column(title, is_number=True) for title in titles)],
         rows=[
             (
                 str(row.purpose),
-                three_digits(row.count) if row.count % 1 else f"{row.count:.0f}",
-                f"{'at least ' if row.unsized and row.size_bytes is not None else ''}{format_bytes(row.size_bytes)}",
-                *(format_ns(time_ns) for time_ns in (row.comm_ns, row.hidden_ns, row.exposed_ns, row.wait_ns)),
+                f"{least}{three_digits(row.count) if row.count % 1 else f'{row.count:.0f}'}",
+                _bound(_AT_LEAST if row.unsized else least, format_bytes(row.size_bytes)),
+                *(
+                    _bound(least, format_ns(time_ns))
+                    for time_ns in (row.comm_ns, row.hidden_ns, row.exposed_ns, row.wait_ns)
+                ),
             )
             for row in average_purposes(traces.analyses)
         ],
@@ -162,6 +180,7 @@ def purpose_section(traces: TraceSet) -> Section:
 def owner_section(traces: TraceSet) -> Section:
     """Give whose communication was exposed, why, and what would change it; what is not shown by name is summed."""
     mean = average(traces.analyses)
+    per = "per step" if mean.are_steps else "whole trace"
     owners = sorted(traces.owners, key=lambda row: -row.exposed_ns)
     total_ns = sum(row.exposed_ns for row in owners)
     shown, rest = owners[:MOST_OWNERS], owners[MOST_OWNERS:]
@@ -181,14 +200,26 @@ def owner_section(traces: TraceSet) -> Section:
         spelled = (format_ns(rest_ns / mean.windows), format_fraction(rest_ns / total_ns))
         rows.append((f"{len(rest)} more", "", "", "", *spelled))
     return Section(
-        title=f"Exposed communication by owner and cause, {'per step' if mean.are_steps else 'whole trace'}",
+        title=f"Exposed communication by owner and cause, {per}",
         columns=[
             *(Column(title) for title in ("owner", "collective", "purpose", "cause")),
             *(Column(title, is_number=True) for title in ("exposed", "share")),
         ],
         rows=rows,
-        notes=(*([describe_causes(owners, mean.windows)] if rest else []), *_advise(traces)),
+        notes=(
+            *_say_lost(mean.lost),
+            *([describe_causes(owners, mean.windows)] if rest else []),
+            *_advise(traces),
+        ),
     )
+
+
+def _say_lost(lost: int) -> list[str]:
+    """Say that what was not seen to run is in no row."""
+    if not lost:
+        return []
+    were = "was" if lost == 1 else "were"
+    return [f"shares are of what was seen; {count_things(lost, 'collective')} {were} issued and not seen to run"]
 
 
 def _advise(traces: TraceSet) -> list[str]:

@@ -59,12 +59,29 @@ def answer_lines(traces: TraceSet) -> tuple[str, ...]:
         f"{_time_words(traces, mean)}{_loss_words(traces, mean)}{_exposed_words(traces, mean, owners)}",
         *doubt_lines(doubts),
         *(f"{one.why}: {one.words}" for one in advise_traces(traces)[:1]),
+        *_alone_lines(traces, owners),
         *_wait_lines(traces, mean),
         *_bubble_lines(traces, mean),
         *describe_waiting(traces.over_ranks.waiting),
         *(said for one in traces.late_ranks if (said := describe_late(one)) is not None),
         _basis_words(traces, mean),
     )
+
+
+def _alone_lines(traces: TraceSet, owners: Sequence[ExposedOwner]) -> list[str]:
+    """Say that one rank of several does not tell its waiting for the others apart from its causes, where it has any.
+
+    What it queued behind may have waited, and what nothing hides may be long for that alone.
+    """
+    if len(traces.analyses) != 1 or all(row.cause is Cause.UNKNOWN for row in owners):
+        return []
+    sizes = [one.group_size for one in traces.analyses[0].collectives if one.group_size is not None]
+    ranks = max([traces.world_size or 1, *sizes])
+    if ranks == 1:
+        return []
+    others = "the other" if ranks == 2 else f"the other {ranks - 1}"
+    who = f"rank {traces.analyses[0].rank} alone of {ranks}"
+    return [f"{who}: whatever its cause, any of it may be waiting for {others}; only all ranks' traces tell"]
 
 
 def _time_words(traces: TraceSet, mean: MeanTime) -> str:
@@ -160,7 +177,7 @@ def _unknown_words(traces: TraceSet, overlap: Overlap) -> str:
 
 def _count_unseen(traces: TraceSet) -> int:
     """Count the collectives that were issued and not seen to run: each may have been exposed."""
-    return traces.uncorrelated["collective_without_span"] + sum(len(one.timeline.unseen) for one in traces.analyses)
+    return sum(one.unseen for one in traces.analyses)
 
 
 def _name_lack(traces: TraceSet) -> str:
@@ -192,22 +209,20 @@ def advise_traces(traces: TraceSet) -> list[Advice]:
 def _wait_lines(traces: TraceSet, mean: MeanTime) -> list[str]:
     """Say how long a consumer stood still, for the two purposes that people ask about, where they occur."""
     found = {row.purpose: row for row in average_purposes(traces.analyses)}
-    per = "step" if mean.are_steps else "trace"
-    return [
-        f"{label} {_wait_words(traces, found[purpose], mean.overlap, per)}"
-        for label, purpose in _WAITS
-        if purpose in found
-    ]
+    return [f"{label} {_wait_words(traces, found[purpose], mean)}" for label, purpose in _WAITS if purpose in found]
 
 
-def _wait_words(traces: TraceSet, row: PurposeTime, overlap: Overlap, per: str) -> str:
+def _wait_words(traces: TraceSet, row: PurposeTime, mean: MeanTime) -> str:
     if row.wait_ns is not None:
-        return f"{format_ns(row.wait_ns)} per {per} ({format_fraction(divide(row.wait_ns, overlap.step_ns))})"
+        least, per = "at least " if mean.lost else "", "step" if mean.are_steps else "trace"
+        return (
+            f"{least}{format_ns(row.wait_ns)} per {per} ({format_fraction(divide(row.wait_ns, mean.overlap.step_ns))})"
+        )
     if row.comm_ns is None and all(one.set_steps is None for one in traces.analyses):
         return "n/a: its collectives were issued and not seen to run"
     if any(one.is_wait_doubtful and one.purpose is row.purpose for rank in traces.analyses for one in rank.collectives):
         return f"n/a: missing: {MISSING_WORDS[MissingInput.STREAM_WAITS]}"
-    return f"n/a: {NO_CONSUMER if overlap.is_decided else _name_lack(traces)}"
+    return f"n/a: {NO_CONSUMER if mean.overlap.is_decided else _name_lack(traces)}"
 
 
 def _bubble_lines(traces: TraceSet, mean: MeanTime) -> list[str]:

@@ -1,5 +1,6 @@
 """A zero means seen, and zero: what was not seen is not available, in every account, table, document and sentence."""
 
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ from dtbench.analyze.reader import read_trace
 from dtbench.analyze.trace_analysis import TraceAnalysis, analyze_trace
 from dtbench.cli.main import main
 from dtbench.report.trace_document import traces_document
-from dtbench.report.trace_sections import gap_section
+from dtbench.report.trace_sections import gap_section, purpose_section, time_section
 from dtbench.report.trace_words import answer_lines
 
 CASES = Path(__file__).parent / "cases"
@@ -259,3 +260,35 @@ def test_communication_outside_all_steps_is_counted_first(draw: Callable[..., Pa
     own = f"{drawing}range dtbench::region forward @1 |           ==   |"
     for other in (drawing.replace("=====", "     "), own):  # without steps; dtbench's own untimed step before the first
         assert not any("outside all steps" in note for note in analyze_traces([draw(other)]).notes)
+
+
+def lose_kernels(folder: Path, to: Path, lost: range) -> Path:
+    """Write traces again without some of the kernels of collectives of each rank, by their place."""
+    to.mkdir()
+    for path in folder.glob("rank*.json.gz"):
+        content = json.loads(gzip.decompress(path.read_bytes()))
+        kernels = [one for one in content["traceEvents"] if one.get("name", "").startswith("ncclDevKernel")]
+        dropped = [kernels[place] for place in lost]
+        content["traceEvents"] = [one for one in content["traceEvents"] if one not in dropped]
+        (to / path.name[:-3]).write_text(json.dumps(content))
+    return to
+
+
+def test_kernels_that_are_lost_leave_no_bound_and_mark_every_time_of_their_steps(
+    recorded: Path, tmp_path: Path
+) -> None:
+    whole = recorded / "two_ranks_one_gpu" / "ddp"
+    traces = analyze_traces([lose_kernels(whole, tmp_path / "part", range(1, 17, 2))])
+    assert [len(one.timeline.unseen) for one in traces.analyses] == [8, 8]
+    for row in traces.owners:
+        times_ns = (row.carried.at_most_ns, row.carried.taken_at_most_ns, row.carried.waited_at_most_ns)
+        assert times_ns == (None, None, None)
+    assert "At most" not in " ".join(answer_lines(traces))
+    (words,) = purpose_section(traces).rows
+    assert all(word.startswith("at least ") for word in words[1:])
+    for step, words in zip(
+        (step for one in traces.analyses for step in one.steps), time_section(traces).rows, strict=True
+    ):
+        bounds = [words[place].split(" ")[:2] for place in (4, 5, 6, 8)]
+        marks = [["at", "least"], ["at", "most"], ["at", "most"], ["at", "least"]]
+        assert (bounds == marks) == (step.lost > 0) == (words[7] == "n/a")

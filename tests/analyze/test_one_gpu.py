@@ -22,7 +22,7 @@ from dtbench.analyze.tabulate import tabulate_collectives, tabulate_overlap
 from dtbench.analyze.trace_analysis import TraceAnalysis, analyze_trace
 from dtbench.report.trace_words import answer_lines
 from dtbench.units import NS_PER_MS
-from dtbench.vocabulary import Operation, Purpose
+from dtbench.vocabulary import Cause, MissingInput, Operation, Purpose
 
 NAMES = ("at_once", "compiled", "ddp", "fsdp2", "fsdp2_tp", "graph", "host", "sendrecv", "skew")
 LAYER_BYTES = 4 * (256 * 1024 + 1024 + 1024 * 256 + 256)
@@ -151,6 +151,15 @@ def test_a_rank_whose_device_computes_longer_is_the_one_that_is_waited_for(folde
     assert "waited for rank 1" in answer_lines(traces)[0]
 
 
+def test_one_rank_alone_says_that_its_causes_may_be_waiting_for_the_other(folder: Path) -> None:
+    """Of what rank 0 queued for, nearly all is its wait for rank 1, as both together say."""
+    said = "rank 0 alone of 2: whatever its cause, any of it may be waiting for the other"
+    alone = answer_lines(analyze_traces([folder / "skew" / "rank0.json.gz"]))
+    assert "queued behind" in alone[0]
+    assert [line for line in alone if line.startswith(said)]
+    assert not [line for line in answer_lines(analyze_traces([folder / "skew"])) if " alone of " in line]
+
+
 def test_a_host_that_stands_still_is_named_before_communication(folder: Path) -> None:
     """A hook of backward waits for the device, and then sleeps 40 ms."""
     traces = analyze_traces([folder / "host"])
@@ -165,6 +174,21 @@ def test_collectives_of_a_graph_are_nobodys_and_of_unknown_size(analyze: Callabl
     assert {found.operation for found in one.collectives} == {Operation.ALL_REDUCE}
     assert {(found.size_bytes, found.owner) for found in one.collectives} == {(None, "")}
     assert one.uncorrelated.graph_launched == 405
+
+
+def test_when_collectives_of_a_graph_could_have_run_is_not_known(folder: Path) -> None:
+    """Its launch is ahead of the device by a replay or two, and is no issue of any of them."""
+    traces = analyze_traces([folder / "graph"])
+    parts = [
+        part
+        for one in traces.analyses
+        for collective, split in zip(one.collectives, one.splits, strict=True)
+        if collective.is_captured
+        for part in split.parts
+    ]
+    assert {part.cause for part in parts} == {Cause.SKEW, Cause.UNKNOWN}
+    assert {part.missing for part in parts if part.cause is Cause.UNKNOWN} == {(MissingInput.GRAPH_ORDER,)}
+    assert all("queued" not in line for line in answer_lines(traces))
 
 
 @pytest.mark.parametrize("rank", [0, 1])

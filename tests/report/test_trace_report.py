@@ -105,11 +105,12 @@ def test_owners_of_several_ranks_are_summed_per_rank_and_step(ddp: TraceSet) -> 
 
 
 def test_the_answer_names_the_largest_owner_and_its_cause(ddp: TraceSet) -> None:
-    first, advice, wait, basis = answer_lines(ddp)
+    first, advice, alone, wait, basis = answer_lines(ddp)
     largest = find_owners(ddp.analyses)[0]
     start = "step 112 ms, 30.2 ms exposed (26.9 %); 15.4 ms of it bucket 2's all-reduce, mostly "
     assert first == start + describe_cause(largest.cause)
     assert advice.endswith(".")
+    assert alone.startswith("rank 0 alone of 2: ")
     assert wait == "gradient wait 28.4 ms per step (25.3 %)"
     assert basis == "rank 0 of 2; mean of 3 steps, median step 116 ms, middle half 104 ms to 122 ms"
 

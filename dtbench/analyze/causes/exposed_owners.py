@@ -1,7 +1,7 @@
 """Whose communication is exposed, and why: the rows that a summary leads with."""
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -16,6 +16,8 @@ from dtbench.vocabulary import POINT_TO_POINT, Cause, MissingInput, Operation, P
 @dataclass(frozen=True)
 class Carried:
     """What an owner's collectives of one purpose and operation carried and took, summed over ranks and steps.
+
+    Of times a launch without a kernel leaves none where it may be one of theirs: it says its operation at most.
 
     Attributes:
         at_most_ns: per step (per trace where no rank has steps) when the rank that has most of it had any of them under
@@ -152,8 +154,22 @@ def _sum_carried(ranks: Sequence[ExplainedRank], *, any_steps: bool) -> dict[_Ke
                 place = number, met[key, number]
                 met[key, number] += 1
                 found.setdefault(key, []).append(_Taken(rank.timeline.rank, place, collective, wait_ns, transfer_ns))
+    lost = frozenset(launch.operation for rank in ranks for launch in rank.timeline.unseen)
     windows = {rank.timeline.rank: rank.timeline.count_known_steps() if any_steps else 1 for rank in ranks}
-    return {key: _carry(members, windows) for key, members in found.items()}
+    carried = {key: _carry(members, windows) for key, members in found.items()}
+    return {key: _leave_times(one) if _may_include(key[-1], lost) else one for key, one in carried.items()}
+
+
+def _may_include(operation: Operation | None, lost: Set[Operation | None]) -> bool:
+    """Tell whether one of some lost collectives may have this operation."""
+    return bool(lost) and (operation is None or operation in lost or None in lost)
+
+
+def _leave_times(one: Carried) -> Carried:
+    """Return what an owner's collectives carried, where those that were not seen to run may have taken any time."""
+    return replace(
+        one, at_most_ns=None, waited_at_most_ns=None, taken_at_most_ns=None, transfer_ns=None, skew_wait_ns=None
+    )
 
 
 class _Taken(NamedTuple):

@@ -20,7 +20,8 @@ Order, and what each needs:
 cause               takes at most                                      needs
 ==================  =================================================  =============================================
 ``skew``            its share of exposed time before the last start    the last start over all ranks of its group
-``queued``          time in which others held its queue before it      issue; on CPU also its place in its group
+``queued``          time in which others held its queue before it      issue, not a graph's; its process group; on CPU
+                                                                       also its place in it
 ``serialized``      time in which compute that needs nothing of it     issue, launches, the host's stream waits or
                     stood launched until its end                       FSDP's or DDP's structure
 ``late_issue``      compute between ready and issue                    issue, ready
@@ -142,10 +143,11 @@ class _Splitter:
         for cause, bound in _BOUNDS:
             taken_ns = min(left_ns, bound(self)) if left_ns > 0 else 0
             left_ns -= taken_ns
-            if cause is Cause.QUEUED and not self.holders.is_queue:
-                unsure_ns = taken_ns
-            elif taken_ns > 0:
+            if taken_ns > 0:
                 parts.append(CausePart(cause, taken_ns, self.holders.longest if cause is Cause.QUEUED else None))
+            if cause is Cause.QUEUED:
+                unsure_ns = min(left_ns, self.holders.maybe_held_ns)
+                left_ns -= unsure_ns
         return CauseSplit((*parts, *self._split_rest(left_ns, unsure_ns)))
 
     def _split_rest(self, left_ns: int, unsure_ns: int) -> Iterator[CausePart]:

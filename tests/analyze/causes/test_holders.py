@@ -1,13 +1,17 @@
 """Who held a collective up: another one on its stream, or one of its process group on any stream."""
 
+import gzip
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from dtbench.analyze.causes.holders import Holders, find_holders
+from dtbench.analyze.foreign import analyze_traces
 from dtbench.analyze.reader import read_trace
 from dtbench.analyze.trace_analysis import analyze_trace
+from dtbench.vocabulary import Cause, MissingInput
 
 SAID = '{"Collective name": "%s", "Process Group Name": "%s", "dtype": "Float"}'
 NOBODY = Holders(0, None)
@@ -56,3 +60,63 @@ def test_what_holds_both_the_stream_and_the_communicator_counts_once(draw: Calla
         kernel ncclDevKernel_Three  @20 |             ccc     | {said}
         """)
     assert find_holders(analyze_trace(read_trace(path)).timeline)[2] == Holders(9000, 1)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "found"),
+    [
+        ('{"Collective name": "allreduce"}', '{"Collective name": "allreduce"}', Holders(0, None, 6000)),
+        (SAID % ("allreduce", "0"), '{"Collective name": "allreduce"}', Holders(0, None, 6000)),
+        (SAID % ("allreduce", "0"), '{"Collective name": "send"}', NOBODY),
+        (
+            '{"Collective name": "allreduce", "Group size": 8}',
+            '{"Collective name": "allreduce", "Group size": 2}',
+            NOBODY,
+        ),
+    ],
+    ids=["neither is named", "one is named", "a pair's own communicator", "unlike sizes"],
+)
+def test_two_of_one_communicator_are_not_told_where_no_group_is_named(
+    draw: Callable[..., Path], first: str, second: str, found: Holders
+) -> None:
+    path = draw(f"""
+        call cudaLaunchKernel       @1  |c a   b              |
+        kernel gemm                 @7  | ccc                 |
+        kernel ncclDevKernel_One    @20 |    aaaaaaaa         | {first}
+        kernel ncclDevKernel_Two    @21 |            bbbb     | {second}
+        """)
+    assert find_holders(analyze_trace(read_trace(path)).timeline)[1] == found
+
+
+def test_what_ran_beside_is_of_another_communicator(draw: Callable[..., Path]) -> None:
+    path = draw("""
+        call cudaLaunchKernel       @1  |c a   b              |
+        kernel gemm                 @7  | ccc                 |
+        kernel ncclDevKernel_One    @20 |    aaaaaaaa         |
+        kernel ncclDevKernel_Two    @21 |           bbbb      |
+        """)
+    assert find_holders(analyze_trace(read_trace(path)).timeline)[1] == NOBODY
+
+
+def test_a_cause_is_no_surer_where_the_names_of_groups_are_missing(recorded: Path, tmp_path: Path) -> None:
+    source = recorded / "two_ranks_one_gpu" / "fsdp2"
+    unnamed = tmp_path / "unnamed"
+    unnamed.mkdir()
+    for path in source.glob("rank*.json.gz"):
+        text = gzip.decompress(path.read_bytes()).decode()
+        (unnamed / path.name[:-3]).write_text(text.replace('"Process Group ', '"No such '))
+    told, untold = (sum_causes(folder) for folder in (source, unnamed))
+    assert MissingInput.QUEUE not in told
+    assert told[Cause.QUEUED] > untold[Cause.QUEUED] == 0
+    assert untold[MissingInput.QUEUE] > 0.9 * told[Cause.QUEUED]
+    assert untold[Cause.BANDWIDTH] < 1.1 * told[Cause.BANDWIDTH]
+    assert Cause.SERIALIZED not in untold
+
+
+def sum_causes(folder: Path) -> Counter[Cause | MissingInput]:
+    """Sum exposed time by cause, and of what is unknown by the first input that is missing."""
+    times_ns = Counter[Cause | MissingInput]()
+    for one in analyze_traces([folder]).analyses:
+        for part in (part for split in one.splits for part in split.parts):
+            times_ns[part.missing[0] if part.missing else part.cause] += part.exposed_ns
+    return times_ns
