@@ -230,13 +230,24 @@ def _choose(spent: Mapping[str, Sequence[int]], usual: Mapping[str, Sequence[flo
 def describe_late(one: LateRank) -> str | None:
     """Say what a rank did instead; None: the traces show nothing that explains its lateness.
 
-    What it spent time in is told only where the others spent so much less that it explains part of their wait.
+    What its host did is told only where its host issued later by a part of the wait that matters, and by more than
+    clocks may be off; and what it spent time in only where the others spent so much less that it explains such a part.
 
     ``rank 7 began its step 7.60 ms late and then spent 1.46 ms in `copy_batch_to_gpu` (the others 0 ns)``
     """
     if one.waited_ns < _LEAST_NS:
         return None
     least_ns = max(_LEAST_SAID * one.waited_ns, _LEAST_NS)
+    is_hosts = one.host_late_ns is None or one.host_late_ns >= max(least_ns, one.doubt_ns + 1)
+    said = _describe_host(one, least_ns) if is_hosts else _describe_device(one)
+    if not said:
+        return None
+    mean = f", in the mean of {one.steps} steps" if one.steps > 1 else ""
+    return f"rank {one.rank} {said}{mean}"
+
+
+def _describe_host(one: LateRank, least_ns: float) -> str:
+    """Say what made a host late, unless its device was busy meanwhile; empty: nothing shows it."""
     said = []
     if (
         one.began_late_ns is not None
@@ -247,12 +258,17 @@ def describe_late(one: LateRank) -> str | None:
         where = f"data loading (`{one.name}`)" if _LOADING in one.name else f"`{one.name.strip('# ') or one.name}`"
         then = "then " if said else ""
         said.append(f"{then}spent {format_ns(one.name_ns)} in {where} (the others {format_ns(one.others_ns)})")
-    late_ns = max(one.began_late_ns or 0, one.name_ns - one.others_ns)
+    late_ns = max(one.began_late_ns or 0, one.name_ns - one.others_ns) if one.host_late_ns is None else one.host_late_ns
     if said and one.idle_ns is not None and one.idle_ns < _RAN_DRY * min(late_ns, one.waited_ns):
-        said = ["came late on its device, which was busy for longer than the others', whatever its host did"]
-    if not said:
-        if one.host_late_ns is None or one.host_late_ns >= least_ns:
-            return None
-        said.append("issued no later than the others: its device came late to what its host had launched")
-    mean = f", in the mean of {one.steps} steps" if one.steps > 1 else ""
-    return f"rank {one.rank} {' and '.join(said)}{mean}"
+        return "came late on its device, which was busy for longer than the others', whatever its host did"
+    return " and ".join(said)
+
+
+def _describe_device(one: LateRank) -> str:
+    """Say that a rank came late whose host was in time, or late by too little to explain it."""
+    late_ns = one.host_late_ns or 0
+    if late_ns > one.doubt_ns:
+        issued = f"issued {format_ns(late_ns)} later than the others, of {format_ns(one.waited_ns)} of waiting for it"
+    else:
+        issued = f"issued no later than the others{', as far as clocks tell' if late_ns > 0 else ''}"
+    return f"{issued}: its device came late to what its host had launched"

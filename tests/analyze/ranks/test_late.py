@@ -133,11 +133,49 @@ def test_steps_that_a_rank_numbers_otherwise_are_paired_by_their_collectives(
 
 def test_a_rank_whose_host_was_in_time_was_late_on_its_device(tell: Callable[..., TraceSet]) -> None:
     ranks = [step(rank, 0, [("forward", 2 * MS)], 20 * MS) for rank in range(3)]
-    kernel = next(one for one in ranks[2] if one["name"].startswith("nccl"))
-    kernel["ts"], kernel["dur"] = 12 * MS, 8 * MS
+    delay_on_device(ranks[2], 12 * MS)
     assert late_sentences(tell(ranks)) == [
         "rank 2 issued no later than the others: its device came late to what its host had launched"
     ]
+
+
+def delay_on_device(events: list[Event], start: float) -> None:
+    """Let the all-reduce of a rank start later on its device, and end when it did."""
+    kernel = next(one for one in events if one["name"].startswith("nccl"))
+    kernel["dur"] -= start - kernel["ts"]
+    kernel["ts"] = start
+
+
+def test_what_a_host_did_longer_than_the_others_made_it_not_late_where_it_issued_first(
+    tell: Callable[..., TraceSet],
+) -> None:
+    ranks = [step(rank, 6 * MS, [("forward", 2 * MS)], 20 * MS) for rank in (0, 1)]
+    ranks.append(step(2, 0, [("forward", 7 * MS)], 20 * MS))
+    delay_on_device(ranks[2], 15 * MS)
+    assert late_sentences(tell(ranks)) == [
+        "rank 2 issued no later than the others: its device came late to what its host had launched"
+    ]
+
+
+def test_a_host_that_was_late_by_little_of_the_wait_is_told_by_how_little(tell: Callable[..., TraceSet]) -> None:
+    ranks = [step(rank, 0, [("forward", 2 * MS)], 20 * MS) for rank in (0, 1)]
+    ranks.append(step(2, 0, [("forward", 2.2 * MS)], 20 * MS))
+    delay_on_device(ranks[2], 12 * MS)
+    assert late_sentences(tell(ranks)) == [
+        "rank 2 issued 200 us later than the others, of 9.97 ms of waiting for it: its device came late to what its"
+        " host had launched"
+    ]
+
+
+def test_a_host_that_was_late_by_no_more_than_clocks_may_be_off_is_in_time_as_far_as_they_tell() -> None:
+    one = LateRank(
+        rank=2, steps=1, waited_ns=100_000, began_late_ns=0, name="forward", name_ns=90_000, others_ns=0,
+        host_late_ns=40_000, doubt_ns=50_000,
+    )  # fmt: skip
+    assert describe_late(one) == (
+        "rank 2 issued no later than the others, as far as clocks tell: its device came late to what its host had"
+        " launched"
+    )
 
 
 @pytest.mark.parametrize("busy_ms", [0, 2, 9])
