@@ -48,7 +48,7 @@ class LateRank:
         name: what it spent more time in than the others did, before its issue, by a part of the wait that matters;
             empty: nothing, or nobody recorded what hosts did.
         name_ns: time in that.
-        others_ns: median of the others' time in it, in the whole step, of those whose hosts were recorded.
+        others_ns: median of the others' time in it, in the whole step, of those of whose hosts that was recorded.
         host_late_ns: how much later than the first of the others' hosts it issued; None: no issue is known.
         doubt_ns: by which its clock and that of the first of the others may be off.
         idle_ns: how much longer than the others' (median) its device had nothing to do by then; None: not known, or its
@@ -74,6 +74,14 @@ class _Wait(NamedTuple):
     issue_ns: int
     first_issue_ns: int  # of the others, on the common clock
     starts_ns: Mapping[int, int]  # when it started on its device, by rank, each on its own clock
+
+
+class _Compared(NamedTuple):
+    """A step of a late rank's host beside the others': by name, its own time before the issue, and all steps' hosts."""
+
+    own_ns: Mapping[str, int]
+    mine: HostStep
+    others: Sequence[HostStep]  # that were recorded
 
 
 def find_late_ranks(
@@ -179,7 +187,7 @@ def _describe(
     devices, idle_ns = _Devices(timelines), list[float | None]()
     began_ns: list[int] = []
     doubt_ns = 0
-    compared: list[tuple[Mapping[str, int], list[Mapping[str, int]]]] = []
+    compared: list[_Compared] = []
     steps = {step.number: step for step in hosts.get(rank, ())}
     for number, wait in waits.items():
         mine = steps.get(number)
@@ -192,12 +200,10 @@ def _describe(
         begins_ns = {rank: mine.start_ns, **{one: step.start_ns for one, step in others}}
         idle_ns.append(_find_excess(rank, wait, begins_ns, began_ns[-1], devices))
         doubt_ns = max(doubt_ns, *clocks.doubts_ns(rank, [first]).tolist())
-        recorded = [step.total_ns for _, step in others if step.total_ns]
-        if recorded:
-            compared.append((sum_names(mine.spans, wait.issue_ns), recorded))
-    names = {name for own_ns, _ in compared for name in own_ns}
-    spent = {name: [own_ns.get(name, 0) for own_ns, _ in compared] for name in names}
-    usual = {name: [median(one.get(name, 0) for one in others_ns) for _, others_ns in compared] for name in names}
+        compared.append(
+            _Compared(sum_names(mine.spans, wait.issue_ns), mine, [step for _, step in others if step.total_ns])
+        )
+    spent, usual = _compare_names(compared)
     name = _choose(spent, usual, _LEAST_SAID * sum(wait.waited_ns for wait in waits.values()))
     late_ns = [_common(clocks.by_rank[rank], wait.issue_ns) - wait.first_issue_ns for wait in waits.values()]
     return LateRank(
@@ -206,12 +212,30 @@ def _describe(
         waited_ns=round(sum(wait.waited_ns for wait in waits.values()) / len(waits)),
         began_late_ns=round(sum(began_ns) / len(began_ns)) if began_ns else None,
         name=name,
-        name_ns=round(sum(spent.get(name, ())) / max(1, len(compared))),
-        others_ns=round(sum(usual.get(name, ())) / max(1, len(compared))),
+        name_ns=round(sum(spent[name]) / len(spent[name])) if name else 0,
+        others_ns=round(sum(usual[name]) / len(usual[name])) if name else 0,
         doubt_ns=doubt_ns,
         idle_ns=_find_mean(idle_ns),
         host_late_ns=round(sum(late_ns) / len(late_ns)) if min(late_ns) > -np.iinfo(np.int64).max // 2 else None,
     )
+
+
+def _compare_names(compared: Sequence[_Compared]) -> tuple[dict[str, list[int]], dict[str, list[float]]]:
+    """Return the time in each name, of a late rank and the median of the others, in the steps where both are known.
+
+    Of an operator it is known where operators were recorded at all: one that is not there took no time.
+    """
+    operators = {span.name for one in compared for span in one.mine.spans if span.is_operator}
+    spent, usual = dict[str, list[int]](), dict[str, list[float]]()
+    for name in {name for one in compared for name in one.own_ns}:
+        for one in compared:
+            if name in operators and not one.mine.has_operators:
+                continue
+            recorded = [step.total_ns for step in one.others if step.has_operators or name not in operators]
+            if recorded:
+                spent.setdefault(name, []).append(one.own_ns.get(name, 0))
+                usual.setdefault(name, []).append(median(times_ns.get(name, 0) for times_ns in recorded))
+    return spent, usual
 
 
 def _find_mean(times_ns: Sequence[float | None]) -> int | None:

@@ -312,6 +312,22 @@ def test_hosts_that_were_not_recorded_spent_no_known_time(tell: Callable[..., Tr
     assert late_sentences(tell([bare[0], ranks[1], late])) == ["rank 2 spent 7.00 ms in `load_batch` (the others 0 ns)"]
 
 
+@pytest.mark.parametrize("without", [(0, 1), (0,)])
+def test_hosts_without_any_operator_spent_no_known_time_in_one(
+    tell: Callable[..., TraceSet], without: tuple[int, ...]
+) -> None:
+    def work(load: float) -> list[Event]:
+        events = step(2 if load > 1 else 0, 0, [("batch", 0.5 * MS), ("forward", load * MS)], 20 * MS)
+        return [{**one, "cat": "cpu_op"} if one["name"] == "forward" else one for one in events]
+
+    ranks = [work(1), work(1), work(9)]
+    told = "rank 2 spent 9.00 ms in `forward` (the others 1.00 ms)"
+    assert late_sentences(tell(ranks)) == [told]
+    for rank in without:
+        ranks[rank] = [one for one in ranks[rank] if one["cat"] != "cpu_op"]
+    assert late_sentences(tell(ranks)) == ([] if len(without) > 1 else [told])
+
+
 def test_work_whose_launch_is_missing_is_of_no_known_step_and_no_mean(tell: Callable[..., TraceSet]) -> None:
     ranks = [step(rank, 0, [("forward", 2 * MS)], 20 * MS) for rank in (0, 1, 2)]
     bare = [one for one in ranks[0] if one["cat"] not in ("cuda_runtime", "cpu_op")]
