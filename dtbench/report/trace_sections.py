@@ -16,6 +16,7 @@ from dtbench.report.causes import (
     name_operation,
     spell_owner,
 )
+from dtbench.report.marks import Marks
 from dtbench.report.section import Column, Section
 from dtbench.report.trace_words import advise_traces, bandwidth_notes, find_gaps
 from dtbench.units import format_bytes, format_fraction, format_ns, name_ranks, three_digits
@@ -143,6 +144,8 @@ def purpose_section(traces: TraceSet) -> Section:
     """Give what communication was for: means over the steps of all ranks, else over whole traces."""
     titles = ("count", "bytes", "comm", "hidden", "exposed", "waited")
     per = "per step" if average(traces.analyses).are_steps else "whole trace"
+    purposes = average_purposes(traces.analyses)
+    marks = Marks.of(part for row in purposes for part in (row.part, row.wait_part))
     return Section(
         title=f"What communication was for, {per}",
         columns=[Column("purpose"), *(Column(title, is_number=True) for title in titles)],
@@ -151,11 +154,12 @@ def purpose_section(traces: TraceSet) -> Section:
                 str(row.purpose),
                 three_digits(row.count) if row.count % 1 else f"{row.count:.0f}",
                 f"{'at least ' if row.unsized and row.size_bytes is not None else ''}{format_bytes(row.size_bytes)}",
-                *(format_ns(time_ns) for time_ns in (row.comm_ns, row.hidden_ns, row.exposed_ns, row.wait_ns)),
+                *(marks.mark(format_ns(one), row.part) for one in (row.comm_ns, row.hidden_ns, row.exposed_ns)),
+                marks.mark(format_ns(row.wait_ns), row.wait_part),
             )
-            for row in average_purposes(traces.analyses)
+            for row in purposes
         ],
-        notes=tuple(bandwidth_notes(traces)),
+        notes=(*marks.lines, *bandwidth_notes(traces)),
     )
 
 

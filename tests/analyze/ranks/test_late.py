@@ -161,10 +161,11 @@ def test_a_host_that_was_late_by_little_of_the_wait_is_told_by_how_little(tell: 
     ranks = [step(rank, 0, [("forward", 2 * MS)], 20 * MS) for rank in (0, 1)]
     ranks.append(step(2, 0, [("forward", 2.2 * MS)], 20 * MS))
     delay_on_device(ranks[2], 12 * MS)
-    assert late_sentences(tell(ranks)) == [
+    (said,) = late_sentences(tell(ranks))
+    assert said == (
         "rank 2 issued 200 us later than the others, of 9.97 ms of waiting for it: its device came late to what its"
         " host had launched"
-    ]
+    )
 
 
 def test_a_host_that_was_late_by_no_more_than_clocks_may_be_off_is_in_time_as_far_as_they_tell() -> None:
