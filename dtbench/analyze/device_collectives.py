@@ -4,7 +4,7 @@ What one collective operator launched is one collective: its copies, and its ker
 only opens what its library's next kernel on the lane carries out. Every other communication kernel is one by itself.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final
@@ -14,6 +14,7 @@ import numpy as np
 from dtbench.analyze.collectives import Collective, find_axis, find_regions, is_captured
 from dtbench.analyze.correlate import Attribution, attribute
 from dtbench.analyze.enclosures import NOTHING
+from dtbench.analyze.exchanges import shows_stages
 from dtbench.analyze.frames import find_frames
 from dtbench.analyze.functional import FunctionalIssue, find_functional
 from dtbench.analyze.intervals import Bools, Intervals, Ints, unite
@@ -287,8 +288,16 @@ class _Describer:
             {(context.operation, context.above) for context in self._contexts},
             is_labelled=any(context.seq is not None for context in self._contexts),
         )
+        self._shown = replace(self._shown, has_stages=shows_stages(trace, self._list_issues()))
         self._functional: Mapping[str, Functional] = {}
         self._owner_of = cache(find_owner)
+
+    def _list_issues(self) -> Iterator[tuple[int, Operation | None, Sequence[str]]]:
+        """Give event, operation and names around the issue of each; of those whose launch is not there, the kernel."""
+        for index, event in enumerate(self._pieces.event.tolist()):
+            context, issue = self._contexts[index], int(self._pieces.issue[index])
+            operation = self._find_operation(self._find_said(self._read_all(index, event)), context, event)
+            yield event if issue == NOTHING else issue, operation, context.above
 
     def _find_regions(self, asked: Attribution) -> list[Region | None]:
         """Give the region of each: by dtbench's ranges, else, in a trace without any, by the names around."""

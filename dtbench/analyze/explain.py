@@ -14,6 +14,7 @@ from dtbench.analyze.ranks.point_to_point import Partner
 from dtbench.analyze.ranks.skew import CollectiveSkew
 from dtbench.analyze.set_clocks import leave_out_cut, leave_out_settings
 from dtbench.analyze.step_shifts import describe_step_shifts, find_step_shifts, renumber_steps
+from dtbench.analyze.told_purposes import find_told_purposes, give_purposes
 from dtbench.analyze.trace_analysis import TraceAnalysis
 from dtbench.vocabulary import POINT_TO_POINT, WAIT_FOR_ALL, Cause, MissingInput
 
@@ -49,6 +50,11 @@ def explain(analyses: Sequence[TraceAnalysis], mistaken: Misfits | None = None) 
         analyses = [renumber_steps(one, shifts.get(one.rank, 0)) for one in analyses]
         over_ranks = compare_fitting_ranks([one.timeline for one in analyses], mistaken)
         over_ranks = replace(over_ranks, notes=(*describe_step_shifts(shifts), *over_ranks.notes))
+    told = find_told_purposes(over_ranks.matches, [one.timeline for one in analyses])
+    if told:
+        analyses = [give_purposes(one, told[one.rank]) if one.rank in told else one for one in analyses]
+        notes = [note for rank, of_rank in told.items() for note in of_rank.describe(rank)]
+        over_ranks = replace(over_ranks, notes=(*over_ranks.notes, *notes))
     set_in = over_ranks.clocks.astray.set_in
     analyses = [leave_out_settings(leave_out_cut(one), set_in.get(one.rank)) for one in analyses]
     explained = tuple(_explain_rank(one, over_ranks) for one in analyses)

@@ -8,7 +8,7 @@ tell, and empty elsewhere.
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from dtbench.analyze.collectives import Collective, Regions, find_regions
 from dtbench.analyze.correlate import Attribution, attribute
 from dtbench.analyze.enclosures import NOTHING
+from dtbench.analyze.exchanges import shows_stages
 from dtbench.analyze.frames import find_frames
 from dtbench.analyze.functional import FunctionalIssue, find_functional
 from dtbench.analyze.gloo_match import Form, Issue, Span, infer_groups, match_spans
@@ -79,6 +80,8 @@ def find_gloo_collectives(trace: Trace, nesting: Nesting) -> tuple[Collective, .
         ((issue.operation, evidence.above(issue.event)) for issue in issues),
         is_labelled=any(issue.label is not None for issue in issues),
     )
+    sent = [(issue.event, issue.operation, evidence.above(issue.event)) for issue in issues]
+    shown = replace(shown, has_stages=shows_stages(trace, sent))
     carried = find_functional(trace, nesting, _find_functional_issues(evidence, issues, matches))
     found = [
         _describe(evidence, issue, matches.get(issue.event), shown, carried.get(_said_group(issue), Functional.UNKNOWN))

@@ -20,7 +20,8 @@ MOST_SPANS: Final = 24
 
 _LEAST: Final = 100  # part of a step, 1 over this, that is worth keeping
 _ANY_HASH: Final = re.compile(r"\b(?=\w*\d)(?=\w*[a-z])\w{16,}\b")
-_ON_THREADS: Final = ("cpu_op", "user_annotation")
+_OPERATOR: Final = "cpu_op"
+_ON_THREADS: Final = (_OPERATOR, "user_annotation")
 _SAYS_NOTHING: Final = (STEP_PREFIX, REGION_PREFIX, WAIT_PREFIX)
 
 
@@ -31,6 +32,7 @@ class HostSpan:
     name: str
     start_ns: int
     end_ns: int
+    is_operator: bool = False
 
 
 @dataclass(frozen=True)
@@ -41,12 +43,14 @@ class HostStep:
         start_ns: the rank's own clock.
         spans: all that bear the name of one of the longest of any step, in order of start; one may enclose another.
         total_ns: by name, all time in it, of nested ones of a name the outer. Empty: the host was not recorded.
+        has_operators: some operator of that thread was recorded; False: of none is it known that it took no time.
     """
 
     number: int
     start_ns: int
     spans: tuple[HostSpan, ...]
     total_ns: Mapping[str, int]
+    has_operators: bool = True
 
 
 def find_host_work(trace: Trace, steps: Sequence[Step]) -> tuple[HostStep, ...]:
@@ -67,6 +71,8 @@ def find_host_work(trace: Trace, steps: Sequence[Step]) -> tuple[HostStep, ...]:
     issues = np.flatnonzero(trace.is_named(_stands_still) & trace.is_one_of(_ON_THREADS))
     issues = issues[np.argsort(trace.start_ns[issues], kind="stable")]
     names = [_ANY_HASH.sub("...", name) for name in trace.names]
+    operators = np.flatnonzero(trace.is_one_of((_OPERATOR,)))
+    operators = operators[np.argsort(trace.start_ns[operators], kind="stable")]
     read = [_read_step(trace, names, (events, issues), step, threads.get(step.host.start_ns)) for step in steps]
     told = {name for _, longest in read for name in longest}
     return tuple(
@@ -75,6 +81,7 @@ def find_host_work(trace: Trace, steps: Sequence[Step]) -> tuple[HostStep, ...]:
             step.host.start_ns,
             tuple(span for span in spans if span.name in told),
             sum_names(spans),
+            len(_keep_of(trace, operators, step.host, threads.get(step.host.start_ns))) > 0,
         )
         for step, (spans, _) in zip(steps, read, strict=True)
     )
@@ -97,9 +104,10 @@ def _read_step(
     step_ns = step.host.end_ns - step.host.start_ns
     longest = np.argsort(-lengths, kind="stable")[:MOST_SPANS]
     told = {names[name] for name in trace.name[mine[longest[lengths[longest] * _LEAST >= step_ns]]].tolist()}
+    columns = (trace.name[mine], starts_ns, ends_ns, trace.is_one_of((_OPERATOR,))[mine])
     spans = [
-        HostSpan(names[name], start_ns, end_ns)
-        for name, start_ns, end_ns in zip(trace.name[mine].tolist(), starts_ns.tolist(), ends_ns.tolist(), strict=True)
+        HostSpan(names[name], start_ns, end_ns, is_operator)
+        for name, start_ns, end_ns, is_operator in zip(*(column.tolist() for column in columns), strict=True)
     ]
     return spans, told
 

@@ -1,12 +1,13 @@
 """Of what a mean is, where it is not known of all of it: which ranks, launches and steps have part in it."""
 
+from dataclasses import dataclass
 from typing import Literal
 
-from dtbench.record import Record
 from dtbench.units import name_ranges, name_ranks
 
 
-class KnownPart(Record):
+@dataclass(frozen=True)
+class KnownPart:
     """The part of a cell's PROFILED (of a step time: MEASURED) steps of which a number is known: some, not all.
 
     Attributes:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dtbench.analyze.known_part import KnownPart
 from dtbench.analyze.overlap import NOT_SEEN, Overlap
 from dtbench.analyze.purpose_times import PurposeTime
 from dtbench.analyze.trace_analysis import TraceAnalysis
@@ -54,6 +55,19 @@ class MeanTime:
     lost: int = 0
 
 
+@dataclass(frozen=True)
+class MeanPurpose(PurposeTime):
+    """Mean of one purpose over some windows.
+
+    Attributes:
+        part: of which of them what is hidden and exposed is known; None: of all, or of none.
+        wait_part: the same of the wait.
+    """
+
+    part: KnownPart | None = None
+    wait_part: KnownPart | None = None
+
+
 class _Window(NamedTuple):
     """A step of a rank, or its whole trace; ``lost``: collectives that it issued and that were not seen to run."""
 
@@ -84,16 +98,19 @@ def average(analyses: Sequence[TraceAnalysis]) -> MeanTime:
     )
 
 
-def average_purposes(analyses: Sequence[TraceAnalysis]) -> tuple[PurposeTime, ...]:
+def average_purposes(analyses: Sequence[TraceAnalysis]) -> tuple[MeanPurpose, ...]:
     """Average over the windows of ``average``; one in which a purpose did not occur counts as zero.
 
-    A window in which a number was not seen is left out of its mean; where it was seen in none, the mean is None.
+    A window in which a number was not seen is left out of its mean, which says of which it is; where it was seen in
+    none, the mean is None.
     """
     windows, _, _ = _choose_windows(analyses)
-    rows = [row for one in windows for row in one.purposes]
     found = []
     for purpose in Purpose:
-        mine = [row for row in rows if row.purpose is purpose]
+        of_windows = [
+            (one.rank, next((row for row in one.purposes if row.purpose is purpose), None)) for one in windows
+        ]
+        mine = [row for _, row in of_windows if row is not None]
         if mine:
             names = ("size_bytes", "comm_ns", "wait_ns")
             means = {name: _mean([getattr(row, name) for row in mine], len(windows)) for name in names}
@@ -102,7 +119,11 @@ def average_purposes(analyses: Sequence[TraceAnalysis]) -> tuple[PurposeTime, ..
                 means["comm_ns"] = means["hidden_ns"] + means["exposed_ns"]
             counts = (sum(row.count for row in mine), sum(row.unsized for row in mine))
             count, unsized = (total / len(windows) for total in counts)
-            found.append(PurposeTime(purpose=purpose, count=count, unsized=unsized, **means))
+            part = _find_part([(rank, row is None or _is_told(row)) for rank, row in of_windows])
+            wait_part = _find_part([(rank, row is None or row.wait_ns is not None) for rank, row in of_windows])
+            found.append(
+                MeanPurpose(purpose=purpose, count=count, unsized=unsized, part=part, wait_part=wait_part, **means)
+            )
     return tuple(found)
 
 
@@ -119,6 +140,26 @@ def _choose_windows(analyses: Sequence[TraceAnalysis]) -> tuple[list[_Window], b
     return decided or windows, bool(steps), len(windows) - len(decided or windows)
 
 
+def _is_told(row: PurposeTime) -> bool:
+    return row.hidden_ns is not None and row.exposed_ns is not None
+
+
+def _find_part(known: Sequence[tuple[int, bool]]) -> KnownPart | None:
+    """Return of which windows a number is known, each given by its rank; None: of all, or of none."""
+    ranks = tuple(dict.fromkeys(rank for rank, _ in known))
+    have_part = tuple(dict.fromkeys(rank for rank, is_known in known if is_known))
+    steps = sum(is_known for _, is_known in known)
+    if not 0 < steps < len(known):
+        return None
+    return KnownPart(
+        ranks=have_part if len(have_part) < len(ranks) else (),
+        of_ranks=len(ranks),
+        steps=steps,
+        of_steps=sum(rank in have_part for rank, _ in known),
+        has_every_rank=have_part == ranks,
+    )
+
+
 def _known(numbers: Iterable[int | None]) -> list[int]:
     return [number for number in numbers if number is not None]
 
@@ -131,7 +172,7 @@ def _mean(numbers: Sequence[int | None], windows: int) -> int | None:
 
 def _mean_parts(rows: Sequence[PurposeTime], windows: int) -> dict[str, int | None]:
     """Average hidden and exposed time of a purpose over the same windows: those in which both are known."""
-    both = [row.hidden_ns is not None and row.exposed_ns is not None for row in rows]
+    both = [_is_told(row) for row in rows]
     return {
         name: _mean(
             [getattr(row, name) if is_known else None for row, is_known in zip(rows, both, strict=True)], windows

@@ -10,6 +10,7 @@ The first of these that holds decides:
    trace with such ranges or hooks, all else on an axis of data is ``other``. Functional collectives of no known axis
    are for what their group shows (see ``functional.py``), and ``other`` where it shows nothing. All-to-alls that would
    be ``other`` are ``expert`` where dtbench's ranges say that a part of the module that issued them is ``experts``.
+   Sends and receives of no known axis are ``pipeline`` where something shows stages (see ``exchanges.py``).
 4. Operation and region, on an axis that is known. Nothing says of a gather over an axis that is of data, and no more
    than that, that it gathers parameters; see ``sharded_optimizers.py``.
 """
@@ -75,11 +76,13 @@ class DataParallel:
         is_labelled: dtbench's worker made it, whose word on axis, operation and region is final.
         has_fsdp: there are ranges of FSDP.
         has_reducer: backward hooks reduce gradients of which every rank has all, as DDP's reducer does.
+        has_stages: sends and receives of no known axis are a pipeline's; see ``exchanges.py``.
     """
 
     is_labelled: bool = False
     has_fsdp: bool = False
     has_reducer: bool = False
+    has_stages: bool = False
 
     @property
     def has_evidence(self) -> bool:
@@ -241,7 +244,7 @@ def _of_unknown_axis(
     functional: Functional,
 ) -> Purpose:
     if operation in POINT_TO_POINT:
-        return Purpose.PIPELINE
+        return Purpose.PIPELINE if shown.has_stages else Purpose.OTHER
     if any(is_functional(name) for name in above):
         return _of_functional(operation, above, shown, functional)
     return Purpose.GRAD_REDUCE if _may_be_reducers(operation, region, above, shown) else Purpose.OTHER

@@ -218,7 +218,7 @@ def _find_recorded(launches: Sequence[LaunchData], ranks: int) -> KnownPart | No
     told = [(launch.place.launch, record.rank, 0) for launch in launches for record in launch.ranks]
     known_table, every_table = (pd.DataFrame(rows, columns=["launch", "rank", "step"]) for rows in (told, every))
     part = find_part(known_table, every_table)
-    return None if part is None else part.model_copy(update={"counted": "rank records"})
+    return None if part is None else replace(part, counted="rank records")
 
 
 def _pool(launches: Sequence[Sequence[float]]) -> list[float]:

@@ -1,38 +1,15 @@
 """The rows of a cell's tables as words, for the terminal, Markdown and the browser; what is known in part is marked.
 
-A number that is a mean over some ranks, launches or steps has a mark behind it, and a line below the table says which.
+See ``marks.py`` for the marks.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Self
+from collections.abc import Sequence
 
-from dtbench.analyze.known_part import KnownPart, name_part
+from dtbench.analyze.known_part import name_part
 from dtbench.analyze.summary import CellSummary, PurposeSummary, RankBreakdown
 from dtbench.report import causes, sentences
+from dtbench.report.marks import Marks
 from dtbench.units import format_fraction
-
-
-@dataclass(frozen=True)
-class Marks:
-    """The marks of one table: ``*``, ``**`` and so on by what a number is known of."""
-
-    by_part: Mapping[KnownPart, str]
-
-    @classmethod
-    def of(cls, parts: Iterable[KnownPart | None]) -> Self:
-        """Give each of these parts a mark, in their order."""
-        known = dict.fromkeys(part for part in parts if part is not None)
-        return cls({part: "*" * (place + 1) for place, part in enumerate(known)})
-
-    def mark(self, words: str, part: KnownPart | None) -> str:
-        """Return a number with its mark; as it is where it is known of all, or of nothing."""
-        return words if part is None or words in ("n/a", "none") else f"{words}{self.by_part[part]}"
-
-    @property
-    def lines(self) -> tuple[str, ...]:
-        """What each mark says."""
-        return tuple(f"{mark} of {part}: not known of the others" for part, mark in self.by_part.items())
 
 
 def mark_owners(cell: CellSummary) -> Marks:

@@ -12,7 +12,7 @@ from typing import Final
 from dtbench.analyze.known_part import KnownPart
 from dtbench.analyze.summary import CellSummary, RunSummary
 from dtbench.report import estimates, sentences
-from dtbench.report.cell_rows import Marks
+from dtbench.report.marks import Marks
 from dtbench.report.sentences import NAN
 from dtbench.scenario.axes import cut_common_folders
 from dtbench.units import NS_PER_MS, format_fraction, format_ns

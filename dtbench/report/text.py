@@ -16,7 +16,6 @@ from dtbench.analyze.summary import CellSummary, PurposeSummary, RunSummary
 from dtbench.report import estimates, sentences, sweep
 from dtbench.report.canary import canary_words
 from dtbench.report.cell_rows import (
-    Marks,
     mark_owners,
     mark_purposes,
     mark_ranks,
@@ -27,6 +26,7 @@ from dtbench.report.cell_rows import (
 from dtbench.report.checklist_text import render_checklist
 from dtbench.report.estimates_text import render_estimates
 from dtbench.report.gradient_waits_text import render_gradient_waits
+from dtbench.report.marks import Marks
 from dtbench.report.plain_text import Plain
 from dtbench.report.stages_text import render_stages
 from dtbench.report.sweep_table import WAIT_EXPLAINED, headed_table, render_sweep

@@ -16,6 +16,7 @@ from dtbench.report.causes import (
     name_operation,
     spell_owner,
 )
+from dtbench.report.marks import Marks
 from dtbench.report.section import Column, Section
 from dtbench.report.trace_words import advise_traces, bandwidth_notes, find_gaps
 from dtbench.units import count_things, format_bytes, format_fraction, format_ns, name_ranks, three_digits
@@ -155,9 +156,10 @@ def _bound(words: str, number: str) -> str:
 def purpose_section(traces: TraceSet) -> Section:
     """Give what communication was for: means over the steps of all ranks, else over whole traces."""
     titles = ("count", "bytes", "comm", "hidden", "exposed", "waited")
-    mean = average(traces.analyses)
+    mean, purposes = average(traces.analyses), average_purposes(traces.analyses)
     per = "per step" if mean.are_steps else "whole trace"
     least = _AT_LEAST if mean.lost else ""
+    marks = Marks.of(part for row in purposes for part in (row.part, row.wait_part))
     return Section(
         title=f"What communication was for, {per}",
         columns=[Column("purpose"), *(Column(title, is_number=True) for title in titles)],
@@ -167,13 +169,14 @@ def purpose_section(traces: TraceSet) -> Section:
                 f"{least}{three_digits(row.count) if row.count % 1 else f'{row.count:.0f}'}",
                 _bound(_AT_LEAST if row.unsized else least, format_bytes(row.size_bytes)),
                 *(
-                    _bound(least, format_ns(time_ns))
-                    for time_ns in (row.comm_ns, row.hidden_ns, row.exposed_ns, row.wait_ns)
+                    marks.mark(_bound(least, format_ns(time_ns)), row.part)
+                    for time_ns in (row.comm_ns, row.hidden_ns, row.exposed_ns)
                 ),
+                marks.mark(_bound(least, format_ns(row.wait_ns)), row.wait_part),
             )
-            for row in average_purposes(traces.analyses)
+            for row in purposes
         ],
-        notes=tuple(bandwidth_notes(traces)),
+        notes=(*marks.lines, *bandwidth_notes(traces)),
     )
 
 

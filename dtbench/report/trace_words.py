@@ -6,9 +6,9 @@ from typing import Final
 
 from dtbench.analyze.causes.exposed_owners import ExposedOwner
 from dtbench.analyze.gaps import GapTime
-from dtbench.analyze.means import MeanTime, average, average_purposes
+from dtbench.analyze.known_part import name_part
+from dtbench.analyze.means import MeanPurpose, MeanTime, average, average_purposes
 from dtbench.analyze.overlap import Overlap, divide
-from dtbench.analyze.purpose_times import PurposeTime
 from dtbench.analyze.ranks.late import describe_late
 from dtbench.analyze.ranks.stragglers import describe_waiting
 from dtbench.analyze.representative import doubt_steps, read_steps_of_traces
@@ -212,12 +212,11 @@ def _wait_lines(traces: TraceSet, mean: MeanTime) -> list[str]:
     return [f"{label} {_wait_words(traces, found[purpose], mean)}" for label, purpose in _WAITS if purpose in found]
 
 
-def _wait_words(traces: TraceSet, row: PurposeTime, mean: MeanTime) -> str:
+def _wait_words(traces: TraceSet, row: MeanPurpose, mean: MeanTime) -> str:
     if row.wait_ns is not None:
         least, per = "at least " if mean.lost else "", "step" if mean.are_steps else "trace"
-        return (
-            f"{least}{format_ns(row.wait_ns)} per {per} ({format_fraction(divide(row.wait_ns, mean.overlap.step_ns))})"
-        )
+        share = format_fraction(divide(row.wait_ns, mean.overlap.step_ns))
+        return f"{name_part(row.wait_part)}{least}{format_ns(row.wait_ns)} per {per} ({share})"
     if row.comm_ns is None and all(one.set_steps is None for one in traces.analyses):
         return "n/a: its collectives were issued and not seen to run"
     if any(one.is_wait_doubtful and one.purpose is row.purpose for rank in traces.analyses for one in rank.collectives):

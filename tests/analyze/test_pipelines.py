@@ -63,9 +63,9 @@ def test_every_activation_and_gradient_of_a_pipeline_is_counted(pipelines: Path,
     counts = {"plain": (4, 2), "1f1b": (8, 1), "interleaved": (24, 1), "zero_bubble": (24, 1), "ring": (4, 4)}
     for name, (count, size) in counts.items():
         for step in analyze(pipelines / name / f"rank{rank}.json.gz").steps:
-            (pipeline,) = step.purposes
-            assert (str(pipeline.purpose), pipeline.count) == ("pipeline", count), name
-            assert pipeline.size_bytes == count * size * ACTIVATION_BYTES, name
+            (found,) = step.purposes
+            assert (str(found.purpose), found.count) == ("other" if name == "ring" else "pipeline", count), name
+            assert found.size_bytes == count * size * ACTIVATION_BYTES, name
 
 
 def test_what_is_sent_beside_compute_is_hidden_and_what_is_waited_for_is_exposed(draw: Callable[..., Path]) -> None:
@@ -250,12 +250,55 @@ def test_ranks_that_share_nothing_but_sends_are_one_job(pipelines: Path, name: s
     assert found.over_ranks.is_one_job
     assert found.over_ranks.notes == ()
     assert found.over_ranks.transfers.alone == {}
-    assert any(str(row.cause) == "bubble" for row in found.owners)
+    causes = {str(row.cause) for row in found.owners}
+    assert ("bubble" in causes, "skew" in causes) == (name != "ring", name == "ring")
     assert all(row.owner for row in found.owners)
     for one in found.analyses:
         for step in one.steps:  # what is exposed is what the thread stood still
             (pipeline,) = step.purposes
             assert pipeline.wait_ns == pytest.approx(pipeline.exposed_ns, rel=0.02), (name, one.rank)
+
+
+def test_ring_attention_gets_no_advice_for_pipelines(pipelines: Path) -> None:
+    said = "\n".join(answer_lines(analyze_traces([pipelines / "ring"])))
+    assert "waited for rank 1" in said
+    assert not re.search("pipeline|micro-batch|bubble|stage", said)
+    assert "pipeline bubble" in "\n".join(answer_lines(analyze_traces([pipelines / "plain"])))
+
+
+SAID = '{"Input Dims": [[[4]], [], [], []], "Input type": ["TensorList", "", "Scalar", "Scalar"]}'
+NODE = "autograd::engine::evaluate_function: MmBackward0"
+
+
+@pytest.mark.parametrize(
+    ("around", "first", "between", "after", "purpose"),
+    [
+        ("forward", "send", "aten::empty", "aten::mm", "other"),  # a ring
+        ("forward", "recv_", "aten::empty", "aten::mm", "other"),
+        ("forward", "send", "aten::mm", "aten::mm", "pipeline"),  # a stage in the middle
+        ("forward", "send", "aten::empty", NODE, "pipeline"),  # the first stage: backward begins with what it got
+        (NODE, "send", "aten::empty", NODE, "other"),  # a ring's backward
+        ("PP:(0SEND_F2;0RECV_B1)P2P", "send", "aten::empty", "aten::mm", "pipeline"),
+        ("torch/distributed/pipelining/schedules.py(9): step", "send", "aten::empty", "aten::mm", "pipeline"),
+    ],
+)
+def test_what_both_sends_and_receives_at_once_is_a_pipelines_only_where_something_says_so(
+    draw: Callable[..., Path], around: str, first: str, between: str, after: str, purpose: str
+) -> None:
+    second = "send" if first == "recv_" else "recv_"
+    kind = "range" if around == "forward" else "op"
+    one = analyze(
+        draw(f"""
+        step ProfilerStep#1      @1 |====================|
+        op aten::mm              @1 |===                 |
+        {kind} {around}          @1 |   ===============  |
+        op c10d::{first}         @1 |     ==             | {SAID}
+        op {between}             @1 |        =           |
+        op c10d::{second}        @1 |           ==       | {SAID}
+        op {after}               @1 |                  = |
+        """)
+    )
+    assert [str(one.purpose) for one in one.collectives] == [purpose] * 2
 
 
 def test_what_a_schedule_says_of_stage_and_micro_batch_is_the_owner(pipelines: Path) -> None:

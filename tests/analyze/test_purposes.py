@@ -161,7 +161,8 @@ def test_clipping_optimizer_and_state_dict_come_before_the_axis(axis: Axis | Non
         (Axis.DATA, Operation.ALL_REDUCE, None, (f"{NODE}X",), DataParallel(), Purpose.GRAD_REDUCE),
         (Axis.DATA, Operation.ALL_REDUCE, None, (), DataParallel(), Purpose.OTHER),
         (Axis.DATA, Operation.SEND, None, (), DataParallel(), Purpose.OTHER),
-        (None, Operation.SEND, None, (), DataParallel(), Purpose.PIPELINE),
+        (None, Operation.SEND, None, (), DataParallel(), Purpose.OTHER),
+        (None, Operation.SEND, None, (), DataParallel(has_stages=True), Purpose.PIPELINE),
         (None, Operation.ALL_TO_ALL, None, (), DataParallel(), Purpose.OTHER),
         (None, Operation.ALL_GATHER, None, (), DataParallel(), Purpose.OTHER),
         # Operators that are known for what they send.
@@ -180,7 +181,6 @@ def test_clipping_optimizer_and_state_dict_come_before_the_axis(axis: Axis | Non
         (None, Operation.SEND, None, ("SequenceAttention",), DataParallel(), Purpose.CONTEXT),
         (None, Operation.RECV, None, (f"{NODE}SequenceAttentionBackward",), DDP, Purpose.CONTEXT),
         (None, Operation.ALL_REDUCE, None, ("SequenceAttention",), DataParallel(), Purpose.OTHER),
-        (None, Operation.SEND, None, ("PP:0SEND_F1",), DataParallel(), Purpose.PIPELINE),
         (None, Operation.ALL_TO_ALL, None, ("_SeqAllToAll",), DataParallel(), Purpose.CONTEXT),
         # torch's own all-to-alls, which Ulysses and experts alike are made of, say nothing.
         (None, Operation.ALL_TO_ALL, None, (f"{NODE}_AlltoAllSingleBackward",), DataParallel(), Purpose.OTHER),

@@ -313,6 +313,32 @@ def test_where_a_launched_collective_is_missing_what_is_exposed_is_so_much_at_le
     assert note.startswith("ranks 0-1: 1 collective was launched and not seen to run, so communication and ")
 
 
+def test_a_mean_over_some_ranks_or_steps_says_of_which_it_is(ddp: TraceSet) -> None:
+    def forget(one: TraceAnalysis, steps: Sequence[int]) -> TraceAnalysis:
+        of = [
+            tuple(replace(row, wait_ns=None) for row in step.purposes) if place in steps else step.purposes
+            for place, step in enumerate(one.steps)
+        ]
+        return replace(one, steps=tuple(replace(step, purposes=rows) for step, rows in zip(one.steps, of, strict=True)))
+
+    first, second = (replace(ddp.analyses[0], timeline=replace(ddp.analyses[0].timeline, rank=rank)) for rank in (0, 1))
+    (wait,) = (line for line in answer_lines(ddp) if line.startswith("gradient wait"))
+    for analyses, part in (
+        ([forget(first, (0, 1, 2)), second], "rank 1 alone, of 2"),
+        ([forget(first, (0, 1, 2)), forget(second, (2,))], "rank 1 alone, of 2, in 2 of 3 rank steps"),
+        ([forget(first, (0,)), second], "5 of 6 rank steps"),
+    ):
+        traces = tell(ddp, analyses)
+        (told,) = (line for line in answer_lines(traces) if line.startswith("gradient wait"))
+        assert told.startswith(f"gradient wait of {part}: ")
+        section = purpose_section(traces)
+        assert f"* of {part}: not known of the others" in section.notes
+        (row,) = (row for row in section.rows if row[0] == "grad_reduce")
+        assert [cell.endswith("*") for cell in row] == [False] * 6 + [True]
+    (whole,) = (line for line in answer_lines(tell(ddp, [first, second])) if line.startswith("gradient wait"))
+    assert whole == wait
+
+
 def test_a_wait_that_is_not_known_says_why(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     drawing = """

@@ -48,7 +48,7 @@ class LateRank:
         name: what it spent more time in than the others did, before its issue, by a part of the wait that matters;
             empty: nothing, or nobody recorded what hosts did.
         name_ns: time in that.
-        others_ns: median of the others' time in it, in the whole step, of those whose hosts were recorded.
+        others_ns: median of the others' time in it, in the whole step, of those of whose hosts that was recorded.
         host_late_ns: how much later than the first of the others' hosts it issued; None: no issue is known.
         doubt_ns: by which its clock and that of the first of the others may be off.
         idle_ns: how much longer than the others' (median) its device had nothing to do by then; None: not known, or its
@@ -74,6 +74,14 @@ class _Wait(NamedTuple):
     issue_ns: int
     first_issue_ns: int  # of the others, on the common clock
     starts_ns: Mapping[int, int]  # when it started on its device, by rank, each on its own clock
+
+
+class _Compared(NamedTuple):
+    """A step of a late rank's host beside the others': by name, its own time before the issue, and all steps' hosts."""
+
+    own_ns: Mapping[str, int]
+    mine: HostStep
+    others: Sequence[HostStep]  # that were recorded
 
 
 def find_late_ranks(
@@ -179,7 +187,7 @@ def _describe(
     devices, idle_ns = _Devices(timelines), list[float | None]()
     began_ns: list[int] = []
     doubt_ns = 0
-    compared: list[tuple[Mapping[str, int], list[Mapping[str, int]]]] = []
+    compared: list[_Compared] = []
     steps = {step.number: step for step in hosts.get(rank, ())}
     for number, wait in waits.items():
         mine = steps.get(number)
@@ -192,12 +200,10 @@ def _describe(
         begins_ns = {rank: mine.start_ns, **{one: step.start_ns for one, step in others}}
         idle_ns.append(_find_excess(rank, wait, begins_ns, began_ns[-1], devices))
         doubt_ns = max(doubt_ns, *clocks.doubts_ns(rank, [first]).tolist())
-        recorded = [step.total_ns for _, step in others if step.total_ns]
-        if recorded:
-            compared.append((sum_names(mine.spans, wait.issue_ns), recorded))
-    names = {name for own_ns, _ in compared for name in own_ns}
-    spent = {name: [own_ns.get(name, 0) for own_ns, _ in compared] for name in names}
-    usual = {name: [median(one.get(name, 0) for one in others_ns) for _, others_ns in compared] for name in names}
+        compared.append(
+            _Compared(sum_names(mine.spans, wait.issue_ns), mine, [step for _, step in others if step.total_ns])
+        )
+    spent, usual = _compare_names(compared)
     name = _choose(spent, usual, _LEAST_SAID * sum(wait.waited_ns for wait in waits.values()))
     late_ns = [_common(clocks.by_rank[rank], wait.issue_ns) - wait.first_issue_ns for wait in waits.values()]
     return LateRank(
@@ -206,12 +212,30 @@ def _describe(
         waited_ns=round(sum(wait.waited_ns for wait in waits.values()) / len(waits)),
         began_late_ns=round(sum(began_ns) / len(began_ns)) if began_ns else None,
         name=name,
-        name_ns=round(sum(spent.get(name, ())) / max(1, len(compared))),
-        others_ns=round(sum(usual.get(name, ())) / max(1, len(compared))),
+        name_ns=round(sum(spent[name]) / len(spent[name])) if name else 0,
+        others_ns=round(sum(usual[name]) / len(usual[name])) if name else 0,
         doubt_ns=doubt_ns,
         idle_ns=_find_mean(idle_ns),
         host_late_ns=round(sum(late_ns) / len(late_ns)) if min(late_ns) > -np.iinfo(np.int64).max // 2 else None,
     )
+
+
+def _compare_names(compared: Sequence[_Compared]) -> tuple[dict[str, list[int]], dict[str, list[float]]]:
+    """Return the time in each name, of a late rank and the median of the others, in the steps where both are known.
+
+    Of an operator it is known where operators were recorded at all: one that is not there took no time.
+    """
+    operators = {span.name for one in compared for span in one.mine.spans if span.is_operator}
+    spent, usual = dict[str, list[int]](), dict[str, list[float]]()
+    for name in {name for one in compared for name in one.own_ns}:
+        for one in compared:
+            if name in operators and not one.mine.has_operators:
+                continue
+            recorded = [step.total_ns for step in one.others if step.has_operators or name not in operators]
+            if recorded:
+                spent.setdefault(name, []).append(one.own_ns.get(name, 0))
+                usual.setdefault(name, []).append(median(times_ns.get(name, 0) for times_ns in recorded))
+    return spent, usual
 
 
 def _find_mean(times_ns: Sequence[float | None]) -> int | None:
@@ -230,13 +254,24 @@ def _choose(spent: Mapping[str, Sequence[int]], usual: Mapping[str, Sequence[flo
 def describe_late(one: LateRank) -> str | None:
     """Say what a rank did instead; None: the traces show nothing that explains its lateness.
 
-    What it spent time in is told only where the others spent so much less that it explains part of their wait.
+    What its host did is told only where its host issued later by a part of the wait that matters, and by more than
+    clocks may be off; and what it spent time in only where the others spent so much less that it explains such a part.
 
     ``rank 7 began its step 7.60 ms late and then spent 1.46 ms in `copy_batch_to_gpu` (the others 0 ns)``
     """
     if one.waited_ns < _LEAST_NS:
         return None
     least_ns = max(_LEAST_SAID * one.waited_ns, _LEAST_NS)
+    is_hosts = one.host_late_ns is None or one.host_late_ns >= max(least_ns, one.doubt_ns + 1)
+    said = _describe_host(one, least_ns) if is_hosts else _describe_device(one)
+    if not said:
+        return None
+    mean = f", in the mean of {one.steps} steps" if one.steps > 1 else ""
+    return f"rank {one.rank} {said}{mean}"
+
+
+def _describe_host(one: LateRank, least_ns: float) -> str:
+    """Say what made a host late, unless its device was busy meanwhile; empty: nothing shows it."""
     said = []
     if (
         one.began_late_ns is not None
@@ -247,12 +282,17 @@ def describe_late(one: LateRank) -> str | None:
         where = f"data loading (`{one.name}`)" if _LOADING in one.name else f"`{one.name.strip('# ') or one.name}`"
         then = "then " if said else ""
         said.append(f"{then}spent {format_ns(one.name_ns)} in {where} (the others {format_ns(one.others_ns)})")
-    late_ns = max(one.began_late_ns or 0, one.name_ns - one.others_ns)
+    late_ns = max(one.began_late_ns or 0, one.name_ns - one.others_ns) if one.host_late_ns is None else one.host_late_ns
     if said and one.idle_ns is not None and one.idle_ns < _RAN_DRY * min(late_ns, one.waited_ns):
-        said = ["came late on its device, which was busy for longer than the others', whatever its host did"]
-    if not said:
-        if one.host_late_ns is None or one.host_late_ns >= least_ns:
-            return None
-        said.append("issued no later than the others: its device came late to what its host had launched")
-    mean = f", in the mean of {one.steps} steps" if one.steps > 1 else ""
-    return f"rank {one.rank} {' and '.join(said)}{mean}"
+        return "came late on its device, which was busy for longer than the others', whatever its host did"
+    return " and ".join(said)
+
+
+def _describe_device(one: LateRank) -> str:
+    """Say that a rank came late whose host was in time, or late by too little to explain it."""
+    late_ns = one.host_late_ns or 0
+    if late_ns > one.doubt_ns:
+        issued = f"issued {format_ns(late_ns)} later than the others, of {format_ns(one.waited_ns)} of waiting for it"
+    else:
+        issued = f"issued no later than the others{', as far as clocks tell' if late_ns > 0 else ''}"
+    return f"{issued}: its device came late to what its host had launched"

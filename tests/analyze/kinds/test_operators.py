@@ -146,7 +146,7 @@ def test_axes_of_groups_can_be_told_from_outside(draw: Callable[..., Path]) -> N
         (None, Operation.ALL_REDUCE, Region.OPTIMIZER, ("_c10d_functional::all_reduce",), Purpose.OTHER),
         (None, Operation.ALL_REDUCE, None, ("autograd::engine::evaluate_function: X",), Purpose.OTHER),
         (None, Operation.ALL_REDUCE, None, (ACCUMULATE,), Purpose.GRAD_REDUCE),
-        (None, Operation.SEND, None, (), Purpose.PIPELINE),
+        (None, Operation.SEND, None, (), Purpose.OTHER),
         (None, Operation.BROADCAST, None, (), Purpose.OTHER),
         (None, Operation.ALL_GATHER, Region.STATE_DICT, (), Purpose.STATE),
     ],

@@ -133,11 +133,50 @@ def test_steps_that_a_rank_numbers_otherwise_are_paired_by_their_collectives(
 
 def test_a_rank_whose_host_was_in_time_was_late_on_its_device(tell: Callable[..., TraceSet]) -> None:
     ranks = [step(rank, 0, [("forward", 2 * MS)], 20 * MS) for rank in range(3)]
-    kernel = next(one for one in ranks[2] if one["name"].startswith("nccl"))
-    kernel["ts"], kernel["dur"] = 12 * MS, 8 * MS
+    delay_on_device(ranks[2], 12 * MS)
     assert late_sentences(tell(ranks)) == [
         "rank 2 issued no later than the others: its device came late to what its host had launched"
     ]
+
+
+def delay_on_device(events: list[Event], start: float) -> None:
+    """Let the all-reduce of a rank start later on its device, and end when it did."""
+    kernel = next(one for one in events if one["name"].startswith("nccl"))
+    kernel["dur"] -= start - kernel["ts"]
+    kernel["ts"] = start
+
+
+def test_what_a_host_did_longer_than_the_others_made_it_not_late_where_it_issued_first(
+    tell: Callable[..., TraceSet],
+) -> None:
+    ranks = [step(rank, 6 * MS, [("forward", 2 * MS)], 20 * MS) for rank in (0, 1)]
+    ranks.append(step(2, 0, [("forward", 7 * MS)], 20 * MS))
+    delay_on_device(ranks[2], 15 * MS)
+    assert late_sentences(tell(ranks)) == [
+        "rank 2 issued no later than the others: its device came late to what its host had launched"
+    ]
+
+
+def test_a_host_that_was_late_by_little_of_the_wait_is_told_by_how_little(tell: Callable[..., TraceSet]) -> None:
+    ranks = [step(rank, 0, [("forward", 2 * MS)], 20 * MS) for rank in (0, 1)]
+    ranks.append(step(2, 0, [("forward", 2.2 * MS)], 20 * MS))
+    delay_on_device(ranks[2], 12 * MS)
+    (said,) = late_sentences(tell(ranks))
+    assert said == (
+        "rank 2 issued 200 us later than the others, of 9.97 ms of waiting for it: its device came late to what its"
+        " host had launched"
+    )
+
+
+def test_a_host_that_was_late_by_no_more_than_clocks_may_be_off_is_in_time_as_far_as_they_tell() -> None:
+    one = LateRank(
+        rank=2, steps=1, waited_ns=100_000, began_late_ns=0, name="forward", name_ns=90_000, others_ns=0,
+        host_late_ns=40_000, doubt_ns=50_000,
+    )  # fmt: skip
+    assert describe_late(one) == (
+        "rank 2 issued no later than the others, as far as clocks tell: its device came late to what its host had"
+        " launched"
+    )
 
 
 @pytest.mark.parametrize("busy_ms", [0, 2, 9])
@@ -272,6 +311,22 @@ def test_hosts_that_were_not_recorded_spent_no_known_time(tell: Callable[..., Tr
     assert late_sentences(tell([*ranks, late])) == ["rank 2 spent 7.00 ms in `load_batch` (the others 0 ns)"]
     assert late_sentences(tell([*bare, late])) == []
     assert late_sentences(tell([bare[0], ranks[1], late])) == ["rank 2 spent 7.00 ms in `load_batch` (the others 0 ns)"]
+
+
+@pytest.mark.parametrize("without", [(0, 1), (0,)])
+def test_hosts_without_any_operator_spent_no_known_time_in_one(
+    tell: Callable[..., TraceSet], without: tuple[int, ...]
+) -> None:
+    def work(load: float) -> list[Event]:
+        events = step(2 if load > 1 else 0, 0, [("batch", 0.5 * MS), ("forward", load * MS)], 20 * MS)
+        return [{**one, "cat": "cpu_op"} if one["name"] == "forward" else one for one in events]
+
+    ranks = [work(1), work(1), work(9)]
+    told = "rank 2 spent 9.00 ms in `forward` (the others 1.00 ms)"
+    assert late_sentences(tell(ranks)) == [told]
+    for rank in without:
+        ranks[rank] = [one for one in ranks[rank] if one["cat"] != "cpu_op"]
+    assert late_sentences(tell(ranks)) == ([] if len(without) > 1 else [told])
 
 
 def test_work_whose_launch_is_missing_is_of_no_known_step_and_no_mean(tell: Callable[..., TraceSet]) -> None:

@@ -1,0 +1,32 @@
+"""The marks of numbers that are known in part, in tables of runs and of traces.
+
+A number that is a mean over some ranks, launches or steps has a mark behind it, and a line below the table says which.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from dtbench.analyze.known_part import KnownPart
+
+
+@dataclass(frozen=True)
+class Marks:
+    """The marks of one table: ``*``, ``**`` and so on by what a number is known of."""
+
+    by_part: Mapping[KnownPart, str]
+
+    @classmethod
+    def of(cls, parts: Iterable[KnownPart | None]) -> Self:
+        """Give each of these parts a mark, in their order."""
+        known = dict.fromkeys(part for part in parts if part is not None)
+        return cls({part: "*" * (place + 1) for place, part in enumerate(known)})
+
+    def mark(self, words: str, part: KnownPart | None) -> str:
+        """Return a number with its mark; as it is where it is known of all, or of nothing."""
+        return words if part is None or words in ("n/a", "none") else f"{words}{self.by_part[part]}"
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """What each mark says."""
+        return tuple(f"{mark} of {part}: not known of the others" for part, mark in self.by_part.items())
