@@ -57,7 +57,8 @@ def explain(analyses: Sequence[TraceAnalysis], mistaken: Misfits | None = None) 
         over_ranks = replace(over_ranks, notes=(*over_ranks.notes, *notes))
     set_in = over_ranks.clocks.astray.set_in
     analyses = [leave_out_settings(leave_out_cut(one), set_in.get(one.rank)) for one in analyses]
-    explained = tuple(_explain_rank(one, over_ranks) for one in analyses)
+    job_size = max((one.timeline.told_size or 0 for one in analyses), default=0) or None
+    explained = tuple(_explain_rank(one, over_ranks, job_size) for one in analyses)
     ranks = [
         ExplainedRank(
             timeline=one.timeline,
@@ -77,7 +78,7 @@ def explain(analyses: Sequence[TraceAnalysis], mistaken: Misfits | None = None) 
     )
 
 
-def _explain_rank(one: TraceAnalysis, over_ranks: OverRanks) -> TraceAnalysis:
+def _explain_rank(one: TraceAnalysis, over_ranks: OverRanks, job_size: int | None) -> TraceAnalysis:
     partners = over_ranks.partners.get(one.rank, {})
     skews = tuple(
         _wait_for(partner, skew) if (partner := partners.get(index)) else skew
@@ -92,7 +93,7 @@ def _explain_rank(one: TraceAnalysis, over_ranks: OverRanks) -> TraceAnalysis:
         splits = tuple(
             _withhold(split, lack)
             if start_ns is None
-            and (lack := _find_lack(collective, one, over_ranks, is_matched=index in matched)) is not None
+            and (lack := _find_lack(collective, one, over_ranks, job_size, is_matched=index in matched)) is not None
             else split
             for index, (collective, start_ns, split) in enumerate(
                 zip(one.collectives, last_starts_ns, splits, strict=True)
@@ -119,12 +120,13 @@ def _find_matched(over_ranks: OverRanks, rank: int) -> set[int]:
 
 
 def _find_lack(
-    collective: Collective, one: TraceAnalysis, over_ranks: OverRanks, *, is_matched: bool
+    collective: Collective, one: TraceAnalysis, over_ranks: OverRanks, job_size: int | None, *, is_matched: bool
 ) -> MissingInput | None:
     """Return what is missing of the other ranks of a collective, of which nobody knows when the last of them began.
 
     All its time may be waiting for that: where some ranks are there, and the last may not be among them, a cause that
-    one rank alone would show is no more likely. None: it does not wait for other ranks.
+    one rank alone would show is no more likely. None: it does not wait for other ranks. A job of which no trace tells
+    how many ranks it has (``job_size`` is None) may have others.
     """
     fitting = set(over_ranks.collectives) - over_ranks.misfits.ranks
     if collective.operation in POINT_TO_POINT:
@@ -133,7 +135,8 @@ def _find_lack(
         return None
     else:
         ranks = set(collective.group_ranks) or fitting | {one.rank}
-    is_short = not collective.group_ranks and (collective.group_size or one.timeline.world_size or 0) > len(fitting)
+    size = collective.group_size or one.timeline.world_size or job_size
+    is_short = not collective.group_ranks and (size is None or size > len(fitting))
     if not ranks <= fitting or (is_short and collective.operation not in POINT_TO_POINT):
         return MissingInput.RANKS
     is_apart = bool(ranks & over_ranks.clocks.out_of_step)

@@ -62,6 +62,12 @@ class RankTimeline:
     recorded: Intervals | None = None
     known_steps: tuple[bool, ...] = ()
 
+    @property
+    def told_size(self) -> int | None:
+        """How many ranks the job has at least, by itself or by its largest group; None: the trace says neither."""
+        groups = {max(one.group_size or 0, len(one.group_ranks)) for one in self.collectives}
+        return max(self.world_size or 0, *groups) or None if groups else self.world_size
+
     def count_known_steps(self) -> int:
         """Count steps whose exposed time is known."""
         are_known = self.known_steps or (True,) * len(self.steps)

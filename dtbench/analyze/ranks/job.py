@@ -65,6 +65,8 @@ def _check_world(timelines: Sequence[RankTimeline]) -> list[str]:
             for size in sizes
             if size != usual and (ranks := [one for one in timelines if one.world_size == size])
         ]
+    if not any(one.told_size for one in timelines) and any(_communicates(one) for one in timelines):
+        notes.append("no trace says how many ranks the job has: some may be missing, for whom all may have waited")
     known = max(sizes, default=0)
     beyond = [one for one in timelines if one.world_size is not None and one.rank >= one.world_size]
     notes += [

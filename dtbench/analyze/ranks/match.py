@@ -71,12 +71,14 @@ class Matches:
         alone: by rank, number of collectives (with a span, on a group of more than one) that no other rank has.
         undecided: ranks with collectives whose group the traces do not tell; these are in none of the others.
         notes: what could not be matched, a sentence each.
+        is_size_told: some trace tells how many ranks the job, or a group of it, has; else any may be missing.
     """
 
     groups: tuple[MatchedGroup, ...]
     alone: Mapping[int, int]
     undecided: frozenset[int]
     notes: tuple[str, ...]
+    is_size_told: bool = True
 
     def __iter__(self) -> Iterator[Match]:
         """Give one match after the other, group by group, in order of time."""
@@ -120,6 +122,7 @@ def match_collectives(timelines: Sequence[RankTimeline]) -> Matches:
         alone={rank: count for rank, count in sorted(alone.items()) if count},
         undecided=frozenset(undecided),
         notes=tuple(notes),
+        is_size_told=any(timeline.told_size for timeline in timelines),
     )
 
 
@@ -134,8 +137,8 @@ def _ends(index: Ints, group: GroupEvents, by_rank: Mapping[int, RankTimeline]) 
 
 def _has_all_ranks(timelines: Sequence[RankTimeline]) -> bool:
     ranks = {timeline.rank for timeline in timelines}
-    world_size = max((timeline.world_size or 0 for timeline in timelines), default=0)
-    return ranks == set(range(max(world_size, len(ranks))))
+    size = max((timeline.told_size or 0 for timeline in timelines), default=0)
+    return size > 0 and ranks == set(range(max(size, len(ranks))))
 
 
 def _is_complete(group: GroupEvents, *, has_all_ranks: bool) -> bool:

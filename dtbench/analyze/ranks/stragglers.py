@@ -47,12 +47,13 @@ class Waiting:
     Attributes:
         ranks: in order of rank; those with a collective whose skew is known.
         collectives: how many such collectives there are.
-        partial: how many of them not every rank of the group has: their waits are lower bounds.
+        partial: how many of them not every rank of the group has, or may have: their waits are lower bounds.
         left_out: how many of these every rank has, and one is left out of what is said over ranks.
         launched: events that a trace lost, and that are counted from their launches.
         unknown: how many matched collectives say nothing about skew.
         alone: events of single ranks that no other trace has: of them nothing is said.
         astray: how many of the unknown ran when clocks were not as they are taken to be.
+        is_size_told: some trace tells how many ranks there are.
     """
 
     ranks: tuple[RankWaiting, ...]
@@ -63,6 +64,7 @@ class Waiting:
     alone: int = 0
     left_out: int = 0
     astray: int = 0
+    is_size_told: bool = True
 
     @property
     def wait_fraction(self) -> float:
@@ -114,6 +116,7 @@ def sum_waiting(skews: Sequence[GroupSkew], matches: Matches) -> Waiting:
         alone=sum(matches.alone.values()),
         left_out=sum(int((skew.is_known & skew.leaves_out).sum()) for skew in skews),
         astray=sum(int((skew.is_astray & ~skew.is_known).sum()) for skew in skews),
+        is_size_told=matches.is_size_told,
     )
 
 
@@ -155,7 +158,10 @@ def describe_waiting(waiting: Waiting) -> tuple[str, ...]:
 def _describe_partial(waiting: Waiting) -> list[str]:
     sentences = []
     unseen = waiting.partial - waiting.left_out
-    if unseen:
+    if unseen and not waiting.is_size_told:
+        what = f"{count_things(unseen, 'collective')} may be of more ranks than are here, as no trace says of how many"
+        sentences.append(f"{what}: who was last there is not known")
+    elif unseen:
         are = "is not seen on every rank of its" if unseen == 1 else "are not seen on every rank of their"
         sentences.append(f"{count_things(unseen, 'collective')} {are} group: who was last there is not known")
     if waiting.left_out:

@@ -243,7 +243,9 @@ def test_who_was_last_is_told_beyond_what_clocks_may_be_off(
         jobs.timeline(
             rank,
             [
-                jobs.collective(at + rank * late_ns, at + 900_000 + rank * (seq % 8) * 1_000, group="0", seq=seq)
+                jobs.collective(
+                    at + rank * late_ns, at + 900_000 + rank * (seq % 8) * 1_000, group="0", seq=seq, group_size=2
+                )
                 for seq, at in enumerate(range(0, 16_000_000, 2_000_000))
             ],
             host=host,
