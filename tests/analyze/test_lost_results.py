@@ -11,10 +11,12 @@ import pytest
 
 from dtbench.analyze.plan_notes import is_linked
 from dtbench.analyze.run import summarize_run
+from dtbench.analyze.run_data import read_run_data
 from dtbench.report.sentences import answer_sentence, cell_notes, first_step_words, memory_words
 from dtbench.store.layout import RunFolder
 from dtbench.store.records import RunStatus
 from dtbench.store.write import write_table
+from dtbench.vocabulary import Phase
 from tests.known import known
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -113,3 +115,18 @@ def test_where_the_backend_was_slower_than_the_link_times_are_not_the_links(copy
     slower = linked.model_copy(update={"receipts": receipts})
     assert not is_linked(slower)
     assert not any("what the emulated link says" in note for note in cell_notes(slower))
+
+
+def test_a_disturbed_profiled_step_is_in_no_table_and_counted(copy: Callable[[str], RunFolder]) -> None:
+    """Of three steps, two of which others left alone: half are enough to answer by."""
+    run = copy("example")
+    launch = run.launch("ddp", 0)
+    steps = pd.read_parquet(launch.steps)
+    write_table(launch.steps, steps.assign(stolen_fraction=0.9 * (steps["step"] == 17)))
+    (data,) = read_run_data(run.path, cell="ddp").cells
+    tables = data.launches[0].tables.tables
+    assert {name for name, rows in tables.items() if "step" in rows and (rows["step"] == 17).any()} == set()
+    cell = summarize_run(run.path).cells[0]
+    assert cell.left_out_steps == {Phase.PROFILED: 1}
+    assert "launch0: 1 PROFILED step is left out: other guests had 2.0 % of the cores or more in it" in cell_notes(cell)
+    assert not cell.disturbed
