@@ -189,8 +189,8 @@ def _read_kept(folder: LaunchFolder) -> LaunchTables:
         )
     except (TypeError, ValueError) as error:
         raise _refuse_odd(folder.overlap, error) from error
-    kept = _doubt_strangers(kept)
-    return replace(kept, notes=(*kept.notes, say_lacking(lacking)), lacking=lacking) if lacking else kept
+    kept = _doubt_strangers(replace(kept, lacking=lacking))
+    return replace(kept, notes=(*kept.notes, say_lacking(lacking))) if lacking else kept
 
 
 def say_lacking(names: Sequence[str]) -> str:
@@ -200,7 +200,7 @@ def say_lacking(names: Sequence[str]) -> str:
 
 def _doubt_strangers(made: LaunchTables) -> LaunchTables:
     """Add what the tables contradict each other in to the doubts and notes."""
-    odd = tuple(find_strangers(made.tables))
+    odd = tuple(find_strangers(made.tables, made.lacking))
     return replace(made, rank_doubts=(*made.rank_doubts, *odd), notes=(*made.notes, *odd)) if odd else made
 
 
