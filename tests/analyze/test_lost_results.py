@@ -87,8 +87,8 @@ def test_a_run_that_was_stopped_before_its_last_launch_is_incomplete(copy: Calla
         ("purposes", lambda rows: rows.drop(columns="count"), "it has no column `count`"),
         ("purposes", lambda rows: pd.concat([rows, rows]), "of rank 0 twice"),
         ("overlap", lambda rows: pd.concat([rows, rows]), "of rank 0 twice"),
-        ("steps", lambda rows: rows.assign(duration_ns=0), "takes 0 ns, which no step can"),
-        ("steps", lambda rows: rows.assign(duration_ns=-rows["duration_ns"]), "which no step can"),
+        ("steps", lambda rows: rows.assign(duration_ns=0), "is 0, which cannot be"),
+        ("steps", lambda rows: rows.assign(duration_ns=-rows["duration_ns"]), "which cannot be"),
     ],
 )
 def test_a_table_that_cannot_be_is_refused_in_a_sentence(
