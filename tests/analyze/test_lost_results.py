@@ -12,7 +12,14 @@ import pytest
 from dtbench.analyze.plan_notes import is_linked
 from dtbench.analyze.run import summarize_run
 from dtbench.analyze.run_data import read_run_data
-from dtbench.report.sentences import answer_sentence, cell_notes, first_step_words, memory_words
+from dtbench.report.sentences import (
+    agreeing_words,
+    answer_sentence,
+    cell_notes,
+    check_word,
+    first_step_words,
+    memory_words,
+)
 from dtbench.store.layout import RunFolder
 from dtbench.store.records import RunStatus
 from dtbench.store.write import write_table
@@ -130,3 +137,25 @@ def test_a_disturbed_profiled_step_is_in_no_table_and_counted(copy: Callable[[st
     assert cell.left_out_steps == {Phase.PROFILED: 1}
     assert "launch0: 1 PROFILED step is left out: other guests had 2.0 % of the cores or more in it" in cell_notes(cell)
     assert not cell.disturbed
+
+
+@pytest.mark.parametrize(
+    ("lost", "ranks", "said"),
+    [
+        ("receipts", (0, 1), "ranks 0-1 say nothing of the knobs"),
+        ("receipts", (1,), "rank 1 says nothing of the knobs"),
+        ("traffic", (0, 1), "ranks 0-1 say nothing of the collectives issued"),
+        ("traffic", (1,), "rank 1 says nothing of the collectives issued"),
+    ],
+)
+def test_what_every_rank_must_tell_is_missed_where_none_tells_it(
+    copy: Callable[[str], RunFolder], lost: str, ranks: tuple[int, ...], said: str
+) -> None:
+    run = copy("example")
+    for rank in ranks:
+        edit(run.launch("ddp", 0).path / "ranks" / f"rank{rank}.json", lambda record: record.update({lost: []}))
+    cell = summarize_run(run.path).cells[0]
+    assert cell.rank_doubts == (f"launch0: {said}",)
+    assert f"launch0: {said}" in cell_notes(cell)
+    assert check_word(cell) == "not judged"
+    assert agreeing_words(cell).startswith("n/a" if not cell.receipts else "49 knobs")
