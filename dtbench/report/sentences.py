@@ -74,9 +74,10 @@ def wait_sentence(cell: CellSummary, purpose: Purpose) -> str:
     """Say how long a step stood still for one purpose, or why it never did."""
     time_ns, step_ns = wait_ns(cell, purpose), profiled_step_ns(cell)
     if not math.isnan(time_ns):
-        share = f" ({format_fraction(fraction_of(time_ns, step_ns))} of a profiled step)"
-        shown = share if cell.ranks else f" ({_why_untold(cell)})"
-        return f"{name_part(wait_part(cell, purpose))}{format_ns(time_ns)} per step{shown}"
+        part = wait_part(cell, purpose)
+        share = fraction_of(time_ns, step_ns) if part == cell.part else NAN  # else of other steps than their length is
+        shown = f"{format_fraction(share)} of a profiled step" if cell.ranks else _why_untold(cell)
+        return f"{name_part(part)}{format_ns(time_ns)} per step ({shown})"
     if not cell.ranks:
         return f"n/a: {_why_untold(cell)}"
     if find_purpose(cell, purpose) is not None:
