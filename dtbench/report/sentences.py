@@ -349,7 +349,7 @@ def profiler_cost_words(ratio: Interval) -> str:
 def first_step_words(cell: CellSummary) -> str:
     """Say how long it took from the launch to the end of the first step."""
     if math.isnan(cell.time_to_first_step_ns):
-        return "n/a: no rank has told it; ranks that are forked cannot"
+        return _NO_RECORDS if cell.memory is None else "n/a: no rank has told it; ranks that are forked cannot"
     return f"{name_part(cell.records_part)}{format_ns(cell.time_to_first_step_ns)} after the launch"
 
 
@@ -435,7 +435,7 @@ def correctness_words(cell: CellSummary) -> str:
     if result is None:
         if cell.scenario is None:
             return "not checked: your own loop"
-        is_lost = cell.rank_doubts and cell.scenario.correctness.enabled
+        is_lost = (cell.rank_doubts or cell.memory is None) and cell.scenario.correctness.enabled
         return _NO_RECORDS if is_lost else "not checked against a single process"
     errors = (
         f"loss error {_exponent(result.loss_error)} (tolerance {_exponent(result.loss_tolerance)}), "
@@ -458,7 +458,7 @@ def receipt_words(receipt: Receipt) -> str:
 
 def agreeing_words(cell: CellSummary) -> str:
     """Say of how many knobs it is known that they did what was asked."""
-    if not cell.receipts and cell.rank_doubts:
+    if not cell.receipts and (cell.rank_doubts or cell.memory is None):
         return _NO_RECORDS
     agreeing = sum(receipt.outcome is ReceiptOutcome.AGREES for receipt in cell.receipts)
     return f"{agreeing} {'knob agrees' if agreeing == 1 else 'knobs agree'}"

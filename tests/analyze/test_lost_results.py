@@ -19,11 +19,12 @@ from dtbench.report.sentences import (
     check_word,
     first_step_words,
     memory_words,
+    wait_sentence,
 )
 from dtbench.store.layout import RunFolder
 from dtbench.store.records import RunStatus
 from dtbench.store.write import write_table
-from dtbench.vocabulary import Phase
+from dtbench.vocabulary import Phase, Purpose
 from tests.known import known
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -159,3 +160,23 @@ def test_what_every_rank_must_tell_is_missed_where_none_tells_it(
     assert f"launch0: {said}" in cell_notes(cell)
     assert check_word(cell) == "not judged"
     assert agreeing_words(cell).startswith("n/a" if not cell.receipts else "49 knobs")
+
+
+def test_a_cell_whose_files_are_gone_is_not_said_to_have_never_ended(copy: Callable[[str], RunFolder]) -> None:
+    run = copy("example_sweep")
+    shutil.rmtree(run.path / "cells" / "micro_batches-2")
+    cell = next(cell for cell in summarize_run(run.path).cells if cell.name == "micro_batches-2")
+    assert cell.launches == ()
+    assert all("has no files, though" in sentence for sentence in cell.unreadable.values())
+    assert len(cell.unreadable) == 4
+    assert cell.reason == cell.unreadable[0]
+    assert wait_sentence(cell, Purpose.GRAD_REDUCE) == "n/a: none of its launches can be read"
+    assert {first_step_words(cell), agreeing_words(cell)} == {"n/a: the records that would tell are not there"}
+
+
+def test_a_launch_without_its_record_may_have_ended(copy: Callable[[str], RunFolder]) -> None:
+    run = copy("example")
+    run.launch("ddp", 0).launch.unlink()
+    assert known(summarize_run(run.path).cells[0].reason) == (
+        "launch launch0 has no record of its end: it was killed, or the record is gone"
+    )
