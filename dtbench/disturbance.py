@@ -15,25 +15,30 @@ DISTURBED: Final = 0.02
 """The share of a machine's cores that others may have without a word; a quiet shared machine was seen to lose 0.003."""
 
 LEAST_STEPS: Final = 3
-"""So many steps of a phase or a block are kept to be shown, whatever others had: those in which it was least."""
+"""So many steps are kept to be shown where others left too few of a phase or a block alone: those with the least."""
 
 LEAST_SHARE: Final = 0.5
 """The share of a phase's steps that others must have left alone for anything to be judged by them."""
 
 
 def find_undisturbed(taken_fractions: Sequence[float]) -> list[bool]:
-    """Say of each step whether it is kept: those that others left alone, and three in any case.
+    """Say of each step whether it is kept: those that others left alone; where these are too few, the three with least.
 
     Args:
         taken_fractions: what others had of the machine's cores in each; NaN: not known, taken for nothing.
 
     >>> find_undisturbed([0.0, 0.5, 0.01, float("nan")])
     [True, False, True, True]
+    >>> find_undisturbed([0.0, 0.9, 0.0])
+    [True, False, True]
     >>> find_undisturbed([0.3, 0.5, 0.0, 0.4])
     [True, False, True, True]
     """
     known = [fraction if fraction > 0 else 0.0 for fraction in taken_fractions]  # NaN is not above zero
-    least = sorted(known)[:LEAST_STEPS][-1] if known else 0.0
+    left_alone = [fraction < DISTURBED for fraction in known]
+    if is_enough(sum(left_alone), len(known)):
+        return left_alone
+    least = sorted(known)[:LEAST_STEPS][-1]
     return [fraction < DISTURBED or fraction <= least for fraction in known]
 
 

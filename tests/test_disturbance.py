@@ -16,11 +16,16 @@ from dtbench.disturbance import DISTURBED, add_lost, find_undisturbed, is_enough
         ([0.0, 0.019, DISTURBED, 0.0, 0.0], [True, True, False, True, True]),
         ([0.9, 0.5], [True, True]),
         ([0.9, 0.5, 0.4, 0.3], [False, True, True, True]),
+        ([0.0, 0.9, 0.0], [True, False, True]),
+        ([0.0, 0.9], [True, False]),
+        ([0.0, 0.9, 0.8], [True, True, True]),
         ([0.9, 0.0, 0.4, 0.3, 0.0], [False, True, False, True, True]),
         ([0.3, 0.3, 0.3, 0.3, 0.4], [True, True, True, True, False]),
     ],
 )
-def test_disturbed_steps_go_and_the_three_least_disturbed_stay(stolen: list[float], kept: list[bool]) -> None:
+def test_disturbed_steps_go_and_where_they_are_most_the_three_least_disturbed_stay(
+    stolen: list[float], kept: list[bool]
+) -> None:
     assert find_undisturbed(stolen) == kept
 
 

@@ -18,7 +18,7 @@ from dtbench.store.check_records import CORES_KIND, GPUS_KIND
 from dtbench.store.check_records import DISTURBED as TAKEN
 from dtbench.store.records import RunStatus, TookCores, TookMachine, UsedGpu, tell_reason_in_a_line
 from dtbench.units import count_things, format_fraction, format_ns, name_ranks
-from dtbench.vocabulary import Phase
+from dtbench.vocabulary import DeviceKind, Phase
 
 _MOST_NAMED = 3
 _FAR = 5.0  # times the median; what a busy machine does to single steps is below it
@@ -113,19 +113,32 @@ def find_rank_doubts(data: CellData) -> tuple[str, ...]:
     found = [
         f"{launch.folder.path.name}: {sentence}"
         for launch in data.launches
-        for sentence in (*_lost_records(data, launch), *_lost_results(launch), *launch.tables.rank_doubts)
+        for sentence in (*_lost_evidence(data, launch), *launch.tables.rank_doubts)
     ]
     return (*found, *_unchecked_launches(data.launches))
 
 
-def _lost_steps(data: CellData, launch: LaunchData) -> Iterator[str]:
-    """Say how many steps that a launch took are in none of its tables; of a person's own loop nobody knows how many."""
+def _lost_evidence(data: CellData, launch: LaunchData) -> Iterator[str]:
+    """Say what a launch must tell and does not: nothing is judged without it."""
+    yield from _lost_records(data, launch)
+    yield from _lost_results(data, launch)
+    yield from (sentence for steps, sentence in _lost_timings(data, launch) if not steps)
+
+
+def _lost_timings(data: CellData, launch: LaunchData) -> Iterator[tuple[int, str]]:
+    """Give how many steps of a phase are left where some were not timed on any rank, and say so; not of own loops."""
     if launch.record is None or launch.record.status is not RunStatus.COMPLETE or not isinstance(data.cell.plan, Plan):
         return
     planned = {Phase.MEASURED: data.cell.plan.measured_steps, Phase.PROFILED: data.cell.plan.profiled_steps}
     for phase, _, steps in _count_steps(launch):
         if phase is not None and steps < planned[phase]:
-            yield f"{steps} of {planned[phase]} {phase} steps are there: the table of steps lost the others"
+            yield steps, f"{steps} of {planned[phase]} {phase} steps are there: the table of steps lost the others"
+
+
+def _lost_accounts(data: CellData, launch: LaunchData) -> Iterator[str]:
+    """Say of how many timed steps no rank tells where the time went."""
+    if launch.record is None or launch.record.status is not RunStatus.COMPLETE or not isinstance(data.cell.plan, Plan):
+        return
     told = launch.tables.overlap["step"].nunique()
     timed = launch.steps["step"][launch.steps["phase"] == Phase.PROFILED].nunique()
     if 0 < told < timed:
@@ -141,13 +154,17 @@ def _say_unwatched(launch: LaunchData) -> Iterator[str]:
         yield f"what other guests of the machine had of the cores is not known of {steps}: none is left out for it"
 
 
-def _lost_results(launch: LaunchData) -> Iterator[str]:
-    """Say which ranks say nothing of what every rank checks, where others of the launch do."""
-    for what, silent in (
-        ("the canary", [record.rank for record in launch.ranks if record.canary is None]),
-        ("its knobs", [record.rank for record in launch.ranks if not record.receipts]),
+def _lost_results(data: CellData, launch: LaunchData) -> Iterator[str]:
+    """Say which ranks say nothing of what every rank tells: others of the launch do, or its scenario has all tell."""
+    plan, ranks = data.cell.plan, launch.ranks
+    is_planned = data.cell.scenario is not None
+    is_recorded = is_planned and plan.device is DeviceKind.CPU and isinstance(plan, Plan) and bool(plan.traffic)
+    for what, silent, must_tell in (
+        ("the canary", [record.rank for record in ranks if record.canary is None], False),
+        ("the knobs", [record.rank for record in ranks if not record.receipts], is_planned),
+        ("the collectives issued", [record.rank for record in ranks if not record.traffic], is_recorded),
     ):
-        if 0 < len(silent) < len(launch.ranks):
+        if silent and (must_tell or len(silent) < len(ranks)):
             yield f"{name_ranks(silent)} {'says' if len(silent) == 1 else 'say'} nothing of {what}"
 
 
@@ -173,7 +190,8 @@ def _record_notes(data: CellData) -> list[str]:
     notes = _unchecked_launches(data.launches)
     for launch in data.launches:
         name = launch.folder.path.name
-        gone = (*_lost_records(data, launch), *_lost_results(launch), *_lost_steps(data, launch))
+        fewer = (sentence for steps, sentence in _lost_timings(data, launch) if steps)
+        gone = (*_lost_evidence(data, launch), *fewer, *_lost_accounts(data, launch))
         notes += [f"{name}: {sentence}" for sentence in gone]
         has_ended = launch.record is not None and launch.record.status is RunStatus.COMPLETE
         if launch.record is not None and has_ended and launch.record.reason is not None:

@@ -14,6 +14,7 @@ import pandas as pd
 from dtbench.analyze.facts import RankFacts
 from dtbench.analyze.many import analyze_files
 from dtbench.analyze.reader.source import TraceSource
+from dtbench.analyze.table_bounds import find_impossible
 from dtbench.analyze.table_sums import find_strangers
 from dtbench.analyze.tabulate import TABLES, Table
 from dtbench.analyze.trace_file import Analyzed, Answer, TraceFile, Unusable
@@ -189,8 +190,8 @@ def _read_kept(folder: LaunchFolder) -> LaunchTables:
         )
     except (TypeError, ValueError) as error:
         raise _refuse_odd(folder.overlap, error) from error
-    kept = _doubt_strangers(kept)
-    return replace(kept, notes=(*kept.notes, say_lacking(lacking)), lacking=lacking) if lacking else kept
+    kept = _doubt_strangers(replace(kept, lacking=lacking))
+    return replace(kept, notes=(*kept.notes, say_lacking(lacking))) if lacking else kept
 
 
 def say_lacking(names: Sequence[str]) -> str:
@@ -200,7 +201,7 @@ def say_lacking(names: Sequence[str]) -> str:
 
 def _doubt_strangers(made: LaunchTables) -> LaunchTables:
     """Add what the tables contradict each other in to the doubts and notes."""
-    odd = tuple(find_strangers(made.tables))
+    odd = tuple(find_strangers(made.tables, made.lacking))
     return replace(made, rank_doubts=(*made.rank_doubts, *odd), notes=(*made.notes, *odd)) if odd else made
 
 
@@ -210,6 +211,7 @@ def _read_fitting(table: Table, folder: LaunchFolder) -> pd.DataFrame:
         fitted = table.fit(read_table(path))
         _check_words(fitted)
         _check_once(table.name, fitted)
+        _check_bounds(table.name, fitted)
     except (TypeError, ValueError) as error:
         raise _refuse_odd(path, error) from error
     check_place(path, fitted.attrs, find_place(folder))
@@ -233,6 +235,16 @@ def _check_once(name: str, table: pd.DataFrame) -> None:
     twice = table[table.duplicated(key)] if key else table[:0]
     if len(twice):
         raise ValueError(f"it has step {twice.iloc[0]['step']} of rank {twice.iloc[0]['rank']} twice")
+
+
+def _check_bounds(name: str, table: pd.DataFrame) -> None:
+    """Refuse a table with a value that cannot be.
+
+    Raises:
+        ValueError: says which.
+    """
+    if (impossible := find_impossible(name, table)) is not None:
+        raise ValueError(impossible)
 
 
 def _check_words(table: pd.DataFrame) -> None:

@@ -18,7 +18,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dtbench.analyze.run_data import refuse_lost_steps
+from dtbench.analyze.run_data import refuse_impossible_steps, refuse_lost_steps
 from dtbench.analyze.tables import IS_LEFT_OUT, RUN_STEPS, STEPS
 from dtbench.analyze.undisturbed import describe_left_out, find_left_out
 from dtbench.disturbance import DISTURBED
@@ -128,6 +128,8 @@ def _read_launch(run: RunOutline, cell: CellOutline, index: int, folder: LaunchF
         started = read_start(folder)
         judged = _read_steps(folder.steps, Place(run.run_id, cell.name, index))
         steps = judged.select(list(STEPS))
+        if not _are_possible(judged):
+            refuse_impossible_steps(folder, judged.to_pandas())
         if not _are_whole(steps, cell.plan.ranks):
             refuse_lost_steps(folder, steps.to_pandas(), cell.plan.ranks)
     except StoreError as error:
@@ -145,6 +147,13 @@ def _are_whole(steps: pa.Table, ranks: int) -> bool:
     found, counts = np.unique(steps["rank"].to_numpy(), return_counts=True)
     each = len(np.unique(steps["step"].to_numpy()))
     return each > 0 and bool((counts == each).all()) and set(range(ranks)) <= set(found.tolist())
+
+
+def _are_possible(steps: pa.Table) -> bool:
+    """Tell cheaply whether every step took time and others had a fraction; where not, the row is to be found."""
+    least = [np.min(steps[name].to_numpy(), initial=1) for name in ("duration_ns", "cpu_ns")]
+    lost = steps["stolen_fraction"].to_numpy()
+    return min(least) > 0 and not bool(((lost < 0) | (lost > 1)).any())
 
 
 def _may_be_disturbed(steps: pa.Table) -> bool:

@@ -12,6 +12,7 @@ import pandas as pd
 
 from dtbench.analyze.cell_data import STEPS_NAME, CellData, LaunchData, RunData
 from dtbench.analyze.launch_tables import LaunchTables, read_tables
+from dtbench.analyze.table_bounds import find_impossible
 from dtbench.analyze.tables import STEPS
 from dtbench.analyze.undisturbed import LeftOut, find_left_out, leave_out, pick_left_out
 from dtbench.errors import StoreError
@@ -27,7 +28,7 @@ from dtbench.store.read import (
     read_steps,
 )
 from dtbench.store.records import CellRecord, Environment, OwnLoopCell, RunRecord, RunStatus
-from dtbench.units import format_ns, is_or_are, name_ranks
+from dtbench.units import is_or_are, name_ranks
 
 Made = Mapping[tuple[str, int], LaunchTables]
 """Tables that were made of the traces just now and need not be read, by cell and launch."""
@@ -60,12 +61,15 @@ def read_cell(path: Path, run: RunRecord, cell: CellRecord | OwnLoopCell, made: 
     """Read everything that one cell of a run wrote.
 
     Launches with a file that is broken, of another version or of another launch are left out, and ``unreadable`` says
-    which file.
+    which file; so are those of a run that ended whose files are gone.
     """
     launches: dict[int, LaunchData] = {}
     unreadable: dict[int, str] = {}
     for index in cell.launches:
         place, folder = Place(run.run_id, cell.name, index), RunFolder(path).launch(cell.name, index)
+        if not is_incomplete(run) and not _has_files(folder):
+            unreadable[index] = f"{folder.path}: has no files, though {run.run_id} had this launch; were they deleted?"
+            continue
         try:
             launches[index] = read_launch_data(place, folder, cell.plan.ranks, (made or {}).get((cell.name, index)))
         except StoreError as error:
@@ -78,6 +82,10 @@ def read_cell(path: Path, run: RunRecord, cell: CellRecord | OwnLoopCell, made: 
         launches=tuple(launches.values()),
         unreadable=unreadable,
     )
+
+
+def _has_files(folder: LaunchFolder) -> bool:
+    return folder.path.is_dir() and any(folder.path.iterdir())
 
 
 def read_launch_data(place: Place, folder: LaunchFolder, ranks: int, made: LaunchTables | None = None) -> LaunchData:
@@ -113,13 +121,14 @@ def read_launch_data(place: Place, folder: LaunchFolder, ranks: int, made: Launc
 
 
 def _refuse_strange_ranks(folder: LaunchFolder, tables: LaunchTables, ranks: int) -> None:
-    """Refuse a table that holds ranks which the launch has not: tables up to version 0.1.0 do not say whose they are.
+    """Refuse a table that names ranks which the launch has not: tables up to version 0.1.0 do not say whose they are.
 
     Raises:
         StoreError: says which table, and which ranks.
     """
     for name, table in tables.tables.items():
-        strange = sorted(int(rank) for rank in table["rank"].unique() if rank >= ranks)
+        named = {*table["rank"], *(table["last_rank"].dropna() if "last_rank" in table else ())}
+        strange = sorted(int(rank) for rank in named if not 0 <= rank < ranks)
         if strange:
             told = f"holds {name_ranks(strange)}, and the launch has {ranks} ranks"
             raise StoreError(f"{folder.derived_table(name)}: {told}; was it copied from another?")
@@ -154,10 +163,7 @@ def read_timed_steps(folder: LaunchFolder, ranks: int | None) -> TimedSteps:
         StoreError: the table is broken, or lacks steps.
     """
     steps = _read_steps(folder)
-    if (odd := steps[steps["duration_ns"] <= 0]).size:
-        first = odd.iloc[0]
-        told = f"step {first['step']} of rank {first['rank']} takes {format_ns(first['duration_ns'])}"
-        raise StoreError(f"{folder.steps}: {told}, which no step can; was it edited?")
+    refuse_impossible_steps(folder, steps)
     if ranks is not None:
         refuse_lost_steps(folder, steps, ranks)
     return part_steps(steps)
@@ -176,6 +182,16 @@ def _read_steps(folder: LaunchFolder) -> pd.DataFrame:
         if folder.steps.exists():
             raise
         return pd.DataFrame(columns=list(STEPS)).astype(STEPS)
+
+
+def refuse_impossible_steps(folder: LaunchFolder, steps: pd.DataFrame) -> None:
+    """Refuse a table of steps with a value that cannot be.
+
+    Raises:
+        StoreError: says which.
+    """
+    if (impossible := find_impossible(STEPS_NAME, steps)) is not None:
+        raise StoreError(f"{folder.steps}: {impossible}; was it edited?")
 
 
 def refuse_lost_steps(folder: LaunchFolder, steps: pd.DataFrame, ranks: int) -> None:

@@ -291,5 +291,7 @@ def _status(data: CellData) -> tuple[RunStatus, str | None]:
     if unfinished and data.run_is_incomplete:
         return RunStatus.RUNNING, f"launch {unfinished[0].folder.path.name} has not ended"
     if unfinished:
-        return RunStatus.FAILED, f"launch {unfinished[0].folder.path.name} never ended"
+        return RunStatus.FAILED, (
+            f"launch {unfinished[0].folder.path.name} has no record of its end: it was killed, or the record is gone"
+        )
     return RunStatus.COMPLETE, None

@@ -138,7 +138,8 @@ def summarize_purposes(
 
     Args:
         purposes: ``tables.PURPOSES`` of all launches, with a column ``launch``.
-        overlap: ``tables.OVERLAP`` likewise; says which steps there are.
+        overlap: ``tables.OVERLAP`` likewise; says which steps there are. Times of steps of which it tells nothing
+            are in no mean.
         plan: what is expected; a person's own loop expects nothing.
         ranks: records of the ranks; say whether overlap is possible.
         unseen: purposes whose collectives the traces do not show.
@@ -151,6 +152,7 @@ def summarize_purposes(
         return (), notes
     possible = {one.purpose: one for record in ranks[:1] for one in record.overlap_possible}
     steps = pd.MultiIndex.from_frame(told[_STEP])
+    has_account = told[[name for name in OVERLAP if name.endswith("_ns")]].notna().any(axis=1).to_numpy()
     rows = []
     for purpose in Purpose:
         mine = purposes[purposes["purpose"] == purpose]
@@ -159,6 +161,7 @@ def summarize_purposes(
             continue
         # A step in which a purpose did not occur has no row: it counts as zero, so that means are over all steps.
         table = mine.set_index(_STEP)[["count", "size_bytes", *_TIMES]].reindex(steps, fill_value=0)
+        table.loc[~has_account, _TIMES] = pd.NA  # what is set against a step is of the same steps
         row = _summarize(purpose, table, expected, possible.get(purpose), is_whole=is_whole)
         rows.append(row.model_copy(update=_find_parts(table, overlap)))
         notes += _say_parts(rows[-1])

@@ -5,7 +5,7 @@ columns and ranks, and other sums.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,7 +13,8 @@ import pandas as pd
 
 from dtbench.units import format_ns, name_ranks
 
-_KEY: Final = ["rank", "step"]
+_LISTS: Final = ("purposes", "collectives", "groups")
+"""Tables that have rows of every rank that communicated."""
 
 
 @dataclass(frozen=True)
@@ -34,13 +35,16 @@ _SUMS: Final = (
 )
 
 
-def find_strangers(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
+def find_strangers(tables: Mapping[str, pd.DataFrame], lacking: Collection[str] = ()) -> Iterator[str]:
     """Say of which ranks tables contradict each other, a sentence for each pair; what is not known contradicts nothing.
 
     Args:
-        tables: by name, as in ``tables.py``; one without any rows says nothing.
+        tables: by name, as in ``tables.py``.
+        lacking: names of those that are empty for want of a file: they say nothing.
     """
-    for name in ("purposes", "collectives"):
+    for name in _LISTS:
+        if name in lacking:
+            continue
         yield from _say(list(_find_unlisted(tables[name], tables["overlap"], name)))
     for one in _SUMS:
         yield from _say(list(_compare(tables[one.table], tables[one.other], one)))
@@ -49,9 +53,9 @@ def find_strangers(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
 
 
 def _find_unlisted(table: pd.DataFrame, overlap: pd.DataFrame, name: str) -> Iterator[tuple[int, str]]:
-    """Give each rank that communicated and of which a table that has others has nothing."""
+    """Give each rank that communicated and of which a table of what communicates has nothing."""
     comm_ns = overlap.groupby("rank")["comm_ns"].sum()
-    for rank in sorted(set(overlap["rank"]) - set(table["rank"])) if len(table) else ():
+    for rank in sorted(set(overlap["rank"]) - set(table["rank"])):
         if comm_ns[rank] > 0:
             yield int(rank), f"{name} has nothing of what communicated for {format_ns(comm_ns[rank])}"
 

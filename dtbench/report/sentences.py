@@ -74,9 +74,10 @@ def wait_sentence(cell: CellSummary, purpose: Purpose) -> str:
     """Say how long a step stood still for one purpose, or why it never did."""
     time_ns, step_ns = wait_ns(cell, purpose), profiled_step_ns(cell)
     if not math.isnan(time_ns):
-        share = f" ({format_fraction(fraction_of(time_ns, step_ns))} of a profiled step)"
-        shown = share if cell.ranks else f" ({_why_untold(cell)})"
-        return f"{name_part(wait_part(cell, purpose))}{format_ns(time_ns)} per step{shown}"
+        part = wait_part(cell, purpose)
+        share = fraction_of(time_ns, step_ns) if part == cell.part else NAN  # else of other steps than their length is
+        shown = f"{format_fraction(share)} of a profiled step" if cell.ranks else _why_untold(cell)
+        return f"{name_part(part)}{format_ns(time_ns)} per step ({shown})"
     if not cell.ranks:
         return f"n/a: {_why_untold(cell)}"
     if find_purpose(cell, purpose) is not None:
@@ -348,7 +349,7 @@ def profiler_cost_words(ratio: Interval) -> str:
 def first_step_words(cell: CellSummary) -> str:
     """Say how long it took from the launch to the end of the first step."""
     if math.isnan(cell.time_to_first_step_ns):
-        return "n/a: no rank has told it; ranks that are forked cannot"
+        return _NO_RECORDS if cell.memory is None else "n/a: no rank has told it; ranks that are forked cannot"
     return f"{name_part(cell.records_part)}{format_ns(cell.time_to_first_step_ns)} after the launch"
 
 
@@ -434,7 +435,7 @@ def correctness_words(cell: CellSummary) -> str:
     if result is None:
         if cell.scenario is None:
             return "not checked: your own loop"
-        is_lost = cell.rank_doubts and cell.scenario.correctness.enabled
+        is_lost = (cell.rank_doubts or cell.memory is None) and cell.scenario.correctness.enabled
         return _NO_RECORDS if is_lost else "not checked against a single process"
     errors = (
         f"loss error {_exponent(result.loss_error)} (tolerance {_exponent(result.loss_tolerance)}), "
@@ -457,7 +458,7 @@ def receipt_words(receipt: Receipt) -> str:
 
 def agreeing_words(cell: CellSummary) -> str:
     """Say of how many knobs it is known that they did what was asked."""
-    if not cell.receipts and cell.rank_doubts:
+    if not cell.receipts and (cell.rank_doubts or cell.memory is None):
         return _NO_RECORDS
     agreeing = sum(receipt.outcome is ReceiptOutcome.AGREES for receipt in cell.receipts)
     return f"{agreeing} {'knob agrees' if agreeing == 1 else 'knobs agree'}"

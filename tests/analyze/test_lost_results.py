@@ -11,10 +11,20 @@ import pytest
 
 from dtbench.analyze.plan_notes import is_linked
 from dtbench.analyze.run import summarize_run
-from dtbench.report.sentences import answer_sentence, cell_notes, first_step_words, memory_words
+from dtbench.analyze.run_data import read_run_data
+from dtbench.report.sentences import (
+    agreeing_words,
+    answer_sentence,
+    cell_notes,
+    check_word,
+    first_step_words,
+    memory_words,
+    wait_sentence,
+)
 from dtbench.store.layout import RunFolder
 from dtbench.store.records import RunStatus
 from dtbench.store.write import write_table
+from dtbench.vocabulary import Phase, Purpose
 from tests.known import known
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -85,8 +95,8 @@ def test_a_run_that_was_stopped_before_its_last_launch_is_incomplete(copy: Calla
         ("purposes", lambda rows: rows.drop(columns="count"), "it has no column `count`"),
         ("purposes", lambda rows: pd.concat([rows, rows]), "of rank 0 twice"),
         ("overlap", lambda rows: pd.concat([rows, rows]), "of rank 0 twice"),
-        ("steps", lambda rows: rows.assign(duration_ns=0), "takes 0 ns, which no step can"),
-        ("steps", lambda rows: rows.assign(duration_ns=-rows["duration_ns"]), "which no step can"),
+        ("steps", lambda rows: rows.assign(duration_ns=0), "is 0, which cannot be"),
+        ("steps", lambda rows: rows.assign(duration_ns=-rows["duration_ns"]), "which cannot be"),
     ],
 )
 def test_a_table_that_cannot_be_is_refused_in_a_sentence(
@@ -113,3 +123,60 @@ def test_where_the_backend_was_slower_than_the_link_times_are_not_the_links(copy
     slower = linked.model_copy(update={"receipts": receipts})
     assert not is_linked(slower)
     assert not any("what the emulated link says" in note for note in cell_notes(slower))
+
+
+def test_a_disturbed_profiled_step_is_in_no_table_and_counted(copy: Callable[[str], RunFolder]) -> None:
+    """Of three steps, two of which others left alone: half are enough to answer by."""
+    run = copy("example")
+    launch = run.launch("ddp", 0)
+    steps = pd.read_parquet(launch.steps)
+    write_table(launch.steps, steps.assign(stolen_fraction=0.9 * (steps["step"] == 17)))
+    (data,) = read_run_data(run.path, cell="ddp").cells
+    tables = data.launches[0].tables.tables
+    assert {name for name, rows in tables.items() if "step" in rows and (rows["step"] == 17).any()} == set()
+    cell = summarize_run(run.path).cells[0]
+    assert cell.left_out_steps == {Phase.PROFILED: 1}
+    assert "launch0: 1 PROFILED step is left out: other guests had 2.0 % of the cores or more in it" in cell_notes(cell)
+    assert not cell.disturbed
+
+
+@pytest.mark.parametrize(
+    ("lost", "ranks", "said"),
+    [
+        ("receipts", (0, 1), "ranks 0-1 say nothing of the knobs"),
+        ("receipts", (1,), "rank 1 says nothing of the knobs"),
+        ("traffic", (0, 1), "ranks 0-1 say nothing of the collectives issued"),
+        ("traffic", (1,), "rank 1 says nothing of the collectives issued"),
+    ],
+)
+def test_what_every_rank_must_tell_is_missed_where_none_tells_it(
+    copy: Callable[[str], RunFolder], lost: str, ranks: tuple[int, ...], said: str
+) -> None:
+    run = copy("example")
+    for rank in ranks:
+        edit(run.launch("ddp", 0).path / "ranks" / f"rank{rank}.json", lambda record: record.update({lost: []}))
+    cell = summarize_run(run.path).cells[0]
+    assert cell.rank_doubts == (f"launch0: {said}",)
+    assert f"launch0: {said}" in cell_notes(cell)
+    assert check_word(cell) == "not judged"
+    assert agreeing_words(cell).startswith("n/a" if not cell.receipts else "49 knobs")
+
+
+def test_a_cell_whose_files_are_gone_is_not_said_to_have_never_ended(copy: Callable[[str], RunFolder]) -> None:
+    run = copy("example_sweep")
+    shutil.rmtree(run.path / "cells" / "micro_batches-2")
+    cell = next(cell for cell in summarize_run(run.path).cells if cell.name == "micro_batches-2")
+    assert cell.launches == ()
+    assert all("has no files, though" in sentence for sentence in cell.unreadable.values())
+    assert len(cell.unreadable) == 4
+    assert cell.reason == cell.unreadable[0]
+    assert wait_sentence(cell, Purpose.GRAD_REDUCE) == "n/a: none of its launches can be read"
+    assert {first_step_words(cell), agreeing_words(cell)} == {"n/a: the records that would tell are not there"}
+
+
+def test_a_launch_without_its_record_may_have_ended(copy: Callable[[str], RunFolder]) -> None:
+    run = copy("example")
+    run.launch("ddp", 0).launch.unlink()
+    assert known(summarize_run(run.path).cells[0].reason) == (
+        "launch launch0 has no record of its end: it was killed, or the record is gone"
+    )

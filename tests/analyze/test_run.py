@@ -27,7 +27,14 @@ from dtbench.scenario.schema import Scenario
 from dtbench.store.arm_records import ArmBlock, ArmCount, ArmSteps
 from dtbench.store.canary_records import CanaryResult, MissedWait
 from dtbench.store.layout import LaunchFolder, RunFolder
-from dtbench.store.rank_records import CorrectnessResult, Memory, RankRecord, WarmupEnd
+from dtbench.store.rank_records import (
+    CorrectnessResult,
+    Memory,
+    RankRecord,
+    Receipt,
+    ReceiptOutcome,
+    WarmupEnd,
+)
 from dtbench.store.read import read_launch, read_run, read_table
 from dtbench.store.records import (
     CellRecord,
@@ -39,7 +46,7 @@ from dtbench.store.records import (
     TookCores,
     WorkerOrder,
 )
-from dtbench.store.traffic_records import ExpectedTraffic, OverlapPossible, Owned
+from dtbench.store.traffic_records import ExpectedTraffic, OverlapPossible, Owned, Traffic
 from dtbench.store.write import write_record, write_table
 from dtbench.traffic.planned import PlannedTraffic
 from dtbench.vocabulary import Arm, Axis, Cause, DeviceKind, Operation, Phase, Purpose, Region, Runtime
@@ -68,8 +75,17 @@ def rank_record(rank: int, losses: tuple[float, ...]) -> RankRecord:
         warmup=WarmupEnd(steps=8, settled=True, reason="stable"),
         correctness=None,
         losses=losses,
-        receipts=(),
-        traffic=(),
+        receipts=(Receipt(knob="parallel.bucket_mib", asked="25", got="25", outcome=ReceiptOutcome.AGREES),),
+        traffic=(
+            Traffic(
+                purpose=Purpose.GRAD_REDUCE,
+                axis=Axis.REPLICATE,
+                operation=Operation.ALL_REDUCE,
+                count=4,
+                size_bytes=400,
+                count_async=4,
+            ),
+        ),
         traffic_is_stable=True,
         overlap_possible=(OverlapPossible(purpose=Purpose.GRAD_REDUCE, possible=True, reason="buckets"),),
         process_groups=(),

@@ -13,12 +13,13 @@ import pytest
 from dtbench.analyze.run import summarize_run
 from dtbench.analyze.summary import RunSummary
 from dtbench.errors import StoreError
-from dtbench.report.sentences import wait_word
+from dtbench.report.sentences import check_word, wait_word
 from dtbench.report.text import render_run
 from dtbench.store.check_records import CheckOutcome
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.write import write_table
 from dtbench.vocabulary import Purpose
+from tests.known import known
 
 EXAMPLE = Path(__file__).parents[2] / "results" / "example"
 
@@ -166,6 +167,17 @@ def test_what_all_ranks_lost_alike_is_noted(
     cell, before = summarize_run(run).cells[0], whole.cells[0]
     assert note in cell.notes
     assert note not in before.notes
+
+
+@pytest.mark.parametrize(("phase", "steps"), [("MEASURED", 8), ("PROFILED", 3)])
+def test_nothing_is_judged_where_no_rank_timed_the_steps_of_a_phase(phase: str, steps: int, run: Path) -> None:
+    keep_rows("steps", lambda rows: rows["phase"] != phase)(RunFolder(run).launch("ddp", 0))
+    summary = summarize_run(run)
+    lost = f"launch0: 0 of {steps} {phase} steps are there: the table of steps lost the others"
+    assert summary.cells[0].rank_doubts == (lost,)
+    assert check_word(summary.cells[0]) == "not judged"
+    assert not [words for words in passed(summary) if "ddp" in words]
+    assert known(summary.checks).outcome is CheckOutcome.NOT_JUDGED
 
 
 def test_a_wait_whose_purpose_nobody_knows_is_not_none(run: Path, whole: RunSummary) -> None:

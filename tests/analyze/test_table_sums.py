@@ -93,6 +93,15 @@ def test_a_launch_record_of_another_cell_leaves_its_launch_out_and_no_check_is_j
     assert checks.results[0].outcome is CheckOutcome.NOT_JUDGED
 
 
+@pytest.mark.parametrize("name", ["purposes", "collectives", "groups"])
+def test_a_table_without_rows_is_missed_unless_there_is_none(name: str) -> None:
+    tables = read_tables("ddp")
+    emptied = {**tables, name: tables[name][:0]}
+    (said,) = find_strangers(emptied)
+    assert said.startswith(f"tables of ranks 0-1 do not belong together: {name} has nothing of what communicated for ")
+    assert list(find_strangers(emptied, [name])) == []
+
+
 @pytest.mark.parametrize("name", ["purposes", "collectives"])
 def test_a_table_that_lacks_a_rank_which_communicated_is_not_believed(name: str) -> None:
     tables = read_tables("ddp")

@@ -91,6 +91,28 @@ def test_a_wait_that_some_launches_lack_says_so() -> None:
     assert (row.part, str(row.wait_part)) == (None, "launch0 alone, of 4")
 
 
+def lose_accounts(tables: Tables) -> Tables:
+    return {**tables, "overlap": tables["overlap"][:0]}
+
+
+@pytest.mark.parametrize(
+    ("change", "share"),
+    [
+        (lose_accounts, "(15.3 % of a profiled step)"),
+        (forget("purposes", "wait_ns"), "(n/a of a profiled step)"),
+        (forget("overlap", "exposed_comm_ns"), "(n/a of a profiled step)"),
+    ],
+)
+def test_a_wait_is_a_share_of_the_steps_that_it_is_of_or_of_none(
+    change: Callable[[Tables], Tables], share: str
+) -> None:
+    cell = summarize(change)
+    words = dict(lead_waits(cell))["gradient wait"]
+    (row,) = cell.purposes
+    assert words.endswith(share), words
+    assert words.startswith("of launch0 alone, of 4: ") is (row.wait_part is not None)
+
+
 def test_whose_it_is_says_of_what_it_is_a_mean() -> None:
     cell = summarize(forget("collectives", "exposed_ns", rank=1))
     assert {str(row.part) for row in cell.owners} == {"15 of 24 rank steps"}
