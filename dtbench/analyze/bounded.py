@@ -30,7 +30,8 @@ def bound_cell(cell: CellSummary, cores: int | None) -> PredictionSummary | None
         return None
     step_ns, cpu_ns = cell.step_time.median, cell.cpu_ns_per_step
     if math.isnan(step_ns) or math.isnan(cpu_ns):
-        return _unknown("not held against its closed form: there is no MEASURED step")
+        lacking = "there is no MEASURED step" if math.isnan(step_ns) else "the CPU time of its steps is not known"
+        return _unknown(f"not held against its closed form: {lacking}")
     host_ns = round(cpu_ns * max(1.0, plan.ranks / cores if cores else 1.0))
     try:
         bounds = bound_step(scenario, plan, host_ns=host_ns)

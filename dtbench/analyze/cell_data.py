@@ -52,6 +52,12 @@ class LaunchData:
         return self.steps if name == STEPS_NAME else self.tables.tables[name]
 
     @property
+    def first_start_ns(self) -> int | None:
+        """When the first step of all ranks started, by the clock of its machine; None: no step was timed."""
+        starts_ns = self.all_steps["start_ns"]
+        return int(starts_ns.min()) if len(starts_ns) else None
+
+    @property
     def all_steps(self) -> pd.DataFrame:
         """Every timed step in its order; the column ``is_left_out`` tells which ones ``steps`` lacks."""
         kept, others = self.steps, self.find_left_out_rows(STEPS_NAME)
@@ -71,7 +77,7 @@ class CellData:
         cell: its ``launches`` are those that can be read.
         run_is_incomplete: the run never said how it ended.
         launches: in the order of ``cell.launches``.
-        unreadable: by index, what is wrong with each further launch, naming its file.
+        unreadable: by index, what is wrong with each further launch, naming its file; a copy of another is none.
     """
 
     cell: CellRecord | OwnLoopCell

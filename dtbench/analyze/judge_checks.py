@@ -245,8 +245,8 @@ def _judge_losses(check: EqualLosses, cells: Cells) -> _Finding:
         for losses in others
         for mine, theirs in zip(first, losses, strict=False)
     ]
-    is_known = all(len(losses) == FIRST_LOSSES for losses in (first, *others))
-    if not is_known or any(math.isnan(one) for one in differences):
+    is_known = all(len(losses) == FIRST_LOSSES and all(map(math.isfinite, losses)) for losses in (first, *others))
+    if not is_known:
         return NOT_JUDGED, "losses are not known"
     largest = max(differences, default=0.0)
     outcome = PASSED if largest <= check.tolerance else FAILED

@@ -3,7 +3,7 @@
 Three small files are read for a launch, several launches at a time; words that repeat are categories.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,15 +16,17 @@ import msgspec
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from dtbench.analyze.copies import find_copies, say_copy
 from dtbench.analyze.run_data import refuse_impossible_steps, refuse_lost_steps
 from dtbench.analyze.tables import IS_LEFT_OUT, RUN_STEPS, STEPS
 from dtbench.analyze.undisturbed import describe_left_out, find_left_out
 from dtbench.disturbance import DISTURBED
 from dtbench.errors import StoreError
 from dtbench.store.layout import LaunchFolder, RunFolder
-from dtbench.store.outline import CellOutline, RunOutline, find_runs_below, read_outline, read_start
+from dtbench.store.outline import CellOutline, RunOutline, find_runs_below, read_outline, refuse_incomplete
 from dtbench.store.place import Place, check_place
 from dtbench.vocabulary import Phase
 
@@ -48,16 +50,10 @@ class _Launch:
     run: RunOutline
     cell: CellOutline
     index: int
-    started_unix_ns: int
     folder: LaunchFolder
     steps: pa.Table
     is_left_out: np.ndarray
     note: str | None
-
-    @property
-    def identity(self) -> tuple[str, str, int, int]:
-        """What it and its copies have in common, wherever their files lie."""
-        return (self.run.run_id, self.cell.name, self.index, self.started_unix_ns)
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -81,7 +77,7 @@ def load_run_steps(results: Path, *, all_steps: bool = False) -> pd.DataFrame:
     if not folders:
         raise StoreError(f"{results}: no runs here; start one with `dtbench run <scenario>`, or name another folder")
     with ThreadPoolExecutor(_READERS) as readers:
-        found = list(_leave_out_copies(chain.from_iterable(readers.map(_read_run, folders))))
+        found = _leave_out_copies(list(chain.from_iterable(readers.map(_read_run, folders))))
     launches = [one for one in found if isinstance(one, _Launch)]
     table = _tabulate([one if all_steps else _leave_out(one) for one in launches])
     if all_steps:
@@ -91,16 +87,11 @@ def load_run_steps(results: Path, *, all_steps: bool = False) -> pd.DataFrame:
     return table
 
 
-def _leave_out_copies(found: Iterable[_Launch | str]) -> Iterator[_Launch | str]:
+def _leave_out_copies(found: Sequence[_Launch | str]) -> list[_Launch | str]:
     """Give each launch once, for each of its copies a sentence."""
-    first: dict[tuple[str, str, int, int], LaunchFolder] = {}
-    for one in found:
-        if isinstance(one, str):
-            yield one
-            continue
-        original = first.setdefault(one.identity, one.folder)
-        is_copy = original is not one.folder
-        yield f"{one.folder.path}: a copy of {original.path}, no second measurement" if is_copy else one
+    copies = find_copies(None if isinstance(one, str) else pc.min(one.steps["start_ns"]).as_py() for one in found)
+    folders = {at: one.folder for at, one in enumerate(found) if isinstance(one, _Launch)}
+    return [say_copy(folders[at], folders[copies[at]]) if at in copies else one for at, one in enumerate(found)]
 
 
 def _leave_out(launch: _Launch) -> _Launch:
@@ -125,7 +116,7 @@ def _read_run(path: Path) -> list[_Launch | str]:
 
 def _read_launch(run: RunOutline, cell: CellOutline, index: int, folder: LaunchFolder) -> _Launch | str:
     try:
-        started = read_start(folder)
+        refuse_incomplete(folder)
         judged = _read_steps(folder.steps, Place(run.run_id, cell.name, index))
         steps = judged.select(list(STEPS))
         if not _are_possible(judged):
@@ -139,7 +130,7 @@ def _read_launch(run: RunOutline, cell: CellOutline, index: int, folder: LaunchF
     is_left_out = np.isin(steps["step"].to_numpy(), numbers) if numbers else np.zeros(steps.num_rows, dtype=bool)
     others = "others" if _had_processes(judged) else "other guests"
     note = f"{folder.path}: {describe_left_out(left_out, others=others)}" if left_out else None
-    return _Launch(run, cell, index, started, folder, steps, is_left_out, note)
+    return _Launch(run, cell, index, folder, steps, is_left_out, note)
 
 
 def _are_whole(steps: pa.Table, ranks: int) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from dtbench.analyze.cell_data import STEPS_NAME, CellData, LaunchData, RunData
+from dtbench.analyze.copies import leave_out_copies
 from dtbench.analyze.launch_tables import LaunchTables, read_tables
 from dtbench.analyze.table_bounds import find_impossible
 from dtbench.analyze.tables import STEPS
@@ -35,7 +36,7 @@ Made = Mapping[tuple[str, int], LaunchTables]
 
 
 def read_run_data(path: Path, *, cell: str | None = None, made: Made | None = None) -> RunData:
-    """Read everything that a run wrote; derived tables are made where they are missing.
+    """Read everything that a run wrote, each launch once; derived tables are made where they are missing.
 
     Args:
         path: folder of the run.
@@ -53,7 +54,7 @@ def read_run_data(path: Path, *, cell: str | None = None, made: Made | None = No
         path=path,
         record=record,
         environment=read_run_environment(path),
-        cells=tuple(read_cell(path, record, one, made) for one in chosen),
+        cells=tuple(leave_out_copies([read_cell(path, record, one, made) for one in chosen])),
     )
 
 

@@ -239,9 +239,10 @@ def _median_over_launches(launches: Sequence[LaunchData]) -> float:
 
 
 def _cpu_time(launches: Sequence[LaunchData], ranks: int) -> float:
+    """Return the CPU time of a rank in a MEASURED step, median; NaN where some step has none, as no step can."""
     measured = [keep_finished(launch.steps[launch.steps["phase"] == Phase.MEASURED], ranks) for launch in launches]
-    tables = [steps["cpu_ns"] for steps in measured]
-    return summarize([float(value) for table in tables for value in table]).median
+    times_ns = [float(value) for steps in measured for value in steps["cpu_ns"]]
+    return math.nan if any(time_ns <= 0 for time_ns in times_ns) else summarize(times_ns).median
 
 
 def _utilization(cell: CellRecord | OwnLoopCell, step_ns: float, device: str) -> float:

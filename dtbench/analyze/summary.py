@@ -304,7 +304,7 @@ class CellSummary(Record):
         owners: whose communication was exposed and why, most exposed first.
         gradient_waits: of parameters whose gradients came unfinished to their hooks, where these had a probe.
         compilation: of the rank where it took longest; None for a model that is not compiled.
-        cpu_ns_per_step: CPU time of a rank's process per MEASURED step, median.
+        cpu_ns_per_step: CPU time of a rank's process per MEASURED step, median; NaN where it was not read.
         losses: mean over data-parallel ranks, as recorded.
         unread_events: events of the traces that could not be read, summed.
         unknown_names: (name, count) of device events that no rule knows.

@@ -278,6 +278,8 @@ def _amount(bound: Bound, change: MetricChange) -> float:
         return after - before
     if not math.isnan(change.ratio):
         return change.ratio - 1
+    if after == before:
+        return 0.0
     return math.inf if after > before else -math.inf
 
 

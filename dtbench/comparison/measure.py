@@ -104,6 +104,7 @@ def measure_launch(data: CellData, place: int, device: str, *, is_doubted: bool)
         other_orders=orders.other_orders,
         receipts=summary.receipts,
         is_stable=all(record.traffic_is_stable for record in launch.ranks),
+        first_start_ns=launch.first_start_ns,
     )
     absent = sorted(set(range(data.cell.plan.ranks)) - {record.rank for record in launch.ranks})
     lost = f"the record of rank {absent[0]} is missing" if absent else None

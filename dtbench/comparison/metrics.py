@@ -15,6 +15,7 @@ class Metric:
         words: for people.
         of: what its subjects are; None: the whole step only.
         is_profiled: it is of PROFILED steps, and tells nothing where these may not stand for others.
+        is_positive: zero and less are no reading of it.
     """
 
     name: str
@@ -23,6 +24,7 @@ class Metric:
     better: Better
     of: str | None = None
     is_profiled: bool = False
+    is_positive: bool = False
 
 
 STEP_TIME: Final = "step_time"
@@ -36,8 +38,8 @@ WAIT: Final = "wait"
 EXPOSED_BY_OWNER: Final = "owner_exposed"
 
 METRICS: Final = (
-    Metric(STEP_TIME, "step time", Unit.NS, Better.LOWER),
-    Metric(TOKENS, "tokens per s", Unit.PER_SECOND, Better.HIGHER),
+    Metric(STEP_TIME, "step time", Unit.NS, Better.LOWER, is_positive=True),
+    Metric(TOKENS, "tokens per s", Unit.PER_SECOND, Better.HIGHER, is_positive=True),
     Metric(EXPOSED, "exposed comm", Unit.NS, Better.LOWER, is_profiled=True),
     Metric(ABLATION, "exposed comm by ablation", Unit.NS, Better.LOWER),
     Metric(WAITS, "exposed comm by waits", Unit.NS, Better.LOWER),
@@ -45,9 +47,9 @@ METRICS: Final = (
     Metric("hidden_fraction", "hidden share", Unit.FRACTION, Better.HIGHER, is_profiled=True),
     Metric("idle", "idle", Unit.NS, Better.LOWER, is_profiled=True),
     Metric("compute", "compute", Unit.NS, Better.LOWER, is_profiled=True),
-    Metric("cpu_time", "CPU time", Unit.NS, Better.LOWER),
-    Metric("time_to_first_step", "first step", Unit.NS, Better.LOWER),
-    Metric("host_memory", "host memory", Unit.BYTES, Better.LOWER),
+    Metric("cpu_time", "CPU time", Unit.NS, Better.LOWER, is_positive=True),
+    Metric("time_to_first_step", "first step", Unit.NS, Better.LOWER, is_positive=True),
+    Metric("host_memory", "host memory", Unit.BYTES, Better.LOWER, is_positive=True),
     Metric("allocated_memory", "allocated memory", Unit.BYTES, Better.LOWER),
     Metric("reserved_memory", "reserved memory", Unit.BYTES, Better.LOWER),
     Metric(EXPOSED_BY_PURPOSE, "exposed", Unit.NS, Better.LOWER, of="a purpose", is_profiled=True),

@@ -1,8 +1,8 @@
 """Which launches of two sides took turns: those of one round are compared in pairs, so a drift hits them alike."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from dtbench.store.baseline import MeasuredLaunch
 
@@ -31,13 +31,17 @@ def arrange(baseline: Sequence[MeasuredLaunch], candidate: Sequence[MeasuredLaun
 
 
 def find_same(baseline: Sequence[MeasuredLaunch], candidate: Sequence[MeasuredLaunch]) -> MeasuredLaunch | None:
-    """Give a launch that both sides have, wherever its files lie: of one run and round, started at one time."""
-    known = {_tell(launch) for launch in baseline if None not in _tell(launch)}
-    return next((launch for launch in candidate if _tell(launch) in known), None)
+    """Return a launch of the candidate that both sides have, wherever its files lie and whatever its run is called."""
+    known = frozenset(chain.from_iterable(map(_tell, baseline)))
+    return next((launch for launch in candidate if not known.isdisjoint(_tell(launch))), None)
 
 
-def _tell(launch: MeasuredLaunch) -> tuple[str | None, int | None]:
-    return launch.round, launch.started_unix_ns
+def _tell(launch: MeasuredLaunch) -> Iterator[tuple[str, int]]:
+    """Yield what a launch has in common with its copies alone: when its steps started, and when it did in its run."""
+    if launch.first_start_ns is not None:
+        yield "first step", launch.first_start_ns
+    if launch.started_unix_ns is not None and launch.round is not None:
+        yield launch.round, launch.started_unix_ns
 
 
 def _in_order(launches: Sequence[MeasuredLaunch]) -> list[MeasuredLaunch]:

@@ -4,10 +4,10 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 
 from dtbench.comparison.comparison import Sample
-from dtbench.comparison.metrics import EXPOSED_BY_OWNER, METRICS
+from dtbench.comparison.metrics import BY_NAME, EXPOSED_BY_OWNER, METRICS
 from dtbench.comparison.seen import Kind, find_kinds, find_open_kinds, has_named_otherwise, has_unowned, knows_subjects
 from dtbench.comparison.untold import find_untold
-from dtbench.store.baseline import MeasuredLaunch
+from dtbench.store.baseline import MeasuredLaunch, Measurement
 
 Key = tuple[str, str]
 """Metric and subject."""
@@ -31,7 +31,7 @@ class SideNumbers:
         self._kinds, self._open_kinds = find_kinds(all_launches), find_open_kinds(all_launches)
         self._untold = [frozenset() if launch is None else find_untold(launch, all_launches) for launch in launches]
         self._numbers: list[Mapping[Key, float]] = [
-            {} if launch is None else {(one.metric, one.subject): one.value for one in launch.measurements}
+            {} if launch is None else {(one.metric, one.subject): _read(one) for one in launch.measurements}
             for launch in launches
         ]
         self._known = {
@@ -93,3 +93,9 @@ class SideNumbers:
         """Name launches by their places."""
         launches = (self._launches[place] for place in places)
         return [launch.name for launch in launches if launch is not None]
+
+
+def _read(one: Measurement) -> float:
+    """Return a number; NaN where it is none that there can be."""
+    is_reading = one.metric not in BY_NAME or not BY_NAME[one.metric].is_positive or one.value > 0
+    return one.value if is_reading else math.nan

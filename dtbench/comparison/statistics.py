@@ -132,7 +132,7 @@ def compare_samples(
         baseline_outliers=find_outliers(before),
         candidate_outliers=find_outliers(after),
     )
-    if not len(first) or not len(second):
+    if not len(first) or not len(second) or medians[0] < 0:  # there is no relative change of what is below nothing
         return found
     if min(len(first), len(second)) < LEAST_LAUNCHES:
         return replace(found, outcome=Outcome.NOT_ENOUGH_LAUNCHES)
@@ -146,7 +146,8 @@ def compare_samples(
 def _decide(found: SampleComparison, level: float, threshold: float) -> Outcome:
     """Give the outcome of a number that was tested."""
     does_not_matter = max(abs(found.low - 1), abs(found.high - 1)) <= threshold  # never of NaN
-    if found.p_value < level and not abs(found.ratio - 1) < threshold:
+    is_small = abs(found.ratio - 1) < threshold  # never of NaN: from nothing to something is no small change
+    if found.p_value < level and not is_small:
         return Outcome.HIGHER if found.candidate_median > found.baseline_median else Outcome.LOWER
     if not does_not_matter:
         return Outcome.NOT_ESTABLISHED

@@ -101,6 +101,8 @@ class MeasuredLaunch(Record):
     Attributes:
         name: by which people find it.
         started_unix_ns: None: not told.
+        first_start_ns: of the first step of all ranks, by its machine's clock, the same of a copy; None: not told,
+            traces, or by versions that did not keep it.
         round: of equal text for launches of one run that took turns; None: traces.
         traffic: what the lowest rank issued in a MEASURED step; empty where nobody recorded it.
         order: what the lowest rank issued in a PROFILED step, in this order; None: its steps do not agree, or no trace.
@@ -123,6 +125,7 @@ class MeasuredLaunch(Record):
     order_ranks: tuple[int, ...] = ()
     other_orders: tuple[RanksOrder, ...] = ()
     is_stable: bool = True
+    first_start_ns: int | None = None
 
 
 class MeasuredSide(Record):

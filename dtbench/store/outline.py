@@ -120,8 +120,8 @@ def refuse_strange_launch(file: Path, folder: LaunchFolder, cell: str, index: in
         raise StoreError(f"{file}: {told}; was it copied here?")
 
 
-def read_start(folder: LaunchFolder) -> int:
-    """Read when a launch started, ns since 1970.
+def refuse_incomplete(folder: LaunchFolder) -> None:
+    """Return if a launch is complete, as its record says.
 
     Raises:
         StoreError: it is not, or its record is broken, of another launch or of another version.
@@ -130,7 +130,6 @@ def read_start(folder: LaunchFolder) -> int:
     refuse_strange_launch(folder.launch, folder, outline.cell, outline.index)
     if outline.status is not RunStatus.COMPLETE:
         raise StoreError(f"{folder.path}: the launch is {outline.status.value}: {outline.reason or 'nobody said why'}")
-    return outline.started_unix_ns
 
 
 def _read(path: Path, outline: type[_O]) -> _O:

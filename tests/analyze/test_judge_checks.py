@@ -328,6 +328,8 @@ def test_losses_of_the_first_steps_are_compared_and_no_later_ones() -> None:
     assert judge(check, PLAIN, change(name="async", losses=(4.0, 3.5, 3.0, 2.5, 2.1)))[0] is FAILED
     assert judge(check, PLAIN, change(name="async", losses=(4.0, 3.5, 3.0, 2.5, NAN)))[0] is NOT_JUDGED
     assert judge(check, PLAIN, change(name="async", losses=(4.0,)))[0] is NOT_JUDGED
+    lost = (4.0, 3.5, math.inf, math.inf, math.inf)
+    assert judge(check, change(losses=lost), change(name="async", losses=lost))[0] is NOT_JUDGED
 
 
 def exposed(*means_ms: float, disputes: tuple[str, ...] = ()) -> ExposureSummary:

@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import pandas as pd
@@ -24,12 +25,14 @@ from dtbench.vocabulary import Purpose
 
 EXAMPLE = Path(__file__).parents[2] / "results" / "example"
 MakeRun = Callable[..., RunFolder]
+_STARTS_NS = count(10, 1000)
 
 
 def steps_of(ranks: int, first_ns: int) -> pd.DataFrame:
-    """Give two steps of each rank, one to warm up and one measured."""
+    """Give two steps of each rank, one to warm up and one measured; they start at a time of their own."""
+    start_ns = next(_STARTS_NS)
     rows = [
-        (rank, step, phase, 10 + step, first_ns + step, 5, 0.0)
+        (rank, step, phase, start_ns + step, first_ns + step, 5, 0.0)
         for rank in range(ranks)
         for step, phase in enumerate(("WARMUP", "MEASURED"))
     ]
@@ -195,8 +198,8 @@ def test_launches_that_a_copy_of_a_run_went_on_with_are_launches_of_their_own(
     run = make_run("ddp", "20260101T000000-aaaa", (RunStatus.COMPLETE,) * 2)
     copied = RunFolder(run.path.with_name("20260101T000000-aaaa-copy"))
     shutil.copytree(run.path, copied.path)
-    (record,) = copied.path.glob("cells/*/launch1/launch.json")
-    record.write_text(record.read_text().replace('"started_unix_ns": 0', '"started_unix_ns": 7'))
+    (steps_file,) = copied.path.glob("cells/*/launch1/steps.parquet")
+    write_table(steps_file, steps_of(2, 200))
     steps = load_run_steps(tmp_path / "results")
     assert steps.groupby("launch").size().to_dict() == {0: 4, 1: 8}
     assert len(steps.attrs["notes"]) == 1

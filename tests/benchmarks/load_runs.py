@@ -91,7 +91,9 @@ def make_steps(random: np.random.Generator) -> pd.DataFrame:
             "rank": np.repeat(np.arange(RANKS), STEPS),
             "step": np.tile(np.arange(STEPS), RANKS),
             "phase": pd.array(_PHASES * RANKS, dtype="string"),
-            "start_ns": np.arange(rows) * 100_000_000 + random.integers(0, 1_000_000, rows),
+            "start_ns": random.integers(0, 10**17)
+            + np.arange(rows) * 100_000_000
+            + random.integers(0, 1_000_000, rows),
             "duration_ns": random.integers(90_000_000, 110_000_000, rows),
             "cpu_ns": random.integers(90_000_000, 110_000_000, rows),
             "stolen_fraction": np.zeros(rows),

@@ -1,5 +1,6 @@
 """Runs as a worker would have left them, written through the store: two ranks, FSDP2, one PROFILED step per launch."""
 
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -103,12 +104,13 @@ def make_run(results: Path, name: str, run_id: str, cells: Mapping[str, FakeCell
 
 def _write_launch(folder: LaunchFolder, cell: FakeCell, plan: Plan, index: int, started: int) -> None:
     step_ns = round(cell.times_ms[index] * MS)
+    first_ns = started + zlib.crc32(str(folder.path.parents[2]).encode())
     rows = [
         {
             "rank": rank,
             "step": step,
             "phase": phase,
-            "start_ns": 0,
+            "start_ns": first_ns + step * step_ns + rank,
             "duration_ns": step_ns - rank,
             "cpu_ns": step_ns // 2,
             "stolen_fraction": 0.0,

@@ -223,3 +223,13 @@ def test_a_bound_with_very_many_spaces_is_refused_at_once() -> None:
     with pytest.raises(BoundError):
         read_bound("a" + " " * 20_000)
     assert time.process_time() - begun < 2
+
+
+def test_nothing_on_both_sides_is_no_change(launch_of: Make, side_of: Make) -> None:
+    sides = [
+        side_of(label, [launch_of(index, time + place, started=2 * index + place) for index, time in enumerate(TIMES)])
+        for place, label in enumerate(("old", "new"))
+    ]
+    found = compare_sides(*sides)
+    for bound in ("exposed_comm > 3%", "exposed_comm < -3%"):
+        assert judge(read_bound(bound), found).kept is Kept.KEPT

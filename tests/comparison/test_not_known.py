@@ -15,7 +15,8 @@ from dtbench.comparison.comparison import CollectiveChange, Comparison, MetricCh
 from dtbench.comparison.gate import Kept, judge, read_bound
 from dtbench.comparison.measure import _find_doubt
 from dtbench.comparison.metrics import BY_NAME, EXPOSED_BY_OWNER, EXPOSED_BY_PURPOSE, WAIT
-from dtbench.comparison.run import compare_all, compare_paths
+from dtbench.comparison.run import compare_all, compare_paths, compare_sides
+from dtbench.store.baseline import Measurement
 from dtbench.store.layout import RunFolder
 from dtbench.store.write import write_table
 
@@ -27,10 +28,13 @@ SPANS_ALONE = ROOT / "tests" / "analyze" / "cases" / "gloo_spans_alone.json"
 
 @pytest.fixture
 def other(tmp_path: Path) -> Path:
-    """A copy of the example under another name."""
+    """The example under another name, its steps at another time: another measurement with the same numbers."""
     run = Path(shutil.copytree(EXAMPLE, tmp_path / "other"))
     record = json.loads((run / "run.json").read_text(encoding="utf-8"))
     (run / "run.json").write_text(json.dumps({**record, "run_id": "other"}), encoding="utf-8")
+    for path in run.glob("cells/*/launch*/steps.parquet"):
+        table = pd.read_parquet(path)
+        write_table(path, table.assign(start_ns=table["start_ns"] + 1))
     return run
 
 
@@ -213,3 +217,36 @@ def test_an_owner_known_on_one_rank_alone_is_not_compared(other: Path) -> None:
     assert {one.outcome for one in found.metrics if one.metric == EXPOSED_BY_OWNER} == {Outcome.UNKNOWN}
     assert not [row for row in found.collectives if row.owner]
     assert find(found, "exposed_comm").outcome is Outcome.NOT_ENOUGH_LAUNCHES
+
+
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("factor", [0, -1])
+def test_a_cpu_time_that_no_step_can_take_is_not_known(tmp_path: Path, factor: int, side: int) -> None:
+    run = Path(shutil.copytree(ROOT / "results" / "example_sweep", tmp_path / "sweep"))
+    cells = ["micro_batches-1", "micro_batches-2"]
+    for path in run.glob(f"cells/{cells[side]}/launch*/steps.parquet"):
+        table = pd.read_parquet(path)
+        write_table(path, table.assign(cpu_ns=factor * table["cpu_ns"]))
+    found = compare_paths(*(f"{run}:{cell}" for cell in cells), results=tmp_path)
+    change = find(found, "cpu_time")
+    assert (change.outcome, change.test) == (Outcome.UNKNOWN, None)
+    assert all(math.isnan(value) for value in (change.ratio, change.low, change.high, change.p_value))
+    assert judge(read_bound("cpu_time > 5%"), found).kept is Kept.UNDECIDED
+    assert math.isnan(summarize_run(run).cells[side].cpu_ns_per_step)
+
+
+@pytest.mark.parametrize("metric", ["step_time", "tokens_per_second", "cpu_time", "time_to_first_step", "host_memory"])
+@pytest.mark.parametrize("value", [0.0, -1.0])
+def test_a_kept_number_that_is_no_reading_is_not_known(launch_of: Any, side_of: Any, metric: str, value: float) -> None:
+    def side(label: str, place: int) -> Any:
+        launches = []
+        for index, time in enumerate((100.0, 101.0, 99.0, 100.5)):
+            row = {"metric": metric, "subject": "", "value": time if place else value}
+            launches.append(
+                launch_of(index, time).model_copy(update={"measurements": (Measurement.model_validate(row),)})
+            )
+        return side_of(label, launches)
+
+    change = find(compare_sides(side("old", 0), side("new", 1)), metric)
+    assert (change.outcome, change.test) == (Outcome.UNKNOWN, None)
+    assert math.isnan(change.p_value)

@@ -184,6 +184,21 @@ def test_a_copy_of_a_run_is_the_same_measurement(two_cells: Path, results: Path)
     assert found.baseline.is_interleaved, "they took turns"
 
 
+def test_a_copy_under_another_name_and_run_id_is_the_same_measurement(two_cells: Path, results: Path) -> None:
+    copy = Path(shutil.copytree(two_cells, results / "other" / "20260101T130000Z-bbbb"))
+    record = json.loads((copy / "run.json").read_text(encoding="utf-8"))
+    named = {"name": "other", "run_id": copy.name, "started_unix_ns": 3}
+    (copy / "run.json").write_text(json.dumps({**record, **named}), encoding="utf-8")
+    for path in copy.glob("cells/*/launch*/*.parquet"):  # as versions wrote them that did not say whose a table is
+        table = pd.read_parquet(path)
+        table.attrs = {}
+        table.to_parquet(path)
+    save_baseline("renamed", f"{copy}:plain", results=results)
+    for other in (f"{copy}:plain", "renamed"):
+        with pytest.raises(ComparisonError, match="copies of one measurement"):
+            compare_all([f"{two_cells}:plain", other], results=results)
+
+
 def test_nothing_of_a_name_is_refused_and_a_baseline_with_a_name_like_it_is_told(
     two_cells: Path, results: Path
 ) -> None:

@@ -111,6 +111,17 @@ def test_zeros_and_negative_values_are_compared_without_logarithms(in_turns: boo
     assert compare([-1.0, 2.0, -2.0, 1.0], [2.0, -1.0, 1.0, -2.0], in_turns=in_turns).outcome is Outcome.NOT_ESTABLISHED
 
 
+@pytest.mark.parametrize("in_turns", [False, True])
+@pytest.mark.parametrize("candidate", [TEN[:5], [8.0] * 5, [-4.0, -4.1, -3.9, -4.2, -4.0]])
+def test_of_a_baseline_below_zero_there_is_no_relative_change_and_no_outcome(
+    candidate: list[float], *, in_turns: bool
+) -> None:
+    for baseline in ([-8.0, -8.1, -7.9, -8.2, -8.0], [-8.0] * 5):
+        found = compare(baseline, candidate, in_turns=in_turns)
+        assert (found.outcome, found.test) == (Outcome.UNKNOWN, None)
+        assert all(math.isnan(value) for value in (found.ratio, found.low, found.high, found.p_value))
+
+
 def test_changes_within_rounds_are_found_under_a_drift_that_hides_them_otherwise() -> None:
     drift = [100 * 1.01**launch for launch in range(10)]
     wobble = [0.998, 1.001, 1.003, 0.997, 1.0, 1.002, 0.999, 1.001, 1.003, 0.996]

@@ -16,7 +16,7 @@ from dtbench.errors import StoreError
 from dtbench.store.finish import gather_steps
 from dtbench.store.journal import JournalWriter, StepTiming
 from dtbench.store.layout import LaunchFolder, RunFolder
-from dtbench.store.outline import read_outline, read_start
+from dtbench.store.outline import read_outline, refuse_incomplete
 from dtbench.store.read import (
     find_runs,
     is_incomplete,
@@ -102,7 +102,7 @@ def test_a_launch_that_was_copied_from_another_cell_is_refused(tmp_path: Path) -
     run = RunFolder(shutil.copytree(EXAMPLE, tmp_path / "run"))
     launch = run.launch("fsdp2_tp", 0)
     shutil.copytree(run.launch("ddp", 0).path, launch.path, dirs_exist_ok=True)
-    for read in (read_launch, read_start):
+    for read in (read_launch, refuse_incomplete):
         with pytest.raises(StoreError, match="is of cell ddp, launch 0, and lies in cell fsdp2_tp, launch 0"):
             read(launch)
     later = LaunchFolder(launch.path.rename(launch.path.with_name("launch1")))

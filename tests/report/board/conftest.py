@@ -3,11 +3,13 @@
 import json
 import shutil
 import warnings
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
 from werkzeug.test import Client, TestResponse
 
@@ -26,13 +28,19 @@ AddRun = Callable[[Path, str], Path]
 
 @pytest.fixture
 def add_run() -> AddRun:
-    """Copy the recorded example below a log directory: two cells of one launch each, with tables, without traces."""
+    """Write the recorded example below a log directory, its steps at another time for each name.
+
+    Two cells of one launch each, with tables, without traces.
+    """
 
     def add(logdir: Path, name: str) -> Path:
         folder = logdir / name
         shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("*.png", "tb"))
         record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
         (folder / "run.json").write_text(json.dumps({**record, "run_id": folder.name}), encoding="utf-8")
+        for path in folder.glob("cells/*/launch*/steps.parquet"):
+            steps = pd.read_parquet(path)
+            steps.assign(start_ns=steps["start_ns"] + zlib.crc32(name.encode())).to_parquet(path)
         return folder
 
     return add

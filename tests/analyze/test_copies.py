@@ -1,0 +1,69 @@
+"""A launch that lies somewhere twice is measured once."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dtbench.analyze.copies import find_copies
+from dtbench.analyze.many_runs import NOTES, load_run_steps
+from dtbench.analyze.run import summarize_run
+from dtbench.comparison.comparison import Outcome
+from dtbench.comparison.run import compare_all
+from dtbench.errors import ComparisonError
+
+SWEEP = Path(__file__).parents[2] / "results" / "example_sweep"
+TABLES = ("steps.parquet", "overlap.parquet", "collectives.parquet", "purposes.parquet")
+CELL = "micro_batches-4"
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    """A sweep of which a cell has three launches that are copies of its first: whole, with its number, and tables."""
+    run = Path(shutil.copytree(SWEEP, tmp_path / "sweep"))
+    first, *others = (run / "cells" / CELL / f"launch{index}" for index in range(4))
+    for index, launch in enumerate(others[:2], start=1):
+        shutil.rmtree(launch)
+        shutil.copytree(first, launch)
+        record = json.loads((launch / "launch.json").read_text(encoding="utf-8"))
+        (launch / "launch.json").write_text(json.dumps({**record, "index": index}), encoding="utf-8")
+    for name in TABLES:
+        shutil.copy(first / name, others[2] / name)
+    return run
+
+
+def test_copies_are_found_by_when_their_first_step_started() -> None:
+    assert find_copies([5, 6, None, 5, None, 5, 6]) == {3: 0, 5: 0, 6: 1}
+    assert find_copies([None, None]) == {}
+
+
+def test_a_copy_within_a_cell_is_left_out_counted_and_named(copied: Path) -> None:
+    summary = summarize_run(copied)
+    cell = next(one for one in summary.cells if one.name == CELL)
+    assert set(cell.unreadable) == {1, 2, 3}
+    first = copied / "cells" / CELL / "launch0"
+    assert all(words.endswith(f": a copy of {first}, no second measurement") for words in cell.unreadable.values())
+    assert summary.reason == f"{CELL} launch1 and 2 more cannot be read: left out"
+    assert [one.unreadable for one in summary.cells if one.name != CELL] == [{}, {}]
+
+
+def test_copies_within_a_cell_are_no_launches_to_compare(copied: Path) -> None:
+    (found,) = compare_all([f"{copied}:micro_batches-1", f"{copied}:{CELL}"], results=copied.parent)
+    assert (found.candidate.launches, found.metrics[0].outcome) == (1, Outcome.NOT_ENOUGH_LAUNCHES)
+    assert sum("no second measurement" in note for note in found.notes) == 3
+
+
+def test_copies_within_a_cell_give_no_rows(copied: Path) -> None:
+    steps = load_run_steps(copied)
+    assert set(steps.loc[steps["cell"] == CELL, "launch"]) == {0}
+    assert sum("no second measurement" in note for note in steps.attrs[NOTES]) == 3
+
+
+def test_a_copy_in_another_cell_is_left_out_too(tmp_path: Path) -> None:
+    run = Path(shutil.copytree(SWEEP, tmp_path / "sweep"))
+    cells = run / "cells"
+    shutil.copy(cells / "micro_batches-1/launch2/steps.parquet", cells / "micro_batches-2/launch0/steps.parquet")
+    assert [list(one.unreadable) for one in summarize_run(run).cells] == [[], [0], []]
+    with pytest.raises(ComparisonError, match="copies of one measurement"):
+        compare_all([f"{run}:micro_batches-1", f"{run}:micro_batches-2"], results=tmp_path)
