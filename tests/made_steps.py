@@ -1,16 +1,21 @@
 """What ranks leave of their steps, for launches in which no rank starts."""
 
+import time
+
 from dtbench.store.journal import JournalWriter, StepTiming
 from dtbench.store.layout import LaunchFolder
 from dtbench.vocabulary import Phase
 
 
 def write_journals(folder: LaunchFolder, *, ranks: int) -> None:
-    """Leave the journal of one MEASURED step of 10 ms of every rank."""
+    """Leave the journal of every rank: a MEASURED and a PROFILED step of 10 ms, begun as no other launch's."""
+    start_ns = time.perf_counter_ns()
     folder.journal(0).parent.mkdir(parents=True, exist_ok=True)
     for rank in range(ranks):
-        with JournalWriter(folder.journal(rank), rank=rank, pid=1, capacity=1) as journal:
+        with JournalWriter(folder.journal(rank), rank=rank, pid=1, capacity=2) as journal:
             journal.begin(0)
-            journal.finish_step(
-                StepTiming(step=0, phase=Phase.MEASURED, start_ns=0, duration_ns=10_000_000, cpu_ns=5_000_000)
-            )
+            for step, phase in enumerate((Phase.MEASURED, Phase.PROFILED)):
+                begun_ns = start_ns + 10_000_000 * step
+                journal.finish_step(
+                    StepTiming(step=step, phase=phase, start_ns=begun_ns, duration_ns=10_000_000, cpu_ns=5_000_000)
+                )

@@ -19,10 +19,12 @@ from dtbench.scenario import catalog
 from dtbench.store.check_records import CheckOutcome, ChecksSummary
 from dtbench.store.finish import finish_launch
 from dtbench.store.layout import LaunchFolder, RunFolder
-from dtbench.store.rank_records import Memory, RankRecord, WarmupEnd
+from dtbench.store.rank_records import Memory, RankRecord, Receipt, ReceiptOutcome, WarmupEnd
 from dtbench.store.read import find_runs, read_catalogue, read_outcomes
 from dtbench.store.records import Environment, LaunchRecord, RunStatus, WorkerOrder
+from dtbench.store.traffic_records import Traffic
 from dtbench.store.write import write_record
+from dtbench.vocabulary import Axis, Operation, Purpose
 from tests.made_steps import write_journals
 
 TEXT = """\
@@ -111,8 +113,17 @@ def describe_rank(loss: float) -> RankRecord:
         warmup=WarmupEnd(steps=8, settled=True, reason="it did"),
         correctness=None,
         losses=(loss,) * 5,
-        receipts=(),
-        traffic=(),
+        receipts=(Receipt(knob="parallel.bucket_cap_mb", asked="25", got="25", outcome=ReceiptOutcome.AGREES),),
+        traffic=(
+            Traffic(
+                purpose=Purpose.GRAD_REDUCE,
+                axis=Axis.REPLICATE,
+                operation=Operation.ALL_REDUCE,
+                count=1,
+                size_bytes=4,
+                count_async=1,
+            ),
+        ),
         traffic_is_stable=True,
         overlap_possible=(),
         process_groups=(),
