@@ -52,7 +52,8 @@ def lengthen_profiled(factor: float) -> Change:
 def lengthen_step(place: int, factor: int) -> Change:
     def change(steps: pd.DataFrame, overlap: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
         number = sorted(overlap["step"].unique())[place]
-        return steps, overlap.assign(step_ns=overlap["step_ns"] * np.where(overlap["step"] == number, factor, 1))
+        more_ns = overlap["step_ns"] * np.where(overlap["step"] == number, factor - 1, 0)
+        return steps, overlap.assign(step_ns=overlap["step_ns"] + more_ns, idle_ns=overlap["idle_ns"] + more_ns)
 
     return change
 
@@ -81,7 +82,10 @@ def drift(exposed_ms: Sequence[float]) -> Change:
         step = int(overlap["step"].min())
         first = overlap[overlap["step"] == step]
         parts = [first.assign(step=step + number, exposed_comm_ns=int(ms * MS)) for number, ms in enumerate(exposed_ms)]
-        return steps, pd.concat(parts, ignore_index=True)
+        drifted = pd.concat(parts, ignore_index=True)
+        more_ns = drifted["exposed_comm_ns"] - pd.concat([first["exposed_comm_ns"]] * len(parts), ignore_index=True)
+        sums = {name: drifted[name] + more_ns for name in ("step_ns", "comm_ns")}
+        return steps, drifted.assign(**sums)
 
     return change
 

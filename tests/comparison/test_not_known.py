@@ -16,6 +16,7 @@ from dtbench.comparison.gate import Kept, judge, read_bound
 from dtbench.comparison.measure import _find_doubt
 from dtbench.comparison.metrics import BY_NAME, EXPOSED_BY_OWNER, EXPOSED_BY_PURPOSE, WAIT
 from dtbench.comparison.run import compare_all, compare_paths, compare_sides
+from dtbench.errors import ComparisonError
 from dtbench.store.baseline import Measurement
 from dtbench.store.layout import RunFolder
 from dtbench.store.write import write_table
@@ -221,17 +222,14 @@ def test_an_owner_known_on_one_rank_alone_is_not_compared(other: Path) -> None:
 
 @pytest.mark.parametrize("side", [0, 1])
 @pytest.mark.parametrize("factor", [0, -1])
-def test_a_cpu_time_that_no_step_can_take_is_not_known(tmp_path: Path, factor: int, side: int) -> None:
+def test_launches_whose_cpu_time_no_step_can_take_are_not_compared(tmp_path: Path, factor: int, side: int) -> None:
     run = Path(shutil.copytree(ROOT / "results" / "example_sweep", tmp_path / "sweep"))
     cells = ["micro_batches-1", "micro_batches-2"]
     for path in run.glob(f"cells/{cells[side]}/launch*/steps.parquet"):
         table = pd.read_parquet(path)
         write_table(path, table.assign(cpu_ns=factor * table["cpu_ns"]))
-    found = compare_paths(*(f"{run}:{cell}" for cell in cells), results=tmp_path)
-    change = find(found, "cpu_time")
-    assert (change.outcome, change.test) == (Outcome.UNKNOWN, None)
-    assert all(math.isnan(value) for value in (change.ratio, change.low, change.high, change.p_value))
-    assert judge(read_bound("cpu_time > 5%"), found).kept is Kept.UNDECIDED
+    with pytest.raises(ComparisonError, match=f"{cells[side]} has no launch that is complete and can be trusted"):
+        compare_paths(*(f"{run}:{cell}" for cell in cells), results=tmp_path)
     assert math.isnan(summarize_run(run).cells[side].cpu_ns_per_step)
 
 

@@ -253,6 +253,7 @@ def test_names_that_contain_markup_appear_as_text(logdir: Path, open_page: "Call
     change_json(run / "run.json", lambda record: record.update(name="<i>scenario", question=question))
     change_json(run / "run.json", lambda record: record["cells"][0].update(name=cell))
     change_json(run / "run.json", lambda record: record.pop("checklist"))  # of the cell's old name
+    change_json(run / "cells" / cell / "launch0" / "launch.json", lambda record: record.update(cell=cell))
     change_json(run / "env.json", lambda record: record.update(host="<svg onload=alert(4)>"))
     path = RunFolder(run).launch(cell, 0).derived_table("collectives")
     table = pd.read_parquet(path)

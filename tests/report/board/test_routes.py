@@ -381,8 +381,8 @@ def test_a_collective_names_its_owner_and_every_ranks_times(logdir: Path, open_b
     launch = LaunchFolder(logdir / RUN / "cells/ddp/launch0")
     table = pd.read_parquet(launch.derived_table("collectives"))
     row = int(table[table["owner"].str.startswith("bucket")].index[-1])
-    numbers = {"exposed_ns": 5_000_000, "exposed_skew_ns": 3_000_000, "exposed_tail_ns": 2_000_000, "last_rank": 0}
-    for name, number in numbers.items():
+    exposed = {"exposed_ns": 5_000_000, "exposed_skew_ns": 3_000_000, "exposed_tail_ns": 2_000_000}
+    for name, number in {**exposed, "skew_wait_ns": 3_000_000, "last_rank": 0}.items():
         table[name] = [number if place == row else 0 for place in range(len(table))]
     for name, word in {"cause": "skew", "parameters": "layers.0.weight, layers.0.bias"}.items():
         table[name] = [word if place == row else "" for place in range(len(table))]
