@@ -9,7 +9,7 @@ _CLOCK: Final = ("start_ns", "end_ns", "issue_ns", "first_wait_ns")
 """Points on some clock; every other time is a length."""
 _AMOUNTS: Final = ("_ns", "_bytes")
 _COUNTS: Final = ("count", "unsized", "calls")
-_ABOVE_ZERO: Final[Mapping[str, Sequence[str]]] = {"steps": ("duration_ns", "cpu_ns"), "overlap": ("step_ns",)}
+_ABOVE_ZERO: Final[Mapping[str, Sequence[str]]] = {"steps": ("duration_ns",), "overlap": ("step_ns",)}
 _FRACTIONS: Final = ("stolen_fraction", "taken_fraction")
 _PARTS: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
     "overlap": {

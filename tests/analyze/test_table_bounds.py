@@ -47,7 +47,7 @@ def run(tmp_path: Path) -> RunFolder:
         ("collectives", "last_rank", -1, "holds rank -1, and the launch has 2 ranks"),
         ("steps", "stolen_fraction", 1.5, "stolen_fraction of step 18 of rank 1 is 1.5, which cannot be"),
         ("steps", "stolen_fraction", -0.5, "stolen_fraction of step 18 of rank 1 is -0.5, which cannot be"),
-        ("steps", "cpu_ns", 0, "cpu_ns of step 18 of rank 1 is 0, which cannot be"),
+        ("steps", "cpu_ns", -1, "cpu_ns of step 18 of rank 1 is -1, which cannot be"),
     ],
 )
 def test_a_launch_with_a_value_that_cannot_be_is_left_out(

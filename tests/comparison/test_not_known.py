@@ -220,17 +220,33 @@ def test_an_owner_known_on_one_rank_alone_is_not_compared(other: Path) -> None:
     assert find(found, "exposed_comm").outcome is Outcome.NOT_ENOUGH_LAUNCHES
 
 
-@pytest.mark.parametrize("side", [0, 1])
-@pytest.mark.parametrize("factor", [0, -1])
-def test_launches_whose_cpu_time_no_step_can_take_are_not_compared(tmp_path: Path, factor: int, side: int) -> None:
-    run = Path(shutil.copytree(ROOT / "results" / "example_sweep", tmp_path / "sweep"))
-    cells = ["micro_batches-1", "micro_batches-2"]
-    for path in run.glob(f"cells/{cells[side]}/launch*/steps.parquet"):
+def multiply_cpu_time(folder: Path, cell: str, factor: int) -> Path:
+    run = Path(shutil.copytree(ROOT / "results" / "example_sweep", folder / "sweep"))
+    for path in run.glob(f"cells/{cell}/launch*/steps.parquet"):
         table = pd.read_parquet(path)
         write_table(path, table.assign(cpu_ns=factor * table["cpu_ns"]))
-    with pytest.raises(ComparisonError, match=f"{cells[side]} has no launch that is complete and can be trusted"):
-        compare_paths(*(f"{run}:{cell}" for cell in cells), results=tmp_path)
+    return run
+
+
+CELLS = ("micro_batches-1", "micro_batches-2")
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_cpu_time_that_a_coarse_clock_did_not_see_is_not_known(tmp_path: Path, side: int) -> None:
+    run = multiply_cpu_time(tmp_path, CELLS[side], 0)
+    found = compare_paths(*(f"{run}:{cell}" for cell in CELLS), results=tmp_path)
+    change = find(found, "cpu_time")
+    assert (change.outcome, change.test) == (Outcome.UNKNOWN, None)
+    assert all(math.isnan(value) for value in (change.ratio, change.low, change.high, change.p_value))
+    assert judge(read_bound("cpu_time > 5%"), found).kept is Kept.UNDECIDED
     assert math.isnan(summarize_run(run).cells[side].cpu_ns_per_step)
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_launches_whose_cpu_time_is_below_zero_are_not_compared(tmp_path: Path, side: int) -> None:
+    run = multiply_cpu_time(tmp_path, CELLS[side], -1)
+    with pytest.raises(ComparisonError, match=f"{CELLS[side]} has no launch that is complete and can be trusted"):
+        compare_paths(*(f"{run}:{cell}" for cell in CELLS), results=tmp_path)
 
 
 @pytest.mark.parametrize("metric", ["step_time", "tokens_per_second", "cpu_time", "time_to_first_step", "host_memory"])
