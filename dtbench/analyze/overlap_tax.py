@@ -139,18 +139,18 @@ def measure_overlap_tax(trace: Trace, compute: Bools, comm: Intervals, region: I
     lengths = trace.end_ns[events] - trace.start_ns[events]
     shared = comm.covered_before(trace.end_ns[events]) - comm.covered_before(trace.start_ns[events])
     alone, under = shared == 0, shared >= UNDER_FRACTION * lengths
-    kinds, kind = np.unique(np.stack((trace.name[events], grid, region[events])), axis=1, return_inverse=True)
-    kind = kind.reshape(-1)  # numpy 2.0 gives it the shape of the array
-    alone_lengths, under_lengths = (_group(lengths[mask], kind[mask], kinds.shape[1]) for mask in (alone, under))
+    columns = (trace.name[events].astype(np.int64), grid, region[events])
+    bounds = len(trace.names), len(trace.grids), 1 + int(region.max(initial=0))
+    kinds, kind = np.unique(np.ravel_multi_index(columns, bounds), return_inverse=True)
+    alone_lengths, under_lengths = (_group(lengths[mask], kind[mask], len(kinds)) for mask in (alone, under))
+    names, shapes, _ = np.unravel_index(kinds, bounds)
     seen, unlike = dict[tuple[int, int], list[KernelTax]](), 0
-    for row in range(kinds.shape[1]):
-        bare, beside = alone_lengths[row], under_lengths[row]
+    for name, shape, bare, beside in zip(names.tolist(), shapes.tolist(), alone_lengths, under_lengths, strict=True):
         if min(len(bare), len(beside)) < LEAST_SEEN:
             continue
         if not _are_alike(bare):
             unlike += len(beside)
             continue
-        name, shape = int(kinds[0, row]), int(kinds[1, row])
         medians = float(np.median(bare)), float(np.median(beside))
         one = KernelTax(trace.names[name], trace.grids[shape], len(bare), len(beside), *medians)
         seen.setdefault((name, shape), []).append(one)

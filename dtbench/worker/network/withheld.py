@@ -284,14 +284,14 @@ class _Late:
 
     def arrive(self) -> None:
         """Be done, or fail as the collective did; somebody has taken the future."""
+        assert self._promise is not None
         sleep_until(self.parcel.due_ns)
-        promise = self._promise or Promise()
         try:
             self._open(self.parcel)
         except Exception as error:  # noqa: BLE001  whatever the backend raised is the waiter's
-            promise.break_with(error)
+            self._promise.break_with(error)
         else:
-            promise.keep(self._outputs)
+            self._promise.keep(self._outputs)
 
 
 class _LateWork(dist.Work):
