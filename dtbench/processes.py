@@ -4,7 +4,10 @@ Linux is asked through ``/proc`` and its clocks of processes, to the nanosecond 
 systems through psutil, which does not know how long a process stood ready and waited for a core.
 """
 
+import ctypes
 import os
+import signal
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -18,6 +21,8 @@ from dtbench.units import NS_PER_S, NS_PER_US
 
 _KERNEL: Final = 2
 """``kthreadd``, the parent of the kernel's own threads."""
+_PR_SET_PDEATHSIG: Final = 1
+"""Of ``prctl(2)``."""
 _DTBENCH_RANK: Final = "dtbench.worker"
 _LONGEST_COMMAND: Final = 4096
 _TICKS: Final = 4
@@ -82,6 +87,12 @@ class Processes(Protocol):
 def open_processes() -> Processes:
     """Return this system's."""
     return ProcTree() if Path("/proc/self/stat").exists() and hasattr(time, "clock_gettime_ns") else AnySystem()
+
+
+def die_with_parent() -> None:
+    """Ask Linux to kill this process when the one that started it ends; elsewhere nobody can be asked."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def name_program(name: str, command: Sequence[str]) -> str:

@@ -2,7 +2,6 @@
 
 import os
 import pickle
-import signal
 import sys
 import traceback
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from dtbench.analyze.reader.source import TraceSource
 from dtbench.analyze.trace import Unread
 from dtbench.analyze.trace_analysis import TraceAnalysis, analyze_trace
 from dtbench.errors import TraceError
+from dtbench.signals import forget_signals
 from dtbench.vocabulary import Axis
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def serve(questions: IO[bytes], answers: IO[bytes]) -> NoReturn:
     """
     exit_code = 1
     try:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one; it ends us
+        forget_signals()
         os.dup2(2, 1)
         _serve(questions, answers)
         exit_code = 0

@@ -1,5 +1,6 @@
 """``dtbench check``: what a scenario would do, without doing it."""
 
+import shutil
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -49,6 +50,11 @@ def _plan_cells(file: "ScenarioFile") -> "dict[str, Plan]":
             plans[cell.name] = plan_for_check(cell.scenario)
         except PlanError as refusal:
             refusals.append(f"Cell `{cell.name}` of {file.name}: {refusal}")
+        python = cell.scenario.python
+        if python is not None and shutil.which(python) is None:
+            refusals.append(
+                f"Cell `{cell.name}` of {file.name}: python: {python} is no program here; is the path right?"
+            )
     mixed = find_mixed_repeat({cell.name: cell.scenario for cell in file.cells})
     refusals += [] if mixed is None else [f"{file.name}: {mixed}"]
     if refusals:

@@ -29,6 +29,7 @@ from dtbench.cli.schema import schema
 from dtbench.cli.selftest import selftest
 from dtbench.cli.tensorboard import tensorboard
 from dtbench.errors import DtbenchError
+from dtbench.signals import EXIT_CTRL_C, heed_signals
 
 _VERBS: tuple[tuple[str, Callable[..., None]], ...] = (
     ("list", list_scenarios),
@@ -50,12 +51,11 @@ _VERBS: tuple[tuple[str, Callable[..., None]], ...] = (
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _MACHINE = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP, errno.EIO, errno.ESTALE)
 """What a file system refuses, whatever a program does."""
-_EXIT_STOPPED = 130  # 128 + SIGINT, as shells have it
-_EXIT_PIPE = 141  # 128 + SIGPIPE
+_EXIT_PIPE = 141  # 128 + SIGPIPE, as shells have it
 
 
 class _StoppedError(Exception):
-    """Ctrl-C, on its way through typer, which would otherwise make its own exit code of it."""
+    """A signal, on its way through typer, which would otherwise make its own exit code of it."""
 
 
 class _Verbs(TyperGroup):
@@ -102,13 +102,15 @@ def run_app(app: typer.Typer, arguments: Sequence[str]) -> None:
     """Run a command line and exit: errors become sentences on standard error, tracebacks only with ``--debug``."""
     options = _GlobalOptions()
     try:
-        app(args=list(arguments), prog_name="dtbench", obj=options)
+        with heed_signals():
+            app(args=list(arguments), prog_name="dtbench", obj=options)
     except BrokenPipeError:  # `dtbench report | head`: the reader has seen enough
         _drop_output()
         sys.exit(_EXIT_PIPE)
-    except (_StoppedError, KeyboardInterrupt):
+    except (_StoppedError, KeyboardInterrupt) as stopped:
         print_error("stopped")
-        sys.exit(_EXIT_STOPPED)
+        stop = stopped if isinstance(stopped, KeyboardInterrupt) else stopped.__cause__
+        sys.exit(getattr(stop, "exit_code", EXIT_CTRL_C))
     except DtbenchError as error:
         if options.debug:
             _print_traceback(error)

@@ -1,14 +1,14 @@
 """``dtbench tensorboard``: look at runs in TensorBoard."""
 
-import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from dtbench.cli.console import print_line
+from dtbench.processes import die_with_parent
+from dtbench.signals import EXIT_CTRL_C
 
 _PORTS_TRIED = 50
 
@@ -92,25 +92,21 @@ def _can_listen(family: int, address: tuple[object, ...]) -> bool:
 
 
 def serve(command: list[str]) -> None:
-    """Run a server until it ends or Ctrl-C ends it; it never outlives this process.
+    """Run a server until it ends or somebody stops this process; on Linux it never outlives it, else only SIGKILL's.
 
     Raises:
         DtbenchError: the server ended on its own with an error.
     """
     from dtbench.errors import DtbenchError
 
-    signal.signal(signal.SIGTERM, _exit_on_signal)
-    with subprocess.Popen(command) as server:
+    with subprocess.Popen(command, preexec_fn=die_with_parent) as server:  # noqa: PLW1509 - there is one thread
         try:
             code = server.wait()
-        except KeyboardInterrupt:  # the terminal has told the server, too
-            code = 0
+        except KeyboardInterrupt as stop:
+            if getattr(stop, "exit_code", EXIT_CTRL_C) != EXIT_CTRL_C:
+                raise
+            code = 0  # the usual way to leave, and the terminal has told the server, too
         finally:
             server.terminate()
     if code:
         raise DtbenchError(f"TensorBoard ended with code {code}; its own message stands above.")
-
-
-def _exit_on_signal(number: int, _: object) -> None:
-    """Leave through ``finally``, where the default action would leave the server behind."""
-    sys.exit(128 + number)

@@ -18,17 +18,19 @@ from dtbench.store.write import write_record
 from dtbench.vocabulary import Stage, StatePart
 
 HUNG: Final = "hung"
+STOPPED: Final = "stood still, stopped by a signal or a debugger,"
 RAISED: Final = "raised"
 
 
 def describe_signal(number: int) -> str:
     """Say which signal ended a rank."""
-    return f"killed by {signal.Signals(number).name}"
+    known = {one.value: one.name for one in signal.Signals}
+    return f"killed by {known.get(number, f'signal {number}')}"
 
 
-_OWN_SIGNALS: Final = (signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL)
+_OWN_SIGNALS: Final = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL")
 """What a process's own mistake ends it with; SIGKILL and SIGTERM come from outside: no memory left, or a person."""
-OWN_MISTAKES: Final = tuple(map(describe_signal, _OWN_SIGNALS))
+OWN_MISTAKES: Final = tuple(describe_signal(signal.Signals[name]) for name in _OWN_SIGNALS if hasattr(signal, name))
 
 
 def keep_killed(folder: LaunchFolder, failures: tuple[RankFailure, ...], *, ranks: int) -> bool:

@@ -13,9 +13,18 @@ from dtbench import __version__
 from dtbench.errors import StoreError
 from dtbench.scenario.load import ScenarioFile
 from dtbench.scenario.mistakes import split_lines
+from dtbench.store.finish import finish_launch
 from dtbench.store.layout import LaunchFolder, RunFolder
-from dtbench.store.read import find_runs, read_launch, read_launch_environment, read_rank_records, read_run, read_steps
-from dtbench.store.records import CellRecord, RunRecord, RunStatus
+from dtbench.store.read import (
+    find_runs,
+    read_launch,
+    read_launch_environment,
+    read_order,
+    read_rank_records,
+    read_run,
+    read_steps,
+)
+from dtbench.store.records import CellRecord, LaunchRecord, RunRecord, RunStatus
 from dtbench.units import count_things
 
 _MOST_DIFFERENCES = 3
@@ -157,6 +166,8 @@ def keep_finished(folder: RunFolder, cells: tuple[CellRecord, ...]) -> frozenset
     finished: set[tuple[str, int]] = set()
     for cell in cells:
         of_cell = {index: folder.launch(cell.name, index) for index in cell.launches}
+        for index, launch in of_cell.items():
+            _close_left(launch, cell, index)
         unfinished = [launch for launch in of_cell.values() if not is_finished(launch)]
         finished.update((cell.name, index) for index, launch in of_cell.items() if launch not in unfinished)
         for launch in unfinished:
@@ -164,6 +175,27 @@ def keep_finished(folder: RunFolder, cells: tuple[CellRecord, ...]) -> frozenset
         if unfinished and not folder.reference(cell.name).reference_data.exists():
             _remove(folder.reference(cell.name))
     return frozenset(finished)
+
+
+def _close_left(launch: LaunchFolder, cell: CellRecord, index: int) -> None:
+    """Write how a launch ended whose ranks all left their results, but whose launcher was gone before it could."""
+    records = [launch.rank_record(rank) for rank in range(cell.plan.ranks)]
+    if launch.launch.exists() or not all(record.exists() for record in records):
+        return
+    with suppress(StoreError):  # broken results are run anew
+        read_rank_records(launch)
+        ended_unix_ns = max(record.stat().st_mtime_ns for record in records)
+        started_unix_ns = read_order(launch).launched_unix_ns or ended_unix_ns
+        record = LaunchRecord(
+            cell=cell.name,
+            index=index,
+            status=RunStatus.COMPLETE,
+            started_unix_ns=started_unix_ns,
+            duration_ns=max(0, ended_unix_ns - started_unix_ns),
+            reason="its launcher was gone before it could close the launch; every rank's results were there",
+            failures=(),
+        )
+        finish_launch(launch, record, ranks=cell.plan.ranks)
 
 
 def _remove(launch: LaunchFolder) -> None:

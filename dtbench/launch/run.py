@@ -19,7 +19,7 @@ from dtbench import __version__
 from dtbench.errors import LaunchError, ScenarioError, StoreError
 from dtbench.launch.cells import interleave
 from dtbench.launch.interpreter import probe_interpreters
-from dtbench.launch.local import WORKER, describe_stop, launch_ranks
+from dtbench.launch.local import WORKER, launch_ranks
 from dtbench.launch.machine import read_torch_version
 from dtbench.launch.orders import key_of_reference, make_order, make_reference_order, say_imports, unlaunched
 from dtbench.launch.repeat import (
@@ -36,6 +36,7 @@ from dtbench.plan import Plan
 from dtbench.scenario.load import ScenarioFile
 from dtbench.scenario.repeat import resolve_repeat
 from dtbench.scenario.schema import AutoRepeat
+from dtbench.signals import describe_stop
 from dtbench.store.layout import LaunchFolder, RunFolder, can_name_runs, new_run_folder
 from dtbench.store.lock import hold_run
 from dtbench.store.read import read_run
@@ -173,6 +174,20 @@ def _run_all(run: _Run) -> RunFolder:
             reason = describe_stop(error)
         _write_run(run, RunStatus.FAILED, reason)
         raise
+    try:
+        _close(run)
+    except KeyboardInterrupt:
+        _close(run)  # nothing is left to stop: all launches have ended
+        raise
+    return run.folder
+
+
+def _close(run: _Run) -> None:
+    """Write how a run ended, all launches of which have ended.
+
+    Raises:
+        LaunchError: some failed.
+    """
     if run.failures:
         reason = "\n".join(f"cell {name}: {why}" for name, why in run.failures.items())
         _write_run(run, RunStatus.FAILED, reason)
@@ -180,7 +195,6 @@ def _run_all(run: _Run) -> RunFolder:
     for reference in run.references.values():
         reference.unlink(missing_ok=True)  # as large as the model, and of no use once everything is compared
     _write_run(run, RunStatus.COMPLETE, None)
-    return run.folder
 
 
 def _look_for_neighbours(run: _Run) -> None:

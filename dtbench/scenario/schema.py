@@ -26,7 +26,7 @@ from dtbench.scenario.model import Model, check_function_name
 from dtbench.scenario.network import Network, RealNetwork
 from dtbench.scenario.optimizer import AdamW, Optimizer, Sgd
 from dtbench.scenario.state_dict import StateDict
-from dtbench.scenario.variables import VARIABLE_PREFIXES, Variable
+from dtbench.scenario.variables import VARIABLE_PREFIXES, Value, Variable
 
 __all__ = [
     "MAPPING",
@@ -322,7 +322,7 @@ class Scenario(Record):
     """Take the state of model and optimizer out, save it, and put it back after the last step; left out: none of it."""
     repeat: Repeat = 1
     """Launches of each cell; each starts all ranks anew. ``auto``: as many as a precision needs."""
-    env: dict[Variable, str] = {}
+    env: dict[Variable, Value] = {}
     """Environment variables of the ranks, such as ``NCCL_ALGO``; each value a text in quotes."""
     python: Annotated[str, Field(min_length=1)] | None = None
     """Interpreter of the ranks, so that cells can compare torch builds; it needs dtbench, too. Left out: this one."""

@@ -1,6 +1,7 @@
 """Environment variables of ranks: which ones a scenario may set, and why not the others."""
 
-from typing import Annotated
+import re
+from typing import Annotated, Final
 
 from pydantic import AfterValidator
 
@@ -14,19 +15,24 @@ VARIABLE_PREFIXES = (
 
 _NOT_FOR_SCENARIOS = {
     "CUDA_VISIBLE_DEVICES": "it decides which GPUs there are; set it where you start dtbench",
-    "TORCH_ELASTIC_": "it is set by torch elastic, which starts the ranks",
-    "TORCHELASTIC_": "it is set by torch elastic, which starts the ranks",
-    "MASTER_": "it is set by torch elastic, which brings the ranks together",
+    "TORCH_ELASTIC_": "it is set by what starts the ranks",
+    "TORCHELASTIC_": "it is set by what starts the ranks",
+    "MASTER_": "it is set by what starts the ranks, and brings them together",
     "DTBENCH_": "it is set by dtbench itself",
     **dict.fromkeys(
         ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_"),
-        "it is set by torch elastic: the sizes come from `parallel`",
+        "it is set by what starts the ranks: the sizes come from `parallel`",
     ),
 }
 """Why variables that begin like this cannot be set by a scenario."""
 
 
+_NAME: Final = re.compile(r"[A-Z_][A-Z0-9_]*")
+
+
 def _check_variable(name: str) -> str:
+    if _NAME.fullmatch(name) is None:
+        raise ValueError("a variable's name is of capital letters, digits and underscores")
     for beginning, reason in _NOT_FOR_SCENARIOS.items():
         if name.startswith(beginning):
             raise ValueError(reason)
@@ -36,4 +42,11 @@ def _check_variable(name: str) -> str:
     return name
 
 
+def _check_value(value: str) -> str:
+    if "\0" in value:
+        raise ValueError("a variable's value cannot have a NUL character")
+    return value
+
+
 Variable = Annotated[str, AfterValidator(_check_variable)]
+Value = Annotated[str, AfterValidator(_check_value)]

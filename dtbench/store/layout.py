@@ -28,7 +28,7 @@
 import re
 import secrets
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 LAUNCHER_VARIABLE = "DTBENCH_LAUNCHER_PID"
@@ -88,8 +88,27 @@ def trace_name(rank: int, unix_ns: int) -> str:
 
 
 def new_run_folder(results: Path, name: str) -> "RunFolder":
-    """Give the absolute path of a run that begins now; makes nothing."""
-    return RunFolder((results / name / f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(2)}").resolve())
+    """Give the absolute path of a run that begins now; makes nothing.
+
+    Runs are in order of their names: one that begins after the clock was set back is named after the latest that is
+    there, as far as that is within a year.
+    """
+    now = datetime.now(UTC).replace(tzinfo=None, microsecond=0)
+    latest = max(filter(None, (_read_stamp(path.name) for path in results.glob("*/*"))), default=now)
+    if now < latest < now + timedelta(days=365):
+        now = latest + timedelta(seconds=1)
+    return RunFolder((results / name / f"{now:{_STAMP}}-{secrets.token_hex(2)}").resolve())
+
+
+_STAMP = "%Y%m%dT%H%M%S"
+
+
+def _read_stamp(name: str) -> datetime | None:
+    """Give when a run began, by its folder's name; None: it is no run's."""
+    try:
+        return datetime.strptime(name.partition("-")[0], _STAMP)  # noqa: DTZ007 - all are UTC
+    except ValueError:
+        return None
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from dtbench.store.layout import (
     catalogue_file,
     outcomes_file,
 )
+from dtbench.store.links import refuse_links
 from dtbench.store.outline import refuse_odd_cells, refuse_strange_launch
 from dtbench.store.place import check_place, find_place
 from dtbench.store.probe_records import LineRecord
@@ -51,9 +52,10 @@ def read_run(path: Path) -> RunRecord:
     """Read ``run.json`` of a run folder.
 
     Raises:
-        StoreError: there is none, it is broken, or another version wrote it.
+        StoreError: there is none, it is broken, another version wrote it, or there is a link in the folder.
     """
     folder = RunFolder(path)
+    refuse_links(path)
     if not folder.run.exists() and folder.scenario.exists():
         raise StoreError(
             f"{path}: the run is incomplete, it ended before it wrote {folder.run.name}; run the scenario again"

@@ -45,8 +45,8 @@ def tell_reason_in_a_line(reason: str) -> str:
 class RankFailure(Record):
     """Where a rank was last seen, and what it said.
 
-    ``what`` is ``raised``, ``killed by SIGSEGV``, ``hung``, ``ended by its peers' failure``; ``last_lines`` are the
-    end of its log.
+    ``what`` is ``raised``, ``killed by SIGSEGV``, ``hung``, ``left with exit code 3``, ``ended because another rank
+    failed``, ...; ``last_lines`` are the end of its log.
     """
 
     rank: int
@@ -306,8 +306,9 @@ class WorkerOrder(Record):
 
 
 class EventLine(Record):
-    """One milestone of a rank."""
+    """One milestone of a rank; ``monotonic_ns``: on its machine's monotonic clock, None in files of before 2026-12."""
 
     unix_ns: int
+    monotonic_ns: int | None = None
     event: str
     detail: str = ""

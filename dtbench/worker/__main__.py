@@ -29,7 +29,7 @@ from dtbench.store.records import LaunchRecord, RunStatus, WorkerOrder
 from dtbench.store.write import write_record
 from dtbench.vocabulary import DeviceKind, Region
 from dtbench.worker.correctness import write_reference
-from dtbench.worker.environment import die_with_parent, read_environment
+from dtbench.worker.environment import die_with_launcher, read_environment
 from dtbench.worker.events import Events
 from dtbench.worker.joining import Rank, process_group
 from dtbench.worker.network.carrier import Carrier
@@ -72,7 +72,7 @@ def main() -> None:
 
 def prepare_process() -> None:
     """Die with the launcher, print stacks on a fault or when asked (SIGUSR1), stay quiet about torch's own hints."""
-    die_with_parent()
+    die_with_launcher()
     faulthandler.enable()
     if hasattr(signal, "SIGUSR1"):
         faulthandler.register(signal.SIGUSR1, all_threads=True)

@@ -1,11 +1,8 @@
 """The machine and the software of a run, with secrets left out; and what keeps a rank from outliving its launcher."""
 
-import ctypes
 import os
 import platform
-import re
 import shutil
-import signal
 import sys
 from collections.abc import Mapping
 from importlib import metadata
@@ -15,6 +12,8 @@ import psutil
 import torch
 import torch.distributed as dist
 
+from dtbench.processes import die_with_parent
+from dtbench.redaction import redact_value, redact_variables
 from dtbench.scenario.schema import VARIABLE_PREFIXES, Scenario
 from dtbench.store.layout import LAUNCHER_VARIABLE
 from dtbench.store.rank_records import Receipt
@@ -23,11 +22,9 @@ from dtbench.torch_versions import is_tested_torch, spell_tested_torch
 from dtbench.worker.machine.accelerator import describe_devices
 from dtbench.worker.receipts import compare
 
-_SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|ACCESS_?KEY|AUTH", re.IGNORECASE)
 _PACKAGES = ("dtbench", "torch", "numpy", "triton", "transformers")
 _SET_BY_TORCH = ("TORCHINDUCTOR_CACHE_DIR",)
 """torch writes it when its compiler is imported, with the user's name in it."""
-_PR_SET_PDEATHSIG = 1
 
 
 def read_environment() -> Environment:
@@ -53,31 +50,30 @@ def read_environment() -> Environment:
 
 def read_environment_receipts(scenario: Scenario) -> tuple[Receipt, ...]:
     """Say whether this process has the variables and the interpreter that the scenario asks for."""
-    variables = [compare(f"env.{name}", value, os.environ.get(name)) for name, value in scenario.env.items()]
+    variables = [_compare_variable(name, value) for name, value in scenario.env.items()]
     if scenario.python is None:
         return tuple(variables)
     asked = Path(shutil.which(scenario.python) or scenario.python).absolute()  # not resolved: a venv's is a link
     return (*variables, compare("python", scenario.python, sys.executable, expected=str(asked)))
 
 
+def _compare_variable(name: str, value: str) -> Receipt:
+    receipt = compare(f"env.{name}", value, os.environ.get(name))
+    hidden = {side: redact_value(name, getattr(receipt, side)) for side in ("asked", "got")}
+    return receipt.model_copy(update=hidden)
+
+
 def find_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Give the variables that tune what is measured, secrets hidden; where a cache lies tunes nothing."""
     named = {key: value for key, value in environment.items() if key.startswith(VARIABLE_PREFIXES)}
-    return redact({key: value for key, value in named.items() if key not in _SET_BY_TORCH})
+    return redact_variables({key: value for key, value in named.items() if key not in _SET_BY_TORCH})
 
 
-def redact(variables: dict[str, str]) -> dict[str, str]:
-    """Hide the values of variables whose name sounds like a secret."""
-    return {key: "(redacted)" if _SECRET.search(key) else value for key, value in sorted(variables.items())}
-
-
-def die_with_parent() -> None:
-    """Ask Linux to kill this process when its launcher dies, so that a killed launcher leaves no rank behind."""
-    if sys.platform != "linux":
-        return
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def die_with_launcher() -> None:
+    """Die when the launcher does, so that a killed launcher leaves no rank behind."""
+    die_with_parent()
     launcher = os.environ.get(LAUNCHER_VARIABLE)
-    if launcher is not None and int(launcher) != os.getppid():
+    if launcher is not None and sys.platform == "linux" and int(launcher) != os.getppid():
         raise SystemExit("the launcher was gone before this rank had started")
 
 

@@ -17,6 +17,7 @@ class Events:
     def say(self, event: str, detail: str = "") -> None:
         """Append one line; called between steps only."""
         now = time.time_ns()
+        line = EventLine(unix_ns=now, monotonic_ns=time.monotonic_ns(), event=event, detail=detail)
         self._journal.touch(now)
         with self._path.open("a", encoding="utf-8") as file:
-            file.write(EventLine(unix_ns=now, event=event, detail=detail).model_dump_json() + "\n")
+            file.write(line.model_dump_json() + "\n")

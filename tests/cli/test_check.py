@@ -1,6 +1,8 @@
 """``dtbench check``."""
 
 import json
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -102,3 +104,10 @@ def test_a_plan_that_cannot_be_names_every_cell_it_concerns(capsys: pytest.Captu
     printed = capsys.readouterr().err
     assert "Cell `ddp` of quickstart: " in printed
     assert "Cell `fsdp2_tp` of quickstart: " in printed
+
+
+def test_an_interpreter_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    absent = tmp_path / "bin" / "python"
+    assert run("quickstart", "--set", f"python={absent}") == PlanError.exit_code
+    assert f"python: {absent} is no program here; is the path right?" in capsys.readouterr().err
+    assert run("quickstart", "--set", f"python={sys.executable}") == 0

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from dtbench.launch.forked.servers import can_fork
-from dtbench.launch.local import OF_EXIT
+from dtbench.launch.last_words import OF_EXIT
 
 pytestmark = [
     pytest.mark.ranks,

@@ -2,11 +2,7 @@
 
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
-
-from dtbench.launch.local import read_last_lines
+from dtbench.launch.last_words import read_last_lines
 
 BEFORE = "".join(f"step {number}\n" for number in range(40))
 OTHERS = "".join(f'  File "other.py", line {number} in wait\n' for number in range(30))

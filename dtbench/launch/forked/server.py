@@ -1,8 +1,9 @@
 """Ranks by fork: this process has imported torch and the worker once, and each rank is a copy of it.
 
-``python -P -m dtbench.launch.forked.server SOCKET`` listens until its standard input ends. ``start.py``, which the
-launcher starts in a worker's place, sends what it was given: command, folder, environment, standard streams. It hears
-how the rank ended, and what signals it gets go to the rank. Whoever vanishes takes along who depends on it::
+``python -P -m dtbench.launch.forked.server DESCRIPTOR`` serves an open socket until its standard input ends, and only
+the same user's processes: a socket without a file has no permissions. ``start.py``, which the launcher starts in a
+worker's place, sends what it was given: command, folder, environment, standard streams. It hears how the rank ended,
+and what signals it gets go to the rank. Whoever vanishes takes along who depends on it::
 
     launcher  --starts-->  start.py  --streams, command-->  server  --fork-->  rank
                                      <--how it ended------
@@ -20,6 +21,7 @@ import runpy
 import selectors
 import signal
 import socket
+import struct
 import sys
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -82,6 +84,9 @@ class Server:
     def accept(self) -> None:
         """Take a request and fork; refuse what this process's environment has decided already."""
         starter, _ = self.listener.accept()
+        if read_user(starter) != os.getuid():
+            starter.close()
+            return
         try:
             request = receive(starter)
         except ValueError:  # cut short: it was killed meanwhile
@@ -128,6 +133,12 @@ class Server:
         if starter in self.selector.get_map():
             self.selector.unregister(starter)
         tell(starter, ENDED + os.waitstatus_to_exitcode(status).to_bytes(4, "big", signed=True))
+
+
+def read_user(starter: socket.socket) -> int:
+    """Give whose process a starter is: ``SO_PEERCRED`` of ``unix(7)``."""
+    _, user, _ = struct.unpack("3i", starter.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    return int(user)
 
 
 def tell(starter: socket.socket, answer: bytes) -> None:
@@ -192,9 +203,9 @@ def main() -> None:
         raise SystemExit(f"{threads} threads after the imports, and a copy would have only one: is there a new import?")
     gc.collect()
     gc.freeze()  # the collector writes into no page that copies share
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(sys.argv[1])
-    listener.listen(64)
+    listener = socket.socket(fileno=int(sys.argv[1]))
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
     become(Server(listener, given).serve(), given)
 
 

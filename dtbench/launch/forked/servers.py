@@ -2,11 +2,11 @@
 
 import contextlib
 import os
+import secrets
+import socket
 import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -39,23 +39,34 @@ def serve_forks() -> Iterator[tuple[str, ...]]:
         LaunchError: the servers do not start; what they said is on standard error.
     """
     environment = make_environment()
-    with tempfile.TemporaryDirectory(prefix="dtbench-forks-") as folder, contextlib.ExitStack() as open_servers:
-        sockets = [Path(folder) / name for name in ("even", "odd")]
-        servers = [open_servers.enter_context(_start(path, environment)) for path in sockets]
-        for server, path in zip(servers, sockets, strict=True):
-            while not path.exists():
-                if server.poll() is not None:
-                    raise LaunchError("the process that ranks would be forked from did not start")
-                time.sleep(0.05)
+    with contextlib.ExitStack() as open_servers:
+        servers = [open_servers.enter_context(_serve(environment)) for _ in range(2)]
+        names = [_await(name, server) for name, server in servers]
         start = Path(__file__).with_name("start.py")
-        yield (sys.executable, "-I", "-S", str(start), ":".join(map(str, sockets)))
+        yield (sys.executable, "-I", "-S", str(start), ":".join(names))
 
 
-def _start(path: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    """Start a server; leaving the process object closes the server's standard input, which ends it."""
-    return subprocess.Popen(
-        [sys.executable, "-P", "-m", "dtbench.launch.forked.server", str(path)],
-        stdin=subprocess.PIPE,
-        env=environment,
-        start_new_session=True,  # Ctrl-C is for the launcher, which ends the ranks itself
-    )
+@contextmanager
+def _serve(environment: Mapping[str, str]) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
+    """Start a server; gives the name of its socket, which is no file that could be left, and its process."""
+    name = f"dtbench-forks-{os.getpid()}-{secrets.token_hex(8)}"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"\0{name}")
+        listener.listen(64)
+        server = subprocess.Popen(
+            [sys.executable, "-P", "-m", "dtbench.launch.forked.server", str(listener.fileno())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            pass_fds=(listener.fileno(),),
+            start_new_session=True,  # Ctrl-C is for the launcher, which ends the ranks itself
+        )
+    with server:  # leaving it closes the server's standard input, which ends it
+        yield name, server
+
+
+def _await(name: str, server: "subprocess.Popen[bytes]") -> str:
+    """Wait for a server's first line, which says that it has imported everything; gives its name."""
+    if server.stdout is None or not server.stdout.readline():
+        raise LaunchError("the process that ranks would be forked from did not start")
+    return name

@@ -1,7 +1,7 @@
 """Stands for a rank before its launcher: ``python -I -S start.py SOCKETS COMMAND...``.
 
 The rank itself is a copy of a server (``server.py``) that has imported what COMMAND imports. Neighbours are copies of
-different servers, one socket each and joined by colons, so that no two of them share the seed of Python's hashes.
+different servers, the names of whose sockets colons join, so that no two of them share the seed of Python's hashes.
 Signals go to the rank, its end becomes this process's end. A request that the server refuses is run as it is.
 """
 
@@ -20,7 +20,7 @@ def main() -> None:
     """Ask for the rank, then wait for its end."""
     sockets, command = sys.argv[1].split(":"), sys.argv[2:]
     with socket.socket(socket.AF_UNIX) as server:
-        server.connect(sockets[int(os.environ.get("RANK", "0")) % len(sockets)])
+        server.connect("\0" + sockets[int(os.environ.get("RANK", "0")) % len(sockets)])
         folder = os.getcwd()  # noqa: PTH109 - pathlib takes as long to import as all the rest
         request = json.dumps({"command": command, "folder": folder, "environment": dict(os.environ)}).encode()
         socket.send_fds(server, [len(request).to_bytes(8, "big")], [0, 1, 2])

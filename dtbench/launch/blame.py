@@ -1,0 +1,199 @@
+"""Of several ranks that ended, which one the others followed: by who left first, and by what each end can follow from.
+
+============  =====================================================  ==========================================
+end           what it is                                             can follow from another rank's end
+============  =====================================================  ==========================================
+held up       killed by the launcher: it hung or was stopped         no: the others waited for it
+from outside  a signal that no mistake of its own sends, an exit     no
+              without an error or with a code of its own
+mistake       an exception, a crash                                  yes: torch and gloo fall over lost peers
+peer lost     an exception that says the other end was gone          it does
+told          the launcher ended it after another had failed         it does
+============  =====================================================  ==========================================
+
+A rank's end begins when it says that it raised, else when its process was seen to end. The culprit is the first of what
+need not follow from another's end; a crash that comes after an end from outside follows from it. Ends within
+``RESOLUTION_NS`` have no order otherwise: all of them are named.
+"""
+
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from dtbench.launch.killed import OWN_MISTAKES, RAISED, describe_signal
+from dtbench.launch.last_words import find_failure, has_lost_peer, has_traceback, read_last_lines
+from dtbench.launch.rank_processes import RESOLUTION_NS, Ended
+from dtbench.launch.watch import look
+from dtbench.store.journal import JournalView, RankState, name_unphased, read_journal
+from dtbench.store.layout import LaunchFolder
+from dtbench.store.records import LOG_FOLLOWS, EventLine, RankFailure
+from dtbench.units import format_ns
+
+_LEFT: Final = "left without an error before its work was done"
+_LEFT_WITH: Final = "left with exit code {}"
+_PEER_LOST: Final = "raised because a peer was gone"
+_TOLD: Final = "ended because another rank failed"
+_FROM_OUTSIDE: Final = "ended by {} from outside"
+_KILLED: Final = describe_signal(signal.SIGKILL)
+_OUT_OF_MEMORY: Final = " (the kernel ended a process for lack of memory meanwhile)"
+
+
+class _Kind(IntEnum):
+    """In order of blame."""
+
+    HELD_UP = 0
+    FROM_OUTSIDE = 1
+    MISTAKE = 2
+    PEER_LOST = 3
+    TOLD = 4
+
+
+@dataclass(frozen=True)
+class _End:
+    """One rank's end; ``began_ns``: on the monotonic clock."""
+
+    failure: RankFailure
+    kind: _Kind
+    began_ns: int
+
+
+@dataclass(frozen=True)
+class Blame:
+    """Who failed.
+
+    Attributes:
+        failures: culprits first, then in order of blame and time; empty: all went well.
+        culprits: how many of them are named.
+        within_ns: between the first and the last culprit's end.
+    """
+
+    failures: tuple[RankFailure, ...]
+    culprits: int = 0
+    within_ns: int = 0
+
+    @property
+    def sentence(self) -> str:
+        """What the launch's error says."""
+        named, others = self.failures[: self.culprits], len(self.failures) - self.culprits
+        first = named[0]
+        if len(named) == 1:
+            said = f"rank {first.rank} {first.what}, last seen {_describe_place(first)}"
+        else:
+            each = [f"rank {one.rank} {one.what}, last seen {_describe_place(one)}" for one in named]
+            said = (
+                f"{'; '.join(each)}; within {format_ns(self.within_ns)} of each other, so nobody knows which was first"
+            )
+        more = f"; {others} more ended with {'it' if len(named) == 1 else 'them'}" if others else ""
+        lines = "".join(f"\n  | {line}" for line in first.last_lines)
+        return f"{said}{more}" + (f"{LOG_FOLLOWS}{lines}" if lines else "; its log is empty")
+
+
+def find_culprits(
+    folder: LaunchFolder,
+    ended: Sequence[Ended],
+    *,
+    held_up: Mapping[int, str],
+    ranks: int,
+    oom_kills: int | None = None,
+) -> Blame:
+    """Say of each failed rank what happened, where it was and what it said last.
+
+    Args:
+        folder: of the launch.
+        ended: every process that has ended, well or not.
+        held_up: what was seen of the ranks that the launcher killed because they held up the others.
+        ranks: how many there are.
+        oom_kills: processes that the kernel ended for lack of memory meanwhile; None: not known.
+    """
+    views = look(folder, ranks)
+    ends = [
+        _describe(folder, one, views[one.rank], held_up=held_up, oom_kills=oom_kills)
+        for one in ended
+        if one.exit_code or not _is_done(views[one.rank])
+    ]
+    if not ends:
+        return Blame(())
+    culprits = _find_first(ends)
+    rest = sorted((end for end in ends if end not in culprits), key=lambda end: (end.kind, end.began_ns))
+    within_ns = culprits[-1].began_ns - culprits[0].began_ns
+    return Blame(tuple(end.failure for end in (*culprits, *rest)), len(culprits), within_ns)
+
+
+def _find_first(ends: Sequence[_End]) -> list[_End]:
+    """Give the ends that may have come first, in order of time."""
+    in_order = sorted(ends, key=lambda end: end.began_ns)
+    for kinds in ((_Kind.HELD_UP,), (_Kind.FROM_OUTSIDE, _Kind.MISTAKE), (_Kind.PEER_LOST,), (_Kind.TOLD,)):
+        of_kind = [end for end in in_order if end.kind in kinds]
+        if of_kind:
+            break
+    if of_kind[0].kind is _Kind.HELD_UP:
+        return of_kind
+    tied = [end for end in of_kind if end.began_ns - of_kind[0].began_ns <= RESOLUTION_NS]
+    outside_ns = min((end.began_ns for end in tied if end.kind is _Kind.FROM_OUTSIDE), default=None)
+    return [end for end in tied if outside_ns is None or end.began_ns <= outside_ns or end.kind is _Kind.FROM_OUTSIDE]
+
+
+def is_early(folder: LaunchFolder, rank: int) -> bool:
+    """Tell whether a rank has not said that its work is done."""
+    return not _is_done(read_journal(folder.journal(rank)))
+
+
+def _is_done(view: JournalView | None) -> bool:
+    return view is not None and view.state is RankState.DONE
+
+
+def _describe(
+    folder: LaunchFolder, one: Ended, view: JournalView | None, *, held_up: Mapping[int, str], oom_kills: int | None
+) -> _End:
+    """Say what one rank's end was."""
+    said = find_failure(folder, one.rank)
+    kind, what = _name_end(folder, one, said=said, held_up=held_up, oom_kills=oom_kills)
+    failure = RankFailure(
+        rank=one.rank,
+        what=what,
+        last_step=view.step if view else None,
+        last_phase=str(view.phase) if view and view.phase else None,
+        last_region=str(view.region) if view and view.region else None,
+        last_lines=read_last_lines(folder.log(one.rank)),
+    )
+    said_ns = None if said is None else said.monotonic_ns
+    return _End(failure, kind, one.monotonic_ns if said_ns is None else said_ns)
+
+
+def _name_end(
+    folder: LaunchFolder,
+    one: Ended,
+    *,
+    said: EventLine | None,
+    held_up: Mapping[int, str],
+    oom_kills: int | None,
+) -> tuple[_Kind, str]:
+    if one.rank in held_up:
+        return _Kind.HELD_UP, held_up[one.rank]
+    if said is not None and one.exit_code:  # gloo may abort a process that leaves because of an exception
+        return (_Kind.PEER_LOST, _PEER_LOST) if has_lost_peer(said.detail) else (_Kind.MISTAKE, RAISED)
+    if one.was_told:
+        return _Kind.TOLD, _TOLD
+    if one.exit_code < 0:
+        return _name_signal(-one.exit_code, oom_kills)
+    if one.exit_code and has_traceback(folder.log(one.rank)):  # it raised before it could say so
+        return _Kind.MISTAKE, RAISED
+    return _Kind.FROM_OUTSIDE, _LEFT_WITH.format(one.exit_code) if one.exit_code else _LEFT
+
+
+def _name_signal(number: int, oom_kills: int | None) -> tuple[_Kind, str]:
+    if number == signal.SIGTERM:
+        return _Kind.FROM_OUTSIDE, _FROM_OUTSIDE.format("SIGTERM")
+    what = describe_signal(number)
+    if what in OWN_MISTAKES:
+        return _Kind.MISTAKE, what
+    return _Kind.FROM_OUTSIDE, what + (_OUT_OF_MEMORY if oom_kills and what == _KILLED else "")
+
+
+def _describe_place(failure: RankFailure) -> str:
+    if failure.last_step is None:
+        return "before its first step"
+    phase = failure.last_phase or name_unphased(failure.last_region)
+    return f"in step {failure.last_step} ({phase}" + (f", {failure.last_region})" if failure.last_region else ")")

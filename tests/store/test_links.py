@@ -1,0 +1,95 @@
+"""A run folder from somebody else: nothing in it leads out of it, and its lock destroys nothing."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dtbench.errors import StoreError
+from dtbench.store.layout import RunFolder, new_run_folder
+from dtbench.store.lock import hold_run, is_held
+from dtbench.store.read import read_run
+
+EXAMPLES = Path(__file__).parents[2] / "results" / "example"
+PRECIOUS = "precious words of the user's\n"
+
+
+@pytest.fixture
+def precious(tmp_path: Path) -> Path:
+    path = tmp_path / "precious"
+    path.write_text(PRECIOUS)
+    return path
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    (example,) = EXAMPLES.iterdir() if not (EXAMPLES / "run.json").exists() else (EXAMPLES,)
+    return Path(shutil.copytree(example, tmp_path / "run"))
+
+
+@pytest.mark.parametrize("name", [".lock", "run.json", "cells/new.json", "env.json"])
+def test_a_link_in_a_run_is_refused_wherever_it_is(run: Path, precious: Path, name: str) -> None:
+    read_run(run)
+    (run / name).unlink(missing_ok=True)
+    (run / name).symlink_to(precious)
+    with pytest.raises(StoreError, match="is a link, and links in a run's folder are not followed"):
+        read_run(run)
+
+
+def test_a_linked_folder_in_a_run_is_refused_and_a_run_that_is_linked_is_read(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "latest").symlink_to(run)
+    assert read_run(tmp_path / "latest") == read_run(run)
+    (run / "plots").symlink_to(tmp_path)
+    with pytest.raises(StoreError, match="plots: is a link"):
+        read_run(run)
+
+
+def test_a_lock_is_not_opened_through_a_link(tmp_path: Path, precious: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    folder.lock.symlink_to(precious)
+    with pytest.raises(StoreError, match="is a link, and nothing is written through it"), hold_run(folder):
+        pass
+    assert not is_held(folder)
+    assert precious.read_text() == PRECIOUS
+
+
+def test_a_lock_that_has_a_second_name_is_left_alone(tmp_path: Path, precious: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    os.link(precious, folder.lock)
+    with pytest.raises(StoreError, match="is no file of its own"), hold_run(folder):
+        pass
+    assert precious.read_text() == PRECIOUS
+
+
+def test_a_lock_with_other_words_in_it_holds_and_keeps_them(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    folder.lock.write_text(PRECIOUS)
+    with hold_run(folder):
+        assert is_held(folder)
+    assert folder.lock.read_text() == PRECIOUS
+
+
+def test_a_lock_says_who_holds_it_and_asking_changes_nothing(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    assert not is_held(folder)
+    assert not folder.path.exists()
+    for _ in range(2):
+        with hold_run(folder):
+            assert int(folder.lock.read_text()) == os.getpid()
+            with pytest.raises(StoreError, match=rf"pid {os.getpid()}\) is still writing"), hold_run(folder):
+                pass
+    assert not is_held(folder)
+
+
+def test_a_run_that_begins_after_the_clock_was_set_back_is_the_latest(tmp_path: Path) -> None:
+    now = new_run_folder(tmp_path, "a").path.name
+    ahead = f"{int(now[:4])}{now[4:9]}{'235959'}-beef"
+    (tmp_path / "b" / ahead).mkdir(parents=True)
+    assert new_run_folder(tmp_path, "a").path.name > ahead
+    (tmp_path / "b" / ahead).rmdir()
+    (tmp_path / "b" / "99991231T235959-beef").mkdir()
+    assert new_run_folder(tmp_path, "a").path.name < "9"
