@@ -55,10 +55,13 @@ _heard = _Heard()
 
 
 @contextmanager
-def heed_signals() -> Iterator[None]:
+def heed_signals(*, to_the_end: bool = False) -> Iterator[None]:
     """Hear what asks this process to end, for as long as the context lasts; a context inside another changes nothing.
 
     Outside the main thread nothing is heard.
+
+    Args:
+        to_the_end: the process ends after the context, and hears until then.
     """
     if _heard.before:
         yield
@@ -72,10 +75,17 @@ def heed_signals() -> Iterator[None]:
                     _heard.before[number] = before
         yield
     finally:
-        for number, before in _heard.before.items():
-            signal.signal(number, before)
-        _heard.before.clear()
-        _heard.count = 0
+        if not to_the_end:
+            for number, before in _heard.before.items():
+                signal.signal(number, before)
+            _heard.before.clear()
+            _heard.count = 0
+
+
+def ignore_signals() -> None:
+    """Hear nothing any more: all is closed, and Python's own end may not become another."""
+    for number in _heard.before:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def forget_signals() -> None:

@@ -29,7 +29,7 @@ from dtbench.cli.schema import schema
 from dtbench.cli.selftest import selftest
 from dtbench.cli.tensorboard import tensorboard
 from dtbench.errors import DtbenchError
-from dtbench.signals import EXIT_CTRL_C, heed_signals
+from dtbench.signals import EXIT_CTRL_C, heed_signals, ignore_signals
 
 _VERBS: tuple[tuple[str, Callable[..., None]], ...] = (
     ("list", list_scenarios),
@@ -95,20 +95,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     before = [argument for argument in given if argument == "--debug"]  # wherever a person typed it
     app = make_app(_VERBS)
     app.add_typer(baseline.make_group(), name="baseline")
-    run_app(app, [*before[:1], *(argument for argument in given if argument != "--debug")])
+    with heed_signals(to_the_end=arguments is None):
+        run_app(app, [*before[:1], *(argument for argument in given if argument != "--debug")])
 
 
 def run_app(app: typer.Typer, arguments: Sequence[str]) -> None:
     """Run a command line and exit: errors become sentences on standard error, tracebacks only with ``--debug``."""
     options = _GlobalOptions()
     try:
-        with heed_signals():
-            app(args=list(arguments), prog_name="dtbench", obj=options)
+        app(args=list(arguments), prog_name="dtbench", obj=options)
     except BrokenPipeError:  # `dtbench report | head`: the reader has seen enough
         _drop_output()
         sys.exit(_EXIT_PIPE)
     except (_StoppedError, KeyboardInterrupt) as stopped:
         print_error("stopped")
+        ignore_signals()
         stop = stopped if isinstance(stopped, KeyboardInterrupt) else stopped.__cause__
         sys.exit(getattr(stop, "exit_code", EXIT_CTRL_C))
     except DtbenchError as error:

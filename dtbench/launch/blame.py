@@ -3,7 +3,7 @@
 ============  =====================================================  ==========================================
 end           what it is                                             can follow from another rank's end
 ============  =====================================================  ==========================================
-held up       killed by the launcher: it hung or was stopped         no: the others waited for it
+held up       killed by the launcher: it hung or was stopped         no, unless another had raised before
 from outside  a signal that no mistake of its own sends, an exit     no
               without an error or with a code of its own
 mistake       an exception, a crash                                  yes: torch and gloo fall over lost peers
@@ -66,25 +66,21 @@ class Blame:
     Attributes:
         failures: culprits first, then in order of blame and time; empty: all went well.
         culprits: how many of them are named.
-        within_ns: between the first and the last culprit's end.
+        why_several: why more than one is named.
     """
 
     failures: tuple[RankFailure, ...]
     culprits: int = 0
-    within_ns: int = 0
+    why_several: str = ""
 
     @property
     def sentence(self) -> str:
         """What the launch's error says."""
         named, others = self.failures[: self.culprits], len(self.failures) - self.culprits
         first = named[0]
-        if len(named) == 1:
-            said = f"rank {first.rank} {first.what}, last seen {_describe_place(first)}"
-        else:
-            each = [f"rank {one.rank} {one.what}, last seen {_describe_place(one)}" for one in named]
-            said = (
-                f"{'; '.join(each)}; within {format_ns(self.within_ns)} of each other, so nobody knows which was first"
-            )
+        said = "; ".join(f"rank {one.rank} {one.what}, last seen {_describe_place(one)}" for one in named)
+        if len(named) > 1:
+            said += f"; {self.why_several}"
         more = f"; {others} more ended with {'it' if len(named) == 1 else 'them'}" if others else ""
         lines = "".join(f"\n  | {line}" for line in first.last_lines)
         return f"{said}{more}" + (f"{LOG_FOLLOWS}{lines}" if lines else "; its log is empty")
@@ -117,19 +113,22 @@ def find_culprits(
         return Blame(())
     culprits = _find_first(ends)
     rest = sorted((end for end in ends if end not in culprits), key=lambda end: (end.kind, end.began_ns))
-    within_ns = culprits[-1].began_ns - culprits[0].began_ns
-    return Blame(tuple(end.failure for end in (*culprits, *rest)), len(culprits), within_ns)
+    why_several = "none of them came further than the others"
+    if culprits[0].kind is not _Kind.HELD_UP:
+        apart_ns = culprits[-1].began_ns - culprits[0].began_ns
+        why_several = f"within {format_ns(apart_ns)} of each other, so nobody knows which was first"
+    return Blame(tuple(end.failure for end in (*culprits, *rest)), len(culprits), why_several)
 
 
 def _find_first(ends: Sequence[_End]) -> list[_End]:
     """Give the ends that may have come first, in order of time."""
     in_order = sorted(ends, key=lambda end: end.began_ns)
-    for kinds in ((_Kind.HELD_UP,), (_Kind.FROM_OUTSIDE, _Kind.MISTAKE), (_Kind.PEER_LOST,), (_Kind.TOLD,)):
+    for kinds in ((_Kind.HELD_UP, _Kind.FROM_OUTSIDE, _Kind.MISTAKE), (_Kind.PEER_LOST,), (_Kind.TOLD,)):
         of_kind = [end for end in in_order if end.kind in kinds]
         if of_kind:
             break
     if of_kind[0].kind is _Kind.HELD_UP:
-        return of_kind
+        return [end for end in of_kind if end.kind is _Kind.HELD_UP]
     tied = [end for end in of_kind if end.began_ns - of_kind[0].began_ns <= RESOLUTION_NS]
     outside_ns = min((end.began_ns for end in tied if end.kind is _Kind.FROM_OUTSIDE), default=None)
     return [end for end in tied if outside_ns is None or end.began_ns <= outside_ns or end.kind is _Kind.FROM_OUTSIDE]
@@ -170,10 +169,10 @@ def _name_end(
     held_up: Mapping[int, str],
     oom_kills: int | None,
 ) -> tuple[_Kind, str]:
+    if said is not None and one.exit_code:  # gloo may abort a process that leaves because of an exception, or hold it
+        return (_Kind.PEER_LOST, _PEER_LOST) if has_lost_peer(said.detail) else (_Kind.MISTAKE, RAISED)
     if one.rank in held_up:
         return _Kind.HELD_UP, held_up[one.rank]
-    if said is not None and one.exit_code:  # gloo may abort a process that leaves because of an exception
-        return (_Kind.PEER_LOST, _PEER_LOST) if has_lost_peer(said.detail) else (_Kind.MISTAKE, RAISED)
     if one.was_told:
         return _Kind.TOLD, _TOLD
     if one.exit_code < 0:

@@ -25,7 +25,7 @@ def raise_in_main_thread() -> None:
     """Raise between two instructions of the thread that trains, as soon as it runs Python."""
 
     def fail(_number: int, _frame: FrameType | None) -> None:
-        raise OSError(SENTENCE)
+        raise RuntimeError(SENTENCE)
 
     signal.signal(signal.SIGUSR2, fail)
 

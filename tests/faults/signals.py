@@ -34,6 +34,7 @@ TAG: Final = "DTBENCH_TEST_TRY"
 LONGEST_S: Final = 14.0
 """About as long as a run takes; signals come at any moment of it."""
 LAUNCHES: Final = 2
+BEFORE: Final = "before the first launch"
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,8 @@ def stop_once(number: int, folder: Path) -> Outcome:
         exit_code = process.wait(120)
     wrong = [f"left running: {one}" for one in wait_for_none(tag)]
     wrong += [f"left lying: {path.name}" for path in scratch.iterdir()]
-    if exit_code not in (0, 8, *way.exit_codes):  # 8: a check of a run that ended
+    early = [128 - code for code in way.exit_codes] if phase == BEFORE else []  # Python itself starts or ends
+    if exit_code not in (0, 8, *way.exit_codes, *early):  # 8: a check of a run that ended
         wrong.append(f"exit code {exit_code}: {(folder / 'said').read_text(errors='replace')[-300:]}")
     before = {launch: fingerprint(launch) for launch in find_complete(results)}
     ended_well = [launch for launch in find_launches(results) if launch.rank_record(0).exists()]
@@ -175,7 +177,7 @@ def find_phase(results: Path) -> str:
     """Say where the run was, by its newest launch."""
     launches = find_launches(results)
     if not launches:
-        return "before the first launch"
+        return BEFORE
     launch = launches[-1]
     if launch.launch.exists():
         return "between launches or analysing"

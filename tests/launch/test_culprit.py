@@ -111,6 +111,19 @@ def test_what_held_up_the_others_is_the_culprit_though_it_was_killed_last(folder
         assert culprits(blame) == [(1, what)]
 
 
+def test_a_rank_that_raised_and_cannot_leave_is_no_hang_and_holds_up_the_others(folder: LaunchFolder) -> None:
+    """Python's end may take long where memory is short; the peer that waits for it is as silent."""
+    leave_failure(folder, 0, at_ms=10)
+    blame = find(folder, at(0, KILLED, 5000), at(1, KILLED, 5000), held_up={0: HUNG, 1: HUNG})
+    assert culprits(blame) == [(0, "raised")]
+
+
+def test_several_that_came_equally_far_are_all_named(folder: LaunchFolder) -> None:
+    blame = find(folder, at(0, KILLED, 5000), at(1, KILLED, 6000), held_up={0: HUNG, 1: HUNG})
+    assert [rank for rank, _ in culprits(blame)] == [0, 1]
+    assert "none of them came further than the others" in blame.sentence
+
+
 def test_sigterm_that_the_launcher_did_not_send_is_from_outside(folder: LaunchFolder) -> None:
     blame = find(folder, at(1, TERMINATED, 10), at(0, TERMINATED, 900, was_told=True))
     assert culprits(blame) == [(1, "ended by SIGTERM from outside")]
