@@ -1,5 +1,7 @@
 """A person's own profiler writes traces that the analysing wing reads, and nothing else."""
 
+import gzip
+import json
 from pathlib import Path
 
 import pytest
@@ -102,3 +104,28 @@ def test_a_trace_that_torch_could_not_finish_is_no_trace(tmp_path: Path) -> None
     with pytest.raises(StoreError, match="free some space"):
         export_trace(Cut(), tmp_path / "trace.json.gz")
     assert list(tmp_path.iterdir()) == []
+
+
+class Full:
+    """A profiler that finds the disk full before it can name what it has written."""
+
+    def export_chrome_trace(self, path: str) -> None:
+        Path(path + ".tmp").write_text('{"traceEvents": [')
+        raise RuntimeError("no space left")
+
+
+def test_what_torch_leaves_of_a_trace_on_a_full_disk_goes(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="no space left"):
+        export_trace(Full(), tmp_path / "trace.json.gz")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="only there a folder has another name")
+@pytest.mark.parametrize("name", ["a\nb", "back\\slash", 'quoted"', "tab\there", "plain name"])
+def test_a_trace_is_written_whatever_its_folder_is_called(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name / "rank0.1.pt.trace.json.gz"
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        sum(range(10))
+    export_trace(profiler, path)
+    assert "traceEvents" in json.loads(gzip.decompress(path.read_bytes()))
+    assert [one.name for one in path.parent.iterdir()] == [path.name]
