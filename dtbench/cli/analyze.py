@@ -5,7 +5,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dtbench.cli.console import print_json, print_line, print_long_json, print_prose, print_section, print_table
+from dtbench.cli.console import (
+    print_aside,
+    print_json,
+    print_line,
+    print_long_json,
+    print_prose,
+    print_section,
+    print_table,
+)
 from dtbench.report.section import Column
 
 if TYPE_CHECKING:
@@ -65,7 +73,7 @@ def analyze(
         raise typer.BadParameter(_refuse_several([target for target in named if not are_traces(Path(target))]))
     if patterns is not None:
         raise typer.BadParameter("--patterns is for traces; give the run's traces folders in place of the run")
-    run = find_run(None if named == ["latest"] else named[0], results)
+    run = find_run(None if named == ["latest"] else named[0], results, print_aside)
     from dtbench.analyze.run import analyze_run, summarize_data
     from dtbench.analyze.run_data import read_run_data
     from dtbench.report.publish import publish

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dtbench.cli.console import print_json, print_line, print_prose, print_table
+from dtbench.cli.console import print_aside, print_json, print_line, print_prose, print_table
 from dtbench.cli.find_launch import find_launch
 from dtbench.report.section import Column
 
@@ -62,7 +62,7 @@ def export(
     elif len(named) > 1:
         raise typer.BadParameter("give one run, or only traces")
     else:
-        run = find_run(None if named == ["latest"] else named[0], results)
+        run = find_run(None if named == ["latest"] else named[0], results, print_aside)
         traces, sources = _read_launch(find_launch(run, cell=cell, launch=launch), workers)
     from dtbench.report.perfetto import plan_archive, write_archive
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dtbench.cli.console import make_console, print_json
+from dtbench.cli.console import make_console, print_aside, print_json
 
 if TYPE_CHECKING:
     from dtbench.analyze.summary import RunSummary
@@ -26,7 +26,7 @@ def report(
     from dtbench.analyze.run import summarize_run
     from dtbench.store.find_run import find_run
 
-    summary = summarize_run(find_run(run, results))
+    summary = summarize_run(find_run(run, results, print_aside))
     if cell is not None:
         summary = choose_cell(summary, cell)
     if as_json:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dtbench.cli.console import print_line
+from dtbench.cli.console import print_aside, print_line
 from dtbench.processes import die_with_parent
 from dtbench.signals import EXIT_CTRL_C
 
@@ -44,7 +44,7 @@ def find_folder(named: str | None, results: Path) -> Path:
 
     folder = results if named is None else Path(named) if Path(named).is_dir() else results / named
     if not folder.is_dir():
-        folder = find_run(named, results)
+        folder = find_run(named, results, print_aside)
     if not LogDirectory(folder.resolve()).has_runs() and not has_event_files(folder):
         raise StoreError(
             f"There is neither a run nor a TensorBoard event file in {folder}: `dtbench run <scenario>` makes a run."

@@ -3,15 +3,17 @@
 Its imports are late: `dtbench analyze` asks whether a path is a run, and reads traces without any record.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
 
-def find_run(named: str | None, results: Path) -> Path:
+def find_run(named: str | None, results: Path, tell: Callable[[str], None] = lambda _sentence: None) -> Path:
     """Give the folder of a run; where several match, the latest.
 
     Args:
         named: path of a run or of a folder of runs, name of a scenario, or id of a run; None: the latest of all.
         results: folder of all runs.
+        tell: told where the latest cannot be read, and another one is given.
 
     Raises:
         StoreError: nothing matches, or it cannot be looked for.
@@ -20,7 +22,7 @@ def find_run(named: str | None, results: Path) -> Path:
     from dtbench.store.read import latest_run
 
     if named is None:
-        return latest_run(results)
+        return latest_run(results, tell)
     if not named:
         raise StoreError("The name of a run is empty; leave it out for the latest run, where a command allows it.")
     try:

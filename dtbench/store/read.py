@@ -5,6 +5,8 @@ A run that is not finished is still readable: its records say ``running``, its l
 """
 
 import math
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -286,8 +288,12 @@ def _holds_run(path: Path) -> bool:
         return False
 
 
-def latest_run(results: Path) -> Path:
-    """Give the folder of the latest run.
+def latest_run(results: Path, tell: Callable[[str], None] = lambda _sentence: None) -> Path:
+    """Give the folder of the latest run that this dtbench can read; of the latest where it can read none.
+
+    Args:
+        results: folder of all runs.
+        tell: told of one that is later, and that another version wrote.
 
     Raises:
         StoreError: there is none.
@@ -297,7 +303,22 @@ def latest_run(results: Path) -> Path:
         raise StoreError(
             f"{results}: no runs here; start one with `dtbench run <scenario>`, or name another folder with --results"
         )
+    for run in reversed(runs):
+        if not _is_of_another_format(run):
+            if run != runs[-1]:
+                tell(
+                    f"{runs[-1]} is later, but another version of dtbench wrote it; this is the latest that can be read"
+                )
+            return run
     return runs[-1]
+
+
+def _is_of_another_format(run: Path) -> bool:
+    """Tell whether another version wrote a run; what is broken is for its reader to say."""
+    with suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):
+        content = RunFolder(run).run.read_bytes()
+        return msgspec.json.decode(content, type=_Versioned).format_version != FORMAT_VERSION
+    return False
 
 
 def _read_record(path: Path, record: type[_R]) -> _R:

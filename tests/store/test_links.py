@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dtbench.errors import StoreError
+from dtbench.store.find_run import find_run
 from dtbench.store.layout import RunFolder, new_run_folder
 from dtbench.store.lock import hold_run, is_held
 from dtbench.store.read import read_run
@@ -93,3 +94,20 @@ def test_a_run_that_begins_after_the_clock_was_set_back_is_the_latest(tmp_path: 
     (tmp_path / "b" / ahead).rmdir()
     (tmp_path / "b" / "99991231T235959-beef").mkdir()
     assert new_run_folder(tmp_path, "a").path.name < "9"
+
+
+def test_the_latest_run_that_can_be_read_is_given_where_a_newer_format_lies_beside_it(
+    run: Path, tmp_path: Path
+) -> None:
+    old, new = (tmp_path / "results" / "a" / f"2026010{day}T000000-beef" for day in (1, 2))
+    for path in (old, new):
+        shutil.copytree(run, path)
+    said: list[str] = []
+    assert find_run(None, tmp_path / "results", said.append) == new
+    record = (new / "run.json").read_text()
+    (new / "run.json").write_text(record.replace('"format_version": 1', '"format_version": 999'))
+    assert not said
+    assert find_run(None, tmp_path / "results", said.append) == old
+    assert said == [f"{new} is later, but another version of dtbench wrote it; this is the latest that can be read"]
+    shutil.rmtree(old)
+    assert find_run(None, tmp_path / "results", said.append) == new, "its reader says what is wrong"
