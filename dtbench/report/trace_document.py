@@ -80,6 +80,7 @@ def _rank_document(one: TraceAnalysis, unread: Unread) -> Mapping[str, object]:
         ],
         "overlap_tax": _tax_document(one.accounts.overlap_tax),
         "lost": {"kernels": one.lost.kernels, "steps": list(one.lost.steps)},
+        "device_clock": asdict(one.clock),
         "unread": {"count": unread.count, "reasons": dict(unread.events), "is_truncated": unread.is_truncated},
     }
 

@@ -34,6 +34,9 @@ cause               takes at most                                      needs
 ``unknown``         everything                                         names what was missing
 ==================  =================================================  =============================================
 
+Where the device's times do not fit the host's (``device_clock.py``) only ``skew``, ``bubble`` and ``sync_op`` are
+claimed.
+
 The first moment at which the collective could run is ``max(issue, ready)``: on a device the host issues long before
 the producer ends, and what held the queue until then made nothing late; what a queue is, ``holders.py`` says. A
 collective of which other ranks' starts are not known has no ``skew``; what would be ``bandwidth`` is then ``unknown``.
@@ -140,7 +143,7 @@ class _Splitter:
         left_ns = self.exposed_ns
         unsure_ns = 0
         parts: list[CausePart] = []
-        for cause, bound in _BOUNDS:
+        for cause, bound in _BOUNDS if self.surroundings.fits_host else _OF_DEVICE_ALONE:
             taken_ns = min(left_ns, bound(self)) if left_ns > 0 else 0
             left_ns -= taken_ns
             if taken_ns > 0:
@@ -345,6 +348,8 @@ class _Splitter:
 
     def _missing(self) -> tuple[MissingInput, ...]:
         one = self.collective
+        if not self.surroundings.fits_host:
+            return (*([MissingInput.RANKS] if self.is_alone else []), MissingInput.DEVICE_CLOCK)
         has_issue = one.issue_ns is not None
         rules = (
             (self.is_alone, MissingInput.RANKS),
@@ -384,3 +389,6 @@ _BOUNDS: Final[tuple[tuple[Cause, Callable[[_Splitter], int]], ...]] = (
     (Cause.TAIL, _Splitter.tail_ns),
     (Cause.NEEDED_AT_ONCE, _Splitter.needed_at_once_ns),
 )
+
+_OF_DEVICE_ALONE: Final = tuple(rule for rule in _BOUNDS if rule[0] in (Cause.SKEW, Cause.BUBBLE, Cause.SYNC_OP))
+"""What holds wherever the host was meanwhile."""
