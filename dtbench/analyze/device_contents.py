@@ -58,7 +58,7 @@ def find_device_contents(trace: Trace, process_groups: Mapping[str, Axis | None]
     )
     collectives = name_sharded_optimizers(trace, collectives)
     regions = find_or_infer_regions(trace, nesting, [step.host for step in time.steps])
-    lost = find_lost(trace, nesting, time.steps, time.whole)
+    lost = find_lost(trace, nesting, masks[Kind.COMM], time.steps, time.whole)
     return Contents(
         is_device=True,
         kinds=time.kinds,

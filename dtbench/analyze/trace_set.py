@@ -274,10 +274,11 @@ def _describe_empty(one: TraceAnalysis) -> Iterable[str]:
     """Say of which steps no time is known as nothing was seen to run, though no kernel is known to be lost."""
     known = {*one.lost.steps, *(one.set_steps or ()), *([one.cut.step] if one.cut else [])}
     empty = [step.step for step in one.steps if not step.overlap.step_ns and step.step not in known]
-    if empty and one.uncorrelated.launch_missing:
+    if empty and one.uncorrelated.untied:
+        lack = "no launch was recorded" if not one.uncorrelated.without_id else "no work carries the id of a launch"
         yield (
-            f"no launch was recorded in {_name_steps(empty)}, so which step the work on its device belongs to is not"
-            " known; no time is known there"
+            f"{lack} in {_name_steps(empty)}, so which step the work on its device belongs to is not known; no time is"
+            " known there"
         )
     elif empty:
         yield f"nothing ran in {_name_steps(empty)}; no time is known there"
@@ -290,7 +291,7 @@ def _describe_outside(one: TraceAnalysis) -> Iterable[str]:
     found = (
         subtract(collective.span, steps)
         for collective, step in zip(one.collectives, one.step_of, strict=True)
-        if step is None and one.steps and (collective.issue_ns is not None or not one.uncorrelated.launch_missing)
+        if step is None and one.steps and (collective.issue_ns is not None or not one.uncorrelated.untied)
         if first_ns is None or collective.start_ns >= first_ns
     )
     outside = [span for span in found if span.length_ns]
