@@ -74,7 +74,10 @@ def test_steps_of_lost_kernels_have_no_account_and_no_cause(tmp_path: Path, lett
     assert note.endswith(f"is not known in step{'s' if len(lossy) > 1 else ''} {'-'.join(map(str, lossy))}")
     assert not any("nothing ran" in one for one in left.notes)
     (document,) = json.loads(json.dumps(traces_document(left), allow_nan=False))["ranks"]
-    assert document["lost"] == {"kernels": len(letters.replace("h", "")), "steps": lossy}
+    lost = {"kernels": len(letters.replace("h", "")), "collectives": letters.count("h"), "steps": lossy}
+    assert document["lost"] == lost
+    assert [step["step"] for step in document["steps"] if step["at_least"]] == lossy
+    assert document["whole"]["at_least"]
     assert [step["exposed_comm_ns"] for step in document["steps"] if step["step"] in lossy] == ["NaN"] * len(lossy)
 
 
