@@ -72,7 +72,9 @@ def find_further_backwards(trace: Trace, nesting: Nesting, nodes: Intervals) -> 
     micro-batch or model), an optimizer stepped, or DDP or FSDP2 ended a backward. Where nothing says which operators
     made nodes, it is one before which any operator ran outside the nodes, on a thread that steps or runs the engine:
     that thread stands still, or evaluates nodes, until a backward is over, and ``loss.backward()`` itself begins with
-    ``aten::ones_like``. Two backwards with nothing between them look like one.
+    ``aten::ones_like``. Of two backwards with nothing between them the second begins where autograd's numbers rise: of
+    the nodes that are ready the engine runs the one that was made last, and what a node makes ready was made before it.
+    Where they go on falling, because the second's forward came first, both look like one.
 
     Args:
         trace: the events.
@@ -80,6 +82,33 @@ def find_further_backwards(trace: Trace, nesting: Nesting, nodes: Intervals) -> 
         nodes: when the engine evaluated a node on the host.
     """
     return Turns(trace, nesting, nodes).places
+
+
+def _find_rises(trace: Trace, nesting: Nesting, events: Ints, makers: Ints) -> Ints:
+    """Return the starts, rising, of nodes that were made no earlier than the one that the engine ran before.
+
+    None where several threads run nodes: one may make ready what waits on another. Nodes inside others are of a
+    backward that one of these asked for (checkpointing), and one that was made meanwhile may be what another needs.
+
+    Args:
+        trace: the events.
+        nesting: its nesting.
+        events: shape ``(k,)``, all nodes.
+        makers: shape ``(k,)``, the forward operator of each.
+    """
+    if len(np.unique(trace.lane[events])) != 1:
+        return np.array([], dtype=np.int64)
+    numbers = trace.sequence.values_at(events, -1)
+    is_node = is_engine_node(trace)
+    is_inner = nesting.innermost(events, is_node) != NOTHING
+    kept = (numbers >= 0) & ~is_inner & ~trace.is_named(_HAND_OVER.search)[events]
+    events, numbers, makers = events[kept], numbers[kept], makers[kept]
+    threads = trace.forward_thread.values_at(events, 0)
+    order = np.lexsort((trace.start_ns[events], threads))
+    events, numbers, makers, threads = events[order], numbers[order], makers[order], threads[order]
+    was_made = (makers == NOTHING) | (trace.start_ns[makers] < np.roll(trace.start_ns[events], 1))
+    rises = (threads[1:] == threads[:-1]) & (numbers[1:] >= numbers[:-1]) & was_made[1:]
+    return np.sort(trace.start_ns[events[1:][rises]])
 
 
 def _find_loops_operators(trace: Trace, nodes: Intervals) -> Ints:
@@ -98,12 +127,17 @@ class Turns:
         self._nodes = nodes
         is_optimizer = trace.is_named(lambda name: name.startswith("Optimizer."))
         self.optimizers_ns = sort_starts(trace, is_optimizer & ~is_on_device(trace))
-        makers = find_forwards(trace, nesting, np.flatnonzero(is_engine_node(trace)))
+        events = np.flatnonzero(is_engine_node(trace))
+        makers = find_forwards(trace, nesting, events)
         made_ns = np.sort(trace.start_ns[makers[makers != NOTHING]])
         self._forwards_ns = self._keep_between(made_ns if len(made_ns) else _find_loops_operators(trace, nodes))
         is_end = trace.is_named(lambda name: name.split(" (")[0] in ENDS_OF_BACKWARD) & ~is_on_device(trace)
         marks_ns = np.concatenate((self._forwards_ns, self.optimizers_ns, sort_starts(trace, is_end)))
-        places = np.unique(nodes.starts_ns.searchsorted(self._keep_between(marks_ns)))
+        rises_ns = np.intersect1d(
+            _find_rises(trace, nesting, events, makers), nodes.starts_ns
+        )  # others touch the node before
+        between_ns = np.concatenate((self._keep_between(marks_ns), rises_ns))
+        places = np.unique(nodes.starts_ns.searchsorted(between_ns))
         self.places = places[(places > 0) & (places < len(nodes.starts_ns))]
 
     def _keep_between(self, moments_ns: Ints) -> Ints:

@@ -56,6 +56,8 @@ class Collective:
         undecided_ns: the same of compute of which the trace does not say whether it waited for it.
         host_late_ns: on a device, time in which it ran and the main lane stood still for work that the host had not
             launched yet.
+        blocked_ns: on a device, time in which it ran and the main lane stood still because the thread that launches its
+            work sat in a synchronising call; whatever that waited for.
         has_ended: False: its span was still open when the profiler stopped, and its end is the profiler's.
     """
 
@@ -90,6 +92,7 @@ class Collective:
     standing_ns: int = 0
     undecided_ns: int = 0
     host_late_ns: int = 0
+    blocked_ns: int = 0
     has_ended: bool = True
 
     @property

@@ -10,6 +10,7 @@ from dtbench.analyze.accounts import Sources
 from dtbench.analyze.collectives import Collective, Launch, Regions
 from dtbench.analyze.correlate import Uncorrelated
 from dtbench.analyze.coverage import Window
+from dtbench.analyze.device_clock import DeviceClock
 from dtbench.analyze.intervals import Intervals, Ints
 from dtbench.analyze.kinds.unknown import UnknownName
 from dtbench.analyze.lost_kernels import Lost
@@ -40,6 +41,7 @@ class Contents:
         names_on_comm_lanes: kernels counted as compute that no rule knows, on lanes where most is communication.
         recorded: when what computes was recorded; None: always. Elsewhere nobody knows what was hidden.
         lost: kernels that were launched and are not in the trace.
+        clock: whether the device's times fit the host's.
     """
 
     is_device: bool
@@ -59,3 +61,4 @@ class Contents:
     unseen: tuple[Launch, ...] = ()
     recorded: Intervals | None = None
     lost: Lost = field(default_factory=Lost)
+    clock: DeviceClock = field(default_factory=DeviceClock)

@@ -40,11 +40,12 @@ class Link(IntEnum):
     """How a device event is tied to what asked for it: the first that holds."""
 
     BEFORE_WINDOW = 0
-    MISSING = 1
-    GRAPH = 2
-    AMBIGUOUS = 3
-    NO_OPERATOR = 4
-    FOUND = 5
+    NO_ID = 1
+    MISSING = 2
+    GRAPH = 3
+    AMBIGUOUS = 4
+    NO_OPERATOR = 5
+    FOUND = 6
 
 
 @dataclass(frozen=True)
@@ -55,17 +56,24 @@ class Uncorrelated:
 
     Attributes:
         launched_before: no call; its id is smaller than that of every call, so it was launched before the trace began.
-        launch_missing: no call, or no id.
+        without_id: they carry no id, so that any call may have launched them.
+        launch_missing: no call carries their id.
         graph_launched: one of the kernels of a captured graph: the call is there, their operators ran at capture.
         ambiguous: several calls carry its id, the last one before it was taken.
         without_operator: launched where no operator is open: by a library, or a kernel called from Python.
     """
 
     launched_before: int = 0
+    without_id: int = 0
     launch_missing: int = 0
     graph_launched: int = 0
     ambiguous: int = 0
     without_operator: int = 0
+
+    @property
+    def untied(self) -> int:
+        """Count those of which it is not known when, if ever in the trace, they were launched."""
+        return self.without_id + self.launch_missing
 
 
 def find_links(trace: Trace, nesting: Nesting) -> tuple[Ints, NDArray[np.int8]]:
@@ -82,6 +90,7 @@ def find_links(trace: Trace, nesting: Nesting) -> tuple[Ints, NDArray[np.int8]]:
     links[np.isin(events, nesting.reused)] = Link.AMBIGUOUS
     links[is_graph[trace.name[calls]]] = Link.GRAPH
     links[calls == NOTHING] = Link.MISSING
+    links[ids == 0] = Link.NO_ID
     links[(calls == NOTHING) & (ids > 0) & (ids < first_id)] = Link.BEFORE_WINDOW
     return events, links
 
@@ -91,6 +100,7 @@ def count_uncorrelated(links: NDArray[np.int8]) -> Uncorrelated:
     counts = np.bincount(links, minlength=len(Link)).tolist()
     return Uncorrelated(
         launched_before=counts[Link.BEFORE_WINDOW],
+        without_id=counts[Link.NO_ID],
         launch_missing=counts[Link.MISSING],
         graph_launched=counts[Link.GRAPH],
         ambiguous=counts[Link.AMBIGUOUS],

@@ -63,7 +63,7 @@ def find_device_collectives(
     asked = attribute(trace, nesting, pieces.chain[:, 0])
     describer = _Describer(trace, pieces, asked, process_groups, kernels)
     describer.tell_functional(nesting)
-    waits = _find_waits(trace, nesting, lane, pieces)
+    waits = _find_waits(trace, lane, pieces)
     is_on_main = (pieces.has_span & (trace.lane[pieces.event] == lane.lane)).tolist()
     is_seen = (pieces.has_span & is_wait_seen(lane, pieces.ends_ns)).tolist()
     found = (
@@ -76,12 +76,12 @@ def find_device_collectives(
     )
 
 
-def _find_waits(trace: Trace, nesting: Nesting, lane: MainLane, pieces: "_Pieces") -> dict[int, tuple[int, int]]:
+def _find_waits(trace: Trace, lane: MainLane, pieces: "_Pieces") -> dict[int, tuple[int, int]]:
     """Return from when until when the main lane waited for a collective, itself or through the host."""
     has_span = np.flatnonzero(pieces.has_span)
     launched_ns = np.where(pieces.issue == NOTHING, np.iinfo(np.int64).max, trace.start_ns[pieces.issue])
     ends = Ends(pieces.ends_ns[has_span], launched_ns[has_span])
-    through_host = find_host_waits(trace, LateGaps(lane.busy_until_ns, nesting.calls(lane.events)), ends)
+    through_host = find_host_waits(trace, LateGaps(lane.busy_until_ns, lane.calls), ends)
     waits: dict[int, tuple[int, int]] = {}
     for found in (through_host, find_closed_gaps(lane, ends.ends_ns)):
         closers = has_span[found.closer].tolist()

@@ -16,6 +16,7 @@ from dtbench.analyze.causes.standing import Device, find_standing
 from dtbench.analyze.collectives import Regions
 from dtbench.analyze.contents import Contents
 from dtbench.analyze.correlate import count_uncorrelated, find_links
+from dtbench.analyze.device_clock import find_device_clock
 from dtbench.analyze.device_collectives import find_device_collectives
 from dtbench.analyze.device_time import find_device_time
 from dtbench.analyze.gaps import find_gaps
@@ -47,15 +48,17 @@ def find_device_contents(trace: Trace, process_groups: Mapping[str, Axis | None]
     """
     time = find_device_time(trace, kernels)
     trace, nesting, masks = time.trace, time.nesting, time.masks
+    clock = find_device_clock(trace, nesting)
+    timed = nesting.without_launches() if clock.is_off else nesting
     computing = np.flatnonzero(masks[Kind.COMPUTE])
     computing = computing[np.argsort(trace.start_ns[computing], kind="stable")]
-    lane = read_main_lane(trace, nesting, masks[Kind.COMPUTE])
+    lane = read_main_lane(trace, timed, masks[Kind.COMPUTE])
     collectives = find_device_collectives(
         trace, nesting, masks[Kind.COMM], lane=lane, process_groups=process_groups, kernels=kernels
     )
     collectives = name_sharded_optimizers(trace, collectives)
     regions = find_or_infer_regions(trace, nesting, [step.host for step in time.steps])
-    lost = find_lost(trace, nesting, time.steps, time.whole)
+    lost = find_lost(trace, nesting, masks[Kind.COMM], time.steps, time.whole)
     return Contents(
         is_device=True,
         kinds=time.kinds,
@@ -66,11 +69,11 @@ def find_device_contents(trace: Trace, process_groups: Mapping[str, Axis | None]
         unknown_names=find_unknown_names(trace, masks[Kind.COMPUTE], kernels),
         names_on_comm_lanes=find_names_on_comm_lanes(trace, masks[Kind.COMPUTE], masks[Kind.COMM], kernels),
         compute_starts_ns=trace.start_ns[computing],
-        compute_launches_ns=nesting.launch_ns(computing),
+        compute_launches_ns=timed.launch_ns(computing),
         uncorrelated=count_uncorrelated(find_links(trace, nesting)[1]),
         sources=Sources(
             lanes=device_lanes(trace, masks),
-            gaps=find_gaps(trace, nesting, masks, collectives, time.whole),
+            gaps=find_gaps(trace, timed, masks, collectives, time.whole),
             overlap_tax=measure_overlap_tax(
                 trace,
                 _keep_recorded(trace, masks, lost),
@@ -83,9 +86,10 @@ def find_device_contents(trace: Trace, process_groups: Mapping[str, Axis | None]
         unseen=find_unseen_launches(trace, nesting, masks[Kind.COMM]),
         recorded=lost.recorded,
         lost=lost,
+        clock=clock,
         prepare=lambda found: find_standing(
-            Device(trace, nesting, masks, lane, regions),
-            find_ready(trace, device_work(trace, nesting, masks[Kind.COMPUTE]), regions, found),
+            Device(trace, timed, masks, lane, regions),
+            find_ready(trace, device_work(trace, timed, masks[Kind.COMPUTE]), regions, found),
         ),
     )
 

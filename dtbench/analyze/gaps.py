@@ -38,7 +38,7 @@ from dtbench.analyze.enclosures import NOTHING
 from dtbench.analyze.intervals import Bools, Intervals, Ints, intersect, subtract, unite, unite_all
 from dtbench.analyze.main_lane import find_main_lane, work_on_lane
 from dtbench.analyze.nesting import Nesting
-from dtbench.analyze.synchronised import Ends, HostWaits, LateGaps, find_host_waits, find_synchronising
+from dtbench.analyze.synchronised import Ends, HostWaits, LateGaps, find_host_waits, find_sitting
 from dtbench.analyze.trace import Trace
 from dtbench.vocabulary import Kind
 
@@ -187,7 +187,8 @@ def find_gaps(
     comm_until = np.where(waited, closed_ns, host_until)
     launch_from = np.maximum(comm_until, gaps.ends_ns - np.where(gaps.is_last, 0, LAUNCH_BOUND_NS))
     explained = is_known & ~gaps.is_last
-    through_host = find_host_waits(trace, LateGaps(gaps.starts_ns, gaps.launch), _read_ends(collectives))
+    late = LateGaps(gaps.starts_ns, gaps.launch)
+    through_host = find_host_waits(trace, late, _read_ends(collectives))
     by_host = unite(through_host.starts_ns, through_host.ends_ns)
     waits = _order_waits(through_host, closer[waited], host_until[waited], comm_until[waited])
     return Gaps(
@@ -200,7 +201,7 @@ def find_gaps(
             GapPart.LAUNCH_UNKNOWN: _select(comm_until, launch_from, ~is_known & ~gaps.is_last),
             **_split_by_neighbours(trace, kinds, _select(comm_until, launch_from, explained)),
         },
-        synchronising=subtract(_find_synchronising(trace, gaps, host_until), by_host),
+        synchronising=subtract(find_sitting(trace, late, host_until), by_host),
         knows_synchronising=_knows_synchronising(trace, gaps, host_until),
         wait_starts_ns=waits[0],
         wait_ends_ns=waits[1],
@@ -270,19 +271,6 @@ def _last_collective(collectives: Sequence[Collective], times_ns: Ints) -> tuple
     place = np.searchsorted(ends[order], times_ns, side="right")
     index = np.concatenate(([NOTHING], np.array(seen, dtype=np.int64)[order]))
     return index[place], np.concatenate(([np.iinfo(np.int64).min], ends[order]))[place]
-
-
-def _find_synchronising(trace: Trace, gaps: _Borders, host_until: Ints) -> Intervals:
-    """Find when the host was late because the thread that launches sat in a synchronising call."""
-    calls = find_synchronising(trace).calls
-    late = np.flatnonzero((host_until > gaps.starts_ns) & (gaps.launch != NOTHING))
-    threads = trace.lane[gaps.launch[late]]
-    found = [unite([], [])]
-    for thread in sorted(set(threads.tolist())):
-        mine, sat = late[threads == thread], calls[trace.lane[calls] == thread]
-        sitting = unite(trace.start_ns[sat], trace.end_ns[sat])
-        found.append(intersect(unite(gaps.starts_ns[mine], host_until[mine]), sitting))
-    return unite(np.concatenate([one.starts_ns for one in found]), np.concatenate([one.ends_ns for one in found]))
 
 
 def _knows_synchronising(trace: Trace, gaps: _Borders, host_until: Ints) -> bool:

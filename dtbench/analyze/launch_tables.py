@@ -48,7 +48,7 @@ class LaunchTables:
         notes: what a reader of the numbers must know.
         rank_doubts: why no check may be judged by these tables, a sentence each; they are among the notes.
         repeated_steps: of the rank with most ranges whose step's number another has before them.
-        unseen_collectives: those that were launched and whose kernels the traces lack, summed over ranks.
+        unseen_collectives: those that were issued and not seen to run, summed over ranks.
         lacking: names of tables that are empty for want of a file, not because nothing belongs into them.
     """
 
@@ -286,7 +286,7 @@ def derive_tables(
         notes=(*absent, *unused, *_check_owners(facts, traces), *traces.notes),
         rank_doubts=(*absent, *unused, *traces.rank_doubts) if traces.analyses else (),
         repeated_steps=max((one.repeated_steps for one in traces.analyses), default=0),
-        unseen_collectives=sum(len(one.timeline.unseen) for one in traces.analyses),
+        unseen_collectives=sum(one.unseen for one in traces.analyses),
     )
 
 

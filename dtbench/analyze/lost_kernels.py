@@ -8,6 +8,7 @@
 
 Those of collectives are ``unseen_launches.py``'s, which keeps what was seen of a step. A file that was cut may lack
 anything, also of threads of the host.
+Kernels that carry no id of their call are there: as many launches are not lost.
 """
 
 import re
@@ -26,7 +27,7 @@ from dtbench.analyze.kinds.operators import is_issue
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.steps import Step
 from dtbench.analyze.trace import Trace
-from dtbench.analyze.unseen_launches import find_kernel_launches
+from dtbench.analyze.unseen_launches import find_kernel_launches, find_nameless_starts, keep_unbegun
 
 _LAUNCHES_GRAPH: Final = re.compile(r"GraphLaunch")
 
@@ -48,16 +49,18 @@ class Lost:
     is_cut: bool = False
 
 
-def find_lost(trace: Trace, nesting: Nesting, steps: Sequence[Step], whole: Window) -> Lost:
+def find_lost(trace: Trace, nesting: Nesting, comm: Bools, steps: Sequence[Step], whole: Window) -> Lost:
     """Find what a device trace lacks: kernels that were launched, and what came behind the end of a file that was cut.
 
     Args:
         trace: the events.
         nesting: its nesting, for launches.
+        comm: shape ``(n,)``, the device events that communicate.
         steps: of the trace.
         whole: first start to last end of what has a kind.
     """
     lost_ns = _find_lost_launches(trace, nesting)
+    lost_ns = lost_ns[keep_unbegun(lost_ns, find_nameless_starts(trace, ~comm))]
     cut = find_cut(trace, steps, whole)
     if not len(lost_ns):
         return cut

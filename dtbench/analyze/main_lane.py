@@ -34,6 +34,7 @@ class MainLane:
         starts_ns: shape ``(m,)``, rising.
         busy_until_ns: shape ``(m,)``, latest end of all that started before; of the first, when the device began.
         launches_ns: shape ``(m,)``, start of the call that launched it; its own start where the trace does not hold it.
+        calls: shape ``(m,)``, that call; ``NOTHING``: not in the trace.
         worked_until_ns: its last end; the least int64 without any work.
     """
 
@@ -42,6 +43,7 @@ class MainLane:
     starts_ns: Ints
     busy_until_ns: Ints
     launches_ns: Ints
+    calls: Ints
     worked_until_ns: int = np.iinfo(np.int64).min
 
 
@@ -98,7 +100,7 @@ def read_main_lane(trace: Trace, nesting: Nesting, compute: Bools) -> MainLane:
     first = begun_ns.min(keepdims=True) if len(events) else starts_ns
     busy_until_ns = np.concatenate((first, np.maximum.accumulate(trace.end_ns[events])[:-1]))
     until_ns = int(trace.end_ns[events].max(initial=np.iinfo(np.int64).min))
-    return MainLane(lane, events, starts_ns, busy_until_ns, nesting.launch_ns(events), until_ns)
+    return MainLane(lane, events, starts_ns, busy_until_ns, nesting.launch_ns(events), nesting.calls(events), until_ns)
 
 
 @dataclass(frozen=True)

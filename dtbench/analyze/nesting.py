@@ -6,7 +6,7 @@ ended.)
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -71,6 +71,10 @@ class Nesting:
             found[climbing] = np.where(above == place, NOTHING, above)
             climbing = climbing[above != place]
         return found
+
+    def without_launches(self) -> "Nesting":
+        """Return the same of a trace of which it is not known when the host launched what ran on the device."""
+        return replace(self, launch=np.arange(len(self.trace), dtype=np.int32))
 
     def calls(self, events: Ints) -> Ints:
         """Give the call that launched each device event; ``NOTHING``: not in the trace."""

@@ -95,7 +95,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         model_flops_utilization=_utilization(cell, step_time.median, device),
         memory=peak_memory(ranks),
         cpu_ns_per_step=_cpu_time(launches, ranks_planned),
-        hidden_fraction=fraction(overlap, "hidden_comm_ns", "comm_ns"),
+        hidden_fraction=math.nan if unseen else fraction(overlap, "hidden_comm_ns", "comm_ns"),
         exposed_step_fraction=fraction(overlap, "exposed_comm_ns", "step_ns"),
         part=find_part(keep_known(overlap), overlap),
         purposes=purpose_summaries,

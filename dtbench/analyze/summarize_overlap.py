@@ -236,7 +236,7 @@ def _summarize(
         hidden_ns=hidden_ns,
         exposed_ns=exposed_ns,
         wait_ns=wait_ns,
-        hidden_fraction=fraction(table, "hidden_ns", "comm_ns"),
+        hidden_fraction=fraction(table, "hidden_ns", "comm_ns") if is_whole else math.nan,
         overlap_possible=possible.possible if possible else None,
         overlap_reason=possible.reason if possible else "",
     )

@@ -296,7 +296,7 @@ class CellSummary(Record):
         timed_part: the launches that these have, where not all were timed; None: all were.
         profiler_cost: PROFILED over MEASURED median step time, a ratio (1.0: free).
         model_flops_utilization: NaN where the device's peak or the model's FLOPs are unknown.
-        hidden_fraction: of communication, NaN when there is none.
+        hidden_fraction: of communication, NaN when there is none, or some was launched and not seen to run.
         exposed_step_fraction: exposed communication over step, PROFILED.
         records_part: the ranks and launches that told ``memory``, ``time_to_first_step_ns`` and ``compilation``, where
             records of others are not there; None: all did, or none.

@@ -23,7 +23,7 @@ from typing import Final
 import numpy as np
 
 from dtbench.analyze.enclosures import NOTHING
-from dtbench.analyze.intervals import Bools, Ints
+from dtbench.analyze.intervals import Bools, Intervals, Ints, intersect, unite
 from dtbench.analyze.kinds.categories import CALLS, COPIES, DEVICE_CATEGORIES
 from dtbench.analyze.trace import Trace
 
@@ -86,6 +86,25 @@ class LateGaps:
 
     starts_ns: Ints
     launch: Ints
+
+
+def find_sitting(trace: Trace, gaps: LateGaps, launched_ns: Ints) -> Intervals:
+    """Find when a lane had nothing to do because the thread that was to launch for it sat in a synchronising call.
+
+    Args:
+        trace: the events.
+        gaps: of the lane.
+        launched_ns: shape ``(m,)``, when what closes each was launched, no later than it began.
+    """
+    calls = find_synchronising(trace).calls
+    late = np.flatnonzero((launched_ns > gaps.starts_ns) & (gaps.launch != NOTHING))
+    threads = trace.lane[gaps.launch[late]]
+    found = [unite([], [])]
+    for thread in sorted(set(threads.tolist())):
+        mine, sat = late[threads == thread], calls[trace.lane[calls] == thread]
+        sitting = unite(trace.start_ns[sat], trace.end_ns[sat])
+        found.append(intersect(unite(gaps.starts_ns[mine], launched_ns[mine]), sitting))
+    return unite(np.concatenate([one.starts_ns for one in found]), np.concatenate([one.ends_ns for one in found]))
 
 
 @dataclass(frozen=True)

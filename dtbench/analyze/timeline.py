@@ -30,12 +30,14 @@ class RankTimeline:
         steps: window of each step.
         path: the trace's file, for messages.
         world_size: ranks of the job, as the trace says; None where it does not.
-        host: machine, whose ranks share a clock, unless containers on several bear one name; None: not told.
+        host: machine, whose ranks share a clock, unless containers on several bear one name; None: not told, or the
+            rank's times do not fit it.
         kernel: which start of which machine's kernel, whose ranks surely share a clock; None: not told.
         said_rank: as the trace says; None where it does not.
         base_ns: Unix time of the zero of all these times; None where the trace does not say.
         unseen: collectives that were launched and whose kernels the trace lacks, in order of time.
         known_steps: for each step whether its exposed time is known; empty: of all.
+        fits_host: its device's times fit its host's; False: nothing that sets the one against the other is known.
     """
 
     rank: int
@@ -61,6 +63,7 @@ class RankTimeline:
     undecided_ns: tuple[int, ...] = ()
     recorded: Intervals | None = None
     known_steps: tuple[bool, ...] = ()
+    fits_host: bool = True
 
     @property
     def told_size(self) -> int | None:

@@ -19,6 +19,7 @@ from dtbench.analyze.collectives import Collective, assign_steps
 from dtbench.analyze.contents import Contents
 from dtbench.analyze.correlate import Uncorrelated
 from dtbench.analyze.cpu_contents import find_cpu_contents
+from dtbench.analyze.device_clock import DeviceClock
 from dtbench.analyze.device_contents import find_device_contents
 from dtbench.analyze.doubt import (
     count_lost,
@@ -94,6 +95,7 @@ class TraceAnalysis:
         host_steps: what its host did in each step, in few spans.
         repeated_steps: ranges whose step's number another has before them; what is in them counts to the step before.
         lost: kernels that were launched and are not in the trace, and the steps that therefore have no account.
+        clock: whether its device's times fit its host's; where they do not, no cause rests on both.
         used_patterns: the user's patterns that decide what any of its kernels is.
         cut: a last step on a device that is not all in the trace; None: none is known to be.
         set_steps: numbers of the steps in which a clock was, or may have been, set, as other ranks show, and of which
@@ -121,6 +123,7 @@ class TraceAnalysis:
     host_steps: tuple[HostStep, ...] = ()
     repeated_steps: int = 0
     lost: Lost = field(default_factory=Lost)
+    clock: DeviceClock = field(default_factory=DeviceClock)
     used_patterns: frozenset[str] = frozenset()
     cut: Cut | None = None
     set_steps: tuple[int, ...] | None = None
@@ -204,6 +207,8 @@ def analyze_trace(
     )
     if facts is not None and facts.host is not None:
         timeline = replace(timeline, host=facts.host, kernel=facts.kernel)
+    if not timeline.fits_host:  # nor does it another device's of the same host
+        timeline = replace(timeline, host=None, kernel=None)
     return replace(
         _account(trace, contents, timeline, shares),
         machine={**trace.machine, **_name_devices(trace)},
@@ -262,6 +267,7 @@ def _make_timeline(
         base_ns=trace.base_ns,
         unseen=contents.unseen,
         recorded=contents.recorded,
+        fits_host=not contents.clock.is_off,
     )
 
 
@@ -325,6 +331,7 @@ def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: S
         names_on_comm_lanes=contents.names_on_comm_lanes,
         notes=describe_left_out(trace),
         lost=contents.lost,
+        clock=contents.clock,
         unknown_words=count_unknown_words(trace),
         repeated_steps=count_repeated(trace),
     )

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 from dtbench.analyze.causes.exposed_owners import ExposedOwner
+from dtbench.analyze.device_clock import DeviceClock
 from dtbench.analyze.explain import explain
 from dtbench.analyze.intervals import subtract, unite, unite_all
 from dtbench.analyze.kinds.unknown import UnknownName, sum_names
@@ -221,12 +222,7 @@ def _describe_lacking(one: TraceAnalysis, *, any_steps: bool) -> Iterable[str]:
         were = "was" if len(one.timeline.unseen) == 1 else "were"
         yield f"{lost} {were} launched and not seen to run, so communication and what is exposed are 'at least'"
     yield from describe_shared_units(one.collectives)
-    if one.lost.recorded is not None:
-        yield _describe_lost(one)
-    if one.set_steps is not None:
-        yield _describe_set(one.set_steps)
-    if one.cut is not None:
-        yield _describe_cut(one.cut, [step.step for step in one.steps if step.overlap.step_ns])
+    yield from _describe_untold(one)
     unrecorded = [step.step for step in one.steps if step.overlap.step_ns and step.overlap.compute_ns is None]
     if unrecorded or (one.whole.compute_ns is None and one.lost.recorded is None and one.set_steps is None):
         where = f" in {_name_steps(unrecorded)}" if unrecorded else ""
@@ -238,6 +234,18 @@ def _describe_lacking(one: TraceAnalysis, *, any_steps: bool) -> Iterable[str]:
         yield "the trace has no ProfilerStep range; only the whole trace is known"
         return
     yield from (*_describe_outside(one), *_describe_empty(one))
+
+
+def _describe_untold(one: TraceAnalysis) -> Iterable[str]:
+    """Say of which times nothing is known, or not how they lie to each other, though the trace has them."""
+    if one.clock.is_off:
+        yield _describe_clock(one.clock)
+    if one.lost.recorded is not None:
+        yield _describe_lost(one)
+    if one.set_steps is not None:
+        yield _describe_set(one.set_steps)
+    if one.cut is not None:
+        yield _describe_cut(one.cut, [step.step for step in one.steps if step.overlap.step_ns])
 
 
 def _describe_set(steps: Sequence[int]) -> str:
@@ -266,10 +274,11 @@ def _describe_empty(one: TraceAnalysis) -> Iterable[str]:
     """Say of which steps no time is known as nothing was seen to run, though no kernel is known to be lost."""
     known = {*one.lost.steps, *(one.set_steps or ()), *([one.cut.step] if one.cut else [])}
     empty = [step.step for step in one.steps if not step.overlap.step_ns and step.step not in known]
-    if empty and one.uncorrelated.launch_missing:
+    if empty and one.uncorrelated.untied:
+        lack = "no launch was recorded" if not one.uncorrelated.without_id else "no work carries the id of a launch"
         yield (
-            f"no launch was recorded in {_name_steps(empty)}, so which step the work on its device belongs to is not"
-            " known; no time is known there"
+            f"{lack} in {_name_steps(empty)}, so which step the work on its device belongs to is not known; no time is"
+            " known there"
         )
     elif empty:
         yield f"nothing ran in {_name_steps(empty)}; no time is known there"
@@ -282,7 +291,7 @@ def _describe_outside(one: TraceAnalysis) -> Iterable[str]:
     found = (
         subtract(collective.span, steps)
         for collective, step in zip(one.collectives, one.step_of, strict=True)
-        if step is None and one.steps and (collective.issue_ns is not None or not one.uncorrelated.launch_missing)
+        if step is None and one.steps and (collective.issue_ns is not None or not one.uncorrelated.untied)
         if first_ns is None or collective.start_ns >= first_ns
     )
     outside = [span for span in found if span.length_ns]
@@ -290,6 +299,21 @@ def _describe_outside(one: TraceAnalysis) -> Iterable[str]:
         what = f"{count_things(len(outside), 'collective')} outside all steps"
         took = format_ns(unite_all(*outside).length_ns)
         yield f"{what}, {took} of communication, {is_or_are(len(outside))} in no number per step"
+
+
+def _describe_clock(clock: DeviceClock) -> str:
+    """Say by how much the device's clock is off the host's at least, and what is therefore not known."""
+    events = count_things(clock.launched, "event")
+    shown = [
+        f"{count} of {events} on the device {what}, by up to {format_ns(time_ns)}"
+        for count, time_ns, what in (
+            (clock.early, clock.early_ns, "begin before the call that launched them"),
+            (clock.late, clock.late_ns, "end after a call that waited for them had returned"),
+        )
+        if count
+    ]
+    why = "so its clock is off the host's by at least as much"
+    return f"{' and '.join(shown)}, {why}: who waited for what, how late the host was and most causes are not known"
 
 
 def _describe_lost(one: TraceAnalysis) -> str:

@@ -2,6 +2,7 @@
 
 A file that was cut, events that could not be read, or a profiler that stopped before the device had caught up leave
 such. Nothing is accounted for them; that a rank launched one says when it was ready for it at the earliest.
+A kernel that carries no id of its call may be that of any call before it: it is there, and only the id is missing.
 
 The rows of launches may be lost with the kernels. That a record of a collective (``record_param_comms``) launched none
 is no evidence alone: in a group of one rank, on another backend, or where several are coalesced, which launch together
@@ -10,6 +11,7 @@ the same operation and group did launch one.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -19,7 +21,7 @@ from dtbench.analyze.captures import find_captures
 from dtbench.analyze.collectives import Launch
 from dtbench.analyze.enclosures import NOTHING
 from dtbench.analyze.intervals import Bools, Ints
-from dtbench.analyze.kinds.categories import CALLS, DEVICE_CATEGORIES
+from dtbench.analyze.kinds.categories import CALLS, DEVICE_CATEGORIES, KERNEL
 from dtbench.analyze.kinds.operators import RECORD, find_operation, is_issue
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.trace import Trace
@@ -37,21 +39,24 @@ def find_unseen_launches(trace: Trace, nesting: Nesting, comm: Bools) -> tuple[L
         nesting: its nesting.
         comm: shape ``(n,)``, the device events that communicate.
     """
-    launched = [_describe(trace, nesting, call) for call in _find_calls(trace, nesting)]
+    begun_ns = find_nameless_starts(trace, comm)
+    calls = _leave_out_begun(trace, _find_calls(trace, nesting), begun_ns)
+    launched = [_describe(trace, nesting, call) for call in calls]
     unlaunched = [_describe(trace, nesting, record) for record in _find_unlaunched(trace, nesting, comm)]
     unlaunched = [replace(one, end_ns=one.start_ns) for one in unlaunched]
     return tuple(sorted((*launched, *unlaunched), key=lambda one: one.start_ns))
 
 
 def _find_calls(trace: Trace, nesting: Nesting) -> list[int]:
-    """Return the last call of each operator of a collective that launched kernels of which the trace has none."""
+    """Return, by time, the last call of each operator of a collective that launched kernels the trace has none of."""
     calls = find_kernel_launches(trace)
     is_seen = np.isin(calls, nesting.calls(np.flatnonzero(trace.is_one_of(DEVICE_CATEGORIES))))
     issues = np.array([is_issue(name) for name in trace.names], dtype=np.bool_)[trace.name]
     unseen, seen = calls[~is_seen], calls[is_seen]
     unseen = unseen[nesting.innermost(unseen, issues) != NOTHING]
     last_call = {_find_outermost(nesting, call, issues): call for call in unseen.tolist()}
-    return [call for issue, call in last_call.items() if not _has_any(trace, issue, seen)]
+    found = [call for issue, call in last_call.items() if not _has_any(trace, issue, seen)]
+    return sorted(found, key=lambda call: int(trace.start_ns[call]))
 
 
 def _find_unlaunched(trace: Trace, nesting: Nesting, comm: Bools) -> list[int]:
@@ -73,17 +78,40 @@ def _find_unlaunched(trace: Trace, nesting: Nesting, comm: Bools) -> list[int]:
     return _leave_out_begun(trace, found, np.sort(trace.start_ns[kernels[calls == NOTHING]]))
 
 
-def _leave_out_begun(trace: Trace, records: list[int], starts_ns: Ints) -> list[int]:
-    """Leave out, for each start of a kernel, the last record before it that is left; both are in order of time."""
+def _leave_out_begun(trace: Trace, issued: Sequence[int], begun_ns: Ints) -> list[int]:
+    """Leave out, of events in order of time, those that may have issued what began then; see ``keep_unbegun``."""
+    kept = keep_unbegun(trace.start_ns[np.array(issued, dtype=np.int64)], begun_ns)
+    return [issued[place] for place in kept.tolist()]
+
+
+def keep_unbegun(issued_ns: Ints, begun_ns: Ints) -> Ints:
+    """Leave out, for each start of a kernel, the last moment of issue before it that is left.
+
+    Args:
+        issued_ns: shape ``(m,)``, rising.
+        begun_ns: shape ``(k,)``, rising.
+
+    Returns:
+        Places among ``issued_ns``, rising.
+    """
     left: list[int] = []
-    coming = iter(records)
-    record = next(coming, None)
-    for start_ns in starts_ns.tolist():
-        while record is not None and trace.start_ns[record] < start_ns:
-            left.append(record)
-            record = next(coming, None)
+    come = 0
+    for beyond in issued_ns.searchsorted(begun_ns, side="left").tolist():
+        left.extend(range(come, beyond))
+        come = beyond
         del left[-1:]
-    return left if record is None else [*left, record, *coming]
+    return np.array([*left, *range(come, len(issued_ns))], dtype=np.int64)
+
+
+def find_nameless_starts(trace: Trace, chosen: Bools) -> Ints:
+    """Return when those of some kernels began, rising, that carry no id: any call may have launched each.
+
+    Args:
+        trace: of a device.
+        chosen: shape ``(n,)``.
+    """
+    kernels = np.flatnonzero(chosen & trace.is_one_of((KERNEL,)))
+    return np.sort(trace.start_ns[kernels[trace.correlation.values_at(kernels, 0) == 0]])
 
 
 def _find_records(trace: Trace) -> list[int]:

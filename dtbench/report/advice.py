@@ -46,6 +46,10 @@ _MISSING: Final = {
     MissingInput.HOST: (
         "Find what the host did meanwhile: a synchronisation, a call that blocks, or more Python than other work."
     ),
+    MissingInput.DEVICE_CLOCK: (
+        "Record again, perhaps with a newer torch or driver: the profiler put the device's times wrongly beside the"
+        " host's."
+    ),
 }
 
 _FEW_BYTES: Final = 4096

@@ -25,6 +25,7 @@ MISSING_WORDS: Final = {
     MissingInput.LOST: "collectives of the same region that were issued and not seen to run",
     MissingInput.HOST: "why the host launched no compute beside it",
     MissingInput.WAKING: "what kept its thread there when other ranks had left it",
+    MissingInput.DEVICE_CLOCK: "how far the device's clock is off the host's",
 }
 
 

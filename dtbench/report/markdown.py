@@ -98,7 +98,7 @@ def receipts_markdown(cell: CellSummary) -> str:
 def owners_markdown(cell: CellSummary) -> str:
     """Give whose communication was exposed and why, and what would change the largest causes; times in ms."""
     table = markdown_table(("owner", "collective", "purpose", "cause", "exposed, ms", "share"), owner_rows(cell))
-    told = (*mark_owners(cell).lines, *sentences.advice_sentences(cell))
+    told = (*sentences.least_sentences(cell), *mark_owners(cell).lines, *sentences.advice_sentences(cell))
     answer = sentences.answer_sentence(cell)
     lead = [f"Exposed: {escape_markdown(answer)}"] if answer is not None else []
     return "\n\n".join([*lead, table, *(escape_markdown(line) for line in told)])

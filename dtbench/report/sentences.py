@@ -67,7 +67,7 @@ def wait_word(cell: CellSummary, purpose: Purpose) -> str:
     """Give the wait of one purpose per step, ``none`` where the plan has no such collectives, ``n/a`` where unknown."""
     if _are_purposes_told(cell) and find_purpose(cell, purpose) is None and not _count_planned(cell, purpose):
         return "none"
-    return format_ns(wait_ns(cell, purpose))
+    return bound_below(cell, format_ns(wait_ns(cell, purpose)))
 
 
 def wait_sentence(cell: CellSummary, purpose: Purpose) -> str:
@@ -77,7 +77,7 @@ def wait_sentence(cell: CellSummary, purpose: Purpose) -> str:
         part = wait_part(cell, purpose)
         share = fraction_of(time_ns, step_ns) if part == cell.part else NAN  # else of other steps than their length is
         shown = f"{format_fraction(share)} of a profiled step" if cell.ranks else _why_untold(cell)
-        return f"{name_part(part)}{format_ns(time_ns)} per step ({shown})"
+        return f"{name_part(part)}{least_word(cell)}{format_ns(time_ns)} per step ({shown})"
     if not cell.ranks:
         return f"n/a: {_why_untold(cell)}"
     if find_purpose(cell, purpose) is not None:
@@ -118,7 +118,7 @@ def _bubble_sentence(cell: CellSummary, pipeline: PurposeSummary) -> str:
         return "n/a: no send is matched with its receive"
     share = format_fraction(fraction_of(bubble_ns, profiled_step_ns(cell)))
     part = next((row.part for row in rows if row.part), cell.part)
-    return f"{name_part(part)}{format_ns(bubble_ns)} per step ({share})"
+    return f"{name_part(part)}{least_word(cell)}{format_ns(bubble_ns)} per step ({share})"
 
 
 MOST_ADVICE = 2
@@ -158,6 +158,22 @@ def _say_exposed(cell: CellSummary) -> str:
 def least_word(cell: CellSummary) -> str:
     """Give what stands before what was exposed where collectives were launched that nobody saw run."""
     return "at least " if cell.unseen_collectives else ""
+
+
+def bound_below(cell: CellSummary, words: str) -> str:
+    """Return a time of communication in words, as a bound where it is one; of n/a it is none."""
+    return words if words == "n/a" else f"{least_word(cell)}{words}"
+
+
+def least_sentences(cell: CellSummary) -> tuple[str, ...]:
+    """Say which numbers of a cell's tables are bounds; none where all that was launched was seen to run."""
+    if not cell.unseen_collectives:
+        return ()
+    were = "was" if cell.unseen_collectives == 1 else "were"
+    lost = f"{count_things(cell.unseen_collectives, 'collective')} {were} launched and not seen to run"
+    return (
+        f"{lost}: communication, and what of it was exposed or waited for, is at least this, copies and idle at most",
+    )
 
 
 def _say_host(cell: CellSummary, exposed_ns: float) -> str:

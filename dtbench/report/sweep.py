@@ -98,6 +98,9 @@ def sweep_columns(summary: RunSummary) -> tuple[Column, ...]:
             marks.mark(_wait_words(cell, purpose, decimals), sentences.wait_part(cell, purpose)) for cell in cells
         )
 
+    def exposed(cell: CellSummary) -> str:
+        return sentences.bound_below(cell, ms(exposed_ns(cell), cell.part))
+
     ranks = tuple(str(cell.plan.ranks) for cell in cells)
     are_estimated = any(cell.exposure is not None for cell in cells)
     return (
@@ -107,7 +110,7 @@ def sweep_columns(summary: RunSummary) -> tuple[Column, ...]:
         Column("tokens per s", tuple(sentences.throughput_words(cell).removesuffix(" tokens/s") for cell in cells)),
         Column("gradient wait", wait(Purpose.GRAD_REDUCE)),
         Column("unshard wait", wait(Purpose.UNSHARD)),
-        Column("exposed comm", tuple(ms(exposed_ns(cell), cell.part) for cell in cells)),
+        Column("exposed comm", tuple(exposed(cell) for cell in cells)),
         Column("hidden share", tuple(marks.mark(format_fraction(cell.hidden_fraction), cell.part) for cell in cells)),
         *([Column(ESTIMATES, tuple(estimates.agreement_word(cell) for cell in cells))] if are_estimated else []),
         Column(CHECK, tuple(sentences.check_word(cell) for cell in cells)),
@@ -216,4 +219,6 @@ def _interval_words(cell: CellSummary, decimals: int) -> str:
 
 def _wait_words(cell: CellSummary, purpose: Purpose, decimals: int) -> str:
     words = sentences.wait_word(cell, purpose)
-    return words if words in ("none", "n/a") else sentences.format_ms(sentences.wait_ns(cell, purpose), decimals)
+    if words in ("none", "n/a"):
+        return words
+    return sentences.bound_below(cell, sentences.format_ms(sentences.wait_ns(cell, purpose), decimals))

@@ -4,6 +4,7 @@ Every name from outside (cells, knobs, kernels, paths) travels as ``Text``, so `
 the screen. The functions return what can be printed; they never print. Laid out for 80 columns, and better with more.
 """
 
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -180,10 +181,12 @@ def render_breakdown(cell: CellSummary) -> RenderableType:
         table.add_row(
             marks.mark(str(row.rank), row.part),
             *(sentences.format_ms(part_ns, decimals) for part_ns in parts_ns),
-            format_fraction(sentences.fraction_of(row.hidden_comm_ns, row.comm_ns)),
+            format_fraction(
+                math.nan if cell.unseen_collectives else sentences.fraction_of(row.hidden_comm_ns, row.comm_ns)
+            ),
             format_fraction(sentences.fraction_of(row.exposed_comm_ns, row.step_ns)),
         )
-    parts: list[RenderableType] = [table, *_mark_lines(marks)]
+    parts: list[RenderableType] = [table, *_mark_lines(cell, marks)]
     if len(cell.ranks) > MOST_RANKS:
         parts.append(Plain(f"and {count_things(len(cell.ranks) - MOST_RANKS, 'more rank')}: see --json", style="dim"))
     parts.append(Plain(f"step = compute + exposed comm + exposed copy + {idle}; {SHARES_EXPLAINED}", style="dim"))
@@ -210,12 +213,12 @@ def render_owners(cell: CellSummary) -> RenderableType:
         table.add_row(f"{len(rows) - MOST_OWNERS} more", "", "", "", *more)
     by_cause = [sum_causes(cell)] if len(rows) > MOST_OWNERS else []
     told = (*by_cause, *sentences.advice_sentences(cell))
-    return Group(table, *_mark_lines(mark_owners(cell)), *(Plain(line, style="dim") for line in told))
+    return Group(table, *_mark_lines(cell, mark_owners(cell)), *(Plain(line, style="dim") for line in told))
 
 
-def _mark_lines(marks: Marks) -> Iterator[Plain]:
-    """Say of what the numbers with a mark are."""
-    yield from (Plain(line, style="yellow") for line in marks.lines)
+def _mark_lines(cell: CellSummary, marks: Marks) -> Iterator[Plain]:
+    """Say which numbers are bounds, and of what those with a mark are."""
+    yield from (Plain(line, style="yellow") for line in (*sentences.least_sentences(cell), *marks.lines))
 
 
 def render_purposes(cell: CellSummary) -> RenderableType:
@@ -245,7 +248,7 @@ def render_purposes(cell: CellSummary) -> RenderableType:
             *purpose_times(cell, row),
             sentences.overlap_word(row),
         )
-    below = (*_mark_lines(mark_purposes(cell)), *_plan_lines(cell.purposes), *_overlap_lines(cell.purposes))
+    below = (*_mark_lines(cell, mark_purposes(cell)), *_plan_lines(cell.purposes), *_overlap_lines(cell.purposes))
     return Group(table, *below, Plain(WAIT_EXPLAINED, style="dim"))
 
 

@@ -20,7 +20,11 @@ FORMAT_VERSION = 1
 
 
 def traces_document(traces: TraceSet) -> dict[str, object]:
-    """Give the document without its collectives, which are many: see ``collective_documents``."""
+    """Give the document without its collectives, which are many: see ``collective_documents``.
+
+    In a window that is ``at_least`` collectives or kernels were launched and not seen to run: times of communication,
+    of what is exposed and of waits are then at least what they say, those of copies and idle time at most.
+    """
     ranks = zip(traces.analyses, traces.unread, strict=True)
     return {
         "format_version": FORMAT_VERSION,
@@ -57,7 +61,7 @@ def collective_documents(traces: TraceSet) -> Iterator[Row]:
 
 
 def _rank_document(one: TraceAnalysis, unread: Unread) -> Mapping[str, object]:
-    whole = overlap_document(one.whole)
+    whole = _overlap_document(one.whole, is_least=bool(one.unseen) or one.lost.recorded is not None)
     return {
         "rank": one.rank,
         "path": one.path,
@@ -71,7 +75,7 @@ def _rank_document(one: TraceAnalysis, unread: Unread) -> Mapping[str, object]:
         "steps": [
             {
                 "step": step.step,
-                **overlap_document(step.overlap),
+                **_overlap_document(step.overlap, is_least=bool(step.lost) or step.step in one.lost.steps),
                 "unattributed_ns": _number(step.unattributed_ns),
                 "purposes": _purpose_documents(step.purposes),
                 **_account_document(account),
@@ -79,15 +83,19 @@ def _rank_document(one: TraceAnalysis, unread: Unread) -> Mapping[str, object]:
             for step, account in zip(one.steps, one.accounts.steps, strict=True)
         ],
         "overlap_tax": _tax_document(one.accounts.overlap_tax),
-        "lost": {"kernels": one.lost.kernels, "steps": list(one.lost.steps)},
+        "lost": {"kernels": one.lost.kernels, "collectives": one.unseen, "steps": list(one.lost.steps)},
+        "device_clock": asdict(one.clock),
         "unread": {"count": unread.count, "reasons": dict(unread.events), "is_truncated": unread.is_truncated},
     }
 
 
-def overlap_document(overlap: Overlap) -> dict[str, object]:
-    """Give an account with its two shares."""
-    fractions = {"hidden_fraction": overlap.hidden_fraction, "exposed_step_fraction": overlap.exposed_step_fraction}
-    return _numbers({**asdict(overlap), **fractions})
+def _overlap_document(overlap: Overlap, *, is_least: bool) -> dict[str, object]:
+    """Give an account with its two shares; the hidden one is not known where not all communication was seen."""
+    fractions = {
+        "hidden_fraction": None if is_least else overlap.hidden_fraction,
+        "exposed_step_fraction": overlap.exposed_step_fraction,
+    }
+    return {**_numbers({**asdict(overlap), **fractions}), "at_least": is_least}
 
 
 def _purpose_documents(purposes: Iterable[PurposeTime]) -> list[dict[str, object]]:

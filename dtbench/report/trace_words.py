@@ -30,6 +30,7 @@ MOST_LETTERS = 200
 
 _UNTIED: Final = {
     "launched_before": "launched before the trace began",
+    "without_id": "that carry no id of their launch",
     "launch_missing": "whose launch is missing",
     "graph_launched": "of captured graphs",
     "ambiguous": "with several launches",

@@ -68,7 +68,9 @@ def test_every_collective_is_in_the_document_with_the_columns_of_its_table(
     assert sum(row["step"] != "NaN" for row in found["collectives"]) == issued
     assert sum(row["exposed_ns"] for row in found["collectives"]) == rank["whole"]["exposed_comm_ns"]
     assert found["uncorrelated"] == {
-        **dict.fromkeys(["launched_before", "launch_missing", "graph_launched", "ambiguous", "without_operator"], 0),
+        **dict.fromkeys(
+            ["launched_before", "without_id", "launch_missing", "graph_launched", "ambiguous", "without_operator"], 0
+        ),
         "collective_without_span": 0,
     }
 

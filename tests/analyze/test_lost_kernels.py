@@ -74,7 +74,10 @@ def test_steps_of_lost_kernels_have_no_account_and_no_cause(tmp_path: Path, lett
     assert note.endswith(f"is not known in step{'s' if len(lossy) > 1 else ''} {'-'.join(map(str, lossy))}")
     assert not any("nothing ran" in one for one in left.notes)
     (document,) = json.loads(json.dumps(traces_document(left), allow_nan=False))["ranks"]
-    assert document["lost"] == {"kernels": len(letters.replace("h", "")), "steps": lossy}
+    lost = {"kernels": len(letters.replace("h", "")), "collectives": letters.count("h"), "steps": lossy}
+    assert document["lost"] == lost
+    assert [step["step"] for step in document["steps"] if step["at_least"]] == lossy
+    assert document["whole"]["at_least"]
     assert [step["exposed_comm_ns"] for step in document["steps"] if step["step"] in lossy] == ["NaN"] * len(lossy)
 
 
@@ -204,3 +207,18 @@ def test_without_steps_and_where_all_steps_lack_some_exposure_is_not_known(tmp_p
     for traces in (no_steps, all_steps):
         assert not traces.owners
         assert "exposed is not known: kernels that were launched are not in the trace" in answer_lines(traces)[0]
+
+
+def test_kernels_without_ids_are_not_lost_and_more_launches_than_such_kernels_are(tmp_path: Path) -> None:
+    def strip(letters: str, gone: str = "") -> list[Event]:
+        events = [event for event in draw_events(TRACE) if not is_kernel(event, gone)]
+        for event in events:
+            if is_kernel(event, letters):
+                event["args"] = {}
+        return events
+
+    path = tmp_path / "stripped.json"
+    for letters, gone, lost in (("f", "", 0), ("cf", "", 0), ("f", "c", 1), ("cfi", "", 0)):
+        path.write_text(json.dumps({"traceEvents": strip(letters, gone)}))
+        (one,) = analyze_traces([path]).analyses
+        assert (one.lost.kernels, one.uncorrelated.without_id) == (lost, len(letters))

@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dtbench.analyze.enclosures import NOTHING
 from dtbench.analyze.main_lane import MainLane, find_closed_gaps, is_wait_seen, read_main_lane
 from dtbench.analyze.nesting import find_nesting
 from dtbench.analyze.trace import Sparse, Trace, Unread
@@ -88,6 +89,7 @@ def test_an_end_closes_the_gap_in_which_it_is_the_last_and_for_which_the_next_wo
         starts_ns=np.array(starts),
         busy_until_ns=np.array(busy),
         launches_ns=np.array([launch for _, _, launch in spans]),
+        calls=np.full(len(spans), NOTHING),
     )
     expected = []
     for index, (start, _, launch) in enumerate(spans):

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from dtbench.analyze.collectives import Launch
+from dtbench.analyze.foreign import analyze_traces
 from dtbench.analyze.reader import read_trace
 from dtbench.analyze.trace_analysis import analyze_trace
+from dtbench.report.trace_words import answer_lines, remark_lines
 from dtbench.vocabulary import Operation
 
 
@@ -90,3 +92,39 @@ def test_what_is_lost_is_counted_alike_with_and_without_its_launches(recorded: P
         path = tmp_path / "rank0.json"
         path.write_text(json.dumps(content))
         assert len(unseen(path)) == 4
+
+
+@pytest.mark.parametrize(("kernels", "seen_ns"), [("==   ===", []), ("==", [9_000]), ("", [3_000, 9_000])])
+def test_a_kernel_without_an_id_may_be_that_of_any_launch_before_it(
+    draw: Callable[..., Path], kernels: str, seen_ns: list[int]
+) -> None:
+    """The kernels are there; what is missing is the ids."""
+    path = draw(f"""
+        range nccl:all_reduce            @1  | ====   ====      |
+        call cudaLaunchKernel            @1  |a  b     c        |
+        kernel gemm                      @s7 | aa               |
+        kernel ncclDevKernel_AllReduce   @s9 |     {kernels:13}|
+        """)
+    assert [launch.start_ns for launch in unseen(path)] == seen_ns
+
+
+def test_kernels_without_ids_are_said_to_lack_those_and_to_be_there(draw: Callable[..., Path]) -> None:
+    traces = analyze_traces(
+        [
+            draw("""
+        step ProfilerStep#1              @1  |===================|
+        range nccl:all_reduce            @1  | ====   ====       |
+        call cudaLaunchKernel            @1  |a  b    c   d      |
+        kernel gemm                      @s7 | aa  ====       dd |
+        kernel ncclDevKernel_AllReduce   @s9 |     ==   ===      |
+        """)
+        ]
+    )
+    (one,) = traces.analyses
+    assert (one.unseen, one.lost.kernels, one.uncorrelated.without_id) == (0, 0, 3)
+    assert one.steps[0].overlap.comm_ns == 5_000
+    said = "\n".join((*answer_lines(traces), *remark_lines(traces)))
+    assert "3 that carry no id of their launch" in said
+    assert "at least" not in said
+    assert "not seen to run" not in said
+    assert "not in the trace" not in said

@@ -10,11 +10,20 @@ from dtbench.analyze.summary import CellSummary, Disturbed, OwnerSummary, RunSum
 from dtbench.cli.run import _check
 from dtbench.comparison.measure import _find_doubt
 from dtbench.errors import CheckError
+from dtbench.report.board.overview import make_overview
 from dtbench.report.checklist import answer_line
 from dtbench.report.markdown import summary_markdown
 from dtbench.report.plots import plot_step_breakdown
 from dtbench.report.run_words import answer_words, note_words
-from dtbench.report.sentences import advice_sentences, answer_sentence, check_word, doubts_of_cells, is_trusted
+from dtbench.report.sentences import (
+    advice_sentences,
+    answer_sentence,
+    check_word,
+    doubts_of_cells,
+    is_trusted,
+    lead_waits,
+    wait_word,
+)
 from dtbench.report.text import render_run
 from dtbench.store.check_records import CORES_KIND, CheckOutcome, CheckResult, ChecksSummary
 from dtbench.store.records import Neighbour, TookCores
@@ -160,3 +169,20 @@ def test_what_is_exposed_is_at_least_so_much_where_collectives_were_launched_and
     title = plot_step_breakdown(make_run(lost)).axes[0].get_title(loc="left")
     assert title.startswith("Exposed communication takes at least ")
     assert "at least" not in str(answer_sentence(make_ddp()))
+
+
+def test_every_table_and_wait_of_a_cell_is_a_bound_where_collectives_were_not_seen_to_run(
+    make_ddp: MakeCell, make_run: MakeRun
+) -> None:
+    lost = make_ddp(update={"unseen_collectives": 2, "owners": (OWNER,)})
+    assert dict(lead_waits(lost))["gradient wait"].startswith("at least 12.3 ms per step")
+    assert wait_word(lost, Purpose.GRAD_REDUCE) == "at least 12.3 ms"
+    assert wait_word(lost, Purpose.UNSHARD) == "none"
+    text = shown(make_run(lost))
+    assert text.count("2 collectives were launched and not seen to run: communication") == 3
+    (card,) = make_overview(make_run(lost), None).cells
+    assert card.chart is not None
+    assert card.chart.note.startswith("2 collectives were launched and not seen to run")
+    seen = make_ddp(update={"owners": (OWNER,)})
+    assert "at least" not in wait_word(seen, Purpose.GRAD_REDUCE)
+    assert "not seen to run" not in shown(make_run(seen))

@@ -27,12 +27,15 @@ cause               takes at most                                      needs
 ``late_issue``      compute between ready and issue                    issue, ready
 ``late_ready``      compute of the backward pass before it was ready   issue, region, the engine's nodes
 ``sync_op``         everything                                         issued blocking
-``tail``            everything                                         issue, region
-``needed_at_once``  everything                                         issue, ready
+``tail``            everything                                         issue, region, a host that did not sit in a call
+``needed_at_once``  everything                                         issue, ready, a host that did not wait for others
 ``bandwidth``       everything                                         all of the above; no compute stood launched of
                                                                        which nobody knows what it waited for
 ``unknown``         everything                                         names what was missing
 ==================  =================================================  =============================================
+
+Where the device's times do not fit the host's (``device_clock.py``) only ``skew``, ``bubble`` and ``sync_op`` are
+claimed.
 
 The first moment at which the collective could run is ``max(issue, ready)``: on a device the host issues long before
 the producer ends, and what held the queue until then made nothing late; what a queue is, ``holders.py`` says. A
@@ -140,7 +143,7 @@ class _Splitter:
         left_ns = self.exposed_ns
         unsure_ns = 0
         parts: list[CausePart] = []
-        for cause, bound in _BOUNDS:
+        for cause, bound in _BOUNDS if self.surroundings.fits_host else _OF_DEVICE_ALONE:
             taken_ns = min(left_ns, bound(self)) if left_ns > 0 else 0
             left_ns -= taken_ns
             if taken_ns > 0:
@@ -227,12 +230,14 @@ class _Splitter:
         For a reduction of gradients that is compute launched between its issue and the region's last reduction. What
         backward launches later waits for reductions, of this bucket or of others: DDP copies out of them. Where it is
         known when something may first have waited for it, nothing may have been launched before.
+        Of other collectives nothing is claimed where the host sat in a call and could not launch; what it then waited
+        for is asked by ``needed_at_once_ns``.
         """
         one = self.collective
         region = self.surroundings.region_of(one)
         if region is None or not self._has_order:
             return 0
-        if one.purpose is not Purpose.GRAD_REDUCE and self._is_hidden_in_part:
+        if one.purpose is not Purpose.GRAD_REDUCE and (self._is_hidden_in_part or self._is_much(one.blocked_ns)):
             return 0
         if self._may_have_held or self._is_launched_before_wait:
             return 0
@@ -243,11 +248,12 @@ class _Splitter:
 
         In the order of the streams that is "no compute was launched between issue and first wait": what starts before
         its end did not wait for it. For gradients nothing waits before the end of backward: never.
+        Where the host sat in a call and could launch nothing, nobody needed it unless that is what it waited for.
         """
         one = self.collective
         if one.ready_ns is None or one.purpose is Purpose.GRAD_REDUCE or not self._has_order:
             return 0
-        if self._may_have_held or self._is_launched_before_wait:
+        if self._may_have_held or self._is_launched_before_wait or self._is_much(self._blocked_ns):
             return 0
         known = self.surroundings.region_of(one) is not None
         return self.exposed_ns if known and not self._is_hidden_in_part else 0
@@ -310,8 +316,13 @@ class _Splitter:
     @property
     def _host_late_ns(self) -> int:
         """Time in which it ran on a device while the main lane stood still for the host."""
-        late_ns = self.collective.host_late_ns
+        late_ns = max(self.collective.host_late_ns, self._blocked_ns)
         return late_ns if self._is_much(late_ns) else 0
+
+    @property
+    def _blocked_ns(self) -> int:
+        """Time in which the host could launch nothing to run beside it because it waited for something else."""
+        return self.collective.blocked_ns if self.collective.first_wait_ns is None else 0
 
     @property
     def _has_idle_host(self) -> bool:
@@ -321,7 +332,8 @@ class _Splitter:
             return False
         if one.purpose is Purpose.GRAD_REDUCE:
             return not self.surroundings.launches_between(one.issue_ns or 0, one.end_ns)
-        return self._is_launched_before_wait and not self._may_have_held
+        is_late = self._is_launched_before_wait or self._is_much(self._blocked_ns)
+        return is_late and not self._may_have_held
 
     @property
     def _was_short_enough(self) -> bool:
@@ -336,6 +348,8 @@ class _Splitter:
 
     def _missing(self) -> tuple[MissingInput, ...]:
         one = self.collective
+        if not self.surroundings.fits_host:
+            return (*([MissingInput.RANKS] if self.is_alone else []), MissingInput.DEVICE_CLOCK)
         has_issue = one.issue_ns is not None
         rules = (
             (self.is_alone, MissingInput.RANKS),
@@ -375,3 +389,6 @@ _BOUNDS: Final[tuple[tuple[Cause, Callable[[_Splitter], int]], ...]] = (
     (Cause.TAIL, _Splitter.tail_ns),
     (Cause.NEEDED_AT_ONCE, _Splitter.needed_at_once_ns),
 )
+
+_OF_DEVICE_ALONE: Final = tuple(rule for rule in _BOUNDS if rule[0] in (Cause.SKEW, Cause.BUBBLE, Cause.SYNC_OP))
+"""What holds wherever the host was meanwhile."""

@@ -20,11 +20,13 @@ import numpy as np
 
 from dtbench.analyze.causes.awaited import Awaited, find_awaited
 from dtbench.analyze.collectives import Collective, Regions
+from dtbench.analyze.enclosures import NOTHING
 from dtbench.analyze.gaps import LAUNCH_BOUND_NS
 from dtbench.analyze.intervals import Bools, Ints, unite
 from dtbench.analyze.kinds.categories import DEVICE_CATEGORIES, KERNEL
 from dtbench.analyze.main_lane import MainLane
 from dtbench.analyze.nesting import Nesting
+from dtbench.analyze.synchronised import LateGaps, find_sitting
 from dtbench.analyze.trace import Trace
 from dtbench.vocabulary import Kind, Purpose
 
@@ -53,8 +55,9 @@ def find_standing(device: Device, collectives: Sequence[Collective]) -> tuple[Co
     awaited = find_awaited(device.trace, device.nesting, device.regions, collectives)
     standing = _Standing(device, collectives, awaited)
     late_ns = _measure_late(device, collectives, awaited)
+    blocked_ns = _measure_blocked(device, collectives)
     return tuple(
-        standing.fill(index, one, wait, late_ns[index])
+        replace(standing.fill(index, one, wait), host_late_ns=late_ns[index], blocked_ns=blocked_ns[index])
         for index, (one, wait) in enumerate(zip(collectives, awaited, strict=True))
     )
 
@@ -66,7 +69,7 @@ def _measure_late(device: Device, collectives: Sequence[Collective], awaited: Se
     its end, and what was launched before anything can have waited for it.
     """
     main = device.main
-    is_launched = device.nesting.launch[main.events] != main.events
+    is_launched = main.calls != NOTHING
     until_ns = np.minimum(main.launches_ns, main.starts_ns)
     late = unite(main.busy_until_ns[is_launched], until_ns[is_launched])
     launched_ns = np.maximum.accumulate(main.launches_ns)
@@ -80,6 +83,15 @@ def _measure_late(device: Device, collectives: Sequence[Collective], awaited: Se
         last_ns = int(main.starts_ns[beyond - 1]) if beyond else one.start_ns
         spans.append((one.start_ns, max(one.start_ns, min(one.end_ns, last_ns))))
     return late.covered_inside(np.array(spans, dtype=np.int64).reshape(-1, 2))
+
+
+def _measure_blocked(device: Device, collectives: Sequence[Collective]) -> list[int]:
+    """Return how long each ran while the main lane stood still because its thread sat in a synchronising call."""
+    main = device.main
+    gaps = LateGaps(main.busy_until_ns, main.calls)
+    blocked = find_sitting(device.trace, gaps, np.minimum(main.launches_ns, main.starts_ns))
+    spans = [(one.start_ns, one.end_ns) for one in collectives]
+    return blocked.covered_inside(np.array(spans, dtype=np.int64).reshape(-1, 2))
 
 
 @dataclass(frozen=True)
@@ -137,7 +149,7 @@ class _Standing:
         self._beside = _read_beside(device, collectives)
         self._awaited = awaited
 
-    def fill(self, index: int, one: Collective, wait: Awaited | None, late_ns: int) -> Collective:
+    def fill(self, index: int, one: Collective, wait: Awaited | None) -> Collective:
         """Fill in what is known of one collective."""
         if wait is None:
             return one
@@ -147,7 +159,6 @@ class _Standing:
             awaited_ns=wait.from_ns if wait.is_known else None,
             standing_ns=standing_ns if wait.is_known else 0,
             undecided_ns=0 if wait.is_known else standing_ns,
-            host_late_ns=late_ns,
         )
 
     def _find_ns(self, index: int, one: Collective, wait: Awaited) -> int:

@@ -30,6 +30,11 @@ class Surroundings:
         """Whether collectives lie on device streams."""
         return self._timeline.is_device
 
+    @property
+    def fits_host(self) -> bool:
+        """Whether the device's times fit the host's."""
+        return self._timeline.fits_host
+
     def region_of(self, collective: Collective) -> int | None:
         """Give the region that issued a collective; None: none is known."""
         return None if collective.issue_ns is None else self._timeline.regions.place_at(collective.issue_ns)

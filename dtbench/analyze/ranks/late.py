@@ -87,13 +87,15 @@ class _Compared(NamedTuple):
 def find_late_ranks(
     over_ranks: OverRanks, timelines: Sequence[RankTimeline], hosts: Mapping[int, Sequence[HostStep]]
 ) -> tuple[LateRank, ...]:
-    """Find what those did that the others waited for longest.
+    """Find what those did that the others waited for longest; nothing where the times of some host fit no device's.
 
     Args:
         over_ranks: who waited for whom.
         timelines: of all ranks.
         hosts: the steps of each rank's host.
     """
+    if not all(timeline.fits_host for timeline in timelines):
+        return ()
     caused_ns = {one.rank: one.caused_wait_ns for one in over_ranks.waiting.ranks if one.caused_wait_ns}
     by_rank = {timeline.rank: timeline for timeline in timelines}
     found = []

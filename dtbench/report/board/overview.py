@@ -158,7 +158,8 @@ def _tiles(cell: CellSummary) -> Iterator[Tile]:
     utilization = sentences.utilization_words(cell)
     yield Tile("throughput", sentences.throughput_words(cell), f"MFU {utilization}")
     part = name_part(cell.part)
-    yield Tile("exposed share", format_fraction(cell.exposed_step_fraction), f"{part}of the step, communication alone")
+    shown = sentences.bound_below(cell, format_fraction(cell.exposed_step_fraction))
+    yield Tile("exposed share", shown, f"{part}of the step, communication alone")
     yield Tile("hidden share", format_fraction(cell.hidden_fraction), f"{part}of communication, beside compute")
     for label, purpose in (("gradient wait", Purpose.GRAD_REDUCE), ("unshard wait", Purpose.UNSHARD)):
         word = sentences.wait_word(cell, purpose)
@@ -178,7 +179,7 @@ def _chart(cell: CellSummary) -> Chart | None:
         parts=parts,
         bars=tuple(step_bar(label, row, parts) for label, row in rows),
         below=HIDDEN,
-        note="; ".join([*marks.lines, added]),
+        note="; ".join([*sentences.least_sentences(cell), *marks.lines, added]),
     )
 
 
@@ -189,7 +190,7 @@ def _owner_table(cell: CellSummary) -> Table | None:
         title="Exposed communication by owner and cause, per step and rank; times in ms",
         columns=headers(("owner", "collective", "purpose", "cause", "exposed", "share"), text=4),
         rows=tuple(owner_rows(cell)),
-        note="; ".join([*mark_owners(cell).lines, sum_causes(cell)]),
+        note="; ".join([*sentences.least_sentences(cell), *mark_owners(cell).lines, sum_causes(cell)]),
     )
 
 
@@ -214,7 +215,9 @@ def _purpose_table(cell: CellSummary) -> Table | None:
             )
             for row in cell.purposes
         ),
-        note="; ".join([*mark_purposes(cell).lines, f"{_POSSIBLE}; {WAIT_EXPLAINED}"]),
+        note="; ".join(
+            [*sentences.least_sentences(cell), *mark_purposes(cell).lines, f"{_POSSIBLE}; {WAIT_EXPLAINED}"]
+        ),
     )
 
 

@@ -57,10 +57,13 @@ Tell = Callable[["GpuRank"], None]
 
 
 @pytest.fixture
-def split(maker: "Maker", tmp_path: Path) -> Callable[[Tell], tuple[dict[Cause, int], tuple[MissingInput, ...]]]:
-    """Give ns by cause of the collective ``("x", 1)`` of two equal ranks, and what was missing."""
+def split(maker: "Maker", tmp_path: Path) -> Callable[..., tuple[dict[Cause, int], tuple[MissingInput, ...]]]:
+    """Give ns by cause of the collective ``("x", 1)`` of two equal ranks, and what was missing.
 
-    def find(tell: Tell) -> tuple[dict[Cause, int], tuple[MissingInput, ...]]:
+    What one tells lies in forward, and what comes after it in backward.
+    """
+
+    def find(tell: Tell, after: Tell | None = None) -> tuple[dict[Cause, int], tuple[MissingInput, ...]]:
         analyses = []
         for number in range(2):
             rank = maker.gpu(2)
@@ -68,6 +71,9 @@ def split(maker: "Maker", tmp_path: Path) -> Callable[[Tell], tuple[dict[Cause, 
                 with rank.region("forward"):
                     rank.kernel(AHEAD - MS, AHEAD)
                     tell(rank)
+                if after is not None:
+                    with rank.region("backward"):
+                        after(rank)
             path = tmp_path / f"rank{number}.json"
             told = {"distributedInfo": {"rank": number}, "host_name": "one", "traceEvents": rank.events}
             path.write_text(json.dumps(told))
@@ -290,3 +296,73 @@ def test_where_fsdps_own_waits_are_gone_its_gather_may_hold_or_be_needed(split: 
         rank.kernel(AHEAD + MS, AHEAD + 3 * MS)
 
     assert split(tell) == ({Cause.UNKNOWN: MS}, (MissingInput.STREAM_WAITS,))
+
+
+def sit(rank: "GpuRank", until_ns: int, *, beside_ns: int | None = None) -> None:
+    """Sit in a synchronising call, perhaps until a copy on another stream has ended that ended the wait."""
+    if beside_ns is not None:
+        rank.launches += 1
+        told = {"correlation": rank.launches}
+        rank.add("cuda_runtime", "cudaMemcpyAsync", (1, rank.thread), (rank.host_ns, rank.host_ns + 2_400), **told)
+        rank.host_ns += 2_412
+        span = (until_ns - beside_ns, until_ns - 3_000)
+        rank.add("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", (0, 30), span, **told)
+    rank.add("cuda_runtime", "cudaStreamSynchronize", (1, rank.thread), (rank.host_ns, until_ns))
+    rank.host_ns = until_ns
+
+
+def compute_next(rank: "GpuRank") -> None:
+    rank.kernel(rank.host_ns + 6_000, rank.host_ns + 6_000 + MS)
+
+
+def compute_nothing(rank: "GpuRank") -> None:
+    """Leave the rest to what comes after."""
+
+
+@pytest.mark.parametrize(("tell", "after"), [(compute_next, None), (compute_nothing, compute_next)])
+def test_where_the_host_sat_in_a_call_that_waited_for_something_else_nobody_needed_it(
+    split: Callable[..., Any], tell: Tell, after: Tell | None
+) -> None:
+    """A pipeline of input: the host fetches one batch while another is sent, and could launch nothing beside it."""
+
+    def sit_for_another(rank: "GpuRank") -> None:
+        exchange(rank, AHEAD, AHEAD + MS)
+        sit(rank, AHEAD + MS + MS // 2, beside_ns=MS // 4)
+        tell(rank)
+
+    assert split(sit_for_another, after) == ({Cause.UNKNOWN: MS}, (MissingInput.HOST,))
+
+
+@pytest.mark.parametrize(("tell", "after"), [(compute_next, None), (compute_nothing, compute_next)])
+def test_where_the_host_sat_in_a_call_until_it_had_ended_the_host_needed_it(
+    split: Callable[..., Any], tell: Tell, after: Tell | None
+) -> None:
+    def sit_for_it(rank: "GpuRank") -> None:
+        exchange(rank, AHEAD, AHEAD + MS)
+        sit(rank, AHEAD + MS + 3_000)
+        tell(rank)
+
+    assert split(sit_for_it, after) == ({Cause.NEEDED_AT_ONCE: MS}, ())
+
+
+def test_a_host_that_sat_in_a_call_when_a_wait_stood_launched_is_no_matter(split: Callable[..., Any]) -> None:
+    def tell(rank: "GpuRank") -> None:
+        exchange(rank, AHEAD, AHEAD + MS)
+        work_wait(rank)
+        rank.kernel(AHEAD + MS, AHEAD + 2 * MS)
+        sit(rank, AHEAD + 2 * MS + 3_000)
+        compute_next(rank)
+
+    assert split(tell) == ({Cause.NEEDED_AT_ONCE: MS}, ())
+
+
+def test_what_a_host_that_sat_in_a_call_left_uncovered_is_no_want_of_bandwidth(split: Callable[..., Any]) -> None:
+    """The first half was hidden; what could have hidden the rest was not launched."""
+
+    def tell(rank: "GpuRank") -> None:
+        exchange(rank, AHEAD, AHEAD + MS)
+        rank.kernel(AHEAD, AHEAD + MS // 2)
+        sit(rank, AHEAD + MS + MS // 2, beside_ns=MS // 4)
+        compute_next(rank)
+
+    assert split(tell) == ({Cause.UNKNOWN: MS // 2}, (MissingInput.HOST,))

@@ -1,0 +1,102 @@
+"""Whether the device's times fit the host's: nothing runs before it was launched, nor after a wait for it was over.
+
+::
+
+    host        [launch a]  [launch b]                 [launch c] [─synchronise─]
+    device   ██a            ██b                                       ████████c██████
+             early by this much                                                |late by at least this much
+
+Profilers put the device's times on the host's clock. Where they do so wrongly, all work of the device is shifted alike:
+lengths, and what ran beside what, are right all the same. Nothing that sets the host against the device is: whether the
+host was late, what could have run, what waited for what.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from dtbench.analyze.enclosures import NOTHING
+from dtbench.analyze.intervals import Ints
+from dtbench.analyze.kinds.categories import CALLS, DEVICE_CATEGORIES
+from dtbench.analyze.nesting import Nesting
+from dtbench.analyze.trace import Trace
+
+BOUND_NS: Final = 5_000
+"""By which times of the two may differ without saying anything.
+
+In recorded traces (V100, A100, H200, H800, MI300X) no work begins sooner than 5 us after its call, and none ends later
+than 5 us before the return of a call that waited for it; some of them know whole microseconds only.
+"""
+
+_WAITS_FOR_ALL: Final = re.compile(r"(?:cuda|hip|musa)DeviceSynchronize|cuCtxSynchronize")
+
+
+@dataclass(frozen=True)
+class DeviceClock:
+    """What shows that the device's times are off; zeros where nothing does.
+
+    Attributes:
+        early: events that begin before the call that launched them, by more than ``BOUND_NS``.
+        early_ns: the most by which one does.
+        late: events that end after a call that waited for them had returned, by more than that.
+        late_ns: the most by which one does.
+        launched: events whose launch is known.
+    """
+
+    early: int = 0
+    early_ns: int = 0
+    late: int = 0
+    late_ns: int = 0
+    launched: int = 0
+
+    @property
+    def is_off(self) -> bool:
+        """Whether times of the host and of the device say nothing about each other."""
+        return self.early > 0 or self.late > 0
+
+
+def find_device_clock(trace: Trace, nesting: Nesting) -> DeviceClock:
+    """Find what shows that the device's times do not fit the host's.
+
+    Args:
+        trace: the events.
+        nesting: its nesting, for launches.
+    """
+    events = np.flatnonzero(trace.is_one_of(DEVICE_CATEGORIES))
+    calls = nesting.calls(events)
+    is_sure = (calls != NOTHING) & ~np.isin(events, nesting.reused)
+    events, calls = events[is_sure], calls[is_sure]
+    early_ns = trace.start_ns[calls] - trace.start_ns[events]
+    late_ns = _measure_late(trace, events, calls)
+    return DeviceClock(
+        early=int(np.count_nonzero(early_ns > BOUND_NS)),
+        early_ns=_find_most(early_ns),
+        late=int(np.count_nonzero(late_ns > BOUND_NS)),
+        late_ns=_find_most(late_ns),
+        launched=len(events),
+    )
+
+
+def _find_most(times_ns: Ints) -> int:
+    """Return the longest of some times; 0 where none is beyond the bound."""
+    most_ns = int(times_ns.max(initial=0))
+    return most_ns if most_ns > BOUND_NS else 0
+
+
+def _measure_late(trace: Trace, events: Ints, calls: Ints) -> Ints:
+    """Return by how much each event ends after the return of the first call that waited for all that was launched.
+
+    Where several devices worked, nobody knows for which of them a call waited.
+    """
+    none = np.zeros(len(events), dtype=np.int64)
+    waits = np.flatnonzero(trace.is_named(_WAITS_FOR_ALL.fullmatch) & trace.is_one_of(CALLS))
+    devices = {trace.lanes[lane][0] for lane in np.unique(trace.lane[events]).tolist()}
+    if not len(waits) or len(devices) != 1:
+        return none
+    waits = waits[np.argsort(trace.start_ns[waits], kind="stable")]
+    place = trace.start_ns[waits].searchsorted(trace.end_ns[calls], side="left")
+    is_waited_for = place < len(waits)
+    until_ns = trace.end_ns[waits[np.minimum(place, len(waits) - 1)]]
+    return np.where(is_waited_for, trace.end_ns[events] - until_ns, none)
