@@ -379,15 +379,16 @@ def purpose_of(axis: Axis | None, operation: Operation | None, region: Region | 
 
     The region comes first where it is state dict or optimizer, then the axes that decide alone; None is unknown.
     ``tensor`` is every collective on the tensor axis inside forward and backward, also the all-reduce that completes
-    the gradient of a replicated (norm) weight there. ``other`` is what no parameter or gradient needs: the norm for
-    gradient clipping, buffer broadcasts, barriers.
+    the gradient of a replicated (norm) weight there. ``other`` is what no parameter or gradient needs (the norm for
+    gradient clipping, buffer broadcasts, barriers), and what no axis names: a send may be a pipeline's, or a ring's,
+    which only what lies around it tells (``analyze/exchanges.py``).
     """
     if region is Region.STATE_DICT:
         return Purpose.STATE
     if region is Region.OPTIMIZER:
         return Purpose.OTHER
     if axis is None:
-        return Purpose.PIPELINE if operation in POINT_TO_POINT else Purpose.OTHER
+        return Purpose.OTHER
     return _DECIDING.get(axis) or _data_parallel_purpose(axis, operation, region)
 
 
