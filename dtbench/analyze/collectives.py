@@ -57,6 +57,8 @@ class Collective:
         host_late_ns: on a device, time in which it ran and the main lane stood still for work that the host had not
             launched yet.
         has_ended: False: its span was still open when the profiler stopped, and its end is the profiler's.
+        algorithm: as its kernel is called by: ``RING``, ``TREE``; empty: that tells none.
+        on_link: it ran on an emulated link, which each rank's own clock ends when its bytes would be there.
     """
 
     group: str
@@ -91,6 +93,8 @@ class Collective:
     undecided_ns: int = 0
     host_late_ns: int = 0
     has_ended: bool = True
+    on_link: bool = False
+    algorithm: str = ""
 
     @property
     def is_captured(self) -> bool:

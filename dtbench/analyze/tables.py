@@ -105,6 +105,7 @@ COLLECTIVES: Final = {
     "owner": "string",  # FQN of the FSDP unit, bucket of DDP; empty: unattributed
     "size_bytes": "Int64",
     "dtype": "string",  # as the trace spells it; empty where it does not say
+    "algorithm": "string",  # as NCCL's kernel is called by: RING, TREE; empty where that tells none
     "lane": "string",  # stream or thread of its span, "<process>/<thread>"
     "issue_ns": "Int64",  # trace clock
     "start_ns": "Int64",  # NA: issued, but its span was not found
