@@ -221,12 +221,7 @@ def _describe_lacking(one: TraceAnalysis, *, any_steps: bool) -> Iterable[str]:
         were = "was" if len(one.timeline.unseen) == 1 else "were"
         yield f"{lost} {were} launched and not seen to run, so communication and what is exposed are 'at least'"
     yield from describe_shared_units(one.collectives)
-    if one.lost.recorded is not None:
-        yield _describe_lost(one)
-    if one.set_steps is not None:
-        yield _describe_set(one.set_steps)
-    if one.cut is not None:
-        yield _describe_cut(one.cut, [step.step for step in one.steps if step.overlap.step_ns])
+    yield from _describe_steps_that_lack(one)
     unrecorded = [step.step for step in one.steps if step.overlap.step_ns and step.overlap.compute_ns is None]
     if unrecorded or (one.whole.compute_ns is None and one.lost.recorded is None and one.set_steps is None):
         where = f" in {_name_steps(unrecorded)}" if unrecorded else ""
@@ -238,6 +233,18 @@ def _describe_lacking(one: TraceAnalysis, *, any_steps: bool) -> Iterable[str]:
         yield "the trace has no ProfilerStep range; only the whole trace is known"
         return
     yield from (*_describe_outside(one), *_describe_empty(one))
+
+
+def _describe_steps_that_lack(one: TraceAnalysis) -> Iterable[str]:
+    """Say of which steps a part is not there, or not as it was."""
+    if one.lost.skipped:
+        yield _describe_skipped(one)
+    if one.lost.kernels or one.lost.is_cut:
+        yield _describe_lost(one)
+    if one.set_steps is not None:
+        yield _describe_set(one.set_steps)
+    if one.cut is not None:
+        yield _describe_cut(one.cut, [step.step for step in one.steps if step.overlap.step_ns])
 
 
 def _describe_set(steps: Sequence[int]) -> str:
@@ -299,6 +306,19 @@ def _describe_lost(one: TraceAnalysis) -> str:
     why = [f"{lost} not in the trace"] if count else []
     why += ["the file was cut"] if one.lost.is_cut else []
     return f"{' and '.join(why)}, so what took the time and what was hidden is not known{where}"
+
+
+def _describe_skipped(one: TraceAnalysis) -> str:
+    """Say which steps in the middle are not there, and of which steps therefore nobody knows how long they took."""
+    runs = one.lost.skipped
+    words = [str(first) if first == last else f"{first}-{last}" for first, last in runs[:_NAMED_AT_MOST]]
+    more = f" and {len(runs) - _NAMED_AT_MOST} more times" if len(runs) > _NAMED_AT_MOST else ""
+    are_several = len(runs) > 1 or runs[0][0] < runs[0][1]
+    skipped = (
+        f"no range of step{'s' if are_several else ''} {', '.join(words)}{more} is there, though steps around have one"
+    )
+    untold = f", and how long it took is not known of {_name_steps(sorted(one.lost.steps))}" if one.lost.steps else ""
+    return f"{skipped}: what ran then is in no number per step{untold}"
 
 
 def _name_steps(steps: Sequence[int]) -> str:
