@@ -13,6 +13,7 @@ from dtbench.analyze.ranks.late import LateRank
 from dtbench.analyze.ranks.misfits import find_mistaken
 from dtbench.analyze.ranks.over_ranks import OverRanks
 from dtbench.analyze.shared_units import describe_shared_units
+from dtbench.analyze.step_rounds import describe_part_rounds, find_part_rounds
 from dtbench.analyze.steps import Cut
 from dtbench.analyze.trace import Unread
 from dtbench.analyze.trace_analysis import TraceAnalysis
@@ -232,7 +233,7 @@ def _describe_lacking(one: TraceAnalysis, *, any_steps: bool) -> Iterable[str]:
     if not one.steps and not any_steps:  # else what compares ranks says which lack them
         yield "the trace has no ProfilerStep range; only the whole trace is known"
         return
-    yield from (*_describe_outside(one), *_describe_empty(one))
+    yield from (*_describe_outside(one), *_describe_empty(one), *_describe_rounds(one))
 
 
 def _describe_steps_that_lack(one: TraceAnalysis) -> Iterable[str]:
@@ -267,6 +268,11 @@ def _describe_cut(cut: Cut, known: Sequence[int]) -> str:
     if cut.step in known:  # there is no other
         return f"step {cut.step} is not all there, so that shares of it may be larger than they were: {why}"
     return f"step {cut.step} is left out, not all of it is there: {why}"
+
+
+def _describe_rounds(one: TraceAnalysis) -> Iterable[str]:
+    rounds = find_part_rounds(one)
+    return () if rounds is None else (describe_part_rounds(rounds),)
 
 
 def _describe_empty(one: TraceAnalysis) -> Iterable[str]:
