@@ -20,7 +20,14 @@ from dtbench.analyze.exchanges import shows_stages
 from dtbench.analyze.frames import find_frames
 from dtbench.analyze.functional import FunctionalIssue, find_functional
 from dtbench.analyze.gloo_match import Form, Issue, Span, infer_groups, match_spans
-from dtbench.analyze.gloo_sizes import divide_reduction, fill_lists, find_bytes, find_group_size, share_group_sizes
+from dtbench.analyze.gloo_sizes import (
+    divide_reduction,
+    fill_parts,
+    fill_unissued,
+    find_bytes,
+    find_group_size,
+    share_group_sizes,
+)
 from dtbench.analyze.intervals import Intervals, Ints, unite
 from dtbench.analyze.kinds.operators import ENGINE, Role, cpu_role, find_operation
 from dtbench.analyze.modules import find_modules_of_experts
@@ -89,7 +96,7 @@ def find_gloo_collectives(trace: Trace, nesting: Nesting) -> tuple[Collective, .
     ]
     found += [_describe_orphan(evidence, span) for span in spans if span.event not in taken]
     shared = share_group_sizes(found)
-    return (*fill_lists(trace, issues, shared), *shared[len(issues) :])
+    return (*fill_parts(trace, issues, matches, shared), *fill_unissued(trace, shared[len(issues) :]))
 
 
 def _find_functional_issues(
