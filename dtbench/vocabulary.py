@@ -347,7 +347,7 @@ class MissingInput(StrEnum):
     stood in its group's queue; the order inside a captured graph; when it could have been issued; the region that
     issued it; whether it was issued blocking; what the compute waited for that stood launched beside it; why the host
     launched no compute beside it; when collectives ran that its region issued and that were not seen to run; what kept
-    a thread in a barrier that another rank had left.
+    a thread in a collective that another rank had left, and of which it had nothing more to get.
     """
 
     RANKS = "ranks"

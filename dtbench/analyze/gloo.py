@@ -175,6 +175,7 @@ def _find_link_spans(trace: Trace, issues: Sequence[Issue], by_gloo: Mapping[int
                 form=moved.form if moved else Form(issue.operation, None, None),
                 dtype=moved.dtype if moved else None,
                 begun_ns=labels[int(trace.name[event])].begun_ns,
+                on_link=True,
             )
     return found
 
@@ -391,6 +392,7 @@ def _describe(
         peer=sent.peer if sent else None,
         dtype=dtype,
         has_ended=evidence.has_ended(span),
+        on_link=span is not None and span.on_link,
         is_async=label.is_async if label else _said_async(evidence.trace.details.get(issue.event)),
     )
 

@@ -23,8 +23,10 @@ from dtbench.analyze.ranks.lost import LostStarts, find_lost_starts
 from dtbench.analyze.ranks.match import MatchedGroup, Matches
 from dtbench.analyze.ranks.times import GroupTimes, ends_together, waits_for_all
 from dtbench.analyze.timeline import RankTimeline
+from dtbench.vocabulary import Operation
 
 _MOST_DOUBT: Final = 0.25  # of the time that the rank that waited longest was in a collective
+_NEVER: Final = np.iinfo(np.int64).max // 4
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,8 @@ class GroupSkew:
         last_start_ns: shape ``(m, r)``, when the last rank began, on each rank's own clock.
         wait_ns: shape ``(m, r)``, ``max over ranks (start) - own start``, clipped to the span.
         span_ns: shape ``(m, r)``, first start to last end.
-        lag_ns: shape ``(m, r)``, how much later than the first rank it left; 0 where clocks do not tell.
+        lag_ns: shape ``(m, r)``, how much later than the first rank it left, where data took no part of that; 0 where
+            it may have, or clocks do not tell.
 
     Where the group is not whole, waits are lower bounds: the rank that is not seen may have been later. Entries that
     are not ``is_known``, or neither there nor launched, mean nothing.
@@ -99,8 +102,8 @@ class CollectiveSkew:
         transfer_ns: the rest of its span; adds up with ``skew_wait_ns``.
         is_last: whether this rank was the one that the others waited for.
         last_rank: the rank that they waited for; None also where two came last together.
-        lag_ns: how much later than the first rank it left; 0 where clocks do not tell.
-        algbw: bytes per second over ``transfer_ns``.
+        lag_ns: how much later than the first rank its thread left, where data took no part of that; else 0.
+        algbw: bytes per second over ``transfer_ns``; NaN also where that is more than data took.
         busbw: algbw with nccl-tests' factor.
     """
 
@@ -138,7 +141,7 @@ def measure_skew(
             _measure_group(group, own, common, lost, is_possible),
             is_astray=np.asarray(is_astray.any(axis=1) | is_unsure, dtype=np.bool_),
         )
-        is_told = skew.lag_ns > ENDS_APART_NS + doubts_ns[:, None]
+        is_told = skew.lag_ns > (ENDS_APART_NS + doubts_ns + _find_longest_lags(common))[:, None]
         lag_ns = np.where(is_told, skew.lag_ns, 0)
         found.append(replace(skew, last_column=_keep_certain(skew, common, clocks), lag_ns=lag_ns))
     return found
@@ -169,6 +172,21 @@ def _measure_group(
         span_ns=span_ns,
         lag_ns=np.where(common.there, common.end_ns - common.first(common.end_ns)[:, None], 0),
     )
+
+
+def _find_longest_lags(common: GroupTimes) -> Ints:
+    """Return by how much later than the first a rank may leave each collective because data still goes to it.
+
+    Of a barrier not at all. Of a sum every byte goes twice around all ranks, so that what a slow link still brings to
+    one when the first has all of it takes no longer than everything had taken: two ranks are the worst case. Of a
+    gather a slow link may keep one rank alone, for any time.
+
+    Returns:
+        Shape ``(m,)``.
+    """
+    took_ns = np.maximum(common.first(common.end_ns) - common.last(common.start_ns), 0)
+    is_barrier = common.operation == Operation.BARRIER
+    return np.where(is_barrier, 0, np.where(common.operation == Operation.ALL_REDUCE, took_ns, _NEVER)).astype(np.int64)
 
 
 def _is_unsure(common: GroupTimes, doubts_ns: Ints) -> Bools:
@@ -233,17 +251,19 @@ def describe_collectives(
 
 
 def _describe(skew: GroupSkew, row: int, column: int, timeline: RankTimeline) -> CollectiveSkew:
-    one = timeline.collectives[int(skew.group.index[row, column])]
+    index = int(skew.group.index[row, column])
+    one = timeline.collectives[index]
     wait_ns = int(skew.wait_ns[row, column])
     transfer_ns = int(skew.span_ns[row, column]) - wait_ns
-    algbw = algorithm_bandwidth(one.size_bytes, transfer_ns)
+    lag_ns = int(skew.lag_ns[row, column]) if timeline.is_woken_for(index) else 0
+    algbw = algorithm_bandwidth(one.size_bytes, None if lag_ns else transfer_ns)
     return CollectiveSkew(
         last_start_ns=int(skew.last_start_ns[row, column]),
         skew_wait_ns=wait_ns,
         transfer_ns=transfer_ns,
         is_last=None if skew.last_column[row] < 0 else bool(skew.last_column[row] == column),
         last_rank=None if skew.last_column[row] < 0 else skew.group.ranks[int(skew.last_column[row])],
-        lag_ns=int(skew.lag_ns[row, column]),
+        lag_ns=lag_ns,
         algbw=algbw,
         busbw=algbw * bus_factor(one.operation, len(skew.group.ranks)),
     )
