@@ -243,6 +243,17 @@ WAIT_FOR_ALL: Final = END_TOGETHER | {Operation.ALL_TO_ALL}
 """What no rank leaves before all have entered it; an all-to-all each when its own parts are sent and received."""
 
 
+GIVEN_BY_ROOT: Final = (Operation.BROADCAST, Operation.SCATTER)
+"""What no other rank leaves before the root has entered; it need not wait for any."""
+
+
+TAKEN_BY_ROOT: Final = (Operation.REDUCE, Operation.GATHER)
+"""What the root does not leave before all have entered; no other need wait for any."""
+
+
+ROOTED: Final = GIVEN_BY_ROOT + TAKEN_BY_ROOT
+
+
 POINT_TO_POINT: Final = (Operation.SEND, Operation.RECV)
 """What two ranks of a group do without the others."""
 

@@ -37,6 +37,7 @@ class Collective:
         group_size: ranks of its group.
         group_ranks: their global ranks.
         peer: global rank at the other end of a send or receive.
+        root: who gives or gets all of a broadcast, reduce, gather or scatter, by its place among the group's ranks.
         comms_id: which all its ranks give it, and no other collective has; None: the trace does not say.
         is_async: whether the call that issued it may return before it is done.
         ready_ns: when it could have been issued at the earliest: its gradients were there, or, for an unshard, the unit
@@ -79,6 +80,7 @@ class Collective:
     group_ranks: tuple[int, ...] = ()
     dtype: str | None = None
     peer: int | None = None
+    root: int | None = None
     comms_id: str | None = None
     is_async: bool | None = None
     ready_ns: int | None = None

@@ -361,6 +361,7 @@ class _Describer:
             dtype=said.dtype,
             algorithm=find_algorithm(trace.name_of(event)),
             peer=peer,
+            root=next((one.root for one in everything if one.root is not None), None),
             is_async=is_async,
             first_wait_ns=wait[0],
             first_wait_end_ns=wait[1],

@@ -652,3 +652,32 @@ def test_a_coalesced_reduce_scatter_is_one_collective_of_an_all_reduce_for_each_
     )
     (made,) = one.collectives
     assert (str(made.operation), made.start_ns, made.end_ns, made.size_bytes) == ("reduce_scatter", 3_000, 8_000, 40)
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "root"),
+    [
+        ("broadcast_", '["", "", "3", "0", "True", "-1"]', 3),
+        ("reduce_", '["", "", "", "3", "0", "True", "-1"]', 3),
+        ("gather_", '["", "", "", "3", "True", "-1"]', 3),
+        ("scatter_", '["", "", "", "3", "True", "-1"]', 3),
+        ("broadcast_", '["", ""]', None),
+        ("allreduce_", '["", "", "", "", "True", "-1"]', None),
+    ],
+)
+@pytest.mark.parametrize("is_labelled", [True, False])
+def test_who_gives_or_gets_all_is_told_by_torchs_operator(
+    draw: Callable[..., Path], operator: str, values: str, root: int | None, *, is_labelled: bool
+) -> None:
+    operation = {"allreduce_": "all_reduce"}.get(operator, operator.rstrip("_"))
+    label = LABEL.format(group=0, seq=1, op=operation, size=8, axis="", owner="")
+    one = analyze(
+        draw(f"""
+        step ProfilerStep#1    @1 |==========|
+        op aten::mm            @1 |==        |
+        {f"range {label}" if is_labelled else "op aten::mul"} @1 |  ===     |
+        op c10d::{operator}    @1 |  ==      | {{"Concrete Inputs": {values}}}
+        range gloo:{operation} @2 |   ===    | {_PART}
+        """)
+    )
+    assert [made.root for made in one.collectives] == [root]

@@ -18,7 +18,7 @@ class RankWaiting:
 
     Attributes:
         rank: global rank.
-        collectives: number of them.
+        collectives: number of them, and of those in which it waits for nobody and was last.
         last: how often this rank alone began last, by more than clocks may be off, in groups of which every rank is
             compared; None: it is in no such.
         comm_ns: sum of their spans.
@@ -92,13 +92,14 @@ def sum_waiting(skews: Sequence[GroupSkew], matches: Matches) -> Waiting:
     can_be_last: set[int] = set()
     for skew in skews:
         rows = [ranks.index(rank) for rank in skew.group.ranks]
-        known = skew.begins & skew.is_known[:, None]
-        is_last = known & skew.has_all_ranks & (skew.last_column[:, None] == np.arange(len(rows)))
+        known = skew.begins & skew.awaits & skew.is_known[:, None]
+        takes_part = skew.begins & skew.is_known[:, None]
+        is_last = takes_part & skew.has_all_ranks & (skew.last_column[:, None] == np.arange(len(rows)))
         waits_ns = np.where(known, skew.wait_ns, 0)
         is_partial = np.any(known & ~skew.begins_everywhere[:, None], axis=0).tolist()
         may_miss.update(rank for rank, misses in zip(skew.group.ranks, is_partial, strict=True) if misses)
         can_be_last.update(skew.group.ranks if skew.has_all_ranks else ())
-        sums[rows, 0] += known.sum(axis=0)
+        sums[rows, 0] += (known | is_last).sum(axis=0)
         sums[rows, 1] += is_last.sum(axis=0)
         sums[rows, 2] += np.where(known, skew.span_ns, 0).sum(axis=0)
         sums[rows, 3] += waits_ns.sum(axis=0)
