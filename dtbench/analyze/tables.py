@@ -114,7 +114,7 @@ COLLECTIVES: Final = {
     "wait_ns": "Int64",  # how long that consumer stood still, what it computed meanwhile included; NA: not known
     "awaited_by": "string",  # the function under study that waited, where it had a probe; empty: not told
     "skew_wait_ns": "Int64",  # waiting for the last rank to begin; NA: not known, see analyze/ranks/skew.py
-    "last_rank": "Int64",  # that began last, of a send or receive the other end; NA also where two did together
+    "last_rank": "Int64",  # it waited for, of a send or receive the other end; NA also: two came last, or it handed on
     "transfer_ns": "Int64",  # the rest of the span
     "algbw": "Float64",  # bytes per second over transfer_ns
     "busbw": "Float64",  # algbw with nccl-tests' factor

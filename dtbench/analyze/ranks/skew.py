@@ -46,12 +46,15 @@ class GroupSkew:
             possible, and how far their clocks are apart is known.
         last_column: shape ``(m,)``, column of the rank that began last; ``ABSENT`` where two did, as far as clocks
             tell, or it is not known.
+        last_ns: shape ``(m,)``, when the last rank began, on the common clock.
         last_start_ns: shape ``(m, r)``, when the last rank began, on each rank's own clock.
         wait_ns: shape ``(m, r)``, ``max over ranks (start) - own start``, clipped to the span; no wait of who does not
             await the last.
         span_ns: shape ``(m, r)``, first start to last end.
         lag_ns: shape ``(m, r)``, how much later than the first rank it left, where data took no part of that; 0 where
             it may have, or clocks do not tell.
+        handed_on_ns: shape ``(m, r)``, the part of its wait that the last rank may only have handed on, once
+            ``handed_on.py`` has found it.
 
     Where the group is not whole, waits are lower bounds: the rank that is not seen may have been later. Entries that
     are not ``is_known``, or neither there nor launched, mean nothing.
@@ -64,10 +67,12 @@ class GroupSkew:
     awaits: Bools
     is_known: Bools
     last_column: Ints
+    last_ns: Ints
     last_start_ns: Ints
     wait_ns: Ints
     span_ns: Ints
     lag_ns: Ints
+    handed_on_ns: Ints
 
     @property
     def begins(self) -> Bools:
@@ -104,7 +109,9 @@ class CollectiveSkew:
         skew_wait_ns: how long this rank waited for it, inside its own span.
         transfer_ns: the rest of its span; adds up with ``skew_wait_ns``.
         is_last: whether this rank was the one that the others waited for.
-        last_rank: the rank that they waited for; None also where two came last together.
+        handed_on_ns: the part of ``skew_wait_ns`` that the last rank may only have handed on; see ``handed_on.py``.
+        last_rank: the rank that they waited for; None also where two came last together, and where it may only have
+            handed on most of what was waited for it.
         lag_ns: how much later than the first rank its thread left, where data took no part of that; else 0.
         algbw: bytes per second over ``transfer_ns``; NaN also where that is more than data took.
         busbw: algbw with nccl-tests' factor.
@@ -112,6 +119,7 @@ class CollectiveSkew:
 
     last_start_ns: int | None = None
     skew_wait_ns: int | None = None
+    handed_on_ns: int = 0
     transfer_ns: int | None = None
     is_last: bool | None = None
     last_rank: int | None = None
@@ -184,10 +192,12 @@ def _measure_group(
         awaits=awaits,
         is_known=is_known,
         last_column=np.where(is_known & (is_last.sum(axis=1) == 1), is_last.argmax(axis=1), ABSENT),
+        last_ns=last_ns,
         last_start_ns=times.start_ns + late_ns,
         wait_ns=np.clip(late_ns, 0, span_ns),
         span_ns=span_ns,
         lag_ns=np.where(common.there, common.end_ns - common.first(common.end_ns)[:, None], 0),
+        handed_on_ns=np.zeros_like(span_ns),
     )
 
 
@@ -275,6 +285,7 @@ def _describe(skew: GroupSkew, row: int, column: int, timeline: RankTimeline) ->
     index = int(skew.group.index[row, column])
     one = timeline.collectives[index]
     wait_ns = int(skew.wait_ns[row, column])
+    handed_on_ns = int(skew.handed_on_ns[row, column])
     transfer_ns = int(skew.span_ns[row, column]) - wait_ns
     lag_ns = int(skew.lag_ns[row, column]) if timeline.is_woken_for(index) else 0
     algbw = algorithm_bandwidth(one.size_bytes, None if lag_ns else transfer_ns)
@@ -283,7 +294,8 @@ def _describe(skew: GroupSkew, row: int, column: int, timeline: RankTimeline) ->
         skew_wait_ns=wait_ns,
         transfer_ns=transfer_ns,
         is_last=is_last,
-        last_rank=last_rank,
+        handed_on_ns=handed_on_ns,
+        last_rank=None if 2 * handed_on_ns > wait_ns else last_rank,
         lag_ns=lag_ns,
         algbw=algbw,
         busbw=algbw * bus_factor(one.operation, len(skew.group.ranks)),

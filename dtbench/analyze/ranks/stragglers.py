@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dtbench.analyze.overlap import divide
+from dtbench.analyze.ranks.handed_on import sum_caused
 from dtbench.analyze.ranks.match import Matches
 from dtbench.analyze.ranks.skew import GroupSkew
 from dtbench.units import count_things, format_fraction, format_ns, is_or_are
@@ -24,7 +25,8 @@ class RankWaiting:
         comm_ns: sum of their spans.
         skew_wait_ns: sum of its waits for the last rank; where not every rank of the group was seen, at least this, and
             None where it waited for none that was.
-        caused_wait_ns: sum of what the others waited in those in which it was last; None: likewise.
+        caused_wait_ns: sum over the others of how long they waited in those in which it was last, as far as it did not
+            only hand on what it had waited itself (``handed_on.py``); None: likewise.
     """
 
     rank: int
@@ -54,6 +56,7 @@ class Waiting:
         alone: events of single ranks that no other trace has: of them nothing is said.
         astray: how many of the unknown ran when clocks were not as they are taken to be.
         is_size_told: some trace tells how many ranks there are.
+        handed_on_ns: sum of waits for ranks that had been delayed by waiting themselves, as far as is known.
     """
 
     ranks: tuple[RankWaiting, ...]
@@ -65,6 +68,7 @@ class Waiting:
     left_out: int = 0
     astray: int = 0
     is_size_told: bool = True
+    handed_on_ns: int = 0
 
     @property
     def wait_fraction(self) -> float:
@@ -87,7 +91,8 @@ class Waiting:
 def sum_waiting(skews: Sequence[GroupSkew], matches: Matches) -> Waiting:
     """Sum the skew of all collectives by rank."""
     ranks = sorted({rank for skew in skews for rank in skew.group.ranks})
-    sums = np.zeros((len(ranks), 5), dtype=np.int64)
+    sums = np.zeros((len(ranks), 4), dtype=np.int64)
+    caused = sum_caused(skews)
     may_miss: set[int] = set()
     can_be_last: set[int] = set()
     for skew in skews:
@@ -103,10 +108,9 @@ def sum_waiting(skews: Sequence[GroupSkew], matches: Matches) -> Waiting:
         sums[rows, 1] += is_last.sum(axis=0)
         sums[rows, 2] += np.where(known, skew.span_ns, 0).sum(axis=0)
         sums[rows, 3] += waits_ns.sum(axis=0)
-        sums[rows, 4] += np.where(is_last, waits_ns.sum(axis=1, keepdims=True), 0).sum(axis=0)
     return Waiting(
         ranks=tuple(
-            _make(rank, row, can_be_last=rank in can_be_last, may_miss=rank in may_miss)
+            _make(rank, row, caused.waited_ns[rank] if rank in can_be_last else None, may_miss=rank in may_miss)
             for rank, row in zip(ranks, sums.tolist(), strict=True)
             if row[0]
         ),
@@ -118,18 +122,20 @@ def sum_waiting(skews: Sequence[GroupSkew], matches: Matches) -> Waiting:
         left_out=sum(int((skew.is_known & skew.leaves_out).sum()) for skew in skews),
         astray=sum(int((skew.is_astray & ~skew.is_known).sum()) for skew in skews),
         is_size_told=matches.is_size_told,
+        handed_on_ns=caused.handed_on_ns,
     )
 
 
-def _make(rank: int, sums: Sequence[int], *, can_be_last: bool, may_miss: bool) -> RankWaiting:
-    collectives, last, comm_ns, skew_wait_ns, caused_wait_ns = sums
+def _make(rank: int, sums: Sequence[int], caused_wait_ns: int | None, *, may_miss: bool) -> RankWaiting:
+    """Put together what is known of one rank; ``caused_wait_ns`` is None where it is not known who was last."""
+    collectives, last, comm_ns, skew_wait_ns = sums
     return RankWaiting(
         rank=rank,
         collectives=collectives,
-        last=last if can_be_last else None,
+        last=None if caused_wait_ns is None else last,
         comm_ns=comm_ns,
         skew_wait_ns=None if may_miss and not skew_wait_ns else skew_wait_ns,
-        caused_wait_ns=caused_wait_ns if can_be_last else None,
+        caused_wait_ns=caused_wait_ns,
     )
 
 
@@ -152,6 +158,11 @@ def describe_waiting(waiting: Waiting) -> tuple[str, ...]:
         sentences.append(
             f"rank {worst.rank} is last in {worst.last} of {worst.collectives}; the others wait"
             f" {format_ns(worst.caused_wait_ns or 0)} for it, summed over ranks"
+        )
+    if waiting.handed_on_ns:
+        sentences.append(
+            f"for {format_ns(waiting.handed_on_ns)} more, summed over ranks, they wait for ranks that may only hand on"
+            " how long they waited for others before: that is counted for none"
         )
     return (*sentences, *_describe_partial(waiting), *_describe_launched(waiting))
 
