@@ -243,6 +243,17 @@ WAIT_FOR_ALL: Final = END_TOGETHER | {Operation.ALL_TO_ALL}
 """What no rank leaves before all have entered it; an all-to-all each when its own parts are sent and received."""
 
 
+GIVEN_BY_ROOT: Final = (Operation.BROADCAST, Operation.SCATTER)
+"""What no other rank leaves before the root has entered; it need not wait for any."""
+
+
+TAKEN_BY_ROOT: Final = (Operation.REDUCE, Operation.GATHER)
+"""What the root does not leave before all have entered; no other need wait for any."""
+
+
+ROOTED: Final = GIVEN_BY_ROOT + TAKEN_BY_ROOT
+
+
 POINT_TO_POINT: Final = (Operation.SEND, Operation.RECV)
 """What two ranks of a group do without the others."""
 
@@ -347,7 +358,8 @@ class MissingInput(StrEnum):
     stood in its group's queue; the order inside a captured graph; when it could have been issued; the region that
     issued it; whether it was issued blocking; what the compute waited for that stood launched beside it; why the host
     launched no compute beside it; when collectives ran that its region issued and that were not seen to run; what kept
-    a thread in a barrier that another rank had left; how far the device's clock is off the host's.
+    a thread in a collective that another rank had left, and of which it had nothing more to get; how far the device's
+    clock is off the host's.
     """
 
     RANKS = "ranks"
@@ -380,15 +392,16 @@ def purpose_of(axis: Axis | None, operation: Operation | None, region: Region | 
 
     The region comes first where it is state dict or optimizer, then the axes that decide alone; None is unknown.
     ``tensor`` is every collective on the tensor axis inside forward and backward, also the all-reduce that completes
-    the gradient of a replicated (norm) weight there. ``other`` is what no parameter or gradient needs: the norm for
-    gradient clipping, buffer broadcasts, barriers.
+    the gradient of a replicated (norm) weight there. ``other`` is what no parameter or gradient needs (the norm for
+    gradient clipping, buffer broadcasts, barriers), and what no axis names: a send may be a pipeline's, or a ring's,
+    which only what lies around it tells (``analyze/exchanges.py``).
     """
     if region is Region.STATE_DICT:
         return Purpose.STATE
     if region is Region.OPTIMIZER:
         return Purpose.OTHER
     if axis is None:
-        return Purpose.PIPELINE if operation in POINT_TO_POINT else Purpose.OTHER
+        return Purpose.OTHER
     return _DECIDING.get(axis) or _data_parallel_purpose(axis, operation, region)
 
 

@@ -102,7 +102,7 @@ def test_other_names_are_none_of_ours(name: str) -> None:
         (Axis.REPLICATE, Operation.BROADCAST, Region.FORWARD, Purpose.OTHER),
         (None, Operation.BARRIER, None, Purpose.OTHER),
         (Axis.SHARD, Operation.ALL_GATHER, Region.STATE_DICT, Purpose.STATE),
-        (None, Operation.SEND, Region.FORWARD, Purpose.PIPELINE),
+        (None, Operation.SEND, Region.FORWARD, Purpose.OTHER),
     ],
 )
 def test_the_purpose_follows_from_axis_operation_and_region(

@@ -37,6 +37,7 @@ class Collective:
         group_size: ranks of its group.
         group_ranks: their global ranks.
         peer: global rank at the other end of a send or receive.
+        root: who gives or gets all of a broadcast, reduce, gather or scatter, by its place among the group's ranks.
         comms_id: which all its ranks give it, and no other collective has; None: the trace does not say.
         is_async: whether the call that issued it may return before it is done.
         ready_ns: when it could have been issued at the earliest: its gradients were there, or, for an unshard, the unit
@@ -59,6 +60,8 @@ class Collective:
         blocked_ns: on a device, time in which it ran and the main lane stood still because the thread that launches its
             work sat in a synchronising call; whatever that waited for.
         has_ended: False: its span was still open when the profiler stopped, and its end is the profiler's.
+        algorithm: as its kernel is called by: ``RING``, ``TREE``; empty: that tells none.
+        on_link: it ran on an emulated link, which each rank's own clock ends when its bytes would be there.
     """
 
     group: str
@@ -79,6 +82,7 @@ class Collective:
     group_ranks: tuple[int, ...] = ()
     dtype: str | None = None
     peer: int | None = None
+    root: int | None = None
     comms_id: str | None = None
     is_async: bool | None = None
     ready_ns: int | None = None
@@ -94,6 +98,8 @@ class Collective:
     host_late_ns: int = 0
     blocked_ns: int = 0
     has_ended: bool = True
+    on_link: bool = False
+    algorithm: str = ""
 
     @property
     def is_captured(self) -> bool:

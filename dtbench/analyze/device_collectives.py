@@ -19,7 +19,7 @@ from dtbench.analyze.frames import find_frames
 from dtbench.analyze.functional import FunctionalIssue, find_functional
 from dtbench.analyze.intervals import Bools, Intervals, Ints, unite
 from dtbench.analyze.kinds.categories import KERNEL
-from dtbench.analyze.kinds.kernels import KERNELS, KernelTable, is_transfer
+from dtbench.analyze.kinds.kernels import KERNELS, KernelTable, find_algorithm, is_transfer
 from dtbench.analyze.kinds.operators import find_operation, is_issue
 from dtbench.analyze.main_lane import MainLane, find_closed_gaps, is_wait_seen
 from dtbench.analyze.modules import find_modules_of_experts
@@ -359,7 +359,9 @@ class _Describer:
             group_size=said.group_size,
             group_ranks=said.ranks or trace.group_ranks.get(group, ()),
             dtype=said.dtype,
+            algorithm=find_algorithm(trace.name_of(event)),
             peer=peer,
+            root=next((one.root for one in everything if one.root is not None), None),
             is_async=is_async,
             first_wait_ns=wait[0],
             first_wait_end_ns=wait[1],

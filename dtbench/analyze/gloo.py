@@ -20,7 +20,14 @@ from dtbench.analyze.exchanges import shows_stages
 from dtbench.analyze.frames import find_frames
 from dtbench.analyze.functional import FunctionalIssue, find_functional
 from dtbench.analyze.gloo_match import Form, Issue, Span, infer_groups, match_spans
-from dtbench.analyze.gloo_sizes import divide_reduction, fill_lists, find_bytes, find_group_size, share_group_sizes
+from dtbench.analyze.gloo_sizes import (
+    divide_reduction,
+    fill_parts,
+    fill_unissued,
+    find_bytes,
+    find_group_size,
+    share_group_sizes,
+)
 from dtbench.analyze.intervals import Intervals, Ints, unite
 from dtbench.analyze.kinds.operators import ENGINE, Role, cpu_role, find_operation
 from dtbench.analyze.modules import find_modules_of_experts
@@ -40,7 +47,7 @@ from dtbench.analyze.purposes import (
 )
 from dtbench.analyze.trace import Details, Trace
 from dtbench.ranges import COLLECTIVE_PREFIX, STEP_PREFIX, parse_collective_range, parse_link_range
-from dtbench.vocabulary import POINT_TO_POINT, Axis, Operation, Purpose, Region, axis_described
+from dtbench.vocabulary import POINT_TO_POINT, ROOTED, Axis, Operation, Purpose, Region, axis_described
 
 _LONGEST_NS: Final = 1 << 60
 """Longer than any trace: a larger number was not read rightly."""
@@ -69,10 +76,10 @@ def find_gloo_collectives(trace: Trace, nesting: Nesting) -> tuple[Collective, .
         askers=dict(zip(events, find_askers(trace, asked), strict=True)),
         compiled=_find_compiled(trace, nesting, asked),
         frames=dict(zip(events, find_frames(trace, np.array(events, dtype=np.int64)), strict=True)),
-        sending=_find_operators_inside(
+        addressed=_find_operators_inside(
             trace,
             nesting,
-            {int(trace.name[one.event]) for one in issues if one.label and one.operation in POINT_TO_POINT},
+            {int(trace.name[one.event]) for one in issues if one.label and one.operation in (*POINT_TO_POINT, *ROOTED)},
         ),
         of_experts=find_modules_of_experts(trace),
     )
@@ -89,7 +96,7 @@ def find_gloo_collectives(trace: Trace, nesting: Nesting) -> tuple[Collective, .
     ]
     found += [_describe_orphan(evidence, span) for span in spans if span.event not in taken]
     shared = share_group_sizes(found)
-    return (*fill_lists(trace, issues, shared), *shared[len(issues) :])
+    return (*fill_parts(trace, issues, matches, shared), *fill_unissued(trace, shared[len(issues) :]))
 
 
 def _find_functional_issues(
@@ -168,6 +175,7 @@ def _find_link_spans(trace: Trace, issues: Sequence[Issue], by_gloo: Mapping[int
                 form=moved.form if moved else Form(issue.operation, None, None),
                 dtype=moved.dtype if moved else None,
                 begun_ns=labels[int(trace.name[event])].begun_ns,
+                on_link=True,
             )
     return found
 
@@ -270,7 +278,8 @@ class _Evidence:
         askers: what lies around each issue, by its event.
         compiled: in which compiled region, or in whose backward, likewise; none where it was in none.
         frames: of Python around each issue, by its event.
-        sending: c10d's operator of each send and receive that a range of ours names, by the range's event.
+        addressed: c10d's operator of each send, receive and collective with a root that a range of ours names, by the
+            range's event.
         of_experts: modules of which a part is experts.
     """
 
@@ -282,7 +291,7 @@ class _Evidence:
     askers: Mapping[int, Asker]
     compiled: Mapping[int, str]
     frames: Mapping[int, tuple[str, ...]]
-    sending: Mapping[int, int]
+    addressed: Mapping[int, int]
     of_experts: frozenset[str]
 
     def above(self, event: int) -> tuple[str, ...]:
@@ -300,6 +309,10 @@ class _Evidence:
             return self.regions.at(issue.start_ns)
         return find_region(above, in_module=bool(self.askers[issue.event].module))
 
+    def details_of(self, issue: Issue) -> Details | None:
+        """Give what torch's operator says whom it is to or from: the issue itself, or inside our range."""
+        return self.trace.details.get(self.addressed.get(issue.event, issue.event))
+
     def sent_by(self, issue: Issue) -> "_Sent | None":
         """Give what is known of a send or receive; None: it is none, or nobody knows on which group.
 
@@ -307,7 +320,7 @@ class _Evidence:
         """
         if issue.operation not in POINT_TO_POINT:
             return None
-        details = self.trace.details.get(self.sending.get(issue.event, issue.event))
+        details = self.details_of(issue)
         peer = details.peer if details else None
         group = issue.label.group if issue.label else _find_sending_group(self.trace)
         ranks = self.trace.group_ranks.get(group or "", ())
@@ -382,8 +395,10 @@ def _describe(
         group_size=len(sent.ranks) if sent else find_group_size(issue),
         group_ranks=sent.ranks if sent else (),
         peer=sent.peer if sent else None,
+        root=said.root if (said := evidence.details_of(issue)) else None,
         dtype=dtype,
         has_ended=evidence.has_ended(span),
+        on_link=span is not None and span.on_link,
         is_async=label.is_async if label else _said_async(evidence.trace.details.get(issue.event)),
     )
 

@@ -73,6 +73,7 @@ class Span:
     Attributes:
         start_ns: of its event.
         begun_ns: how much earlier it began; only the link says so.
+        on_link: it ran on the emulated link.
         further: events of the spans that carried out the rest of it.
     """
 
@@ -82,6 +83,7 @@ class Span:
     form: Form
     dtype: str | None
     begun_ns: int = 0
+    on_link: bool = False
     further: tuple[int, ...] = ()
 
     @property

@@ -1,7 +1,7 @@
 """How large a collective of a CPU trace is, and its group, as far as the arguments of its operator or its span tell."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -13,8 +13,10 @@ from dtbench.vocabulary import Operation
 
 # Their whole payload is a multiple of one rank's part: output or input, by argument of c10d's operator.
 _SPREADS: Final = (Operation.ALL_GATHER, Operation.REDUCE_SCATTER)
-_OF_LISTS: Final = re.compile(r"c10d::(allgather_(coalesced_)?|reduce_scatter_)")
-"""Of a list of a tensor for each rank no trace has the sizes."""
+_OF_LISTS: Final = re.compile(r"c10d::(allgather_(coalesced_)?|reduce_scatter_|gather_|scatter_)")
+"""Of a list of a tensor for each rank no trace has the sizes; of the one tensor beside it, a rank's part, it has."""
+_SPANS_OF_PARTS: Final = (Operation.ALL_GATHER, Operation.GATHER)
+"""Their spans name what each rank gives (torch's ``ProcessGroupGloo.cpp``, ``AsyncAllgatherWork`` and the like)."""
 _FROM_LIST: Final = "c10d::reduce_scatter_"
 _COALESCED: Final = "c10d::reduce_scatter_tensor_coalesced_"
 
@@ -82,16 +84,58 @@ def share_group_sizes(collectives: Sequence[Collective]) -> tuple[Collective, ..
     )
 
 
-def fill_lists(trace: Trace, issues: Sequence[Issue], found: Sequence[Collective]) -> Iterator[Collective]:
-    """Give the whole bytes of gathers into lists, and scatters from lists, of which a trace has one rank's part only.
+def fill_parts(
+    trace: Trace, issues: Sequence[Issue], spans: Mapping[int, Span], found: Sequence[Collective]
+) -> Iterator[Collective]:
+    """Give the whole bytes of collectives of which a trace has one rank's part only.
 
     Not known where the size of the group is not, unless the trace has one group only.
+
+    Args:
+        trace: the events.
+        issues: the collectives.
+        spans: of each, by the issue's event, where it was found.
+        found: what is known of each issue.
     """
     only = _find_only_size(trace)
     for issue, one in zip(issues, found, strict=False):
-        if issue.label is not None or not _OF_LISTS.fullmatch(trace.name_of(issue.event)):
+        span = spans.get(issue.event)
+        if _has_whole(trace, issue):
             yield one
             continue
-        size = one.group_size or only
-        whole_bytes = None if size is None or one.size_bytes is None else one.size_bytes * size
-        yield replace(one, group_size=size, size_bytes=whole_bytes)
+        ranks = one.group_size or _count_given(issue, span) or only
+        is_part = issue.operation is not Operation.REDUCE_SCATTER or _is_of_lists(trace, issue)
+        yield _multiply(one, ranks) if is_part else replace(one, size_bytes=None)
+
+
+def fill_unissued(trace: Trace, found: Sequence[Collective]) -> Iterator[Collective]:
+    """Give the whole bytes of collectives that only their spans show, as ``fill_parts`` does."""
+    only = _find_only_size(trace)
+    for one in found:
+        yield _multiply(one, one.group_size or only) if one.operation in _SPANS_OF_PARTS else one
+
+
+def _multiply(one: Collective, ranks: int | None) -> Collective:
+    whole_bytes = None if ranks is None or one.size_bytes is None else one.size_bytes * ranks
+    return replace(one, group_size=ranks, size_bytes=whole_bytes)
+
+
+def _has_whole(trace: Trace, issue: Issue) -> bool:
+    """Tell whether what is known of a collective's size is of all of it, and not one rank's part, or of one tensor."""
+    if issue.label is not None and issue.label.size_bytes is not None:
+        return True
+    if issue.elements:
+        return not _is_of_lists(trace, issue)
+    return issue.operation not in (*_SPANS_OF_PARTS, Operation.REDUCE_SCATTER)
+
+
+def _is_of_lists(trace: Trace, issue: Issue) -> bool:
+    return issue.label is None and _OF_LISTS.fullmatch(trace.name_of(issue.event)) is not None
+
+
+def _count_given(issue: Issue, span: Span | None) -> int | None:
+    """Return to how many ranks a scatter gives a part each, as the span of the one that gives tells; None: another."""
+    if issue.operation is not Operation.SCATTER or span is None or not issue.elements or not max(issue.elements):
+        return None
+    ranks, rest = divmod(span.form.elements or 0, max(issue.elements))
+    return ranks if ranks > 1 and not rest else None

@@ -9,11 +9,14 @@
 Those of collectives are ``unseen_launches.py``'s, which keeps what was seen of a step. A file that was cut may lack
 anything, also of threads of the host.
 Kernels that carry no id of their call are there: as many launches are not lost.
+
+Where the ranges of steps in the middle are missing, the step before them has no end: its window runs to the next range.
 """
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -41,16 +44,18 @@ class Lost:
         steps: numbers of the steps that launched them, or end where they begin, or in which the file was cut.
         recorded: when all that computed is in the trace; None: always.
         is_cut: the file was cut.
+        skipped: first and last number of each run of steps of which no range is there, between two that are.
     """
 
     kernels: int = 0
     steps: tuple[int, ...] = ()
     recorded: Intervals | None = None
     is_cut: bool = False
+    skipped: tuple[tuple[int, int], ...] = ()
 
 
 def find_lost(trace: Trace, nesting: Nesting, comm: Bools, steps: Sequence[Step], whole: Window) -> Lost:
-    """Find what a device trace lacks: kernels that were launched, and what came behind the end of a file that was cut.
+    """Find what a device trace lacks: kernels that were launched, and all that ``find_cut`` finds.
 
     Args:
         trace: the events.
@@ -80,24 +85,43 @@ def find_lost(trace: Trace, nesting: Nesting, comm: Bools, steps: Sequence[Step]
         steps=tuple(step.number for step in steps if step.number in numbers),
         recorded=_leave_out(unknown, _unite_all(steps, whole) if cut.recorded is None else cut.recorded),
         is_cut=cut.is_cut,
+        skipped=cut.skipped,
     )
 
 
 def find_cut(trace: Trace, steps: Sequence[Step], whole: Window) -> Lost:
-    """Find what a trace lacks of which the file was cut, arguments as for ``find_lost``.
+    """Find what a trace lacks of which the file was cut or steps are missing, arguments as for ``find_lost``.
 
-    Where its events come in order of time, all from the last one on. Else anything: profilers write thread by thread
-    and buffer by buffer, so that what comes last in a file is of any time.
+    Of a file that was cut, where its events come in order of time, all from the last one on. Else anything: profilers
+    write thread by thread and buffer by buffer, so that what comes last in a file is of any time.
     """
     if not trace.unread.is_truncated:
-        return Lost()
+        return _find_skipped(steps, whole)
     is_in_order = bool(np.all(np.diff(trace.start_ns) >= 0))
     from_ns = int(trace.start_ns[-1]) if is_in_order and steps else whole.start_ns
     lossy = [step for step in steps if max(step.window.end_ns, step.host.end_ns) > from_ns] or list(steps[-1:])
     from_ns = min([from_ns, *(step.window.start_ns for step in lossy)])
     everything = _unite_all(steps, whole)
     unknown = [Window(from_ns, max(from_ns, int(everything.ends_ns[-1])))]
-    return Lost(steps=tuple(step.number for step in lossy), recorded=_leave_out(unknown, everything), is_cut=True)
+    skipped = _find_skipped(steps, whole)
+    numbers = {step.number for step in lossy} | set(skipped.steps)
+    return Lost(
+        steps=tuple(step.number for step in steps if step.number in numbers),
+        recorded=_leave_out(unknown, everything if skipped.recorded is None else skipped.recorded),
+        is_cut=True,
+        skipped=skipped.skipped,
+    )
+
+
+def _find_skipped(steps: Sequence[Step], whole: Window) -> Lost:
+    """Find runs of steps of which no range is there, and which steps before them run to the range behind."""
+    pairs = [(one, after) for one, after in pairwise(steps) if after.number > one.number + 1]
+    endless = [one for one, after in pairs if one.window.end_ns >= after.window.start_ns]
+    return Lost(
+        steps=tuple(step.number for step in endless),
+        recorded=_leave_out([step.window for step in endless], _unite_all(steps, whole)) if endless else None,
+        skipped=tuple((one.number + 1, after.number - 1) for one, after in pairs),
+    )
 
 
 def _unite_all(steps: Sequence[Step], whole: Window) -> Intervals:

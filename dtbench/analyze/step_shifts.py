@@ -59,7 +59,11 @@ def renumber_steps(one: TraceAnalysis, by: int) -> TraceAnalysis:
         timeline=replace(one.timeline, step_numbers=tuple(number - by for number in one.timeline.step_numbers)),
         steps=tuple(replace(step, step=step.step - by) for step in one.steps),
         host_steps=tuple(replace(step, number=step.number - by) for step in one.host_steps),
-        lost=replace(one.lost, steps=tuple(number - by for number in one.lost.steps)),
+        lost=replace(
+            one.lost,
+            steps=tuple(number - by for number in one.lost.steps),
+            skipped=tuple((first - by, last - by) for first, last in one.lost.skipped),
+        ),
     )
 
 

@@ -105,6 +105,7 @@ COLLECTIVES: Final = {
     "owner": "string",  # FQN of the FSDP unit, bucket of DDP; empty: unattributed
     "size_bytes": "Int64",
     "dtype": "string",  # as the trace spells it; empty where it does not say
+    "algorithm": "string",  # as NCCL's kernel is called by: RING, TREE; empty where that tells none
     "lane": "string",  # stream or thread of its span, "<process>/<thread>"
     "issue_ns": "Int64",  # trace clock
     "start_ns": "Int64",  # NA: issued, but its span was not found
@@ -113,7 +114,7 @@ COLLECTIVES: Final = {
     "wait_ns": "Int64",  # how long that consumer stood still, what it computed meanwhile included; NA: not known
     "awaited_by": "string",  # the function under study that waited, where it had a probe; empty: not told
     "skew_wait_ns": "Int64",  # waiting for the last rank to begin; NA: not known, see analyze/ranks/skew.py
-    "last_rank": "Int64",  # that began last, of a send or receive the other end; NA also where two did together
+    "last_rank": "Int64",  # it waited for, of a send or receive the other end; NA also: two came last, or it handed on
     "transfer_ns": "Int64",  # the rest of the span
     "algbw": "Float64",  # bytes per second over transfer_ns
     "busbw": "Float64",  # algbw with nccl-tests' factor

@@ -151,6 +151,7 @@ def _describe(collective: "Collective") -> Row:
         "owner": collective.owner,
         "size_bytes": collective.size_bytes,
         "dtype": collective.dtype or "",
+        "algorithm": collective.algorithm,
         "lane": collective.lane,
         "issue_ns": collective.issue_ns,
         "start_ns": collective.start_ns if is_seen else None,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from dtbench.analyze.collectives import Collective, Launch, Regions
 from dtbench.analyze.coverage import Window
 from dtbench.analyze.intervals import Intervals, Ints
+from dtbench.vocabulary import Operation
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,11 @@ class RankTimeline:
         """Tell whether a step issued a collective whose exposed time is known."""
         step = self.step_of[index]
         return step is not None and (not self.known_steps or self.known_steps[step])
+
+    def is_woken_for(self, index: int) -> bool:
+        """Tell whether a thread must wake before a collective ends: no kernel does, nor what an emulated link sends."""
+        one = self.collectives[index]
+        return not self.is_device and (not one.on_link or one.operation is Operation.BARRIER)
 
     def exposed_of(self, index: int) -> int | None:
         """Return a collective's exposed time; None: it was not seen to run, or what computes was not recorded."""

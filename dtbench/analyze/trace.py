@@ -69,7 +69,8 @@ class Details:
 
     ``shapes`` and ``dtypes`` are one per argument of the operator, as ``record_shapes`` writes them; a shape may be a
     list of shapes. ``ranks`` are global ranks of the group, ``()`` where the trace does not say or shortens the list.
-    ``peer`` is the other end of a send or receive, by its place among the ranks of the group.
+    ``peer`` is the other end of a send or receive, ``root`` who gives or gets all of a broadcast, reduce, gather or
+    scatter, each by its place among the ranks of the group.
     ``comms_id`` is of one collective on all its ranks, and of no other: torch's hash of group, its ranks and ``seq``.
     What is not finished was open when the profiler stopped: its end is the profiler's, not its own.
     """
@@ -91,6 +92,7 @@ class Details:
     is_finished: bool = True
     peer: int | None = None
     comms_id: str | None = None
+    root: int | None = None
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from dtbench.analyze.ranks.late import LateRank
 from dtbench.analyze.ranks.misfits import find_mistaken
 from dtbench.analyze.ranks.over_ranks import OverRanks
 from dtbench.analyze.shared_units import describe_shared_units
+from dtbench.analyze.step_rounds import describe_part_rounds, find_part_rounds
 from dtbench.analyze.steps import Cut
 from dtbench.analyze.trace import Unread
 from dtbench.analyze.trace_analysis import TraceAnalysis
@@ -233,14 +234,16 @@ def _describe_lacking(one: TraceAnalysis, *, any_steps: bool) -> Iterable[str]:
     if not one.steps and not any_steps:  # else what compares ranks says which lack them
         yield "the trace has no ProfilerStep range; only the whole trace is known"
         return
-    yield from (*_describe_outside(one), *_describe_empty(one))
+    yield from (*_describe_outside(one), *_describe_empty(one), *_describe_rounds(one))
 
 
 def _describe_untold(one: TraceAnalysis) -> Iterable[str]:
     """Say of which times nothing is known, or not how they lie to each other, though the trace has them."""
     if one.clock.is_off:
         yield _describe_clock(one.clock)
-    if one.lost.recorded is not None:
+    if one.lost.skipped:
+        yield _describe_skipped(one)
+    if one.lost.kernels or one.lost.is_cut:
         yield _describe_lost(one)
     if one.set_steps is not None:
         yield _describe_set(one.set_steps)
@@ -268,6 +271,11 @@ def _describe_cut(cut: Cut, known: Sequence[int]) -> str:
     if cut.step in known:  # there is no other
         return f"step {cut.step} is not all there, so that shares of it may be larger than they were: {why}"
     return f"step {cut.step} is left out, not all of it is there: {why}"
+
+
+def _describe_rounds(one: TraceAnalysis) -> Iterable[str]:
+    rounds = find_part_rounds(one)
+    return () if rounds is None else (describe_part_rounds(rounds),)
 
 
 def _describe_empty(one: TraceAnalysis) -> Iterable[str]:
@@ -323,6 +331,19 @@ def _describe_lost(one: TraceAnalysis) -> str:
     why = [f"{lost} not in the trace"] if count else []
     why += ["the file was cut"] if one.lost.is_cut else []
     return f"{' and '.join(why)}, so what took the time and what was hidden is not known{where}"
+
+
+def _describe_skipped(one: TraceAnalysis) -> str:
+    """Say which steps in the middle are not there, and of which steps therefore nobody knows how long they took."""
+    runs = one.lost.skipped
+    words = [str(first) if first == last else f"{first}-{last}" for first, last in runs[:_NAMED_AT_MOST]]
+    more = f" and {len(runs) - _NAMED_AT_MOST} more times" if len(runs) > _NAMED_AT_MOST else ""
+    are_several = len(runs) > 1 or runs[0][0] < runs[0][1]
+    skipped = (
+        f"no range of step{'s' if are_several else ''} {', '.join(words)}{more} is there, though steps around have one"
+    )
+    untold = f", and how long it took is not known of {_name_steps(sorted(one.lost.steps))}" if one.lost.steps else ""
+    return f"{skipped}: what ran then is in no number per step{untold}"
 
 
 def _name_steps(steps: Sequence[int]) -> str:

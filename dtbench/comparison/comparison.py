@@ -107,7 +107,7 @@ class MechanismChange(Record):
     """One thing that was done differently: ``what`` (collectives, sizes, order, async flags, a receipt), of whom.
 
     Attributes:
-        what: ``count``, ``size_bytes``, ``dtype``, ``group_size``, ``order``, ``async``, ``receipt``.
+        what: ``count``, ``size_bytes``, ``dtype``, ``group_size``, ``algorithm``, ``order``, ``async``, ``receipt``.
         subject: a purpose and operation, or a knob.
         ranks: who did it so; empty: the lowest rank, which stands for the others unless these are told of.
         baseline: as text.

@@ -16,7 +16,7 @@ from dtbench.vocabulary import Operation, Purpose
 _Kind = tuple[Purpose | None, Operation | None]
 
 _NONE = "none"
-_RANKS: Final = {"count": 0, "size_bytes": 1, "dtype": 2, "group_size": 3, "async": 4, "order": 5}
+_RANKS: Final = {"count": 0, "size_bytes": 1, "dtype": 2, "group_size": 3, "async": 4, "algorithm": 5, "order": 6}
 
 
 def compare_launches(before: MeasuredLaunch, after: MeasuredLaunch) -> tuple[MechanismChange, ...]:
@@ -66,11 +66,19 @@ def _blur(before: Sequence[Issued], after: Sequence[Issued]) -> list[Sequence[Is
         ]
         for order in (before, after)
     ]
-    issued = [one for order in orders for one in order]
+    told = _blur_algorithms(orders)
+    issued = [one for order in told for one in order]
     untold: dict[str, object] = {"operation": None, "dtype": "", "group_size": None}
-    return _without(
-        orders, {name: no for name, no in untold.items() if any(getattr(one, name) == no for one in issued)}
-    )
+    return _without(told, {name: no for name, no in untold.items() if any(getattr(one, name) == no for one in issued)})
+
+
+def _blur_algorithms(orders: Sequence[Sequence[Issued]]) -> list[Sequence[Issued]]:
+    """Leave algorithms out of the operations of which they are not told of all."""
+    untold = {one.operation for order in orders for one in order if not one.algorithm}
+    return [
+        [one.model_copy(update={"algorithm": ""}) if one.operation in untold else one for one in order]
+        for order in orders
+    ]
 
 
 def _without(orders: Sequence[Sequence[Issued]], untold: Mapping[str, object]) -> list[Sequence[Issued]]:
@@ -124,12 +132,13 @@ def _compare_sizes(before: Sequence[Issued], after: Sequence[Issued]) -> Iterato
 
 
 def _compare_kinds(before: Sequence[Issued], after: Sequence[Issued]) -> Iterator[MechanismChange]:
-    """Compare of which data type those of a kind were, and how many ranks took part in each."""
+    """Compare of which data type those of a kind were, how many ranks took part in each, and by which algorithm."""
     old, new = _by_kind(before), _by_kind(after)
     for kind in (kind for kind in old if kind in new):
         types = [Counter(one.dtype for one in side[kind]) for side in (old, new)]
         ranks = [Counter(f"{one.group_size} ranks" for one in side[kind]) for side in (old, new)]
-        for what, (one, other) in (("dtype", types), ("group_size", ranks)):
+        algorithms = [Counter(one.algorithm for one in side[kind]) for side in (old, new)]
+        for what, (one, other) in (("dtype", types), ("group_size", ranks), ("algorithm", algorithms)):
             if one.keys() != other.keys() or (one != other and one.total() == other.total()):
                 yield _change(what, name_issued(*kind), _spell_counts(one), _spell_counts(other))
 
@@ -146,8 +155,8 @@ def _compare_order(before: Sequence[Issued], after: Sequence[Issued]) -> Iterato
 
     Where these are the same but for their owners, or for sizes that are not told, by what else they are.
     """
-    nothing = {"dtype": "", "group_size": None, "owner": "", "size_bytes": None}
-    for lacking in (2, 3, 4):
+    nothing = {"algorithm": "", "dtype": "", "group_size": None, "owner": "", "size_bytes": None}
+    for lacking in (3, 4, 5):
         orders = _without((before, after), dict([*nothing.items()][:lacking]))
         if Counter(orders[0]) == Counter(orders[1]):
             yield from _find_first(*orders)

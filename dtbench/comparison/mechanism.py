@@ -26,6 +26,12 @@ _NOT_SHARED: Final = "what ranks that only one of them has issued"
 _OPERATIONS: Final = "which operation each is"
 _PURPOSES: Final = "for what each is"
 _ASYNC: Final = "which are asynchronous"
+_ALGORITHMS: Final = "by which algorithm each is carried out"
+_OTHERWISE: Final = "issued other collectives"
+_HOW_UNLIKE: Final = {
+    "order": "issued collectives in another order",
+    "algorithm": "carried out collectives by another algorithm",
+}
 
 
 @dataclass(frozen=True)
@@ -109,7 +115,7 @@ def _say_unstable(launches: Sequence[MeasuredLaunch], label: str) -> Iterator[st
 def _spell_unlike(changes: Sequence[MechanismChange]) -> Iterator[str]:
     issued = {change.what for change in changes if change.what != "receipt"}
     if issued:
-        yield "issued collectives in another order" if issued == {"order"} else "issued other collectives"
+        yield _HOW_UNLIKE.get(next(iter(issued)), _OTHERWISE) if len(issued) == 1 else _OTHERWISE
     knobs = [change.subject for change in changes if change.what == "receipt"]
     if knobs:
         yield f"had other receipts of {join_words(knobs, last='and')}"
@@ -129,6 +135,7 @@ def _find_not_known(launches: Sequence[MeasuredLaunch]) -> Iterator[str]:
         _OPERATIONS: any(one.operation is None for order in orders for one in order or ()),
         _PURPOSES: any(find_untold_issued(one or (), other or ()) for one, other in combinations(orders, 2)),
         _ASYNC: not has_traffic,
+        _ALGORITHMS: _tell_some(orders, "algorithm"),
     }
     return (words for words, is_lacking in lacking.items() if is_lacking)
 
@@ -136,6 +143,12 @@ def _find_not_known(launches: Sequence[MeasuredLaunch]) -> Iterator[str]:
 def _lack(orders: Sequence[Sequence[Issued] | None], name: str) -> bool:
     """Tell whether a field of some collective, or a whole order, is not told."""
     return any(order is None or any(getattr(one, name) in (None, "") for one in order) for order in orders)
+
+
+def _tell_some(orders: Sequence[Sequence[Issued] | None], name: str) -> bool:
+    """Tell whether some launch tells a field of some collectives, and another of none: gloo tells no algorithm."""
+    told = [any(getattr(one, name) for one in order) for order in orders if order]
+    return any(told) and not all(told)
 
 
 def _orders_of(launch: MeasuredLaunch) -> tuple[Sequence[Issued] | None, ...]:

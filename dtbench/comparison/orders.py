@@ -84,8 +84,8 @@ def _orders_by_rank(launch: MeasuredLaunch) -> dict[int, Order | None]:
 def _find_order(collectives: pd.DataFrame) -> Order | None:
     mine = collectives.assign(begin_ns=collectives["issue_ns"].fillna(collectives["start_ns"]))
     mine = mine.sort_values("begin_ns", kind="stable")
-    mine = mine.assign(dtype=mine["dtype"].fillna(""))
-    columns = ["operation", "purpose", "owner", "dtype", "group_size", "size_bytes"]
+    mine = mine.assign(**{name: mine[name].fillna("") for name in ("dtype", "algorithm")})
+    columns = ["operation", "purpose", "owner", "dtype", "algorithm", "group_size", "size_bytes"]
     steps = [
         [
             (*words, None if pd.isna(ranks) else int(ranks), None if pd.isna(size) else int(size))
@@ -104,8 +104,9 @@ def _find_order(collectives: pd.DataFrame) -> Order | None:
             size_bytes=size,
             dtype=dtype,
             group_size=ranks,
+            algorithm=algorithm,
         )
-        for operation, purpose, owner, dtype, ranks, size in order
+        for operation, purpose, owner, dtype, algorithm, ranks, size in order
     )
 
 

@@ -40,8 +40,8 @@ _MISSING: Final = {
         "Find what that compute waited for: record CPU activity with the calls by which streams wait for each other."
     ),
     MissingInput.WAKING: (
-        "Find what had the cores then: a barrier carries nothing, and whoever leaves it late was woken late (other"
-        " processes, more threads than cores)."
+        "Find what had the cores then (other processes, more threads than cores): data no longer kept it when other"
+        " ranks had left, so it was woken late."
     ),
     MissingInput.HOST: (
         "Find what the host did meanwhile: a synchronisation, a call that blocks, or more Python than other work."

@@ -77,6 +77,7 @@ class Issued(Record):
         purpose: None: not told.
         size_bytes: None: not told.
         dtype: of its elements, as torch names it: ``bfloat16``; empty: not told.
+        algorithm: as NCCL's kernel is called by: ``RING``, ``TREE``; empty: not told.
         group_size: ranks that take part; None: not told.
     """
 
@@ -86,6 +87,7 @@ class Issued(Record):
     size_bytes: int | None
     dtype: str = ""
     group_size: int | None = None
+    algorithm: str = ""
 
 
 class RanksOrder(Record):

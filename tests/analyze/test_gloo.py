@@ -509,6 +509,8 @@ def test_compiled_functional_collectives_have_owners_and_the_purposes_that_they_
     [
         ("allgather_", "[[], [[2]], [], [], []]"),
         ("reduce_scatter_", "[[[2]], [], [], [], []]"),
+        ("gather_", "[[], [[2]], [], [], [], []]"),
+        ("scatter_", "[[[2]], [], [], [], []]"),
     ],
 )
 def test_what_goes_through_a_list_is_as_large_as_the_parts_of_all_ranks_or_not_known(
@@ -516,7 +518,8 @@ def test_what_goes_through_a_list_is_as_large_as_the_parts_of_all_ranks_or_not_k
 ) -> None:
     types = ["TensorList" if "[[2]]" in part else "" for part in given[1:-1].split(", ")]
     said = json.dumps({"Input Dims": json.loads(given), "Input type": types})
-    operation = "all_gather" if operator == "allgather_" else "all_reduce"
+    runs_as = {"allgather_": "all_gather", "reduce_scatter_": "all_reduce"}
+    operation = runs_as.get(operator, operator.rstrip("_"))
     one = analyze(
         draw(
             f"""
@@ -538,8 +541,52 @@ def test_what_goes_through_a_list_is_as_large_as_the_parts_of_all_ranks_or_not_k
     assert [made.size_bytes for made in one.collectives] == [size_bytes]
 
 
-@pytest.mark.parametrize("elements", [2, 8], ids=["of one that is given to", "of the one that gives"])
-def test_a_scatters_span_is_its_own_on_every_rank(draw: Callable[..., Path], elements: int) -> None:
+@pytest.mark.parametrize(
+    ("operation", "whole_bytes", "part_bytes"),
+    [("all_gather", 16, None), ("gather", 16, None), ("all_reduce", 8, 8), ("broadcast", 8, 8), ("scatter", 8, 8)],
+)
+@pytest.mark.parametrize("label", ["", "dtbench::collective group=0 seq=1 op={operation} axis= async=1 owner="])
+@pytest.mark.parametrize("is_told", [True, False], ids=["one group", "groups not told"])
+def test_of_a_span_alone_it_is_known_whether_it_is_of_one_ranks_part(
+    draw: Callable[..., Path], operation: str, whole_bytes: int, part_bytes: int | None, label: str, *, is_told: bool
+) -> None:
+    issue = label.format(operation=operation)
+    config = [{"pg_name": "0", "pg_desc": "undefined", "pg_size": 2, "ranks": [0, 1]}]
+    one = analyze(
+        draw(
+            f"""
+            step ProfilerStep#1    @1 |==========|
+            op aten::mm            @1 |==        |
+            {f"range {issue}" if issue else "op aten::mul"} @1 |  ==      |
+            range gloo:{operation} @2 |   ===    | {_PART}
+            """,
+            distributedInfo={"rank": 0, "world_size": 8, "pg_config": config if is_told else []},
+        )
+    )
+    assert [made.size_bytes for made in one.collectives] == [whole_bytes if is_told else part_bytes]
+
+
+def test_of_a_reduce_scatter_of_which_only_one_of_its_spans_tells_the_size_is_not_known(
+    draw: Callable[..., Path],
+) -> None:
+    issue = "dtbench::collective group=0 seq=1 op=reduce_scatter axis= async=1 owner="
+    one = analyze(
+        draw(f"""
+        step ProfilerStep#1    @1 |==========|
+        op aten::mm            @1 |==        |
+        range {issue}          @1 |  ==      |
+        range gloo:all_reduce  @2 |   ===    | {_PART}
+        """)
+    )
+    assert [(made.span.length_ns, made.size_bytes) for made in one.collectives] == [(3_000, None)]
+
+
+@pytest.mark.parametrize(
+    ("elements", "size_bytes"), [(2, None), (8, 32)], ids=["of one that is given to", "of the one that gives"]
+)
+def test_a_scatters_span_is_its_own_on_every_rank(
+    draw: Callable[..., Path], elements: int, size_bytes: int | None
+) -> None:
     given = '{"Input Dims": [[[2]], [], [], [], []], "Input type": ["TensorList", "", "", "Scalar", "Scalar"]}'
     one = analyze(
         draw(f"""
@@ -550,7 +597,7 @@ def test_a_scatters_span_is_its_own_on_every_rank(draw: Callable[..., Path], ele
         """)
     )
     assert [(str(made.operation), made.issue_ns, made.span.length_ns, made.size_bytes) for made in one.collectives] == [
-        ("scatter", 2_000, 3_000, 8)
+        ("scatter", 2_000, 3_000, size_bytes)
     ]
 
 
@@ -605,3 +652,32 @@ def test_a_coalesced_reduce_scatter_is_one_collective_of_an_all_reduce_for_each_
     )
     (made,) = one.collectives
     assert (str(made.operation), made.start_ns, made.end_ns, made.size_bytes) == ("reduce_scatter", 3_000, 8_000, 40)
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "root"),
+    [
+        ("broadcast_", '["", "", "3", "0", "True", "-1"]', 3),
+        ("reduce_", '["", "", "", "3", "0", "True", "-1"]', 3),
+        ("gather_", '["", "", "", "3", "True", "-1"]', 3),
+        ("scatter_", '["", "", "", "3", "True", "-1"]', 3),
+        ("broadcast_", '["", ""]', None),
+        ("allreduce_", '["", "", "", "", "True", "-1"]', None),
+    ],
+)
+@pytest.mark.parametrize("is_labelled", [True, False])
+def test_who_gives_or_gets_all_is_told_by_torchs_operator(
+    draw: Callable[..., Path], operator: str, values: str, root: int | None, *, is_labelled: bool
+) -> None:
+    operation = {"allreduce_": "all_reduce"}.get(operator, operator.rstrip("_"))
+    label = LABEL.format(group=0, seq=1, op=operation, size=8, axis="", owner="")
+    one = analyze(
+        draw(f"""
+        step ProfilerStep#1    @1 |==========|
+        op aten::mm            @1 |==        |
+        {f"range {label}" if is_labelled else "op aten::mul"} @1 |  ===     |
+        op c10d::{operator}    @1 |  ==      | {{"Concrete Inputs": {values}}}
+        range gloo:{operation} @2 |   ===    | {_PART}
+        """)
+    )
+    assert [made.root for made in one.collectives] == [root]

@@ -30,6 +30,14 @@ range gloo:all_reduce    @9 |   ===       ===    |
 op aten::mm              @1 |=====     =====     |
 op c10d::allreduce_      @1 |      =         =   |
 """
+GLOO_OF_THREE = """
+step ProfilerStep#1      @1 |==========                    |
+step ProfilerStep#2      @1 |          ==========          |
+step ProfilerStep#3      @1 |                    ==========|
+range gloo:all_reduce    @9 |   ===       ===       ===    |
+op aten::mm              @1 |=====     =====     =====     |
+op c10d::allreduce_      @1 | =         =         =        |
+"""
 Event = dict[str, object]
 
 
@@ -222,3 +230,21 @@ def test_kernels_without_ids_are_not_lost_and_more_launches_than_such_kernels_ar
         path.write_text(json.dumps({"traceEvents": strip(letters, gone)}))
         (one,) = analyze_traces([path]).analyses
         assert (one.lost.kernels, one.uncorrelated.without_id) == (lost, len(letters))
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+@pytest.mark.parametrize("is_gloo", [True, False])
+def test_a_step_before_ranges_that_are_missing_has_no_end(tmp_path: Path, *, is_own: bool, is_gloo: bool) -> None:
+    drawing = GLOO_OF_THREE if is_gloo else TRACE
+    events = [event for event in draw_events(drawing) if event["name"] != "ProfilerStep#2"]
+    if is_own:
+        events += draw_events("range dtbench::region forward @1 |=====|")
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    traces = analyze_traces([path])
+    (one,) = traces.analyses
+    (note,) = (note for note in traces.notes if "no range of step 2 is there" in note)
+    is_bounded = is_own and is_gloo  # steps of dtbench's own on a CPU end where their ranges do
+    assert ("how long it took is not known of step 1" in note) is not is_bounded
+    assert [step.overlap.step_ns is None for step in one.steps] == [not is_bounded, False]
+    assert not any("not in the trace" in note for note in traces.notes)

@@ -375,10 +375,12 @@ def test_what_is_not_known_of_collectives_is_not_said_to_be_the_same(compare: Ca
         ({"group_size": 8}, {"group_size": 2}, ("group_size", "8 ranks", "2 ranks")),
         ({"dtype": ""}, {"dtype": "float32"}, None),
         ({"group_size": 8}, {"group_size": None}, None),
+        ({"algorithm": "RING"}, {"algorithm": "TREE"}, ("algorithm", "RING", "TREE")),
+        ({"algorithm": ""}, {"algorithm": "TREE"}, None),
     ],
     ids=str,
 )
-def test_another_type_and_groups_of_another_size_are_done_differently_where_both_tell(
+def test_another_type_groups_of_another_size_and_another_algorithm_are_done_differently_where_both_tell(
     compare: Callable[..., Comparison], before: Any, after: Any, change: tuple[str, str, str] | None
 ) -> None:
     sides = [{"order": [issued("a", **how), issued("b", **how)]} for how in (before, after)]
@@ -394,6 +396,14 @@ def test_some_of_another_type_are_counted(compare: Callable[..., Comparison]) ->
 
     (change,) = mechanism(compare(TIMES, TIMES, of("half", "half", "float32"), of("half", "float32", "float32")))
     assert change[2:] == ("1 x float32, 2 x half", "2 x float32, 1 x half")
+
+
+def test_that_algorithms_are_not_known_is_said_where_some_launch_tells_them(compare: Callable[..., Comparison]) -> None:
+    ring, none = ({"order": [issued("a", algorithm=word)]} for word in ("RING", ""))
+    for sides, is_said in (((ring, none), True), ((none, none), False), ((ring, ring), False)):
+        found = compare(TIMES, TIMES, *sides)
+        assert found.mechanism == ()
+        assert ("by which algorithm each is carried out" in found.mechanism_not_known) is is_said
 
 
 def test_an_order_is_compared_also_where_owners_have_other_names_or_sizes_are_not_told(

@@ -1,13 +1,12 @@
-"""Time in a barrier that one rank spent there alone: what kept it, no rank's trace says.
+"""Time in a collective that one rank spent there alone, and not for data: what kept it, no rank's trace says.
 
 ::
 
     rank 0   [wwwwwwwww]                 w  waits for the last rank
-    rank 1            []                 and all may leave: a barrier carries nothing
+    rank 1            []                 and all may leave: a barrier carries nothing, a sum all it has by about then
     rank 2     [wwwwwww]llllllllllll]    l  lag: its thread was woken late, or had no core
 
-What carries data may take longer on one rank than on another, and a device's kernel is not woken: both keep their
-causes.
+How long data may keep one rank after another, ``ranks/skew.py`` says.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dtbench.analyze.causes.skew_share import share_before
 from dtbench.analyze.causes.split import CausePart, CauseSplit
 from dtbench.analyze.timeline import RankTimeline
-from dtbench.vocabulary import Cause, MissingInput, Operation
+from dtbench.vocabulary import Cause, MissingInput
 
 _BEFORE: tuple[Cause, ...] = (Cause.SKEW, Cause.BUBBLE)
 """Causes whose time ends before the first rank leaves."""
@@ -24,19 +23,18 @@ _BEFORE: tuple[Cause, ...] = (Cause.SKEW, Cause.BUBBLE)
 def withhold_lag(
     timeline: RankTimeline, splits: Sequence[CauseSplit], lags_ns: Sequence[int | None]
 ) -> tuple[CauseSplit, ...]:
-    """Return the splits, with what was exposed of a barrier on the host after the first rank left it unknown.
+    """Return the splits, with what was exposed on the host after the first rank left unknown, where that was no data.
 
     Args:
         timeline: of one rank.
         splits: of each of its collectives.
-        lags_ns: of each, how much later than the first rank it left; None: not known.
+        lags_ns: of each, how much later than the first rank it left, where data took no part of that; None: not known.
 
     Raises:
         ValueError: the three differ in length.
     """
     left_ns = [
-        one.end_ns - lag_ns if lag_ns and one.operation is Operation.BARRIER and not timeline.is_device else None
-        for one, lag_ns in zip(timeline.collectives, lags_ns, strict=True)
+        one.end_ns - lag_ns if lag_ns else None for one, lag_ns in zip(timeline.collectives, lags_ns, strict=True)
     ]
     before_ns = share_before(timeline, left_ns)
     return tuple(

@@ -329,12 +329,29 @@ class KernelTable:
 KERNELS: Final = KernelTable()
 
 
+def find_algorithm(name: str) -> str:
+    """Name the algorithm that a kernel is called by; empty: its name tells none.
+
+    NCCL builds one kernel of an operation for trees and one for all else, both called by the protocol LL, whichever
+    runs (its ``src/device/generate.py``, ``best_kernel``): so the protocol is left out.
+
+    >>> find_algorithm("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)")
+    'RING'
+    """
+    match = _ALGORITHM.match(name)
+    return "" if match is None else match[1].upper()
+
+
 def is_transfer(name: str) -> bool:
     """Tell whether a kernel fills or copies memory for a runtime, as ``gpu_memset`` and ``gpu_memcpy`` do elsewhere."""
     return any(pattern.search(name) for pattern in _TRANSFERS)
 
 
 _TRANSFERS: Final = tuple(rule.pattern for rule in RULES if rule.kind is Kind.COPY)
+
+
+_ALGORITHM: Final = re.compile(r"[^<(]*(?i:[nrm]ccl)[^<(]*_(?i:(ring|tree|collnet|nvls|pat)(?=_|[^a-z0-9]|$))")
+"""Of kernels of NCCL and what grew from it."""
 
 
 _OWN: Final = "your patterns"

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from dtbench.analyze.intervals import Bools
+from dtbench.analyze.intervals import Bools, Ints
 from dtbench.analyze.ranks.align import ENDS_APART_NS
 from dtbench.analyze.ranks.times import Clock, GroupTimes, ends_about_median, ends_together
 
@@ -53,16 +53,22 @@ def _off_the_median(common: Sequence[GroupTimes], ranks: set[int]) -> dict[int, 
     return off_ns
 
 
-def find_impossible(common: GroupTimes, clocks: Mapping[int, Clock]) -> Bools:
+def find_impossible(common: GroupTimes, clocks: Mapping[int, Clock], last_ns: Ints | None = None) -> Bools:
     """Tell for each collective whether a rank ends, beyond all doubt, before the last has begun.
 
     There is doubt about the clocks, and about how far apart ranks are seen to leave one collective: a clock is the
     median of many ends, and says nothing of that.
+
+    Args:
+        common: of the ranks that none may leave before; the others as if they were not there.
+        clocks: of all.
+        last_ns: shape ``(m,)``, when the last began, whether it is there or not; None: the last that is.
 
     Returns:
         Shape ``(m,)``.
     """
     present = [common.ranks[column] for column in np.flatnonzero(common.there.sum(axis=0)).tolist()]
     doubt_ns = max((clocks[rank].uncertainty_ns or 0 for rank in present), default=0) + ENDS_APART_NS
-    several = common.there.sum(axis=1) > 1
-    return np.asarray(several & (common.first(common.end_ns) < common.last(common.start_ns) - doubt_ns), dtype=np.bool_)
+    is_there = common.there.sum(axis=1) > (1 if last_ns is None else 0)
+    last_ns = common.last(common.start_ns) if last_ns is None else last_ns
+    return np.asarray(is_there & (common.first(common.end_ns) < last_ns - doubt_ns), dtype=np.bool_)

@@ -108,7 +108,7 @@ def find_late_ranks(
 
 
 def _find_waits(rank: int, over_ranks: OverRanks, by_rank: Mapping[int, RankTimeline]) -> dict[int, _Wait]:
-    """Give, by number of step, the longest wait for a rank among the collectives that it began last."""
+    """Give, by number of step, the longest wait for a rank, and nothing it handed on, where it began last."""
     late = by_rank[rank]
     found: dict[int, _Wait] = {}
     for group in over_ranks.matches.groups:
@@ -124,7 +124,8 @@ def _find_waits(rank: int, over_ranks: OverRanks, by_rank: Mapping[int, RankTime
                 continue
             others = [(other, int(group.index[row, column])) for column, other in enumerate(group.ranks)]
             others = [(other, index) for other, index in others if other != rank and index != ABSENT]
-            waited_ns = max((over_ranks.collectives[other][i].skew_wait_ns or 0 for other, i in others), default=0)
+            skews = (over_ranks.collectives[other][i] for other, i in others)
+            waited_ns = max(((skew.skew_wait_ns or 0) - skew.handed_on_ns for skew in skews), default=0)
             number = late.step_numbers[step]
             if waited_ns > (found[number].waited_ns if number in found else 0):
                 shown = [(rank, mine), *others[:_MOST_OTHERS]]

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dtbench.analyze.ranks.clocks import Clocks, estimate_clocks
+from dtbench.analyze.ranks.handed_on import find_handed_on
 from dtbench.analyze.ranks.job import check_job, check_transfers, is_one_job, keep_distinct_ranks
 from dtbench.analyze.ranks.machines import Host
 from dtbench.analyze.ranks.match import Matches, match_collectives
@@ -74,7 +75,7 @@ def compare_ranks(timelines: Sequence[RankTimeline], misfits: Misfits | None = N
     clocks = estimate_clocks([own for one in times if (own := one.among(fitting)) is not None], hosts)
     clocks = replace(clocks, out_of_step=clocks.out_of_step | misfits.ranks)
     transfers = match_transfers(distinct, clocks)
-    skews = measure_skew(matches, times, clocks, distinct)
+    skews = find_handed_on(measure_skew(matches, times, clocks, distinct))
     return OverRanks(
         matches=matches,
         clocks=clocks,

@@ -16,15 +16,18 @@ import numpy as np
 
 from dtbench.analyze.intervals import Bools, Ints
 from dtbench.analyze.ranks.align import ABSENT, ENDS_APART_NS
+from dtbench.analyze.ranks.awaiting import find_awaiting
 from dtbench.analyze.ranks.bandwidth import algorithm_bandwidth, bus_factor
 from dtbench.analyze.ranks.clocks import Clocks
 from dtbench.analyze.ranks.in_step import find_impossible
 from dtbench.analyze.ranks.lost import LostStarts, find_lost_starts
 from dtbench.analyze.ranks.match import MatchedGroup, Matches
-from dtbench.analyze.ranks.times import GroupTimes, ends_together, waits_for_all
+from dtbench.analyze.ranks.times import GroupTimes, ends_together
 from dtbench.analyze.timeline import RankTimeline
+from dtbench.vocabulary import Operation
 
 _MOST_DOUBT: Final = 0.25  # of the time that the rank that waited longest was in a collective
+_NEVER: Final = np.iinfo(np.int64).max // 4
 
 
 @dataclass(frozen=True)
@@ -38,15 +41,20 @@ class GroupSkew:
         there: shape ``(m, r)``: that rank has the event, is in step and not astray.
         is_launched: shape ``(m, r)``: its trace has only the launch, which stands for the start, and the end of the
             others for its end; see ``lost.py``.
-        is_known: shape ``(m,)``: at least two ranks have it, all of them wait for the last (not so in a broadcast,
-            reduce, gather or scatter, whose root the traces do not say), the times are possible, and how far their
-            clocks are apart is known.
+        awaits: shape ``(m, r)``: that rank surely waits for the last one; see ``awaiting.py``.
+        is_known: shape ``(m,)``: at least two ranks have it, one of them surely waits for the last, the times are
+            possible, and how far their clocks are apart is known.
         last_column: shape ``(m,)``, column of the rank that began last; ``ABSENT`` where two did, as far as clocks
             tell, or it is not known.
+        last_ns: shape ``(m,)``, when the last rank began, on the common clock.
         last_start_ns: shape ``(m, r)``, when the last rank began, on each rank's own clock.
-        wait_ns: shape ``(m, r)``, ``max over ranks (start) - own start``, clipped to the span.
+        wait_ns: shape ``(m, r)``, ``max over ranks (start) - own start``, clipped to the span; no wait of who does not
+            await the last.
         span_ns: shape ``(m, r)``, first start to last end.
-        lag_ns: shape ``(m, r)``, how much later than the first rank it left; 0 where clocks do not tell.
+        lag_ns: shape ``(m, r)``, how much later than the first rank it left, where data took no part of that; 0 where
+            it may have, or clocks do not tell.
+        handed_on_ns: shape ``(m, r)``, the part of its wait that the last rank may only have handed on, once
+            ``handed_on.py`` has found it.
 
     Where the group is not whole, waits are lower bounds: the rank that is not seen may have been later. Entries that
     are not ``is_known``, or neither there nor launched, mean nothing.
@@ -56,12 +64,15 @@ class GroupSkew:
     is_astray: Bools
     there: Bools
     is_launched: Bools
+    awaits: Bools
     is_known: Bools
     last_column: Ints
+    last_ns: Ints
     last_start_ns: Ints
     wait_ns: Ints
     span_ns: Ints
     lag_ns: Ints
+    handed_on_ns: Ints
 
     @property
     def begins(self) -> Bools:
@@ -98,14 +109,17 @@ class CollectiveSkew:
         skew_wait_ns: how long this rank waited for it, inside its own span.
         transfer_ns: the rest of its span; adds up with ``skew_wait_ns``.
         is_last: whether this rank was the one that the others waited for.
-        last_rank: the rank that they waited for; None also where two came last together.
-        lag_ns: how much later than the first rank it left; 0 where clocks do not tell.
-        algbw: bytes per second over ``transfer_ns``.
+        handed_on_ns: the part of ``skew_wait_ns`` that the last rank may only have handed on; see ``handed_on.py``.
+        last_rank: the rank that they waited for; None also where two came last together, and where it may only have
+            handed on most of what was waited for it.
+        lag_ns: how much later than the first rank its thread left, where data took no part of that; else 0.
+        algbw: bytes per second over ``transfer_ns``; NaN also where that is more than data took.
         busbw: algbw with nccl-tests' factor.
     """
 
     last_start_ns: int | None = None
     skew_wait_ns: int | None = None
+    handed_on_ns: int = 0
     transfer_ns: int | None = None
     is_last: bool | None = None
     last_rank: int | None = None
@@ -133,27 +147,40 @@ def measure_skew(
         lost = find_lost_starts(group, common, by_rank, clocks)
         doubts_ns = _find_doubts(common, clocks)
         is_unsure = _is_unsure(common, doubts_ns)
-        is_possible = ~find_impossible(common, clocks.by_rank) & clocks.can_compare_rows(common) & ~is_unsure
+        awaits = find_awaiting(group, common, _find_last(common, lost)[1], by_rank)
+        is_possible = ~find_impossible(common.only(awaits), clocks.by_rank, common.last(common.start_ns))
+        is_possible &= clocks.can_compare_rows(common) & ~is_unsure
         skew = replace(
-            _measure_group(group, own, common, lost, is_possible),
+            _measure_group(group, (own, common), lost, awaits, is_possible),
             is_astray=np.asarray(is_astray.any(axis=1) | is_unsure, dtype=np.bool_),
         )
-        is_told = skew.lag_ns > ENDS_APART_NS + doubts_ns[:, None]
+        is_told = skew.lag_ns > (ENDS_APART_NS + doubts_ns + _find_longest_lags(common))[:, None]
         lag_ns = np.where(is_told, skew.lag_ns, 0)
         found.append(replace(skew, last_column=_keep_certain(skew, common, clocks), lag_ns=lag_ns))
     return found
 
 
-def _measure_group(
-    group: MatchedGroup, times: GroupTimes, common: GroupTimes, lost: LostStarts, is_possible: Bools
-) -> GroupSkew:
+def _find_last(common: GroupTimes, lost: LostStarts) -> tuple[Ints, Bools]:
+    """Return when each rank began, and who began last; both of shape ``(m, r)``."""
     begins_ns = np.where(lost.is_known, lost.start_ns, common.start_ns)
     begins = common.there | lost.is_known
     last_ns = np.where(begins, begins_ns, np.iinfo(np.int64).min).max(axis=1)
+    return begins_ns, np.asarray(begins & (begins_ns == last_ns[:, None]), dtype=np.bool_)
+
+
+def _measure_group(
+    group: MatchedGroup,
+    own_and_common: tuple[GroupTimes, GroupTimes],
+    lost: LostStarts,
+    awaits: Bools,
+    is_possible: Bools,
+) -> GroupSkew:
+    times, common = own_and_common
+    begins_ns, is_last = _find_last(common, lost)
     several = common.there.sum(axis=1) > 1
-    is_known = several & waits_for_all(times) & is_possible
-    last_ns = np.where(several, last_ns, 0)
-    is_last = begins & (begins_ns == last_ns[:, None])
+    is_known = several & awaits.any(axis=1) & is_possible
+    last_ns = np.where(several, np.where(is_last, begins_ns, np.iinfo(np.int64).min).max(axis=1), 0)
+    is_last &= several[:, None]
     lasted_ns = common.last(common.end_ns)[:, None] - lost.start_ns
     span_ns = np.where(lost.is_known, lasted_ns, times.end_ns - times.start_ns)
     late_ns = last_ns[:, None] - begins_ns
@@ -162,13 +189,31 @@ def _measure_group(
         is_astray=np.zeros(len(several), dtype=np.bool_),
         there=common.there,
         is_launched=lost.is_known,
+        awaits=awaits,
         is_known=is_known,
         last_column=np.where(is_known & (is_last.sum(axis=1) == 1), is_last.argmax(axis=1), ABSENT),
+        last_ns=last_ns,
         last_start_ns=times.start_ns + late_ns,
         wait_ns=np.clip(late_ns, 0, span_ns),
         span_ns=span_ns,
         lag_ns=np.where(common.there, common.end_ns - common.first(common.end_ns)[:, None], 0),
+        handed_on_ns=np.zeros_like(span_ns),
     )
+
+
+def _find_longest_lags(common: GroupTimes) -> Ints:
+    """Return by how much later than the first a rank may leave each collective because data still goes to it.
+
+    Of a barrier not at all. Of a sum every byte goes twice around all ranks, so that what a slow link still brings to
+    one when the first has all of it takes no longer than everything had taken: two ranks are the worst case. Of a
+    gather a slow link may keep one rank alone, for any time.
+
+    Returns:
+        Shape ``(m,)``.
+    """
+    took_ns = np.maximum(common.first(common.end_ns) - common.last(common.start_ns), 0)
+    is_barrier = common.operation == Operation.BARRIER
+    return np.where(is_barrier, 0, np.where(common.operation == Operation.ALL_REDUCE, took_ns, _NEVER)).astype(np.int64)
 
 
 def _is_unsure(common: GroupTimes, doubts_ns: Ints) -> Bools:
@@ -233,17 +278,25 @@ def describe_collectives(
 
 
 def _describe(skew: GroupSkew, row: int, column: int, timeline: RankTimeline) -> CollectiveSkew:
-    one = timeline.collectives[int(skew.group.index[row, column])]
+    last_column = int(skew.last_column[row])
+    is_last, last_rank = (None, None) if last_column < 0 else (last_column == column, skew.group.ranks[last_column])
+    if not skew.awaits[row, column]:
+        return CollectiveSkew(is_last=is_last, last_rank=last_rank)
+    index = int(skew.group.index[row, column])
+    one = timeline.collectives[index]
     wait_ns = int(skew.wait_ns[row, column])
+    handed_on_ns = int(skew.handed_on_ns[row, column])
     transfer_ns = int(skew.span_ns[row, column]) - wait_ns
-    algbw = algorithm_bandwidth(one.size_bytes, transfer_ns)
+    lag_ns = int(skew.lag_ns[row, column]) if timeline.is_woken_for(index) else 0
+    algbw = algorithm_bandwidth(one.size_bytes, None if lag_ns else transfer_ns)
     return CollectiveSkew(
         last_start_ns=int(skew.last_start_ns[row, column]),
         skew_wait_ns=wait_ns,
         transfer_ns=transfer_ns,
-        is_last=None if skew.last_column[row] < 0 else bool(skew.last_column[row] == column),
-        last_rank=None if skew.last_column[row] < 0 else skew.group.ranks[int(skew.last_column[row])],
-        lag_ns=int(skew.lag_ns[row, column]),
+        is_last=is_last,
+        handed_on_ns=handed_on_ns,
+        last_rank=None if 2 * handed_on_ns > wait_ns else last_rank,
+        lag_ns=lag_ns,
         algbw=algbw,
         busbw=algbw * bus_factor(one.operation, len(skew.group.ranks)),
     )

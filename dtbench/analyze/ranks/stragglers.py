@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dtbench.analyze.overlap import divide
+from dtbench.analyze.ranks.handed_on import sum_caused
 from dtbench.analyze.ranks.match import Matches
 from dtbench.analyze.ranks.skew import GroupSkew
 from dtbench.units import count_things, format_fraction, format_ns, is_or_are
@@ -18,13 +19,14 @@ class RankWaiting:
 
     Attributes:
         rank: global rank.
-        collectives: number of them.
+        collectives: number of them, and of those in which it waits for nobody and was last.
         last: how often this rank alone began last, by more than clocks may be off, in groups of which every rank is
             compared; None: it is in no such.
         comm_ns: sum of their spans.
         skew_wait_ns: sum of its waits for the last rank; where not every rank of the group was seen, at least this, and
             None where it waited for none that was.
-        caused_wait_ns: sum of what the others waited in those in which it was last; None: likewise.
+        caused_wait_ns: sum over the others of how long they waited in those in which it was last, as far as it did not
+            only hand on what it had waited itself (``handed_on.py``); None: likewise.
     """
 
     rank: int
@@ -54,6 +56,7 @@ class Waiting:
         alone: events of single ranks that no other trace has: of them nothing is said.
         astray: how many of the unknown ran when clocks were not as they are taken to be.
         is_size_told: some trace tells how many ranks there are.
+        handed_on_ns: sum of waits for ranks that had been delayed by waiting themselves, as far as is known.
     """
 
     ranks: tuple[RankWaiting, ...]
@@ -65,6 +68,7 @@ class Waiting:
     left_out: int = 0
     astray: int = 0
     is_size_told: bool = True
+    handed_on_ns: int = 0
 
     @property
     def wait_fraction(self) -> float:
@@ -87,25 +91,26 @@ class Waiting:
 def sum_waiting(skews: Sequence[GroupSkew], matches: Matches) -> Waiting:
     """Sum the skew of all collectives by rank."""
     ranks = sorted({rank for skew in skews for rank in skew.group.ranks})
-    sums = np.zeros((len(ranks), 5), dtype=np.int64)
+    sums = np.zeros((len(ranks), 4), dtype=np.int64)
+    caused = sum_caused(skews)
     may_miss: set[int] = set()
     can_be_last: set[int] = set()
     for skew in skews:
         rows = [ranks.index(rank) for rank in skew.group.ranks]
-        known = skew.begins & skew.is_known[:, None]
-        is_last = known & skew.has_all_ranks & (skew.last_column[:, None] == np.arange(len(rows)))
+        known = skew.begins & skew.awaits & skew.is_known[:, None]
+        takes_part = skew.begins & skew.is_known[:, None]
+        is_last = takes_part & skew.has_all_ranks & (skew.last_column[:, None] == np.arange(len(rows)))
         waits_ns = np.where(known, skew.wait_ns, 0)
         is_partial = np.any(known & ~skew.begins_everywhere[:, None], axis=0).tolist()
         may_miss.update(rank for rank, misses in zip(skew.group.ranks, is_partial, strict=True) if misses)
         can_be_last.update(skew.group.ranks if skew.has_all_ranks else ())
-        sums[rows, 0] += known.sum(axis=0)
+        sums[rows, 0] += (known | is_last).sum(axis=0)
         sums[rows, 1] += is_last.sum(axis=0)
         sums[rows, 2] += np.where(known, skew.span_ns, 0).sum(axis=0)
         sums[rows, 3] += waits_ns.sum(axis=0)
-        sums[rows, 4] += np.where(is_last, waits_ns.sum(axis=1, keepdims=True), 0).sum(axis=0)
     return Waiting(
         ranks=tuple(
-            _make(rank, row, can_be_last=rank in can_be_last, may_miss=rank in may_miss)
+            _make(rank, row, caused.waited_ns[rank] if rank in can_be_last else None, may_miss=rank in may_miss)
             for rank, row in zip(ranks, sums.tolist(), strict=True)
             if row[0]
         ),
@@ -117,18 +122,20 @@ def sum_waiting(skews: Sequence[GroupSkew], matches: Matches) -> Waiting:
         left_out=sum(int((skew.is_known & skew.leaves_out).sum()) for skew in skews),
         astray=sum(int((skew.is_astray & ~skew.is_known).sum()) for skew in skews),
         is_size_told=matches.is_size_told,
+        handed_on_ns=caused.handed_on_ns,
     )
 
 
-def _make(rank: int, sums: Sequence[int], *, can_be_last: bool, may_miss: bool) -> RankWaiting:
-    collectives, last, comm_ns, skew_wait_ns, caused_wait_ns = sums
+def _make(rank: int, sums: Sequence[int], caused_wait_ns: int | None, *, may_miss: bool) -> RankWaiting:
+    """Put together what is known of one rank; ``caused_wait_ns`` is None where it is not known who was last."""
+    collectives, last, comm_ns, skew_wait_ns = sums
     return RankWaiting(
         rank=rank,
         collectives=collectives,
-        last=last if can_be_last else None,
+        last=None if caused_wait_ns is None else last,
         comm_ns=comm_ns,
         skew_wait_ns=None if may_miss and not skew_wait_ns else skew_wait_ns,
-        caused_wait_ns=caused_wait_ns if can_be_last else None,
+        caused_wait_ns=caused_wait_ns,
     )
 
 
@@ -151,6 +158,11 @@ def describe_waiting(waiting: Waiting) -> tuple[str, ...]:
         sentences.append(
             f"rank {worst.rank} is last in {worst.last} of {worst.collectives}; the others wait"
             f" {format_ns(worst.caused_wait_ns or 0)} for it, summed over ranks"
+        )
+    if waiting.handed_on_ns:
+        sentences.append(
+            f"for {format_ns(waiting.handed_on_ns)} more, summed over ranks, they wait for ranks that may only hand on"
+            " how long they waited for others before: that is counted for none"
         )
     return (*sentences, *_describe_partial(waiting), *_describe_launched(waiting))
 

@@ -18,6 +18,7 @@ _COMMUNICATES: Final = (
 # c10d::send(tensors, group, destination, tag), c10d::recv_(tensors, group, source, tag): torch's c10d/Ops.cpp
 _SENDS: Final = ("c10d::send", "c10d::recv_")
 _PLACE_OF_PEER: Final = 2
+_PLACES_OF_ROOT: Final = {"c10d::broadcast_": 2, "c10d::reduce_": 3, "c10d::gather_": 3, "c10d::scatter_": 3}
 _SHAPES: Final = msgspec.json.Decoder(list[object])
 _DTYPES: Final = msgspec.json.Decoder(list[str])
 _RANKS: Final = msgspec.json.Decoder(list[int])
@@ -49,6 +50,7 @@ def read_details(args: Args, name: str) -> Details:
         is_async=_read_async(args, name),
         is_finished=bytes(args.finished) != b"false",
         peer=_read_peer(args, name),
+        root=_read_root(args, name),
     )
 
 
@@ -82,8 +84,17 @@ def _read_async(args: Args, name: str) -> bool | None:
 
 
 def _read_peer(args: Args, name: str) -> int | None:
-    values = _decode(bytes(args.values), _DTYPES) if name in _SENDS else ()
-    said = values[_PLACE_OF_PEER] if len(values) > _PLACE_OF_PEER else ""
+    return _read_value(args, _PLACE_OF_PEER) if name in _SENDS else None
+
+
+def _read_root(args: Args, name: str) -> int | None:
+    place = _PLACES_OF_ROOT.get(name)
+    return None if place is None else _read_value(args, place)
+
+
+def _read_value(args: Args, place: int) -> int | None:
+    values = _decode(bytes(args.values), _DTYPES)
+    said = values[place] if len(values) > place else ""
     return int(said) if said.isdecimal() else None
 
 

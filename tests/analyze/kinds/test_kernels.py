@@ -2,7 +2,7 @@
 
 import pytest
 
-from dtbench.analyze.kinds.kernels import KERNELS, RULES, KernelRule, make_table
+from dtbench.analyze.kinds.kernels import KERNELS, RULES, KernelRule, find_algorithm, make_table
 from dtbench.analyze.kinds.patterns import KernelPattern
 from dtbench.vocabulary import Kind, Operation
 
@@ -75,3 +75,18 @@ def test_the_first_of_a_users_patterns_decides_before_the_table() -> None:
     assert (table.kind_of("my_ring_exchange"), table.operation_of("my_ring_exchange")) == ("comm", "all_gather")
     assert (table.kind_of("my_ring"), table.operation_of("my_ring")) == (Kind.COPY, None)
     assert table.operation_of("mine_reduce_scatter<all_gather>") is Operation.REDUCE_SCATTER
+
+
+@pytest.mark.parametrize(
+    ("name", "algorithm"),
+    [
+        ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "RING"),
+        ("ncclDevKernel_AllReduce_Sum_bf16_TREE_LL(ncclDevKernelArgsStorage<4096ul>)", "TREE"),
+        ("ncclKernel_AllReduce_TREE_LL_Sum_float(ncclWorkElem)", "TREE"),
+        ("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", ""),
+        ("ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)", ""),
+        ("void my_RING_kernel<ncclThing>(int)", ""),
+    ],
+)
+def test_a_kernels_name_tells_its_algorithm_or_none(name: str, algorithm: str) -> None:
+    assert find_algorithm(name) == algorithm

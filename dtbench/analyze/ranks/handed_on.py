@@ -1,0 +1,130 @@
+"""For whom ranks waited: each moment of each rank once, and not for one that only handed on another's delay.
+
+::
+
+    rank 2        [A]                     comes late, and rank 1 waits for it
+    rank 1   [wwwwwA]  [B]                so comes late to B, through no fault of its own
+    rank 0   [hhhhhhhhhhB]                h  handed on: had rank 1 waited for nobody, it would have come so much earlier
+
+What a rank waited since it last met the one that waits for it, and that one did not wait as well, may have delayed it
+by so much: whether it did (it may have lain beside compute) no trace says, so nobody is said to be waited for then.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from dtbench.analyze.intervals import Intervals, Ints, unite
+from dtbench.analyze.ranks.skew import GroupSkew
+
+_LONG_AGO: Final = np.iinfo(np.int64).min // 2
+
+
+@dataclass(frozen=True)
+class Caused:
+    """Sums over all collectives of which it is known who began last.
+
+    Attributes:
+        waited_ns: by rank, how long others waited for it, summed over them; in collectives at once, once.
+        handed_on_ns: what ranks waited beside that for one that others before may have delayed.
+    """
+
+    waited_ns: Mapping[int, int]
+    handed_on_ns: int
+
+
+class _Waits(NamedTuple):
+    """Waits of one rank on the common clock; ``last`` is the place of the rank that it waited for."""
+
+    starts_ns: Ints
+    ends_ns: Ints
+    last: Ints
+
+
+def sum_caused(skews: Sequence[GroupSkew]) -> Caused:
+    """Sum for whom ranks waited, as ``find_handed_on`` found it, where every rank of the group is compared."""
+    ranks = sorted({rank for skew in skews for rank in skew.group.ranks})
+    place_of = {rank: place for place, rank in enumerate(ranks)}
+    found: dict[int, list[_Waits]] = {}
+    handed_on_ns = 0
+    for skew in (one for one in skews if one.has_all_ranks):
+        handed_on_ns += int(skew.handed_on_ns.sum())
+        columns = np.array([place_of[rank] for rank in skew.group.ranks], dtype=np.int64)
+        for column, rank in enumerate(skew.group.ranks):
+            rows = np.flatnonzero(_is_waiting(skew, column) & (skew.last_column >= 0))
+            from_ns = skew.last_ns[rows] - skew.wait_ns[rows, column]
+            own_ns = skew.wait_ns[rows, column] - skew.handed_on_ns[rows, column]
+            found.setdefault(rank, []).append(_Waits(from_ns, from_ns + own_ns, columns[skew.last_column[rows]]))
+    waited_ns = np.zeros(len(ranks), dtype=np.int64)
+    for waits in found.values():
+        waited_ns += _sum_by_last(waits, len(ranks))
+    return Caused(dict(zip(ranks, waited_ns.tolist(), strict=True)), handed_on_ns)
+
+
+def _is_waiting(skew: GroupSkew, column: int) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    return np.asarray(
+        skew.is_known & skew.begins[:, column] & skew.awaits[:, column] & (skew.wait_ns[:, column] > 0), dtype=np.bool_
+    )
+
+
+def _sum_by_last(waits: Sequence[_Waits], ranks: int) -> Ints:
+    """Sum what one rank waited for each other, moments in which it did so in several collectives once."""
+    starts_ns, ends_ns, last = (np.concatenate(part) for part in zip(*waits, strict=True))
+    if not len(starts_ns):
+        return np.zeros(ranks, dtype=np.int64)
+    first_ns = starts_ns.min()
+    apart_ns = int(ends_ns.max() - first_ns) + 1
+    own_ns = last * apart_ns - first_ns  # each rank that is waited for has a stretch of time of its own
+    borders_ns = np.arange(ranks, dtype=np.int64)[:, None] * apart_ns + np.array([0, apart_ns])
+    return np.array(unite(starts_ns + own_ns, ends_ns + own_ns).covered_inside(borders_ns), dtype=np.int64)
+
+
+def find_handed_on(skews: Sequence[GroupSkew]) -> list[GroupSkew]:
+    """Return the skews with how much of each wait the last rank may only have handed on."""
+    groups_of: dict[int, set[int]] = {}
+    for place, skew in enumerate(skews):
+        for rank in skew.group.ranks:
+            groups_of.setdefault(rank, set()).add(place)
+    waits = {rank: _unite_waits([skews[place] for place in sorted(own)], rank) for rank, own in groups_of.items()}
+    meetings: dict[frozenset[int], Ints] = {}
+    found = []
+    for skew in skews:
+        handed_ns = np.zeros_like(skew.wait_ns)
+        for late in np.unique(skew.last_column[skew.last_column >= 0]).tolist():
+            late_rank = skew.group.ranks[late]
+            if len(groups_of[late_rank]) == 1 or not waits[late_rank].length_ns:
+                continue
+            for column, rank in enumerate(skew.group.ranks):
+                shared = frozenset(groups_of[late_rank] & groups_of[rank])
+                if shared not in meetings:
+                    meetings[shared] = _find_meetings([skews[place] for place in sorted(shared)])
+                rows = np.flatnonzero(_is_waiting(skew, column) & (skew.last_column == late))
+                waited_ns, late_ns = skew.wait_ns[rows, column], skew.last_ns[rows]
+                own_ns = late_ns - waited_ns
+                met_ns = np.append(_LONG_AGO, meetings[shared])[np.searchsorted(meetings[shared], own_ns, side="right")]
+                delays_ns = _sum_since(waits[late_rank], met_ns, late_ns) - _sum_since(waits[rank], met_ns, own_ns)
+                handed_ns[rows, column] = np.clip(delays_ns, 0, waited_ns)
+        found.append(replace(skew, handed_on_ns=handed_ns))
+    return found
+
+
+def _unite_waits(skews: Sequence[GroupSkew], rank: int) -> Intervals:
+    """Return when a rank waited, on the common clock."""
+    starts_ns, ends_ns = [], []
+    for skew in skews:
+        column = skew.group.ranks.index(rank)
+        rows = _is_waiting(skew, column)
+        ends_ns.append(skew.last_ns[rows])
+        starts_ns.append(skew.last_ns[rows] - skew.wait_ns[rows, column])
+    return unite(np.concatenate(starts_ns), np.concatenate(ends_ns))
+
+
+def _find_meetings(skews: Sequence[GroupSkew]) -> Ints:
+    """Return when all ranks of some groups had come to a collective, rising: from then on all were equally late."""
+    return np.sort(np.concatenate([skew.last_ns[skew.is_known & skew.awaits.all(axis=1)] for skew in skews]))
+
+
+def _sum_since(waits: Intervals, since_ns: Ints, until_ns: Ints) -> Ints:
+    return np.asarray(waits.covered_before(until_ns) - waits.covered_before(since_ns), dtype=np.int64)
