@@ -24,6 +24,7 @@ _SMALLEST_PIECE: Final = 1 << 10
 _MOST_TRIES: Final = 10_000  # of objects that are no event, in one window: text of another kind must not take hours
 _UNREADABLE: Final = "unreadable text"
 _NO_EVENT: Final = "not an event"
+NOTHING_MORE: Final = "a long text that is no event, and none was looked for behind it"
 NO_EVENTS: Final = frozenset({_UNREADABLE, _NO_EVENT})
 """Reasons that say of a piece of text that nothing shows it to be an event."""
 

@@ -14,17 +14,23 @@ from dtbench.analyze.reader.decode import INVALID, Sink, TypedDecoder
 from dtbench.analyze.reader.engine_ranges import settle_engine_ranges
 from dtbench.analyze.reader.header import read_distributed, read_origin
 from dtbench.analyze.reader.inflate import Chunks
-from dtbench.analyze.reader.lenient import NO_EVENTS, LenientReader, Progress
+from dtbench.analyze.reader.lenient import NO_EVENTS, NOTHING_MORE, LenientReader, Progress
 from dtbench.analyze.reader.other_files import PEEK_BYTES, name_binary, name_json, name_other_maker, refuse
 from dtbench.analyze.reader.source import TraceSource
 from dtbench.analyze.reader.windows import Buffer, find_array_start
 from dtbench.analyze.trace import Trace, Unread
 from dtbench.errors import TraceError
+from dtbench.units import format_bytes
 
 _WINDOW_BYTES: Final = 1 << 20
 _LARGEST_HEADER: Final = 1 << 26
 _LARGEST_TRAILER: Final = 1 << 26
-_LARGEST_EVENT: Final = 1 << 28
+_LARGEST_EVENT: Final = 1 << 25
+_MOST_BEFORE_FIRST: Final = 1 << 26
+_MOST_BETWEEN: Final = 1 << 28
+_MOST_DEFECTS: Final = 1 << 17
+_DEFECTS_PER_EVENT: Final = 16
+"""Bytes without an event, and what is none: behind so many none is looked for. A packed megabyte may hold a gigabyte."""
 _LARGEST_KEPT_BLOCK: Final = 31 << 20
 _BOM: Final = b"\xef\xbb\xbf"
 _PHASE: Final = re.compile(rb'"ph"\s*:')
@@ -141,16 +147,23 @@ class _Reading:
         """Read all events and give the text behind them; None: the array of events does not end."""
         buffer = Buffer()
         buffer.append(first)
-        enough = 0
+        enough, barren = 0, len(first)
         for text in texts:
             buffer.append(text)
+            barren += len(text)
+            if self._is_in_vain(barren):
+                self._columns.unread[NOTHING_MORE] += 1
+                return None
             if len(buffer) < enough:
                 continue
+            unread = self._columns.unread.total()
             is_hopeless = len(buffer) > _LARGEST_EVENT
             end, following = buffer.find_last_border() or ((len(buffer),) * 2 if is_hopeless else (0, 0))
             progress = self._read_window(buffer, end, is_last=is_hopeless)
             if progress.is_end:
                 return self._read_trailer(buffer, progress.consumed, texts)
+            if progress.consumed and self._columns.unread.total() == unread:
+                barren = 0
             # Where nothing could be read, an event is larger than a window: wait until there is twice as much.
             enough = 0 if progress.consumed else 2 * len(buffer)
             buffer.drop(following if progress.consumed == end else progress.consumed)
@@ -159,6 +172,12 @@ class _Reading:
             return buffer.text(len(buffer))[bracket + 1 :]
         progress = self._read_window(buffer, len(buffer), is_last=True)
         return buffer.text(len(buffer))[progress.consumed :] if progress.is_end else None
+
+    def _is_in_vain(self, barren: int) -> bool:
+        """Tell whether to look for no more events, ``barren`` bytes behind the last one."""
+        events = len(self._columns)
+        is_barren = barren > (_MOST_BETWEEN if events else _MOST_BEFORE_FIRST)
+        return is_barren or self._columns.unread.total() > max(_MOST_DEFECTS, _DEFECTS_PER_EVENT * events)
 
     def _read_window(self, buffer: Buffer, length: int, *, is_last: bool) -> Progress:
         if self._read_valid(buffer, length):
@@ -189,6 +208,11 @@ class _Reading:
             columns.unread["text behind the end"] += lost
         if self._arrows.unread:
             columns.unread["arrow without a time"] += self._arrows.unread
+        if columns.unread.get(NOTHING_MORE) and not len(columns):
+            raise TraceError(
+                f"{self._source.label}: no event in the first {format_bytes(_MOST_BEFORE_FIRST)} of it, or nothing but "
+                "what is none; give a Kineto trace, as it was written"
+            )
         if columns.unread and not len(columns) and columns.unread.keys() <= NO_EVENTS:
             raise TraceError(
                 f"{self._source.label}: no event in it can be read; give a Kineto trace, as it was written"
