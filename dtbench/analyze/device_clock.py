@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from dtbench.analyze.enclosures import NOTHING
-from dtbench.analyze.intervals import Ints
+from dtbench.analyze.intervals import Bools, Ints
 from dtbench.analyze.kinds.categories import CALLS, DEVICE_CATEGORIES
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.trace import Trace
@@ -42,7 +42,8 @@ class DeviceClock:
         early_ns: the most by which one does.
         late: events that end after a call that waited for them had returned, by more than that.
         late_ns: the most by which one does.
-        launched: events whose launch is known.
+        launched: events whose launch is known; without any nothing is known of ``early``.
+        awaited: those of them for which a call waited; without any nothing is known of ``late``.
     """
 
     early: int = 0
@@ -50,6 +51,7 @@ class DeviceClock:
     late: int = 0
     late_ns: int = 0
     launched: int = 0
+    awaited: int = 0
 
     @property
     def is_off(self) -> bool:
@@ -69,13 +71,14 @@ def find_device_clock(trace: Trace, nesting: Nesting) -> DeviceClock:
     is_sure = (calls != NOTHING) & ~np.isin(events, nesting.reused)
     events, calls = events[is_sure], calls[is_sure]
     early_ns = trace.start_ns[calls] - trace.start_ns[events]
-    late_ns = _measure_late(trace, events, calls)
+    is_awaited, late_ns = _measure_late(trace, events, calls)
     return DeviceClock(
         early=int(np.count_nonzero(early_ns > BOUND_NS)),
         early_ns=_find_most(early_ns),
         late=int(np.count_nonzero(late_ns > BOUND_NS)),
         late_ns=_find_most(late_ns),
         launched=len(events),
+        awaited=int(np.count_nonzero(is_awaited)),
     )
 
 
@@ -85,18 +88,18 @@ def _find_most(times_ns: Ints) -> int:
     return most_ns if most_ns > BOUND_NS else 0
 
 
-def _measure_late(trace: Trace, events: Ints, calls: Ints) -> Ints:
-    """Return by how much each event ends after the return of the first call that waited for all that was launched.
+def _measure_late(trace: Trace, events: Ints, calls: Ints) -> tuple[Bools, Ints]:
+    """Return which events a call waited for, and by how much each ends after the return of the first that did.
 
     Where several devices worked, nobody knows for which of them a call waited.
     """
-    none = np.zeros(len(events), dtype=np.int64)
+    nothing = np.zeros(len(events), dtype=np.bool_), np.zeros(len(events), dtype=np.int64)
     waits = np.flatnonzero(trace.is_named(_WAITS_FOR_ALL.fullmatch) & trace.is_one_of(CALLS))
     devices = {trace.lanes[lane][0] for lane in np.unique(trace.lane[events]).tolist()}
     if not len(waits) or len(devices) != 1:
-        return none
+        return nothing
     waits = waits[np.argsort(trace.start_ns[waits], kind="stable")]
     place = trace.start_ns[waits].searchsorted(trace.end_ns[calls], side="left")
-    is_waited_for = place < len(waits)
+    is_awaited = place < len(waits)
     until_ns = trace.end_ns[waits[np.minimum(place, len(waits) - 1)]]
-    return np.where(is_waited_for, trace.end_ns[events] - until_ns, none)
+    return is_awaited, np.where(is_awaited, trace.end_ns[events] - until_ns, 0)

@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 from dtbench.analyze.accounts import WindowAccount
 from dtbench.analyze.causes.exposed_owners import ExposedOwner
+from dtbench.analyze.device_clock import DeviceClock
 from dtbench.analyze.overlap import Overlap
 from dtbench.analyze.overlap_tax import CAVEAT, OverlapTax
 from dtbench.analyze.purpose_times import PurposeTime
@@ -84,7 +85,7 @@ def _rank_document(one: TraceAnalysis, unread: Unread) -> Mapping[str, object]:
         ],
         "overlap_tax": _tax_document(one.accounts.overlap_tax),
         "lost": {"kernels": one.lost.kernels, "collectives": one.unseen, "steps": list(one.lost.steps)},
-        "device_clock": asdict(one.clock),
+        "device_clock": _clock_document(one.clock),
         "unread": {"count": unread.count, "reasons": dict(unread.events), "is_truncated": unread.is_truncated},
     }
 
@@ -110,6 +111,15 @@ def _account_document(account: WindowAccount) -> dict[str, object]:
         "groups": [_numbers(asdict(group)) for group in account.groups],
         "gaps": "NaN" if gaps is None else _numbers({k: v for k, v in asdict(gaps).items() if k != "waits"}),
     }
+
+
+def _clock_document(clock: DeviceClock) -> object:
+    """Give what shows that the device's clock is off; "NaN" where no launch, or no call that waited, tells."""
+    if not clock.launched:
+        return "NaN"
+    early = {"early": clock.early, "early_ns": clock.early_ns, "launched": clock.launched}
+    late = {"late": clock.late, "late_ns": clock.late_ns} if clock.awaited else {"late": None, "late_ns": None}
+    return _numbers({**early, **late, "awaited": clock.awaited or None})
 
 
 def _tax_document(tax: OverlapTax | None) -> object:

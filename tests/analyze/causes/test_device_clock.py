@@ -73,10 +73,14 @@ def test_where_the_clocks_fit_to_some_microseconds_causes_are_told(
     [
         (
             -2_500,
-            DeviceClock(early=1, early_ns=497_500, launched=3),
-            "1 of 3 events on the device begin before the",
+            DeviceClock(early=1, early_ns=497_500, launched=3, awaited=3),
+            "1 of 3 events on the device begin",
         ),
-        (500, DeviceClock(late=1, late_ns=496_000, launched=3), "1 of 3 events on the device end after a call that"),
+        (
+            500,
+            DeviceClock(late=1, late_ns=496_000, launched=3, awaited=3),
+            "1 of 3 events on the device end after a call",
+        ),
     ],
     ids=["early", "late"],
 )
@@ -98,7 +102,7 @@ def test_where_they_do_not_fit_nothing_is_said_that_rests_on_both(
     ranks = traces_document(traces)["ranks"]
     assert isinstance(ranks, list)
     assert ranks[0]["device_clock"] == asdict(one.clock)
-    assert traces.analyses[1].clock == DeviceClock(launched=3)
+    assert traces.analyses[1].clock == DeviceClock(launched=3, awaited=3)
 
 
 @pytest.mark.parametrize("name", ["a100x8_ddp_rank.json.gz", "mi300x_ddp_rank.json.gz", "h800_deepep_train.json.gz"])
