@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dtbench.analyze.copies import find_copies, say_copy
+from dtbench.analyze.copies import find_copies, mark, say_copy
 from dtbench.analyze.run_data import refuse_impossible_steps, refuse_lost_steps
 from dtbench.analyze.tables import IS_LEFT_OUT, RUN_STEPS, STEPS
 from dtbench.analyze.undisturbed import describe_left_out, find_left_out
@@ -89,7 +89,9 @@ def load_run_steps(results: Path, *, all_steps: bool = False) -> pd.DataFrame:
 
 def _leave_out_copies(found: Sequence[_Launch | str]) -> list[_Launch | str]:
     """Give each launch once, for each of its copies a sentence."""
-    copies = find_copies(None if isinstance(one, str) else pc.min(one.steps["start_ns"]).as_py() for one in found)
+    copies = find_copies(
+        frozenset() if isinstance(one, str) else mark(pc.min(one.steps["start_ns"]).as_py()) for one in found
+    )
     folders = {at: one.folder for at, one in enumerate(found) if isinstance(one, _Launch)}
     return [say_copy(folders[at], folders[copies[at]]) if at in copies else one for at, one in enumerate(found)]
 

@@ -13,7 +13,7 @@ from dtbench.comparison.mechanism import find_mechanism
 from dtbench.comparison.metrics import EXPOSED, EXPOSED_BY_OWNER, STEP_TIME
 from dtbench.comparison.parts import find_unlike_ranks, name_parts, say_ranks, say_unlike_ranks
 from dtbench.comparison.renamed import find_renamed, rename_owners, say_renamed
-from dtbench.comparison.rounds import Rounds, arrange, find_same
+from dtbench.comparison.rounds import Rounds, arrange, find_copy
 from dtbench.comparison.seen import find_not_known, say_not_known
 from dtbench.comparison.sentence import Findings, write_sentence
 from dtbench.comparison.settings import find_treatment
@@ -273,10 +273,12 @@ def _tell_apart(baseline: MeasuredSide, candidate: MeasuredSide) -> tuple[str, s
 
 def _refuse_nothing(baseline: MeasuredSide, candidate: MeasuredSide, labels: tuple[str, str]) -> None:
     shared = sorted(set(baseline.paths) & set(candidate.paths))
-    same = find_same(baseline.launches, candidate.launches)
-    if same is not None and not shared:
+    shared_launch = find_copy(baseline.launches, candidate.launches)
+    if shared_launch is not None and not shared:
+        copy, original = (launch.round for launch in shared_launch)
+        which = copy if copy == original else f"{copy}, a copy of {original},"
         raise ComparisonError(
-            f"{labels[0]} and {labels[1]} are copies of one measurement ({same.round} started at the same time on both "
+            f"{labels[0]} and {labels[1]} are copies of one measurement ({which} started at the same time on both "
             "sides); a thing is not compared with itself"
         )
     if shared:

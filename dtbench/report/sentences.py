@@ -95,7 +95,7 @@ def _are_purposes_told(cell: CellSummary) -> bool:
 def _why_untold(cell: CellSummary) -> str:
     """Say why nothing is known of where the time of profiled steps went."""
     if not cell.launches and cell.unreadable:
-        return "none of its launches can be read"
+        return "all of its launches are left out"
     if cell.purposes:
         return "where the time of its profiled steps went is not known"
     return "no step was profiled" if math.isnan(cell.profiler_cost.median) else "no trace is there"

@@ -176,6 +176,23 @@ def read_steps(folder: LaunchFolder) -> "pd.DataFrame":
     return gather_steps(folder, ranks=ranks)
 
 
+def read_first_start(folder: LaunchFolder) -> int | None:
+    """Read when the first step of all ranks started, ns of its machine's clock, from what a table of steps says of itself.
+
+    None: there is no table, or it says nothing.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        groups = pq.read_metadata(folder.steps).to_dict()["row_groups"]
+    except (OSError, pa.ArrowException):
+        return None
+    columns = (column for group in groups for column in group["columns"] if column["path_in_schema"] == "start_ns")
+    found = [column["statistics"]["min"] for column in columns if column["statistics"] is not None]
+    return min((one for one in found if isinstance(one, int)), default=None)
+
+
 def _read_step_table(folder: LaunchFolder) -> "pd.DataFrame":
     frame = _read_frame(folder.steps, "the journals of its ranks are gone, too")
     check_place(folder.steps, frame.attrs, find_place(folder))

@@ -170,7 +170,7 @@ def test_a_cell_whose_files_are_gone_is_not_said_to_have_never_ended(copy: Calla
     assert all("has no files, though" in sentence for sentence in cell.unreadable.values())
     assert len(cell.unreadable) == 4
     assert cell.reason == cell.unreadable[0]
-    assert wait_sentence(cell, Purpose.GRAD_REDUCE) == "n/a: none of its launches can be read"
+    assert wait_sentence(cell, Purpose.GRAD_REDUCE) == "n/a: all of its launches are left out"
     assert {first_step_words(cell), agreeing_words(cell)} == {"n/a: the records that would tell are not there"}
 
 
