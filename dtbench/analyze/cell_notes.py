@@ -7,6 +7,7 @@ from dtbench.analyze.cell_data import STEPS_NAME, CellData, LaunchData
 from dtbench.analyze.exposure.estimates import count_left_alone as count_blocks_left_alone
 from dtbench.analyze.exposure.estimates import read_blocks
 from dtbench.analyze.launch_tables import LaunchTables
+from dtbench.analyze.lost_steps import count_planned, say_lost
 from dtbench.analyze.summarize_overlap import keep_known, keep_of_steps
 from dtbench.analyze.summary import Disturbed, Interval
 from dtbench.analyze.undisturbed import JUDGED, count_left_alone, describe_left_out, find_disturbance, keep_finished
@@ -122,22 +123,22 @@ def _lost_evidence(data: CellData, launch: LaunchData) -> Iterator[str]:
     """Say what a launch must tell and does not: nothing is judged without it."""
     yield from _lost_records(data, launch)
     yield from _lost_results(data, launch)
-    yield from (sentence for steps, sentence in _lost_timings(data, launch) if not steps)
+    yield from _lost_timings(data, launch)
+    yield from _lost_accounts(launch)
 
 
-def _lost_timings(data: CellData, launch: LaunchData) -> Iterator[tuple[int, str]]:
-    """Give how many steps of a phase are left where some were not timed on any rank, and say so; not of own loops."""
-    if launch.record is None or launch.record.status is not RunStatus.COMPLETE or not isinstance(data.cell.plan, Plan):
-        return
-    planned = {Phase.MEASURED: data.cell.plan.measured_steps, Phase.PROFILED: data.cell.plan.profiled_steps}
-    for phase, _, steps in _count_steps(launch):
-        if phase is not None and steps < planned[phase]:
-            yield steps, f"{steps} of {planned[phase]} {phase} steps are there: the table of steps lost the others"
+def _lost_timings(data: CellData, launch: LaunchData) -> list[str]:
+    """Say which steps of a launch that ended no rank has."""
+    return say_lost(launch.all_steps, count_planned(data.cell.plan)) if _has_ended(launch) else []
 
 
-def _lost_accounts(data: CellData, launch: LaunchData) -> Iterator[str]:
+def _has_ended(launch: LaunchData) -> bool:
+    return launch.record is not None and launch.record.status is RunStatus.COMPLETE
+
+
+def _lost_accounts(launch: LaunchData) -> Iterator[str]:
     """Say of how many timed steps no rank tells where the time went."""
-    if launch.record is None or launch.record.status is not RunStatus.COMPLETE or not isinstance(data.cell.plan, Plan):
+    if not _has_ended(launch):
         return
     told = launch.tables.overlap["step"].nunique()
     timed = launch.steps["step"][launch.steps["phase"] == Phase.PROFILED].nunique()
@@ -179,7 +180,7 @@ def _unchecked_launches(launches: Sequence[LaunchData]) -> list[str]:
 
 
 def _lost_records(data: CellData, launch: LaunchData) -> list[str]:
-    if launch.record is None or launch.record.status is not RunStatus.COMPLETE:
+    if not _has_ended(launch):
         return []
     absent = sorted(set(range(data.cell.plan.ranks)) - {record.rank for record in launch.ranks})
     return [f"the record of {name_ranks(absent)} is missing, its checks are lost"] if absent else []
@@ -190,11 +191,8 @@ def _record_notes(data: CellData) -> list[str]:
     notes = _unchecked_launches(data.launches)
     for launch in data.launches:
         name = launch.folder.path.name
-        fewer = (sentence for steps, sentence in _lost_timings(data, launch) if steps)
-        gone = (*_lost_evidence(data, launch), *fewer, *_lost_accounts(data, launch))
-        notes += [f"{name}: {sentence}" for sentence in gone]
-        has_ended = launch.record is not None and launch.record.status is RunStatus.COMPLETE
-        if launch.record is not None and has_ended and launch.record.reason is not None:
+        notes += [f"{name}: {sentence}" for sentence in _lost_evidence(data, launch)]
+        if launch.record is not None and _has_ended(launch) and launch.record.reason is not None:
             notes.append(f"{name}: every result was written, but {tell_reason_in_a_line(launch.record.reason)}")
         unstable = [record.rank for record in launch.ranks if not record.traffic_is_stable]
         notes += [f"{name}: rank {rank} issued different collectives in different MEASURED steps" for rank in unstable]
