@@ -317,8 +317,8 @@ class CellSummary(Record):
         left_out_steps: of each phase, over all launches: others disturbed them, and no number here has anything of
             them; a phase from which none is has no entry.
         disturbed: phases of launches of which too few steps are left; empty: the cell can be judged.
-        unreadable: what is wrong with each launch that is left out of ``launches``, naming its file; of a copy, of which
-            launch it is one.
+        unreadable: what is wrong with each launch that is left out of ``launches``, naming its file; of a copy, of
+            which launch it is one.
         unseen_collectives: launched and not seen to run, over launches and ranks: what was exposed is then
             at least so much.
         rank_doubts: why no check of it is judged, a sentence each: some rank's evidence is lost, or is not surely its
