@@ -244,9 +244,14 @@ def job_step_times(steps: pd.DataFrame, phase: Phase, ranks: int) -> list[float]
 
 
 def _median_over_launches(launches: Sequence[LaunchData]) -> float:
-    """Give the time from launch to the end of the first step, of the slowest rank; NaN where ranks were forked."""
+    """Give the time from launch to the end of the first step, of the slowest rank.
+
+    NaN where ranks were forked, and where one took no time, as none can: a clock was set meanwhile.
+    """
     times = [[record.time_to_first_step_ns for record in launch.ranks] for launch in launches]
     slowest = [max(known) for ranks in times if (known := [one for one in ranks if one is not None])]
+    if any(time_ns is not None and time_ns <= 0 for ranks in times for time_ns in ranks):
+        return math.nan
     return summarize(slowest).median
 
 
