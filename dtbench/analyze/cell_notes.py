@@ -294,17 +294,17 @@ def name_takers(takers: Sequence[TookMachine]) -> str:
 
     Processes without a name may be the same in two phases, or be named in one: each phase says what those of it had.
     """
-    cores: dict[tuple[int, str], str] = {}
+    cores: dict[tuple[str | None, int, str], str] = {}
     unnamed: list[str] = []
     found = dict.fromkeys(one for one in takers if isinstance(one, TookCores))
     for one in sorted(found, key=lambda one: -one.cores):
         if one.pid is None:
             unnamed.append(f"{one.words} in {one.phase} steps")
         else:
-            cores.setdefault((one.pid, one.name), one.words)
-    gpus: dict[tuple[int, int], str] = {}
+            cores.setdefault((one.host, one.pid, one.name), one.words)
+    gpus: dict[tuple[str | None, int, int], str] = {}
     for used in sorted((one for one in takers if isinstance(one, UsedGpu)), key=lambda one: -one.share):
-        gpus.setdefault((used.gpu, used.pid), used.words)
+        gpus.setdefault((used.host, used.gpu, used.pid), used.words)
     named = [*[*cores.values()][:_MOST_NAMED], *_count_more(len(cores)), *unnamed]
     return " and ".join([*named, *[*gpus.values()][:_MOST_NAMED], *_count_more(len(gpus))])
 
