@@ -11,7 +11,7 @@ from dtbench.comparison.comparison import Comparison, EnvironmentChange, MetricC
 from dtbench.comparison.environment import find_environment_changes, find_machine_changes, find_unlike
 from dtbench.comparison.mechanism import find_mechanism
 from dtbench.comparison.metrics import EXPOSED, EXPOSED_BY_OWNER, STEP_TIME
-from dtbench.comparison.parts import find_unlike_ranks, name_parts, say_ranks, say_unlike_ranks
+from dtbench.comparison.parts import are_of_other_ranks, find_unlike_ranks, name_parts, say_ranks, say_unlike_ranks
 from dtbench.comparison.renamed import find_renamed, rename_owners, say_renamed
 from dtbench.comparison.rounds import Rounds, arrange, find_copy
 from dtbench.comparison.seen import find_not_known, say_not_known
@@ -183,7 +183,14 @@ def compare_sides(
     of_ranks = tuple(say_unlike_ranks((baseline, candidate), labels))
     parts = (*unseen, *(of_ranks if (EXPOSED, "") in unlike_ranks else ()))
     is_doubted = bool(baseline.doubts or candidate.doubts)
-    metrics = compare_metrics(rounds, threshold, asked, is_doubted=is_doubted, is_part=bool(parts))
+    metrics = compare_metrics(
+        rounds,
+        threshold,
+        asked,
+        is_doubted=is_doubted,
+        is_part=bool(parts),
+        is_of_other_ranks=are_of_other_ranks(baseline, candidate),
+    )
     mechanism = find_mechanism(baseline, candidate, labels, unseen)
     sides = tuple(
         Side(
