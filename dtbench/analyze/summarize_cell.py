@@ -12,11 +12,12 @@ import numpy as np
 import pandas as pd
 
 from dtbench.analyze.cell_data import CellData, LaunchData, stack
-from dtbench.analyze.cell_notes import find_disturbed, find_rank_doubts, give_notes
+from dtbench.analyze.cell_notes import find_disturbed, give_notes
 from dtbench.analyze.exposure.summarize import LaunchExposure, summarize_exposure
 from dtbench.analyze.kinds.unknown import sum_names
 from dtbench.analyze.known_part import KnownPart
 from dtbench.analyze.launch_tables import LaunchTables, make_empty_tables
+from dtbench.analyze.lost_evidence import find_rank_doubts
 from dtbench.analyze.lost_steps import count_lost, count_planned
 from dtbench.analyze.peaks import peak_flops
 from dtbench.analyze.representative import Doubt, TracedSteps, doubt_launches, doubt_phases, doubt_steps
