@@ -6,6 +6,7 @@ from typing import Final, Literal
 from dtbench.record import Amount, FloatOrNan, Positive, Record
 from dtbench.store.arm_records import ArmSteps
 from dtbench.store.canary_records import CanaryResult
+from dtbench.store.place import Place
 from dtbench.store.probe_records import Probes
 from dtbench.store.state_records import StageRecord, StateStepsRecord
 from dtbench.store.traffic_records import Carried, ExpectedTraffic, OverlapPossible, Owned, ProcessGroupInfo, Traffic
@@ -106,6 +107,7 @@ class RankRecord(Record):
     """What one rank found out; written by the worker before it shuts down.
 
     Attributes:
+        place: which launch it is of; None: it lay in no run, or a version wrote it that did not say it.
         losses: this rank's loss of each step of the warm-up's first five, then of MEASURED, then of PROFILED steps.
         traffic: one step's collectives, as recorded in the last MEASURED step (empty where the backend is not wrapped).
         planned: what this rank expects by the plan's formulas where the plan itself cannot know: of a person's own
@@ -134,6 +136,7 @@ class RankRecord(Record):
     """
 
     format_version: Literal[1] = 1
+    place: Place | None = None
     rank: Amount
     host: str
     kernel: str | None = None
