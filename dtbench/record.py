@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
 
 class Record(BaseModel):
@@ -23,6 +23,13 @@ def _read_special_number(value: object) -> object:
 
 FloatOrNan = Annotated[float, BeforeValidator(_read_special_number)]
 """A float that may be NaN ("cannot be computed") and survives the way through JSON."""
+
+
+Amount = Annotated[int, Field(ge=0)]
+"""A number of things, bytes or nanoseconds that may be none."""
+
+Positive = Annotated[int, Field(gt=0)]
+"""One that cannot be none: time that something took, memory of a process that lives."""
 
 
 def _read_missing_number(value: object) -> object:

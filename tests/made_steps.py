@@ -7,14 +7,15 @@ from dtbench.store.layout import LaunchFolder
 from dtbench.vocabulary import Phase
 
 
-def write_journals(folder: LaunchFolder, *, ranks: int) -> None:
-    """Leave the journal of every rank: a MEASURED and a PROFILED step of 10 ms, begun as no other launch's."""
+def write_journals(folder: LaunchFolder, *, ranks: int, measured: int = 1, profiled: int = 1) -> None:
+    """Leave the journal of every rank: MEASURED and PROFILED steps of 10 ms, begun as no other launch's."""
     start_ns = time.perf_counter_ns()
     folder.journal(0).parent.mkdir(parents=True, exist_ok=True)
+    phases = [Phase.MEASURED] * measured + [Phase.PROFILED] * profiled
     for rank in range(ranks):
-        with JournalWriter(folder.journal(rank), rank=rank, pid=1, capacity=2) as journal:
+        with JournalWriter(folder.journal(rank), rank=rank, pid=1, capacity=len(phases)) as journal:
             journal.begin(0)
-            for step, phase in enumerate((Phase.MEASURED, Phase.PROFILED)):
+            for step, phase in enumerate(phases):
                 begun_ns = start_ns + 10_000_000 * step
                 journal.finish_step(
                     StepTiming(step=step, phase=phase, start_ns=begun_ns, duration_ns=10_000_000, cpu_ns=5_000_000)

@@ -7,18 +7,18 @@ from dtbench.analyze.cell_data import STEPS_NAME, CellData, LaunchData
 from dtbench.analyze.exposure.estimates import count_left_alone as count_blocks_left_alone
 from dtbench.analyze.exposure.estimates import read_blocks
 from dtbench.analyze.launch_tables import LaunchTables
+from dtbench.analyze.lost_evidence import find_lost_evidence, find_unchecked, has_ended
 from dtbench.analyze.summarize_overlap import keep_known, keep_of_steps
 from dtbench.analyze.summary import Disturbed, Interval
 from dtbench.analyze.undisturbed import JUDGED, count_left_alone, describe_left_out, find_disturbance, keep_finished
 from dtbench.disturbance import DISTURBED, is_enough
-from dtbench.plan import Plan
 from dtbench.scenario.ddp import Ddp, DdpMixedPrecision
 from dtbench.scenario.model import Custom
 from dtbench.store.check_records import CORES_KIND, GPUS_KIND
 from dtbench.store.check_records import DISTURBED as TAKEN
-from dtbench.store.records import RunStatus, TookCores, TookMachine, UsedGpu, tell_reason_in_a_line
-from dtbench.units import count_things, format_fraction, format_ns, name_ranks
-from dtbench.vocabulary import DeviceKind, Phase
+from dtbench.store.records import TookCores, TookMachine, UsedGpu, tell_reason_in_a_line
+from dtbench.units import count_things, format_fraction, format_ns
+from dtbench.vocabulary import Phase
 
 _MOST_NAMED = 3
 _FAR = 5.0  # times the median; what a busy machine does to single steps is below it
@@ -108,43 +108,6 @@ def _count_untold(tables: LaunchTables) -> Iterator[str]:
         yield f"what was exposed is not known of {known}: means of their owners are over other steps"
 
 
-def find_rank_doubts(data: CellData) -> tuple[str, ...]:
-    """Say why no check of a cell may be judged: the evidence of ranks is lost, or is not, or not surely, theirs."""
-    found = [
-        f"{launch.folder.path.name}: {sentence}"
-        for launch in data.launches
-        for sentence in (*_lost_evidence(data, launch), *launch.tables.rank_doubts)
-    ]
-    return (*found, *_unchecked_launches(data.launches))
-
-
-def _lost_evidence(data: CellData, launch: LaunchData) -> Iterator[str]:
-    """Say what a launch must tell and does not: nothing is judged without it."""
-    yield from _lost_records(data, launch)
-    yield from _lost_results(data, launch)
-    yield from (sentence for steps, sentence in _lost_timings(data, launch) if not steps)
-
-
-def _lost_timings(data: CellData, launch: LaunchData) -> Iterator[tuple[int, str]]:
-    """Give how many steps of a phase are left where some were not timed on any rank, and say so; not of own loops."""
-    if launch.record is None or launch.record.status is not RunStatus.COMPLETE or not isinstance(data.cell.plan, Plan):
-        return
-    planned = {Phase.MEASURED: data.cell.plan.measured_steps, Phase.PROFILED: data.cell.plan.profiled_steps}
-    for phase, _, steps in _count_steps(launch):
-        if phase is not None and steps < planned[phase]:
-            yield steps, f"{steps} of {planned[phase]} {phase} steps are there: the table of steps lost the others"
-
-
-def _lost_accounts(data: CellData, launch: LaunchData) -> Iterator[str]:
-    """Say of how many timed steps no rank tells where the time went."""
-    if launch.record is None or launch.record.status is not RunStatus.COMPLETE or not isinstance(data.cell.plan, Plan):
-        return
-    told = launch.tables.overlap["step"].nunique()
-    timed = launch.steps["step"][launch.steps["phase"] == Phase.PROFILED].nunique()
-    if 0 < told < timed:
-        yield f"where the time went is told of {told} of {timed} PROFILED steps: the table of accounts lost the others"
-
-
 def _say_unwatched(launch: LaunchData) -> Iterator[str]:
     """Say of how many steps it is not known whether other guests of the machine had its cores: none is left out."""
     judged = launch.steps[launch.steps["phase"].isin(JUDGED)]
@@ -154,47 +117,13 @@ def _say_unwatched(launch: LaunchData) -> Iterator[str]:
         yield f"what other guests of the machine had of the cores is not known of {steps}: none is left out for it"
 
 
-def _lost_results(data: CellData, launch: LaunchData) -> Iterator[str]:
-    """Say which ranks say nothing of what every rank tells: others of the launch do, or its scenario has all tell."""
-    plan, ranks = data.cell.plan, launch.ranks
-    is_planned = data.cell.scenario is not None
-    is_recorded = is_planned and plan.device is DeviceKind.CPU and isinstance(plan, Plan) and bool(plan.traffic)
-    for what, silent, must_tell in (
-        ("the canary", [record.rank for record in ranks if record.canary is None], False),
-        ("the knobs", [record.rank for record in ranks if not record.receipts], is_planned),
-        ("the collectives issued", [record.rank for record in ranks if not record.traffic], is_recorded),
-    ):
-        if silent and (must_tell or len(silent) < len(ranks)):
-            yield f"{name_ranks(silent)} {'says' if len(silent) == 1 else 'say'} nothing of {what}"
-
-
-def _unchecked_launches(launches: Sequence[LaunchData]) -> list[str]:
-    """Say which launches were not held against a single process, where others were; one rank of each is."""
-    ended = [launch for launch in launches if launch.record and launch.record.status is RunStatus.COMPLETE]
-    silent = [launch for launch in ended if all(record.correctness is None for record in launch.ranks)]
-    if not 0 < len(silent) < len(ended):
-        return []
-    names = ", ".join(launch.folder.path.name for launch in silent)
-    return [f"{names}: no result of the check against a single process, which others have"]
-
-
-def _lost_records(data: CellData, launch: LaunchData) -> list[str]:
-    if launch.record is None or launch.record.status is not RunStatus.COMPLETE:
-        return []
-    absent = sorted(set(range(data.cell.plan.ranks)) - {record.rank for record in launch.ranks})
-    return [f"the record of {name_ranks(absent)} is missing, its checks are lost"] if absent else []
-
-
 def _record_notes(data: CellData) -> list[str]:
     """Say what the ranks' records lack or disagree about, and what a launch that completed had to say."""
-    notes = _unchecked_launches(data.launches)
+    notes = find_unchecked(data)
     for launch in data.launches:
         name = launch.folder.path.name
-        fewer = (sentence for steps, sentence in _lost_timings(data, launch) if steps)
-        gone = (*_lost_evidence(data, launch), *fewer, *_lost_accounts(data, launch))
-        notes += [f"{name}: {sentence}" for sentence in gone]
-        has_ended = launch.record is not None and launch.record.status is RunStatus.COMPLETE
-        if launch.record is not None and has_ended and launch.record.reason is not None:
+        notes += [f"{name}: {sentence}" for sentence in find_lost_evidence(data, launch)]
+        if launch.record is not None and has_ended(launch) and launch.record.reason is not None:
             notes.append(f"{name}: every result was written, but {tell_reason_in_a_line(launch.record.reason)}")
         unstable = [record.rank for record in launch.ranks if not record.traffic_is_stable]
         notes += [f"{name}: rank {rank} issued different collectives in different MEASURED steps" for rank in unstable]
@@ -296,17 +225,17 @@ def name_takers(takers: Sequence[TookMachine]) -> str:
 
     Processes without a name may be the same in two phases, or be named in one: each phase says what those of it had.
     """
-    cores: dict[tuple[int, str], str] = {}
+    cores: dict[tuple[str | None, int, str], str] = {}
     unnamed: list[str] = []
     found = dict.fromkeys(one for one in takers if isinstance(one, TookCores))
     for one in sorted(found, key=lambda one: -one.cores):
         if one.pid is None:
             unnamed.append(f"{one.words} in {one.phase} steps")
         else:
-            cores.setdefault((one.pid, one.name), one.words)
-    gpus: dict[tuple[int, int], str] = {}
+            cores.setdefault((one.host, one.pid, one.name), one.words)
+    gpus: dict[tuple[str | None, int, int], str] = {}
     for used in sorted((one for one in takers if isinstance(one, UsedGpu)), key=lambda one: -one.share):
-        gpus.setdefault((used.gpu, used.pid), used.words)
+        gpus.setdefault((used.host, used.gpu, used.pid), used.words)
     named = [*[*cores.values()][:_MOST_NAMED], *_count_more(len(cores)), *unnamed]
     return " and ".join([*named, *[*gpus.values()][:_MOST_NAMED], *_count_more(len(gpus))])
 

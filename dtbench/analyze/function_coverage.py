@@ -6,13 +6,15 @@ launches that failed is shown apart, with their message, and so is what no launc
 knows whether that ran. Where lines and probes of one scenario disagree, the row says that, too.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
 from dtbench.analyze.cell_data import LaunchData
+from dtbench.analyze.copies import Marks, find_copies, mark, say_copy
 from dtbench.analyze.probe_times import ProbeTime
 from dtbench.analyze.run_data import read_launch_data
 from dtbench.analyze.tabulate import PROBE_TABLE
@@ -21,7 +23,7 @@ from dtbench.probe_catalogue.functions import FUNCTIONS, Reach, StudiedFunction,
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.place import Place
 from dtbench.store.probe_records import LineRecord, ProbedFunction, Probes, TracedFunction
-from dtbench.store.read import read_launch, read_line_records, read_rank_records, read_run
+from dtbench.store.read import read_first_start, read_launch, read_line_records, read_rank_records, read_run
 from dtbench.store.records import CellRecord, RunStatus, tell_reason_in_a_line
 from dtbench.units import count_things, name_ranks
 
@@ -49,7 +51,8 @@ class Evidence:
         lines: of every rank that was traced; () where it was not asked for.
         probes: of every rank that had probes.
         times: of probes in its traces, by label.
-        place: which launch it is; None: nobody said.
+        folder: of the launch; None: nobody said.
+        marks: by which copies of it are found.
         lost: what of it is not there, a clause each.
     """
 
@@ -59,7 +62,8 @@ class Evidence:
     lines: tuple[LineRecord, ...] = ()
     probes: tuple[Probes, ...] = ()
     times: Mapping[str, ProbeTime] = field(default_factory=dict)
-    place: Place | None = None
+    folder: LaunchFolder | None = None
+    marks: Marks = frozenset()
     lost: tuple[str, ...] = ()
 
 
@@ -160,19 +164,24 @@ def read_evidence(path: Path) -> list[Evidence]:
 
 def _read_launch(place: Place, folder: LaunchFolder, cell: CellRecord, scenario: str) -> Evidence:
     try:
-        return _read_whole_launch(place, folder, cell, scenario)
+        found = _read_whole_launch(place, folder, cell, scenario)
     except StoreError as error:
-        return Evidence(scenario, finished=False, message=str(error), place=place)
+        found = Evidence(scenario, finished=False, message=str(error))
+    started_unix_ns = None
+    with suppress(StoreError):
+        started_unix_ns = read_launch(folder).started_unix_ns
+    marks = mark(read_first_start(folder), (place.cell, place.launch), started_unix_ns)
+    return replace(found, folder=folder, marks=marks or frozenset([place]))
 
 
 def _read_whole_launch(place: Place, folder: LaunchFolder, cell: CellRecord, scenario: str) -> Evidence:
     lines = read_line_records(folder)
     if not folder.launch.exists():
-        return Evidence(scenario, finished=False, message="the launch did not end", lines=lines, place=place)
+        return Evidence(scenario, finished=False, message="the launch did not end", lines=lines)
     launch = read_launch(folder)
     if launch.status is not RunStatus.COMPLETE:
         message = tell_reason_in_a_line(launch.reason or "nobody said why")
-        return Evidence(scenario, finished=False, message=message, lines=lines, place=place)
+        return Evidence(scenario, finished=False, message=message, lines=lines)
     probes = {record.rank: record.probes for record in read_rank_records(folder) if record.probes is not None}
     times = _sum_times(read_launch_data(place, folder, cell.plan.ranks)) if probes else {}
     asked, everyone = cell.scenario.measure, set(range(cell.plan.ranks))
@@ -181,9 +190,7 @@ def _read_whole_launch(place: Place, folder: LaunchFolder, cell: CellRecord, sce
         "probes": everyone - set(probes) if asked.probes else set(),
     }
     lost = tuple(f"{name_ranks(ranks)} left no {what}" for what, ranks in left.items() if ranks)
-    return Evidence(
-        scenario, finished=True, lines=lines, probes=tuple(probes.values()), times=times, place=place, lost=lost
-    )
+    return Evidence(scenario, finished=True, lines=lines, probes=tuple(probes.values()), times=times, lost=lost)
 
 
 def _sum_times(launch: LaunchData) -> dict[str, ProbeTime]:
@@ -207,16 +214,10 @@ def cover(evidence: Sequence[Evidence]) -> FunctionCoverage:
 
 def _leave_out_copies(evidence: Sequence[Evidence]) -> tuple[list[Evidence], list[str]]:
     """Give each launch once, and for its copies a sentence."""
-    first: dict[object, Evidence] = {}
-    for one in evidence:
-        first.setdefault(one.place or id(one), one)
-    again = Counter(one.place for one in evidence if one.place is not None)
-    copies = [
-        f"launch {place.launch} of {first[place].scenario} is here {count} times, and counted once"
-        for place, count in again.items()
-        if count > 1
-    ]
-    return list(first.values()), copies
+    copies = find_copies(one.marks for one in evidence)
+    pairs = ((evidence[at].folder, evidence[first].folder) for at, first in copies.items())
+    said = [say_copy(copy, original) for copy, original in pairs if copy is not None and original is not None]
+    return [one for at, one in enumerate(evidence) if at not in copies], said
 
 
 def _find_absent(

@@ -86,7 +86,8 @@ def _doubt(cells: Sequence[CellSummary]) -> Iterator[CheckResult]:
     left_out = [f"{cell.name} launch{index}" for cell in cells for index in cell.unreadable]
     if left_out:
         got = name_some(left_out)
-        yield CheckResult(kind="launches", words="every launch can be read", outcome=NOT_JUDGED, got=got, because="")
+        words = "every launch can be read, and is no copy"
+        yield CheckResult(kind="launches", words=words, outcome=NOT_JUDGED, got=got, because="")
     failed = [cell.name for cell in cells if cell.status is RunStatus.FAILED]
     if failed:
         got = f"{name_some(failed)} failed"

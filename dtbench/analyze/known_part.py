@@ -14,7 +14,7 @@ class KnownPart:
         ranks: that have part, where some of the ``of_ranks`` have none in any launch; empty: all have.
         launches: likewise of ``of_launches``.
         steps: that have part, each rank's and launch's counted, of ``of_steps`` of those ranks and launches.
-        counted: what ``steps`` are called; a record that a rank wrote counts as one.
+        counted: what ``steps`` are called; a record that a rank wrote counts as one, of a step time a job's step.
         has_every_rank: every rank has part in every launch; else nothing is judged by the number.
     """
 
@@ -24,7 +24,7 @@ class KnownPart:
     of_launches: int = 1
     steps: int = 0
     of_steps: int = 0
-    counted: Literal["rank steps", "rank records"] = "rank steps"
+    counted: Literal["rank steps", "rank records", "MEASURED steps"] = "rank steps"
     has_every_rank: bool = True
 
     def __str__(self) -> str:

@@ -19,7 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dtbench.analyze.copies import find_copies, say_copy
+from dtbench.analyze.copies import find_copies, mark, say_copy
+from dtbench.analyze.lost_steps import count_planned, say_lost
 from dtbench.analyze.run_data import refuse_impossible_steps, refuse_lost_steps
 from dtbench.analyze.tables import IS_LEFT_OUT, RUN_STEPS, STEPS
 from dtbench.analyze.undisturbed import describe_left_out, find_left_out
@@ -45,7 +46,12 @@ _WORDS: Final = ("scenario", "run", "status", "cell")
 
 @dataclass(frozen=True)
 class _Launch:
-    """One launch's steps, and what they are of; ``is_left_out``: by row, whether others disturbed its step."""
+    """One launch's steps, and what they are of.
+
+    Attributes:
+        is_left_out: by row, whether others disturbed its step; ``note`` says how many they did.
+        lost: which steps no rank has, a sentence each.
+    """
 
     run: RunOutline
     cell: CellOutline
@@ -53,6 +59,7 @@ class _Launch:
     folder: LaunchFolder
     steps: pa.Table
     is_left_out: np.ndarray
+    lost: tuple[str, ...]
     note: str | None
 
     @property
@@ -82,14 +89,24 @@ def load_run_steps(results: Path, *, all_steps: bool = False) -> pd.DataFrame:
     table = _tabulate([one if all_steps else _leave_out(one) for one in launches])
     if all_steps:
         table[IS_LEFT_OUT] = np.concatenate([np.zeros(0, dtype=bool), *(one.is_left_out for one in launches)])
-    notes = [one if isinstance(one, str) else None if all_steps else one.note for one in found]
-    table.attrs[NOTES] = [note for note in notes if note is not None]
+    table.attrs[NOTES] = [note for one in found for note in _take_notes(one, all_steps=all_steps)]
     return table
+
+
+def _take_notes(found: _Launch | str, *, all_steps: bool) -> Iterator[str]:
+    if isinstance(found, str):
+        yield found
+        return
+    yield from found.lost
+    if found.note is not None and not all_steps:
+        yield found.note
 
 
 def _leave_out_copies(found: Sequence[_Launch | str]) -> list[_Launch | str]:
     """Give each launch once, for each of its copies a sentence."""
-    copies = find_copies(None if isinstance(one, str) else pc.min(one.steps["start_ns"]).as_py() for one in found)
+    copies = find_copies(
+        frozenset() if isinstance(one, str) else mark(pc.min(one.steps["start_ns"]).as_py()) for one in found
+    )
     folders = {at: one.folder for at, one in enumerate(found) if isinstance(one, _Launch)}
     return [say_copy(folders[at], folders[copies[at]]) if at in copies else one for at, one in enumerate(found)]
 
@@ -130,7 +147,10 @@ def _read_launch(run: RunOutline, cell: CellOutline, index: int, folder: LaunchF
     is_left_out = np.isin(steps["step"].to_numpy(), numbers) if numbers else np.zeros(steps.num_rows, dtype=bool)
     others = "others" if _had_processes(judged) else "other guests"
     note = f"{folder.path}: {describe_left_out(left_out, others=others)}" if left_out else None
-    return _Launch(run, cell, index, folder, steps, is_left_out, note)
+    planned = count_planned(cell.plan)
+    lost = [] if _are_all(steps, cell.plan.ranks, planned) else say_lost(steps.to_pandas(), planned)
+    said = tuple(f"{folder.path}: {sentence}" for sentence in lost)
+    return _Launch(run, cell, index, folder, steps, is_left_out, said, note)
 
 
 def _are_whole(steps: pa.Table, ranks: int) -> bool:
@@ -138,6 +158,14 @@ def _are_whole(steps: pa.Table, ranks: int) -> bool:
     found, counts = np.unique(steps["rank"].to_numpy(), return_counts=True)
     each = len(np.unique(steps["step"].to_numpy()))
     return each > 0 and bool((counts == each).all()) and set(range(ranks)) <= set(found.tolist())
+
+
+def _are_all(steps: pa.Table, ranks: int, planned: Mapping[Phase, int]) -> bool:
+    """Tell cheaply whether no number is skipped and each phase has its steps; where not, which is to be found."""
+    numbers = np.unique(steps["step"].to_numpy())
+    counts = {phase: pc.sum(pc.equal(steps["phase"], phase.value)).as_py() for phase in planned}
+    are_planned = all(counts[phase] == ranks * number for phase, number in planned.items())
+    return are_planned and bool(numbers[0] == 0) and len(numbers) == int(numbers[-1]) + 1
 
 
 def _are_possible(steps: pa.Table) -> bool:

@@ -115,10 +115,12 @@ def _spell_machine(environment: Environment) -> str:
 
 def _status(run: RunRecord, cells: tuple[CellSummary, ...]) -> tuple[RunStatus, str | None]:
     """Give how a run ended; one that never said so is complete when every launch is that it asked for (by torchrun)."""
-    unreadable = [f"{cell.name} launch{index}" for cell in cells for index in cell.unreadable]
-    if unreadable and run.status is not RunStatus.FAILED:
-        more = f" and {len(unreadable) - 1} more" if len(unreadable) > 1 else ""
-        return RunStatus.FAILED, f"{unreadable[0]}{more} cannot be read: left out"
+    left_out = [
+        (f"{cell.name} launch{index}", sentence) for cell in cells for index, sentence in cell.unreadable.items()
+    ]
+    if left_out and run.status is not RunStatus.FAILED:
+        more = f" and {len(left_out) - 1} more are" if len(left_out) > 1 else " is"
+        return RunStatus.FAILED, f"{left_out[0][0]}{more} left out: {left_out[0][1]}"
     if not is_incomplete(run):
         return run.status, run.reason
     if cells and all(cell.status is RunStatus.COMPLETE and _has_all_launches(run, cell) for cell in cells):

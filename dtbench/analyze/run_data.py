@@ -6,6 +6,7 @@ Everything that tells a number of a launch reads it here.
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 
 import pandas as pd
@@ -50,11 +51,13 @@ def read_run_data(path: Path, *, cell: str | None = None, made: Made | None = No
     chosen = [one for one in record.cells if cell in (None, one.name)]
     if cell is not None and not chosen:
         raise StoreError(f"{path}: the run has no cell `{cell}`")
+    before = takewhile(lambda one: one is not chosen[0], record.cells)
+    passed = [RunFolder(path).launch(one.name, index) for one in before for index in one.launches]
     return RunData(
         path=path,
         record=record,
         environment=read_run_environment(path),
-        cells=tuple(leave_out_copies([read_cell(path, record, one, made) for one in chosen])),
+        cells=tuple(leave_out_copies([read_cell(path, record, one, made) for one in chosen], passed)),
     )
 
 

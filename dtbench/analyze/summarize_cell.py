@@ -12,11 +12,13 @@ import numpy as np
 import pandas as pd
 
 from dtbench.analyze.cell_data import CellData, LaunchData, stack
-from dtbench.analyze.cell_notes import find_disturbed, find_rank_doubts, give_notes
+from dtbench.analyze.cell_notes import find_disturbed, give_notes
 from dtbench.analyze.exposure.summarize import LaunchExposure, summarize_exposure
 from dtbench.analyze.kinds.unknown import sum_names
 from dtbench.analyze.known_part import KnownPart
 from dtbench.analyze.launch_tables import LaunchTables, make_empty_tables
+from dtbench.analyze.lost_evidence import find_rank_doubts
+from dtbench.analyze.lost_steps import count_lost, count_planned
 from dtbench.analyze.peaks import peak_flops
 from dtbench.analyze.representative import Doubt, TracedSteps, doubt_launches, doubt_phases, doubt_steps
 from dtbench.analyze.stage_plan import StagePlan
@@ -87,7 +89,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         launches=cell.launches,
         step_time=step_time,
         launch_medians_ns=tuple(summarize(times).median for times in measured),
-        timed_part=_find_timed(cell.launches, measured),
+        timed_part=_find_timed(data, measured),
         records_part=_find_recorded(launches, ranks_planned),
         profiler_cost=profiler_cost,
         time_to_first_step_ns=_median_over_launches(launches),
@@ -204,12 +206,23 @@ def _stack(launches: Sequence[LaunchData], name: str) -> pd.DataFrame:
     return stack(launches, name) if launches else make_empty_tables().tables[name].assign(launch=0)
 
 
-def _find_timed(launches: Sequence[int], measured: Sequence[Sequence[float]]) -> KnownPart | None:
-    """Return the launches whose MEASURED steps are known; None where all are, or none."""
+def _find_timed(data: CellData, measured: Sequence[Sequence[float]]) -> KnownPart | None:
+    """Return the launches and steps that a step time is of; None where it is of all MEASURED steps, or of none."""
+    launches, planned = data.cell.launches, count_planned(data.cell.plan)
     timed = tuple(launch for launch, times in zip(launches, measured, strict=True) if times)
-    if len(timed) in (0, len(launches)):
+    among = [launch for launch in data.launches if launch.place.launch in timed]
+    lost = sum(count_lost(launch.all_steps, planned).get(Phase.MEASURED, 0) for launch in among)
+    if not timed or (len(timed) == len(launches) and not lost):
         return None
-    return KnownPart(launches=timed, of_launches=len(launches), has_every_rank=False)
+    steps = len(timed) * planned.get(Phase.MEASURED, 0)
+    return KnownPart(
+        launches=timed if len(timed) < len(launches) else (),
+        of_launches=len(launches),
+        steps=steps - lost,
+        of_steps=steps,
+        counted="MEASURED steps",
+        has_every_rank=False,
+    )
 
 
 def _find_recorded(launches: Sequence[LaunchData], ranks: int) -> KnownPart | None:
@@ -232,9 +245,14 @@ def job_step_times(steps: pd.DataFrame, phase: Phase, ranks: int) -> list[float]
 
 
 def _median_over_launches(launches: Sequence[LaunchData]) -> float:
-    """Give the time from launch to the end of the first step, of the slowest rank; NaN where ranks were forked."""
+    """Give the time from launch to the end of the first step, of the slowest rank.
+
+    NaN where ranks were forked, and where one took no time, as none can: a clock was set meanwhile.
+    """
     times = [[record.time_to_first_step_ns for record in launch.ranks] for launch in launches]
     slowest = [max(known) for ranks in times if (known := [one for one in ranks if one is not None])]
+    if any(time_ns is not None and time_ns <= 0 for ranks in times for time_ns in ranks):
+        return math.nan
     return summarize(slowest).median
 
 

@@ -293,7 +293,7 @@ class CellSummary(Record):
         coordinates: its value on each axis of a matrix, as text.
         step_time: MEASURED steps, slowest rank per step, ns; median of launch medians, count of all steps.
         launch_medians_ns: median step time of each launch: the unit of statistics.
-        timed_part: the launches that these have, where not all were timed; None: all were.
+        timed_part: the launches and steps that these have, where they have not all; None: they have.
         profiler_cost: PROFILED over MEASURED median step time, a ratio (1.0: free).
         model_flops_utilization: NaN where the device's peak or the model's FLOPs are unknown.
         hidden_fraction: of communication, NaN when there is none, or some was launched and not seen to run.
@@ -317,7 +317,8 @@ class CellSummary(Record):
         left_out_steps: of each phase, over all launches: others disturbed them, and no number here has anything of
             them; a phase from which none is has no entry.
         disturbed: phases of launches of which too few steps are left; empty: the cell can be judged.
-        unreadable: what is wrong with each launch that is left out of ``launches``, naming its file.
+        unreadable: what is wrong with each launch that is left out of ``launches``, naming its file; of a copy, of
+            which launch it is one.
         unseen_collectives: launched and not seen to run, over launches and ranks: what was exposed is then
             at least so much.
         rank_doubts: why no check of it is judged, a sentence each: some rank's evidence is lost, or is not surely its

@@ -4,6 +4,7 @@ Tables of versions up to 0.1.0 do not say of which launch they are. One that was
 columns and ranks, and other sums.
 """
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -50,6 +51,8 @@ def find_strangers(tables: Mapping[str, pd.DataFrame], lacking: Collection[str] 
         yield from _say(list(_compare(tables[one.table], tables[one.other], one)))
     yield from _say(list(_compare_counts(tables["collectives"], tables["purposes"])))
     yield from _say(list(_compare_totals(tables["collectives"], tables["overlap"])))
+    yield from _say(list(_compare_waits(_keep_of_hosts(tables["collectives"], tables["gaps"]), tables["purposes"])))
+    yield from _say(list(_compare_lengths(tables["purposes"], tables["overlap"])))
 
 
 def _find_unlisted(table: pd.DataFrame, overlap: pd.DataFrame, name: str) -> Iterator[tuple[int, str]]:
@@ -117,3 +120,59 @@ def _compare_totals(collectives: pd.DataFrame, overlap: pd.DataFrame) -> Iterato
         if not pd.isna(mine) and mine < theirs:
             said = f"all its collectives were exposed for {format_ns(mine)}"
             yield int(rank), f"{said}, and its steps for {format_ns(theirs)}"
+
+
+def _keep_of_hosts(collectives: pd.DataFrame, gaps: pd.DataFrame) -> pd.DataFrame:
+    """Return those of ranks without a device: on one, a step's window may begin after what is waited for in it."""
+    return collectives[collectives["rank"].isin(gaps["rank"][gaps["lane"].isna()])]
+
+
+def _compare_waits(collectives: pd.DataFrame, purposes: pd.DataFrame) -> Iterator[tuple[int, str]]:
+    """Give each rank of which purposes say less waiting than their collectives caused, the one of each step that most.
+
+    A consumer that stood still while a collective ran computed for no longer than something hid it::
+
+        collective    ├──────────────┤       20 long, 12 of them exposed: 8 were hidden
+        consumer            ├─────────┤      stood still for 15, of which it computed for 8 at most
+    """
+    told = purposes.groupby(["rank", "purpose"])["wait_ns"].agg(lambda waits: waits.sum(skipna=False)).dropna()
+    issued = collectives[collectives["step"].notna()]
+    waits = pd.DataFrame(
+        {
+            "start_ns": issued[["start_ns", "first_wait_ns"]].max(axis=1, skipna=False),
+            "end_ns": issued[["end_ns"]]
+            .assign(on=issued["first_wait_ns"] + issued["wait_ns"])
+            .min(axis=1, skipna=False),
+            "hidden_ns": issued["end_ns"] - issued["start_ns"] - issued["exposed_ns"],
+        }
+    )
+    waits = waits.dropna().astype("int64").join(issued[["rank", "purpose", "step"]])
+    waits["least_ns"] = waits["end_ns"] - waits["start_ns"] - waits["hidden_ns"]
+    longest = waits.sort_values("least_ns").drop_duplicates(["rank", "purpose", "step"], keep="last")
+    for (_, purpose), mine in longest[longest["least_ns"] > 0].groupby(["rank", "purpose"]):
+        rank = int(mine["rank"].iloc[0])
+        least_ns, known_ns = _sum_apart(mine), told.get((rank, purpose))
+        if known_ns is not None and known_ns < least_ns:
+            said = f"purposes says {format_ns(known_ns)} of waiting for {purpose} in all steps"
+            yield rank, f"{said}, and collectives tells of {format_ns(least_ns)} or more"
+
+
+def _sum_apart(waits: pd.DataFrame) -> int:
+    """Sum the least waits of those that do not overlap one before them."""
+    total_ns, until_ns = 0, -math.inf
+    ordered = waits.sort_values("start_ns")
+    for start_ns, end_ns, least_ns in zip(ordered["start_ns"], ordered["end_ns"], ordered["least_ns"], strict=True):
+        if start_ns >= until_ns:
+            total_ns, until_ns = total_ns + int(least_ns), end_ns
+    return total_ns
+
+
+def _compare_lengths(purposes: pd.DataFrame, overlap: pd.DataFrame) -> Iterator[tuple[int, str]]:
+    """Give each rank and step in which a purpose is waited for, or runs, for longer than the step."""
+    key = ["rank", "step"]
+    both = purposes.merge(overlap[[*key, "step_ns"]], on=key)
+    for column, what in (("wait_ns", "of waiting"), ("comm_ns", "of communication")):
+        longer = both[(both[column] > both["step_ns"]).fillna(value=False).astype("bool")]
+        for row in longer.to_dict("records"):
+            said = f"purposes says {format_ns(row[column])} {what} for {row['purpose']} in step {row['step']}"
+            yield int(row["rank"]), f"{said}, which took {format_ns(row['step_ns'])}"

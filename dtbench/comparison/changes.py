@@ -29,6 +29,7 @@ def compare_metrics(
     *,
     is_doubted: bool = False,
     is_part: bool = False,
+    is_of_other_ranks: bool = False,
 ) -> tuple[MetricChange, ...]:
     """Compare every number that either side has, the step time first; see [Note: what is corrected for what].
 
@@ -40,15 +41,18 @@ def compare_metrics(
         asked: owners that are tested however little of theirs is exposed.
         is_doubted: PROFILED steps of a side may not stand for others, so what they differ in is not established.
         is_part: what traces tell is of parts that cannot be compared.
+        is_of_other_ranks: a side's slowest rank may be one of which there is no trace.
     """
     launches = [launch for launch in (*rounds.baseline, *rounds.candidate) if launch is not None]
     before, after = (SideNumbers(side, launches, is_part=is_part) for side in (rounds.baseline, rounds.candidate))
     keys, unlike = _list_keys(before, after, asked), find_unlike_ranks(launches)
     found = {key: _compare(key, (before, after), rounds, threshold) for key in keys}
-    for key in (key for key in keys if BY_NAME[key[0]].is_profiled):
-        if is_part or key in unlike:
+    for key in keys:
+        is_profiled = BY_NAME[key[0]].is_profiled
+        is_unlike = (is_part or key in unlike) if is_profiled else is_of_other_ranks and key[0] in _QUESTION
+        if is_unlike:
             found[key] = replace(_withhold(found[key]), ratio=math.nan, outcome=Outcome.UNKNOWN)
-        elif is_doubted and found[key].outcome not in (Outcome.UNKNOWN, Outcome.NOT_ENOUGH_LAUNCHES):
+        elif is_profiled and is_doubted and found[key].outcome not in (Outcome.UNKNOWN, Outcome.NOT_ENOUGH_LAUNCHES):
             found[key] = _withhold(found[key])
     p_values = {key: one.p_value for key, one in found.items()}
     for is_of_family in _FAMILIES:

@@ -17,7 +17,7 @@ def name_parts(sides: Sequence[MeasuredSide], labels: Sequence[str]) -> tuple[st
     """Say why what the traces of two sides tell cannot be compared, a clause each; none: it can."""
     first, second = sides
     unlike = []
-    if first.ranks != second.ranks and any(map(_is_part, sides)):
+    if are_of_other_ranks(first, second):
         each = (f"{label} has {_spell_ranks(side)}" for side, label in zip(sides, labels, strict=True))
         unlike = [", ".join(each)]
     without = [label for side, label in zip(sides, labels, strict=True) if not side.has_steps]
@@ -25,6 +25,11 @@ def name_parts(sides: Sequence[MeasuredSide], labels: Sequence[str]) -> tuple[st
     whole = [f"{join_words(without, last='and')} {tell} numbers are of all that was recorded"] if without else []
     unseen = (_spell_unseen(side, label) for side, label in zip(sides, labels, strict=True) if side.unseen)
     return (*unlike, *whole, *unseen)
+
+
+def are_of_other_ranks(one: MeasuredSide, other: MeasuredSide) -> bool:
+    """Tell whether sides have traces of other ranks: the slowest, whose the step time is, may be missing on one."""
+    return one.ranks != other.ranks and (_is_part(one) or _is_part(other))
 
 
 def find_unlike_ranks(launches: Iterable[MeasuredLaunch]) -> frozenset[tuple[str, str]]:

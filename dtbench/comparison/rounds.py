@@ -1,9 +1,10 @@
 """Which launches of two sides took turns: those of one round are compared in pairs, so a drift hits them alike."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import pairwise
 
+from dtbench.analyze.copies import Marks, find_copies, mark
 from dtbench.store.baseline import MeasuredLaunch
 
 
@@ -30,18 +31,18 @@ def arrange(baseline: Sequence[MeasuredLaunch], candidate: Sequence[MeasuredLaun
     return Rounds(first, second, are_interleaved=True)
 
 
-def find_same(baseline: Sequence[MeasuredLaunch], candidate: Sequence[MeasuredLaunch]) -> MeasuredLaunch | None:
-    """Return a launch of the candidate that both sides have, wherever its files lie and whatever its run is called."""
-    known = frozenset(chain.from_iterable(map(_tell, baseline)))
-    return next((launch for launch in candidate if not known.isdisjoint(_tell(launch))), None)
+def find_copy(
+    baseline: Sequence[MeasuredLaunch], candidate: Sequence[MeasuredLaunch]
+) -> tuple[MeasuredLaunch, MeasuredLaunch] | None:
+    """Return a launch of the candidate that the baseline has, too, and what it is a copy of; None: they share none."""
+    both = (*baseline, *candidate)
+    copies = find_copies(map(_mark, both))
+    shared = ((at, first) for at, first in copies.items() if first < len(baseline) <= at)
+    return next(((both[at], both[first]) for at, first in shared), None)
 
 
-def _tell(launch: MeasuredLaunch) -> Iterator[tuple[str, int]]:
-    """Yield what a launch has in common with its copies alone: when its steps started, and when it did in its run."""
-    if launch.first_start_ns is not None:
-        yield "first step", launch.first_start_ns
-    if launch.started_unix_ns is not None and launch.round is not None:
-        yield launch.round, launch.started_unix_ns
+def _mark(launch: MeasuredLaunch) -> Marks:
+    return mark(launch.first_start_ns, launch.round, launch.started_unix_ns)
 
 
 def _in_order(launches: Sequence[MeasuredLaunch]) -> list[MeasuredLaunch]:

@@ -11,9 +11,9 @@ from dtbench.comparison.comparison import Comparison, EnvironmentChange, MetricC
 from dtbench.comparison.environment import find_environment_changes, find_machine_changes, find_unlike
 from dtbench.comparison.mechanism import find_mechanism
 from dtbench.comparison.metrics import EXPOSED, EXPOSED_BY_OWNER, STEP_TIME
-from dtbench.comparison.parts import find_unlike_ranks, name_parts, say_ranks, say_unlike_ranks
+from dtbench.comparison.parts import are_of_other_ranks, find_unlike_ranks, name_parts, say_ranks, say_unlike_ranks
 from dtbench.comparison.renamed import find_renamed, rename_owners, say_renamed
-from dtbench.comparison.rounds import Rounds, arrange, find_same
+from dtbench.comparison.rounds import Rounds, arrange, find_copy
 from dtbench.comparison.seen import find_not_known, say_not_known
 from dtbench.comparison.sentence import Findings, write_sentence
 from dtbench.comparison.settings import find_treatment
@@ -183,7 +183,14 @@ def compare_sides(
     of_ranks = tuple(say_unlike_ranks((baseline, candidate), labels))
     parts = (*unseen, *(of_ranks if (EXPOSED, "") in unlike_ranks else ()))
     is_doubted = bool(baseline.doubts or candidate.doubts)
-    metrics = compare_metrics(rounds, threshold, asked, is_doubted=is_doubted, is_part=bool(parts))
+    metrics = compare_metrics(
+        rounds,
+        threshold,
+        asked,
+        is_doubted=is_doubted,
+        is_part=bool(parts),
+        is_of_other_ranks=are_of_other_ranks(baseline, candidate),
+    )
     mechanism = find_mechanism(baseline, candidate, labels, unseen)
     sides = tuple(
         Side(
@@ -273,10 +280,12 @@ def _tell_apart(baseline: MeasuredSide, candidate: MeasuredSide) -> tuple[str, s
 
 def _refuse_nothing(baseline: MeasuredSide, candidate: MeasuredSide, labels: tuple[str, str]) -> None:
     shared = sorted(set(baseline.paths) & set(candidate.paths))
-    same = find_same(baseline.launches, candidate.launches)
-    if same is not None and not shared:
+    shared_launch = find_copy(baseline.launches, candidate.launches)
+    if shared_launch is not None and not shared:
+        copy, original = (launch.round for launch in shared_launch)
+        which = copy if copy == original else f"{copy}, a copy of {original},"
         raise ComparisonError(
-            f"{labels[0]} and {labels[1]} are copies of one measurement ({same.round} started at the same time on both "
+            f"{labels[0]} and {labels[1]} are copies of one measurement ({which} started at the same time on both "
             "sides); a thing is not compared with itself"
         )
     if shared:

@@ -11,7 +11,7 @@
 
 from collections.abc import Mapping, Sequence
 from glob import has_magic
-from itertools import chain
+from itertools import chain, combinations
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +23,7 @@ from dtbench.analyze.trace_set import TraceSet
 from dtbench.comparison.environment import find_environment_changes, find_machine_changes, find_unlike, read_machines
 from dtbench.comparison.measure import measure_launch, measure_traces, spell_doubts, summarize_side
 from dtbench.comparison.metrics import STEP_TIME
-from dtbench.comparison.rounds import find_same
+from dtbench.comparison.rounds import find_copy
 from dtbench.comparison.settings import find_treatment, flatten
 from dtbench.comparison.side_notes import name_lacking, name_unlike, say_together, say_warmup
 from dtbench.errors import ComparisonError, StoreError
@@ -211,18 +211,22 @@ def _side_of_traces(path: Path, traces: TraceSet) -> MeasuredSide:
     )
 
 
+def _refuse_copies(sides: Sequence[MeasuredSide], label: str) -> None:
+    for one, other in combinations(sides, 2):
+        if (shared := find_copy(one.launches, other.launches)) is not None:
+            copy, original = shared
+            again = f"{copy.round} of {other.labels[-1]} is a copy of {original.round} of {one.labels[-1]}"
+            raise ComparisonError(f"`{label}` matches copies of one measurement: {again}")
+
+
 def _pool(sides: Sequence[MeasuredSide], label: str, *, force: bool) -> MeasuredSide:
     """Put the launches of one cell of several runs together.
 
     Raises:
         ComparisonError: they are copies, of different settings or, unless forced, of unlike environments.
     """
+    _refuse_copies(sides, label)
     first = sides[0]
-    for number, side in enumerate(sides):
-        same = next((found for one in sides[:number] if (found := find_same(one.launches, side.launches))), None)
-        if same is not None:
-            again = f"{', '.join(side.paths)} has {same.round} again"
-            raise ComparisonError(f"`{label}` matches copies of one measurement: {again}")
     known = next((side for side in sides if side.environment is not None), first)
     differences = []
     for side in sides[1:]:

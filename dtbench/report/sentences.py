@@ -95,7 +95,7 @@ def _are_purposes_told(cell: CellSummary) -> bool:
 def _why_untold(cell: CellSummary) -> str:
     """Say why nothing is known of where the time of profiled steps went."""
     if not cell.launches and cell.unreadable:
-        return "none of its launches can be read"
+        return "all of its launches are left out"
     if cell.purposes:
         return "where the time of its profiled steps went is not known"
     return "no step was profiled" if math.isnan(cell.profiler_cost.median) else "no trace is there"
@@ -132,7 +132,8 @@ def answer_sentence(cell: CellSummary) -> str | None:
     """
     if not cell.ranks:
         return None
-    unjudged = f"; not judged: {cell.rank_doubts[0]}" if cell.rank_doubts and cell.part is None else ""
+    is_said = cell.part is not None and not cell.part.has_every_rank
+    unjudged = f"; not judged: {cell.rank_doubts[0]}" if cell.rank_doubts and not is_said else ""
     return f"{name_part(cell.part)}{_say_exposed(cell)}{unjudged}"
 
 
@@ -341,7 +342,8 @@ def step_time_words(cell: CellSummary) -> str:
 
 def launches_words(cell: CellSummary) -> str:
     """Say over what the interval of a step time holds."""
-    count = len(cell.launches) if cell.timed_part is None else len(cell.timed_part.launches)
+    timed = () if cell.timed_part is None else cell.timed_part.launches
+    count = len(timed or cell.launches)
     return f"over {count} launches" if count > 1 else "within this launch"
 
 

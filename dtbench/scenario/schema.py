@@ -23,7 +23,7 @@ from dtbench.scenario.ddp import (
 from dtbench.scenario.fields import DtypeName, NonNegativeInt
 from dtbench.scenario.measure import Measure, Profiler, Warmup
 from dtbench.scenario.model import Model, check_function_name
-from dtbench.scenario.network import Network, RealNetwork
+from dtbench.scenario.network import EmulatedNetwork, Network, RealNetwork
 from dtbench.scenario.optimizer import AdamW, Optimizer, Sgd
 from dtbench.scenario.state_dict import StateDict
 from dtbench.scenario.variables import VARIABLE_PREFIXES, Value, Variable
@@ -326,3 +326,11 @@ class Scenario(Record):
     """Environment variables of the ranks, such as ``NCCL_ALGO``; each value a text in quotes."""
     python: Annotated[str, Field(min_length=1)] | None = None
     """Interpreter of the ranks, so that cells can compare torch builds; it needs dtbench, too. Left out: this one."""
+
+    @property
+    def wants_canary(self) -> bool:
+        """Whether missing waits are looked for; left out, they are where results over an emulated link are checked."""
+        asked = self.correctness.canary
+        if asked is None:
+            return self.correctness.enabled and isinstance(self.network, EmulatedNetwork)
+        return asked

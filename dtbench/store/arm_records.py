@@ -1,6 +1,6 @@
 """Steps with and without communication, for the estimates of exposed time: parts of a rank's record."""
 
-from dtbench.record import FloatOrNan, Record
+from dtbench.record import Amount, FloatOrNan, Record
 from dtbench.store.traffic_records import Traffic
 from dtbench.vocabulary import Arm, Purpose
 
@@ -16,8 +16,8 @@ class ArmBlock(Record):
     """
 
     arm: Arm
-    step_ns: tuple[int, ...]
-    wait_ns: dict[Purpose, tuple[int, ...]] = {}
+    step_ns: tuple[Amount, ...]
+    wait_ns: dict[Purpose, tuple[Amount, ...]] = {}
     stolen_fraction: tuple[FloatOrNan, ...] = ()
     taken_fraction: tuple[FloatOrNan, ...] = ()
 
@@ -31,7 +31,7 @@ class ArmCount(Record):
     """
 
     arm: Arm
-    operators: int
+    operators: Amount
     traffic: tuple[Traffic, ...]
 
 

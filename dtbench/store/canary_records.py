@@ -1,6 +1,6 @@
 """Steps in which results of collectives appear only when waited for: parts of a rank's record."""
 
-from dtbench.record import FloatOrNan, Record
+from dtbench.record import Amount, FloatOrNan, Record
 from dtbench.vocabulary import Operation, Purpose, Region
 
 
@@ -19,7 +19,7 @@ class MissedWait(Record):
     region: Region | None
     owner: str | None
     place: int | None
-    count: int
+    count: Amount
     was_awaited: bool
 
 
@@ -36,8 +36,8 @@ class CanaryResult(Record):
     """
 
     passed: bool | None
-    steps: int
-    collectives: int
+    steps: Amount
+    collectives: Amount
     is_equal: bool
     loss_error: FloatOrNan
     gradient_error: FloatOrNan

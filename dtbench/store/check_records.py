@@ -24,7 +24,7 @@ class CheckResult(Record):
     """One check of a scenario file.
 
     Attributes:
-        kind: as the file has it; ``functions`` for those that it has to call, ``launches`` where some cannot be read,
+        kind: as the file has it; ``functions`` for those that it has to call, ``launches`` where some are left out,
             those of ``DISTURBED`` where others left too few steps alone, ``ranks`` where evidence of some is lost or
             not their own, ``results`` where a cell computed what it should not.
         words: what it asks for.

@@ -15,9 +15,12 @@ from dtbench.store.records import FORMAT_VERSION, RunStatus
 
 
 class PlanOutline(msgspec.Struct, frozen=True):
-    """What a cell's launches must have."""
+    """What a cell's launches must have; ``kind`` is that of an own loop, empty for a plan."""
 
     ranks: int
+    measured_steps: int
+    profiled_steps: int
+    kind: str = ""
 
 
 class CellOutline(msgspec.Struct, frozen=True):

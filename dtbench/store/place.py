@@ -50,7 +50,16 @@ def check_place(file: Path, attrs: Mapping[Any, object], place: Place | None) ->
         StoreError: it is of another.
     """
     told = attrs.get(PLACE)
-    if told is None or place is None or told == asdict(place):
-        return
-    words = Place(**told) if isinstance(told, dict) and set(told) == set(asdict(place)) else told
-    raise StoreError(f"{file}: is a table of {words}, and lies in {place}; was it copied here?")
+    if place is not None and isinstance(told, dict) and set(told) == set(asdict(place)):
+        told = Place(**told)
+    refuse_strange(file, "a table", told, place)
+
+
+def refuse_strange(file: Path, what: str, told: object, place: Place | None) -> None:
+    """Return if a file says that it is of the launch in whose folder it lies, or says nothing (None).
+
+    Raises:
+        StoreError: it is of another.
+    """
+    if told is not None and place is not None and told != place:
+        raise StoreError(f"{file}: is {what} of {told}, and lies in {place}; was it copied here?")

@@ -3,15 +3,15 @@
 from typing import Literal
 
 from dtbench.probe_catalogue.functions import Reach
-from dtbench.record import Record
+from dtbench.record import Amount, Record
 
 
 class ProbedBranch(Record):
     """Calls that took one branch of a function; ``total_ns`` as in ``ProbedFunction``."""
 
     name: str
-    calls: int
-    total_ns: int
+    calls: Amount
+    total_ns: Amount
 
 
 class ProbedFunction(Record):
@@ -33,11 +33,11 @@ class ProbedFunction(Record):
     file: str
     name: str
     reach: Reach
-    calls: int
-    raised: int
-    total_ns: int
+    calls: Amount
+    raised: Amount
+    total_ns: Amount
     branches: tuple[ProbedBranch, ...] = ()
-    callers: dict[str, int] = {}
+    callers: dict[str, Amount] = {}
     first_error: str | None = None
 
 
@@ -79,9 +79,9 @@ class TracedFunction(Record):
 
     file: str
     name: str
-    calls: int
+    calls: Amount
     lines: tuple[int, ...]
-    executable_lines: int
+    executable_lines: Amount
 
 
 class LineRecord(Record):
@@ -93,7 +93,7 @@ class LineRecord(Record):
     """
 
     format_version: Literal[1] = 1
-    rank: int
+    rank: Amount
     python: str
     torch: str
     tracer: str

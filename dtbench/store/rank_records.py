@@ -3,9 +3,10 @@
 from enum import StrEnum
 from typing import Final, Literal
 
-from dtbench.record import FloatOrNan, Record
+from dtbench.record import Amount, FloatOrNan, Positive, Record
 from dtbench.store.arm_records import ArmSteps
 from dtbench.store.canary_records import CanaryResult
+from dtbench.store.place import Place
 from dtbench.store.probe_records import Probes
 from dtbench.store.state_records import StageRecord, StateStepsRecord
 from dtbench.store.traffic_records import Carried, ExpectedTraffic, OverlapPossible, Owned, ProcessGroupInfo, Traffic
@@ -45,18 +46,18 @@ class Receipt(Record):
 class Compilation(Record):
     """What ``torch.compile`` did on a rank; ``recompiles`` are graphs made because an earlier one's guards failed."""
 
-    graphs: int
-    recompiles: int
-    graph_breaks: int
-    duration_ns: int
+    graphs: Amount
+    recompiles: Amount
+    graph_breaks: Amount
+    duration_ns: Amount
 
 
 class Memory(Record):
     """Peaks in bytes: of host memory always, of the device's allocator on CUDA (None on CPU)."""
 
-    rss_peak_bytes: int
-    allocated_peak_bytes: int | None
-    reserved_peak_bytes: int | None
+    rss_peak_bytes: Positive
+    allocated_peak_bytes: Amount | None
+    reserved_peak_bytes: Amount | None
 
 
 class WarmupEnd(Record):
@@ -65,10 +66,10 @@ class WarmupEnd(Record):
     ``period``: steps of a person's own loop that take turns, and are measured together as one.
     """
 
-    steps: int
+    steps: Amount
     settled: bool
     reason: str
-    period: int = 1
+    period: Positive = 1
 
 
 class CorrectnessResult(Record):
@@ -95,7 +96,7 @@ class LivedCall(Record):
     """
 
     call: str
-    duration_ns: tuple[int, ...]
+    duration_ns: tuple[Amount, ...]
     loss_error: FloatOrNan
     gradient_error: FloatOrNan
     passed: bool
@@ -106,6 +107,7 @@ class RankRecord(Record):
     """What one rank found out; written by the worker before it shuts down.
 
     Attributes:
+        place: which launch it is of; None: it lay in no run, or a version wrote it that did not say it.
         losses: this rank's loss of each step of the warm-up's first five, then of MEASURED, then of PROFILED steps.
         traffic: one step's collectives, as recorded in the last MEASURED step (empty where the backend is not wrapped).
         planned: what this rank expects by the plan's formulas where the plan itself cannot know: of a person's own
@@ -119,7 +121,8 @@ class RankRecord(Record):
         fsdp_units: FQNs in the order in which forward first unsharded them; ``""`` is the root.
         carried: what each DDP bucket (in order of issue) or FSDP unit carried in the PROFILED steps.
         owned: FSDP's collectives while the profiler was on, in order of issue (empty where the backend is not wrapped).
-        time_to_first_step_ns: from the launch; None for a rank that was forked and had nothing to import.
+        time_to_first_step_ns: from the launch, by a clock that may be set meanwhile; None for a rank that was forked
+            and had nothing to import.
         arms: None where ``measure.exposure`` asks for nothing but the trace.
         probes: None where ``measure.probes`` names none.
         lived: what ``parallel.lifecycle`` asked for, in its order.
@@ -133,7 +136,8 @@ class RankRecord(Record):
     """
 
     format_version: Literal[1] = 1
-    rank: int
+    place: Place | None = None
+    rank: Amount
     host: str
     kernel: str | None = None
     pid: int
@@ -147,10 +151,10 @@ class RankRecord(Record):
     planned: tuple[ExpectedTraffic, ...] | None = None
     compilation: Compilation | None = None
     traffic_is_stable: bool
-    region_ns: dict[Region, int] = {}
+    region_ns: dict[Region, Amount] = {}
     overlap_possible: tuple[OverlapPossible, ...]
     process_groups: tuple[ProcessGroupInfo, ...]
-    bucket_bytes_per_step: tuple[tuple[int, ...], ...]
+    bucket_bytes_per_step: tuple[tuple[Amount, ...], ...]
     fsdp_units: tuple[str, ...]
     carried: tuple[Carried, ...] = ()
     owned: tuple[Owned, ...] = ()

@@ -18,6 +18,7 @@ from dtbench.record import Record
 from dtbench.store.baseline import MeasuredSide
 from dtbench.store.check_records import CatalogueRecord, OutcomesRecord
 from dtbench.store.finish import STEP_TYPES, USE_TYPES, gather_steps
+from dtbench.store.journal import read_journal
 from dtbench.store.layout import (
     LaunchFolder,
     RunFolder,
@@ -28,7 +29,7 @@ from dtbench.store.layout import (
 )
 from dtbench.store.links import refuse_links
 from dtbench.store.outline import refuse_odd_cells, refuse_strange_launch
-from dtbench.store.place import check_place, find_place
+from dtbench.store.place import check_place, find_place, refuse_strange
 from dtbench.store.probe_records import LineRecord
 from dtbench.store.rank_records import RankRecord
 from dtbench.store.records import FORMAT_VERSION, Environment, LaunchRecord, RunRecord, RunStatus, WorkerOrder
@@ -126,10 +127,14 @@ def read_rank_records(folder: LaunchFolder) -> tuple[RankRecord, ...]:
     """Read what the ranks of a launch found out, in order of rank; only those that came so far.
 
     Raises:
-        StoreError: one of them is broken, is another rank's, or another version wrote it.
+        StoreError: one of them is broken, is another rank's or another launch's, or another version wrote it.
     """
     paths = folder.rank_record(0).parent.glob("rank*.json")
     records = [_read_rank_record(folder, path) for path in paths]
+    if any(record.place is not None for record in records):
+        here = find_place(folder)
+        for record in records:
+            refuse_strange(folder.rank_record(record.rank), "a record", record.place, here)
     return tuple(sorted(records, key=lambda record: record.rank))
 
 
@@ -166,7 +171,8 @@ def read_steps(folder: LaunchFolder) -> "pd.DataFrame":
     """Read the timings of every step of every rank, from the journals where the launch did not end or its table broke.
 
     Raises:
-        StoreError: the table is broken or lacks a column, and there is no journal; or there is neither.
+        StoreError: the table is broken or lacks a column, and there is no journal; there is neither; or a journal is
+            of another process than its rank's record.
     """
     ranks = folder.find_journals()
     if folder.steps.exists():
@@ -177,7 +183,34 @@ def read_steps(folder: LaunchFolder) -> "pd.DataFrame":
                 raise
     if not ranks:
         raise StoreError(f"{folder.path}: no rank finished a step, there is neither {folder.steps.name} nor a journal")
+    _refuse_strange_journals(folder)
     return gather_steps(folder, ranks=ranks)
+
+
+def _refuse_strange_journals(folder: LaunchFolder) -> None:
+    """Refuse a journal that another process wrote than the record of its rank."""
+    for record in read_rank_records(folder):
+        journal = read_journal(folder.journal(record.rank))
+        if journal is not None and journal.pid != record.pid:
+            told = f"is of process {journal.pid}, and the record of rank {record.rank} is of {record.pid}"
+            raise StoreError(f"{folder.journal(record.rank)}: {told}; was it copied here?")
+
+
+def read_first_start(folder: LaunchFolder) -> int | None:
+    """Read when the first step of all ranks started, ns of its machine's clock, from the statistics of its table.
+
+    None: there is no table, or it says nothing.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        groups = pq.read_metadata(folder.steps).to_dict()["row_groups"]
+    except (OSError, pa.ArrowException):
+        return None
+    columns = (column for group in groups for column in group["columns"] if column["path_in_schema"] == "start_ns")
+    found = [column["statistics"]["min"] for column in columns if column["statistics"] is not None]
+    return min((one for one in found if isinstance(one, int)), default=None)
 
 
 def _read_step_table(folder: LaunchFolder) -> "pd.DataFrame":

@@ -57,12 +57,17 @@ class RankFailure(Record):
     last_lines: tuple[str, ...]
 
 
+def _say_where(host: str | None) -> str:
+    return "" if host is None else f" on {host}"
+
+
 class TookCores(Record):
     """Another process that had cores in the disturbed steps of a phase.
 
     Attributes:
         pid: None for processes that cannot be named: too brief, or of another container.
         cores: that it had, on average over these steps, of ``of_cores``.
+        host: of these cores; None: written by versions that did not say it.
     """
 
     phase: Phase
@@ -70,12 +75,13 @@ class TookCores(Record):
     name: str
     cores: float
     of_cores: int
+    host: str | None = None
 
     @property
     def words(self) -> str:
         """Who took how much, as part of a sentence."""
         who = self.name if self.pid is None else f"{self.name} (pid {self.pid})"
-        return f"{who} took {self.cores:.2f} of {self.of_cores} cores"
+        return f"{who} took {self.cores:.2f} of {self.of_cores} cores{_say_where(self.host)}"
 
 
 class UsedGpu(Record):
@@ -86,6 +92,7 @@ class UsedGpu(Record):
         name: None where the process cannot be seen.
         gpu: the driver's number of it.
         share: of the time, on average over these steps.
+        host: of this GPU; None: written by versions that did not say it.
     """
 
     phase: Phase
@@ -93,12 +100,13 @@ class UsedGpu(Record):
     name: str | None
     gpu: int
     share: float
+    host: str | None = None
 
     @property
     def words(self) -> str:
         """Who took how much, as part of a sentence."""
         who = f"{self.name or 'a process out of sight'} (pid {self.pid})"
-        return f"{who} had GPU {self.gpu} for {format_fraction(self.share)} of the time"
+        return f"{who} had GPU {self.gpu}{_say_where(self.host)} for {format_fraction(self.share)} of the time"
 
 
 TookMachine = TookCores | UsedGpu
@@ -111,6 +119,7 @@ class HeldBack(Record):
         gpu: the driver's number of it.
         share: of the time of these steps.
         clock_mhz, most_clock_mhz: of its multiprocessors meanwhile (mean) and at most; None: not told.
+        host: of this GPU; None: written by versions that did not say it.
     """
 
     gpu: int
@@ -118,13 +127,15 @@ class HeldBack(Record):
     share: float
     clock_mhz: float | None
     most_clock_mhz: int | None
+    host: str | None = None
 
     @property
     def words(self) -> str:
         """What held it back, as a sentence."""
         told = self.clock_mhz is not None and self.most_clock_mhz is not None
         at = f", at {self.clock_mhz:.0f} of {self.most_clock_mhz} MHz" if told else ""
-        return f"GPU {self.gpu} was held back for {format_fraction(self.share)} of the time by {self.why}{at}"
+        which = f"GPU {self.gpu}{_say_where(self.host)}"
+        return f"{which} was held back for {format_fraction(self.share)} of the time by {self.why}{at}"
 
 
 class LaunchRecord(Record):

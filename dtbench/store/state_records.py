@@ -1,6 +1,6 @@
 """Stages of a state dict, and steps around a load and beside saves: parts of a rank's record."""
 
-from dtbench.record import Record
+from dtbench.record import Amount, Record
 from dtbench.store.traffic_records import Traffic
 from dtbench.vocabulary import Stage, StatePart
 
@@ -22,14 +22,14 @@ class StageMemory(Record):
         at_ns, host_bytes: the host's memory over time from the start of the round, thinned out evenly where it is long.
     """
 
-    host_before_bytes: int
-    host_peak_bytes: int
-    device_before_bytes: int | None
-    device_peak_bytes: int | None
-    samples: int
-    sampling_cpu_ns: int
-    at_ns: tuple[int, ...] = ()
-    host_bytes: tuple[int, ...] = ()
+    host_before_bytes: Amount
+    host_peak_bytes: Amount
+    device_before_bytes: Amount | None
+    device_peak_bytes: Amount | None
+    samples: Amount
+    sampling_cpu_ns: Amount
+    at_ns: tuple[Amount, ...] = ()
+    host_bytes: tuple[Amount, ...] = ()
 
 
 ENDED_IN_STAGE = "the rank ended in this stage"
@@ -54,16 +54,16 @@ class StageRecord(Record):
 
     stage: Stage
     part: StatePart
-    duration_ns: tuple[int, ...] = ()
-    wait_ns: tuple[int, ...] = ()
-    state_bytes: int = 0
+    duration_ns: tuple[Amount, ...] = ()
+    wait_ns: tuple[Amount, ...] = ()
+    state_bytes: Amount = 0
     traffic: tuple[Traffic, ...] = ()
     traffic_is_stable: bool = True
-    object_collectives: int = 0
-    object_bytes: int = 0
-    file_bytes: int | None = None
+    object_collectives: Amount = 0
+    object_bytes: Amount = 0
+    file_bytes: Amount | None = None
     memory: StageMemory | None = None
-    mismatched: int = 0
+    mismatched: Amount = 0
     mismatches: tuple[StageMismatch, ...] = ()
     raised: str | None = None
 
@@ -82,14 +82,14 @@ class StateStepsRecord(Record):
         mismatched: keys of all saves that were not as they were at the call.
     """
 
-    before_ns: tuple[int, ...]
-    load_ns: int
-    first_ns: int
-    after_ns: tuple[int, ...]
-    alone_ns: tuple[int, ...]
-    blocked_ns: tuple[int, ...]
-    beside_ns: tuple[int, ...]
-    in_flight: int
-    saved_ns: tuple[int, ...]
-    file_bytes: int
-    mismatched: int
+    before_ns: tuple[Amount, ...]
+    load_ns: Amount
+    first_ns: Amount
+    after_ns: tuple[Amount, ...]
+    alone_ns: tuple[Amount, ...]
+    blocked_ns: tuple[Amount, ...]
+    beside_ns: tuple[Amount, ...]
+    in_flight: Amount
+    saved_ns: tuple[Amount, ...]
+    file_bytes: Amount
+    mismatched: Amount

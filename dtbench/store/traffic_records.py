@@ -1,6 +1,6 @@
 """What a rank sent, over which groups, and what travelled together: parts of a rank's record."""
 
-from dtbench.record import Record
+from dtbench.record import Amount, Record
 from dtbench.vocabulary import Axis, Operation, Purpose
 
 
@@ -14,9 +14,9 @@ class Traffic(Record):
     purpose: Purpose
     axis: Axis | None
     operation: Operation
-    count: int
-    size_bytes: int
-    count_async: int
+    count: Amount
+    size_bytes: Amount
+    count_async: Amount
 
 
 class ExpectedTraffic(Record):
@@ -26,8 +26,8 @@ class ExpectedTraffic(Record):
     """
 
     purpose: Purpose
-    count: int | None
-    size_bytes: int
+    count: Amount | None
+    size_bytes: Amount
 
 
 class OverlapPossible(Record):
@@ -44,7 +44,7 @@ class ProcessGroupInfo(Record):
     name: str
     axis: Axis | None
     backend: str
-    ranks: tuple[int, ...]
+    ranks: tuple[Amount, ...]
 
 
 class Carried(Record):
@@ -59,7 +59,7 @@ class Carried(Record):
 
     owner: str
     parameters: tuple[str, ...]
-    size_bytes: int
+    size_bytes: Amount
 
 
 class Owned(Record):

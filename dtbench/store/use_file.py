@@ -4,6 +4,7 @@ What others had between two looks is spread evenly over the time between them, s
 step before the first look or after the last has what was seen nearest to it.
 """
 
+import socket
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -44,6 +45,7 @@ class UseHeader(Record):
     Attributes:
         ranks: of the launch that ran on this machine.
         cores: that they could use.
+        host: its name; None: written by versions that did not say it.
         has_gpus: they were to run on some of NVIDIA's.
         gpus_unseen: why nobody looked at these; empty where somebody did.
     """
@@ -51,6 +53,7 @@ class UseHeader(Record):
     format_version: Literal[1] = 1
     ranks: tuple[int, ...]
     cores: int
+    host: str | None = None
     has_gpus: bool = False
     gpus_unseen: str = ""
 
@@ -62,7 +65,14 @@ class UseWriter:
         self._path, self._watch = folder.core_use(min(ranks)), watch
         unseen = watch.gpus if isinstance(watch.gpus, str) else ""
         has_gpus = watch.gpus is not None
-        self._put(UseHeader(ranks=tuple(ranks), cores=count_cores(), has_gpus=has_gpus, gpus_unseen=unseen), "w")
+        header = UseHeader(
+            ranks=tuple(ranks),
+            cores=count_cores(),
+            host=socket.gethostname(),
+            has_gpus=has_gpus,
+            gpus_unseen=unseen,
+        )
+        self._put(header, "w")
 
     def look_if_due(self, pids: Sequence[int]) -> None:
         """Look unless looks cost too much, and keep what is found."""
@@ -157,7 +167,14 @@ class MachineUse:
         ]
         told = [*ordered[:_MOST_NAMED], *sorted(together, key=lambda item: -item[1])]
         named = [
-            TookCores(phase=phase, pid=pid, name=name, cores=ns / total_ns, of_cores=self.header.cores)
+            TookCores(
+                phase=phase,
+                pid=pid,
+                name=name,
+                cores=ns / total_ns,
+                of_cores=self.header.cores,
+                host=self.header.host,
+            )
             for (pid, name), ns in told
             if ns
         ]
@@ -167,11 +184,13 @@ class MachineUse:
         """Return who had most of the cores in these steps, then who had most of the ranks' GPUs."""
         cores = self.name_takers(phase, start_ns, duration_ns)
         gpus = name_gpu_takers(self.samples, phase, self._find_inside_ns(start_ns, duration_ns))
-        return (*(one for one in cores if one.cores >= DISTURBED or not gpus), *gpus)
+        named = (one.model_copy(update={"host": self.header.host}) for one in gpus)
+        return (*(one for one in cores if one.cores >= DISTURBED or not gpus), *named)
 
     def find_held_back(self, start_ns: Floats, duration_ns: Floats) -> tuple[HeldBack, ...]:
         """Return what kept clocks of the ranks' GPUs low in these steps, longest first."""
-        return find_held_back(self.samples, self._find_inside_ns(start_ns, duration_ns))
+        found = find_held_back(self.samples, self._find_inside_ns(start_ns, duration_ns))
+        return tuple(one.model_copy(update={"host": self.header.host}) for one in found)
 
     @property
     def gpus_unseen(self) -> tuple[str, ...]:

@@ -33,6 +33,7 @@ from dtbench.ranges import STEP_PREFIX
 from dtbench.scenario.schema import Profiler
 from dtbench.stolen_time import StolenTime
 from dtbench.store.journal import JournalWriter, RankState
+from dtbench.store.place import find_place
 from dtbench.store.rank_records import RankRecord, WarmupEnd
 from dtbench.store.records import RankFailure
 from dtbench.store.write import write_record
@@ -458,6 +459,7 @@ class OwnSteps:
         traffic = summarize_issues(issues)
         unsettled = WarmupEnd(steps=self._number, settled=False, reason="the loop ended before warm-up did")
         return RankRecord(
+            place=find_place(self._run.launch),
             rank=self._peers.rank,
             host=socket.gethostname(),
             kernel=read_kernel(),

@@ -20,6 +20,7 @@ from dtbench.scenario.schema import Ddp
 from dtbench.stolen_time import StolenTime
 from dtbench.store.canary_records import CanaryResult
 from dtbench.store.layout import FORKED_VARIABLE, LAUNCHER_VARIABLE, LaunchFolder
+from dtbench.store.place import find_place
 from dtbench.store.rank_records import CorrectnessResult, LivedCall, Memory, RankRecord, Receipt, WarmupEnd
 from dtbench.store.records import WorkerOrder
 from dtbench.store.state_records import StageRecord, StateStepsRecord
@@ -350,6 +351,7 @@ class Session:
         probes, lines = self._probes.read(), None if self._lines is None else self._lines.read()
         losses = [*warmup.losses[:CHECKED_STEPS], *measured.losses, *profiled.losses]
         return RankRecord(
+            place=find_place(self._folder),
             rank=self._rank.rank,
             host=socket.gethostname(),
             kernel=read_kernel(),

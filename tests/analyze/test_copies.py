@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from dtbench.analyze.copies import find_copies
+from dtbench.analyze.copies import find_copies, mark
 from dtbench.analyze.many_runs import NOTES, load_run_steps
 from dtbench.analyze.run import summarize_run
+from dtbench.analyze.run_data import read_run_data
 from dtbench.comparison.comparison import Outcome
 from dtbench.comparison.run import compare_all
-from dtbench.errors import ComparisonError
 
 SWEEP = Path(__file__).parents[2] / "results" / "example_sweep"
 TABLES = ("steps.parquet", "overlap.parquet", "collectives.parquet", "purposes.parquet")
@@ -34,8 +34,13 @@ def copied(tmp_path: Path) -> Path:
 
 
 def test_copies_are_found_by_when_their_first_step_started() -> None:
-    assert find_copies([5, 6, None, 5, None, 5, 6]) == {3: 0, 5: 0, 6: 1}
-    assert find_copies([None, None]) == {}
+    assert find_copies(map(mark, [5, 6, None, 5, None, 5, 6])) == {3: 0, 5: 0, 6: 1}
+    assert find_copies(map(mark, [None, None])) == {}
+
+
+def test_without_a_step_copies_are_found_by_when_a_launch_of_that_name_started() -> None:
+    launches = [mark(None, "a", 5), mark(None, "b", 5), mark(7, "a", 5), mark(7), mark(None, "a"), mark(None, None, 5)]
+    assert find_copies(launches) == {2: 0, 3: 0}
 
 
 def test_a_copy_within_a_cell_is_left_out_counted_and_named(copied: Path) -> None:
@@ -44,7 +49,7 @@ def test_a_copy_within_a_cell_is_left_out_counted_and_named(copied: Path) -> Non
     assert set(cell.unreadable) == {1, 2, 3}
     first = copied / "cells" / CELL / "launch0"
     assert all(words.endswith(f": a copy of {first}, no second measurement") for words in cell.unreadable.values())
-    assert summary.reason == f"{CELL} launch1 and 2 more cannot be read: left out"
+    assert summary.reason == f"{CELL} launch1 and 2 more are left out: {cell.unreadable[1]}"
     assert [one.unreadable for one in summary.cells if one.name != CELL] == [{}, {}]
 
 
@@ -65,5 +70,8 @@ def test_a_copy_in_another_cell_is_left_out_too(tmp_path: Path) -> None:
     cells = run / "cells"
     shutil.copy(cells / "micro_batches-1/launch2/steps.parquet", cells / "micro_batches-2/launch0/steps.parquet")
     assert [list(one.unreadable) for one in summarize_run(run).cells] == [[], [0], []]
-    with pytest.raises(ComparisonError, match="copies of one measurement"):
-        compare_all([f"{run}:micro_batches-1", f"{run}:micro_batches-2"], results=tmp_path)
+    only = read_run_data(run, cell="micro_batches-2").cells[0]
+    assert only.unreadable[0].endswith(f"a copy of {cells / 'micro_batches-1/launch2'}, no second measurement")
+    (found,) = compare_all([f"{run}:micro_batches-1", f"{run}:micro_batches-2"], results=tmp_path)
+    assert (found.baseline.launches, found.candidate.launches) == (4, 3)
+    assert any(only.unreadable[0] in note for note in found.notes)

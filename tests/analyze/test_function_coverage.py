@@ -1,18 +1,20 @@
 """Which functions ran, from made-up evidence: lines decide, probes count, and contradictions are said."""
 
+import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from dtbench.analyze.copies import mark
 from dtbench.analyze.function_coverage import CoveredFunction, Evidence, State, cover, read_evidence
 from dtbench.analyze.probe_times import ProbeTime
 from dtbench.plan import Machine, make_plan
 from dtbench.probe_catalogue.functions import DDP, FUNCTIONS, GRADIENT_HOOKS, Reach
 from dtbench.scenario.schema import Scenario
-from dtbench.store.layout import RunFolder
-from dtbench.store.place import Place
+from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.probe_records import LineRecord, ProbedBranch, ProbedFunction, Probes, TracedFunction, Unprobed
 from dtbench.store.records import CellRecord, LaunchRecord, RunRecord, RunStatus
 from dtbench.store.write import write_record
@@ -81,11 +83,13 @@ def test_what_no_launch_that_finished_watched_is_not_said_to_be_not_reached() ->
 
 
 def test_a_launch_that_is_here_twice_counts_once() -> None:
-    one = Evidence("ddp", finished=True, probes=(probes(probed(FORWARD, 7)),), place=Place("a", "ddp", 0))
-    other = replace(one, place=Place("a", "ddp", 1))
-    assert row([one, one, other], FORWARD).calls == 14
-    assert "launch 0 of ddp is here 2 times, and counted once" in cover([one, one, other]).notes
-    assert not any("counted once" in note for note in cover([one, other]).notes)
+    folders = [LaunchFolder(Path("runs", name, "cells", "ddp", "launch0")) for name in ("one", "other")]
+    one = Evidence("ddp", finished=True, probes=(probes(probed(FORWARD, 7)),), folder=folders[0], marks=mark(5))
+    copy, other = replace(one, folder=folders[1]), replace(one, marks=mark(6))
+    assert row([one, copy, other, one], FORWARD).calls == 14
+    said = f"{folders[1].path}: a copy of {folders[0].path}, no second measurement"
+    assert {said, f"{folders[0].path}: is named twice and counted once"} < {*cover([one, copy, other, one]).notes}
+    assert not any("copy" in note or "twice" in note for note in cover([one, other]).notes)
 
 
 def test_every_listed_function_has_one_row_whatever_the_evidence() -> None:
@@ -276,6 +280,15 @@ def test_the_evidence_of_a_run_is_that_of_its_launches_that_were_watched(made: R
     ]
     assert row(found, FORWARD).scenarios == ("small:fine",)
     assert row(found, HOOK).state is State.RAISED
+
+
+def test_a_copy_of_a_run_under_another_run_id_is_no_further_evidence(made: RunFolder) -> None:
+    copy = Path(shutil.copytree(made.path, made.path.parent / "20260102T000000-dcba"))
+    record = json.loads((copy / "run.json").read_text(encoding="utf-8"))
+    (copy / "run.json").write_text(json.dumps({**record, "run_id": copy.name}), encoding="utf-8")
+    evidence = [*read_evidence(made.path), *read_evidence(copy)]
+    assert row(evidence, FORWARD).calls == row(evidence[:2], FORWARD).calls == 1
+    assert sum("no second measurement" in note for note in cover(evidence).notes) == 2
 
 
 def test_a_launch_that_cannot_be_read_is_left_out_and_named(made: RunFolder) -> None:

@@ -406,7 +406,10 @@ def test_nothing_is_answered_where_a_launch_is_left_out() -> None:
     found = judge_checklist(checklist, [torn, ASYNC], ())
     assert found is not None
     assert (found.outcome, found.answer, found.is_broken) == (NOT_JUDGED, None, True)
-    assert (found.results[0].words, found.results[0].got) == ("every launch can be read", "`plain launch1`")
+    assert (found.results[0].words, found.results[0].got) == (
+        "every launch can be read, and is no copy",
+        "`plain launch1`",
+    )
 
 
 DOUBTED = PLAIN.model_copy(update={"rank_doubts": ("launch0: the record of rank 1 is missing, its checks are lost",)})

@@ -17,6 +17,7 @@ from dtbench.report.sentences import (
     answer_sentence,
     cell_notes,
     check_word,
+    correctness_words,
     first_step_words,
     memory_words,
     wait_sentence,
@@ -61,6 +62,35 @@ def test_launches_that_were_not_held_against_a_single_process_are_named(copy: Ca
     said = "launch1, launch3: no result of the check against a single process, which others have"
     assert cell.rank_doubts == (said,)
     assert said in cell_notes(cell)
+
+
+def test_a_cell_of_which_no_launch_was_held_against_a_single_process_is_not_judged(
+    copy: Callable[[str], RunFolder],
+) -> None:
+    run = copy("example")
+    edit(run.launch("ddp", 0).path / "ranks" / "rank0.json", lambda rank: rank.update(correctness=None))
+    cell = summarize_run(run.path).cells[0]
+    said = "launch0: no result of the check against a single process, which its scenario asks for"
+    assert cell.rank_doubts == (said,)
+    assert check_word(cell) == "not judged"
+    assert "not there" in correctness_words(cell)
+    edit(run.path / "run.json", lambda record: record["cells"][0]["scenario"]["correctness"].update(enabled=False))
+    assert summarize_run(run.path).cells[0].rank_doubts == ()
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"exposure": ["trace", "ablation"]}, "ranks 0-1 say nothing of steps without communication"),
+        ({"probes": ["_data_parallel_utils.sync_grad_hook"]}, "ranks 0-1 say nothing of the functions under study"),
+    ],
+)
+def test_what_a_scenario_asks_of_every_rank_is_missed_where_none_tells_it(
+    copy: Callable[[str], RunFolder], asked: dict[str, object], said: str
+) -> None:
+    run = copy("example")
+    edit(run.path / "run.json", lambda record: record["cells"][0]["scenario"]["measure"].update(asked))
+    assert summarize_run(run.path).cells[0].rank_doubts == (f"launch0: {said}",)
 
 
 def test_what_records_tell_says_whose_are_there(copy: Callable[[str], RunFolder]) -> None:
@@ -147,6 +177,7 @@ def test_a_disturbed_profiled_step_is_in_no_table_and_counted(copy: Callable[[st
         ("receipts", (1,), "rank 1 says nothing of the knobs"),
         ("traffic", (0, 1), "ranks 0-1 say nothing of the collectives issued"),
         ("traffic", (1,), "rank 1 says nothing of the collectives issued"),
+        ("canary", (0, 1), "ranks 0-1 say nothing of the canary"),
     ],
 )
 def test_what_every_rank_must_tell_is_missed_where_none_tells_it(
@@ -154,7 +185,10 @@ def test_what_every_rank_must_tell_is_missed_where_none_tells_it(
 ) -> None:
     run = copy("example")
     for rank in ranks:
-        edit(run.launch("ddp", 0).path / "ranks" / f"rank{rank}.json", lambda record: record.update({lost: []}))
+        edit(
+            run.launch("ddp", 0).path / "ranks" / f"rank{rank}.json",
+            lambda record: record.update({lost: None if lost == "canary" else []}),
+        )
     cell = summarize_run(run.path).cells[0]
     assert cell.rank_doubts == (f"launch0: {said}",)
     assert f"launch0: {said}" in cell_notes(cell)
@@ -170,7 +204,7 @@ def test_a_cell_whose_files_are_gone_is_not_said_to_have_never_ended(copy: Calla
     assert all("has no files, though" in sentence for sentence in cell.unreadable.values())
     assert len(cell.unreadable) == 4
     assert cell.reason == cell.unreadable[0]
-    assert wait_sentence(cell, Purpose.GRAD_REDUCE) == "n/a: none of its launches can be read"
+    assert wait_sentence(cell, Purpose.GRAD_REDUCE) == "n/a: all of its launches are left out"
     assert {first_step_words(cell), agreeing_words(cell)} == {"n/a: the records that would tell are not there"}
 
 

@@ -103,7 +103,7 @@ def make_run(path: Path, scenario: Scenario, *, planned_bytes: int, status: RunS
         size_bytes=planned_bytes,
     )
     plan = make_plan(scenario, Machine(cpu_cores=2, cuda_devices=2)).model_copy(
-        update={"traffic": (traffic,), "tokens_per_step": 1000}
+        update={"traffic": (traffic,), "tokens_per_step": 1000, "measured_steps": 3}
     )
     run = RunRecord(
         dtbench_version="0",
@@ -152,7 +152,8 @@ def fill_launch(folder: LaunchFolder, recorded: Path) -> None:
 
 @pytest.fixture
 def made(tmp_path: Path, scenario: Callable[..., Scenario], recorded: Path) -> MadeRun:
-    run = make_run(tmp_path / "run", scenario(), planned_bytes=3 * 4_194_304)
+    unchecked = scenario(correctness={"enabled": False})
+    run = make_run(tmp_path / "run", unchecked, planned_bytes=3 * 4_194_304)
     fill_launch(run.launch, recorded)
     return run
 

@@ -1,5 +1,7 @@
 """Tables of a launch with a value that cannot be: the launch is left out, and a sentence says which value."""
 
+import json
+import math
 import shutil
 from pathlib import Path
 
@@ -8,10 +10,12 @@ import pytest
 
 from dtbench.analyze.many_runs import NOTES, load_run_steps
 from dtbench.analyze.run import summarize_run
-from dtbench.analyze.table_bounds import find_impossible
-from dtbench.analyze.tables import STEPS
+from dtbench.analyze.table_bounds import find_bounds, find_impossible
+from dtbench.analyze.tables import OTHERS, STEPS
+from dtbench.analyze.tabulate import TABLES
 from dtbench.store.layout import RunFolder
 from dtbench.store.write import write_table
+from tests.known import known
 
 EXAMPLE = Path(__file__).parents[2] / "results" / "example"
 
@@ -90,3 +94,70 @@ def test_what_is_not_known_can_be() -> None:
     assert find_impossible("collectives", collectives) == (
         "exposed_skew_ns of rank 0 is 4, more than its skew_wait_ns, which cannot be"
     )
+
+
+def test_every_column_of_numbers_has_its_bounds_decided() -> None:
+    tables = {"steps": {**STEPS, **OTHERS}, **{table.name: table.dtypes for table in TABLES}}
+    undecided = [
+        f"{name}.{column}"
+        for name, dtypes in tables.items()
+        for column, dtype in dtypes.items()
+        if dtype != "string" and find_bounds(name, column) is None
+    ]
+    assert undecided == []
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "said"),
+    [
+        ("purposes", {"count": 1, "unsized": 2}, "unsized of rank 0 is 2, more than its count"),
+        ("purposes", {"wait_ns": -1}, "wait_ns of rank 0 is -1"),
+        ("collectives", {"group_size": 0}, "group_size of rank 0 is 0"),
+        ("collectives", {"start_ns": 5, "end_ns": 4}, "start_ns of rank 0 is 5, more than its end_ns"),
+        ("collectives", {"algbw": -1.0}, "algbw of rank 0 is -1.0"),
+        ("comm_waits", {"start_ns": 5, "end_ns": 4}, "start_ns of rank 0 is 5, more than its end_ns"),
+        ("probes", {"total_ns": 3, "exposed_ns": 4}, "exposed_ns of rank 0 is 4, more than its total_ns"),
+        ("lanes", {"busy_ns": 3, "comm_ns": 4}, "comm_ns of rank 0 is 4, more than its busy_ns"),
+        ("gaps", {"host_wait_ns": 3, "host_sync_ns": 4}, "host_sync_ns of rank 0 is 4, more than its host_wait_ns"),
+        (
+            "gaps",
+            {"gap_ns": 9, "comm_wait_ns": 1, "host_wait_ns": 2, "launch_gap_ns": 3, "other_ns": 4},
+            "gap_ns of rank 0 is 9, and comm_wait_ns + host_wait_ns + launch_gap_ns + other_ns is another",
+        ),
+        ("overlap_tax", {"alone_count": 0}, "alone_count of rank 0 is 0"),
+        ("steps", {"taken_fraction": 1.5}, "taken_fraction of rank 0 is 1.5"),
+    ],
+)
+def test_a_value_out_of_its_bounds_is_told(name: str, row: dict[str, float], said: str) -> None:
+    assert known(find_impossible(name, pd.DataFrame([{"rank": 0, **row}]))) == f"{said}, which cannot be"
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        ({"memory": {"rss_peak_bytes": 0, "allocated_peak_bytes": None, "reserved_peak_bytes": None}}, "memory"),
+        ({"memory": {"rss_peak_bytes": -5, "allocated_peak_bytes": None, "reserved_peak_bytes": None}}, "memory"),
+        ({"region_ns": {"forward": -1}}, "region_ns.forward"),
+    ],
+)
+def test_a_record_with_a_quantity_that_cannot_be_is_refused(
+    change: dict[str, object], where: str, run: RunFolder
+) -> None:
+    path = run.launch("ddp", 0).rank_record(1)
+    path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), **change}), encoding="utf-8")
+    cell = summarize_run(run.path).cells[0]
+    assert cell.launches == ()
+    assert cell.unreadable[0].startswith(f"{path}: does not hold what it should, {where}")
+
+
+def test_a_first_step_after_no_time_is_not_known(run: RunFolder) -> None:
+    path = run.launch("ddp", 0).rank_record(1)
+    record = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**record, "time_to_first_step_ns": -1}), encoding="utf-8")
+    assert math.isnan(summarize_run(run.path).cells[0].time_to_first_step_ns)
+
+
+def test_no_table_of_the_examples_says_what_cannot_be() -> None:
+    for launch in (path.parent for path in EXAMPLE.parent.glob("*/cells/*/launch*/launch.json")):
+        for path in launch.glob("*.parquet"):
+            assert find_impossible(path.stem, pd.read_parquet(path)) is None

@@ -39,7 +39,8 @@ def test_a_table_of_another_cell_is_found_by_its_sums(name: str) -> None:
     mixed = {**read_tables("ddp"), name: read_tables("fsdp2_tp")[name]}
     said = list(find_strangers(mixed))
     assert said
-    assert all(one.startswith("tables of ranks 0-1 do not belong together: ") for one in said)
+    assert said[0].startswith("tables of ranks 0-1 do not belong together: ")
+    assert all(" do not belong together: " in one for one in said)
 
 
 @pytest.mark.parametrize(
@@ -129,3 +130,47 @@ def test_a_rank_that_is_in_no_table_is_missed_and_nothing_is_judged(tmp_path: Pa
     assert answer.startswith("of rank 0 alone, of 2: 96.5 ms of a profiled step (19.8 %)")
     assert wait_sentence(cell, Purpose.GRAD_REDUCE).startswith("of rank 0 alone, of 2: 92.3 ms per step")
     assert summary.checks is None or "passed" not in {str(result.outcome) for result in summary.checks.results[:1]}
+
+
+@pytest.mark.parametrize("cell", ["ddp", "fsdp2_tp"])
+def test_waits_of_purposes_that_their_collectives_exceed_are_not_believed(cell: str, tmp_path: Path) -> None:
+    run = RunFolder(shutil.copytree(EXAMPLE, tmp_path / "run"))
+    path = run.launch(cell, 0).derived_table("purposes")
+    rows = pd.read_parquet(path)
+    changed = rows.assign(wait_ns=rows["wait_ns"] * 0)
+    changed.attrs = dict(rows.attrs)
+    write_table(path, changed)
+    found = next(one for one in summarize_run(run.path).cells if one.name == cell)
+    (doubt,) = found.rank_doubts
+    assert "do not belong together: purposes says 0 ns of waiting for " in doubt
+    assert doubt.endswith(" or more")
+
+
+def test_a_wait_of_one_step_that_is_gone_is_missed() -> None:
+    tables = read_tables("ddp")
+    purposes = tables["purposes"]
+    one_step = purposes["wait_ns"].where((purposes["step"] != 17) | (purposes["rank"] != 1), 0)
+    (said,) = find_strangers({**tables, "purposes": purposes.assign(wait_ns=one_step)})
+    assert said.startswith("tables of rank 1 do not belong together: purposes says ")
+    unknown = purposes["wait_ns"].astype("Int64").where(purposes["step"] != 17)
+    assert list(find_strangers({**tables, "purposes": purposes.assign(wait_ns=unknown)})) == []
+
+
+def test_no_purpose_is_waited_for_for_longer_than_the_step() -> None:
+    tables = read_tables("ddp")
+    (said,) = find_strangers({**tables, "purposes": tables["purposes"].assign(wait_ns=10**12)})
+    assert "do not belong together: purposes says 1000 s of waiting for grad_reduce in step 16, which took " in said
+
+
+def test_of_what_a_collective_was_waited_for_only_what_hid_it_may_be_compute() -> None:
+    tables = read_tables("ddp")
+    times = {"start_ns": 0, "end_ns": 20, "exposed_ns": 12, "hidden_ns": 8, "first_wait_ns": 5, "wait_ns": 15}
+    collectives = tables["collectives"].assign(**times).drop_duplicates(["rank", "step"])
+    overlap = tables["overlap"].assign(exposed_comm_ns=0)
+    alone = {**tables, "collectives": collectives, "overlap": overlap}
+    for wait_ns, is_told in ((6, False), (7, True), (8, True)):
+        purposes = tables["purposes"].assign(wait_ns=0)
+        first = ~purposes.duplicated(["rank", "purpose"])
+        purposes.loc[first, "wait_ns"] = wait_ns
+        said = [one for one in find_strangers({**alone, "purposes": purposes}) if "of waiting" in one]
+        assert (not said) is is_told

@@ -76,7 +76,8 @@ class Fake:
             failures=(),
         )
         write_record(folder.environment, ENVIRONMENT.model_copy(update={"torch": self.torch or read_torch_version()}))
-        write_journals(folder, ranks=order.plan.ranks)
+        plan = order.plan
+        write_journals(folder, ranks=plan.ranks, measured=plan.measured_steps, profiled=plan.profiled_steps)
         finish_launch(folder, launch, ranks=order.plan.ranks)
         if status is RunStatus.FAILED:
             raise LaunchError("planted")

@@ -31,6 +31,7 @@ BASE: dict[str, Any] = {
     "data": {"global_batch": 8, "sequence_length": 32},
     "parallel": {"kind": "fsdp2", "shards": 2},
     "measure": {"measured_steps": 4, "profiled_steps": 1},
+    "correctness": {"enabled": False},
 }
 ENVIRONMENT = Environment(
     host="laptop",

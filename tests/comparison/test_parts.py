@@ -137,3 +137,19 @@ def test_a_collective_that_was_launched_and_not_seen_is_no_collective_less(tmp_p
         lose_kernel(path)
     found = compare_paths(str(whole), str(lost), results=tmp_path)
     check_that_nothing_is_compared(found, "2 collectives of lost were launched and not seen to run")
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_the_step_time_of_the_slowest_rank_is_not_compared_where_that_may_be_missing(tmp_path: Path, kept: int) -> None:
+    whole = TRACES / "pipelines" / "1f1b"
+    for name in ("part", "same"):
+        (tmp_path / name).mkdir()
+        shutil.copy(whole / f"rank{kept}.json.gz", tmp_path / name)
+    for named in ((whole, tmp_path / "part"), (tmp_path / "part", whole)):
+        found = compare_paths(*map(str, named), results=tmp_path)
+        assert found.sentence.startswith("The step times cannot be compared: ")
+        assert found.metrics[0].outcome is Outcome.UNKNOWN
+        assert math.isnan(found.metrics[0].ratio)
+        assert judge(read_bound("step_time > 1%"), found).kept is Kept.UNDECIDED
+    alike = compare_paths(str(tmp_path / "part"), str(tmp_path / "same"), results=tmp_path)
+    assert alike.metrics[0].outcome is not Outcome.UNKNOWN

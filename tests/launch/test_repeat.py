@@ -91,7 +91,8 @@ class Bench:
             reason=None,
             failures=(),
         )
-        write_journals(folder, ranks=order.plan.ranks)
+        plan = order.plan
+        write_journals(folder, ranks=plan.ranks, measured=plan.measured_steps, profiled=plan.profiled_steps)
         finish_launch(folder, record, ranks=order.plan.ranks)
         if fails:
             raise LaunchError("planted")

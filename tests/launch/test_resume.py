@@ -87,7 +87,8 @@ def launch_nothing(order: WorkerOrder, folder: LaunchFolder, *, on_look: object,
         failures=(),
     )
     write_record(folder.environment, ENVIRONMENT.model_copy(update={"torch": read_torch_version()}))
-    write_journals(folder, ranks=order.plan.ranks)
+    plan = order.plan
+    write_journals(folder, ranks=plan.ranks, measured=plan.measured_steps, profiled=plan.profiled_steps)
     finish_launch(folder, record, ranks=order.plan.ranks)
     if fails:
         raise LaunchError("planted")

@@ -26,7 +26,7 @@ from dtbench.report.sentences import (
 )
 from dtbench.report.text import render_run
 from dtbench.store.check_records import CORES_KIND, CheckOutcome, CheckResult, ChecksSummary
-from dtbench.store.records import Neighbour, TookCores
+from dtbench.store.records import Neighbour, TookCores, UsedGpu
 from dtbench.vocabulary import Cause, Operation, Phase, Purpose
 
 WHO = "python busy.py (pid 4711) took 0.98 of 2 cores"
@@ -139,6 +139,17 @@ def test_processes_without_a_name_are_told_by_phase_and_never_added() -> None:
         "cc1 (pid 1) took 0.60 of 2 cores"
         " and 4 processes with less each took 0.90 of 2 cores in MEASURED steps"
         " and 4 processes with less each took 0.70 of 2 cores in PROFILED steps"
+    )
+
+
+def test_one_number_of_a_process_on_two_machines_is_two_processes() -> None:
+    cores = [
+        TookCores(phase=Phase.MEASURED, pid=7, name="cc1", cores=0.5, of_cores=2, host=host) for host in ("a", "b")
+    ]
+    gpus = [UsedGpu(phase=Phase.MEASURED, pid=7, name="cc1", gpu=0, share=0.5, host=host) for host in ("a", "b")]
+    assert name_takers([*cores, *gpus]) == (
+        "cc1 (pid 7) took 0.50 of 2 cores on a and cc1 (pid 7) took 0.50 of 2 cores on b"
+        " and cc1 (pid 7) had GPU 0 on a for 50.0 % of the time and cc1 (pid 7) had GPU 0 on b for 50.0 % of the time"
     )
 
 

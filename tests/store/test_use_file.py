@@ -1,5 +1,6 @@
 """What looks at a machine mean for the steps of its ranks."""
 
+import json
 from itertools import pairwise
 from pathlib import Path
 
@@ -286,3 +287,28 @@ def test_looks_are_kept_and_a_full_disk_ends_nothing(tmp_path: Path) -> None:
     folder.core_use(0).unlink()
     folder.core_use(0).mkdir()
     writer.look([])
+
+
+def test_who_took_cores_says_of_which_machine(folder: LaunchFolder) -> None:
+    sample = see(0, 300, others=290, waited=290)
+    for rank, host in ((0, "node-a"), (1, "node-b")):
+        lines = [UseHeader(ranks=(rank,), cores=2, host=host), sample]
+        folder.core_use(rank).write_text("".join(f"{line.model_dump_json()}\n" for line in lines))
+    finish_launch(folder, RECORD, ranks=2)
+    takers = read_launch(folder).takers
+    assert [one.host for one in takers] == ["node-a", "node-b"]
+    assert [one.words.partition(" of ")[2] for one in takers] == ["2 cores on node-a", "2 cores on node-b"]
+
+
+def test_a_file_of_uses_and_a_record_that_say_no_machine_are_read(folder: LaunchFolder) -> None:
+    header = UseHeader(ranks=(0, 1), cores=2).model_dump(exclude={"host"})
+    sample = see(0, 300, others=290, waited=290).model_dump_json()
+    folder.core_use(0).write_text(f"{json.dumps(header)}\n{sample}\n")
+    finish_launch(folder, RECORD, ranks=2)
+    record = json.loads(folder.launch.read_text())
+    for taker in record["takers"]:
+        assert taker.pop("host") is None
+    folder.launch.write_text(json.dumps(record))
+    (taker,) = read_launch(folder).takers
+    assert taker.host is None
+    assert taker.words.endswith(" of 2 cores")

@@ -68,7 +68,7 @@ def test_steps_in_which_others_had_a_gpu_are_disturbed_and_name_them(tmp_path: P
     assert isinstance(taker, UsedGpu), "no process that only had a little of the cores"
     assert (taker.phase, taker.pid, taker.name, taker.gpu) == (Phase.MEASURED, TRAIN, "python train.py", 1)
     assert taker.share == pytest.approx(0.4)
-    assert taker.words == "python train.py (pid 30) had GPU 1 for 40.0 % of the time"
+    assert taker.words == f"python train.py (pid 30) had GPU 1 on {taker.host} for 40.0 % of the time"
     assert (record.held_back, record.gpus_unseen) == ((), ())
 
 
@@ -84,7 +84,7 @@ def test_what_held_clocks_back_is_told_with_how_long(tmp_path: Path) -> None:
     assert (held.gpu, held.why, held.most_clock_mhz) == (0, "heat", 1980)
     assert held.share == pytest.approx(2 / 3)
     assert held.clock_mhz == pytest.approx(1100)
-    assert held.words == "GPU 0 was held back for 66.7 % of the time by heat, at 1100 of 1980 MHz"
+    assert held.words == f"GPU 0 on {held.host} was held back for 66.7 % of the time by heat, at 1100 of 1980 MHz"
 
 
 def test_what_is_not_seen_is_said(tmp_path: Path) -> None:

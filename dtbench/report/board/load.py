@@ -149,10 +149,10 @@ def check_launch(cell: "CellSummary", launch: int) -> None:
     """Refuse a launch that a cell does not have.
 
     Raises:
-        Refusal: it has no such launch, or that cannot be read.
+        Refusal: it has no such launch, or that is left out.
     """
     if launch in cell.unreadable:
-        raise Refusal(BROKEN, f"Launch {launch} of {cell.name} cannot be read. {cell.unreadable[launch]}")
+        raise Refusal(BROKEN, f"Launch {launch} of {cell.name} is left out. {cell.unreadable[launch]}")
     if launch not in cell.launches:
         there_are = ", ".join(map(str, cell.launches))
         raise Refusal(NOT_FOUND, f"The cell `{cell.name}` has no launch {launch}; there are {there_are or 'none'}.")
@@ -162,11 +162,11 @@ def choose_launches(cell: "CellSummary", launch: str) -> tuple[int, ...]:
     """Give the launches that a request means: ``all``, or one by its index.
 
     Raises:
-        Refusal: it is neither, or none can be read.
+        Refusal: it is neither, or all are left out.
     """
     if launch == "all":
         if cell.unreadable and not cell.launches:
-            raise Refusal(BROKEN, f"No launch of {cell.name} can be read. {next(iter(cell.unreadable.values()))}")
+            raise Refusal(BROKEN, f"Every launch of {cell.name} is left out. {next(iter(cell.unreadable.values()))}")
         return cell.launches
     if not (launch.isascii() and launch.isdecimal() and len(launch) < _MOST_DIGITS):
         raise Refusal(NOT_ASKED_WELL, f"`launch={launch}` is neither `all` nor a number.")

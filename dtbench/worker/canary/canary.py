@@ -23,8 +23,6 @@ from torch import Tensor
 
 from dtbench.errors import CheckError, DtbenchError
 from dtbench.plan import Plan
-from dtbench.scenario.network import EmulatedNetwork
-from dtbench.scenario.schema import Scenario
 from dtbench.store.canary_records import CanaryResult, MissedWait
 from dtbench.units import NS_PER_MS
 from dtbench.vocabulary import DeviceKind
@@ -45,14 +43,6 @@ DELAY_STEPS: Final = 2
 LEAST_DELAY_NS: Final = 50 * NS_PER_MS
 
 
-def is_wanted(scenario: Scenario) -> bool:
-    """Whether a scenario asks for these steps; left out, it does where results over an emulated link are checked."""
-    asked = scenario.correctness.canary
-    if asked is None:
-        return scenario.correctness.enabled and isinstance(scenario.network, EmulatedNetwork)
-    return asked
-
-
 def find_obstacle(plan: Plan) -> str | None:
     """Say why no rank of a plan can be tried; None: it can."""
     if plan.device is DeviceKind.CUDA:
@@ -66,7 +56,7 @@ def look_for_missing_waits(bench: Bench, step: TrainStep) -> CanaryResult | None
     Raises:
         CheckError: a step could not compute with poison, as when an index was read too early.
     """
-    if not is_wanted(bench.scenario):
+    if not bench.scenario.wants_canary:
         return None
     obstacle = find_obstacle(bench.plan)
     if obstacle is not None:
