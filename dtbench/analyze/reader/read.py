@@ -159,10 +159,11 @@ class _Reading:
             unread = self._columns.unread.total()
             is_hopeless = len(buffer) > _LARGEST_EVENT
             end, following = buffer.find_last_border() or ((len(buffer),) * 2 if is_hopeless else (0, 0))
+            is_fruitful = buffer.has_object(end)
             progress = self._read_window(buffer, end, is_last=is_hopeless)
             if progress.is_end:
                 return self._read_trailer(buffer, progress.consumed, texts)
-            if progress.consumed and self._columns.unread.total() == unread:
+            if is_fruitful and progress.consumed and self._columns.unread.total() == unread:
                 barren = 0
             # Where nothing could be read, an event is larger than a window: wait until there is twice as much.
             enough = 0 if progress.consumed else 2 * len(buffer)

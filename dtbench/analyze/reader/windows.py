@@ -59,6 +59,10 @@ class Buffer:
         """Copy the first bytes."""
         return bytes(self._bytes[1 : 1 + length])
 
+    def has_object(self, length: int) -> bool:
+        """Tell whether an object begins in the first bytes."""
+        return self._bytes.find(b"{", 1, 1 + length) >= 0
+
     @contextmanager
     def as_array(self, length: int) -> Iterator[memoryview]:
         """Give the first bytes between brackets, in place."""
