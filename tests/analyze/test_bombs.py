@@ -51,7 +51,7 @@ def test_text_without_any_event_ends_at_a_limit(tmp_path: Path, what: bytes) -> 
 
 @pytest.mark.parametrize("what", [b" ", b"[],", b"{},"], ids=["blanks", "lists", "objects"])
 def test_what_was_read_before_such_text_stays_and_the_rest_is_counted(tmp_path: Path, what: bytes) -> None:
-    said, used = read(pack(tmp_path / "rank0.json.gz", HEAD + EVENT, what, 300))
+    said, used = read(pack(tmp_path / "rank0.json.gz", HEAD + EVENT, what, 400))
     assert said.startswith("1 True ")
     assert "none was looked for behind it" in said
     assert used < MOST_BYTES
