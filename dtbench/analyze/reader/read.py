@@ -30,7 +30,7 @@ _MOST_BEFORE_FIRST: Final = 1 << 26
 _MOST_BETWEEN: Final = 1 << 28
 _MOST_DEFECTS: Final = 1 << 17
 _DEFECTS_PER_EVENT: Final = 16
-"""Bytes without an event, and what is none: behind so many none is looked for; a packed megabyte may hold a gigabyte."""
+"""Bytes without an event, and what is none: behind so many none is looked for, as in a packed gigabyte."""
 _LARGEST_KEPT_BLOCK: Final = 31 << 20
 _BOM: Final = b"\xef\xbb\xbf"
 _PHASE: Final = re.compile(rb'"ph"\s*:')
