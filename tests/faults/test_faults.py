@@ -22,6 +22,7 @@ def test_the_slice_has_every_kind_and_every_phase() -> None:
     assert {fault.phase for fault in drawn} == set(PHASES)
 
 
+@pytest.mark.quick("0", "9", "27", "45")
 @pytest.mark.parametrize("number", SLICE)
 def test_who_meets_a_fault_is_named_and_all_else_is_kept(
     number: int, forked: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -32,6 +33,7 @@ def test_who_meets_a_fault_is_named_and_all_else_is_kept(
     assert not outcome.wrong, outcome
 
 
+@pytest.mark.skipif(not ROWS.exists(), reason="no campaign is recorded yet; it is 300 faults, an hour")
 def test_of_all_faults_met_at_least_98_in_100_were_told_right_and_no_innocent_rank_was_blamed() -> None:
     rows = read_rows(ROWS)
     assert len(rows) >= 300
