@@ -42,6 +42,7 @@ def pack(path: Path, head: bytes, what: bytes, mib: int) -> Path:
     return path
 
 
+@pytest.mark.quick("blanks", "objects")
 @pytest.mark.parametrize("what", [b" ", b"[],", b"{},", b"a"], ids=["blanks", "lists", "objects", "letters"])
 def test_text_without_any_event_ends_at_a_limit(tmp_path: Path, what: bytes) -> None:
     said, used = read(pack(tmp_path / "rank0.json.gz", HEAD, what, 80))
@@ -49,6 +50,7 @@ def test_text_without_any_event_ends_at_a_limit(tmp_path: Path, what: bytes) -> 
     assert used < MOST_BYTES
 
 
+@pytest.mark.quick("blanks")
 @pytest.mark.parametrize("what", [b" ", b"[],", b"{},"], ids=["blanks", "lists", "objects"])
 def test_what_was_read_before_such_text_stays_and_the_rest_is_counted(tmp_path: Path, what: bytes) -> None:
     said, used = read(pack(tmp_path / "rank0.json.gz", HEAD + EVENT, what, 400))
