@@ -219,7 +219,8 @@ def _describe_lacking(one: TraceAnalysis, *, any_steps: bool) -> Iterable[str]:
     if one.timeline.unseen:
         lost = count_things(len(one.timeline.unseen), "collective")
         were = "was" if len(one.timeline.unseen) == 1 else "were"
-        yield f"{lost} {were} launched and not seen to run, so communication and what is exposed there are 'at least' or n/a"
+        so = "so communication and what is exposed there are 'at least' or n/a"
+        yield f"{lost} {were} launched and not seen to run, {so}"
     yield from describe_shared_units(one.collectives)
     if one.lost.recorded is not None:
         yield _describe_lost(one)
