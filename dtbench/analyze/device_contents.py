@@ -27,7 +27,7 @@ from dtbench.analyze.lanes import device_lanes
 from dtbench.analyze.lost_kernels import Lost, find_lost
 from dtbench.analyze.main_lane import read_main_lane
 from dtbench.analyze.nesting import Nesting
-from dtbench.analyze.overlap_tax import measure_overlap_tax
+from dtbench.analyze.overlap_tax import NO_REGION, measure_overlap_tax
 from dtbench.analyze.sharded_optimizers import name_sharded_optimizers
 from dtbench.analyze.trace import Trace
 from dtbench.analyze.unseen_launches import find_unseen_launches
@@ -95,11 +95,11 @@ def find_device_contents(trace: Trace, process_groups: Mapping[str, Axis | None]
 
 
 def _number_regions(trace: Trace, nesting: Nesting, regions: Regions) -> Ints:
-    """Number the region that launched each event, shape ``(n,)``; 0: none is known."""
+    """Number the region that launched each event, shape ``(n,)``; ``NO_REGION``: none is known."""
     events = np.arange(len(trace))
     launch_ns = np.where(nesting.launch == events, -1, nesting.launch_ns(events))
     place = regions.starts_ns.searchsorted(launch_ns, side="right") - 1
-    kinds = np.array([0, *(1 + list(Region).index(region) for region in regions.regions)], dtype=np.int64)
+    kinds = np.array([NO_REGION, *(1 + list(Region).index(region) for region in regions.regions)], dtype=np.int64)
     ends_ns = np.concatenate([[0], regions.ends_ns])
     return kinds[np.where(launch_ns < ends_ns[place + 1], place + 1, 0)]
 

@@ -26,9 +26,6 @@ def _describe(kind: DoubtKind, values: Sequence[float]) -> str:
             return f"PROFILED steps took {_ratio(values[0])} as long as MEASURED ones{_how_sure(kind, values[1:])}"
         case DoubtKind.EXPOSED_BEYOND_STEP:
             return f"{format_ns(values[0])} exposed is more than a whole MEASURED step of {format_ns(values[1])}"
-        case DoubtKind.ONE_STEP_UNLIKE | DoubtKind.ONE_LAUNCH_UNLIKE:
-            which = f"step {values[0]:.0f}" if kind is DoubtKind.ONE_STEP_UNLIKE else "PROFILED steps of one launch"
-            return f"{which} took {_ratio(values[-1])} as long as the others"
         case DoubtKind.DRIFT:
             way = "rises" if values[1] > values[0] else "falls"
             low, high = (format_ns(value) for value in sorted(values[:2]))
@@ -36,6 +33,19 @@ def _describe(kind: DoubtKind, values: Sequence[float]) -> str:
         case DoubtKind.REPEATED_NUMBER:
             ranges = "1 range carries" if values[0] == 1 else f"{values[0]:.0f} ranges carry"
             return f"{ranges} the number of an earlier step, and what is in it counts to the step before it"
+        case _:
+            return _describe_unlike(kind, values)
+
+
+def _describe_unlike(kind: DoubtKind, values: Sequence[float]) -> str:
+    """Say which steps, or whose, are unlike the others; of two, unlike each other."""
+    others = {
+        DoubtKind.TWO_STEPS_UNLIKE: f"step {values[1]:.0f}, and there is no third" if values[1:] else "",
+        DoubtKind.TWO_LAUNCHES_UNLIKE: "those of the only other",
+    }
+    are_steps = kind in (DoubtKind.ONE_STEP_UNLIKE, DoubtKind.TWO_STEPS_UNLIKE)
+    which = f"step {values[0]:.0f}" if are_steps else "PROFILED steps of one launch"
+    return f"{which} took {_ratio(values[-1])} as long as {others.get(kind, 'the others')}"
 
 
 def _how_sure(kind: DoubtKind, ends: Sequence[float]) -> str:

@@ -2,8 +2,8 @@
 
 Everything here is per *window*: a step of one rank, or, where no trace has steps, the whole trace of one rank. Means,
 so that parts add up to the step, and purposes to what is exposed. Steps in which nothing ran are left out; so are those
-of which it is not known what was hidden (what computes was not recorded, or what communicated not seen), unless there
-are no others.
+of which it is not known what was hidden (what computes was not recorded or lost, or what communicated not seen), unless
+there are no others. Those that are left are another sample: their mean is no bound of all steps'.
 """
 
 from collections.abc import Iterable, Sequence
@@ -40,6 +40,7 @@ class MeanTime:
         step: spread of the windows' length; None: not known.
         exposed: spread of exposed communication; None: not known.
         left_out: steps beside these of which it is not known what was hidden.
+        part: of which of them all these are; None: of all.
         ranks: whose windows they are, in order; others have none that is known.
         lost: collectives that they issued and that were not seen to run: times of communication are at least these.
     """
@@ -51,6 +52,7 @@ class MeanTime:
     step: Spread | None
     exposed: Spread | None
     left_out: int = 0
+    part: KnownPart | None = None
     ranks: tuple[int, ...] = ()
     lost: int = 0
 
@@ -84,6 +86,7 @@ def average(analyses: Sequence[TraceAnalysis]) -> MeanTime:
         analyses: at least one.
     """
     windows, are_steps, left_out = _choose_windows(analyses)
+    of_ranks = sorted([*((one.rank, True) for one in windows), *((rank, False) for rank in left_out)])
     overlaps = [one.overlap for one in windows]
     return MeanTime(
         rank=analyses[0].rank if len(analyses) == 1 else None,
@@ -92,7 +95,8 @@ def average(analyses: Sequence[TraceAnalysis]) -> MeanTime:
         overlap=_mean_overlap(overlaps),
         step=_spread(overlap.step_ns for overlap in overlaps),
         exposed=_spread(overlap.exposed_comm_ns for overlap in overlaps),
-        left_out=left_out,
+        left_out=len(left_out),
+        part=_find_part(of_ranks),
         ranks=tuple(dict.fromkeys(one.rank for one in windows)),
         lost=sum(one.lost for one in windows),
     )
@@ -127,8 +131,8 @@ def average_purposes(analyses: Sequence[TraceAnalysis]) -> tuple[MeanPurpose, ..
     return tuple(found)
 
 
-def _choose_windows(analyses: Sequence[TraceAnalysis]) -> tuple[list[_Window], bool, int]:
-    """Return the windows that means go over, whether they are steps, and how many steps are left out beside them."""
+def _choose_windows(analyses: Sequence[TraceAnalysis]) -> tuple[list[_Window], bool, list[int]]:
+    """Return the windows that means go over, whether they are steps, and the rank of each that is left out beside."""
     steps = [
         _Window(one.rank, step.overlap, step.purposes, step.lost)
         for one in analyses
@@ -136,8 +140,16 @@ def _choose_windows(analyses: Sequence[TraceAnalysis]) -> tuple[list[_Window], b
         if step.overlap.step_ns
     ]
     windows = steps or [_Window(one.rank, one.whole, one.whole_purposes, one.unseen) for one in analyses]
-    decided = [window for window in windows if window.overlap.is_decided]
-    return decided or windows, bool(steps), len(windows) - len(decided or windows)
+    decided = [window for window in windows if window.overlap.is_decided] or windows
+    left_out = [one.rank for one in windows if decided is not windows and not one.overlap.is_decided]
+    lost = [rank for one in analyses for rank in [one.rank] * _count_lost(one)] if steps else []
+    return decided, bool(steps), [*left_out, *lost]
+
+
+def _count_lost(one: TraceAnalysis) -> int:
+    """Count the steps whose time is not known since kernels of them are lost; not a last one that the trace cuts."""
+    cut = None if one.cut is None else one.cut.step
+    return sum(step.overlap.step_ns is None and step.step in one.lost.steps and step.step != cut for step in one.steps)
 
 
 def _is_told(row: PurposeTime) -> bool:

@@ -8,6 +8,7 @@
 
 Compared are only kernels of one name, one launch shape (grid and block) and one region of the step that were seen both
 ways: communication lies beside backward, where a product of the same shape multiplies other matrices than in forward.
+Where no region is known, what ran alone may be forward's and what ran under communication backward's.
 """
 
 import math
@@ -41,6 +42,9 @@ CAVEAT: Final = (
     "inputs, and clocks and caches differ from moment to moment; a ratio below one, or a low share of slower runs, "
     "says that they did. What the tax costs a step is not what removing the communication would gain."
 )
+
+NO_REGION: Final = 0
+"""The number of the region of what was launched in none that is known."""
 
 _NO_GRID: Final = -1
 
@@ -86,6 +90,8 @@ class OverlapTax:
         under_count: those under communication.
         partial_count: those in between; left out.
         shapeless_count: those whose launch shape the trace does not say; left out, and in none of the others.
+        regionless_count: those under communication of which it is not known in which region of the step they ran; no
+            kernel of no known region is compared or in any other count.
         unlike_count: those under communication, of kernels whose runs alone are unlike each other; not compared.
     """
 
@@ -94,6 +100,7 @@ class OverlapTax:
     under_count: int
     partial_count: int
     shapeless_count: int
+    regionless_count: int = 0
     unlike_count: int = 0
 
     @property
@@ -130,15 +137,17 @@ def measure_overlap_tax(trace: Trace, compute: Bools, comm: Intervals, region: I
         trace: the events.
         compute: shape ``(n,)``, the device events that are compute.
         comm: time in which communication runs.
-        region: shape ``(n,)``, a number for the region of the step that launched each; any number where none is known.
+        region: shape ``(n,)``, a number for the region of the step that launched each; ``NO_REGION``: none is known.
     """
     events = np.flatnonzero(compute & (trace.end_ns > trace.start_ns))
     grid = trace.grid.dense(len(trace), _NO_GRID)[events]
     shapeless = int((grid == _NO_GRID).sum())
     events, grid = events[grid != _NO_GRID], grid[grid != _NO_GRID]
+    in_region = region[events] != NO_REGION
+    regionless = int(_find_under(trace, events[~in_region], comm)[1].sum())
+    events, grid = events[in_region], grid[in_region]
     lengths = trace.end_ns[events] - trace.start_ns[events]
-    shared = comm.covered_before(trace.end_ns[events]) - comm.covered_before(trace.start_ns[events])
-    alone, under = shared == 0, shared >= UNDER_FRACTION * lengths
+    alone, under = _find_under(trace, events, comm)
     columns = (trace.name[events].astype(np.int64), grid, region[events])
     bounds = len(trace.names), len(trace.grids), 1 + int(region.max(initial=0))
     kinds, kind = np.unique(np.ravel_multi_index(columns, bounds), return_inverse=True)
@@ -161,8 +170,16 @@ def measure_overlap_tax(trace: Trace, compute: Bools, comm: Intervals, region: I
         under_count=int(under.sum()),
         partial_count=int((~alone & ~under).sum()),
         shapeless_count=shapeless,
+        regionless_count=regionless,
         unlike_count=unlike,
     )
+
+
+def _find_under(trace: Trace, events: Ints, comm: Intervals) -> tuple[Bools, Bools]:
+    """Tell of each of some events whether it ran alone, and whether under communication."""
+    starts_ns, ends_ns = trace.start_ns[events], trace.end_ns[events]
+    shared = comm.covered_before(ends_ns) - comm.covered_before(starts_ns)
+    return shared == 0, shared >= UNDER_FRACTION * (ends_ns - starts_ns)
 
 
 def _group(values: Ints, group: Ints, num_groups: int) -> list[Ints]:

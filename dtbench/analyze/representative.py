@@ -20,7 +20,6 @@ MOST_RATIO: Final = 1.25
 UNLIKE: Final = 2.0
 """So many times the others' median, or one over it, is no step like them."""
 
-_LEAST_STEPS: Final = 3  # of two steps that differ nobody can say which is the odd one
 _LEAST_TO_DRIFT: Final = 5  # in order by chance once in 60
 _SIGNIFICANT: Final = 1.96
 _LEAST_DRIFT: Final = 0.25  # of the earlier half
@@ -42,6 +41,10 @@ class DoubtKind(StrEnum):
     """Number of a step, and how many times as long as the others it is."""
     ONE_LAUNCH_UNLIKE = "one_launch_unlike"
     """How many times as long as those of the other launches a launch's PROFILED steps are."""
+    TWO_STEPS_UNLIKE = "two_steps_unlike"
+    """Numbers of the longer and the shorter of the only two steps, and how many times as long the longer is."""
+    TWO_LAUNCHES_UNLIKE = "two_launches_unlike"
+    """How many times as long as those of the only other launch a launch's PROFILED steps are."""
     DRIFT = "drift"
     """Exposed communication of the steps between which it rises or falls, the earlier first, ns; and of how many."""
     REPEATED_NUMBER = "repeated_number"
@@ -131,20 +134,24 @@ def doubt_launches(step_ns: Mapping[int, float]) -> Iterator[Doubt]:
     Args:
         step_ns: a PROFILED step by launch, mean over its steps.
     """
+    if (two := _find_two_unlike(step_ns)) is not None:
+        yield Doubt(DoubtKind.TWO_LAUNCHES_UNLIKE, (two[2],), launch=two[0])
     if (unlike := _find_unlike(step_ns)) is not None:
         yield Doubt(DoubtKind.ONE_LAUNCH_UNLIKE, (unlike[1],), launch=unlike[0])
 
 
 def _doubt_one(step_ns: Mapping[int, float]) -> Iterator[Doubt]:
-    """Name the step that is least like the others, where one is unlike them."""
+    """Name the step that is least like the others, where one is unlike them; of two both."""
+    if (two := _find_two_unlike(step_ns)) is not None:
+        yield Doubt(DoubtKind.TWO_STEPS_UNLIKE, tuple(map(float, two)))
     if (unlike := _find_unlike(step_ns)) is not None:
         yield Doubt(DoubtKind.ONE_STEP_UNLIKE, (float(unlike[0]), unlike[1]))
 
 
 def _find_unlike(step_ns: Mapping[int, float]) -> tuple[int, float] | None:
-    """Give the number that is least like the others, and how many times as long; None: all are alike."""
-    known = {number: time_ns for number, time_ns in step_ns.items() if time_ns > 0}
-    if len(known) < _LEAST_STEPS:
+    """Give the number that is least like at least two others, and how many times as long; None: all are alike."""
+    known = _keep_known(step_ns)
+    if len(known) <= 2:
         return None
     ratios = {
         number: time_ns / median(other for at, other in known.items() if at != number)
@@ -152,6 +159,23 @@ def _find_unlike(step_ns: Mapping[int, float]) -> tuple[int, float] | None:
     }
     number = max(ratios, key=lambda one: max(ratios[one], 1 / ratios[one]))
     return (number, ratios[number]) if max(ratios[number], 1 / ratios[number]) > UNLIKE else None
+
+
+def _find_two_unlike(step_ns: Mapping[int, float]) -> tuple[int, int, float] | None:
+    """Give the longer and the shorter of two, and how many times as long it is; None: they are alike, or not two.
+
+    Nobody can say which of them is the odd one, so a mean of both is of neither.
+    """
+    known = _keep_known(step_ns)
+    if len(known) != 2:
+        return None
+    shorter, longer = sorted(known, key=lambda number: known[number])
+    ratio = known[longer] / known[shorter]
+    return (longer, shorter, ratio) if ratio > UNLIKE else None
+
+
+def _keep_known(step_ns: Mapping[int, float]) -> dict[int, float]:
+    return {number: time_ns for number, time_ns in step_ns.items() if time_ns > 0}
 
 
 def _find_drift(values: Sequence[float]) -> tuple[float, float] | None:

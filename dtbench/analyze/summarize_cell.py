@@ -135,6 +135,8 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         idle=summarize_idle(_stack(launches, "gaps"), overlap),
         runtime=None if environment is None or cell.plan.device is DeviceKind.CPU else _find_runtime(environment),
         ranks_per_host=_count_on_host(launches, ranks_planned),
+        torch=None if environment is None else environment.torch,
+        nccl=None if environment is None else environment.nccl,
     )
 
 

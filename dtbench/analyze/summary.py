@@ -327,6 +327,8 @@ class CellSummary(Record):
         idle: None without a device, or where it is not known.
         runtime: through which its devices were driven; None: it had none, or nobody wrote it down.
         ranks_per_host: the most that one machine had; None: not every rank of any launch wrote it down.
+        torch: version that the ranks of the first launch had; None: nobody wrote it down.
+        nccl: likewise.
     """
 
     name: str
@@ -377,6 +379,8 @@ class CellSummary(Record):
     idle: DeviceIdle | None = None
     runtime: Runtime | None = None
     ranks_per_host: int | None = None
+    torch: str | None = None
+    nccl: str | None = None
 
 
 class RunSummary(Record):

@@ -41,6 +41,7 @@ from dtbench.analyze.owners import name_askers
 from dtbench.analyze.probe_times import ProbeTime, time_probes
 from dtbench.analyze.purpose_times import PurposeTime, account_purposes, sum_unattributed
 from dtbench.analyze.ranks.skew import CollectiveSkew
+from dtbench.analyze.reader.header import PROFILERS
 from dtbench.analyze.shares import Shares, share_time
 from dtbench.analyze.steps import Cut, count_repeated, find_cut
 from dtbench.analyze.strategy import TraceMarks, find_marks
@@ -211,7 +212,7 @@ def analyze_trace(
         timeline = replace(timeline, host=None, kernel=None)
     return replace(
         _account(trace, contents, timeline, shares),
-        machine={**trace.machine, **_name_devices(trace)},
+        machine={**_tell_stacks(trace), **trace.machine, **_name_devices(trace)},
         marks=find_marks(trace, timeline.collectives),
         host_steps=find_host_work(trace, contents.steps),
         cut=find_cut(contents.steps) if contents.is_device else None,
@@ -228,6 +229,13 @@ def _name_devices(trace: Trace) -> dict[str, str]:
     seen = {*trace.devices.values()}
     kinds = {name for device, name in trace.devices.items() if device in used} or (seen if len(seen) == 1 else set())
     return {"kinds of devices": ", ".join(sorted(kinds))} if used and kinds else {}
+
+
+def _tell_stacks(trace: Trace) -> dict[str, str]:
+    """Return whether Python's calls were recorded, as the events show; nothing where no operator was."""
+    if not {"cpu_op", "python_function"} & {*trace.categories}:
+        return {}
+    return {f"{PROFILERS}with_stack": "on" if "python_function" in trace.categories else "off"}
 
 
 def _name_kernels(trace: Trace) -> list[str]:

@@ -221,7 +221,8 @@ def _describe_lacking(one: TraceAnalysis, *, any_steps: bool) -> Iterable[str]:
     if one.timeline.unseen:
         lost = count_things(len(one.timeline.unseen), "collective")
         were = "was" if len(one.timeline.unseen) == 1 else "were"
-        yield f"{lost} {were} launched and not seen to run, so communication and what is exposed are 'at least'"
+        so = "so communication and what is exposed there are 'at least' or n/a"
+        yield f"{lost} {were} launched and not seen to run, {so}"
     yield from describe_shared_units(one.collectives)
     yield from _describe_untold(one)
     unrecorded = [step.step for step in one.steps if step.overlap.step_ns and step.overlap.compute_ns is None]

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
+from dtbench.analyze.reader.header import PROFILERS
 from dtbench.analyze.trace_set import TraceSet
 from dtbench.comparison.comparison import EnvironmentChange, SettingChange
 from dtbench.comparison.settings import ABSENT
@@ -30,6 +31,7 @@ WHY_UNLIKE: Final = {
     "nccl": "chooses other algorithms",
     f"{_PACKAGE}dtbench": "another version may run and count otherwise",
     _PACKAGE: "is imported by what is measured",
+    PROFILERS: "what the profiler records takes time of the host",
     _VARIABLE: "tunes torch, its backends or their threads",
 }
 """What makes environments unlike, and why; a name that ends in a blank stands for all that begin so.
@@ -74,7 +76,7 @@ def find_environment_changes(
 
 
 def read_machines(traces: TraceSet) -> dict[str, tuple[str, ...]]:
-    """Return what traces of one job tell of where they were recorded, by name: each rank's word, empty for none."""
+    """Return what traces of one job tell of how they were recorded, by name: each rank's word, empty for none."""
     told = [{"host": one.timeline.host or "", **one.machine} for one in traces.analyses]
     names = dict.fromkeys(name for one in told for name, word in one.items() if word)
     return {name: tuple(one.get(name, "") for one in told) for name in names}
@@ -163,7 +165,7 @@ def _find_why(name: str, before: str, after: str, imported: Collection[str] = ()
         return WHY_UNLIKE[name]
     if name.startswith(_PACKAGE):
         return WHY_UNLIKE[_PACKAGE] if name in imported else ""
-    return WHY_UNLIKE[_VARIABLE] if name.startswith(_VARIABLE) else ""
+    return next((WHY_UNLIKE[kind] for kind in (_VARIABLE, PROFILERS) if name.startswith(kind)), "")
 
 
 def _is_declared(name: str, declared: set[str]) -> bool:

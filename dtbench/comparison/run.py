@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from dtbench.analyze.reader.header import PROFILERS
 from dtbench.comparison.changes import MOST_OWNERS, compare_metrics
 from dtbench.comparison.collectives import find_collective_changes
 from dtbench.comparison.comparison import Comparison, EnvironmentChange, MetricChange, Outcome, Side
@@ -318,10 +319,11 @@ def _note_unknown(sides: Sequence[MeasuredSide], labels: Sequence[str]) -> list[
     silent = [label for side, label in zip(sides, labels, strict=True) if side.environment is None]
     if not silent:
         return []
-    both = [f"{name}{_say_silent_ranks(name, sides, labels)}" for name in sides[0].machine if name in sides[1].machine]
+    told = [name for name in sides[0].machine if name in sides[1].machine and not name.startswith(PROFILERS)]
+    both = [f"{name}{_say_silent_ranks(name, sides, labels)}" for name in told]
     if len(silent) == len(sides) and both:
-        told = f"of where {' and '.join(silent)} ran, both traces tell only {join_words(both, 'and')}"
-        return [f"{told}; whether anything else is alike is not checked"]
+        of = f"of where {' and '.join(silent)} ran, both traces tell only {join_words(both, 'and')}"
+        return [f"{of}; whether anything else is alike is not checked"]
     return [
         f"nobody knows on which machine and software {' and '.join(silent)} ran; whether they are alike is not checked"
     ]

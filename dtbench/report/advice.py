@@ -235,13 +235,12 @@ def advise_loss(row: Loss, ran: Ran) -> str:
     return _ADVICE[row.cause](row, known)
 
 
-def _name(knobs: Sequence[Knob], last: str = "or") -> str:
-    """Spell knobs: ``a``; ``a`` or ``b``; ``a``, ``b`` or ``c``."""
-    names = [f"`{knob}`" for knob in knobs]
+def _name(names: Sequence[str], last: str = "or") -> str:
+    """Join spelled knobs: ``a``; ``a`` or ``b``; ``a``, ``b`` or ``c``."""
     return f" {last} ".join([*([", ".join(names[:-1])] if names[:-1] else []), *names[-1:]])
 
 
-def _put(knobs: Sequence[Knob], *words: str) -> str:
+def _put(knobs: Sequence[str], *words: str) -> str:
     """Spell knobs and words in brackets, with the space before; nothing where there are none."""
     everything = [*words, *([_name(knobs)] if knobs else [])]
     return f" ({', '.join(everything)})" if everything else ""

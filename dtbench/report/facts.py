@@ -1,7 +1,8 @@
 """What an advice must know of what was run: the strategy, which of its knobs are set already, what buckets hold."""
 
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -38,6 +39,23 @@ class Knob(StrEnum):
     CTA_POLICY = "NCCL_CTA_POLICY"
 
 
+class Library(StrEnum):
+    """What has knobs, and versions."""
+
+    TORCH = "torch"
+    NCCL = "NCCL"
+
+
+Release = tuple[int, int]
+"""Major and minor number of a version."""
+
+FIRST: Final[Mapping[Knob, tuple[Library, Release]]] = {
+    Knob.SEPARATE_GROUP: (Library.TORCH, (2, 13)),
+    Knob.MAX_CTAS: (Library.NCCL, (2, 17)),
+    Knob.CTA_POLICY: (Library.NCCL, (2, 27)),
+}
+"""The first version that has a knob, where later ones are not all that people run (``newer_knobs``; NCCL's manual)."""
+
 _OF_RUNTIME: Final = {
     Runtime.CUDA: frozenset({Knob.CONNECTIONS}),
     Runtime.HIP: frozenset({Knob.HIP_QUEUES}),
@@ -51,6 +69,7 @@ OF_PRECISION: Final = frozenset(
     }
 )
 """Set already where what is sent is narrow."""
+_RELEASE: Final = re.compile(r"(\d{1,6})\.(\d{1,6})\b")
 KNOBS: Final[Mapping[Strategy, frozenset[Knob]]] = {
     Strategy.DDP: frozenset(
         {Knob.BUCKET_CAP, Knob.BUCKET_CAPS, Knob.BF16_HOOK, Knob.FP16_HOOK, Knob.POWER_SGD, Knob.NO_PYTHON_REDUCER}
@@ -88,6 +107,7 @@ class Ran:
         gathers_after_update: parameters are gathered when an optimizer has updated them; None: not known.
         is_set_down: its settings are written down; False: what is sent is all that tells of a precision.
         last_ready: place, in a bucket's order, of the parameter whose gradient comes last.
+        releases: which version of a library ran; none: not known.
     """
 
     is_device: bool
@@ -106,13 +126,38 @@ class Ran:
     gathers_after_update: bool | None = None
     is_set_down: bool = False
     last_ready: int = -1
+    releases: Mapping[Library, Release] = field(default_factory=dict)
 
-    def choose(self, *knobs: Knob) -> list[Knob]:
-        """Return those that strategy, runtime and library have and that are not set already, in their order."""
+    def choose(self, *knobs: Knob) -> list[str]:
+        """Spell those that strategy, runtime and library have and that are not set already, in their order.
+
+        Of one that not every version of its library has, and where that is not known, which does.
+        """
         own = frozenset() if self.strategy is None else KNOBS[self.strategy]
         own |= frozenset() if self.runtime is None else _OF_RUNTIME[self.runtime]
         own |= _OF_NCCL if self.uses_nccl and self.runtime is Runtime.CUDA else frozenset()
-        return [knob for knob in knobs if knob in own and knob not in self.done]
+        return [self._spell(knob) for knob in knobs if knob in own and knob not in self.done and self._may_have(knob)]
+
+    def _may_have(self, knob: Knob) -> bool:
+        library, first = FIRST.get(knob, (None, None))
+        return library is None or first is None or self.releases.get(library, first) >= first
+
+    def _spell(self, knob: Knob) -> str:
+        library, first = FIRST.get(knob, (None, None))
+        if library is None or first is None or library in self.releases:
+            return f"`{knob}`"
+        return f"`{knob}` of {library} {first[0]}.{first[1]} or newer"
+
+
+def read_releases(*, torch: str | None = None, nccl: Iterable[str] = ()) -> dict[Library, Release]:
+    """Read versions of libraries, as far as they can be: of several of ranks, the oldest."""
+    told = [(Library.TORCH, torch or ""), *((Library.NCCL, version) for version in nccl)]
+    found: dict[Library, Release] = {}
+    for library, version in told:
+        if (numbers := _RELEASE.match(version)) is not None:
+            release = int(numbers[1]), int(numbers[2])
+            found[library] = min(release, found.get(library, release))
+    return found
 
 
 def describe_traces(traces: TraceSet) -> Ran:
@@ -144,6 +189,7 @@ def describe_traces(traces: TraceSet) -> Ran:
         shards=shards,
         shards_in_node=shards_in_node,
         gathers_after_update=all(one.gathers_after_update for one in found),
+        releases=read_releases(nccl=[one.machine["nccl"] for one in traces.analyses if "nccl" in one.machine]),
     )
 
 

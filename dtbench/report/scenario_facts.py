@@ -1,11 +1,12 @@
 """What a run says of itself that an advice must know: its strategy, and which of its knobs are set already."""
 
+from dataclasses import replace
 from math import prod
 from typing import Final
 
 from dtbench.analyze.strategy import Strategy
 from dtbench.analyze.summary import CellSummary
-from dtbench.report.facts import OF_PRECISION, Knob, Ran, find_untold, without_effect
+from dtbench.report.facts import OF_PRECISION, Knob, Ran, find_untold, read_releases, without_effect
 from dtbench.scenario.network import EmulatedNetwork
 from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Scenario
 from dtbench.traffic.parameters import known_parameters
@@ -19,8 +20,10 @@ _MOST_QUEUES: Final = 8
 def describe_cell(cell: CellSummary) -> Ran:
     """Give what a cell ran; of a person's own loop where, and DDP by its buckets."""
     is_device = cell.plan.device is not DeviceKind.CPU
+    releases = read_releases(torch=cell.torch, nccl=[] if cell.nccl is None else [cell.nccl])
     if cell.scenario is not None:
-        return describe_scenario(cell.scenario, cell.runtime, is_device=is_device, ranks_per_host=cell.ranks_per_host)
+        ran = describe_scenario(cell.scenario, cell.runtime, is_device=is_device, ranks_per_host=cell.ranks_per_host)
+        return replace(ran, releases=releases)
     is_ddp = any(row.owner.startswith("bucket ") for row in cell.owners)
     return Ran(
         is_device,
@@ -28,6 +31,7 @@ def describe_cell(cell: CellSummary) -> Ran:
         done=find_untold(is_device=is_device),
         runtime=cell.runtime,
         uses_nccl=is_device,
+        releases=releases,
     )
 
 

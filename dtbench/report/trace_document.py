@@ -131,6 +131,7 @@ def _tax_document(tax: OverlapTax | None) -> object:
         "slower_fraction": _number(tax.slower_fraction),
         "kernels": len(tax.kernels),
         "unlike_count": tax.unlike_count,
+        "regionless_count": tax.regionless_count,
         "caveat": CAVEAT,
     }
 

@@ -294,25 +294,28 @@ def tax_section(traces: TraceSet) -> Section:
     """Give how much slower the same kernels ran under communication."""
     found = [(one.rank, one.accounts.overlap_tax) for one in _choose_ranks(traces)[0]]
     titles = ("under / alone", "costs", "kernels", "runs compared", "runs slower")
-    untold = [rank for rank, tax in found if tax is None or not tax.kernels]
+    shown = [(rank, tax) for rank, tax in found if tax is not None and (tax.kernels or tax.regionless_count)]
+    untold = [rank for rank, _ in found if rank not in {rank for rank, _ in shown}]
     unlike = sum(tax.unlike_count for _, tax in found if tax is not None)
+    regionless = sum(tax.regionless_count for _, tax in found if tax is not None)
+    nowhere = "not compared, since it is not known in which region of the step they ran"
     return Section(
         title="Overlap tax: the same kernels under communication and alone, whole trace",
         columns=[Column("rank"), *(Column(title, is_number=True) for title in titles)],
         rows=[
             (
                 str(rank),
-                f"{tax.ratio:.2f} x",
-                format_ns(tax.tax_ns) if tax.tax_ns >= 0 else f"-{format_ns(-tax.tax_ns)}",
+                f"{tax.ratio:.2f} x" if tax.kernels else "n/a",
+                f"{'-' if tax.tax_ns < 0 else ''}{format_ns(abs(tax.tax_ns))}",
                 str(len(tax.kernels)),
                 str(tax.compared_count),
                 format_fraction(tax.slower_fraction),
             )
-            for rank, tax in found
-            if tax is not None and tax.kernels
+            for rank, tax in shown
         ],
         notes=(
             *([f"no kernel that can be compared ran both ways: {name_ranks(untold)}"] if untold else []),
+            *([f"{nowhere}: {count_things(regionless, 'run')}"] if regionless else []),
             *([f"not compared, since alone their kernels take unlike times: {unlike} runs"] if unlike else []),
             CAVEAT,
         ),

@@ -8,7 +8,7 @@ from dtbench.analyze.causes.exposed_owners import ExposedOwner
 from dtbench.analyze.gaps import GapTime
 from dtbench.analyze.known_part import name_part
 from dtbench.analyze.means import MeanPurpose, MeanTime, average, average_purposes
-from dtbench.analyze.overlap import Overlap, divide
+from dtbench.analyze.overlap import divide
 from dtbench.analyze.ranks.late import describe_late
 from dtbench.analyze.ranks.stragglers import describe_waiting
 from dtbench.analyze.representative import doubt_steps, read_steps_of_traces
@@ -87,7 +87,7 @@ def _alone_lines(traces: TraceSet, owners: Sequence[ExposedOwner]) -> list[str]:
 
 def _time_words(traces: TraceSet, mean: MeanTime) -> str:
     if mean.are_steps:
-        return f"step {format_ns(mean.overlap.step_ns)}, "
+        return f"{name_part(mean.part)}step {format_ns(mean.overlap.step_ns)}, "
     is_cut = any(one.lost.is_cut for one in traces.analyses)
     return f"{'what is left of the trace' if is_cut else 'whole trace'} {format_ns(mean.overlap.step_ns)}, "
 
@@ -154,26 +154,36 @@ def _exposed_words(traces: TraceSet, mean: MeanTime, owners: Sequence[ExposedOwn
     if overlap.comm_ns == 0:
         return f"no communication{_spell_limits(traces)}"
     if overlap.comm_ns is None or overlap.exposed_comm_ns is None:
-        return _unknown_words(traces, overlap)
+        return _unknown_words(traces, mean)
     if not overlap.exposed_comm_ns:
         return f"no communication exposed: all {format_ns(overlap.comm_ns)} of it ran beside compute"
     share = format_fraction(overlap.exposed_step_fraction)
-    least = "at least " if _count_unseen(traces) else ""
+    least = _bound_words(traces, mean)
     said = f"{least}{format_ns(overlap.exposed_comm_ns)} exposed ({share})"
     if not owners:
         return said
     return f"{said}; {describe_leading(owners, mean.windows, describe_exposed_owner)}"
 
 
-def _unknown_words(traces: TraceSet, overlap: Overlap) -> str:
+def _unknown_words(traces: TraceSet, mean: MeanTime) -> str:
     """Say what is not known of communication, and why."""
+    overlap = mean.overlap
     if overlap.comm_ns is not None:
-        least = "at least " if _count_unseen(traces) else ""
+        least = _bound_words(traces, mean)
         said = f"{least}{format_ns(overlap.comm_ns)} of communication; how much of it was exposed is not known"
         return f"{said}: {_name_lack(traces)}"
     if _count_unseen(traces):
         return "its communication was issued and not seen to run, so nothing is known of what it hid"
     return f"whether it communicated is not known: {_name_lack(traces)}"
+
+
+def _bound_words(traces: TraceSet, mean: MeanTime) -> str:
+    """Say that a mean's communication is a bound, where what was not seen to run may belong to what it is a mean of.
+
+    That is what its windows issued, and what was issued outside all steps.
+    """
+    outside = sum(one.unseen - sum(step.lost for step in one.steps) for one in traces.analyses)
+    return "at least " if mean.lost or outside else ""
 
 
 def _count_unseen(traces: TraceSet) -> int:

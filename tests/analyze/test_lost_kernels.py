@@ -89,6 +89,19 @@ def test_steps_of_lost_kernels_have_no_account_and_no_cause(tmp_path: Path, lett
     assert [step["exposed_comm_ns"] for step in document["steps"] if step["step"] in lossy] == ["NaN"] * len(lossy)
 
 
+def test_a_mean_of_the_steps_that_are_left_says_of_which_it_is_and_is_no_bound_of_all(tmp_path: Path) -> None:
+    """The kernels of a step and of its collective are lost: other steps may have exposed more, or less."""
+    whole = write(tmp_path / "whole.json", lambda _: True)
+    assert answer_lines(whole)[0].startswith("step ")
+    left = write(tmp_path / "left.json", lambda event: not is_kernel(event, "ef"))
+    assert left.analyses[0].unseen == 1
+    answer, *_, basis = answer_lines(left)
+    assert answer.startswith("of 2 of 3 rank steps: step ")
+    assert "at least" not in answer
+    assert "exposed" in answer
+    assert "mean of 2 steps, without 1 step not wholly known" in basis
+
+
 def test_a_wait_in_a_step_of_lost_kernels_is_not_known_of_its_collective_either(tmp_path: Path) -> None:
     """What is lost may have run in the gap."""
     whole = tabulate_collectives(write(tmp_path / "whole.json", lambda _: True).analyses)

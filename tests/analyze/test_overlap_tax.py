@@ -54,8 +54,8 @@ def measure(kernels: list[Kernel], comm: list[tuple[int, int]]) -> OverlapTax:
 
 
 def regions_of(trace: Trace) -> Ints:
-    """Number two regions: 1 from 3000 on, 0 before."""
-    return (trace.start_ns >= 3000).astype(np.int64)
+    """Number two regions: 2 from 3000 on, 1 before."""
+    return 1 + (trace.start_ns >= 3000).astype(np.int64)
 
 
 SMALL, LARGE = "[1,1,1] [32,1,1]", "[2,1,1] [32,1,1]"
@@ -128,6 +128,8 @@ def test_kernels_of_no_length_are_left_out() -> None:
 def test_a_trace_says_its_tax_and_tabulates_it() -> None:
     trace, _, _ = build(SEEN_BOTH_WAYS, COMM)
     one = analyze_trace(trace)
+    assert OVERLAP_TAX_TABLE.tabulate([one]).empty  # it has no steps, so no region of them is known
+    one = replace(one, accounts=replace(one.accounts, overlap_tax=measure(SEEN_BOTH_WAYS, COMM)))
     (row,) = OVERLAP_TAX_TABLE.tabulate([one]).to_dict("records")
     assert (row["rank"], row["name"], row["grid"], row["ratio"]) == (2, "a", SMALL, 22 / 10.5)
     assert OVERLAP_TAX_TABLE.tabulate([analyze_trace(replace(trace, grid=no_values()))]).empty
@@ -169,6 +171,16 @@ def test_a_kernel_of_forward_is_not_compared_with_one_of_backward() -> None:
     forward: list[Kernel] = [("a", SMALL, 100 * place, 100 * place + 10) for place in range(4)]
     backward: list[Kernel] = [("a", SMALL, 3000 + 100 * place, 3000 + 100 * place + 40) for place in range(4)]
     assert measure([*forward, *backward], [(3000, 3400)]).kernels == ()
+
+
+def test_what_ran_in_no_known_region_is_left_out_and_counted() -> None:
+    """It may be forward alone and backward under communication: as unlike as two shapes."""
+    trace, computing, comm = build(SEEN_BOTH_WAYS, COMM)
+    nowhere = measure_overlap_tax(trace, computing, comm, np.zeros(len(trace), dtype=np.int64))
+    assert (nowhere.kernels, nowhere.alone_count, nowhere.under_count, nowhere.regionless_count) == ((), 0, 0, 3)
+    assert math.isnan(nowhere.ratio)
+    assert math.isnan(nowhere.tax_ns)
+    assert measure(SEEN_BOTH_WAYS, COMM).regionless_count == 0
 
 
 def test_a_kernel_of_two_regions_costs_what_it_costs_in_each() -> None:

@@ -136,3 +136,27 @@ def test_as_many_kinds_of_unlike_numbers_are_told_by_number(record: Record) -> N
     ]
     with pytest.raises(ComparisonError, match="kinds of devices 2 x A, 1 x B against 1 x A, 2 x B"):
         compare(*sides)
+
+
+def test_what_the_profiler_was_asked_to_record_makes_traces_unlike(record: Record) -> None:
+    """It takes time of the host; torch writes options that are on, and none that is off."""
+    old, new = record("old", **A100), record("new", **A100, with_stack=1, profile_memory=1)
+    with pytest.raises(ComparisonError, match="profiler's with_stack off against on; profiler's profile_memory off "):
+        compare(old, new)
+    forced = compare(old, new, force=True)
+    assert {one.what: bool(one.why) for one in forced.environment} == {
+        "profiler's with_stack": True,
+        "profiler's profile_memory": True,
+    }
+    assert not any("tell only" in note and "profiler" in note for note in forced.notes)
+
+
+def test_recorded_calls_of_python_tell_an_option_that_no_header_does(tmp_path: Path) -> None:
+    told = []
+    for name, category in (("old", "cpu_op"), ("new", "python_function"), ("nothing", "user_annotation")):
+        event = {"ph": "X", "cat": category, "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 5}
+        kernel = {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 9, "dur": 40}
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps({"traceEvents": [event, kernel]}))
+        told.append(read_machines(analyze_traces([path])))
+    assert told == [{"profiler's with_stack": ("off",)}, {"profiler's with_stack": ("on",)}, {}]

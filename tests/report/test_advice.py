@@ -15,8 +15,9 @@ from dtbench.analyze.collectives import Collective
 from dtbench.analyze.foreign import analyze_traces
 from dtbench.analyze.intervals import unite
 from dtbench.analyze.strategy import Strategy
+from dtbench.newer_knobs import NEWER
 from dtbench.report.advice import Loss, advise, advise_loss
-from dtbench.report.facts import OF_PRECISION, Knob, Ran, describe_traces
+from dtbench.report.facts import FIRST, OF_PRECISION, Knob, Library, Ran, describe_traces, read_releases
 from dtbench.report.scenario_facts import describe_scenario
 from dtbench.report.trace_words import advise_traces
 from dtbench.scenario.load import load_scenario_file
@@ -586,6 +587,53 @@ def test_who_borrows_the_names_of_cudas_calls_borrows_no_knob(tmp_path: Path, ca
     words = advise_loss(loss(Cause.SERIALIZED, Purpose.GRAD_REDUCE), describe_traces(analyze_traces([path])))
     assert (Knob.CONNECTIONS.value in words) is is_named
     assert (Knob.MAX_CTAS.value in words) is is_named
+
+
+@pytest.mark.parametrize(
+    ("nccl", "named"),
+    [
+        ("2.28.9", "(`NCCL_MAX_CTAS` or `NCCL_CTA_POLICY`)."),
+        ("2.26.2", "(`NCCL_MAX_CTAS`)."),
+        ("2.14.3", "while it runs."),
+        (None, "(`NCCL_MAX_CTAS` of NCCL 2.17 or newer or `NCCL_CTA_POLICY` of NCCL 2.27 or newer)."),
+    ],
+)
+def test_of_the_knobs_of_nccl_a_trace_is_advised_those_that_its_version_has(
+    tmp_path: Path, nccl: str | None, named: str
+) -> None:
+    events = draw_events("""
+        call cudaLaunchKernel  @1 |ab    |
+        kernel gemm            @7 | aaaa |
+        kernel ncclDevKernel_X @8 |  bbb |
+    """)
+    path = tmp_path / "trace.json"
+    info = {} if nccl is None else {"distributedInfo": {"rank": 0, "world_size": 1, "nccl_version": nccl}}
+    path.write_text(json.dumps({**info, "traceEvents": events}))
+    words = advise_loss(loss(Cause.SERIALIZED, Purpose.GRAD_REDUCE), describe_traces(analyze_traces([path])))
+    assert words.endswith(named)
+
+
+@pytest.mark.parametrize(
+    ("torch", "named"),
+    [("2.12.1+cu130", None), ("2.13.0", "`)."), (None, "` of torch 2.13 or newer).")],
+)
+def test_a_knob_that_torch_has_since_a_version_is_named_where_it_has_it_or_with_the_version(
+    torch: str | None, named: str | None
+) -> None:
+    ran = Ran(is_device=True, strategy=Strategy.FSDP2, releases=read_releases(torch=torch))
+    row = loss(Cause.QUEUED, Purpose.GRAD_REDUCE, behind=queue_head(Purpose.UNSHARD), carried=Carried(group="dp"))
+    words = advise_loss(row, ran)
+    assert ("set_separate_reduce_scatter_group" in words) is (named is not None)
+    assert words.endswith(named or "Send less before it.")
+
+
+def test_since_when_torch_has_a_knob_is_one_fact() -> None:
+    (newer,) = (one for one in NEWER if one.knob == "parallel.separate_reduce_scatter_group")
+    assert FIRST[Knob.SEPARATE_GROUP] == (Library.TORCH, newer.first)
+
+
+def test_of_the_versions_that_ranks_tell_the_oldest_counts_and_what_is_none_is_not_known() -> None:
+    assert read_releases(torch="nightly", nccl=("2.28.9", "2.5.1")) == {Library.NCCL: (2, 5)}
 
 
 @pytest.mark.parametrize("strategy", list(Strategy))

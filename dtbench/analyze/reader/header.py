@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -12,6 +13,11 @@ _DEVICES: Final = re.compile(r'"deviceProperties"\s*:\s*(?=\[)')
 _NCCL: Final = re.compile(r'"nccl_version"\s*:\s*"([^"]+)"')
 _CUDA: Final = re.compile(r'"cuda_(runtime|driver)_version"\s*:\s*(\d+)\b')
 _HIP: Final = re.compile(r'"hip_(runtime|driver)_version"\s*:\s*(\d+)\b')
+_OPTION: Final = re.compile(r'"(with_stack|record_shapes|profile_memory|with_modules|with_flops)"\s*:\s*"?1\b')
+_OPTIONS: Final = ("with_stack", "record_shapes", "profile_memory", "with_modules", "with_flops")
+PROFILERS: Final = "profiler's "
+"""What stands before the name of an option of torch's profiler in ``Origin.machine``."""
+
 _MOST_RANKS: Final = 1 << 22
 """More ranks than any job has: a larger number was not read rightly."""
 _LENIENT: Final = json.JSONDecoder(strict=False)
@@ -50,7 +56,8 @@ class Origin:
         host: Kineto's ``host_name``, whose ranks share a clock, unless containers bear one name on many machines.
         base_ns: Kineto's ``baseTimeNanoseconds``, Unix time of the zero of the events' times.
         machine: what it tells of the software that drives devices, as text by name: ``CUDA runtime``, ``CUDA driver``,
-            ``HIP runtime``, ``HIP driver``, ``nccl``.
+            ``HIP runtime``, ``HIP driver``, ``nccl``; and of each option of torch's profiler whether it is ``on`` or
+            ``off``: ``profiler's with_stack``.
         devices: names of the devices that the process saw, used or not, by id (Kineto's ``deviceProperties``).
     """
 
@@ -71,7 +78,20 @@ def read_origin(*texts: bytes) -> Origin:
         found = _BASE.search(text)
         if base_ns is None and found is not None:
             base_ns = int(found[1])
-    return Origin(host, base_ns, machine, devices)
+    return Origin(host, base_ns, {**machine, **_read_options(texts)}, devices)
+
+
+def _read_options(texts: Iterable[bytes]) -> dict[str, str]:
+    """Find how the profiler was set; empty: nothing tells.
+
+    ``torch.profiler.profile`` writes options that are on, and none that is off; who writes ``distributedInfo``, too, is
+    it.
+    """
+    spelled = [raw.decode("utf-8", "replace") for raw in texts]
+    on = {found for text in spelled for found in _OPTION.findall(text)}
+    if not on and not any(_DISTRIBUTED.search(text) for text in spelled):
+        return {}
+    return {f"{PROFILERS}{name}": "on" if name in on else "off" for name in _OPTIONS}
 
 
 def _read_machine(text: str) -> dict[str, str]:
