@@ -52,7 +52,10 @@ class Compilation(Record):
 
 
 class Memory(Record):
-    """Peaks in bytes: of host memory always, of the device's allocator on CUDA (None on CPU)."""
+    """Peaks in bytes until MEASURED steps were over, before the profiler and all that comes after it.
+
+    Of host memory since the process began; of the device's allocator since the end of warm-up (None on CPU).
+    """
 
     rss_peak_bytes: int
     allocated_peak_bytes: int | None
