@@ -1,6 +1,6 @@
 """What became of a training state: a row for each stage, and what it cost the steps around and beside it."""
 
-from dtbench.record import FloatOrNan, Record
+from dtbench.record import FloatOrNan, IntOrNan, Record
 from dtbench.traffic.state import StageTraffic
 from dtbench.vocabulary import Stage, StageOutcome, StatePart
 
@@ -22,6 +22,8 @@ class RaisedOnRank(Record):
 
 class StageSummary(Record):
     """One stage that a part of the training state went through after the last step.
+
+    Bytes and counts are None where no rank came to its end: what a stage that raised did before, nobody saw.
 
     Attributes:
         outcome: what became of it, beside what the scenario knows of it.
@@ -46,6 +48,7 @@ class StageSummary(Record):
         memory_curve: host memory over time in one round, (ns from its start, bytes above its start), of the rank where
             it rose most; a peak may lie between two points.
         mismatched: keys that came out other than they went in, summed over ranks; ``mismatches``: the first of them.
+            None where nothing was compared.
         raised: on each rank that torch raised on.
     """
 
@@ -58,18 +61,18 @@ class StageSummary(Record):
     shortest_ns: FloatOrNan
     wait_ns: FloatOrNan
     rounds: int
-    state_bytes: int
-    all_ranks_bytes: int
-    collectives: int | None
-    sent_bytes: int | None
+    state_bytes: IntOrNan
+    all_ranks_bytes: IntOrNan
+    collectives: IntOrNan
+    sent_bytes: IntOrNan
     planned: tuple[StageTraffic, ...] | None
     matches_plan: bool | None
-    object_collectives: int | None
+    object_collectives: IntOrNan
     link_ns: FloatOrNan
     file_bytes: int | None
-    host_peak_bytes: int
+    host_peak_bytes: IntOrNan
     device_peak_bytes: int | None
-    mismatched: int
+    mismatched: IntOrNan
     mismatches: tuple[WrongKey, ...]
     memory_curve: tuple[tuple[int, int], ...] = ()
     raised: tuple[RaisedOnRank, ...] = ()

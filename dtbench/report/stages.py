@@ -40,12 +40,16 @@ def _words(row: StageSummary) -> tuple[str, ...]:
         name,
         format_ns(row.duration_ns),
         format_ns(row.wait_ns),
-        format_bytes(row.state_bytes),
+        _spell(row.state_bytes),
         _count(row),
-        "n/a" if row.sent_bytes is None else format_bytes(row.sent_bytes),
-        f"+{format_bytes(row.host_peak_bytes)}",
+        _spell(row.sent_bytes),
+        "n/a" if row.host_peak_bytes is None else f"+{format_bytes(row.host_peak_bytes)}",
         row.outcome,
     )
+
+
+def _spell(size_bytes: int | None) -> str:
+    return "n/a" if size_bytes is None else format_bytes(size_bytes)
 
 
 def _count(row: StageSummary) -> str:
@@ -59,7 +63,7 @@ def outcome_sentences(row: StageSummary) -> Iterator[str]:
     what = f"{row.stage} of the {row.part}"
     for wrong in row.mismatches:
         yield f"{what}, rank {wrong.rank}: {wrong.key}: {wrong.words}"
-    rest = row.mismatched - len(row.mismatches)
+    rest = (row.mismatched or 0) - len(row.mismatches)
     if rest > 0:
         yield f"{what}: and {rest} more"
     for words, ranks in _by_words(row).items():

@@ -18,11 +18,11 @@ import torch.distributed.checkpoint.state_dict as state_dict
 
 from dtbench.vocabulary import Axis, Operation, Region
 from dtbench.worker import __main__ as worker
-from dtbench.worker import session
 from dtbench.worker.network import carrier, link, named_gloo
 from dtbench.worker.network.link import flatten_tensors
 from dtbench.worker.parallelize import ddp_hooks, waited_ddp
 from dtbench.worker.state_dict import together
+from dtbench.worker.steps import Phases
 from dtbench.worker.train import TrainStep
 
 _forward = named_gloo._forward
@@ -293,13 +293,13 @@ def save_late() -> None:
 
 def profile_with_memory() -> None:
     """Let whoever profiles need a GiB of host memory, and give it back."""
-    original = session.capture
+    profile = Phases.profile
 
-    def hungry(*args: Any) -> Any:
+    def hungry(self: Phases, first: int) -> Any:
         bytearray(b"\1") * (1 << 30)
-        return original(*args)
+        return profile(self, first)
 
-    session.capture = hungry
+    Phases.profile = hungry  # type: ignore[method-assign]
 
 
 def order_sets_by_rank() -> None:

@@ -188,5 +188,4 @@ def test_of_steps_that_nobody_could_try_no_number_is_told() -> None:
     found = look_for_missing_waits(bench, step)
     assert found is not None
     assert (found.passed, found.is_equal) == (None, None)
-    assert math.isnan(found.loss_error) and math.isnan(found.gradient_error)
     assert '"loss_error":"NaN","gradient_error":"NaN"' in found.model_dump_json()

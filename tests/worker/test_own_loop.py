@@ -130,7 +130,11 @@ def test_peaks_of_memory_are_read_before_the_profiler_that_needs_its_own(
     tmp_path: Path, train: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = 0
-    monkeypatch.setattr(own_loop_module, "read_memory", lambda _device: Memory(rss_peak_bytes=seen, allocated_peak_bytes=None, reserved_peak_bytes=None))
+    monkeypatch.setattr(
+        own_loop_module,
+        "read_memory",
+        lambda _device: Memory(rss_peak_bytes=seen, allocated_peak_bytes=None, reserved_peak_bytes=None),
+    )
     with dtbench.capture(tmp_path, **FEW) as step:
         while not step.is_done:
             with step():
