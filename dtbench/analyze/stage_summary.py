@@ -88,7 +88,9 @@ class StateStepsSummary(Record):
         blocked_ns: how long the call of ``async_save`` kept training waiting.
         saved_ns: from the call until the save was done.
         steps: beside one save; ``in_flight``: how many of these, in the mean, began while it went on.
-        cost_ns: what one save costs training: ``blocked_ns``, and by how much its steps are longer than as many alone.
+        cost_ns: what one save costs training: how long it blocks, and by how much its steps are longer than as many
+            alone of the same round; median over rounds. NaN where its 95 % interval, ``cost_low_ns`` to
+            ``cost_high_ns``, holds zero, or there was only one round.
         file_bytes: of one save, all ranks' files together.
         cost_ns_per_mib: ``cost_ns`` over MiB of ``file_bytes``.
         mismatched: keys that were saved other than they were at the call, over all ranks.
@@ -105,6 +107,8 @@ class StateStepsSummary(Record):
     steps: int
     in_flight: FloatOrNan
     cost_ns: FloatOrNan
+    cost_low_ns: FloatOrNan
+    cost_high_ns: FloatOrNan
     file_bytes: int
     cost_ns_per_mib: FloatOrNan
     mismatched: int

@@ -1,5 +1,6 @@
 """What became of the training state, in words: a row for each stage of each part, and sentences on what went wrong."""
 
+import math
 from collections.abc import Iterator
 
 from dtbench.analyze.stage_summary import StageSummary, StateStepsSummary
@@ -101,8 +102,17 @@ def step_sentences(steps: StateStepsSummary | None) -> Iterator[str]:
         f"an asynchronous save of {format_bytes(steps.file_bytes)} blocks training for {format_ns(steps.blocked_ns)} "
         f"and is done after {format_ns(steps.saved_ns)}; of {steps.steps} steps beside it {steps.in_flight:.3g} began "
         f"before that, and one takes {format_ns(steps.beside_ns)} instead of {format_ns(steps.alone_ns)}: "
-        f"{format_ns(steps.cost_ns)} of training in all, {format_ns(steps.cost_ns_per_mib)} per MiB"
+        f"{_cost_words(steps)}"
     )
+
+
+def _cost_words(steps: StateStepsSummary) -> str:
+    if math.isnan(steps.cost_low_ns):
+        return "what it costs training in all cannot be told from one round"
+    interval = f"95 % interval {format_ns(steps.cost_low_ns)} to {format_ns(steps.cost_high_ns)}"
+    if math.isnan(steps.cost_ns):
+        return f"what it costs training in all cannot be told ({interval})"
+    return f"{format_ns(steps.cost_ns)} of training in all ({interval}), {format_ns(steps.cost_ns_per_mib)} per MiB"
 
 
 def saved_sentence(steps: StateStepsSummary | None) -> str | None:
