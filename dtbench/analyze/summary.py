@@ -314,6 +314,8 @@ class CellSummary(Record):
         canary: None where nobody looked for missing waits.
         stages: what became of the training state, where ``state_dict`` asked for it.
         state_steps: steps around a load and beside saves of it; None: none were asked for.
+        state_taken_fraction: the share of the cores that others had while both ran, in the launch where it was most;
+            None: nobody looked.
         left_out_steps: of each phase, over all launches: others disturbed them, and no number here has anything of
             them; a phase from which none is has no entry.
         disturbed: phases of launches of which too few steps are left; empty: the cell can be judged.
@@ -367,6 +369,7 @@ class CellSummary(Record):
     canary: CanaryResult | None = None
     stages: tuple[StageSummary, ...] = ()
     state_steps: StateStepsSummary | None = None
+    state_taken_fraction: float | None = None
     left_out_steps: dict[Phase, int] = {}
     disturbed: tuple[Disturbed, ...] = ()
     unreadable: dict[int, str] = {}

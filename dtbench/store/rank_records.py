@@ -128,6 +128,8 @@ class RankRecord(Record):
         lived: what ``parallel.lifecycle`` asked for, in its order.
         stages: what ``state_dict`` asked for, in its order, one part after the other.
         state_steps: steps around a load and beside saves; None: none were asked for, or a stage raised before.
+        state_taken_fraction: the share of the cores that other processes had while ``stages`` and ``state_steps`` ran;
+            None where nobody looked, or there were none.
         canary: None where nobody asked for its steps.
         stolen_fraction: the share of its machine's cores that other guests had while it worked (``steal`` on Linux);
             None where the system does not say.
@@ -162,5 +164,6 @@ class RankRecord(Record):
     lived: tuple[LivedCall, ...] = ()
     stages: tuple[StageRecord, ...] = ()
     state_steps: StateStepsRecord | None = None
+    state_taken_fraction: float | None = None
     canary: CanaryResult | None = None
     stolen_fraction: float | None = None

@@ -1,6 +1,7 @@
 """One rank from model to results: builds the stack, runs the phases, collects what they left behind."""
 
 import itertools
+import math
 import os
 import socket
 import time
@@ -112,6 +113,7 @@ class Session:
         self._checked: CorrectnessResult | None = None
         self._stages: tuple[StageRecord, ...] = ()
         self._state_steps: StateStepsRecord | None = None
+        self._state_taken: float | None = None
         self._iterations: Iterations | None = None
         self._look: Callable[[], CanaryResult | None] = lambda: None
         measure = order.scenario.measure
@@ -171,7 +173,11 @@ class Session:
         self._live_through(step, batches.make(last + 1))
         self._checked = self._check(warmup.losses, probe)
         done = step, parallel, (warmup, measured, profiled), groups, end, memory
+        start_ns = time.perf_counter_ns()
         self._stages, self._state_steps = self._run_stages(done, batches, first=last + 1)
+        if self._stages:
+            (taken,) = self._find_taken([start_ns], [time.perf_counter_ns() - start_ns])
+            self._state_taken = None if math.isnan(taken) else taken
         return done
 
     def _choose_run(self, step: TrainStep, data_rank: int) -> RunStep:
@@ -385,6 +391,7 @@ class Session:
             lived=self._lived,
             stages=self._stages,
             state_steps=self._state_steps,
+            state_taken_fraction=self._state_taken,
             stolen_fraction=self._stolen.read_fraction(),
         )
 
