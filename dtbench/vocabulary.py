@@ -72,9 +72,13 @@ class Stage(StrEnum):
 
 
 class StageOutcome(StrEnum):
-    """What became of a stage: equal bits, wrong ones, torch raised; one known to be broken was so, or is no longer."""
+    """What became of a stage: equal bits, wrong ones, torch raised; one known to be broken was so, or is no longer.
+
+    ``NOT_COMPARED``: nothing was compared, as of a ``save`` where no ``read`` came to its end.
+    """
 
     EQUAL = "equal"
+    NOT_COMPARED = "not compared"
     WRONG = "WRONG"
     RAISED = "RAISED"
     BROKEN = "broken in torch"

@@ -11,6 +11,7 @@ from dtbench.analyze.lost_evidence import find_lost_evidence, find_unchecked, ha
 from dtbench.analyze.summarize_overlap import keep_known, keep_of_steps
 from dtbench.analyze.summary import Disturbed, Interval
 from dtbench.analyze.undisturbed import JUDGED, count_left_alone, describe_left_out, find_disturbance, keep_finished
+from dtbench.analyze.worst_ranks import most_state_taken
 from dtbench.disturbance import DISTURBED, is_enough
 from dtbench.scenario.ddp import Ddp, DdpMixedPrecision
 from dtbench.scenario.model import Custom
@@ -43,8 +44,18 @@ def give_notes(data: CellData, profiler_cost: Interval) -> list[str]:
         *_launch_notes(data.launches),
         *_record_notes(data),
         *_load_notes(profiler_cost),
+        *_state_notes(data.launches),
     )
     return [*left_out, *taken, *found]
+
+
+def _state_notes(launches: Sequence[LaunchData]) -> list[str]:
+    """Say that others had cores while a training state went through stages, which no phase covers."""
+    taken = most_state_taken([record for launch in launches for record in launch.ranks])
+    if taken is None or taken < DISTURBED:
+        return []
+    had = f"others had {format_fraction(taken)} of the cores while the training state went through stages"
+    return [f"{had}: no time of a stage, load or save is judged"]
 
 
 def _unit_notes(data: CellData) -> list[str]:

@@ -3,19 +3,30 @@
 import math
 from collections.abc import Sequence
 from statistics import fmean
+from typing import Final
 
 from dtbench.analyze.known_part import KnownPart
 from dtbench.analyze.summary import CellSummary, OwnerSummary
-from dtbench.scenario.values import ValueName
+from dtbench.disturbance import DISTURBED
+from dtbench.scenario.values import Quantity, ValueName
 from dtbench.vocabulary import Cause, Purpose
+
+_OF_STATE: Final = ("stages", "state_steps")
 
 
 def find_number(cell: CellSummary, name: ValueName) -> float:
     """Give a number, ns and bytes as they are.
 
     What a profiled cell did not do is 0 (an all-gather under DDP); what nobody saw is NaN, also an owner who left
-    nothing exposed: a name with a slip in it must not read 0.
+    nothing exposed: a name with a slip in it must not read 0. So is a time of a training state's stages, and of steps
+    around them, where others had the cores.
     """
+    is_timed = name.quantity is Quantity.TIME and name.path[-1] != "link_ns"  # which is what a formula says
+    is_of_state = is_timed and name.path[0] in _OF_STATE
+    return math.nan if is_of_state and (cell.state_taken_fraction or 0) >= DISTURBED else _find(cell, name)
+
+
+def _find(cell: CellSummary, name: ValueName) -> float:
     group, *path = name.path
     match path:
         case [purpose, "causes", cause, _]:

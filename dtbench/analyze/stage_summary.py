@@ -1,6 +1,6 @@
 """What became of a training state: a row for each stage, and what it cost the steps around and beside it."""
 
-from dtbench.record import FloatOrNan, Record
+from dtbench.record import AmountOrNan, FloatOrNan, Record
 from dtbench.traffic.state import StageTraffic
 from dtbench.vocabulary import Stage, StageOutcome, StatePart
 
@@ -22,6 +22,8 @@ class RaisedOnRank(Record):
 
 class StageSummary(Record):
     """One stage that a part of the training state went through after the last step.
+
+    Bytes and counts are None where no rank came to its end: what a stage that raised did before, nobody saw.
 
     Attributes:
         outcome: what became of it, beside what the scenario knows of it.
@@ -46,6 +48,7 @@ class StageSummary(Record):
         memory_curve: host memory over time in one round, (ns from its start, bytes above its start), of the rank where
             it rose most; a peak may lie between two points.
         mismatched: keys that came out other than they went in, summed over ranks; ``mismatches``: the first of them.
+            None where nothing was compared.
         raised: on each rank that torch raised on.
     """
 
@@ -58,18 +61,18 @@ class StageSummary(Record):
     shortest_ns: FloatOrNan
     wait_ns: FloatOrNan
     rounds: int
-    state_bytes: int
-    all_ranks_bytes: int
-    collectives: int | None
-    sent_bytes: int | None
+    state_bytes: AmountOrNan
+    all_ranks_bytes: AmountOrNan
+    collectives: AmountOrNan
+    sent_bytes: AmountOrNan
     planned: tuple[StageTraffic, ...] | None
     matches_plan: bool | None
-    object_collectives: int | None
+    object_collectives: AmountOrNan
     link_ns: FloatOrNan
     file_bytes: int | None
-    host_peak_bytes: int
+    host_peak_bytes: AmountOrNan
     device_peak_bytes: int | None
-    mismatched: int
+    mismatched: AmountOrNan
     mismatches: tuple[WrongKey, ...]
     memory_curve: tuple[tuple[int, int], ...] = ()
     raised: tuple[RaisedOnRank, ...] = ()
@@ -85,7 +88,9 @@ class StateStepsSummary(Record):
         blocked_ns: how long the call of ``async_save`` kept training waiting.
         saved_ns: from the call until the save was done.
         steps: beside one save; ``in_flight``: how many of these, in the mean, began while it went on.
-        cost_ns: what one save costs training: ``blocked_ns``, and by how much its steps are longer than as many alone.
+        cost_ns: what one save costs training: how long it blocks, and by how much its steps are longer than as many
+            alone of the same round; median over rounds. NaN where its 95 % interval, ``cost_low_ns`` to
+            ``cost_high_ns``, holds zero, or there was only one round.
         file_bytes: of one save, all ranks' files together.
         cost_ns_per_mib: ``cost_ns`` over MiB of ``file_bytes``.
         mismatched: keys that were saved other than they were at the call, over all ranks.
@@ -102,6 +107,8 @@ class StateStepsSummary(Record):
     steps: int
     in_flight: FloatOrNan
     cost_ns: FloatOrNan
+    cost_low_ns: FloatOrNan
+    cost_high_ns: FloatOrNan
     file_bytes: int
     cost_ns_per_mib: FloatOrNan
     mismatched: int

@@ -40,6 +40,7 @@ from dtbench.analyze.summarize_waits import summarize_gradient_waits, summarize_
 from dtbench.analyze.summary import CellSummary, ExposureSummary, Interval
 from dtbench.analyze.undisturbed import keep_finished
 from dtbench.analyze.worst_ranks import (
+    most_state_taken,
     peak_memory,
     slowest_compilation,
     worst_canary,
@@ -117,6 +118,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         probes=summarize_probes([record.probes for record in ranks if record.probes is not None]),
         canary=worst_canary(ranks),
         state_steps=summarize_state_steps([launch.ranks for launch in launches]),
+        state_taken_fraction=most_state_taken(ranks),
         stages=summarize_stages(
             [launch.ranks for launch in launches],
             StagePlan(

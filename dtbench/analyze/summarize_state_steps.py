@@ -1,6 +1,7 @@
 """Training steps around a load of the state and beside saves of it: the slowest rank's, over all launches of a cell."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean
 
 from dtbench.analyze.stage_summary import StateStepsSummary
@@ -29,27 +30,35 @@ def summarize_state_steps(launches: Sequence[Sequence[RankRecord]]) -> StateStep
     records = [record for ranks in told for record in ranks]
     first = records[0]
     steps = len(first.beside_ns) // len(first.blocked_ns)
-    alone_ns, blocked_ns = median(lambda one: one.alone_ns), median(lambda one: one.blocked_ns)
-    longer_ns = steps * fmean(
-        one - alone_ns for ranks in told for one in _slowest(ranks, lambda record: record.beside_ns)
-    )
+    cost = summarize([cost_ns for ranks in told for cost_ns in _cost_rounds(ranks, steps)])
+    cost_ns = cost.median if cost.low > 0 or cost.high < 0 else math.nan
     file_bytes = max(record.file_bytes for record in records)
     return StateStepsSummary(
         before_ns=median(lambda one: one.before_ns),
         load_ns=median(lambda one: (one.load_ns,)),
         first_ns=median(lambda one: (one.first_ns,)),
         after_ns=median(lambda one: one.after_ns),
-        alone_ns=alone_ns,
+        alone_ns=median(lambda one: one.alone_ns),
         beside_ns=median(lambda one: one.beside_ns),
-        blocked_ns=blocked_ns,
+        blocked_ns=median(lambda one: one.blocked_ns),
         saved_ns=median(lambda one: one.saved_ns),
         steps=steps,
         in_flight=fmean(record.in_flight / len(record.blocked_ns) for record in records),
-        cost_ns=blocked_ns + longer_ns,
+        cost_ns=cost_ns,
+        cost_low_ns=cost.low,
+        cost_high_ns=cost.high,
         file_bytes=file_bytes,
-        cost_ns_per_mib=(blocked_ns + longer_ns) * MIB / file_bytes,
+        cost_ns_per_mib=cost_ns * MIB / file_bytes,
         mismatched=sum(record.mismatched for record in records),
     )
+
+
+def _cost_rounds(ranks: Sequence[StateStepsRecord], steps: int) -> Iterator[float]:
+    """Give what each round's save cost: its call, and its steps less as many alone that the same round ran before."""
+    alone_ns, beside_ns = (_slowest(ranks, times) for times in (lambda one: one.alone_ns, lambda one: one.beside_ns))
+    for place, blocked_ns in enumerate(_slowest(ranks, lambda one: one.blocked_ns)):
+        of_round = slice(place * steps, (place + 1) * steps)
+        yield float(blocked_ns + sum(beside_ns[of_round]) - sum(alone_ns[of_round]))
 
 
 def _slowest(ranks: Sequence[StateStepsRecord], times: _Times) -> list[int]:

@@ -10,7 +10,7 @@ from dtbench.analyze.known_part import KnownPart
 from dtbench.analyze.representative import Doubt
 from dtbench.analyze.stage_summary import StageSummary, StateStepsSummary
 from dtbench.plan import Plan
-from dtbench.record import FloatOrNan, IntOrNan, Record
+from dtbench.record import AmountOrNan, FloatOrNan, Record
 from dtbench.scenario.schema import Scenario
 from dtbench.store.canary_records import CanaryResult
 from dtbench.store.check_records import ChecksSummary
@@ -50,14 +50,14 @@ class PurposeSummary(Record):
 
     purpose: Purpose
     count: int
-    size_bytes: IntOrNan
+    size_bytes: AmountOrNan
     planned_count: int | None
     planned_size_bytes: int | None
     matches_plan: bool | None
-    comm_ns: IntOrNan
-    hidden_ns: IntOrNan
-    exposed_ns: IntOrNan
-    wait_ns: IntOrNan
+    comm_ns: AmountOrNan
+    hidden_ns: AmountOrNan
+    exposed_ns: AmountOrNan
+    wait_ns: AmountOrNan
     hidden_fraction: FloatOrNan
     overlap_possible: bool | None
     overlap_reason: str
@@ -124,8 +124,8 @@ class GradientWait(Record):
     count: int
     wait_ns: int
     since_issue_ns: int
-    hidden_ns: IntOrNan
-    exposed_ns: IntOrNan
+    hidden_ns: AmountOrNan
+    exposed_ns: AmountOrNan
 
 
 class RankBreakdown(Record):
@@ -314,6 +314,8 @@ class CellSummary(Record):
         canary: None where nobody looked for missing waits.
         stages: what became of the training state, where ``state_dict`` asked for it.
         state_steps: steps around a load and beside saves of it; None: none were asked for.
+        state_taken_fraction: the share of the cores that others had while both ran, in the launch where it was most;
+            None: nobody looked.
         left_out_steps: of each phase, over all launches: others disturbed them, and no number here has anything of
             them; a phase from which none is has no entry.
         disturbed: phases of launches of which too few steps are left; empty: the cell can be judged.
@@ -370,6 +372,7 @@ class CellSummary(Record):
     canary: CanaryResult | None = None
     stages: tuple[StageSummary, ...] = ()
     state_steps: StateStepsSummary | None = None
+    state_taken_fraction: float | None = None
     left_out_steps: dict[Phase, int] = {}
     disturbed: tuple[Disturbed, ...] = ()
     unreadable: dict[int, str] = {}

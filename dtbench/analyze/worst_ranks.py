@@ -39,6 +39,12 @@ def _max_known(values: Sequence[int | None]) -> int | None:
     return max((value for value in values if value is not None), default=None)
 
 
+def most_state_taken(ranks: Sequence[RankRecord]) -> float | None:
+    """Give the most that others had of the cores while a training state went through stages; None: nobody looked."""
+    told = (record.state_taken_fraction for record in ranks)
+    return max((taken for taken in told if taken is not None), default=None)
+
+
 def worst_correctness(ranks: Sequence[RankRecord]) -> CorrectnessResult | None:
     """Give a result that failed, if any rank of any launch has one, else the one with the largest gradient error."""
     results = [record.correctness for record in ranks if record.correctness is not None]

@@ -157,7 +157,7 @@ def _name_peak(axes: Axes, curves: Sequence[_Curve], starts_ns: Sequence[int]) -
 def _memory_finding(lines: Sequence[tuple[CellSummary, StatePart]]) -> str:
     cell, row = max(
         ((cell, row) for cell, part in lines for row, _ in _curves(cell, part)),
-        key=lambda one: one[1].host_peak_bytes,
+        key=lambda one: one[1].host_peak_bytes or 0,
     )
-    grown = format_bytes(row.host_peak_bytes)
+    grown = format_bytes(row.host_peak_bytes or 0)
     return f"{cell.name}: {row.stage} of the {row.part} needs most host memory, {grown} above what was there"

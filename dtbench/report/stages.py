@@ -1,5 +1,6 @@
 """What became of the training state, in words: a row for each stage of each part, and sentences on what went wrong."""
 
+import math
 from collections.abc import Iterator
 
 from dtbench.analyze.stage_summary import StageSummary, StateStepsSummary
@@ -40,12 +41,16 @@ def _words(row: StageSummary) -> tuple[str, ...]:
         name,
         format_ns(row.duration_ns),
         format_ns(row.wait_ns),
-        format_bytes(row.state_bytes),
+        _spell(row.state_bytes),
         _count(row),
-        "n/a" if row.sent_bytes is None else format_bytes(row.sent_bytes),
-        f"+{format_bytes(row.host_peak_bytes)}",
+        _spell(row.sent_bytes),
+        "n/a" if row.host_peak_bytes is None else f"+{format_bytes(row.host_peak_bytes)}",
         row.outcome,
     )
+
+
+def _spell(size_bytes: int | None) -> str:
+    return "n/a" if size_bytes is None else format_bytes(size_bytes)
 
 
 def _count(row: StageSummary) -> str:
@@ -59,7 +64,7 @@ def outcome_sentences(row: StageSummary) -> Iterator[str]:
     what = f"{row.stage} of the {row.part}"
     for wrong in row.mismatches:
         yield f"{what}, rank {wrong.rank}: {wrong.key}: {wrong.words}"
-    rest = row.mismatched - len(row.mismatches)
+    rest = (row.mismatched or 0) - len(row.mismatches)
     if rest > 0:
         yield f"{what}: and {rest} more"
     for words, ranks in _by_words(row).items():
@@ -97,8 +102,17 @@ def step_sentences(steps: StateStepsSummary | None) -> Iterator[str]:
         f"an asynchronous save of {format_bytes(steps.file_bytes)} blocks training for {format_ns(steps.blocked_ns)} "
         f"and is done after {format_ns(steps.saved_ns)}; of {steps.steps} steps beside it {steps.in_flight:.3g} began "
         f"before that, and one takes {format_ns(steps.beside_ns)} instead of {format_ns(steps.alone_ns)}: "
-        f"{format_ns(steps.cost_ns)} of training in all, {format_ns(steps.cost_ns_per_mib)} per MiB"
+        f"{_cost_words(steps)}"
     )
+
+
+def _cost_words(steps: StateStepsSummary) -> str:
+    if math.isnan(steps.cost_low_ns):
+        return "what it costs training in all cannot be told from one round"
+    interval = f"95 % interval {format_ns(steps.cost_low_ns)} to {format_ns(steps.cost_high_ns)}"
+    if math.isnan(steps.cost_ns):
+        return f"what it costs training in all cannot be told ({interval})"
+    return f"{format_ns(steps.cost_ns)} of training in all ({interval}), {format_ns(steps.cost_ns_per_mib)} per MiB"
 
 
 def saved_sentence(steps: StateStepsSummary | None) -> str | None:

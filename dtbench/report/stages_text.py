@@ -13,7 +13,7 @@ from dtbench.vocabulary import StageOutcome
 _BAD = "bold red"
 _STYLES = {
     StageOutcome.EQUAL: "green",
-    StageOutcome.BROKEN: "yellow",
+    **dict.fromkeys((StageOutcome.BROKEN, StageOutcome.NOT_COMPARED), "yellow"),
     **dict.fromkeys((StageOutcome.WRONG, StageOutcome.RAISED, StageOutcome.MENDED), _BAD),
 }
 

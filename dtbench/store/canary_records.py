@@ -30,15 +30,16 @@ class CanaryResult(Record):
         passed: on all ranks, within the tolerances of ``CorrectnessResult``; None: nobody can tell, see ``reason``.
         steps: that were poisoned; each held against one step, equal otherwise, without any delay.
         collectives: withheld in one of them on this rank.
-        is_equal: losses and gradients are the same numbers.
-        loss_error, gradient_error: largest relative differences on this rank; infinite where a poisoned step had NaN.
+        is_equal: losses and gradients are the same numbers; None where nobody can tell.
+        loss_error, gradient_error: largest relative differences on this rank; infinite where a poisoned step had NaN,
+            NaN where nobody can tell.
         missed: whose results were read too early, where a step failed.
     """
 
     passed: bool | None
     steps: Amount
     collectives: Amount
-    is_equal: bool
+    is_equal: bool | None
     loss_error: FloatOrNan
     gradient_error: FloatOrNan
     missed: tuple[MissedWait, ...] = ()

@@ -53,7 +53,10 @@ class Compilation(Record):
 
 
 class Memory(Record):
-    """Peaks in bytes: of host memory always, of the device's allocator on CUDA (None on CPU)."""
+    """Peaks in bytes until MEASURED steps were over, before the profiler and all that comes after it.
+
+    Of host memory since the process began; of the device's allocator since the end of warm-up (None on CPU).
+    """
 
     rss_peak_bytes: Positive
     allocated_peak_bytes: Amount | None
@@ -128,6 +131,8 @@ class RankRecord(Record):
         lived: what ``parallel.lifecycle`` asked for, in its order.
         stages: what ``state_dict`` asked for, in its order, one part after the other.
         state_steps: steps around a load and beside saves; None: none were asked for, or a stage raised before.
+        state_taken_fraction: the share of the cores that other processes had while ``stages`` and ``state_steps`` ran;
+            None where nobody looked, or there were none.
         canary: None where nobody asked for its steps.
         stolen_fraction: the share of its machine's cores that other guests had while it worked (``steal`` on Linux);
             None where the system does not say.
@@ -163,5 +168,6 @@ class RankRecord(Record):
     lived: tuple[LivedCall, ...] = ()
     stages: tuple[StageRecord, ...] = ()
     state_steps: StateStepsRecord | None = None
+    state_taken_fraction: float | None = None
     canary: CanaryResult | None = None
     stolen_fraction: float | None = None

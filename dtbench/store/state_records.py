@@ -1,6 +1,6 @@
 """Stages of a state dict, and steps around a load and beside saves: parts of a rank's record."""
 
-from dtbench.record import Amount, Record
+from dtbench.record import Amount, AmountOrNan, Record
 from dtbench.store.traffic_records import Traffic
 from dtbench.vocabulary import Stage, StatePart
 
@@ -48,7 +48,8 @@ class StageRecord(Record):
         object_collectives, object_bytes: the same of those that carried Python objects, pickled.
         file_bytes: of the checkpoint on disk, all ranks' files together; None for stages without.
         memory: None where a rank raised.
-        mismatched: how many keys came out wrong in any round; ``mismatches``: the first of them.
+        mismatched: how many keys came out wrong in any round; ``mismatches``: the first of them. None where nothing was
+            compared: a ``save`` is, by ``read``.
         raised: what torch said on this rank, with its version; None: nothing, or another rank raised.
     """
 
@@ -63,7 +64,7 @@ class StageRecord(Record):
     object_bytes: Amount = 0
     file_bytes: Amount | None = None
     memory: StageMemory | None = None
-    mismatched: Amount = 0
+    mismatched: AmountOrNan = 0
     mismatches: tuple[StageMismatch, ...] = ()
     raised: str | None = None
 

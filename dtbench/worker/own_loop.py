@@ -34,7 +34,7 @@ from dtbench.scenario.schema import Profiler
 from dtbench.stolen_time import StolenTime
 from dtbench.store.journal import JournalWriter, RankState
 from dtbench.store.place import find_place
-from dtbench.store.rank_records import RankRecord, WarmupEnd
+from dtbench.store.rank_records import Memory, RankRecord, WarmupEnd
 from dtbench.store.records import RankFailure
 from dtbench.store.write import write_record
 from dtbench.vocabulary import Phase, Region
@@ -150,6 +150,7 @@ class OwnSteps:
         self._phase, self._number, self._period = Phase.WARMUP, 0, 1
         self._time_to_first_step_ns = 0
         self._warmup: WarmupEnd | None = None
+        self._memory: Memory | None = None
         self._issues: list[tuple[Issue, ...]] = []
         self._stolen = StolenTime()
         self._others = MachineLook(run.launch, peers.rank, run.loop.device, run.processes)
@@ -361,6 +362,7 @@ class OwnSteps:
             self._issues.append(self._recorder.step_issues())
             signatures.append(self._sign(self._issues[-1], counts))
         self._timer.settle(reading)
+        self._memory = read_memory(self._device)  # what the profiler needs is not training's
         self._others.look()
         warm = self._number - loop.measured_steps
         may_go_on = self._period == 1 and self._judge.has_room(loop.measured_steps) and warm == self._judge.steps
@@ -465,7 +467,7 @@ class OwnSteps:
             kernel=read_kernel(),
             pid=os.getpid(),
             time_to_first_step_ns=self._time_to_first_step_ns,
-            memory=read_memory(self._device),
+            memory=self._memory or read_memory(self._device),
             warmup=self._warmup or unsettled,
             correctness=None,
             losses=(),

@@ -43,9 +43,3 @@ def reset_memory(device: torch.device) -> None:
     """Forget the allocator's peaks until now; on CPU there is none that keeps them."""
     if (module := find_module(device.type)) is not None:
         module.reset_peak_memory_stats(device)
-
-
-def replace_allocated(memory: Memory, earlier: Memory) -> Memory:
-    """Give the peaks with those of the allocator as they were earlier."""
-    kept = {"allocated_peak_bytes", "reserved_peak_bytes"}
-    return memory.model_copy(update=earlier.model_dump(include=kept))

@@ -1,6 +1,7 @@
 """One rank from model to results: builds the stack, runs the phases, collects what they left behind."""
 
 import itertools
+import math
 import os
 import socket
 import time
@@ -61,7 +62,6 @@ from dtbench.worker.process_facts import (
     process_start_unix_ns,
     read_kernel,
     read_memory,
-    replace_allocated,
     reset_memory,
 )
 from dtbench.worker.quiet import Quiet
@@ -81,8 +81,9 @@ _Trained = tuple[
     tuple[PhaseResult, PhaseResult, PhaseResult],
     tuple[ProcessGroupInfo, ...],
     WarmupEnd,
+    Memory,
 ]
-"""What training leaves for the rank's record."""
+"""What training leaves for the rank's record; peaks of memory: until MEASURED steps were over."""
 
 
 class Session:
@@ -113,7 +114,7 @@ class Session:
         self._checked: CorrectnessResult | None = None
         self._stages: tuple[StageRecord, ...] = ()
         self._state_steps: StateStepsRecord | None = None
-        self._before_stages: Memory | None = None
+        self._state_taken: float | None = None
         self._iterations: Iterations | None = None
         self._look: Callable[[], CanaryResult | None] = lambda: None
         measure = order.scenario.measure
@@ -123,7 +124,7 @@ class Session:
     def run(self) -> RankRecord:
         """Build, warm up, measure, profile, estimate exposure again; gives what this rank found out.
 
-        Missing waits are looked for when all else is read: no memory peak, probe or receipt knows of such steps.
+        Missing waits are looked for when all else is read: no probe or receipt knows of such steps.
         """
         with self._probes, self._lines or nullcontext():
             done = self._train()
@@ -163,6 +164,7 @@ class Session:
         self._quiet.wait()
         self._others.look()
         measured = phases.measure(end.steps)
+        memory = read_memory(self._device)  # what the profiler, arms and stages need is not training's
         self._quiet.wait()
         profiled = phases.profile(end.steps + self._plan.measured_steps)
         last = end.steps + self._plan.measured_steps + self._plan.profiled_steps
@@ -171,9 +173,12 @@ class Session:
         self._look = partial(look_for_missing_waits, bench, step)
         self._live_through(step, batches.make(last + 1))
         self._checked = self._check(warmup.losses, probe)
-        done = step, parallel, (warmup, measured, profiled), groups, end
-        self._before_stages = read_memory(self._device)  # a stage sets the allocator's peaks back
+        done = step, parallel, (warmup, measured, profiled), groups, end, memory
+        start_ns = time.perf_counter_ns()
         self._stages, self._state_steps = self._run_stages(done, batches, first=last + 1)
+        if self._stages:
+            (taken,) = self._find_taken([start_ns], [time.perf_counter_ns() - start_ns])
+            self._state_taken = None if math.isnan(taken) else taken
         return done
 
     def _choose_run(self, step: TrainStep, data_rank: int) -> RunStep:
@@ -333,11 +338,6 @@ class Session:
         steps = max(self._plan.measured_steps, self._plan.profiled_steps, 1 + BLOCK_STEPS)
         return make_clock(find_module(self._plan.device), capacity=steps)
 
-    def _read_memory(self) -> Memory:
-        """Give the process's peak until now, and the allocator's from the end of warm-up to the first stage."""
-        now = read_memory(self._device)
-        return now if self._before_stages is None else replace_allocated(now, self._before_stages)
-
     def _conclude(
         self,
         step: TrainStep,
@@ -345,6 +345,7 @@ class Session:
         results: tuple[PhaseResult, PhaseResult, PhaseResult],
         groups: tuple[ProcessGroupInfo, ...],
         end: WarmupEnd,
+        memory: Memory,
     ) -> RankRecord:
         warmup, measured, profiled = results
         traffic = summarize_issues(measured.issues[-1])
@@ -357,7 +358,7 @@ class Session:
             kernel=read_kernel(),
             pid=os.getpid(),
             time_to_first_step_ns=self._time_to_first_step(),
-            memory=self._read_memory(),
+            memory=memory,
             warmup=end,
             correctness=self._checked,
             losses=tuple(float(loss) for loss in losses),
@@ -392,6 +393,7 @@ class Session:
             lived=self._lived,
             stages=self._stages,
             state_steps=self._state_steps,
+            state_taken_fraction=self._state_taken,
             stolen_fraction=self._stolen.read_fraction(),
         )
 

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 from dtbench.analyze.causes.exposed_owners import Carried
+from dtbench.analyze.cell_numbers import find_number
 from dtbench.analyze.launch_tables import derive_tables, read_tables
 from dtbench.analyze.run import analyze_run, summarize_run
 from dtbench.analyze.tables import OTHERS, STEPS
@@ -24,6 +25,7 @@ from dtbench.report.advice import Loss, advise_loss
 from dtbench.report.scenario_facts import describe_cell
 from dtbench.report.sentences import check_word
 from dtbench.scenario.schema import Scenario
+from dtbench.scenario.values import read_value
 from dtbench.store.arm_records import ArmBlock, ArmCount, ArmSteps
 from dtbench.store.canary_records import CanaryResult, MissedWait
 from dtbench.store.layout import LaunchFolder, RunFolder
@@ -46,10 +48,23 @@ from dtbench.store.records import (
     TookCores,
     WorkerOrder,
 )
+from dtbench.store.state_records import StageRecord
 from dtbench.store.traffic_records import ExpectedTraffic, OverlapPossible, Owned, Traffic
 from dtbench.store.write import write_record, write_table
 from dtbench.traffic.planned import PlannedTraffic
-from dtbench.vocabulary import Arm, Axis, Cause, DeviceKind, Operation, Phase, Purpose, Region, Runtime
+from dtbench.vocabulary import (
+    Arm,
+    Axis,
+    Cause,
+    DeviceKind,
+    Operation,
+    Phase,
+    Purpose,
+    Region,
+    Runtime,
+    Stage,
+    StatePart,
+)
 
 MS = 1_000_000
 
@@ -217,6 +232,24 @@ def test_a_note_says_that_the_worker_saw_another_owner_than_the_trace_says(made:
     assert notes_if_seen("bucket 0") == []
     (note,) = notes_if_seen("layers.0")
     assert note.startswith("rank 0: 1 of 1 collective has another owner")
+
+
+@pytest.mark.parametrize(("taken", "is_said"), [(None, False), (0.019, False), (0.5, True)])
+def test_times_of_a_training_states_stages_are_not_told_where_others_had_the_cores(
+    made: MadeRun, taken: float | None, is_said: bool
+) -> None:
+    path = made.launch.rank_record(1)
+    stage = StageRecord(stage=Stage.GATHER, part=StatePart.MODEL, duration_ns=(7,), state_bytes=40)
+    update = {"stages": (stage,), "state_taken_fraction": taken}
+    write_record(path, RankRecord.model_validate_json(path.read_bytes()).model_copy(update=update))
+    cell = summarize_run(made.folder.path).cells[0]
+    notes = [note for note in cell.notes if "no time of a stage, load or save is judged" in note]
+    assert len(notes) == is_said
+    assert math.isnan(find_number(cell, read_value("stages.model.gather.duration_ns"))) is is_said
+    assert find_number(cell, read_value("stages.model.gather.state_bytes")) == 40
+    linked = (cell.stages[0].model_copy(update={"link_ns": 5.0}),)
+    of_link = find_number(cell.model_copy(update={"stages": linked}), read_value("stages.model.gather.link_ns"))
+    assert of_link == 5, "a formula's time is nobody's to disturb"
 
 
 @pytest.mark.parametrize(("stolen", "is_said"), [(None, False), (0, False), (0.019, False), (0.02, True), (0.5, True)])

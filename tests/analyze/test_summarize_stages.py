@@ -194,6 +194,45 @@ def test_over_nccl_without_a_link_nobody_sees_collectives_and_no_difference_is_c
     assert (seen.collectives, seen.matches_plan) == (0, False)
 
 
+def test_of_a_stage_that_raised_nothing_is_told_to_be_zero(scenario: Callable[..., Scenario]) -> None:
+    ranks = [make_rank(rank, RAISED) for rank in (0, 1)]
+    (row,) = summarize_stages([ranks], StagePlan(scenario(state_dict=KNOWN), ()))
+    told = (row.state_bytes, row.all_ranks_bytes, row.collectives, row.sent_bytes, row.object_collectives)
+    assert (*told, row.host_peak_bytes, row.mismatched) == (None,) * 7
+    assert '"sent_bytes":"NaN"' in row.model_dump_json()
+    (row,) = summarize_stages([ranks, [make_rank(0, make_stage(10)), make_rank(1, make_stage(10))]], NOTHING)
+    assert (row.all_ranks_bytes, row.sent_bytes, row.rounds) == (80, 300, 1), "of the launch that came to its end"
+
+
+RAISED = StageRecord(stage=Stage.GATHER, part=StatePart.MODEL, raised="RuntimeError: out of bounds")
+SAVE = make_stage(1).model_copy(update={"stage": Stage.SAVE})
+READ = make_stage(1).model_copy(update={"stage": Stage.READ})
+WRONG_READ = make_stage(1, wrong=2).model_copy(update={"stage": Stage.READ})
+RAISED_READ = RAISED.model_copy(update={"stage": Stage.READ})
+
+
+@pytest.mark.parametrize(
+    ("stages", "outcome", "mismatched"),
+    [
+        ((SAVE,), StageOutcome.NOT_COMPARED, None),
+        ((SAVE, READ), StageOutcome.EQUAL, 0),
+        ((SAVE, WRONG_READ), StageOutcome.WRONG, None),
+        ((SAVE, RAISED_READ), StageOutcome.NOT_COMPARED, None),
+    ],
+)
+def test_what_a_save_wrote_is_judged_by_who_reads_it(
+    stages: tuple[StageRecord, ...], outcome: StageOutcome, mismatched: int | None
+) -> None:
+    row, *_ = summarize_stages([[make_rank(0, *stages), make_rank(1, *stages)]], NOTHING)
+    assert (row.stage, row.outcome, row.mismatched) == (Stage.SAVE, outcome, mismatched)
+
+
+def test_a_stage_that_had_nothing_to_compare_is_not_said_to_be_equal() -> None:
+    empty = make_stage(1).model_copy(update={"stage": Stage.FLATTEN, "mismatched": None})
+    (row,) = summarize_stages([[make_rank(0, empty), make_rank(1, empty)]], NOTHING)
+    assert (row.outcome, row.mismatched) == (StageOutcome.NOT_COMPARED, None)
+
+
 def test_ranks_without_stages_have_no_rows() -> None:
     assert summarize_stages([[make_rank(0)], []], NOTHING) == ()
     assert not math.isnan(summarize_stages([[make_rank(0, make_stage(1))]], NOTHING)[0].quartile1_ns)

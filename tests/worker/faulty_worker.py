@@ -22,6 +22,7 @@ from dtbench.worker.network import carrier, link, named_gloo
 from dtbench.worker.network.link import flatten_tensors
 from dtbench.worker.parallelize import ddp_hooks, waited_ddp
 from dtbench.worker.state_dict import together
+from dtbench.worker.steps import Phases
 from dtbench.worker.train import TrainStep
 
 _forward = named_gloo._forward
@@ -290,6 +291,17 @@ def save_late() -> None:
     checkpoint.async_save = write_late
 
 
+def profile_with_memory() -> None:
+    """Let whoever profiles need a GiB of host memory, and give it back."""
+    profile = Phases.profile
+
+    def hungry(self: Phases, first: int) -> Any:
+        bytearray(b"\1") * (1 << 30)
+        return profile(self, first)
+
+    Phases.profile = hungry  # type: ignore[method-assign]
+
+
 def order_sets_by_rank() -> None:
     """Begin again with a hash seed of this rank's own, as fresh processes have: sets of words differ in their order."""
     if os.environ.get("PYTHONHASHSEED") != str(RANK):
@@ -324,6 +336,7 @@ FAULTS: dict[str, Callable[[], None]] = {
     "a gather hangs": lambda: after_gather(lambda _gathered: time.sleep(600)),
     "a gather is killed from outside": lambda: after_gather(lambda _gathered: os.kill(os.getpid(), signal.SIGKILL)),
     "a save is written late": save_late,
+    "the profiler needs memory": profile_with_memory,
     "sets in any order": order_sets_by_rank,
     "raise": lambda: in_step(10, fail),
     "segfault": lambda: in_step(10, segfault),

@@ -13,7 +13,8 @@ torch = pytest.importorskip("torch", reason="the worker room imports torch")
 
 from torch import nn
 
-from dtbench.vocabulary import Operation, Purpose, Region
+from dtbench.vocabulary import DeviceKind, Operation, Purpose, Region
+from dtbench.worker.canary.canary import look_for_missing_waits
 from dtbench.worker.canary.narrow import MOST_TRIED, Group, describe_group, find_smallest
 from dtbench.worker.canary.still_state import StillState
 from dtbench.worker.canary.trial import Trial, compare_trials, read_gradients, worst_of
@@ -178,3 +179,13 @@ def test_a_group_is_described_by_what_all_of_it_share() -> None:
     assert (all_of_them.region, all_of_them.count, all_of_them.was_awaited) == (Region.BACKWARD, 8, True)
     nobodys = Suspect(Purpose.TENSOR, Operation.ALL_REDUCE, Region.FORWARD, "", 3)
     assert (describe_group((nobodys,), frozenset()).owner, describe_group((nobodys,), frozenset()).place) == (None, 3)
+
+
+def test_of_steps_that_nobody_could_try_no_number_is_told() -> None:
+    scenario, plan = SimpleNamespace(correctness=SimpleNamespace(canary=True)), SimpleNamespace(device=DeviceKind.CUDA)
+    bench: Any = SimpleNamespace(scenario=scenario, plan=plan)
+    step: Any = None
+    found = look_for_missing_waits(bench, step)
+    assert found is not None
+    assert (found.passed, found.is_equal) == (None, None)
+    assert '"loss_error":"NaN","gradient_error":"NaN"' in found.model_dump_json()

@@ -1,13 +1,14 @@
-"""What a rank says of its own environment."""
+"""What a rank says of its own environment, and of the memory that it needed."""
 
 import os
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from dtbench.scenario.schema import Scenario
-from dtbench.store.rank_records import Memory, ReceiptOutcome
+from dtbench.store.rank_records import ReceiptOutcome
 
 pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 
@@ -48,9 +49,10 @@ def test_a_rank_on_cpu_sees_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (os.environ["CUDA_VISIBLE_DEVICES"], os.environ.pop("HIP_VISIBLE_DEVICES")) == ("", "")
 
 
-def test_the_allocators_peaks_are_those_before_stages_and_the_process_is_that_of_the_end() -> None:
-    from dtbench.worker.process_facts import replace_allocated
-
-    before = Memory(rss_peak_bytes=1, allocated_peak_bytes=20, reserved_peak_bytes=30)
-    after = Memory(rss_peak_bytes=4, allocated_peak_bytes=5, reserved_peak_bytes=6)
-    assert replace_allocated(after, before) == Memory(rss_peak_bytes=4, allocated_peak_bytes=20, reserved_peak_bytes=30)
+@pytest.mark.ranks
+def test_what_the_profiler_needs_of_memory_is_not_in_the_peaks_of_training(
+    launch: Callable[..., Any], scenario: Callable[..., Scenario]
+) -> None:
+    asked = scenario(parallel={"kind": "ddp", "replicas": 1}, correctness={"enabled": False})
+    peak_bytes = launch(asked, fault="the profiler needs memory").rank(0).memory.rss_peak_bytes
+    assert 1 << 20 < peak_bytes < 1 << 30

@@ -30,6 +30,7 @@ from dtbench.report.publish import publish
 from dtbench.report.server import has_event_files
 from dtbench.report.text import render_run
 from dtbench.store.layout import RunFolder
+from dtbench.store.rank_records import Memory
 from dtbench.store.read import read_launch, read_rank_records, read_run, read_steps
 from dtbench.store.records import OwnLoop, RunStatus
 from dtbench.store.traffic_records import Traffic
@@ -123,6 +124,25 @@ def test_a_single_process_gives_a_complete_run_with_a_full_report(tmp_path: Path
     publish(read_run_data(summary_path(summary)), summary)
     assert has_event_files(RunFolder(summary_path(summary)).tensorboard)
     assert RunSummary.model_validate_json(summary.model_dump_json()).cells[0].scenario is None
+
+
+def test_peaks_of_memory_are_read_before_the_profiler_that_needs_its_own(
+    tmp_path: Path, train: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = 0
+    monkeypatch.setattr(
+        own_loop_module,
+        "read_memory",
+        lambda _device: Memory(rss_peak_bytes=seen, allocated_peak_bytes=None, reserved_peak_bytes=None),
+    )
+    with dtbench.capture(tmp_path, **FEW) as step:
+        while not step.is_done:
+            with step():
+                train()
+                seen += 1
+    _, cell = summarize(tmp_path)
+    assert cell.memory is not None
+    assert cell.memory.rss_peak_bytes == 8 + 4, "steps of warm-up and MEASURED ones"
 
 
 def summary_path(summary: RunSummary) -> Path:

@@ -242,7 +242,10 @@ def _stage_facts(cell: CellSummary) -> Iterator[Fact]:
         yield Fact("training", saved, Tone.BAD)
 
 
-_STAGE_TONES = {StageOutcome.EQUAL: Tone.GOOD, StageOutcome.BROKEN: Tone.WARNING}
+_STAGE_TONES = {
+    StageOutcome.EQUAL: Tone.GOOD,
+    **dict.fromkeys((StageOutcome.BROKEN, StageOutcome.NOT_COMPARED), Tone.WARNING),
+}
 
 
 def _overlap_facts(cell: CellSummary) -> Iterator[Fact]:

@@ -11,6 +11,7 @@ whoever reads its result. Here it never is: see ``dtbench.worker.network.withhel
 same batch, weights and random numbers, and a learning rate of 0. They are in no phase and in no table.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -73,7 +74,7 @@ def look_for_missing_waits(bench: Bench, step: TrainStep) -> CanaryResult | None
 
 def _untold(reason: str) -> CanaryResult:
     return CanaryResult(
-        passed=None, steps=0, collectives=0, is_equal=False, loss_error=0.0, gradient_error=0.0, reason=reason
+        passed=None, steps=0, collectives=0, is_equal=None, loss_error=math.nan, gradient_error=math.nan, reason=reason
     )
 
 

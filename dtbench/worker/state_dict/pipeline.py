@@ -46,13 +46,14 @@ class Round:
 
     Attributes:
         state_bytes: of the tensors that this rank gave or was given.
+        mismatches: None where nothing was compared.
     """
 
     duration_ns: int
     wait_ns: int
     issues: tuple[Issue, ...]
     state_bytes: int
-    mismatches: list[StageMismatch]
+    mismatches: list[StageMismatch] | None
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,8 @@ class Pipeline:
     def _make_record(self, taken: "_Taken", part: StatePart) -> StageRecord:
         rounds, work = taken.rounds, taken.work
         issues = rounds[-1].issues
-        mismatches = {found.key: found for one in (*taken.untimed, *rounds) for found in one.mismatches}
+        compared = [one.mismatches for one in (*taken.untimed, *rounds) if one.mismatches is not None]
+        mismatches = {found.key: found for one in compared for found in one}
         return StageRecord(
             stage=taken.stage,
             part=part,
@@ -169,7 +171,7 @@ class Pipeline:
             object_bytes=sum(issue.size_bytes for issue in issues if issue.is_object),
             file_bytes=None if work.files is None else count_file_bytes(work.files),
             memory=taken.memory,
-            mismatched=len(mismatches),
+            mismatched=len(mismatches) if compared else None,
             mismatches=tuple(mismatches.values())[:MOST_MISMATCHES],
         )
 

@@ -6,7 +6,7 @@ and ``pre_load``.
 """
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -70,6 +70,15 @@ class Holder:
             for own in read_leaf(tensor).parts:
                 own.fill_(float("nan") if own.is_floating_point() else -1)
 
+    def find_spoilt(self) -> list[str]:
+        """Name the model's parameters of which this rank holds nothing but NaN, as ``spoil`` leaves them."""
+        names = {id(parameter): name for name, parameter in self.model.named_parameters()}
+        return [
+            names.get(id(parameter), f"parameter {place}")
+            for place, parameter in enumerate(self.parameters)
+            if any(_holds_only_nan(own, parameter) for own in read_leaf(parameter).parts)
+        ]
+
     def _optimizer_tensors(self) -> list[Tensor]:
         values = (value for state in self._the_optimizer.state.values() for value in state.values())
         return [value for value in values if isinstance(value, Tensor)]
@@ -78,6 +87,12 @@ class Holder:
     def _the_optimizer(self) -> torch.optim.Optimizer:
         assert self.optimizer is not None, "plans refuse the state of an optimizer that is not there"
         return self.optimizer
+
+
+def _holds_only_nan(own: Tensor, parameter: nn.Parameter) -> bool:
+    """Tell whether a rank's own part has values, what FSDP1 pads its flat tensors with aside, and all are NaN."""
+    padding = getattr(parameter, "_shard_numel_padded", 0)
+    return own.numel() > padding and bool(own.isnan().all())
 
 
 @dataclass
@@ -147,13 +162,13 @@ class StageWork:
     Attributes:
         prepare: done before each round, untimed; gives what the call takes.
         call: what is timed.
-        check: names what came out wrong, given the call's result (collective).
+        check: names what came out wrong, given the call's result (collective); None: there was nothing to compare.
         files: where the stage leaves files, or reads them.
     """
 
     prepare: Callable[[], Any]
     call: Callable[[Any], Any]
-    check: Callable[[Any], list[StageMismatch]]
+    check: Callable[[Any], list[StageMismatch] | None]
     files: Path | None = None
 
 
@@ -184,7 +199,7 @@ def _take(stage: Stage, at: Setting) -> StageWork:
     """Take the state out; its values must be where the model has them."""
     kept_whole = keep(at.whole) if stage is Stage.GATHER_OFFLOAD else {}
 
-    def check(state: dict[str, Any]) -> list[StageMismatch]:
+    def check(state: dict[str, Any]) -> list[StageMismatch] | None:
         match stage:
             case Stage.GATHER:
                 return find_mismatches_in_whole(at.own, state)
@@ -198,10 +213,11 @@ def _take(stage: Stage, at: Setting) -> StageWork:
     return StageWork(_nothing, lambda _nothing: at.holder.take(at.part, **_OPTIONS[stage]), check)
 
 
-def _find_flat_mismatches(kept: Kept, flat: Mapping[str, Any]) -> list[StageMismatch]:
-    """Compare tensors only: torch spells the groups' options once for each parameter there."""
+def _find_flat_mismatches(kept: Kept, flat: Mapping[str, Any]) -> list[StageMismatch] | None:
+    """Compare tensors only: torch spells the groups' options once for each parameter there. None: there are none."""
     tensors = {key: leaf for key, leaf in kept.items() if leaf.parts}
-    return find_mismatches(tensors, {key: value for key, value in flat.items() if read_leaf(value).parts})
+    found = {key: value for key, value in flat.items() if read_leaf(value).parts}
+    return find_mismatches(tensors, found) if tensors or found else None
 
 
 def _put(stage: Stage, at: Setting) -> StageWork:
@@ -220,14 +236,31 @@ def _put(stage: Stage, at: Setting) -> StageWork:
             case _:
                 return copy_tensors(at.whole)
 
-    def check(_result: Any) -> list[StageMismatch]:
-        return find_mismatches(at.kept, at.holder.take(at.part))
+    has_lost = at.holder.find_spoilt() if at.part is StatePart.MODEL else []
 
     if stage in (Stage.DISTRIBUTE, Stage.BROADCAST):
         _ = at.whole  # taken on every rank before the state is spoilt
     if stage is Stage.UNFLATTEN:
         at.staged[stage] = copy_tensors(at.holder.take(at.part, **options))
-    return StageWork(prepare, lambda state: at.holder.put(at.part, state, **options), check)
+    return StageWork(
+        prepare,
+        lambda state: at.holder.put(at.part, state, **options),
+        lambda _result: _find_unloaded(at, has_lost),
+    )
+
+
+def _find_unloaded(at: Setting, has_lost: Collection[str]) -> list[StageMismatch]:
+    """Compare what the model holds after a load, also of parameters that its state leaves out.
+
+    Args:
+        at: of the stage.
+        has_lost: parameters that held nothing but NaN before.
+    """
+    found = find_mismatches(at.kept, at.holder.take(at.part))
+    if found or at.part is not StatePart.MODEL:
+        return found
+    left_out = [key for key in at.holder.find_spoilt() if key not in has_lost]
+    return [StageMismatch(key=key, words="not in the state that is loaded") for key in left_out]
 
 
 def _stage(stage: Stage, at: Setting) -> StageWork:
@@ -246,12 +279,12 @@ def _copy_to_shared(at: Setting, state: dict[str, Any]) -> dict[str, Any]:
 
 
 def _save(_stage: Stage, at: Setting) -> StageWork:
-    """Write the state with torch's distributed checkpoint; what it wrote is judged by ``read``."""
+    """Write the state with torch's distributed checkpoint; nothing is compared: what it wrote is judged by ``read``."""
 
     def call(state: dict[str, Any]) -> None:
         dcp.save(state, checkpoint_id=at.folder)
 
-    return StageWork(lambda: at.holder.take(at.part), call, lambda _nothing: [], files=at.folder)
+    return StageWork(lambda: at.holder.take(at.part), call, lambda _nothing: None, files=at.folder)
 
 
 def _read(_stage: Stage, at: Setting) -> StageWork:

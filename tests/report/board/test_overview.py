@@ -48,6 +48,8 @@ STEPS = StateStepsSummary(
     steps=4,
     in_flight=2.0,
     cost_ns=17 * MS,
+    cost_low_ns=16 * MS,
+    cost_high_ns=19 * MS,
     file_bytes=2 * MIB,
     cost_ns_per_mib=8.5 * MS,
     mismatched=0,
@@ -81,6 +83,9 @@ def test_what_a_load_and_a_save_cost_is_told_and_a_save_that_is_wrong_is_an_alar
 ) -> None:
     load, save = card(stages=(GATHER,), state_steps=STEPS).stage_facts
     assert "10.0 ms before a load, 11.0 ms right after it and 12.0 ms from then on" in load.words
-    assert "17.0 ms of training in all, 8.50 ms per MiB" in save.words
+    assert "17.0 ms of training in all (95 % interval 16.0 ms to 19.0 ms), 8.50 ms per MiB" in save.words
+    unsure = {"cost_ns": math.nan, "cost_ns_per_mib": math.nan, "cost_low_ns": -4.0 * MS}
+    _, save = card(stages=(GATHER,), state_steps=STEPS.model_copy(update=unsure)).stage_facts
+    assert "what it costs training in all cannot be told (95 % interval -4.00 ms to 19.0 ms)" in save.words
     *_, wrong = card(stages=(GATHER,), state_steps=STEPS.model_copy(update={"mismatched": 3})).stage_facts
     assert (wrong.tone, "3 keys" in wrong.words) == (Tone.BAD, True)

@@ -1,0 +1,59 @@
+"""What a stage compares, and that one which compares nothing does not say that bits are equal; without ranks."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
+
+from torch import nn
+
+from dtbench.vocabulary import Stage, StatePart
+from dtbench.worker.state_dict.stages import Holder, make_setting, make_work
+
+
+def forget(_model: nn.Module, state: dict[str, Any], *_: Any) -> None:
+    """Leave a parameter out of the state dict, as a model's own hook may."""
+    state.pop("bias", None)
+
+
+@pytest.fixture
+def make_holder() -> Callable[..., Holder]:
+    def make(*, forgets: bool) -> Holder:
+        model = nn.Linear(4, 3)
+        if forgets:
+            model.register_state_dict_post_hook(forget)
+        parameters = tuple(model.parameters())
+        return Holder(model, parameters, torch.optim.SGD(parameters, lr=0.1), strict=False)
+
+    return make
+
+
+@pytest.mark.parametrize(("forgets", "wrong"), [(False, []), (True, ["bias"])])
+def test_a_parameter_that_the_loaded_state_leaves_out_is_named(
+    make_holder: Callable[..., Holder], tmp_path: Path, forgets: bool, wrong: list[str]
+) -> None:
+    work = make_work(Stage.LOAD, make_setting(make_holder(forgets=forgets), StatePart.MODEL, tmp_path))
+    for _ in range(2):
+        found = work.check(work.call(work.prepare()))
+        assert found is not None
+        assert [one.key for one in found] == wrong
+
+
+def test_a_parameter_that_was_nothing_but_nan_is_not_said_to_be_left_out(
+    make_holder: Callable[..., Holder], tmp_path: Path
+) -> None:
+    holder = make_holder(forgets=True)
+    with torch.no_grad():
+        holder.parameters[1].fill_(float("nan"))
+    work = make_work(Stage.LOAD, make_setting(holder, StatePart.MODEL, tmp_path))
+    assert work.check(work.call(work.prepare())) == []
+
+
+def test_a_save_and_a_state_without_tensors_compare_nothing(make_holder: Callable[..., Holder], tmp_path: Path) -> None:
+    holder = make_holder(forgets=False)
+    assert make_work(Stage.SAVE, make_setting(holder, StatePart.MODEL, tmp_path)).check(None) is None
+    flatten = make_work(Stage.FLATTEN, make_setting(holder, StatePart.OPTIMIZER, tmp_path))
+    assert flatten.check(flatten.call(flatten.prepare())) is None
