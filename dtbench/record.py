@@ -40,7 +40,12 @@ def _write_missing_number(value: int | None) -> int | str:
     return "NaN" if value is None else value
 
 
+IntOrNan = Annotated[
+    int | None, BeforeValidator(_read_missing_number), PlainSerializer(_write_missing_number, when_used="json")
+]
+"""An integer, or None for what was not seen; in JSON the string ``"NaN"``, as a float's."""
+
 AmountOrNan = Annotated[
     Amount | None, BeforeValidator(_read_missing_number), PlainSerializer(_write_missing_number, when_used="json")
 ]
-"""An amount, or None for what was not seen; in JSON the string ``"NaN"``, as a float's."""
+"""Likewise of what is never below zero."""

@@ -1,6 +1,6 @@
 """What became of a training state: a row for each stage, and what it cost the steps around and beside it."""
 
-from dtbench.record import AmountOrNan, FloatOrNan, Record
+from dtbench.record import FloatOrNan, IntOrNan, Record
 from dtbench.traffic.state import StageTraffic
 from dtbench.vocabulary import Stage, StageOutcome, StatePart
 
@@ -61,18 +61,18 @@ class StageSummary(Record):
     shortest_ns: FloatOrNan
     wait_ns: FloatOrNan
     rounds: int
-    state_bytes: AmountOrNan
-    all_ranks_bytes: AmountOrNan
-    collectives: AmountOrNan
-    sent_bytes: AmountOrNan
+    state_bytes: IntOrNan
+    all_ranks_bytes: IntOrNan
+    collectives: IntOrNan
+    sent_bytes: IntOrNan
     planned: tuple[StageTraffic, ...] | None
     matches_plan: bool | None
-    object_collectives: AmountOrNan
+    object_collectives: IntOrNan
     link_ns: FloatOrNan
     file_bytes: int | None
-    host_peak_bytes: AmountOrNan
+    host_peak_bytes: IntOrNan
     device_peak_bytes: int | None
-    mismatched: AmountOrNan
+    mismatched: IntOrNan
     mismatches: tuple[WrongKey, ...]
     memory_curve: tuple[tuple[int, int], ...] = ()
     raised: tuple[RaisedOnRank, ...] = ()

@@ -10,7 +10,7 @@ from dtbench.analyze.known_part import KnownPart
 from dtbench.analyze.representative import Doubt
 from dtbench.analyze.stage_summary import StageSummary, StateStepsSummary
 from dtbench.plan import Plan
-from dtbench.record import AmountOrNan, FloatOrNan, Record
+from dtbench.record import FloatOrNan, IntOrNan, Record
 from dtbench.scenario.schema import Scenario
 from dtbench.store.canary_records import CanaryResult
 from dtbench.store.check_records import ChecksSummary
@@ -50,14 +50,14 @@ class PurposeSummary(Record):
 
     purpose: Purpose
     count: int
-    size_bytes: AmountOrNan
+    size_bytes: IntOrNan
     planned_count: int | None
     planned_size_bytes: int | None
     matches_plan: bool | None
-    comm_ns: AmountOrNan
-    hidden_ns: AmountOrNan
-    exposed_ns: AmountOrNan
-    wait_ns: AmountOrNan
+    comm_ns: IntOrNan
+    hidden_ns: IntOrNan
+    exposed_ns: IntOrNan
+    wait_ns: IntOrNan
     hidden_fraction: FloatOrNan
     overlap_possible: bool | None
     overlap_reason: str
@@ -124,8 +124,8 @@ class GradientWait(Record):
     count: int
     wait_ns: int
     since_issue_ns: int
-    hidden_ns: AmountOrNan
-    exposed_ns: AmountOrNan
+    hidden_ns: IntOrNan
+    exposed_ns: IntOrNan
 
 
 class RankBreakdown(Record):
