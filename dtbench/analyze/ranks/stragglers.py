@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from dtbench.analyze.overlap import divide
-from dtbench.analyze.ranks.handed_on import sum_caused
+from dtbench.analyze.ranks.handed_on import Caused, sum_caused
 from dtbench.analyze.ranks.match import Matches
 from dtbench.analyze.ranks.skew import GroupSkew
-from dtbench.units import count_things, format_fraction, format_ns, is_or_are
+from dtbench.units import count_things, format_fraction, format_ns, is_or_are, name_ranks
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class RankWaiting:
         comm_ns: sum of their spans.
         skew_wait_ns: sum of its waits for the last rank; where not every rank of the group was seen, at least this, and
             None where it waited for none that was.
-        caused_wait_ns: sum over the others of how long they waited in those in which it was last, as far as it did not
-            only hand on what it had waited itself (``handed_on.py``); None: likewise.
+        caused_wait_ns: sum over the others of how long they waited for it alone, from when the last but it had begun,
+            as far as it did not only hand on what it had waited itself (``handed_on.py``); None: likewise.
     """
 
     rank: int
@@ -40,6 +40,21 @@ class RankWaiting:
     def wait_fraction(self) -> float:
         """Part of its communication that is waiting for the last rank; NaN without communication or where not known."""
         return divide(self.skew_wait_ns, self.comm_ns)
+
+
+@dataclass(frozen=True)
+class LateTogether:
+    """Ranks that came last together, so that none of them alone is waited for.
+
+    Attributes:
+        ranks: at least two.
+        collectives: in how many.
+        caused_wait_ns: sum over the others of how long they waited for these alone.
+    """
+
+    ranks: tuple[int, ...]
+    collectives: int
+    caused_wait_ns: int
 
 
 @dataclass(frozen=True)
@@ -57,6 +72,7 @@ class Waiting:
         astray: how many of the unknown ran when clocks were not as they are taken to be.
         is_size_told: some trace tells how many ranks there are.
         handed_on_ns: sum of waits for ranks that had been delayed by waiting themselves, as far as is known.
+        together: ranks that came last together, those first that were waited for longest.
     """
 
     ranks: tuple[RankWaiting, ...]
@@ -69,6 +85,7 @@ class Waiting:
     astray: int = 0
     is_size_told: bool = True
     handed_on_ns: int = 0
+    together: tuple[LateTogether, ...] = ()
 
     @property
     def wait_fraction(self) -> float:
@@ -83,7 +100,7 @@ class Waiting:
 
     @property
     def straggler(self) -> RankWaiting | None:
-        """The rank that the others waited longest for; None: nobody waited, or a rank that was not seen may be it."""
+        """The rank that the others waited longest for; None: for none alone, or one that was not seen may be it."""
         worst = max(self.ranks, key=lambda one: one.caused_wait_ns or 0, default=None)
         return worst if worst is not None and worst.caused_wait_ns else None
 
@@ -110,7 +127,7 @@ def sum_waiting(skews: Sequence[GroupSkew], matches: Matches) -> Waiting:
         sums[rows, 3] += waits_ns.sum(axis=0)
     return Waiting(
         ranks=tuple(
-            _make(rank, row, caused.waited_ns[rank] if rank in can_be_last else None, may_miss=rank in may_miss)
+            _make(rank, row, caused.waited_ns[rank,] if rank in can_be_last else None, may_miss=rank in may_miss)
             for rank, row in zip(ranks, sums.tolist(), strict=True)
             if row[0]
         ),
@@ -123,7 +140,13 @@ def sum_waiting(skews: Sequence[GroupSkew], matches: Matches) -> Waiting:
         astray=sum(int((skew.is_astray & ~skew.is_known).sum()) for skew in skews),
         is_size_told=matches.is_size_told,
         handed_on_ns=caused.handed_on_ns,
+        together=_rank_together(caused),
     )
+
+
+def _rank_together(caused: Caused) -> tuple[LateTogether, ...]:
+    found = [LateTogether(ranks, count, caused.waited_ns[ranks]) for ranks, count in caused.together.items() if count]
+    return tuple(sorted(found, key=lambda one: (-one.caused_wait_ns, one.ranks)))
 
 
 def _make(rank: int, sums: Sequence[int], caused_wait_ns: int | None, *, may_miss: bool) -> RankWaiting:
@@ -159,12 +182,22 @@ def describe_waiting(waiting: Waiting) -> tuple[str, ...]:
             f"rank {worst.rank} is last in {worst.last} of {worst.collectives}; the others wait"
             f" {format_ns(worst.caused_wait_ns or 0)} for it, summed over ranks"
         )
+    sentences += _describe_together(waiting, least_ns=0 if worst is None else worst.caused_wait_ns or 0)
     if waiting.handed_on_ns:
         sentences.append(
             f"for {format_ns(waiting.handed_on_ns)} more, summed over ranks, they wait for ranks that may only hand on"
             " how long they waited for others before: that is counted for none"
         )
     return (*sentences, *_describe_partial(waiting), *_describe_launched(waiting))
+
+
+def _describe_together(waiting: Waiting, least_ns: int) -> list[str]:
+    """Say which ranks came last together, where these were waited for longer than any one."""
+    late = next(iter(waiting.together), None)
+    if late is None or late.caused_wait_ns <= least_ns:
+        return []
+    who = f"{name_ranks(late.ranks)} come last together in {late.collectives} of {waiting.collectives}"
+    return [f"{who}; the others wait {format_ns(late.caused_wait_ns)} for them, summed over ranks"]
 
 
 def _describe_partial(waiting: Waiting) -> list[str]:
