@@ -2,14 +2,16 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dtbench.analyze.overlap import divide
+from dtbench.analyze.ranks.align import ABSENT
 from dtbench.analyze.ranks.handed_on import Caused, sum_caused
 from dtbench.analyze.ranks.match import Matches
 from dtbench.analyze.ranks.skew import GroupSkew
+from dtbench.analyze.timeline import RankTimeline
 from dtbench.units import count_things, format_fraction, format_ns, is_or_are, name_ranks
 
 
@@ -73,6 +75,7 @@ class Waiting:
         is_size_told: some trace tells how many ranks there are.
         handed_on_ns: sum of waits for ranks that had been delayed by waiting themselves, as far as is known.
         together: ranks that came last together, those first that were waited for longest.
+        outside: where anything ran in steps, how many whose skew is known ran outside all: of them nothing is said.
     """
 
     ranks: tuple[RankWaiting, ...]
@@ -86,6 +89,7 @@ class Waiting:
     is_size_told: bool = True
     handed_on_ns: int = 0
     together: tuple[LateTogether, ...] = ()
+    outside: int | None = None
 
     @property
     def wait_fraction(self) -> float:
@@ -105,8 +109,50 @@ class Waiting:
         return worst if worst is not None and worst.caused_wait_ns else None
 
 
-def sum_waiting(skews: Sequence[GroupSkew], matches: Matches) -> Waiting:
-    """Sum the skew of all collectives by rank."""
+def sum_waiting(skews: Sequence[GroupSkew], matches: Matches, timelines: Sequence[RankTimeline]) -> Waiting:
+    """Sum the skew of all collectives by rank; where any rank has steps, of those that one of these issued.
+
+    Args:
+        skews: of every matched group.
+        matches: the groups.
+        timelines: distinct ranks; say what was issued in steps.
+    """
+    if not any(timeline.steps for timeline in timelines):
+        return _sum_all(skews, matches)
+    inside = _keep_steps(skews, timelines)
+    outside = _count_known(skews) - _count_known(inside)
+    found = _sum_all(inside, matches)
+    return replace(found, unknown=found.unknown - outside, outside=outside)
+
+
+def _keep_steps(skews: Sequence[GroupSkew], timelines: Sequence[RankTimeline]) -> list[GroupSkew]:
+    """Take what ran outside the steps of all its ranks as not known."""
+    in_step = {
+        timeline.rank: np.array([step is not None for step in timeline.step_of], dtype=np.bool_)
+        for timeline in timelines
+    }
+    kept = []
+    for skew in skews:
+        index = skew.group.index
+        columns = [in_step[rank][index[:, column]] for column, rank in enumerate(skew.group.ranks)]
+        is_inside = (np.stack(columns, axis=1) & (index != ABSENT)).any(axis=1)
+        kept.append(
+            replace(
+                skew,
+                is_known=skew.is_known & is_inside,
+                last_column=np.where(is_inside, skew.last_column, ABSENT),
+                is_late=skew.is_late & is_inside[:, None],
+                handed_on_ns=np.where(is_inside[:, None], skew.handed_on_ns, 0),
+            )
+        )
+    return kept
+
+
+def _count_known(skews: Sequence[GroupSkew]) -> int:
+    return sum(int(skew.is_known.sum()) for skew in skews)
+
+
+def _sum_all(skews: Sequence[GroupSkew], matches: Matches) -> Waiting:
     ranks = sorted({rank for skew in skews for rank in skew.group.ranks})
     sums = np.zeros((len(ranks), 4), dtype=np.int64)
     caused = sum_caused(skews)
@@ -131,10 +177,10 @@ def sum_waiting(skews: Sequence[GroupSkew], matches: Matches) -> Waiting:
             for rank, row in zip(ranks, sums.tolist(), strict=True)
             if row[0]
         ),
-        collectives=sum(int(skew.is_known.sum()) for skew in skews),
+        collectives=_count_known(skews),
         partial=sum(int((skew.is_known & ~skew.begins_everywhere).sum()) for skew in skews),
         launched=sum(int((skew.is_launched & skew.is_known[:, None]).sum()) for skew in skews),
-        unknown=sum(len(group.index) for group in matches.groups) - sum(int(skew.is_known.sum()) for skew in skews),
+        unknown=sum(len(group.index) for group in matches.groups) - _count_known(skews),
         alone=sum(matches.alone.values()),
         left_out=sum(int((skew.is_known & skew.leaves_out).sum()) for skew in skews),
         astray=sum(int((skew.is_astray & ~skew.is_known).sum()) for skew in skews),
@@ -168,6 +214,7 @@ def describe_waiting(waiting: Waiting) -> tuple[str, ...]:
         what = f"{count_things(waiting.astray, 'collective')} that ranks have in common, clocks disagree by too much"
         return (f"who waits for whom is not known: in {what}",) if waiting.astray else ()
     without = f", without {waiting.alone} that {is_or_are(waiting.alone)} in no other trace" if waiting.alone else ""
+    without += f", without {waiting.outside} outside all steps" if waiting.outside else ""
     without += f", without {waiting.astray} in which clocks disagree" if waiting.astray else ""
     over = f"({count_things(waiting.collectives, 'collective')}{without})"
     comm = f"the communication of {count_things(len(waiting.ranks), 'rank')}"

@@ -266,6 +266,31 @@ def test_a_rank_is_waited_for_alone_from_when_the_last_but_it_has_begun(jobs: An
     assert waiting.together == ()
 
 
+@pytest.mark.parametrize("steps", [(None, 0), (None, None)])
+def test_what_ran_outside_all_steps_is_in_no_word_about_them(jobs: Any, steps: tuple[int | None, ...]) -> None:
+    #      rank 0   [-------------------]   |  [--]
+    #      rank 1                   [---]   |   [-]     comes 80 us late before the step, and 1 us in it
+    spans = [[(0, 90_000), (100_000, 105_000)], [(80_000, 90_000), (101_000, 105_000)]]
+    timelines = [
+        jobs.timeline(
+            rank,
+            [jobs.collective(*span, group="0", seq=seq, group_size=2) for seq, span in enumerate(own)],
+            host="one",
+            step_of=steps,
+        )
+        for rank, own in enumerate(spans)
+    ]
+    if steps == (None, None):  # no step is marked at all: whole traces are what there is
+        timelines = [replace(one, steps=(), step_numbers=()) for one in timelines]
+    _, _, waiting = analyze(timelines)
+    assert (waiting.outside, waiting.collectives, waiting.unknown) == ((None, 2, 0) if None is steps[1] else (1, 1, 0))
+    waits_ns = 81_000 if steps[1] is None else 1_000
+    assert waiting.straggler is not None
+    assert (waiting.straggler.rank, waiting.straggler.caused_wait_ns) == (1, waits_ns)
+    said = "(2 collectives)" if steps[1] is None else "(1 collective, without 1 outside all steps)"
+    assert describe_waiting(waiting)[0].endswith(said)
+
+
 def test_what_a_root_gives_is_waited_for_by_all_however_late_they_are(jobs: Any) -> None:
     _, waiting = compare_starts(jobs, (0, 50, 52, 54), operation=Operation.BROADCAST, root=3, group_ranks=(0, 1, 2, 3))
     assert waiting.together == ()
