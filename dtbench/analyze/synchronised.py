@@ -194,15 +194,16 @@ def find_silent(trace: Trace, gaps: LateGaps, launched_ns: Ints, ends: Ends) -> 
     ends_ns = ends.ends_ns[closer]
     is_near = (place >= 0) & (ends_ns > gaps.starts_ns) & (launched_ns - ends_ns <= RETURN_BOUND_NS)
     near = np.flatnonzero(is_near & (gaps.launch != NOTHING))
-    silent_ns = np.maximum(gaps.starts_ns[near], _find_last_seen(trace, trace.lane[gaps.launch[near]], ends_ns[near]))
+    silent_ns = np.maximum(gaps.starts_ns[near], _find_last_seen(trace, gaps.launch[near], ends_ns[near]))
     is_silent = (ends_ns[near] - silent_ns > RETURN_BOUND_NS) & (ends.issues_ns[closer[near]] <= silent_ns)
     found = near[is_silent]
     return HostWaits(found, closer[found], silent_ns[is_silent], ends_ns[found])
 
 
-def _find_last_seen(trace: Trace, threads: Ints, until_ns: Ints) -> Ints:
-    """Return when each thread last began or ended anything but to ask, before some time; shape ``(k,)``."""
-    found = np.full(len(threads), np.iinfo(np.int64).min, dtype=np.int64)
+def _find_last_seen(trace: Trace, calls: Ints, until_ns: Ints) -> Ints:
+    """Return when the thread of each call last began or ended anything but to ask, before a time; shape ``(k,)``."""
+    threads = trace.lane[calls]
+    found = np.full(len(calls), np.iinfo(np.int64).min, dtype=np.int64)
     asks = trace.is_named(_ASKS.fullmatch) & trace.is_one_of(CALLS)
     for thread in np.unique(threads).tolist():
         mine, shown = threads == thread, (trace.lane == thread) & ~asks

@@ -404,7 +404,7 @@ def is_silent(tick: int, before: int, launched: int | None, drawn: dict[str, lis
     shown = [work[2] for work in drawn["main"] if work[2] is not None] + [start for start, _ in drawn["comm"]]
     silent = max([before, *(time for time in shown if time < end)])
     bound = LAUNCH_BOUND_NS // TICK
-    return issue <= silent <= tick < end and launched - end <= bound < end - silent
+    return bool(issue <= silent <= tick < end and launched - end <= bound < end - silent)
 
 
 @settings(max_examples=300)

@@ -12,7 +12,7 @@ from dtbench.analyze.ranks.handed_on import Caused, sum_caused
 from dtbench.analyze.ranks.match import Matches
 from dtbench.analyze.ranks.skew import GroupSkew
 from dtbench.analyze.timeline import RankTimeline
-from dtbench.units import count_things, format_fraction, format_ns, is_or_are, name_ranks
+from dtbench.units import count_things, format_fraction, format_ns, name_ranks
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Waiting:
         left_out: how many of these every rank has, and one is left out of what is said over ranks.
         launched: events that a trace lost, and that are counted from their launches.
         unknown: how many matched collectives say nothing about skew.
-        alone: events of single ranks that no other trace has: of them nothing is said.
+        alone: events of single ranks that were found in no other trace: of them nothing is said.
         astray: how many of the unknown ran when clocks were not as they are taken to be.
         is_size_told: some trace tells how many ranks there are.
         handed_on_ns: sum of waits for ranks that had been delayed by waiting themselves, as far as is known.
@@ -213,7 +213,7 @@ def describe_waiting(waiting: Waiting) -> tuple[str, ...]:
     if not waiting.collectives:
         what = f"{count_things(waiting.astray, 'collective')} that ranks have in common, clocks disagree by too much"
         return (f"who waits for whom is not known: in {what}",) if waiting.astray else ()
-    without = f", without {waiting.alone} that {is_or_are(waiting.alone)} in no other trace" if waiting.alone else ""
+    without = f", without {waiting.alone} that could not be found in any other trace" if waiting.alone else ""
     without += f", without {waiting.outside} outside all steps" if waiting.outside else ""
     without += f", without {waiting.astray} in which clocks disagree" if waiting.astray else ""
     over = f"({count_things(waiting.collectives, 'collective')}{without})"
